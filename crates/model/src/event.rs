@@ -1,0 +1,143 @@
+//! What happens while a run goes on: the runner emits, others consume.
+
+use crate::{TrialFailure, VoidUnit};
+use serde::{Deserialize, Serialize};
+
+/// An event with the time it happened, a line of `events.jsonl`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Timestamped {
+    /// UTC, RFC 3339.
+    pub at: String,
+    /// What happened.
+    #[serde(flatten)]
+    pub event: Event,
+}
+
+/// What happens while a run goes on.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "event")]
+pub enum Event {
+    /// The run begins, or goes on.
+    Started {
+        /// Trials already on disk.
+        trials_done: u64,
+        /// Whether an earlier run is continued.
+        resumed: bool,
+    },
+    /// Every workload is run once in every environment, unmeasured, to see that it works and how long it takes.
+    PilotStarted,
+    /// One cell of the pilot ended.
+    PilotCell {
+        /// Environment name.
+        environment: String,
+        /// Workload id.
+        workload: String,
+        /// Duration of one iteration, seconds, or the failure.
+        result: Result<f64, TrialFailure>,
+    },
+    /// The estimate before the first measured trial.
+    Estimated {
+        /// Time for the fewest blocks, seconds.
+        fewest_s: f64,
+        /// Time for the most blocks, seconds.
+        most_s: f64,
+    },
+    /// A block begins.
+    BlockStarted {
+        /// Block, from 0.
+        block: u32,
+        /// Blocks expected as things stand.
+        of: u32,
+    },
+    /// A fresh instance of an environment runs.
+    InstanceLaunched {
+        /// Environment name.
+        environment: String,
+        /// Number of the instance.
+        instance: u64,
+        /// Time from the call to the probe's first answer, seconds.
+        took_s: f64,
+    },
+    /// A trial begins.
+    TrialStarted {
+        /// Block.
+        block: u32,
+        /// Workload id.
+        workload: String,
+        /// Environment name.
+        environment: String,
+    },
+    /// A trial is on disk.
+    TrialFinished {
+        /// Position in the whole run.
+        sequence: u64,
+        /// Block.
+        block: u32,
+        /// Workload id.
+        workload: String,
+        /// Environment name.
+        environment: String,
+        /// Host time of the trial, seconds.
+        took_s: f64,
+        /// The failure, if it failed.
+        failure: Option<TrialFailure>,
+    },
+    /// A unit is void.
+    UnitVoid(VoidUnit),
+    /// Intervals after a block.
+    Progress {
+        /// Blocks done.
+        blocks_done: u32,
+        /// The primary cells as they stand.
+        cells: Vec<CellProgress>,
+        /// Time left as things stand, seconds.
+        remaining_s: f64,
+    },
+    /// Something the user should know.
+    Warning {
+        /// A sentence.
+        message: String,
+    },
+    /// The run ended.
+    Finished {
+        /// Why.
+        reason: FinishReason,
+        /// Complete blocks.
+        blocks_done: u32,
+    },
+}
+
+/// A cell's overhead as it stands.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CellProgress {
+    /// Workload id.
+    pub workload: String,
+    /// Metric name.
+    pub metric: String,
+    /// Environment name.
+    pub environment: String,
+    /// Mean overhead, fraction.
+    pub overhead: f64,
+    /// Lower end of its interval.
+    pub ci_low: f64,
+    /// Upper end of its interval.
+    pub ci_high: f64,
+}
+
+/// Why a run ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FinishReason {
+    /// The planned number of blocks is done.
+    Blocks,
+    /// Every primary cell is as precise as asked.
+    Precision,
+    /// The largest number of blocks is done and some cell is less precise than asked.
+    MaximumBlocks,
+    /// The time is used up.
+    Budget,
+    /// The user interrupted; `weigh resume` goes on.
+    Interrupted,
+    /// No environment can run any workload.
+    NothingRuns,
+}

@@ -1,0 +1,30 @@
+//! The data that flows through weighbridge, and nothing else: no input, no output, no clock.
+//!
+//! ```text
+//! spec -> plan -> guests on platforms -> trials -> samples -> statistics -> report
+//! ```
+//!
+//! Every crate may use this one; it uses none of them. What is written to a run directory is defined here, so the
+//! types are also the documentation of the files.
+
+mod environment;
+mod event;
+mod metric;
+mod plan;
+mod sample;
+mod size;
+mod spelling;
+mod unit;
+
+pub use environment::{EnvironmentSpec, SpecError, parse_environment_list};
+pub use event::{CellProgress, Event, FinishReason, Timestamped};
+pub use metric::{Better, MetricSpec};
+pub use plan::{
+    Effort, EnvironmentPlan, Extraction, GuestPlan, HostFacts, ImageSpec, MetricSource, PLAN_FORMAT, Plan, WorkloadPlan,
+};
+pub use sample::{
+    FailureKind, Iteration, Outcome, Record, SAMPLES_FORMAT, Trial, TrialFailure, VoidCause, VoidUnit,
+};
+pub use size::{SizeError, format_bytes, parse_bytes, parse_cpu_list, parse_duration};
+pub use spelling::nearest;
+pub use unit::Unit;

@@ -1,0 +1,252 @@
+//! `plan.json`: everything that decides a run.
+
+use crate::{EnvironmentSpec, MetricSpec};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::PathBuf;
+
+/// Version of the plan file. Changes: 1, first version.
+pub const PLAN_FORMAT: u32 = 1;
+
+/// Everything that decides a run: the same plan can be run again, here or on another host.
+///
+/// Nothing in it depends on the host that made it, apart from paths that the user gave.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Plan {
+    /// [`PLAN_FORMAT`].
+    pub format: u32,
+    /// Short name for people, part of the run directory's name.
+    pub name: String,
+    /// Version of weighbridge that made the plan.
+    pub tool_version: String,
+    /// Seed of every random choice: order of environments and workloads, generated data, environment size.
+    pub seed: u64,
+    /// Environments in the order asked for, the baseline among them.
+    pub environments: Vec<EnvironmentPlan>,
+    /// Name of the environment that the others are compared with.
+    pub baseline: String,
+    /// Workloads, one entry per combination of swept parameters.
+    pub workloads: Vec<WorkloadPlan>,
+    /// When the run stops.
+    pub effort: Effort,
+    /// Bound on the whole run, in seconds.
+    pub budget_s: Option<f64>,
+    /// What every guest gets alike.
+    pub guest: GuestPlan,
+    /// Equivalence margin as a fraction; .02 unless the user says otherwise.
+    pub margin: f64,
+    /// Parity keys that may differ although no environment implies it.
+    pub allow_unequal: Vec<String>,
+    /// SHA-256 digests (hexadecimal) of what runs in the guests: `probe`, `kernels`, `image`.
+    pub digests: BTreeMap<String, String>,
+}
+
+/// One environment of a plan.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct EnvironmentPlan {
+    /// The name under which samples are filed and that tables show: the user's text in canonical form, with what must not be
+    /// hidden made explicit (a virtual machine's acceleration).
+    pub name: String,
+    /// Platform and keys, aliases resolved.
+    pub spec: EnvironmentSpec,
+}
+
+/// When a run stops (METHOD: effort; stop on precision, never on significance).
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "kind")]
+pub enum Effort {
+    /// A few blocks, labelled exploratory; never EQUIVALENT.
+    Quick {
+        /// Number of blocks, 6 unless the user says otherwise.
+        blocks: u32,
+    },
+    /// A fixed number of blocks.
+    Fixed {
+        /// Number of blocks.
+        blocks: u32,
+    },
+    /// Until every primary cell is precise enough, looked at only every `step` blocks from `minimum` on.
+    Precision {
+        /// Fewest blocks, 30.
+        minimum: u32,
+        /// Most blocks, 60.
+        maximum: u32,
+        /// Blocks between two looks, 5.
+        step: u32,
+        /// Target half-width of the overhead's interval, as a fraction: .01 is one per cent.
+        target: f64,
+    },
+}
+
+impl Effort {
+    /// The largest number of blocks the run can come to, replacements of void units not counted.
+    pub fn most_blocks(self) -> u32 {
+        match self {
+            Self::Quick { blocks } | Self::Fixed { blocks } => blocks,
+            Self::Precision { maximum, .. } => maximum,
+        }
+    }
+
+    /// The fewest blocks after which the run may be complete.
+    pub fn fewest_blocks(self) -> u32 {
+        match self {
+            Self::Quick { blocks } | Self::Fixed { blocks } => blocks,
+            Self::Precision { minimum, .. } => minimum,
+        }
+    }
+}
+
+/// What every guest gets alike, native included.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct GuestPlan {
+    /// Root file system.
+    pub image: ImageSpec,
+    /// CPUs that every guest's work is confined to; empty means all that weighbridge may use.
+    pub cpus: Vec<u32>,
+    /// Memory limit, bytes.
+    pub memory_bytes: Option<u64>,
+    /// Keep one instance per environment for the whole run instead of a fresh one per block; said in every table.
+    pub reuse: bool,
+    /// Working directory of the commands inside the guest.
+    pub working_directory: Option<PathBuf>,
+}
+
+/// The root file system of the guests.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "String", into = "String")]
+pub enum ImageSpec {
+    /// A read-only view of the host's own root, where the platform can share it.
+    Host,
+    /// The probe and the kernels alone.
+    Probe,
+    /// A directory or a tar archive of the user's.
+    Path(PathBuf),
+}
+
+impl From<String> for ImageSpec {
+    fn from(text: String) -> Self {
+        match text.as_str() {
+            "host" => Self::Host,
+            "probe" => Self::Probe,
+            _ => Self::Path(text.into()),
+        }
+    }
+}
+
+impl From<ImageSpec> for String {
+    fn from(image: ImageSpec) -> Self {
+        image.to_string()
+    }
+}
+
+impl fmt::Display for ImageSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Host => f.write_str("host"),
+            Self::Probe => f.write_str("probe"),
+            Self::Path(path) => write!(f, "{}", path.display()),
+        }
+    }
+}
+
+/// One workload with every parameter decided: a command and how its output is read.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct WorkloadPlan {
+    /// Unique in the plan: the name, and the swept parameters in braces, as in `memory-latency{size=64MiB}`.
+    pub id: String,
+    /// Name of the manifest, or of the user's command.
+    pub name: String,
+    /// Parameters that the user set or swept; part of every cell.
+    pub params: BTreeMap<String, String>,
+    /// `quick`, `standard` or `paper`.
+    pub size: String,
+    /// Program and arguments; a name without a slash is looked up in the guest, `weigh-kernels` beside the probe.
+    pub command: Vec<String>,
+    /// Command run before every measured or warm-up iteration.
+    pub prepare: Option<Vec<String>>,
+    /// Command run after every measured or warm-up iteration.
+    pub cleanup: Option<Vec<String>>,
+    /// Unmeasured runs in a fresh instance.
+    pub warmup: u32,
+    /// Measured runs per block, summarised to one number.
+    pub iterations: u32,
+    /// An iteration that takes longer is ended and the trial failed, seconds.
+    pub deadline_s: f64,
+    /// How long one iteration is expected to take, seconds, where the manifest knows.
+    pub expected_s: Option<f64>,
+    /// What the output has to say for the result to count.
+    pub check: Option<Extraction>,
+    /// The metrics and where each is read.
+    pub metrics: Vec<MetricSource>,
+}
+
+/// A metric and where its value is read.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct MetricSource {
+    /// Name, unit, direction.
+    #[serde(flatten)]
+    pub spec: MetricSpec,
+    /// Where the value is.
+    pub from: Extraction,
+    /// Factor from what is written to the base unit.
+    pub factor: f64,
+}
+
+/// Where something is found after a command has ended.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "kind")]
+pub enum Extraction {
+    /// Time from before the start of the command to its end, taken by the probe, seconds.
+    Duration,
+    /// CPU time of the command and its children in user mode, seconds.
+    UserTime,
+    /// CPU time of the command and its children in the kernel, seconds.
+    SystemTime,
+    /// Largest resident set of the command, bytes.
+    MaximumResidentSet,
+    /// A JSON pointer (RFC 6901) into the last line of the standard output.
+    Json {
+        /// The pointer; as a check it must lead to `true`.
+        pointer: String,
+    },
+    /// First group of a regular expression over standard output.
+    Regex {
+        /// The expression, multi-line mode; as a check it must match.
+        pattern: String,
+    },
+    /// A field of a parser of the workloads crate, for tools whose output needs one.
+    Parser {
+        /// Name of the parser.
+        parser: String,
+        /// Name of the field.
+        field: String,
+    },
+}
+
+/// The machine that a run was made on: `host.json`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct HostFacts {
+    /// Digest of the machine id: the same host gives the same identity, and the identity gives nothing away.
+    pub identity: String,
+    /// Kernel release, as `uname -r` prints it.
+    pub kernel: String,
+    /// Machine architecture, as `uname -m` prints it.
+    pub architecture: String,
+    /// Operating system, as its own release file names it.
+    pub operating_system: String,
+    /// CPU model.
+    pub cpu_model: String,
+    /// CPUs that weighbridge may use.
+    pub cpus: Vec<u32>,
+    /// Memory, bytes.
+    pub memory_bytes: u64,
+    /// Size of the last-level cache, bytes, where the kernel says.
+    pub last_level_cache_bytes: Option<u64>,
+    /// `v1`, `hybrid`, `v2` or `none`.
+    pub cgroups: String,
+    /// Identity of this boot; host times of two boots share no origin.
+    pub boot: String,
+    /// Whether weighbridge ran as root.
+    pub root: bool,
+}

@@ -1,0 +1,150 @@
+//! `samples.jsonl`: one line per measured trial.
+
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Version of the samples file. Changes: 1, first version.
+pub const SAMPLES_FORMAT: u32 = 1;
+
+/// One line of the samples file. Lines are only ever appended.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "record")]
+pub enum Record {
+    /// First line.
+    Header {
+        /// [`SAMPLES_FORMAT`].
+        format: u32,
+    },
+    /// A measured or failed trial.
+    Trial(Trial),
+    /// A unit whose trials do not count.
+    Void(VoidUnit),
+}
+
+/// One workload in one environment in one block: the iterations of one instance.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Trial {
+    /// Position in the whole run, from 0.
+    pub sequence: u64,
+    /// Block, from 0.
+    pub block: u32,
+    /// 0, and one more each time the unit (block, workload) was void and redone.
+    pub attempt: u32,
+    /// [`crate::WorkloadPlan::id`].
+    pub workload: String,
+    /// [`crate::EnvironmentPlan::name`].
+    pub environment: String,
+    /// Identity of the host, [`crate::HostFacts::identity`].
+    pub host: String,
+    /// Number of the instance of the environment in this run, from 0: trials of one instance share its warm state.
+    pub instance: u64,
+    /// Wall-clock time of the start, UTC, RFC 3339. For people; no duration is computed from it.
+    pub started: String,
+    /// Start on the host's monotonic clock, nanoseconds.
+    pub host_started_ns: u64,
+    /// End on the host's monotonic clock, nanoseconds.
+    pub host_ended_ns: u64,
+    /// What came of it.
+    pub outcome: Outcome,
+}
+
+/// What came of a trial.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "kind")]
+pub enum Outcome {
+    /// Every iteration ended well and passed its check.
+    Measured {
+        /// In order.
+        iterations: Vec<Iteration>,
+    },
+    /// The trial gives no number. It removes its pair only.
+    Failed(TrialFailure),
+}
+
+/// Why a trial failed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TrialFailure {
+    /// Class of the failure.
+    #[serde(rename = "failure")]
+    pub kind: FailureKind,
+    /// What happened, for people.
+    pub reason: String,
+    /// The log with the whole output, relative to the run directory.
+    pub log: Option<String>,
+}
+
+/// Classes of failure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FailureKind {
+    /// The instance could not be started.
+    Launch,
+    /// The command does not exist in the guest or cannot be executed.
+    CommandNotFound,
+    /// The command ended with a status other than 0, or by a signal.
+    ExitStatus,
+    /// The command did not end within its deadline.
+    Deadline,
+    /// The guest died or stopped answering.
+    GuestDied,
+    /// The workload's own check failed, or its output could not be read.
+    Check,
+    /// The preparation or clean-up command failed.
+    Preparation,
+}
+
+/// One measured run of the command.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Iteration {
+    /// Before the request to start, host's monotonic clock, nanoseconds.
+    pub host_started_ns: u64,
+    /// After the answer that it ended, host's monotonic clock, nanoseconds.
+    pub host_ended_ns: u64,
+    /// Duration of the command on the guest's clock, nanoseconds.
+    pub guest_duration_ns: u64,
+    /// CPU time of the command and its children in user mode, nanoseconds.
+    pub user_ns: u64,
+    /// CPU time of the command and its children in the kernel, nanoseconds.
+    pub system_ns: u64,
+    /// Largest resident set, bytes.
+    pub maximum_resident_set_bytes: u64,
+    /// Page faults that needed no input.
+    pub minor_faults: u64,
+    /// Page faults that did.
+    pub major_faults: u64,
+    /// Context switches because the command waited.
+    pub voluntary_switches: u64,
+    /// Context switches because it was made to.
+    pub involuntary_switches: u64,
+    /// Value of each metric in its base unit.
+    pub values: BTreeMap<String, f64>,
+}
+
+/// A unit (block, workload) over all environments whose trials do not count.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct VoidUnit {
+    /// Block.
+    pub block: u32,
+    /// Which attempt at the unit is void.
+    pub attempt: u32,
+    /// [`crate::WorkloadPlan::id`].
+    pub workload: String,
+    /// The signal, declared before the run.
+    pub cause: VoidCause,
+}
+
+/// Host signals that void a unit; nothing else does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum VoidCause {
+    /// The run was interrupted before every environment had its trial.
+    Interrupted,
+    /// The hypervisor below the host took CPU time.
+    Steal,
+    /// Processes outside the run took CPU time.
+    ForeignCpu,
+    /// A CPU bandwidth limit bit that the environment does not ask for.
+    Throttle,
+    /// A guest's clock is proven wrong.
+    Clock,
+}

@@ -1,0 +1,27 @@
+//! The nearest valid word for an error message.
+
+/// The candidate that is nearest to `word`, if one is near enough to be what the user meant.
+///
+/// Near enough is at most a third of the letters changed (Damerau-Levenshtein), and never fewer than one allowed change.
+pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let allowed = (word.chars().count() / 3).max(1);
+    candidates
+        .into_iter()
+        .map(|candidate| (strsim::damerau_levenshtein(word, candidate), candidate))
+        .filter(|(distance, candidate)| *distance <= allowed || (word.len() >= 3 && candidate.starts_with(word)))
+        .min_by_key(|(distance, candidate)| (*distance, candidate.len()))
+        .map(|(_, candidate)| candidate)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::nearest;
+
+    #[test]
+    fn finds_what_was_meant_and_nothing_else() {
+        let words = ["docker", "runc", "native", "namespaces"];
+        assert_eq!(nearest("dokcer", words), Some("docker"));
+        assert_eq!(nearest("name", words), Some("namespaces"));
+        assert_eq!(nearest("qemu", words), None);
+    }
+}
