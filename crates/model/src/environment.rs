@@ -50,7 +50,11 @@ impl EnvironmentSpec {
         let (platform, rest) = text.split_once(':').map_or((text, None), |(p, r)| (p, Some(r)));
         if platform.is_empty() || !platform.chars().all(|c| c.is_ascii_alphanumeric() || "-_".contains(c)) {
             let span = 0..platform.len().max(usize::from(!text.is_empty()));
-            return Err(fault(span, "an environment starts with the name of a platform".into(), "as in `docker:net=nat`"));
+            return Err(fault(
+                span,
+                "an environment starts with the name of a platform".into(),
+                "as in `docker:net=nat`",
+            ));
         }
         let mut keys = BTreeMap::new();
         let mut key_spans = BTreeMap::new();
@@ -64,7 +68,11 @@ impl EnvironmentSpec {
                 return Err(fault(at..end, "a key or its value is empty".into(), "write `key=value`"));
             }
             if keys.insert(key.to_string(), value.to_string()).is_some() {
-                return Err(fault(at..at + key.len(), format!("the key `{key}` is given twice"), "keep one of them"));
+                return Err(fault(
+                    at..at + key.len(),
+                    format!("the key `{key}` is given twice"),
+                    "keep one of them",
+                ));
             }
             key_spans.insert(key.to_string(), (at..at + key.len(), at + key.len() + 1..end));
             at = end + 1;
@@ -85,7 +93,13 @@ impl EnvironmentSpec {
             text.push(if i == 0 { ':' } else { ',' });
             text.push_str(&format!("{key}={value}"));
         }
-        Self { platform: platform.into(), keys, text, platform_span: 0..platform.len(), key_spans: BTreeMap::new() }
+        Self {
+            platform: platform.into(),
+            keys,
+            text,
+            platform_span: 0..platform.len(),
+            key_spans: BTreeMap::new(),
+        }
     }
 
     /// The value of a key, if given.
@@ -151,9 +165,13 @@ mod tests {
 
     #[test]
     fn lists_with_and_without_keys() {
-        let names = |text| parse_environment_list(text).unwrap().iter().map(ToString::to_string).collect::<Vec<_>>();
+        let names =
+            |text| parse_environment_list(text).unwrap().iter().map(ToString::to_string).collect::<Vec<_>>();
         assert_eq!(names("native,docker,kvm"), ["native", "docker", "kvm"]);
-        assert_eq!(names("native; docker:storage=overlay,net=nat"), ["native", "docker:net=nat,storage=overlay"]);
+        assert_eq!(
+            names("native; docker:storage=overlay,net=nat"),
+            ["native", "docker:net=nat,storage=overlay"]
+        );
     }
 
     #[test]

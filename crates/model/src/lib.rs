@@ -12,6 +12,7 @@ mod event;
 mod metric;
 mod plan;
 mod sample;
+mod series;
 mod size;
 mod spelling;
 mod unit;
@@ -20,11 +21,13 @@ pub use environment::{EnvironmentSpec, SpecError, parse_environment_list};
 pub use event::{CellProgress, Event, FinishReason, Timestamped};
 pub use metric::{Better, MetricSpec};
 pub use plan::{
-    Effort, EnvironmentPlan, Extraction, GuestPlan, HostFacts, ImageSpec, MetricSource, PLAN_FORMAT, Plan, WorkloadPlan,
+    Effort, EnvironmentPlan, Extraction, GuestPlan, HostFacts, ImageSpec, MetricSource, PLAN_FORMAT, Plan,
+    WorkloadPlan,
 };
 pub use sample::{
     FailureKind, Iteration, Outcome, Record, SAMPLES_FORMAT, Trial, TrialFailure, VoidCause, VoidUnit,
 };
+pub use series::{Comparison, Observation, Series};
 pub use size::{SizeError, format_bytes, parse_bytes, parse_cpu_list, parse_duration};
 pub use spelling::nearest;
 pub use unit::Unit;

@@ -87,7 +87,9 @@ pub fn parse_duration(text: &str) -> Result<Duration, SizeError> {
 pub fn parse_cpu_list(text: &str) -> Result<Vec<u32>, SizeError> {
     let wrong = |problem: String| SizeError { what: "CPU list", text: text.into(), problem };
     let number = |part: &str| {
-        part.trim().parse::<u32>().map_err(|_| wrong(format!("`{part}` is not a CPU number; write it as in `0-3,8`")))
+        part.trim()
+            .parse::<u32>()
+            .map_err(|_| wrong(format!("`{part}` is not a CPU number; write it as in `0-3,8`")))
     };
     let mut cpus = Vec::new();
     for part in text.trim().split(',') {

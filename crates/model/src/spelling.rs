@@ -8,7 +8,9 @@ pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) ->
     candidates
         .into_iter()
         .map(|candidate| (strsim::damerau_levenshtein(word, candidate), candidate))
-        .filter(|(distance, candidate)| *distance <= allowed || (word.len() >= 3 && candidate.starts_with(word)))
+        .filter(|(distance, candidate)| {
+            *distance <= allowed || (word.len() >= 3 && candidate.starts_with(word))
+        })
         .min_by_key(|(distance, candidate)| (*distance, candidate.len()))
         .map(|(_, candidate)| candidate)
 }

@@ -1,0 +1,40 @@
+//! Samples arranged for comparison: what the statistics take.
+
+use crate::MetricSpec;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// One metric of one workload in every environment.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Comparison {
+    /// Workload id.
+    pub workload: String,
+    /// Parameters of the workload.
+    pub params: BTreeMap<String, String>,
+    /// The metric; all values are in its base unit.
+    pub metric: MetricSpec,
+    /// One series per environment, the baseline among them.
+    pub series: Vec<Series>,
+}
+
+/// What one environment gave.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Series {
+    /// Environment name.
+    pub environment: String,
+    /// One number per block (paired), or loose numbers (`block` absent everywhere).
+    pub observations: Vec<Observation>,
+    /// Trials that failed.
+    pub failed: u32,
+    /// Trials tried, failed ones included.
+    pub tried: u32,
+}
+
+/// One number.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Observation {
+    /// Block, where trials were paired.
+    pub block: Option<u32>,
+    /// Value in the metric's base unit.
+    pub value: f64,
+}

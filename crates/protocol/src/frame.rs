@@ -1,0 +1,182 @@
+//! Frames: a mark, a length, a check sum and a payload.
+//!
+//! ```text
+//! offset  0      4         8         12
+//!         mark   length    crc32     payload
+//!         4 B    u32 LE    u32 LE    length bytes
+//! ```
+//!
+//! A serial console carries the kernel's own messages too. The decoder therefore looks for the mark, believes a frame only
+//! when its check sum is right, and gives back the bytes between frames.
+
+use serde::{Serialize, de::DeserializeOwned};
+
+/// Largest payload, bytes. Files and output are cut into pieces well below it.
+pub const MAX_PAYLOAD: usize = 1 << 20;
+
+/// Not valid UTF-8, so that no text contains it.
+const MARK: [u8; 4] = [0xF5, b'W', b'B', 0xFE];
+const HEADER: usize = 12;
+
+/// A frame that cannot be made or read.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FrameError {
+    /// The message does not fit a frame.
+    #[error("a message of {0} bytes does not fit a frame")]
+    TooLong(usize),
+    /// The check sum is right and the content is not: the other side speaks another version.
+    #[error("a frame holds no message of this version; host and probe were built from different sources")]
+    NotAMessage,
+}
+
+/// One message as a frame, appended to `out`.
+///
+/// # Errors
+/// [`FrameError::TooLong`] when the message exceeds [`MAX_PAYLOAD`].
+pub fn encode<M: Serialize>(message: &M, out: &mut Vec<u8>) -> Result<(), FrameError> {
+    let payload = postcard::to_allocvec(message).map_err(|_| FrameError::NotAMessage)?;
+    if payload.len() > MAX_PAYLOAD {
+        return Err(FrameError::TooLong(payload.len()));
+    }
+    out.extend_from_slice(&MARK);
+    out.extend_from_slice(&(payload.len() as u32).to_le_bytes());
+    out.extend_from_slice(&crc32fast::hash(&payload).to_le_bytes());
+    out.extend_from_slice(&payload);
+    Ok(())
+}
+
+/// Turns bytes back into messages, however they are split.
+#[derive(Debug, Default)]
+pub struct Decoder {
+    buffer: Vec<u8>,
+    start: usize,
+    noise: Vec<u8>,
+}
+
+impl Decoder {
+    /// An empty decoder.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds bytes as they were read.
+    pub fn push(&mut self, bytes: &[u8]) {
+        if self.start > 0 && self.start >= self.buffer.len() / 2 {
+            self.buffer.drain(..self.start);
+            self.start = 0;
+        }
+        self.buffer.extend_from_slice(bytes);
+    }
+
+    /// The next whole message, or `None` until more bytes come.
+    ///
+    /// # Errors
+    /// [`FrameError::NotAMessage`] when a sound frame holds something else.
+    pub fn next_message<M: DeserializeOwned>(&mut self) -> Result<Option<M>, FrameError> {
+        loop {
+            let bytes = &self.buffer[self.start..];
+            let Some(at) = find_mark(bytes) else {
+                // Keep a tail that may be the beginning of a mark.
+                let keep = partial_mark(bytes);
+                let noise_end = self.buffer.len() - keep;
+                self.noise.extend_from_slice(&self.buffer[self.start..noise_end]);
+                self.start = noise_end;
+                return Ok(None);
+            };
+            self.noise.extend_from_slice(&bytes[..at]);
+            self.start += at;
+            let bytes = &self.buffer[self.start..];
+            if bytes.len() < HEADER {
+                return Ok(None);
+            }
+            let word = |i: usize| u32::from_le_bytes([bytes[i], bytes[i + 1], bytes[i + 2], bytes[i + 3]]);
+            let (length, sum) = (word(4) as usize, word(8));
+            if length > MAX_PAYLOAD {
+                self.skip_false_mark();
+                continue;
+            }
+            if bytes.len() < HEADER + length {
+                return Ok(None);
+            }
+            let payload = &bytes[HEADER..HEADER + length];
+            if crc32fast::hash(payload) != sum {
+                self.skip_false_mark();
+                continue;
+            }
+            let message = postcard::from_bytes(payload).map_err(|_| FrameError::NotAMessage);
+            self.start += HEADER + length;
+            return message.map(Some);
+        }
+    }
+
+    /// The bytes seen between frames so far: a console's own messages.
+    pub fn take_noise(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.noise)
+    }
+
+    fn skip_false_mark(&mut self) {
+        self.noise.push(self.buffer[self.start]);
+        self.start += 1;
+    }
+}
+
+fn find_mark(bytes: &[u8]) -> Option<usize> {
+    bytes.windows(MARK.len()).position(|window| window == MARK)
+}
+
+fn partial_mark(bytes: &[u8]) -> usize {
+    (1..MARK.len()).rev().find(|n| bytes.ends_with(&MARK[..*n])).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Reply, Request, Stream};
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_damaged_frame_is_noise_and_the_next_is_read() {
+        let mut bytes = Vec::new();
+        encode(&Request::Clock { id: 1 }, &mut bytes).unwrap();
+        let last = bytes.len() - 1;
+        bytes[last] ^= 0xFF;
+        encode(&Request::Clock { id: 2 }, &mut bytes).unwrap();
+        let mut decoder = Decoder::new();
+        decoder.push(&bytes);
+        assert_eq!(decoder.next_message(), Ok(Some(Request::Clock { id: 2 })));
+        assert!(!decoder.take_noise().is_empty());
+    }
+
+    #[test]
+    fn too_long_is_refused() {
+        let message = Reply::File { id: 1, bytes: vec![0; MAX_PAYLOAD + 1] };
+        assert!(matches!(encode(&message, &mut Vec::new()), Err(FrameError::TooLong(_))));
+    }
+
+    proptest! {
+        #[test]
+        fn any_split_and_any_noise_gives_the_same_messages(
+            payloads in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..300), 1..8),
+            noise in "[ -~\n]{0,40}",
+            cut in 1usize..64,
+        ) {
+            let messages: Vec<Reply> = payloads.into_iter().enumerate()
+                .map(|(i, bytes)| Reply::Output { id: i as u32, stream: Stream::Error, bytes }).collect();
+            let mut bytes = Vec::new();
+            for message in &messages {
+                bytes.extend_from_slice(noise.as_bytes());
+                encode(message, &mut bytes).unwrap();
+            }
+            let mut decoder = Decoder::new();
+            let mut seen: Vec<Reply> = Vec::new();
+            for piece in bytes.chunks(cut) {
+                decoder.push(piece);
+                while let Some(message) = decoder.next_message().unwrap() {
+                    seen.push(message);
+                }
+            }
+            prop_assert_eq!(seen, messages.clone());
+            prop_assert_eq!(decoder.take_noise(), noise.repeat(messages.len()).into_bytes());
+        }
+    }
+}

@@ -1,0 +1,257 @@
+//! The messages.
+
+use serde::{Deserialize, Serialize};
+
+/// Version of the protocol; host and probe of different versions do not talk. Changes: 1, first version.
+pub const VERSION: u32 = 1;
+
+/// From the host to the probe.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum Request {
+    /// First message.
+    Hello {
+        /// [`VERSION`] of the host.
+        version: u32,
+    },
+    /// Run a command. Answered by [`Reply::Started`] or [`Reply::Refused`], any number of [`Reply::Output`], then [`Reply::Ended`].
+    Run {
+        /// Chosen by the host.
+        id: u32,
+        /// What to run.
+        command: Command,
+    },
+    /// Bytes for the standard input of the running command. Answered by nothing.
+    Input {
+        /// Of the running command.
+        id: u32,
+        /// The bytes.
+        bytes: Vec<u8>,
+    },
+    /// End of the standard input. Answered by nothing.
+    CloseInput {
+        /// Of the running command.
+        id: u32,
+    },
+    /// Send a signal to the process group of the running command. Answered by nothing but the end of the command.
+    Signal {
+        /// Of the running command.
+        id: u32,
+        /// Signal number.
+        signal: i32,
+    },
+    /// Write a file; the first part creates or empties it, further parts append. Answered by [`Reply::Done`] or [`Reply::Refused`].
+    Put {
+        /// Chosen by the host.
+        id: u32,
+        /// Absolute path in the guest; missing directories are made.
+        path: String,
+        /// Permission bits.
+        mode: u32,
+        /// Whether this is the first part.
+        first: bool,
+        /// The bytes of this part.
+        bytes: Vec<u8>,
+    },
+    /// Read a file. Answered by any number of [`Reply::File`], then [`Reply::Done`], or by [`Reply::Refused`].
+    Get {
+        /// Chosen by the host.
+        id: u32,
+        /// Absolute path in the guest.
+        path: String,
+    },
+    /// Read the guest's clocks. Answered by [`Reply::Clock`] at once.
+    Clock {
+        /// Chosen by the host.
+        id: u32,
+    },
+    /// Describe the guest from inside. Answered by [`Reply::Facts`].
+    Facts {
+        /// Chosen by the host.
+        id: u32,
+    },
+    /// End: as PID 1 of a machine, power off; else exit with status 0. Answered by [`Reply::Done`] first.
+    Shutdown {
+        /// Chosen by the host.
+        id: u32,
+    },
+}
+
+/// A command to run in the guest.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Command {
+    /// Program and arguments. A program without a slash is looked up beside the probe first, then in `PATH` of `environment`.
+    pub argv: Vec<String>,
+    /// The whole environment of the command.
+    pub environment: Vec<(String, String)>,
+    /// Working directory; the root when absent.
+    pub working_directory: Option<String>,
+    /// Whether standard input is a pipe fed by [`Request::Input`]; `/dev/null` otherwise.
+    pub input: bool,
+    /// Bytes kept of each of standard output and standard error. What is beyond is read, counted and thrown away, so that a
+    /// talkative command neither stops nor fills the host's memory.
+    pub output_limit_bytes: u64,
+}
+
+/// From the probe to the host.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum Reply {
+    /// Answer to [`Request::Hello`].
+    Hello {
+        /// [`VERSION`] of the probe.
+        version: u32,
+        /// PID of the probe in its own PID namespace.
+        pid: u32,
+    },
+    /// The command runs.
+    Started {
+        /// Of the request.
+        id: u32,
+        /// PID of the command in the guest.
+        pid: u32,
+    },
+    /// A piece of the command's output.
+    Output {
+        /// Of the request.
+        id: u32,
+        /// Which stream.
+        stream: Stream,
+        /// The bytes.
+        bytes: Vec<u8>,
+    },
+    /// The command and every process of its group are gone, and all output has been sent.
+    Ended {
+        /// Of the request.
+        id: u32,
+        /// How it ended and what it used.
+        end: EndOfCommand,
+    },
+    /// The request could not be done.
+    Refused {
+        /// Of the request.
+        id: u32,
+        /// What failed, in words.
+        reason: String,
+        /// The error number, 0 when there is none. ENOENT (2) for a program that does not exist.
+        errno: i32,
+    },
+    /// A piece of a file.
+    File {
+        /// Of the request.
+        id: u32,
+        /// The bytes.
+        bytes: Vec<u8>,
+    },
+    /// The request is done.
+    Done {
+        /// Of the request.
+        id: u32,
+    },
+    /// Answer to [`Request::Clock`].
+    Clock {
+        /// Of the request.
+        id: u32,
+        /// The reading.
+        reading: ClockReading,
+    },
+    /// Answer to [`Request::Facts`].
+    Facts {
+        /// Of the request.
+        id: u32,
+        /// The facts.
+        facts: GuestFacts,
+    },
+}
+
+/// An output stream of a command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Stream {
+    /// Standard output.
+    Output,
+    /// Standard error.
+    Error,
+}
+
+/// How a command ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Status {
+    /// It exited with this status.
+    Exited(i32),
+    /// This signal ended it.
+    Signalled(i32),
+}
+
+/// How a command ended and what it used.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct EndOfCommand {
+    /// How.
+    pub status: Status,
+    /// From just before the process was made to the end of its main process, `CLOCK_MONOTONIC` of the guest, nanoseconds.
+    pub duration_ns: u64,
+    /// What the command and its waited-for children used (`wait4(2)`, `getrusage(2)`).
+    pub resources: ResourceUse,
+    /// Bytes that the command wrote to standard output, kept or not.
+    pub output_bytes: u64,
+    /// Bytes that the command wrote to standard error, kept or not.
+    pub error_bytes: u64,
+}
+
+/// `struct rusage` in named units.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ResourceUse {
+    /// CPU time in user mode, nanoseconds.
+    pub user_ns: u64,
+    /// CPU time in the kernel, nanoseconds.
+    pub system_ns: u64,
+    /// Largest resident set, bytes.
+    pub maximum_resident_set_bytes: u64,
+    /// Page faults without input.
+    pub minor_faults: u64,
+    /// Page faults with input.
+    pub major_faults: u64,
+    /// Voluntary context switches.
+    pub voluntary_switches: u64,
+    /// Involuntary context switches.
+    pub involuntary_switches: u64,
+}
+
+/// The guest's clocks, read as close together as the guest can.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClockReading {
+    /// `CLOCK_MONOTONIC`, nanoseconds.
+    pub monotonic_ns: u64,
+    /// `CLOCK_BOOTTIME`, nanoseconds.
+    pub boottime_ns: u64,
+    /// `CLOCK_REALTIME`, nanoseconds since the epoch.
+    pub realtime_ns: u64,
+}
+
+/// The guest as it looks from inside. Absent values could not be read there.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct GuestFacts {
+    /// `uname -r`.
+    pub kernel: String,
+    /// `uname -m`.
+    pub architecture: String,
+    /// `/proc/sys/kernel/random/boot_id`: equal to the host's when the kernel is the host's.
+    pub boot: Option<String>,
+    /// CPUs that the probe may run on (`sched_getaffinity(2)`).
+    pub cpus: Vec<u32>,
+    /// `MemTotal` of `/proc/meminfo`, bytes.
+    pub memory_total_bytes: Option<u64>,
+    /// Memory limit of the probe's own cgroup as seen inside, bytes; absent when unlimited or not visible.
+    pub memory_limit_bytes: Option<u64>,
+    /// Whether the probe is PID 1.
+    pub init: bool,
+    /// Effective user id.
+    pub user: u32,
+    /// `/sys/devices/system/clocksource/clocksource0/current_clocksource`.
+    pub clock_source: Option<String>,
+    /// The selected word of `/sys/kernel/mm/transparent_hugepage/enabled`.
+    pub transparent_huge_pages: Option<String>,
+    /// Name and version of the C library's file in the guest's root, where one is found, e.g. from `/etc/os-release` `PRETTY_NAME`.
+    pub operating_system: Option<String>,
+    /// File system type of `/`.
+    pub root_file_system: Option<String>,
+    /// Names of network interfaces.
+    pub network_interfaces: Vec<String>,
+}
