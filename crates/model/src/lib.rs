@@ -25,7 +25,8 @@ pub use plan::{
     WorkloadPlan,
 };
 pub use sample::{
-    FailureKind, Iteration, Outcome, Record, SAMPLES_FORMAT, Trial, TrialFailure, VoidCause, VoidUnit,
+    Exclusion, FailureKind, Iteration, Outcome, Record, SAMPLES_FORMAT, Trial, TrialFailure, VoidCause,
+    VoidUnit,
 };
 pub use series::{Comparison, Observation, Series};
 pub use size::{SizeError, format_bytes, parse_bytes, parse_cpu_list, parse_duration};

@@ -19,6 +19,26 @@ pub enum Record {
     Trial(Trial),
     /// A unit whose trials do not count.
     Void(VoidUnit),
+    /// A cell that is not measured, or not any more.
+    Excluded(Exclusion),
+}
+
+/// A cell (environment, workload) that has no trials from a block on. It is a failure of the cell, not a failed trial:
+/// nothing was measured, so it is not among the trials tried.
+///
+/// A unit (block, workload) is complete when one attempt has a trial of every environment that is not excluded from that
+/// block.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Exclusion {
+    /// [`crate::EnvironmentPlan::name`].
+    pub environment: String,
+    /// [`crate::WorkloadPlan::id`].
+    pub workload: String,
+    /// First block without a trial of the cell; 0 when the cell failed in the pilot.
+    pub from_block: u32,
+    /// The failure in the pilot, or the last of too many in a row.
+    #[serde(flatten)]
+    pub failure: TrialFailure,
 }
 
 /// One workload in one environment in one block: the iterations of one instance.
