@@ -1,0 +1,92 @@
+//! What a kernel is, and the list of them.
+
+use crate::kernels;
+use crate::options::{OptionSpec, Options, UsageError};
+use crate::outcome::Outcome;
+
+/// A micro-benchmark: what it is, as data, and the function that runs it.
+pub struct Kernel {
+    /// Name on the command line.
+    pub name: &'static str,
+    /// One line: what it measures.
+    pub summary: &'static str,
+    /// One sentence: how it proves that the work was done.
+    pub check: &'static str,
+    /// What can be set.
+    pub options: &'static [OptionSpec],
+    /// Metrics that the default options give, with their base units.
+    pub metrics: &'static [(&'static str, &'static str)],
+    pub(crate) run: fn(&Options) -> Result<Outcome, KernelError>,
+}
+
+impl Kernel {
+    /// Runs the kernel: it takes the machine for as long as the options ask.
+    pub fn run(&self, options: &Options) -> Result<Outcome, KernelError> {
+        (self.run)(options)
+    }
+}
+
+/// Why a kernel gave no result.
+#[derive(Debug, thiserror::Error)]
+pub enum KernelError {
+    /// The options contradict each other or the machine.
+    #[error(transparent)]
+    Usage(#[from] UsageError),
+    /// The operating system refused something.
+    #[error("cannot {doing}: {source}")]
+    System {
+        /// What was tried, as the object of "cannot".
+        doing: String,
+        /// What the operating system said.
+        source: std::io::Error,
+    },
+    /// The kernel cannot run here.
+    #[error("{0}")]
+    Unable(String),
+}
+
+impl KernelError {
+    /// For `map_err`: names what was tried.
+    pub(crate) fn system<E: Into<std::io::Error>>(doing: impl Into<String>) -> impl FnOnce(E) -> Self {
+        let doing = doing.into();
+        move |source| Self::System { doing, source: source.into() }
+    }
+}
+
+/// All kernels.
+pub fn all() -> &'static [&'static Kernel] {
+    kernels::ALL
+}
+
+/// The names of all kernels.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    all().iter().map(|kernel| kernel.name)
+}
+
+/// The kernel of that name; the error names the nearest.
+pub fn find(name: &str) -> Result<&'static Kernel, UsageError> {
+    all().iter().copied().find(|kernel| kernel.name == name).ok_or_else(|| {
+        let near = weigh_model::nearest(name, names()).map(|near| format!("did you mean `{near}`? "));
+        let known: Vec<_> = names().collect();
+        UsageError(format!("there is no kernel `{name}`; {}the kernels are: {}", near.unwrap_or_default(), known.join(", ")))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_unique_and_defaults_are_valid() {
+        for kernel in all() {
+            assert_eq!(names().filter(|name| *name == kernel.name).count(), 1);
+            assert_eq!(Options::defaults(kernel.options).to_json().len(), kernel.options.len(), "{}", kernel.name);
+        }
+    }
+
+    #[test]
+    fn an_unknown_kernel_gets_the_nearest_name() {
+        let message = find("steam").err().unwrap().to_string();
+        assert!(message.contains("did you mean `stream`?"), "{message}");
+    }
+}

@@ -1,0 +1,92 @@
+//! `weigh-kernels KERNEL [--key value]...` prints one JSON line.
+//!
+//! Exit codes: 0, 1 when the kernel could not run, 2 for a command line that cannot be understood, 3 when the check
+//! failed (the line is printed all the same, so that the reason can be read).
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::process::ExitCode;
+use weigh_kernels::{Kernel, KernelError, Options, UsageError, all, find};
+
+const CANNOT_RUN: u8 = 1;
+const USAGE: u8 = 2;
+const CHECK_FAILED: u8 = 3;
+
+fn main() -> ExitCode {
+    let mut arguments = std::env::args().skip(1);
+    let first = arguments.next();
+    match first.as_deref() {
+        // What the fork_exec operation starts: it must end at once.
+        Some(weigh_kernels::QUICK_EXIT) => ExitCode::SUCCESS,
+        None => fail(USAGE, &format!("name a kernel\n\n{}", help())),
+        Some("--help" | "-h" | "help") => print(&help()),
+        Some("--version" | "-V") => print(concat!("weigh-kernels ", env!("CARGO_PKG_VERSION"), "\n")),
+        Some(name) => match find(name) {
+            Ok(kernel) => run(kernel, arguments.collect()),
+            Err(error) => fail(USAGE, &error.to_string()),
+        },
+    }
+}
+
+fn run(kernel: &Kernel, arguments: Vec<String>) -> ExitCode {
+    if arguments.iter().any(|argument| argument == "--help" || argument == "-h") {
+        return print(&kernel_help(kernel));
+    }
+    let options = match Options::parse(kernel.name, kernel.options, arguments) {
+        Ok(options) => options,
+        Err(error) => return fail(USAGE, &error.to_string()),
+    };
+    match kernel.run(&options) {
+        Ok(outcome) => {
+            let printed = print(&format!("{}\n", outcome.to_json(kernel.name, options.to_json())));
+            if outcome.check.passed { printed } else { ExitCode::from(CHECK_FAILED) }
+        }
+        Err(KernelError::Usage(UsageError(message))) => fail(USAGE, &message),
+        Err(error) => fail(CANNOT_RUN, &format!("{}: {error}", kernel.name)),
+    }
+}
+
+fn print(text: &str) -> ExitCode {
+    let mut output = std::io::stdout().lock();
+    match output.write_all(text.as_bytes()).and_then(|()| output.flush()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => fail(CANNOT_RUN, &format!("cannot write the result: {error}")),
+    }
+}
+
+fn fail(code: u8, message: &str) -> ExitCode {
+    // With stderr closed there is no place left to say so; the exit code stays.
+    let _ = writeln!(std::io::stderr(), "weigh-kernels: {message}");
+    ExitCode::from(code)
+}
+
+fn help() -> String {
+    let mut text = String::from(
+        "Micro-benchmarks that check their own work. Prints one JSON line.\n\n\
+         Usage: weigh-kernels KERNEL [--key value]...\n       weigh-kernels KERNEL --help\n\nKernels:\n",
+    );
+    for kernel in all() {
+        let _ = writeln!(text, "  {:<16}{}", kernel.name, kernel.summary);
+    }
+    text.push_str(
+        "\nExit codes: 0; 1 the kernel could not run; 2 the command line is wrong; 3 the check failed, the result does not count.\n",
+    );
+    text
+}
+
+fn kernel_help(kernel: &Kernel) -> String {
+    let mut text = format!(
+        "{}\n\nUsage: weigh-kernels {} [--key value]...\n\nOptions:\n",
+        kernel.summary, kernel.name
+    );
+    for option in kernel.options {
+        let default = if option.default.is_empty() { String::new() } else { format!(" [{}]", option.default) };
+        let _ = writeln!(text, "  --{:<18}{}{default}", option.name, option.summary);
+    }
+    text.push_str("\nMetrics:\n");
+    for (name, unit) in kernel.metrics {
+        let _ = writeln!(text, "  {name:<20}{unit}");
+    }
+    let _ = writeln!(text, "\nCheck: {}", kernel.check);
+    text
+}

@@ -1,0 +1,190 @@
+//! Threads on CPUs of their own that start each piece of work together.
+
+use crate::kernel::KernelError;
+use crate::machine;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+/// Turns of spinning before a waiting thread gives its CPU away: long enough that threads with a CPU each never do.
+const SPINS: u32 = 1 << 14;
+
+/// A barrier that spins. One that sleeps costs tens of microseconds per use, a percent of a short STREAM test.
+pub(crate) struct Barrier {
+    threads: usize,
+    arrived: AtomicUsize,
+    round: AtomicUsize,
+    broken: AtomicBool,
+}
+
+impl Barrier {
+    fn new(threads: usize) -> Self {
+        Self { threads, arrived: AtomicUsize::new(0), round: AtomicUsize::new(0), broken: AtomicBool::new(false) }
+    }
+
+    /// Returns when all threads have come here. What any of them wrote before, all see after.
+    pub(crate) fn wait(&self) {
+        let round = self.round.load(Ordering::Acquire);
+        if self.arrived.fetch_add(1, Ordering::AcqRel) + 1 == self.threads {
+            self.arrived.store(0, Ordering::Relaxed);
+            self.round.store(round.wrapping_add(1), Ordering::Release);
+            return;
+        }
+        let mut spins = 0;
+        while self.round.load(Ordering::Acquire) == round {
+            assert!(!self.broken.load(Ordering::Relaxed), "another thread of the team panicked");
+            if spins < SPINS {
+                spins += 1;
+                std::hint::spin_loop();
+            } else {
+                std::thread::yield_now();
+            }
+        }
+    }
+}
+
+/// Frees the others when a thread of the team panics, so that they do not wait for ever.
+struct BreakOnPanic<'a>(&'a Barrier);
+
+impl Drop for BreakOnPanic<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.broken.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+/// What a thread of a team knows about itself.
+pub(crate) struct Member<'a> {
+    /// Its number, from 0.
+    pub(crate) index: usize,
+    /// Size of the team.
+    pub(crate) threads: usize,
+    /// Where the team meets.
+    pub(crate) barrier: &'a Barrier,
+}
+
+impl Member<'_> {
+    /// This member's share of `0..total`, in whole multiples of `grain` but for the last member.
+    pub(crate) fn share(&self, total: usize, grain: usize) -> Range<usize> {
+        let edge = |index: usize| {
+            if index == self.threads {
+                total
+            } else {
+                // In 128 bits: total * index overflows for large arrays on many CPUs otherwise.
+                let exact = (total as u128 * index as u128 / self.threads as u128) as usize;
+                exact / grain * grain
+            }
+        };
+        edge(self.index)..edge(self.index + 1)
+    }
+}
+
+/// How many threads to run, and where.
+pub(crate) struct Team {
+    cpus: Vec<usize>,
+    threads: usize,
+}
+
+impl Team {
+    /// `threads` 0 means one for each CPU of the affinity mask.
+    pub(crate) fn new(threads: u64) -> Result<Self, KernelError> {
+        let cpus = machine::allowed_cpus()?;
+        let threads = if threads == 0 { cpus.len() } else { usize::try_from(threads).unwrap_or(usize::MAX) };
+        if threads > 65_536 {
+            return Err(crate::UsageError(format!("`--threads {threads}` is too many; the most is 65536")).into());
+        }
+        Ok(Self { cpus, threads })
+    }
+
+    pub(crate) fn threads(&self) -> usize {
+        self.threads
+    }
+
+    pub(crate) fn cpus(&self) -> &[usize] {
+        &self.cpus
+    }
+
+    /// States threads and CPUs in the facts.
+    pub(crate) fn state(&self, outcome: &mut crate::Outcome) {
+        outcome.fact("threads", self.threads);
+        outcome.fact("cpus", self.cpus.clone());
+        if self.threads > self.cpus.len() {
+            outcome.warn(format!("{} threads share {} CPUs", self.threads, self.cpus.len()));
+        }
+    }
+
+    /// Runs `work` on all threads, each bound to a CPU of its own (in turn, when there are more threads than CPUs),
+    /// and returns what they return, in the order of their numbers.
+    pub(crate) fn run<T: Send>(&self, work: impl Fn(Member<'_>) -> T + Sync) -> Result<Vec<T>, KernelError> {
+        let barrier = Barrier::new(self.threads);
+        let (barrier, work) = (&barrier, &work);
+        std::thread::scope(|scope| {
+            let mut handles = Vec::with_capacity(self.threads);
+            for index in 0..self.threads {
+                let cpu = self.cpus[index % self.cpus.len()];
+                let thread = std::thread::Builder::new().spawn_scoped(scope, move || {
+                    let _guard = BreakOnPanic(barrier);
+                    machine::pin_to(cpu).map_err(KernelError::system(format!("bind a thread to CPU {cpu}")))?;
+                    Ok(work(Member { index, threads: self.threads, barrier }))
+                });
+                match thread {
+                    Ok(handle) => handles.push(handle),
+                    Err(source) => {
+                        barrier.broken.store(true, Ordering::Relaxed);
+                        return Err(KernelError::System { doing: format!("start thread {index}"), source });
+                    }
+                }
+            }
+            let results: Vec<_> = handles.into_iter().map(std::thread::ScopedJoinHandle::join).collect();
+            results.into_iter().map(|result| result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicU64;
+
+    #[test]
+    fn shares_cover_all_once() {
+        for (threads, total, grain) in [(1, 10, 8), (3, 1000, 64), (7, 5, 8), (2, 1 << 40, 512)] {
+            let barrier = Barrier::new(1);
+            let mut next = 0;
+            for index in 0..threads {
+                let share = Member { index, threads, barrier: &barrier }.share(total, grain);
+                assert_eq!(share.start, next);
+                next = share.end;
+            }
+            assert_eq!(next, total);
+        }
+    }
+
+    #[test]
+    fn threads_meet_even_when_they_outnumber_the_cpus() {
+        let team = Team::new(5).unwrap();
+        let sum = AtomicU64::new(0);
+        let seen = team
+            .run(|member| {
+                (0..50).all(|round| {
+                    sum.fetch_add(1, Ordering::Relaxed);
+                    member.barrier.wait();
+                    let all_came = sum.load(Ordering::Relaxed) >= (round + 1) * 5;
+                    member.barrier.wait();
+                    all_came
+                })
+            })
+            .unwrap();
+        assert_eq!(seen, [true; 5]);
+        assert_eq!(sum.into_inner(), 250);
+    }
+
+    #[test]
+    #[should_panic(expected = "thread 1")]
+    fn a_panic_ends_the_team() {
+        let _ = Team::new(2).unwrap().run(|member| {
+            assert!(member.index == 0, "thread 1");
+            member.barrier.wait();
+        });
+    }
+}
