@@ -1,1 +1,27 @@
-//! Placeholder.
+//! Run directories.
+//!
+//! ```text
+//! weigh-runs/20261121T050000Z-stream/
+//!   plan.json      what was asked; written once, whole or not at all
+//!   host.json      the machine; likewise
+//!   samples.jsonl  a header line, then one line per trial or void unit, each on disk before the next trial starts
+//!   events.jsonl   what happened when; for people, not synced
+//!   logs/          raw output of every tool
+//! ```
+//!
+//! A sample is never rewritten. The only bytes that ever leave `samples.jsonl` are those of a last line that a crash cut
+//! short; they are kept in `logs/`, and whoever opens the directory is told.
+//!
+//! [`import`] reads samples that were measured elsewhere, [`export`] writes them for use elsewhere.
+
+mod directory;
+mod durable;
+mod error;
+pub mod export;
+pub mod import;
+mod naming;
+mod samples;
+
+pub use directory::{Events, Records, RunDirectory};
+pub use error::StoreError;
+pub use naming::resolve;

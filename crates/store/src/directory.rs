@@ -1,0 +1,442 @@
+//! One run directory.
+
+use crate::StoreError;
+use crate::durable::{sync_directory, write_whole};
+use crate::error::no_room;
+use crate::naming::{directory_name, safe_file_name};
+use crate::samples;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{BufWriter, ErrorKind, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use weigh_model::{HostFacts, PLAN_FORMAT, Plan, Record, SAMPLES_FORMAT, Timestamped};
+
+const PLAN: &str = "plan.json";
+const HOST: &str = "host.json";
+const SAMPLES: &str = "samples.jsonl";
+const EVENTS: &str = "events.jsonl";
+const LOGS: &str = "logs";
+
+/// A run directory, open for reading or for reading and writing.
+#[derive(Debug)]
+pub struct RunDirectory {
+    path: PathBuf,
+    plan: Plan,
+    host: HostFacts,
+    recovered: Option<String>,
+    writer: Option<Writer>,
+}
+
+/// The records of a run.
+#[derive(Debug)]
+pub struct Records {
+    /// In the order in which they were written, without the header.
+    pub records: Vec<Record>,
+    /// A sentence about a last line that a crash cut short and that is not among the records.
+    pub recovered: Option<String>,
+}
+
+/// The events of a run.
+#[derive(Debug)]
+pub struct Events {
+    /// In the order in which they were written.
+    pub events: Vec<Timestamped>,
+    /// Lines that could not be read: cut short by a crash, or of a kind that this version does not know.
+    pub unreadable_lines: u64,
+}
+
+#[derive(Debug)]
+struct Writer {
+    samples: File,
+    /// Length of the samples file, all of it whole lines.
+    whole_bytes: u64,
+    /// Set when a failed write could not be taken back.
+    broken: bool,
+    events: BufWriter<File>,
+}
+
+impl RunDirectory {
+    /// Makes `<parent>/<UTC time>-<name>/`, with a number behind it when that is taken, and everything in it but samples.
+    ///
+    /// `started_utc` is RFC 3339 in UTC, as in `2026-11-21T05:00:00Z`.
+    ///
+    /// # Errors
+    /// [`StoreError::Full`] and what else the file system refuses.
+    pub fn create(
+        parent: &Path,
+        plan: &Plan,
+        host: &HostFacts,
+        started_utc: &str,
+    ) -> Result<Self, StoreError> {
+        std::fs::create_dir_all(parent).map_err(|error| StoreError::io("make", parent, error))?;
+        let path = make_unique(parent, &directory_name(started_utc, &plan.name))?;
+        sync_directory(parent)?;
+        Self::fill(path, plan, host)
+    }
+
+    /// Makes the run directory at exactly `path`, which must not exist yet or be an empty directory.
+    ///
+    /// # Errors
+    /// [`StoreError::Exists`], [`StoreError::Full`] and what else the file system refuses.
+    pub fn create_at(path: &Path, plan: &Plan, host: &HostFacts) -> Result<Self, StoreError> {
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        std::fs::create_dir_all(parent).map_err(|error| StoreError::io("make", parent, error))?;
+        match std::fs::create_dir(path) {
+            Ok(()) => {}
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                let is_empty = std::fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none());
+                if !is_empty {
+                    return Err(StoreError::Exists { path: path.into() });
+                }
+            }
+            Err(error) => return Err(StoreError::io("make", path, error)),
+        }
+        sync_directory(parent)?;
+        Self::fill(path.into(), plan, host)
+    }
+
+    fn fill(path: PathBuf, plan: &Plan, host: &HostFacts) -> Result<Self, StoreError> {
+        let logs = path.join(LOGS);
+        std::fs::create_dir(&logs).map_err(|error| StoreError::io("make", &logs, error))?;
+        write_whole(&path, PLAN, &pretty(plan))?;
+        write_whole(&path, HOST, &pretty(host))?;
+        let header = samples::line_of(&Record::Header { format: SAMPLES_FORMAT })?;
+        write_whole(&path, SAMPLES, &header)?;
+        let writer = Writer::open(&path, header.len() as u64)?;
+        sync_directory(&path)?;
+        Ok(Self { path, plan: plan.clone(), host: host.clone(), recovered: None, writer: Some(writer) })
+    }
+
+    /// Opens an existing run for reading. Nothing in it is changed, so a live run may be looked at.
+    ///
+    /// # Errors
+    /// [`StoreError::NotFound`], [`StoreError::Foreign`], [`StoreError::Missing`], [`StoreError::NewerFormat`],
+    /// [`StoreError::Damaged`] of the plan or the host file. The samples are read by [`Self::records`].
+    pub fn open(path: &Path) -> Result<Self, StoreError> {
+        require_run_directory(path)?;
+        let plan = read_versioned(&path.join(PLAN), Some(PLAN_FORMAT))?;
+        let host = read_versioned(&path.join(HOST), None)?;
+        Ok(Self { path: path.into(), plan, host, recovered: None, writer: None })
+    }
+
+    /// Opens an existing run to go on with it. A last line that a crash cut short is moved to `logs/`, see [`Records::recovered`].
+    ///
+    /// # Errors
+    /// As [`Self::open`] and [`Self::records`], and [`StoreError::Busy`] when another process writes to it.
+    pub fn open_for_append(path: &Path) -> Result<Self, StoreError> {
+        let mut run = Self::open(path)?;
+        let file = path.join(SAMPLES);
+        let samples = OpenOptions::new()
+            .read(true)
+            .append(true)
+            .open(&file)
+            .map_err(|error| StoreError::io("open", &file, error))?;
+        lock(&samples, path)?;
+        let bytes = std::fs::read(&file).map_err(|error| StoreError::io("read", &file, error))?;
+        let whole_bytes = samples::parse(&file, &bytes)?.whole_bytes;
+        run.recovered = run.set_cut_line_aside(&samples, &bytes, whole_bytes)?;
+        drop_cut_event(&path.join(EVENTS))?;
+        // The lock belongs to the open file: the writer must keep this one.
+        run.writer = Some(Writer::with(samples, path, whole_bytes as u64)?);
+        Ok(run)
+    }
+
+    /// What was asked.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// The machine that the run was made on.
+    pub fn host(&self) -> &HostFacts {
+        &self.host
+    }
+
+    /// The directory itself.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The name of the run: the last part of the path.
+    pub fn name(&self) -> String {
+        let whole = self.path.canonicalize().unwrap_or_else(|_| self.path.clone());
+        whole.file_name().unwrap_or(whole.as_os_str()).to_string_lossy().into_owned()
+    }
+
+    /// Where raw output goes.
+    pub fn logs(&self) -> PathBuf {
+        self.path.join(LOGS)
+    }
+
+    /// Where the log called `name` goes: the absolute path, and the path relative to the run directory as records carry it.
+    /// What is unsafe in a file name is replaced; two calls with one name give one file.
+    pub fn log_path(&self, name: &str) -> (PathBuf, String) {
+        let relative = format!("{LOGS}/{}", safe_file_name(name));
+        let directory = std::path::absolute(&self.path).unwrap_or_else(|_| self.path.clone());
+        (directory.join(&relative), relative)
+    }
+
+    /// Appends a record and returns when it is on disk, with the time that the sync took.
+    ///
+    /// # Errors
+    /// [`StoreError::Full`], [`StoreError::NotFinite`], [`StoreError::ReadOnly`]. After an error the file holds exactly the
+    /// records whose append returned, and after [`StoreError::Full`] a later append may succeed.
+    pub fn append(&mut self, record: &Record) -> Result<Duration, StoreError> {
+        let path = self.path.join(SAMPLES);
+        let line = samples::line_of(record)?;
+        let writer = self.writer.as_mut().ok_or_else(|| StoreError::ReadOnly { path: self.path.clone() })?;
+        if writer.broken {
+            return Err(StoreError::Broken { path });
+        }
+        match writer.append(&line) {
+            Ok(took) => Ok(took),
+            Err(error) if no_room(&error) => {
+                Err(StoreError::Full { kept: format!("{} bytes of samples", writer.whole_bytes), path })
+            }
+            Err(source) => Err(StoreError::Io { doing: "append to", path, source }),
+        }
+    }
+
+    /// Appends an event. It is buffered: [`Self::flush_events`] or the end of this value hands it to the system, nothing syncs it.
+    ///
+    /// # Errors
+    /// [`StoreError::Full`], [`StoreError::ReadOnly`].
+    pub fn append_event(&mut self, event: &Timestamped) -> Result<(), StoreError> {
+        let path = self.path.join(EVENTS);
+        let writer = self.writer.as_mut().ok_or_else(|| StoreError::ReadOnly { path: self.path.clone() })?;
+        let mut line = serde_json::to_vec(event).expect("events hold only strings, numbers and lists");
+        line.push(b'\n');
+        writer.events.write_all(&line).map_err(|error| StoreError::io("append to", &path, error))
+    }
+
+    /// Hands buffered events to the system.
+    ///
+    /// # Errors
+    /// [`StoreError::Full`].
+    pub fn flush_events(&mut self) -> Result<(), StoreError> {
+        let path = self.path.join(EVENTS);
+        self.writer
+            .as_mut()
+            .map_or(Ok(()), |writer| writer.events.flush())
+            .map_err(|error| StoreError::io("append to", &path, error))
+    }
+
+    /// Every record on disk.
+    ///
+    /// # Errors
+    /// [`StoreError::EmptySamples`], [`StoreError::MissingHeader`], [`StoreError::NewerFormat`], [`StoreError::Damaged`].
+    pub fn records(&self) -> Result<Records, StoreError> {
+        let file = self.path.join(SAMPLES);
+        let bytes = std::fs::read(&file).map_err(|error| StoreError::io("read", &file, error))?;
+        let parsed = samples::parse(&file, &bytes)?;
+        let recovered = match bytes.len() - parsed.whole_bytes {
+            0 => self.recovered.clone(),
+            cut => Some(format!(
+                "the last line of {SAMPLES} was cut short by a crash ({cut} bytes) and is left out; `weigh resume` measures it again"
+            )),
+        };
+        Ok(Records { records: parsed.records, recovered })
+    }
+
+    /// Every event handed to the system so far.
+    ///
+    /// # Errors
+    /// What the file system refuses; a missing file is no event.
+    pub fn events(&self) -> Result<Events, StoreError> {
+        let file = self.path.join(EVENTS);
+        let bytes = match std::fs::read(&file) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
+            Err(error) => return Err(StoreError::io("read", &file, error)),
+        };
+        let mut read = Events { events: Vec::new(), unreadable_lines: 0 };
+        for line in bytes.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+            match serde_json::from_slice(line) {
+                Ok(event) => read.events.push(event),
+                Err(_) => read.unreadable_lines += 1,
+            }
+        }
+        Ok(read)
+    }
+
+    fn set_cut_line_aside(
+        &self,
+        samples: &File,
+        bytes: &[u8],
+        whole_bytes: usize,
+    ) -> Result<Option<String>, StoreError> {
+        let cut = &bytes[whole_bytes..];
+        if cut.is_empty() {
+            return Ok(None);
+        }
+        let logs = self.logs();
+        std::fs::create_dir_all(&logs).map_err(|error| StoreError::io("make", &logs, error))?;
+        // The offset makes the name unique: no two crashes cut at the same place without a record between them being lost.
+        let name = format!("cut-line-at-{whole_bytes}.txt");
+        write_whole(&logs, &name, cut)?;
+        let file = self.path.join(SAMPLES);
+        samples
+            .set_len(whole_bytes as u64)
+            .and_then(|()| samples.sync_all())
+            .map_err(|error| StoreError::io("truncate", &file, error))?;
+        Ok(Some(format!(
+            "the last line of {SAMPLES} was cut short by a crash; its {} bytes are kept in {LOGS}/{name}, and its trial is measured again",
+            cut.len()
+        )))
+    }
+}
+
+impl Drop for RunDirectory {
+    fn drop(&mut self) {
+        // Events are for people; a failure here has nobody left to tell.
+        let _ = self.flush_events();
+    }
+}
+
+impl Writer {
+    fn open(directory: &Path, whole_bytes: u64) -> Result<Self, StoreError> {
+        let file = directory.join(SAMPLES);
+        let samples = OpenOptions::new()
+            .append(true)
+            .open(&file)
+            .map_err(|error| StoreError::io("open", &file, error))?;
+        lock(&samples, directory)?;
+        Self::with(samples, directory, whole_bytes)
+    }
+
+    fn with(samples: File, directory: &Path, whole_bytes: u64) -> Result<Self, StoreError> {
+        let file = directory.join(EVENTS);
+        let events = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(&file)
+            .map_err(|error| StoreError::io("open", &file, error))?;
+        Ok(Self { samples, whole_bytes, broken: false, events: BufWriter::new(events) })
+    }
+
+    fn append(&mut self, line: &[u8]) -> std::io::Result<Duration> {
+        let synced = self.write_once(line).and_then(|()| {
+            let start = Instant::now();
+            self.samples.sync_data().map(|()| start.elapsed())
+        });
+        match synced {
+            Ok(took) => {
+                self.whole_bytes += line.len() as u64;
+                Ok(took)
+            }
+            Err(error) => {
+                // Part of the line may be there, or all of it without being durable: take it back, so that the file holds what was promised.
+                let taken_back =
+                    self.samples.set_len(self.whole_bytes).and_then(|()| self.samples.sync_data());
+                self.broken = taken_back.is_err();
+                Err(error)
+            }
+        }
+    }
+
+    /// One write, so that a reader never sees half a line; the rest follows only when the system took less than the whole.
+    fn write_once(&mut self, line: &[u8]) -> std::io::Result<()> {
+        loop {
+            match self.samples.write(line) {
+                Ok(written) if written == line.len() => return Ok(()),
+                Ok(written) => return self.samples.write_all(&line[written..]),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+/// `mkdir` refuses an existing name, which makes it the test and the claim in one.
+fn make_unique(parent: &Path, name: &str) -> Result<PathBuf, StoreError> {
+    let mut path = parent.join(name);
+    for number in 2.. {
+        match std::fs::create_dir(&path) {
+            Ok(()) => break,
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                path = parent.join(format!("{name}-{number}"));
+            }
+            Err(error) => return Err(StoreError::io("make", &path, error)),
+        }
+    }
+    Ok(path)
+}
+
+fn lock(samples: &File, directory: &Path) -> Result<(), StoreError> {
+    match samples.try_lock() {
+        Ok(()) => Ok(()),
+        Err(TryLockError::WouldBlock) => Err(StoreError::Busy { path: directory.into() }),
+        Err(TryLockError::Error(error)) => Err(StoreError::io("lock", directory, error)),
+    }
+}
+
+fn require_run_directory(path: &Path) -> Result<(), StoreError> {
+    if !path.exists() {
+        return Err(StoreError::NotFound { path: path.into() });
+    }
+    let has = |file: &str| path.join(file).is_file();
+    if !has(PLAN) && !has(SAMPLES) {
+        return Err(StoreError::Foreign { path: path.into() });
+    }
+    let missing = |file, consequence| Err(StoreError::Missing { path: path.into(), file, consequence });
+    if !has(PLAN) {
+        return missing(
+            PLAN,
+            "what the samples mean is unknown without it; put the plan back from a copy of the run",
+        );
+    }
+    if !has(HOST) {
+        return missing(
+            HOST,
+            "the run stopped while its directory was being made and holds no sample; start it again",
+        );
+    }
+    if !has(SAMPLES) {
+        return missing(
+            SAMPLES,
+            "the run stopped while its directory was being made and holds no sample; start it again",
+        );
+    }
+    Ok(())
+}
+
+fn pretty<T: serde::Serialize>(value: &T) -> Vec<u8> {
+    let mut bytes =
+        serde_json::to_vec_pretty(value).expect("plans and hosts hold only strings, numbers, lists and maps");
+    bytes.push(b'\n');
+    bytes
+}
+
+fn read_versioned<T: DeserializeOwned>(path: &Path, supported: Option<u32>) -> Result<T, StoreError> {
+    let bytes = std::fs::read(path).map_err(|error| StoreError::io("read", path, error))?;
+    let damaged = |error: serde_json::Error| StoreError::Damaged {
+        path: path.into(),
+        line: error.line() as u64,
+        problem: error.to_string(),
+    };
+    if let Some(supported) = supported {
+        let loose: Value = serde_json::from_slice(&bytes).map_err(damaged)?;
+        let found = loose.get("format").and_then(Value::as_u64).unwrap_or(0);
+        if found > u64::from(supported) {
+            return Err(StoreError::NewerFormat { path: path.into(), found, supported });
+        }
+    }
+    serde_json::from_slice(&bytes).map_err(damaged)
+}
+
+/// A cut event would glue itself to the next one.
+fn drop_cut_event(path: &Path) -> Result<(), StoreError> {
+    let mut file = match OpenOptions::new().read(true).write(true).open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(StoreError::io("open", path, error)),
+    };
+    let bytes = std::fs::read(path).map_err(|error| StoreError::io("read", path, error))?;
+    if bytes.last().is_some_and(|byte| *byte != b'\n') {
+        file.seek(SeekFrom::End(0))
+            .and_then(|_| file.write_all(b"\n"))
+            .map_err(|error| StoreError::io("append to", path, error))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,158 @@
+//! What can go wrong with a run directory.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// A run directory that cannot be made, read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The file system has no room.
+    #[error(
+        "the disk is full: cannot write {path}; everything recorded before is safe ({kept}); free some space, then go on with `weigh resume`"
+    )]
+    Full {
+        /// The file that could not be written.
+        path: PathBuf,
+        /// What is on disk.
+        kept: String,
+    },
+    /// Another process writes to this run directory.
+    #[error("{path} is being written by another process; wait until it ends")]
+    Busy {
+        /// The run directory.
+        path: PathBuf,
+    },
+    /// The path does not exist.
+    #[error("there is no run directory {path}; give the path of one, or `last` for the newest in weigh-runs")]
+    NotFound {
+        /// The path.
+        path: PathBuf,
+    },
+    /// The path for a new run is taken.
+    #[error(
+        "{path} exists and is not an empty directory; name another place for the run, or go on with an earlier one by `weigh resume`"
+    )]
+    Exists {
+        /// The path.
+        path: PathBuf,
+    },
+    /// No run has been made below the parent directory.
+    #[error("there are no runs in {parent} yet; `weigh run` makes one")]
+    NoRuns {
+        /// The parent directory.
+        parent: PathBuf,
+    },
+    /// The path is something else.
+    #[error(
+        "{path} is not a run directory: it has neither plan.json nor samples.jsonl; give a directory that `weigh run` made"
+    )]
+    Foreign {
+        /// The path.
+        path: PathBuf,
+    },
+    /// A file that every run directory has is missing.
+    #[error("{path} has no {file}: {consequence}")]
+    Missing {
+        /// The run directory.
+        path: PathBuf,
+        /// The missing file.
+        file: &'static str,
+        /// What follows from it and what to do.
+        consequence: &'static str,
+    },
+    /// The samples file holds nothing at all.
+    #[error(
+        "{path} is empty, not even its header is there; nothing can be recovered from it, start the run again"
+    )]
+    EmptySamples {
+        /// The samples file.
+        path: PathBuf,
+    },
+    /// The samples file does not start with a header.
+    #[error(
+        "{path} does not start with a header line that names its format; it was not written by weighbridge, or its beginning is lost"
+    )]
+    MissingHeader {
+        /// The samples file.
+        path: PathBuf,
+    },
+    /// The file was written by a newer weighbridge.
+    #[error(
+        "{path} has format {found}, this weighbridge reads formats up to {supported}; use the newer weighbridge that wrote it"
+    )]
+    NewerFormat {
+        /// The file.
+        path: PathBuf,
+        /// The version that the file names.
+        found: u64,
+        /// The newest version that this program reads.
+        supported: u32,
+    },
+    /// A whole line, or a whole file, that cannot be read.
+    #[error(
+        "{path}, line {line} is damaged: {problem}; restore the file from a copy, or keep the lines before {line} under another name"
+    )]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// Line, from 1.
+        line: u64,
+        /// What the reader says.
+        problem: String,
+    },
+    /// A record that could not be read back.
+    #[error(
+        "the value of {metric} in a record of {environment} is {value}, which no file can hold; this is a defect of the workload's reader"
+    )]
+    NotFinite {
+        /// Metric.
+        metric: String,
+        /// Environment.
+        environment: String,
+        /// The value.
+        value: f64,
+    },
+    /// The directory was opened for reading.
+    #[error("{path} was opened for reading only")]
+    ReadOnly {
+        /// The run directory.
+        path: PathBuf,
+    },
+    /// A failed write could not be taken back, so the end of the file is unknown.
+    #[error(
+        "{path} cannot be written any more since an earlier write failed; everything recorded before is safe, go on with `weigh resume`"
+    )]
+    Broken {
+        /// The samples file.
+        path: PathBuf,
+    },
+    /// Everything else that the operating system refuses.
+    #[error("cannot {doing} {path}")]
+    Io {
+        /// What was tried, as a verb.
+        doing: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// The operating system's error.
+        source: io::Error,
+    },
+}
+
+impl StoreError {
+    /// Whether the file system is full.
+    pub fn is_full(&self) -> bool {
+        matches!(self, Self::Full { .. })
+    }
+
+    pub(crate) fn io(doing: &'static str, path: &Path, source: io::Error) -> Self {
+        if no_room(&source) {
+            return Self::Full { path: path.into(), kept: "no sample was being written".into() };
+        }
+        Self::Io { doing, path: path.into(), source }
+    }
+}
+
+/// ENOSPC, or EDQUOT where a quota is the smaller room.
+pub(crate) fn no_room(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}

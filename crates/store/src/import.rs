@@ -1,0 +1,119 @@
+//! Samples that were measured elsewhere.
+//!
+//! One row per number, with the columns (CSV, first line names them, any order) or keys (JSON lines)
+//!
+//! | name | content |
+//! |---|---|
+//! | `environment` | where it was measured |
+//! | `workload` | what was measured |
+//! | `metric` | which number of it |
+//! | `unit` | `s`, `ms`, `GB/s`, `op/s`...; other units are kept as they are |
+//! | `better` | `lower` or `higher` |
+//! | `value` | a positive number |
+//! | `block` | optional: a whole number that pairs rows of different environments |
+//!
+//! Other columns are ignored and named in [`Imported::ignored`]. Every metric that is read is primary: somebody who brings
+//! samples wants a verdict on them. Values are converted to the base unit.
+
+mod delimited;
+mod lines;
+mod table;
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use weigh_model::Comparison;
+
+/// What a file of samples holds.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Imported {
+    /// One per workload and metric, in the order of their first row.
+    pub comparisons: Vec<Comparison>,
+    /// Columns that were not used.
+    pub ignored: Vec<String>,
+}
+
+/// A file of samples that cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ImportError {
+    /// The file.
+    pub file: PathBuf,
+    /// Line, from 1; absent when the fault is the file's.
+    pub line: Option<u64>,
+    /// Character in the line, from 1.
+    pub column: Option<u64>,
+    /// The line's own text.
+    pub text: Option<String>,
+    /// Characters that the fault spans, from `column` on.
+    pub length: u64,
+    /// What is wrong.
+    pub message: String,
+    /// What to do about it.
+    pub help: Option<String>,
+}
+
+impl fmt::Display for ImportError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.file.display())?;
+        if let (Some(line), Some(column)) = (self.line, self.column) {
+            write!(f, ":{line}:{column}")?;
+        }
+        write!(f, ": {}", self.message)
+    }
+}
+
+impl std::error::Error for ImportError {}
+
+impl ImportError {
+    fn of_file(file: &Path, message: impl Into<String>, help: &str) -> Self {
+        let help = (!help.is_empty()).then(|| help.to_string());
+        Self {
+            file: file.into(),
+            line: None,
+            column: None,
+            text: None,
+            length: 0,
+            message: message.into(),
+            help,
+        }
+    }
+}
+
+/// Reads samples, as [`read_with_notes`] does, and forgets the notes.
+///
+/// # Errors
+/// As [`read_with_notes`].
+pub fn read(path: &Path) -> Result<Vec<Comparison>, ImportError> {
+    read_with_notes(path).map(|imported| imported.comparisons)
+}
+
+/// Reads samples from CSV or JSON lines: by the name's ending (`.csv`; `.jsonl`, `.ndjson`, `.json`), else by the first character.
+///
+/// # Errors
+/// The first fault, with its place: a missing column, a value that is no positive number, the same (environment, workload,
+/// metric, block) twice, a block for some rows and none for others, units of one metric that do not convert into each other,
+/// directions of one metric that disagree.
+pub fn read_with_notes(path: &Path) -> Result<Imported, ImportError> {
+    let bytes = std::fs::read(path)
+        .map_err(|error| ImportError::of_file(path, format!("cannot read it: {error}"), ""))?;
+    parse(path, &bytes)
+}
+
+/// As [`read_with_notes`], for bytes that are already here; `path` is for errors and for its ending.
+///
+/// # Errors
+/// As [`read_with_notes`].
+pub fn parse(path: &Path, bytes: &[u8]) -> Result<Imported, ImportError> {
+    if bytes.starts_with(&[0x1f, 0x8b])
+        || bytes.starts_with(b"\xfd7zXZ")
+        || bytes.starts_with(b"(\xb5\x2f\xfd")
+    {
+        return Err(ImportError::of_file(path, "the file is compressed", "unpack it first"));
+    }
+    let ending = path.extension().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
+    let is_json = match ending.as_str() {
+        "csv" => false,
+        "jsonl" | "ndjson" | "json" => true,
+        _ => bytes.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'{'),
+    };
+    if is_json { lines::parse(path, bytes) } else { delimited::parse(path, bytes) }
+}
