@@ -1,1 +1,34 @@
-//! Placeholder.
+//! Root file systems of guests, as one mechanism for every platform.
+//!
+//! A guest's root is made of three things, so that nothing of the image is copied and nothing of it can be written:
+//!
+//! 1. a small *skeleton* directory: the probe, the kernels, mount points, symbolic links, and an `/etc` where the
+//!    image has none;
+//! 2. *binds*: the top-level entries of the image, mounted read-only at the same name;
+//! 3. *scratch*: private tmpfs mounts, `/tmp` and `/run` among them.
+//!
+//! A platform mounts them in the order of [`Root::mounts`]; one that takes archives instead of directories (an engine's
+//! image store) gets the skeleton from [`Root::write_tar`].
+//!
+//! # Loops
+//! With the host's root as the image, the skeleton usually lies below one of the binds (`/var/lib/...` below `/var`), so
+//! it is visible once more inside the guest, at its own place. That cannot recurse: a bind mount shows the mounts that
+//! exist when it is made, and never itself. A platform that binds *recursively* copies the mounts made so far with it,
+//! so the bind that holds the skeleton is the first of [`Root::binds`], when nothing but the skeleton can be copied.
+
+mod archive;
+mod digest;
+mod error;
+mod root;
+#[cfg(test)]
+mod tests;
+
+pub use error::ImageError;
+pub use root::{Bind, Mount, Programs, Root};
+
+/// Directory of the programs inside every guest.
+pub const PROGRAM_DIRECTORY: &str = "/.weighbridge";
+/// The probe inside every guest.
+pub const PROBE: &str = "/.weighbridge/probe";
+/// The kernels inside every guest, beside the probe.
+pub const KERNELS: &str = "/.weighbridge/weigh-kernels";

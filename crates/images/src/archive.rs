@@ -1,0 +1,184 @@
+//! Tar archives: unpacking those of users, writing the skeleton as one.
+
+use crate::ImageError;
+use std::fs::{self, File};
+use std::io::{self, BufReader, Read, Seek, Write};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Component, Path, PathBuf};
+
+/// First bytes of compressed files, their names, and the command that unpacks them.
+const COMPRESSIONS: [(&[u8], &str, &str); 4] = [
+    (b"\x1f\x8b", "gzip", "gzip -dk"),
+    (b"\xfd7zXZ\0", "xz", "xz -dk"),
+    (b"\x28\xb5\x2f\xfd", "zstd", "zstd -d"),
+    (b"BZh", "bzip2", "bzip2 -dk"),
+];
+
+/// Size of a tar header, and offset and length of the checksum in it (POSIX pax interchange format, ustar header block).
+const HEADER: usize = 512;
+const CHECKSUM: std::ops::Range<usize> = 148..156;
+
+/// Unpacks a user's archive into a new directory. Nothing is written outside of it, whatever the archive says.
+///
+/// Device nodes, pipes and sockets are left out: guests get their own `/dev`.
+pub(crate) fn unpack(archive: &Path, into: &Path) -> Result<(), ImageError> {
+    let mut file = File::open(archive).map_err(ImageError::io("open", archive))?;
+    refuse_other_formats(archive, &mut file)?;
+    fs::create_dir_all(into).map_err(ImageError::io("make the directory", into))?;
+    let mut reader = tar::Archive::new(BufReader::with_capacity(1 << 18, file));
+    reader.set_preserve_permissions(true);
+    reader.set_preserve_ownerships(is_root(into)?);
+    reader.set_preserve_mtime(true);
+    // Directories last, so that one without write permission can still be filled.
+    let mut directories = Vec::new();
+    for entry in reader.entries().map_err(ImageError::io("read", archive))? {
+        let mut entry = entry.map_err(ImageError::io("read", archive))?;
+        let kind = entry.header().entry_type();
+        if kind.is_character_special() || kind.is_block_special() || kind.is_fifo() {
+            continue;
+        }
+        refuse_escape(archive, &entry)?;
+        if kind.is_dir() {
+            directories.push(entry);
+            continue;
+        }
+        unpack_entry(archive, &mut entry, into)?;
+    }
+    directories.sort_by(|a, b| b.path_bytes().cmp(&a.path_bytes()));
+    for mut entry in directories {
+        unpack_entry(archive, &mut entry, into)?;
+    }
+    Ok(())
+}
+
+fn unpack_entry<R: Read>(
+    archive: &Path,
+    entry: &mut tar::Entry<'_, R>,
+    into: &Path,
+) -> Result<(), ImageError> {
+    let name = name_of(entry);
+    // A directory that is already there is changed in place, so it must not be a link itself; any other entry replaces the link.
+    let through =
+        if entry.header().entry_type().is_dir() { Some(Path::new(&name)) } else { Path::new(&name).parent() };
+    if through.is_some_and(|path| leaves_through_link(path, into)) {
+        return Err(refuse(archive, name, "leads out of the root through a symbolic link"));
+    }
+    match entry.unpack_in(into) {
+        Ok(true) => Ok(()),
+        // The library leaves out what it holds for unsafe, and says so only by this.
+        Ok(false) => Err(refuse(archive, name, "has no place inside of the root")),
+        Err(source) => Err(ImageError::Io { doing: "unpack an entry of", path: archive.into(), source }),
+    }
+}
+
+/// Refuses `..` in a name or in the target of a hard link. A leading `/` is harmless: it is read as the root of the archive.
+fn refuse_escape<R: Read>(archive: &Path, entry: &tar::Entry<'_, R>) -> Result<(), ImageError> {
+    let climbs = |path: &Path| path.components().any(|part| part == Component::ParentDir);
+    let path = entry.path().map_err(ImageError::io("read", archive))?;
+    if climbs(&path) {
+        return Err(refuse(archive, name_of(entry), "has `..` in its path"));
+    }
+    if entry.header().entry_type().is_hard_link() {
+        let target = entry.link_name().map_err(ImageError::io("read", archive))?;
+        if target.is_some_and(|target| climbs(&target)) {
+            return Err(refuse(archive, name_of(entry), "is a hard link to a path with `..`"));
+        }
+    }
+    Ok(())
+}
+
+/// Whether one of the path's parts is by now a symbolic link to a place outside of the root (or to none).
+fn leaves_through_link(path: &Path, root: &Path) -> bool {
+    let mut reached = root.to_path_buf();
+    path.components().filter(|part| matches!(part, Component::Normal(_))).any(|part| {
+        reached.push(part);
+        reached.is_symlink()
+            && !matches!((root.canonicalize(), reached.canonicalize()), (Ok(root), Ok(target)) if target.starts_with(&root))
+    })
+}
+
+fn refuse(archive: &Path, entry: String, fault: &'static str) -> ImageError {
+    ImageError::Unsafe { archive: archive.into(), entry, fault }
+}
+
+fn name_of<R: Read>(entry: &tar::Entry<'_, R>) -> String {
+    String::from_utf8_lossy(&entry.path_bytes()).into_owned()
+}
+
+fn refuse_other_formats(archive: &Path, file: &mut File) -> Result<(), ImageError> {
+    let mut header = Vec::with_capacity(HEADER);
+    (&*file).take(HEADER as u64).read_to_end(&mut header).map_err(ImageError::io("read", archive))?;
+    file.rewind().map_err(ImageError::io("read", archive))?;
+    for (magic, format, remedy) in COMPRESSIONS {
+        if header.starts_with(magic) {
+            return Err(ImageError::Compressed { path: archive.into(), format, remedy });
+        }
+    }
+    if !is_tar_header(&header) {
+        return Err(ImageError::NotAnImage { path: archive.into() });
+    }
+    Ok(())
+}
+
+/// Every tar dialect sums its header with the checksum field taken as spaces; older ones have no magic word.
+fn is_tar_header(header: &[u8]) -> bool {
+    if header.len() < HEADER {
+        return false;
+    }
+    let sum: u32 = header
+        .iter()
+        .enumerate()
+        .map(|(at, byte)| u32::from(if CHECKSUM.contains(&at) { b' ' } else { *byte }))
+        .sum();
+    let written = String::from_utf8_lossy(&header[CHECKSUM]);
+    let written = written.trim_matches(|c: char| c == ' ' || c == '\0');
+    u32::from_str_radix(written, 8).is_ok_and(|written| written == sum)
+}
+
+/// Whether files made in `directory` belong to the superuser: then the owners of an archive can be kept.
+fn is_root(directory: &Path) -> Result<bool, ImageError> {
+    let probe = directory.metadata().map_err(ImageError::io("look at", directory))?;
+    Ok(probe.uid() == 0)
+}
+
+/// Writes a directory as an archive: sorted, owned by root, without times, so that the same skeleton gives the same bytes.
+pub(crate) fn write(directory: &Path, output: impl Write) -> io::Result<()> {
+    let mut builder = tar::Builder::new(output);
+    let mut pending = vec![PathBuf::new()];
+    while let Some(relative) = pending.pop() {
+        let mut names = fs::read_dir(directory.join(&relative))?
+            .map(|entry| entry.map(|entry| entry.file_name()))
+            .collect::<io::Result<Vec<_>>>()?;
+        names.sort();
+        for name in names {
+            let path = relative.join(name);
+            append(&mut builder, directory, &path)?;
+            if directory.join(&path).symlink_metadata()?.is_dir() {
+                pending.push(path);
+            }
+        }
+    }
+    builder.into_inner()?.flush()
+}
+
+fn append(builder: &mut tar::Builder<impl Write>, directory: &Path, path: &Path) -> io::Result<()> {
+    let source = directory.join(path);
+    let metadata = source.symlink_metadata()?;
+    let mut header = tar::Header::new_gnu();
+    header.set_mode(metadata.permissions().mode() & 0o7777);
+    header.set_uid(0);
+    header.set_gid(0);
+    header.set_mtime(0);
+    header.set_size(0);
+    if metadata.is_symlink() {
+        header.set_entry_type(tar::EntryType::Symlink);
+        builder.append_link(&mut header, path, fs::read_link(&source)?)
+    } else if metadata.is_dir() {
+        header.set_entry_type(tar::EntryType::Directory);
+        builder.append_data(&mut header, path, io::empty())
+    } else {
+        header.set_entry_type(tar::EntryType::Regular);
+        header.set_size(metadata.len());
+        builder.append_data(&mut header, path, File::open(&source)?)
+    }
+}

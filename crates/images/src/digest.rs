@@ -1,0 +1,104 @@
+//! The digest of what decides a root's content.
+
+use crate::ImageError;
+use sha2::{Digest as _, Sha256};
+use std::fs::{self, File, Metadata};
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+/// Files that change when a package of the host is installed, removed or upgraded, for the usual package managers.
+const PACKAGE_DATABASES: [&str; 8] = [
+    "etc/os-release",
+    "usr/lib/os-release",
+    "var/lib/dpkg/status",
+    "var/lib/rpm/rpmdb.sqlite",
+    "usr/lib/sysimage/rpm/rpmdb.sqlite",
+    "var/lib/pacman/local",
+    "lib/apk/db/installed",
+    "nix/var/nix/profiles/system",
+];
+
+/// A digest that grows by labelled parts; every part carries its length, so that no two sequences of parts are the same bytes.
+pub(crate) struct ContentDigest(Sha256);
+
+impl ContentDigest {
+    pub(crate) fn new() -> Self {
+        Self(Sha256::new())
+    }
+
+    pub(crate) fn part(&mut self, bytes: &[u8]) {
+        self.0.update((bytes.len() as u64).to_le_bytes());
+        self.0.update(bytes);
+    }
+
+    /// The bytes of a file.
+    pub(crate) fn file(&mut self, path: &Path) -> Result<(), ImageError> {
+        let mut file = File::open(path).map_err(ImageError::io("open", path))?;
+        let mut inner = Sha256::new();
+        let mut buffer = vec![0; 1 << 18];
+        loop {
+            match file.read(&mut buffer).map_err(ImageError::io("read", path))? {
+                0 => break,
+                n => inner.update(&buffer[..n]),
+            }
+        }
+        self.part(&inner.finalize());
+        Ok(())
+    }
+
+    /// A directory tree of a user's: names, kinds, owners, permissions, sizes, modification times, targets of links. File contents
+    /// are not read: a root file system has hundreds of megabytes, and a change of one shows in its size or its time.
+    pub(crate) fn tree(&mut self, directory: &Path) -> Result<(), ImageError> {
+        let mut names = fs::read_dir(directory)
+            .and_then(|entries| {
+                entries.map(|entry| entry.map(|e| e.file_name())).collect::<Result<Vec<_>, _>>()
+            })
+            .map_err(ImageError::io("read the directory", directory))?;
+        names.sort();
+        for name in names {
+            let path = directory.join(&name);
+            let metadata = path.symlink_metadata().map_err(ImageError::io("look at", &path))?;
+            self.part(name.as_bytes());
+            self.metadata(&path, &metadata)?;
+            if metadata.is_dir() {
+                self.tree(&path)?;
+            }
+        }
+        self.part(b"end of directory");
+        Ok(())
+    }
+
+    /// What tells one state of the host's system from another without reading it all: its release and its package database.
+    pub(crate) fn system(&mut self, root: &Path) -> Result<(), ImageError> {
+        for name in PACKAGE_DATABASES {
+            let path = root.join(name);
+            if let Ok(metadata) = path.symlink_metadata() {
+                self.part(name.as_bytes());
+                self.metadata(&path, &metadata)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn metadata(&mut self, path: &Path, metadata: &Metadata) -> Result<(), ImageError> {
+        if metadata.is_symlink() {
+            let target = fs::read_link(path).map_err(ImageError::io("read the link", path))?;
+            self.part(target.as_os_str().as_bytes());
+            return Ok(());
+        }
+        self.part(format!("{:o} {} {}", metadata.mode(), metadata.uid(), metadata.gid()).as_bytes());
+        // A directory's size and time depend on the file system and on what was there once; its entries are hashed by themselves.
+        if !metadata.is_dir() || PACKAGE_DATABASES.iter().any(|database| path.ends_with(database)) {
+            let content = format!("{} {} {}", metadata.size(), metadata.mtime(), metadata.mtime_nsec());
+            self.part(content.as_bytes());
+        }
+        Ok(())
+    }
+
+    /// In hexadecimal.
+    pub(crate) fn finish(self) -> String {
+        self.0.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+}

@@ -1,0 +1,351 @@
+use crate::{Bind, ImageError, KERNELS, Mount, PROBE, Programs, Root};
+use std::fs;
+use std::io::Read;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use tempfile::TempDir;
+use weigh_model::ImageSpec;
+
+struct Bench {
+    directory: TempDir,
+    programs: Programs,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let programs = Programs { probe: directory.path().join("p"), kernels: directory.path().join("k") };
+        fs::write(&programs.probe, "the probe").unwrap();
+        fs::write(&programs.kernels, "the kernels").unwrap();
+        Self { directory, programs }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    fn prepare(&self, image: &ImageSpec, work: &str) -> Result<Root, ImageError> {
+        Root::prepare(image, &self.programs, &self.path(work), None)
+    }
+
+    /// A small image: a merged-/usr link, a directory, a file, what is private, and an `/etc`.
+    fn image(&self, name: &str) -> PathBuf {
+        let image = self.path(name);
+        for directory in ["usr/bin", "etc", "var/tmp", "tmp", "proc", "dev", "home/user"] {
+            fs::create_dir_all(image.join(directory)).unwrap();
+        }
+        symlink("usr/bin", image.join("bin")).unwrap();
+        fs::write(image.join("usr/bin/tool"), "a tool").unwrap();
+        fs::write(image.join("vmlinuz"), "a file at the top").unwrap();
+        for file in ["hosts", "hostname", "resolv.conf"] {
+            fs::write(image.join("etc").join(file), "the image's").unwrap();
+        }
+        image
+    }
+
+    fn archive(&self, name: &str, fill: impl FnOnce(&mut tar::Builder<fs::File>)) -> PathBuf {
+        let path = self.path(name);
+        let mut builder = tar::Builder::new(fs::File::create(&path).unwrap());
+        fill(&mut builder);
+        builder.into_inner().unwrap();
+        path
+    }
+}
+
+fn mode(path: &Path) -> u32 {
+    path.symlink_metadata().unwrap().permissions().mode() & 0o7777
+}
+
+fn targets(root: &Root) -> Vec<&str> {
+    root.binds.iter().map(|bind| bind.target.to_str().unwrap()).collect()
+}
+
+/// An entry whose name the library's own builder would refuse to write.
+fn raw_entry(
+    builder: &mut tar::Builder<fs::File>,
+    name: &str,
+    kind: tar::EntryType,
+    link: &str,
+    content: &[u8],
+) {
+    let mut header = tar::Header::new_ustar();
+    header.as_old_mut().name[..name.len()].copy_from_slice(name.as_bytes());
+    header.as_old_mut().linkname[..link.len()].copy_from_slice(link.as_bytes());
+    header.set_entry_type(kind);
+    header.set_mode(0o755);
+    header.set_uid(0);
+    header.set_gid(0);
+    header.set_mtime(1);
+    header.set_size(content.len() as u64);
+    header.set_cksum();
+    builder.append(&header, content).unwrap();
+}
+
+#[test]
+fn probe_alone_is_a_whole_skeleton() {
+    let bench = Bench::new();
+    let root = bench.prepare(&ImageSpec::Probe, "work").unwrap();
+    assert!(root.binds.is_empty() && !root.host && root.notes.is_empty());
+    for directory in ["proc", "sys", "dev", "run", "etc", ".weighbridge"] {
+        assert_eq!(mode(&root.skeleton.join(directory)), 0o755, "{directory}");
+    }
+    assert_eq!(mode(&root.skeleton.join("tmp")), 0o1777);
+    assert_eq!(fs::read_to_string(root.skeleton.join(&PROBE[1..])).unwrap(), "the probe");
+    assert_eq!(mode(&root.skeleton.join(&PROBE[1..])), 0o755);
+    assert_eq!(fs::read_to_string(root.skeleton.join(&KERNELS[1..])).unwrap(), "the kernels");
+    assert!(fs::read_to_string(root.skeleton.join("etc/passwd")).unwrap().starts_with("root:"));
+    assert_eq!(root.scratch, [Path::new("/tmp"), Path::new("/run")]);
+}
+
+#[test]
+fn directory_is_bound_entry_by_entry() {
+    let bench = Bench::new();
+    let image = bench.image("image");
+    let root = bench.prepare(&ImageSpec::Path(image.clone()), "work").unwrap();
+    assert_eq!(targets(&root), ["/etc", "/home", "/usr", "/var", "/vmlinuz"]);
+    assert!(root.binds.iter().all(|bind| bind.read_only));
+    assert_eq!(
+        root.binds[4],
+        Bind {
+            source: image.canonicalize().unwrap().join("vmlinuz"),
+            target: "/vmlinuz".into(),
+            read_only: true
+        }
+    );
+    assert_eq!(fs::read_link(root.skeleton.join("bin")).unwrap(), Path::new("usr/bin"));
+    assert!(root.skeleton.join("usr").is_dir() && root.skeleton.join("vmlinuz").is_file());
+    assert!(!root.skeleton.join("etc/passwd").exists(), "the image has its own");
+    assert_eq!(root.scratch.last().unwrap(), Path::new("/var/tmp"));
+    let order: Vec<_> = root.mounts().iter().map(|mount| mount.target().to_path_buf()).collect();
+    assert_eq!(order.last().unwrap(), Path::new("/var/tmp"), "below a bind, so after it");
+    assert!(matches!(root.mounts().last(), Some(Mount::Scratch(_))));
+}
+
+#[test]
+fn etc_without_the_files_of_engines_is_placed_entry_by_entry() {
+    let bench = Bench::new();
+    let image = bench.image("image");
+    fs::remove_file(image.join("etc/hostname")).unwrap();
+    symlink("/usr/share/zone", image.join("etc/localtime")).unwrap();
+    let root = bench.prepare(&ImageSpec::Path(image.clone()), "work").unwrap();
+    assert!(targets(&root).contains(&"/etc/hosts") && !targets(&root).contains(&"/etc"));
+    assert!(root.skeleton.join("etc/hostname").is_file());
+    assert!(root.skeleton.join("etc/localtime").is_symlink());
+    assert!(!image.join("etc/hostname").exists(), "the user's directory is left as it is");
+}
+
+#[test]
+fn image_without_etc_gets_a_small_one() {
+    let bench = Bench::new();
+    let image = bench.image("image");
+    fs::remove_dir_all(image.join("etc")).unwrap();
+    let root = bench.prepare(&ImageSpec::Path(image), "work").unwrap();
+    assert!(root.skeleton.join("etc/passwd").is_file());
+}
+
+#[test]
+fn archive_gives_the_same_guest_as_its_directory() {
+    let bench = Bench::new();
+    let image = bench.image("image");
+    let archive = bench.archive("image.tar", |builder| {
+        builder.follow_symlinks(false);
+        builder.append_dir_all(".", &image).unwrap();
+        // Old images bring device nodes; guests have their own /dev.
+        raw_entry(builder, "dev/null", tar::EntryType::Char, "", b"");
+        // A leading slash is read as the root of the archive.
+        raw_entry(builder, "/usr/bin/absolute", tar::EntryType::Regular, "", b"absolute");
+    });
+    let from_archive = bench.prepare(&ImageSpec::Path(archive.clone()), "a").unwrap();
+    let from_directory = bench.prepare(&ImageSpec::Path(image), "b").unwrap();
+    assert_eq!(targets(&from_archive), targets(&from_directory));
+    let usr = &from_archive.binds.iter().find(|bind| bind.target == Path::new("/usr")).unwrap().source;
+    assert_eq!(fs::read_to_string(usr.join("bin/tool")).unwrap(), "a tool");
+    assert_eq!(fs::read_to_string(usr.join("bin/absolute")).unwrap(), "absolute");
+    assert!(usr.starts_with(bench.directory.path().canonicalize().unwrap()));
+    assert!(!usr.parent().unwrap().join("dev/null").exists());
+    let again = bench.prepare(&ImageSpec::Path(archive), "c").unwrap();
+    assert_eq!(again.digest, from_archive.digest);
+}
+
+#[test]
+fn archives_cannot_write_outside() {
+    use tar::EntryType::{Directory, Link, Regular, Symlink};
+    type Entry = (&'static str, tar::EntryType, &'static str);
+    let attacks: [(&str, &[Entry]); 6] = [
+        ("parent", &[("../victim/new", Regular, "")]),
+        ("hidden parent", &[("usr/../../victim/new", Regular, "")]),
+        ("absolute link", &[("usr", Symlink, "VICTIM"), ("usr/new", Regular, "")]),
+        ("relative link", &[("usr", Symlink, "../../victim"), ("usr/new", Regular, "")]),
+        // The permissions of the link's target would change.
+        ("directory over a link", &[("usr", Symlink, "VICTIM"), ("usr", Directory, "")]),
+        ("hard link", &[("secret", Link, "../../victim/secret")]),
+    ];
+    for (name, entries) in attacks {
+        let bench = Bench::new();
+        let victim = bench.path("victim");
+        fs::create_dir(&victim).unwrap();
+        fs::write(victim.join("secret"), "secret").unwrap();
+        fs::set_permissions(&victim, fs::Permissions::from_mode(0o700)).unwrap();
+        let archive = bench.archive("evil.tar", |builder| {
+            for (path, kind, link) in entries {
+                raw_entry(builder, path, *kind, &link.replace("VICTIM", victim.to_str().unwrap()), b"");
+            }
+        });
+        let error = bench.prepare(&ImageSpec::Path(archive), "work").unwrap_err();
+        assert!(matches!(error, ImageError::Unsafe { .. }), "{name}: {error}");
+        assert_eq!(fs::read_dir(&victim).unwrap().count(), 1, "{name}");
+        assert_eq!(mode(&victim), 0o700, "{name}");
+    }
+}
+
+#[test]
+fn hard_link_to_an_absolute_path_stays_inside() {
+    let bench = Bench::new();
+    let archive = bench.archive("evil.tar", |builder| {
+        raw_entry(builder, "shadow", tar::EntryType::Link, "/etc/passwd", b"");
+    });
+    assert!(
+        bench.prepare(&ImageSpec::Path(archive), "work").is_err(),
+        "there is no etc/passwd in the archive"
+    );
+}
+
+#[test]
+fn what_is_no_image_is_said() {
+    let bench = Bench::new();
+    let missing = bench.prepare(&ImageSpec::Path(bench.path("nowhere")), "a").unwrap_err();
+    assert!(matches!(missing, ImageError::NotFound { .. }), "{missing}");
+    let junk = bench.path("junk");
+    fs::write(&junk, "x".repeat(2000)).unwrap();
+    let error = bench.prepare(&ImageSpec::Path(junk.clone()), "b").unwrap_err();
+    assert!(matches!(error, ImageError::NotAnImage { .. }), "{error}");
+    fs::write(&junk, "").unwrap();
+    assert!(matches!(
+        bench.prepare(&ImageSpec::Path(junk.clone()), "c").unwrap_err(),
+        ImageError::NotAnImage { .. }
+    ));
+    fs::write(&junk, b"\x1f\x8b\x08rest").unwrap();
+    let error = bench.prepare(&ImageSpec::Path(junk.clone()), "d").unwrap_err();
+    assert!(error.to_string().contains(&format!("`gzip -dk {}`", junk.display())), "{error}");
+    let node = bench.path("pipe");
+    rustix::fs::mknodat(rustix::fs::CWD, &node, rustix::fs::FileType::Fifo, rustix::fs::Mode::RUSR, 0)
+        .unwrap();
+    assert!(matches!(bench.prepare(&ImageSpec::Path(node), "e").unwrap_err(), ImageError::NotAnImage { .. }));
+    let cut = bench.path("cut.tar");
+    let whole = bench.archive("whole.tar", |builder| {
+        raw_entry(builder, "file", tar::EntryType::Regular, "", &[1; 4000]);
+    });
+    fs::write(&cut, &fs::read(whole).unwrap()[..2000]).unwrap();
+    assert!(bench.prepare(&ImageSpec::Path(cut), "f").is_err(), "a cut archive is not half an image");
+}
+
+#[test]
+fn missing_program_and_taken_place_are_said() {
+    let mut bench = Bench::new();
+    bench.prepare(&ImageSpec::Probe, "work").unwrap();
+    assert!(matches!(bench.prepare(&ImageSpec::Probe, "work"), Err(ImageError::Occupied { .. })));
+    bench.programs.kernels = bench.path("nowhere");
+    assert!(matches!(bench.prepare(&ImageSpec::Probe, "other"), Err(ImageError::ProgramMissing { .. })));
+}
+
+#[test]
+fn host_root_hides_what_is_no_part_of_the_system() {
+    let bench = Bench::new();
+    let root = bench.prepare(&ImageSpec::Host, "work").unwrap();
+    assert!(root.host);
+    let targets = targets(&root);
+    assert!(targets.contains(&"/usr"), "{targets:?}");
+    for hidden in ["/proc", "/sys", "/dev", "/tmp", "/run", "/mnt", "/media", "/lost+found", "/.weighbridge"]
+    {
+        assert!(!targets.contains(&hidden), "{hidden}");
+    }
+    for bind in &root.binds {
+        assert!(!bind.source.is_symlink() && bind.source == bind.target, "{bind:?}");
+        let place = root.skeleton.join(bind.target.strip_prefix("/").unwrap());
+        assert_eq!(place.is_dir(), bind.source.is_dir(), "{bind:?}");
+    }
+    for entry in
+        fs::read_dir("/").unwrap().map(|entry| entry.unwrap().path()).filter(|path| path.is_symlink())
+    {
+        let link = root.skeleton.join(entry.strip_prefix("/").unwrap());
+        assert_eq!(fs::read_link(link).unwrap(), fs::read_link(&entry).unwrap());
+    }
+    let slash = bench.prepare(&ImageSpec::Path("/".into()), "slash").unwrap();
+    assert_eq!((slash.host, &slash.digest), (true, &root.digest));
+}
+
+#[test]
+fn hidden_working_directory_is_bound() {
+    let bench = Bench::new();
+    let below = |directory: &Path, work: &str| {
+        Root::prepare(&ImageSpec::Host, &bench.programs, &bench.path(work), Some(directory)).unwrap()
+    };
+    let project = tempfile::tempdir_in("/tmp").unwrap();
+    let root = below(project.path(), "a");
+    let bind = root.binds.iter().find(|bind| bind.source == project.path()).unwrap();
+    assert!(bind.target == project.path() && bind.read_only);
+    let mounts = root.mounts();
+    let at = |path: &Path| mounts.iter().position(|mount| mount.target() == path).unwrap();
+    assert!(at(Path::new("/tmp")) < at(project.path()));
+    let root = below(Path::new("/usr/bin"), "b");
+    assert!(!targets(&root).contains(&"/usr/bin"), "seen through /usr");
+    for hidden in ["/tmp", "/dev"] {
+        let root = below(Path::new(hidden), &format!("c{}", &hidden[1..]));
+        assert!(root.notes[0].starts_with(hidden) && !targets(&root).contains(&hidden));
+    }
+}
+
+#[test]
+fn the_bind_that_holds_the_skeleton_is_first() {
+    let bench = Bench::new();
+    let image = bench.image("image");
+    let root =
+        Root::prepare(&ImageSpec::Path(image.clone()), &bench.programs, &image.join("var/lib/work"), None)
+            .unwrap();
+    assert_eq!(targets(&root)[0], "/var");
+    assert_eq!(root.mounts()[0].target(), Path::new("/var"));
+}
+
+#[test]
+fn digest_follows_the_content() {
+    let bench = Bench::new();
+    let image = bench.image("image");
+    let spec = ImageSpec::Path(image.clone());
+    let first = bench.prepare(&spec, "a").unwrap().digest;
+    assert_eq!(first.len(), 64);
+    assert_eq!(bench.prepare(&spec, "b").unwrap().digest, first);
+    fs::write(image.join("usr/bin/tool"), "another tool").unwrap();
+    let second = bench.prepare(&spec, "c").unwrap().digest;
+    assert_ne!(second, first);
+    fs::rename(image.join("usr/bin/tool"), image.join("usr/bin/other")).unwrap();
+    assert_ne!(bench.prepare(&spec, "d").unwrap().digest, second);
+    let probe = bench.prepare(&ImageSpec::Probe, "e").unwrap().digest;
+    fs::write(&bench.programs.probe, "another probe").unwrap();
+    assert_ne!(bench.prepare(&ImageSpec::Probe, "f").unwrap().digest, probe);
+}
+
+#[test]
+fn skeleton_as_an_archive() {
+    let bench = Bench::new();
+    let root = bench.prepare(&ImageSpec::Path(bench.image("image")), "work").unwrap();
+    let write = || {
+        let mut bytes = Vec::new();
+        root.write_tar(&mut bytes).unwrap();
+        bytes
+    };
+    let bytes = write();
+    assert_eq!(bytes, write());
+    let mut archive = tar::Archive::new(&bytes[..]);
+    let mut seen = std::collections::BTreeMap::new();
+    for entry in archive.entries().unwrap() {
+        let mut entry = entry.unwrap();
+        let mut content = String::new();
+        entry.read_to_string(&mut content).unwrap();
+        let name = entry.path().unwrap().display().to_string();
+        seen.insert(name.trim_end_matches('/').to_string(), (entry.header().mode().unwrap(), content));
+    }
+    assert_eq!(seen[&PROBE[1..]], (0o755, "the probe".into()));
+    assert_eq!(seen["tmp"].0, 0o1777);
+    assert!(seen.contains_key("bin") && seen.contains_key("usr") && seen.contains_key("vmlinuz"));
+    assert!(!seen.keys().any(|name| name.starts_with("usr/")), "only the mount point");
+}
