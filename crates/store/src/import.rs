@@ -37,25 +37,32 @@ pub struct Imported {
 pub struct ImportError {
     /// The file.
     pub file: PathBuf,
-    /// Line, from 1; absent when the fault is the file's.
-    pub line: Option<u64>,
-    /// Character in the line, from 1.
-    pub column: Option<u64>,
-    /// The line's own text.
-    pub text: Option<String>,
-    /// Characters that the fault spans, from `column` on.
-    pub length: u64,
+    /// Where in the file; absent when the fault is the file's.
+    pub place: Option<Box<Place>>,
     /// What is wrong.
     pub message: String,
     /// What to do about it.
     pub help: Option<String>,
 }
 
+/// A place in a text file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// Line, from 1.
+    pub line: u64,
+    /// Character in the line, from 1.
+    pub column: u64,
+    /// Characters that the fault spans, from `column` on.
+    pub length: u64,
+    /// The whole line.
+    pub text: String,
+}
+
 impl fmt::Display for ImportError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.file.display())?;
-        if let (Some(line), Some(column)) = (self.line, self.column) {
-            write!(f, ":{line}:{column}")?;
+        if let Some(place) = &self.place {
+            write!(f, ":{}:{}", place.line, place.column)?;
         }
         write!(f, ": {}", self.message)
     }

@@ -1,7 +1,7 @@
 //! CSV.
 
 use super::table::{Column, Problem, Row, Table};
-use super::{ImportError, Imported};
+use super::{BYTE_ORDER_MARK, ImportError, Imported, Place};
 use csv::ByteRecord;
 use std::path::Path;
 use weigh_model::nearest;
@@ -146,21 +146,13 @@ impl Source<'_> {
 
     fn at(&self, offset: u64, field: usize, message: String, help: Option<String>) -> ImportError {
         let place = self.locate(offset, field);
-        ImportError {
-            file: self.path.into(),
-            line: Some(place.line),
-            column: Some(place.column),
-            text: Some(place.text),
-            length: place.length,
-            message,
-            help,
-        }
+        ImportError { file: self.path.into(), place: Some(Box::new(place)), message, help }
     }
 
     /// Finds a field by reading its row again, byte by byte: only errors pay for it.
     fn locate(&self, offset: u64, field: usize) -> Place {
         let mut start = (offset as usize).min(self.bytes.len());
-        if self.bytes[start..].starts_with(b"\xef\xbb\xbf") {
+        if self.bytes[start..].starts_with(BYTE_ORDER_MARK) {
             start += 3;
         }
         // The reader counts empty lines before a row as its beginning.
@@ -193,30 +185,4 @@ impl Source<'_> {
 
 fn offset_of(record: &ByteRecord) -> u64 {
     record.position().map_or(0, csv::Position::byte)
-}
-
-/// A place for people.
-pub(super) struct Place {
-    pub(super) line: u64,
-    pub(super) column: u64,
-    pub(super) text: String,
-    pub(super) length: u64,
-}
-
-impl Place {
-    /// The place of the bytes from `from` to `end`.
-    pub(super) fn of(bytes: &[u8], from: usize, end: usize) -> Self {
-        let line_start = bytes[..from].iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
-        let line_end =
-            bytes[from..].iter().position(|byte| *byte == b'\n').map_or(bytes.len(), |at| from + at);
-        let line_start =
-            if bytes[line_start..].starts_with(b"\xef\xbb\xbf") { line_start + 3 } else { line_start };
-        let characters = |bytes: &[u8]| String::from_utf8_lossy(bytes).chars().count() as u64;
-        Self {
-            line: bytes[..from].iter().filter(|byte| **byte == b'\n').count() as u64 + 1,
-            column: characters(&bytes[line_start.min(from)..from]) + 1,
-            text: String::from_utf8_lossy(&bytes[line_start..line_end]).trim_end().to_string(),
-            length: characters(&bytes[from..end.clamp(from, line_end)]).max(1),
-        }
-    }
 }

@@ -1,8 +1,7 @@
 //! JSON lines.
 
-use super::delimited::Place;
 use super::table::{Column, Problem, Row, Table};
-use super::{ImportError, Imported};
+use super::{ImportError, Imported, Place};
 use serde::Deserialize;
 use serde_json::Value;
 use std::borrow::Cow;
@@ -115,15 +114,7 @@ impl Source<'_> {
 
     fn at(&self, from: usize, end: usize, message: String, help: Option<String>) -> ImportError {
         let place = Place::of(self.bytes, from, end);
-        ImportError {
-            file: self.path.into(),
-            line: Some(place.line),
-            column: Some(place.column),
-            text: Some(place.text),
-            length: place.length,
-            message,
-            help,
-        }
+        ImportError { file: self.path.into(), place: Some(Box::new(place)), message, help }
     }
 }
 
