@@ -1,1 +1,24 @@
-//! Placeholder.
+//! Where guests run: one file per platform behind one trait, and the host side of the talk with the probe.
+//!
+//! To add a platform, copy `null.rs`, fill it in, and add one word to [`ALL`]. No platform knows a workload; what its
+//! guests can do is data in [`Capabilities`].
+
+mod platform;
+mod registry;
+pub mod session;
+
+pub mod docker;
+pub mod namespaces;
+pub mod native;
+pub mod null;
+pub mod runc;
+pub mod spawn;
+
+pub use platform::{
+    Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, Values,
+};
+pub use registry::{ALIASES, Undoers, all, defaults, find, resolve, setting};
+pub use session::{Completed, RunOptions, Session, SessionError};
+
+/// Every platform, in the order in which tables show them. One word each.
+const ALL: &[&dyn Platform] = &[&null::Null];

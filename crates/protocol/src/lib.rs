@@ -5,13 +5,14 @@
 //!
 //! Order: the host says [`Request::Hello`], the probe answers [`Reply::Hello`] with its own version; a host that reads
 //! another version stops. After that every request carries an `id` chosen by the host, and every reply the id of its
-//! request. One command runs at a time; `Signal`, `Input` and `CloseInput` are the only requests that a probe reads
-//! while a command runs.
+//! request. One command runs at a time; `Signal`, `Input` and `CloseInput` are the only requests that a probe takes
+//! while a command runs, the others it refuses with EBUSY (16). The three are ignored when their command is gone.
 
 mod frame;
 mod message;
 
 pub use frame::{Decoder, FrameError, MAX_PAYLOAD, encode};
 pub use message::{
-    ClockReading, Command, EndOfCommand, GuestFacts, Reply, Request, ResourceUse, Status, Stream, VERSION,
+    ClockReading, Command, EndOfCommand, GuestFacts, INPUT_WINDOW, Reply, Request, ResourceUse, Status,
+    Stream, VERSION,
 };

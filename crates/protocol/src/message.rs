@@ -5,7 +5,10 @@ use serde::{Deserialize, Serialize};
 /// Version of the protocol; host and probe of different versions do not talk. Changes: 1, first version.
 pub const VERSION: u32 = 1;
 
-/// From the host to the probe.
+/// Bytes of standard input that may be under way to a command.
+pub const INPUT_WINDOW: usize = 256 << 10;
+
+/// From the host to the probe. `Hello` stays the first variant in every version, so that two versions can tell each other apart.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Request {
     /// First message.
@@ -20,7 +23,9 @@ pub enum Request {
         /// What to run.
         command: Command,
     },
-    /// Bytes for the standard input of the running command. Answered by nothing.
+    /// Bytes for the standard input of the running command. Answered by [`Reply::InputTaken`] as the command reads them; the
+    /// host has never more than [`crate::INPUT_WINDOW`] bytes under way, so that a command that does not read costs the guest no
+    /// memory and a signal is never stuck behind its input.
     Input {
         /// Of the running command.
         id: u32,
@@ -52,12 +57,15 @@ pub enum Request {
         /// The bytes of this part.
         bytes: Vec<u8>,
     },
-    /// Read a file. Answered by any number of [`Reply::File`], then [`Reply::Done`], or by [`Reply::Refused`].
+    /// Read a file. Answered by any number of [`Reply::File`], then [`Reply::Done`] or [`Reply::Refused`]: EFBIG (27) when
+    /// the file is larger than the limit.
     Get {
         /// Chosen by the host.
         id: u32,
         /// Absolute path in the guest.
         path: String,
+        /// Bytes that the host is ready to take.
+        limit_bytes: u64,
     },
     /// Read the guest's clocks. Answered by [`Reply::Clock`] at once.
     Clock {
@@ -92,7 +100,7 @@ pub struct Command {
     pub output_limit_bytes: u64,
 }
 
-/// From the probe to the host.
+/// From the probe to the host. `Hello` stays the first variant in every version.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Reply {
     /// Answer to [`Request::Hello`].
@@ -108,6 +116,13 @@ pub enum Reply {
         id: u32,
         /// PID of the command in the guest.
         pid: u32,
+    },
+    /// The command's standard input took so many bytes, or is closed and they are thrown away.
+    InputTaken {
+        /// Of the request.
+        id: u32,
+        /// How many bytes.
+        bytes: u32,
     },
     /// A piece of the command's output.
     Output {

@@ -1,0 +1,1 @@
+//! Raw Linux namespaces.

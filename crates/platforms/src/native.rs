@@ -1,0 +1,1 @@
+//! The host itself, confined to the CPUs and the memory of a guest.

@@ -1,0 +1,188 @@
+//! A fake platform, for tests of weighbridge itself and as a pattern for new platforms.
+//!
+//! A guest is a thread that answers the protocol from a script. Nothing is executed: a command "takes" the time that the keys
+//! say and returns at once, so that scheduling, statistics, faults and resuming are tested without guests and without waiting.
+//! The keys decide everything; the same keys, run name and order of commands give the same numbers on every machine.
+
+mod probe;
+mod script;
+
+use crate::{
+    Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, Session, Values,
+    setting,
+};
+use probe::{Fake, Shared};
+use script::Script;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+use weigh_host::cgroup::Cgroup;
+use weigh_model::{EnvironmentSpec, SpecError};
+
+const DEADLINE: Duration = Duration::from_secs(5);
+
+/// The fake platform.
+pub struct Null;
+
+impl Platform for Null {
+    fn name(&self) -> &'static str {
+        "null"
+    }
+
+    fn summary(&self) -> &'static str {
+        "a fake that executes nothing and answers from a script, for tests of weighbridge itself"
+    }
+
+    fn keys(&self) -> &'static [KeySpec] {
+        const KEYS: &[KeySpec] = &[
+            key("time", Values::Text, "10ms", "what every command is said to take"),
+            key("effect", Values::Text, "0", "fraction by which this environment is slower"),
+            key("sd", Values::Text, "0", "standard deviation of the logarithm of the times"),
+            key(
+                "drift",
+                Values::Text,
+                "none",
+                "what all null environments of a run share: none, linear-F (slower by F per 100 commands), arRHO-SD (AR(1) with \
+                 stationary deviation SD), step-F (now and then slower by F)",
+            ),
+            key("seed", Values::Number, "1", "seed of noise and drift"),
+            key(
+                "fault",
+                Values::Words(&["none", "exit", "check", "garbage", "missing", "hang", "mute", "die"]),
+                "none",
+                "what goes wrong: the exit status, the check, the output, the program, the command, the guest's answers, the guest",
+            ),
+            key("at", Values::Number, "", "the fault strikes this command of an instance, counted from 0"),
+            key("every", Values::Number, "", "the fault strikes every so many commands of an instance"),
+            key("launch", Values::Words(&["ok", "fail"]), "ok", "whether guests start"),
+            key("real", Values::Words(&["no", "yes"]), "no", "whether commands take their time in truth"),
+        ];
+        KEYS
+    }
+
+    fn capabilities(&self, _: &EnvironmentSpec) -> Capabilities {
+        Capabilities {
+            needs_root: false,
+            host_root: false,
+            fork: false,
+            fake: true,
+            ..Capabilities::CONTAINER
+        }
+    }
+
+    fn check(&self, environment: &EnvironmentSpec) -> Result<(), SpecError> {
+        Script::read(environment, |key| setting(self, environment, key)).map(|_| ())
+    }
+
+    fn availability(&self, _: &Host) -> Availability {
+        let environment = EnvironmentSpec::new(self.name(), Default::default());
+        let request = Fake {
+            environment,
+            run: "availability".into(),
+            instance: 0,
+            cpus: Vec::new(),
+            memory_bytes: None,
+        };
+        match self.start(request) {
+            Ok(_) => Availability::Ready { detail: "a fake".into() },
+            Err(error) => Availability::Missing { reason: error.to_string(), remedy: None },
+        }
+    }
+
+    fn prepare(&self, _: &Host, _: &GuestRequest) -> Result<(), PlatformError> {
+        Ok(())
+    }
+
+    fn launch(&self, host: &Host, request: &GuestRequest) -> Result<Box<dyn Guest>, PlatformError> {
+        let guest = self.start(Fake {
+            environment: request.environment.clone(),
+            run: host.run.clone(),
+            instance: request.instance,
+            cpus: request.cpus.clone(),
+            memory_bytes: request.memory_bytes,
+        })?;
+        Ok(Box::new(guest))
+    }
+
+    fn host_changes(&self, _: &GuestRequest) -> Vec<String> {
+        Vec::new()
+    }
+}
+
+const fn key(name: &'static str, values: Values, default: &'static str, summary: &'static str) -> KeySpec {
+    KeySpec { name, values, default, summary }
+}
+
+impl Null {
+    fn start(&self, fake: Fake) -> Result<NullGuest, PlatformError> {
+        let failed = |reason: String| PlatformError::Launch { platform: self.name(), reason, log: None };
+        let environment = fake.environment.clone();
+        let script = Script::read(&environment, |key| setting(self, &environment, key))
+            .map_err(|error| failed(error.to_string()))?;
+        if script.refuses_to_launch {
+            return Err(failed("the environment says launch=fail".into()));
+        }
+        let (ours, theirs) = UnixStream::pair().map_err(PlatformError::io("make a socket pair"))?;
+        let write = ours.try_clone().map_err(PlatformError::io("duplicate a socket"))?;
+        let shared = Arc::new(Shared::default());
+        let thread = std::thread::Builder::new()
+            .name("null".into())
+            .spawn({
+                let shared = Arc::clone(&shared);
+                move || probe::serve(&theirs, script, &fake, &shared)
+            })
+            .map_err(PlatformError::io("start a thread"))?;
+        let session = Session::new(OwnedFd::from(ours), OwnedFd::from(write));
+        let mut guest = NullGuest { session, shared, thread: Some(thread) };
+        guest.session.hello(DEADLINE)?;
+        Ok(guest)
+    }
+}
+
+struct NullGuest {
+    session: Session,
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Guest for NullGuest {
+    fn session(&mut self) -> &mut Session {
+        &mut self.session
+    }
+
+    fn processes(&self) -> Vec<u32> {
+        Vec::new()
+    }
+
+    fn cgroup(&self) -> Option<&Cgroup> {
+        None
+    }
+
+    fn freeze(&mut self) -> Result<(), PlatformError> {
+        self.shared.freeze(true).map_err(PlatformError::io("freeze a fake guest"))
+    }
+
+    fn thaw(&mut self) -> Result<(), PlatformError> {
+        self.shared.freeze(false).map_err(PlatformError::io("thaw a fake guest"))
+    }
+
+    fn stop(&mut self) -> Result<(), PlatformError> {
+        // Closing is enough: the thread reads the end of its channel, whatever it was told to play.
+        self.session.close();
+        match self.thread.take().map(JoinHandle::join) {
+            Some(Err(_)) => {
+                Err(PlatformError::Stop { platform: "null", reason: "its thread panicked".into() })
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Drop for NullGuest {
+    fn drop(&mut self) {
+        // A panic of the thread is only of interest to a caller of `stop`.
+        let _ = self.stop();
+    }
+}

@@ -1,0 +1,291 @@
+//! What a platform is, and what a guest is.
+//!
+//! Order of the calls in a run:
+//!
+//! ```text
+//! keys, capabilities, host_changes     any time; they touch nothing
+//! availability                         any time; launches a guest of its own and stops it
+//! prepare                              once per environment and run; again after a resume
+//! launch -> Guest                      any number of times
+//!     session, processes, cgroup, address
+//!     freeze, thaw                     in turns, while no command runs; only where `capabilities().freeze`
+//!     stop                             once; again does nothing; dropping a guest stops it
+//! undo                                 for what the ledger still holds after a crash, maybe in another process
+//! ```
+
+use crate::session::{Session, SessionError};
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use weigh_host::cgroup::{Cgroup, CgroupError, Hierarchy};
+use weigh_host::command::CommandError;
+use weigh_host::ledger::{Ledger, LedgerError};
+use weigh_images::{ImageError, Programs, Root};
+use weigh_model::{EnvironmentSpec, SpecError};
+
+/// A way to run a guest: natively, in a container, in a sandbox, in a virtual machine.
+///
+/// Implementors are unit structs without state; what a run needs is in [`Host`] and [`GuestRequest`]. Nothing is changed on
+/// the host without a ledger entry written before.
+pub trait Platform: Send + Sync {
+    /// The word that users write, also the name of the file.
+    fn name(&self) -> &'static str;
+
+    /// One sentence for `weigh list platforms`.
+    fn summary(&self) -> &'static str;
+
+    /// The keys that the platform takes after its name. `label` is common to all and not listed.
+    fn keys(&self) -> &'static [KeySpec];
+
+    /// What a guest with these keys can do.
+    fn capabilities(&self, environment: &EnvironmentSpec) -> Capabilities;
+
+    /// Checks what [`KeySpec`] cannot say, such as the shape of a text. Called by [`crate::resolve`] after the names and
+    /// words have been checked.
+    ///
+    /// # Errors
+    /// A value that the platform cannot take, underlined by [`EnvironmentSpec::value_error`].
+    fn check(&self, environment: &EnvironmentSpec) -> Result<(), SpecError> {
+        let _ = environment;
+        Ok(())
+    }
+
+    /// Whether guests can run here, proven by launching one, saying hello and stopping it, within a deadline.
+    fn availability(&self, host: &Host) -> Availability;
+
+    /// Makes what all guests of the environment share: imports an image, makes a disk. Called again it finds it made.
+    ///
+    /// # Errors
+    /// The platform is missing, or a step failed; nothing is left that the ledger does not know.
+    fn prepare(&self, host: &Host, request: &GuestRequest) -> Result<(), PlatformError>;
+
+    /// Starts a fresh guest and returns when its probe has said hello.
+    ///
+    /// # Errors
+    /// The guest did not come up in time; what was begun has been undone.
+    fn launch(&self, host: &Host, request: &GuestRequest) -> Result<Box<dyn Guest>, PlatformError>;
+
+    /// What `prepare` and `launch` would change on the host, one sentence each, for `--dry-run`.
+    fn host_changes(&self, request: &GuestRequest) -> Vec<String>;
+
+    /// Undoes a `Change::Platform` of the ledger. It may be undone already, wholly or in part: that is success.
+    ///
+    /// # Errors
+    /// Why it is still there, for people.
+    fn undo(&self, what: &str, id: &str, detail: &serde_json::Value) -> Result<(), String> {
+        let _ = (id, detail);
+        Err(format!("the platform {} never makes a {what}", self.name()))
+    }
+}
+
+/// A running guest.
+pub trait Guest: Send {
+    /// The talk with the guest's probe.
+    fn session(&mut self) -> &mut Session;
+
+    /// Host PIDs of the guest's processes and of the helpers that serve it alone, as far as the host can see them.
+    fn processes(&self) -> Vec<u32>;
+
+    /// The cgroup that holds the guest, where there is one.
+    fn cgroup(&self) -> Option<&Cgroup>;
+
+    /// The guest's address as seen from the host, where it has one.
+    fn address(&self) -> Option<IpAddr> {
+        None
+    }
+
+    /// Stops the guest's processes in their tracks; returns when they stand. Frozen already: does nothing.
+    ///
+    /// # Errors
+    /// They do not stand after a few seconds.
+    fn freeze(&mut self) -> Result<(), PlatformError>;
+
+    /// Lets a frozen guest go on; returns when it does. Not frozen: does nothing.
+    ///
+    /// # Errors
+    /// It stays frozen.
+    fn thaw(&mut self) -> Result<(), PlatformError>;
+
+    /// Ends the guest, frozen, hung or dead as it may be: asks the probe, waits a little, kills, undoes the guest's ledger
+    /// entries. Idempotent. Dropping a guest does the same and keeps quiet about errors, which stay in the ledger.
+    ///
+    /// # Errors
+    /// What could not be undone; it stays in the ledger for `weigh clean`.
+    fn stop(&mut self) -> Result<(), PlatformError>;
+}
+
+/// A key that a platform takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KeySpec {
+    /// Left of the `=`.
+    pub name: &'static str,
+    /// What may stand on the right.
+    pub values: Values,
+    /// The value when the key is not given; empty when there is none.
+    pub default: &'static str,
+    /// One sentence for `weigh list platforms`.
+    pub summary: &'static str,
+}
+
+/// What a key's value may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Values {
+    /// One of these words.
+    Words(&'static [&'static str]),
+    /// A path on the host that exists.
+    Path,
+    /// Any text; [`Platform::check`] may say more.
+    Text,
+    /// A whole number, not negative.
+    Number,
+}
+
+/// What a guest of an environment can do. Data, so that callers ask for abilities and never for names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Capabilities {
+    /// Network of the guest as words that the platform's `net` key takes, the present one first; empty when it has no choice.
+    pub networks: &'static [&'static str],
+    /// The guest's processes run on the host's kernel: clocks and boot identity are the host's.
+    pub shares_kernel: bool,
+    /// [`Guest::freeze`] works.
+    pub freeze: bool,
+    /// Nothing works without root.
+    pub needs_root: bool,
+    /// The guest is confined to [`GuestRequest::cpus`].
+    pub cpu_limit: bool,
+    /// The guest is confined to [`GuestRequest::memory_bytes`].
+    pub memory_limit: bool,
+    /// The guest can run more than one program.
+    pub fork: bool,
+    /// The guest can have the host's own root file system, read-only.
+    pub host_root: bool,
+    /// Nothing is executed: answers come from a script, for tests of weighbridge itself. Never among the defaults.
+    pub fake: bool,
+}
+
+impl Capabilities {
+    /// A guest on the host's kernel that can do everything; a starting point for containers.
+    pub const CONTAINER: Self = Self {
+        networks: &[],
+        shares_kernel: true,
+        freeze: true,
+        needs_root: true,
+        cpu_limit: true,
+        memory_limit: true,
+        fork: true,
+        host_root: true,
+        fake: false,
+    };
+}
+
+/// Whether a platform can be used here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Availability {
+    /// A guest was launched and answered.
+    Ready {
+        /// Version and what else identifies the platform.
+        detail: String,
+    },
+    /// No guest can be launched.
+    Missing {
+        /// Why.
+        reason: String,
+        /// What to do, where that is known, such as a command to install it.
+        remedy: Option<String>,
+    },
+}
+
+/// What a run has on this host.
+pub struct Host {
+    /// Every change goes here first.
+    pub ledger: Ledger,
+    /// The host's cgroups.
+    pub hierarchy: Hierarchy,
+    /// Scratch directory of the run, in the ledger already.
+    pub work: PathBuf,
+    /// Directory for logs of tools and guests.
+    pub logs: PathBuf,
+    /// Name of the run, unique on this host; part of the name of everything that is made.
+    pub run: String,
+    /// The programs that go into guests.
+    pub programs: Programs,
+    /// Whether weighbridge is root.
+    pub is_root: bool,
+}
+
+/// A guest that is asked for.
+#[derive(Clone)]
+pub struct GuestRequest {
+    /// Platform and keys, as [`crate::resolve`] returned them.
+    pub environment: EnvironmentSpec,
+    /// Number of the guest, unique in the run.
+    pub instance: u64,
+    /// Root file system.
+    pub root: Arc<Root>,
+    /// CPUs; empty means all.
+    pub cpus: Vec<u32>,
+    /// Memory limit, bytes.
+    pub memory_bytes: Option<u64>,
+}
+
+/// A platform did not do what was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum PlatformError {
+    /// Something that the platform needs is not here.
+    #[error("{what} is missing{}", remedy.as_ref().map(|remedy| format!("; {remedy}")).unwrap_or_default())]
+    Missing {
+        /// What.
+        what: String,
+        /// What to do.
+        remedy: Option<String>,
+    },
+    /// A guest did not come up.
+    #[error("a guest of {platform} did not start: {reason}{}", log.as_ref().map(|log| format!("; see {}", log.display())).unwrap_or_default())]
+    Launch {
+        /// Name of the platform.
+        platform: &'static str,
+        /// Why.
+        reason: String,
+        /// The log with what the platform's tools and the guest said.
+        log: Option<PathBuf>,
+    },
+    /// A guest or what it needed is still there.
+    #[error("a guest of {platform} could not be ended: {reason}; `weigh clean` tries again")]
+    Stop {
+        /// Name of the platform.
+        platform: &'static str,
+        /// Why.
+        reason: String,
+    },
+    /// The talk with the probe failed.
+    #[error(transparent)]
+    Session(#[from] SessionError),
+    /// A change could not be recorded or undone.
+    #[error(transparent)]
+    Ledger(#[from] LedgerError),
+    /// A cgroup did not do what it was told.
+    #[error(transparent)]
+    Cgroup(#[from] CgroupError),
+    /// A program could not be run.
+    #[error(transparent)]
+    Command(#[from] CommandError),
+    /// A root file system could not be made.
+    #[error(transparent)]
+    Image(#[from] ImageError),
+    /// A system call failed.
+    #[error("could not {doing}")]
+    Io {
+        /// What was being done, as in "create the socket /run/x".
+        doing: String,
+        /// The failure.
+        source: std::io::Error,
+    },
+}
+
+impl PlatformError {
+    /// For `map_err`: an [`PlatformError::Io`] that says what was being done.
+    pub fn io<E: Into<std::io::Error>>(doing: impl Into<String>) -> impl FnOnce(E) -> Self {
+        let doing = doing.into();
+        |source| Self::Io { doing, source: source.into() }
+    }
+}

@@ -1,0 +1,424 @@
+//! The host's side of the talk with a probe, over two file descriptors.
+//!
+//! One thread, no timers: every call writes and reads in turns with `poll(2)` until its answer is there or its time is up,
+//! so that neither a long input nor a long output can stop it. The host's clock is read before a command is asked for and
+//! after its end is known.
+
+mod wire;
+
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+use weigh_host::clock::monotonic_ns;
+use weigh_protocol::{
+    ClockReading, Command, EndOfCommand, FrameError, GuestFacts, INPUT_WINDOW, Reply, Request, Stream,
+    VERSION,
+};
+use wire::Wire;
+
+/// Time for an answer that needs no work of the guest. A virtual machine without acceleration is slow, a dead one is dead.
+const ANSWER_DEADLINE: Duration = Duration::from_secs(30);
+/// Time for a killed command to be gone.
+const KILL_GRACE: Duration = Duration::from_secs(5);
+/// Files and input travel in pieces of this many bytes.
+const PIECE: usize = 64 << 10;
+/// Output kept by default, of each stream.
+pub const OUTPUT_LIMIT_BYTES: u64 = 4 << 20;
+
+/// The talk with one probe. After [`SessionError::Lost`] every call answers that again.
+#[derive(Debug)]
+pub struct Session {
+    wire: Wire,
+    last_id: u32,
+    probe_pid: Option<u32>,
+    running: Option<Running>,
+}
+
+/// How a command is run.
+#[derive(Debug, Clone, Copy)]
+pub struct RunOptions<'a> {
+    /// The command is killed when it takes longer.
+    pub deadline: Duration,
+    /// Its standard input, `/dev/null` when absent. Decides over `Command::input`.
+    pub input: Option<&'a [u8]>,
+}
+
+impl RunOptions<'_> {
+    /// No input.
+    pub fn within(deadline: Duration) -> Self {
+        Self { deadline, input: None }
+    }
+}
+
+/// A command that ended by itself or was signalled.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Completed {
+    /// How it ended, with the guest's duration and what it used.
+    pub end: EndOfCommand,
+    /// What was kept of its standard output.
+    pub output: Vec<u8>,
+    /// What was kept of its standard error.
+    pub error: Vec<u8>,
+    /// Before the request was written, host's monotonic clock, nanoseconds.
+    pub host_started_ns: u64,
+    /// After the answer was read, host's monotonic clock, nanoseconds.
+    pub host_ended_ns: u64,
+}
+
+/// The talk did not go as wanted.
+#[derive(Debug, thiserror::Error)]
+pub enum SessionError {
+    /// The probe cannot do what was asked. The session is good.
+    #[error("the guest refused: {reason}")]
+    Refused {
+        /// What failed.
+        reason: String,
+        /// The error number, 0 when there is none: ENOENT (2) for a program that does not exist.
+        errno: i32,
+    },
+    /// The command took too long and was killed. The session is good.
+    #[error("the command did not end within {} s and was killed", after.as_secs_f64())]
+    Deadline {
+        /// The time it had.
+        after: Duration,
+        /// How it was when it was killed, with its output up to then.
+        killed: Box<Completed>,
+    },
+    /// The guest is dead or does not answer.
+    #[error("the guest is lost: {reason}")]
+    Lost {
+        /// How that was seen.
+        reason: String,
+    },
+    /// Host and probe were built from different sources.
+    #[error(
+        "weigh speaks version {host} of the protocol and the probe in the guest version {probe}; use the probe that belongs to this weigh"
+    )]
+    Version {
+        /// Version of this side.
+        host: u32,
+        /// Version of the probe.
+        probe: u32,
+    },
+    /// What came is no message.
+    #[error(transparent)]
+    Protocol(#[from] FrameError),
+}
+
+#[derive(Debug)]
+struct Running {
+    id: u32,
+    host_started_ns: u64,
+    output: Vec<u8>,
+    error: Vec<u8>,
+}
+
+/// What is left to feed to a command.
+struct Feed<'a> {
+    rest: &'a [u8],
+    under_way: usize,
+    open: bool,
+}
+
+impl Session {
+    /// Talks over these ends of two pipes, or over two descriptors of one socket or device. Both become non-blocking.
+    pub fn new(read: OwnedFd, write: OwnedFd) -> Self {
+        Self { wire: Wire::new(read, write), last_id: 0, probe_pid: None, running: None }
+    }
+
+    /// First call: waits for the probe to come up and compares versions. Returns the probe's PID in its own PID namespace.
+    ///
+    /// # Errors
+    /// [`SessionError::Lost`] when nothing answers in time, [`SessionError::Version`].
+    pub fn hello(&mut self, deadline: Duration) -> Result<u32, SessionError> {
+        self.wire.send(&Request::Hello { version: VERSION })?;
+        let until = Instant::now() + deadline;
+        loop {
+            match self.wire.receive(until)? {
+                Some(Reply::Hello { version: VERSION, pid }) => {
+                    self.probe_pid = Some(pid);
+                    return Ok(pid);
+                }
+                Some(Reply::Hello { version, .. }) => {
+                    return Err(SessionError::Version { host: VERSION, probe: version });
+                }
+                Some(_) => {}
+                None => {
+                    return Err(self.wire.lose(format!("no hello within {} s", deadline.as_secs_f64())));
+                }
+            }
+        }
+    }
+
+    /// What the probe said its PID is, after [`Session::hello`].
+    pub fn probe_pid(&self) -> Option<u32> {
+        self.probe_pid
+    }
+
+    /// Whether a call answered [`SessionError::Lost`].
+    pub fn is_lost(&self) -> bool {
+        self.wire.is_lost()
+    }
+
+    /// Takes the bytes that came between messages: what a console's kernel said. Only the last few thousand are kept.
+    pub fn take_noise(&mut self) -> Vec<u8> {
+        self.wire.take_noise()
+    }
+
+    /// Runs a command to its end.
+    ///
+    /// # Errors
+    /// [`SessionError::Refused`] when it cannot be started, [`SessionError::Deadline`], [`SessionError::Lost`].
+    pub fn run(&mut self, command: &Command, options: RunOptions<'_>) -> Result<Completed, SessionError> {
+        let until = Instant::now() + options.deadline;
+        let command = Command { input: options.input.is_some(), ..command.clone() };
+        let id = self.start(&command)?;
+        let rest = options.input.unwrap_or_default();
+        let feed = Feed { rest, under_way: 0, open: options.input.is_some() };
+        self.run_to_end(id, until, options.deadline, feed)
+    }
+
+    /// Starts a command and returns its id when it runs. A command that takes input gets none from here.
+    ///
+    /// # Errors
+    /// [`SessionError::Refused`] when it cannot be started, or another one runs.
+    pub fn start(&mut self, command: &Command) -> Result<u32, SessionError> {
+        let id = self.begin()?;
+        let host_started_ns = monotonic_ns();
+        self.wire.send(&Request::Run { id, command: command.clone() })?;
+        match self.answer(id)? {
+            Reply::Started { .. } => {
+                self.running = Some(Running { id, host_started_ns, output: Vec::new(), error: Vec::new() });
+                Ok(id)
+            }
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    /// Sends a signal to the process group of the running command. Nothing happens when it has ended.
+    ///
+    /// # Errors
+    /// [`SessionError::Lost`].
+    pub fn signal(&mut self, id: u32, signal: i32) -> Result<(), SessionError> {
+        self.wire.send(&Request::Signal { id, signal })?;
+        if self.wire.flush(Instant::now() + ANSWER_DEADLINE)? {
+            return Ok(());
+        }
+        Err(self.wire.lose("the guest takes no more requests".into()))
+    }
+
+    /// Waits for the end of a command that [`Session::start`] started.
+    ///
+    /// # Errors
+    /// As [`Session::run`].
+    pub fn finish(&mut self, id: u32, deadline: Duration) -> Result<Completed, SessionError> {
+        let feed = Feed { rest: &[], under_way: 0, open: false };
+        self.run_to_end(id, Instant::now() + deadline, deadline, feed)
+    }
+
+    /// Writes a file in the guest; missing directories are made.
+    ///
+    /// # Errors
+    /// [`SessionError::Refused`] with the error number of what failed.
+    pub fn put(&mut self, path: &str, mode: u32, bytes: &[u8]) -> Result<(), SessionError> {
+        let mut pieces = bytes.chunks(PIECE);
+        let mut piece = pieces.next().unwrap_or_default();
+        let mut first = true;
+        loop {
+            let id = self.begin()?;
+            self.wire.send(&Request::Put { id, path: path.into(), mode, first, bytes: piece.to_vec() })?;
+            match self.answer(id)? {
+                Reply::Done { .. } => {}
+                other => return Err(self.unexpected(&other)),
+            }
+            let Some(next) = pieces.next() else { return Ok(()) };
+            (piece, first) = (next, false);
+        }
+    }
+
+    /// Reads a file of the guest.
+    ///
+    /// # Errors
+    /// [`SessionError::Refused`] with the error number of what failed: EFBIG (27) when it is longer than the limit.
+    pub fn get(&mut self, path: &str, limit_bytes: u64) -> Result<Vec<u8>, SessionError> {
+        let id = self.begin()?;
+        self.wire.send(&Request::Get { id, path: path.into(), limit_bytes })?;
+        let mut content = Vec::new();
+        loop {
+            match self.answer(id)? {
+                Reply::File { bytes, .. } => content.extend_from_slice(&bytes),
+                Reply::Done { .. } => return Ok(content),
+                other => return Err(self.unexpected(&other)),
+            }
+        }
+    }
+
+    /// Reads the guest's clocks between two readings of the host's monotonic clock, nanoseconds.
+    ///
+    /// # Errors
+    /// [`SessionError::Lost`].
+    pub fn clock(&mut self) -> Result<(ClockReading, u64, u64), SessionError> {
+        let id = self.begin()?;
+        let before_ns = monotonic_ns();
+        self.wire.send(&Request::Clock { id })?;
+        let answer = self.answer(id)?;
+        let after_ns = monotonic_ns();
+        match answer {
+            Reply::Clock { reading, .. } => Ok((reading, before_ns, after_ns)),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    /// The guest as it looks from inside.
+    ///
+    /// # Errors
+    /// [`SessionError::Lost`].
+    pub fn facts(&mut self) -> Result<GuestFacts, SessionError> {
+        let id = self.begin()?;
+        self.wire.send(&Request::Facts { id })?;
+        match self.answer(id)? {
+            Reply::Facts { facts, .. } => Ok(facts),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    /// Asks the probe to end and waits until it has closed the channel. A running command is killed.
+    ///
+    /// # Errors
+    /// [`SessionError::Lost`] when it is gone already or does not go.
+    pub fn shutdown(&mut self, deadline: Duration) -> Result<(), SessionError> {
+        let until = Instant::now() + deadline;
+        self.last_id += 1;
+        let id = self.last_id;
+        self.wire.send(&Request::Shutdown { id })?;
+        let mut agreed = false;
+        loop {
+            match self.wire.receive(until) {
+                Ok(Some(Reply::Done { id: done })) if done == id => agreed = true,
+                Ok(Some(_)) => {}
+                Ok(None) => return Err(self.wire.lose("it does not end when asked to".into())),
+                Err(SessionError::Lost { .. }) if agreed => return Ok(()),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Closes the channel. A probe that still lives kills its command and ends.
+    pub fn close(&mut self) {
+        self.wire.lose("weighbridge closed the channel".into());
+    }
+
+    /// The id of the next request, refused while a command runs.
+    fn begin(&mut self) -> Result<u32, SessionError> {
+        if let Some(running) = &self.running {
+            let reason = format!("command {} still runs", running.id);
+            return Err(SessionError::Refused { reason, errno: libc::EBUSY });
+        }
+        self.last_id += 1;
+        Ok(self.last_id)
+    }
+
+    /// The next reply to request `id`; a refusal is an error.
+    fn answer(&mut self, id: u32) -> Result<Reply, SessionError> {
+        let until = Instant::now() + ANSWER_DEADLINE;
+        loop {
+            match self.wire.receive(until)? {
+                Some(Reply::Refused { id: of, reason, errno }) if of == id => {
+                    return Err(SessionError::Refused { reason, errno });
+                }
+                Some(reply) if wire::id_of(&reply) == Some(id) => return Ok(reply),
+                Some(_) => {}
+                None => {
+                    let reason = format!("no answer within {} s", ANSWER_DEADLINE.as_secs());
+                    return Err(self.wire.lose(reason));
+                }
+            }
+        }
+    }
+
+    fn unexpected(&mut self, reply: &Reply) -> SessionError {
+        self.wire.lose(format!("it answered out of order: {}", wire::kind_of(reply)))
+    }
+
+    fn run_to_end(
+        &mut self,
+        id: u32,
+        until: Instant,
+        deadline: Duration,
+        feed: Feed<'_>,
+    ) -> Result<Completed, SessionError> {
+        if self.running.as_ref().is_none_or(|running| running.id != id) {
+            let reason = format!("there is no running command {id}");
+            return Err(SessionError::Refused { reason, errno: libc::ESRCH });
+        }
+        let ended = match self.collect(id, until, feed) {
+            Ok(Some(completed)) => Ok(completed),
+            Ok(None) => self.kill(id, deadline),
+            Err(error) => Err(error),
+        };
+        self.running = None;
+        ended
+    }
+
+    /// Kills a command whose time is up.
+    fn kill(&mut self, id: u32, after: Duration) -> Result<Completed, SessionError> {
+        let until = Instant::now() + KILL_GRACE;
+        self.wire.send(&Request::Signal { id, signal: libc::SIGKILL })?;
+        let feed = Feed { rest: &[], under_way: 0, open: false };
+        match self.collect(id, until, feed)? {
+            Some(killed) => Err(SessionError::Deadline { after, killed: Box::new(killed) }),
+            None => Err(self.wire.lose(format!(
+                "the command did not end within {} s, and the guest did not end it within {} s more",
+                after.as_secs_f64(),
+                KILL_GRACE.as_secs()
+            ))),
+        }
+    }
+
+    /// Feeds the command and gathers its output until its end; `None` when the time is up.
+    fn collect(
+        &mut self,
+        id: u32,
+        until: Instant,
+        mut feed: Feed<'_>,
+    ) -> Result<Option<Completed>, SessionError> {
+        loop {
+            self.feed(id, &mut feed)?;
+            let Some(reply) = self.wire.receive(until)? else { return Ok(None) };
+            let Some(running) = &mut self.running else { return Ok(None) };
+            match reply {
+                Reply::Output { id: of, stream, bytes } if of == id => match stream {
+                    Stream::Output => running.output.extend_from_slice(&bytes),
+                    Stream::Error => running.error.extend_from_slice(&bytes),
+                },
+                Reply::InputTaken { id: of, bytes } if of == id => {
+                    feed.under_way = feed.under_way.saturating_sub(bytes as usize);
+                }
+                Reply::Ended { id: of, end } if of == id => {
+                    return Ok(Some(Completed {
+                        end,
+                        output: std::mem::take(&mut running.output),
+                        error: std::mem::take(&mut running.error),
+                        host_started_ns: running.host_started_ns,
+                        host_ended_ns: monotonic_ns(),
+                    }));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Puts as much input under way as the window allows.
+    fn feed(&mut self, id: u32, feed: &mut Feed<'_>) -> Result<(), SessionError> {
+        while !feed.rest.is_empty() && feed.under_way + PIECE <= INPUT_WINDOW {
+            let (piece, rest) = feed.rest.split_at(feed.rest.len().min(PIECE));
+            self.wire.send(&Request::Input { id, bytes: piece.to_vec() })?;
+            feed.under_way += piece.len();
+            feed.rest = rest;
+        }
+        if feed.open && feed.rest.is_empty() {
+            self.wire.send(&Request::CloseInput { id })?;
+            feed.open = false;
+        }
+        Ok(())
+    }
+}

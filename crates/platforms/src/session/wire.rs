@@ -1,0 +1,198 @@
+//! Frames over two non-blocking descriptors, with deadlines.
+
+use super::SessionError;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use std::os::fd::OwnedFd;
+use std::time::Instant;
+use weigh_protocol::{Decoder, Reply, Request, encode};
+
+/// Noise kept for people.
+const NOISE_KEPT: usize = 8 << 10;
+
+/// Frames over two descriptors.
+#[derive(Debug)]
+pub(super) struct Wire {
+    /// Read and write end; closed when the session is lost, so that a probe that still lives ends its command and itself.
+    ends: Option<(OwnedFd, OwnedFd)>,
+    decoder: Decoder,
+    outgoing: Vec<u8>,
+    written: usize,
+    noise: Vec<u8>,
+    buffer: Box<[u8]>,
+    lost: Option<String>,
+}
+
+impl Wire {
+    pub(super) fn new(read: OwnedFd, write: OwnedFd) -> Self {
+        let mut wire = Self {
+            ends: Some((read, write)),
+            decoder: Decoder::new(),
+            outgoing: Vec::new(),
+            written: 0,
+            noise: Vec::new(),
+            buffer: vec![0; 64 << 10].into_boxed_slice(),
+            lost: None,
+        };
+        let non_blocking = |end: &OwnedFd| rustix::io::ioctl_fionbio(end, true);
+        if let Some((read, write)) = &wire.ends
+            && let Err(errno) = non_blocking(read).and_then(|()| non_blocking(write))
+        {
+            wire.lose(format!("its channel cannot be used: {errno}"));
+        }
+        wire
+    }
+
+    pub(super) fn is_lost(&self) -> bool {
+        self.lost.is_some()
+    }
+
+    pub(super) fn take_noise(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.noise)
+    }
+
+    /// Marks the session as lost, for good, and says so.
+    pub(super) fn lose(&mut self, reason: String) -> SessionError {
+        self.ends = None;
+        let reason = self.lost.get_or_insert(reason).clone();
+        SessionError::Lost { reason }
+    }
+
+    /// The ends, or the reason why there are none any more.
+    fn ends(&self) -> Result<&(OwnedFd, OwnedFd), SessionError> {
+        self.ends.as_ref().ok_or_else(|| {
+            let reason = self.lost.clone().unwrap_or_else(|| "its channel is closed".into());
+            SessionError::Lost { reason }
+        })
+    }
+
+    /// Queues a request. It is written by whatever waits next.
+    pub(super) fn send(&mut self, request: &Request) -> Result<(), SessionError> {
+        self.ends()?;
+        Ok(encode(request, &mut self.outgoing)?)
+    }
+
+    /// Writes what is queued; `false` when the time is up. Replies that come meanwhile are kept.
+    pub(super) fn flush(&mut self, until: Instant) -> Result<bool, SessionError> {
+        while self.written < self.outgoing.len() {
+            if !self.step(until)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// The next reply; `None` when the time is up.
+    pub(super) fn receive(&mut self, until: Instant) -> Result<Option<Reply>, SessionError> {
+        loop {
+            let reply = self.decoder.next_message();
+            self.keep_noise();
+            match reply {
+                Ok(Some(reply)) => return Ok(Some(reply)),
+                Ok(None) => {}
+                Err(error) => {
+                    self.lose("it sent something that is no message".into());
+                    return Err(error.into());
+                }
+            }
+            if !self.step(until)? {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Waits once and moves what can be moved; `false` when the time is up.
+    fn step(&mut self, until: Instant) -> Result<bool, SessionError> {
+        self.write_some()?;
+        let left = until.saturating_duration_since(Instant::now());
+        let timeout = Timespec { tv_sec: left.as_secs() as _, tv_nsec: left.subsec_nanos().into() };
+        let pending = self.written < self.outgoing.len();
+        let readable = {
+            let (read, write) = self.ends()?;
+            let mut fds = [PollFd::new(read, PollFlags::IN), PollFd::new(write, PollFlags::OUT)];
+            match poll(&mut fds[..if pending { 2 } else { 1 }], Some(&timeout)) {
+                Ok(0) => return Ok(false),
+                Ok(_) => !fds[0].revents().is_empty(),
+                Err(Errno::INTR) => return Ok(true),
+                Err(errno) => return Err(self.lose(format!("its channel cannot be waited for: {errno}"))),
+            }
+        };
+        if readable {
+            self.read_some()?;
+        }
+        Ok(true)
+    }
+
+    fn write_some(&mut self) -> Result<(), SessionError> {
+        while self.written < self.outgoing.len() {
+            match rustix::io::write(&self.ends()?.1, &self.outgoing[self.written..]) {
+                Ok(n) => self.written += n,
+                Err(Errno::AGAIN) => return Ok(()),
+                Err(Errno::INTR) => {}
+                Err(errno) => {
+                    return Err(self.lose(format!("it died: its end of the channel is closed ({errno})")));
+                }
+            }
+        }
+        self.outgoing.clear();
+        self.written = 0;
+        Ok(())
+    }
+
+    fn read_some(&mut self) -> Result<(), SessionError> {
+        let Some((read, _)) = &self.ends else { return self.ends().map(|_| ()) };
+        match rustix::io::read(read, &mut self.buffer[..]) {
+            Ok(0) => {
+                let heard = String::from_utf8_lossy(&self.noise);
+                let last = heard.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();
+                let said =
+                    if last.is_empty() { String::new() } else { format!(", its last words were: {last}") };
+                Err(self.lose(format!("it died: it closed its end of the channel{said}")))
+            }
+            Ok(n) => {
+                self.decoder.push(&self.buffer[..n]);
+                Ok(())
+            }
+            Err(Errno::AGAIN | Errno::INTR) => Ok(()),
+            Err(errno) => Err(self.lose(format!("it died: its channel cannot be read ({errno})"))),
+        }
+    }
+
+    fn keep_noise(&mut self) {
+        self.noise.extend_from_slice(&self.decoder.take_noise());
+        let excess = self.noise.len().saturating_sub(NOISE_KEPT);
+        self.noise.drain(..excess);
+    }
+}
+
+/// The request that a reply belongs to.
+pub(super) fn id_of(reply: &Reply) -> Option<u32> {
+    match reply {
+        Reply::Hello { .. } => None,
+        Reply::Started { id, .. }
+        | Reply::InputTaken { id, .. }
+        | Reply::Output { id, .. }
+        | Reply::Ended { id, .. }
+        | Reply::Refused { id, .. }
+        | Reply::File { id, .. }
+        | Reply::Done { id }
+        | Reply::Clock { id, .. }
+        | Reply::Facts { id, .. } => Some(*id),
+    }
+}
+
+/// The name of a reply, for error messages.
+pub(super) fn kind_of(reply: &Reply) -> &'static str {
+    match reply {
+        Reply::Hello { .. } => "hello",
+        Reply::Started { .. } => "started",
+        Reply::InputTaken { .. } => "input taken",
+        Reply::Output { .. } => "output",
+        Reply::Ended { .. } => "ended",
+        Reply::Refused { .. } => "refused",
+        Reply::File { .. } => "file",
+        Reply::Done { .. } => "done",
+        Reply::Clock { .. } => "clock",
+        Reply::Facts { .. } => "facts",
+    }
+}

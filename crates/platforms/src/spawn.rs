@@ -1,0 +1,1 @@
+//! Starting a process in new namespaces.
