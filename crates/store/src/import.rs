@@ -73,17 +73,30 @@ impl std::error::Error for ImportError {}
 impl ImportError {
     fn of_file(file: &Path, message: impl Into<String>, help: &str) -> Self {
         let help = (!help.is_empty()).then(|| help.to_string());
+        Self { file: file.into(), place: None, message: message.into(), help }
+    }
+}
+
+impl Place {
+    /// The place of the bytes from `from` to `end`.
+    fn of(bytes: &[u8], from: usize, end: usize) -> Self {
+        let line_start = bytes[..from].iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+        let line_end =
+            bytes[from..].iter().position(|byte| *byte == b'\n').map_or(bytes.len(), |at| from + at);
+        let line_start =
+            if bytes[line_start..].starts_with(BYTE_ORDER_MARK) { line_start + 3 } else { line_start };
+        let characters = |bytes: &[u8]| String::from_utf8_lossy(bytes).chars().count() as u64;
         Self {
-            file: file.into(),
-            line: None,
-            column: None,
-            text: None,
-            length: 0,
-            message: message.into(),
-            help,
+            line: bytes[..from].iter().filter(|byte| **byte == b'\n').count() as u64 + 1,
+            column: characters(&bytes[line_start.min(from)..from]) + 1,
+            text: String::from_utf8_lossy(&bytes[line_start..line_end]).trim_end().to_string(),
+            length: characters(&bytes[from..end.clamp(from, line_end)]).max(1),
         }
     }
 }
+
+/// What some spreadsheets put before UTF-8.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// Reads samples, as [`read_with_notes`] does, and forgets the notes.
 ///
