@@ -1,0 +1,172 @@
+//! Which control group file systems there are, and where.
+
+use procfs::process::{MountInfo, Process};
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+/// Controllers of version 1 that a guest gets groups in: limits, counters, freezer.
+pub(super) const V1_CONTROLLERS: [&str; 6] = ["cpuset", "cpu", "cpuacct", "memory", "freezer", "pids"];
+
+/// Every controller of version 1 that mount options can name (`cgroups(7)`).
+const V1_KNOWN: [&str; 14] = [
+    "cpuset",
+    "cpu",
+    "cpuacct",
+    "memory",
+    "freezer",
+    "pids",
+    "devices",
+    "blkio",
+    "net_cls",
+    "net_prio",
+    "perf_event",
+    "hugetlb",
+    "rdma",
+    "misc",
+];
+
+/// How control groups are laid out on a host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Layout {
+    /// A mount per controller.
+    V1,
+    /// A mount per controller, and one of version 2.
+    Hybrid,
+    /// One mount of version 2.
+    V2,
+    /// None is mounted.
+    Missing,
+}
+
+impl fmt::Display for Layout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::V1 => "v1",
+            Self::Hybrid => "hybrid",
+            Self::V2 => "v2",
+            Self::Missing => "none",
+        })
+    }
+}
+
+/// What a mount is of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Version 1 with these controllers; none for a named hierarchy.
+    V1(Vec<String>),
+    /// Version 2.
+    V2,
+}
+
+/// A mounted hierarchy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Mount {
+    pub(super) path: PathBuf,
+    pub(super) kind: Kind,
+}
+
+impl Mount {
+    pub(super) fn has(&self, controller: &str) -> bool {
+        matches!(&self.kind, Kind::V1(controllers) if controllers.iter().any(|name| name == controller))
+    }
+}
+
+/// The control groups of a host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Hierarchy {
+    layout: Layout,
+    pub(super) mounts: Vec<Mount>,
+}
+
+impl Hierarchy {
+    /// The control groups of this host, found in `/proc/self/mountinfo`.
+    pub fn detect() -> Self {
+        let mounts = Process::myself().and_then(|process| process.mountinfo());
+        Self::from_mounts(mounts.into_iter().flatten())
+    }
+
+    /// A tree at another place: for version 2 the root of the tree, else the directory that holds one directory per controller
+    /// (and `unified`). For tests.
+    pub fn at(root: impl AsRef<Path>, layout: Layout) -> Self {
+        let root = root.as_ref();
+        let v1 = V1_CONTROLLERS
+            .iter()
+            .filter(|name| root.join(name).is_dir())
+            .map(|name| Mount { path: root.join(name), kind: Kind::V1(vec![(*name).into()]) });
+        let v2 = |path: PathBuf| Mount { path, kind: Kind::V2 };
+        let mounts = match layout {
+            Layout::Missing => Vec::new(),
+            Layout::V2 => vec![v2(root.into())],
+            Layout::V1 => v1.collect(),
+            Layout::Hybrid => v1.chain([v2(root.join("unified"))]).collect(),
+        };
+        Self { layout, mounts }
+    }
+
+    pub(super) fn from_mounts(all: impl Iterator<Item = MountInfo>) -> Self {
+        let mut mounts: Vec<Mount> = Vec::new();
+        for mount in all {
+            let kind = match mount.fs_type.as_str() {
+                "cgroup2" => Kind::V2,
+                "cgroup" => Kind::V1(
+                    V1_KNOWN
+                        .iter()
+                        .filter(|name| mount.super_options.contains_key(**name))
+                        .map(|name| (*name).to_string())
+                        .collect(),
+                ),
+                _ => continue,
+            };
+            // The same hierarchy may be mounted again, for a container's eyes: the first mount is the host's own.
+            let again = mounts.iter().any(|known| known.kind == kind && kind != Kind::V1(Vec::new()));
+            if !again {
+                mounts.push(Mount { path: mount.mount_point, kind });
+            }
+        }
+        let v1 = mounts.iter().any(|mount| V1_CONTROLLERS.iter().any(|name| mount.has(name)));
+        let v2 = mounts.iter().any(|mount| mount.kind == Kind::V2);
+        let layout = match (v1, v2) {
+            (true, false) => Layout::V1,
+            (true, true) => Layout::Hybrid,
+            (false, true) => Layout::V2,
+            (false, false) => Layout::Missing,
+        };
+        Self { layout, mounts }
+    }
+
+    /// How the control groups are laid out.
+    pub fn layout(&self) -> Layout {
+        self.layout
+    }
+
+    /// Whether weighbridge can make groups here.
+    ///
+    /// # Errors
+    /// Why not, for people.
+    pub fn usable(&self) -> Result<(), String> {
+        if self.layout == Layout::Missing {
+            return Err("no control group file system is mounted".into());
+        }
+        if !crate::facts::is_root() {
+            return Err("only root may make control groups; run as root".into());
+        }
+        for mount in self.used() {
+            rustix::fs::access(&mount.path, rustix::fs::Access::WRITE_OK)
+                .map_err(|error| format!("{} cannot be written: {error}", mount.path.display()))?;
+        }
+        Ok(())
+    }
+
+    /// The mounts that guests get groups in.
+    pub(super) fn used(&self) -> impl Iterator<Item = &Mount> {
+        self.mounts.iter().filter(|mount| match self.layout {
+            Layout::V2 => mount.kind == Kind::V2,
+            _ => V1_CONTROLLERS.iter().any(|name| mount.has(name)),
+        })
+    }
+
+    /// The mount of a controller of version 1.
+    pub(super) fn v1(&self, controller: &str) -> Option<&Mount> {
+        self.mounts.iter().find(|mount| mount.has(controller))
+    }
+}

@@ -1,0 +1,587 @@
+//! Starting external programs: the only place of the workspace that does.
+//!
+//! Every program gets its own process group and a deadline that ends in SIGKILL of the whole group. Output goes to files in
+//! memory, not to pipes, so that a grandchild that keeps its standard output open cannot hold weighbridge up.
+
+use crate::cgroup::Cgroup;
+use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
+use std::ffi::{OsStr, OsString};
+use std::fmt::Write as _;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Seek, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+/// Deadline of a program whose caller names none.
+pub const DEFAULT_DEADLINE: Duration = Duration::from_secs(30);
+
+/// How much of the end of an output an error message carries, bytes.
+const TAIL: usize = 2000;
+
+/// Why a program gave no result.
+#[derive(Debug, thiserror::Error)]
+pub enum CommandError {
+    /// There is no such program.
+    #[error("the program `{program}` is not installed")]
+    NotFound {
+        /// As it was named.
+        program: String,
+    },
+    /// The program could not be started.
+    #[error("cannot start `{command}`: {source}")]
+    Start {
+        /// The command line.
+        command: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// The deadline passed; the process group was killed.
+    #[error("`{command}` did not end within {after:?} and was killed{}", tail_clause(.error))]
+    Deadline {
+        /// The command line.
+        command: String,
+        /// The deadline.
+        after: Duration,
+        /// End of its standard error.
+        error: String,
+    },
+    /// The program failed.
+    #[error("`{command}` failed ({status}){}", tail_clause(.error))]
+    Status {
+        /// The command line.
+        command: String,
+        /// How it ended.
+        status: ExitStatus,
+        /// End of its standard error, or of its standard output when that is empty.
+        error: String,
+    },
+    /// Something around the program failed: its log file, its input.
+    #[error("cannot {doing} for `{command}`: {source}")]
+    Io {
+        /// What was tried.
+        doing: &'static str,
+        /// The command line.
+        command: String,
+        /// Why it failed.
+        source: io::Error,
+    },
+}
+
+fn tail_clause(tail: &str) -> String {
+    if tail.is_empty() { String::new() } else { format!(": {tail}") }
+}
+
+/// A program that has ended by itself.
+#[derive(Debug)]
+pub struct Finished {
+    /// How it ended.
+    pub status: ExitStatus,
+    /// Its standard output.
+    pub output: Vec<u8>,
+    /// Its standard error.
+    pub error: Vec<u8>,
+    /// From before its start to its end.
+    pub took: Duration,
+}
+
+/// A program with its arguments, not yet started.
+#[derive(Debug)]
+pub struct Invocation {
+    program: OsString,
+    arguments: Vec<OsString>,
+    environment: Vec<(OsString, OsString)>,
+    clear_environment: bool,
+    directory: Option<PathBuf>,
+    input: Option<Vec<u8>>,
+    deadline: Duration,
+    log: Option<PathBuf>,
+    join: Vec<PathBuf>,
+}
+
+impl Invocation {
+    /// A program by its name (looked up in `PATH`) or path.
+    pub fn new(program: impl AsRef<OsStr>) -> Self {
+        Self {
+            program: program.as_ref().into(),
+            arguments: Vec::new(),
+            environment: Vec::new(),
+            clear_environment: false,
+            directory: None,
+            input: None,
+            deadline: DEFAULT_DEADLINE,
+            log: None,
+            join: Vec::new(),
+        }
+    }
+
+    /// One more argument.
+    pub fn arg(mut self, argument: impl AsRef<OsStr>) -> Self {
+        self.arguments.push(argument.as_ref().into());
+        self
+    }
+
+    /// More arguments.
+    pub fn args<A: AsRef<OsStr>>(mut self, arguments: impl IntoIterator<Item = A>) -> Self {
+        self.arguments.extend(arguments.into_iter().map(|argument| argument.as_ref().into()));
+        self
+    }
+
+    /// Sets an environment variable, in addition to those of weighbridge itself.
+    pub fn env(mut self, name: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> Self {
+        self.environment.push((name.as_ref().into(), value.as_ref().into()));
+        self
+    }
+
+    /// Starts the program with none of weighbridge's own environment variables, only with those set here.
+    pub fn env_clear(mut self) -> Self {
+        self.clear_environment = true;
+        self
+    }
+
+    /// Working directory of the program.
+    pub fn current_dir(mut self, directory: impl AsRef<Path>) -> Self {
+        self.directory = Some(directory.as_ref().into());
+        self
+    }
+
+    /// Standard input; nothing (`/dev/null`) otherwise. Only for [`Invocation::run`].
+    pub fn input(mut self, bytes: impl Into<Vec<u8>>) -> Self {
+        self.input = Some(bytes.into());
+        self
+    }
+
+    /// When the process group is killed, counted from the start; [`DEFAULT_DEADLINE`] otherwise. Only for [`Invocation::run`].
+    pub fn deadline(mut self, deadline: Duration) -> Self {
+        self.deadline = deadline;
+        self
+    }
+
+    /// Appends the command line, the outputs and the way it ended to a file.
+    pub fn log_to(mut self, path: &Path) -> Self {
+        self.log = Some(path.into());
+        self
+    }
+
+    /// The program joins a control group before it is executed, so that nothing it does escapes.
+    pub fn pre_exec_cgroup(mut self, cgroup: &Cgroup) -> Self {
+        self.join = cgroup.join_files();
+        self
+    }
+
+    /// The command line as a shell would take it, for logs and messages.
+    pub fn command_line(&self) -> String {
+        let mut line = quote(&self.program);
+        for argument in &self.arguments {
+            line.push(' ');
+            line.push_str(&quote(argument));
+        }
+        line
+    }
+
+    /// Runs the program to its end. A status other than 0 is not an error here.
+    ///
+    /// # Errors
+    /// [`CommandError::NotFound`], [`CommandError::Start`], [`CommandError::Deadline`] or [`CommandError::Io`].
+    pub fn run(self) -> Result<Finished, CommandError> {
+        let line = self.command_line();
+        let failed = |doing| {
+            let command = line.clone();
+            move |source: io::Error| CommandError::Io { doing, command, source }
+        };
+        let mut output = memory_file("output").map_err(failed("make a file for the output"))?;
+        let mut error = memory_file("error").map_err(failed("make a file for the output"))?;
+        let input = match &self.input {
+            None => Stdio::null(),
+            Some(bytes) => {
+                let mut file = memory_file("input").map_err(failed("prepare the input"))?;
+                file.write_all(bytes).and_then(|()| file.rewind()).map_err(failed("prepare the input"))?;
+                file.into()
+            }
+        };
+        let clone =
+            |file: &File| file.try_clone().map(Stdio::from).map_err(failed("make a file for the output"));
+        let (stdout, stderr) = (clone(&output)?, clone(&error)?);
+        let started = Instant::now();
+        let mut group = self.start(&line, input, stdout, stderr)?;
+        let status = group.wait(self.deadline);
+        let took = started.elapsed();
+        if !matches!(status, Ok(Some(_))) {
+            group.kill();
+        }
+        group.reap();
+        let status = status.map_err(failed("wait"))?;
+        let output = contents(&mut output).map_err(failed("read the output"))?;
+        let error = contents(&mut error).map_err(failed("read the output"))?;
+        if let Some(path) = &self.log {
+            log(path, &line, &output, &error, status, took).map_err(failed("write the log"))?;
+        }
+        match status {
+            Some(status) => Ok(Finished { status, output, error, took }),
+            None => Err(CommandError::Deadline { command: line, after: self.deadline, error: tail(&error) }),
+        }
+    }
+
+    /// Runs the program to its end, which must be status 0.
+    ///
+    /// # Errors
+    /// As [`Invocation::run`], and [`CommandError::Status`] for any other end.
+    pub fn run_ok(self) -> Result<Finished, CommandError> {
+        let command = self.command_line();
+        let finished = self.run()?;
+        if finished.status.success() {
+            return Ok(finished);
+        }
+        let said = if finished.error.is_empty() { &finished.output } else { &finished.error };
+        Err(CommandError::Status { command, status: finished.status, error: tail(said) })
+    }
+
+    /// Starts a program that goes on: standard input and output are pipes, standard error is appended to the log.
+    ///
+    /// # Errors
+    /// [`CommandError::NotFound`], [`CommandError::Start`] or [`CommandError::Io`].
+    pub fn spawn(self) -> Result<Running, CommandError> {
+        let line = self.command_line();
+        let stderr = match &self.log {
+            None => Stdio::null(),
+            Some(path) => append(path)
+                .and_then(|mut file| {
+                    writeln!(file, "$ {line}")?;
+                    Ok(file)
+                })
+                .map_err(|source| CommandError::Io { doing: "write the log", command: line.clone(), source })?
+                .into(),
+        };
+        let mut group = self.start(&line, Stdio::piped(), Stdio::piped(), stderr)?;
+        let input = group.child.stdin.take().map(OwnedFd::from);
+        let output = group.child.stdout.take().map(OwnedFd::from);
+        Ok(Running { group, input, output })
+    }
+
+    fn start(&self, line: &str, stdin: Stdio, stdout: Stdio, stderr: Stdio) -> Result<Group, CommandError> {
+        #[expect(clippy::disallowed_methods, reason = "this is the helper that all others go through")]
+        let mut command = Command::new(&self.program);
+        command.args(&self.arguments).stdin(stdin).stdout(stdout).stderr(stderr).process_group(0);
+        if self.clear_environment {
+            command.env_clear();
+        }
+        command.envs(self.environment.iter().map(|(name, value)| (name, value)));
+        if let Some(directory) = &self.directory {
+            command.current_dir(directory);
+        }
+        let start_error = |source: io::Error| match source.kind() {
+            io::ErrorKind::NotFound if self.directory.as_deref().is_none_or(Path::is_dir) => {
+                CommandError::NotFound { program: self.program.to_string_lossy().into_owned() }
+            }
+            _ => CommandError::Start { command: line.into(), source },
+        };
+        if !self.join.is_empty() {
+            let files: Vec<File> = self
+                .join
+                .iter()
+                .map(|path| OpenOptions::new().write(true).open(path))
+                .collect::<io::Result<_>>()
+                .map_err(|source| CommandError::Io {
+                    doing: "open the control group",
+                    command: line.into(),
+                    source,
+                })?;
+            // SAFETY: between fork and exec the closure only calls write(2) on files opened before; it allocates nothing.
+            unsafe {
+                command.pre_exec(move || files.iter().try_for_each(|mut file| file.write_all(b"0")));
+            }
+        }
+        let child = command.spawn().map_err(start_error)?;
+        Group::new(child).map_err(|source| CommandError::Start { command: line.into(), source })
+    }
+}
+
+/// A child that leads its process group.
+///
+/// It stays a zombie, and so keeps its number, until nothing more is sent to its group: the number of the group can
+/// therefore never mean somebody else.
+#[derive(Debug)]
+struct Group {
+    child: Child,
+    handle: OwnedFd,
+    ended: Option<ExitStatus>,
+    reaped: bool,
+}
+
+impl Group {
+    fn new(mut child: Child) -> io::Result<Self> {
+        match crate::process::handle(child.id()) {
+            Ok(Some(handle)) => Ok(Self { child, handle, ended: None, reaped: false }),
+            other => {
+                let _ = child.kill();
+                let _ = child.wait();
+                Err(other.err().unwrap_or(rustix::io::Errno::SRCH).into())
+            }
+        }
+    }
+
+    /// How the leader ended, if it does within the time.
+    fn wait(&mut self, time: Duration) -> io::Result<Option<ExitStatus>> {
+        if self.ended.is_none() && crate::process::wait_end(&self.handle, time) {
+            let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+            let status = waitid(WaitId::PidFd(self.handle.as_fd()), options)?;
+            self.ended = status.and_then(|status| {
+                let raw = status.exit_status().map(|code| code << 8).or(status.terminating_signal());
+                raw.map(ExitStatus::from_raw)
+            });
+        }
+        Ok(self.ended)
+    }
+
+    fn kill(&mut self) {
+        if self.reaped {
+            return;
+        }
+        if let Some(group) = Pid::from_raw(self.child.id() as i32) {
+            // ESRCH cannot be (the leader is there, if only as a zombie), EPERM is nothing that a second try would cure.
+            let _ = kill_process_group(group, Signal::KILL);
+        }
+    }
+
+    /// Takes the zombie away. A process that SIGKILL does not end at once (it waits for a dead disk) is left to the kernel.
+    fn reap(&mut self) {
+        if !self.reaped && crate::process::wait_end(&self.handle, Duration::from_secs(5)) {
+            let _ = self.child.wait();
+            self.reaped = true;
+        }
+    }
+}
+
+/// A program that runs beside weighbridge. When this is dropped its process group is killed.
+#[derive(Debug)]
+pub struct Running {
+    group: Group,
+    input: Option<OwnedFd>,
+    output: Option<OwnedFd>,
+}
+
+impl Running {
+    /// The pipe to its standard input; only the first call gets it.
+    pub fn take_input(&mut self) -> Option<OwnedFd> {
+        self.input.take()
+    }
+
+    /// The pipe from its standard output; only the first call gets it.
+    pub fn take_output(&mut self) -> Option<OwnedFd> {
+        self.output.take()
+    }
+
+    /// Its process number, which is also that of its process group.
+    pub fn pid(&self) -> u32 {
+        self.group.child.id()
+    }
+
+    /// How it ended, if it has.
+    ///
+    /// # Errors
+    /// Those of `waitid(2)`.
+    pub fn try_wait(&mut self) -> io::Result<Option<ExitStatus>> {
+        self.group.wait(Duration::ZERO)
+    }
+
+    /// How it ended, if it does within `time`.
+    ///
+    /// # Errors
+    /// Those of `waitid(2)`.
+    pub fn wait(&mut self, time: Duration) -> io::Result<Option<ExitStatus>> {
+        self.group.wait(time)
+    }
+
+    /// Kills every process of its group.
+    pub fn kill_group(&mut self) {
+        self.group.kill();
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.group.kill();
+        self.group.reap();
+    }
+}
+
+/// Looks a program up in `PATH`, then in the places of system programs that an ordinary user's `PATH` lacks.
+pub fn find_program(name: &str) -> Option<PathBuf> {
+    let is_program =
+        |path: &PathBuf| path.is_file() && rustix::fs::access(path, rustix::fs::Access::EXEC_OK).is_ok();
+    if name.contains('/') {
+        return Some(PathBuf::from(name)).filter(is_program);
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path)
+        .chain(["/usr/local/sbin", "/usr/sbin", "/sbin"].map(PathBuf::from))
+        .filter(|directory| directory.is_absolute())
+        .map(|directory| directory.join(name))
+        .find(is_program)
+}
+
+fn memory_file(name: &str) -> io::Result<File> {
+    Ok(memfd_create(name, MemfdFlags::CLOEXEC)?.into())
+}
+
+fn contents(file: &mut File) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    file.rewind()?;
+    file.read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+fn append(path: &Path) -> io::Result<File> {
+    if let Some(parent) = path.parent() {
+        std::fs::create_dir_all(parent)?;
+    }
+    OpenOptions::new().append(true).create(true).open(path)
+}
+
+fn log(
+    path: &Path,
+    line: &str,
+    output: &[u8],
+    error: &[u8],
+    status: Option<ExitStatus>,
+    took: Duration,
+) -> io::Result<()> {
+    let mut text = format!("$ {line}\n").into_bytes();
+    for stream in [output, error] {
+        text.extend_from_slice(stream);
+        if stream.last().is_some_and(|last| *last != b'\n') {
+            text.push(b'\n');
+        }
+    }
+    let end = status.map_or("killed at its deadline".into(), |status| status.to_string());
+    text.extend_from_slice(format!("# {end} after {:.3} s\n", took.as_secs_f64()).as_bytes());
+    // One write, so that the logs of two programs do not mix.
+    append(path)?.write_all(&text)
+}
+
+/// The end of an output on one line.
+fn tail(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(&bytes[bytes.len().saturating_sub(TAIL)..]).into_owned();
+    text.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join("; ")
+}
+
+fn quote(word: &OsStr) -> String {
+    let word = word.to_string_lossy();
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,@%+".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        return word.into_owned();
+    }
+    let mut quoted = String::with_capacity(word.len() + 2);
+    let _ = write!(quoted, "'{}'", word.replace('\'', r"'\''"));
+    quoted
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str) -> Invocation {
+        Invocation::new("sh").arg("-c").arg(script)
+    }
+
+    fn alive(pid: u32) -> bool {
+        crate::process::start_ticks(pid).is_some_and(|start| crate::process::is_alive(pid, start))
+    }
+
+    #[test]
+    fn output_error_status_and_input_are_kept() {
+        let done = shell("cat; echo oops >&2; exit 3").input("hello").run().unwrap();
+        assert_eq!((done.output.as_slice(), done.error.as_slice()), (&b"hello"[..], &b"oops\n"[..]));
+        assert_eq!(done.status.code(), Some(3));
+        let done = shell("kill -TERM $$").run().unwrap();
+        assert_eq!(done.status.signal(), Some(15));
+        let done = shell("echo $A; pwd").env("A", "b").current_dir("/").run().unwrap();
+        assert_eq!(done.output, b"b\n/\n");
+    }
+
+    #[test]
+    fn run_ok_says_what_failed() {
+        let error = shell("echo broken pipes >&2; exit 1").run_ok().unwrap_err().to_string();
+        assert!(
+            error.contains("broken pipes") && error.contains("sh -c") && error.contains("exit status: 1"),
+            "{error}"
+        );
+        let error = Invocation::new("no-such-program-here").run().unwrap_err();
+        assert!(matches!(error, CommandError::NotFound { .. }), "{error}");
+        let error = shell("true").current_dir("/no/such/place").run().unwrap_err();
+        assert!(matches!(error, CommandError::Start { .. }), "{error}");
+    }
+
+    #[test]
+    fn a_deadline_kills_the_whole_group() {
+        let started = Instant::now();
+        let result =
+            shell("trap '' TERM; sleep 60 & echo $! >&2; wait").deadline(Duration::from_millis(300)).run();
+        let Err(CommandError::Deadline { error, after, .. }) = result else { panic!("{result:?}") };
+        assert!(started.elapsed() < Duration::from_secs(10));
+        assert_eq!(after, Duration::from_millis(300));
+        let sleeper: u32 = error.trim().parse().unwrap();
+        assert!(crate::wait::until(Duration::from_secs(2), || !alive(sleeper)), "the grandchild lives on");
+    }
+
+    #[test]
+    fn a_grandchild_that_holds_the_output_does_not_hold_us() {
+        let started = Instant::now();
+        let done = shell("sleep 30 & echo $!").run().unwrap();
+        assert!(started.elapsed() < Duration::from_secs(10));
+        let sleeper: u32 = String::from_utf8(done.output).unwrap().trim().parse().unwrap();
+        assert!(alive(sleeper), "a program may leave a daemon behind");
+        crate::process::kill(crate::process::handle(sleeper).unwrap().unwrap()).unwrap();
+    }
+
+    #[test]
+    fn a_spawned_program_has_pipes_and_dies_with_its_handle() {
+        let base = tempfile::tempdir().unwrap();
+        let path = base.path().join("logs/x.log");
+        let mut running =
+            shell("echo noise >&2; read word; echo got $word; sleep 60").log_to(&path).spawn().unwrap();
+        let pid = running.pid();
+        let mut input = File::from(running.take_input().unwrap());
+        let mut output = File::from(running.take_output().unwrap());
+        assert!(running.take_output().is_none());
+        input.write_all(b"it\n").unwrap();
+        let mut answer = [0; 7];
+        output.read_exact(&mut answer).unwrap();
+        assert_eq!(&answer, b"got it\n");
+        assert!(running.try_wait().unwrap().is_none());
+        assert!(running.wait(Duration::from_millis(20)).unwrap().is_none());
+        running.kill_group();
+        assert_eq!(running.wait(Duration::from_secs(5)).unwrap().unwrap().signal(), Some(9));
+        assert_eq!(running.try_wait().unwrap().unwrap().signal(), Some(9));
+        drop(running);
+        assert!(!alive(pid));
+        let log = std::fs::read_to_string(&path).unwrap();
+        assert!(log.starts_with("$ sh -c 'echo noise") && log.ends_with("noise\n"), "{log}");
+    }
+
+    #[test]
+    fn the_log_holds_the_command_line_and_how_it_ended() {
+        let base = tempfile::tempdir().unwrap();
+        let path = base.path().join("x.log");
+        shell("printf out; echo 'e r' >&2; exit 7").log_to(&path).run().unwrap();
+        let log = std::fs::read_to_string(&path).unwrap();
+        assert!(log.contains("out\ne r\n# exit status: 7 after 0."), "{log}");
+        shell("sleep 9").log_to(&path).deadline(Duration::from_millis(50)).run().unwrap_err();
+        assert!(std::fs::read_to_string(&path).unwrap().contains("# killed at its deadline"));
+    }
+
+    #[test]
+    fn programs_are_found_and_words_quoted() {
+        assert!(find_program("sh").unwrap().is_absolute());
+        assert_eq!(find_program("no-such-program-here"), None);
+        assert_eq!(find_program("/bin/sh"), Some(PathBuf::from("/bin/sh")));
+        assert_eq!(find_program("/etc/passwd"), None);
+        assert_eq!(
+            Invocation::new("a").args(["b c", "", "d'e", "f=1"]).command_line(),
+            r"a 'b c' '' 'd'\''e' f=1"
+        );
+    }
+}

@@ -1,0 +1,163 @@
+//! The machine, as far as results depend on it.
+
+use crate::cgroup::Hierarchy;
+use sha2::{Digest, Sha256};
+use std::fs;
+use weigh_model::{HostFacts, parse_bytes};
+
+/// Describes this host. What cannot be read is `unknown`, 0 or absent.
+pub fn host_facts() -> HostFacts {
+    let uname = rustix::system::uname();
+    let text = |path: &str| fs::read_to_string(path).ok().map(|text| text.trim().to_string());
+    let boot = text("/proc/sys/kernel/random/boot_id").unwrap_or_else(|| "unknown".into());
+    // A host without a machine id (a minimal container) is told apart by its boot only.
+    let machine = text("/etc/machine-id")
+        .or_else(|| text("/var/lib/dbus/machine-id"))
+        .filter(|id| !id.is_empty())
+        .unwrap_or_else(|| boot.clone());
+    HostFacts {
+        identity: identity(&machine),
+        kernel: uname.release().to_string_lossy().into_owned(),
+        architecture: uname.machine().to_string_lossy().into_owned(),
+        operating_system: text("/etc/os-release")
+            .or_else(|| text("/usr/lib/os-release"))
+            .and_then(|text| operating_system(&text))
+            .unwrap_or_else(|| "unknown".into()),
+        cpu_model: text("/proc/cpuinfo")
+            .and_then(|text| cpu_model(&text))
+            .unwrap_or_else(|| "unknown".into()),
+        cpus: allowed_cpus(),
+        memory_bytes: text("/proc/meminfo").and_then(|text| memory_total_bytes(&text)).unwrap_or(0),
+        last_level_cache_bytes: last_level_cache_bytes("/sys/devices/system/cpu".as_ref()),
+        cgroups: Hierarchy::detect().layout().to_string(),
+        boot,
+        root: is_root(),
+    }
+}
+
+/// Whether the effective user is root.
+pub fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// CPUs that this process may run on (`sched_getaffinity(2)`), ascending.
+pub fn allowed_cpus() -> Vec<u32> {
+    match rustix::thread::sched_getaffinity(None) {
+        Ok(set) => (0..rustix::thread::CpuSet::MAX_CPU)
+            .filter(|cpu| set.is_set(*cpu))
+            .filter_map(|cpu| u32::try_from(cpu).ok())
+            .collect(),
+        // More CPUs than the mask holds (1024): the kernel's own list has them all.
+        Err(_) => fs::read_to_string("/proc/self/status")
+            .ok()
+            .and_then(|status| allowed_list(&status))
+            .unwrap_or_default(),
+    }
+}
+
+fn allowed_list(status: &str) -> Option<Vec<u32>> {
+    let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
+    weigh_model::parse_cpu_list(list).ok()
+}
+
+/// The machine id is confidential (`machine-id(5)`): what leaves the host is a digest bound to this application.
+fn identity(machine: &str) -> String {
+    let digest =
+        Sha256::new().chain_update(b"weighbridge host\0").chain_update(machine.as_bytes()).finalize();
+    digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn operating_system(os_release: &str) -> Option<String> {
+    let value = os_release.lines().find_map(|line| line.strip_prefix("PRETTY_NAME="))?;
+    Some(value.trim_matches(['"', '\'']).to_string())
+}
+
+/// `model name` on x86; elsewhere implementer and part, the most that the kernel says (arm64).
+fn cpu_model(cpuinfo: &str) -> Option<String> {
+    let field = |name: &str| {
+        cpuinfo.lines().find_map(|line| {
+            let (key, value) = line.split_once(':')?;
+            (key.trim() == name).then(|| value.trim().to_string())
+        })
+    };
+    field("model name")
+        .or_else(|| Some(format!("implementer {} part {}", field("CPU implementer")?, field("CPU part")?)))
+}
+
+fn memory_total_bytes(meminfo: &str) -> Option<u64> {
+    let value = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    let kibibytes: u64 = value.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kibibytes * 1024)
+}
+
+/// The largest cache of the highest level that any allowed CPU has (`Documentation/ABI/testing/sysfs-devices-system-cpu`).
+fn last_level_cache_bytes(cpus: &std::path::Path) -> Option<u64> {
+    let mut best: Option<(u32, u64)> = None;
+    for cpu in allowed_cpus() {
+        let Ok(caches) = fs::read_dir(cpus.join(format!("cpu{cpu}/cache"))) else { continue };
+        for cache in caches.flatten() {
+            let read = |name: &str| {
+                fs::read_to_string(cache.path().join(name)).ok().map(|text| text.trim().to_string())
+            };
+            let (Some(level), Some(kind), Some(size)) = (read("level"), read("type"), read("size")) else {
+                continue;
+            };
+            if let (Ok(level), Ok(size), true) = (level.parse(), parse_bytes(&size), kind != "Instruction") {
+                best = best.max(Some((level, size)));
+            }
+        }
+    }
+    best.map(|(_, size)| size)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_host_is_described() {
+        let facts = host_facts();
+        assert!(!facts.cpus.is_empty());
+        assert!(facts.memory_bytes > 1 << 20);
+        assert_eq!(facts.identity.len(), 32);
+        assert!(facts.kernel.contains('.'), "{}", facts.kernel);
+        assert_eq!(facts.identity, host_facts().identity);
+    }
+
+    #[test]
+    fn files_of_other_machines() {
+        assert_eq!(cpu_model("processor\t: 0\nmodel name\t: A B\n").as_deref(), Some("A B"));
+        let arm = "processor\t: 0\nCPU implementer\t: 0x41\nCPU part\t: 0xd0c\n";
+        assert_eq!(cpu_model(arm).as_deref(), Some("implementer 0x41 part 0xd0c"));
+        assert_eq!(operating_system("ID=x\nPRETTY_NAME=\"Some OS 1\"\n").as_deref(), Some("Some OS 1"));
+        assert_eq!(memory_total_bytes("MemTotal:       1024 kB\n"), Some(1_048_576));
+        assert_eq!(memory_total_bytes("nothing"), None);
+        assert_eq!(allowed_list("Name:\tx\nCpus_allowed_list:\t0-1,4\n"), Some(vec![0, 1, 4]));
+    }
+
+    #[test]
+    fn the_highest_level_counts() {
+        let base = tempfile::tempdir().unwrap();
+        let cpu = allowed_cpus()[0];
+        for (index, level, kind, size) in [
+            (0, "1", "Data", "32K"),
+            (1, "1", "Instruction", "64K"),
+            (2, "2", "Unified", "1024K"),
+            (3, "3", "Unified", "32768K"),
+        ] {
+            let directory = base.path().join(format!("cpu{cpu}/cache/index{index}"));
+            fs::create_dir_all(&directory).unwrap();
+            for (name, value) in [("level", level), ("type", kind), ("size", size)] {
+                fs::write(directory.join(name), format!("{value}\n")).unwrap();
+            }
+        }
+        assert_eq!(last_level_cache_bytes(base.path()), Some(32 << 20));
+        assert_eq!(last_level_cache_bytes(&base.path().join("absent")), None);
+    }
+
+    #[test]
+    fn the_machine_id_is_not_given_away() {
+        assert!(!identity("0123456789abcdef0123456789abcdef").contains("0123456789abcdef"));
+        assert_ne!(identity("a"), identity("b"));
+    }
+}

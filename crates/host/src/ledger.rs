@@ -1,0 +1,268 @@
+//! What was changed on this host, on disk before it is changed.
+//!
+//! A run appends every change it is about to make to `<state>/ledger/<run>.jsonl`, waits until the line is on disk, and only
+//! then makes it. Whatever happens to the run, [`sweep`] can undo what it left, newest change first. A change that was
+//! recorded and never made, or undone only half, is no error: undoing is idempotent.
+//!
+//! While the run lives it holds the file's `flock(2)`, which the kernel takes away at its death. A sweep leaves every ledger
+//! alone that it cannot lock.
+
+mod change;
+mod file;
+mod sweep;
+mod tree;
+
+pub use change::{Change, NoPlatforms, PlatformUndo};
+pub use sweep::{Sweep, pending, sweep};
+
+use crate::lock::{Opened, lock_file};
+use crate::state::StateDirectory;
+use file::Line;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Version of the ledger's file. Changes: 1, first version.
+const FORMAT: u32 = 1;
+
+/// Why a change cannot be recorded or undone.
+#[derive(Debug, thiserror::Error)]
+pub enum LedgerError {
+    /// The ledger's file cannot be used.
+    #[error("cannot {doing} the ledger {path}: {source}")]
+    Io {
+        /// What was tried.
+        doing: &'static str,
+        /// The ledger's file.
+        path: PathBuf,
+        /// Why it failed.
+        source: io::Error,
+    },
+    /// A run of this name has a ledger: it lives, or it left something behind.
+    #[error(
+        "run `{run}` has a ledger already ({path}); run `weigh clean`, or wait for the run that holds it"
+    )]
+    Exists {
+        /// Name of the run.
+        run: String,
+        /// Its ledger.
+        path: PathBuf,
+    },
+    /// The name cannot be a file's.
+    #[error("`{0}` cannot name a run; use letters, digits, `-`, `_` and `.`")]
+    Name(String),
+    /// What is to be changed is not weighbridge's to undo.
+    #[error("refusing to record {change}: {reason}")]
+    Refused {
+        /// The change.
+        change: Box<Change>,
+        /// Why undoing it could destroy what is not ours.
+        reason: String,
+    },
+    /// The ledger is closed.
+    #[error("the ledger of run `{0}` is closed")]
+    Closed(String),
+    /// Changes that could not be undone; they stay in the ledger.
+    #[error("could not undo {}; run `weigh clean` to try again", sentence(.0))]
+    Undo(Vec<(Change, String)>),
+}
+
+fn sentence(failed: &[(Change, String)]) -> String {
+    failed.iter().map(|(change, reason)| format!("{change} ({reason})")).collect::<Vec<_>>().join(", ")
+}
+
+/// Names one entry of one ledger.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct EntryId(u64);
+
+/// The ledger of a run that lives. Clones share it.
+#[derive(Debug, Clone)]
+pub struct Ledger(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    run: String,
+    state: StateDirectory,
+    path: PathBuf,
+    open: Mutex<Option<Open>>,
+}
+
+#[derive(Debug)]
+struct Open {
+    file: File,
+    /// Length of the file up to the last whole line.
+    length: u64,
+    next: u64,
+    standing: Vec<(EntryId, Change)>,
+}
+
+impl Open {
+    /// Appends whole lines or nothing: a line that did not fit the disk is taken back, or it would spoil the next.
+    fn append(&mut self, line: &Line, sync: bool) -> io::Result<()> {
+        let mut text = serde_json::to_vec(line)?;
+        text.push(b'\n');
+        let written =
+            self.file.write_all(&text).and_then(|()| if sync { self.file.sync_data() } else { Ok(()) });
+        match written {
+            Ok(()) => {
+                self.length += text.len() as u64;
+                Ok(())
+            }
+            Err(error) => {
+                let _ = self.file.set_len(self.length);
+                Err(error)
+            }
+        }
+    }
+}
+
+impl Ledger {
+    /// Starts the ledger of `run`.
+    ///
+    /// # Errors
+    /// [`LedgerError::Exists`] when a run of this name has one, [`LedgerError::Name`], [`LedgerError::Io`].
+    pub fn create(state: &StateDirectory, run: &str) -> Result<Self, LedgerError> {
+        let allowed = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+        if run.is_empty() || run.len() > 200 || run.starts_with('.') || !run.chars().all(allowed) {
+            return Err(LedgerError::Name(run.into()));
+        }
+        let directory = state.ledger_dir();
+        let path = directory.join(format!("{run}.jsonl"));
+        let failed = |doing, source| LedgerError::Io { doing, path: path.clone(), source };
+        let file = loop {
+            std::fs::create_dir_all(&directory).map_err(|source| failed("make the directory of", source))?;
+            match lock_file(&path, OpenOptions::new().read(true).append(true).create_new(true)) {
+                Ok(file) => break file,
+                // A sweep found the file new and empty and took it away, or the directory was removed as empty.
+                Err(Opened::Stale) => {}
+                Err(Opened::Io(error)) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(Opened::Io(error)) if error.kind() == io::ErrorKind::AlreadyExists => {
+                    return Err(LedgerError::Exists { run: run.into(), path });
+                }
+                // The sweep holds it for as long as it takes to remove it.
+                Err(Opened::Held) => std::thread::sleep(std::time::Duration::from_millis(1)),
+                Err(Opened::Io(error)) => return Err(failed("create", error)),
+            }
+        };
+        let mut open = Open { file, length: 0, next: 0, standing: Vec::new() };
+        open.append(&Line::header(run), true).map_err(|source| failed("write", source))?;
+        for directory in [directory.as_path(), state.path()] {
+            // The new name itself has to be on disk as well.
+            File::open(directory)
+                .and_then(|file| file.sync_all())
+                .map_err(|source| failed("sync the directory of", source))?;
+        }
+        Ok(Self(Arc::new(Inner {
+            run: run.into(),
+            state: state.clone(),
+            path,
+            open: Mutex::new(Some(open)),
+        })))
+    }
+
+    /// Name of the run.
+    pub fn run(&self) -> &str {
+        &self.0.run
+    }
+
+    /// The file.
+    pub fn path(&self) -> &Path {
+        &self.0.path
+    }
+
+    /// Writes down a change that is about to be made. When this returns it is on disk.
+    ///
+    /// # Errors
+    /// [`LedgerError::Refused`] when undoing the change could destroy something that was there before,
+    /// [`LedgerError::Io`] when it could not be written: then the change must not be made. [`LedgerError::Closed`].
+    pub fn record(&self, change: Change) -> Result<EntryId, LedgerError> {
+        if let Err(reason) = change.check() {
+            return Err(LedgerError::Refused { change: Box::new(change), reason });
+        }
+        let mut guard = self.lock();
+        let open = guard.as_mut().ok_or_else(|| LedgerError::Closed(self.0.run.clone()))?;
+        let id = EntryId(open.next);
+        open.append(&Line::Change { entry: id.0, change: change.clone() }, true)
+            .map_err(|source| self.failed("write", source))?;
+        open.next += 1;
+        open.standing.push((id, change));
+        Ok(id)
+    }
+
+    /// Undoes one change. An entry that is undone already is fine.
+    ///
+    /// # Errors
+    /// [`LedgerError::Undo`]: the change stays in the ledger.
+    pub fn undo(&self, id: EntryId, platforms: &dyn PlatformUndo) -> Result<(), LedgerError> {
+        let change = {
+            let guard = self.lock();
+            let standing =
+                guard.as_ref().and_then(|open| open.standing.iter().find(|(entry, _)| *entry == id));
+            match standing {
+                Some((_, change)) => change.clone(),
+                None => return Ok(()),
+            }
+        };
+        // The lock is not held meanwhile: a platform may be slow, and may itself look at the ledger.
+        change.undo(platforms, true).map_err(|reason| LedgerError::Undo(vec![(change, reason)]))?;
+        self.forget(id)
+    }
+
+    /// Strikes out an entry whose change the caller has undone by itself.
+    ///
+    /// # Errors
+    /// [`LedgerError::Io`] when it could not be written; the change would then be undone a second time, which does no harm.
+    pub fn forget(&self, id: EntryId) -> Result<(), LedgerError> {
+        let mut guard = self.lock();
+        let Some(open) = guard.as_mut() else { return Ok(()) };
+        let Some(at) = open.standing.iter().position(|(entry, _)| *entry == id) else { return Ok(()) };
+        open.standing.remove(at);
+        // Not synced: after a crash that loses the line the undo is only repeated.
+        open.append(&Line::Undone { undone: id.0 }, false).map_err(|source| self.failed("write", source))
+    }
+
+    /// The changes that stand, oldest first.
+    pub fn standing(&self) -> Vec<Change> {
+        self.lock().iter().flat_map(|open| open.standing.iter().map(|(_, change)| change.clone())).collect()
+    }
+
+    /// Undoes what is left, newest first, and removes the file. What cannot be undone stays in the file for a later sweep.
+    ///
+    /// # Errors
+    /// [`LedgerError::Undo`] with everything that could not be undone, [`LedgerError::Io`].
+    pub fn close(&self, platforms: &dyn PlatformUndo) -> Result<(), LedgerError> {
+        let left: Vec<_> = match self.lock().as_ref() {
+            Some(open) => open.standing.iter().rev().cloned().collect(),
+            None => return Ok(()),
+        };
+        let mut failed = Vec::new();
+        for (id, change) in left {
+            match change.undo(platforms, true) {
+                Ok(()) => self.forget(id)?,
+                Err(reason) => failed.push((change, reason)),
+            }
+        }
+        // Unlinked before the flock goes, so that nobody locks a file that is about to vanish and takes it for a dead run's.
+        let open = self.lock().take();
+        if !failed.is_empty() {
+            return Err(LedgerError::Undo(failed));
+        }
+        std::fs::remove_file(&self.0.path).map_err(|source| self.failed("remove", source))?;
+        drop(open);
+        self.0.state.remove_if_empty();
+        Ok(())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Open>> {
+        // A thread that panicked while it held the lock left whole lines: `append` writes a line or nothing.
+        self.0.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn failed(&self, doing: &'static str, source: io::Error) -> LedgerError {
+        LedgerError::Io { doing, path: self.0.path.clone(), source }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,130 @@
+//! Undoing what dead runs left.
+
+use super::file::{Line, parse};
+use super::{Change, LedgerError, PlatformUndo};
+use crate::lock::{Opened, open_existing};
+use crate::state::StateDirectory;
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+/// What a sweep did.
+#[derive(Debug, Default)]
+pub struct Sweep {
+    /// Changes that are undone now, in the order in which they were.
+    pub undone: Vec<Change>,
+    /// Changes that could not be undone, and why. They stay in their ledgers.
+    pub failed: Vec<(Change, String)>,
+    /// Runs that live; their ledgers were left alone.
+    pub live: Vec<String>,
+    /// Ledgers that could not be read to the end, and what is wrong. What could be read of them was undone, and the file was
+    /// set aside beside where it was, except where a newer version of weighbridge wrote it: then it was not touched.
+    pub damaged: Vec<(PathBuf, String)>,
+}
+
+/// Undoes everything that runs which are dead left on this host, newest change first, run by run. Live runs are left alone.
+///
+/// # Errors
+/// [`LedgerError::Io`] when a ledger cannot be read; changes that cannot be undone are no error but part of the result.
+pub fn sweep(state: &StateDirectory, platforms: &dyn PlatformUndo) -> Result<Sweep, LedgerError> {
+    let mut result = Sweep::default();
+    for (run, path) in ledgers(state)? {
+        match open_existing(&path) {
+            Ok(file) => sweep_one(&path, file, platforms, &mut result).map_err(|source| LedgerError::Io {
+                doing: "sweep",
+                path: path.clone(),
+                source,
+            })?,
+            Err(Opened::Held) => result.live.push(run),
+            // It was closed in between.
+            Err(Opened::Stale) => {}
+            Err(Opened::Io(error)) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(Opened::Io(source)) => return Err(LedgerError::Io { doing: "open", path, source }),
+        }
+    }
+    crate::lock::remove_stale(state);
+    state.remove_if_empty();
+    Ok(result)
+}
+
+fn sweep_one(
+    path: &Path,
+    mut file: File,
+    platforms: &dyn PlatformUndo,
+    result: &mut Sweep,
+) -> io::Result<()> {
+    let mut text = Vec::new();
+    file.read_to_end(&mut text)?;
+    let contents = parse(&text);
+    if let Some(format) = contents.newer {
+        let problem = format!("a newer weighbridge wrote it (format {format}); clean with that version");
+        result.damaged.push((path.into(), problem));
+        return Ok(());
+    }
+    // After a cut last line: its rest must not run into what is appended here.
+    let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+    file.set_len(whole as u64)?;
+    file.seek(SeekFrom::End(0))?;
+    let mut left = false;
+    for (id, change) in contents.standing.into_iter().rev() {
+        match change.undo(platforms, contents.this_boot) {
+            Ok(()) => {
+                let mut line = serde_json::to_vec(&Line::Undone { undone: id.0 })?;
+                line.push(b'\n');
+                file.write_all(&line)?;
+                result.undone.push(change);
+            }
+            Err(reason) => {
+                left = true;
+                result.failed.push((change, reason));
+            }
+        }
+    }
+    if let Some(first) = contents.damaged.first() {
+        let aside = path.with_extension("damaged");
+        std::fs::rename(path, &aside)?;
+        result.damaged.push((aside, format!("line {first} cannot be read; look there for what may be left")));
+    } else if !left {
+        std::fs::remove_file(path)?;
+    }
+    Ok(())
+}
+
+/// The changes that stand on this host, run by run, oldest change first; live runs included. Nothing is touched.
+///
+/// # Errors
+/// [`LedgerError::Io`] when a ledger cannot be read.
+pub fn pending(state: &StateDirectory) -> Result<Vec<(String, Vec<Change>)>, LedgerError> {
+    let mut runs = Vec::new();
+    for (run, path) in ledgers(state)? {
+        match std::fs::read(&path) {
+            Ok(text) => {
+                runs.push((run, parse(&text).standing.into_iter().map(|(_, change)| change).collect()))
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(source) => return Err(LedgerError::Io { doing: "read", path, source }),
+        }
+    }
+    Ok(runs)
+}
+
+/// Every ledger, by name of its run.
+fn ledgers(state: &StateDirectory) -> Result<Vec<(String, PathBuf)>, LedgerError> {
+    let directory = state.ledger_dir();
+    let failed = |source| LedgerError::Io { doing: "list", path: state.ledger_dir(), source };
+    let entries = match std::fs::read_dir(&directory) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(failed(error)),
+    };
+    let mut ledgers = Vec::new();
+    for entry in entries {
+        let path = entry.map_err(failed)?.path();
+        if path.extension().is_some_and(|extension| extension == "jsonl") {
+            let run = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+            ledgers.push((run, path));
+        }
+    }
+    ledgers.sort();
+    Ok(ledgers)
+}

@@ -1,0 +1,61 @@
+//! Processes told apart from later ones with the same number.
+
+use procfs::process::Process;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+/// Start time of a process in clock ticks since boot, field 22 of `/proc/PID/stat` (`proc_pid_stat(5)`). Together with the
+/// number it names one process of one boot.
+pub(crate) fn start_ticks(pid: u32) -> Option<u64> {
+    Some(Process::new(i32::try_from(pid).ok()?).ok()?.stat().ok()?.starttime)
+}
+
+/// Whether a process with this number and start time exists and is more than a zombie.
+pub(crate) fn is_alive(pid: u32, start: u64) -> bool {
+    let stat = i32::try_from(pid).ok().and_then(|pid| Process::new(pid).ok()?.stat().ok());
+    stat.is_some_and(|stat| stat.starttime == start && !matches!(stat.state, 'Z' | 'X'))
+}
+
+/// A handle of a process that never comes to mean another one (`pidfd_open(2)`); `None` when it is gone.
+pub(crate) fn handle(pid: u32) -> rustix::io::Result<Option<OwnedFd>> {
+    let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return Ok(None) };
+    match pidfd_open(pid, PidfdFlags::empty()) {
+        Ok(fd) => Ok(Some(fd)),
+        Err(rustix::io::Errno::SRCH) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Sends SIGKILL; a process that is gone is fine.
+pub(crate) fn kill(handle: impl AsFd) -> rustix::io::Result<()> {
+    match pidfd_send_signal(handle, Signal::KILL) {
+        Err(rustix::io::Errno::SRCH) | Ok(()) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Waits until the process of the handle has ended; whether it has.
+pub(crate) fn wait_end(handle: impl AsFd, deadline: Duration) -> bool {
+    let end = Instant::now() + deadline;
+    loop {
+        let left = end.saturating_duration_since(Instant::now());
+        let timeout = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
+        match poll(&mut [PollFd::new(&handle, PollFlags::IN)], Some(&timeout)) {
+            Ok(0) => return false,
+            Ok(_) => return true,
+            Err(rustix::io::Errno::INTR) => {}
+            Err(_) => return false,
+        }
+    }
+}
+
+/// The living processes of a session (`setsid(2)`), its leader included.
+pub(crate) fn of_session(session: u32) -> Vec<u32> {
+    let Ok(all) = procfs::process::all_processes() else { return Vec::new() };
+    all.filter_map(|process| process.ok()?.stat().ok())
+        .filter(|stat| u32::try_from(stat.session) == Ok(session) && !matches!(stat.state, 'Z' | 'X'))
+        .filter_map(|stat| u32::try_from(stat.pid).ok())
+        .collect()
+}

@@ -1,0 +1,108 @@
+//! Where weighbridge keeps what has to survive a crash: the ledgers and the lock of the host.
+
+use std::path::{Path, PathBuf};
+
+/// Why there is no state directory.
+#[derive(Debug, thiserror::Error)]
+pub enum StateError {
+    /// Neither `WEIGH_STATE` nor a home is known.
+    #[error(
+        "there is no place for weighbridge's state: neither WEIGH_STATE nor XDG_STATE_HOME nor HOME is set; set WEIGH_STATE to a directory"
+    )]
+    NoPlace,
+    /// The variable holds a relative path.
+    #[error("{variable} is `{path}`; it must be an absolute path")]
+    Relative {
+        /// Name of the environment variable.
+        variable: &'static str,
+        /// Its value.
+        path: PathBuf,
+    },
+}
+
+/// The directory of the ledgers and the lock.
+///
+/// Nothing is created before it is needed, and what is left empty is removed again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StateDirectory {
+    path: PathBuf,
+}
+
+impl StateDirectory {
+    /// The directory that this user's runs on this host share: `WEIGH_STATE`, else `/var/lib/weighbridge` as root, else
+    /// `$XDG_STATE_HOME/weighbridge`, which is `~/.local/state/weighbridge` by default.
+    ///
+    /// # Errors
+    /// [`StateError`], when no place is known or a variable holds a relative path.
+    pub fn open() -> Result<Self, StateError> {
+        let variable = |name: &'static str| -> Result<Option<PathBuf>, StateError> {
+            match std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from) {
+                Some(path) if path.is_relative() => Err(StateError::Relative { variable: name, path }),
+                other => Ok(other),
+            }
+        };
+        if let Some(path) = variable("WEIGH_STATE")? {
+            return Ok(Self::at(path));
+        }
+        if crate::facts::is_root() {
+            return Ok(Self::at("/var/lib/weighbridge"));
+        }
+        if let Some(path) = variable("XDG_STATE_HOME")? {
+            return Ok(Self::at(path.join("weighbridge")));
+        }
+        let home = variable("HOME")?.ok_or(StateError::NoPlace)?;
+        Ok(Self::at(home.join(".local/state/weighbridge")))
+    }
+
+    /// A directory of the caller's choice.
+    pub fn at(path: impl Into<PathBuf>) -> Self {
+        Self { path: path.into() }
+    }
+
+    /// The directory itself. It may not exist.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The directory of the ledgers. It may not exist.
+    pub fn ledger_dir(&self) -> PathBuf {
+        self.path.join("ledger")
+    }
+
+    /// The lock file of the host. It may not exist.
+    pub fn lock_path(&self) -> PathBuf {
+        self.path.join("lock")
+    }
+
+    /// Makes the directory.
+    pub(crate) fn create(&self) -> std::io::Result<()> {
+        std::fs::create_dir_all(&self.path)
+    }
+
+    /// Removes the ledger directory and the directory itself if they are empty. `rmdir(2)` refuses when they are not, and
+    /// then they stay.
+    pub(crate) fn remove_if_empty(&self) {
+        let _ = std::fs::remove_dir(self.ledger_dir());
+        let _ = std::fs::remove_dir(&self.path);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_created_and_only_the_empty_is_removed() {
+        let base = tempfile::tempdir().unwrap();
+        let state = StateDirectory::at(base.path().join("a/b"));
+        assert!(!state.path().exists());
+        state.create().unwrap();
+        std::fs::write(state.lock_path(), "x").unwrap();
+        state.remove_if_empty();
+        assert!(state.lock_path().exists());
+        std::fs::remove_file(state.lock_path()).unwrap();
+        state.remove_if_empty();
+        assert!(!state.path().exists());
+        assert!(base.path().join("a").exists());
+    }
+}
