@@ -8,6 +8,10 @@
 //! request. One command runs at a time; `Signal`, `Input` and `CloseInput` are the only requests that a probe takes
 //! while a command runs, the others it refuses with EBUSY (16). The three are ignored when their command is gone.
 
+#![no_std]
+
+extern crate alloc;
+
 mod frame;
 mod message;
 

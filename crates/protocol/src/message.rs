@@ -1,5 +1,6 @@
 //! The messages.
 
+use alloc::{string::String, vec::Vec};
 use serde::{Deserialize, Serialize};
 
 /// Version of the protocol; host and probe of different versions do not talk. Changes: 1, first version.
