@@ -1,1 +1,30 @@
-//! Placeholder.
+//! The statistics of weighbridge, and nothing else: samples go in, values and warnings come out.
+//!
+//! No input, no output, no clock, and no notion of what an environment is: a name with numbers. The method is fixed in
+//! the project's method page; the formulas stand in the doc comments of the functions that compute them.
+//!
+//! ```text
+//! records of a run --collect--> comparisons --analyse--> cells with intervals and verdicts
+//! samples of others ----------^              compare_runs, for two runs
+//! ```
+//!
+//! The order of work in [`analyse`]:
+//! 1. every cell (workload, metric, environment) gets its summary and its interval on its own;
+//! 2. the p values of all non-baseline cells of primary metrics are adjusted together (Holm);
+//! 3. verdicts follow from the adjusted values alone.
+
+mod analyse;
+mod analysis;
+mod estimate;
+mod holm;
+mod rank;
+mod samples;
+mod student;
+mod warning;
+
+pub use analyse::analyse;
+pub use analysis::{
+    Analysis, Cell, EQUIVALENT_FEWEST_BLOCKS, Flag, Interval, OneRun, Options, Pairing, Summary, TwoRuns,
+    Verdict,
+};
+pub use warning::{Warning, WarningKind};

@@ -1,0 +1,366 @@
+//! One set of samples: intervals of every cell, verdicts of the family.
+
+use crate::analysis::{Analysis, Cell, EQUIVALENT_FEWEST_BLOCKS, Flag, Interval, Options, Pairing, Verdict};
+use crate::estimate::{Estimate, count, unseen_mode_bound};
+use crate::samples::{Blocks, Sample, pair};
+use crate::warning::{Warning, WarningKind};
+use crate::{holm, rank};
+use weigh_model::{Comparison, Series};
+
+/// Level of a difference, after Holm.
+const LEVEL_DIFFERENCE: f64 = 0.05;
+
+/// Level of equivalence, after Holm: the 95 % interval lies within the margin.
+const LEVEL_EQUIVALENCE: f64 = 0.025;
+
+/// A standard deviation of this part of the mean is worth a warning.
+const WIDE_SPREAD: f64 = 0.10;
+
+/// A timed interval below this is worth a warning, seconds.
+pub(crate) const SHORT_S: f64 = 1e-3;
+
+/// A cell and the estimate that its verdict will rest on.
+#[derive(Debug)]
+pub(crate) struct Measured {
+    pub cell: Cell,
+    pub estimate: Option<Estimate>,
+}
+
+/// Intervals of every cell, verdicts of the family.
+///
+/// With d the log ratio of the costs of environment and baseline in a block (rates inverted, so that more is worse), m and
+/// s mean and standard deviation of d over k blocks:
+///
+/// ```text
+/// overhead = e^m - 1, interval e^(m -+ t(.975, k-1) s / sqrt(k)) - 1                  k >= 2
+/// typical  = e^median(d) - 1, interval from the order statistics of d                  k >= 6
+/// ```
+///
+/// Samples without blocks are compared by Welch on the logarithms and flagged as unpaired. They have no typical effect:
+/// a median of ratios needs pairs, and a ratio of medians has no interval that shares its assumptions; the medians
+/// themselves are in the summaries.
+///
+/// A difference of 0 spread, or a pair of samples that cannot be compared, is no error: the cell says what is known and
+/// a warning what is missing.
+pub fn analyse(comparisons: &[Comparison], options: &Options) -> Analysis {
+    let (measured, mut warnings) = measure(comparisons, options);
+    let done = measured.iter().map(|m| m.cell.n).max().unwrap_or(0);
+    if let Some(planned) = options.planned_blocks.filter(|planned| done < *planned) {
+        let kind = WarningKind::RunIncomplete { done, planned };
+        warnings.insert(0, Warning { workload: None, metric: None, environment: None, kind });
+    }
+    conclude(measured, options, warnings)
+}
+
+/// The cells on their own, before any verdict.
+pub(crate) fn measure(comparisons: &[Comparison], options: &Options) -> (Vec<Measured>, Vec<Warning>) {
+    let mut measured = Vec::new();
+    let mut warnings = Vec::new();
+    let has_baseline = |c: &Comparison| c.series.iter().any(|s| s.environment == options.baseline);
+    let nowhere = !comparisons.iter().any(has_baseline);
+    for (i, comparison) in comparisons.iter().enumerate() {
+        if !has_baseline(comparison) && (!nowhere || i == 0) {
+            warnings.push(no_baseline(comparison, options, nowhere));
+        }
+        measure_comparison(comparison, options, &mut measured, &mut warnings);
+    }
+    (measured, warnings)
+}
+
+fn no_baseline(comparison: &Comparison, options: &Options, nowhere: bool) -> Warning {
+    Warning {
+        workload: (!nowhere).then(|| comparison.workload.clone()),
+        metric: (!nowhere).then(|| comparison.metric.name.clone()),
+        environment: None,
+        kind: WarningKind::NoBaseline {
+            baseline: options.baseline.clone(),
+            environments: comparison.series.iter().map(|s| s.environment.clone()).collect(),
+        },
+    }
+}
+
+fn measure_comparison(
+    comparison: &Comparison,
+    options: &Options,
+    measured: &mut Vec<Measured>,
+    warnings: &mut Vec<Warning>,
+) {
+    let samples: Vec<Sample> =
+        comparison.series.iter().map(|s| Sample::new(&s.observations, comparison.metric.better)).collect();
+    let baseline = comparison.series.iter().position(|s| s.environment == options.baseline);
+    let against = baseline.map(|i| Side { series: &comparison.series[i], sample: &samples[i] });
+    for (i, (series, sample)) in comparison.series.iter().zip(&samples).enumerate() {
+        let side = Side { series, sample };
+        let cell = if Some(i) == baseline {
+            alone(comparison, &side)
+        } else {
+            compared(comparison, &side, against.as_ref())
+        };
+        measured.push(finish(cell, &side, options, warnings));
+    }
+}
+
+/// One environment of a comparison.
+struct Side<'a> {
+    series: &'a Series,
+    sample: &'a Sample,
+}
+
+/// A cell in the making.
+struct Draft {
+    measured: Measured,
+    /// What outliers are looked for among, with the block of each.
+    spread: Vec<(Option<u32>, f64)>,
+    kinds: Vec<WarningKind>,
+}
+
+/// The baseline: absolute values only.
+fn alone(comparison: &Comparison, side: &Side<'_>) -> Draft {
+    let mut cell = absolute(comparison, side);
+    cell.verdict = Some(Verdict::Baseline);
+    Draft { measured: Measured { cell, estimate: None }, spread: side.sample.logs.clone(), kinds: Vec::new() }
+}
+
+/// Another environment, against the baseline.
+fn compared(comparison: &Comparison, side: &Side<'_>, baseline: Option<&Side<'_>>) -> Draft {
+    let mut cell = absolute(comparison, side);
+    let mut kinds = Vec::new();
+    let Some(baseline) = baseline else {
+        cell.n = 0;
+        return Draft {
+            measured: Measured { cell, estimate: None },
+            spread: side.sample.logs.clone(),
+            kinds,
+        };
+    };
+    if baseline.series.failed > 0 || baseline.sample.unusable > 0 {
+        cell.flags.push(Flag::BaselineFailed);
+    }
+    // A side without any observation leaves the pairing to the other.
+    let blocks = [side.sample.blocks, baseline.sample.blocks];
+    let loose = [side, baseline].map(|s| !s.series.observations.is_empty() && s.sample.blocks != Blocks::All);
+    let (spread, estimate) = if loose == [false, false] {
+        cell.pairing = Pairing::Paired;
+        cell.log_ratios = pair(side.sample, baseline.sample);
+        kinds.extend(without_partner(cell.log_ratios.len(), side, baseline));
+        let logs: Vec<f64> = cell.log_ratios.iter().map(|(_, d)| *d).collect();
+        cell.n = count(logs.len());
+        cell.typical = typical(&logs);
+        (cell.log_ratios.iter().map(|(block, d)| (Some(*block), *d)).collect(), Estimate::of(&logs))
+    } else {
+        cell.pairing = Pairing::Unpaired;
+        cell.flags.push(Flag::Unpaired);
+        if blocks != [Blocks::None, Blocks::None] {
+            kinds.push(WarningKind::PartlyPaired);
+        }
+        let (one, other) = (side.sample.log_costs(), baseline.sample.log_costs());
+        cell.n = count(one.len());
+        let estimate = Estimate::of(&one).zip(Estimate::of(&other)).map(|(one, other)| one.less(&other));
+        (side.sample.logs.clone(), estimate)
+    };
+    describe(&mut cell, estimate);
+    if estimate.is_none() && cell.summary.is_some() {
+        let n = if cell.pairing == Pairing::Paired {
+            cell.n
+        } else {
+            cell.n.min(count(baseline.sample.logs.len()))
+        };
+        kinds.push(WarningKind::TooFewBlocks { n });
+    }
+    if estimate.is_some_and(|e| e.has_no_spread()) {
+        cell.flags.push(Flag::NoSpread);
+        kinds.push(WarningKind::NoSpread);
+    }
+    Draft { measured: Measured { cell, estimate }, spread, kinds }
+}
+
+/// A cell with absolute values and nothing compared.
+fn absolute(comparison: &Comparison, side: &Side<'_>) -> Cell {
+    Cell {
+        workload: comparison.workload.clone(),
+        params: comparison.params.clone(),
+        metric: comparison.metric.clone(),
+        environment: side.series.environment.clone(),
+        n: count(side.sample.logs.len()),
+        tried: side.series.tried,
+        failed: side.series.failed,
+        unusable: side.sample.unusable,
+        summary: side.sample.summary(),
+        overhead: None,
+        typical: None,
+        primary: comparison.metric.primary,
+        verdict: None,
+        p_diff: None,
+        p_eq: None,
+        p_diff_holm: None,
+        p_eq_holm: None,
+        smallest_detectable: None,
+        unseen_mode_bound: None,
+        blocks_to_decide: None,
+        flags: Vec::new(),
+        pairing: if side.sample.blocks == Blocks::All { Pairing::Paired } else { Pairing::Unpaired },
+        values: side.sample.values.clone(),
+        log_ratios: Vec::new(),
+        runs: None,
+    }
+}
+
+/// What an estimate says about a cell on its own.
+pub(crate) fn describe(cell: &mut Cell, estimate: Option<Estimate>) {
+    cell.overhead = estimate.map(|e| e.interval());
+    cell.smallest_detectable = estimate.map(|e| e.smallest_detectable());
+}
+
+/// The typical effect: median of the log ratios with \[d_(l), d_(k+1-l)\].
+fn typical(logs: &[f64]) -> Option<Interval> {
+    let l = rank::interval_rank(logs.len())?;
+    let ascending = rank::sorted(logs.iter().copied());
+    let (low, high) = (ascending[l - 1], ascending[ascending.len() - l]);
+    Some(Interval::from_logs(rank::median(&ascending), low, high))
+}
+
+/// Blocks with a value on one side only, beside as many as failures and unusable values explain.
+fn without_partner(pairs: usize, side: &Side<'_>, baseline: &Side<'_>) -> Option<WarningKind> {
+    if side.sample.logs.is_empty() || baseline.sample.logs.is_empty() {
+        return None; // nothing measured, or nothing to compare with: said elsewhere
+    }
+    let missing = |here: &Side<'_>, there: &Side<'_>| {
+        let explained = there.series.failed.saturating_add(there.sample.unusable);
+        count(here.sample.logs.len() - pairs).saturating_sub(explained)
+    };
+    let blocks = missing(side, baseline) + missing(baseline, side);
+    (blocks > 0).then_some(WarningKind::BlocksWithoutPartner { blocks })
+}
+
+/// Flags and warnings that every cell can have.
+fn finish(draft: Draft, side: &Side<'_>, options: &Options, warnings: &mut Vec<Warning>) -> Measured {
+    let Draft { mut measured, spread, mut kinds } = draft;
+    let cell = &mut measured.cell;
+    cell.unseen_mode_bound = unseen_mode_bound(cell.n);
+    if cell.failed > 0 {
+        cell.flags.push(Flag::Failed);
+    }
+    if let Some(first) = side.sample.first_unusable {
+        cell.flags.push(Flag::UnusableValues);
+        let kind = WarningKind::UnusableValues {
+            count: cell.unusable,
+            first: first.value.to_string(),
+            block: first.block,
+        };
+        kinds.push(kind);
+    }
+    if side.sample.repeated_blocks > 0 {
+        kinds.push(WarningKind::SeveralValuesPerBlock { blocks: side.sample.repeated_blocks });
+    }
+    if is_mixed(cell) {
+        cell.flags.push(Flag::Mixed);
+    }
+    let outliers = rank::outliers(&spread.iter().map(|(_, x)| *x).collect::<Vec<_>>());
+    if !outliers.is_empty() {
+        cell.flags.push(Flag::Outliers);
+        let blocks = outliers.iter().filter_map(|&i| spread[i].0).collect();
+        kinds.push(WarningKind::Outliers { blocks, count: count(outliers.len()) });
+    }
+    match cell.summary {
+        None => cell.flags.push(Flag::NotMeasured),
+        Some(summary) => {
+            let relative_sd = summary.sd.unwrap_or(0.0) / summary.mean.abs();
+            if relative_sd >= WIDE_SPREAD {
+                cell.flags.push(Flag::WideSpread);
+                kinds.push(WarningKind::WideSpread { relative_sd });
+            }
+            let seconds = cell.metric.unit.symbol() == "s";
+            if options.values_are_intervals && seconds && (0.0..SHORT_S).contains(&summary.min) {
+                cell.flags.push(Flag::ShortMeasurement);
+                kinds.push(WarningKind::ShortMeasurement { shortest_s: summary.min });
+            }
+        }
+    }
+    if options.exploratory && cell.verdict != Some(Verdict::Baseline) {
+        cell.flags.push(Flag::Exploratory);
+    }
+    cell.flags.sort_unstable();
+    warnings.extend(kinds.into_iter().map(|kind| warning(cell, kind)));
+    measured
+}
+
+pub(crate) fn warning(cell: &Cell, kind: WarningKind) -> Warning {
+    Warning {
+        workload: Some(cell.workload.clone()),
+        metric: Some(cell.metric.name.clone()),
+        environment: Some(cell.environment.clone()),
+        kind,
+    }
+}
+
+/// Average and typical effect disagree in sign, or their intervals have no point in common.
+fn is_mixed(cell: &Cell) -> bool {
+    let (Some(average), Some(typical)) = (cell.overhead, cell.typical) else { return false };
+    average.estimate * typical.estimate < 0.0 || average.is_disjoint_from(&typical)
+}
+
+/// Adjusts the p values of the family and gives the verdicts.
+///
+/// The family is fixed by the plan, not by what came of it: a cell that could not be measured counts with p = 1.
+pub(crate) fn conclude(mut measured: Vec<Measured>, options: &Options, warnings: Vec<Warning>) -> Analysis {
+    let family: Vec<usize> = (0..measured.len()).filter(|&i| belongs_to_family(&measured[i].cell)).collect();
+    let p = |test: &dyn Fn(&Estimate) -> f64| -> Vec<f64> {
+        family.iter().map(|&i| measured[i].estimate.as_ref().map_or(1.0, test)).collect()
+    };
+    let p_diff = p(&|e| e.p_diff());
+    let p_eq = p(&|e| e.p_eq(options.margin));
+    let (diff_holm, eq_holm) = (holm::adjust(&p_diff), holm::adjust(&p_eq));
+    let (diff_factors, eq_factors) = (holm::factors(&p_diff), holm::factors(&p_eq));
+    for (at, &i) in family.iter().enumerate() {
+        let Measured { cell, estimate } = &mut measured[i];
+        if let Some(estimate) = estimate {
+            cell.p_diff = Some(p_diff[at]);
+            cell.p_eq = Some(p_eq[at]);
+            cell.p_diff_holm = Some(diff_holm[at]);
+            cell.p_eq_holm = Some(eq_holm[at]);
+            cell.verdict = verdict(cell, estimate, options.exploratory);
+            if cell.verdict == Some(Verdict::Inconclusive) {
+                cell.blocks_to_decide =
+                    estimate.blocks_to_decide(options.margin, diff_factors[at], eq_factors[at]);
+            }
+        } else if cell.n == 1 && !is_impaired(cell) {
+            cell.verdict = Some(Verdict::Inconclusive);
+        }
+    }
+    Analysis {
+        baseline: options.baseline.clone(),
+        margin: options.margin,
+        exploratory: options.exploratory,
+        cells: measured.into_iter().map(|m| m.cell).collect(),
+        comparisons: family.len(),
+        warnings,
+    }
+}
+
+/// Every non-baseline cell of a primary metric. What is not relative to a baseline gets no verdict either.
+fn belongs_to_family(cell: &Cell) -> bool {
+    cell.primary && cell.verdict != Some(Verdict::Baseline) && !cell.flags.contains(&Flag::NoReference)
+}
+
+/// Whether trials or values are missing from one side for a reason that may have to do with the result: what is left
+/// is then no fair sample, and no verdict is given.
+fn is_impaired(cell: &Cell) -> bool {
+    const IMPAIRED: [Flag; 3] = [Flag::Failed, Flag::BaselineFailed, Flag::UnusableValues];
+    cell.flags.iter().any(|flag| IMPAIRED.contains(flag))
+}
+
+fn verdict(cell: &Cell, estimate: &Estimate, exploratory: bool) -> Option<Verdict> {
+    if is_impaired(cell) {
+        return None;
+    }
+    let different = cell.p_diff_holm? < LEVEL_DIFFERENCE;
+    let enough = !exploratory && estimate.n >= EQUIVALENT_FEWEST_BLOCKS;
+    let equivalent = enough && cell.p_eq_holm? < LEVEL_EQUIVALENCE;
+    Some(match (different, equivalent) {
+        (true, true) => Verdict::DetectableBelowMargin,
+        (true, false) if estimate.mean > 0.0 => Verdict::Slower,
+        (true, false) => Verdict::Faster,
+        (false, true) => Verdict::Equivalent,
+        (false, false) => Verdict::Inconclusive,
+    })
+}

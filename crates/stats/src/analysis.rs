@@ -1,0 +1,331 @@
+//! What an analysis says: data only.
+
+use crate::Warning;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fmt;
+use weigh_model::{Effort, MetricSpec, Observation, Plan};
+
+/// Fewest blocks (or values, or blocks of each run) for [`Verdict::Equivalent`].
+pub const EQUIVALENT_FEWEST_BLOCKS: u32 = 30;
+
+/// What the analysis has to know beside the samples.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Options {
+    /// Name of the environment that the others are compared with.
+    pub baseline: String,
+    /// Equivalence margin as a fraction: .02 means +-ln(1.02) on the log scale.
+    pub margin: f64,
+    /// Whether the samples come from a quick run, which can find a difference but never equivalence.
+    pub exploratory: bool,
+    /// Blocks the run was meant to have at least, where there was a plan.
+    pub planned_blocks: Option<u32>,
+    /// Whether a value in seconds is one timed interval, so that one below 1 ms is worth a warning. True for samples
+    /// measured elsewhere; false for the samples of a run, where a value may be an average over many operations and
+    /// `collect` looks at what was timed.
+    pub values_are_intervals: bool,
+}
+
+impl Options {
+    /// The margin of 2 % unless the user says otherwise.
+    pub const MARGIN: f64 = 0.02;
+
+    /// Options for samples measured elsewhere.
+    pub fn new(baseline: &str) -> Self {
+        Self {
+            baseline: baseline.into(),
+            margin: Self::MARGIN,
+            exploratory: false,
+            planned_blocks: None,
+            values_are_intervals: true,
+        }
+    }
+
+    /// Options for the samples of a run.
+    pub fn for_plan(plan: &Plan) -> Self {
+        Self {
+            baseline: plan.baseline.clone(),
+            margin: plan.margin,
+            exploratory: matches!(plan.effort, Effort::Quick { .. }),
+            planned_blocks: Some(plan.effort.fewest_blocks()),
+            values_are_intervals: false,
+        }
+    }
+}
+
+/// Everything that the samples say.
+///
+/// There is no number over several workloads: what an environment costs depends on the work.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Analysis {
+    /// Name of the environment that the others are compared with.
+    pub baseline: String,
+    /// Equivalence margin as a fraction.
+    pub margin: f64,
+    /// Whether this is a quick run: no cell can be [`Verdict::Equivalent`].
+    pub exploratory: bool,
+    /// One cell per workload, metric and environment, in the order of the comparisons and series given.
+    pub cells: Vec<Cell>,
+    /// Size of the family that the verdicts are adjusted for: every non-baseline cell of a primary metric, whether it
+    /// could be measured or not.
+    pub comparisons: usize,
+    /// What the reader should know, each with what to do next.
+    pub warnings: Vec<Warning>,
+}
+
+/// One metric of one workload in one environment.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Cell {
+    /// Workload id.
+    pub workload: String,
+    /// Parameters of the workload.
+    pub params: BTreeMap<String, String>,
+    /// The metric; absolute values are in its base unit.
+    pub metric: MetricSpec,
+    /// Environment name.
+    pub environment: String,
+    /// What the intervals rest on: pairs of blocks where paired; for the baseline, and unpaired, the values of this
+    /// environment; for two runs, the smaller of the two numbers.
+    pub n: u32,
+    /// Trials tried, failed ones included.
+    pub tried: u32,
+    /// Trials that failed. Each removes its pair only; the cell has no verdict.
+    pub failed: u32,
+    /// Values that are zero, negative or not a number: no cost, so an error of the measurement. Each removes its pair
+    /// only; the cell has no verdict.
+    pub unusable: u32,
+    /// Absolute values; none when nothing was measured.
+    pub summary: Option<Summary>,
+    /// The average effect: geometric mean of the ratio of costs, less 1, with its 95 % interval. None for the baseline
+    /// and below two pairs.
+    pub overhead: Option<Interval>,
+    /// The typical effect: median of the ratio of costs, less 1, with an interval of at least 95 % from order statistics.
+    /// None below six pairs, and where there are no pairs.
+    pub typical: Option<Interval>,
+    /// Whether the metric belongs to the family that gets verdicts.
+    pub primary: bool,
+    /// What may be concluded; none for descriptive metrics and for cells with a failure.
+    pub verdict: Option<Verdict>,
+    /// Two-sided p of no difference, for this cell alone. Primary non-baseline cells only.
+    pub p_diff: Option<f64>,
+    /// The larger of the two one-sided p against the margin, for this cell alone. Primary non-baseline cells only.
+    pub p_eq: Option<f64>,
+    /// `p_diff` adjusted for the family (Holm).
+    pub p_diff_holm: Option<f64>,
+    /// `p_eq` adjusted for the family (Holm).
+    pub p_eq_holm: Option<f64>,
+    /// The smallest effect that as many blocks with this spread find with 80 % power, as a fraction:
+    /// e^((t.975 + t.80) s / sqrt(k)) - 1.
+    pub smallest_detectable: Option<f64>,
+    /// A mode of slow (or fast) blocks at most this frequent may have stayed unseen, with 95 % confidence:
+    /// 1 - .05^(1/n).
+    pub unseen_mode_bound: Option<f64>,
+    /// For [`Verdict::Inconclusive`]: blocks in all (two runs: in each) that would likely decide it, where a practical
+    /// number would.
+    pub blocks_to_decide: Option<u32>,
+    /// What the reader has to know beside the numbers, in the order of [`Flag`].
+    pub flags: Vec<Flag>,
+    /// How the values were compared.
+    pub pairing: Pairing,
+    /// The finite values, one per block, in the order of the blocks.
+    pub values: Vec<Observation>,
+    /// Block and log of the ratio of costs to the baseline, in the order of the blocks; empty where nothing was paired.
+    pub log_ratios: Vec<(u32, f64)>,
+    /// For two runs: what each says on its own. `overhead` is then the change from the first to the second.
+    pub runs: Option<TwoRuns>,
+}
+
+/// Absolute values in the metric's base unit. Descriptive: no verdict rests on them.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Summary {
+    /// Median.
+    pub median: f64,
+    /// Arithmetic mean.
+    pub mean: f64,
+    /// Standard deviation (n - 1); none for one value.
+    pub sd: Option<f64>,
+    /// Smallest.
+    pub min: f64,
+    /// 5 % quantile, interpolated linearly (type 7 of Hyndman and Fan 1996).
+    pub p05: f64,
+    /// 95 % quantile, likewise.
+    pub p95: f64,
+    /// Largest.
+    pub max: f64,
+}
+
+/// An estimate and its 95 % interval, as a fraction of the baseline's cost less 1: .012 is 1.2 % worse.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Interval {
+    /// Point estimate.
+    pub estimate: f64,
+    /// Lower end.
+    pub low: f64,
+    /// Upper end.
+    pub high: f64,
+}
+
+impl Interval {
+    /// The interval of the effects whose logarithms are given.
+    pub(crate) fn from_logs(estimate: f64, low: f64, high: f64) -> Self {
+        Self { estimate: estimate.exp_m1(), low: low.exp_m1(), high: high.exp_m1() }
+    }
+
+    /// Half the width on the log scale, the scale on which the interval is symmetric.
+    pub fn log_half_width(&self) -> f64 {
+        (self.high.ln_1p() - self.low.ln_1p()) / 2.0
+    }
+
+    /// Whether the two have no point in common.
+    pub fn is_disjoint_from(&self, other: &Self) -> bool {
+        self.high < other.low || other.high < self.low
+    }
+}
+
+/// What may be concluded about a cell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub enum Verdict {
+    /// The average cost is higher than the baseline's.
+    Slower,
+    /// The average cost is lower than the baseline's.
+    Faster,
+    /// The average cost lies within the margin.
+    Equivalent,
+    /// There is a difference, and it lies within the margin.
+    DetectableBelowMargin,
+    /// Neither a difference nor its absence is shown.
+    Inconclusive,
+    /// This is what the others are compared with.
+    Baseline,
+}
+
+/// The spelling of the JSON export.
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Slower => "SLOWER",
+            Self::Faster => "FASTER",
+            Self::Equivalent => "EQUIVALENT",
+            Self::DetectableBelowMargin => "DETECTABLE_BELOW_MARGIN",
+            Self::Inconclusive => "INCONCLUSIVE",
+            Self::Baseline => "BASELINE",
+        })
+    }
+}
+
+/// What the reader has to know beside the numbers of a cell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub enum Flag {
+    /// Some trials of this cell failed.
+    Failed,
+    /// Some trials of the baseline failed or gave an unusable value, so pairs of this cell are missing.
+    BaselineFailed,
+    /// Some values are zero, negative or not a number.
+    UnusableValues,
+    /// Nothing was measured.
+    NotMeasured,
+    /// Average and typical effect disagree in sign, or their intervals have no point in common.
+    Mixed,
+    /// Some blocks lie far from the others. They are part of every number.
+    Outliers,
+    /// The standard deviation is at least 10 % of the mean.
+    WideSpread,
+    /// All ratios are exactly alike.
+    NoSpread,
+    /// A value is a timed interval below 1 ms.
+    ShortMeasurement,
+    /// Compared without pairs.
+    Unpaired,
+    /// Compared with another run, which shares no time with this one.
+    Sequential,
+    /// The change between two runs itself, not relative to a baseline: whatever changed on the host is in it.
+    NoReference,
+    /// From a quick run.
+    Exploratory,
+}
+
+/// The spelling of the JSON export.
+impl fmt::Display for Flag {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Failed => "FAILED",
+            Self::BaselineFailed => "BASELINE_FAILED",
+            Self::UnusableValues => "UNUSABLE_VALUES",
+            Self::NotMeasured => "NOT_MEASURED",
+            Self::Mixed => "MIXED",
+            Self::Outliers => "OUTLIERS",
+            Self::WideSpread => "WIDE_SPREAD",
+            Self::NoSpread => "NO_SPREAD",
+            Self::ShortMeasurement => "SHORT_MEASUREMENT",
+            Self::Unpaired => "UNPAIRED",
+            Self::Sequential => "SEQUENTIAL",
+            Self::NoReference => "NO_REFERENCE",
+            Self::Exploratory => "EXPLORATORY",
+        })
+    }
+}
+
+/// How the values of a cell were compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Pairing {
+    /// By block with the baseline's.
+    Paired,
+    /// Two loose samples (Welch).
+    Unpaired,
+    /// The log ratios of two runs (Welch).
+    Sequential,
+}
+
+/// What each of two runs says on its own.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TwoRuns {
+    /// The first run.
+    pub before: OneRun,
+    /// The second run.
+    pub after: OneRun,
+}
+
+/// What one of two runs says on its own about a cell.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct OneRun {
+    /// As [`Cell::n`].
+    pub n: u32,
+    /// As [`Cell::summary`].
+    pub summary: Option<Summary>,
+    /// The overhead over the run's own baseline; none for the baseline.
+    pub overhead: Option<Interval>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_print_as_they_are_exported() {
+        use Flag::*;
+        for flag in [
+            Failed,
+            BaselineFailed,
+            UnusableValues,
+            NotMeasured,
+            Mixed,
+            Outliers,
+            WideSpread,
+            NoSpread,
+            ShortMeasurement,
+            Unpaired,
+            Sequential,
+            NoReference,
+            Exploratory,
+        ] {
+            assert_eq!(serde_json::to_value(flag).unwrap(), flag.to_string());
+        }
+        use Verdict::*;
+        for verdict in [Slower, Faster, Equivalent, DetectableBelowMargin, Inconclusive, Baseline] {
+            assert_eq!(serde_json::to_value(verdict).unwrap(), verdict.to_string());
+        }
+    }
+}

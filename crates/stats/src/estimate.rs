@@ -1,0 +1,159 @@
+//! A mean on the log scale, how well it is known, and what follows from that.
+
+use crate::analysis::{EQUIVALENT_FEWEST_BLOCKS, Interval};
+use crate::student;
+
+/// Below this a spread of logarithms is rounding: values up to e^300 have logarithms exact to about 1e-13.
+const ROUNDING: f64 = 1e-12;
+
+/// Confidence of the intervals is 1 - 2 * TAIL.
+const TAIL: f64 = 0.025;
+
+/// Power that the smallest detectable effect and the number of blocks to decide are stated for.
+const POWER: f64 = 0.80;
+
+/// No more blocks than this are ever proposed.
+const MOST_BLOCKS: u32 = 1_000_000;
+
+/// An estimate of a log ratio: mean, standard error, degrees of freedom.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Estimate {
+    /// Mean of the log ratio.
+    pub mean: f64,
+    /// Standard error of the mean.
+    pub standard_error: f64,
+    /// Degrees of freedom of the standard error.
+    pub df: f64,
+    /// Pairs, or values of the smaller side.
+    pub n: u32,
+}
+
+impl Estimate {
+    /// Of one sample: s / sqrt(k), k - 1 degrees of freedom. None below two values.
+    pub fn of(values: &[f64]) -> Option<Self> {
+        let n = values.len();
+        if n < 2 {
+            return None;
+        }
+        let mean = values.iter().sum::<f64>() / n as f64;
+        let squares: f64 = values.iter().map(|x| (x - mean).powi(2)).sum();
+        let sd = (squares / (n - 1) as f64).sqrt();
+        let standard_error = if sd < ROUNDING { 0.0 } else { sd / (n as f64).sqrt() };
+        Some(Self { mean, standard_error, df: (n - 1) as f64, n: count(n) })
+    }
+
+    /// The difference of two independent estimates, `self` less `other`, by Welch: variances add, and the degrees of
+    /// freedom are those of Satterthwaite, (v1 + v2)^2 / (v1^2 / df1 + v2^2 / df2).
+    pub fn less(&self, other: &Self) -> Self {
+        let (v1, v2) = (self.standard_error.powi(2), other.standard_error.powi(2));
+        let spread = v1.powi(2) / self.df + v2.powi(2) / other.df;
+        let df = if spread > 0.0 { (v1 + v2).powi(2) / spread } else { self.df + other.df };
+        Self { mean: self.mean - other.mean, standard_error: (v1 + v2).sqrt(), df, n: self.n.min(other.n) }
+    }
+
+    /// Whether there is no spread at all.
+    pub fn has_no_spread(&self) -> bool {
+        self.standard_error == 0.0
+    }
+
+    /// The average effect with its 95 % interval.
+    pub fn interval(&self) -> Interval {
+        let half = self.half_width(student::quantile(1.0 - TAIL, self.df));
+        Interval::from_logs(self.mean, self.mean - half, self.mean + half)
+    }
+
+    /// Half width of the interval on the log scale, for the t quantile given.
+    pub fn half_width(&self, quantile: f64) -> f64 {
+        quantile * self.standard_error
+    }
+
+    /// Two-sided p of no difference. Without spread it is 0, or 1 when the mean is 0 too: the limit of a vanishing one.
+    pub fn p_diff(&self) -> f64 {
+        if self.has_no_spread() {
+            return if self.mean.abs() < ROUNDING { 1.0 } else { 0.0 };
+        }
+        (2.0 * student::above(self.mean.abs() / self.standard_error, self.df)).min(1.0)
+    }
+
+    /// The larger of the two one-sided p against +-ln(1 + margin) (two one-sided tests, Schuirmann 1987).
+    pub fn p_eq(&self, margin: f64) -> f64 {
+        let room = margin.ln_1p() - self.mean.abs();
+        if self.has_no_spread() {
+            return if room > ROUNDING { 0.0 } else { 1.0 };
+        }
+        student::above(room / self.standard_error, self.df)
+    }
+
+    /// The smallest effect found with 80 % power: e^((t.975 + t.80) s / sqrt(k)) - 1.
+    pub fn smallest_detectable(&self) -> f64 {
+        ((student::quantile(1.0 - TAIL, self.df) + student::quantile(POWER, self.df)) * self.standard_error)
+            .exp_m1()
+    }
+
+    /// Blocks in all that would likely decide between difference and equivalence, whichever is nearer.
+    ///
+    /// The mean and the spread are taken to stay what they are, and the smallest K is sought for which one of the tests
+    /// has a power of 80 %, with the t distribution shifted in the usual approximation of the noncentral one (Chow,
+    /// Shao and Wang, Sample Size Calculations in Clinical Research, sections on the one-sample test for equality and for
+    /// equivalence; the first is the smallest detectable effect turned round):
+    ///
+    /// ```text
+    /// e(K)         standard error at K: now s/sqrt(k), then s/sqrt(K)
+    /// difference:  F(|m| / e(K) - q)                                        >= .80
+    /// equivalence: F((delta - m) / e(K) - q) + F((delta + m) / e(K) - q) - 1 >= .80   and K >= 30
+    /// ```
+    ///
+    /// F is the t distribution at K, delta = ln(1 + margin), q the quantile that a test at the level .05 / `factor` (difference,
+    /// two-sided) or .025 / `factor` (equivalence) asks for; the factors are the cell's present ones of Holm. None when
+    /// a million blocks would not do.
+    pub fn blocks_to_decide(&self, margin: f64, factor_diff: f64, factor_eq: f64) -> Option<u32> {
+        let delta = margin.ln_1p();
+        let at = |blocks: u32| {
+            let (now, then) = (f64::from(self.n), f64::from(blocks));
+            (self.standard_error * (now / then).sqrt(), self.df * (then - 1.0) / (now - 1.0))
+        };
+        let finds_difference = |blocks: u32| {
+            let (error, df) = at(blocks);
+            let q = student::quantile(1.0 - TAIL / factor_diff, df);
+            student::below(self.mean.abs() / error - q, df) >= POWER
+        };
+        let finds_equivalence = |blocks: u32| {
+            let (error, df) = at(blocks);
+            let q = student::quantile(1.0 - TAIL / factor_eq, df);
+            let side = |room: f64| student::below(room / error - q, df);
+            side(delta - self.mean) + side(delta + self.mean) - 1.0 >= POWER
+        };
+        let from = self.n + 1;
+        let difference = smallest(from, finds_difference);
+        let equivalence = smallest(from.max(EQUIVALENT_FEWEST_BLOCKS), finds_equivalence);
+        difference.into_iter().chain(equivalence).min()
+    }
+}
+
+/// The smallest number from `from` on that fulfils a condition which, once fulfilled, stays so.
+fn smallest(from: u32, holds: impl Fn(u32) -> bool) -> Option<u32> {
+    let (mut fails, mut fits) = (from - 1, from);
+    while !holds(fits) {
+        if fits >= MOST_BLOCKS {
+            return None;
+        }
+        fails = fits;
+        fits = (fits * 2).min(MOST_BLOCKS);
+    }
+    while fits - fails > 1 {
+        let middle = fails.midpoint(fits);
+        if holds(middle) { fits = middle } else { fails = middle }
+    }
+    Some(fits)
+}
+
+/// A number of values as it is reported.
+pub(crate) fn count(n: usize) -> u32 {
+    u32::try_from(n).unwrap_or(u32::MAX)
+}
+
+/// The bound on an unseen mode: with n blocks, a mode of this frequency stays unseen with probability .05.
+/// 1 - .05^(1/n).
+pub(crate) fn unseen_mode_bound(n: u32) -> Option<f64> {
+    (n > 0).then(|| -(0.05_f64.ln() / f64::from(n)).exp_m1())
+}

@@ -1,0 +1,136 @@
+//! From the observations of one series to one number per block, and from two series to pairs.
+
+use crate::analysis::Summary;
+use crate::estimate::count;
+use crate::rank;
+use std::borrow::Cow;
+use weigh_model::{Better, Observation};
+
+/// Which observations of a series name their block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Blocks {
+    All,
+    Some,
+    None,
+}
+
+/// One series, put in order.
+#[derive(Debug)]
+pub(crate) struct Sample {
+    /// Finite values, one per block, in the order of the blocks; loose ones keep their order.
+    pub values: Vec<Observation>,
+    /// Log costs of those that are a cost, likewise.
+    pub logs: Vec<(Option<u32>, f64)>,
+    /// Observations that are no cost.
+    pub unusable: u32,
+    /// The first of them.
+    pub first_unusable: Option<Observation>,
+    /// Blocks that had several observations.
+    pub repeated_blocks: u32,
+    /// Which observations name their block.
+    pub blocks: Blocks,
+}
+
+impl Sample {
+    /// Puts a series in order. Several values of one block become their median: they share the state of one instance
+    /// and are no independent samples.
+    pub fn new(observations: &[Observation], better: Better) -> Self {
+        let with_block = observations.iter().filter(|o| o.block.is_some()).count();
+        let blocks = match with_block {
+            0 => Blocks::None,
+            n if n == observations.len() => Blocks::All,
+            _ => Blocks::Some,
+        };
+        let ordered = if observations.is_sorted_by_key(|o| o.block) {
+            Cow::Borrowed(observations)
+        } else {
+            let mut owned = observations.to_vec();
+            owned.sort_by_key(|o| o.block);
+            Cow::Owned(owned)
+        };
+        let mut sample = Self {
+            values: Vec::with_capacity(ordered.len()),
+            logs: Vec::with_capacity(ordered.len()),
+            unusable: 0,
+            first_unusable: None,
+            repeated_blocks: 0,
+            blocks,
+        };
+        for group in ordered.chunk_by(|a, b| a.block.is_some() && a.block == b.block) {
+            sample.take(group, better);
+        }
+        sample
+    }
+
+    /// Takes the observations of one block, or one loose observation.
+    fn take(&mut self, group: &[Observation], better: Better) {
+        let block = group[0].block;
+        self.repeated_blocks += u32::from(group.len() > 1);
+        let bad = group.iter().filter(|o| !is_cost(o.value));
+        self.unusable += count(bad.clone().count());
+        let first_bad = bad.clone().next().copied();
+        self.first_unusable = self.first_unusable.or(first_bad);
+        let value = match group {
+            [one] => Some(one.value),
+            several => median_iteration(several.iter().map(|o| o.value).filter(|v| v.is_finite()), better),
+        };
+        let Some(value) = value.filter(|v| v.is_finite()) else { return };
+        self.values.push(Observation { block, value });
+        if first_bad.is_none() {
+            self.logs.push((block, better.log_cost(value)));
+        }
+    }
+
+    /// The log costs alone.
+    pub fn log_costs(&self) -> Vec<f64> {
+        self.logs.iter().map(|(_, log)| *log).collect()
+    }
+
+    /// Absolute values; none without values.
+    pub fn summary(&self) -> Option<Summary> {
+        let ascending = rank::sorted(self.values.iter().map(|o| o.value));
+        let n = ascending.len() as f64;
+        let (min, max) = (*ascending.first()?, *ascending.last()?);
+        let mean = ascending.iter().sum::<f64>() / n;
+        let squares: f64 = ascending.iter().map(|x| (x - mean).powi(2)).sum();
+        Some(Summary {
+            median: rank::median(&ascending),
+            mean,
+            sd: (ascending.len() > 1).then(|| (squares / (n - 1.0)).sqrt()),
+            min,
+            p05: rank::quantile(&ascending, 0.05),
+            p95: rank::quantile(&ascending, 0.95),
+            max,
+        })
+    }
+}
+
+/// Whether a value can be the cost of something.
+pub(crate) fn is_cost(value: f64) -> bool {
+    value.is_finite() && value > 0.0
+}
+
+/// The median iteration by cost. It is one that happened: of an even number it is the dearer of the two in the middle, so
+/// that no two percentiles are averaged, and a rate gives the same iteration as the duration it is made from.
+pub(crate) fn median_iteration(values: impl Iterator<Item = f64>, better: Better) -> Option<f64> {
+    let ascending = rank::sorted(values);
+    let middle = match better {
+        Better::Lower => ascending.len() / 2,
+        Better::Higher => ascending.len().saturating_sub(1) / 2,
+    };
+    ascending.get(middle).copied()
+}
+
+/// Log cost of `one` less that of `baseline` for every block that both have, in the order of the blocks.
+pub(crate) fn pair(one: &Sample, baseline: &Sample) -> Vec<(u32, f64)> {
+    let mut others = baseline.logs.iter().peekable();
+    let mut pairs = Vec::with_capacity(one.logs.len().min(baseline.logs.len()));
+    for &(block, log) in &one.logs {
+        let Some(block) = block else { continue };
+        while others.next_if(|(other, _)| *other < Some(block)).is_some() {}
+        if let Some((_, other_log)) = others.next_if(|(other, _)| *other == Some(block)) {
+            pairs.push((block, log - other_log));
+        }
+    }
+    pairs
+}

@@ -1,0 +1,232 @@
+//! Warnings as values: what was seen, where, and what to do next.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// Something the reader should know, and where.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Warning {
+    /// Workload id, where it concerns one.
+    pub workload: Option<String>,
+    /// Metric name, where it concerns one.
+    pub metric: Option<String>,
+    /// Environment name, where it concerns one.
+    pub environment: Option<String>,
+    /// What was seen.
+    #[serde(flatten)]
+    pub kind: WarningKind,
+}
+
+/// What a warning is about.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "warning")]
+pub enum WarningKind {
+    /// No sample belongs to the baseline.
+    NoBaseline {
+        /// The name that was looked for.
+        baseline: String,
+        /// The names that there are.
+        environments: Vec<String>,
+    },
+    /// Fewer blocks than planned.
+    RunIncomplete {
+        /// Complete blocks.
+        done: u32,
+        /// Blocks planned at least.
+        planned: u32,
+    },
+    /// Fewer than two pairs (or values of one side): no interval.
+    TooFewBlocks {
+        /// Pairs, or values of the smaller side.
+        n: u32,
+    },
+    /// Blocks with a value on one side only, beside those that a failure explains.
+    BlocksWithoutPartner {
+        /// How many.
+        blocks: u32,
+    },
+    /// Several values of one block, summarised to one because they are no independent samples.
+    SeveralValuesPerBlock {
+        /// How many blocks.
+        blocks: u32,
+    },
+    /// Some values name a block and others do not, so nothing was paired.
+    PartlyPaired,
+    /// Values that are no cost: zero, negative, not a number.
+    UnusableValues {
+        /// How many.
+        count: u32,
+        /// The first, as text.
+        first: String,
+        /// The block of the first.
+        block: Option<u32>,
+    },
+    /// Values far from the others, kept.
+    Outliers {
+        /// Their blocks; empty where there are none.
+        blocks: Vec<u32>,
+        /// How many.
+        count: u32,
+    },
+    /// The standard deviation is at least 10 % of the mean.
+    WideSpread {
+        /// Standard deviation over mean.
+        relative_sd: f64,
+    },
+    /// All ratios are exactly alike.
+    NoSpread,
+    /// A timed interval below 1 ms.
+    ShortMeasurement {
+        /// The shortest, seconds.
+        shortest_s: f64,
+    },
+    /// Measured in one run only, so not compared.
+    InOneRunOnly {
+        /// Whether the second run is the one that has it.
+        after: bool,
+    },
+    /// Unit or direction differ between the runs, so not compared.
+    MetricChanged,
+    /// The two runs have different baselines.
+    BaselinesDiffer {
+        /// The first run's.
+        before: String,
+        /// The second run's.
+        after: String,
+    },
+    /// A unit was run again although nothing declared it void; the last attempt counts.
+    RepeatedWithoutVoid {
+        /// Block.
+        block: u32,
+    },
+    /// An attempt holds two trials of one environment; the first counts.
+    DuplicateTrial {
+        /// Block.
+        block: u32,
+    },
+    /// Trials of an environment or workload that the plan does not know.
+    UnknownTrials {
+        /// How many.
+        count: u32,
+    },
+    /// Units left out because some environment has no trial.
+    IncompleteUnits {
+        /// Their blocks.
+        blocks: Vec<u32>,
+    },
+}
+
+/// A sentence: where, what, and after the semicolon what to do next.
+impl fmt::Display for Warning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut wrote = false;
+        for part in [&self.workload, &self.metric].into_iter().flatten() {
+            write!(f, "{}{part}", if wrote { " " } else { "" })?;
+            wrote = true;
+        }
+        if let Some(environment) = &self.environment {
+            write!(f, "{}{environment}", if wrote { " in " } else { "" })?;
+            wrote = true;
+        }
+        write!(f, "{}{}", if wrote { ": " } else { "" }, self.kind)
+    }
+}
+
+impl fmt::Display for WarningKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoBaseline { baseline, environments } => write!(
+                f,
+                "there is no sample of the baseline `{baseline}`; choose one of {} as the baseline, or measure it",
+                environments.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
+            ),
+            Self::RunIncomplete { done, planned } => write!(
+                f,
+                "{done} of {planned} planned blocks are done; intervals are wider than planned, `weigh resume` goes on"
+            ),
+            Self::TooFewBlocks { n } => write!(
+                f,
+                "{n} of the at least 2 pairs that an interval needs; measure more blocks (6 for a typical effect, 30 for equivalence)"
+            ),
+            Self::BlocksWithoutPartner { blocks } => write!(
+                f,
+                "{blocks} blocks have a value on one side only and are not compared; see why the other side is missing"
+            ),
+            Self::SeveralValuesPerBlock { blocks } => write!(
+                f,
+                "{blocks} blocks have several values; each was summarised to its median, because iterations of a block are no independent samples; number the blocks apart if they are"
+            ),
+            Self::PartlyPaired => write!(
+                f,
+                "some values name their block and others do not, so nothing was paired; name the block of every value, or of none"
+            ),
+            Self::UnusableValues { count, first, block } => {
+                write!(f, "{count} values are no cost, the first is {first}")?;
+                if let Some(block) = block {
+                    write!(f, " in block {block}")?;
+                }
+                write!(
+                    f,
+                    "; this is an error of the measurement: their pairs are left out and there is no verdict, mend how the value is read"
+                )
+            }
+            Self::Outliers { blocks, count } => {
+                write!(f, "{count} values lie more than ten robust standard deviations from the median")?;
+                for (i, block) in blocks.iter().take(5).enumerate() {
+                    write!(f, "{}{block}", if i == 0 { " (block " } else { ", " })?;
+                }
+                if !blocks.is_empty() {
+                    f.write_str(if blocks.len() > 5 { ", ...)" } else { ")" })?;
+                }
+                write!(
+                    f,
+                    "; they are kept, look for their cause on the host and trust the typical effect meanwhile"
+                )
+            }
+            Self::WideSpread { relative_sd } => write!(
+                f,
+                "the standard deviation is {:.0} % of the mean; quieten the host (see `weigh doctor`) or give every iteration more work",
+                relative_sd * 100.0
+            ),
+            Self::NoSpread => write!(
+                f,
+                "all ratios are exactly alike, as counted or rounded values are; do not read the interval as precision unless the value is a count"
+            ),
+            Self::ShortMeasurement { shortest_s } => write!(
+                f,
+                "an interval of {:.3} ms was timed, and below 1 ms starting and timing weigh in; give every iteration more work",
+                shortest_s * 1e3
+            ),
+            Self::InOneRunOnly { after } => write!(
+                f,
+                "only the {} run has it, so there is nothing to compare; measure it in both",
+                if *after { "second" } else { "first" }
+            ),
+            Self::MetricChanged => write!(
+                f,
+                "unit or direction of the metric differ between the runs, so it is not compared; measure both with one version of the workload"
+            ),
+            Self::BaselinesDiffer { before, after } => write!(
+                f,
+                "the first run is relative to `{before}`, the second to `{after}`; the change mixes both, measure with one baseline"
+            ),
+            Self::RepeatedWithoutVoid { block } => write!(
+                f,
+                "block {block} was run again although no signal had declared it void; the last attempt counts, do not repeat measurements by hand"
+            ),
+            Self::DuplicateTrial { block } => write!(
+                f,
+                "block {block} holds the trial twice; the first counts, see whether two runs were written to one directory"
+            ),
+            Self::UnknownTrials { count } => write!(
+                f,
+                "{count} trials belong to an environment or workload that is not in the plan and are left out; see whether plan and samples belong together"
+            ),
+            Self::IncompleteUnits { blocks } => write!(
+                f,
+                "{} units are left out because some environment has no trial; `weigh resume` measures them again",
+                blocks.len()
+            ),
+        }
+    }
+}
