@@ -139,3 +139,97 @@ impl PlatformUndo for Undoers {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    fn refused(text: &str) -> (String, String) {
+        let spec = EnvironmentSpec::parse(text).unwrap();
+        let Err(error) = resolve(&spec) else { panic!("{text} is taken") };
+        assert_eq!(error.text, text, "the text of an error is the user's");
+        (error.text[error.span].into(), error.help.unwrap_or_default())
+    }
+
+    /// Every file of `src/` that holds a platform is in the list.
+    #[test]
+    fn every_platform_is_listed() {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+        let registry = include_str!("lib.rs");
+        let list = &registry[registry.find("const ALL").unwrap()..];
+        let mut found = 0;
+        for file in std::fs::read_dir(source).unwrap() {
+            let path = file.unwrap().path();
+            if path.is_dir()
+                || !std::fs::read_to_string(&path).unwrap().contains(concat!("impl Platform", " for"))
+            {
+                continue;
+            }
+            let module = path.file_stem().unwrap().to_str().unwrap().to_string();
+            assert!(list.contains(&format!("&{module}::")), "{} is not in the list ALL", path.display());
+            found += 1;
+        }
+        assert!(found > 0, "the test looks in the wrong place");
+    }
+
+    #[test]
+    fn names_and_keys_are_unique_and_described() {
+        let mut names: BTreeSet<&str> = ALIASES.iter().map(|(alias, _)| *alias).collect();
+        for platform in all() {
+            assert!(names.insert(platform.name()), "{} twice", platform.name());
+            assert!(!platform.summary().is_empty());
+            let mut keys = BTreeSet::from(["label"]);
+            for key in platform.keys() {
+                assert!(keys.insert(key.name), "{}: {} twice", platform.name(), key.name);
+                assert!(!key.summary.is_empty(), "{}: {} says nothing", platform.name(), key.name);
+                if let Values::Words(words) = key.values {
+                    assert!(words.contains(&key.default), "{}: default of {}", platform.name(), key.name);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn aliases_lead_to_environments_that_resolve() {
+        for (alias, expansion) in ALIASES {
+            let expansion = EnvironmentSpec::parse(expansion).unwrap();
+            if find(&expansion.platform).is_none() {
+                continue;
+            }
+            let (_, resolved) = resolve(&EnvironmentSpec::parse(alias).unwrap()).unwrap();
+            assert_eq!(resolved.to_string(), expansion.to_string());
+            let (_, labelled) =
+                resolve(&EnvironmentSpec::parse(&format!("{alias}:label=b")).unwrap()).unwrap();
+            assert_eq!(labelled.get("label"), Some("b"));
+            let (key, value) = expansion.keys.iter().next().unwrap();
+            assert_eq!(refused(&format!("{alias}:{key}={value}")).0, *key);
+        }
+    }
+
+    #[test]
+    fn wrong_words_are_underlined_and_the_nearest_is_named() {
+        assert_eq!(refused("nul"), ("nul".into(), "did you mean `null`?".into()));
+        let (word, help) = refused("vax");
+        assert_eq!(word, "vax");
+        assert!(help.contains("null"), "{help}");
+        assert_eq!(refused("null:efect=1"), ("efect".into(), "did you mean `effect`?".into()));
+        assert_eq!(refused("null:fault=hnag"), ("hnag".into(), "did you mean `hang`?".into()));
+        assert_eq!(refused("null:seed=-1").0, "-1");
+        assert_eq!(refused("null:time=soon").0, "soon");
+        assert!(refused("null:colour=red").1.contains("label"));
+    }
+
+    #[test]
+    fn fakes_are_never_among_the_defaults() {
+        assert!(find("null").is_some());
+        assert!(defaults().all(|platform| platform.name() != "null"));
+    }
+
+    #[test]
+    fn settings_know_their_defaults() {
+        let spec = EnvironmentSpec::parse("null:seed=7").unwrap();
+        let null = find("null").unwrap();
+        assert_eq!((setting(null, &spec, "seed"), setting(null, &spec, "time")), ("7", "10ms"));
+    }
+}

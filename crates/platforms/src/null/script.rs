@@ -220,7 +220,7 @@ mod tests {
     fn faults_strike_where_they_should() {
         let struck =
             |text: &str| (0..8).filter(|n| script(text).unwrap().fault(*n).is_some()).collect::<Vec<_>>();
-        assert_eq!(struck("null"), []);
+        assert_eq!(struck("null"), Vec::<u64>::new());
         assert_eq!(struck("null:fault=exit"), [0]);
         assert_eq!(struck("null:fault=exit,at=3"), [3]);
         assert_eq!(struck("null:fault=exit,every=3"), [2, 5]);

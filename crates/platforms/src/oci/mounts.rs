@@ -1,0 +1,174 @@
+//! The mounts of a root as container runtimes and engines take them.
+//!
+//! A read-only bind made recursively leaves the mounts below it writable, unless runtime and kernel are new enough to say
+//! otherwise. So binds are made one by one: the image's entries, and below them the file systems that are mounted there and
+//! that belong to the system. A bind that is not recursive cannot show the mounts of other containers either, nor keep them
+//! from being unmounted, nor come to hold itself.
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+use weigh_images::{Bind, Mount, Root};
+
+/// File systems that hold no files of the system: views of the kernel, layers of containers, compressed packages, mounts that only
+/// their user may look into.
+const NOT_SHOWN: [&str; 25] = [
+    "proc", "sysfs", "cgroup", "cgroup2", "devpts", "devtmpfs", "mqueue", "hugetlbfs", "debugfs", "tracefs",
+    "securityfs", "pstore", "efivarfs", "bpf", "configfs", "fusectl", "binfmt_misc", "rpc_pipefs", "autofs", "nsfs",
+    "ramfs", "overlay", "aufs", "squashfs", "fuse",
+];
+/// Where engines keep their own mounts.
+const ENGINES: [&str; 5] =
+    ["/var/lib/docker", "/var/lib/containerd", "/var/lib/containers", "/var/lib/lxc", "/var/snap"];
+
+/// One mount of a guest.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum GuestMount {
+    /// A file or directory without the mounts below it.
+    Bind(Bind),
+    /// A private tmpfs.
+    Scratch(PathBuf),
+}
+
+impl GuestMount {
+    /// Absolute path in the guest.
+    pub(crate) fn target(&self) -> &Path {
+        match self {
+            Self::Bind(bind) => &bind.target,
+            Self::Scratch(target) => target,
+        }
+    }
+}
+
+/// Permissions of a scratch mount.
+pub(crate) fn scratch_mode(target: &Path) -> &'static str {
+    if target.ends_with("tmp") { "1777" } else { "755" }
+}
+
+/// All mounts of a root in the order in which to make them.
+///
+/// # Errors
+/// Those of reading the host's mount table.
+pub(crate) fn of_root(root: &Root) -> io::Result<Vec<GuestMount>> {
+    let table = fs::read("/proc/self/mountinfo")?;
+    Ok(flatten(root, &mount_points(&table)))
+}
+
+fn flatten(root: &Root, mounted: &BTreeSet<PathBuf>) -> Vec<GuestMount> {
+    let mut mounts: Vec<GuestMount> = root
+        .mounts()
+        .into_iter()
+        .map(|mount| match mount {
+            Mount::Bind(bind) => GuestMount::Bind(bind.clone()),
+            Mount::Scratch(target) => GuestMount::Scratch(target.into()),
+        })
+        .collect();
+    let taken: BTreeSet<PathBuf> = mounts.iter().map(|mount| mount.target().into()).collect();
+    for bind in &root.binds {
+        for point in mounted.iter().filter(|point| **point != bind.source) {
+            let Ok(below) = point.strip_prefix(&bind.source) else { continue };
+            let target = bind.target.join(below);
+            // One that is hidden by a later mount, or that cannot be looked at, is not seen on the host either.
+            if !taken.contains(&target) && point.symlink_metadata().is_ok_and(|found| found.is_dir() || found.is_file()) {
+                let read_only = bind.read_only;
+                mounts.push(GuestMount::Bind(Bind { source: point.clone(), target, read_only }));
+            }
+        }
+    }
+    mounts.sort_by_key(|mount| mount.target().components().count());
+    mounts
+}
+
+/// Where file systems are mounted that a guest should see (`proc_pid_mountinfo(5)`).
+fn mount_points(table: &[u8]) -> BTreeSet<PathBuf> {
+    table
+        .split(|byte| *byte == b'\n')
+        .filter_map(|line| {
+            let mut fields = line.split(|byte| *byte == b' ');
+            let point = PathBuf::from(OsString::from_vec(unescape(fields.nth(4)?)));
+            let kind = fields.skip_while(|field| *field != b"-").nth(1)?;
+            let kind = kind.split(|byte| *byte == b'.').next()?;
+            let shown = !NOT_SHOWN.iter().any(|name| name.as_bytes() == kind)
+                && !ENGINES.iter().any(|directory| point.starts_with(directory))
+                && point.to_str().is_some();
+            shown.then_some(point)
+        })
+        .collect()
+}
+
+/// Space, tab, newline and backslash are written as a backslash and three octal digits.
+fn unescape(field: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let Some((first, tail)) = rest.split_first() {
+        let digits = tail.get(..3).filter(|digits| *first == b'\\' && digits.iter().all(|d| (b'0'..b'8').contains(d)));
+        match digits {
+            Some(digits) => {
+                bytes.push(digits.iter().fold(0u8, |value, digit| value.wrapping_mul(8) + (digit - b'0')));
+                rest = &tail[3..];
+            }
+            None => {
+                bytes.push(*first);
+                rest = tail;
+            }
+        }
+    }
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mount_table_is_read() {
+        let table = b"22 1 254:0 / / rw,relatime - ext4 /dev/vda rw\n\
+            23 22 0:20 / /proc rw shared:1 - proc proc rw\n\
+            24 22 254:1 / /home/some\\040user\\134x rw,nosuid shared:2 master:1 - xfs /dev/vdb rw\n\
+            25 22 0:40 / /var/lib/docker/overlay2/abc/merged rw - overlay overlay rw\n\
+            26 22 0:41 / /root/mnt rw - fuse.sshfs host: rw\n\
+            27 22 254:0 /d /var/lib/docker rw - ext4 /dev/vda rw\n\
+            28 22 0:42 / /boot/efi rw - vfat /dev/sda1 rw\n\
+            broken line\n";
+        let points: Vec<_> = mount_points(table).into_iter().collect();
+        assert_eq!(points, [Path::new("/"), Path::new("/boot/efi"), Path::new("/home/some user\\x")]);
+    }
+
+    #[test]
+    fn mounts_below_a_bind_are_added_once() {
+        let base = tempfile::tempdir().unwrap();
+        let home = base.path().join("home");
+        for directory in ["disk", "disk/inner", "tmp"] {
+            fs::create_dir_all(home.join(directory)).unwrap();
+        }
+        let bind = |source: &Path, target: &str| Bind {
+            source: source.into(),
+            target: target.into(),
+            read_only: true,
+        };
+        let root = Root {
+            skeleton: base.path().join("skeleton"),
+            binds: vec![bind(&home, "/home"), bind(&home.join("disk/inner"), "/home/disk/inner")],
+            scratch: vec!["/home/tmp".into()],
+            digest: String::new(),
+            host: true,
+            notes: Vec::new(),
+        };
+        let mounted = [&home, &home.join("disk/inner"), &home.join("disk"), &home.join("gone"), &home.join("tmp")]
+            .into_iter()
+            .cloned()
+            .collect();
+        assert_eq!(
+            flatten(&root, &mounted),
+            [
+                GuestMount::Bind(bind(&home, "/home")),
+                GuestMount::Scratch("/home/tmp".into()),
+                GuestMount::Bind(bind(&home.join("disk"), "/home/disk")),
+                GuestMount::Bind(bind(&home.join("disk/inner"), "/home/disk/inner")),
+            ]
+        );
+    }
+}
