@@ -1,3 +1,130 @@
 //! From a plan to samples: blocks, trials, their order, and when to stop.
+//!
+//! ```text
+//! pilot                        every workload once in every environment, unmeasured
+//! block 0, 1, ...              a fresh instance of every environment, launched in random order, each frozen
+//!   workload                   in random order
+//!     environment              in random order, back to back: thaw, warm-up, iterations, freeze; one record, synced
+//!   all instances stopped      then intervals, then: enough?
+//! ```
+//!
+//! The runner prints nothing: it tells [`Event`]s. It keeps no state of its own: what is done and what comes next is read
+//! off the records (`history.rs`), so a run that was killed is resumed by calling [`run`] again on its directory.
+//!
+//! # What follows from what
+//! - **A failed pilot cell** is never measured: it has a record [`weigh_model::Exclusion`] from block 0, and no trials. Its
+//!   environment and its workload go on without it, the baseline's too (absolute values remain).
+//! - **A launch that fails** at the start of a block fails each of the environment's trials of that block. A guest that dies
+//!   fails its trial; the next trial gets a fresh instance, one launch per trial at most.
+//! - **A cell that hangs or kills its guest three times in a row** is excluded from the next block on.
+//! - **An interrupted unit** (block, workload) is void, all its environments with it; resuming redoes it as the next attempt at
+//!   the same place. Units that are void for another cause are replaced by further blocks, up to twice the planned number.
+//! - **A budget** ends the run before a block that takes longer than what is left, judged by the longest of the last five
+//!   blocks; one block is always measured. A resumed run has spent the host time of its trials on record.
 
+mod block;
+mod fleet;
+mod history;
+mod journal;
+mod logs;
 pub mod order;
+mod pilot;
+mod progress;
+mod run;
+mod stop;
+mod trial;
+
+pub use run::run;
+
+use std::sync::atomic::AtomicBool;
+use weigh_model::{Event, FinishReason, HostFacts, Plan, SpecError};
+use weigh_platforms::Host;
+use weigh_store::RunDirectory;
+
+/// What a run needs.
+pub struct Run<'a> {
+    /// What to do.
+    pub plan: &'a Plan,
+    /// Where to do it.
+    pub host: &'a Host,
+    /// The machine, for the records.
+    pub host_facts: &'a HostFacts,
+    /// Where the records go, open for writing. When it holds records already, the run goes on from there.
+    pub store: &'a mut RunDirectory,
+    /// Turned true by a signal handler: the run ends after the trial that it is in.
+    pub interrupt: &'a AtomicBool,
+    /// Takes every event, in order, between trials.
+    pub emit: &'a mut dyn FnMut(Event),
+    /// How it is done.
+    pub options: RunOptions,
+}
+
+/// How a run is done.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct RunOptions {
+    /// Begin with the first block. Then there is no estimate but from the manifests, and a cell that cannot run fails in every
+    /// block. A run of one block and a run that has trials on record have no pilot anyway.
+    pub skip_pilot: bool,
+}
+
+/// How a run ended.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Finish {
+    /// Why.
+    pub reason: FinishReason,
+    /// Blocks in which every workload that can run has a unit that counts.
+    pub blocks_done: u32,
+    /// What it took.
+    pub statistics: RunStatistics,
+}
+
+/// What a run took, without what it took before it was resumed. Times are the host's, in seconds.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct RunStatistics {
+    /// Trials, failed ones too.
+    pub trials: u64,
+    /// Commands that were run to warm up.
+    pub warm_ups: u64,
+    /// Launches, failed ones too.
+    pub launches: u64,
+    /// Everything.
+    pub total_s: f64,
+    /// From the call of the platform to the first answer of the probe, and the first freezing.
+    pub launch_s: f64,
+    /// Ending instances.
+    pub stop_s: f64,
+    /// Trials from thaw to freeze; launches within a trial are not in it.
+    pub trial_s: f64,
+    /// Measured commands, from the request to the answer.
+    pub command_s: f64,
+    /// Syncs of records.
+    pub sync_s: f64,
+}
+
+/// A run that cannot go on. What is recorded is safe; guests are stopped, or left to the ledger.
+#[derive(Debug, thiserror::Error)]
+pub enum RunnerError {
+    /// The plan names nothing to compare.
+    #[error("the plan has no {0}; add one")]
+    Empty(&'static str),
+    /// Two entries of the plan cannot be told apart in the samples.
+    #[error("the plan has two {what} called {name}; give one of them another name")]
+    Twice {
+        /// "environments" or "workloads".
+        what: &'static str,
+        /// The name.
+        name: String,
+    },
+    /// The plan's baseline is not one of its environments.
+    #[error("the baseline {0} is not among the plan's environments; add it")]
+    Baseline(String),
+    /// An environment that this version cannot make.
+    #[error(transparent)]
+    Environment(#[from] SpecError),
+    /// The root file system of the guests could not be made.
+    #[error(transparent)]
+    Image(#[from] weigh_images::ImageError),
+    /// The run directory could not be read or written.
+    #[error(transparent)]
+    Store(#[from] weigh_store::StoreError),
+}

@@ -1,0 +1,235 @@
+//! One block: a fresh instance of every environment, every open unit, trial by trial.
+
+use crate::RunnerError;
+use crate::fleet::{LaunchFailure, State};
+use crate::order::block_order;
+use crate::run::{Ended, Runner};
+use crate::trial::{Failure, Performance, Performed};
+use weigh_host::clock::{monotonic_ns, utc_now};
+use weigh_model::{Event, FailureKind, Iteration, Outcome, Record, Trial, TrialFailure, VoidCause, VoidUnit};
+
+/// Where a trial belongs. Environment and workload are places in the plan.
+#[derive(Clone, Copy)]
+struct Place {
+    block: u32,
+    attempt: u32,
+    workload: usize,
+    environment: usize,
+    padding_bytes: usize,
+}
+
+impl Runner<'_> {
+    /// Measures the open units of a block, given as (workload, attempt).
+    pub(crate) fn block(&mut self, block: u32, open: &[(usize, u32)]) -> Result<Ended, RunnerError> {
+        let (workloads, environments) = (self.plan.workloads.len(), self.plan.environments.len());
+        let order = block_order(self.plan.seed, block, workloads, environments);
+        for environment in order.launches {
+            let needed = open.iter().any(|(w, _)| self.journal.history().active(block, environment, *w));
+            if needed && self.launch_for_block(environment)? == Ended::Interrupted {
+                return Ok(Ended::Interrupted);
+            }
+        }
+        for workload in order.workloads {
+            let Some((_, attempt)) = open.iter().find(|(w, _)| *w == workload) else { continue };
+            let environments = order.environments[workload].iter().copied();
+            let active: Vec<usize> =
+                environments.filter(|e| self.journal.history().active(block, *e, workload)).collect();
+            let place = Place {
+                block,
+                attempt: *attempt,
+                workload,
+                environment: 0,
+                padding_bytes: order.padding_bytes,
+            };
+            if self.unit(place, &active)? == Ended::Interrupted {
+                return Ok(Ended::Interrupted);
+            }
+        }
+        Ok(Ended::Done)
+    }
+
+    /// A fresh instance, or the one of the whole run while it lives.
+    fn launch_for_block(&mut self, environment: usize) -> Result<Ended, RunnerError> {
+        if self.interrupted() {
+            return Ok(Ended::Interrupted);
+        }
+        let keep = self.plan.guest.reuse && matches!(self.fleet.berths[environment].state, State::Running(_));
+        if !keep {
+            self.launch(environment)?;
+        }
+        Ok(Ended::Done)
+    }
+
+    /// Launches an instance and tells about it. A failure stays in the berth's state.
+    pub(crate) fn launch(&mut self, environment: usize) -> Result<(), RunnerError> {
+        if let Ok((instance, took_s)) = self.fleet.launch(environment, &mut self.statistics) {
+            let environment = self.plan.environments[environment].name.clone();
+            self.journal.event(Event::InstanceLaunched { environment, instance, took_s })?;
+        }
+        Ok(())
+    }
+
+    /// One workload in every environment, back to back.
+    fn unit(&mut self, place: Place, environments: &[usize]) -> Result<Ended, RunnerError> {
+        for (done, environment) in environments.iter().enumerate() {
+            if self.interrupted() {
+                if done > 0 {
+                    self.void(VoidUnit {
+                        block: place.block,
+                        attempt: place.attempt,
+                        workload: self.plan.workloads[place.workload].id.clone(),
+                        cause: VoidCause::Interrupted,
+                    })?;
+                }
+                return Ok(Ended::Interrupted);
+            }
+            self.trial(Place { environment: *environment, ..place })?;
+        }
+        Ok(Ended::Done)
+    }
+
+    pub(crate) fn void(&mut self, void: VoidUnit) -> Result<(), RunnerError> {
+        self.journal.append(Record::Void(void.clone()))?;
+        self.journal.event(Event::UnitVoid(void))
+    }
+
+    fn trial(&mut self, place: Place) -> Result<(), RunnerError> {
+        let sequence = self.journal.history().trials();
+        let environment = self.plan.environments[place.environment].name.clone();
+        let workload = self.plan.workloads[place.workload].id.clone();
+        self.journal.event(Event::TrialStarted {
+            block: place.block,
+            workload: workload.clone(),
+            environment: environment.clone(),
+        })?;
+        let dead = matches!(self.fleet.berths[place.environment].state, State::Dead);
+        if dead {
+            self.launch(place.environment)?;
+        }
+        let (started, host_started_ns) = (utc_now(), monotonic_ns());
+        let (instance, outcome) = self.measure(place, sequence)?;
+        let host_ended_ns = monotonic_ns();
+        let berth = &mut self.fleet.berths[place.environment];
+        if dead && matches!(berth.state, State::Failed(_)) {
+            berth.state = State::Dead; // the next trial tries again
+        }
+        let took_s = (host_ended_ns - host_started_ns) as f64 / 1e9;
+        self.count(&outcome, took_s);
+        let failure = match &outcome {
+            Outcome::Failed(failure) => Some(failure.clone()),
+            Outcome::Measured { .. } => None,
+        };
+        self.journal.append(Record::Trial(Trial {
+            sequence,
+            block: place.block,
+            attempt: place.attempt,
+            workload: workload.clone(),
+            environment: environment.clone(),
+            host: self.host.clone(),
+            instance,
+            started,
+            host_started_ns,
+            host_ended_ns,
+            outcome,
+        }))?;
+        let block = place.block;
+        self.journal.event(Event::TrialFinished { sequence, block, workload, environment, took_s, failure })
+    }
+
+    fn count(&mut self, outcome: &Outcome, took_s: f64) {
+        self.statistics.trials += 1;
+        self.statistics.trial_s += took_s;
+        if let Outcome::Measured { iterations } = outcome {
+            let bracket_ns = |i: &Iteration| i.host_ended_ns.saturating_sub(i.host_started_ns);
+            self.statistics.command_s += iterations.iter().map(bracket_ns).sum::<u64>() as f64 / 1e9;
+        }
+    }
+
+    /// The trial itself, with the number of its instance.
+    fn measure(&mut self, place: Place, sequence: u64) -> Result<(u64, Outcome), RunnerError> {
+        let workload = &self.plan.workloads[place.workload];
+        let working_directory = self.plan.guest.working_directory.as_deref();
+        let instance = match &mut self.fleet.berths[place.environment].state {
+            State::Running(instance) => instance,
+            State::Failed(failure) => {
+                let failure = failure.clone();
+                return Ok((failure.instance, Outcome::Failed(self.launch_failure(&failure))));
+            }
+            State::Empty | State::Dead => {
+                unreachable!("the block launches what it needs, and a trial launches what died")
+            }
+        };
+        let number = instance.number;
+        let log = self.logs.cell(place.environment, place.workload);
+        let performance = Performance::new(workload, working_directory, place.padding_bytes);
+        let label = format!("trial {sequence}, block {}, attempt {}", place.block, place.attempt);
+        let warm_up = !instance.warm.contains(&place.workload);
+        let awake = instance.awake(|guest| performance.perform(guest, warm_up, log, &label));
+        let died = |reason| Performed::nothing(Err(Failure::new(FailureKind::GuestDied, reason)));
+        let performed = awake.value.unwrap_or_else(died);
+        if performed.warm {
+            instance.warm.insert(place.workload);
+        }
+        self.statistics.warm_ups += u64::from(performed.warm_ups);
+        let written = performed.log_error.map_or_else(|| log.write(), Err);
+        self.complain_about_logs(written.err())?;
+        if awake.lost {
+            self.bury(place.environment, awake.complaint)?;
+        }
+        let outcome = match performed.outcome {
+            Ok(iterations) => Outcome::Measured { iterations },
+            Err(failure) => {
+                let when = format!("trial-{sequence}");
+                Outcome::Failed(self.file_failure(place.environment, place.workload, &when, failure)?)
+            }
+        };
+        Ok((number, outcome))
+    }
+
+    /// Ends an instance that is of no more use; the next trial of its environment launches another.
+    pub(crate) fn bury(&mut self, environment: usize, complaint: Option<String>) -> Result<(), RunnerError> {
+        let problem = self.fleet.stop(environment, State::Dead, &mut self.statistics);
+        for message in complaint.into_iter().chain(problem) {
+            self.journal.warn(message)?;
+        }
+        Ok(())
+    }
+
+    /// A failure as records carry it; the output of the command goes to a file of its own.
+    pub(crate) fn file_failure(
+        &mut self,
+        environment: usize,
+        workload: usize,
+        when: &str,
+        failure: Failure,
+    ) -> Result<TrialFailure, RunnerError> {
+        let Failure { kind, reason, completed } = failure;
+        let mut log = None;
+        if let Some(completed) = completed {
+            match self.logs.cell(environment, workload).write_failure(when, &reason, &completed) {
+                Ok(path) => log = Some(self.logs.relative(&path)),
+                Err(error) => self.complain_about_logs(Some(error))?,
+            }
+        }
+        Ok(TrialFailure { kind, reason, log })
+    }
+
+    /// A failed launch as records carry it.
+    pub(crate) fn launch_failure(&self, failure: &LaunchFailure) -> TrialFailure {
+        TrialFailure {
+            kind: FailureKind::Launch,
+            reason: failure.reason.clone(),
+            log: failure.log.as_ref().map(|path| self.logs.relative(path)),
+        }
+    }
+
+    /// Samples matter more than logs: the first log that cannot be written is told, and the run goes on.
+    fn complain_about_logs(&mut self, error: Option<std::io::Error>) -> Result<(), RunnerError> {
+        match error {
+            Some(error) if self.logs.complain() => {
+                self.journal.warn(format!("raw output could not be written to the run's logs: {error}"))
+            }
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! The instances of all environments: at most one of them is awake while a command runs.
+
+use crate::trial::describe;
+use crate::{RunStatistics, RunnerError};
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Instant;
+use weigh_images::Root;
+use weigh_model::{EnvironmentSpec, Plan};
+use weigh_platforms::{Guest, GuestRequest, Host, Platform, PlatformError, resolve};
+
+/// One environment and its instance.
+pub(crate) struct Berth {
+    platform: &'static dyn Platform,
+    spec: EnvironmentSpec,
+    freezes: bool,
+    /// Set when the platform could not be prepared: then no instance can be launched.
+    unprepared: Option<LaunchFailure>,
+    pub(crate) state: State,
+}
+
+/// What is there of an environment.
+pub(crate) enum State {
+    /// Nothing, and nothing has been tried.
+    Empty,
+    /// An instance, frozen if it can be.
+    Running(Instance),
+    /// The instance died; the next trial launches another.
+    Dead,
+    /// It could not be launched.
+    Failed(LaunchFailure),
+}
+
+/// A running instance.
+pub(crate) struct Instance {
+    guest: Box<dyn Guest>,
+    pub(crate) number: u64,
+    /// Workloads, by their place in the plan, that have been warmed up in it.
+    pub(crate) warm: BTreeSet<usize>,
+    freezes: bool,
+}
+
+/// A launch that failed.
+#[derive(Debug, Clone)]
+pub(crate) struct LaunchFailure {
+    /// The number that the instance would have had.
+    pub(crate) instance: u64,
+    pub(crate) reason: String,
+    /// What the platform's tools and the guest said, where the platform keeps it.
+    pub(crate) log: Option<PathBuf>,
+}
+
+impl LaunchFailure {
+    fn new(instance: u64, error: &PlatformError) -> Self {
+        let log = match error {
+            PlatformError::Launch { log, .. } => log.clone(),
+            _ => None,
+        };
+        Self { instance, reason: describe(error), log }
+    }
+}
+
+/// What came of the time in which an instance was awake.
+pub(crate) struct Awake<R> {
+    /// What the work returned, or why the instance could not be woken.
+    pub(crate) value: Result<R, String>,
+    /// Whether the instance is of no more use: it died, or cannot be woken or frozen.
+    pub(crate) lost: bool,
+    /// Why it could not be frozen although its work was done.
+    pub(crate) complaint: Option<String>,
+}
+
+impl Instance {
+    /// Wakes the guest, lets it work, and puts it to rest again.
+    pub(crate) fn awake<R>(&mut self, work: impl FnOnce(&mut dyn Guest) -> R) -> Awake<R> {
+        if self.freezes
+            && let Err(error) = self.guest.thaw()
+        {
+            return Awake { value: Err(describe(&error)), lost: true, complaint: None };
+        }
+        let value = Ok(work(&mut *self.guest));
+        if self.guest.session().is_lost() {
+            return Awake { value, lost: true, complaint: None };
+        }
+        let complaint = self.rest().err().map(|error| describe(&error));
+        Awake { value, lost: complaint.is_some(), complaint }
+    }
+
+    /// Freezes the guest, if it can be.
+    fn rest(&mut self) -> Result<(), PlatformError> {
+        if self.freezes { self.guest.freeze() } else { Ok(()) }
+    }
+}
+
+/// The environments of a plan, in its order.
+pub(crate) struct Fleet<'a> {
+    host: &'a Host,
+    plan: &'a Plan,
+    root: Arc<Root>,
+    pub(crate) berths: Vec<Berth>,
+    next_instance: u64,
+}
+
+impl<'a> Fleet<'a> {
+    /// Makes the root file system and prepares every platform. A platform that cannot be prepared fails at each launch.
+    pub(crate) fn prepare(plan: &'a Plan, host: &'a Host, next_instance: u64) -> Result<Self, RunnerError> {
+        let guest = &plan.guest;
+        let root =
+            Root::prepare(&guest.image, &host.programs, &host.work, guest.working_directory.as_deref())?;
+        let mut fleet = Self { host, plan, root: Arc::new(root), berths: Vec::new(), next_instance };
+        for environment in &plan.environments {
+            let (platform, spec) = resolve(&environment.spec)?;
+            let request = fleet.request(&spec);
+            let prepared = platform.prepare(host, &request);
+            let unprepared = prepared.err().map(|error| LaunchFailure::new(next_instance, &error));
+            let freezes = platform.capabilities(&spec).freeze;
+            fleet.berths.push(Berth { platform, spec, freezes, unprepared, state: State::Empty });
+        }
+        Ok(fleet)
+    }
+
+    fn request(&self, spec: &EnvironmentSpec) -> GuestRequest {
+        GuestRequest {
+            environment: spec.clone(),
+            instance: self.next_instance,
+            root: Arc::clone(&self.root),
+            cpus: self.plan.guest.cpus.clone(),
+            memory_bytes: self.plan.guest.memory_bytes,
+        }
+    }
+
+    /// Launches a fresh instance, at rest, in place of whatever is there. Returns its number and how long it took, seconds.
+    pub(crate) fn launch(
+        &mut self,
+        environment: usize,
+        statistics: &mut RunStatistics,
+    ) -> Result<(u64, f64), LaunchFailure> {
+        let started = Instant::now();
+        let launched = self.try_launch(environment);
+        let took_s = started.elapsed().as_secs_f64();
+        statistics.launches += 1;
+        statistics.launch_s += took_s;
+        let berth = &mut self.berths[environment];
+        match launched {
+            Ok(instance) => {
+                let number = instance.number;
+                berth.state = State::Running(instance);
+                Ok((number, took_s))
+            }
+            Err(failure) => {
+                berth.state = State::Failed(failure.clone());
+                Err(failure)
+            }
+        }
+    }
+
+    fn try_launch(&mut self, environment: usize) -> Result<Instance, LaunchFailure> {
+        let berth = &self.berths[environment];
+        if let Some(unprepared) = &berth.unprepared {
+            return Err(unprepared.clone());
+        }
+        let number = self.next_instance;
+        let request = self.request(&berth.spec);
+        self.next_instance += 1;
+        let berth = &self.berths[environment];
+        let failed = |error| LaunchFailure::new(number, &error);
+        let guest = berth.platform.launch(self.host, &request).map_err(failed)?;
+        let mut instance = Instance { guest, number, warm: BTreeSet::new(), freezes: berth.freezes };
+        instance.rest().map_err(failed)?;
+        Ok(instance)
+    }
+
+    /// Ends the instance of an environment, if there is one, and leaves `state` in its place. What could not be undone is
+    /// returned as a sentence; the ledger has it.
+    pub(crate) fn stop(
+        &mut self,
+        environment: usize,
+        state: State,
+        statistics: &mut RunStatistics,
+    ) -> Option<String> {
+        let before = std::mem::replace(&mut self.berths[environment].state, state);
+        let State::Running(mut instance) = before else { return None };
+        let started = Instant::now();
+        let stopped = instance.guest.stop();
+        statistics.stop_s += started.elapsed().as_secs_f64();
+        let name = &self.plan.environments[environment].name;
+        stopped.err().map(|error| format!("an instance of {name} did not end cleanly: {}", describe(&error)))
+    }
+
+    /// Ends every instance. Returns what could not be undone.
+    pub(crate) fn stop_all(&mut self, statistics: &mut RunStatistics) -> Vec<String> {
+        (0..self.berths.len()).filter_map(|e| self.stop(e, State::Empty, statistics)).collect()
+    }
+}

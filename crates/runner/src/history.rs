@@ -1,0 +1,229 @@
+//! What the records of a run say: which units are done, which cells are out, where to go on.
+//!
+//! The state of a run is a function of its plan and its records and of nothing else. The runner holds no state that is not
+//! in the samples file, so going on after a crash is the same code as going on with the next block.
+
+use std::collections::{BTreeMap, BTreeSet};
+use weigh_model::{FailureKind, Outcome, Plan, Record, Trial, TrialFailure, VoidCause, VoidUnit};
+
+/// A cell is given up after this many failures in a row that cost their whole deadline or the guest: a hang of minutes in
+/// each of 60 blocks would cost hours and never give a number.
+pub(crate) const PATIENCE: u32 = 3;
+
+/// A unit (block, workload) as it stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unit {
+    /// Nothing measured, or an interrupted attempt declared void: it is to be measured, as this attempt.
+    Open {
+        /// Number of the attempt.
+        attempt: u32,
+    },
+    /// An attempt was begun, not finished, and not declared void: the run died in it.
+    Cut {
+        /// Number of the attempt.
+        attempt: u32,
+    },
+    /// Every environment has its trial.
+    Complete,
+    /// A signal of the host made it void; another block replaces it.
+    Void,
+}
+
+/// Units and cells of a run by their places in the plan.
+#[derive(Debug)]
+pub(crate) struct History<'a> {
+    plan: &'a Plan,
+    units: BTreeMap<(u32, usize), Attempt>,
+    /// First block without the cell (environment, workload).
+    excluded_from: BTreeMap<(usize, usize), u32>,
+    streaks: BTreeMap<(usize, usize), Streak>,
+    trials: u64,
+    next_instance: u64,
+    measured: bool,
+    trial_s: f64,
+}
+
+/// The latest attempt at a unit.
+#[derive(Debug, Default)]
+struct Attempt {
+    number: u32,
+    environments: BTreeSet<usize>,
+    void: Option<VoidCause>,
+}
+
+#[derive(Debug)]
+struct Streak {
+    length: u32,
+    last: TrialFailure,
+}
+
+impl<'a> History<'a> {
+    /// What `records` say about `plan`. Records of workloads and environments that the plan does not have are passed over.
+    pub(crate) fn new(plan: &'a Plan, records: &[Record]) -> Self {
+        let mut history = Self {
+            plan,
+            units: BTreeMap::new(),
+            excluded_from: BTreeMap::new(),
+            streaks: BTreeMap::new(),
+            trials: 0,
+            next_instance: 0,
+            measured: false,
+            trial_s: 0.0,
+        };
+        for record in records {
+            history.add(record);
+        }
+        history
+    }
+
+    /// Takes one more record.
+    pub(crate) fn add(&mut self, record: &Record) {
+        match record {
+            Record::Header { .. } => {}
+            Record::Trial(trial) => self.add_trial(trial),
+            Record::Void(void) => self.add_void(void),
+            Record::Excluded(exclusion) => {
+                if let Some(cell) = self.cell(&exclusion.environment, &exclusion.workload) {
+                    self.excluded_from.entry(cell).or_insert(exclusion.from_block);
+                }
+            }
+        }
+    }
+
+    fn add_trial(&mut self, trial: &Trial) {
+        self.trials = self.trials.max(trial.sequence + 1);
+        self.next_instance = self.next_instance.max(trial.instance + 1);
+        self.trial_s += trial.host_ended_ns.saturating_sub(trial.host_started_ns) as f64 / 1e9;
+        let Some(cell @ (environment, workload)) = self.cell(&trial.environment, &trial.workload) else {
+            return;
+        };
+        let unit = self.units.entry((trial.block, workload)).or_default();
+        if trial.attempt > unit.number {
+            *unit = Attempt { number: trial.attempt, ..Attempt::default() };
+        }
+        if trial.attempt == unit.number {
+            unit.environments.insert(environment);
+        }
+        match &trial.outcome {
+            Outcome::Measured { .. } => {
+                self.measured = true;
+                self.streaks.remove(&cell);
+            }
+            Outcome::Failed(failure) if costs_time(failure.kind) => {
+                let streak =
+                    self.streaks.entry(cell).or_insert_with(|| Streak { length: 0, last: failure.clone() });
+                streak.length += 1;
+                streak.last = failure.clone();
+            }
+            Outcome::Failed(_) => {
+                self.streaks.remove(&cell);
+            }
+        }
+    }
+
+    fn add_void(&mut self, void: &VoidUnit) {
+        let Some(workload) = self.plan.workloads.iter().position(|w| w.id == void.workload) else { return };
+        let unit = self.units.entry((void.block, workload)).or_default();
+        if void.attempt >= unit.number {
+            unit.number = void.attempt;
+            unit.void = Some(void.cause);
+        }
+    }
+
+    fn cell(&self, environment: &str, workload: &str) -> Option<(usize, usize)> {
+        let environment = self.plan.environments.iter().position(|e| e.name == environment)?;
+        let workload = self.plan.workloads.iter().position(|w| w.id == workload)?;
+        Some((environment, workload))
+    }
+
+    /// Number of the next trial.
+    pub(crate) fn trials(&self) -> u64 {
+        self.trials
+    }
+
+    /// A number above that of every instance on record.
+    pub(crate) fn next_instance(&self) -> u64 {
+        self.next_instance
+    }
+
+    /// Whether any trial gave a number.
+    pub(crate) fn measured(&self) -> bool {
+        self.measured
+    }
+
+    /// Host time of all trials on record, seconds.
+    pub(crate) fn trial_s(&self) -> f64 {
+        self.trial_s
+    }
+
+    /// Whether the cell is measured in `block`.
+    pub(crate) fn active(&self, block: u32, environment: usize, workload: usize) -> bool {
+        self.excluded_from.get(&(environment, workload)).is_none_or(|from| block < *from)
+    }
+
+    /// Whether any environment can run the workload in `block`.
+    pub(crate) fn alive(&self, block: u32, workload: usize) -> bool {
+        (0..self.plan.environments.len()).any(|environment| self.active(block, environment, workload))
+    }
+
+    /// Workloads that some environment can run in `block`.
+    pub(crate) fn live_workloads(&self, block: u32) -> Vec<usize> {
+        (0..self.plan.workloads.len()).filter(|workload| self.alive(block, *workload)).collect()
+    }
+
+    /// The state of a unit.
+    pub(crate) fn unit(&self, block: u32, workload: usize) -> Unit {
+        let Some(unit) = self.units.get(&(block, workload)) else { return Unit::Open { attempt: 0 } };
+        match unit.void {
+            Some(VoidCause::Interrupted) => Unit::Open { attempt: unit.number + 1 },
+            Some(_) => Unit::Void,
+            None if self.is_complete(block, workload, unit) => Unit::Complete,
+            None => Unit::Cut { attempt: unit.number },
+        }
+    }
+
+    fn is_complete(&self, block: u32, workload: usize, unit: &Attempt) -> bool {
+        let mut active = (0..self.plan.environments.len()).filter(|e| self.active(block, *e, workload));
+        active.all(|environment| unit.environments.contains(&environment))
+    }
+
+    /// Units of the workload that count.
+    pub(crate) fn valid(&self, workload: usize) -> u32 {
+        let mine = self.units.iter().filter(|((_, of), _)| *of == workload);
+        let complete =
+            mine.filter(|((block, _), unit)| unit.void.is_none() && self.is_complete(*block, workload, unit));
+        u32::try_from(complete.count()).unwrap_or(u32::MAX)
+    }
+
+    /// Units that died in the middle, to be declared void.
+    pub(crate) fn cut_units(&self) -> Vec<VoidUnit> {
+        let cut = self.units.keys().filter_map(|&(block, workload)| match self.unit(block, workload) {
+            Unit::Cut { attempt } => Some(VoidUnit {
+                block,
+                attempt,
+                workload: self.plan.workloads[workload].id.clone(),
+                cause: VoidCause::Interrupted,
+            }),
+            _ => None,
+        });
+        cut.collect()
+    }
+
+    /// The last block on record.
+    pub(crate) fn last_block(&self) -> Option<u32> {
+        self.units.keys().next_back().map(|(block, _)| *block)
+    }
+
+    /// Cells (environment, workload) that have used up the patience and are not excluded yet, with their last failure.
+    pub(crate) fn hopeless(&self) -> Vec<(usize, usize, TrialFailure)> {
+        let spent = self
+            .streaks
+            .iter()
+            .filter(|(cell, streak)| streak.length >= PATIENCE && !self.excluded_from.contains_key(cell));
+        spent.map(|(&(environment, workload), streak)| (environment, workload, streak.last.clone())).collect()
+    }
+}
+
+fn costs_time(kind: FailureKind) -> bool {
+    matches!(kind, FailureKind::Deadline | FailureKind::GuestDied)
+}

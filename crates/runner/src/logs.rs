@@ -1,0 +1,133 @@
+//! Raw output of the commands, in the run's `logs/`.
+//!
+//! Nothing is written while a trial is measured, and nothing is synced: a log that a crash cuts short costs an explanation,
+//! not a sample.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::OpenOptions;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use weigh_model::Plan;
+use weigh_platforms::Completed;
+use weigh_store::RunDirectory;
+
+/// Length after which the log of a cell takes no more output.
+const FULL_BYTES: u64 = 64 << 20;
+/// Output of one trial that is held in memory; beyond it is written between two iterations.
+const HELD_BYTES: usize = 32 << 20;
+
+/// The logs of all cells.
+#[derive(Debug)]
+pub(crate) struct RawLogs {
+    directory: PathBuf,
+    cells: BTreeMap<(usize, usize), CellLog>,
+    complained: bool,
+}
+
+/// The log of the measured commands of a cell.
+#[derive(Debug)]
+pub(crate) struct CellLog {
+    path: PathBuf,
+    /// Name of the cell that is safe as part of a file name.
+    stem: String,
+    length: u64,
+    full: bool,
+    held: Vec<u8>,
+}
+
+impl RawLogs {
+    /// Finds a file name for each cell. Names that become alike by leaving out unsafe characters are numbered.
+    pub(crate) fn new(plan: &Plan, store: &RunDirectory) -> Self {
+        // As `log_path` makes its paths absolute, so that one is a prefix of the other.
+        let directory = std::path::absolute(store.path()).unwrap_or_else(|_| store.path().to_path_buf());
+        let mut taken = BTreeSet::new();
+        let mut cells = BTreeMap::new();
+        for (e, environment) in plan.environments.iter().enumerate() {
+            for (w, workload) in plan.workloads.iter().enumerate() {
+                let name = format!("{}-{}", environment.name, workload.id);
+                let names = std::iter::once(name.clone()).chain((2..).map(|n| format!("{name}-{n}")));
+                let mut files = names.map(|name| store.log_path(&format!("{name}.log")).0);
+                let Some(path) = files.find(|path| taken.insert(path.clone())) else { continue };
+                let length = path.metadata().map_or(0, |metadata| metadata.len());
+                let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+                let log = CellLog { path, stem, length, full: length >= FULL_BYTES, held: Vec::new() };
+                cells.insert((e, w), log);
+            }
+        }
+        Self { directory, cells, complained: false }
+    }
+
+    /// The log of a cell.
+    pub(crate) fn cell(&mut self, environment: usize, workload: usize) -> &mut CellLog {
+        self.cells.get_mut(&(environment, workload)).expect("every cell of the plan got its log in `new`")
+    }
+
+    /// Whether a failure to write is to be told: only the first is.
+    pub(crate) fn complain(&mut self) -> bool {
+        !std::mem::replace(&mut self.complained, true)
+    }
+
+    /// A path as records carry it: relative to the run directory where it lies within.
+    pub(crate) fn relative(&self, path: &Path) -> String {
+        path.strip_prefix(&self.directory).unwrap_or(path).display().to_string()
+    }
+}
+
+impl CellLog {
+    /// Holds the output of one measured command until [`CellLog::write`].
+    pub(crate) fn hold(&mut self, label: &str, completed: &Completed) -> io::Result<()> {
+        if self.full {
+            return Ok(());
+        }
+        append_section(&mut self.held, label, completed);
+        if self.held.len() > HELD_BYTES { self.write() } else { Ok(()) }
+    }
+
+    /// Writes what is held.
+    pub(crate) fn write(&mut self) -> io::Result<()> {
+        if self.held.is_empty() {
+            return Ok(());
+        }
+        self.length += self.held.len() as u64;
+        if self.length >= FULL_BYTES {
+            self.full = true;
+            let note = format!(
+                "=== this log has reached {} MiB and takes no more output; that of failed commands is in files of their own\n",
+                FULL_BYTES >> 20
+            );
+            self.held.extend_from_slice(note.as_bytes());
+        }
+        let held = std::mem::take(&mut self.held);
+        OpenOptions::new().create(true).append(true).open(&self.path)?.write_all(&held)
+    }
+
+    /// Writes the whole output of a failed command into a file of its own and returns the file. `when` tells it from others.
+    pub(crate) fn write_failure(
+        &self,
+        when: &str,
+        reason: &str,
+        completed: &Completed,
+    ) -> io::Result<PathBuf> {
+        let name = format!("failed-{when}-{}.log", self.stem);
+        let path = self.path.with_file_name(name);
+        let mut content = format!("{reason}\n").into_bytes();
+        append_section(&mut content, "the failed command", completed);
+        std::fs::write(&path, content)?;
+        Ok(path)
+    }
+}
+
+fn append_section(to: &mut Vec<u8>, label: &str, completed: &Completed) {
+    let end = &completed.end;
+    for (stream, kept, written) in [
+        ("standard output", &completed.output, end.output_bytes),
+        ("standard error", &completed.error, end.error_bytes),
+    ] {
+        let cut = if written > kept.len() as u64 { format!(", of {written} written") } else { String::new() };
+        to.extend_from_slice(format!("=== {label}, {stream}, {} bytes{cut}\n", kept.len()).as_bytes());
+        to.extend_from_slice(kept);
+        if kept.last().is_some_and(|byte| *byte != b'\n') {
+            to.push(b'\n');
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! The pilot: every workload once in every environment, unmeasured, to see that it works and how long it takes.
+
+use crate::RunnerError;
+use crate::fleet::State;
+use crate::run::{Ended, Runner};
+use crate::trial::{Failure, Performance};
+use std::time::Instant;
+use weigh_model::{Event, Exclusion, FailureKind, Record, TrialFailure};
+
+/// What the pilot found so far.
+#[derive(Default)]
+struct Found {
+    /// Time that a block takes, seconds.
+    block_s: f64,
+    exclusions: Vec<Exclusion>,
+}
+
+/// One run of a workload, seconds.
+struct Once {
+    command_s: f64,
+    /// With preparation, clean-up, thaw and freeze.
+    whole_s: f64,
+}
+
+impl Runner<'_> {
+    /// Runs the pilot. Its failures are recorded when it is over: a pilot that is cut short counts for nothing and is done again.
+    pub(crate) fn pilot(&mut self) -> Result<Ended, RunnerError> {
+        self.journal.event(Event::PilotStarted)?;
+        let mut found = Found::default();
+        for environment in 0..self.plan.environments.len() {
+            if self.pilot_environment(environment, &mut found)? == Ended::Interrupted {
+                return Ok(Ended::Interrupted);
+            }
+        }
+        for exclusion in found.exclusions {
+            self.journal.append(Record::Excluded(exclusion))?;
+        }
+        self.clock.expect_block(found.block_s);
+        self.tell_estimate(found.block_s)?;
+        Ok(Ended::Done)
+    }
+
+    fn pilot_environment(&mut self, environment: usize, found: &mut Found) -> Result<Ended, RunnerError> {
+        let before = self.statistics;
+        for workload in 0..self.plan.workloads.len() {
+            if self.interrupted() {
+                return Ok(Ended::Interrupted);
+            }
+            if self.journal.history().active(0, environment, workload) {
+                self.pilot_cell(environment, workload, found)?;
+            }
+        }
+        if let Some(message) = self.fleet.stop(environment, State::Empty, &mut self.statistics) {
+            self.journal.warn(message)?;
+        }
+        let launches = self.statistics.launches - before.launches;
+        if launches > 0 && !self.plan.guest.reuse {
+            let spent = self.statistics.launch_s - before.launch_s + self.statistics.stop_s - before.stop_s;
+            found.block_s += spent / launches as f64;
+        }
+        Ok(Ended::Done)
+    }
+
+    fn pilot_cell(
+        &mut self,
+        environment: usize,
+        workload: usize,
+        found: &mut Found,
+    ) -> Result<(), RunnerError> {
+        let result = self.run_once(environment, workload)?;
+        let name = self.plan.environments[environment].name.clone();
+        let plan = &self.plan.workloads[workload];
+        match &result {
+            Ok(once) => found.block_s += once.whole_s * f64::from(plan.warmup + plan.iterations),
+            Err(failure) => found.exclusions.push(Exclusion {
+                environment: name.clone(),
+                workload: plan.id.clone(),
+                from_block: 0,
+                failure: failure.clone(),
+            }),
+        }
+        self.journal.event(Event::PilotCell {
+            environment: name,
+            workload: plan.id.clone(),
+            result: result.map(|once| once.command_s),
+        })
+    }
+
+    /// Runs a workload once, in a new instance if there is none.
+    fn run_once(
+        &mut self,
+        environment: usize,
+        workload: usize,
+    ) -> Result<Result<Once, TrialFailure>, RunnerError> {
+        let dead = matches!(self.fleet.berths[environment].state, State::Dead);
+        if dead || matches!(self.fleet.berths[environment].state, State::Empty) {
+            self.launch(environment)?;
+        }
+        let berth = &mut self.fleet.berths[environment];
+        let instance = match &mut berth.state {
+            State::Running(instance) => instance,
+            State::Failed(failure) => {
+                let failure = failure.clone();
+                if dead {
+                    berth.state = State::Dead; // the next workload tries again
+                }
+                return Ok(Err(self.launch_failure(&failure)));
+            }
+            State::Empty | State::Dead => unreachable!("a launch leaves an instance or a failure"),
+        };
+        let working_directory = self.plan.guest.working_directory.as_deref();
+        let performance = Performance::new(&self.plan.workloads[workload], working_directory, 0);
+        let started = Instant::now();
+        let awake = instance.awake(|guest| performance.once(guest.session()));
+        let whole_s = started.elapsed().as_secs_f64();
+        let outcome = awake.value.unwrap_or_else(|reason| Err(Failure::new(FailureKind::GuestDied, reason)));
+        if awake.lost {
+            self.bury(environment, awake.complaint)?;
+        }
+        match outcome {
+            Ok((iteration, _)) => {
+                let command_ns = iteration.host_ended_ns.saturating_sub(iteration.host_started_ns);
+                Ok(Ok(Once { command_s: command_ns as f64 / 1e9, whole_s }))
+            }
+            Err(failure) => self.file_failure(environment, workload, "pilot", failure).map(Err),
+        }
+    }
+}

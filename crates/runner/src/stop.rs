@@ -1,0 +1,124 @@
+//! When a run stops: on a number of units, on precision, on its budget; never on a difference being significant.
+
+use std::time::{Duration, Instant};
+use weigh_model::Effort;
+
+/// Blocks whose durations say how long the next one takes. A few, so that one block with a hang is forgotten again.
+const REMEMBERED_BLOCKS: usize = 5;
+
+/// Number of valid units per workload at which the run next looks whether it may stop, when `done` is the largest number
+/// that any workload has. A fixed effort looks once; a precision looks at its minimum and every step from there, and at no
+/// other number, because each further look would make a lucky stop more likely.
+pub(crate) fn next_look(effort: Effort, done: u32) -> u32 {
+    match effort {
+        Effort::Quick { blocks } | Effort::Fixed { blocks } => blocks,
+        Effort::Precision { minimum, maximum, step, .. } => {
+            let steps = done.saturating_sub(minimum).div_ceil(step.max(1));
+            minimum.saturating_add(steps.saturating_mul(step.max(1))).min(maximum)
+        }
+    }
+}
+
+/// Blocks that a run may have at most, those that replace void units among them.
+pub(crate) fn block_limit(effort: Effort) -> u32 {
+    effort.most_blocks().saturating_mul(2)
+}
+
+/// The time of a run: what it may take, what it took, what a block takes.
+#[derive(Debug)]
+pub(crate) struct Clock {
+    started: Instant,
+    spent_before: Duration,
+    budget: Option<Duration>,
+    blocks: Vec<Duration>,
+    expected_block: Option<Duration>,
+}
+
+impl Clock {
+    /// `spent_before_s` is what the run took before it was interrupted.
+    pub(crate) fn new(budget_s: Option<f64>, spent_before_s: f64) -> Self {
+        let duration = |seconds: f64| Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);
+        Self {
+            started: Instant::now(),
+            spent_before: duration(spent_before_s),
+            budget: budget_s.map(duration),
+            blocks: Vec::new(),
+            expected_block: None,
+        }
+    }
+
+    /// Takes the estimate of the pilot, used until a block has been measured.
+    pub(crate) fn expect_block(&mut self, took_s: f64) {
+        self.expected_block = Duration::try_from_secs_f64(took_s).ok();
+    }
+
+    /// Takes the duration of a block that is done.
+    pub(crate) fn add_block(&mut self, took: Duration) {
+        self.blocks.push(took);
+    }
+
+    /// What the next block takes: the longest of the last few, so that the budget is a bound and not an average.
+    fn next_block(&self) -> Option<Duration> {
+        self.blocks.iter().rev().take(REMEMBERED_BLOCKS).max().copied().or(self.expected_block)
+    }
+
+    /// Whether one more block may begin. Without knowledge of a block's duration it may.
+    pub(crate) fn has_room(&self) -> bool {
+        let Some(budget) = self.budget else { return true };
+        let spent = self.spent_before + self.started.elapsed();
+        spent + self.next_block().unwrap_or_default() <= budget
+    }
+
+    /// Time left for `blocks` more blocks, no more than the budget has, seconds.
+    pub(crate) fn remaining_s(&self, blocks: u32) -> f64 {
+        let mean = match self.blocks.len() {
+            0 => self.expected_block.unwrap_or_default(),
+            n => self.blocks.iter().sum::<Duration>() / u32::try_from(n).unwrap_or(u32::MAX),
+        };
+        let needed = mean.saturating_mul(blocks);
+        let spent = self.spent_before + self.started.elapsed();
+        self.budget.map_or(needed, |budget| needed.min(budget.saturating_sub(spent))).as_secs_f64()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn precision_is_looked_at_only_at_its_counts() {
+        let effort = Effort::Precision { minimum: 30, maximum: 60, step: 5, target: 0.01 };
+        let looks: Vec<u32> = (0..=61).map(|done| next_look(effort, done)).collect();
+        assert_eq!(looks[0], 30);
+        assert_eq!(looks[30], 30);
+        assert_eq!(looks[31], 35);
+        assert_eq!(looks[35], 35);
+        assert_eq!(looks[36], 40);
+        assert_eq!(looks[60], 60);
+        assert_eq!(looks[61], 60);
+        let uneven = Effort::Precision { minimum: 30, maximum: 62, step: 5, target: 0.01 };
+        assert_eq!(next_look(uneven, 61), 62);
+        assert_eq!(next_look(Effort::Precision { minimum: 3, maximum: 9, step: 0, target: 0.1 }, 4), 4);
+        assert_eq!(next_look(Effort::Quick { blocks: 6 }, 0), 6);
+    }
+
+    #[test]
+    fn a_block_must_fit_what_is_left() {
+        let mut clock = Clock::new(Some(100.0), 0.0);
+        assert!(clock.has_room());
+        clock.expect_block(200.0);
+        assert!(!clock.has_room());
+        clock.add_block(Duration::from_secs(10));
+        assert!(clock.has_room());
+        assert!((clock.remaining_s(3) - 30.0).abs() < 1e-9);
+        assert!(clock.remaining_s(1000) < 100.0);
+        clock.add_block(Duration::from_secs(101));
+        assert!(!clock.has_room());
+        for _ in 0..REMEMBERED_BLOCKS {
+            clock.add_block(Duration::from_secs(1));
+        }
+        assert!(clock.has_room());
+        assert!(!Clock::new(Some(100.0), 101.0).has_room());
+        assert!(Clock::new(None, 1e9).has_room());
+    }
+}
