@@ -1,1 +1,27 @@
-//! Placeholder.
+//! Workloads as data.
+//!
+//! A workload is a command, its parameters at three sizes, and where its numbers stand in what it prints. The built-in ones
+//! are the files of `manifests/`; users bring their own in the same form, without compiling anything. No workload knows
+//! on which platform it runs.
+//!
+//! ```text
+//! manifest -> Library -> Workload::plan -> WorkloadPlan -> (the runner) -> extract -> values in base units
+//! ```
+//!
+//! How a manifest is written is said at [`Library`].
+
+mod command;
+mod extract;
+mod library;
+mod manifest;
+pub mod parsers;
+mod planning;
+mod template;
+mod workload;
+
+pub use command::{CommandOptions, command_workload};
+pub use extract::{Ended, ExtractError, RawResult, Resources, extract};
+pub use library::{Library, UnknownWorkload};
+pub use manifest::ManifestError;
+pub use planning::ParamError;
+pub use workload::{ParamKind, ParamSpec, Size, Workload};

@@ -1,0 +1,260 @@
+//! From what a command printed to values in base units.
+
+use crate::parsers;
+use regex::RegexBuilder;
+use serde_json::Value;
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::fmt;
+use weigh_model::{Extraction, FailureKind, MetricSource, WorkloadPlan};
+
+/// How a command ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    /// It exited with this status.
+    Exited(i32),
+    /// This signal ended it.
+    Signalled(i32),
+}
+
+impl fmt::Display for Ended {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exited(status) => write!(f, "exited with status {status}"),
+            Self::Signalled(signal) => write!(f, "was ended by signal {signal}"),
+        }
+    }
+}
+
+/// What a command and its children used.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Resources {
+    /// CPU time in user mode, nanoseconds.
+    pub user_ns: u64,
+    /// CPU time in the kernel, nanoseconds.
+    pub system_ns: u64,
+    /// Largest resident set, bytes.
+    pub maximum_resident_set_bytes: u64,
+}
+
+/// All that is known of a command that has ended.
+#[derive(Debug, Clone, Copy)]
+pub struct RawResult<'a> {
+    /// How it ended.
+    pub status: Ended,
+    /// Standard output.
+    pub output: &'a [u8],
+    /// Standard error.
+    pub error: &'a [u8],
+    /// From before its start to its end, nanoseconds.
+    pub duration_ns: u64,
+    /// What it used.
+    pub resources: Resources,
+}
+
+/// Why a command that ran gives no numbers.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum ExtractError {
+    /// The command ended badly.
+    #[error("the command {ended}{}", said(tail))]
+    Status {
+        /// How.
+        ended: Ended,
+        /// End of what it wrote to standard error, or to standard output if that is empty.
+        tail: String,
+    },
+    /// The workload's own check failed.
+    #[error("the check failed: {statement}{}", said(tail))]
+    CheckFailed {
+        /// What the workload says about it, or what was looked for.
+        statement: String,
+        /// End of the output.
+        tail: String,
+    },
+    /// A metric is not in the output.
+    #[error("no value of {metric} in the output: looked for {looked_for}{}", said(tail))]
+    Missing {
+        /// Name of the metric.
+        metric: String,
+        /// Where.
+        looked_for: String,
+        /// End of the output.
+        tail: String,
+    },
+    /// A metric is there and no measurement.
+    #[error("the value of {metric} is {found}, which is not a positive number{}", said(tail))]
+    Unusable {
+        /// Name of the metric.
+        metric: String,
+        /// What stands there.
+        found: String,
+        /// End of the output.
+        tail: String,
+    },
+}
+
+impl ExtractError {
+    /// The class under which the trial is filed.
+    pub fn kind(&self) -> FailureKind {
+        match self {
+            Self::Status { .. } => FailureKind::ExitStatus,
+            Self::CheckFailed { .. } | Self::Missing { .. } | Self::Unusable { .. } => FailureKind::Check,
+        }
+    }
+}
+
+/// Runs the check and reads every metric, in base units.
+///
+/// A metric that is read from the output must be there and be a positive number. User and system time and the resident
+/// set come from the kernel's own accounting, which honestly counts nothing for a very short command; such a metric is
+/// left out rather than recorded as 0, which has no ratio.
+///
+/// # Errors
+/// [`ExtractError`], with the end of what the command said.
+pub fn extract(plan: &WorkloadPlan, result: &RawResult<'_>) -> Result<BTreeMap<String, f64>, ExtractError> {
+    let output = Output::new(result.output);
+    let check = plan.check.as_ref().map(|check| output.check(check));
+    if result.status != Ended::Exited(0) {
+        // A kernel whose check failed exits with 3 and says why in its result.
+        if let Some(Err(failed @ ExtractError::CheckFailed { .. })) = check
+            && output.statement().is_some()
+        {
+            return Err(failed);
+        }
+        let said = if tail(result.error).is_empty() { result.output } else { result.error };
+        return Err(ExtractError::Status { ended: result.status, tail: tail(said) });
+    }
+    check.transpose()?;
+    let mut values = BTreeMap::new();
+    for metric in &plan.metrics {
+        if let Some(value) = output.value(metric, result)? {
+            values.insert(metric.spec.name.clone(), value);
+        }
+    }
+    Ok(values)
+}
+
+struct Output<'a> {
+    bytes: &'a [u8],
+    text: Cow<'a, str>,
+    /// The last line that is not empty, if it is JSON.
+    json: Option<Value>,
+}
+
+impl<'a> Output<'a> {
+    fn new(bytes: &'a [u8]) -> Self {
+        let text = String::from_utf8_lossy(bytes);
+        let last = text.lines().rev().find(|line| !line.trim().is_empty());
+        let json = last.and_then(|line| serde_json::from_str(line).ok());
+        Self { bytes, text, json }
+    }
+
+    fn tail(&self) -> String {
+        tail(self.bytes)
+    }
+
+    /// The sentence of a kernel's own check.
+    fn statement(&self) -> Option<&str> {
+        self.json.as_ref()?.pointer("/check/statement")?.as_str()
+    }
+
+    fn check(&self, check: &Extraction) -> Result<(), ExtractError> {
+        let passed = match check {
+            Extraction::Json { pointer } => {
+                self.json.as_ref().and_then(|json| json.pointer(pointer)) == Some(&Value::Bool(true))
+            }
+            Extraction::Regex { pattern } => {
+                // The pattern was compiled when its manifest was read; a plan of another version may hold one that is not valid here.
+                multi_line(pattern).is_some_and(|regex| regex.is_match(&self.text))
+            }
+            Extraction::Parser { parser, field } => {
+                parsers::find(parser).and_then(|parser| (parser.passes)(&self.text, field)) == Some(true)
+            }
+            Extraction::Duration
+            | Extraction::UserTime
+            | Extraction::SystemTime
+            | Extraction::MaximumResidentSet => true,
+        };
+        if passed {
+            return Ok(());
+        }
+        match self.statement() {
+            Some(statement) => {
+                Err(ExtractError::CheckFailed { statement: statement.into(), tail: String::new() })
+            }
+            None => Err(ExtractError::CheckFailed {
+                statement: format!("the output has to pass {}", words(check)),
+                tail: self.tail(),
+            }),
+        }
+    }
+
+    fn value(&self, metric: &MetricSource, result: &RawResult<'_>) -> Result<Option<f64>, ExtractError> {
+        let missing = || ExtractError::Missing {
+            metric: metric.spec.name.clone(),
+            looked_for: words(&metric.from),
+            tail: self.tail(),
+        };
+        let unusable = |found: String| ExtractError::Unusable {
+            metric: metric.spec.name.clone(),
+            found,
+            tail: self.tail(),
+        };
+        let counted = |value: u64, factor: f64| Ok((value > 0).then_some(value as f64 * factor));
+        let raw = match &metric.from {
+            Extraction::UserTime => return counted(result.resources.user_ns, 1e-9),
+            Extraction::SystemTime => return counted(result.resources.system_ns, 1e-9),
+            Extraction::MaximumResidentSet => {
+                return counted(result.resources.maximum_resident_set_bytes, 1.0);
+            }
+            Extraction::Duration => result.duration_ns as f64 * 1e-9,
+            Extraction::Json { pointer } => {
+                let found = self.json.as_ref().and_then(|json| json.pointer(pointer)).ok_or_else(missing)?;
+                found.as_f64().ok_or_else(|| unusable(format!("`{found}`")))?
+            }
+            Extraction::Regex { pattern } => {
+                let regex = multi_line(pattern).ok_or_else(missing)?;
+                let groups = regex.captures(&self.text).ok_or_else(missing)?;
+                let found = groups.get(1).ok_or_else(missing)?.as_str().trim();
+                found.parse().map_err(|_| unusable(format!("`{found}`")))?
+            }
+            Extraction::Parser { parser, field } => {
+                let parser = parsers::find(parser).ok_or_else(missing)?;
+                (parser.value)(&self.text, field).ok_or_else(missing)?
+            }
+        };
+        let value = raw * metric.factor;
+        if value.is_finite() && value > 0.0 { Ok(Some(value)) } else { Err(unusable(format!("{raw}"))) }
+    }
+}
+
+fn multi_line(pattern: &str) -> Option<regex::Regex> {
+    RegexBuilder::new(pattern).multi_line(true).build().ok()
+}
+
+/// What an extraction looks for.
+fn words(extraction: &Extraction) -> String {
+    match extraction {
+        Extraction::Duration => "the duration of the command".into(),
+        Extraction::UserTime => "the CPU time of the command in user mode".into(),
+        Extraction::SystemTime => "the CPU time of the command in the kernel".into(),
+        Extraction::MaximumResidentSet => "the largest resident set of the command".into(),
+        Extraction::Json { pointer } => format!("`{pointer}` in a last line that is JSON"),
+        Extraction::Regex { pattern } => format!("the regular expression `{pattern}`"),
+        Extraction::Parser { parser, field } => format!("`{field}` by the parser `{parser}`"),
+    }
+}
+
+const TAIL_LINES: usize = 6;
+const TAIL_BYTES: usize = 800;
+
+/// The last lines, so that the reason is read where the failure is.
+fn tail(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(&bytes[bytes.len().saturating_sub(TAIL_BYTES)..]);
+    let lines: Vec<&str> = text.lines().map(str::trim_end).filter(|line| !line.is_empty()).collect();
+    lines[lines.len().saturating_sub(TAIL_LINES)..].join("\n")
+}
+
+fn said(tail: &str) -> String {
+    if tail.is_empty() { String::new() } else { format!("; it said: {tail}") }
+}

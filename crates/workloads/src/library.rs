@@ -1,0 +1,260 @@
+//! All workloads: the built-in ones and the user's.
+
+use crate::manifest::{self, ManifestError};
+use crate::workload::Workload;
+use std::path::{Path, PathBuf};
+use weigh_model::nearest;
+
+macro_rules! embedded {
+    ($($name:literal),* $(,)?) => {
+        &[$(($name, include_str!(concat!("../manifests/", $name, ".toml")))),*]
+    };
+}
+
+/// The built-in manifests, in the order in which they are listed and a bare `weigh` runs them: the machine first, then the
+/// kernel's doors, memory, work, network.
+const EMBEDDED: &[(&str, &str)] =
+    embedded!["noploop", "syscall", "stream", "memory-latency", "lzma", "gups", "echo"];
+
+/// All workloads.
+///
+/// # A manifest
+/// ```toml
+/// name = "sha256"                                 # letters, digits and - ; unique
+/// summary = "SHA-256 of zeros by OpenSSL"
+/// description = "Rate of one thread at 16 KiB blocks."
+/// command = ["openssl", "speed", "-mr", "-seconds", "{seconds}", "-evp", "sha256"]   # {param}; {{ and }} are braces
+/// # prepare = [...]  cleanup = [...]              # before and after every run; {param} as above
+/// warmup = 1                                      # unmeasured runs in a fresh instance (1)
+/// iterations = 1                                  # measured runs per block (1), summarised by the median
+/// deadline = "2m"                                 # default: 30 x expected, at least 1m; without expected 10m
+/// expected = { quick = 1, standard = 3, paper = 3 }          # seconds
+///
+/// [params.seconds]
+/// summary = "seconds per block size"
+/// kind = "count"                                  # text (default), count, bytes (64MiB, llc*4)
+/// quick = 1                                       # or: default = 3, for all sizes
+/// standard = 3
+/// paper = 3
+///
+/// [check]
+/// statement = "openssl reports a rate"            # without json, regex or parser: exit status 0 is the check
+/// regex = '^\+F:'
+///
+/// [[metric]]
+/// name = "rate"
+/// unit = "B/s"
+/// better = "higher"
+/// primary = true                                  # at least one is
+/// regex = '^\+F:\d+:sha256:.*:([0-9.]+)$'         # or json = "/a/b", parser + field, duration = true,
+///                                                 # user_time = true, system_time = true, maximum_resident_set = true
+/// # sizes = ["standard", "paper"]                 # when it does not exist at every size
+/// ```
+///
+/// A name of a built-in workload is reserved: samples filed under it must mean the same everywhere, so a user's manifest with
+/// such a name is an error that says to rename it. A file named explicitly (`--workload FILE`) replaces a manifest of
+/// the user's directories that has the same name.
+#[derive(Debug, Clone)]
+pub struct Library {
+    workloads: Vec<Workload>,
+}
+
+/// A name that no workload has.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("there is no workload `{name}`")]
+pub struct UnknownWorkload {
+    /// The name as given.
+    pub name: String,
+    /// The name that was probably meant.
+    pub nearest: Option<String>,
+}
+
+impl Library {
+    /// Reads the built-in manifests, every `*.toml` of `user_directories` (one that does not exist is empty), and `files`.
+    ///
+    /// # Errors
+    /// The first manifest that is wrong.
+    pub fn load(user_directories: &[PathBuf], files: &[PathBuf]) -> Result<Self, ManifestError> {
+        let mut library = Self::embedded()?;
+        let built_in = library.workloads.len();
+        let mut origins: Vec<PathBuf> = Vec::new();
+        for directory in user_directories {
+            for path in manifests_in(directory)? {
+                library.add(&path, built_in, &mut origins, false)?;
+            }
+        }
+        for path in files {
+            library.add(path, built_in, &mut origins, true)?;
+        }
+        Ok(library)
+    }
+
+    fn embedded() -> Result<Self, ManifestError> {
+        let workloads = EMBEDDED
+            .iter()
+            .map(|(name, text)| manifest::read(Path::new(&format!("manifests/{name}.toml")), text))
+            .collect::<Result<_, _>>()?;
+        Ok(Self { workloads })
+    }
+
+    fn add(
+        &mut self,
+        path: &Path,
+        built_in: usize,
+        origins: &mut Vec<PathBuf>,
+        replaces: bool,
+    ) -> Result<(), ManifestError> {
+        let text = std::fs::read_to_string(path).map_err(|error| {
+            ManifestError::of_file(
+                path,
+                format!("cannot read the manifest: {error}"),
+                "name a TOML file in UTF-8",
+            )
+        })?;
+        let workload = manifest::read(path, &text)?;
+        let taken = self.workloads.iter().position(|known| known.name == workload.name);
+        let refuse = |message: String, help: &str| {
+            Err(manifest::at_key(path, &text, "name", message, Some(help.to_string())))
+        };
+        match taken {
+            Some(at) if at < built_in => {
+                let message = format!("`{}` is the name of a built-in workload", workload.name);
+                refuse(message, "rename yours: samples under one name must mean the same everywhere")
+            }
+            Some(at) if replaces => {
+                self.workloads[at] = workload;
+                origins[at - built_in] = path.into();
+                Ok(())
+            }
+            Some(at) => {
+                let other = origins[at - built_in].display();
+                refuse(format!("`{}` is also the name in {other}", workload.name), "rename one of them")
+            }
+            None => {
+                self.workloads.push(workload);
+                origins.push(path.into());
+                Ok(())
+            }
+        }
+    }
+
+    /// Names of all workloads, the built-in ones first.
+    pub fn names(&self) -> Vec<&str> {
+        self.workloads.iter().map(Workload::name).collect()
+    }
+
+    /// All workloads, in the order of [`Self::names`].
+    pub fn workloads(&self) -> &[Workload] {
+        &self.workloads
+    }
+
+    /// The workload of that name.
+    ///
+    /// # Errors
+    /// [`UnknownWorkload`] with the nearest name.
+    pub fn get(&self, name: &str) -> Result<&Workload, UnknownWorkload> {
+        self.workloads.iter().find(|workload| workload.name == name).ok_or_else(|| UnknownWorkload {
+            name: name.into(),
+            nearest: nearest(name, self.names()).map(Into::into),
+        })
+    }
+}
+
+fn manifests_in(directory: &Path) -> Result<Vec<PathBuf>, ManifestError> {
+    let failed = |error: std::io::Error| {
+        ManifestError::of_file(directory, format!("cannot list the directory of manifests: {error}"), "")
+    };
+    let entries = match std::fs::read_dir(directory) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(failed(error)),
+    };
+    let mut paths = Vec::new();
+    for entry in entries {
+        let path = entry.map_err(failed)?.path();
+        if path.extension().is_some_and(|ending| ending == "toml") {
+            paths.push(path);
+        }
+    }
+    paths.sort();
+    Ok(paths)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workload::Size;
+    use std::collections::{BTreeMap, BTreeSet};
+    use weigh_model::{Extraction, HostFacts};
+
+    pub(crate) fn host(last_level_cache_bytes: Option<u64>) -> HostFacts {
+        HostFacts {
+            identity: "h".into(),
+            kernel: "6.1".into(),
+            architecture: "x86_64".into(),
+            operating_system: "Debian".into(),
+            cpu_model: "cpu".into(),
+            cpus: vec![0, 1],
+            memory_bytes: 1 << 30,
+            last_level_cache_bytes,
+            cgroups: "v2".into(),
+            boot: "b".into(),
+            root: false,
+        }
+    }
+
+    #[test]
+    fn every_file_of_the_folder_is_listed() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("manifests");
+        let in_folder: BTreeSet<String> = std::fs::read_dir(folder)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        let listed: BTreeSet<String> = EMBEDDED.iter().map(|(name, _)| format!("{name}.toml")).collect();
+        assert_eq!(in_folder, listed, "add a new manifest to EMBEDDED");
+    }
+
+    #[test]
+    fn built_in_manifests_are_complete() {
+        let library = Library::load(&[], &[]).unwrap();
+        for ((listed, _), workload) in EMBEDDED.iter().zip(library.workloads()) {
+            assert_eq!(workload.name(), *listed, "a file is named after its workload");
+            assert!(workload.check.is_some(), "{listed}: a built-in workload proves its work");
+            for size in Size::ALL {
+                assert!(workload.expected_s(size).is_some(), "{listed} {size}");
+                let plans = workload.plan(size.word(), &BTreeMap::new(), &host(Some(1 << 20))).unwrap();
+                let [plan] = plans.as_slice() else { panic!("{listed}: one plan without a sweep") };
+                assert_eq!(plan.id, *listed);
+                assert_eq!(plan.command[0], "weigh-kernels");
+                assert_eq!(plan.command[1], *listed);
+                assert!(!plan.command.iter().any(|word| word.contains('{')), "{:?}", plan.command);
+            }
+            for metric in workload.metrics() {
+                let expected = Extraction::Json { pointer: format!("/metrics/{}/value", metric.spec.name) };
+                assert_eq!(
+                    metric.from, expected,
+                    "{listed}: a kernel's metric has the same name here and there"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn the_default_set_is_what_a_bare_weigh_runs() {
+        let library = Library::load(&[], &[]).unwrap();
+        let set: Vec<&str> =
+            library.workloads().iter().filter(|w| w.default_set()).map(Workload::name).collect();
+        assert_eq!(set, ["noploop", "syscall", "stream", "memory-latency", "lzma"]);
+        let primary = |name: &str| -> Vec<String> {
+            let metrics = library.get(name).unwrap().metrics();
+            metrics.iter().filter(|m| m.spec.primary).map(|m| m.spec.name.clone()).collect()
+        };
+        assert_eq!(primary("noploop"), ["duration"]);
+        assert_eq!(primary("syscall"), ["getpid", "fork_exec", "context_switch"]);
+        assert_eq!(primary("stream"), ["triad"]);
+        assert_eq!(primary("memory-latency"), ["latency_64MiB"]);
+        assert_eq!(primary("lzma"), ["rate"]);
+        assert_eq!(primary("gups"), ["rate"]);
+        assert_eq!(primary("echo"), ["tcp_latency_p50"]);
+    }
+}

@@ -1,0 +1,159 @@
+//! Reading a manifest: first its keys, then its types, then what they mean together.
+
+mod keys;
+mod validate;
+
+use crate::workload::{ParamKind, Size, Workload};
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use toml::Spanned;
+use weigh_model::Better;
+
+/// A manifest that cannot be used, with the place of the fault.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{}: {message}", file.display())]
+pub struct ManifestError {
+    /// The file.
+    pub file: PathBuf,
+    /// Its whole text; empty when it could not be read.
+    pub text: String,
+    /// Byte range of the fault within `text`; absent when the fault is the file's.
+    pub span: Option<Range<usize>>,
+    /// What is wrong.
+    pub message: String,
+    /// What to write instead.
+    pub help: Option<String>,
+}
+
+impl ManifestError {
+    pub(crate) fn of_file(file: &Path, message: String, help: &str) -> Self {
+        let help = (!help.is_empty()).then(|| help.to_string());
+        Self { file: file.into(), text: String::new(), span: None, message, help }
+    }
+}
+
+/// A fault within a text that the reader has at hand.
+#[derive(Debug)]
+struct Fault {
+    span: Option<Range<usize>>,
+    message: String,
+    help: Option<String>,
+}
+
+impl Fault {
+    fn new(span: Range<usize>, message: impl Into<String>, help: impl Into<String>) -> Self {
+        Self { span: Some(span), message: message.into(), help: Some(help.into()) }
+    }
+
+    fn in_file(self, file: &Path, text: &str) -> ManifestError {
+        ManifestError {
+            file: file.into(),
+            text: text.into(),
+            span: self.span,
+            message: self.message,
+            help: self.help,
+        }
+    }
+}
+
+/// The file as it is written.
+#[derive(Debug, Deserialize)]
+struct Manifest {
+    name: Spanned<String>,
+    summary: Spanned<String>,
+    description: Spanned<String>,
+    command: Spanned<Vec<Spanned<String>>>,
+    prepare: Option<Spanned<Vec<Spanned<String>>>>,
+    cleanup: Option<Spanned<Vec<Spanned<String>>>>,
+    warmup: Option<Spanned<u32>>,
+    iterations: Option<Spanned<u32>>,
+    deadline: Option<Spanned<String>>,
+    expected: Option<PerSize<Spanned<f64>>>,
+    #[serde(default)]
+    default_set: bool,
+    #[serde(default)]
+    params: BTreeMap<Spanned<String>, Spanned<ManifestParam>>,
+    check: Option<Spanned<ManifestCheck>>,
+    #[serde(default)]
+    metric: Vec<Spanned<ManifestMetric>>,
+}
+
+#[derive(Debug, Deserialize)]
+struct PerSize<T> {
+    quick: Option<T>,
+    standard: Option<T>,
+    paper: Option<T>,
+}
+
+#[derive(Debug, Deserialize)]
+struct ManifestParam {
+    summary: Spanned<String>,
+    #[serde(default = "text")]
+    kind: ParamKind,
+    default: Option<Spanned<toml::Value>>,
+    quick: Option<Spanned<toml::Value>>,
+    standard: Option<Spanned<toml::Value>>,
+    paper: Option<Spanned<toml::Value>>,
+    #[serde(default = "yes")]
+    settable: bool,
+}
+
+fn text() -> ParamKind {
+    ParamKind::Text
+}
+
+fn yes() -> bool {
+    true
+}
+
+#[derive(Debug, Deserialize)]
+struct ManifestCheck {
+    statement: Spanned<String>,
+    json: Option<Spanned<String>>,
+    regex: Option<Spanned<String>>,
+    parser: Option<Spanned<String>>,
+    field: Option<Spanned<String>>,
+}
+
+#[derive(Debug, Deserialize)]
+struct ManifestMetric {
+    name: Spanned<String>,
+    unit: Spanned<String>,
+    better: Better,
+    #[serde(default)]
+    primary: bool,
+    sizes: Option<Vec<Size>>,
+    json: Option<Spanned<String>>,
+    regex: Option<Spanned<String>>,
+    parser: Option<Spanned<String>>,
+    field: Option<Spanned<String>>,
+    duration: Option<Spanned<bool>>,
+    user_time: Option<Spanned<bool>>,
+    system_time: Option<Spanned<bool>>,
+    maximum_resident_set: Option<Spanned<bool>>,
+}
+
+/// Reads and validates a manifest.
+pub(crate) fn read(file: &Path, text: &str) -> Result<Workload, ManifestError> {
+    keys::check(text)
+        .and_then(|()| toml::from_str(text).map_err(|error| of_toml(&error)))
+        .and_then(|manifest| validate::workload(text, manifest))
+        .map_err(|fault| fault.in_file(file, text))
+}
+
+/// An error about the value of a top-level key of a manifest that was read well.
+pub(crate) fn at_key(
+    file: &Path,
+    text: &str,
+    key: &str,
+    message: String,
+    help: Option<String>,
+) -> ManifestError {
+    Fault { span: keys::value_span(text, key), message, help }.in_file(file, text)
+}
+
+fn of_toml(error: &toml::de::Error) -> Fault {
+    Fault { span: error.span(), message: error.message().trim().replace('\n', "; "), help: None }
+}

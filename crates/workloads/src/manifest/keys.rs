@@ -1,0 +1,94 @@
+//! The keys that a manifest may have.
+
+use super::{Fault, of_toml};
+use std::ops::Range;
+use toml::de::{DeTable, DeValue};
+use weigh_model::nearest;
+
+const TOP: &[&str] = &[
+    "name",
+    "summary",
+    "description",
+    "command",
+    "prepare",
+    "cleanup",
+    "warmup",
+    "iterations",
+    "deadline",
+    "expected",
+    "default_set",
+    "params",
+    "check",
+    "metric",
+];
+const SIZES: &[&str] = &["quick", "standard", "paper"];
+const PARAM: &[&str] = &["summary", "kind", "default", "quick", "standard", "paper", "settable"];
+const CHECK: &[&str] = &["statement", "json", "regex", "parser", "field"];
+const METRIC: &[&str] = &[
+    "name",
+    "unit",
+    "better",
+    "primary",
+    "sizes",
+    "json",
+    "regex",
+    "parser",
+    "field",
+    "duration",
+    "user_time",
+    "system_time",
+    "maximum_resident_set",
+];
+
+/// Finds the first key that no manifest has. Keys come before types, so that a misspelt key is named as that and not as a missing one.
+pub(super) fn check(text: &str) -> Result<(), Fault> {
+    let document = DeTable::parse(text).map_err(|error| of_toml(&error))?;
+    let top = document.get_ref();
+    check_table(top, "a manifest", TOP)?;
+    for (key, value) in top {
+        match (key.get_ref().as_ref(), value.get_ref()) {
+            ("expected", DeValue::Table(table)) => check_table(table, "`expected`", SIZES)?,
+            ("check", DeValue::Table(table)) => check_table(table, "`[check]`", CHECK)?,
+            ("params", DeValue::Table(params)) => {
+                for (_, param) in params {
+                    if let DeValue::Table(table) = param.get_ref() {
+                        check_table(table, "a parameter", PARAM)?;
+                    }
+                }
+            }
+            ("metric", DeValue::Array(metrics)) => {
+                for metric in metrics.iter() {
+                    if let DeValue::Table(table) = metric.get_ref() {
+                        check_table(table, "a metric", METRIC)?;
+                    }
+                }
+            }
+            ("metric", DeValue::Table(_)) => {
+                return Err(Fault::new(
+                    key.span(),
+                    "a manifest has a list of metrics",
+                    "write `[[metric]]`, in double brackets",
+                ));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn check_table(table: &DeTable<'_>, what: &str, known: &[&str]) -> Result<(), Fault> {
+    let unknown = table.keys().filter(|key| !known.contains(&key.get_ref().as_ref()));
+    let Some(key) = unknown.min_by_key(|key| key.span().start) else { return Ok(()) };
+    let word = key.get_ref();
+    let help = match nearest(word, known.iter().copied()) {
+        Some(meant) => format!("did you mean `{meant}`?"),
+        None => format!("the keys are: {}", known.join(", ")),
+    };
+    Err(Fault::new(key.span(), format!("{what} has no key `{word}`"), help))
+}
+
+/// Where the value of a top-level key stands.
+pub(super) fn value_span(text: &str, key: &str) -> Option<Range<usize>> {
+    let document = DeTable::parse(text).ok()?;
+    document.get_ref().iter().find(|(word, _)| word.get_ref() == key).map(|(_, value)| value.span())
+}

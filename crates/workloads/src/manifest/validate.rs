@@ -1,0 +1,422 @@
+//! What the parts of a manifest mean together.
+
+use super::{Fault, Manifest, ManifestCheck, ManifestMetric, ManifestParam};
+use crate::parsers;
+use crate::template::{Piece, pieces};
+use crate::workload::{ParamSpec, Size, Workload};
+use regex::RegexBuilder;
+use std::ops::Range;
+use toml::Spanned;
+use weigh_model::{Extraction, MetricSource, MetricSpec, Unit, nearest, parse_duration};
+
+/// Any cache size will do to see that a default can be read.
+const SOME_CACHE_BYTES: u64 = 1 << 20;
+
+pub(super) fn workload(text: &str, manifest: Manifest) -> Result<Workload, Fault> {
+    check_name(&manifest.name)?;
+    for line in [&manifest.summary, &manifest.description] {
+        if line.get_ref().trim().is_empty() {
+            return Err(Fault::new(line.span(), "this text is empty", "say what the workload measures"));
+        }
+    }
+    if manifest.summary.get_ref().contains('\n') {
+        return Err(Fault::new(
+            manifest.summary.span(),
+            "the summary has several lines",
+            "move the rest to `description`",
+        ));
+    }
+    let params = manifest
+        .params
+        .into_iter()
+        .map(|(name, param)| param_spec(&name, param))
+        .collect::<Result<Vec<_>, _>>()?;
+    let commands = [Some(&manifest.command), manifest.prepare.as_ref(), manifest.cleanup.as_ref()];
+    check_commands(text, &commands, &params)?;
+    let (check_statement, check) = match manifest.check {
+        Some(check) => check_of(check)?,
+        None => {
+            let message = "the manifest has no `[check]`";
+            let help = "add one with a `statement`, and `json`, `regex` or `parser`; a statement alone means exit status 0";
+            return Err(Fault { span: None, message: message.into(), help: Some(help.into()) });
+        }
+    };
+    let (metrics, metric_sizes) = metrics_of(manifest.metric)?;
+    let expected = manifest.expected.map_or([None, None, None], |e| [e.quick, e.standard, e.paper]);
+    let deadline_s = manifest.deadline.map(|deadline| seconds(&deadline)).transpose()?;
+    let mut expected_s = [None; 3];
+    for (place, expected) in expected_s.iter_mut().zip(expected) {
+        *place = expected.map(|expected| positive(&expected)).transpose()?;
+    }
+    let iterations = manifest.iterations.unwrap_or(Spanned::new(0..0, 1));
+    if *iterations.get_ref() == 0 {
+        return Err(Fault::new(iterations.span(), "nothing would be measured", "write 1 or more"));
+    }
+    let words = |command: Spanned<Vec<Spanned<String>>>| -> Vec<String> {
+        command.into_inner().into_iter().map(Spanned::into_inner).collect()
+    };
+    Ok(Workload {
+        name: manifest.name.into_inner(),
+        summary: manifest.summary.into_inner(),
+        description: manifest.description.into_inner().trim().to_string(),
+        command: words(manifest.command),
+        prepare: manifest.prepare.map(words),
+        cleanup: manifest.cleanup.map(words),
+        warmup: manifest.warmup.map_or(1, Spanned::into_inner),
+        iterations: iterations.into_inner(),
+        deadline_s,
+        expected_s,
+        default_set: manifest.default_set,
+        params,
+        check_statement,
+        check,
+        metrics,
+        metric_sizes,
+    })
+}
+
+fn check_name(name: &Spanned<String>) -> Result<(), Fault> {
+    let word = name.get_ref();
+    let sound = word.starts_with(|c: char| c.is_ascii_alphanumeric())
+        && word.chars().all(|c| c.is_ascii_alphanumeric() || c == '-');
+    if sound {
+        return Ok(());
+    }
+    Err(Fault::new(
+        name.span(),
+        format!("`{word}` cannot be the name of a workload"),
+        "use letters, digits and -",
+    ))
+}
+
+/// Names of parameters and metrics stand in ids, files and options: no braces, commas, dots or equal signs.
+fn check_word(word: &str, span: Range<usize>, what: &str) -> Result<(), Fault> {
+    let sound = word.starts_with(|c: char| c.is_ascii_alphabetic())
+        && word.chars().all(|c| c.is_ascii_alphanumeric() || "-_".contains(c));
+    if sound {
+        return Ok(());
+    }
+    Err(Fault::new(
+        span,
+        format!("`{word}` cannot be the name of a {what}"),
+        "use letters, digits, - and _, a letter first",
+    ))
+}
+
+fn param_spec(name: &Spanned<String>, param: Spanned<ManifestParam>) -> Result<ParamSpec, Fault> {
+    check_word(name.get_ref(), name.span(), "parameter")?;
+    let param = param.into_inner();
+    let sizes = [param.quick, param.standard, param.paper];
+    let mut spec = ParamSpec {
+        name: name.get_ref().clone(),
+        summary: param.summary.into_inner(),
+        kind: param.kind,
+        defaults: Default::default(),
+        settable: param.settable,
+    };
+    if param.default.is_some()
+        && let Some(size) = sizes.iter().flatten().next()
+    {
+        let help = "keep `default` (all sizes alike) or the three sizes";
+        return Err(Fault::new(size.span(), format!("`{}` has a `default` too", spec.name), help));
+    }
+    for (size, value) in Size::ALL.into_iter().zip(&sizes) {
+        let Some(value) = value.as_ref().or(param.default.as_ref()) else {
+            let message = format!("the parameter `{}` has no value for the size {size}", spec.name);
+            return Err(Fault::new(
+                name.span(),
+                message,
+                "give `quick`, `standard` and `paper`, or one `default`",
+            ));
+        };
+        let written = match value.get_ref() {
+            toml::Value::String(text) => text.clone(),
+            toml::Value::Integer(number) => number.to_string(),
+            toml::Value::Float(number) => number.to_string(),
+            other => {
+                let message = format!("a parameter cannot be a {}", other.type_str());
+                return Err(Fault::new(value.span(), message, "write a number or a text"));
+            }
+        };
+        spec.substitute(&written, SOME_CACHE_BYTES).map_err(|error| Fault {
+            span: Some(value.span()),
+            message: error.message,
+            help: None,
+        })?;
+        spec.defaults[size as usize] = written;
+    }
+    Ok(spec)
+}
+
+type Command<'a> = Option<&'a Spanned<Vec<Spanned<String>>>>;
+
+fn check_commands(text: &str, commands: &[Command<'_>], params: &[ParamSpec]) -> Result<(), Fault> {
+    let mut used: Vec<&str> = Vec::new();
+    for command in commands.iter().flatten() {
+        if command.get_ref().first().is_none_or(|program| program.get_ref().is_empty()) {
+            return Err(Fault::new(
+                command.span(),
+                "the command has no program",
+                "write [\"program\", \"argument\"]",
+            ));
+        }
+        for word in command.get_ref() {
+            let pieces = pieces(word.get_ref()).map_err(|_| {
+                Fault::new(
+                    word.span(),
+                    "a brace without its partner",
+                    "write `{param}`, or `{{` and `}}` for braces",
+                )
+            })?;
+            for piece in pieces {
+                let Piece::Placeholder(name) = piece else { continue };
+                let Some(param) = params.iter().find(|param| param.name == name) else {
+                    let help = match nearest(name, params.iter().map(|param| param.name.as_str())) {
+                        Some(meant) => format!("did you mean `{{{meant}}}`?"),
+                        None => format!("add `[params.{name}]`, or write `{{{{{name}}}}}` for the text"),
+                    };
+                    let span = within(text, word.span(), &format!("{{{name}}}"));
+                    return Err(Fault::new(span, format!("there is no parameter `{name}`"), help));
+                };
+                used.push(&param.name);
+            }
+        }
+    }
+    match params.iter().find(|param| !used.contains(&param.name.as_str())) {
+        None => Ok(()),
+        Some(param) => {
+            let span = text.find(&format!("params.{}", param.name)).map(|at| at..at + 7 + param.name.len());
+            let message = format!("the parameter `{}` is used in no command", param.name);
+            let help = format!("write `{{{}}}` where it belongs, or remove it", param.name);
+            Err(Fault { span, message, help: Some(help) })
+        }
+    }
+}
+
+/// The place of `part` within the written form of a value, or all of it.
+fn within(text: &str, span: Range<usize>, part: &str) -> Range<usize> {
+    match text.get(span.clone()).and_then(|written| written.find(part)) {
+        Some(at) => span.start + at..span.start + at + part.len(),
+        None => span,
+    }
+}
+
+fn check_of(check: Spanned<ManifestCheck>) -> Result<(String, Option<Extraction>), Fault> {
+    let span = check.span();
+    let check = check.into_inner();
+    if check.statement.get_ref().trim().is_empty() {
+        return Err(Fault::new(
+            check.statement.span(),
+            "the statement is empty",
+            "say how a wrong result is caught",
+        ));
+    }
+    let sources = Sources {
+        json: check.json,
+        regex: check.regex,
+        parser: check.parser,
+        field: check.field,
+        from_kernel: Vec::new(),
+        groups: 0,
+    };
+    let extraction = match sources.count() {
+        0 => None,
+        _ => Some(sources.extraction(span, "the check")?.0),
+    };
+    Ok((check.statement.into_inner(), extraction))
+}
+
+fn metrics_of(metrics: Vec<Spanned<ManifestMetric>>) -> Result<(Vec<MetricSource>, Vec<Vec<Size>>), Fault> {
+    let mut found: Vec<MetricSource> = Vec::new();
+    let mut all_sizes = Vec::new();
+    for metric in metrics {
+        let span = metric.span();
+        let metric = metric.into_inner();
+        check_word(metric.name.get_ref(), metric.name.span(), "metric")?;
+        if found.iter().any(|other| other.spec.name == *metric.name.get_ref()) {
+            let message = format!("the metric `{}` is there twice", metric.name.get_ref());
+            return Err(Fault::new(metric.name.span(), message, "rename or remove one"));
+        }
+        let sizes = metric.sizes.unwrap_or(Size::ALL.to_vec());
+        let (unit, factor) = Unit::normalise(metric.unit.get_ref());
+        if unit.symbol().is_empty() {
+            return Err(Fault::new(
+                metric.unit.span(),
+                "the unit is empty",
+                "write `1` for a number without a unit",
+            ));
+        }
+        let from_kernel = [
+            (metric.duration, Extraction::Duration),
+            (metric.user_time, Extraction::UserTime),
+            (metric.system_time, Extraction::SystemTime),
+            (metric.maximum_resident_set, Extraction::MaximumResidentSet),
+        ];
+        let sources = Sources {
+            json: metric.json,
+            regex: metric.regex,
+            parser: metric.parser,
+            field: metric.field,
+            from_kernel: from_kernel
+                .into_iter()
+                .filter_map(|(set, from)| set.map(|set| (set, from)))
+                .collect(),
+            groups: 1,
+        };
+        let (from, own_unit) =
+            sources.extraction(span, &format!("the metric `{}`", metric.name.get_ref()))?;
+        if let Some(own) = own_unit
+            && *metric.unit.get_ref() != own
+        {
+            let message = format!("this source gives `{own}`, not `{}`", metric.unit.get_ref());
+            return Err(Fault::new(metric.unit.span(), message, format!("write unit = \"{own}\"")));
+        }
+        let spec = MetricSpec {
+            name: metric.name.into_inner(),
+            unit,
+            better: metric.better,
+            primary: metric.primary,
+        };
+        found.push(MetricSource { spec, from, factor });
+        all_sizes.push(sizes);
+    }
+    for size in Size::ALL {
+        let primary = found.iter().zip(&all_sizes).any(|(m, sizes)| m.spec.primary && sizes.contains(&size));
+        if !primary {
+            let message = format!("no metric is primary at the size {size}, so nothing would get a verdict");
+            let help = "set `primary = true` on the metric that the workload is about";
+            return Err(Fault { span: None, message, help: Some(help.into()) });
+        }
+    }
+    Ok((found, all_sizes))
+}
+
+/// The keys that say where a value stands.
+struct Sources {
+    json: Option<Spanned<String>>,
+    regex: Option<Spanned<String>>,
+    parser: Option<Spanned<String>>,
+    field: Option<Spanned<String>>,
+    from_kernel: Vec<(Spanned<bool>, Extraction)>,
+    /// Groups that a regular expression needs: a value is read from the first, a check needs none.
+    groups: usize,
+}
+
+impl Sources {
+    fn count(&self) -> usize {
+        let texts = [&self.json, &self.regex, &self.parser];
+        let field_alone = self.field.is_some() && self.parser.is_none();
+        texts.into_iter().flatten().count() + self.from_kernel.len() + usize::from(field_alone)
+    }
+
+    /// The one source, and the unit it gives by itself.
+    fn extraction(self, span: Range<usize>, what: &str) -> Result<(Extraction, Option<&'static str>), Fault> {
+        if self.count() != 1 {
+            let (message, help) = if self.count() == 0 {
+                (
+                    format!("{what} has no source"),
+                    "add one of json, regex, parser with field, duration, user_time, system_time, maximum_resident_set",
+                )
+            } else {
+                (format!("{what} has several sources"), "keep one")
+            };
+            return Err(Fault::new(span, message, help));
+        }
+        if let Some(pointer) = self.json {
+            if !pointer.get_ref().starts_with('/') {
+                return Err(Fault::new(
+                    pointer.span(),
+                    "this is no JSON pointer",
+                    "as in \"/metrics/rate/value\" (RFC 6901)",
+                ));
+            }
+            return Ok((Extraction::Json { pointer: pointer.into_inner() }, None));
+        }
+        if let Some(pattern) = self.regex {
+            return regex_of(pattern, self.groups).map(|extraction| (extraction, None));
+        }
+        if let Some(parser) = self.parser {
+            return parser_of(parser, self.field, self.groups == 0);
+        }
+        if let Some(field) = self.field {
+            return Err(Fault::new(field.span(), "a field without its parser", "add `parser`"));
+        }
+        let (set, extraction) = self.from_kernel.into_iter().next().expect("exactly one source was counted");
+        if !*set.get_ref() {
+            return Err(Fault::new(
+                set.span(),
+                format!("{what} has no source"),
+                "write true, or use another source",
+            ));
+        }
+        let unit = if extraction == Extraction::MaximumResidentSet { "B" } else { "s" };
+        Ok((extraction, Some(unit)))
+    }
+}
+
+fn regex_of(pattern: Spanned<String>, groups: usize) -> Result<Extraction, Fault> {
+    let compiled = RegexBuilder::new(pattern.get_ref()).multi_line(true).build().map_err(|error| {
+        let text = error.to_string();
+        let reason = text.lines().last().unwrap_or_default().trim_start_matches("error: ").to_string();
+        Fault::new(
+            pattern.span(),
+            format!("the regular expression is not valid: {reason}"),
+            "single quotes keep backslashes as they are",
+        )
+    })?;
+    if compiled.captures_len() <= groups {
+        return Err(Fault::new(
+            pattern.span(),
+            "the regular expression has no group",
+            "put the number in parentheses",
+        ));
+    }
+    Ok(Extraction::Regex { pattern: pattern.into_inner() })
+}
+
+fn parser_of(
+    parser: Spanned<String>,
+    field: Option<Spanned<String>>,
+    is_check: bool,
+) -> Result<(Extraction, Option<&'static str>), Fault> {
+    let Some(found) = parsers::find(parser.get_ref()) else {
+        let known: Vec<&str> = parsers::names().collect();
+        let help = match nearest(parser.get_ref(), known.iter().copied()) {
+            Some(meant) => format!("did you mean `{meant}`?"),
+            None => format!("the parsers are: {}", known.join(", ")),
+        };
+        return Err(Fault::new(parser.span(), format!("there is no parser `{}`", parser.get_ref()), help));
+    };
+    let known: Vec<&str> =
+        if is_check { found.checks.to_vec() } else { found.fields.iter().map(|(field, _)| *field).collect() };
+    let fields = format!("the fields are: {}", known.join(", "));
+    let Some(field) = field else {
+        return Err(Fault::new(parser.span(), "a parser without a field", fields));
+    };
+    if !known.contains(&field.get_ref().as_str()) {
+        let help = nearest(field.get_ref(), known).map_or(fields, |meant| format!("did you mean `{meant}`?"));
+        return Err(Fault::new(
+            field.span(),
+            format!("the parser `{}` has no field `{}`", found.name, field.get_ref()),
+            help,
+        ));
+    }
+    let unit = found.fields.iter().find(|(name, _)| name == field.get_ref()).map(|(_, unit)| *unit);
+    Ok((Extraction::Parser { parser: parser.into_inner(), field: field.into_inner() }, unit))
+}
+
+fn seconds(text: &Spanned<String>) -> Result<f64, Fault> {
+    let duration = parse_duration(text.get_ref()).map_err(|error| Fault {
+        span: Some(text.span()),
+        message: error.to_string(),
+        help: None,
+    })?;
+    positive(&Spanned::new(text.span(), duration.as_secs_f64()))
+}
+
+fn positive(seconds: &Spanned<f64>) -> Result<f64, Fault> {
+    if seconds.get_ref().is_finite() && *seconds.get_ref() > 0.0 {
+        return Ok(*seconds.get_ref());
+    }
+    Err(Fault::new(seconds.span(), "this must be above 0", "write seconds"))
+}

@@ -1,0 +1,237 @@
+//! From a workload, a size and the user's parameters to plans.
+
+use crate::template::fill;
+use crate::workload::{ParamKind, ParamSpec, Size, Workload};
+use std::collections::BTreeMap;
+use std::ops::Range;
+use weigh_model::{HostFacts, WorkloadPlan, nearest, parse_bytes};
+
+/// Assumed size of the last-level cache where the kernel does not tell: that of a large server, so that arrays sized by it
+/// are rather too large than cached.
+const ASSUMED_CACHE_BYTES: u64 = 32 << 20;
+/// Most combinations of swept parameters.
+const MOST_COMBINATIONS: usize = 256;
+/// Seconds after which an iteration is ended when neither the manifest's deadline nor its expected time is given.
+const DEADLINE_S: f64 = 600.0;
+
+/// A parameter that cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct ParamError {
+    /// Name as given.
+    pub param: String,
+    /// Value as given; several are joined with commas.
+    pub value: String,
+    /// What is wrong and what to do.
+    pub message: String,
+    /// The name or word that was probably meant.
+    pub nearest: Option<String>,
+    /// Whether the name is at fault, not the value.
+    pub name_is_wrong: bool,
+}
+
+impl ParamError {
+    /// The fault within `param=value`, bytes.
+    pub fn span(&self) -> Range<usize> {
+        let name = self.param.len();
+        if self.name_is_wrong { 0..name } else { name + 1..name + 1 + self.value.len().max(1) }
+    }
+}
+
+impl Workload {
+    /// One plan, or one per combination when a parameter has several values.
+    ///
+    /// `size` is `quick`, `standard` or `paper`. Values in bytes may say `llc*4`: the plan holds the number for this host, so
+    /// that every guest, and every host that runs the plan later, does the same work.
+    ///
+    /// # Errors
+    /// A parameter that the workload does not have or that follows from the size, a value that is not of the parameter's kind,
+    /// a value given twice, a size that does not exist.
+    pub fn plan(
+        &self,
+        size: &str,
+        params: &BTreeMap<String, Vec<String>>,
+        host: &HostFacts,
+    ) -> Result<Vec<WorkloadPlan>, ParamError> {
+        let size = Size::of_word(size).ok_or_else(|| ParamError {
+            param: "size".into(),
+            value: size.into(),
+            message: format!("`{size}` is not a size; the sizes are quick, standard and paper"),
+            nearest: nearest(size, Size::ALL.map(Size::word)).map(Into::into),
+            name_is_wrong: false,
+        })?;
+        for (name, values) in params {
+            self.check_param(name, values)?;
+        }
+        let cache = host.last_level_cache_bytes.unwrap_or(ASSUMED_CACHE_BYTES);
+        let mut plans = Vec::new();
+        for combination in combinations(params)? {
+            plans.push(self.plan_one(size, params, &combination, cache)?);
+        }
+        Ok(plans)
+    }
+
+    fn check_param(&self, name: &str, values: &[String]) -> Result<(), ParamError> {
+        let error = |message: String, nearest: Option<&str>, name_is_wrong| ParamError {
+            param: name.into(),
+            value: values.join(","),
+            message,
+            nearest: nearest.map(Into::into),
+            name_is_wrong,
+        };
+        let Some(spec) = self.params.iter().find(|spec| spec.name == name) else {
+            let known: Vec<&str> =
+                self.params.iter().filter(|p| p.settable).map(|p| p.name.as_str()).collect();
+            let known_words = if known.is_empty() { "none".to_string() } else { known.join(", ") };
+            let message = format!("{} has no parameter `{name}`; it has: {known_words}", self.name);
+            return Err(error(message, nearest(name, known), true));
+        };
+        if !spec.settable {
+            let message = format!("`{name}` of {} follows from the size; choose another size", self.name);
+            return Err(error(message, None, true));
+        }
+        if values.is_empty() {
+            return Err(error(format!("`{name}` has no value; write {name}=value"), None, true));
+        }
+        let twice = values.iter().enumerate().find(|(i, value)| values[..*i].contains(value));
+        if let Some((_, value)) = twice {
+            return Err(error(format!("the value `{value}` of `{name}` is given twice"), None, false));
+        }
+        Ok(())
+    }
+
+    fn plan_one(
+        &self,
+        size: Size,
+        given: &BTreeMap<String, Vec<String>>,
+        chosen: &BTreeMap<&str, &str>,
+        cache: u64,
+    ) -> Result<WorkloadPlan, ParamError> {
+        let mut substituted = BTreeMap::new();
+        for spec in &self.params {
+            let value = chosen.get(spec.name.as_str()).copied().unwrap_or(&spec.defaults[size as usize]);
+            substituted.insert(spec.name.as_str(), spec.substitute(value, cache)?);
+        }
+        let fill_all = |words: &[String]| -> Vec<String> {
+            words.iter().map(|word| fill(word, |name| substituted.get(name).map(String::as_str))).collect()
+        };
+        let swept: Vec<String> = given
+            .iter()
+            .filter(|(_, values)| values.len() > 1)
+            .map(|(name, _)| format!("{name}={}", chosen[name.as_str()]))
+            .collect();
+        let id = if swept.is_empty() {
+            self.name.clone()
+        } else {
+            format!("{}{{{}}}", self.name, swept.join(","))
+        };
+        // The manifest knows how long its own values take, not how long the user's do.
+        let expected_s = if given.is_empty() { self.expected_s(size) } else { None };
+        Ok(WorkloadPlan {
+            id,
+            name: self.name.clone(),
+            params: chosen.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect(),
+            size: size.word().into(),
+            command: fill_all(&self.command),
+            prepare: self.prepare.as_deref().map(fill_all),
+            cleanup: self.cleanup.as_deref().map(fill_all),
+            warmup: self.warmup,
+            iterations: self.iterations,
+            deadline_s: self.deadline_s(size),
+            expected_s,
+            check: self.check.clone(),
+            metrics: self.metrics_at(size).cloned().collect(),
+        })
+    }
+
+    /// The manifest's deadline; else thirty times what is expected, which an emulated machine needs, and a minute at least.
+    fn deadline_s(&self, size: Size) -> f64 {
+        let from_expected = self.expected_s(size).map(|expected| (30.0 * expected).max(60.0));
+        self.deadline_s.or(from_expected).unwrap_or(DEADLINE_S)
+    }
+}
+
+impl ParamSpec {
+    /// The text that stands in the command for `value`.
+    pub(crate) fn substitute(&self, value: &str, cache: u64) -> Result<String, ParamError> {
+        let wrong = |message: String| ParamError {
+            param: self.name.clone(),
+            value: value.into(),
+            message,
+            nearest: None,
+            name_is_wrong: false,
+        };
+        match self.kind {
+            ParamKind::Text if value.is_empty() => {
+                Err(wrong(format!("the value of `{}` is empty", self.name)))
+            }
+            ParamKind::Text => Ok(value.into()),
+            ParamKind::Count => count(value).map(|count| count.to_string()).ok_or_else(|| {
+                wrong(format!(
+                    "`{value}` is not a value of `{}`; write a whole number, as in 1000000 or 1e6",
+                    self.name
+                ))
+            }),
+            ParamKind::Bytes => match value.strip_prefix("llc*") {
+                Some(multiple) => multiple
+                    .parse::<u64>()
+                    .ok()
+                    .filter(|multiple| *multiple > 0)
+                    .and_then(|multiple| cache.checked_mul(multiple))
+                    .map(|bytes| bytes.to_string())
+                    .ok_or_else(|| {
+                        wrong(format!(
+                            "`{value}` is no multiple of the last-level cache; write it as in llc*4"
+                        ))
+                    }),
+                None => match parse_bytes(value) {
+                    Ok(0) => Err(wrong(format!("`{}` must be above 0", self.name))),
+                    Ok(bytes) => Ok(bytes.to_string()),
+                    Err(error) => Err(wrong(error.to_string())),
+                },
+            },
+        }
+    }
+}
+
+/// `1000`, `1_000`, `1e6`, `2^20`.
+fn count(text: &str) -> Option<u64> {
+    let digits = text.replace('_', "");
+    if let Ok(number) = digits.parse() {
+        return Some(number);
+    }
+    if let Some((base, exponent)) = digits.split_once('^') {
+        return base.parse::<u64>().ok()?.checked_pow(exponent.parse().ok()?);
+    }
+    let (mantissa, exponent) = digits.split_once(['e', 'E'])?;
+    mantissa.parse::<u64>().ok()?.checked_mul(10u64.checked_pow(exponent.parse().ok()?)?)
+}
+
+/// Every combination of values, the last parameter changing fastest.
+fn combinations(params: &BTreeMap<String, Vec<String>>) -> Result<Vec<BTreeMap<&str, &str>>, ParamError> {
+    let mut all = vec![BTreeMap::new()];
+    for (name, values) in params {
+        if all.len().saturating_mul(values.len()) > MOST_COMBINATIONS {
+            return Err(ParamError {
+                param: name.clone(),
+                value: values.join(","),
+                message: format!(
+                    "the lists give more than {MOST_COMBINATIONS} combinations; sweep fewer values at once"
+                ),
+                nearest: None,
+                name_is_wrong: false,
+            });
+        }
+        all = all
+            .into_iter()
+            .flat_map(|one| {
+                values.iter().map(move |value| {
+                    let mut one: BTreeMap<&str, &str> = one.clone();
+                    one.insert(name, value);
+                    one
+                })
+            })
+            .collect();
+    }
+    Ok(all)
+}

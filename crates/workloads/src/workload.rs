@@ -1,0 +1,140 @@
+//! A workload, read and found valid.
+
+use std::fmt;
+use weigh_model::{Extraction, MetricSource};
+
+/// How much work: seconds, a proper measurement, or what the papers did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Size {
+    /// A fraction of a second, for a first look.
+    Quick,
+    /// A few seconds.
+    Standard,
+    /// What the studies ran.
+    Paper,
+}
+
+impl Size {
+    /// All of them, smallest first.
+    pub const ALL: [Self; 3] = [Self::Quick, Self::Standard, Self::Paper];
+
+    /// The word that manifests, plans and the command line use.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Quick => "quick",
+            Self::Standard => "standard",
+            Self::Paper => "paper",
+        }
+    }
+
+    /// The size of that name.
+    pub fn of_word(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|size| size.word() == word)
+    }
+}
+
+impl fmt::Display for Size {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.word())
+    }
+}
+
+/// A workload: what its manifest says.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Workload {
+    pub(crate) name: String,
+    pub(crate) summary: String,
+    pub(crate) description: String,
+    pub(crate) command: Vec<String>,
+    pub(crate) prepare: Option<Vec<String>>,
+    pub(crate) cleanup: Option<Vec<String>>,
+    pub(crate) warmup: u32,
+    pub(crate) iterations: u32,
+    pub(crate) deadline_s: Option<f64>,
+    pub(crate) expected_s: [Option<f64>; 3],
+    pub(crate) default_set: bool,
+    pub(crate) params: Vec<ParamSpec>,
+    pub(crate) check_statement: String,
+    pub(crate) check: Option<Extraction>,
+    pub(crate) metrics: Vec<MetricSource>,
+    /// Sizes at which the metric of the same position exists.
+    pub(crate) metric_sizes: Vec<Vec<Size>>,
+}
+
+/// A parameter of a workload.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ParamSpec {
+    /// Name, as in `--param NAME=value` and `{NAME}` in the command.
+    pub name: String,
+    /// One line: what it sets.
+    pub summary: String,
+    /// What values look like.
+    pub kind: ParamKind,
+    /// Value at each size of [`Size::ALL`] when the user says nothing.
+    pub defaults: [String; 3],
+    /// Whether the user may set it; some follow from the size alone.
+    pub settable: bool,
+}
+
+/// What the values of a parameter look like.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ParamKind {
+    /// Anything.
+    Text,
+    /// A whole number: `1000000`, `1e6`.
+    Count,
+    /// A number of bytes: `64MiB`, `4096`, or `llc*4`, a multiple of the host's last-level cache. The command gets the plain number.
+    Bytes,
+}
+
+impl Workload {
+    /// Name on the command line and in tables.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// One line: what it measures.
+    pub fn summary(&self) -> &str {
+        &self.summary
+    }
+
+    /// What it measures, how, and which studies it serves.
+    pub fn description(&self) -> &str {
+        &self.description
+    }
+
+    /// One sentence: how a wrong result is caught.
+    pub fn check_statement(&self) -> &str {
+        &self.check_statement
+    }
+
+    /// Parameters, in alphabetical order.
+    pub fn params(&self) -> &[ParamSpec] {
+        &self.params
+    }
+
+    /// Every metric of the workload; some exist only at some sizes.
+    pub fn metrics(&self) -> &[MetricSource] {
+        &self.metrics
+    }
+
+    /// Whether a bare `weigh` runs it.
+    pub fn default_set(&self) -> bool {
+        self.default_set
+    }
+
+    /// How long one iteration takes on an ordinary machine, seconds, where the manifest says.
+    pub fn expected_s(&self, size: Size) -> Option<f64> {
+        self.expected_s[size as usize]
+    }
+
+    pub(crate) fn metrics_at(&self, size: Size) -> impl Iterator<Item = &MetricSource> {
+        self.metrics
+            .iter()
+            .zip(&self.metric_sizes)
+            .filter(move |(_, sizes)| sizes.contains(&size))
+            .map(|(m, _)| m)
+    }
+}
