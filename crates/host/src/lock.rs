@@ -164,6 +164,7 @@ mod tests {
     fn a_dead_holder_does_not_hold() {
         let base = tempfile::tempdir().unwrap();
         let state = StateDirectory::at(base.path());
+        std::fs::write(base.path().join("keep"), "").unwrap();
         std::fs::write(state.lock_path(), r#"{"pid":1,"run":"dead","since":"x"}"#).unwrap();
         let lock = HostLock::acquire(&state, "next").unwrap();
         let text = std::fs::read_to_string(state.lock_path()).unwrap();

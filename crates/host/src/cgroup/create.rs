@@ -51,7 +51,8 @@ impl Hierarchy {
         }
     }
 
-    fn fill(&self, cgroup: &Cgroup, limits: &Limits) -> Result<Vec<String>, CgroupError> {
+    /// Makes the directories and sets the limits; returns the controllers that are missing for limits that were asked for.
+    fn fill(&self, cgroup: &Cgroup, limits: &Limits) -> Result<Vec<&'static str>, CgroupError> {
         let relative = cgroup.relative_path();
         for mount in self.used() {
             make_directories(mount, relative)?;
@@ -59,7 +60,7 @@ impl Hierarchy {
         let cpus = limits.cpus.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
         let memory = limits.memory_bytes.map(|bytes| bytes.to_string());
         let mut unlimited = Vec::new();
-        let mut limit = |controller: &str, v1: &str, v2: &str, value: &str| -> Result<(), CgroupError> {
+        let mut limit = |controller: &'static str, v1: &str, v2: &str, value: &str| -> Result<(), CgroupError> {
             let file = match self.layout() {
                 Layout::V2 => self
                     .used()
@@ -73,8 +74,7 @@ impl Hierarchy {
             match file {
                 Some(file) => write_control(&file, value),
                 None => {
-                    unlimited
-                        .push(format!("the control groups of this host have no {controller} controller"));
+                    unlimited.push(controller);
                     Ok(())
                 }
             }

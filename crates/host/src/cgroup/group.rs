@@ -23,7 +23,7 @@ const STUBBORN: Duration = Duration::from_millis(20);
 pub struct Cgroup {
     hierarchy: Hierarchy,
     relative: PathBuf,
-    pub(super) unlimited: Vec<String>,
+    pub(super) unlimited: Vec<&'static str>,
     ledger: Ledger,
     entry: EntryId,
 }
@@ -63,8 +63,8 @@ impl Cgroup {
         self.hierarchy.used().map(|mount| mount.path.join(&self.relative).join(file(&mount.kind))).collect()
     }
 
-    /// The limits that were asked for and could not be set, in words.
-    pub fn unlimited(&self) -> &[String] {
+    /// Controllers that this host lacks and whose limits were asked for: `cpuset`, `memory`. These limits are not in force.
+    pub fn unlimited(&self) -> &[&'static str] {
         &self.unlimited
     }
 
