@@ -440,3 +440,8 @@ fn drop_cut_event(path: &Path) -> Result<(), StoreError> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod full_disk;
+#[cfg(test)]
+mod tests;

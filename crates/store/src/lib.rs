@@ -18,6 +18,8 @@ mod directory;
 mod durable;
 mod error;
 pub mod export;
+#[cfg(test)]
+mod fixtures;
 pub mod import;
 mod naming;
 mod samples;

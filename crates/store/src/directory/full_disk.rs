@@ -1,0 +1,72 @@
+//! A file system without room, for real.
+
+use super::*;
+use crate::fixtures::{host, measured, plan};
+use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
+use rustix::thread::UnshareFlags;
+use std::fs;
+
+/// Runs `test` with a tmpfs of `bytes` at `place`, in a mount namespace of its own thread: the mount ends with the thread,
+/// whatever becomes of the test. `None` without the right to do so.
+fn on_a_small_disk(bytes: u64, place: &Path, test: impl FnOnce() + Send) -> Option<()> {
+    let mounted = std::thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            // SAFETY: only this thread leaves the shared mount namespace and working directory; the file descriptor table stays shared.
+            unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS | UnshareFlags::FS) }?;
+            let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
+            mount_change("/", private)?;
+            let size = std::ffi::CString::new(format!("size={bytes}")).unwrap();
+            mount("tmpfs", place, "tmpfs", MountFlags::empty(), Some(size.as_c_str()))?;
+            test();
+            Ok::<_, rustix::io::Errno>(())
+        });
+        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    });
+    mounted.ok()
+}
+
+#[test]
+fn a_full_disk_loses_nothing_and_goes_on_when_there_is_room() {
+    let place = tempfile::tempdir().unwrap();
+    let done = on_a_small_disk(256 << 10, place.path(), || {
+        let ballast = place.path().join("ballast");
+        fs::write(&ballast, vec![1; 64 << 10]).unwrap();
+        let mut run =
+            RunDirectory::create(place.path(), &plan("full"), &host(), "2026-11-21T05:00:00Z").unwrap();
+        let mut stored = Vec::new();
+        let error = loop {
+            let record = measured(stored.len() as u64, 1.5);
+            match run.append(&record) {
+                Ok(_) => stored.push(record),
+                Err(error) => break error,
+            }
+            assert!(stored.len() < 2000, "the disk never filled");
+        };
+        assert!(error.is_full(), "{error}");
+        assert!(error.to_string().contains("weigh resume"), "{error}");
+        let file = fs::read(run.path().join(SAMPLES)).unwrap();
+        assert_eq!(file.last(), Some(&b'\n'), "the part of a line that fitted is taken back");
+        assert_eq!(run.records().unwrap().records, stored);
+
+        // A new run does not fit either, and says so.
+        let another = RunDirectory::create(place.path(), &plan("more"), &host(), "2026-11-21T05:00:01Z");
+        assert!(another.unwrap_err().is_full());
+
+        fs::remove_file(&ballast).unwrap();
+        let record = measured(stored.len() as u64, 1.5);
+        run.append(&record).unwrap();
+        stored.push(record);
+        let path = run.path().to_path_buf();
+        drop(run);
+        let read = RunDirectory::open_for_append(&path).unwrap().records().unwrap();
+        assert_eq!(read.records, stored);
+        assert_eq!(read.recovered, None);
+    });
+    if done.is_none() {
+        let required = std::env::var("WEIGH_REQUIRE").unwrap_or_default();
+        assert!(!required.split(',').any(|word| word == "root"), "mounting a tmpfs is not permitted here");
+        eprintln!(
+            "SKIPPED a_full_disk_loses_nothing_and_goes_on_when_there_is_room: it mounts a tmpfs, which needs root"
+        );
+    }
+}

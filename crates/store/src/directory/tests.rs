@@ -1,0 +1,311 @@
+//! Run directories that were made, cut, damaged and written by a newer version.
+
+use super::*;
+use crate::fixtures::{host, measured, plan, void};
+use proptest::prelude::*;
+use std::fs;
+use weigh_model::Event;
+
+const STARTED: &str = "2026-11-21T05:00:00Z";
+
+fn created(parent: &Path) -> RunDirectory {
+    RunDirectory::create(parent, &plan("stream"), &host(), STARTED).unwrap()
+}
+
+#[test]
+fn what_is_stored_is_read_back() {
+    let parent = tempfile::tempdir().unwrap();
+    let mut run = created(parent.path());
+    let records = [measured(0, 1.25e10), void(0), measured(1, 0.1 + 0.2)];
+    for record in &records {
+        run.append(record).unwrap();
+    }
+    run.append_event(&event("seen")).unwrap();
+    run.flush_events().unwrap();
+    assert_eq!(run.name(), "20261121T050000Z-stream");
+    assert_eq!(run.logs(), run.path().join("logs"));
+
+    let read = RunDirectory::open(run.path()).unwrap();
+    assert_eq!(read.plan(), &plan("stream"));
+    assert_eq!(read.host(), &host());
+    let found = read.records().unwrap();
+    assert_eq!(found.records, records);
+    assert_eq!(found.recovered, None);
+    assert_eq!(read.events().unwrap().events, [event("seen")]);
+    let first = fs::read_to_string(run.path().join(SAMPLES)).unwrap();
+    assert_eq!(first.lines().next(), Some(r#"{"record":"header","format":1}"#));
+    let left_over: Vec<_> = fs::read_dir(run.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .filter(|name| name.starts_with('.'))
+        .collect();
+    assert_eq!(left_over, [""; 0], "no temporary file stays");
+}
+
+#[test]
+fn two_runs_of_one_second_get_two_directories() {
+    let parent = tempfile::tempdir().unwrap();
+    let names: Vec<String> = (0..3).map(|_| created(parent.path()).name()).collect();
+    let expected = ["", "-2", "-3"].map(|end| format!("20261121T050000Z-stream{end}"));
+    assert_eq!(names, expected);
+    let last = crate::resolve(parent.path(), "last").unwrap();
+    assert!(last.ends_with("20261121T050000Z-stream-3"));
+}
+
+#[test]
+fn a_run_can_be_made_at_a_named_place_that_is_free() {
+    let parent = tempfile::tempdir().unwrap();
+    let place = parent.path().join("a/b");
+    RunDirectory::create_at(&place, &plan("x"), &host()).unwrap();
+    assert!(RunDirectory::open(&place).is_ok());
+    let taken = RunDirectory::create_at(&place, &plan("x"), &host());
+    assert!(matches!(taken, Err(StoreError::Exists { .. })));
+    let empty = parent.path().join("empty");
+    fs::create_dir(&empty).unwrap();
+    RunDirectory::create_at(&empty, &plan("x"), &host()).unwrap();
+}
+
+#[test]
+fn one_writer_at_a_time_and_any_number_of_readers() {
+    let parent = tempfile::tempdir().unwrap();
+    let mut run = created(parent.path());
+    let path = run.path().to_path_buf();
+    assert!(matches!(RunDirectory::open_for_append(&path), Err(StoreError::Busy { .. })));
+    run.append(&measured(0, 1.0)).unwrap();
+    let mut reader = RunDirectory::open(&path).unwrap();
+    assert_eq!(reader.records().unwrap().records.len(), 1);
+    assert!(matches!(reader.append(&measured(1, 1.0)), Err(StoreError::ReadOnly { .. })));
+    assert!(matches!(reader.append_event(&event("x")), Err(StoreError::ReadOnly { .. })));
+    drop(run);
+    let mut again = RunDirectory::open_for_append(&path).unwrap();
+    again.append(&measured(1, 2.0)).unwrap();
+    assert_eq!(reader.records().unwrap().records, [measured(0, 1.0), measured(1, 2.0)]);
+}
+
+#[test]
+fn a_value_that_json_cannot_hold_is_refused_before_it_is_written() {
+    let parent = tempfile::tempdir().unwrap();
+    let mut run = created(parent.path());
+    for value in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
+        let error = run.append(&measured(0, value)).unwrap_err();
+        assert!(matches!(error, StoreError::NotFinite { .. }), "{error}");
+    }
+    run.append(&measured(0, 1.0)).unwrap();
+    assert_eq!(run.records().unwrap().records.len(), 1);
+}
+
+#[test]
+fn a_file_cut_anywhere_gives_back_its_whole_lines_and_goes_on() {
+    let parent = tempfile::tempdir().unwrap();
+    let mut run = created(parent.path());
+    let records = [measured(0, 1.5), void(1), measured(2, 2.5)];
+    for record in &records {
+        run.append(record).unwrap();
+    }
+    let path = run.path().to_path_buf();
+    drop(run);
+    let file = path.join(SAMPLES);
+    let whole = fs::read(&file).unwrap();
+    let header = whole.iter().position(|byte| *byte == b'\n').unwrap() + 1;
+    for cut in 0..=whole.len() {
+        fs::write(&file, &whole[..cut]).unwrap();
+        let lines = whole[..cut].iter().filter(|byte| **byte == b'\n').count();
+        let is_whole = cut == 0 || whole[cut - 1] == b'\n';
+        let opened = RunDirectory::open(&path).unwrap();
+        if cut < header {
+            let error = opened.records().unwrap_err();
+            let expected = if cut == 0 {
+                matches!(error, StoreError::EmptySamples { .. })
+            } else {
+                matches!(error, StoreError::MissingHeader { .. })
+            };
+            assert!(expected, "cut at {cut}: {error}");
+            assert!(RunDirectory::open_for_append(&path).is_err());
+            assert_eq!(
+                fs::read(&file).unwrap(),
+                &whole[..cut],
+                "nothing is changed where nothing can be recovered"
+            );
+            continue;
+        }
+        let read = opened.records().unwrap();
+        assert_eq!(read.records, records[..lines - 1], "cut at {cut}");
+        assert_eq!(read.recovered.is_none(), is_whole, "cut at {cut}");
+        assert_eq!(fs::metadata(&file).unwrap().len(), cut as u64, "reading changes nothing");
+
+        let mut run = RunDirectory::open_for_append(&path).unwrap();
+        run.append(&measured(9, 9.0)).unwrap();
+        let after = run.records().unwrap();
+        let expected: Vec<_> = records[..lines - 1].iter().cloned().chain([measured(9, 9.0)]).collect();
+        assert_eq!(after.records, expected, "cut at {cut}");
+        assert_eq!(after.recovered.is_none(), is_whole);
+        if !is_whole {
+            let start = whole[..cut].iter().rposition(|byte| *byte == b'\n').unwrap() + 1;
+            let kept = path.join(format!("logs/cut-line-at-{start}.txt"));
+            assert_eq!(fs::read(&kept).unwrap(), &whole[start..cut], "the cut bytes are kept");
+            assert!(after.recovered.unwrap().contains(&format!("logs/cut-line-at-{start}.txt")));
+            fs::remove_file(kept).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_tail_of_zeros_is_a_cut_line() {
+    // What a power failure leaves when the file's length was on disk before its data.
+    let parent = tempfile::tempdir().unwrap();
+    let mut run = created(parent.path());
+    run.append(&measured(0, 1.5)).unwrap();
+    let path = run.path().to_path_buf();
+    drop(run);
+    let mut bytes = fs::read(path.join(SAMPLES)).unwrap();
+    bytes.extend([0; 300]);
+    fs::write(path.join(SAMPLES), bytes).unwrap();
+    let read = RunDirectory::open(&path).unwrap().records().unwrap();
+    assert_eq!((read.records.len(), read.recovered.is_some()), (1, true));
+}
+
+#[test]
+fn damage_inside_is_refused_with_its_line() {
+    let parent = tempfile::tempdir().unwrap();
+    let mut run = created(parent.path());
+    for sequence in 0..3 {
+        run.append(&measured(sequence, 1.5)).unwrap();
+    }
+    let path = run.path().to_path_buf();
+    drop(run);
+    let file = path.join(SAMPLES);
+    let text = fs::read_to_string(&file).unwrap();
+    let with_line = |number: usize, line: &str| {
+        let mut lines: Vec<&str> = text.lines().collect();
+        lines[number - 1] = line;
+        lines.join("\n") + "\n"
+    };
+    for damage in
+        ["{\"record\":\"trial\"", "", "null", r#"{"record":"header","format":1}"#, r#"{"record":"new"}"#]
+    {
+        for line in [3, 4] {
+            fs::write(&file, with_line(line, damage)).unwrap();
+            for error in [
+                RunDirectory::open(&path).unwrap().records().err(),
+                RunDirectory::open_for_append(&path).err(),
+            ] {
+                match error.unwrap() {
+                    StoreError::Damaged { line: found, .. } => assert_eq!(found, line as u64, "{damage}"),
+                    other => panic!("{damage}: {other}"),
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn newer_formats_are_named_with_both_versions() {
+    let parent = tempfile::tempdir().unwrap();
+    let path = created(parent.path()).path().to_path_buf();
+    fs::write(path.join(SAMPLES), "{\"record\":\"header\",\"format\":7,\"more\":[]}\n{\"record\":\"new\"}\n")
+        .unwrap();
+    let error = RunDirectory::open(&path).unwrap().records().unwrap_err();
+    assert!(matches!(error, StoreError::NewerFormat { found: 7, supported: SAMPLES_FORMAT, .. }));
+    assert!(error.to_string().contains("format 7") && error.to_string().contains("up to 1"), "{error}");
+
+    fs::write(path.join(PLAN), "{\"format\": 3, \"quite\": \"different\"}").unwrap();
+    let error = RunDirectory::open(&path).unwrap_err();
+    assert!(matches!(error, StoreError::NewerFormat { found: 3, supported: PLAN_FORMAT, .. }), "{error}");
+}
+
+#[test]
+fn a_file_without_a_header_is_refused() {
+    let parent = tempfile::tempdir().unwrap();
+    let mut run = created(parent.path());
+    run.append(&measured(0, 1.5)).unwrap();
+    let path = run.path().to_path_buf();
+    drop(run);
+    let text = fs::read_to_string(path.join(SAMPLES)).unwrap();
+    let body = text.split_once('\n').unwrap().1;
+    for bad in [body, "hello\n", "{\"record\":\"header\"}\n", "{\"record\":\"header\",\"format\":0}\n", "\n"]
+    {
+        fs::write(path.join(SAMPLES), bad).unwrap();
+        let error = RunDirectory::open(&path).unwrap().records().unwrap_err();
+        assert!(matches!(error, StoreError::MissingHeader { .. }), "{bad}: {error}");
+    }
+}
+
+#[test]
+fn what_is_no_run_directory_is_said_to_be_none() {
+    let parent = tempfile::tempdir().unwrap();
+    let error = |path: &Path| RunDirectory::open(path).unwrap_err();
+    assert!(matches!(error(&parent.path().join("none")), StoreError::NotFound { .. }));
+    assert!(matches!(error(parent.path()), StoreError::Foreign { .. }));
+    for (file, hint) in [(PLAN, "copy"), (HOST, "start it again"), (SAMPLES, "start it again")] {
+        let path = created(parent.path()).path().to_path_buf();
+        fs::remove_file(path.join(file)).unwrap();
+        let error = error(&path);
+        assert!(matches!(error, StoreError::Missing { file: found, .. } if found == file), "{error}");
+        assert!(error.to_string().contains(file) && error.to_string().contains(hint), "{error}");
+    }
+    let path = created(parent.path()).path().to_path_buf();
+    fs::write(path.join(PLAN), "{\n\"format\": 1,\n}").unwrap();
+    assert!(matches!(error(&path), StoreError::Damaged { line: 3, .. }));
+}
+
+#[test]
+fn events_survive_a_cut_and_an_unknown_kind() {
+    let parent = tempfile::tempdir().unwrap();
+    let mut run = created(parent.path());
+    let path = run.path().to_path_buf();
+    run.append_event(&event("one")).unwrap();
+    drop(run);
+    let file = path.join(EVENTS);
+    let text = fs::read_to_string(&file).unwrap();
+    fs::write(&file, format!("{text}{{\"at\":\"x\",\"event\":\"from-the-future\"}}\n{{\"at\":\"cu")).unwrap();
+    let mut run = RunDirectory::open_for_append(&path).unwrap();
+    run.append_event(&event("two")).unwrap();
+    drop(run);
+    let read = RunDirectory::open(&path).unwrap().events().unwrap();
+    assert_eq!(read.events, [event("one"), event("two")]);
+    assert_eq!(read.unreadable_lines, 2);
+}
+
+#[test]
+fn logs_have_safe_names_and_relative_paths() {
+    let parent = tempfile::tempdir().unwrap();
+    let run = created(parent.path());
+    let (absolute, relative) = run.log_path("docker:net=nat/../b3 stream.txt");
+    assert_eq!(relative, "logs/docker-net=nat-..-b3-stream.txt");
+    assert_eq!(absolute, run.path().join(&relative));
+    assert!(absolute.is_absolute());
+}
+
+fn event(message: &str) -> Timestamped {
+    Timestamped { at: STARTED.into(), event: Event::Warning { message: message.into() } }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn any_record_survives(
+        values in proptest::collection::btree_map("\\PC{0,12}", any::<f64>().prop_filter("JSON holds finite numbers", |v| v.is_finite()), 0..5),
+        words in proptest::collection::vec("\\PC{0,20}|[\n\t\"\\\\\u{0}]{1,4}", 4),
+        numbers in proptest::collection::vec(any::<u64>(), 8),
+    ) {
+        let mut record = measured(numbers[0], 1.0);
+        let Record::Trial(trial) = &mut record else { unreachable!() };
+        trial.workload = words[0].clone();
+        trial.environment = words[1].clone();
+        trial.host = words[2].clone();
+        trial.started = words[3].clone();
+        trial.host_started_ns = numbers[1];
+        trial.host_ended_ns = numbers[2];
+        let weigh_model::Outcome::Measured { iterations } = &mut trial.outcome else { unreachable!() };
+        iterations[0].values = values;
+        iterations[0].user_ns = numbers[3];
+        let line = samples::line_of(&record).unwrap();
+        prop_assert_eq!(line.iter().filter(|byte| **byte == b'\n').count(), 1, "one record is one line");
+        let mut file = samples::line_of(&Record::Header { format: SAMPLES_FORMAT }).unwrap();
+        file.extend(&line);
+        let parsed = samples::parse(Path::new("x"), &file).unwrap();
+        prop_assert_eq!(parsed.records, vec![record]);
+        prop_assert_eq!(parsed.whole_bytes, file.len());
+    }
+}

@@ -1,0 +1,81 @@
+//! Plans, hosts and records for the tests of this crate.
+
+use std::collections::BTreeMap;
+use weigh_model::{
+    Effort, GuestPlan, HostFacts, ImageSpec, Iteration, Outcome, PLAN_FORMAT, Plan, Record, Trial, VoidCause,
+    VoidUnit,
+};
+
+pub(crate) fn plan(name: &str) -> Plan {
+    Plan {
+        format: PLAN_FORMAT,
+        name: name.into(),
+        tool_version: "0.1.0".into(),
+        seed: u64::MAX,
+        environments: Vec::new(),
+        baseline: "native".into(),
+        workloads: Vec::new(),
+        effort: Effort::Quick { blocks: 6 },
+        budget_s: Some(0.1),
+        guest: GuestPlan {
+            image: ImageSpec::Host,
+            cpus: vec![0],
+            memory_bytes: None,
+            reuse: false,
+            working_directory: None,
+        },
+        margin: 0.02,
+        allow_unequal: Vec::new(),
+        digests: BTreeMap::new(),
+    }
+}
+
+pub(crate) fn host() -> HostFacts {
+    HostFacts {
+        identity: "abc".into(),
+        kernel: "6.1".into(),
+        architecture: "x86_64".into(),
+        operating_system: "Debian".into(),
+        cpu_model: "cpu".into(),
+        cpus: vec![0, 1],
+        memory_bytes: 1 << 34,
+        last_level_cache_bytes: None,
+        cgroups: "v2".into(),
+        boot: "b".into(),
+        root: true,
+    }
+}
+
+pub(crate) fn measured(sequence: u64, value: f64) -> Record {
+    Record::Trial(Trial {
+        sequence,
+        block: 0,
+        attempt: 0,
+        workload: "stream".into(),
+        environment: "docker:net=nat".into(),
+        host: "abc".into(),
+        instance: 3,
+        started: "2026-11-21T05:00:00Z".into(),
+        host_started_ns: 1,
+        host_ended_ns: 2,
+        outcome: Outcome::Measured {
+            iterations: vec![Iteration {
+                host_started_ns: 1,
+                host_ended_ns: 2,
+                guest_duration_ns: 1,
+                user_ns: 1,
+                system_ns: 0,
+                maximum_resident_set_bytes: 4096,
+                minor_faults: 1,
+                major_faults: 0,
+                voluntary_switches: 0,
+                involuntary_switches: 0,
+                values: [("triad".to_string(), value)].into(),
+            }],
+        },
+    })
+}
+
+pub(crate) fn void(block: u32) -> Record {
+    Record::Void(VoidUnit { block, attempt: 0, workload: "stream".into(), cause: VoidCause::Steal })
+}
