@@ -22,7 +22,7 @@ pub struct Options {
     pub planned_blocks: Option<u32>,
     /// Whether a value in seconds is one timed interval, so that one below 1 ms is worth a warning. True for samples
     /// measured elsewhere; false for the samples of a run, where a value may be an average over many operations and
-    /// `collect` looks at what was timed.
+    /// [`crate::collect()`] looks at what was timed.
     pub values_are_intervals: bool,
 }
 

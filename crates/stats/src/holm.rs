@@ -28,3 +28,42 @@ fn ascending(p: &[f64]) -> Vec<usize> {
     places.sort_by(|&a, &b| p[a].total_cmp(&p[b]));
     places
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn close(found: &[f64], expected: &[f64]) {
+        assert_eq!(found.len(), expected.len());
+        for (found, expected) in found.iter().zip(expected) {
+            assert!((found - expected).abs() < 1e-12, "{found} is not {expected}");
+        }
+    }
+
+    /// By hand from the definition; the same as R's `p.adjust(p, "holm")`.
+    #[test]
+    fn examples() {
+        // 4 * .005, then 3 * .01 = .03, then 2 * .03 = .06, then max(.06, 1 * .04) = .06.
+        close(&adjust(&[0.01, 0.04, 0.03, 0.005]), &[0.03, 0.06, 0.06, 0.02]);
+        close(&adjust(&[0.5, 0.6]), &[1.0, 1.0]);
+        close(&adjust(&[0.02]), &[0.02]);
+        close(&adjust(&[]), &[]);
+        close(&adjust(&[0.02, 0.02, 0.02]), &[0.06, 0.06, 0.06]);
+        close(&factors(&[0.01, 0.04, 0.03, 0.005]), &[3.0, 1.0, 2.0, 4.0]);
+    }
+
+    proptest! {
+        #[test]
+        fn adjusted_values_are_ordered_as_the_raw_and_never_smaller(p in proptest::collection::vec(0.0..=1.0f64, 0..40)) {
+            let adjusted = adjust(&p);
+            for i in 0..p.len() {
+                prop_assert!(adjusted[i] >= p[i] && adjusted[i] <= 1.0);
+                prop_assert!(adjusted[i] <= (p[i] * p.len() as f64).min(1.0) + 1e-15, "Holm is never worse than Bonferroni");
+                for j in 0..p.len() {
+                    prop_assert!(p[i] > p[j] || adjusted[i] <= adjusted[j]);
+                }
+            }
+        }
+    }
+}

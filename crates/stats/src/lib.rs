@@ -15,10 +15,13 @@
 
 mod analyse;
 mod analysis;
+mod collect;
+mod compare;
 mod estimate;
 mod holm;
 mod rank;
 mod samples;
+mod stop;
 mod student;
 mod warning;
 
@@ -27,4 +30,7 @@ pub use analysis::{
     Analysis, Cell, EQUIVALENT_FEWEST_BLOCKS, Flag, Interval, OneRun, Options, Pairing, Summary, TwoRuns,
     Verdict,
 };
+pub use collect::{Collected, Failure, collect};
+pub use compare::compare_runs;
+pub use stop::{finish_reason, precise_enough};
 pub use warning::{Warning, WarningKind};

@@ -74,3 +74,82 @@ pub(crate) fn outliers(values: &[f64]) -> Vec<usize> {
     };
     (0..values.len()).filter(|&i| deviation(&values[i]) > limit).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Ranks by summing `scipy.stats.binom` 1.17.1 by the formula; 1 - 2 BinomCDF(l - 1) is the coverage.
+    const RANKS: &[(usize, usize)] = &[
+        (6, 1),
+        (7, 1),
+        (8, 1),
+        (9, 2),
+        (15, 4),
+        (20, 6),
+        (30, 10),
+        (60, 22),
+        (100, 40),
+        (1000, 469),
+        (1001, 470),
+        (100_000, 49_690),
+        (1_000_000, 499_020),
+    ];
+
+    #[test]
+    fn interval_ranks_are_the_published_ones() {
+        for &(k, rank) in RANKS {
+            assert_eq!(interval_rank(k), Some(rank), "k = {k}");
+        }
+        for k in 0..6 {
+            assert_eq!(interval_rank(k), None, "the range of {k} values covers less than 95 %");
+        }
+    }
+
+    /// The formula itself, with exact integers, for every k that a run can have.
+    #[test]
+    fn interval_ranks_follow_the_formula() {
+        for k in 6..=120u32 {
+            // Half of the binomial coefficients below j, exactly, against .025 * 2^k.
+            let (mut sum, mut coefficient, mut rank) = (0u128, 1u128, 0u32);
+            for j in 0..k {
+                sum += coefficient;
+                if sum * 40 > 1 << k {
+                    break;
+                }
+                rank = j + 1;
+                coefficient = coefficient * u128::from(k - j) / u128::from(j + 1);
+            }
+            assert_eq!(interval_rank(k as usize), Some(rank as usize), "k = {k}");
+        }
+    }
+
+    #[test]
+    fn medians_and_quantiles() {
+        assert_eq!(median(&[3.0]), 3.0);
+        assert_eq!(median(&[1.0, 2.0, 4.0, 9.0]), 3.0);
+        // numpy 2: quantile([1, 2, 4, 9, 20], [.05, .95]) is 1.2 and 17.8.
+        let five = [1.0, 2.0, 4.0, 9.0, 20.0];
+        assert!((quantile(&five, 0.05) - 1.2).abs() < 1e-12);
+        assert!((quantile(&five, 0.95) - 17.8).abs() < 1e-12);
+        assert_eq!((quantile(&five, 0.0), quantile(&five, 1.0), quantile(&[7.0], 0.95)), (1.0, 20.0, 7.0));
+    }
+
+    #[test]
+    fn outliers_lie_more_than_ten_robust_standard_deviations_away() {
+        // Median 0, median absolute deviation 1: the limit is 14.8.
+        let with = |x: f64| vec![-2.0, -1.0, -1.0, 0.0, 0.0, 1.0, 1.0, 2.0, x];
+        assert_eq!(outliers(&with(14.7)), Vec::<usize>::new());
+        assert_eq!(outliers(&with(14.9)), [8]);
+        assert_eq!(outliers(&with(-14.9)), [8]);
+    }
+
+    #[test]
+    fn values_that_are_mostly_alike_have_outliers_too() {
+        let mut values = vec![1.0; 20];
+        assert_eq!(outliers(&values), Vec::<usize>::new());
+        values[7] = 1.1;
+        assert_eq!(outliers(&values), [7]);
+        assert_eq!(outliers(&[]), Vec::<usize>::new());
+    }
+}

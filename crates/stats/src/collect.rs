@@ -1,0 +1,332 @@
+//! From the records of a run to comparisons: one number per block, and nothing that does not count.
+
+use crate::analyse::SHORT_S;
+use crate::estimate::count;
+use crate::samples::median_iteration;
+use crate::warning::{Warning, WarningKind};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use weigh_model::{
+    Better, Comparison, Exclusion, FailureKind, Iteration, MetricSpec, Observation, Outcome, Plan, Record,
+    Series, Trial, TrialFailure, VoidUnit, WorkloadPlan,
+};
+
+/// What the records of a run come to.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Collected {
+    /// One comparison per workload and metric, in the order of the plan, each with a series per environment.
+    pub comparisons: Vec<Comparison>,
+    /// Complete blocks: the fewest complete units of any workload that can run somewhere.
+    pub blocks_done: u32,
+    /// Units that were declared void, replaced ones included, in the order of the records.
+    pub voids: Vec<VoidUnit>,
+    /// Units that do not count because some environment has no trial, as (block, workload).
+    pub incomplete: Vec<(u32, String)>,
+    /// Failed trials of the units that count, and cells that are not measured.
+    pub failures: Vec<Failure>,
+    /// Fresh instances behind the trials that count, by environment.
+    pub instances: BTreeMap<String, u32>,
+    /// What the reader should know, each with what to do next.
+    pub warnings: Vec<Warning>,
+}
+
+/// A failure that the reader has to see.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Failure {
+    /// Environment name.
+    pub environment: String,
+    /// Workload id.
+    pub workload: String,
+    /// Block of the failed trial; for a cell that is not measured, the first block without it.
+    pub block: u32,
+    /// Whether the cell is not measured from that block on.
+    pub excluded: bool,
+    /// Class of the failure.
+    pub kind: FailureKind,
+    /// What happened.
+    pub reason: String,
+    /// The log with the whole output, relative to the run directory.
+    pub log: Option<String>,
+}
+
+/// The trials and void marks of one unit (block, workload).
+#[derive(Default)]
+struct Unit<'a> {
+    trials: Vec<&'a Trial>,
+    void_attempts: BTreeSet<u32>,
+}
+
+/// Arranges the records of a run for [`crate::analyse`].
+///
+/// - A unit (block, workload) counts as a whole or not at all. Its last attempt counts, if it is not void and has a trial
+///   of every environment that is not excluded from that block on; no attempt is ever chosen by what it measured.
+/// - The iterations of a trial become one number, the median by cost, and are never samples of their own.
+/// - A failed trial is counted and removes its pair only. A trial that ended well but lacks a metric has failed for that
+///   metric.
+pub fn collect(plan: &Plan, records: &[Record]) -> Collected {
+    let mut collector = Collector::new(plan, records);
+    let mut completed = Vec::new();
+    let mut comparisons = Vec::new();
+    for workload in &plan.workloads {
+        let units = collector.counting_units(workload);
+        if !collector.is_excluded_everywhere(workload) {
+            completed.push(count(units.len()));
+        }
+        collector.look_at_trials(workload, &units);
+        for metric in &workload.metrics {
+            comparisons.push(collector.comparison(workload, &metric.spec, &units));
+        }
+    }
+    let Collector { voids, incomplete, failures, instances, warnings, .. } = collector;
+    Collected {
+        comparisons,
+        blocks_done: completed.into_iter().min().unwrap_or(0),
+        voids,
+        incomplete,
+        failures,
+        instances: instances.into_iter().map(|(name, seen)| (name.to_string(), count(seen.len()))).collect(),
+        warnings,
+    }
+}
+
+/// The trials of a unit that counts, by environment.
+type CountingUnit<'a> = (u32, HashMap<&'a str, &'a Trial>);
+
+struct Collector<'a> {
+    plan: &'a Plan,
+    units: HashMap<&'a str, BTreeMap<u32, Unit<'a>>>,
+    excluded: HashMap<(&'a str, &'a str), u32>,
+    voids: Vec<VoidUnit>,
+    incomplete: Vec<(u32, String)>,
+    failures: Vec<Failure>,
+    instances: BTreeMap<&'a str, HashSet<u64>>,
+    warnings: Vec<Warning>,
+}
+
+impl<'a> Collector<'a> {
+    fn new(plan: &'a Plan, records: &'a [Record]) -> Self {
+        let mut collector = Self {
+            plan,
+            units: HashMap::new(),
+            excluded: HashMap::new(),
+            voids: Vec::new(),
+            incomplete: Vec::new(),
+            failures: Vec::new(),
+            instances: BTreeMap::new(),
+            warnings: Vec::new(),
+        };
+        let environments: HashSet<&str> = plan.environments.iter().map(|e| e.name.as_str()).collect();
+        let workloads: HashSet<&str> = plan.workloads.iter().map(|w| w.id.as_str()).collect();
+        let mut unknown = 0;
+        for record in records {
+            match record {
+                Record::Header { .. } => {}
+                Record::Trial(trial) => {
+                    let known = environments.contains(trial.environment.as_str())
+                        && workloads.contains(trial.workload.as_str());
+                    if known {
+                        collector.unit(&trial.workload, trial.block).trials.push(trial);
+                    } else {
+                        unknown += 1;
+                    }
+                }
+                Record::Void(void) => {
+                    collector.unit(&void.workload, void.block).void_attempts.insert(void.attempt);
+                    collector.voids.push(void.clone());
+                }
+                Record::Excluded(exclusion) => collector.exclude(exclusion),
+            }
+        }
+        if unknown > 0 {
+            let kind = WarningKind::UnknownTrials { count: unknown };
+            collector.warn(None, None, kind);
+        }
+        collector
+    }
+
+    fn unit(&mut self, workload: &'a str, block: u32) -> &mut Unit<'a> {
+        self.units.entry(workload).or_default().entry(block).or_default()
+    }
+
+    fn exclude(&mut self, exclusion: &'a Exclusion) {
+        let cell = (exclusion.environment.as_str(), exclusion.workload.as_str());
+        let from = self.excluded.entry(cell).or_insert(exclusion.from_block);
+        *from = exclusion.from_block.min(*from);
+        let failure = &exclusion.failure;
+        self.fail(&exclusion.environment, &exclusion.workload, exclusion.from_block, true, failure);
+    }
+
+    fn fail(
+        &mut self,
+        environment: &str,
+        workload: &str,
+        block: u32,
+        excluded: bool,
+        failure: &TrialFailure,
+    ) {
+        self.failures.push(Failure {
+            environment: environment.into(),
+            workload: workload.into(),
+            block,
+            excluded,
+            kind: failure.kind,
+            reason: failure.reason.clone(),
+            log: failure.log.clone(),
+        });
+    }
+
+    fn warn(&mut self, workload: Option<&str>, environment: Option<&str>, kind: WarningKind) {
+        self.warnings.push(Warning {
+            workload: workload.map(Into::into),
+            metric: None,
+            environment: environment.map(Into::into),
+            kind,
+        });
+    }
+
+    fn is_excluded(&self, environment: &str, workload: &str, block: u32) -> bool {
+        self.excluded.get(&(environment, workload)).is_some_and(|from| *from <= block)
+    }
+
+    /// How many trials a complete attempt has.
+    fn expected(&self, workload: &str, block: u32) -> usize {
+        self.plan.environments.iter().filter(|e| !self.is_excluded(&e.name, workload, block)).count()
+    }
+
+    fn is_excluded_everywhere(&self, workload: &WorkloadPlan) -> bool {
+        let excluded = |environment: &str| self.excluded.contains_key(&(environment, workload.id.as_str()));
+        self.plan.environments.iter().all(|e| excluded(&e.name))
+    }
+
+    /// The units of a workload that count, in the order of the blocks.
+    fn counting_units(&mut self, workload: &WorkloadPlan) -> Vec<CountingUnit<'a>> {
+        let mut counting = Vec::new();
+        let mut left_out = Vec::new();
+        for (block, unit) in self.units.remove(workload.id.as_str()).unwrap_or_default() {
+            self.check_repetition(&workload.id, block, &unit);
+            let attempts = unit.trials.iter().map(|trial| trial.attempt);
+            let Some(last) = attempts.chain(unit.void_attempts.iter().copied()).max() else { continue };
+            if unit.void_attempts.contains(&last) {
+                continue;
+            }
+            let mut trials: HashMap<&str, &Trial> = HashMap::new();
+            for trial in unit.trials.iter().filter(|trial| trial.attempt == last) {
+                if self.is_excluded(&trial.environment, &workload.id, block) {
+                    continue;
+                }
+                if trials.contains_key(trial.environment.as_str()) {
+                    let kind = WarningKind::DuplicateTrial { block };
+                    self.warn(Some(&workload.id), Some(&trial.environment), kind);
+                } else {
+                    trials.insert(&trial.environment, trial);
+                }
+            }
+            if trials.len() < self.expected(&workload.id, block) {
+                left_out.push(block);
+            } else if !trials.is_empty() {
+                counting.push((block, trials));
+            }
+        }
+        if !left_out.is_empty() {
+            self.incomplete.extend(left_out.iter().map(|block| (*block, workload.id.clone())));
+            self.warn(Some(&workload.id), None, WarningKind::IncompleteUnits { blocks: left_out });
+        }
+        counting
+    }
+
+    /// An attempt may only follow one that was void, or one that was cut off before it was complete.
+    fn check_repetition(&mut self, workload: &str, block: u32, unit: &Unit<'_>) {
+        let attempts: BTreeSet<u32> = unit.trials.iter().map(|trial| trial.attempt).collect();
+        let repeated = attempts.iter().rev().skip(1).any(|attempt| {
+            let trials = unit.trials.iter().filter(|trial| trial.attempt == *attempt);
+            let seen: HashSet<&str> = trials.map(|trial| trial.environment.as_str()).collect();
+            !unit.void_attempts.contains(attempt) && seen.len() >= self.expected(workload, block)
+        });
+        if repeated {
+            self.warn(Some(workload), None, WarningKind::RepeatedWithoutVoid { block });
+        }
+    }
+
+    /// Failures, instances and short iterations of the trials that count.
+    fn look_at_trials(&mut self, workload: &WorkloadPlan, units: &[CountingUnit<'a>]) {
+        let plan = self.plan;
+        for environment in &plan.environments {
+            let mut shortest_ns = u64::MAX;
+            for (block, trials) in units {
+                let Some(trial) = trials.get(environment.name.as_str()) else { continue };
+                self.instances.entry(&environment.name).or_default().insert(trial.instance);
+                match &trial.outcome {
+                    Outcome::Failed(failure) => {
+                        self.fail(&environment.name, &workload.id, *block, false, failure);
+                    }
+                    Outcome::Measured { iterations } => {
+                        let durations = iterations.iter().map(|iteration| iteration.guest_duration_ns);
+                        shortest_ns = durations.min().unwrap_or(u64::MAX).min(shortest_ns);
+                    }
+                }
+            }
+            let shortest_s = shortest_ns as f64 * 1e-9;
+            if shortest_s < SHORT_S {
+                let kind = WarningKind::ShortMeasurement { shortest_s };
+                self.warn(Some(&workload.id), Some(&environment.name), kind);
+            }
+        }
+    }
+
+    fn comparison(
+        &mut self,
+        workload: &WorkloadPlan,
+        metric: &MetricSpec,
+        units: &[CountingUnit<'a>],
+    ) -> Comparison {
+        let plan = self.plan;
+        let series =
+            plan.environments.iter().map(|e| self.series(workload, metric, &e.name, units)).collect();
+        Comparison {
+            workload: workload.id.clone(),
+            params: workload.params.clone(),
+            metric: metric.clone(),
+            series,
+        }
+    }
+
+    fn series(
+        &mut self,
+        workload: &WorkloadPlan,
+        metric: &MetricSpec,
+        environment: &str,
+        units: &[CountingUnit<'a>],
+    ) -> Series {
+        let mut series =
+            Series { environment: environment.into(), observations: Vec::new(), failed: 0, tried: 0 };
+        for (block, trials) in units {
+            let Some(trial) = trials.get(environment) else { continue };
+            series.tried += 1;
+            let Outcome::Measured { iterations } = &trial.outcome else {
+                series.failed += 1;
+                continue;
+            };
+            if let Some(value) = block_value(iterations, &metric.name, metric.better) {
+                series.observations.push(Observation { block: Some(*block), value });
+            } else {
+                series.failed += 1;
+                let failure = TrialFailure {
+                    kind: FailureKind::Check,
+                    reason: format!("an iteration gave no value of the metric `{}`", metric.name),
+                    log: None,
+                };
+                self.fail(environment, &workload.id, *block, false, &failure);
+            }
+        }
+        series
+    }
+}
+
+/// The number of a block: the median iteration. None unless every iteration has the metric.
+fn block_value(iterations: &[Iteration], metric: &str, better: Better) -> Option<f64> {
+    let values: Option<Vec<f64>> = iterations.iter().map(|i| i.values.get(metric).copied()).collect();
+    let values = values?;
+    // A value that is no number makes the whole block unusable, and the analysis says so.
+    let broken = values.iter().copied().find(|value| !value.is_finite());
+    broken.or_else(|| median_iteration(values.into_iter(), better))
+}
