@@ -68,7 +68,11 @@ pub fn find(name: &str) -> Result<&'static Kernel, UsageError> {
     all().iter().copied().find(|kernel| kernel.name == name).ok_or_else(|| {
         let near = weigh_model::nearest(name, names()).map(|near| format!("did you mean `{near}`? "));
         let known: Vec<_> = names().collect();
-        UsageError(format!("there is no kernel `{name}`; {}the kernels are: {}", near.unwrap_or_default(), known.join(", ")))
+        UsageError(format!(
+            "there is no kernel `{name}`; {}the kernels are: {}",
+            near.unwrap_or_default(),
+            known.join(", ")
+        ))
     })
 }
 
@@ -80,7 +84,12 @@ mod tests {
     fn names_are_unique_and_defaults_are_valid() {
         for kernel in all() {
             assert_eq!(names().filter(|name| *name == kernel.name).count(), 1);
-            assert_eq!(Options::defaults(kernel.options).to_json().len(), kernel.options.len(), "{}", kernel.name);
+            assert_eq!(
+                Options::defaults(kernel.options).to_json().len(),
+                kernel.options.len(),
+                "{}",
+                kernel.name
+            );
         }
     }
 

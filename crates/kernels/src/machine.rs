@@ -93,8 +93,12 @@ pub(crate) enum Vector {
 
 impl Vector {
     /// All, as options name them.
-    pub(crate) const NAMES: [(&str, Self); 4] =
-        [("portable", Self::Portable), ("sse2", Self::Sse2), ("avx2", Self::Avx2), ("avx512f", Self::Avx512f)];
+    pub(crate) const NAMES: [(&str, Self); 4] = [
+        ("portable", Self::Portable),
+        ("sse2", Self::Sse2),
+        ("avx2", Self::Avx2),
+        ("avx512f", Self::Avx512f),
+    ];
 
     /// The widest that this CPU has.
     pub(crate) fn detect() -> Self {
@@ -129,7 +133,9 @@ impl Vector {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Portable if cfg!(target_arch = "aarch64") => "neon",
-            other => Self::NAMES.iter().find(|(_, vector)| *vector == other).map_or("portable", |(name, _)| name),
+            other => {
+                Self::NAMES.iter().find(|(_, vector)| *vector == other).map_or("portable", |(name, _)| name)
+            }
         }
     }
 }
@@ -160,7 +166,9 @@ mod tests {
     #[test]
     fn shared_caches_count_once() {
         let cpus = allowed_cpus().unwrap();
-        if let (Some(one), Some(twice)) = (last_level_cache_bytes(&cpus[..1]), last_level_cache_bytes(&[cpus[0], cpus[0]])) {
+        if let (Some(one), Some(twice)) =
+            (last_level_cache_bytes(&cpus[..1]), last_level_cache_bytes(&[cpus[0], cpus[0]]))
+        {
             assert_eq!(one, twice);
         }
         assert_eq!(last_cache_of("/nowhere"), None);

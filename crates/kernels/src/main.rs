@@ -75,12 +75,11 @@ fn help() -> String {
 }
 
 fn kernel_help(kernel: &Kernel) -> String {
-    let mut text = format!(
-        "{}\n\nUsage: weigh-kernels {} [--key value]...\n\nOptions:\n",
-        kernel.summary, kernel.name
-    );
+    let mut text =
+        format!("{}\n\nUsage: weigh-kernels {} [--key value]...\n\nOptions:\n", kernel.summary, kernel.name);
     for option in kernel.options {
-        let default = if option.default.is_empty() { String::new() } else { format!(" [{}]", option.default) };
+        let default =
+            if option.default.is_empty() { String::new() } else { format!(" [{}]", option.default) };
         let _ = writeln!(text, "  --{:<18}{}{default}", option.name, option.summary);
     }
     text.push_str("\nMetrics:\n");

@@ -29,9 +29,10 @@ impl Region {
     /// Maps `bytes` zeroed bytes; `huge` asks for huge pages, else they are declined.
     pub(crate) fn map(bytes: usize, huge: bool) -> Result<Self, KernelError> {
         let doing = || format!("map {} of memory", weigh_model::format_bytes(bytes as u64));
-        let too_long = || KernelError::Unable(format!("cannot {}: it is longer than the address space", doing()));
+        let too_long =
+            || KernelError::Unable(format!("cannot {}: it is longer than the address space", doing()));
         let mapped_bytes = bytes.checked_add(HUGE_PAGE).ok_or_else(too_long)?;
-        let (readable, private) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE | MapFlags::NORESERVE);
+        let (readable, private) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
         // SAFETY: a new mapping at an address of the kernel's choice; nobody else knows it.
         let mapping = unsafe { mmap_anonymous(std::ptr::null_mut(), mapped_bytes, readable, private) }
             .map_err(KernelError::system(doing()))?;
@@ -91,7 +92,11 @@ fn huge_bytes_between(smaps: &str, first: usize, end: usize) -> u64 {
 }
 
 /// States in the facts how much of `regions` lies on huge pages.
-pub(crate) fn state_huge_pages<'a>(outcome: &mut Outcome, regions: impl IntoIterator<Item = &'a Region>, asked: bool) {
+pub(crate) fn state_huge_pages<'a>(
+    outcome: &mut Outcome,
+    regions: impl IntoIterator<Item = &'a Region>,
+    asked: bool,
+) {
     let regions: Vec<_> = regions.into_iter().collect();
     let all: u64 = regions.iter().map(|region| region.bytes() as u64).sum();
     match regions.iter().map(|region| region.huge_bytes()).sum::<Option<u64>>() {

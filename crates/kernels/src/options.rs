@@ -64,7 +64,9 @@ impl Options {
         let mut arguments = arguments.into_iter();
         while let Some(argument) = arguments.next() {
             let Some(key) = argument.strip_prefix("--") else {
-                return Err(UsageError(format!("`{argument}` is not an option; write options as `--key value`")));
+                return Err(UsageError(format!(
+                    "`{argument}` is not an option; write options as `--key value`"
+                )));
             };
             let (key, inline) = match key.split_once('=') {
                 Some((key, value)) => (key, Some(value.to_owned())),
@@ -78,9 +80,9 @@ impl Options {
                 return Err(UsageError(format!("`--{key}` is given twice; give it once")));
             }
             given.push(spec.name);
-            let value = inline
-                .or_else(|| arguments.next())
-                .ok_or_else(|| UsageError(format!("`--{key}` needs a value, such as `--{key} {}`", spec.default)))?;
+            let value = inline.or_else(|| arguments.next()).ok_or_else(|| {
+                UsageError(format!("`--{key}` needs a value, such as `--{key} {}`", spec.default))
+            })?;
             options.settings[index].1 = read(spec, &value)?;
         }
         Ok(options)
@@ -88,7 +90,9 @@ impl Options {
 
     /// The options when none is given.
     pub fn defaults(specs: &'static [OptionSpec]) -> Self {
-        let read_default = |spec: &OptionSpec| read(spec, spec.default).expect("defaults are valid: a test reads all of them");
+        let read_default = |spec: &OptionSpec| {
+            read(spec, spec.default).expect("defaults are valid: a test reads all of them")
+        };
         Self { settings: specs.iter().map(|spec| (spec.name, read_default(spec))).collect() }
     }
 
@@ -171,16 +175,21 @@ fn read(spec: &OptionSpec, text: &str) -> Result<Setting, UsageError> {
         if words.contains(&part) {
             return Ok(part.to_owned());
         }
-        let near = weigh_model::nearest(part, words.iter().copied()).map(|near| format!("did you mean `{near}`? "));
+        let near =
+            weigh_model::nearest(part, words.iter().copied()).map(|near| format!("did you mean `{near}`? "));
         Err(wrong(format!("{}it must be of: {}", near.unwrap_or_default(), words.join(", "))))
     };
     let parts = || text.split(',').map(str::trim);
     Ok(match spec.kind {
-        Kind::Count => Setting::Number(count(text).ok_or_else(|| wrong("it must be a whole number, as in `1000000` or `1e6`".into()))?),
+        Kind::Count => Setting::Number(
+            count(text).ok_or_else(|| wrong("it must be a whole number, as in `1000000` or `1e6`".into()))?,
+        ),
         Kind::Bytes => Setting::Number(bytes(text)?),
         Kind::ByteList => Setting::Numbers(parts().map(bytes).collect::<Result<_, _>>()?),
         Kind::Word(words) => Setting::Word(word(text, words)?),
-        Kind::Words(words) => Setting::Words(parts().map(|part| word(part, words)).collect::<Result<_, _>>()?),
+        Kind::Words(words) => {
+            Setting::Words(parts().map(|part| word(part, words)).collect::<Result<_, _>>()?)
+        }
         Kind::Text => Setting::Word(text.to_owned()),
     })
 }
@@ -203,7 +212,12 @@ mod tests {
         OptionSpec { name: "threads", kind: Kind::Count, default: "0", summary: "" },
         OptionSpec { name: "array-bytes", kind: Kind::Bytes, default: "1MiB", summary: "" },
         OptionSpec { name: "sizes", kind: Kind::ByteList, default: "1KiB", summary: "" },
-        OptionSpec { name: "stores", kind: Kind::Word(&["regular", "non-temporal"]), default: "regular", summary: "" },
+        OptionSpec {
+            name: "stores",
+            kind: Kind::Word(&["regular", "non-temporal"]),
+            default: "regular",
+            summary: "",
+        },
         OptionSpec { name: "protocols", kind: Kind::Words(&["tcp", "udp"]), default: "tcp,udp", summary: "" },
     ];
 

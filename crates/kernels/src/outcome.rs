@@ -66,7 +66,9 @@ impl Outcome {
         let tick_s = self.facts["clock_tick_s"].as_f64().expect("every outcome states its tick as a number");
         if shortest_s < 20.0 * tick_s {
             let ticks = shortest_s / tick_s;
-            self.warn(format!("{what} lasted only {ticks:.1} ticks of the clock, fewer than 20; give it more work"));
+            self.warn(format!(
+                "{what} lasted only {ticks:.1} ticks of the clock, fewer than 20; give it more work"
+            ));
         } else if shortest_s < 1e-3 {
             self.warn(format!("{what} lasted only {:.1} us; give it more work", shortest_s * 1e6));
         }

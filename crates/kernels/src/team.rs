@@ -18,7 +18,12 @@ pub(crate) struct Barrier {
 
 impl Barrier {
     fn new(threads: usize) -> Self {
-        Self { threads, arrived: AtomicUsize::new(0), round: AtomicUsize::new(0), broken: AtomicBool::new(false) }
+        Self {
+            threads,
+            arrived: AtomicUsize::new(0),
+            round: AtomicUsize::new(0),
+            broken: AtomicBool::new(false),
+        }
     }
 
     /// Returns when all threads have come here. What any of them wrote before, all see after.
@@ -91,7 +96,9 @@ impl Team {
         let cpus = machine::allowed_cpus()?;
         let threads = if threads == 0 { cpus.len() } else { usize::try_from(threads).unwrap_or(usize::MAX) };
         if threads > 65_536 {
-            return Err(crate::UsageError(format!("`--threads {threads}` is too many; the most is 65536")).into());
+            return Err(
+                crate::UsageError(format!("`--threads {threads}` is too many; the most is 65536")).into()
+            );
         }
         Ok(Self { cpus, threads })
     }
@@ -118,25 +125,45 @@ impl Team {
     pub(crate) fn run<T: Send>(&self, work: impl Fn(Member<'_>) -> T + Sync) -> Result<Vec<T>, KernelError> {
         let barrier = Barrier::new(self.threads);
         let (barrier, work) = (&barrier, &work);
+        let start = |index: usize| {
+            let cpu = self.cpus[index % self.cpus.len()];
+            move || {
+                let _guard = BreakOnPanic(barrier);
+                if let Err(source) = machine::pin_to(cpu) {
+                    barrier.broken.store(true, Ordering::Relaxed);
+                    return Err(KernelError::System { doing: format!("bind a thread to CPU {cpu}"), source });
+                }
+                Ok(work(Member { index, threads: self.threads, barrier }))
+            }
+        };
         std::thread::scope(|scope| {
             let mut handles = Vec::with_capacity(self.threads);
+            let mut refused = None;
             for index in 0..self.threads {
-                let cpu = self.cpus[index % self.cpus.len()];
-                let thread = std::thread::Builder::new().spawn_scoped(scope, move || {
-                    let _guard = BreakOnPanic(barrier);
-                    machine::pin_to(cpu).map_err(KernelError::system(format!("bind a thread to CPU {cpu}")))?;
-                    Ok(work(Member { index, threads: self.threads, barrier }))
-                });
-                match thread {
+                match std::thread::Builder::new().spawn_scoped(scope, start(index)) {
                     Ok(handle) => handles.push(handle),
                     Err(source) => {
                         barrier.broken.store(true, Ordering::Relaxed);
-                        return Err(KernelError::System { doing: format!("start thread {index}"), source });
+                        refused =
+                            Some(KernelError::System { doing: format!("start thread {index}"), source });
+                        break;
                     }
                 }
             }
+            // The thread that failed is the cause; the panics of those that waited for it are not.
             let results: Vec<_> = handles.into_iter().map(std::thread::ScopedJoinHandle::join).collect();
-            results.into_iter().map(|result| result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
+            let failed = results.iter().any(|result| matches!(result, Ok(Err(_))));
+            match refused {
+                Some(error) => Err(error),
+                None if failed => Err(results
+                    .into_iter()
+                    .find_map(|result| result.ok().and_then(Result::err))
+                    .expect("a failed result was just seen")),
+                None => results
+                    .into_iter()
+                    .map(|result| result.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+                    .collect(),
+            }
         })
     }
 }
@@ -180,10 +207,10 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "thread 1")]
+    #[should_panic(expected = "team")]
     fn a_panic_ends_the_team() {
         let _ = Team::new(2).unwrap().run(|member| {
-            assert!(member.index == 0, "thread 1");
+            assert!(member.index == 0, "a thread of the team fails");
             member.barrier.wait();
         });
     }

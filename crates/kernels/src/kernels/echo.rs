@@ -1,0 +1,422 @@
+//! `echo`: request and response over TCP and UDP, one request in flight.
+//!
+//! By default server and client are two threads of this process that talk over the loopback interface. `--serve ADDRESS`
+//! is the server alone and `--connect ADDRESS` the client alone, for paths between machines or guests. The load is a
+//! closed loop: the next request is sent when the response is there, so that a slow server slows the load, and the
+//! percentiles are not those of a service under a fixed load.
+
+mod client;
+mod server;
+mod wire;
+
+use crate::kernel::{Kernel, KernelError};
+use crate::machine;
+use crate::options::{Kind, OptionSpec, Options};
+use crate::outcome::Outcome;
+use client::{Exchange, Talk};
+use server::Served;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, ToSocketAddrs, UdpSocket};
+use std::time::Duration;
+use wire::Shape;
+
+/// Requests of a client that was told no number.
+const DEFAULT_REQUESTS: u64 = 10_000;
+
+/// Below so many samples a percentile is the noise of its largest few: the least number whose largest sample bounds
+/// p99 (p99.9) of the population from above with 97.5 % confidence: ln(.025) / ln(.99), ln(.025) / ln(.999).
+const LEAST_FOR_P99: u64 = 368;
+const LEAST_FOR_P999: u64 = 3688;
+
+/// Share of lost UDP requests above which the result does not stand.
+const MOST_LOST: f64 = 0.01;
+
+pub(super) static KERNEL: Kernel = Kernel {
+    name: "echo",
+    summary: "latency and rate of TCP and UDP request-response, one in flight",
+    check: "every response has the length that was asked for and begins as its request did; at most 1 % of UDP requests got none",
+    options: &[
+        OptionSpec {
+            name: "protocols",
+            kind: Kind::Words(&["tcp", "udp"]),
+            default: "tcp,udp",
+            summary: "which to measure, or to serve",
+        },
+        OptionSpec {
+            name: "requests",
+            kind: Kind::Count,
+            default: "0",
+            summary: "requests per protocol; 0 is 10000; for --serve: end after so many, 0 is no end",
+        },
+        OptionSpec {
+            name: "warmup",
+            kind: Kind::Count,
+            default: "500",
+            summary: "requests before the clock starts",
+        },
+        OptionSpec {
+            name: "request-bytes",
+            kind: Kind::Bytes,
+            default: "100",
+            summary: "bytes of a request",
+        },
+        OptionSpec {
+            name: "response-bytes",
+            kind: Kind::Bytes,
+            default: "200",
+            summary: "bytes of a response",
+        },
+        OptionSpec {
+            name: "placement",
+            kind: Kind::Word(&["apart", "together", "free"]),
+            default: "apart",
+            summary: "client on the first and server on the last usable CPU, both on the first, or as the scheduler likes",
+        },
+        OptionSpec {
+            name: "timeout-ms",
+            kind: Kind::Count,
+            default: "2000",
+            summary: "how long to wait for a connection or a response",
+        },
+        OptionSpec {
+            name: "serve",
+            kind: Kind::Text,
+            default: "",
+            summary: "address to serve at, such as 127.0.0.1:7007, until stdin is closed",
+        },
+        OptionSpec {
+            name: "connect",
+            kind: Kind::Text,
+            default: "",
+            summary: "address of a server to measure",
+        },
+    ],
+    metrics: &[
+        ("tcp_latency_p50", "s"),
+        ("tcp_latency_p99", "s"),
+        ("tcp_latency_p999", "s"),
+        ("tcp_rate", "op/s"),
+        ("udp_latency_p50", "s"),
+        ("udp_latency_p99", "s"),
+        ("udp_latency_p999", "s"),
+        ("udp_rate", "op/s"),
+    ],
+    run,
+};
+
+fn run(options: &Options) -> Result<Outcome, KernelError> {
+    match (options.word("serve"), options.word("connect")) {
+        ("", "") => over_loopback(options, server::AS_IT_IS),
+        (address, "") => serve(options, resolve("serve", address)?),
+        ("", address) => connect(options, resolve("connect", address)?),
+        _ => Err(crate::UsageError(
+            "`--serve` and `--connect` exclude each other; start one process for each".into(),
+        )
+        .into()),
+    }
+}
+
+fn resolve(option: &str, address: &str) -> Result<SocketAddr, KernelError> {
+    let mut found = address.to_socket_addrs().map_err(|error| {
+        crate::UsageError(format!(
+            "cannot read `--{option} {address}` ({error}): write it as `127.0.0.1:7007`"
+        ))
+    })?;
+    let found = found.next().ok_or_else(|| crate::UsageError(format!("`{address}` names no address")))?;
+    if found.port() == 0 {
+        return Err(
+            crate::UsageError(format!("`--{option} {address}` needs a port that both sides know")).into()
+        );
+    }
+    Ok(found)
+}
+
+/// What a client is to do.
+struct Load {
+    shape: Shape,
+    requests: u64,
+    warmup: u64,
+    timeout: Duration,
+}
+
+impl Load {
+    fn of(options: &Options) -> Result<Self, KernelError> {
+        let bytes = |name: &str| {
+            let bytes = options.at_least(name, 1)?;
+            let limit =
+                if options.has("protocols", "udp") { wire::LARGEST_DATAGRAM } else { wire::LARGEST_MESSAGE };
+            if bytes > limit {
+                return Err(crate::UsageError(format!(
+                    "`--{name} {bytes}` is too large; the most is {limit}"
+                )));
+            }
+            Ok(bytes as u32)
+        };
+        let shape =
+            Shape { request_bytes: bytes("request-bytes")?, response_bytes: bytes("response-bytes")? };
+        let requests = match options.number("requests") {
+            0 => DEFAULT_REQUESTS,
+            requests => requests,
+        };
+        let timeout = Duration::from_millis(options.at_least("timeout-ms", 1)?);
+        Ok(Self { shape, requests, warmup: options.number("warmup"), timeout })
+    }
+}
+
+fn state_load(outcome: &mut Outcome, load: &Load) {
+    outcome.fact("load", "closed loop, one request in flight");
+    outcome.fact("request_bytes", load.shape.request_bytes);
+    outcome.fact("response_bytes", load.shape.response_bytes);
+    outcome.fact("requests", load.requests);
+}
+
+/// The loopback interface of a new network namespace or a minimal guest is often down.
+fn bind<T>(what: &str, socket: std::io::Result<T>) -> Result<T, KernelError> {
+    socket.map_err(|source| {
+        if source.kind() == std::io::ErrorKind::AddrNotAvailable || source.raw_os_error() == Some(libc::ENETUNREACH) {
+            return KernelError::Unable(format!(
+                "cannot {what} at 127.0.0.1 ({source}): the loopback interface is down; bring it up with `ip link set lo up`"
+            ));
+        }
+        KernelError::System { doing: format!("{what} at 127.0.0.1"), source }
+    })
+}
+
+fn over_loopback(options: &Options, spoil: server::Spoil) -> Result<Outcome, KernelError> {
+    let load = Load::of(options)?;
+    let cpus = machine::allowed_cpus()?;
+    let (client_cpu, server_cpu) = match options.word("placement") {
+        "apart" => (Some(cpus[0]), cpus.last().copied()),
+        "together" => (Some(cpus[0]), Some(cpus[0])),
+        _ => (None, None),
+    };
+    let mut outcome = Outcome::new();
+    state_load(&mut outcome, &load);
+    outcome.fact("path", "loopback, two threads of one process");
+    outcome.fact("client_cpu", client_cpu);
+    outcome.fact("server_cpu", server_cpu);
+    if options.word("placement") == "apart" && cpus.len() < 2 {
+        outcome.warn("client and server share the only usable CPU");
+    }
+    let mut talks = Vec::new();
+    let here = (Ipv4Addr::LOCALHOST, 0);
+    if options.has("protocols", "tcp") {
+        let listener = bind("listen for TCP", TcpListener::bind(here))?;
+        let address = listener.local_addr().map_err(KernelError::system("read the address of a socket"))?;
+        talks.push((
+            "tcp",
+            in_two_threads(
+                client_cpu,
+                server_cpu,
+                || server::tcp_once(&listener, spoil),
+                || client::tcp(address, &load),
+            )?,
+        ));
+    }
+    if options.has("protocols", "udp") {
+        let socket = bind("receive UDP", UdpSocket::bind(here))?;
+        let address = socket.local_addr().map_err(KernelError::system("read the address of a socket"))?;
+        let served = Served::default();
+        talks.push((
+            "udp",
+            in_two_threads(
+                client_cpu,
+                server_cpu,
+                || server::udp(&socket, &served, spoil),
+                || {
+                    let talk = client::udp(address, &load);
+                    served.stop();
+                    talk
+                },
+            )?,
+        ));
+    }
+    conclude(&mut outcome, &load, talks);
+    Ok(outcome)
+}
+
+/// Runs the client on a new thread beside the server's, each on its CPU.
+fn in_two_threads(
+    client_cpu: Option<usize>,
+    server_cpu: Option<usize>,
+    server: impl FnOnce() -> Result<(), KernelError> + Send,
+    client: impl FnOnce() -> Result<Talk, KernelError> + Send,
+) -> Result<Talk, KernelError> {
+    let pin = |cpu: Option<usize>| match cpu {
+        Some(cpu) => machine::pin_to(cpu).map_err(KernelError::system(format!("bind a thread to CPU {cpu}"))),
+        None => Ok(()),
+    };
+    std::thread::scope(|scope| {
+        let server = scope.spawn(move || {
+            pin(server_cpu)?;
+            server()
+        });
+        let client = scope.spawn(move || {
+            pin(client_cpu)?;
+            client()
+        });
+        let talk = client.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        let served = server.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        // What stopped the server is the cause of what the client saw.
+        served.and(talk)
+    })
+}
+
+fn connect(options: &Options, address: SocketAddr) -> Result<Outcome, KernelError> {
+    let load = Load::of(options)?;
+    let mut outcome = Outcome::new();
+    state_load(&mut outcome, &load);
+    outcome.fact("path", format!("to {address}"));
+    let mut talks = Vec::new();
+    if options.has("protocols", "tcp") {
+        talks.push(("tcp", client::tcp(address, &load)?));
+    }
+    if options.has("protocols", "udp") {
+        talks.push(("udp", client::udp(address, &load)?));
+    }
+    conclude(&mut outcome, &load, talks);
+    Ok(outcome)
+}
+
+fn serve(options: &Options, address: SocketAddr) -> Result<Outcome, KernelError> {
+    let protocols = [options.has("protocols", "tcp"), options.has("protocols", "udp")];
+    let served = server::until_stdin_closes(address, protocols, options.number("requests"))?;
+    let mut outcome = Outcome::new();
+    outcome.fact("path", format!("at {address}"));
+    outcome.fact("served", served.requests());
+    let malformed = served.malformed();
+    outcome.checked(
+        malformed == 0,
+        format!("{malformed} messages were not requests, {} were answered", served.requests()),
+    );
+    Ok(outcome)
+}
+
+fn conclude(outcome: &mut Outcome, load: &Load, talks: Vec<(&'static str, Talk)>) {
+    let mut problems = Vec::new();
+    let mut answered = 0;
+    for (protocol, talk) in &talks {
+        report(outcome, protocol, &talk.exchange);
+        answered += talk.exchange.latency_ns.len();
+        if talk.wrong > 0 {
+            problems.push(format!("{} wrong {protocol} responses", talk.wrong));
+        }
+        if talk.lost as f64 > MOST_LOST * load.requests as f64 {
+            problems.push(format!("{} of {} {protocol} requests got no response", talk.lost, load.requests));
+        } else if talk.lost > 0 {
+            outcome.warn(format!("{} of {} {protocol} requests got no response", talk.lost, load.requests));
+        }
+    }
+    let statement = match problems.as_slice() {
+        [] => format!("{answered} responses had the right length and beginning"),
+        problems => problems.join(", "),
+    };
+    outcome.checked(problems.is_empty(), statement);
+}
+
+fn report(outcome: &mut Outcome, protocol: &str, exchange: &Exchange) {
+    let samples = exchange.latency_ns.len();
+    let percentiles = [("p50", 0.5, 1), ("p99", 0.99, LEAST_FOR_P99), ("p999", 0.999, LEAST_FOR_P999)];
+    for (name, quantile, least) in percentiles {
+        if samples >= least {
+            let value_ns = exchange.latency_ns.value_at_quantile(quantile);
+            outcome.metric(format!("{protocol}_latency_{name}"), crate::clock::seconds(value_ns), "s");
+        } else {
+            outcome.warn(format!(
+                "{protocol}_latency_{name} needs {least} requests and has {samples}; it is left out"
+            ));
+        }
+    }
+    if samples > 0 {
+        outcome.metric(format!("{protocol}_rate"), samples as f64 / exchange.seconds, "op/s");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(line: &str) -> Options {
+        let line = format!("--warmup 10 --timeout-ms 200 {line}");
+        Options::parse("echo", KERNEL.options, line.split_whitespace().map(str::to_owned)).unwrap()
+    }
+
+    #[test]
+    fn all_metrics_come_with_enough_requests() {
+        let outcome = run(&options("--requests 4000")).unwrap();
+        assert!(outcome.check.passed, "{:?}", outcome.check);
+        for (name, _) in KERNEL.metrics {
+            assert!(outcome.value(name).unwrap() > 0.0, "{name}");
+        }
+        assert_eq!(outcome.facts["load"], "closed loop, one request in flight");
+        assert!(outcome.value("tcp_latency_p50") <= outcome.value("tcp_latency_p99"));
+    }
+
+    #[test]
+    fn tails_are_refused_below_their_least_number() {
+        for (requests, p99, p999) in
+            [(367, false, false), (368, true, false), (3687, true, false), (3688, true, true)]
+        {
+            let outcome = run(&options(&format!("--protocols tcp --requests {requests}"))).unwrap();
+            assert_eq!(outcome.value("tcp_latency_p99").is_some(), p99, "{requests}");
+            assert_eq!(outcome.value("tcp_latency_p999").is_some(), p999, "{requests}");
+            assert_eq!(outcome.warnings.iter().any(|warning| warning.contains("left out")), !p999);
+        }
+    }
+
+    #[test]
+    fn one_byte_messages_and_large_ones() {
+        for (request, response) in [(1, 1), (1, 60_000), (60_000, 1)] {
+            let line = format!(
+                "--requests 50 --request-bytes {request} --response-bytes {response} --placement free"
+            );
+            let outcome = run(&options(&line)).unwrap();
+            assert!(outcome.check.passed, "{request} {response}: {:?}", outcome.check);
+        }
+        assert!(run(&options("--request-bytes 0")).is_err());
+        assert!(run(&options("--request-bytes 70000")).is_err());
+    }
+
+    #[test]
+    fn wrong_responses_and_lost_requests_fail_the_check() {
+        let outcome = over_loopback(&options("--requests 30"), |_, response| {
+            response[0] ^= 1;
+            true
+        })
+        .unwrap();
+        assert!(!outcome.check.passed, "{:?}", outcome.check);
+        let line = "--requests 30 --protocols udp --timeout-ms 20 --warmup 0";
+        let outcome = over_loopback(&options(line), |request, _| !request[0].is_multiple_of(5)).unwrap();
+        assert!(
+            !outcome.check.passed && outcome.check.statement.contains("no response"),
+            "{:?}",
+            outcome.check
+        );
+    }
+
+    #[test]
+    fn a_server_of_its_own_serves_a_client() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        drop(listener);
+        let server =
+            std::thread::spawn(move || server::serve(address, [true, true], 2 * (20 + 10), || false));
+        let outcome = run(&options(&format!("--connect {address} --requests 20"))).unwrap();
+        assert!(outcome.check.passed, "{:?}", outcome.check);
+        assert!(outcome.value("udp_rate").unwrap() > 0.0);
+        assert_eq!(server.join().unwrap().unwrap().requests(), 60);
+    }
+
+    #[test]
+    fn nobody_there_is_an_error_and_not_a_number() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        drop(listener);
+        let error = run(&options(&format!("--connect {address}"))).unwrap_err();
+        assert!(error.to_string().contains("cannot connect"), "{error}");
+        for line in
+            ["--connect nowhere", "--connect 127.0.0.1:0", "--serve 127.0.0.1:1 --connect 127.0.0.1:1"]
+        {
+            assert!(matches!(run(&options(line)), Err(KernelError::Usage(_))), "{line}");
+        }
+    }
+}

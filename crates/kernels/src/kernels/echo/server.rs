@@ -1,0 +1,189 @@
+//! The side that answers.
+
+use super::wire::{GREETING_BYTES, LARGEST_DATAGRAM, Shape};
+use crate::kernel::KernelError;
+use std::collections::HashMap;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+/// How often a server looks whether it is to end.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Clients that a UDP server remembers.
+const MOST_CLIENTS: usize = 4096;
+
+/// Called with each request and its response; the response is sent when it says so. Only tests do something there.
+pub(super) type Spoil = fn(&[u8], &mut [u8]) -> bool;
+
+/// Sends every response as it is.
+pub(super) const AS_IT_IS: Spoil = |_, _| true;
+
+/// What servers have done so far, and whether they are to end.
+#[derive(Default)]
+pub(super) struct Served {
+    requests: AtomicU64,
+    malformed: AtomicU64,
+    ended: AtomicBool,
+}
+
+impl Served {
+    pub(super) fn requests(&self) -> u64 {
+        self.requests.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn malformed(&self) -> u64 {
+        self.malformed.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn stop(&self) {
+        self.ended.store(true, Ordering::Relaxed);
+    }
+
+    fn ended(&self) -> bool {
+        self.ended.load(Ordering::Relaxed)
+    }
+
+    /// Counted by the one thread that serves a protocol or connection, after the response is on its way.
+    fn answered(&self) {
+        self.requests.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Answers one TCP client until it closes the connection.
+pub(super) fn tcp_once(listener: &TcpListener, spoil: Spoil) -> Result<(), KernelError> {
+    let (stream, _) = listener.accept().map_err(KernelError::system("accept a connection"))?;
+    answer_tcp(stream, &Served::default(), spoil).map_err(KernelError::system("answer over TCP"))
+}
+
+fn answer_tcp(mut stream: TcpStream, served: &Served, spoil: Spoil) -> std::io::Result<()> {
+    stream.set_nodelay(true)?;
+    let mut greeting = [0; GREETING_BYTES];
+    stream.read_exact(&mut greeting)?;
+    let Some(shape) = Shape::from_greeting(&greeting) else {
+        served.malformed.fetch_add(1, Ordering::Relaxed);
+        return Ok(());
+    };
+    stream.write_all(&greeting)?;
+    let mut request = vec![0; shape.request_bytes as usize];
+    let mut response = vec![0x5a; shape.response_bytes as usize];
+    loop {
+        match stream.read_exact(&mut request) {
+            Ok(()) => {}
+            Err(error) if matches!(error.kind(), ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset) => {
+                return Ok(());
+            }
+            Err(error) => return Err(error),
+        }
+        shape.answer(&request, &mut response);
+        if !spoil(&request, &mut response) {
+            continue;
+        }
+        stream.write_all(&response)?;
+        served.answered();
+    }
+}
+
+/// Answers UDP clients until it is told to end.
+pub(super) fn udp(socket: &UdpSocket, served: &Served, spoil: Spoil) -> Result<(), KernelError> {
+    socket.set_read_timeout(Some(LOOK)).map_err(KernelError::system("set up a UDP socket"))?;
+    let mut message = vec![0; LARGEST_DATAGRAM as usize + 1];
+    let mut response = vec![0x5a; LARGEST_DATAGRAM as usize];
+    let mut clients: HashMap<SocketAddr, Shape> = HashMap::new();
+    while !served.ended() {
+        let (length, client) = match socket.recv_from(&mut message) {
+            Ok(received) => received,
+            // Refusals are those of clients that have gone.
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::ConnectionRefused
+                ) =>
+            {
+                continue;
+            }
+            Err(source) => return Err(KernelError::System { doing: "receive over UDP".into(), source }),
+        };
+        let message = &message[..length];
+        if let Some(shape) = Shape::from_greeting(message)
+            && u64::from(shape.response_bytes) <= LARGEST_DATAGRAM
+        {
+            if clients.len() >= MOST_CLIENTS {
+                clients.clear();
+            }
+            clients.insert(client, shape);
+            // A greeting that is lost comes again.
+            let _ = socket.send_to(message, client);
+            continue;
+        }
+        let Some(shape) = clients.get(&client).filter(|shape| shape.request_bytes as usize == length) else {
+            served.malformed.fetch_add(1, Ordering::Relaxed);
+            continue;
+        };
+        let response = &mut response[..shape.response_bytes as usize];
+        shape.answer(message, response);
+        if !spoil(message, response) {
+            continue;
+        }
+        // A response that cannot be sent is a lost one, which the client counts.
+        let _ = socket.send_to(response, client);
+        served.answered();
+    }
+    Ok(())
+}
+
+/// Serves until stdin is closed, or until `requests` are answered when that is not 0.
+pub(super) fn until_stdin_closes(
+    address: SocketAddr,
+    protocols: [bool; 2],
+    requests: u64,
+) -> Result<Arc<Served>, KernelError> {
+    let closed = Arc::new(AtomicBool::new(false));
+    let flag = Arc::clone(&closed);
+    std::thread::spawn(move || {
+        // What comes in does not matter, and an unreadable stdin is as good as a closed one.
+        let _ = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
+        flag.store(true, Ordering::Relaxed);
+    });
+    serve(address, protocols, requests, || closed.load(Ordering::Relaxed))
+}
+
+/// Serves TCP and UDP, as `protocols` says, until `ended` or until `requests` are answered when that is not 0.
+pub(super) fn serve(
+    address: SocketAddr,
+    protocols: [bool; 2],
+    requests: u64,
+    ended: impl Fn() -> bool,
+) -> Result<Arc<Served>, KernelError> {
+    let served = Arc::new(Served::default());
+    let mut threads = Vec::new();
+    if protocols[0] {
+        let listener = TcpListener::bind(address)
+            .map_err(KernelError::system(format!("listen for TCP at {address}")))?;
+        let served = Arc::clone(&served);
+        // Blocked in accept when the server ends: such a thread ends with the process.
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let served = Arc::clone(&served);
+                std::thread::spawn(move || answer_tcp(stream, &served, AS_IT_IS));
+            }
+        });
+    }
+    if protocols[1] {
+        let socket =
+            UdpSocket::bind(address).map_err(KernelError::system(format!("receive UDP at {address}")))?;
+        let served = Arc::clone(&served);
+        threads.push(std::thread::spawn(move || udp(&socket, &served, AS_IT_IS)));
+    }
+    let enough = || requests > 0 && served.requests() >= requests;
+    while !ended() && !enough() && threads.iter().all(|thread| !thread.is_finished()) {
+        std::thread::sleep(LOOK);
+    }
+    served.stop();
+    for thread in threads {
+        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+    }
+    Ok(served)
+}

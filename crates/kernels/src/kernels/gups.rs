@@ -1,0 +1,283 @@
+//! `gups`: random updates of a large table, as HPCC RandomAccess does them.
+//!
+//! Update number i (from 0) is `table[x & (words - 1)] ^= x` where x is element i + 1 of the sequence
+//! 1, x, x^2, ... of polynomials over GF(2) modulo x^64 + x^2 + x + 1 (POLY = 7). Threads and the streams inside a
+//! thread jump into that sequence, so that together they do exactly its first updates. Threads do not exclude each
+//! other: an update that two of them do at once may be lost. The updates are run again without races, which undoes
+//! them; words that are not what they were are errors, and more than 1 % of them fail the check.
+
+use crate::clock::{now_ns, seconds_since};
+use crate::kernel::{Kernel, KernelError};
+use crate::memory::{HUGE_PAGE_WORDS, Region, state_huge_pages};
+use crate::options::{Kind, OptionSpec, Options};
+use crate::outcome::Outcome;
+use crate::team::{Member, Team};
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// x^64 = x^2 + x + 1.
+const POLY: u64 = 7;
+
+/// Independent streams in a thread, within the 1024 updates that HPCC lets a process look ahead.
+const STREAMS: usize = 128;
+
+/// Words in a page: threads first touch whole pages.
+const GRAIN: usize = 512;
+
+pub(super) static KERNEL: Kernel = Kernel {
+    name: "gups",
+    summary: "random updates of a large table (HPCC RandomAccess)",
+    check: "the updates, run a second time without races, restore all but at most 1 % of the table",
+    options: &[
+        OptionSpec {
+            name: "table-bytes",
+            kind: Kind::Bytes,
+            default: "64MiB",
+            summary: "bytes of the table, rounded down to a power of two",
+        },
+        OptionSpec {
+            name: "updates",
+            kind: Kind::Count,
+            default: "0",
+            summary: "number of updates; 0 is 4 per word",
+        },
+        OptionSpec {
+            name: "threads",
+            kind: Kind::Count,
+            default: "0",
+            summary: "threads; 0 is one per usable CPU",
+        },
+        OptionSpec {
+            name: "huge-pages",
+            kind: Kind::Word(HUGE_PAGE_WORDS),
+            default: "advise",
+            summary: "whether to ask for huge pages",
+        },
+    ],
+    metrics: &[("rate", "update/s")],
+    run,
+};
+
+/// The next element of the sequence: multiplication by x.
+#[inline(always)]
+fn step(element: u64) -> u64 {
+    // All ones when the top bit is set, without a branch: the bit is random.
+    let carry = (element as i64 >> 63) as u64;
+    (element << 1) ^ (carry & POLY)
+}
+
+/// Element `n` of the sequence (element 0 is 1), found by squaring: HPCC calls this `starts`.
+fn element(n: u64) -> u64 {
+    let multiply = |first: u64, second: u64| {
+        let (mut product, mut shifted) = (0, first);
+        for bit in 0..64 {
+            product ^= if second >> bit & 1 == 1 { shifted } else { 0 };
+            shifted = step(shifted);
+        }
+        product
+    };
+    let (mut result, mut power) = (1, 2);
+    let mut rest = n;
+    while rest > 0 {
+        if rest & 1 == 1 {
+            result = multiply(result, power);
+        }
+        power = multiply(power, power);
+        rest >>= 1;
+    }
+    result
+}
+
+/// Calls `update` with the elements of updates `range`, from 128 places of the sequence in turn.
+///
+/// Every call is independent of those before it, so the CPU can have many of them on their way to memory.
+#[inline(always)]
+fn each_element(range: Range<u64>, mut update: impl FnMut(u64)) {
+    let per_stream = (range.end - range.start) / STREAMS as u64;
+    let mut streams = [0u64; STREAMS];
+    for (number, stream) in streams.iter_mut().enumerate() {
+        *stream = element(range.start + number as u64 * per_stream);
+    }
+    for _ in 0..per_stream {
+        for stream in &mut streams {
+            *stream = step(*stream);
+            update(*stream);
+        }
+    }
+    let done = range.start + per_stream * STREAMS as u64;
+    let mut last = element(done);
+    for _ in done..range.end {
+        last = step(last);
+        update(last);
+    }
+}
+
+struct Table {
+    region: Region,
+    words: usize,
+}
+
+impl Table {
+    fn map(bytes: u64, huge: bool) -> Result<Self, KernelError> {
+        if bytes < 4096 {
+            return Err(crate::UsageError(format!(
+                "`--table-bytes {bytes}` is too small; the least is 4096"
+            ))
+            .into());
+        }
+        let words = 1usize << (bytes / 8).ilog2();
+        Ok(Self { region: Region::map(words * 8, huge)?, words })
+    }
+
+    /// Atomic, so that updates of several threads are no undefined behaviour; relaxed, so that they cost nothing.
+    fn words(&self) -> &[AtomicU64] {
+        // SAFETY: the region is zeroed memory of that many words, aligned, and only ever seen through this slice.
+        unsafe { std::slice::from_raw_parts(self.region.start().cast(), self.words) }
+    }
+}
+
+fn run(options: &Options) -> Result<Outcome, KernelError> {
+    measure(options, |_| ())
+}
+
+/// `spoil` is called between the updates and their check; only tests do something there.
+fn measure(options: &Options, spoil: impl Fn(&[AtomicU64]) + Sync) -> Result<Outcome, KernelError> {
+    let team = Team::new(options.number("threads"))?;
+    let huge = options.word("huge-pages") == "advise";
+    let table = Table::map(options.number("table-bytes"), huge)?;
+    let updates = match options.number("updates") {
+        0 => 4 * table.words as u64,
+        updates => updates,
+    };
+    let results = team.run(|member| work(&member, table.words(), updates, &spoil))?;
+    let (time, _) = results[0];
+    let errors: u64 = results.iter().map(|(_, errors)| errors).sum();
+
+    let mut outcome = Outcome::new();
+    outcome.metric("rate", updates as f64 / time, "update/s");
+    team.state(&mut outcome);
+    outcome.fact("table_bytes", table.words * 8);
+    outcome.fact("updates", updates);
+    outcome.fact("streams_per_thread", STREAMS);
+    state_huge_pages(&mut outcome, [&table.region], huge);
+    outcome.warn_when_short("the updates", time);
+    let share = errors as f64 / table.words as f64;
+    outcome.checked(
+        share <= 0.01,
+        format!(
+            "{errors} of {} words are wrong after the updates were undone ({:.4} %), allowed 1 %",
+            table.words,
+            share * 100.0
+        ),
+    );
+    Ok(outcome)
+}
+
+/// Returns the seconds of the updates, and the errors in this member's part of the table.
+fn work(member: &Member<'_>, table: &[AtomicU64], updates: u64, spoil: impl Fn(&[AtomicU64])) -> (f64, u64) {
+    let own = member.share(table.len(), GRAIN.min(table.len()));
+    for index in own.clone() {
+        table[index].store(index as u64, Ordering::Relaxed);
+    }
+    let mask = table.len() - 1;
+    let share = |index: usize| (u128::from(updates) * index as u128 / member.threads as u128) as u64;
+    member.barrier.wait();
+    let start = now_ns();
+    each_element(share(member.index)..share(member.index + 1), |element| {
+        let word = &table[element as usize & mask];
+        word.store(word.load(Ordering::Relaxed) ^ element, Ordering::Relaxed);
+    });
+    member.barrier.wait();
+    let time = seconds_since(start);
+    if member.index == 0 {
+        spoil(table);
+    }
+    member.barrier.wait();
+    undo(&table[own.clone()], own.start, mask, updates);
+    let wrong = own.filter(|index| table[*index].load(Ordering::Relaxed) != *index as u64).count();
+    (time, wrong as u64)
+}
+
+/// Runs all updates again, but only those that fall into `own`, which begins at word `first`: each thread has a part
+/// of the table to itself, so nothing is lost.
+fn undo(own: &[AtomicU64], first: usize, mask: usize, updates: u64) {
+    let elsewhere = AtomicU64::new(0);
+    each_element(0..updates, |element| {
+        let word = own.get((element as usize & mask).wrapping_sub(first)).unwrap_or(&elsewhere);
+        word.store(word.load(Ordering::Relaxed) ^ element, Ordering::Relaxed);
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A table of 32768 words.
+    fn options(line: &str) -> Options {
+        let line = format!("--table-bytes 256KiB {line}");
+        Options::parse("gups", KERNEL.options, line.split_whitespace().map(str::to_owned)).unwrap()
+    }
+
+    #[test]
+    fn jumps_equal_steps() {
+        let mut stepped = 1;
+        for n in 0..2000 {
+            assert_eq!(element(n), stepped, "element {n}");
+            stepped = step(stepped);
+        }
+        assert_eq!(element(64), 7);
+        // The order of the sequence as the HPCC rules state it.
+        assert_eq!(element(1_317_624_576_693_539_401), 1);
+    }
+
+    #[test]
+    fn streams_do_exactly_the_first_updates_of_the_sequence() {
+        for (start, end) in [(0, 1000), (17, 18), (5, 133), (1000, 2024)] {
+            let mut seen = Vec::new();
+            each_element(start..end, |element| seen.push(element));
+            let mut expected: Vec<_> = (start..end).map(|n| element(n + 1)).collect();
+            seen.sort_unstable();
+            expected.sort_unstable();
+            assert_eq!(seen, expected);
+        }
+    }
+
+    #[test]
+    fn one_thread_makes_no_errors() {
+        let outcome = run(&options("--threads 1 --updates 100001")).unwrap();
+        assert!(
+            outcome.check.passed && outcome.check.statement.starts_with("0 of 32768"),
+            "{:?}",
+            outcome.check
+        );
+        assert!(outcome.value("rate").unwrap() > 0.0);
+    }
+
+    #[test]
+    fn several_threads_pass_and_share_the_table() {
+        let outcome = run(&options("--threads 3")).unwrap();
+        assert!(outcome.check.passed, "{:?}", outcome.check);
+        assert_eq!(outcome.facts["updates"], 4 * 32768);
+    }
+
+    #[test]
+    fn two_percent_of_wrong_words_fail_the_check() {
+        let spoil = |words: usize| {
+            measure(&options("--threads 2 --updates 1000"), |table: &[AtomicU64]| {
+                for word in &table[..words] {
+                    word.fetch_xor(1, Ordering::Relaxed);
+                }
+            })
+            .unwrap()
+        };
+        assert!(!spoil(32768 / 50).check.passed);
+        assert!(spoil(32768 / 200).check.passed);
+    }
+
+    #[test]
+    fn the_table_is_a_power_of_two() {
+        let outcome = Table::map(100_000, false).unwrap();
+        assert_eq!(outcome.words, 8192);
+        assert!(Table::map(100, false).is_err());
+    }
+}

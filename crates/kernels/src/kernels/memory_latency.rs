@@ -1,0 +1,307 @@
+//! `memory-latency`: dependent loads along a random cycle, one pointer per cache line, for a sweep of sizes.
+//!
+//! The order is a single random cycle over all lines (Sattolo's algorithm), so that no prefetcher can guess the next
+//! line and every line of the size is in play.
+
+use crate::clock::{median, now_ns, seconds_since};
+use crate::kernel::{Kernel, KernelError};
+use crate::machine;
+use crate::memory::{HUGE_PAGE_WORDS, Region, state_huge_pages};
+use crate::options::{Kind, OptionSpec, Options};
+use crate::outcome::Outcome;
+use rand_core::Rng;
+use rand_pcg::Pcg64Mcg;
+
+/// A cache line of x-86 and of most aarch64.
+const LINE: usize = 64;
+
+/// Up to this size the loads come from caches and are about ten times as fast, so that as many more are timed.
+const SMALL: u64 = 8 << 20;
+const MORE_WHEN_SMALL: u64 = 8;
+
+/// Walkers that check the cycle at once: one alone would wait for memory at every step.
+const WALKERS: usize = 32;
+
+pub(super) static KERNEL: Kernel = Kernel {
+    name: "memory-latency",
+    summary: "time of one dependent load, for a sweep of sizes",
+    check: "the pointers form one cycle that visits every cache line of the size exactly once",
+    options: &[
+        OptionSpec {
+            name: "sizes",
+            kind: Kind::ByteList,
+            default: "16KiB,256KiB,4MiB,64MiB,256MiB",
+            summary: "sizes, with commas between",
+        },
+        OptionSpec {
+            name: "loads",
+            kind: Kind::Count,
+            default: "200000",
+            summary: "loads in one batch; sizes up to 8MiB do 8 times as many",
+        },
+        OptionSpec {
+            name: "batches",
+            kind: Kind::Count,
+            default: "5",
+            summary: "batches per size, of which the median is reported",
+        },
+        OptionSpec { name: "seed", kind: Kind::Count, default: "1", summary: "seed of the order" },
+        OptionSpec {
+            name: "huge-pages",
+            kind: Kind::Word(HUGE_PAGE_WORDS),
+            default: "advise",
+            summary: "whether to ask for huge pages",
+        },
+    ],
+    metrics: &[
+        ("latency_16KiB", "s"),
+        ("latency_256KiB", "s"),
+        ("latency_4MiB", "s"),
+        ("latency_64MiB", "s"),
+        ("latency_256MiB", "s"),
+    ],
+    run,
+};
+
+/// One cache line: where the chase goes next, and whether a walker of the check starts here.
+#[repr(C, align(64))]
+struct Line {
+    next: *const Line,
+    start_of: usize,
+    rest: [u8; LINE - 16],
+}
+
+/// Lines linked in one random cycle.
+struct Cycle {
+    region: Region,
+    lines: usize,
+}
+
+impl Cycle {
+    fn build(bytes: u64, seed: u64, huge: bool) -> Result<Self, KernelError> {
+        let lines = usize::try_from(bytes).unwrap_or(usize::MAX) / LINE;
+        if lines < 2 {
+            return Err(crate::UsageError(format!(
+                "`--sizes`: {bytes} bytes are fewer than two cache lines of {LINE}"
+            ))
+            .into());
+        }
+        let mut cycle = Self { region: Region::map(lines * LINE, huge)?, lines };
+        let lines = cycle.lines_mut();
+        let first = lines.as_ptr();
+        for (index, line) in lines.iter_mut().enumerate() {
+            // SAFETY: index is below the number of lines.
+            line.next = unsafe { first.add(index) };
+        }
+        let mut random = Pcg64Mcg::new(u128::from(seed) << 64 | 0x5851_f42d_4c95_7f2d);
+        for last in (1..lines.len()).rev() {
+            // The high half of a product is uniform to within 2^-32, and needs no division.
+            let other = ((u128::from(random.next_u64()) * last as u128) >> 64) as usize;
+            let swapped = lines[last].next;
+            lines[last].next = lines[other].next;
+            lines[other].next = swapped;
+        }
+        Ok(cycle)
+    }
+
+    fn first(&self) -> *const Line {
+        self.region.start().cast_const().cast()
+    }
+
+    fn lines_mut(&mut self) -> &mut [Line] {
+        // SAFETY: the region has room for that many lines, is aligned and zeroed (a null pointer and zeroes are a valid
+        // line), and this borrow is the only access to it.
+        unsafe { std::slice::from_raw_parts_mut(self.region.start().cast(), self.lines) }
+    }
+
+    /// Follows `loads` pointers from `at`, eight or more in a row without a branch, and returns where that ends.
+    fn chase(&self, mut at: *const Line, loads: u64) -> *const Line {
+        for _ in 0..loads.div_ceil(8) {
+            // SAFETY: every `next` points to a line of the region.
+            unsafe {
+                at = (*at).next;
+                at = (*at).next;
+                at = (*at).next;
+                at = (*at).next;
+                at = (*at).next;
+                at = (*at).next;
+                at = (*at).next;
+                at = (*at).next;
+            }
+        }
+        at
+    }
+
+    /// The number of lines on the cycle through the first line, or `None` when walking it does not come to an end as a
+    /// cycle must.
+    ///
+    /// Walkers start at different lines and stop at the start of another. If following walker after walker leads through
+    /// all of them and back, then their steps add up to the length of that one cycle.
+    fn length(&mut self) -> Option<usize> {
+        let count = self.lines;
+        let first = self.first();
+        let lines = self.lines_mut();
+        let walkers = WALKERS.min(count);
+        let starts: Vec<usize> = (0..walkers).map(|walker| walker * (count / walkers)).collect();
+        for (walker, start) in starts.iter().enumerate() {
+            lines[*start].start_of = walker + 1;
+        }
+        let index_of =
+            |line: *const Line| (line as usize).checked_sub(first as usize).map(|bytes| bytes / LINE);
+        let mut at = starts.clone();
+        let mut ended = vec![None; walkers];
+        let mut steps = 0;
+        let mut walking: Vec<usize> = (0..walkers).collect();
+        while !walking.is_empty() && steps <= count + walkers {
+            steps += walking.len();
+            let mut lost = false;
+            walking.retain(|walker| match index_of(lines[at[*walker]].next).filter(|index| *index < count) {
+                None => {
+                    lost = true;
+                    false
+                }
+                Some(index) => {
+                    at[*walker] = index;
+                    ended[*walker] = lines[index].start_of.checked_sub(1);
+                    ended[*walker].is_none()
+                }
+            });
+            if lost {
+                return None;
+            }
+        }
+        starts.iter().for_each(|start| lines[*start].start_of = 0);
+        let mut walker = 0;
+        for met in 1..=walkers {
+            walker = ended[walker]?;
+            if walker == 0 {
+                return (met == walkers).then_some(steps);
+            }
+        }
+        None
+    }
+}
+
+fn run(options: &Options) -> Result<Outcome, KernelError> {
+    measure(options, |_| ())
+}
+
+/// `spoil` is called on each cycle before it is checked; only tests do something there.
+fn measure(options: &Options, spoil: impl Fn(&mut Cycle)) -> Result<Outcome, KernelError> {
+    let loads = options.at_least("loads", 8)?.next_multiple_of(8);
+    let batches = options.at_least("batches", 1)?;
+    let sizes = options.numbers("sizes");
+    let huge = options.word("huge-pages") == "advise";
+    let cpus = machine::allowed_cpus()?;
+    // One CPU for all of it, so that no move to another one empties its caches.
+    machine::pin_to(cpus[0]).map_err(KernelError::system("bind the thread to a CPU"))?;
+    let mut outcome = Outcome::new();
+    outcome.fact("cpu", cpus[0]);
+    outcome.fact("line_bytes", LINE);
+    let mut shortest = f64::INFINITY;
+    let mut checked = Vec::new();
+    for &size in sizes {
+        let mut cycle = Cycle::build(size, options.number("seed"), huge)?;
+        spoil(&mut cycle);
+        let length = cycle.length();
+        let name = weigh_model::format_bytes(size);
+        checked.push((name.clone(), length == Some(cycle.lines)));
+        if length != Some(cycle.lines) {
+            continue;
+        }
+        let loads = if size <= SMALL { loads * MORE_WHEN_SMALL } else { loads };
+        let mut at = cycle.chase(cycle.first(), loads.min(cycle.lines as u64 * 2));
+        let mut times = Vec::new();
+        for _ in 0..batches {
+            let start = now_ns();
+            at = std::hint::black_box(cycle.chase(at, loads));
+            let time = seconds_since(start);
+            shortest = shortest.min(time);
+            times.push(time / loads as f64);
+        }
+        outcome.metric(format!("latency_{name}"), median(&times), "s");
+        if size == sizes.iter().copied().max().unwrap_or(0) {
+            state_huge_pages(&mut outcome, [&cycle.region], huge);
+        }
+    }
+    machine::pin_to_all(&cpus).map_err(KernelError::system("unbind the thread from its CPU"))?;
+    outcome.warn_when_short("the shortest batch", shortest);
+    let broken: Vec<_> = checked.iter().filter(|(_, good)| !good).map(|(name, _)| name.as_str()).collect();
+    let statement = match broken.as_slice() {
+        [] => format!("at each of {} sizes the pointers form one cycle through all lines", checked.len()),
+        broken => format!("the pointers form no single cycle at {}", broken.join(", ")),
+    };
+    outcome.checked(broken.is_empty(), statement);
+    Ok(outcome)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(line: &str) -> Options {
+        let line = format!("--loads 800 --sizes 128,4KiB,100000 {line}");
+        Options::parse("memory-latency", KERNEL.options, line.split_whitespace().map(str::to_owned)).unwrap()
+    }
+
+    #[test]
+    fn the_cycle_visits_every_line() {
+        for bytes in [128, 192, 64 * 33, 1 << 20] {
+            let mut cycle = Cycle::build(bytes, 3, false).unwrap();
+            assert_eq!(cycle.length(), Some(cycle.lines));
+            // The slow way: one walker that notes where it was.
+            let (first, mut at, mut seen) = (cycle.first(), cycle.first(), 0);
+            loop {
+                // SAFETY: a line of the region.
+                at = unsafe { (*at).next };
+                seen += 1;
+                if at == first {
+                    break;
+                }
+            }
+            assert_eq!(seen, cycle.lines);
+        }
+    }
+
+    #[test]
+    fn another_seed_gives_another_order() {
+        let order = |seed| {
+            let mut cycle = Cycle::build(64 * 1000, seed, false).unwrap();
+            let first = cycle.first() as usize;
+            cycle.lines_mut().iter().map(|line| line.next as usize - first).collect::<Vec<_>>()
+        };
+        assert_eq!(order(1), order(1));
+        assert_ne!(order(1), order(2));
+    }
+
+    #[test]
+    fn sizes_become_metrics() {
+        let outcome = run(&options("")).unwrap();
+        assert!(outcome.check.passed, "{:?}", outcome.check);
+        for name in ["latency_128B", "latency_4KiB", "latency_100000B"] {
+            assert!(outcome.value(name).unwrap() > 0.0, "{name}");
+        }
+        assert!(run(&options("--batches 0")).is_err());
+    }
+
+    #[test]
+    fn broken_cycles_fail_the_check() {
+        let two_cycles = |cycle: &mut Cycle| {
+            let lines = cycle.lines_mut();
+            let (first, last) = (lines[0].next, lines[lines.len() - 1].next);
+            lines[0].next = last;
+            let end = lines.len() - 1;
+            lines[end].next = first;
+        };
+        let dead_end = |cycle: &mut Cycle| cycle.lines_mut()[1].next = std::ptr::null();
+        let rho = |cycle: &mut Cycle| {
+            let lines = cycle.lines_mut();
+            let end = lines.len() - 1;
+            lines[end].next = &raw const lines[end];
+        };
+        for spoil in [&two_cycles as &dyn Fn(&mut Cycle), &dead_end, &rho] {
+            let outcome = measure(&options(""), spoil).unwrap();
+            assert!(!outcome.check.passed && outcome.metrics.is_empty(), "{:?}", outcome.check);
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! `noploop`: an unrolled loop of NOPs, the simplest work there is (Morabito et al., IC2E 2015, table 3).
+//!
+//! It touches no memory and calls no kernel, so every platform that runs it on the hardware must show the same time.
+//! One that is faster has a clock that runs slow.
+
+use crate::clock::{median, now_ns, seconds_since};
+use crate::kernel::{Kernel, KernelError};
+use crate::options::{Kind, OptionSpec, Options};
+use crate::outcome::Outcome;
+use std::arch::asm;
+
+/// NOPs in one turn of the loop: the counting at its end is then far below a percent, and the body fits every
+/// first-level instruction cache.
+const UNROLLED: u64 = 1000;
+
+pub(super) static KERNEL: Kernel = Kernel {
+    name: "noploop",
+    summary: "time of a fixed number of NOP instructions on one CPU",
+    check: "a counter inside the loop, apart from the one that ends it, gives the number of NOPs that was asked for",
+    options: &[
+        OptionSpec {
+            name: "nops",
+            kind: Kind::Count,
+            default: "1e9",
+            summary: "NOPs in one repetition, rounded up to a multiple of 1000",
+        },
+        OptionSpec {
+            name: "repetitions",
+            kind: Kind::Count,
+            default: "5",
+            summary: "repetitions, of which the median is reported",
+        },
+    ],
+    metrics: &[("duration", "s"), ("rate", "op/s")],
+    run,
+};
+
+/// Runs `turns` turns of the loop, at least one, and returns the NOPs that its own counter saw.
+#[cfg(target_arch = "x86_64")]
+fn execute(turns: u64) -> u64 {
+    let mut executed = 0u64;
+    // SAFETY: the code touches only the two registers it declares, and the flags.
+    unsafe {
+        asm!(
+            ".p2align 6",
+            "2:",
+            ".rept {unrolled}",
+            "nop",
+            ".endr",
+            "add {executed}, {unrolled}",
+            "dec {turns}",
+            "jnz 2b",
+            unrolled = const UNROLLED,
+            executed = inout(reg) executed,
+            turns = inout(reg) turns => _,
+            options(nomem, nostack),
+        );
+    }
+    executed
+}
+
+/// Runs `turns` turns of the loop, at least one, and returns the NOPs that its own counter saw.
+#[cfg(target_arch = "aarch64")]
+fn execute(turns: u64) -> u64 {
+    let mut executed = 0u64;
+    // SAFETY: the code touches only the two registers it declares, and the flags.
+    unsafe {
+        asm!(
+            ".p2align 6",
+            "2:",
+            ".rept {unrolled}",
+            "nop",
+            ".endr",
+            "add {executed}, {executed}, #{unrolled}",
+            "subs {turns}, {turns}, #1",
+            "b.ne 2b",
+            unrolled = const UNROLLED,
+            executed = inout(reg) executed,
+            turns = inout(reg) turns => _,
+            options(nomem, nostack),
+        );
+    }
+    executed
+}
+
+fn run(options: &Options) -> Result<Outcome, KernelError> {
+    measure(options, execute)
+}
+
+fn measure(options: &Options, execute: impl Fn(u64) -> u64) -> Result<Outcome, KernelError> {
+    let turns = options.at_least("nops", 1)?.div_ceil(UNROLLED);
+    let repetitions = options.at_least("repetitions", 1)?;
+    let nops = turns * UNROLLED;
+    // The first turns bring the CPU to speed and the code into its caches.
+    execute(turns.div_ceil(100));
+    let mut wrong = 0;
+    let mut times = Vec::new();
+    for _ in 0..repetitions {
+        let start = now_ns();
+        let executed = execute(turns);
+        times.push(seconds_since(start));
+        wrong += u64::from(executed != nops);
+    }
+    let duration = median(&times);
+    let mut outcome = Outcome::new();
+    outcome.metric("duration", duration, "s");
+    outcome.metric("rate", nops as f64 / duration, "op/s");
+    outcome.fact("nops", nops);
+    outcome.fact("unrolled", UNROLLED);
+    outcome.warn_when_short("a repetition", times.iter().copied().fold(f64::INFINITY, f64::min));
+    outcome.checked(
+        wrong == 0,
+        format!("{} of {repetitions} repetitions executed exactly {nops} NOPs", repetitions - wrong),
+    );
+    Ok(outcome)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(line: &[&str]) -> Options {
+        Options::parse("noploop", KERNEL.options, line.iter().map(|word| (*word).to_owned())).unwrap()
+    }
+
+    #[test]
+    fn executes_the_number_asked_for() {
+        assert_eq!(execute(7), 7000);
+        let outcome = run(&options(&["--nops", "1500001", "--repetitions", "3"])).unwrap();
+        assert!(outcome.check.passed, "{:?}", outcome.check);
+        assert_eq!(outcome.facts["nops"], 1_501_000);
+        assert!(outcome.value("duration").unwrap() > 0.0);
+    }
+
+    #[test]
+    fn more_nops_take_more_time() {
+        let time = |nops| run(&options(&["--nops", nops])).unwrap().value("duration").unwrap();
+        let (short, long) = (time("1e6"), time("3e7"));
+        assert!(long > 5.0 * short, "{short} s, then {long} s for thirty times as many");
+    }
+
+    #[test]
+    fn a_loop_that_skips_work_fails_the_check() {
+        let outcome = measure(&options(&["--nops", "1e6"]), |turns| execute(turns) - UNROLLED).unwrap();
+        assert!(!outcome.check.passed);
+    }
+
+    #[test]
+    fn zero_nops_are_refused() {
+        assert!(matches!(run(&options(&["--nops", "0"])), Err(KernelError::Usage(_))));
+    }
+}

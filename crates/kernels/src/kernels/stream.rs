@@ -1,0 +1,302 @@
+//! `stream`: sustainable memory bandwidth by McCalpin's rules.
+//!
+//! Four loops over arrays of doubles far larger than the caches; arrays are first touched by the thread that uses them;
+//! the best of N repetitions without the first; bytes are counted as STREAM counts them (what the program reads and
+//! writes, never the line that a regular store reads first); the arrays are validated at the end.
+
+mod loops;
+
+use crate::clock::{now_ns, seconds_since};
+use crate::kernel::{Kernel, KernelError};
+use crate::machine::{Vector, last_level_cache_bytes};
+use crate::memory::{HUGE_PAGE_WORDS, Region, state_huge_pages};
+use crate::options::{Kind, OptionSpec, Options};
+use crate::outcome::Outcome;
+use crate::team::{Member, Team};
+use loops::Loops;
+
+/// Last-level cache that is assumed where the machine does not say.
+const ASSUMED_CACHE: u64 = 32 << 20;
+
+/// Bytes by which the arrays are shifted against each other, so that the same element of two arrays does not compete
+/// for the same cache set and memory bank.
+const SHIFT: usize = 8 << 10;
+
+/// Doubles in a page: threads meet at page boundaries only.
+const GRAIN: usize = 512;
+
+/// sqrt(2) - 1: one round multiplies the arrays by 2s + s^2 = 1, so that any number of repetitions stays finite.
+const SCALAR: f64 = std::f64::consts::SQRT_2 - 1.0;
+
+/// McCalpin's tolerance for doubles: the mean relative error of an array.
+const TOLERANCE: f64 = 1e-13;
+
+const NAMES: [&str; 4] = ["copy", "scale", "add", "triad"];
+
+/// Arrays that each loop reads and writes.
+const STREAMS: [usize; 4] = [2, 2, 3, 3];
+
+pub(super) static KERNEL: Kernel = Kernel {
+    name: "stream",
+    summary: "sustainable memory bandwidth: copy, scale, add, triad",
+    check: "every element of the three arrays has the value that the loops must give, to a mean relative error of 1e-13",
+    options: &[
+        OptionSpec {
+            name: "array-bytes",
+            kind: Kind::Bytes,
+            default: "0",
+            summary: "bytes of each of the three arrays; 0 is 4 x the last-level caches in use",
+        },
+        OptionSpec {
+            name: "repetitions",
+            kind: Kind::Count,
+            default: "10",
+            summary: "repetitions of each loop; the first is not counted",
+        },
+        OptionSpec {
+            name: "threads",
+            kind: Kind::Count,
+            default: "0",
+            summary: "threads; 0 is one per usable CPU",
+        },
+        OptionSpec {
+            name: "vector",
+            kind: Kind::Word(&["auto", "portable", "sse2", "avx2", "avx512f"]),
+            default: "auto",
+            summary: "vector instructions; auto is the widest of the CPU",
+        },
+        OptionSpec {
+            name: "stores",
+            kind: Kind::Word(&["non-temporal", "regular"]),
+            default: "non-temporal",
+            summary: "non-temporal stores leave out the read of the line that is overwritten",
+        },
+        OptionSpec {
+            name: "huge-pages",
+            kind: Kind::Word(HUGE_PAGE_WORDS),
+            default: "advise",
+            summary: "whether to ask for huge pages",
+        },
+    ],
+    metrics: &[("copy", "B/s"), ("scale", "B/s"), ("add", "B/s"), ("triad", "B/s")],
+    run,
+};
+
+/// The three arrays, in one mapping.
+struct Arrays {
+    region: Region,
+    length: usize,
+}
+
+impl Arrays {
+    fn map(bytes: u64, huge: bool) -> Result<Self, KernelError> {
+        let too_long =
+            || crate::UsageError(format!("`--array-bytes {bytes}` is longer than the address space"));
+        let length = usize::try_from(bytes / 8).map_err(|_| too_long())?;
+        let total = length
+            .checked_mul(24)
+            .and_then(|total| total.checked_add(3 * SHIFT + 3 * 4096))
+            .ok_or_else(too_long)?;
+        Ok(Self { region: Region::map(total, huge)?, length })
+    }
+
+    /// The first element of array 0, 1 or 2: aligned to a page, valid for `length` doubles.
+    fn array(&self, which: usize) -> *mut f64 {
+        let stride = (self.length * 8).next_multiple_of(4096) + SHIFT;
+        // SAFETY: three strides are within the length that was mapped.
+        unsafe { self.region.start().add(which * stride).cast() }
+    }
+}
+
+fn run(options: &Options) -> Result<Outcome, KernelError> {
+    measure(options, |_| ())
+}
+
+/// `spoil` is called between the loops and the validation; only tests do something there.
+fn measure(options: &Options, spoil: impl Fn(&Arrays) + Sync) -> Result<Outcome, KernelError> {
+    let repetitions = options.at_least("repetitions", 2)? as usize;
+    let team = Team::new(options.number("threads"))?;
+    let cache = last_level_cache_bytes(&team.cpus()[..team.threads().min(team.cpus().len())]);
+    let bytes = match options.number("array-bytes") {
+        0 => 4 * cache.unwrap_or(ASSUMED_CACHE),
+        bytes => bytes,
+    };
+    if bytes < 8 * GRAIN as u64 {
+        return Err(crate::UsageError(format!(
+            "`--array-bytes {bytes}` is too small; the least is {}",
+            8 * GRAIN
+        ))
+        .into());
+    }
+    let vector = Vector::choose(options.word("vector"))?;
+    let (loops, non_temporal) = Loops::choose(vector, options.word("stores") == "non-temporal");
+    let huge = options.word("huge-pages") == "advise";
+    let arrays = Arrays::map(bytes, huge)?;
+
+    let results = team.run(|member| work(&member, &arrays, &loops, repetitions, &spoil))?;
+
+    let mut outcome = Outcome::new();
+    let times = &results[0].times;
+    for (which, name) in NAMES.iter().enumerate() {
+        let best = times[which].iter().skip(1).copied().fold(f64::INFINITY, f64::min);
+        outcome.metric(*name, (arrays.length * 8 * STREAMS[which]) as f64 / best, "B/s");
+    }
+    team.state(&mut outcome);
+    outcome.fact("vector", vector.name());
+    outcome.fact("stores", if non_temporal { "non-temporal" } else { "regular" });
+    outcome.fact("array_bytes", arrays.length * 8);
+    outcome.fact("last_level_cache_bytes", cache);
+    state_huge_pages(&mut outcome, [&arrays.region], huge);
+    warn_of_sizes(&mut outcome, bytes, cache);
+    outcome
+        .warn_when_short("the shortest test", times.iter().flatten().copied().fold(f64::INFINITY, f64::min));
+    validate(&mut outcome, &results, arrays.length, repetitions);
+    Ok(outcome)
+}
+
+fn warn_of_sizes(outcome: &mut Outcome, bytes: u64, cache: Option<u64>) {
+    match cache {
+        None => outcome
+            .warn("the size of the last-level cache is not known here, so that the arrays may be too small"),
+        Some(cache) if bytes < 4 * cache => outcome.warn(format!(
+            "arrays of {} are smaller than 4 x the last-level cache of {}: this is not memory bandwidth",
+            weigh_model::format_bytes(bytes),
+            weigh_model::format_bytes(cache)
+        )),
+        Some(_) => {}
+    }
+}
+
+/// What one thread brings home.
+struct Share {
+    /// Seconds of each repetition of each loop, from the first thread's clock.
+    times: [Vec<f64>; 4],
+    /// Sums of the absolute errors of its part of each array.
+    errors: [f64; 3],
+}
+
+fn work(
+    member: &Member<'_>,
+    arrays: &Arrays,
+    loops: &Loops,
+    repetitions: usize,
+    spoil: impl Fn(&Arrays),
+) -> Share {
+    let part = member.share(arrays.length, GRAIN);
+    let length = part.len();
+    // SAFETY: `part` lies within the arrays.
+    let [a, b, c] = [0, 1, 2].map(|which| unsafe { arrays.array(which).add(part.start) });
+    for (array, start) in [(a, 1.0), (b, 2.0), (c, 0.0)] {
+        // SAFETY: this part of the array belongs to this thread, and no reference to it is alive.
+        unsafe { std::slice::from_raw_parts_mut(array, length) }.fill(start);
+    }
+    let mut times = [const { Vec::new() }; 4];
+    times.iter_mut().for_each(|times| times.reserve(repetitions));
+    for _ in 0..repetitions {
+        for (which, times) in times.iter_mut().enumerate() {
+            let (first, second, target) = [(a, a, c), (c, c, b), (a, b, c), (b, c, a)][which];
+            member.barrier.wait();
+            let start = now_ns();
+            // SAFETY: `length` elements of each array from these pointers belong to this thread; the target is none of
+            // the sources; all are aligned to a page. `Loops::choose` saw that the CPU has the instructions.
+            unsafe { loops.run(which, first, second, target, length, SCALAR) };
+            member.barrier.wait();
+            times.push(seconds_since(start));
+        }
+    }
+    if member.index == 0 {
+        spoil(arrays);
+    }
+    member.barrier.wait();
+    let expected = expected_values(repetitions);
+    let errors = [(a, 0), (b, 1), (c, 2)].map(|(array, which)| {
+        // SAFETY: as above; nobody writes any more.
+        let part = unsafe { std::slice::from_raw_parts(array.cast_const(), length) };
+        part.iter().map(|value| (value - expected[which]).abs()).sum()
+    });
+    Share { times, errors }
+}
+
+/// What one element of each array is after all repetitions.
+fn expected_values(repetitions: usize) -> [f64; 3] {
+    let [mut a, mut b, mut c] = [1.0, 2.0, 0.0];
+    for _ in 0..repetitions {
+        c = a;
+        b = SCALAR * c;
+        c = a + b;
+        a = b + SCALAR * c;
+    }
+    [a, b, c]
+}
+
+fn validate(outcome: &mut Outcome, results: &[Share], length: usize, repetitions: usize) {
+    let expected = expected_values(repetitions);
+    let errors = [0, 1, 2].map(|which| {
+        let sum: f64 = results.iter().map(|share| share.errors[which]).sum();
+        sum / length as f64 / expected[which].abs()
+    });
+    let worst = errors
+        .iter()
+        .copied()
+        .fold(0.0, |worst: f64, error| if error.is_nan() { error } else { worst.max(error) });
+    outcome.checked(
+        errors.iter().all(|error| *error < TOLERANCE),
+        format!("mean relative error of the worst array {worst:.1e}, allowed {TOLERANCE:.0e}"),
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(line: &str) -> Options {
+        let line = format!("--array-bytes 200000 --repetitions 3 {line}");
+        Options::parse("stream", KERNEL.options, line.split_whitespace().map(str::to_owned)).unwrap()
+    }
+
+    #[test]
+    fn every_loop_of_this_cpu_gives_the_right_arrays() {
+        for (name, vector) in Vector::NAMES {
+            if vector > Vector::detect() {
+                continue;
+            }
+            for stores in ["regular", "non-temporal"] {
+                for threads in [1, 3] {
+                    let outcome =
+                        run(&options(&format!("--vector {name} --stores {stores} --threads {threads}")))
+                            .unwrap();
+                    assert!(outcome.check.passed, "{name} {stores} {threads}: {:?}", outcome.check);
+                    assert!(KERNEL.metrics.iter().all(|(name, _)| outcome.value(name).unwrap() > 0.0));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn many_repetitions_stay_finite() {
+        assert!(expected_values(100_000).iter().all(|value| (0.1..10.0).contains(value)));
+    }
+
+    #[test]
+    fn one_wrong_element_fails_the_check() {
+        for which in 0..3 {
+            let outcome = measure(&options("--threads 2"), |arrays| {
+                // SAFETY: within the array; the other threads wait at the barrier.
+                unsafe { *arrays.array(which).add(arrays.length - 1) += 1e-3 };
+            })
+            .unwrap();
+            assert!(!outcome.check.passed, "array {which}: {:?}", outcome.check);
+        }
+        let outcome = measure(&options(""), |arrays| {
+            // SAFETY: as above.
+            unsafe { *arrays.array(0) = f64::NAN };
+        });
+        assert!(!outcome.unwrap().check.passed);
+    }
+
+    #[test]
+    fn small_arrays_are_warned_of() {
+        let outcome = run(&options("--threads 1")).unwrap();
+        assert!(outcome.warnings.iter().any(|warning| warning.contains("cache")), "{:?}", outcome.warnings);
+    }
+}

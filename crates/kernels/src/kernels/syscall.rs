@@ -1,0 +1,197 @@
+//! `syscall`: what single requests to the operating system cost.
+//!
+//! Each operation runs in batches; the result is the median over batches of the time of one operation.
+
+mod operations;
+
+use crate::clock::{median, now_ns, seconds_since};
+use crate::kernel::{Kernel, KernelError};
+use crate::machine;
+use crate::options::{Kind, OptionSpec, Options};
+use crate::outcome::Outcome;
+use operations::{Forker, MapAndUnmap, PingPong, Reader, get_pid};
+
+/// First argument with which `weigh-kernels` ends at once and with success: what `fork_exec` starts.
+pub const QUICK_EXIT: &str = "--quick-exit";
+
+const OPERATIONS: &[&str] = &["getpid", "read", "mmap_munmap", "fork_exec", "context_switch"];
+
+pub(super) static KERNEL: Kernel = Kernel {
+    name: "syscall",
+    summary: "time of one getpid, read, mmap and munmap, fork and exec, context switch",
+    check: "every operation gave what it must: the process's own number, one zero byte, a zeroed writable page, a child that \
+            ended with success, the byte that was sent plus one",
+    options: &[
+        OptionSpec {
+            name: "operations",
+            kind: Kind::Words(OPERATIONS),
+            default: "getpid,read,mmap_munmap,fork_exec,context_switch",
+            summary: "which to run; leave out what a guest cannot do",
+        },
+        OptionSpec { name: "getpid", kind: Kind::Count, default: "2e6", summary: "number of getpid" },
+        OptionSpec {
+            name: "read",
+            kind: Kind::Count,
+            default: "1e6",
+            summary: "number of read, of one byte from /dev/zero",
+        },
+        OptionSpec {
+            name: "mmap",
+            kind: Kind::Count,
+            default: "1e5",
+            summary: "number of mmap, write to the page, munmap",
+        },
+        OptionSpec {
+            name: "fork",
+            kind: Kind::Count,
+            default: "200",
+            summary: "number of fork, execve of this program, wait",
+        },
+        OptionSpec {
+            name: "switch",
+            kind: Kind::Count,
+            default: "5e4",
+            summary: "number of context switches between two processes on one CPU, with a pipe each way",
+        },
+        OptionSpec {
+            name: "batches",
+            kind: Kind::Count,
+            default: "20",
+            summary: "batches into which each number is divided",
+        },
+    ],
+    metrics: &[
+        ("getpid", "s"),
+        ("read", "s"),
+        ("mmap_munmap", "s"),
+        ("fork_exec", "s"),
+        ("context_switch", "s"),
+    ],
+    run,
+};
+
+fn run(options: &Options) -> Result<Outcome, KernelError> {
+    measure(options, &Forker::of_this_program()?)
+}
+
+/// Counts of good and bad results, and the shortest batch.
+struct Tally {
+    good: u64,
+    wrong: Vec<(&'static str, u64)>,
+    shortest: f64,
+}
+
+fn measure(options: &Options, forker: &Forker) -> Result<Outcome, KernelError> {
+    let batches = options.at_least("batches", 1)?;
+    let cpus = machine::allowed_cpus()?;
+    // One CPU for all of it; children inherit it.
+    machine::pin_to(cpus[0]).map_err(KernelError::system("bind the process to a CPU"))?;
+    let mut outcome = Outcome::new();
+    outcome.fact("cpu", cpus[0]);
+    let mut tally = Tally { good: 0, wrong: Vec::new(), shortest: f64::INFINITY };
+    let wanted = |name: &str| options.has("operations", name);
+    let count = |name: &str| options.at_least(name, 1).map(|count| count.div_ceil(batches));
+
+    if wanted("getpid") {
+        let own = std::process::id();
+        repeat(&mut outcome, &mut tally, "getpid", batches, count("getpid")?, 1, || Ok(get_pid() == own))?;
+    }
+    if wanted("read") {
+        let reader = Reader::open()?;
+        outcome.fact("read_from", reader.source());
+        repeat(&mut outcome, &mut tally, "read", batches, count("read")?, 1, || reader.read_one())?;
+    }
+    if wanted("mmap_munmap") {
+        let mapper = MapAndUnmap::new();
+        repeat(&mut outcome, &mut tally, "mmap_munmap", batches, count("mmap")?, 1, || mapper.once())?;
+    }
+    if wanted("fork_exec") {
+        outcome.fact("fork_exec_is", "fork, execve of a static program that ends at once, wait");
+        repeat(&mut outcome, &mut tally, "fork_exec", batches, count("fork")?, 1, || forker.once())?;
+    }
+    if wanted("context_switch") {
+        let mut players = PingPong::start()?;
+        outcome.fact(
+            "context_switch_is",
+            "half a round trip of a byte over two pipes, both processes on one CPU",
+        );
+        let round_trips = count("switch")?.div_ceil(2);
+        repeat(&mut outcome, &mut tally, "context_switch", batches, round_trips, 2, || players.round_trip())?;
+        players.stop()?;
+    }
+    machine::pin_to_all(&cpus).map_err(KernelError::system("unbind the process from its CPU"))?;
+    outcome.warn_when_short("the shortest batch", tally.shortest);
+    let wrong: Vec<_> = tally.wrong.iter().map(|(name, count)| format!("{count} of {name}")).collect();
+    let statement = match wrong.as_slice() {
+        [] => format!("all {} operations gave what they must", tally.good),
+        wrong => format!("wrong results: {}", wrong.join(", ")),
+    };
+    outcome.checked(wrong.is_empty(), statement);
+    Ok(outcome)
+}
+
+/// Runs `batches` batches of `count` calls after a short warm-up; each call stands for `weight` operations.
+fn repeat(
+    outcome: &mut Outcome,
+    tally: &mut Tally,
+    name: &'static str,
+    batches: u64,
+    count: u64,
+    weight: u64,
+    mut operation: impl FnMut() -> Result<bool, KernelError>,
+) -> Result<(), KernelError> {
+    let mut wrong = 0;
+    for _ in 0..count.div_ceil(10) {
+        wrong += u64::from(!operation()?);
+    }
+    let mut times = Vec::new();
+    for _ in 0..batches {
+        let start = now_ns();
+        for _ in 0..count {
+            wrong += u64::from(!operation()?);
+        }
+        let time = seconds_since(start);
+        tally.shortest = tally.shortest.min(time);
+        times.push(time / (count * weight) as f64);
+    }
+    outcome.metric(name, median(&times), "s");
+    tally.good += batches * count * weight;
+    if wrong > 0 {
+        tally.wrong.push((name, wrong));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(line: &str) -> Options {
+        let line = format!("--getpid 100 --read 100 --mmap 50 --fork 4 --switch 100 --batches 4 {line}");
+        Options::parse("syscall", KERNEL.options, line.split_whitespace().map(str::to_owned)).unwrap()
+    }
+
+    #[test]
+    fn every_operation_works() {
+        let outcome = measure(&options(""), &Forker::of("/bin/true")).unwrap();
+        assert!(outcome.check.passed, "{:?}", outcome.check);
+        for (name, _) in KERNEL.metrics {
+            assert!(outcome.value(name).unwrap() > 0.0, "{name}");
+        }
+    }
+
+    #[test]
+    fn operations_can_be_left_out() {
+        let outcome = measure(&options("--operations read"), &Forker::of("/nowhere")).unwrap();
+        assert!(outcome.check.passed);
+        assert_eq!(outcome.metrics.len(), 1);
+    }
+
+    #[test]
+    fn a_child_that_fails_fails_the_check() {
+        for program in ["/bin/false", "/nowhere"] {
+            let outcome = measure(&options("--operations fork_exec"), &Forker::of(program)).unwrap();
+            assert!(!outcome.check.passed, "{program}: {:?}", outcome.check);
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! The operations, each with what it needs.
+
+use super::QUICK_EXIT;
+use crate::kernel::KernelError;
+use crate::machine;
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::fd::{AsRawFd, OwnedFd};
+use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+use rustix::pipe::pipe;
+use rustix::process::{Pid, WaitOptions, WaitStatus, waitpid};
+use std::ffi::CString;
+
+/// The number of this process, asked of the kernel each time: the C library once kept it.
+pub(super) fn get_pid() -> u32 {
+    // SAFETY: getpid takes nothing and changes nothing.
+    unsafe { libc::syscall(libc::SYS_getpid) as u32 }
+}
+
+/// Reads that always have something to read.
+pub(super) enum Reader {
+    /// `/dev/zero`, one byte at a time.
+    Zero(OwnedFd),
+    /// Where there is no /dev: an event counter that gives 1 and counts down.
+    Counter(OwnedFd),
+}
+
+impl Reader {
+    pub(super) fn open() -> Result<Self, KernelError> {
+        if machine::exists("/dev/zero") {
+            let file = std::fs::File::open("/dev/zero").map_err(KernelError::system("open /dev/zero"))?;
+            return Ok(Self::Zero(file.into()));
+        }
+        let counter = eventfd(u32::MAX, EventfdFlags::SEMAPHORE)
+            .map_err(KernelError::system("make an event counter"))?;
+        Ok(Self::Counter(counter))
+    }
+
+    /// For the facts.
+    pub(super) fn source(&self) -> &'static str {
+        match self {
+            Self::Zero(_) => "/dev/zero",
+            Self::Counter(_) => "eventfd",
+        }
+    }
+
+    pub(super) fn read_one(&self) -> Result<bool, KernelError> {
+        match self {
+            Self::Zero(file) => {
+                let mut byte = [1u8];
+                let length =
+                    rustix::io::read(file, &mut byte).map_err(KernelError::system("read from /dev/zero"))?;
+                Ok(length == 1 && byte == [0])
+            }
+            Self::Counter(counter) => {
+                let mut value = [0u8; 8];
+                let length = rustix::io::read(counter, &mut value)
+                    .map_err(KernelError::system("read an event counter"))?;
+                Ok(length == 8 && u64::from_ne_bytes(value) == 1)
+            }
+        }
+    }
+}
+
+/// A page that is mapped, touched and unmapped.
+pub(super) struct MapAndUnmap {
+    page_bytes: usize,
+}
+
+impl MapAndUnmap {
+    pub(super) fn new() -> Self {
+        Self { page_bytes: rustix::param::page_size() }
+    }
+
+    pub(super) fn once(&self) -> Result<bool, KernelError> {
+        let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
+        // SAFETY: a new mapping at an address of the kernel's choice.
+        let page = unsafe { mmap_anonymous(std::ptr::null_mut(), self.page_bytes, access, flags) }
+            .map_err(KernelError::system("map a page"))?
+            .cast::<u8>();
+        // SAFETY: the page was just mapped, readable and writable. Volatile, or the compiler would know the answer.
+        let good = unsafe {
+            let zeroed = page.read_volatile() == 0;
+            page.write_volatile(7);
+            zeroed && page.read_volatile() == 7
+        };
+        // SAFETY: the page is this function's own, and the last access to it was above.
+        unsafe { munmap(page.cast(), self.page_bytes) }.map_err(KernelError::system("unmap a page"))?;
+        Ok(good)
+    }
+}
+
+/// Starts a program and waits for it.
+pub(super) struct Forker {
+    program: CString,
+    argument: CString,
+}
+
+impl Forker {
+    /// This program, by `/proc/self/exe`, or by the path under which the kernel started it where there is no /proc.
+    pub(super) fn of_this_program() -> Result<Self, KernelError> {
+        if machine::exists("/proc/self/exe") {
+            return Ok(Self::of("/proc/self/exe"));
+        }
+        // SAFETY: getauxval takes a number.
+        let path = unsafe { libc::getauxval(libc::AT_EXECFN) } as *const libc::c_char;
+        if path.is_null() {
+            return Err(KernelError::Unable(
+                "neither /proc nor the kernel says where this program lies; leave fork_exec out of `--operations`".into(),
+            ));
+        }
+        // SAFETY: the kernel put that string on this process's stack, where it stays.
+        let program = unsafe { std::ffi::CStr::from_ptr(path) }.to_owned();
+        Ok(Self { program, argument: Self::argument() })
+    }
+
+    /// The program at `path`.
+    pub(super) fn of(path: &str) -> Self {
+        let program = CString::new(path).expect("paths in this program have no zero bytes");
+        Self { program, argument: Self::argument() }
+    }
+
+    fn argument() -> CString {
+        CString::new(QUICK_EXIT).expect("the argument has no zero bytes")
+    }
+
+    /// Whether the child ended with success.
+    pub(super) fn once(&self) -> Result<bool, KernelError> {
+        let arguments = [self.program.as_ptr(), self.argument.as_ptr(), std::ptr::null()];
+        let environment = [std::ptr::null()];
+        let child = fork("start a process")?;
+        let Some(child) = child else {
+            // SAFETY: the child of a fork may call these two; the strings and arrays live until then.
+            unsafe {
+                libc::execve(self.program.as_ptr(), arguments.as_ptr(), environment.as_ptr());
+                libc::_exit(127)
+            }
+        };
+        Ok(wait(child)?.exit_status() == Some(0))
+    }
+}
+
+/// `None` in the child, which must then only call what is safe after a fork of a process with threads.
+fn fork(doing: &str) -> Result<Option<Pid>, KernelError> {
+    // SAFETY: every caller sees to what the child may do.
+    match unsafe { libc::fork() } {
+        -1 => Err(KernelError::System { doing: doing.into(), source: std::io::Error::last_os_error() }),
+        0 => Ok(None),
+        child => Ok(Pid::from_raw(child)),
+    }
+}
+
+fn wait(child: Pid) -> Result<WaitStatus, KernelError> {
+    loop {
+        match waitpid(Some(child), WaitOptions::empty()) {
+            Err(rustix::io::Errno::INTR) | Ok(None) => {}
+            Ok(Some((_, status))) => return Ok(status),
+            Err(error) => {
+                return Err(KernelError::System { doing: "wait for a child".into(), source: error.into() });
+            }
+        }
+    }
+}
+
+/// A child process that sends back each byte plus one.
+pub(super) struct PingPong {
+    child: Pid,
+    /// Closed first when this is dropped, which ends the child.
+    to_child: Option<OwnedFd>,
+    from_child: OwnedFd,
+    byte: u8,
+}
+
+impl PingPong {
+    /// The child inherits the CPU of the caller, who must have bound itself to one.
+    pub(super) fn start() -> Result<Self, KernelError> {
+        let (child_reads, to_child) = pipe().map_err(KernelError::system("make a pipe"))?;
+        let (from_child, child_writes) = pipe().map_err(KernelError::system("make a pipe"))?;
+        match fork("start the second process")? {
+            Some(child) => Ok(Self { child, to_child: Some(to_child), from_child, byte: 0 }),
+            None => {
+                // SAFETY: only system calls on descriptors that the child has, and a byte on its stack. The ends of the
+                // parent are closed, so that its death is seen as the end of the pipe.
+                unsafe {
+                    libc::close(to_child.as_raw_fd());
+                    libc::close(from_child.as_raw_fd());
+                    let mut byte = 0u8;
+                    while libc::read(child_reads.as_raw_fd(), (&raw mut byte).cast(), 1) == 1 {
+                        byte = byte.wrapping_add(1);
+                        if libc::write(child_writes.as_raw_fd(), (&raw const byte).cast(), 1) != 1 {
+                            break;
+                        }
+                    }
+                    libc::_exit(0)
+                }
+            }
+        }
+    }
+
+    /// Two switches: to the child and back.
+    pub(super) fn round_trip(&mut self) -> Result<bool, KernelError> {
+        self.byte = self.byte.wrapping_add(3);
+        let to_child = self.to_child.as_ref().expect("the pipe is closed by stop and drop only");
+        rustix::io::write(to_child, &[self.byte])
+            .map_err(KernelError::system("write to the second process"))?;
+        let mut answer = [0];
+        let length = rustix::io::read(&self.from_child, &mut answer)
+            .map_err(KernelError::system("read from the second process"))?;
+        if length == 0 {
+            return Err(KernelError::Unable("the second process is gone".into()));
+        }
+        Ok(answer[0] == self.byte.wrapping_add(1))
+    }
+
+    /// Ends the child.
+    pub(super) fn stop(mut self) -> Result<(), KernelError> {
+        self.to_child = None;
+        let status = wait(self.child)?;
+        if status.exit_status() == Some(0) {
+            return Ok(());
+        }
+        Err(KernelError::Unable(format!("the second process ended with {status:?}")))
+    }
+}
+
+impl Drop for PingPong {
+    fn drop(&mut self) {
+        if self.to_child.take().is_some() {
+            // Reached after an error only, which is the one that is reported.
+            let _ = wait(self.child);
+        }
+    }
+}
