@@ -1,1 +1,81 @@
 //! The host itself, confined to the CPUs and the memory of a guest.
+//!
+//! What every other platform is compared with: the same probe and the same programs, on the same CPUs, under the same limits, with
+//! no isolation. With the host's root the guest sees the host as it is. With any other image it gets that image as its root, in a
+//! mount namespace of its own, because that is the only way to run the same files; nothing else is separated then either.
+
+use crate::spawn::Start;
+use crate::{Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError};
+use rustix::thread::UnshareFlags;
+use weigh_model::EnvironmentSpec;
+
+/// The host itself.
+pub struct Native;
+
+impl Native {
+    fn start<'a>(&self, request: &'a GuestRequest) -> Start<'a> {
+        if request.root.host {
+            Start { root: None, ..Start::new(self.name(), request, UnshareFlags::empty()) }
+        } else {
+            Start::new(self.name(), request, UnshareFlags::NEWNS)
+        }
+    }
+}
+
+impl Platform for Native {
+    fn name(&self) -> &'static str {
+        "native"
+    }
+
+    fn summary(&self) -> &'static str {
+        "the host itself, confined to the same CPUs and memory as the guests"
+    }
+
+    fn keys(&self) -> &'static [KeySpec] {
+        &[]
+    }
+
+    fn capabilities(&self, _: &EnvironmentSpec) -> Capabilities {
+        Capabilities {
+            needs_root: false,
+            memory_limit: weigh_host::facts::is_root(),
+            ..Capabilities::CONTAINER
+        }
+    }
+
+    fn availability(&self, host: &Host) -> Availability {
+        let start = Start {
+            platform: self.name(),
+            name: "native-availability".into(),
+            namespaces: UnshareFlags::empty(),
+            root: None,
+            cpus: &[],
+            memory_bytes: None,
+        };
+        match start.launch(host).and_then(|mut guest| guest.stop()) {
+            Ok(()) if host.hierarchy.usable().is_ok() => {
+                Availability::Ready { detail: format!("control groups {}", host.hierarchy.layout()) }
+            }
+            Ok(()) => Availability::Ready { detail: "without control groups: no memory limit".into() },
+            Err(error) => Availability::Missing { reason: error.to_string(), remedy: None },
+        }
+    }
+
+    fn prepare(&self, _: &Host, _: &GuestRequest) -> Result<(), PlatformError> {
+        Ok(())
+    }
+
+    fn launch(&self, host: &Host, request: &GuestRequest) -> Result<Box<dyn Guest>, PlatformError> {
+        if !request.root.host && !host.is_root {
+            return Err(PlatformError::Missing {
+                what: "the right to run natively in an image".into(),
+                remedy: Some("run as root, or with `--image host`".into()),
+            });
+        }
+        Ok(Box::new(self.start(request).launch(host)?))
+    }
+
+    fn host_changes(&self, request: &GuestRequest) -> Vec<String> {
+        self.start(request).host_changes()
+    }
+}

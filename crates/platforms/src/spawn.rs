@@ -1,1 +1,232 @@
-//! Starting a process in new namespaces.
+//! Starting a process in new namespaces, with a root of its own, without any other program.
+//!
+//! The child between `clone3(2)` and `execve(2)` is a copy of one thread of a program of many: a lock that another thread held
+//! stays locked there for ever. So everything is prepared before the clone (names, descriptors, the list of [`step`]s), and
+//! the child only makes system calls. The first one that fails is reported through a pipe with its step.
+
+mod child;
+mod guest;
+mod step;
+
+pub(crate) use guest::Start;
+
+use child::Prepared;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::{Signal, WaitId, WaitIdOptions, pidfd_send_signal, waitid};
+use rustix::thread::UnshareFlags;
+use std::ffi::{CString, OsString};
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStringExt;
+use std::path::Path;
+use std::time::Duration;
+use step::Step;
+use weigh_host::cgroup::Cgroup;
+use weigh_images::Root;
+
+/// How long the child may take from its clone to its exec.
+const EXEC_DEADLINE: Duration = Duration::from_secs(10);
+
+/// `CLONE_INTO_CGROUP` of `clone3(2)`. (The C library's binding of it is of a type that it does not fit.)
+const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
+
+/// A process to start.
+#[derive(Debug, Clone, Copy)]
+pub struct SpawnRequest<'a> {
+    /// New namespaces, as [`UnshareFlags`]; the mount namespace is needed for a root.
+    pub namespaces: UnshareFlags,
+    /// Root file system; the host's own when absent.
+    pub root: Option<&'a Root>,
+    /// Control group, joined before anything else is done.
+    pub cgroup: Option<&'a Cgroup>,
+    /// CPUs; empty means all.
+    pub cpus: &'a [u32],
+    /// Program, by its absolute path in the root, and arguments.
+    pub argv: &'a [OsString],
+    /// File that standard error is appended to.
+    pub log: &'a Path,
+}
+
+/// A process that was started. Dropping it neither ends nor reaps it.
+#[derive(Debug)]
+pub struct Spawned {
+    /// Its number as this process sees it; also that of its session and process group.
+    pub pid: u32,
+    /// A handle that never comes to mean another process.
+    pub pidfd: OwnedFd,
+    /// Pipe to its standard input.
+    pub input: OwnedFd,
+    /// Pipe from its standard output.
+    pub output: OwnedFd,
+}
+
+/// A process that could not be started.
+#[derive(Debug, thiserror::Error)]
+#[error("{step}: {source}")]
+pub struct SpawnError {
+    /// What was being done, as in `mount proc`.
+    pub step: String,
+    /// Why it failed.
+    pub source: io::Error,
+}
+
+impl SpawnError {
+    fn at<E: Into<io::Error>>(step: impl Into<String>) -> impl FnOnce(E) -> Self {
+        let step = step.into();
+        |source| Self { step, source: source.into() }
+    }
+}
+
+/// Starts a process. `born` is called with its number while it does nothing yet; when that fails it is ended, and has done nothing.
+///
+/// # Errors
+/// The step that failed, on either side. No process is left then.
+pub fn spawn(
+    request: &SpawnRequest<'_>,
+    born: impl FnOnce(u32) -> io::Result<()>,
+) -> Result<Spawned, SpawnError> {
+    let pipe = |what: &str| pipe_with(PipeFlags::CLOEXEC).map_err(SpawnError::at(format!("make a pipe for {what}")));
+    let (input_read, input) = pipe("the input")?;
+    let (output, output_write) = pipe("the output")?;
+    let (report_read, report) = pipe("the report of the start")?;
+    let (wait, go) = pipe("the word to start")?;
+    let log = OpenOptions::new()
+        .append(true)
+        .create(true)
+        .open(request.log)
+        .map_err(SpawnError::at(format!("open {}", request.log.display())))?;
+    let argv = request.argv.iter().map(c_string).collect::<Result<Vec<_>, _>>()?;
+    let (joins, into) = open_cgroup(request.cgroup)?;
+    let steps = step::all(request, &joins)?;
+    let prepared = Prepared::new(&steps, argv, wait.as_fd(), input_read.as_fd(), output_write.as_fd(), log.as_fd(), report.as_fd());
+    let (pid, pidfd) = clone(request.namespaces, into.as_ref(), &prepared).map_err(SpawnError::at("start a process (clone3)"))?;
+    let mut newborn = Newborn { pidfd: Some(pidfd) };
+    drop(prepared);
+    // The child's ends: an end of file must be seen when it alone closes them.
+    drop((wait, input_read, output_write, report));
+    if request.namespaces.contains(UnshareFlags::NEWUSER) {
+        map_users(pid).map_err(SpawnError::at("map the user into a user namespace"))?;
+    }
+    born(pid).map_err(SpawnError::at("write down the new process"))?;
+    rustix::io::write(&go, b"!").map_err(SpawnError::at("let the new process go on"))?;
+    started(report_read, &steps)?;
+    let pidfd = newborn.pidfd.take().expect("it is taken only here");
+    Ok(Spawned { pid, pidfd, input, output })
+}
+
+/// A child that is ended and reaped unless it comes to its exec.
+struct Newborn {
+    pidfd: Option<OwnedFd>,
+}
+
+impl Drop for Newborn {
+    fn drop(&mut self) {
+        if let Some(pidfd) = &self.pidfd {
+            let _ = pidfd_send_signal(pidfd, Signal::KILL);
+            let _ = waitid(WaitId::PidFd(pidfd.as_fd()), WaitIdOptions::EXITED);
+        }
+    }
+}
+
+/// Descriptors by which the child joins its control group: one per hierarchy of version 1, or one to be born into.
+fn open_cgroup(cgroup: Option<&Cgroup>) -> Result<(Vec<File>, Option<OwnedFd>), SpawnError> {
+    let Some(cgroup) = cgroup else { return Ok((Vec::new(), None)) };
+    if let Some(directory) = cgroup.v2_directory() {
+        let file = File::open(&directory).map_err(SpawnError::at(format!("open {}", directory.display())))?;
+        return Ok((Vec::new(), Some(file.into())));
+    }
+    let files = cgroup.join_files().into_iter().map(|path| {
+        OpenOptions::new().write(true).open(&path).map_err(SpawnError::at(format!("open {}", path.display())))
+    });
+    Ok((files.collect::<Result<_, _>>()?, None))
+}
+
+fn c_string(text: &OsString) -> Result<CString, SpawnError> {
+    CString::new(text.clone().into_vec()).map_err(|error| SpawnError {
+        step: format!("pass `{}` to a program", text.display()),
+        source: error.into(),
+    })
+}
+
+/// Clones this thread into the new namespaces; the child never returns.
+fn clone(
+    namespaces: UnshareFlags,
+    into: Option<&OwnedFd>,
+    prepared: &Prepared<'_>,
+) -> io::Result<(u32, OwnedFd)> {
+    // The namespace of control groups is entered by a step of its own, after the child has joined its group: it shows as its
+    // root whatever the process is in when it is made.
+    let namespaces = namespaces - UnshareFlags::NEWCGROUP;
+    let mut pidfd: RawFd = -1;
+    // SAFETY: all fields are integers, for which zero is a value, and the one the kernel takes as "not given".
+    let mut arguments: libc::clone_args = unsafe { std::mem::zeroed() };
+    arguments.flags = u64::from(namespaces.bits()) | libc::CLONE_PIDFD as u64;
+    arguments.pidfd = (&raw mut pidfd) as u64;
+    arguments.exit_signal = libc::SIGCHLD as u64;
+    if let Some(into) = into {
+        arguments.flags |= CLONE_INTO_CGROUP;
+        arguments.cgroup = into.as_raw_fd() as u64;
+    }
+    let blocked = child::block_signals();
+    // SAFETY: without CLONE_VM the child has its own copy of the memory and goes on on its own copy of this stack. `arguments` and
+    // `pidfd` outlive the call.
+    let pid = unsafe { libc::syscall(libc::SYS_clone3, &raw const arguments, size_of::<libc::clone_args>()) };
+    if pid == 0 {
+        prepared.run();
+    }
+    let error = io::Error::last_os_error();
+    child::restore_signals(&blocked);
+    if pid < 0 {
+        return Err(error);
+    }
+    // SAFETY: the kernel has stored a new descriptor here that nobody else owns (CLONE_PIDFD).
+    let pidfd = unsafe { OwnedFd::from_raw_fd(pidfd) };
+    Ok((u32::try_from(pid).map_err(io::Error::other)?, pidfd))
+}
+
+/// Inside the user namespace the user is root: root of the host has all its users there too, anybody else only itself, which is
+/// all that `user_namespaces(7)` lets an ordinary user map.
+fn map_users(pid: u32) -> io::Result<()> {
+    let write = |file: &str, text: &str| {
+        OpenOptions::new().write(true).open(format!("/proc/{pid}/{file}"))?.write_all(text.as_bytes())
+    };
+    if weigh_host::facts::is_root() {
+        write("uid_map", "0 0 4294967295")?;
+        return write("gid_map", "0 0 4294967295");
+    }
+    let (user, group) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    write("setgroups", "deny")?;
+    write("uid_map", &format!("0 {user} 1"))?;
+    write("gid_map", &format!("0 {group} 1"))
+}
+
+/// Waits until the child's report says that a step failed, or is closed by its exec.
+fn started(report: OwnedFd, steps: &[Step]) -> Result<(), SpawnError> {
+    let timeout = Timespec { tv_sec: EXEC_DEADLINE.as_secs() as i64, tv_nsec: 0 };
+    loop {
+        match poll(&mut [PollFd::new(&report, PollFlags::IN)], Some(&timeout)) {
+            Ok(0) => {
+                let source = io::Error::new(io::ErrorKind::TimedOut, format!("it took more than {EXEC_DEADLINE:?}"));
+                return Err(SpawnError { step: "start the program".into(), source });
+            }
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(SpawnError::at("wait for the program to start")(error)),
+            Ok(_) => break,
+        }
+    }
+    let mut bytes = Vec::new();
+    File::from(report).read_to_end(&mut bytes).map_err(SpawnError::at("read the report of the start"))?;
+    let Some((index, errno)) = child::read_report(&bytes) else { return Ok(()) };
+    let step = match index {
+        child::EXEC => "execute the program".into(),
+        child::STDIO => "set up standard input and output".into(),
+        index => steps.get(index).map_or_else(|| format!("step {index}"), |step| step.what.clone()),
+    };
+    Err(SpawnError { step, source: io::Error::from_raw_os_error(errno) })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,133 @@
+//! The child between its clone and its exec. Nothing here may allocate, lock, or run a destructor.
+
+use super::step::Step;
+use rustix::io::Errno;
+use std::convert::Infallible;
+use std::ffi::{CStr, CString, c_char};
+use std::os::fd::BorrowedFd;
+use std::ptr;
+
+/// Index in a report: not a step but the exec.
+pub(super) const EXEC: usize = usize::MAX;
+/// Index in a report: not a step but the redirection of standard input and output.
+pub(super) const STDIO: usize = usize::MAX - 1;
+
+/// A report: the index and the error number, both in native order; it never leaves this machine.
+const REPORT: usize = size_of::<usize>() + size_of::<i32>();
+
+/// Environment of the first program; commands get theirs by the protocol.
+const ENVIRONMENT: [&CStr; 1] = [c"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"];
+
+/// Everything that the child uses.
+pub(super) struct Prepared<'a> {
+    steps: &'a [Step<'a>],
+    program: *const c_char,
+    argv: Vec<*const c_char>,
+    environment: Vec<*const c_char>,
+    wait: BorrowedFd<'a>,
+    input: BorrowedFd<'a>,
+    output: BorrowedFd<'a>,
+    error: BorrowedFd<'a>,
+    report: BorrowedFd<'a>,
+    /// Keeps alive what `argv` points to.
+    _words: Vec<CString>,
+}
+
+impl<'a> Prepared<'a> {
+    pub(super) fn new(
+        steps: &'a [Step<'a>],
+        words: Vec<CString>,
+        wait: BorrowedFd<'a>,
+        input: BorrowedFd<'a>,
+        output: BorrowedFd<'a>,
+        error: BorrowedFd<'a>,
+        report: BorrowedFd<'a>,
+    ) -> Self {
+        let list =
+            |words: &mut dyn Iterator<Item = *const c_char>| words.chain([ptr::null()]).collect::<Vec<_>>();
+        let argv = list(&mut words.iter().map(|word| word.as_ptr()));
+        let environment = list(&mut ENVIRONMENT.iter().map(|word| word.as_ptr()));
+        Self { steps, program: argv[0], argv, environment, wait, input, output, error, report, _words: words }
+    }
+
+    /// The child's whole life until its exec.
+    pub(super) fn run(&self) -> ! {
+        let Err((index, errno)) = self.try_run();
+        let mut report = [0; REPORT];
+        let (first, second) = report.split_at_mut(size_of::<usize>());
+        first.copy_from_slice(&index.to_ne_bytes());
+        second.copy_from_slice(&errno.raw_os_error().to_ne_bytes());
+        let _ = rustix::io::write(self.report, &report);
+        exit()
+    }
+
+    fn try_run(&self) -> Result<Infallible, (usize, Errno)> {
+        // An end of file: whoever should have said "go" is gone, and with it the reason to exist.
+        let mut word = [0_u8; 1];
+        loop {
+            match rustix::io::read(self.wait, &mut word) {
+                Ok(1) => break,
+                Err(Errno::INTR) => {}
+                _ => exit(),
+            }
+        }
+        // A session, and so a process group, of its own: no terminal reaches it, and it can be signalled as a whole.
+        let _ = rustix::process::setsid();
+        rustix::process::umask(rustix::fs::Mode::from_raw_mode(0));
+        for (index, step) in self.steps.iter().enumerate() {
+            step.act.run().map_err(|errno| (index, errno))?;
+        }
+        rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
+        rustix::process::chdir(c"/").map_err(|errno| (STDIO, errno))?;
+        rustix::stdio::dup2_stdin(self.input).map_err(|errno| (STDIO, errno))?;
+        rustix::stdio::dup2_stdout(self.output).map_err(|errno| (STDIO, errno))?;
+        rustix::stdio::dup2_stderr(self.error).map_err(|errno| (STDIO, errno))?;
+        default_signals();
+        // SAFETY: both lists end in a null pointer, and what they point to lives in `self`.
+        unsafe { libc::execve(self.program, self.argv.as_ptr(), self.environment.as_ptr()) };
+        Err((EXEC, Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::INVAL)))
+    }
+}
+
+fn exit() -> ! {
+    // SAFETY: ends the process without running anything of the parent's: no destructors, no handlers.
+    unsafe { libc::_exit(127) }
+}
+
+/// Reads a report; `None` for an empty one.
+pub(super) fn read_report(bytes: &[u8]) -> Option<(usize, i32)> {
+    let (index, errno) = bytes.split_first_chunk()?;
+    Some((usize::from_ne_bytes(*index), i32::from_ne_bytes(*errno.first_chunk()?)))
+}
+
+/// Blocks all signals, so that no handler of the parent's runs in the child.
+pub(super) fn block_signals() -> libc::sigset_t {
+    // SAFETY: both sets are valid for the calls; a zeroed set is a value of the type.
+    unsafe {
+        let mut all: libc::sigset_t = std::mem::zeroed();
+        let mut before: libc::sigset_t = std::mem::zeroed();
+        libc::sigfillset(&raw mut all);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
+        before
+    }
+}
+
+/// Undoes [`block_signals`].
+pub(super) fn restore_signals(before: &libc::sigset_t) {
+    // SAFETY: the set is valid for the call.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before, ptr::null_mut()) };
+}
+
+/// An exec keeps ignored signals ignored and blocked ones blocked; a program expects neither. (Rust ignores SIGPIPE.)
+fn default_signals() {
+    for signal in 1..=libc::SIGRTMAX() {
+        // SAFETY: sets the default action; for numbers that cannot be set (SIGKILL, SIGSTOP, those of the C library) the call fails.
+        unsafe { libc::signal(signal, libc::SIG_DFL) };
+    }
+    // SAFETY: the set is valid for the calls; a zeroed set is a value of the type.
+    unsafe {
+        let mut none: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&raw mut none);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const none, ptr::null_mut());
+    }
+}

@@ -1,0 +1,390 @@
+//! A guest that is a process of this host: what `native` and `namespaces` have in common.
+
+use super::{SpawnRequest, Spawned, spawn};
+use crate::{Guest, GuestRequest, Host, PlatformError, Session};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, pidfd_send_signal, waitid};
+use rustix::thread::UnshareFlags;
+use std::ffi::OsString;
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+use weigh_host::cgroup::{Cgroup, Limits};
+use weigh_host::ledger::{Change, EntryId, Ledger};
+use weigh_images::Root;
+
+/// How long a guest may take to say hello. Without a machine to boot it takes milliseconds.
+const HELLO_DEADLINE: Duration = Duration::from_secs(10);
+/// How long a guest that was asked to end may take before it is killed.
+const SHUTDOWN_DEADLINE: Duration = Duration::from_secs(2);
+/// How long stopping processes by signal may take.
+const SIGNAL_DEADLINE: Duration = Duration::from_secs(2);
+/// How long a killed process may take to end.
+const DEATH_DEADLINE: Duration = Duration::from_secs(10);
+
+/// A guest to start.
+pub(crate) struct Start<'a> {
+    pub(crate) platform: &'static str,
+    /// Unique in the run: names the control group and the log.
+    pub(crate) name: String,
+    pub(crate) namespaces: UnshareFlags,
+    /// The host's own root when absent.
+    pub(crate) root: Option<&'a Root>,
+    pub(crate) cpus: &'a [u32],
+    pub(crate) memory_bytes: Option<u64>,
+}
+
+impl<'a> Start<'a> {
+    /// A guest as it is asked for, in the root that is asked for.
+    pub(crate) fn new(platform: &'static str, request: &'a GuestRequest, namespaces: UnshareFlags) -> Self {
+        Self {
+            platform,
+            name: format!("{platform}-{}", request.instance),
+            namespaces,
+            root: Some(&request.root),
+            cpus: &request.cpus,
+            memory_bytes: request.memory_bytes,
+        }
+    }
+
+    /// What starting it changes on the host, in sentences.
+    pub(crate) fn host_changes(&self) -> Vec<String> {
+        let process = if self.root.is_some() {
+            format!("start {} in namespaces of its own; its mounts are seen by no other process", self.name)
+        } else {
+            format!("start {} as an ordinary process", self.name)
+        };
+        let group = if weigh_host::facts::is_root() {
+            format!("make the control group weighbridge-<run>/{}", self.name)
+        } else {
+            "make no control group, for want of root: CPUs by affinity alone".into()
+        };
+        vec![group, process]
+    }
+
+    /// Starts it and waits for its probe's hello. What was begun is undone when it does not come.
+    pub(crate) fn launch(&self, host: &Host) -> Result<LocalGuest, PlatformError> {
+        let cgroup = self.control_group(host)?;
+        let log = log_path(host, &self.name);
+        let program = match self.root {
+            Some(_) => OsString::from(weigh_images::PROBE),
+            None => host.programs.probe.clone().into(),
+        };
+        let request = SpawnRequest {
+            namespaces: self.namespaces,
+            root: self.root,
+            cgroup: cgroup.as_ref(),
+            cpus: self.cpus,
+            argv: &[program],
+            log: &log,
+        };
+        // A guest without a control group is known to the ledger by its number, which it has only once it is there.
+        let mut entry = None;
+        let spawned = spawn(&request, |pid| {
+            if cgroup.is_none() {
+                let change =
+                    Change::process(pid).ok_or_else(|| std::io::Error::other("it is gone already"))?;
+                entry = Some(host.ledger.record(change).map_err(std::io::Error::other)?);
+            }
+            Ok(())
+        });
+        let Spawned { pid, pidfd, input, output } = match spawned {
+            Ok(spawned) => spawned,
+            Err(error) => {
+                // The process is gone; what is left in the ledger is undone with it.
+                if let Some(cgroup) = &cgroup {
+                    let _ = cgroup.remove();
+                }
+                if let Some(entry) = entry {
+                    let _ = host.ledger.forget(entry);
+                }
+                return Err(self.failed(error.to_string(), None));
+            }
+        };
+        let mut guest = LocalGuest {
+            platform: self.platform,
+            session: Session::new(output, input),
+            pid,
+            pidfd,
+            cgroup,
+            ledger: host.ledger.clone(),
+            entry,
+            frozen: false,
+            stopped: false,
+        };
+        match guest.session.hello(HELLO_DEADLINE) {
+            Ok(_) => Ok(guest),
+            Err(error) => {
+                let reason = error.to_string();
+                let _ = guest.stop();
+                Err(self.failed(reason, Some(log)))
+            }
+        }
+    }
+
+    fn control_group(&self, host: &Host) -> Result<Option<Cgroup>, PlatformError> {
+        if let Err(reason) = host.hierarchy.usable() {
+            return match self.memory_bytes {
+                None => Ok(None),
+                Some(_) => Err(PlatformError::Missing {
+                    what: format!("a way to limit memory ({reason})"),
+                    remedy: Some(
+                        "run as root on a host with control groups, or without a memory limit".into(),
+                    ),
+                }),
+            };
+        }
+        let limits = Limits { cpus: self.cpus.to_vec(), memory_bytes: self.memory_bytes };
+        let cgroup = host.hierarchy.create(
+            &host.ledger,
+            &format!("weighbridge-{}/{}", host.run, self.name),
+            &limits,
+        )?;
+        // Without a cpuset the affinity still confines the guest to its CPUs; nothing replaces the memory controller.
+        if cgroup.unlimited().contains(&"memory") {
+            cgroup.remove()?;
+            return Err(PlatformError::Missing {
+                what: "the memory controller of control groups".into(),
+                remedy: Some(
+                    "enable it (kernel option `cgroup_enable=memory`), or run without a memory limit".into(),
+                ),
+            });
+        }
+        Ok(Some(cgroup))
+    }
+
+    fn failed(&self, reason: String, log: Option<PathBuf>) -> PlatformError {
+        PlatformError::Launch { platform: self.platform, reason, log }
+    }
+}
+
+/// Where a guest's standard error goes.
+pub(crate) fn log_path(host: &Host, name: &str) -> PathBuf {
+    host.logs.join(format!("{name}.log"))
+}
+
+/// A guest that is a process of this host, in a control group where that can be.
+pub(crate) struct LocalGuest {
+    platform: &'static str,
+    session: Session,
+    pid: u32,
+    pidfd: std::os::fd::OwnedFd,
+    cgroup: Option<Cgroup>,
+    ledger: Ledger,
+    entry: Option<EntryId>,
+    frozen: bool,
+    stopped: bool,
+}
+
+impl LocalGuest {
+    /// Stops or continues every process by signals; for guests without a control group.
+    fn signal_all(&self, signal: Signal) -> Result<(), PlatformError> {
+        let stop = signal == Signal::STOP;
+        let end = Instant::now() + SIGNAL_DEADLINE;
+        loop {
+            // Again and again: a process may have forked between being listed and being stopped.
+            let members = family::of(self.pid);
+            let rest: Vec<_> = members.iter().filter(|member| member.stopped != stop).collect();
+            if rest.is_empty() {
+                return Ok(());
+            }
+            if Instant::now() > end {
+                let reason =
+                    format!("process {} did not {}", rest[0].pid, if stop { "stop" } else { "go on" });
+                return Err(PlatformError::Launch { platform: self.platform, reason, log: None });
+            }
+            for member in rest {
+                if let Some(pid) = i32::try_from(member.pid).ok().and_then(Pid::from_raw) {
+                    let _ = kill_process(pid, signal);
+                }
+            }
+            std::thread::sleep(Duration::from_micros(200));
+        }
+    }
+
+    fn set_frozen(&mut self, frozen: bool) -> Result<(), PlatformError> {
+        if self.frozen == frozen || self.stopped {
+            return Ok(());
+        }
+        match &self.cgroup {
+            Some(cgroup) if frozen => cgroup.freeze()?,
+            Some(cgroup) => cgroup.thaw()?,
+            None => self.signal_all(if frozen { Signal::STOP } else { Signal::CONT })?,
+        }
+        self.frozen = frozen;
+        Ok(())
+    }
+
+    fn kill(&self) -> Result<(), PlatformError> {
+        if let Some(cgroup) = &self.cgroup {
+            // Kills all that is in it, frozen or not.
+            cgroup.remove()?;
+            return Ok(());
+        }
+        // Stopped first, so that none forks away; SIGKILL ends stopped processes too.
+        let _ = self.signal_all(Signal::STOP);
+        for member in family::of(self.pid) {
+            if let Some(pid) = i32::try_from(member.pid).ok().and_then(Pid::from_raw) {
+                let _ = kill_process(pid, Signal::KILL);
+            }
+        }
+        let _ = pidfd_send_signal(&self.pidfd, Signal::KILL);
+        Ok(())
+    }
+
+    /// Whether the first process has ended within the time.
+    fn ended(&self, time: Duration) -> bool {
+        let end = Instant::now() + time;
+        loop {
+            let left = end.saturating_duration_since(Instant::now());
+            let timeout = rustix::event::Timespec {
+                tv_sec: left.as_secs() as i64,
+                tv_nsec: left.subsec_nanos().into(),
+            };
+            let mut fds = [rustix::event::PollFd::new(&self.pidfd, rustix::event::PollFlags::IN)];
+            match rustix::event::poll(&mut fds, Some(&timeout)) {
+                Ok(0) => return false,
+                Ok(_) => return true,
+                Err(rustix::io::Errno::INTR) => {}
+                Err(_) => return false,
+            }
+        }
+    }
+
+    fn try_stop(&mut self) -> Result<(), PlatformError> {
+        let thawed = self.set_frozen(false).is_ok();
+        if thawed && !self.session.is_lost() && !self.ended(Duration::ZERO) {
+            // A probe that does not end in time is killed below, like one that is dead already.
+            if self.session.shutdown(SHUTDOWN_DEADLINE).is_ok() {
+                self.ended(SHUTDOWN_DEADLINE);
+            }
+        }
+        self.session.close();
+        self.kill()?;
+        if !self.ended(DEATH_DEADLINE) {
+            let reason =
+                format!("process {} did not end within {DEATH_DEADLINE:?} of being killed", self.pid);
+            return Err(PlatformError::Stop { platform: self.platform, reason });
+        }
+        // Reaps it; until here its number could not have become another's.
+        let _ = waitid(WaitId::PidFd(self.pidfd.as_fd()), WaitIdOptions::EXITED);
+        if let Some(entry) = self.entry.take() {
+            self.ledger.forget(entry)?;
+        }
+        Ok(())
+    }
+}
+
+impl Guest for LocalGuest {
+    fn session(&mut self) -> &mut Session {
+        &mut self.session
+    }
+
+    fn processes(&self) -> Vec<u32> {
+        match &self.cgroup {
+            _ if self.stopped => Vec::new(),
+            Some(cgroup) => cgroup.processes(),
+            None => family::of(self.pid).into_iter().map(|member| member.pid).collect(),
+        }
+    }
+
+    fn cgroup(&self) -> Option<&Cgroup> {
+        self.cgroup.as_ref()
+    }
+
+    fn freeze(&mut self) -> Result<(), PlatformError> {
+        self.set_frozen(true)
+    }
+
+    fn thaw(&mut self) -> Result<(), PlatformError> {
+        self.set_frozen(false)
+    }
+
+    fn stop(&mut self) -> Result<(), PlatformError> {
+        if self.stopped {
+            return Ok(());
+        }
+        self.try_stop()?;
+        self.stopped = true;
+        Ok(())
+    }
+}
+
+impl Drop for LocalGuest {
+    fn drop(&mut self) {
+        // What cannot be undone stays in the ledger.
+        let _ = self.stop();
+    }
+}
+
+/// The processes of a guest without a control group.
+mod family {
+    /// One of them.
+    pub(super) struct Member {
+        pub(super) pid: u32,
+        pub(super) stopped: bool,
+    }
+
+    struct Process {
+        pid: u32,
+        parent: u32,
+        session: u32,
+        state: u8,
+    }
+
+    /// The process, all that descend from it, and all of its session; those that have ended apart.
+    pub(super) fn of(first: u32) -> Vec<Member> {
+        let all = processes();
+        let mut known = vec![first];
+        let mut at = 0;
+        while at < known.len() {
+            let parent = known[at];
+            let more = all.iter().filter(|p| p.parent == parent || p.session == first).map(|p| p.pid);
+            for pid in more {
+                if !known.contains(&pid) {
+                    known.push(pid);
+                }
+            }
+            at += 1;
+        }
+        all.iter()
+            .filter(|process| known.contains(&process.pid) && !matches!(process.state, b'Z' | b'X'))
+            .map(|process| Member { pid: process.pid, stopped: process.state == b'T' })
+            .collect()
+    }
+
+    fn processes() -> Vec<Process> {
+        let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
+        entries
+            .flatten()
+            .filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok())
+            .filter_map(|pid| read(pid, &std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?))
+            .collect()
+    }
+
+    /// `proc_pid_stat(5)`: the name is in parentheses and may hold anything, so the fields are counted from its end.
+    fn read(pid: u32, stat: &str) -> Option<Process> {
+        let mut fields = stat.rsplit_once(") ")?.1.split(' ');
+        let state = *fields.next()?.as_bytes().first()?;
+        let parent = fields.next()?.parse().ok()?;
+        let _group = fields.next()?;
+        let session = fields.next()?.parse().ok()?;
+        Some(Process { pid, parent, session, state })
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+
+        #[test]
+        fn names_may_hold_anything() {
+            let process = read(7, "7 (a) S b) T 3 7 9 0 -1 4194304").unwrap();
+            assert_eq!((process.state, process.parent, process.session), (b'T', 3, 9));
+        }
+
+        #[test]
+        fn this_process_is_its_own_family() {
+            let mine = std::process::id();
+            assert!(of(mine).iter().any(|member| member.pid == mine && !member.stopped));
+        }
+    }
+}

@@ -1,0 +1,364 @@
+//! What the child does before its exec, prepared so that doing it allocates nothing.
+
+use super::{SpawnError, SpawnRequest};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, mkdirat, openat, symlinkat};
+use rustix::io::Errno;
+use rustix::mount::{
+    MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_bind_recursive, mount_change, unmount,
+};
+use rustix::net::{AddressFamily, SocketType, socket};
+use rustix::thread::{CpuSet, UnshareFlags};
+use std::ffi::{CStr, CString};
+use std::fs::File;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use weigh_images::{Mount, Root};
+
+/// Host name of guests with a UTS namespace of their own.
+const HOST_NAME: &[u8] = b"weigh";
+
+/// Devices of a private `/dev`.
+const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
+
+/// One thing to do, and how a failure of it is told.
+#[derive(Debug)]
+pub(super) struct Step<'a> {
+    pub(super) what: String,
+    pub(super) act: Act<'a>,
+}
+
+/// What is done. Every variant is a few system calls.
+#[derive(Debug)]
+pub(super) enum Act<'a> {
+    /// Joins a control group of version 1 by its open `tasks` file.
+    Join(BorrowedFd<'a>),
+    Affinity(Box<CpuSet>),
+    CgroupNamespace,
+    HostName,
+    LoopbackUp,
+    /// Nothing that is mounted from here on is seen by the host, and nothing the host mounts is seen here.
+    Private,
+    /// Binds with everything below.
+    Bind {
+        source: CString,
+        target: CString,
+        read_only: bool,
+    },
+    FileSystem {
+        kind: &'static CStr,
+        target: CString,
+        flags: MountFlags,
+        data: &'static CStr,
+    },
+    /// The second is done where the first is not permitted.
+    Permitted(Box<Act<'a>>, Box<Act<'a>>),
+    Directory {
+        path: CString,
+        mode: u32,
+    },
+    EmptyFile(CString),
+    Link {
+        to: &'static CStr,
+        path: CString,
+    },
+    ReadOnly(CString),
+    /// The directory becomes the root, and the root that was is gone.
+    Pivot(CString),
+}
+
+/// What `/dev`, `/proc` and `/sys` are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Devices {
+    /// The host's.
+    Host,
+    /// The guest's own, for its own namespaces.
+    Private,
+}
+
+impl Act<'_> {
+    /// Does it. Runs in the child: no allocation, no lock, only system calls.
+    pub(super) fn run(&self) -> Result<(), Errno> {
+        match self {
+            Self::Join(file) => rustix::io::write(file, b"0").map(|_| ()),
+            Self::Affinity(cpus) => rustix::thread::sched_setaffinity(None, cpus),
+            Self::CgroupNamespace => unshare(UnshareFlags::NEWCGROUP),
+            Self::HostName => rustix::system::sethostname(HOST_NAME),
+            Self::LoopbackUp => loopback_up(),
+            Self::Private => mount_change(c"/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC),
+            Self::Bind { source, target, read_only } => {
+                mount_bind_recursive(source.as_c_str(), target.as_c_str())?;
+                if *read_only { set_read_only(target, true) } else { Ok(()) }
+            }
+            Self::FileSystem { kind, target, flags, data } => {
+                mount(*kind, target.as_c_str(), *kind, *flags, *data)
+            }
+            Self::Permitted(first, second) => match first.run() {
+                Err(Errno::PERM | Errno::ACCESS) => second.run(),
+                other => other,
+            },
+            Self::Directory { path, mode } => match mkdirat(CWD, path.as_c_str(), Mode::from_raw_mode(*mode))
+            {
+                Err(Errno::EXIST) => Ok(()),
+                other => other,
+            },
+            Self::EmptyFile(path) => {
+                let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::CLOEXEC;
+                openat(CWD, path.as_c_str(), flags, Mode::from_raw_mode(0o644)).map(|_| ())
+            }
+            Self::Link { to, path } => symlinkat(*to, CWD, path.as_c_str()),
+            Self::ReadOnly(path) => set_read_only(path, false),
+            Self::Pivot(root) => {
+                rustix::process::chdir(root.as_c_str())?;
+                // The old root is put on top of the new one and taken away from there, which needs no directory for it
+                // (pivot_root(2), "pivot_root(".", ".")").
+                rustix::process::pivot_root(c".", c".")?;
+                unmount(c".", UnmountFlags::DETACH)?;
+                rustix::process::chdir(c"/")
+            }
+        }
+    }
+}
+
+fn unshare(flags: UnshareFlags) -> Result<(), Errno> {
+    // SAFETY: only namespaces are unshared, no descriptors and no memory.
+    unsafe { rustix::thread::unshare_unsafe(flags) }
+}
+
+fn set_read_only(path: &CStr, recursive: bool) -> Result<(), Errno> {
+    let attributes =
+        libc::mount_attr { attr_set: libc::MOUNT_ATTR_RDONLY, attr_clr: 0, propagation: 0, userns_fd: 0 };
+    let flags = AtFlags::SYMLINK_NOFOLLOW.bits() | if recursive { libc::AT_RECURSIVE as u32 } else { 0 };
+    // SAFETY: the path and the attributes are valid for the call, and the size is that of the attributes (mount_setattr(2)).
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_mount_setattr,
+            libc::AT_FDCWD,
+            path.as_ptr(),
+            flags,
+            &raw const attributes,
+            size_of::<libc::mount_attr>(),
+        )
+    };
+    if result == 0 { Ok(()) } else { Err(last_errno()) }
+}
+
+fn loopback_up() -> Result<(), Errno> {
+    let socket = socket(AddressFamily::INET, SocketType::DGRAM, None)?;
+    // SAFETY: all fields are integers, or arrays of them, for which zero is a value.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    request.ifr_name[0] = b'l' as libc::c_char;
+    request.ifr_name[1] = b'o' as libc::c_char;
+    request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_short;
+    // SAFETY: the request is valid for the call and names an interface by a string that ends in zero (netdevice(7)).
+    let result = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, &raw const request) };
+    if result == 0 { Ok(()) } else { Err(last_errno()) }
+}
+
+fn last_errno() -> Errno {
+    Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::INVAL)
+}
+
+/// Everything that the child of a request has to do, in order.
+pub(super) fn all<'a>(request: &SpawnRequest<'_>, joins: &'a [File]) -> Result<Vec<Step<'a>>, SpawnError> {
+    let mut list = Steps(Vec::with_capacity(64));
+    let new = request.namespaces;
+    for file in joins {
+        use std::os::fd::AsFd;
+        list.add("join the control group", Act::Join(file.as_fd()));
+    }
+    // After the group: joining a cpuset resets the affinity.
+    if !request.cpus.is_empty() {
+        list.add(
+            format!("run on the CPUs {:?}", request.cpus),
+            Act::Affinity(Box::new(cpu_set(request.cpus)?)),
+        );
+    }
+    if new.contains(UnshareFlags::NEWCGROUP) {
+        list.add("make a namespace of control groups", Act::CgroupNamespace);
+    }
+    if new.contains(UnshareFlags::NEWUTS) {
+        list.add("set the host name", Act::HostName);
+    }
+    if new.contains(UnshareFlags::NEWNET) {
+        list.add("bring the loopback interface up", Act::LoopbackUp);
+    }
+    if let Some(root) = request.root {
+        let devices = if new.contains(UnshareFlags::NEWPID) { Devices::Private } else { Devices::Host };
+        list.root(root, devices, request)?;
+    }
+    Ok(list.0)
+}
+
+fn cpu_set(cpus: &[u32]) -> Result<CpuSet, SpawnError> {
+    let mut set = CpuSet::new();
+    for cpu in cpus {
+        let cpu = *cpu as usize;
+        if cpu >= CpuSet::MAX_CPU {
+            return Err(SpawnError::at(format!("run on CPU {cpu}"))(Errno::INVAL));
+        }
+        set.set(cpu);
+    }
+    Ok(set)
+}
+
+struct Steps<'a>(Vec<Step<'a>>);
+
+impl Steps<'_> {
+    fn root(&mut self, root: &Root, devices: Devices, request: &SpawnRequest<'_>) -> Result<(), SpawnError> {
+        let top = &root.skeleton;
+        self.add("make mounts private", Act::Private);
+        self.bind(top, top, false)?;
+        for mount in root.mounts() {
+            let target = below(top, mount.target());
+            match mount {
+                Mount::Bind(bind) => {
+                    self.places(root, &bind.target, bind.source.is_dir())?;
+                    self.bind(&bind.source, &target, bind.read_only)?;
+                }
+                Mount::Scratch(path) => {
+                    let data = if path.ends_with("tmp") { c"mode=1777" } else { c"mode=0755" };
+                    self.file_system(c"tmpfs", &target, MountFlags::empty(), data)?;
+                }
+            }
+        }
+        match devices {
+            Devices::Host => {
+                for name in ["proc", "sys", "dev"] {
+                    self.bind(&Path::new("/").join(name), &top.join(name), false)?;
+                }
+            }
+            Devices::Private => self.private_devices(top, request)?,
+        }
+        self.add("make the root read-only", Act::ReadOnly(path(top)?));
+        self.add("change the root", Act::Pivot(path(top)?));
+        Ok(())
+    }
+
+    fn private_devices(&mut self, top: &Path, request: &SpawnRequest<'_>) -> Result<(), SpawnError> {
+        let user = request.namespaces.contains(UnshareFlags::NEWUSER);
+        let harmless = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+        self.file_system(c"proc", &top.join("proc"), harmless, c"")?;
+        let sys = top.join("sys");
+        let own = Act::FileSystem {
+            kind: c"sysfs",
+            target: path(&sys)?,
+            flags: harmless | MountFlags::RDONLY,
+            data: c"",
+        };
+        // Only the owner of the network namespace may mount sysfs (sysfs(5)): with the host's network, a user namespace is not.
+        let hosts = Act::Bind { source: path(Path::new("/sys"))?, target: path(&sys)?, read_only: true };
+        self.add("mount sysfs", Act::Permitted(Box::new(own), Box::new(hosts)));
+        self.control_groups(&sys, request)?;
+        let dev = top.join("dev");
+        self.file_system(c"tmpfs", &dev, MountFlags::NOSUID | MountFlags::NOEXEC, c"mode=0755")?;
+        for name in DEVICES {
+            let file = dev.join(name);
+            self.add(format!("make /dev/{name}"), Act::EmptyFile(path(&file)?));
+            self.bind(&Path::new("/dev").join(name), &file, false)?;
+        }
+        self.directory(&dev.join("pts"), 0o755)?;
+        // Group 5 is tty in every distribution; an ordinary user's namespace has no group but its own.
+        let mapped_alone = user && !weigh_host::facts::is_root();
+        let data = if mapped_alone {
+            c"newinstance,ptmxmode=0666,mode=0620"
+        } else {
+            c"newinstance,ptmxmode=0666,mode=0620,gid=5"
+        };
+        self.file_system(c"devpts", &dev.join("pts"), MountFlags::NOSUID | MountFlags::NOEXEC, data)?;
+        self.directory(&dev.join("shm"), 0o755)?;
+        self.file_system(c"tmpfs", &dev.join("shm"), MountFlags::NOSUID | MountFlags::NODEV, c"mode=1777")?;
+        let links = [
+            ("ptmx", c"pts/ptmx"),
+            ("fd", c"/proc/self/fd"),
+            ("stdin", c"/proc/self/fd/0"),
+            ("stdout", c"/proc/self/fd/1"),
+            ("stderr", c"/proc/self/fd/2"),
+        ];
+        for (name, to) in links {
+            self.add(format!("make /dev/{name}"), Act::Link { to, path: path(&dev.join(name))? });
+        }
+        Ok(())
+    }
+
+    /// Shows the guest its own control groups, so that programs find their limits where they look for them.
+    fn control_groups(&mut self, sys: &Path, request: &SpawnRequest<'_>) -> Result<(), SpawnError> {
+        let Some(cgroup) = request.cgroup else { return Ok(()) };
+        let place = sys.join("fs/cgroup");
+        if let Some(directory) = cgroup.v2_directory() {
+            return self.bind(&directory, &place, true);
+        }
+        self.file_system(
+            c"tmpfs",
+            &place,
+            MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC,
+            c"mode=0755",
+        )?;
+        for directory in cgroup.directories() {
+            let mount = directory.ancestors().nth(cgroup.relative_path().components().count());
+            let Some(name) = mount.and_then(Path::file_name) else { continue };
+            self.directory(&place.join(name), 0o755)?;
+            self.bind(&directory, &place.join(name), true)?;
+        }
+        Ok(())
+    }
+
+    /// Makes the place of a bind where the skeleton cannot have it: below a scratch mount.
+    fn places(&mut self, root: &Root, target: &Path, directory: bool) -> Result<(), SpawnError> {
+        let Some(scratch) =
+            root.scratch.iter().find(|scratch| target.starts_with(scratch) && target != *scratch)
+        else {
+            return Ok(());
+        };
+        let mut missing: Vec<&Path> = target.ancestors().take_while(|path| path != scratch).collect();
+        missing.reverse();
+        for (at, place) in missing.iter().enumerate() {
+            let place = below(&root.skeleton, place);
+            if at + 1 < missing.len() || directory {
+                self.directory(&place, 0o755)?;
+            } else {
+                self.add(format!("make {}", place.display()), Act::EmptyFile(path(&place)?));
+            }
+        }
+        Ok(())
+    }
+
+    fn bind(&mut self, source: &Path, target: &Path, read_only: bool) -> Result<(), SpawnError> {
+        let act = Act::Bind { source: path(source)?, target: path(target)?, read_only };
+        self.add(format!("bind {} to {}", source.display(), target.display()), act);
+        Ok(())
+    }
+
+    fn file_system(
+        &mut self,
+        kind: &'static CStr,
+        target: &Path,
+        flags: MountFlags,
+        data: &'static CStr,
+    ) -> Result<(), SpawnError> {
+        let act = Act::FileSystem { kind, target: path(target)?, flags, data };
+        self.add(format!("mount {} at {}", kind.to_string_lossy(), target.display()), act);
+        Ok(())
+    }
+
+    fn directory(&mut self, at: &Path, mode: u32) -> Result<(), SpawnError> {
+        self.add(format!("make the directory {}", at.display()), Act::Directory { path: path(at)?, mode });
+        Ok(())
+    }
+}
+
+impl<'a> Steps<'a> {
+    fn add(&mut self, what: impl Into<String>, act: Act<'a>) {
+        self.0.push(Step { what: what.into(), act });
+    }
+}
+
+/// The place of a guest's absolute path while the root is still a directory of the host.
+fn below(top: &Path, absolute: &Path) -> PathBuf {
+    top.join(absolute.strip_prefix("/").unwrap_or(absolute))
+}
+
+fn path(path: &Path) -> Result<CString, SpawnError> {
+    CString::new(path.as_os_str().as_bytes())
+        .map_err(|error| SpawnError { step: format!("name {}", path.display()), source: error.into() })
+}
