@@ -30,9 +30,24 @@ impl Runner<'_> {
         analyse(&collected.comparisons, &Options::for_plan(self.plan))
     }
 
-    /// Whether every primary cell is as precise as asked.
+    /// Whether every primary cell is as precise as asked. A cell that is not measured any more, or whose baseline is not, cannot
+    /// become more precise and is not waited for.
     pub(crate) fn is_precise(&self, target: f64) -> bool {
-        precise_enough(&self.analysis(), target)
+        let mut analysis = self.analysis();
+        analysis.cells.retain(|cell| self.gains_pairs(cell));
+        analysis.cells.is_empty() || precise_enough(&analysis, target)
+    }
+
+    /// Whether further blocks add pairs to a cell.
+    fn gains_pairs(&self, cell: &Cell) -> bool {
+        let environment = |name: &str| self.plan.environments.iter().position(|e| e.name == name);
+        let workload = self.plan.workloads.iter().position(|workload| workload.id == cell.workload);
+        let history = self.journal.history();
+        let measured = |name| match (environment(name), workload) {
+            (Some(environment), Some(workload)) => history.active(u32::MAX, environment, workload),
+            _ => false,
+        };
+        cell.environment != self.plan.baseline && measured(&cell.environment) && measured(&self.plan.baseline)
     }
 
     /// Tells the intervals after a block, and the time left until the next look.

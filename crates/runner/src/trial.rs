@@ -6,7 +6,7 @@ use std::time::Duration;
 use weigh_model::{FailureKind, Iteration, WorkloadPlan};
 use weigh_platforms::{Completed, Guest, RunOptions, Session, SessionError};
 use weigh_protocol::{Command, Status};
-use weigh_workloads::{RawResult, extract};
+use weigh_workloads::{Ended, RawResult, Resources, extract};
 
 /// Output kept of each stream of a command.
 const OUTPUT_LIMIT_BYTES: u64 = 16 << 20;
@@ -166,24 +166,25 @@ impl<'a> Performance<'a> {
 
     fn measured(&self, session: &mut Session) -> Result<(Iteration, Completed), Failure> {
         let completed = self.execute(session, &self.command)?;
+        let resources = completed.end.resources;
         let result = RawResult {
-            status: completed.end.status,
+            status: match completed.end.status {
+                Status::Exited(status) => Ended::Exited(status),
+                Status::Signalled(signal) => Ended::Signalled(signal),
+            },
             output: &completed.output,
             error: &completed.error,
             duration_ns: completed.end.duration_ns,
-            resources: completed.end.resources,
+            resources: Resources {
+                user_ns: resources.user_ns,
+                system_ns: resources.system_ns,
+                maximum_resident_set_bytes: resources.maximum_resident_set_bytes,
+            },
         };
         let values = match extract(self.workload, &result) {
             Ok(values) => values,
-            Err(error) => {
-                let kind = match ended_badly(completed.end.status) {
-                    Some(_) => FailureKind::ExitStatus,
-                    None => FailureKind::Check,
-                };
-                return Err(Failure::new(kind, describe(&error)).with(completed));
-            }
+            Err(error) => return Err(Failure::new(error.kind(), describe(&error)).with(completed)),
         };
-        let resources = completed.end.resources;
         let iteration = Iteration {
             host_started_ns: completed.host_started_ns,
             host_ended_ns: completed.host_ended_ns,

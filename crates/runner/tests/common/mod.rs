@@ -1,0 +1,263 @@
+//! A bench for whole runs: fake guests, a real run directory in memory.
+#![allow(dead_code, reason = "every test binary uses a part of it")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use weigh_host::cgroup::Hierarchy;
+use weigh_host::ledger::Ledger;
+use weigh_host::state::StateDirectory;
+use weigh_images::Programs;
+use weigh_model::{
+    Better, Effort, EnvironmentPlan, EnvironmentSpec, Event, Extraction, GuestPlan, HostFacts, ImageSpec,
+    MetricSource, MetricSpec, Outcome, PLAN_FORMAT, Plan, Record, Trial, Unit, VoidUnit, WorkloadPlan,
+};
+use weigh_platforms::Host;
+use weigh_runner::order::block_order;
+use weigh_runner::{Finish, Run, RunOptions, RunnerError, run};
+use weigh_store::RunDirectory;
+
+/// A directory in memory, a host, and a run directory below it.
+pub struct Bench {
+    directory: tempfile::TempDir,
+    pub options: RunOptions,
+}
+
+/// What came of one call of the runner.
+pub struct Outing {
+    pub finish: Finish,
+    pub events: Vec<Event>,
+}
+
+impl Bench {
+    pub fn new() -> Self {
+        let memory = Path::new("/dev/shm");
+        let parent = if memory.is_dir() { memory.to_path_buf() } else { std::env::temp_dir() };
+        let directory = tempfile::Builder::new().prefix("weigh-runner-").tempdir_in(parent).unwrap();
+        Self { directory, options: RunOptions::default() }
+    }
+
+    pub fn path(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// A run directory for `plan`, open for writing.
+    pub fn create(&self, plan: &Plan) -> RunDirectory {
+        RunDirectory::create(self.path(), plan, &facts(), "2026-11-21T05:00:00Z").unwrap()
+    }
+
+    /// Runs `plan` in a new run directory.
+    pub fn run(&self, plan: &Plan) -> (Outing, RunDirectory) {
+        let mut store = self.create(plan);
+        let outing = self.go_on(plan, &mut store, |_, _| {}).unwrap();
+        (outing, store)
+    }
+
+    /// Runs, or goes on, in an open run directory. `watch` sees each event and may interrupt.
+    pub fn go_on(
+        &self,
+        plan: &Plan,
+        store: &mut RunDirectory,
+        watch: impl FnMut(&Event, &AtomicBool),
+    ) -> Result<Outing, RunnerError> {
+        go_on(self.path(), plan, store, self.options, watch)
+    }
+}
+
+/// As [`Bench::go_on`], for a process that has only the path of the bench.
+pub fn go_on(
+    directory: &Path,
+    plan: &Plan,
+    store: &mut RunDirectory,
+    options: RunOptions,
+    mut watch: impl FnMut(&Event, &AtomicBool),
+) -> Result<Outing, RunnerError> {
+    let host = host(directory);
+    let interrupt = AtomicBool::new(false);
+    let mut events = Vec::new();
+    let mut emit = |event: Event| {
+        watch(&event, &interrupt);
+        events.push(event);
+    };
+    let finish = run(Run {
+        plan,
+        host: &host,
+        host_facts: &facts(),
+        store,
+        interrupt: &interrupt,
+        emit: &mut emit,
+        options,
+    })?;
+    Ok(Outing { finish, events })
+}
+
+/// A host whose every process and call is another run, as the fakes count commands per run.
+fn host(directory: &Path) -> Host {
+    static RUNS: AtomicU64 = AtomicU64::new(0);
+    let name = format!("r{}-{}", std::process::id(), RUNS.fetch_add(1, Ordering::Relaxed));
+    let file = |name: &str| -> PathBuf {
+        let path = directory.join(name);
+        std::fs::write(&path, name).unwrap();
+        path
+    };
+    let programs = Programs { probe: file("probe"), kernels: file("kernels") };
+    let work = directory.join(&name);
+    std::fs::create_dir_all(&work).unwrap();
+    let state = StateDirectory::at(directory.join("state"));
+    Host {
+        ledger: Ledger::create(&state, &name).unwrap(),
+        hierarchy: Hierarchy::detect(),
+        logs: work.clone(),
+        work,
+        run: name,
+        programs,
+        is_root: false,
+    }
+}
+
+pub fn facts() -> HostFacts {
+    HostFacts {
+        identity: "bench".into(),
+        kernel: "6".into(),
+        architecture: "x86_64".into(),
+        operating_system: "none".into(),
+        cpu_model: "none".into(),
+        cpus: vec![0],
+        memory_bytes: 1 << 30,
+        last_level_cache_bytes: None,
+        cgroups: "none".into(),
+        boot: "boot".into(),
+        root: false,
+    }
+}
+
+/// A plan over fakes. The first environment is the baseline.
+pub fn plan(environments: &[&str], workloads: &[&str], effort: Effort) -> Plan {
+    let environments: Vec<EnvironmentPlan> = environments
+        .iter()
+        .map(|text| EnvironmentPlan { name: (*text).into(), spec: EnvironmentSpec::parse(text).unwrap() })
+        .collect();
+    Plan {
+        format: PLAN_FORMAT,
+        name: "bench".into(),
+        tool_version: "0".into(),
+        seed: 7,
+        baseline: environments[0].name.clone(),
+        environments,
+        workloads: workloads.iter().map(|name| workload(name)).collect(),
+        effort,
+        budget_s: None,
+        guest: GuestPlan {
+            image: ImageSpec::Probe,
+            cpus: Vec::new(),
+            memory_bytes: None,
+            reuse: false,
+            working_directory: None,
+        },
+        margin: 0.02,
+        allow_unequal: Vec::new(),
+        digests: BTreeMap::new(),
+    }
+}
+
+pub fn fixed(blocks: u32) -> Effort {
+    Effort::Fixed { blocks }
+}
+
+pub fn workload(name: &str) -> WorkloadPlan {
+    WorkloadPlan {
+        id: name.into(),
+        name: name.into(),
+        params: BTreeMap::new(),
+        size: "quick".into(),
+        command: vec![name.into()],
+        prepare: None,
+        cleanup: None,
+        warmup: 0,
+        iterations: 1,
+        deadline_s: 0.05,
+        expected_s: None,
+        check: Some(Extraction::Json { pointer: "/check/passed".into() }),
+        metrics: vec![MetricSource {
+            spec: MetricSpec {
+                name: "time".into(),
+                unit: Unit::second(),
+                better: Better::Lower,
+                primary: true,
+            },
+            from: Extraction::Json { pointer: "/metrics/time/value".into() },
+            factor: 1.0,
+        }],
+    }
+}
+
+pub fn records(store: &RunDirectory) -> Vec<Record> {
+    store.records().unwrap().records
+}
+
+pub fn trials(store: &RunDirectory) -> Vec<Trial> {
+    records(store)
+        .into_iter()
+        .filter_map(|record| match record {
+            Record::Trial(trial) => Some(trial),
+            _ => None,
+        })
+        .collect()
+}
+
+pub fn voids(store: &RunDirectory) -> Vec<VoidUnit> {
+    records(store)
+        .into_iter()
+        .filter_map(|record| match record {
+            Record::Void(void) => Some(void),
+            _ => None,
+        })
+        .collect()
+}
+
+/// Trials that are in no void unit.
+pub fn valid_trials(store: &RunDirectory) -> Vec<Trial> {
+    let void: BTreeSet<(u32, u32, String)> =
+        voids(store).into_iter().map(|void| (void.block, void.attempt, void.workload)).collect();
+    let valid = |trial: &Trial| !void.contains(&(trial.block, trial.attempt, trial.workload.clone()));
+    trials(store).into_iter().filter(valid).collect()
+}
+
+/// Every (block, workload, environment) of `blocks` blocks has exactly one trial that counts, all were measured in the
+/// order of the seed, and no trial number is used twice.
+pub fn assert_complete(plan: &Plan, store: &RunDirectory, blocks: u32) {
+    let valid = valid_trials(store);
+    let mut expected = Vec::new();
+    for block in 0..blocks {
+        let order = block_order(plan.seed, block, plan.workloads.len(), plan.environments.len());
+        for workload in order.workloads {
+            for environment in &order.environments[workload] {
+                let environment = plan.environments[*environment].name.clone();
+                expected.push((block, plan.workloads[workload].id.clone(), environment));
+            }
+        }
+    }
+    let place = |trial: &Trial| (trial.block, trial.workload.clone(), trial.environment.clone());
+    assert_eq!(valid.iter().map(place).collect::<Vec<_>>(), expected);
+    let sequences: Vec<u64> = trials(store).iter().map(|trial| trial.sequence).collect();
+    assert_eq!(sequences, (0..sequences.len() as u64).collect::<Vec<_>>());
+    for trial in valid {
+        let attempts: BTreeSet<u32> = valid_trials(store)
+            .iter()
+            .filter(|other| (other.block, &other.workload) == (trial.block, &trial.workload))
+            .map(|other| other.attempt)
+            .collect();
+        assert_eq!(attempts.len(), 1, "a unit is of one attempt");
+    }
+}
+
+pub fn is_measured(trial: &Trial) -> bool {
+    matches!(trial.outcome, Outcome::Measured { .. })
+}
+
+pub fn failure(trial: &Trial) -> Option<&weigh_model::TrialFailure> {
+    match &trial.outcome {
+        Outcome::Failed(failure) => Some(failure),
+        Outcome::Measured { .. } => None,
+    }
+}
