@@ -5,6 +5,7 @@ use crate::{ImageError, archive};
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, Permissions};
 use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use weigh_model::ImageSpec;
@@ -186,6 +187,9 @@ impl Builder {
         }
         let skeleton = &self.root.skeleton;
         self.root.binds.sort_by_key(|bind| !skeleton.starts_with(&bind.source));
+        for bind in &self.root.binds {
+            self.digest.part(bind.target.as_os_str().as_bytes());
+        }
         self.root.digest = self.digest.finish();
         Ok(self.root)
     }

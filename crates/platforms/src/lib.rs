@@ -3,6 +3,7 @@
 //! To add a platform, copy `null.rs`, fill it in, and add one word to [`ALL`]. No platform knows a workload; what its
 //! guests can do is data in [`Capabilities`].
 
+mod oci;
 mod platform;
 mod registry;
 pub mod session;
@@ -21,4 +22,4 @@ pub use registry::{ALIASES, Undoers, all, defaults, find, resolve, setting};
 pub use session::{Completed, RunOptions, Session, SessionError};
 
 /// Every platform, in the order in which tables show them. One word each.
-const ALL: &[&dyn Platform] = &[&null::Null];
+const ALL: &[&dyn Platform] = &[&runc::Runc, &docker::Docker, &null::Null];

@@ -7,14 +7,18 @@
 mod bundle;
 pub(crate) mod mounts;
 
-use crate::{Guest, GuestRequest, Host, PlatformError, Session};
+use crate::{Availability, Guest, GuestRequest, Host, Platform, PlatformError, Session};
 use serde_json::{Value, json};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use weigh_host::cgroup::{Cgroup, Layout, Limits};
 use weigh_host::command::{Invocation, Running, find_program};
 use weigh_host::ledger::{Change, EntryId, Ledger};
+use weigh_images::Root;
+use weigh_model::{EnvironmentSpec, ImageSpec};
 
 /// From the start of the runtime to the probe's hello; a loaded machine may need a second.
 const HELLO_DEADLINE: Duration = Duration::from_secs(15);
@@ -43,7 +47,12 @@ impl Runtime {
     ///
     /// # Errors
     /// [`PlatformError::Missing`] with the remedy.
-    pub(crate) fn find(platform: &'static str, host: &Host, binary: &str, remedy: &str) -> Result<Self, PlatformError> {
+    pub(crate) fn find(
+        platform: &'static str,
+        host: &Host,
+        binary: &str,
+        remedy: &str,
+    ) -> Result<Self, PlatformError> {
         if !host.is_root {
             let what = format!("the right to make containers with {platform}");
             return Err(PlatformError::Missing { what, remedy: Some("run weigh as root".into()) });
@@ -67,7 +76,8 @@ impl Runtime {
     /// # Errors
     /// Those of running it.
     pub(crate) fn version(&self) -> Result<String, PlatformError> {
-        let output = Invocation::new(&self.binary).arg("--version").deadline(COMMAND_DEADLINE).run_ok()?.output;
+        let output =
+            Invocation::new(&self.binary).arg("--version").deadline(COMMAND_DEADLINE).run_ok()?.output;
         Ok(String::from_utf8_lossy(&output).lines().next().unwrap_or_default().trim().into())
     }
 
@@ -125,6 +135,52 @@ impl Runtime {
     }
 }
 
+/// Whether a platform can be used, proven by a guest that holds only the probe.
+pub(crate) fn availability(
+    platform: &dyn Platform,
+    host: &Host,
+    version: impl FnOnce(&Host) -> Result<String, PlatformError>,
+) -> Availability {
+    // Numbers that no run comes to, so that the guest's names are not taken.
+    static NEXT: AtomicU64 = AtomicU64::new(1 << 32);
+    let instance = NEXT.fetch_add(1, Ordering::Relaxed);
+    let work = host.work.join(format!("{}-{instance}-root", platform.name()));
+    let prove = || -> Result<String, PlatformError> {
+        let detail = version(host)?;
+        let root = Root::prepare(&ImageSpec::Probe, &host.programs, &work, None)?;
+        let environment = EnvironmentSpec::new(platform.name(), Default::default());
+        let (cpus, memory_bytes) = (Vec::new(), None);
+        let request = GuestRequest { environment, instance, root: Arc::new(root), cpus, memory_bytes };
+        platform.prepare(host, &request)?;
+        platform.launch(host, &request)?.stop()?;
+        Ok(detail)
+    };
+    let proven = prove();
+    // It lies in the run's work directory, which is in the ledger; leaving it costs only space.
+    let _ = fs::remove_dir_all(&work);
+    match proven {
+        Ok(detail) => Availability::Ready { detail },
+        Err(PlatformError::Missing { what, remedy }) => {
+            Availability::Missing { reason: format!("{what} is missing"), remedy }
+        }
+        Err(error) => Availability::Missing { reason: with_causes(&error), remedy: None },
+    }
+}
+
+/// An error and what caused it, on one line.
+fn with_causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let said = error.to_string();
+        if !text.ends_with(&said) {
+            text = format!("{text}: {said}");
+        }
+        cause = error.source();
+    }
+    text
+}
+
 /// Takes away what a crash left of a container. The processes are gone with their control group by now, as a rule.
 ///
 /// # Errors
@@ -149,8 +205,11 @@ fn record_controllers(host: &Host) -> Result<(), PlatformError> {
     let root = Path::new("/sys/fs/cgroup");
     let read = |name: &str| fs::read_to_string(root.join(name)).unwrap_or_default();
     let (all, on) = (read("cgroup.controllers"), read("cgroup.subtree_control"));
-    let added: Vec<String> =
-        all.split_whitespace().filter(|word| !on.split_whitespace().any(|on| on == *word)).map(Into::into).collect();
+    let added: Vec<String> = all
+        .split_whitespace()
+        .filter(|word| !on.split_whitespace().any(|on| on == *word))
+        .map(Into::into)
+        .collect();
     if !added.is_empty() {
         host.ledger.record(Change::SubtreeControl { file: root.join("cgroup.subtree_control"), added })?;
     }
@@ -170,7 +229,13 @@ pub(crate) struct OciGuest {
 }
 
 impl OciGuest {
-    fn start(&mut self, host: &Host, request: &GuestRequest, cgroup: &str, log: &Path) -> Result<(), PlatformError> {
+    fn start(
+        &mut self,
+        host: &Host,
+        request: &GuestRequest,
+        cgroup: &str,
+        log: &Path,
+    ) -> Result<(), PlatformError> {
         let limits = Limits { cpus: request.cpus.clone(), memory_bytes: request.memory_bytes };
         self.cgroup = Some(host.hierarchy.create(&host.ledger, cgroup, &limits)?);
         let launch = |reason: String| PlatformError::Launch {
@@ -241,8 +306,8 @@ impl Guest for OciGuest {
     }
 
     fn stop(&mut self) -> Result<(), PlatformError> {
-        let failed = |reason| PlatformError::Stop { platform: self.runtime.platform, reason };
-        let ended = self.end().map_err(failed);
+        let platform = self.runtime.platform;
+        let ended = self.end().map_err(|reason| PlatformError::Stop { platform, reason });
         // What is stuck in the container does not keep the rest from being undone.
         let removed = self.cgroup.iter().try_for_each(Cgroup::remove);
         ended?;

@@ -1,7 +1,9 @@
 //! Containers by runc, the runtime below Docker, Podman and containerd, without an engine above it.
 
 use crate::oci::Runtime;
-use crate::{Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, Values, setting};
+use crate::{
+    Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, Values, setting,
+};
 use serde_json::Value;
 use weigh_model::EnvironmentSpec;
 
@@ -63,7 +65,9 @@ impl Platform for Runc {
         };
         vec![
             "make a control group weighbridge-<run>/runc-<instance>".into(),
-            format!("run a container weighbridge-<run>-<instance> {network}, with runc's state in the run's work directory"),
+            format!(
+                "run a container weighbridge-<run>-<instance> {network}, with runc's state in the run's work directory"
+            ),
         ]
     }
 

@@ -106,9 +106,7 @@ fn resources(container: &Container<'_>) -> Value {
 }
 
 fn kernel_mounts() -> Vec<Value> {
-    let mount = |kind: &str, target: &str, options: &[&str]| {
-        json!({"destination": target, "type": kind, "source": kind, "options": options})
-    };
+    let mount = |kind: &str, target: &str, options: &[&str]| json!({"destination": target, "type": kind, "source": kind, "options": options});
     vec![
         mount("proc", "/proc", &["nosuid", "noexec", "nodev"]),
         mount("tmpfs", "/dev", &["nosuid", "strictatime", "mode=755", "size=65536k"]),

@@ -16,9 +16,31 @@ use weigh_images::{Bind, Mount, Root};
 /// File systems that hold no files of the system: views of the kernel, layers of containers, compressed packages, mounts that only
 /// their user may look into.
 const NOT_SHOWN: [&str; 25] = [
-    "proc", "sysfs", "cgroup", "cgroup2", "devpts", "devtmpfs", "mqueue", "hugetlbfs", "debugfs", "tracefs",
-    "securityfs", "pstore", "efivarfs", "bpf", "configfs", "fusectl", "binfmt_misc", "rpc_pipefs", "autofs", "nsfs",
-    "ramfs", "overlay", "aufs", "squashfs", "fuse",
+    "proc",
+    "sysfs",
+    "cgroup",
+    "cgroup2",
+    "devpts",
+    "devtmpfs",
+    "mqueue",
+    "hugetlbfs",
+    "debugfs",
+    "tracefs",
+    "securityfs",
+    "pstore",
+    "efivarfs",
+    "bpf",
+    "configfs",
+    "fusectl",
+    "binfmt_misc",
+    "rpc_pipefs",
+    "autofs",
+    "nsfs",
+    "ramfs",
+    "overlay",
+    "aufs",
+    "squashfs",
+    "fuse",
 ];
 /// Where engines keep their own mounts.
 const ENGINES: [&str; 5] =
@@ -72,7 +94,9 @@ fn flatten(root: &Root, mounted: &BTreeSet<PathBuf>) -> Vec<GuestMount> {
             let Ok(below) = point.strip_prefix(&bind.source) else { continue };
             let target = bind.target.join(below);
             // One that is hidden by a later mount, or that cannot be looked at, is not seen on the host either.
-            if !taken.contains(&target) && point.symlink_metadata().is_ok_and(|found| found.is_dir() || found.is_file()) {
+            if !taken.contains(&target)
+                && point.symlink_metadata().is_ok_and(|found| found.is_dir() || found.is_file())
+            {
                 let read_only = bind.read_only;
                 mounts.push(GuestMount::Bind(Bind { source: point.clone(), target, read_only }));
             }
@@ -104,7 +128,8 @@ fn unescape(field: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(field.len());
     let mut rest = field;
     while let Some((first, tail)) = rest.split_first() {
-        let digits = tail.get(..3).filter(|digits| *first == b'\\' && digits.iter().all(|d| (b'0'..b'8').contains(d)));
+        let digits =
+            tail.get(..3).filter(|digits| *first == b'\\' && digits.iter().all(|d| (b'0'..b'8').contains(d)));
         match digits {
             Some(digits) => {
                 bytes.push(digits.iter().fold(0u8, |value, digit| value.wrapping_mul(8) + (digit - b'0')));
@@ -157,10 +182,11 @@ mod tests {
             host: true,
             notes: Vec::new(),
         };
-        let mounted = [&home, &home.join("disk/inner"), &home.join("disk"), &home.join("gone"), &home.join("tmp")]
-            .into_iter()
-            .cloned()
-            .collect();
+        let mounted =
+            [&home, &home.join("disk/inner"), &home.join("disk"), &home.join("gone"), &home.join("tmp")]
+                .into_iter()
+                .cloned()
+                .collect();
         assert_eq!(
             flatten(&root, &mounted),
             [

@@ -1,0 +1,121 @@
+//! The channel to a probe in a container: the engine's attached streams, copied to and from a pair of sockets.
+//!
+//! The engine wraps both output streams into one, in frames of its own; a thread with the client's event loop takes them
+//! apart. It ends when the container's output ends or when the session's side is closed.
+
+use super::engine::{Engine, EngineError, call};
+use bollard::Docker;
+use bollard::container::LogOutput;
+use bollard::query_parameters::AttachContainerOptions;
+use futures_util::StreamExt;
+use futures_util::future::select;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream as StdUnixStream;
+use std::path::Path;
+use std::pin::pin;
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+use tokio::io::{AsyncWriteExt, copy};
+use tokio::net::UnixStream;
+
+/// After the session's side is closed nobody reads any more; this long the container may still say something to the log.
+const LAST_WORDS: Duration = Duration::from_secs(10);
+
+/// The thread that copies.
+pub(super) struct Channel {
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Channel {
+    /// Attaches to a container that has not been started yet, so that nothing of what it says is missed. Returns the
+    /// session's side for reading and for writing. The container's standard error goes to `log`.
+    ///
+    /// # Errors
+    /// Those of the engine, of the log and of making sockets.
+    pub(super) fn open(
+        engine: Engine,
+        container: &str,
+        log: &Path,
+    ) -> Result<(Self, OwnedFd, OwnedFd), EngineError> {
+        let (ours, theirs) = StdUnixStream::pair()?;
+        ours.set_nonblocking(true)?;
+        let write = theirs.try_clone()?;
+        let log = OpenOptions::new().append(true).create(true).open(log)?;
+        let (report, attached) = mpsc::channel();
+        let name = container.to_string();
+        let thread = std::thread::Builder::new().name("docker attach".into()).spawn(move || {
+            let (runtime, docker) = engine.into_parts();
+            runtime.block_on(serve(&docker, &name, ours, log, &report));
+        })?;
+        let channel = Self { thread: Some(thread) };
+        match attached.recv() {
+            Ok(Ok(())) => Ok((channel, theirs.into(), write.into())),
+            Ok(Err(error)) => Err(error),
+            Err(_) => Err(io::Error::other("its thread ended").into()),
+        }
+    }
+
+    /// Waits for the thread. It ends by itself once the session is closed, at the latest after a few seconds.
+    pub(super) fn join(&mut self) {
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+async fn serve(
+    docker: &Docker,
+    container: &str,
+    ours: StdUnixStream,
+    log: File,
+    report: &mpsc::Sender<Result<(), EngineError>>,
+) {
+    let options = AttachContainerOptions {
+        stream: true,
+        stdin: true,
+        stdout: true,
+        stderr: true,
+        logs: false,
+        detach_keys: None,
+    };
+    let begun = async {
+        let ours = UnixStream::from_std(ours)?;
+        let attached =
+            call("attach to a container", docker.attach_container(container, Some(options))).await?;
+        Ok::<_, EngineError>((ours, attached))
+    };
+    let (mut ours, attached) = match begun.await {
+        Ok(begun) => begun,
+        Err(error) => {
+            let _ = report.send(Err(error));
+            return;
+        }
+    };
+    let _ = report.send(Ok(()));
+    let (mut from_session, mut to_session) = ours.split();
+    let mut input = attached.input;
+    let inward = async {
+        // Either end may vanish at any time; what matters is that the container's standard input ends with the session.
+        let _ = copy(&mut from_session, &mut input).await;
+        let _ = input.shutdown().await;
+        tokio::time::sleep(LAST_WORDS).await;
+    };
+    let outward = async {
+        let mut output = attached.output;
+        let mut log = log;
+        let mut listening = true;
+        while let Some(Ok(piece)) = output.next().await {
+            match piece {
+                LogOutput::StdErr { message } => drop(log.write_all(&message)),
+                other if listening => listening = to_session.write_all(&other.into_bytes()).await.is_ok(),
+                _ => {}
+            }
+        }
+        let _ = to_session.shutdown().await;
+    };
+    // The first to end takes the other with it: without output there is nobody to talk to.
+    select(pin!(inward), pin!(outward)).await;
+}
