@@ -239,7 +239,8 @@ impl Ledger {
         let mut failed = Vec::new();
         for (id, change) in left {
             match change.undo(platforms, true) {
-                Ok(()) => self.forget(id)?,
+                // A line that cannot be written (a full disk) only has the undo repeated, should we die before the end.
+                Ok(()) => drop(self.forget(id)),
                 Err(reason) => failed.push((change, reason)),
             }
         }

@@ -44,13 +44,19 @@ fn findings_at(root: &Path) -> Vec<Finding> {
     if let Some(source) = word("sys/devices/system/clocksource/clocksource0/current_clocksource")
         && !["tsc", "arch_sys_counter", "kvm-clock"].contains(&source.as_str())
     {
-        add(format!("the clock source is `{source}`: reading it is slow"), "see why the kernel left the TSC: dmesg | grep -i tsc");
+        add(
+            format!("the clock source is `{source}`: reading it is slow"),
+            "see why the kernel left the TSC: dmesg | grep -i tsc",
+        );
     }
     if word("sys/kernel/mm/ksm/run").as_deref() == Some("1") {
         add("same-page merging (KSM) runs and takes CPU time".into(), "echo 0 > /sys/kernel/mm/ksm/run");
     }
     let cpuinfo = word("proc/cpuinfo").unwrap_or_default();
-    if cpuinfo.lines().any(|line| line.starts_with("flags") && line.split_whitespace().any(|flag| flag == "hypervisor")) {
+    if cpuinfo
+        .lines()
+        .any(|line| line.starts_with("flags") && line.split_whitespace().any(|flag| flag == "hypervisor"))
+    {
         add(
             "this host is itself a virtual machine".into(),
             "its neighbours show as steal; ratios hold for this machine, not for the hardware below it",
@@ -60,14 +66,21 @@ fn findings_at(root: &Path) -> Vec<Finding> {
         && share > WARN_SHARE
     {
         add(
-            format!("the hypervisor has taken {:.1} % of this host's CPU time since it started", share * 100.0),
+            format!(
+                "the hypervisor has taken {:.1} % of this host's CPU time since it started",
+                share * 100.0
+            ),
             "expect wider intervals; a host with fewer neighbours gives narrower ones",
         );
     }
-    if let Some((load, cpus)) = word("proc/loadavg").as_deref().and_then(first_number).zip(cpu_count(&cpuinfo))
+    if let Some((load, cpus)) =
+        word("proc/loadavg").as_deref().and_then(first_number).zip(cpu_count(&cpuinfo))
         && load > 0.25 * cpus
     {
-        add(format!("other work keeps the host busy: load {load:.2} on {cpus} CPUs"), "stop it, or expect wider intervals");
+        add(
+            format!("other work keeps the host busy: load {load:.2} on {cpus} CPUs"),
+            "stop it, or expect wider intervals",
+        );
     }
     found
 }

@@ -60,25 +60,26 @@ impl Hierarchy {
         let cpus = limits.cpus.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
         let memory = limits.memory_bytes.map(|bytes| bytes.to_string());
         let mut unlimited = Vec::new();
-        let mut limit = |controller: &'static str, v1: &str, v2: &str, value: &str| -> Result<(), CgroupError> {
-            let file = match self.layout() {
-                Layout::V2 => self
-                    .used()
-                    .map(|mount| mount.path.join(relative))
-                    .find(|group| {
-                        words(&group.join("cgroup.controllers")).iter().any(|word| word == controller)
-                    })
-                    .map(|group| group.join(v2)),
-                _ => self.v1(controller).map(|mount| mount.path.join(relative).join(v1)),
-            };
-            match file {
-                Some(file) => write_control(&file, value),
-                None => {
-                    unlimited.push(controller);
-                    Ok(())
+        let mut limit =
+            |controller: &'static str, v1: &str, v2: &str, value: &str| -> Result<(), CgroupError> {
+                let file = match self.layout() {
+                    Layout::V2 => self
+                        .used()
+                        .map(|mount| mount.path.join(relative))
+                        .find(|group| {
+                            words(&group.join("cgroup.controllers")).iter().any(|word| word == controller)
+                        })
+                        .map(|group| group.join(v2)),
+                    _ => self.v1(controller).map(|mount| mount.path.join(relative).join(v1)),
+                };
+                match file {
+                    Some(file) => write_control(&file, value),
+                    None => {
+                        unlimited.push(controller);
+                        Ok(())
+                    }
                 }
-            }
-        };
+            };
         if !cpus.is_empty() {
             limit("cpuset", "cpuset.cpus", "cpuset.cpus", &cpus)?;
         }

@@ -71,7 +71,8 @@ fn sweep_one(
             Ok(()) => {
                 let mut line = serde_json::to_vec(&Line::Undone { undone: id.0 })?;
                 line.push(b'\n');
-                file.write_all(&line)?;
+                // As when a ledger is closed: on a full disk the undo may have to be repeated.
+                let _ = file.write_all(&line);
                 result.undone.push(change);
             }
             Err(reason) => {

@@ -1,1 +1,476 @@
+//! Tests of the ledger, a killed process among them.
 
+use super::*;
+use crate::clock::monotonic_ns;
+use std::cell::RefCell;
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::time::Duration;
+
+/// Environment of a child process of a test: the state directory, the base of what it changes, and where it stops.
+const CHILD: &str = "WEIGH_TEST_LEDGER_CHILD";
+
+fn state() -> (tempfile::TempDir, StateDirectory) {
+    let base = tempfile::tempdir().unwrap();
+    let state = StateDirectory::at(base.path().join("state"));
+    (base, state)
+}
+
+/// Remembers what it was asked to undo, and fails for ids that say so.
+#[derive(Default)]
+struct Recorder(RefCell<Vec<String>>);
+
+impl PlatformUndo for Recorder {
+    fn undo(&self, _: &str, _: &str, id: &str, _: &serde_json::Value) -> Result<(), String> {
+        self.0.borrow_mut().push(id.into());
+        if id.starts_with("stuck") { Err("it is stuck".into()) } else { Ok(()) }
+    }
+}
+
+fn of_platform(id: &str) -> Change {
+    Change::Platform {
+        platform: "p".into(),
+        what: "thing".into(),
+        id: id.into(),
+        detail: serde_json::json!({"n": 1}),
+    }
+}
+
+/// Ends a ledger as the death of its process would: the lock goes, the file stays.
+fn abandon(ledger: Ledger) {
+    assert_eq!(Arc::strong_count(&ledger.0), 1);
+    drop(ledger);
+}
+
+#[test]
+fn a_closed_ledger_leaves_nothing() {
+    let (base, state) = state();
+    let ledger = Ledger::create(&state, "run").unwrap();
+    let directory = base.path().join("d");
+    ledger.record(Change::Directory { path: directory.clone() }).unwrap();
+    fs::create_dir_all(directory.join("deep/er")).unwrap();
+    fs::write(directory.join("deep/file"), "x").unwrap();
+    let file = base.path().join("f");
+    let entry = ledger.record(Change::File { path: file.clone() }).unwrap();
+    fs::write(&file, "x").unwrap();
+    ledger.undo(entry, &NoPlatforms).unwrap();
+    assert!(!file.exists());
+    ledger.undo(entry, &NoPlatforms).unwrap();
+    assert_eq!(ledger.standing().len(), 1);
+    ledger.close(&NoPlatforms).unwrap();
+    assert!(!directory.exists() && !state.path().exists());
+    ledger.close(&NoPlatforms).unwrap();
+    assert!(matches!(ledger.record(of_platform("late")), Err(LedgerError::Closed(_))));
+}
+
+#[test]
+fn names_that_could_leave_the_directory_are_refused() {
+    let (_base, state) = state();
+    for name in ["", "../x", "a/b", ".hidden", "a b"] {
+        assert!(matches!(Ledger::create(&state, name), Err(LedgerError::Name(_))), "{name}");
+    }
+    let first = Ledger::create(&state, "run").unwrap();
+    assert!(matches!(Ledger::create(&state, "run"), Err(LedgerError::Exists { .. })));
+    first.close(&NoPlatforms).unwrap();
+    Ledger::create(&state, "run").unwrap().close(&NoPlatforms).unwrap();
+}
+
+#[test]
+fn the_newest_change_is_undone_first_and_what_fails_stays() {
+    let (_base, state) = state();
+    let ledger = Ledger::create(&state, "run").unwrap();
+    for id in ["first", "stuck", "forgotten", "last"] {
+        let entry = ledger.record(of_platform(id)).unwrap();
+        if id == "forgotten" {
+            ledger.forget(entry).unwrap();
+        }
+    }
+    let recorder = Recorder::default();
+    let Err(LedgerError::Undo(failed)) = ledger.close(&recorder) else {
+        panic!("the stuck one must be told")
+    };
+    assert_eq!(failed, [(of_platform("stuck"), "it is stuck".to_string())]);
+    assert_eq!(*recorder.0.borrow(), ["last", "stuck", "first"]);
+    assert_eq!(pending(&state).unwrap(), [("run".to_string(), vec![of_platform("stuck")])]);
+    drop(ledger);
+    let again = sweep(&state, &Recorder::default()).unwrap();
+    assert_eq!((again.undone.len(), again.failed.len()), (0, 1));
+    assert!(state.ledger_dir().join("run.jsonl").exists());
+}
+
+#[test]
+fn a_live_ledger_is_never_swept() {
+    let (_base, state) = state();
+    let ledger = Ledger::create(&state, "alive").unwrap();
+    ledger.record(of_platform("thing")).unwrap();
+    let recorder = Recorder::default();
+    let sweep = sweep(&state, &recorder).unwrap();
+    assert_eq!(sweep.live, ["alive"]);
+    assert!(recorder.0.borrow().is_empty());
+    abandon(ledger);
+    let sweep = super::sweep(&state, &recorder).unwrap();
+    assert_eq!(sweep.undone, [of_platform("thing")]);
+    assert!(!state.path().exists());
+}
+
+#[test]
+fn a_cut_last_line_is_a_change_that_was_never_made() {
+    let (_base, state) = state();
+    let ledger = Ledger::create(&state, "run").unwrap();
+    ledger.record(of_platform("whole")).unwrap();
+    let path = ledger.path().to_path_buf();
+    abandon(ledger);
+    let whole = fs::read(&path).unwrap();
+    let recorder = Recorder::default();
+    // Cut the second entry at every byte.
+    let second = b"{\"entry\":1,\"change\":{\"kind\":\"file\",\"path\":\"/nowhere/x\"}}\n";
+    for length in 0..second.len() {
+        fs::create_dir_all(state.ledger_dir()).unwrap();
+        fs::write(&path, [&whole[..], &second[..length]].concat()).unwrap();
+        recorder.0.borrow_mut().clear();
+        let sweep = sweep(&state, &recorder).unwrap();
+        assert_eq!(sweep.undone, [of_platform("whole")], "cut at {length}");
+        assert!(sweep.damaged.is_empty() && sweep.failed.is_empty() && !path.exists());
+    }
+    fs::create_dir_all(state.ledger_dir()).unwrap();
+    fs::write(&path, "").unwrap();
+    assert!(super::sweep(&state, &recorder).unwrap().undone.is_empty());
+    assert!(!path.exists(), "a ledger that died before its first line is taken away");
+}
+
+#[test]
+fn damage_inside_is_told_and_the_rest_is_undone() {
+    let (_base, state) = state();
+    let ledger = Ledger::create(&state, "run").unwrap();
+    ledger.record(of_platform("a")).unwrap();
+    ledger.record(of_platform("b")).unwrap();
+    let path = ledger.path().to_path_buf();
+    abandon(ledger);
+    let text = fs::read_to_string(&path).unwrap();
+    fs::write(&path, text.replacen("\n", "\njunk\n", 1)).unwrap();
+    let recorder = Recorder::default();
+    let sweep = sweep(&state, &recorder).unwrap();
+    assert_eq!(*recorder.0.borrow(), ["b", "a"]);
+    assert_eq!(sweep.damaged.len(), 1);
+    assert!(sweep.damaged[0].1.contains("line 2") && sweep.damaged[0].0.exists());
+    assert!(super::sweep(&state, &recorder).unwrap().damaged.is_empty(), "told once");
+}
+
+#[test]
+fn a_newer_format_is_left_alone() {
+    let (_base, state) = state();
+    let ledger = Ledger::create(&state, "run").unwrap();
+    ledger.record(of_platform("a")).unwrap();
+    let path = ledger.path().to_path_buf();
+    abandon(ledger);
+    let text = fs::read_to_string(&path).unwrap().replace("\"ledger\":1", "\"ledger\":99");
+    fs::write(&path, &text).unwrap();
+    let recorder = Recorder::default();
+    let sweep = sweep(&state, &recorder).unwrap();
+    assert!(recorder.0.borrow().is_empty() && sweep.damaged[0].1.contains("99"));
+    assert_eq!(fs::read_to_string(&path).unwrap(), text);
+}
+
+#[test]
+fn what_is_not_ours_is_refused() {
+    let (base, state) = state();
+    let ledger = Ledger::create(&state, "run").unwrap();
+    let full = base.path().join("full");
+    fs::create_dir(&full).unwrap();
+    fs::write(full.join("precious"), "x").unwrap();
+    let link = base.path().join("link");
+    symlink(&full, &link).unwrap();
+    let refused = [
+        Change::Directory { path: full.clone() },
+        Change::Directory { path: link.clone() },
+        Change::Directory { path: "/".into() },
+        Change::Directory { path: "relative".into() },
+        Change::Directory { path: base.path().join("new/../full") },
+        Change::File { path: full.join("precious") },
+        Change::Mount { target: "/proc".into() },
+        Change::Cgroup { path: "user.slice".into() },
+        Change::Cgroup { path: "weighbridge-x/../..".into() },
+        Change::SubtreeControl { file: "/etc/passwd".into(), added: vec![] },
+        Change::Process { pid: 1, start_ticks: 0 },
+    ];
+    for change in refused {
+        assert!(matches!(ledger.record(change.clone()), Err(LedgerError::Refused { .. })), "{change}");
+    }
+    let empty = base.path().join("empty");
+    fs::create_dir(&empty).unwrap();
+    ledger.record(Change::Directory { path: empty }).unwrap();
+    ledger.close(&NoPlatforms).unwrap();
+    assert!(full.join("precious").exists());
+}
+
+#[test]
+fn removing_a_directory_follows_no_link() {
+    let (base, state) = state();
+    let outside = base.path().join("outside");
+    fs::create_dir(&outside).unwrap();
+    fs::write(outside.join("precious"), "x").unwrap();
+    let ledger = Ledger::create(&state, "run").unwrap();
+    let ours = base.path().join("ours");
+    ledger.record(Change::Directory { path: ours.clone() }).unwrap();
+    fs::create_dir(&ours).unwrap();
+    symlink(&outside, ours.join("link")).unwrap();
+    symlink("/nowhere", ours.join("dangling")).unwrap();
+    // The recorded place itself becomes a link to something else.
+    let swapped = base.path().join("swapped");
+    ledger.record(Change::Directory { path: swapped.clone() }).unwrap();
+    symlink(&outside, &swapped).unwrap();
+    let Err(LedgerError::Undo(failed)) = ledger.close(&NoPlatforms) else {
+        panic!("a link is not the directory")
+    };
+    assert_eq!(failed.len(), 1);
+    assert!(failed[0].1.contains("no directory any more"), "{}", failed[0].1);
+    assert!(!ours.exists() && outside.join("precious").exists());
+}
+
+fn skipped_without_root(test: &str) -> bool {
+    let missing = !crate::facts::is_root();
+    if missing {
+        assert!(!std::env::var("WEIGH_REQUIRE").unwrap_or_default().contains("native"), "{test} needs root");
+        eprintln!("SKIPPED {test}: needs root");
+    }
+    missing
+}
+
+#[test]
+fn mounts_are_undone_and_never_crossed() {
+    if skipped_without_root("mounts_are_undone_and_never_crossed") {
+        return;
+    }
+    let (base, state) = state();
+    let ledger = Ledger::create(&state, "run").unwrap();
+    let outside = base.path().join("outside");
+    fs::create_dir(&outside).unwrap();
+    fs::write(outside.join("precious"), "x").unwrap();
+    let ours = base.path().join("ours");
+    let directory = ledger.record(Change::Directory { path: ours.clone() }).unwrap();
+    let target = ours.join("a/target");
+    let mount = ledger.record(Change::Mount { target: target.clone() }).unwrap();
+    // Not mounted yet, its directory not even there: nothing to undo.
+    ledger.undo(mount, &NoPlatforms).unwrap();
+    fs::create_dir_all(&target).unwrap();
+    let mount = ledger.record(Change::Mount { target: target.clone() }).unwrap();
+    rustix::mount::mount_bind(&outside, &target).unwrap();
+    // Of the same file system, so only the mount itself tells it apart.
+    let error = ledger.undo(directory, &NoPlatforms).unwrap_err().to_string();
+    assert!(error.contains("mounted"), "{error}");
+    assert!(outside.join("precious").exists());
+    assert!(matches!(
+        ledger.record(Change::Mount { target: target.clone() }),
+        Err(LedgerError::Refused { .. })
+    ));
+    // Mounted on twice over, and in use: the newest goes first, the rest with it.
+    let busy = fs::File::open(target.join("precious")).unwrap();
+    ledger.undo(mount, &NoPlatforms).unwrap();
+    drop(busy);
+    ledger.close(&NoPlatforms).unwrap();
+    assert!(!ours.exists() && outside.join("precious").exists());
+}
+
+#[test]
+fn a_process_is_known_by_its_start_and_goes_with_its_session() {
+    let shell = || {
+        crate::command::Invocation::new("setsid")
+            .args(["sh", "-c", "sleep 60 & echo $$; wait"])
+            .spawn()
+            .unwrap()
+    };
+    let (_base, state) = state();
+    let ledger = Ledger::create(&state, "run").unwrap();
+    let mut running = shell();
+    let pid: u32 = {
+        use std::io::{BufRead, BufReader};
+        let mut line = String::new();
+        BufReader::new(fs::File::from(running.take_output().unwrap())).read_line(&mut line).unwrap();
+        line.trim().parse().unwrap()
+    };
+    let start = crate::process::start_ticks(pid).unwrap();
+    let wrong = ledger.record(Change::Process { pid, start_ticks: start + 1 }).unwrap();
+    ledger.undo(wrong, &NoPlatforms).unwrap();
+    assert!(crate::process::is_alive(pid, start), "another process of that number must live");
+    let members = crate::process::of_session(pid);
+    assert_eq!(members.len(), 2, "{members:?}");
+    let right = ledger.record(Change::process(pid).unwrap()).unwrap();
+    ledger.undo(right, &NoPlatforms).unwrap();
+    assert!(crate::process::of_session(pid).is_empty());
+    assert!(!crate::process::is_alive(pid, start));
+    ledger.close(&NoPlatforms).unwrap();
+}
+
+#[test]
+fn a_process_of_an_earlier_boot_is_gone() {
+    let (_base, state) = state();
+    let mut running = crate::command::Invocation::new("sleep").arg("60").spawn().unwrap();
+    let ledger = Ledger::create(&state, "run").unwrap();
+    ledger.record(Change::process(running.pid()).unwrap()).unwrap();
+    let path = ledger.path().to_path_buf();
+    abandon(ledger);
+    let text = fs::read_to_string(&path).unwrap().replace(&file::boot(), "another-boot");
+    fs::write(&path, text).unwrap();
+    assert_eq!(sweep(&state, &NoPlatforms).unwrap().undone.len(), 1);
+    assert!(running.try_wait().unwrap().is_none(), "it was killed although the number is of another boot");
+}
+
+/// What a child process of the test below does: records and makes changes, and says how far it is, until it is killed.
+#[test]
+fn child_that_changes_things() {
+    let Ok(order) = std::env::var(CHILD) else { return };
+    let (base, stop) = order.split_once('|').unwrap();
+    let (base, stop) = (PathBuf::from(base), stop.parse::<usize>().unwrap());
+    let state = StateDirectory::at(base.join("state"));
+    let ledger = Ledger::create(&state, "killed").unwrap();
+    let mut done = 0;
+    let mut reached = move || {
+        if done == stop {
+            fs::write(base.join("ready"), "").unwrap();
+            loop {
+                std::thread::sleep(Duration::from_secs(60));
+            }
+        }
+        done += 1;
+    };
+    let work = state.path().parent().unwrap().join("work");
+    reached();
+    ledger.record(Change::Directory { path: work.clone() }).unwrap();
+    reached();
+    fs::create_dir(&work).unwrap();
+    fs::write(work.join("file"), "x").unwrap();
+    reached();
+    let target = work.join("mnt");
+    let root = crate::facts::is_root();
+    let mount = ledger.record(Change::Mount { target: target.clone() }).unwrap();
+    reached();
+    fs::create_dir(&target).unwrap();
+    if root {
+        rustix::mount::mount("none", &target, "tmpfs", rustix::mount::MountFlags::empty(), None).unwrap();
+        fs::write(target.join("inside"), "x").unwrap();
+    }
+    reached();
+    let mut sleeper = crate::command::Invocation::new("sleep").arg("60").spawn().unwrap();
+    fs::write(state.path().parent().unwrap().join("pid"), sleeper.pid().to_string()).unwrap();
+    ledger.record(Change::process(sleeper.pid()).unwrap()).unwrap();
+    reached();
+    // Half undone: the change is, its line is not written.
+    sleeper.kill_group();
+    if root {
+        rustix::mount::unmount(&target, rustix::mount::UnmountFlags::empty()).unwrap();
+    }
+    reached();
+    ledger.forget(mount).unwrap();
+    reached();
+    fs::remove_dir_all(&work).unwrap();
+    reached();
+    std::process::exit(7);
+}
+
+#[test]
+fn killed_at_any_point_everything_is_swept() {
+    for stop in 0..9 {
+        let base = tempfile::tempdir().unwrap();
+        let state = StateDirectory::at(base.path().join("state"));
+        let mut child = crate::command::Invocation::new(std::env::current_exe().unwrap())
+            .args(["--exact", "ledger::tests::child_that_changes_things", "--nocapture"])
+            .env(CHILD, format!("{}|{stop}", base.path().display()))
+            .log_to(&base.path().join("log"))
+            .spawn()
+            .unwrap();
+        let started = monotonic_ns();
+        while !base.path().join("ready").exists() {
+            assert!(
+                child.try_wait().unwrap().is_none(),
+                "{}",
+                fs::read_to_string(base.path().join("log")).unwrap()
+            );
+            assert!(monotonic_ns() - started < 20_000_000_000, "the child does not get to {stop}");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!(sweep(&state, &NoPlatforms).unwrap().live, ["killed"], "it lives at {stop}");
+        // kill -9 of it alone: what it started goes on.
+        let handle = crate::process::handle(child.pid()).unwrap().unwrap();
+        crate::process::kill(&handle).unwrap();
+        assert!(crate::process::wait_end(&handle, Duration::from_secs(5)));
+        let result = sweep(&state, &NoPlatforms).unwrap();
+        assert!(result.failed.is_empty() && result.live.is_empty(), "at {stop}: {result:?}");
+        assert!(!base.path().join("work").exists(), "at {stop} the directory is left");
+        assert!(!state.path().exists(), "at {stop} the state directory is left");
+        if let Ok(pid) = fs::read_to_string(base.path().join("pid")) {
+            let pid: u32 = pid.parse().unwrap();
+            let alive =
+                crate::process::start_ticks(pid).is_some_and(|start| crate::process::is_alive(pid, start));
+            assert!(!alive, "at {stop} the process is left");
+        }
+        let again = sweep(&state, &NoPlatforms).unwrap();
+        assert!(again.undone.is_empty(), "a second sweep finds nothing");
+    }
+}
+
+#[test]
+fn many_threads_share_a_ledger() {
+    let (_base, state) = state();
+    let ledger = Ledger::create(&state, "run").unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let ledger = ledger.clone();
+            scope.spawn(move || {
+                for n in 0..20 {
+                    let entry = ledger.record(of_platform(&format!("{thread}-{n}"))).unwrap();
+                    if n % 2 == 0 {
+                        ledger.forget(entry).unwrap();
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(pending(&state).unwrap()[0].1.len(), 40);
+    let recorder = Recorder::default();
+    ledger.close(&recorder).unwrap();
+    assert_eq!(recorder.0.borrow().len(), 40);
+}
+
+#[test]
+fn a_disk_that_is_full_spoils_no_line() {
+    if skipped_without_root("a_disk_that_is_full_spoils_no_line") {
+        return;
+    }
+    let base = tempfile::tempdir().unwrap();
+    let disk = base.path().join("disk");
+    fs::create_dir(&disk).unwrap();
+    rustix::mount::mount("none", &disk, "tmpfs", rustix::mount::MountFlags::empty(), Some(c"size=16k"))
+        .unwrap();
+    let _unmount = Unmount(disk.clone());
+    let state = StateDirectory::at(disk.join("state"));
+    let ledger = Ledger::create(&state, "run").unwrap();
+    let mut recorded = 0;
+    let error = loop {
+        match ledger.record(of_platform(&format!("{recorded}-{}", "x".repeat(500)))) {
+            Ok(_) => recorded += 1,
+            Err(error) => break error,
+        }
+        assert!(recorded < 1000, "the disk is never full");
+    };
+    assert!(
+        matches!(&error, LedgerError::Io { source, .. } if source.raw_os_error() == Some(libc::ENOSPC)),
+        "{error}"
+    );
+    let text = fs::read(ledger.path()).unwrap();
+    assert_eq!(text.last(), Some(&b'\n'), "half a line was left");
+    let recorder = Recorder::default();
+    // Striking out may not fit either; undoing goes on all the same.
+    let closed = ledger.close(&recorder);
+    drop(ledger);
+    assert!(recorded > 0 && recorder.0.borrow().len() == recorded, "{closed:?}");
+    assert!(closed.is_ok(), "{closed:?}");
+}
+
+/// Unmounts when the test ends, well or not.
+struct Unmount(PathBuf);
+
+impl Drop for Unmount {
+    fn drop(&mut self) {
+        let _ = rustix::mount::unmount(&self.0, rustix::mount::UnmountFlags::DETACH);
+    }
+}
