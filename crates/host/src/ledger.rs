@@ -13,6 +13,8 @@ mod sweep;
 mod tree;
 
 pub use change::{Change, NoPlatforms, PlatformUndo};
+#[cfg(test)]
+pub(crate) use sweep::sweep_dead;
 pub use sweep::{Sweep, pending, sweep};
 
 use crate::lock::{Opened, lock_file};

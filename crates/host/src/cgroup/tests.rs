@@ -2,12 +2,12 @@
 
 use super::*;
 use crate::command::{Invocation, Running};
-use crate::ledger::{Change, Ledger, NoPlatforms, sweep};
+use crate::ledger::{Change, Ledger, NoPlatforms, sweep_dead};
 use crate::state::StateDirectory;
 use procfs::FromRead;
 use procfs::process::MountInfos;
 use std::fs;
-use std::io::Read;
+use std::io::{Read, Write};
 use std::time::{Duration, Instant};
 
 fn ledger(base: &tempfile::TempDir, run: &str) -> Ledger {
@@ -271,7 +271,7 @@ fn limits_are_in_force() {
         assert!(cgroup.memory_bytes().unwrap() > 0);
         // More than the limit: it is killed (or fails to allocate), it does not succeed.
         let done = Invocation::new("sh")
-            .args(["-c", "head -c 300000000 /dev/zero | tail -c 290000000 | wc -c; exit ${PIPESTATUS:-0}"])
+            .args(["-c", "head -c 300000000 /dev/zero | tail -c 290000000 | wc -c"])
             .pre_exec_cgroup(&cgroup)
             .run()
             .unwrap();
@@ -322,16 +322,12 @@ fn a_sweep_removes_groups_with_all_that_is_in_them() {
     for directory in cgroup.directories() {
         fs::write(directory.join("below/cgroup.procs"), below.pid().to_string()).unwrap();
     }
-    fs::write(
-        format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&below.take_input().unwrap())),
-        "go\n",
-    )
-    .unwrap();
+    fs::File::from(below.take_input().unwrap()).write_all(b"go\n").unwrap();
     assert_eq!(read_line(&mut below), "moved");
     cgroup.freeze().unwrap();
     // The run dies: its lock goes, and nothing else.
     drop((cgroup, ledger));
-    let result = sweep(&state, &NoPlatforms).unwrap();
+    let result = sweep_dead(&state, &NoPlatforms).unwrap();
     assert!(result.failed.is_empty(), "{:?}", result.failed);
     assert!(result.undone.contains(&Change::Cgroup { path: name.clone().into() }));
     for mount in &hierarchy.mounts {
@@ -356,6 +352,6 @@ fn half_made_groups_are_swept() {
     let parent = hierarchy.used().next().unwrap().path.join(format!("weighbridge-{run}"));
     fs::create_dir(&parent).unwrap();
     drop(ledger);
-    assert_eq!(sweep(&state, &NoPlatforms).unwrap().undone.len(), 1);
+    assert_eq!(sweep_dead(&state, &NoPlatforms).unwrap().undone.len(), 1);
     assert!(!parent.exists());
 }

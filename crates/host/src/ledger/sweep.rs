@@ -129,3 +129,17 @@ fn ledgers(state: &StateDirectory) -> Result<Vec<(String, PathBuf)>, LedgerError
     ledgers.sort();
     Ok(ledgers)
 }
+
+/// Sweeps when the caller knows that the run is dead. A child that another thread has just forked holds the lock until its exec.
+#[cfg(test)]
+pub(crate) fn sweep_dead(state: &StateDirectory, platforms: &dyn PlatformUndo) -> Result<Sweep, LedgerError> {
+    let mut result = sweep(state, platforms);
+    crate::wait::until(std::time::Duration::from_secs(5), || {
+        let live = result.as_ref().is_ok_and(|sweep| !sweep.live.is_empty());
+        if live {
+            result = sweep(state, platforms);
+        }
+        !live
+    });
+    result
+}

@@ -93,7 +93,7 @@ fn the_newest_change_is_undone_first_and_what_fails_stays() {
     assert_eq!(*recorder.0.borrow(), ["last", "stuck", "first"]);
     assert_eq!(pending(&state).unwrap(), [("run".to_string(), vec![of_platform("stuck")])]);
     drop(ledger);
-    let again = sweep(&state, &Recorder::default()).unwrap();
+    let again = sweep_dead(&state, &Recorder::default()).unwrap();
     assert_eq!((again.undone.len(), again.failed.len()), (0, 1));
     assert!(state.ledger_dir().join("run.jsonl").exists());
 }
@@ -108,7 +108,7 @@ fn a_live_ledger_is_never_swept() {
     assert_eq!(sweep.live, ["alive"]);
     assert!(recorder.0.borrow().is_empty());
     abandon(ledger);
-    let sweep = super::sweep(&state, &recorder).unwrap();
+    let sweep = sweep_dead(&state, &recorder).unwrap();
     assert_eq!(sweep.undone, [of_platform("thing")]);
     assert!(!state.path().exists());
 }
@@ -128,13 +128,13 @@ fn a_cut_last_line_is_a_change_that_was_never_made() {
         fs::create_dir_all(state.ledger_dir()).unwrap();
         fs::write(&path, [&whole[..], &second[..length]].concat()).unwrap();
         recorder.0.borrow_mut().clear();
-        let sweep = sweep(&state, &recorder).unwrap();
+        let sweep = sweep_dead(&state, &recorder).unwrap();
         assert_eq!(sweep.undone, [of_platform("whole")], "cut at {length}");
         assert!(sweep.damaged.is_empty() && sweep.failed.is_empty() && !path.exists());
     }
     fs::create_dir_all(state.ledger_dir()).unwrap();
     fs::write(&path, "").unwrap();
-    assert!(super::sweep(&state, &recorder).unwrap().undone.is_empty());
+    assert!(sweep_dead(&state, &recorder).unwrap().undone.is_empty());
     assert!(!path.exists(), "a ledger that died before its first line is taken away");
 }
 
@@ -149,11 +149,11 @@ fn damage_inside_is_told_and_the_rest_is_undone() {
     let text = fs::read_to_string(&path).unwrap();
     fs::write(&path, text.replacen("\n", "\njunk\n", 1)).unwrap();
     let recorder = Recorder::default();
-    let sweep = sweep(&state, &recorder).unwrap();
+    let sweep = sweep_dead(&state, &recorder).unwrap();
     assert_eq!(*recorder.0.borrow(), ["b", "a"]);
     assert_eq!(sweep.damaged.len(), 1);
     assert!(sweep.damaged[0].1.contains("line 2") && sweep.damaged[0].0.exists());
-    assert!(super::sweep(&state, &recorder).unwrap().damaged.is_empty(), "told once");
+    assert!(sweep_dead(&state, &recorder).unwrap().damaged.is_empty(), "told once");
 }
 
 #[test]
@@ -166,7 +166,7 @@ fn a_newer_format_is_left_alone() {
     let text = fs::read_to_string(&path).unwrap().replace("\"ledger\":1", "\"ledger\":99");
     fs::write(&path, &text).unwrap();
     let recorder = Recorder::default();
-    let sweep = sweep(&state, &recorder).unwrap();
+    let sweep = sweep_dead(&state, &recorder).unwrap();
     assert!(recorder.0.borrow().is_empty() && sweep.damaged[0].1.contains("99"));
     assert_eq!(fs::read_to_string(&path).unwrap(), text);
 }
@@ -311,7 +311,7 @@ fn a_process_of_an_earlier_boot_is_gone() {
     abandon(ledger);
     let text = fs::read_to_string(&path).unwrap().replace(&file::boot(), "another-boot");
     fs::write(&path, text).unwrap();
-    assert_eq!(sweep(&state, &NoPlatforms).unwrap().undone.len(), 1);
+    assert_eq!(sweep_dead(&state, &NoPlatforms).unwrap().undone.len(), 1);
     assert!(running.try_wait().unwrap().is_none(), "it was killed although the number is of another boot");
 }
 
@@ -393,7 +393,7 @@ fn killed_at_any_point_everything_is_swept() {
         let handle = crate::process::handle(child.pid()).unwrap().unwrap();
         crate::process::kill(&handle).unwrap();
         assert!(crate::process::wait_end(&handle, Duration::from_secs(5)));
-        let result = sweep(&state, &NoPlatforms).unwrap();
+        let result = sweep_dead(&state, &NoPlatforms).unwrap();
         assert!(result.failed.is_empty() && result.live.is_empty(), "at {stop}: {result:?}");
         assert!(!base.path().join("work").exists(), "at {stop} the directory is left");
         assert!(!state.path().exists(), "at {stop} the state directory is left");
@@ -403,7 +403,7 @@ fn killed_at_any_point_everything_is_swept() {
                 crate::process::start_ticks(pid).is_some_and(|start| crate::process::is_alive(pid, start));
             assert!(!alive, "at {stop} the process is left");
         }
-        let again = sweep(&state, &NoPlatforms).unwrap();
+        let again = sweep_dead(&state, &NoPlatforms).unwrap();
         assert!(again.undone.is_empty(), "a second sweep finds nothing");
     }
 }
