@@ -133,7 +133,13 @@ pub fn parse(path: &Path, bytes: &[u8]) -> Result<Imported, ImportError> {
     let is_json = match ending.as_str() {
         "csv" => false,
         "jsonl" | "ndjson" | "json" => true,
-        _ => bytes.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'{'),
+        _ => {
+            let text = bytes.strip_prefix(BYTE_ORDER_MARK).unwrap_or(bytes);
+            text.trim_ascii_start().starts_with(b"{")
+        }
     };
     if is_json { lines::parse(path, bytes) } else { delimited::parse(path, bytes) }
 }
+
+#[cfg(test)]
+mod tests;

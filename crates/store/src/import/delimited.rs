@@ -67,30 +67,42 @@ impl Source<'_> {
                 ));
             }
         }
-        let missing: Vec<Column> =
-            Column::ALL.into_iter().filter(|c| places[*c as usize].is_none()).collect();
-        for column in missing {
-            let meant = nearest(column.name(), ignored.iter().map(String::as_str)).or_else(|| {
-                ignored.iter().map(String::as_str).find(|name| name.eq_ignore_ascii_case(column.name()))
-            });
-            let field = meant.and_then(|meant| names.iter().position(|name| name == meant));
-            // A misspelt `block` would silently turn paired trials into unpaired ones.
-            if let Some((meant, field)) = meant.zip(field) {
-                let message = format!("there is no column `{}`", column.name());
-                let help = format!("rename `{meant}` if that is it, or remove it");
-                return Err(self.at(offset_of(header), field, message, Some(help)));
-            }
-            if column.is_required() {
-                let message = format!("there is no column `{}`", column.name());
-                let help = if names.len() == 1 && names[0].contains([';', '\t']) {
-                    "columns are separated by commas".into()
-                } else {
-                    COLUMNS_HELP.to_string()
-                };
-                return Err(self.at(offset_of(header), 0, message, Some(help)));
-            }
+        if let [name] = names.as_slice()
+            && name.contains([';', '\t'])
+        {
+            let help = Some("separate them by commas".into());
+            return Err(self.at(
+                offset_of(header),
+                0,
+                "the columns are not separated by commas".into(),
+                help,
+            ));
+        }
+        for column in Column::ALL.into_iter().filter(|column| places[*column as usize].is_none()) {
+            self.may_be_missing(column, &names, &ignored, offset_of(header))?;
         }
         Ok((places, ignored))
+    }
+
+    /// A column is missing: an error when it is needed, or when another one looks like it. A misspelt `block` would silently
+    /// turn paired trials into unpaired ones.
+    fn may_be_missing(
+        &self,
+        column: Column,
+        names: &[String],
+        ignored: &[String],
+        offset: u64,
+    ) -> Result<(), ImportError> {
+        let ignored = || ignored.iter().map(String::as_str);
+        let meant = nearest(column.name(), ignored())
+            .or_else(|| ignored().find(|name| name.eq_ignore_ascii_case(column.name())));
+        let help = match meant {
+            Some(meant) => format!("rename `{meant}` if that is it, or remove it"),
+            None if column.is_required() => COLUMNS_HELP.to_string(),
+            None => return Ok(()),
+        };
+        let field = names.iter().position(|name| Some(name.as_str()) == meant).unwrap_or(0);
+        Err(self.at(offset, field, format!("there is no column `{}`", column.name()), Some(help)))
     }
 
     fn row<'r>(&self, record: &'r ByteRecord, places: &Places) -> Result<Row<'r>, ImportError> {

@@ -1,7 +1,7 @@
 //! JSON lines.
 
 use super::table::{Column, Problem, Row, Table};
-use super::{ImportError, Imported, Place};
+use super::{BYTE_ORDER_MARK, ImportError, Imported, Place};
 use serde::Deserialize;
 use serde_json::Value;
 use std::borrow::Cow;
@@ -29,8 +29,8 @@ pub(super) fn parse(path: &Path, bytes: &[u8]) -> Result<Imported, ImportError> 
     let source = Source { path, bytes };
     let mut table = Table::default();
     let mut ignored: Option<Vec<String>> = None;
-    let mut offset = 0;
-    for line in bytes.split_inclusive(|byte| *byte == b'\n') {
+    let mut offset = if bytes.starts_with(BYTE_ORDER_MARK) { BYTE_ORDER_MARK.len() } else { 0 };
+    for line in bytes[offset..].split_inclusive(|byte| *byte == b'\n') {
         let start = offset;
         offset += line.len();
         if line.iter().all(u8::is_ascii_whitespace) {
