@@ -212,7 +212,7 @@ pub(crate) fn describe(cell: &mut Cell, estimate: Option<Estimate>) {
 }
 
 /// The typical effect: median of the log ratios with \[d_(l), d_(k+1-l)\].
-fn typical(logs: &[f64]) -> Option<Interval> {
+pub(crate) fn typical(logs: &[f64]) -> Option<Interval> {
     let l = rank::interval_rank(logs.len())?;
     let ascending = rank::sorted(logs.iter().copied());
     let (low, high) = (ascending[l - 1], ascending[ascending.len() - l]);

@@ -2,13 +2,13 @@
 
 use crate::analyse::SHORT_S;
 use crate::estimate::count;
-use crate::samples::median_iteration;
+use crate::samples::{is_cost, median_iteration};
 use crate::warning::{Warning, WarningKind};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use weigh_model::{
-    Better, Comparison, Exclusion, FailureKind, Iteration, MetricSpec, Observation, Outcome, Plan, Record,
-    Series, Trial, TrialFailure, VoidUnit, WorkloadPlan,
+    Comparison, Exclusion, FailureKind, Iteration, MetricSpec, Observation, Outcome, Plan, Record, Series,
+    Trial, TrialFailure, VoidUnit, WorkloadPlan,
 };
 
 /// What the records of a run come to.
@@ -306,7 +306,7 @@ impl<'a> Collector<'a> {
                 series.failed += 1;
                 continue;
             };
-            if let Some(value) = block_value(iterations, &metric.name, metric.better) {
+            if let Some(value) = block_value(iterations, metric) {
                 series.observations.push(Observation { block: Some(*block), value });
             } else {
                 series.failed += 1;
@@ -323,10 +323,12 @@ impl<'a> Collector<'a> {
 }
 
 /// The number of a block: the median iteration. None unless every iteration has the metric.
-fn block_value(iterations: &[Iteration], metric: &str, better: Better) -> Option<f64> {
-    let values: Option<Vec<f64>> = iterations.iter().map(|i| i.values.get(metric).copied()).collect();
+fn block_value(iterations: &[Iteration], metric: &MetricSpec) -> Option<f64> {
+    let values: Option<Vec<f64>> = iterations.iter().map(|i| i.values.get(&metric.name).copied()).collect();
     let values = values?;
-    // A value that is no number makes the whole block unusable, and the analysis says so.
-    let broken = values.iter().copied().find(|value| !value.is_finite());
-    broken.or_else(|| median_iteration(values.into_iter(), better))
+    // The median must not hide a value that cannot be: the block takes it, and the analysis says so. A descriptive
+    // metric may well be 0 (CPU time below its resolution).
+    let broken = |value: f64| !is_cost(value) && (metric.primary || value != 0.0);
+    let first_broken = values.iter().copied().find(|value| broken(*value));
+    first_broken.or_else(|| median_iteration(values.into_iter(), metric.better))
 }

@@ -157,3 +157,108 @@ pub(crate) fn count(n: usize) -> u32 {
 pub(crate) fn unseen_mode_bound(n: u32) -> Option<f64> {
     (n > 0).then(|| -(0.05_f64.ln() / f64::from(n)).exp_m1())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn close(found: f64, expected: f64) {
+        assert!((found / expected - 1.0).abs() < 1e-7, "{found} is not {expected}");
+    }
+
+    fn logs(ratios: &[f64]) -> Vec<f64> {
+        ratios.iter().map(|ratio| ratio.ln()).collect()
+    }
+
+    /// d_i = ln(1 + effect + .004 sin i), i = 0..30; the figures below are scipy 1.17.1's `ttest_1samp` and `t.interval`.
+    fn thirty(effect: f64) -> Estimate {
+        let values: Vec<f64> = (0..30).map(|i| (effect + 0.004 * f64::from(i).sin()).ln_1p()).collect();
+        Estimate::of(&values).unwrap()
+    }
+
+    #[test]
+    fn thirty_blocks_agree_with_scipy() {
+        let small = thirty(0.002);
+        let interval = small.interval();
+        close(interval.estimate, 0.002165216801063);
+        close(interval.low, 0.0011092426648);
+        close(interval.high, 0.0032223047832);
+        close(small.p_diff(), 0.0002344293705721486);
+        close(small.p_eq(0.02), 2.674250942238304e-25);
+        close(small.smallest_detectable(), 0.001495673289619199);
+        let larger = thirty(0.01);
+        close(larger.p_diff(), 2.2226870493705696e-18);
+        close(larger.p_eq(0.02), 3.5416453452697034e-18);
+        close(unseen_mode_bound(30).unwrap(), 0.09503385285530419);
+        assert_eq!(unseen_mode_bound(0), None);
+    }
+
+    /// `scipy.stats.ttest_ind(..., equal_var=False)` of six against eight log ratios.
+    #[test]
+    fn welch_agrees_with_scipy() {
+        let before =
+            logs(&[1.04, 10.5 / 10.2, 10.2 / 9.9, 10.6 / 10.1, 10.5 / 10.3, 1.03, 10.3 / 9.8, 10.7 / 10.2]);
+        let after = logs(&[1.010, 1.022, 1.015, 1.009, 1.018, 1.02]);
+        let change = Estimate::of(&after).unwrap().less(&Estimate::of(&before).unwrap());
+        close(change.df, 10.37661667885127);
+        close(change.p_diff(), 0.0008378104011200471);
+        assert_eq!(change.n, 6);
+    }
+
+    #[test]
+    fn one_value_gives_no_estimate() {
+        assert_eq!(Estimate::of(&[]), None);
+        assert_eq!(Estimate::of(&[0.1]), None);
+    }
+
+    #[test]
+    fn without_spread_the_limit_is_taken() {
+        let shifted = Estimate::of(&[0.01; 30]).unwrap();
+        assert_eq!((shifted.p_diff(), shifted.p_eq(0.02), shifted.p_eq(0.01)), (0.0, 0.0, 1.0));
+        let interval = shifted.interval();
+        close(interval.estimate, 0.01_f64.exp_m1());
+        assert_eq!((interval.low, interval.high), (interval.estimate, interval.estimate));
+        assert_eq!(shifted.smallest_detectable(), 0.0);
+        let same = Estimate::of(&[0.0; 30]).unwrap();
+        assert_eq!((same.p_diff(), same.p_eq(0.02)), (1.0, 0.0));
+        let both = shifted.less(&same);
+        assert!(both.df.is_finite() && both.has_no_spread());
+        // The logarithms of constant ratios of different values differ by rounding alone.
+        let rounded: Vec<f64> =
+            (1..=40).map(|i| (f64::from(i) * 3.3).ln() - (f64::from(i) * 1.1).ln()).collect();
+        assert!(Estimate::of(&rounded).unwrap().has_no_spread());
+    }
+
+    #[test]
+    fn the_margin_of_zero_is_never_kept() {
+        assert!(thirty(0.0).p_eq(0.0) >= 0.5);
+        assert_eq!(Estimate::of(&[0.0; 30]).unwrap().p_eq(0.0), 1.0);
+    }
+
+    /// Mean, standard deviation, blocks: by trying every K with scipy's t (`F(|m|/e - t.975) >= .80` from K = 7 on, and
+    /// the formula for equivalence from K = 30 on).
+    const BLOCKS_TO_DECIDE: [(f64, f64, Option<u32>); 6] = [
+        (0.01, 0.02, Some(34)),   // 34 for a difference, 35 for equivalence
+        (0.002, 0.03, Some(30)),  // 1,768 and 30
+        (0.0, 0.05, Some(69)),    // never and 69
+        (-0.015, 0.02, Some(16)), // 16 and 139
+        (-0.004, 0.05, Some(83)), // 1,229 and 83
+        (1e-9, 100.0, None),      // beyond a million blocks
+    ];
+
+    #[test]
+    fn blocks_to_decide_is_the_nearer_of_both() {
+        let of = |mean: f64, sd: f64, n: u32| Estimate {
+            mean,
+            standard_error: sd / f64::from(n).sqrt(),
+            df: f64::from(n - 1),
+            n,
+        };
+        let blocks = |estimate: Estimate| estimate.blocks_to_decide(0.02, 1.0, 1.0);
+        for (mean, sd, expected) in BLOCKS_TO_DECIDE {
+            assert_eq!(blocks(of(mean, sd, 6)), expected, "mean {mean}, sd {sd}");
+        }
+        let (alone, of_ten) = (of(0.01, 0.02, 6), of(0.01, 0.02, 6).blocks_to_decide(0.02, 10.0, 10.0));
+        assert!(of_ten > blocks(alone), "a larger family needs more blocks");
+    }
+}

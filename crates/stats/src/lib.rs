@@ -21,6 +21,8 @@ mod estimate;
 mod holm;
 mod rank;
 mod samples;
+#[cfg(test)]
+mod simulation;
 mod stop;
 mod student;
 mod warning;
@@ -32,5 +34,5 @@ pub use analysis::{
 };
 pub use collect::{Collected, Failure, collect};
 pub use compare::compare_runs;
-pub use stop::{finish_reason, precise_enough};
+pub use stop::precise_enough;
 pub use warning::{Warning, WarningKind};
