@@ -1,0 +1,150 @@
+//! The guest as it looks from inside. Nothing here fails: what cannot be read is absent.
+
+use crate::files::read_small;
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use rustix::process::{geteuid, getpid};
+use rustix::thread::{CpuSet, sched_getaffinity};
+use weigh_protocol::GuestFacts;
+
+/// Cgroup v1 writes "no limit" as the largest multiple of a page; no machine has so much memory.
+const UNLIMITED_BYTES: u64 = 1 << 60;
+
+/// All facts.
+pub fn read() -> GuestFacts {
+    let system = rustix::system::uname();
+    GuestFacts {
+        kernel: system.release().to_string_lossy().into_owned(),
+        architecture: system.machine().to_string_lossy().into_owned(),
+        boot: line("/proc/sys/kernel/random/boot_id"),
+        cpus: cpus(),
+        memory_total_bytes: read_small("/proc/meminfo").as_deref().and_then(memory_total),
+        memory_limit_bytes: memory_limit(),
+        init: getpid().is_init(),
+        user: geteuid().as_raw(),
+        clock_source: line("/sys/devices/system/clocksource/clocksource0/current_clocksource"),
+        transparent_huge_pages: read_small("/sys/kernel/mm/transparent_hugepage/enabled")
+            .as_deref()
+            .and_then(selected_word),
+        operating_system: ["/etc/os-release", "/usr/lib/os-release"]
+            .iter()
+            .find_map(|path| pretty_name(&read_small(path)?)),
+        root_file_system: read_small("/proc/self/mounts").as_deref().and_then(root_type),
+        network_interfaces: read_small("/proc/self/net/dev").as_deref().map(interfaces).unwrap_or_default(),
+    }
+}
+
+fn line(path: &str) -> Option<String> {
+    let text = read_small(path)?;
+    Some(text.trim().to_string()).filter(|line| !line.is_empty())
+}
+
+fn cpus() -> Vec<u32> {
+    let Ok(set) = sched_getaffinity(None) else { return Vec::new() };
+    (0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).map(|cpu| cpu as u32).collect()
+}
+
+fn memory_total(meminfo: &str) -> Option<u64> {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    let kibibytes: u64 = line.split_whitespace().next()?.parse().ok()?;
+    Some(kibibytes * 1024)
+}
+
+/// The word in brackets.
+fn selected_word(text: &str) -> Option<String> {
+    let (_, rest) = text.split_once('[')?;
+    Some(rest.split_once(']')?.0.to_string())
+}
+
+fn pretty_name(os_release: &str) -> Option<String> {
+    let value = os_release.lines().find_map(|line| line.strip_prefix("PRETTY_NAME="))?;
+    Some(value.trim_matches(['"', '\'']).to_string())
+}
+
+/// Type of what was mounted last on the root.
+fn root_type(mounts: &str) -> Option<String> {
+    let mut mounted = mounts.lines().filter_map(|line| {
+        let mut fields = line.split(' ').skip(1);
+        (fields.next()? == "/").then(|| fields.next()).flatten()
+    });
+    mounted.next_back().map(ToString::to_string)
+}
+
+/// Names before the colons of `/proc/net/dev`; its first two lines are headings. Unlike /sys it is always that of the own network
+/// namespace.
+fn interfaces(dev: &str) -> Vec<String> {
+    let names = dev.lines().skip(2).filter_map(|line| line.split_once(':'));
+    let mut names: Vec<String> = names.map(|(name, _)| name.trim().to_string()).collect();
+    names.sort();
+    names
+}
+
+/// The tightest limit from the probe's cgroup up, of version 2 and of version 1.
+fn memory_limit() -> Option<u64> {
+    let groups = read_small("/proc/self/cgroup")?;
+    let limits = groups.lines().filter_map(|line| {
+        let (_, rest) = line.split_once(':')?;
+        let (controllers, path) = rest.split_once(':')?;
+        match controllers {
+            "" => ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"]
+                .iter()
+                .filter_map(|mount| tightest(mount, path, "memory.max"))
+                .min(),
+            _ if controllers.split(',').any(|name| name == "memory") => {
+                tightest("/sys/fs/cgroup/memory", path, "memory.limit_in_bytes")
+            }
+            _ => None,
+        }
+    });
+    limits.min()
+}
+
+/// The least number in the files of that name in a cgroup and those above it. A path that is not there, as it is seen from the
+/// host in a container, leaves the mount's own root.
+fn tightest(mount: &str, path: &str, file: &str) -> Option<u64> {
+    let mut path = path.trim_end_matches('/');
+    let mut least = None;
+    loop {
+        let limit = line(&format!("{mount}{path}/{file}")).and_then(|text| text.parse().ok());
+        least = limit.into_iter().chain(least).min();
+        match path.rfind('/') {
+            Some(slash) => path = &path[..slash],
+            None => return least.filter(|bytes| *bytes < UNLIMITED_BYTES),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_selected_word_stands_in_brackets() {
+        assert_eq!(selected_word("always [madvise] never\n").as_deref(), Some("madvise"));
+        assert_eq!(selected_word("always"), None);
+    }
+
+    #[test]
+    fn the_last_mount_on_the_root_counts() {
+        let mounts = "rootfs / rootfs rw 0 0\nproc /proc proc rw 0 0\noverlay / overlay rw 0 0\ntmpfs /run tmpfs rw 0 0\n";
+        assert_eq!(root_type(mounts).as_deref(), Some("overlay"));
+        assert_eq!(root_type("proc /proc proc rw 0 0\n"), None);
+    }
+
+    #[test]
+    fn names_and_numbers() {
+        let dev = "Inter-|   Receive\n face |bytes\n  eth0: 1 2\n    lo: 3 4\n";
+        assert_eq!(interfaces(dev), ["eth0", "lo"]);
+        assert_eq!(memory_total("MemTotal:       1024 kB\nMemFree: 1 kB\n"), Some(1 << 20));
+        assert_eq!(pretty_name("ID=x\nPRETTY_NAME=\"Plan 9\"\n").as_deref(), Some("Plan 9"));
+    }
+
+    #[test]
+    fn this_machine_has_facts() {
+        let facts = read();
+        assert!(!facts.kernel.is_empty() && !facts.architecture.is_empty());
+        assert!(!facts.cpus.is_empty());
+        assert!(facts.memory_total_bytes.is_some_and(|bytes| bytes > 1 << 20));
+    }
+}

@@ -1,0 +1,109 @@
+//! The guest side of weighbridge: runs commands, moves files and reads clocks for the host.
+//!
+//! ```text
+//! weigh-probe [--channel PATH]      talk over standard input and output, or over a serial port or console
+//! weigh-probe --version
+//! ```
+//!
+//! One thread and one `poll(2)`: while a workload runs the probe sleeps, without timers. It is small because it is part of every
+//! guest that is weighed: built with `+crt-static` and `panic = "abort"` (the profile `probe`) it is linked without Rust's
+//! standard library; every other build, tests among them, links it for its panic handler only.
+//!
+//! The probe ends when it is told to, when the channel is closed, or on SIGTERM. It takes its command along: the command's process
+//! group and everything that descends from it are killed. Ended as PID 1 of a machine it powers the machine off.
+//! It is that when it is PID 1 of the kernel's first PID namespace; PID 1 of a container's namespace just exits.
+
+#![no_std]
+#![cfg_attr(not(test), no_main)]
+
+extern crate alloc;
+#[cfg(not(all(target_feature = "crt-static", panic = "abort", not(test))))]
+extern crate std;
+
+mod channel;
+mod clock;
+mod command;
+mod facts;
+mod files;
+#[cfg(all(target_feature = "crt-static", panic = "abort", not(test)))]
+mod freestanding;
+mod init;
+mod processes;
+mod running;
+mod server;
+mod signals;
+mod spawn;
+
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use channel::Channel;
+use core::ffi::{CStr, c_char, c_int};
+use rustix::fd::BorrowedFd;
+use rustix::process::getpid;
+
+/// Bad usage, as the shells have it.
+const USAGE: c_int = 2;
+
+/// Called by the C library's start code.
+///
+/// # Safety
+/// `arguments` must be an array of `count` strings that live as long as the process, as C has it (C17 5.1.2.2.1).
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn main(count: c_int, arguments: *const *const c_char) -> c_int {
+    let count = usize::try_from(count).unwrap_or(0);
+    // SAFETY: as the caller promises.
+    let arguments: Vec<String> = (0..count)
+        .map(|i| unsafe { CStr::from_ptr(*arguments.add(i)) }.to_string_lossy().into_owned())
+        .collect();
+    match run(&arguments) {
+        Ok(()) => 0,
+        Err(message) => {
+            say(standard(2), &format!("weigh-probe: {message}\n"));
+            USAGE
+        }
+    }
+}
+
+fn run(arguments: &[String]) -> Result<(), String> {
+    let init = getpid().is_init();
+    let mut path = None;
+    let mut rest = arguments.iter().skip(1);
+    while let Some(argument) = rest.next() {
+        match argument.as_str() {
+            "--channel" => path = Some(rest.next().ok_or("--channel takes the path of a device")?),
+            "--version" => {
+                let (version, protocol) = (env!("CARGO_PKG_VERSION"), weigh_protocol::VERSION);
+                say(standard(1), &format!("weigh-probe {version} (protocol {protocol})\n"));
+                return Ok(());
+            }
+            // A kernel hands to its init what it does not understand itself.
+            _ if init => {}
+            other => return Err(format!("unknown argument `{other}`; it takes --channel PATH or --version")),
+        }
+    }
+    init::set_up_process();
+    let machine = init && init::set_up_system();
+    let channel = match path {
+        Some(path) => Channel::open(path).map_err(|errno| format!("cannot talk over {path}: {errno}"))?,
+        None => Channel::standard().map_err(|errno| format!("cannot talk over standard input: {errno}"))?,
+    };
+    let program = arguments.first().map_or("", String::as_str).to_string();
+    server::serve(channel, &program)?;
+    if machine {
+        init::power_off();
+    }
+    Ok(())
+}
+
+/// A standard stream by its number.
+fn standard(number: c_int) -> BorrowedFd<'static> {
+    // SAFETY: the streams are open when the process starts, or `init::set_up_process` puts something in their place, and nothing
+    // closes them; where one is closed before that, using it fails with EBADF.
+    unsafe { BorrowedFd::borrow_raw(number) }
+}
+
+/// Writes a line for people; there is nobody to tell when that fails.
+fn say(to: BorrowedFd<'_>, line: &str) {
+    let _ = rustix::io::write(to, line.as_bytes());
+}

@@ -1,0 +1,83 @@
+//! Signals of the probe: everything that it waits for comes through one descriptor.
+
+use rustix::fd::{FromRawFd, OwnedFd};
+use rustix::io::{Errno, Result};
+
+/// What a terminal sends to all its processes; a guest must not die of the user's Ctrl-C. And SIGPIPE, which the channel reports.
+pub const IGNORED: [libc::c_int; 7] =
+    [libc::SIGPIPE, libc::SIGINT, libc::SIGQUIT, libc::SIGHUP, libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU];
+const AWAITED: [libc::c_int; 2] = [libc::SIGCHLD, libc::SIGTERM];
+
+/// Puts every disposition in a known state, whatever was inherited: a parent that ignores SIGCHLD would have the kernel throw away
+/// the exit status of commands.
+pub fn settle() {
+    for signal in 1..=64 {
+        set(signal, libc::SIG_DFL);
+    }
+    for signal in IGNORED {
+        set(signal, libc::SIG_IGN);
+    }
+}
+
+/// Sets a disposition, with nothing but system calls: also called between clone and exec. SIGKILL and SIGSTOP cannot be set.
+pub fn set(signal: libc::c_int, disposition: libc::sighandler_t) {
+    // SAFETY: an all-zero sigaction is valid, and no handler is installed, only a default or a no-op.
+    unsafe {
+        let mut action: libc::sigaction = core::mem::zeroed();
+        action.sa_sigaction = disposition;
+        libc::sigaction(signal, &raw const action, core::ptr::null_mut());
+    }
+}
+
+/// A descriptor that becomes readable when a child has ended or SIGTERM came.
+pub fn descriptor() -> Result<OwnedFd> {
+    let mask = mask_of(&AWAITED);
+    // SAFETY: the mask is initialised; signalfd returns a new descriptor or -1.
+    unsafe {
+        libc::sigprocmask(libc::SIG_SETMASK, &raw const mask, core::ptr::null_mut());
+        let fd = libc::signalfd(-1, &raw const mask, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK);
+        if fd < 0 { Err(last_errno()) } else { Ok(OwnedFd::from_raw_fd(fd)) }
+    }
+}
+
+/// Takes what is pending: whether SIGTERM is among it.
+pub fn drain(descriptor: &OwnedFd) -> bool {
+    let mut buffer = [0u8; size_of::<libc::signalfd_siginfo>() * 4];
+    let mut asked_to_end = false;
+    while let Ok(n) = rustix::io::read(descriptor, &mut buffer) {
+        for info in buffer[..n].chunks_exact(size_of::<libc::signalfd_siginfo>()) {
+            // ssi_signo is the first field (signalfd(2)).
+            let number = u32::from_ne_bytes([info[0], info[1], info[2], info[3]]);
+            asked_to_end |= number == libc::SIGTERM as u32;
+        }
+        if n == 0 {
+            break;
+        }
+    }
+    asked_to_end
+}
+
+/// Blocks nothing: for a command, between clone and exec.
+pub fn unblock_all() {
+    let mask = mask_of(&[]);
+    // SAFETY: the mask is initialised.
+    unsafe { libc::sigprocmask(libc::SIG_SETMASK, &raw const mask, core::ptr::null_mut()) };
+}
+
+fn mask_of(signals: &[libc::c_int]) -> libc::sigset_t {
+    // SAFETY: sigemptyset initialises the set, sigaddset takes valid signal numbers.
+    unsafe {
+        let mut mask: libc::sigset_t = core::mem::zeroed();
+        libc::sigemptyset(&raw mut mask);
+        for signal in signals {
+            libc::sigaddset(&raw mut mask, *signal);
+        }
+        mask
+    }
+}
+
+/// The error number of the C library's last call.
+pub fn last_errno() -> Errno {
+    // SAFETY: the C library gives every thread its own, always valid.
+    Errno::from_raw_os_error(unsafe { *libc::__errno_location() })
+}

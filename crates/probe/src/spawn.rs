@@ -1,0 +1,171 @@
+//! Starting a command.
+//!
+//! The child shares the probe's memory until it executes the program and the probe waits that long (`CLONE_VM | CLONE_VFORK`), as
+//! posix_spawn of the C libraries does it: no page table is copied, and what fails in the child is known at once.
+
+use crate::command::{Prepared, Refusal};
+use crate::signals;
+use alloc::format;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::ffi::{CStr, c_char, c_int, c_void};
+use core::sync::atomic::{AtomicI32, Ordering};
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::Pid;
+
+/// Stack of the child until it executes the program; it calls a dozen functions of the C library.
+const STACK_BYTES: usize = 32 << 10;
+
+/// A command that runs.
+pub struct Spawned {
+    /// PID, also of its process group and its session.
+    pub pid: Pid,
+    /// Just before the process was made, `CLOCK_MONOTONIC`, nanoseconds.
+    pub started_ns: u64,
+    /// Its standard input, when that is a pipe. Non-blocking, as the others.
+    pub input: Option<OwnedFd>,
+    /// Its standard output and standard error.
+    pub streams: [OwnedFd; 2],
+}
+
+/// What the child needs, made before: between clone and exec nothing may allocate.
+struct Child<'a> {
+    command: &'a Prepared,
+    arguments: Vec<*const c_char>,
+    environment: Vec<*const c_char>,
+    streams: [BorrowedFd<'a>; 3],
+    parent: libc::pid_t,
+    /// The step that failed and its error number, 0 while nothing has.
+    failed_step: AtomicI32,
+    errno: AtomicI32,
+}
+
+const STEP_DIRECTORY: i32 = 1;
+const STEP_EXECUTE: i32 = 2;
+const STEP_OTHER: i32 = 3;
+
+/// Starts a command in its own session. It dies with the probe.
+pub fn spawn(command: &Prepared, with_input: bool) -> Result<Spawned, Refusal> {
+    let failed = |doing: &'static str| move |errno| Refusal::of(doing, errno);
+    let (output, output_end) = pipe().map_err(failed("a pipe for the output"))?;
+    let (error, error_end) = pipe().map_err(failed("a pipe for the errors"))?;
+    let (input_end, input) = input(with_input).map_err(failed("the standard input"))?;
+    for fd in [Some(&output), Some(&error), input.as_ref()].into_iter().flatten() {
+        rustix::io::ioctl_fionbio(fd, true).map_err(failed("a pipe"))?;
+    }
+    let child = Child {
+        command,
+        arguments: pointers(&command.arguments),
+        environment: pointers(&command.environment),
+        streams: [input_end.as_fd(), output_end.as_fd(), error_end.as_fd()],
+        parent: rustix::process::getpid().as_raw_nonzero().get(),
+        failed_step: AtomicI32::new(0),
+        errno: AtomicI32::new(0),
+    };
+    let mut stack = vec![0u128; STACK_BYTES / size_of::<u128>()];
+    let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
+    let started_ns = crate::clock::monotonic_ns();
+    // SAFETY: the stack grows down from its end, which is aligned to 16 bytes, on all targets of this project. `child` and what it points
+    // to outlive the call: CLONE_VFORK returns when the child has executed the program or ended. The child only makes system calls.
+    let pid = unsafe {
+        let top = stack.as_mut_ptr_range().end.cast::<c_void>();
+        libc::clone(execute, top, flags, (&raw const child).cast_mut().cast::<c_void>())
+    };
+    let Some(pid) = Pid::from_raw(pid.max(0)) else {
+        return Err(Refusal::of("a new process", signals::last_errno()));
+    };
+    let errno = Errno::from_raw_os_error(child.errno.load(Ordering::Relaxed));
+    let program = command.program.to_string_lossy();
+    let refusal = match child.failed_step.load(Ordering::Relaxed) {
+        0 => return Ok(Spawned { pid, started_ns, input, streams: [output, error] }),
+        STEP_DIRECTORY => Refusal::of(
+            &format!("the working directory {}", command.working_directory.to_string_lossy()),
+            errno,
+        ),
+        STEP_EXECUTE if errno == Errno::NOEXEC => Refusal::because(
+            format!("{program} is no program for this guest; a script begins with `#!` and its interpreter"),
+            errno,
+        ),
+        STEP_EXECUTE
+            if errno == Errno::NOENT
+                && rustix::fs::access(&*command.program, rustix::fs::Access::EXISTS).is_ok() =>
+        {
+            Refusal::because(
+                format!("the interpreter or loader that {program} names is not in this guest"),
+                errno,
+            )
+        }
+        STEP_EXECUTE => Refusal::of(&program, errno),
+        _ => Refusal::of("setting up the process", errno),
+    };
+    // The child has ended already; its status says nothing more.
+    let _ = crate::processes::wait4(pid);
+    Err(refusal)
+}
+
+fn pipe() -> Result<(OwnedFd, OwnedFd), Errno> {
+    pipe_with(PipeFlags::CLOEXEC)
+}
+
+/// The command's end and, for a pipe, the probe's.
+fn input(with_input: bool) -> Result<(OwnedFd, Option<OwnedFd>), Errno> {
+    if with_input {
+        return pipe().map(|(theirs, ours)| (theirs, Some(ours)));
+    }
+    match rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) {
+        Ok(null) => Ok((null, None)),
+        // A guest without devices: a pipe that nobody writes to reads as empty, too.
+        Err(_) => pipe().map(|(theirs, _)| (theirs, None)),
+    }
+}
+
+fn pointers(texts: &[alloc::ffi::CString]) -> Vec<*const c_char> {
+    texts.iter().map(|text| text.as_ptr()).chain([core::ptr::null()]).collect()
+}
+
+/// Runs in the child.
+extern "C" fn execute(child: *mut c_void) -> c_int {
+    // SAFETY: `spawn` passes a pointer to a `Child` that lives until this process has executed or ended.
+    let child = unsafe { &*child.cast_const().cast::<Child<'_>>() };
+    let step = become_command(child);
+    child.errno.store(signals::last_errno().raw_os_error(), Ordering::Relaxed);
+    child.failed_step.store(step, Ordering::Relaxed);
+    127
+}
+
+/// Returns the step that failed, or not at all.
+fn become_command(child: &Child<'_>) -> i32 {
+    let chdir = |path: &CStr| {
+        // SAFETY: the path is a C string.
+        unsafe { libc::chdir(path.as_ptr()) }
+    };
+    // SAFETY: system calls with valid arguments.
+    unsafe {
+        libc::setsid();
+        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+        // The probe may have died before the kernel knew that it is to tell.
+        if libc::getppid() != child.parent {
+            return STEP_OTHER;
+        }
+        for (number, fd) in (0..).zip(child.streams) {
+            if libc::dup2(fd.as_raw_fd(), number) < 0 {
+                return STEP_OTHER;
+            }
+        }
+    }
+    if chdir(&child.command.working_directory) < 0 {
+        return STEP_DIRECTORY;
+    }
+    for signal in signals::IGNORED {
+        signals::set(signal, libc::SIG_DFL);
+    }
+    signals::unblock_all();
+    // SAFETY: C strings, and arrays of them that end with a null pointer.
+    unsafe {
+        libc::execve(child.command.program.as_ptr(), child.arguments.as_ptr(), child.environment.as_ptr());
+    }
+    STEP_EXECUTE
+}
