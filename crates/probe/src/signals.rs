@@ -19,14 +19,16 @@ pub fn settle() {
     }
 }
 
-/// Sets a disposition, with nothing but system calls: also called between clone and exec. SIGKILL and SIGSTOP cannot be set.
+/// Sets a disposition to the default or to nothing, with a plain system call: also called between clone and exec, and for signals
+/// that the C library keeps for itself and does not let through. SIGKILL and SIGSTOP cannot be set.
 pub fn set(signal: libc::c_int, disposition: libc::sighandler_t) {
-    // SAFETY: an all-zero sigaction is valid, and no handler is installed, only a default or a no-op.
+    // The kernel's own sigaction: the handler first, on every architecture; flags, restorer and mask are 0.
+    let mut action = [0usize; 8];
+    action[0] = disposition;
+    // SAFETY: the kernel reads at most the array, and no handler is installed. Its signal sets have 8 bytes (rt_sigaction(2)).
     unsafe {
-        let mut action: libc::sigaction = core::mem::zeroed();
-        action.sa_sigaction = disposition;
-        libc::sigaction(signal, &raw const action, core::ptr::null_mut());
-    }
+        libc::syscall(libc::SYS_rt_sigaction, signal, action.as_ptr(), core::ptr::null::<usize>(), 8usize)
+    };
 }
 
 /// A descriptor that becomes readable when a child has ended or SIGTERM came.
@@ -76,7 +78,7 @@ fn mask_of(signals: &[libc::c_int]) -> libc::sigset_t {
     }
 }
 
-/// The error number of the C library's last call.
+/// The error number of the C library's last call, which failed.
 pub fn last_errno() -> Errno {
     // SAFETY: the C library gives every thread its own, always valid.
     Errno::from_raw_os_error(unsafe { *libc::__errno_location() })

@@ -77,10 +77,13 @@ pub fn spawn(command: &Prepared, with_input: bool) -> Result<Spawned, Refusal> {
     let Some(pid) = Pid::from_raw(pid.max(0)) else {
         return Err(Refusal::of("a new process", signals::last_errno()));
     };
+    let step = child.failed_step.load(Ordering::Relaxed);
+    if step == 0 {
+        return Ok(Spawned { pid, started_ns, input, streams: [output, error] });
+    }
     let errno = Errno::from_raw_os_error(child.errno.load(Ordering::Relaxed));
     let program = command.program.to_string_lossy();
-    let refusal = match child.failed_step.load(Ordering::Relaxed) {
-        0 => return Ok(Spawned { pid, started_ns, input, streams: [output, error] }),
+    let refusal = match step {
         STEP_DIRECTORY => Refusal::of(
             &format!("the working directory {}", command.working_directory.to_string_lossy()),
             errno,
@@ -130,14 +133,14 @@ fn pointers(texts: &[alloc::ffi::CString]) -> Vec<*const c_char> {
 extern "C" fn execute(child: *mut c_void) -> c_int {
     // SAFETY: `spawn` passes a pointer to a `Child` that lives until this process has executed or ended.
     let child = unsafe { &*child.cast_const().cast::<Child<'_>>() };
-    let step = become_command(child);
-    child.errno.store(signals::last_errno().raw_os_error(), Ordering::Relaxed);
+    let (step, errno) = become_command(child);
+    child.errno.store(errno.raw_os_error(), Ordering::Relaxed);
     child.failed_step.store(step, Ordering::Relaxed);
     127
 }
 
-/// Returns the step that failed, or not at all.
-fn become_command(child: &Child<'_>) -> i32 {
+/// Returns the step that failed and why, or not at all.
+fn become_command(child: &Child<'_>) -> (i32, Errno) {
     let chdir = |path: &CStr| {
         // SAFETY: the path is a C string.
         unsafe { libc::chdir(path.as_ptr()) }
@@ -148,16 +151,16 @@ fn become_command(child: &Child<'_>) -> i32 {
         libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
         // The probe may have died before the kernel knew that it is to tell.
         if libc::getppid() != child.parent {
-            return STEP_OTHER;
+            return (STEP_OTHER, Errno::SRCH);
         }
         for (number, fd) in (0..).zip(child.streams) {
             if libc::dup2(fd.as_raw_fd(), number) < 0 {
-                return STEP_OTHER;
+                return (STEP_OTHER, signals::last_errno());
             }
         }
     }
     if chdir(&child.command.working_directory) < 0 {
-        return STEP_DIRECTORY;
+        return (STEP_DIRECTORY, signals::last_errno());
     }
     for signal in signals::IGNORED {
         signals::set(signal, libc::SIG_DFL);
@@ -167,5 +170,5 @@ fn become_command(child: &Child<'_>) -> i32 {
     unsafe {
         libc::execve(child.command.program.as_ptr(), child.arguments.as_ptr(), child.environment.as_ptr());
     }
-    STEP_EXECUTE
+    (STEP_EXECUTE, signals::last_errno())
 }

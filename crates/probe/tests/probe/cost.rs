@@ -1,0 +1,77 @@
+//! What the probe itself costs. The bounds are for a build without optimisation on a busy machine; the product is far below them, and
+//! what is measured is printed.
+
+use crate::driver::{Driver, command};
+use std::time::{Duration, Instant};
+
+fn median(mut values: Vec<Duration>) -> Duration {
+    values.sort();
+    values[values.len() / 2]
+}
+
+#[test]
+fn it_starts_quickly() {
+    let times = (0..20).map(|_| {
+        let started = Instant::now();
+        let _probe = Driver::start();
+        started.elapsed()
+    });
+    let median = median(times.collect());
+    eprintln!("start to hello: {median:?} (median of 20)");
+    assert!(median < Duration::from_millis(50), "{median:?}");
+}
+
+#[test]
+fn a_command_takes_little_longer_than_it_runs() {
+    let mut probe = Driver::start();
+    let times = (0..10).map(|_| {
+        let end = probe.run(command(&["sleep", "0.1"])).end;
+        Duration::from_nanos(end.duration_ns) - Duration::from_millis(100)
+    });
+    let median = median(times.collect());
+    eprintln!("beyond `sleep 0.1`: {median:?} (median of 10)");
+    assert!(median < Duration::from_millis(20), "{median:?}");
+}
+
+#[test]
+fn it_sleeps_while_a_command_runs() {
+    let mut probe = Driver::start();
+    let pid = probe.pid().as_raw_nonzero().get();
+    let cpu_ns = || {
+        // First field: time on a CPU, nanoseconds (scheduler documentation, sched-stats).
+        let text = std::fs::read_to_string(format!("/proc/{pid}/schedstat")).unwrap();
+        text.split(' ').next().unwrap().parse::<u64>().unwrap()
+    };
+    let switches = || {
+        let text = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        let of = |name: &str| -> u64 {
+            let line = text.lines().find(|line| line.starts_with(name)).unwrap();
+            line.split_whitespace().nth(1).unwrap().parse().unwrap()
+        };
+        of("voluntary_ctxt_switches")
+    };
+    let (id, _) = probe.begin(command(&["sleep", "2"]));
+    std::thread::sleep(Duration::from_millis(200));
+    let (before_ns, before) = (cpu_ns(), switches());
+    std::thread::sleep(Duration::from_millis(1500));
+    let (asleep_ns, woken) = (cpu_ns() - before_ns, switches() - before);
+    probe.finish(id);
+    let whole_ns = cpu_ns() - before_ns;
+    eprintln!(
+        "CPU within 1.5 s of `sleep 2`: {asleep_ns} ns, woken {woken} times; with its end {whole_ns} ns"
+    );
+    assert_eq!((asleep_ns, woken), (0, 0), "nothing happens, so nothing is done");
+    assert!(whole_ns < 20_000_000, "{whole_ns}");
+}
+
+#[test]
+fn it_is_small_when_idle() {
+    let mut probe = Driver::start();
+    probe.run(command(&["true"]));
+    let pid = probe.pid().as_raw_nonzero().get();
+    let rollup = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap();
+    let line = rollup.lines().find(|line| line.starts_with("Pss:")).unwrap();
+    let kibibytes: u64 = line.split_whitespace().nth(1).unwrap().parse().unwrap();
+    eprintln!("proportional set size, idle: {kibibytes} KiB");
+    assert!(kibibytes < 5 << 10, "{line}");
+}

@@ -1,0 +1,214 @@
+//! The host's side of the talk, kept plain so that the tests see every message.
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+use weigh_protocol::{Command, Decoder, EndOfCommand, Reply, Request, Status, Stream, VERSION, encode};
+
+/// The program that is tested.
+pub fn probe_path() -> String {
+    std::env::var("WEIGH_PROBE").unwrap_or_else(|_| env!("CARGO_BIN_EXE_weigh-probe").into())
+}
+
+/// Far above everything that is expected; the machine may be busy.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A started probe.
+pub struct Driver {
+    pub child: Child,
+    pub write: Option<File>,
+    read: File,
+    decoder: Decoder,
+    last_id: u32,
+}
+
+/// A command that ended.
+#[derive(Debug)]
+pub struct Ended {
+    pub end: EndOfCommand,
+    pub output: Vec<u8>,
+    pub error: Vec<u8>,
+}
+
+impl Ended {
+    pub fn text(&self) -> &str {
+        std::str::from_utf8(&self.output).unwrap()
+    }
+}
+
+/// A program with arguments, nothing in its environment but PATH.
+pub fn command(argv: &[&str]) -> Command {
+    Command {
+        argv: argv.iter().map(ToString::to_string).collect(),
+        environment: vec![("PATH".into(), "/usr/bin:/bin".into())],
+        working_directory: None,
+        input: false,
+        output_limit_bytes: 1 << 20,
+    }
+}
+
+/// A shell script.
+pub fn shell(script: &str) -> Command {
+    command(&["sh", "-c", script])
+}
+
+#[expect(clippy::disallowed_methods, reason = "the tests start the probe as a platform would, without any")]
+pub fn program(path: impl AsRef<Path>) -> std::process::Command {
+    std::process::Command::new(path.as_ref())
+}
+
+impl Driver {
+    /// A probe that has said hello.
+    pub fn start() -> Self {
+        Self::start_as(program(probe_path()))
+    }
+
+    pub fn start_as(mut command: std::process::Command) -> Self {
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let write = OwnedFd::from(child.stdin.take().unwrap());
+        let read = OwnedFd::from(child.stdout.take().unwrap());
+        Self::over(child, read, write)
+    }
+
+    /// Says hello over these ends.
+    pub fn over(child: Child, read: OwnedFd, write: OwnedFd) -> Self {
+        let (write, read) = (Some(File::from(write)), File::from(read));
+        let mut driver = Self { child, write, read, decoder: Decoder::new(), last_id: 0 };
+        driver.send(&Request::Hello { version: VERSION });
+        assert!(matches!(driver.next(), Reply::Hello { version: VERSION, .. }));
+        driver
+    }
+
+    pub fn pid(&self) -> Pid {
+        Pid::from_child(&self.child)
+    }
+
+    pub fn id(&mut self) -> u32 {
+        self.last_id += 1;
+        self.last_id
+    }
+
+    pub fn send(&mut self, request: &Request) {
+        let mut frame = Vec::new();
+        encode(request, &mut frame).unwrap();
+        self.write.as_mut().unwrap().write_all(&frame).unwrap();
+    }
+
+    /// The next message, or `None` when none comes within the time.
+    pub fn wait(&mut self, patience: Duration) -> Option<Reply> {
+        let until = Instant::now() + patience;
+        loop {
+            if let Some(reply) = self.decoder.next_message().unwrap() {
+                return Some(reply);
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            let timeout = Timespec { tv_sec: left.as_secs() as _, tv_nsec: left.subsec_nanos().into() };
+            if poll(&mut [PollFd::new(&self.read, PollFlags::IN)], Some(&timeout)).unwrap() == 0 {
+                return None;
+            }
+            let mut buffer = [0; 64 << 10];
+            let n = self.read.read(&mut buffer).unwrap();
+            assert!(n > 0, "the probe closed the channel");
+            self.decoder.push(&buffer[..n]);
+        }
+    }
+
+    pub fn next(&mut self) -> Reply {
+        self.wait(PATIENCE).expect("the probe answers")
+    }
+
+    /// Starts a command and waits for the news that it runs.
+    pub fn begin(&mut self, command: Command) -> (u32, u32) {
+        let id = self.id();
+        self.send(&Request::Run { id, command });
+        match self.next() {
+            Reply::Started { id: of, pid } if of == id => (id, pid),
+            other => panic!("not started: {other:?}"),
+        }
+    }
+
+    /// Gathers what a command writes until it has ended.
+    pub fn finish(&mut self, id: u32) -> Ended {
+        let (mut output, mut error) = (Vec::new(), Vec::new());
+        loop {
+            match self.next() {
+                Reply::Output { id: of, stream: Stream::Output, bytes } if of == id => output.extend(bytes),
+                Reply::Output { id: of, stream: Stream::Error, bytes } if of == id => error.extend(bytes),
+                Reply::InputTaken { .. } => {}
+                Reply::Ended { id: of, end } if of == id => return Ended { end, output, error },
+                other => panic!("out of order: {other:?}"),
+            }
+        }
+    }
+
+    pub fn run(&mut self, command: Command) -> Ended {
+        let (id, _) = self.begin(command);
+        self.finish(id)
+    }
+
+    /// Runs what must succeed, and returns its output.
+    pub fn output_of(&mut self, command: Command) -> String {
+        let ended = self.run(command);
+        assert_eq!(ended.end.status, Status::Exited(0), "{}", String::from_utf8_lossy(&ended.error));
+        ended.text().to_string()
+    }
+
+    /// The reason and error number with which a command is refused.
+    pub fn refusal_of(&mut self, command: Command) -> (String, i32) {
+        let id = self.id();
+        self.send(&Request::Run { id, command });
+        match self.next() {
+            Reply::Refused { id: of, reason, errno } if of == id => (reason, errno),
+            other => panic!("not refused: {other:?}"),
+        }
+    }
+
+    /// Waits until the probe has ended.
+    pub fn exit_code(&mut self) -> Option<i32> {
+        let until = Instant::now() + PATIENCE;
+        while Instant::now() < until {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status.code();
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        panic!("the probe does not end");
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        self.write = None;
+        // Ends by itself in the tests that pass; this is for those that do not.
+        let until = Instant::now() + Duration::from_secs(3);
+        while self.child.try_wait().is_ok_and(|status| status.is_none()) && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Whether a process is there and not only waiting to be reaped.
+pub fn is_alive(pid: u32) -> bool {
+    std::fs::read_to_string(format!("/proc/{pid}/stat"))
+        .is_ok_and(|stat| !stat[stat.rfind(')').unwrap()..].starts_with(") Z"))
+}
+
+/// Waits for something to become true.
+pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
+    let until = Instant::now() + PATIENCE;
+    while !condition() {
+        assert!(Instant::now() < until, "never: {what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+pub fn kill(pid: u32, signal: Signal) {
+    kill_process(Pid::from_raw(pid.cast_signed()).unwrap(), signal).unwrap();
+}

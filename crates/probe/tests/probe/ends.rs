@@ -1,0 +1,137 @@
+//! How a probe ends, and other ways to talk to it.
+
+use crate::driver::{Driver, command, eventually, is_alive, kill, probe_path, program, shell};
+use rustix::process::Signal;
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use std::time::Duration;
+use weigh_protocol::{Reply, Request, Status};
+
+#[test]
+fn shutdown_is_answered_first() {
+    let mut probe = Driver::start();
+    let id = probe.id();
+    probe.send(&Request::Shutdown { id });
+    assert_eq!(probe.next(), Reply::Done { id });
+    assert_eq!(probe.exit_code(), Some(0));
+}
+
+#[test]
+fn a_command_goes_with_the_probe() {
+    let script = "setsid sleep 300 & echo $!; sleep 301";
+    let begin = |probe: &mut Driver| {
+        let (_, pid) = probe.begin(shell(script));
+        let Reply::Output { bytes, .. } = probe.next() else { panic!("no output") };
+        (pid, String::from_utf8(bytes).unwrap().trim().parse::<u32>().unwrap())
+    };
+    let shut_down = |probe: &mut Driver| {
+        let id = probe.id();
+        probe.send(&Request::Shutdown { id });
+    };
+    let close = |probe: &mut Driver| probe.write = None;
+    let terminate = |probe: &mut Driver| kill(probe.child.id(), Signal::TERM);
+    type Way<'a> = (&'a str, &'a dyn Fn(&mut Driver));
+    let ways: [Way<'_>; 3] = [("shutdown", &shut_down), ("closed channel", &close), ("SIGTERM", &terminate)];
+    for (way, end) in ways {
+        let mut probe = Driver::start();
+        let (command, stray) = begin(&mut probe);
+        end(&mut probe);
+        assert_eq!(probe.exit_code(), Some(0), "{way}");
+        assert!(!is_alive(command) && !is_alive(stray), "{way}");
+    }
+}
+
+/// Even a probe that is killed does not leave its command behind.
+#[test]
+fn a_killed_probe_takes_its_command_along() {
+    let mut probe = Driver::start();
+    let (_, pid) = probe.begin(command(&["sleep", "300"]));
+    kill(probe.child.id(), Signal::KILL);
+    assert_eq!(probe.exit_code(), None);
+    eventually("the command is gone", || !is_alive(pid));
+}
+
+#[test]
+fn a_terminal_does_not_end_it() {
+    let mut probe = Driver::start();
+    for signal in [Signal::INT, Signal::QUIT, Signal::HUP, Signal::TSTP, Signal::PIPE] {
+        kill(probe.child.id(), signal);
+    }
+    assert_eq!(probe.run(command(&["true"])).end.status, Status::Exited(0));
+}
+
+#[test]
+fn noise_before_a_request_is_passed_over() {
+    use std::io::Write;
+    let mut probe = Driver::start();
+    probe.write.as_mut().unwrap().write_all(b"[    0.000000] Linux version\n\xF5WB\xFE\x03").unwrap();
+    assert_eq!(probe.run(command(&["true"])).end.status, Status::Exited(0));
+}
+
+/// Over a terminal every byte has to pass as it is: no echo, no line ends changed, no control characters heard.
+#[test]
+fn a_terminal_as_the_channel() {
+    let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
+    grantpt(&ours).unwrap();
+    unlockpt(&ours).unwrap();
+    let path = ptsname(&ours, Vec::new()).unwrap().into_string().unwrap();
+    // Held open so that the pair lives until the probe has opened its end, and raw before the first byte.
+    let theirs = std::fs::OpenOptions::new().read(true).write(true).open(&path).unwrap();
+    let child =
+        program(probe_path()).args(["--channel", &path]).stdin(std::process::Stdio::null()).spawn().unwrap();
+    eventually("raw mode", || {
+        let settings = rustix::termios::tcgetattr(&theirs).unwrap();
+        !settings.local_modes.contains(rustix::termios::LocalModes::ICANON)
+    });
+    let mut probe = Driver::over(child, ours.try_clone().unwrap(), ours);
+    let mut every_byte = command(&["printf", &(0..=255).map(|n| format!("\\{n:03o}")).collect::<String>()]);
+    every_byte.output_limit_bytes = 1 << 20;
+    let ended = probe.run(every_byte);
+    assert_eq!(ended.output, (0..=255).collect::<Vec<u8>>());
+    let mut more = shell("head -c 200000 /dev/zero");
+    more.output_limit_bytes = 1 << 20;
+    assert_eq!(probe.run(more).output.len(), 200_000);
+    let id = probe.id();
+    probe.send(&Request::Shutdown { id });
+    assert_eq!(probe.next(), Reply::Done { id });
+    assert_eq!(probe.exit_code(), Some(0));
+}
+
+#[test]
+fn a_channel_that_is_not_there_is_named() {
+    let output = program(probe_path()).args(["--channel", "/dev/no-such-port"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8(output.stderr).unwrap().contains("/dev/no-such-port"));
+}
+
+/// As PID 1 it reaps what others leave, and its end is the end of the namespace, not of the machine.
+#[test]
+fn as_pid_1_of_a_container() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("SKIPPED as_pid_1_of_a_container: needs root");
+        return;
+    }
+    let mut unshare = program("unshare");
+    unshare.args(["--pid", "--fork", "--kill-child", "--mount-proc", "--net", &probe_path()]);
+    let mut probe = Driver::start_as(unshare);
+    let id = probe.id();
+    probe.send(&Request::Facts { id });
+    let Reply::Facts { facts, .. } = probe.next() else { panic!("no facts") };
+    assert!(facts.init);
+    assert_eq!(facts.network_interfaces, ["lo"]);
+    assert_eq!(
+        probe
+            .output_of(shell("setsid sleep 200 & setsid sh -c 'sleep 201 & sleep 202' & echo $$"))
+            .lines()
+            .count(),
+        1
+    );
+    // Nothing but the probe and what looks.
+    let numbers =
+        probe.output_of(shell("for p in /proc/[0-9]*; do [ -e $p/exe ] && echo ${p#/proc/}; done; true"));
+    assert_eq!(numbers.lines().count(), 2, "{numbers}");
+    assert_eq!(probe.wait(Duration::from_millis(50)), None);
+    let id = probe.id();
+    probe.send(&Request::Shutdown { id });
+    assert_eq!(probe.next(), Reply::Done { id });
+    assert_eq!(probe.exit_code(), Some(0));
+}
