@@ -88,7 +88,8 @@ pub fn spawn(
     request: &SpawnRequest<'_>,
     born: impl FnOnce(u32) -> io::Result<()>,
 ) -> Result<Spawned, SpawnError> {
-    let pipe = |what: &str| pipe_with(PipeFlags::CLOEXEC).map_err(SpawnError::at(format!("make a pipe for {what}")));
+    let pipe =
+        |what: &str| pipe_with(PipeFlags::CLOEXEC).map_err(SpawnError::at(format!("make a pipe for {what}")));
     let (input_read, input) = pipe("the input")?;
     let (output, output_write) = pipe("the output")?;
     let (report_read, report) = pipe("the report of the start")?;
@@ -101,8 +102,17 @@ pub fn spawn(
     let argv = request.argv.iter().map(c_string).collect::<Result<Vec<_>, _>>()?;
     let (joins, into) = open_cgroup(request.cgroup)?;
     let steps = step::all(request, &joins)?;
-    let prepared = Prepared::new(&steps, argv, wait.as_fd(), input_read.as_fd(), output_write.as_fd(), log.as_fd(), report.as_fd());
-    let (pid, pidfd) = clone(request.namespaces, into.as_ref(), &prepared).map_err(SpawnError::at("start a process (clone3)"))?;
+    let prepared = Prepared::new(
+        &steps,
+        argv,
+        wait.as_fd(),
+        input_read.as_fd(),
+        output_write.as_fd(),
+        log.as_fd(),
+        report.as_fd(),
+    );
+    let (pid, pidfd) = clone(request.namespaces, into.as_ref(), &prepared)
+        .map_err(SpawnError::at("start a process (clone3)"))?;
     let mut newborn = Newborn { pidfd: Some(pidfd) };
     drop(prepared);
     // The child's ends: an end of file must be seen when it alone closes them.
@@ -209,7 +219,8 @@ fn started(report: OwnedFd, steps: &[Step]) -> Result<(), SpawnError> {
     loop {
         match poll(&mut [PollFd::new(&report, PollFlags::IN)], Some(&timeout)) {
             Ok(0) => {
-                let source = io::Error::new(io::ErrorKind::TimedOut, format!("it took more than {EXEC_DEADLINE:?}"));
+                let source =
+                    io::Error::new(io::ErrorKind::TimedOut, format!("it took more than {EXEC_DEADLINE:?}"));
                 return Err(SpawnError { step: "start the program".into(), source });
             }
             Err(Errno::INTR) => {}

@@ -82,6 +82,7 @@ impl<'a> Prepared<'a> {
         rustix::stdio::dup2_stdin(self.input).map_err(|errno| (STDIO, errno))?;
         rustix::stdio::dup2_stdout(self.output).map_err(|errno| (STDIO, errno))?;
         rustix::stdio::dup2_stderr(self.error).map_err(|errno| (STDIO, errno))?;
+        close_the_rest_at_exec();
         default_signals();
         // SAFETY: both lists end in a null pointer, and what they point to lives in `self`.
         unsafe { libc::execve(self.program, self.argv.as_ptr(), self.environment.as_ptr()) };
@@ -118,16 +119,33 @@ pub(super) fn restore_signals(before: &libc::sigset_t) {
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before, ptr::null_mut()) };
 }
 
+/// `struct sigaction` of the kernel, not of the C library: handler, flags, restorer, mask. Zero is the default action.
+const DEFAULT_ACTION: [u64; 4] = [0; 4];
+/// Size of the kernel's signal set.
+const SIGNAL_SET: usize = size_of::<u64>();
+
 /// An exec keeps ignored signals ignored and blocked ones blocked; a program expects neither. (Rust ignores SIGPIPE.)
+///
+/// Both calls go to the kernel itself: the C library's own refuse the two signals that it keeps for its threads.
 fn default_signals() {
     for signal in 1..=libc::SIGRTMAX() {
-        // SAFETY: sets the default action; for numbers that cannot be set (SIGKILL, SIGSTOP, those of the C library) the call fails.
-        unsafe { libc::signal(signal, libc::SIG_DFL) };
+        // SAFETY: the action is valid for the call, and it is not asked for the former one. SIGKILL and SIGSTOP are refused.
+        unsafe {
+            let action = DEFAULT_ACTION.as_ptr();
+            libc::syscall(libc::SYS_rt_sigaction, signal, action, ptr::null_mut::<u64>(), SIGNAL_SET)
+        };
     }
-    // SAFETY: the set is valid for the calls; a zeroed set is a value of the type.
+    let none: u64 = 0;
+    // SAFETY: the set is valid for the call, and it is not asked for the former one.
     unsafe {
-        let mut none: libc::sigset_t = std::mem::zeroed();
-        libc::sigemptyset(&raw mut none);
-        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const none, ptr::null_mut());
-    }
+        let (how, former) = (libc::SIG_SETMASK, ptr::null_mut::<u64>());
+        libc::syscall(libc::SYS_rt_sigprocmask, how, &raw const none, former, SIGNAL_SET)
+    };
+}
+
+/// Whatever weighbridge itself was started with beyond the standard three is not the guest's.
+fn close_the_rest_at_exec() {
+    let last = libc::c_uint::MAX;
+    // SAFETY: only marks descriptors (close_range(2)). Before Linux 5.11 it fails, and what is inherited stays open.
+    unsafe { libc::syscall(libc::SYS_close_range, 3 as libc::c_uint, last, libc::CLOSE_RANGE_CLOEXEC) };
 }

@@ -1,0 +1,274 @@
+//! Tests of the launcher with ordinary programs of the host.
+
+use super::*;
+use std::fs;
+use std::path::PathBuf;
+use weigh_host::cgroup::{Hierarchy, Limits};
+use weigh_host::ledger::{Ledger, NoPlatforms};
+use weigh_host::state::StateDirectory;
+use weigh_images::Programs;
+use weigh_model::ImageSpec;
+
+const CONTAINER: UnshareFlags = UnshareFlags::NEWNS
+    .union(UnshareFlags::NEWPID)
+    .union(UnshareFlags::NEWUTS)
+    .union(UnshareFlags::NEWIPC)
+    .union(UnshareFlags::NEWCGROUP)
+    .union(UnshareFlags::NEWNET);
+
+struct Place {
+    base: tempfile::TempDir,
+    log: PathBuf,
+}
+
+impl Place {
+    fn new() -> Self {
+        let base = tempfile::tempdir().unwrap();
+        let log = base.path().join("log");
+        Self { base, log }
+    }
+
+    /// The host's own root, with a working directory below `/tmp` that is bound into the guest.
+    fn root(&self) -> Root {
+        let program = self.base.path().join("program");
+        fs::write(&program, "not run here").unwrap();
+        let programs = Programs { probe: program.clone(), kernels: program };
+        let files = self.base.path().join("files");
+        fs::create_dir(&files).unwrap();
+        fs::write(files.join("mine"), "seen").unwrap();
+        Root::prepare(&ImageSpec::Host, &programs, &self.base.path().join("work"), Some(&files)).unwrap()
+    }
+
+    fn request<'a>(&'a self, argv: &'a [OsString]) -> SpawnRequest<'a> {
+        SpawnRequest {
+            namespaces: UnshareFlags::empty(),
+            root: None,
+            cgroup: None,
+            cpus: &[],
+            argv,
+            log: &self.log,
+        }
+    }
+}
+
+fn shell(script: &str) -> [OsString; 3] {
+    ["/bin/sh", "-c", script].map(OsString::from)
+}
+
+/// Reads all of a program's output and reaps it.
+fn output(spawned: Spawned) -> String {
+    let mut text = String::new();
+    drop(spawned.input);
+    File::from(spawned.output).read_to_string(&mut text).unwrap();
+    waitid(WaitId::PidFd(spawned.pidfd.as_fd()), WaitIdOptions::EXITED).unwrap();
+    text
+}
+
+fn run(request: &SpawnRequest<'_>) -> String {
+    output(spawn(request, |_| Ok(())).unwrap())
+}
+
+/// Whether a test that needs root has to be left out.
+fn skipped(test: &str) -> bool {
+    let skip = !weigh_host::facts::is_root();
+    if skip {
+        let required = std::env::var("WEIGH_REQUIRE").unwrap_or_default();
+        assert!(!required.split(',').any(|name| name == "namespaces"), "{test} needs root");
+        eprintln!("SKIPPED {test}: needs root");
+    }
+    skip
+}
+
+fn mounts() -> String {
+    fs::read_to_string("/proc/self/mountinfo").unwrap()
+}
+
+#[test]
+fn a_plain_process_has_pipes_a_session_and_default_signals() {
+    let place = Place::new();
+    let cpu = *weigh_host::facts::allowed_cpus().last().unwrap();
+    let script = shell(
+        "cat; echo; env; grep -E 'Sig(Blk|Ign)|Cpus_allowed_list' /proc/self/status; echo oops >&2; umask; pwd",
+    );
+    let request = SpawnRequest { cpus: &[cpu], ..place.request(&script) };
+    let mut number = 0;
+    let spawned = spawn(&request, |pid| {
+        number = pid;
+        Ok(())
+    })
+    .unwrap();
+    assert_eq!(spawned.pid, number);
+    let stat = fs::read_to_string(format!("/proc/{number}/stat")).unwrap();
+    let fields: Vec<&str> = stat.rsplit_once(") ").unwrap().1.split(' ').collect();
+    assert_eq!(
+        (fields[2], fields[3]),
+        (number.to_string().as_str(), number.to_string().as_str()),
+        "group and session"
+    );
+    rustix::io::write(&spawned.input, b"fed").unwrap();
+    let text = output(spawned);
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines[0], "fed");
+    assert!(lines.contains(&"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"), "{text}");
+    assert!(!text.contains("CARGO"), "weighbridge's own environment must not leak: {text}");
+    assert!(
+        lines.contains(&"SigBlk:\t0000000000000000") && lines.contains(&"SigIgn:\t0000000000000000"),
+        "{text}"
+    );
+    assert!(lines.contains(&format!("Cpus_allowed_list:\t{cpu}").as_str()), "{text}");
+    assert!(lines.contains(&"0022") && lines.contains(&"/"), "{text}");
+    assert_eq!(fs::read_to_string(&place.log).unwrap(), "oops\n");
+}
+
+#[test]
+fn no_descriptor_leaks_into_the_program() {
+    let place = Place::new();
+    // `ls` itself opens the directory: 0, 1, 2 and that one.
+    let text = run(&place.request(&shell("ls /proc/self/fd")));
+    assert_eq!(text.split_whitespace().collect::<Vec<_>>(), ["0", "1", "2", "3"]);
+}
+
+#[test]
+fn the_step_that_failed_is_told_and_no_process_is_left() {
+    let place = Place::new();
+    let absent = [OsString::from("/no/such/program")];
+    let error = spawn(&place.request(&absent), |_| Ok(())).unwrap_err();
+    assert_eq!((error.step.as_str(), error.source.kind()), ("execute the program", io::ErrorKind::NotFound));
+    let script = shell("echo never");
+    let request = SpawnRequest { cpus: &[1023], ..place.request(&script) };
+    let error = spawn(&request, |_| Ok(())).unwrap_err();
+    assert_eq!(error.step, "run on the CPUs [1023]");
+    assert!(error.to_string().starts_with("run on the CPUs [1023]: Invalid argument"), "{error}");
+    // What was not written down does not run.
+    let mut number = 0;
+    let marker = place.base.path().join("marker");
+    let script = shell(&format!("echo ran > {}", marker.display()));
+    let error = spawn(&place.request(&script), |pid| {
+        number = pid;
+        Err(io::Error::other("the disk is full"))
+    })
+    .unwrap_err();
+    assert!(error.to_string().contains("the disk is full"), "{error}");
+    assert!(!Path::new(&format!("/proc/{number}")).exists() && !marker.exists());
+}
+
+#[test]
+fn a_guest_has_a_root_and_namespaces_of_its_own() {
+    if skipped("a_guest_has_a_root_and_namespaces_of_its_own") {
+        return;
+    }
+    let place = Place::new();
+    let root = place.root();
+    let before = mounts();
+    let files = place.base.path().join("files");
+    let script = shell(&format!(
+        "echo pid $$; hostname; cat {}/mine; echo; ls -d /.weighbridge/*; ls /proc | grep -c '^[0-9]';
+         for d in null zero full random urandom tty; do test -c /dev/$d && echo device $d; done;
+         head -c 3 /dev/zero | wc -c; test -w /dev/shm && echo shm; ls /dev/pts /dev/fd/ >/dev/null && echo links;
+         touch /tmp/x /run/x && echo scratch; touch /usr/x /etc/x /x {}/x 2>/dev/null || echo read-only;
+         ls /sys/class/net; cat /sys/class/net/lo/flags; touch /sys/kernel/x 2>/dev/null || echo sys read-only;
+         mount | grep -c ' on {} ' ; cat /proc/1/comm",
+        files.display(),
+        files.display(),
+        place.base.path().join("work").display(),
+    ));
+    let request = SpawnRequest { namespaces: CONTAINER, root: Some(&root), ..place.request(&script) };
+    let text = run(&request);
+    let log = fs::read_to_string(&place.log).unwrap();
+    let expected = "pid 1\nweigh\nseen\n/.weighbridge/probe\n/.weighbridge/weigh-kernels\n";
+    assert!(text.starts_with(expected), "{text}\n{log}");
+    for device in ["null", "zero", "full", "random", "urandom", "tty"] {
+        assert!(text.contains(&format!("device {device}\n")), "{text}");
+    }
+    for line in
+        ["\n3\n", "shm\n", "links\n", "scratch\n", "\nread-only\n", "\nlo\n", "sys read-only\n", "\nsh\n"]
+    {
+        assert!(text.contains(line), "{line:?} is missing in {text}\n{log}");
+    }
+    let flags = text.lines().find_map(|line| line.strip_prefix("0x")).unwrap();
+    assert_eq!(u32::from_str_radix(flags, 16).unwrap() & 1, 1, "the loopback interface is down");
+    assert_eq!(mounts(), before, "the host sees the guest's mounts");
+    assert!(!Path::new("/usr/x").exists() && !Path::new("/x").exists());
+    assert_eq!(fs::read_dir(&root.skeleton).unwrap().count(), fs::read_dir(&root.skeleton).unwrap().count());
+}
+
+#[test]
+fn a_user_namespace_makes_everybody_root_inside() {
+    let place = Place::new();
+    let root = place.root();
+    let script = shell(
+        "id -u; cat /proc/self/uid_map; ls / >/dev/null && echo root; touch /tmp/x && echo scratch; test -d /sys/kernel && echo sys",
+    );
+    let namespaces = CONTAINER | UnshareFlags::NEWUSER;
+    for namespaces in [namespaces, namespaces - UnshareFlags::NEWNET] {
+        let request = SpawnRequest { namespaces, root: Some(&root), ..place.request(&script) };
+        let text = match spawn(&request, |_| Ok(())) {
+            Ok(spawned) => output(spawned),
+            Err(error) if !weigh_host::facts::is_root() => {
+                eprintln!("SKIPPED a_user_namespace_makes_everybody_root_inside: {error}");
+                return;
+            }
+            Err(error) => panic!("{error}"),
+        };
+        assert!(text.starts_with("0\n"), "{text}");
+        for word in ["root\n", "scratch\n", "sys\n"] {
+            assert!(text.contains(word), "{text}\n{}", fs::read_to_string(&place.log).unwrap());
+        }
+    }
+}
+
+#[test]
+fn a_root_without_other_namespaces_shows_the_host() {
+    if skipped("a_root_without_other_namespaces_shows_the_host") {
+        return;
+    }
+    let place = Place::new();
+    let root = place.root();
+    let before = mounts();
+    let script = shell(
+        "echo $$; readlink /proc/self/ns/pid /proc/self/ns/net; ls -d /.weighbridge; test -c /dev/null && echo device",
+    );
+    let request =
+        SpawnRequest { namespaces: UnshareFlags::NEWNS, root: Some(&root), ..place.request(&script) };
+    let spawned = spawn(&request, |_| Ok(())).unwrap();
+    let pid = spawned.pid;
+    let ours = ["pid", "net"]
+        .map(|name| fs::read_link(format!("/proc/self/ns/{name}")).unwrap().display().to_string());
+    assert_eq!(output(spawned), format!("{pid}\n{}\n{}\n/.weighbridge\ndevice\n", ours[0], ours[1]));
+    assert_eq!(mounts(), before);
+}
+
+#[test]
+fn the_control_group_is_joined_before_anything_else_and_seen_inside() {
+    let hierarchy = Hierarchy::detect();
+    if skipped("the_control_group_is_joined_before_anything_else_and_seen_inside")
+        || hierarchy.usable().is_err()
+    {
+        return;
+    }
+    let place = Place::new();
+    let root = place.root();
+    let run_name = format!("test-spawn-{}", std::process::id());
+    let ledger = Ledger::create(&StateDirectory::at(place.base.path().join("state")), &run_name).unwrap();
+    let limits = Limits { cpus: Vec::new(), memory_bytes: Some(256 << 20) };
+    let name = format!("weighbridge-{run_name}/guest");
+    let cgroup = hierarchy.create(&ledger, &name, &limits).unwrap();
+    let script = shell(
+        "cat /proc/self/cgroup; cat /sys/fs/cgroup/memory/memory.limit_in_bytes /sys/fs/cgroup/memory.max 2>/dev/null; read x",
+    );
+    let request = SpawnRequest {
+        namespaces: CONTAINER,
+        root: Some(&root),
+        cgroup: Some(&cgroup),
+        ..place.request(&script)
+    };
+    let spawned = spawn(&request, |_| Ok(())).unwrap();
+    assert!(cgroup.processes().contains(&spawned.pid));
+    let text = output(spawned);
+    assert!(!text.contains(&name), "the namespace shows the group as its root: {text}");
+    if cgroup.unlimited().is_empty() {
+        assert!(text.contains(&(256 << 20).to_string()), "the limit is not seen inside: {text}");
+    }
+    cgroup.remove().unwrap();
+    ledger.close(&NoPlatforms).unwrap();
+}
