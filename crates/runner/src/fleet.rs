@@ -12,7 +12,7 @@ use weigh_platforms::{Guest, GuestRequest, Host, Platform, PlatformError, resolv
 
 /// One environment and its instance.
 pub(crate) struct Berth {
-    platform: &'static dyn Platform,
+    pub(crate) platform: &'static dyn Platform,
     spec: EnvironmentSpec,
     freezes: bool,
     /// Set when the platform could not be prepared: then no instance can be launched.

@@ -227,3 +227,108 @@ impl<'a> History<'a> {
 fn costs_time(kind: FailureKind) -> bool {
     matches!(kind, FailureKind::Deadline | FailureKind::GuestDied)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::common::{fixed, plan};
+    use weigh_model::Exclusion;
+
+    const ENVIRONMENTS: [&str; 2] = ["null", "null:label=b"];
+
+    fn failed(kind: FailureKind) -> Outcome {
+        Outcome::Failed(TrialFailure { kind, reason: "so".into(), log: None })
+    }
+
+    fn trial(sequence: u64, block: u32, attempt: u32, environment: &str, outcome: Outcome) -> Record {
+        Record::Trial(Trial {
+            sequence,
+            block,
+            attempt,
+            workload: "u".into(),
+            environment: environment.into(),
+            host: "h".into(),
+            instance: sequence,
+            started: String::new(),
+            host_started_ns: 0,
+            host_ended_ns: 500_000_000,
+            outcome,
+        })
+    }
+
+    fn measured(sequence: u64, block: u32, attempt: u32, environment: &str) -> Record {
+        trial(sequence, block, attempt, environment, Outcome::Measured { iterations: Vec::new() })
+    }
+
+    fn void(block: u32, attempt: u32, cause: VoidCause) -> Record {
+        Record::Void(VoidUnit { block, attempt, workload: "u".into(), cause })
+    }
+
+    fn excluded(environment: &str, from_block: u32) -> Record {
+        let failure = TrialFailure { kind: FailureKind::Launch, reason: "no".into(), log: None };
+        let (environment, workload) = (environment.into(), "u".into());
+        Record::Excluded(Exclusion { environment, workload, from_block, failure })
+    }
+
+    #[test]
+    fn a_unit_goes_from_open_to_complete_or_void() {
+        let plan = plan(&ENVIRONMENTS, &["u"], fixed(3));
+        let mut history = History::new(&plan, &[]);
+        assert_eq!(history.unit(0, 0), Unit::Open { attempt: 0 });
+        assert_eq!(history.last_block(), None);
+        history.add(&measured(0, 0, 0, "null"));
+        assert_eq!(history.unit(0, 0), Unit::Cut { attempt: 0 });
+        assert_eq!(history.cut_units().len(), 1);
+        history.add(&void(0, 0, VoidCause::Interrupted));
+        assert_eq!(history.unit(0, 0), Unit::Open { attempt: 1 });
+        assert!(history.cut_units().is_empty());
+        history.add(&measured(1, 0, 1, "null:label=b"));
+        history.add(&trial(2, 0, 1, "null", failed(FailureKind::Check)));
+        // A failed trial is a trial.
+        assert_eq!(history.unit(0, 0), Unit::Complete);
+        assert_eq!(history.valid(0), 1);
+        history.add(&void(0, 1, VoidCause::Steal));
+        assert_eq!(history.unit(0, 0), Unit::Void);
+        assert_eq!(history.valid(0), 0);
+        assert_eq!((history.trials(), history.next_instance(), history.trial_s()), (3, 3, 1.5));
+    }
+
+    #[test]
+    fn an_exclusion_counts_from_its_block() {
+        let plan = plan(&ENVIRONMENTS, &["u"], fixed(3));
+        let records = [
+            measured(0, 0, 0, "null"),
+            measured(1, 0, 0, "null:label=b"),
+            measured(2, 1, 0, "null"),
+            excluded("null:label=b", 1),
+        ];
+        let history = History::new(&plan, &records);
+        assert_eq!([history.unit(0, 0), history.unit(1, 0)], [Unit::Complete, Unit::Complete]);
+        assert!(history.active(0, 1, 0) && !history.active(1, 1, 0));
+        assert!(history.alive(1, 0));
+        let history = History::new(&plan, &[excluded("null:label=b", 1), excluded("null", 2)]);
+        assert!(history.alive(1, 0) && !history.alive(2, 0));
+    }
+
+    #[test]
+    fn patience_is_for_failures_in_a_row_that_cost_time() {
+        let plan = plan(&ENVIRONMENTS, &["u"], fixed(9));
+        let hopeless = |kinds: &[Option<FailureKind>]| {
+            let records: Vec<Record> = kinds
+                .iter()
+                .zip(0..)
+                .map(|(kind, n)| match kind {
+                    Some(kind) => trial(n, n as u32, 0, "null", failed(*kind)),
+                    None => measured(n, n as u32, 0, "null"),
+                })
+                .collect();
+            History::new(&plan, &records).hopeless().len()
+        };
+        use FailureKind::{Deadline, ExitStatus, GuestDied};
+        assert_eq!(hopeless(&[Some(Deadline), Some(GuestDied), Some(Deadline)]), 1);
+        assert_eq!(hopeless(&[Some(Deadline), Some(GuestDied)]), 0);
+        assert_eq!(hopeless(&[Some(Deadline), None, Some(GuestDied), Some(Deadline)]), 0);
+        assert_eq!(hopeless(&[Some(Deadline), Some(ExitStatus), Some(GuestDied), Some(Deadline)]), 0);
+        assert_eq!(hopeless(&[Some(ExitStatus); 9]), 0);
+    }
+}

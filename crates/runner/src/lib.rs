@@ -34,6 +34,12 @@ mod run;
 mod stop;
 mod trial;
 
+#[cfg(test)]
+mod tests;
+// The bench of the tests is written for users of this crate.
+#[cfg(test)]
+extern crate self as weigh_runner;
+
 pub use run::run;
 
 use std::sync::atomic::AtomicBool;

@@ -131,3 +131,64 @@ fn append_section(to: &mut Vec<u8>, label: &str, completed: &Completed) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weigh_protocol::{EndOfCommand, ResourceUse, Status};
+
+    fn completed(output: &[u8], written: u64) -> Completed {
+        let end = EndOfCommand {
+            status: Status::Exited(0),
+            duration_ns: 1,
+            resources: ResourceUse::default(),
+            output_bytes: written,
+            error_bytes: 4,
+        };
+        Completed { end, output: output.into(), error: b"oops".into(), host_started_ns: 0, host_ended_ns: 1 }
+    }
+
+    fn log(directory: &Path) -> CellLog {
+        let path = directory.join("a-u.log");
+        CellLog { path, stem: "a-u".into(), length: 0, full: false, held: Vec::new() }
+    }
+
+    #[test]
+    fn output_is_written_when_the_trial_is_over() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut log = log(directory.path());
+        log.hold("first", &completed(b"line\n", 5)).unwrap();
+        log.hold("second", &completed(b"cut", 900)).unwrap();
+        assert!(!log.path.exists());
+        log.write().unwrap();
+        let text = std::fs::read_to_string(&log.path).unwrap();
+        assert!(text.starts_with(
+            "=== first, standard output, 5 bytes\nline\n=== first, standard error, 4 bytes\noops\n"
+        ));
+        assert!(text.contains("=== second, standard output, 3 bytes, of 900 written\ncut\n"), "{text}");
+    }
+
+    #[test]
+    fn a_full_log_says_so_and_failures_are_still_kept() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut log = log(directory.path());
+        let long = completed(&vec![b'x'; 16 << 20], 16 << 20);
+        for _ in 0..6 {
+            log.hold("long", &long).unwrap();
+            // What is held is bounded, whatever a trial says.
+            assert!(log.held.len() <= HELD_BYTES + (17 << 20));
+        }
+        log.write().unwrap();
+        log.hold("late", &long).unwrap();
+        log.write().unwrap();
+        let length = log.path.metadata().unwrap().len();
+        assert!(length >= FULL_BYTES && length < FULL_BYTES + (50 << 20), "{length}");
+        let text = std::fs::read(&log.path).unwrap();
+        let end = String::from_utf8_lossy(&text[text.len() - 200..]).into_owned();
+        assert!(end.contains("takes no more output"), "{end}");
+        let failed = log.write_failure("trial-9", "it broke", &completed(b"why", 3)).unwrap();
+        assert_eq!(failed, directory.path().join("failed-trial-9-a-u.log"));
+        let text = std::fs::read_to_string(failed).unwrap();
+        assert!(text.starts_with("it broke\n") && text.contains("why"), "{text}");
+    }
+}

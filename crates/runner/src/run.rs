@@ -38,35 +38,15 @@ pub(crate) enum Ended {
 /// of environments and workloads are no errors; they are on record.
 pub fn run(run: Run<'_>) -> Result<Finish, RunnerError> {
     let began = Instant::now();
-    check(run.plan)?;
-    let logs = RawLogs::new(run.plan, run.store);
-    let mut journal = Journal::open(run.plan, run.store, run.emit)?;
-    let (trials_done, spent_s) = (journal.history().trials(), journal.history().trial_s());
-    journal.event(Event::Started { trials_done, resumed: !journal.records().is_empty() })?;
-    let fleet = Fleet::prepare(run.plan, run.host, journal.history().next_instance())?;
-    let mut runner = Runner {
-        plan: run.plan,
-        host: run.host_facts.identity.clone(),
-        interrupt: run.interrupt,
-        journal,
-        fleet,
-        logs,
-        clock: Clock::new(run.plan.budget_s, spent_s),
-        statistics: RunStatistics::default(),
-    };
-    let reason = runner.go(run.options);
-    let stopped = runner.stop_instances();
-    let reason = reason?;
-    stopped?;
-    let blocks_done = runner.blocks_done();
-    runner.journal.event(Event::Finished { reason, blocks_done })?;
-    runner.journal.flush()?;
+    let options = run.options;
+    let mut runner = Runner::begin(run)?;
+    let reason = runner.to_the_end(options)?;
     let statistics = RunStatistics {
         total_s: began.elapsed().as_secs_f64(),
         sync_s: runner.journal.sync().as_secs_f64(),
         ..runner.statistics
     };
-    Ok(Finish { reason, blocks_done, statistics })
+    Ok(Finish { reason, blocks_done: runner.blocks_done(), statistics })
 }
 
 /// What the samples could not tell apart, or not compare.
@@ -94,7 +74,39 @@ fn unique<'a>(what: &'static str, names: impl Iterator<Item = &'a str>) -> Resul
     if seen.is_empty() { Err(RunnerError::Empty(what)) } else { Ok(()) }
 }
 
-impl Runner<'_> {
+impl<'a> Runner<'a> {
+    /// Reads what is on record and prepares the environments.
+    pub(crate) fn begin(run: Run<'a>) -> Result<Self, RunnerError> {
+        check(run.plan)?;
+        let logs = RawLogs::new(run.plan, run.store);
+        let mut journal = Journal::open(run.plan, run.store, run.emit)?;
+        let (trials_done, spent_s) = (journal.history().trials(), journal.history().trial_s());
+        journal.event(Event::Started { trials_done, resumed: !journal.records().is_empty() })?;
+        let fleet = Fleet::prepare(run.plan, run.host, journal.history().next_instance())?;
+        Ok(Self {
+            plan: run.plan,
+            host: run.host_facts.identity.clone(),
+            interrupt: run.interrupt,
+            journal,
+            fleet,
+            logs,
+            clock: Clock::new(run.plan.budget_s, spent_s),
+            statistics: RunStatistics::default(),
+        })
+    }
+
+    /// Runs until there is a reason to stop, and leaves no instance behind, whatever the reason.
+    pub(crate) fn to_the_end(&mut self, options: RunOptions) -> Result<FinishReason, RunnerError> {
+        let reason = self.go(options);
+        let stopped = self.stop_instances();
+        let reason = reason?;
+        stopped?;
+        let blocks_done = self.blocks_done();
+        self.journal.event(Event::Finished { reason, blocks_done })?;
+        self.journal.flush()?;
+        Ok(reason)
+    }
+
     fn go(&mut self, options: RunOptions) -> Result<FinishReason, RunnerError> {
         self.void_cut_units()?;
         let no_trials = self.journal.history().trials() == 0;
@@ -136,6 +148,9 @@ impl Runner<'_> {
             }
             let open = self.open_units(block, look, &live);
             if !open.is_empty() {
+                if self.interrupted() {
+                    return Ok(FinishReason::Interrupted);
+                }
                 if self.journal.history().trials() > 0 && !self.clock.has_room() {
                     return Ok(FinishReason::Budget);
                 }

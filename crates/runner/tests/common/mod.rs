@@ -92,7 +92,7 @@ pub fn go_on(
 }
 
 /// A host whose every process and call is another run, as the fakes count commands per run.
-fn host(directory: &Path) -> Host {
+pub fn host(directory: &Path) -> Host {
     static RUNS: AtomicU64 = AtomicU64::new(0);
     let name = format!("r{}-{}", std::process::id(), RUNS.fetch_add(1, Ordering::Relaxed));
     let file = |name: &str| -> PathBuf {

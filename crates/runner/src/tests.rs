@@ -1,0 +1,126 @@
+//! What can only be seen from within: which instances are awake when.
+
+#[path = "../tests/common/mod.rs"]
+pub(crate) mod common;
+
+use crate::run::Runner;
+use crate::{Run, RunOptions};
+use common::{Bench, assert_complete, facts, fixed, plan};
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::sync::Mutex;
+use std::sync::atomic::AtomicBool;
+use weigh_host::cgroup::Cgroup;
+use weigh_model::{EnvironmentSpec, FinishReason};
+use weigh_platforms::{
+    Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, Session, find,
+};
+
+/// Instances that are not frozen.
+static AWAKE: Mutex<BTreeSet<u64>> = Mutex::new(BTreeSet::new());
+
+/// The fake platform, watched: nothing else may be awake when a guest is talked to or launched.
+struct Watched;
+
+struct WatchedGuest {
+    inner: Box<dyn Guest>,
+    instance: u64,
+}
+
+fn fake() -> &'static dyn Platform {
+    find("null").expect("the fake platform is always there")
+}
+
+impl Platform for Watched {
+    fn name(&self) -> &'static str {
+        "watched"
+    }
+    fn summary(&self) -> &'static str {
+        ""
+    }
+    fn keys(&self) -> &'static [KeySpec] {
+        &[]
+    }
+    fn capabilities(&self, environment: &EnvironmentSpec) -> Capabilities {
+        fake().capabilities(environment)
+    }
+    fn availability(&self, host: &Host) -> Availability {
+        fake().availability(host)
+    }
+    fn prepare(&self, host: &Host, request: &GuestRequest) -> Result<(), PlatformError> {
+        fake().prepare(host, request)
+    }
+    fn launch(&self, host: &Host, request: &GuestRequest) -> Result<Box<dyn Guest>, PlatformError> {
+        let inner = fake().launch(host, request)?;
+        let mut awake = AWAKE.lock().unwrap();
+        assert!(awake.is_empty(), "launched while {awake:?} were awake");
+        awake.insert(request.instance);
+        Ok(Box::new(WatchedGuest { inner, instance: request.instance }))
+    }
+    fn host_changes(&self, _: &GuestRequest) -> Vec<String> {
+        Vec::new()
+    }
+}
+
+impl Guest for WatchedGuest {
+    fn session(&mut self) -> &mut Session {
+        assert_eq!(*AWAKE.lock().unwrap(), BTreeSet::from([self.instance]));
+        self.inner.session()
+    }
+    fn processes(&self) -> Vec<u32> {
+        self.inner.processes()
+    }
+    fn cgroup(&self) -> Option<&Cgroup> {
+        self.inner.cgroup()
+    }
+    fn address(&self) -> Option<IpAddr> {
+        self.inner.address()
+    }
+    fn freeze(&mut self) -> Result<(), PlatformError> {
+        AWAKE.lock().unwrap().remove(&self.instance);
+        self.inner.freeze()
+    }
+    fn thaw(&mut self) -> Result<(), PlatformError> {
+        AWAKE.lock().unwrap().insert(self.instance);
+        self.inner.thaw()
+    }
+    fn stop(&mut self) -> Result<(), PlatformError> {
+        AWAKE.lock().unwrap().remove(&self.instance);
+        self.inner.stop()
+    }
+}
+
+#[test]
+fn only_one_instance_is_awake() {
+    for reuse in [false, true] {
+        let bench = Bench::new();
+        // One environment loses its instance in each block, so that instances are launched between trials too.
+        let mut plan = plan(&["null", "null:fault=die,at=1", "null:label=c"], &["u", "v", "w"], fixed(3));
+        plan.guest.reuse = reuse;
+        plan.workloads[1].warmup = 1;
+        let mut store = bench.create(&plan);
+        let host = common::host(bench.path());
+        let (facts, interrupt) = (facts(), AtomicBool::new(false));
+        let mut emit = |_| {};
+        let mut runner = Runner::begin(Run {
+            plan: &plan,
+            host: &host,
+            host_facts: &facts,
+            store: &mut store,
+            interrupt: &interrupt,
+            emit: &mut emit,
+            options: RunOptions::default(),
+        })
+        .unwrap();
+        for berth in &mut runner.fleet.berths {
+            berth.platform = &Watched;
+        }
+        let reason = runner.to_the_end(RunOptions { skip_pilot: true }).unwrap();
+        assert_eq!(reason, FinishReason::Blocks);
+        let launches = runner.statistics.launches;
+        assert!(launches > if reuse { 3 } else { 9 }, "{launches}");
+        drop(runner);
+        assert_complete(&plan, &store, 3);
+        assert!(AWAKE.lock().unwrap().is_empty());
+    }
+}

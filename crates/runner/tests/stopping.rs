@@ -1,0 +1,181 @@
+//! When a run stops: blocks, precision, budget, void units.
+
+mod common;
+
+use common::{Bench, fixed, plan, records, trials, valid_trials};
+use std::collections::BTreeMap;
+use weigh_model::{Effort, Event, FinishReason, Plan, Record, VoidCause, VoidUnit};
+use weigh_store::RunDirectory;
+
+fn precision(target: f64) -> Effort {
+    Effort::Precision { minimum: 30, maximum: 60, step: 5, target }
+}
+
+/// Blocks that a run over noise of 1 % takes to be as precise as `target`, and why it ended.
+fn blocks_for(target: f64, seed: u64, effect: f64) -> (u32, FinishReason) {
+    let bench = Bench::new();
+    let first = format!("null:sd=0.01,seed={seed}");
+    let second = format!("null:sd=0.01,seed={seed},effect={effect}");
+    let (outing, store) = bench.run(&plan(&[&first, &second], &["u"], precision(target)));
+    assert_eq!(trials(&store).len() as u32, 2 * outing.finish.blocks_done);
+    (outing.finish.blocks_done, outing.finish.reason)
+}
+
+#[test]
+fn precision_stops_at_its_looks_only() {
+    // The half-width at k blocks is about 2 * .01 * sqrt(2 / k): 30 blocks give .0053, 60 give .0037.
+    assert_eq!(blocks_for(0.02, 1, 0.0), (30, FinishReason::Precision));
+    assert_eq!(blocks_for(0.0005, 1, 0.0), (60, FinishReason::MaximumBlocks));
+    let mut seen = BTreeMap::new();
+    for seed in 1..=12 {
+        let (blocks, reason) = blocks_for(0.0043, seed, 0.0);
+        assert!(blocks >= 30 && blocks <= 60 && blocks.is_multiple_of(5), "{blocks}");
+        if reason == FinishReason::Precision {
+            *seen.entry(blocks).or_insert(0) += 1;
+        }
+    }
+    assert!(seen.keys().any(|blocks| *blocks > 30 && *blocks < 60), "{seen:?}");
+}
+
+#[test]
+fn a_large_effect_does_not_stop_a_run_earlier() {
+    for seed in 1..=4 {
+        assert_eq!(blocks_for(0.0005, seed, 0.5), (60, FinishReason::MaximumBlocks));
+    }
+}
+
+#[test]
+fn going_on_after_a_precise_run_measures_nothing() {
+    let bench = Bench::new();
+    let plan = plan(&["null:sd=0.01", "null:sd=0.01,label=b"], &["u"], precision(0.02));
+    let (_, mut store) = bench.run(&plan);
+    let again = bench.go_on(&plan, &mut store, |_, _| {}).unwrap();
+    assert_eq!(again.finish.reason, FinishReason::Precision);
+    assert_eq!(again.finish.statistics.trials, 0);
+}
+
+#[test]
+fn a_cell_that_is_out_is_not_waited_for() {
+    let bench = Bench::new();
+    let environments = ["null:sd=0.01", "null:sd=0.01,label=b", "null:launch=fail"];
+    let (outing, _) = bench.run(&plan(&environments, &["u"], precision(0.02)));
+    assert_eq!((outing.finish.blocks_done, outing.finish.reason), (30, FinishReason::Precision));
+    let alone = ["null:launch=fail", "null:sd=0.01,label=b"];
+    let (outing, _) = bench.run(&plan(&alone, &["u"], precision(0.02)));
+    assert_eq!((outing.finish.blocks_done, outing.finish.reason), (30, FinishReason::Precision));
+}
+
+/// A run with the first two blocks measured and the given units declared void by the host.
+fn with_voids(bench: &Bench, plan: &Plan, voids: &[(u32, &str)]) -> RunDirectory {
+    let mut store = bench.create(plan);
+    let mut done = 0;
+    let outing = bench
+        .go_on(plan, &mut store, |event, interrupt| {
+            done += u32::from(matches!(event, Event::Progress { .. }));
+            interrupt.store(done == 2, std::sync::atomic::Ordering::Relaxed);
+        })
+        .unwrap();
+    assert_eq!(outing.finish.reason, FinishReason::Interrupted);
+    for (block, workload) in voids {
+        let void =
+            VoidUnit { block: *block, attempt: 0, workload: (*workload).into(), cause: VoidCause::Steal };
+        store.append(&Record::Void(void)).unwrap();
+    }
+    store
+}
+
+#[test]
+fn void_units_are_replaced_by_further_blocks() {
+    let bench = Bench::new();
+    let plan = plan(&["null", "null:label=b"], &["u", "v"], fixed(4));
+    let mut store = with_voids(&bench, &plan, &[(0, "u"), (1, "u"), (1, "v")]);
+    let outing = bench.go_on(&plan, &mut store, |_, _| {}).unwrap();
+    assert_eq!(outing.finish.reason, FinishReason::Blocks);
+    assert_eq!(outing.finish.blocks_done, 4);
+    let mut blocks: BTreeMap<String, Vec<u32>> = BTreeMap::new();
+    for trial in valid_trials(&store) {
+        if trial.environment == "null" {
+            blocks.entry(trial.workload).or_default().push(trial.block);
+        }
+    }
+    // The void units are not repeated in their blocks, and each workload has four that count.
+    assert_eq!(blocks["u"], [2, 3, 4, 5]);
+    assert_eq!(blocks["v"], [0, 2, 3, 4]);
+    let collected = weigh_stats::collect(&plan, &records(&store));
+    assert_eq!(collected.blocks_done, 4);
+    assert_eq!(collected.voids.len(), 3);
+}
+
+#[test]
+fn replacements_end_at_twice_the_number() {
+    let bench = Bench::new();
+    let plan = plan(&["null", "null:label=b"], &["u"], fixed(3));
+    let mut store = bench.create(&plan);
+    // Every unit turns out void after the fact.
+    for block in 0..5 {
+        let mut finished = false;
+        bench
+            .go_on(&plan, &mut store, |event, interrupt| {
+                finished |= matches!(event, Event::Progress { .. });
+                interrupt.store(finished, std::sync::atomic::Ordering::Relaxed);
+            })
+            .unwrap();
+        let cause = VoidCause::ForeignCpu;
+        store.append(&Record::Void(VoidUnit { block, attempt: 0, workload: "u".into(), cause })).unwrap();
+    }
+    let outing = bench.go_on(&plan, &mut store, |_, _| {}).unwrap();
+    assert_eq!(outing.finish.reason, FinishReason::Blocks);
+    assert_eq!(outing.finish.blocks_done, 1);
+    assert_eq!(trials(&store).iter().map(|trial| trial.block).max(), Some(5));
+    let warned = |event: &Event| matches!(event, Event::Warning { message } if message.contains("void"));
+    assert!(outing.events.iter().any(warned));
+}
+
+#[test]
+fn a_budget_ends_the_run_before_a_block_that_does_not_fit() {
+    let bench = Bench::new();
+    // Two trials of 20 ms each block: a quarter of a second has room for no more than six blocks.
+    let mut plan = plan(&["null:real=yes,time=20ms", "null:real=yes,time=20ms,label=b"], &["u"], fixed(100));
+    plan.budget_s = Some(0.25);
+    let (outing, mut store) = bench.run(&plan);
+    assert_eq!(outing.finish.reason, FinishReason::Budget);
+    assert!((1..=6).contains(&outing.finish.blocks_done), "{:?}", outing.finish);
+    assert_eq!(trials(&store).len() as u32, 2 * outing.finish.blocks_done, "blocks are whole");
+    let estimate = outing.events.iter().find_map(|event| match event {
+        Event::Estimated { most_s, .. } => Some(*most_s),
+        _ => None,
+    });
+    assert_eq!(estimate, Some(0.25));
+    // The time of the trials on record is spent: going on adds what the pilot and the launches took at most.
+    let done = outing.finish.blocks_done;
+    let again = bench.go_on(&plan, &mut store, |_, _| {}).unwrap();
+    assert_eq!(again.finish.reason, FinishReason::Budget);
+    assert!(again.finish.blocks_done <= 6.max(done + 1), "{:?}", again.finish);
+}
+
+#[test]
+fn a_budget_that_is_too_small_still_gives_one_block() {
+    let bench = Bench::new();
+    let mut plan = plan(&["null:real=yes,time=5ms", "null"], &["u", "v"], fixed(3));
+    plan.budget_s = Some(0.0);
+    let (outing, store) = bench.run(&plan);
+    assert_eq!(outing.finish.reason, FinishReason::Budget);
+    assert_eq!(outing.finish.blocks_done, 1);
+    assert_eq!(trials(&store).len(), 4);
+}
+
+#[test]
+fn the_runner_takes_little_beside_the_commands() {
+    let bench = Bench::new();
+    let mut plan = plan(&["null:real=yes,time=5ms", "null:real=yes,time=5ms,label=b"], &["u"], fixed(5));
+    plan.workloads[0].iterations = 10;
+    let (outing, _) = bench.run(&plan);
+    let statistics = outing.finish.statistics;
+    assert!(statistics.command_s >= 0.5, "{statistics:?}");
+    assert!(statistics.trial_s >= statistics.command_s);
+    let parts = statistics.trial_s + statistics.launch_s + statistics.stop_s + statistics.sync_s;
+    assert!(parts <= statistics.total_s, "{statistics:?}");
+    // Ten trials; generous, because the tests share their machine.
+    let beside_s = statistics.trial_s - statistics.command_s;
+    assert!(beside_s / 10.0 < 0.02, "{statistics:?}");
+}
