@@ -336,7 +336,7 @@ mod tests {
     use super::*;
 
     fn options(line: &str) -> Options {
-        let line = format!("--warmup 10 --timeout-ms 200 {line}");
+        let line = format!("--warmup 10 --timeout-ms 500 {line}");
         Options::parse("echo", KERNEL.options, line.split_whitespace().map(str::to_owned)).unwrap()
     }
 
@@ -384,7 +384,7 @@ mod tests {
         })
         .unwrap();
         assert!(!outcome.check.passed, "{:?}", outcome.check);
-        let line = "--requests 30 --protocols udp --timeout-ms 20 --warmup 0";
+        let line = "--requests 10 --protocols udp";
         let outcome = over_loopback(&options(line), |request, _| !request[0].is_multiple_of(5)).unwrap();
         assert!(
             !outcome.check.passed && outcome.check.statement.contains("no response"),

@@ -1,0 +1,190 @@
+//! The program as its users start it: the JSON line, the exit codes, the messages.
+
+use assert_cmd::Command;
+use predicates::str::contains;
+use serde_json::Value;
+use std::io::{Read, Write};
+use std::time::Duration;
+
+fn program() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weigh-kernels"));
+    command.timeout(Duration::from_secs(60));
+    command
+}
+
+fn run(line: &str) -> Value {
+    let output =
+        program().args(line.split_whitespace()).assert().success().stderr("").get_output().stdout.clone();
+    let text = String::from_utf8(output).unwrap();
+    assert!(text.ends_with('\n') && text.lines().count() == 1, "{text}");
+    serde_json::from_str(&text).unwrap()
+}
+
+/// The smallest amount of work for which every metric is still given.
+const TINY: &[(&str, &str, &[(&str, &str)])] = &[
+    ("noploop", "--nops 1e6", &[("duration", "s"), ("rate", "op/s")]),
+    (
+        "stream",
+        "--array-bytes 1MiB --repetitions 2",
+        &[("copy", "B/s"), ("scale", "B/s"), ("add", "B/s"), ("triad", "B/s")],
+    ),
+    ("gups", "--table-bytes 1MiB", &[("rate", "update/s")]),
+    ("lzma", "--bytes 100000 --level 0", &[("rate", "B/s")]),
+    (
+        "syscall",
+        "--getpid 1000 --read 1000 --mmap 100 --fork 5 --switch 100 --batches 5",
+        &[("getpid", "s"), ("read", "s"), ("mmap_munmap", "s"), ("fork_exec", "s"), ("context_switch", "s")],
+    ),
+    (
+        "memory-latency",
+        "--loads 1000",
+        &[
+            ("latency_16KiB", "s"),
+            ("latency_256KiB", "s"),
+            ("latency_4MiB", "s"),
+            ("latency_64MiB", "s"),
+            ("latency_256MiB", "s"),
+        ],
+    ),
+    (
+        "echo",
+        "--requests 4000",
+        &[
+            ("tcp_latency_p50", "s"),
+            ("tcp_latency_p99", "s"),
+            ("tcp_rate", "op/s"),
+            ("udp_latency_p50", "s"),
+            ("udp_latency_p99", "s"),
+            ("udp_rate", "op/s"),
+        ],
+    ),
+];
+
+#[test]
+fn every_kernel_prints_its_metrics_its_check_and_its_facts() {
+    for (kernel, line, metrics) in TINY {
+        let result = run(&format!("{kernel} {line}"));
+        assert_eq!(result["kernel"], *kernel);
+        assert_eq!(result["check"]["passed"], true, "{result}");
+        assert!(result["check"]["statement"].as_str().unwrap().len() > 10);
+        for (name, unit) in *metrics {
+            let metric = &result["metrics"][name];
+            assert_eq!(metric["unit"], *unit, "{kernel} {name}");
+            assert!(metric["value"].as_f64().unwrap() > 0.0, "{kernel} {name}");
+        }
+        assert!(result["facts"]["clock_tick_s"].as_f64().unwrap() > 0.0);
+        assert!(result["warnings"].is_array());
+        assert!(!result["params"].as_object().unwrap().is_empty());
+    }
+    assert_eq!(TINY.len(), weigh_kernels::all().len());
+}
+
+#[test]
+fn the_metrics_that_a_kernel_declares_are_those_it_prints() {
+    for (kernel, line, _) in TINY {
+        let result = run(&format!("{kernel} {line}"));
+        let printed: Vec<&String> = result["metrics"].as_object().unwrap().keys().collect();
+        let declared: Vec<_> =
+            weigh_kernels::find(kernel).unwrap().metrics.iter().map(|(name, _)| *name).collect();
+        assert_eq!(printed, declared);
+    }
+}
+
+#[test]
+fn params_are_the_options_in_force() {
+    let result = run("gups --table-bytes=64KiB --threads 1 --updates 1e4");
+    assert_eq!(result["params"]["table-bytes"], 65536);
+    assert_eq!(result["params"]["updates"], 10_000);
+    assert_eq!(result["params"]["threads"], 1);
+    assert_eq!(result["params"]["huge-pages"], "advise");
+    assert_eq!(result["facts"]["threads"], 1);
+}
+
+#[test]
+fn wrong_command_lines_exit_with_2_and_say_what_to_write() {
+    let wrong = |line: &str, message: &str| {
+        program()
+            .args(line.split_whitespace())
+            .assert()
+            .code(2)
+            .stdout("")
+            .stderr(contains(message.to_owned()));
+    };
+    wrong("", "Usage: weigh-kernels");
+    wrong("steam", "did you mean `stream`?");
+    wrong("xyzzy", "the kernels are: noploop, stream");
+    wrong("stream --array-byte 1MiB", "did you mean `--array-bytes`?");
+    wrong("stream --array-bytes", "needs a value");
+    wrong("stream --array-bytes 1XiB", "`XiB` is not a unit");
+    wrong("stream --array-bytes 8", "is too small");
+    wrong("stream --repetitions 1", "the least is 2");
+    wrong("lzma --level 12", "the highest is 9");
+    wrong("syscall --operations getpid,forkexec", "did you mean `fork_exec`?");
+    wrong("echo --serve 127.0.0.1:0", "needs a port");
+}
+
+#[test]
+fn what_cannot_be_done_exits_with_1() {
+    program()
+        .args(["stream", "--array-bytes", "100000TiB"])
+        .assert()
+        .code(1)
+        .stdout("")
+        .stderr(contains("stream: cannot map"));
+    program()
+        .args(["echo", "--connect", "127.0.0.1:1", "--timeout-ms", "50"])
+        .assert()
+        .code(1)
+        .stderr(contains("connect"));
+}
+
+#[test]
+fn a_failed_check_exits_with_3_and_prints_the_line() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    // A server that greets as it should, and then answers every request with the same bytes.
+    let server = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut greeting = [0; 16];
+        stream.read_exact(&mut greeting).unwrap();
+        stream.write_all(&greeting).unwrap();
+        let mut request = [0; 100];
+        while stream.read_exact(&mut request).is_ok() {
+            stream.write_all(&[0xff; 200]).unwrap();
+        }
+    });
+    let assert = program()
+        .args(["echo", "--protocols", "tcp", "--requests", "10", "--warmup", "0", "--connect", &address])
+        .assert()
+        .code(3);
+    let result: Value = serde_json::from_slice(&assert.get_output().stdout).unwrap();
+    assert_eq!(result["check"]["passed"], false);
+    assert_eq!(result["check"]["statement"], "10 wrong tcp responses");
+    server.join().unwrap();
+}
+
+#[test]
+fn a_server_ends_when_its_stdin_is_closed() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    drop(listener);
+    // assert_cmd closes stdin at once.
+    let output = program().args(["echo", "--serve", &address]).assert().success().get_output().stdout.clone();
+    let result: Value = serde_json::from_slice(&output).unwrap();
+    assert_eq!(result["facts"]["served"], 0);
+}
+
+#[test]
+fn help_and_version() {
+    program().arg("--help").assert().success().stdout(contains("memory-latency"));
+    program().arg("--version").assert().success().stdout(contains(env!("CARGO_PKG_VERSION")));
+    for kernel in weigh_kernels::all() {
+        let assert = program().args([kernel.name, "--help"]).assert().success();
+        let help = String::from_utf8(assert.get_output().stdout.clone()).unwrap();
+        for option in kernel.options {
+            assert!(help.contains(&format!("--{}", option.name)), "{help}");
+        }
+        assert!(help.contains(kernel.check));
+    }
+    program().arg(weigh_kernels::QUICK_EXIT).assert().success().stdout("");
+}
