@@ -1,0 +1,229 @@
+//! Small samples against figures computed elsewhere, and every verdict.
+
+use crate::build::*;
+use weigh_model::Better;
+use weigh_stats::{Flag, Options, Pairing, Verdict, WarningKind, analyse, precise_enough};
+
+const NATIVE: [f64; 8] = [10.0, 10.2, 9.9, 10.1, 10.3, 10.0, 9.8, 10.2];
+const OTHER: [f64; 8] = [10.4, 10.5, 10.2, 10.6, 10.5, 10.3, 10.3, 10.7];
+
+/// The figures are those of scipy 1.17.1 on d = ln(other / native): `t.interval`, `ttest_1samp` (two-sided, and `less`
+/// and `greater` against +-ln 1.02), `t.ppf`; numpy's `quantile`.
+#[test]
+fn eight_pairs_agree_with_scipy() {
+    let analysis = analysed(&[pairs(&NATIVE, &OTHER)]);
+    let cell = environment(&analysis, "e");
+    assert_eq!((cell.n, cell.tried, cell.failed, cell.pairing), (8, 8, 0, Pairing::Paired));
+    let overhead = cell.overhead.unwrap();
+    close(overhead.estimate, 0.0372764);
+    close(overhead.low, 0.02749621);
+    close(overhead.high, 0.04714969);
+    let typical = cell.typical.unwrap();
+    close(typical.estimate, 0.03514016);
+    close(typical.low, 0.01941748);
+    close(typical.high, 0.05102041);
+    close(cell.p_diff.unwrap(), 3.871156819781532e-05);
+    close(cell.p_eq.unwrap(), 0.9979628620934661);
+    close(cell.smallest_detectable.unwrap(), 0.013148942213889866);
+    close(cell.unseen_mode_bound.unwrap(), 0.31234397806636793);
+    let summary = cell.summary.unwrap();
+    close(summary.mean, 10.4375);
+    close(summary.sd.unwrap(), 0.16850180160122044);
+    close(summary.median, 10.45);
+    close(summary.p05, 10.235);
+    close(summary.p95, 10.665);
+    assert_eq!((summary.min, summary.max), (10.2, 10.7));
+    assert_eq!(cell.verdict, Some(Verdict::Slower));
+    assert_eq!((cell.flags, analysis.warnings, analysis.comparisons), (vec![], vec![], 1));
+    assert_eq!(cell.log_ratios.len(), 8);
+    close(cell.log_ratios[1].1, (10.5_f64 / 10.2).ln());
+}
+
+/// `scipy.stats.ttest_ind(log(other[:5]), log(native), equal_var=False)` and its interval; Welch's degrees of freedom are 9.589.
+#[test]
+fn loose_samples_agree_with_welch() {
+    let cell = cell_of(comparison(vec![series("native", loose(&NATIVE)), series("e", loose(&OTHER[..5]))]));
+    let overhead = cell.overhead.unwrap();
+    close(overhead.estimate, 0.03755486);
+    close(overhead.low, 0.0172501);
+    close(overhead.high, 0.0582649);
+    close(cell.p_diff.unwrap(), 0.002066481995841023);
+    close(cell.p_eq.unwrap(), 0.9585006146997109);
+    close(cell.smallest_detectable.unwrap(), 0.027913117840923155);
+    assert_eq!((cell.n, cell.pairing, cell.typical), (5, Pairing::Unpaired, None));
+    assert_eq!((cell.flags, cell.verdict), (vec![Flag::Unpaired], Some(Verdict::Slower)));
+    assert!(cell.log_ratios.is_empty(), "loose values have no ratios of their own");
+}
+
+#[test]
+fn the_baseline_is_what_the_others_are_compared_with() {
+    let cell = environment(&analysed(&[pairs(&NATIVE, &OTHER)]), "native");
+    assert_eq!(cell.verdict, Some(Verdict::Baseline));
+    assert_eq!(
+        (cell.overhead, cell.typical, cell.p_diff, cell.smallest_detectable),
+        (None, None, None, None)
+    );
+    close(cell.summary.unwrap().mean, 10.0625);
+    assert_eq!((cell.n, cell.values.len()), (8, 8));
+}
+
+#[test]
+fn every_verdict_is_reached() {
+    for (k, mean, sd, expected) in [
+        (30, 0.05, 0.01, Verdict::Slower),
+        (30, -0.05, 0.01, Verdict::Faster),
+        (30, 0.0, 0.01, Verdict::Equivalent),
+        (30, 0.008, 0.01, Verdict::DetectableBelowMargin),
+        (30, 0.01, 0.05, Verdict::Inconclusive),
+        // Equivalence needs 30 blocks; a difference does not.
+        (29, 0.0, 0.01, Verdict::Inconclusive),
+        (29, 0.008, 0.01, Verdict::Slower),
+        (29, -0.008, 0.01, Verdict::Faster),
+    ] {
+        let cell = cell_of(with_log_ratios(&spread(k, mean, sd)));
+        assert_eq!(cell.verdict, Some(expected), "k {k}, mean {mean}, sd {sd}");
+        assert_eq!(cell.blocks_to_decide.is_some(), expected == Verdict::Inconclusive);
+    }
+}
+
+#[test]
+fn rates_are_inverted() {
+    let mut rates = pairs(&OTHER, &NATIVE);
+    rates.metric = metric("rate", Better::Higher, true);
+    let cell = cell_of(rates);
+    close(cell.overhead.unwrap().estimate, 0.0372764);
+    assert_eq!(cell.verdict, Some(Verdict::Slower));
+}
+
+#[test]
+fn descriptive_metrics_get_intervals_and_no_verdict() {
+    let mut descriptive = pairs(&NATIVE, &OTHER);
+    descriptive.metric = metric("user", Better::Lower, false);
+    let analysis = analysed(&[descriptive, pairs(&NATIVE, &OTHER)]);
+    let cell = &analysis.cells[1];
+    assert!(cell.overhead.is_some() && cell.typical.is_some() && cell.smallest_detectable.is_some());
+    assert_eq!((cell.verdict, cell.p_diff, cell.p_diff_holm, cell.p_eq), (None, None, None, None));
+    assert_eq!(analysis.comparisons, 1, "only primary metrics count");
+}
+
+#[test]
+fn the_family_is_adjusted_together() {
+    // Alone p is about .03; together with three others it is not enough.
+    let d = spread(20, 0.005, 0.0097);
+    let alone = cell_of(with_log_ratios(&d));
+    assert_eq!(alone.verdict, Some(Verdict::Slower));
+    let mut four = with_log_ratios(&d);
+    for name in ["f", "g", "h"] {
+        let mut more = four.series[1].clone();
+        more.environment = name.into();
+        four.series.push(more);
+    }
+    let analysis = analysed(&[four]);
+    let cell = environment(&analysis, "e");
+    assert_eq!(analysis.comparisons, 4);
+    assert_eq!(cell.p_diff, alone.p_diff);
+    close(cell.p_diff_holm.unwrap(), 4.0 * cell.p_diff.unwrap());
+    assert_eq!(cell.verdict, Some(Verdict::Inconclusive));
+}
+
+/// A cell that was planned and gave nothing still counts: the family is what was asked, not what came of it.
+#[test]
+fn a_cell_without_values_stays_in_the_family() {
+    let mut with_empty = with_log_ratios(&spread(20, 0.005, 0.0097));
+    with_empty.series.push(series("absent", vec![]));
+    let analysis = analysed(&[with_empty]);
+    assert_eq!(analysis.comparisons, 2);
+    let cell = environment(&analysis, "e");
+    close(cell.p_diff_holm.unwrap(), 2.0 * cell.p_diff.unwrap());
+    let absent = environment(&analysis, "absent");
+    assert_eq!((absent.verdict, absent.summary, absent.n), (None, None, 0));
+    assert_eq!(absent.flags, [Flag::NotMeasured]);
+}
+
+/// Most blocks are a little faster, a few are much slower: the average says slower, the typical block is faster.
+#[test]
+fn a_mixture_is_flagged() {
+    let mut d = vec![-0.010, -0.011, -0.009, -0.0105, -0.0095, -0.010, -0.0102, -0.0098];
+    d.extend([0.15, 0.16]);
+    let cell = cell_of(with_log_ratios(&d));
+    assert!(cell.overhead.unwrap().estimate > 0.0 && cell.typical.unwrap().estimate < 0.0);
+    assert!(has(&cell, Flag::Mixed));
+    // The same sign, but intervals that do not meet.
+    let disjoint: Vec<f64> =
+        (0..30).map(|i| if i % 5 == 0 { 0.03 } else { 0.02 + 1e-6 * f64::from(i) }).collect();
+    let cell = cell_of(with_log_ratios(&disjoint));
+    let (average, typical) = (cell.overhead.unwrap(), cell.typical.unwrap());
+    assert!(
+        average.estimate * typical.estimate > 0.0 && average.is_disjoint_from(&typical),
+        "{average:?} {typical:?}"
+    );
+    assert!(has(&cell, Flag::Mixed));
+    assert!(!has(&cell_of(with_log_ratios(&spread(30, 0.05, 0.01))), Flag::Mixed));
+}
+
+#[test]
+fn wide_spread_and_short_intervals_are_warned_of() {
+    let analysis = analysed(&[pairs(&[1.0, 1.3, 0.8, 1.1], &[1.0, 1.01, 1.02, 1.0])]);
+    let native = environment(&analysis, "native");
+    assert!(has(&native, Flag::WideSpread) && !has(&environment(&analysis, "e"), Flag::WideSpread));
+    let short = pairs(&[9e-4, 9.1e-4, 9.2e-4], &[1.1e-3, 1.12e-3, 1.15e-3]);
+    let analysis = analysed(std::slice::from_ref(&short));
+    assert_eq!(kinds(&analysis), [WarningKind::ShortMeasurement { shortest_s: 9e-4 }]);
+    assert!(has(&environment(&analysis, "native"), Flag::ShortMeasurement));
+    // Per-operation times of a run are averages over many: there the trial is looked at, not the value.
+    let of_a_run = Options { values_are_intervals: false, ..Options::new("native") };
+    assert_eq!(analyse(&[short], &of_a_run).warnings, []);
+}
+
+#[test]
+fn a_run_that_was_cut_short_is_warned_of() {
+    let options = Options { planned_blocks: Some(30), ..Options::new("native") };
+    let analysis = analyse(&[pairs(&NATIVE, &OTHER)], &options);
+    assert_eq!(kinds(&analysis), [WarningKind::RunIncomplete { done: 8, planned: 30 }]);
+}
+
+#[test]
+fn precision_is_the_half_width_on_the_log_scale() {
+    // Half width: t(.975, 29) * .01 / sqrt(30) = .0037341 (scipy); e^.0037341 - 1 = .0037411.
+    let analysis = analysed(&[with_log_ratios(&spread(30, 0.3, 0.01))]);
+    assert!(precise_enough(&analysis, 0.00375));
+    assert!(!precise_enough(&analysis, 0.00373));
+}
+
+#[test]
+fn precision_waits_for_every_primary_cell_that_can_be_measured() {
+    let narrow = with_log_ratios(&spread(30, 0.0, 0.001));
+    let wide = with_log_ratios(&spread(30, 0.0, 0.1));
+    let descriptive = {
+        let mut wide = wide.clone();
+        wide.metric.primary = false;
+        wide
+    };
+    let precise = |comparisons: &[weigh_model::Comparison]| precise_enough(&analysed(comparisons), 0.01);
+    assert!(precise(&[narrow.clone(), descriptive]));
+    assert!(!precise(&[narrow.clone(), wide]));
+    let mut with_absent = narrow.clone();
+    with_absent.series.push(series("absent", vec![]));
+    assert!(precise(&[with_absent]));
+    let mut with_late = narrow;
+    with_late.series.push(series("late", in_blocks(&[2.0])));
+    assert!(!precise(&[with_late]), "one pair has no interval");
+    assert!(!precise(&[]), "nothing is not precise");
+    assert!(
+        !precise(&[comparison(vec![series("native", in_blocks(&NATIVE))])]),
+        "neither is the baseline alone"
+    );
+}
+
+/// The names of the export are fixed.
+#[test]
+fn the_words_of_the_export() {
+    let json = serde_json::to_value(analysed(&[pairs(&NATIVE, &OTHER)])).unwrap();
+    let cell = &json["cells"][1];
+    assert_eq!(cell["verdict"], "SLOWER");
+    assert_eq!(cell["pairing"], "paired");
+    assert_eq!(json["cells"][0]["verdict"], "BASELINE");
+    assert!(cell["overhead"]["low"].is_f64() && cell["summary"]["p05"].is_f64());
+    let back: weigh_stats::Analysis = serde_json::from_value(json).unwrap();
+    assert_eq!(back.cells.len(), 2);
+}

@@ -1,0 +1,209 @@
+//! What of a run counts.
+
+use crate::build::metric;
+use crate::records::*;
+use weigh_model::{Better, Record, Series};
+use weigh_stats::{Collected, Flag, Options, WarningKind, analyse, collect};
+
+fn series(collected: &Collected, workload: &str, environment: &str) -> Series {
+    let comparison = collected.comparisons.iter().find(|c| c.workload == workload).expect("compared");
+    comparison.series.iter().find(|s| s.environment == environment).expect("has a series").clone()
+}
+
+/// Block and value of every observation.
+fn values(collected: &Collected, workload: &str, environment: &str) -> Vec<(u32, f64)> {
+    let observations = series(collected, workload, environment).observations;
+    observations.iter().map(|o| (o.block.expect("paired"), o.value)).collect()
+}
+
+#[test]
+fn a_complete_run_gives_a_number_per_block() {
+    let both = |block| {
+        let mut records = unit(block, 0, "w", 1.0 + f64::from(block));
+        records.extend(unit(block, 0, "v", 5.0));
+        records
+    };
+    let collected = collect(&plan(), &file((0..3).map(both)));
+    assert_eq!(collected.blocks_done, 3);
+    assert_eq!(values(&collected, "w", "e"), [(0, 1.0), (1, 2.0), (2, 3.0)]);
+    assert_eq!(collected.comparisons.len(), 2);
+    assert_eq!(series(&collected, "w", "e").tried, 3);
+    assert!(collected.failures.is_empty() && collected.voids.is_empty() && collected.warnings.is_empty());
+    assert_eq!(collected.instances["e"], 3);
+}
+
+#[test]
+fn blocks_done_are_those_of_the_slowest_workload() {
+    let records = file([unit(0, 0, "w", 1.0), unit(0, 0, "v", 1.0), unit(1, 0, "w", 1.0)]);
+    assert_eq!(collect(&plan(), &records).blocks_done, 1);
+    assert_eq!(collect(&plan(), &file([])).blocks_done, 0);
+}
+
+/// The middle one by cost, and of an even number the dearer: one that happened.
+#[test]
+fn the_iterations_of_a_trial_become_their_median() {
+    let plan = plan_of(vec![metric("time", Better::Lower, true)]);
+    let of = |times: &[f64]| {
+        let records = ["native", "e", "f"].map(|e| measured(At(0, 0, "w", e), times));
+        values(&collect(&plan, &file([records.to_vec()])), "w", "e")[0].1
+    };
+    assert_eq!(of(&[3.0, 1.0, 100.0]), 3.0);
+    assert_eq!(of(&[3.0, 1.0, 2.0, 100.0]), 3.0);
+    let rates = plan_of(vec![metric("time", Better::Higher, true)]);
+    let records = ["native", "e", "f"].map(|e| measured(At(0, 0, "w", e), &[3.0, 1.0, 2.0, 100.0]));
+    assert_eq!(values(&collect(&rates, &file([records.to_vec()])), "w", "e"), [(0, 2.0)]);
+}
+
+#[test]
+fn a_void_unit_is_out_with_all_its_arms_and_the_next_attempt_replaces_it() {
+    let records =
+        file([unit(0, 0, "w", 9.0), vec![void(0, 0, "w")], unit(1, 0, "w", 2.0), unit(0, 0, "v", 5.0)]);
+    let collected = collect(&plan(), &records);
+    for environment in ["native", "e", "f"] {
+        assert_eq!(values(&collected, "w", environment), [(1, 2.0)]);
+        assert_eq!(series(&collected, "w", environment).tried, 1);
+    }
+    assert_eq!(values(&collected, "v", "e"), [(0, 5.0)], "the unit is of one workload");
+    let again = [records.clone(), unit(0, 1, "w", 3.0)].concat();
+    let collected = collect(&plan(), &again);
+    assert_eq!(values(&collected, "w", "e"), [(0, 3.0), (1, 2.0)]);
+    assert_eq!(collected.voids.len(), 1, "the void attempt stays counted");
+    assert!(collected.warnings.is_empty());
+    let void_again = [again, vec![void(0, 1, "w")]].concat();
+    let collected = collect(&plan(), &void_again);
+    assert_eq!(values(&collected, "w", "e"), [(1, 2.0)], "no earlier attempt comes back");
+    assert_eq!(collected.voids.len(), 2);
+}
+
+#[test]
+fn an_incomplete_unit_is_out_and_named() {
+    let mut cut = unit(1, 0, "w", 7.0);
+    cut.pop();
+    let collected = collect(&plan(), &file([unit(0, 0, "w", 1.0), cut.clone()]));
+    assert_eq!(values(&collected, "w", "native"), [(0, 1.0)]);
+    assert_eq!(collected.incomplete, [(1, "w".into())]);
+    assert!(matches!(&collected.warnings[0].kind, WarningKind::IncompleteUnits { blocks } if *blocks == [1]));
+    // Done again after a crash: the later attempt counts, and repeating what was cut off is no offence.
+    let collected = collect(&plan(), &file([unit(0, 0, "w", 1.0), cut.clone(), unit(1, 1, "w", 2.0)]));
+    assert_eq!(values(&collected, "w", "native"), [(0, 1.0), (1, 2.0)]);
+    assert!(collected.incomplete.is_empty() && collected.warnings.is_empty());
+    // The later attempt was cut off: the earlier one, even complete, does not come back.
+    let mut second = unit(0, 1, "w", 2.0);
+    second.pop();
+    let collected = collect(&plan(), &file([unit(0, 0, "w", 1.0), vec![void(0, 0, "w")], second]));
+    assert_eq!(values(&collected, "w", "native"), []);
+}
+
+#[test]
+fn a_failure_is_counted_shown_and_takes_its_pair_only() {
+    let plan = plan_of(vec![metric("time", Better::Lower, true)]);
+    let block = |b: u32| match b {
+        2 => vec![
+            measured(At(2, 0, "w", "native"), &[1.0]),
+            failed(At(2, 0, "w", "e")),
+            measured(At(2, 0, "w", "f"), &[1.2]),
+        ],
+        _ => vec![
+            measured(At(b, 0, "w", "native"), &[1.0 + 0.01 * f64::from(b)]),
+            measured(At(b, 0, "w", "e"), &[1.5]),
+            measured(At(b, 0, "w", "f"), &[1.2]),
+        ],
+    };
+    let collected = collect(&plan, &file((0..6).map(block)));
+    assert_eq!(collected.blocks_done, 6);
+    let e = series(&collected, "w", "e");
+    assert_eq!((e.observations.len(), e.failed, e.tried), (5, 1, 6));
+    let failure = &collected.failures[0];
+    assert_eq!((failure.environment.as_str(), failure.block, failure.excluded), ("e", 2, false));
+    assert_eq!((failure.reason.as_str(), failure.log.as_deref()), ("exit status 1", Some("logs/1")));
+    let analysis = analyse(&collected.comparisons, &Options::for_plan(&plan));
+    let cell = |name: &str| analysis.cells.iter().find(|c| c.environment == name).unwrap();
+    assert_eq!((cell("e").n, cell("e").failed, cell("e").verdict), (5, 1, None));
+    assert!(cell("e").flags.contains(&Flag::Failed));
+    assert_eq!(cell("f").n, 6, "the failure of one environment leaves the others' pairs");
+    assert!(cell("f").verdict.is_some());
+}
+
+#[test]
+fn a_trial_without_a_metric_has_failed_for_it() {
+    let plan = plan_of(vec![metric("time", Better::Lower, true), metric("rate", Better::Higher, false)]);
+    let full = || iteration(&[("time", 1.0), ("rate", 2.0)]);
+    let records = vec![
+        trial_of(At(0, 0, "w", "native"), vec![full(), full()]),
+        trial_of(At(0, 0, "w", "e"), vec![full(), iteration(&[("time", 1.0)])]),
+        trial_of(At(0, 0, "w", "f"), vec![]),
+    ];
+    let collected = collect(&plan, &file([records]));
+    let [time, rate] = &collected.comparisons[..] else { panic!("two metrics") };
+    assert_eq!((time.series[1].observations.len(), time.series[1].failed), (1, 0));
+    assert_eq!((rate.series[1].observations.len(), rate.series[1].failed), (0, 1));
+    assert_eq!((time.series[2].failed, rate.series[2].failed), (1, 1), "no iteration, no value");
+    assert_eq!(collected.failures.len(), 3);
+}
+
+/// A rate of 0 in the middle of good ones would vanish behind the median.
+#[test]
+fn the_median_does_not_hide_a_value_that_cannot_be() {
+    let plan = plan_of(vec![metric("rate", Better::Higher, true), metric("cpu", Better::Lower, false)]);
+    let iterations =
+        |rate: f64| [2.0, rate, 2.1].map(|r| iteration(&[("rate", r), ("cpu", r - 2.0)])).to_vec();
+    let records = vec![
+        trial_of(At(0, 0, "w", "native"), iterations(2.05)),
+        trial_of(At(0, 0, "w", "e"), iterations(0.0)),
+        trial_of(At(0, 0, "w", "f"), iterations(2.05)),
+    ];
+    let collected = collect(&plan, &file([records]));
+    let analysis = analyse(&collected.comparisons, &Options::for_plan(&plan));
+    assert_eq!(analysis.cells[1].unusable, 1);
+    assert!(analysis.warnings.iter().any(|w| matches!(w.kind, WarningKind::UnusableValues { .. })));
+    assert_eq!(analysis.cells[3].unusable, 0, "a descriptive metric may be 0 in an iteration");
+}
+
+#[test]
+fn an_excluded_cell_is_a_failure_and_leaves_the_units_complete() {
+    let without_f = |block: u32| unit(block, 0, "w", 1.0).into_iter().take(2).collect::<Vec<_>>();
+    let plan = plan_of(vec![metric("time", Better::Lower, true)]);
+    // From the pilot on.
+    let collected = collect(&plan, &file([vec![excluded("f", "w", 0)], without_f(0), without_f(1)]));
+    assert_eq!((collected.blocks_done, collected.incomplete.len()), (2, 0));
+    assert_eq!(series(&collected, "w", "f").tried, 0);
+    assert!(collected.failures[0].excluded && collected.failures[0].environment == "f");
+    // From a block on: what was measured before stays.
+    let records = file([unit(0, 0, "w", 1.0), vec![excluded("f", "w", 1)], without_f(1)]);
+    let collected = collect(&plan, &records);
+    assert_eq!((collected.blocks_done, series(&collected, "w", "f").tried), (2, 1));
+    // Everywhere: the workload holds nothing up.
+    let out = ["native", "e", "f"].map(|e| excluded(e, "v", 0)).to_vec();
+    let collected = collect(&self::plan(), &file([out, unit(0, 0, "w", 1.0)]));
+    assert_eq!(collected.blocks_done, 1);
+    assert_eq!(collected.failures.len(), 3);
+}
+
+#[test]
+fn records_that_do_not_fit_are_named() {
+    let mut records = file([unit(0, 0, "w", 1.0)]);
+    records.push(measured(At(0, 0, "w", "e"), &[5.0]));
+    records.push(measured(At(0, 0, "w", "elsewhere"), &[5.0]));
+    records.push(measured(At(0, 0, "unknown", "e"), &[5.0]));
+    let collected = collect(&plan(), &records);
+    assert_eq!(values(&collected, "w", "e"), [(0, 1.0)]);
+    let kinds: Vec<_> = collected.warnings.iter().map(|w| w.kind.clone()).collect();
+    assert_eq!(kinds, [WarningKind::UnknownTrials { count: 2 }, WarningKind::DuplicateTrial { block: 0 }]);
+}
+
+#[test]
+fn short_iterations_are_warned_of_by_what_was_timed() {
+    let plan = plan_of(vec![metric("time", Better::Lower, true)]);
+    let with_duration = |guest_duration_ns: u64| -> Vec<Record> {
+        let mut iteration = iteration(&[("time", 4e-8)]);
+        iteration.guest_duration_ns = guest_duration_ns;
+        ["native", "e", "f"].map(|e| trial_of(At(0, 0, "w", e), vec![iteration.clone()])).to_vec()
+    };
+    assert!(
+        collect(&plan, &file([with_duration(1_000_000)])).warnings.is_empty(),
+        "a mean over many operations"
+    );
+    let warnings = collect(&plan, &file([with_duration(999_999)])).warnings;
+    assert_eq!(warnings.len(), 3);
+    assert!(matches!(warnings[0].kind, WarningKind::ShortMeasurement { .. }));
+}

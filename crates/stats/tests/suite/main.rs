@@ -1,0 +1,12 @@
+//! The statistics through their public interface.
+
+mod analysis;
+mod build;
+mod collecting;
+mod degenerate;
+mod prohibitions;
+mod properties;
+mod records;
+mod reference;
+mod runs;
+mod speed;

@@ -1,0 +1,153 @@
+//! Symmetries that hold for every sample.
+
+use crate::build::*;
+use proptest::prelude::*;
+use weigh_model::{Better, Comparison};
+use weigh_stats::{Cell, Interval, Options, Verdict, analyse};
+
+/// Pairs of costs of a few blocks.
+fn costs() -> impl Strategy<Value = Vec<(f64, f64)>> {
+    proptest::collection::vec((1e-3..1e3f64, 1e-3..1e3f64), 2..40)
+}
+
+fn split(pairs: &[(f64, f64)]) -> (Vec<f64>, Vec<f64>) {
+    pairs.iter().copied().unzip()
+}
+
+fn near(a: f64, b: f64) -> bool {
+    (a - b).abs() <= 1e-7 * (1.0 + a.abs().max(b.abs()))
+}
+
+fn near_intervals(a: Option<Interval>, b: Option<Interval>) -> bool {
+    match (a, b) {
+        (None, None) => true,
+        (Some(a), Some(b)) => near(a.estimate, b.estimate) && near(a.low, b.low) && near(a.high, b.high),
+        _ => false,
+    }
+}
+
+fn same_conclusion(a: &Cell, b: &Cell) -> bool {
+    near_intervals(a.overhead, b.overhead)
+        && near_intervals(a.typical, b.typical)
+        && near(a.p_diff.unwrap_or(2.0), b.p_diff.unwrap_or(2.0))
+        && near(a.p_eq.unwrap_or(2.0), b.p_eq.unwrap_or(2.0))
+}
+
+proptest! {
+    #[test]
+    fn the_order_of_blocks_is_of_no_account(
+        (values, order) in costs().prop_flat_map(|v| {
+            let order: Vec<usize> = (0..v.len()).collect();
+            (Just(v), Just(order).prop_shuffle())
+        }),
+    ) {
+        let (native, e) = split(&values);
+        let whole = pairs(&native, &e);
+        let expected = cell_of(whole.clone());
+        // The lines of one series in another order: nothing at all changes.
+        let mut shuffled = whole.clone();
+        shuffled.series[1].observations = order.iter().map(|&i| whole.series[1].observations[i]).collect();
+        let found = cell_of(shuffled);
+        prop_assert_eq!(&found.log_ratios, &expected.log_ratios);
+        prop_assert_eq!(found.overhead, expected.overhead);
+        // The blocks numbered in another way on both sides.
+        let mut renumbered = whole;
+        for series in &mut renumbered.series {
+            for observation in &mut series.observations {
+                observation.block = observation.block.map(|block| order[block as usize] as u32 * 3);
+            }
+        }
+        prop_assert!(same_conclusion(&cell_of(renumbered), &expected));
+    }
+
+    #[test]
+    fn exchanging_the_sides_flips_the_sign(values in costs()) {
+        let (native, e) = split(&values);
+        let (one, other) = (cell_of(pairs(&native, &e)), cell_of(pairs(&e, &native)));
+        let flipped = |i: Interval| Interval {
+            estimate: 1.0 / (1.0 + i.estimate) - 1.0,
+            low: 1.0 / (1.0 + i.high) - 1.0,
+            high: 1.0 / (1.0 + i.low) - 1.0,
+        };
+        prop_assert!(near_intervals(one.overhead.map(flipped), other.overhead));
+        prop_assert!(near_intervals(one.typical.map(flipped), other.typical));
+        prop_assert!(near(one.p_diff.unwrap(), other.p_diff.unwrap()));
+        prop_assert!(near(one.p_eq.unwrap(), other.p_eq.unwrap()));
+    }
+
+    #[test]
+    fn the_unit_is_of_no_account(values in costs(), factor in 1e-6..1e6f64) {
+        let (native, e) = split(&values);
+        let scaled = |v: &[f64]| v.iter().map(|x| x * factor).collect::<Vec<_>>();
+        let (one, other) = (cell_of(pairs(&native, &e)), cell_of(pairs(&scaled(&native), &scaled(&e))));
+        prop_assert!(same_conclusion(&one, &other));
+        prop_assert!(near(one.smallest_detectable.unwrap(), other.smallest_detectable.unwrap()));
+    }
+
+    #[test]
+    fn rates_and_durations_agree(values in costs()) {
+        let (native, e) = split(&values);
+        let inverse = |v: &[f64]| v.iter().map(|x| 1.0 / x).collect::<Vec<_>>();
+        let mut rates = pairs(&inverse(&native), &inverse(&e));
+        rates.metric = metric("rate", Better::Higher, true);
+        prop_assert!(same_conclusion(&cell_of(pairs(&native, &e)), &cell_of(rates)));
+    }
+
+    /// Several iterations of a block too: the median iteration of a rate is the median iteration of its duration.
+    #[test]
+    fn rates_and_durations_of_several_iterations_agree(
+        blocks in proptest::collection::vec(proptest::collection::vec(1e-3..1e3f64, 1..6), 2..8),
+    ) {
+        let of = |invert: bool, better: Better| -> Comparison {
+            let value = |x: f64| if invert { 1.0 / x } else { x };
+            let mut whole = pairs(&vec![value(1.0); blocks.len()], &[]);
+            whole.metric = metric("m", better, true);
+            whole.series[1].observations = (0u32..)
+                .zip(&blocks)
+                .flat_map(|(block, values)| {
+                    values.iter().map(move |x| weigh_model::Observation { block: Some(block), value: value(*x) })
+                })
+                .collect();
+            whole
+        };
+        prop_assert!(same_conclusion(&cell_of(of(false, Better::Lower)), &cell_of(of(true, Better::Higher))));
+    }
+
+    #[test]
+    fn adjusted_values_are_ordered_and_never_smaller(all in proptest::collection::vec(costs(), 1..6), margin in 0.0..0.5f64) {
+        let comparisons: Vec<Comparison> = all.iter().map(|v| { let (native, e) = split(v); pairs(&native, &e) }).collect();
+        let analysis = analyse(&comparisons, &Options { margin, ..Options::new("native") });
+        let family: Vec<&Cell> = analysis.cells.iter().filter(|c| c.p_diff.is_some()).collect();
+        prop_assert_eq!(family.len(), analysis.comparisons);
+        for a in &family {
+            prop_assert!(a.p_diff_holm >= a.p_diff && a.p_eq_holm >= a.p_eq);
+            prop_assert!((0.0..=1.0).contains(&a.p_eq_holm.unwrap()) && (0.0..=1.0).contains(&a.p_diff_holm.unwrap()));
+            for b in &family {
+                prop_assert!(a.p_diff > b.p_diff || a.p_diff_holm <= b.p_diff_holm);
+                prop_assert!(a.p_eq > b.p_eq || a.p_eq_holm <= b.p_eq_holm);
+            }
+        }
+    }
+
+    /// Whatever comes in, the analysis holds no number that is none, and the words fit the numbers.
+    #[test]
+    fn anything_can_be_analysed(
+        native in proptest::collection::vec((proptest::option::of(0..9u32), any::<f64>()), 0..12),
+        e in proptest::collection::vec((proptest::option::of(0..9u32), any::<f64>()), 0..12),
+        failed in 0..3u32,
+    ) {
+        let observations = |values: &[(Option<u32>, f64)]| {
+            values.iter().map(|&(block, value)| weigh_model::Observation { block, value }).collect()
+        };
+        let mut whole = comparison(vec![series("native", observations(&native)), series("e", observations(&e))]);
+        whole.series[1].failed = failed;
+        let cell = cell_of(whole);
+        let inverted = |i: Option<Interval>| i.is_some_and(|i| i.low > i.estimate || i.estimate > i.high || i.estimate.is_nan());
+        prop_assert!(!inverted(cell.overhead) && !inverted(cell.typical));
+        prop_assert!(cell.values.iter().all(|o| o.value.is_finite()));
+        prop_assert!(failed == 0 || cell.verdict.is_none());
+        prop_assert!(cell.verdict != Some(Verdict::Equivalent), "fewer than 30 blocks");
+        prop_assert!(cell.p_diff.is_none_or(|p| (0.0..=1.0).contains(&p)));
+        prop_assert!(cell.p_eq.is_none_or(|p| (0.0..=1.0).contains(&p)));
+    }
+}

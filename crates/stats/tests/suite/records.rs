@@ -1,0 +1,146 @@
+//! Plans and records for the tests.
+
+use crate::build::metric;
+use std::collections::BTreeMap;
+use weigh_model::{
+    Better, Effort, EnvironmentPlan, EnvironmentSpec, Exclusion, Extraction, FailureKind, GuestPlan,
+    ImageSpec, Iteration, MetricSource, MetricSpec, Outcome, PLAN_FORMAT, Plan, Record, SAMPLES_FORMAT,
+    Trial, TrialFailure, VoidCause, VoidUnit, WorkloadPlan,
+};
+
+/// A workload with the metrics given, named by its id.
+pub fn workload(id: &str, metrics: Vec<MetricSpec>) -> WorkloadPlan {
+    let source = |spec| MetricSource { spec, from: Extraction::Duration, factor: 1.0 };
+    WorkloadPlan {
+        id: id.into(),
+        name: id.into(),
+        params: BTreeMap::new(),
+        size: "quick".into(),
+        command: vec!["true".into()],
+        prepare: None,
+        cleanup: None,
+        warmup: 1,
+        iterations: 3,
+        deadline_s: 60.0,
+        expected_s: None,
+        check: None,
+        metrics: metrics.into_iter().map(source).collect(),
+    }
+}
+
+/// A plan of the environments `native`, `e` and `f` with the workloads `w` and `v` and the metric `time`.
+pub fn plan() -> Plan {
+    let time = || vec![metric("time", Better::Lower, true)];
+    Plan {
+        format: PLAN_FORMAT,
+        name: "test".into(),
+        tool_version: "0".into(),
+        seed: 1,
+        environments: ["native", "e", "f"]
+            .map(|name| EnvironmentPlan {
+                name: name.into(),
+                spec: EnvironmentSpec::new(name, BTreeMap::new()),
+            })
+            .into(),
+        baseline: "native".into(),
+        workloads: vec![workload("w", time()), workload("v", time())],
+        effort: Effort::Fixed { blocks: 3 },
+        budget_s: None,
+        guest: GuestPlan {
+            image: ImageSpec::Host,
+            cpus: vec![],
+            memory_bytes: None,
+            reuse: false,
+            working_directory: None,
+        },
+        margin: 0.02,
+        allow_unequal: vec![],
+        digests: BTreeMap::new(),
+    }
+}
+
+/// The plan with the workload `w` alone, with the metrics given.
+pub fn plan_of(metrics: Vec<MetricSpec>) -> Plan {
+    Plan { workloads: vec![workload("w", metrics)], ..plan() }
+}
+
+/// Which trial of a run.
+#[derive(Clone, Copy)]
+pub struct At(pub u32, pub u32, pub &'static str, pub &'static str);
+
+/// An iteration that took a second and gave the values.
+pub fn iteration(values: &[(&str, f64)]) -> Iteration {
+    Iteration {
+        host_started_ns: 0,
+        host_ended_ns: 1_000_000_000,
+        guest_duration_ns: 1_000_000_000,
+        user_ns: 0,
+        system_ns: 0,
+        maximum_resident_set_bytes: 0,
+        minor_faults: 0,
+        major_faults: 0,
+        voluntary_switches: 0,
+        involuntary_switches: 0,
+        values: values.iter().map(|(name, value)| ((*name).into(), *value)).collect(),
+    }
+}
+
+fn trial(At(block, attempt, workload, environment): At, outcome: Outcome) -> Record {
+    Record::Trial(Trial {
+        sequence: 0,
+        block,
+        attempt,
+        workload: workload.into(),
+        environment: environment.into(),
+        host: "h".into(),
+        instance: u64::from(block),
+        started: "2026-01-01T00:00:00Z".into(),
+        host_started_ns: 0,
+        host_ended_ns: 0,
+        outcome,
+    })
+}
+
+/// A trial whose iterations gave these times.
+pub fn measured(at: At, times: &[f64]) -> Record {
+    trial_of(at, times.iter().map(|time| iteration(&[("time", *time)])).collect())
+}
+
+/// A trial of these iterations.
+pub fn trial_of(at: At, iterations: Vec<Iteration>) -> Record {
+    trial(at, Outcome::Measured { iterations })
+}
+
+/// A failed trial.
+pub fn failed(at: At) -> Record {
+    trial(at, Outcome::Failed(failure()))
+}
+
+pub fn failure() -> TrialFailure {
+    TrialFailure { kind: FailureKind::ExitStatus, reason: "exit status 1".into(), log: Some("logs/1".into()) }
+}
+
+/// A unit declared void.
+pub fn void(block: u32, attempt: u32, workload: &str) -> Record {
+    Record::Void(VoidUnit { block, attempt, workload: workload.into(), cause: VoidCause::Steal })
+}
+
+/// A cell that is not measured from a block on.
+pub fn excluded(environment: &str, workload: &str, from_block: u32) -> Record {
+    Record::Excluded(Exclusion {
+        environment: environment.into(),
+        workload: workload.into(),
+        from_block,
+        failure: failure(),
+    })
+}
+
+/// All environments of a unit, each with this time.
+pub fn unit(block: u32, attempt: u32, workload: &'static str, time: f64) -> Vec<Record> {
+    ["native", "e", "f"].into_iter().map(|e| measured(At(block, attempt, workload, e), &[time])).collect()
+}
+
+/// The header and these records.
+pub fn file(records: impl IntoIterator<Item = Vec<Record>>) -> Vec<Record> {
+    std::iter::once(Record::Header { format: SAMPLES_FORMAT }).chain(records.into_iter().flatten()).collect()
+}
