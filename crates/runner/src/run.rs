@@ -40,7 +40,7 @@ pub fn run(run: Run<'_>) -> Result<Finish, RunnerError> {
     let began = Instant::now();
     let options = run.options;
     let mut runner = Runner::begin(run)?;
-    let reason = runner.to_the_end(options)?;
+    let reason = runner.complete(options)?;
     let statistics = RunStatistics {
         total_s: began.elapsed().as_secs_f64(),
         sync_s: runner.journal.sync().as_secs_f64(),
@@ -96,7 +96,7 @@ impl<'a> Runner<'a> {
     }
 
     /// Runs until there is a reason to stop, and leaves no instance behind, whatever the reason.
-    pub(crate) fn to_the_end(&mut self, options: RunOptions) -> Result<FinishReason, RunnerError> {
+    pub(crate) fn complete(&mut self, options: RunOptions) -> Result<FinishReason, RunnerError> {
         let reason = self.go(options);
         let stopped = self.stop_instances();
         let reason = reason?;

@@ -3,6 +3,8 @@
 //! Every environment here runs the same fake work over a drift that all share. A false positive is a difference at the 5 %
 //! level where there is none. Everything is seeded: the counts are the same on every machine.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
 mod common;
 
 use common::{Bench, fixed, plan, records};

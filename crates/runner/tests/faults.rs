@@ -1,5 +1,7 @@
 //! Each fault gives its failure, and everything else goes on.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
 mod common;
 
 use common::{Bench, assert_complete, failure, fixed, is_measured, plan, records, trials};

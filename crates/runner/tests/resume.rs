@@ -1,5 +1,7 @@
 //! Interrupted and killed runs go on: nothing is lost, nothing is measured twice.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
 mod common;
 
 use common::{Bench, assert_complete, fixed, go_on, plan, records, trials, voids};

@@ -1,5 +1,7 @@
 //! When a run stops: blocks, precision, budget, void units.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
 mod common;
 
 use common::{Bench, fixed, plan, records, trials, valid_trials};
@@ -29,7 +31,7 @@ fn precision_stops_at_its_looks_only() {
     let mut seen = BTreeMap::new();
     for seed in 1..=12 {
         let (blocks, reason) = blocks_for(0.0043, seed, 0.0);
-        assert!(blocks >= 30 && blocks <= 60 && blocks.is_multiple_of(5), "{blocks}");
+        assert!((30..=60).contains(&blocks) && blocks.is_multiple_of(5), "{blocks}");
         if reason == FinishReason::Precision {
             *seen.entry(blocks).or_insert(0) += 1;
         }
