@@ -3,10 +3,10 @@
 use crate::ImageError;
 use sha2::{Digest as _, Sha256};
 use std::fs::{self, File, Metadata};
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Files that change when a package of the host is installed, removed or upgraded, for the usual package managers.
 const PACKAGE_DATABASES: [&str; 8] = [
@@ -50,20 +50,30 @@ impl ContentDigest {
 
     /// A directory tree of a user's: names, kinds, owners, permissions, sizes, modification times, targets of links. File contents
     /// are not read: a root file system has hundreds of megabytes, and a change of one shows in its size or its time.
-    pub(crate) fn tree(&mut self, directory: &Path) -> Result<(), ImageError> {
-        let mut names = fs::read_dir(directory)
-            .and_then(|entries| {
-                entries.map(|entry| entry.map(|e| e.file_name())).collect::<Result<Vec<_>, _>>()
-            })
-            .map_err(ImageError::io("read the directory", directory))?;
+    ///
+    /// `skip` names paths that are no part of it. What the user may not look into (the guest may not either), and what vanishes
+    /// meanwhile, is no error.
+    pub(crate) fn tree(&mut self, directory: &Path, skip: &[PathBuf]) -> Result<(), ImageError> {
+        let read = fs::read_dir(directory).and_then(|entries| {
+            entries.map(|entry| entry.map(|e| e.file_name())).collect::<Result<Vec<_>, _>>()
+        });
+        let mut names = match read {
+            Err(error) if matches!(error.kind(), ErrorKind::PermissionDenied | ErrorKind::NotFound) => {
+                self.part(b"cannot be read");
+                return Ok(());
+            }
+            read => read.map_err(ImageError::io("read the directory", directory))?,
+        };
         names.sort();
-        for name in names {
-            let path = directory.join(&name);
-            let metadata = path.symlink_metadata().map_err(ImageError::io("look at", &path))?;
-            self.part(name.as_bytes());
+        for path in names.iter().map(|name| directory.join(name)).filter(|path| !skip.contains(path)) {
+            let metadata = match path.symlink_metadata() {
+                Err(error) if error.kind() == ErrorKind::NotFound => continue,
+                metadata => metadata.map_err(ImageError::io("look at", &path))?,
+            };
+            self.part(path.file_name().unwrap_or_default().as_bytes());
             self.metadata(&path, &metadata)?;
             if metadata.is_dir() {
-                self.tree(&path)?;
+                self.tree(&path, skip)?;
             }
         }
         self.part(b"end of directory");

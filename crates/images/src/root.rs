@@ -186,10 +186,10 @@ impl Builder {
             self.write_missing_etc()?;
         }
         let skeleton = &self.root.skeleton;
-        self.root.binds.sort_by_key(|bind| !skeleton.starts_with(&bind.source));
         for bind in &self.root.binds {
             self.digest.part(bind.target.as_os_str().as_bytes());
         }
+        self.root.binds.sort_by_key(|bind| !skeleton.starts_with(&bind.source));
         self.root.digest = self.digest.finish();
         Ok(self.root)
     }
@@ -207,7 +207,9 @@ impl Builder {
             self.host(working)
         } else if metadata.is_dir() {
             self.digest.part(b"directory");
-            self.digest.tree(&canonical)?;
+            let mut skip: Vec<PathBuf> = PRIVATE.iter().map(|name| canonical.join(name)).collect();
+            skip.extend(self.root.skeleton.parent().map(Path::to_path_buf));
+            self.digest.tree(&canonical, &skip)?;
             self.place_root(&canonical, &PRIVATE)
         } else if metadata.is_file() {
             let unpacked = work.join("image");

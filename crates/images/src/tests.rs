@@ -319,6 +319,14 @@ fn digest_follows_the_content() {
     assert_ne!(second, first);
     fs::rename(image.join("usr/bin/tool"), image.join("usr/bin/other")).unwrap();
     assert_ne!(bench.prepare(&spec, "d").unwrap().digest, second);
+    fs::rename(image.join("usr/bin/other"), image.join("usr/bin/tool")).unwrap();
+    // What the guest has its own of, and the work directory itself, are no part of the image.
+    fs::write(image.join("proc/1"), "").unwrap();
+    let work = image.join("var/lib/work");
+    fs::create_dir_all(image.join("var/lib")).unwrap();
+    let third = bench.prepare(&spec, "g").unwrap().digest;
+    fs::write(image.join("tmp/x"), "").unwrap();
+    assert_eq!(Root::prepare(&spec, &bench.programs, &work, None).unwrap().digest, third);
     let probe = bench.prepare(&ImageSpec::Probe, "e").unwrap().digest;
     fs::write(&bench.programs.probe, "another probe").unwrap();
     assert_ne!(bench.prepare(&ImageSpec::Probe, "f").unwrap().digest, probe);
