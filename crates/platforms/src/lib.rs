@@ -22,4 +22,5 @@ pub use registry::{ALIASES, Undoers, all, defaults, find, resolve, setting};
 pub use session::{Completed, RunOptions, Session, SessionError};
 
 /// Every platform, in the order in which tables show them. One word each.
-const ALL: &[&dyn Platform] = &[&runc::Runc, &docker::Docker, &null::Null];
+const ALL: &[&dyn Platform] =
+    &[&native::Native, &namespaces::Namespaces, &runc::Runc, &docker::Docker, &null::Null];
