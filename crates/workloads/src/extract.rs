@@ -258,3 +258,6 @@ fn tail(bytes: &[u8]) -> String {
 fn said(tail: &str) -> String {
     if tail.is_empty() { String::new() } else { format!("; it said: {tail}") }
 }
+
+#[cfg(test)]
+mod tests;

@@ -157,3 +157,6 @@ pub(crate) fn at_key(
 fn of_toml(error: &toml::de::Error) -> Fault {
     Fault { span: error.span(), message: error.message().trim().replace('\n', "; "), help: None }
 }
+
+#[cfg(test)]
+mod tests;

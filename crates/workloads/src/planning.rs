@@ -235,3 +235,137 @@ fn combinations(params: &BTreeMap<String, Vec<String>>) -> Result<Vec<BTreeMap<&
     }
     Ok(all)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::library::Library;
+    use crate::library::tests::host;
+
+    fn plan(name: &str, size: &str, params: &[(&str, &[&str])]) -> Result<Vec<WorkloadPlan>, ParamError> {
+        plan_on(&host(Some(8 << 20)), name, size, params)
+    }
+
+    fn plan_on(
+        host: &HostFacts,
+        name: &str,
+        size: &str,
+        params: &[(&str, &[&str])],
+    ) -> Result<Vec<WorkloadPlan>, ParamError> {
+        let params = params
+            .iter()
+            .map(|(name, values)| ((*name).into(), values.iter().map(|value| (*value).into()).collect()))
+            .collect();
+        Library::load(&[], &[]).unwrap().get(name).unwrap().plan(size, &params, host)
+    }
+
+    fn option(plan: &WorkloadPlan, name: &str) -> String {
+        let at = plan.command.iter().position(|word| word == name).unwrap();
+        plan.command[at + 1].clone()
+    }
+
+    #[test]
+    fn sizes_by_cache_are_decided_by_the_plan() {
+        let array = |host: &HostFacts, value: &[&str]| {
+            let params: Vec<(&str, &[&str])> =
+                if value.is_empty() { Vec::new() } else { vec![("array-bytes", value)] };
+            option(&plan_on(host, "stream", "quick", &params).unwrap()[0], "--array-bytes")
+        };
+        assert_eq!(array(&host(Some(8 << 20)), &[]), (32u64 << 20).to_string());
+        assert_eq!(array(&host(None), &[]), (128u64 << 20).to_string(), "32 MiB of cache are assumed");
+        assert_eq!(array(&host(Some(1 << 20)), &["llc*7"]), (7u64 << 20).to_string());
+        assert_eq!(array(&host(None), &["64MiB"]), (64u64 << 20).to_string());
+    }
+
+    #[test]
+    fn a_size_decides_parameters_and_metrics() {
+        let metrics = |size: &str| {
+            let plans = plan("memory-latency", size, &[]).unwrap();
+            plans[0].metrics.iter().map(|metric| metric.spec.name.clone()).collect::<Vec<_>>()
+        };
+        assert!(!metrics("quick").contains(&"latency_256MiB".to_string()));
+        assert!(metrics("standard").contains(&"latency_256MiB".to_string()));
+        assert!(metrics("paper").contains(&"latency_1GiB".to_string()));
+        for (size, nops) in [("quick", "1000000000"), ("standard", "10000000000")] {
+            assert_eq!(option(&plan("noploop", size, &[]).unwrap()[0], "--nops"), nops);
+        }
+        let error = plan("noploop", "big", &[]).unwrap_err();
+        assert!(error.to_string().contains("quick, standard and paper"), "{error}");
+        assert_eq!(plan("noploop", "quik", &[]).unwrap_err().nearest.as_deref(), Some("quick"));
+    }
+
+    #[test]
+    fn what_the_user_sets_is_in_the_plan_and_what_he_sweeps_in_the_id() {
+        let one = plan("stream", "quick", &[("threads", &["2"])]).unwrap();
+        assert_eq!(one.len(), 1);
+        assert_eq!(one[0].id, "stream");
+        assert_eq!(one[0].params, [("threads".to_string(), "2".to_string())].into());
+        assert_eq!(one[0].expected_s, None, "nobody knows how long the user's values take");
+
+        let swept = plan(
+            "stream",
+            "quick",
+            &[("threads", &["1", "2"]), ("array-bytes", &["64MiB", "1GB"]), ("repetitions", &["5"])],
+        )
+        .unwrap();
+        let ids: Vec<_> = swept.iter().map(|plan| plan.id.as_str()).collect();
+        assert_eq!(
+            ids,
+            [
+                "stream{array-bytes=64MiB,threads=1}",
+                "stream{array-bytes=64MiB,threads=2}",
+                "stream{array-bytes=1GB,threads=1}",
+                "stream{array-bytes=1GB,threads=2}"
+            ]
+        );
+        assert_eq!(option(&swept[3], "--array-bytes"), "1000000000");
+        assert_eq!(swept[3].params["repetitions"], "5");
+        assert_eq!(swept[3].params["array-bytes"], "1GB");
+    }
+
+    #[test]
+    fn wrong_parameters_are_underlined() {
+        let fault = |params: &[(&str, &[&str])]| {
+            let error = plan("stream", "quick", params).unwrap_err();
+            let text = format!("{}={}", error.param, error.value);
+            (text[error.span()].to_string(), error.to_string(), error.nearest.unwrap_or_default())
+        };
+        let (at, message, nearest) = fault(&[("thread", &["2"])]);
+        assert_eq!((at.as_str(), nearest.as_str()), ("thread", "threads"));
+        assert!(message.contains("stream has no parameter `thread`; it has: array-bytes"), "{message}");
+        let (at, message, _) = fault(&[("threads", &["1", "two"])]);
+        assert_eq!(at, "two");
+        assert!(message.contains("`two` is not a value of `threads`"), "{message}");
+        assert!(fault(&[("array-bytes", &["llc*x"])]).1.contains("llc*4"));
+        assert!(fault(&[("array-bytes", &["llc*99999999999999"])]).1.contains("llc*4"));
+        assert!(fault(&[("array-bytes", &["12 parsecs"])]).1.contains("parsecs"));
+        assert!(fault(&[("array-bytes", &["0"])]).1.contains("above 0"));
+        assert_eq!(fault(&[("threads", &["1", "1"])]).0, "1,1");
+        let many: Vec<String> = (0..300).map(|n| n.to_string()).collect();
+        let many: Vec<&str> = many.iter().map(String::as_str).collect();
+        assert!(fault(&[("threads", &many)]).1.contains("256 combinations"));
+        let error = plan("memory-latency", "quick", &[("sizes", &["1GiB"])]).unwrap_err();
+        assert!(error.to_string().contains("follows from the size"), "{error}");
+        assert!(
+            !plan("memory-latency", "quick", &[("xyz", &["1"])]).unwrap_err().to_string().contains("sizes")
+        );
+    }
+
+    #[test]
+    fn numbers_have_several_spellings() {
+        assert_eq!(count("1_000"), Some(1000));
+        assert_eq!(count("2e6"), Some(2_000_000));
+        assert_eq!(count("2^33"), Some(1 << 33));
+        for bad in ["", "e3", "1e30", "2^64", "-1", "1.5", "1e", "^2"] {
+            assert_eq!(count(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_deadline_follows_from_what_is_expected() {
+        let noploop = plan("noploop", "quick", &[]).unwrap();
+        assert_eq!(noploop[0].deadline_s, 60.0);
+        let stream = plan("stream", "paper", &[]).unwrap();
+        assert_eq!(stream[0].deadline_s, 30.0 * stream[0].expected_s.unwrap());
+    }
+}

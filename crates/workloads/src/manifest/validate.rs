@@ -134,7 +134,7 @@ fn param_spec(name: &Spanned<String>, param: Spanned<ManifestParam>) -> Result<P
             toml::Value::Integer(number) => number.to_string(),
             toml::Value::Float(number) => number.to_string(),
             other => {
-                let message = format!("a parameter cannot be a {}", other.type_str());
+                let message = format!("a parameter cannot have a value of the type {}", other.type_str());
                 return Err(Fault::new(value.span(), message, "write a number or a text"));
             }
         };

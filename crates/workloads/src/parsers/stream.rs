@@ -103,3 +103,102 @@ fn passes(text: &str, field: &str) -> Option<bool> {
         .collect::<Option<Vec<_>>>()
         .map(|runs| runs.into_iter().all(|passed| passed))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MEGABYTES: &str = include_str!("../../testdata/stream-mb.txt");
+    const GIGABYTES: &str = include_str!("../../testdata/stream-gb-two-runs.txt");
+
+    #[test]
+    fn rates_are_read_in_the_unit_of_their_table() {
+        let expected = StreamRun {
+            copy: 12345.6e6,
+            scale: 11000.5e6,
+            add: 13500e6,
+            triad: 13250.2e6,
+            array_elements: Some(10_000_000),
+            validates: Some(true),
+        };
+        assert_eq!(stream_runs(MEGABYTES), [expected]);
+        let runs = stream_runs(GIGABYTES);
+        assert_eq!(runs.iter().map(|run| run.triad).collect::<Vec<_>>(), [25.125e9, 24.125e9]);
+        assert_eq!(runs.iter().map(|run| run.validates).collect::<Vec<_>>(), [Some(true), Some(false)]);
+    }
+
+    #[test]
+    fn a_run_without_all_rates_or_without_a_header_is_no_run() {
+        for cut in ["Triad:", "Copy:", "Function"] {
+            let text: String = MEGABYTES
+                .lines()
+                .filter(|line| !line.starts_with(cut))
+                .map(|line| format!("{line}\n"))
+                .collect();
+            assert_eq!(stream_runs(&text), [], "without {cut}");
+        }
+        // The rest of a run that was cut off is not mixed into the next.
+        let cut_off = MEGABYTES.split("Add:").next().unwrap();
+        assert_eq!(stream_runs(&format!("{cut_off}\n{GIGABYTES}")).len(), 2);
+    }
+
+    #[test]
+    fn a_verdict_that_is_missing_is_not_a_pass() {
+        let text = MEGABYTES.replace("Solution Validates", "Solution vanished");
+        assert_eq!(stream_runs(&text)[0].validates, None);
+        assert_eq!(passes(&text, "validates"), None);
+        assert_eq!(passes(MEGABYTES, "validates"), Some(true));
+        assert_eq!(passes(GIGABYTES, "validates"), Some(false));
+        assert_eq!(passes("", "validates"), None);
+        // The verdict of one run is not that of the run before it.
+        let first_is_mute = GIGABYTES.replacen("Solution Validates", "", 1);
+        assert_eq!(stream_runs(&first_is_mute)[0].validates, None);
+    }
+
+    #[test]
+    fn fields_are_of_the_last_run() {
+        for (field, unit) in PARSER.fields {
+            assert_eq!(*unit, "B/s");
+            assert!(value(GIGABYTES, field).unwrap() > 2e10, "{field}");
+        }
+        assert_eq!(value(GIGABYTES, "copy"), Some(21.5e9));
+        assert_eq!(value(GIGABYTES, "other"), None);
+        assert_eq!(value("", "copy"), None);
+    }
+
+    /// The logs of RC25482, ten runs each, from the directory that `WEIGH_REFERENCE` names; the means (GB/s: copy, scale,
+    /// add, triad) are those that the report's table 1 rounds.
+    #[test]
+    fn the_logs_of_a_study_give_its_means() {
+        const LOGS: [(&str, [f64; 4]); 6] = [
+            ("linux.two-socket.interleavedalloc", [41.27, 41.25, 45.79, 45.60]),
+            ("docker.two-socket.interleavedalloc", [41.20, 41.23, 45.62, 45.63]),
+            ("vm.two-socket.interleavedalloc", [40.05, 40.01, 44.99, 45.02]),
+            ("linux.single-socket.localalloc", [22.53, 22.53, 25.12, 25.15]),
+            ("docker.single-socket.localalloc", [22.52, 22.52, 25.12, 25.14]),
+            ("vm.single-socket.localalloc", [22.28, 22.28, 24.85, 24.87]),
+        ];
+        let Some(reference) = std::env::var_os("WEIGH_REFERENCE") else {
+            eprintln!(
+                "SKIPPED the_logs_of_a_study_give_its_means: WEIGH_REFERENCE names no directory of reference data"
+            );
+            return;
+        };
+        let directory = std::path::PathBuf::from(reference).join("felter-2014/stream");
+        for (name, means) in LOGS {
+            let path = directory.join(format!("{name}.log"));
+            let text =
+                std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+            let runs = stream_runs(&text);
+            assert_eq!(runs.len(), 10, "{name}");
+            assert!(runs.iter().all(|run| run.validates == Some(true)), "{name}");
+            assert!(runs.iter().all(|run| run.array_elements == Some(1_650_163_200)), "{name}");
+            let mean = |rate: fn(&StreamRun) -> f64| runs.iter().map(rate).sum::<f64>() / 10.0 / 1e9;
+            let found =
+                [mean(|run| run.copy), mean(|run| run.scale), mean(|run| run.add), mean(|run| run.triad)];
+            for (found, mean) in found.into_iter().zip(means) {
+                assert!((found - mean).abs() <= 0.0051, "{name}: {found} instead of {mean}");
+            }
+        }
+    }
+}

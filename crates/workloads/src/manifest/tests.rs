@@ -1,0 +1,203 @@
+//! Manifests that are wrong in one place each.
+
+use super::*;
+use weigh_model::Extraction;
+
+const GOOD: &str = r#"
+name = "openssl"
+summary = "SHA-256 of zeros"
+description = "Rate of one thread."
+command = ["openssl", "speed", "-seconds", "{seconds}", "--tag={{{label}}}"]
+prepare = ["mkdir", "/tmp/{label}"]
+deadline = "2m"
+expected = { quick = 1, standard = 3.5 }
+
+[params.seconds]
+summary = "seconds per block size"
+kind = "count"
+quick = 1
+standard = "3"
+paper = 10
+
+[params.label]
+summary = "a word"
+default = "x"
+
+[check]
+statement = "a rate is reported"
+regex = '^\+F:'
+
+[[metric]]
+name = "rate"
+unit = "MB/s"
+better = "higher"
+primary = true
+regex = '^\+F:([0-9.]+)$'
+
+[[metric]]
+name = "user"
+unit = "s"
+better = "lower"
+sizes = ["paper"]
+user_time = true
+"#;
+
+fn read_text(text: &str) -> Result<Workload, ManifestError> {
+    read(Path::new("x.toml"), text)
+}
+
+#[test]
+fn a_good_manifest_is_read() {
+    let workload = read_text(GOOD).unwrap();
+    assert_eq!(workload.name(), "openssl");
+    assert_eq!((workload.warmup, workload.iterations, workload.deadline_s), (1, 1, Some(120.0)));
+    assert_eq!(workload.expected_s, [Some(1.0), Some(3.5), None]);
+    let seconds = workload.params().iter().find(|param| param.name == "seconds").unwrap();
+    assert_eq!(seconds.defaults, ["1", "3", "10"]);
+    assert_eq!(workload.check, Some(Extraction::Regex { pattern: r"^\+F:".into() }));
+    assert_eq!((workload.metrics[0].spec.unit.symbol(), workload.metrics[0].factor), ("B/s", 1e6));
+    assert_eq!(workload.metric_sizes[1], [Size::Paper]);
+    assert!(!workload.default_set());
+}
+
+/// `from` replaced by `to` must fail at `at` (empty: the file) with words of the message and of the help.
+fn wrong(from: &str, to: &str, at: &str, message: &str, help: &str) {
+    assert!(GOOD.contains(from), "{from} is in the good manifest");
+    let text = GOOD.replacen(from, to, 1);
+    let error = read_text(&text).expect_err(to);
+    let found = error.span.clone().map_or("", |span| &text[span]);
+    assert_eq!(found, at, "{to}: {error:?}");
+    assert!(error.message.contains(message), "{to}: {}", error.message);
+    let found_help = error.help.unwrap_or_default();
+    assert!(found_help.contains(help), "{to}: {found_help}");
+    assert_eq!(error.text, text);
+}
+
+#[test]
+fn unknown_keys_are_underlined_with_the_nearest() {
+    wrong("summary = \"SHA", "sumary = \"SHA", "sumary", "a manifest has no key `sumary`", "`summary`");
+    wrong("[[metric]]", "[[metrics]]", "metrics", "no key `metrics`", "`metric`");
+    wrong("kind = \"count\"", "knd = \"count\"", "knd", "a parameter has no key", "`kind`");
+    wrong("better = \"higher\"", "beter = \"higher\"", "beter", "a metric has no key", "`better`");
+    wrong("statement", "statment", "statment", "`[check]` has no key", "`statement`");
+    wrong("quick = 1, st", "quik = 1, st", "quik", "`expected` has no key", "`quick`");
+    wrong("name = \"openssl\"", "name = \"openssl\"\nzzz = 1", "zzz", "no key `zzz`", "the keys are: name");
+}
+
+#[test]
+fn what_is_no_toml_is_underlined() {
+    let text = GOOD.replacen("name = \"openssl\"", "name = openssl", 1);
+    let error = read_text(&text).unwrap_err();
+    assert_eq!(text[..error.span.clone().unwrap().start].lines().count(), 2, "{error}");
+}
+
+#[test]
+fn wrong_types_are_underlined() {
+    wrong("name = \"openssl\"", "name = 3", "3", "expected a string", "");
+    wrong("\"2m\"", "\"two minutes\"", "\"two minutes\"", "two minutes", "");
+    wrong("better = \"higher\"", "better = \"more\"", "\"more\"", "unknown variant `more`", "");
+    wrong("quick = 1, st", "quick = 0, st", "0", "above 0", "");
+    wrong("kind = \"count\"", "kind = \"number\"", "\"number\"", "unknown variant", "");
+    wrong("quick = 1\n", "quick = [1]\n", "[1]", "a value of the type array", "");
+    wrong("quick = 1\n", "quick = \"many\"\n", "\"many\"", "`many` is not a value of `seconds`", "");
+    wrong("deadline = ", "iterations = 0\ndeadline = ", "0", "nothing would be measured", "");
+    wrong("sizes = [\"paper\"]", "sizes = [\"papers\"]", "\"papers\"", "unknown variant `papers`", "");
+}
+
+#[test]
+fn placeholders_need_a_parameter_and_parameters_a_placeholder() {
+    wrong("{seconds}", "{second}", "{second}", "no parameter `second`", "`{seconds}`");
+    wrong("{seconds}", "{print}", "{print}", "no parameter `print`", "`{{print}}`");
+    wrong("{{{label}}}", "{label", "\"--tag={label\"", "a brace without its partner", "`{{`");
+    wrong("mkdir", "mkdir{x}", "{x}", "no parameter `x`", "");
+    let unused = GOOD.replace("{seconds}", "3");
+    let error = read_text(&unused).unwrap_err();
+    assert!(error.message.contains("`seconds` is used in no command"), "{error}");
+    assert_eq!(&unused[error.span.unwrap()], "params.seconds");
+    wrong("paper = 10", "", "seconds", "no value for the size paper", "`default`");
+    wrong("paper = 10", "paper = 10\ndefault = 1", "1", "has a `default` too", "keep");
+    wrong("[params.label]", "[params.\"a b\"]", "\"a b\"", "cannot be the name of a parameter", "letters");
+}
+
+#[test]
+fn metrics_have_one_name_and_one_source() {
+    wrong("name = \"user\"", "name = \"rate\"", "\"rate\"", "`rate` is there twice", "rename");
+    wrong("name = \"rate\"", "name = \"p99.9\"", "\"p99.9\"", "cannot be the name of a metric", "letters");
+    wrong("unit = \"MB/s\"", "unit = \"\"", "\"\"", "the unit is empty", "`1`");
+    wrong(
+        "([0-9.]+)$'",
+        "([0-9.]+$'",
+        "'^\\+F:([0-9.]+$'",
+        "regular expression is not valid: unclosed group",
+        "quotes",
+    );
+    wrong("([0-9.]+)$'", "[0-9.]+$'", "'^\\+F:[0-9.]+$'", "has no group", "parentheses");
+    wrong(
+        "primary = true",
+        "primary = false",
+        "",
+        "no metric is primary at the size quick",
+        "primary = true",
+    );
+    wrong(
+        "primary = true",
+        "primary = true\nsizes = [\"quick\", \"standard\"]",
+        "",
+        "no metric is primary at the size paper",
+        "",
+    );
+    wrong("unit = \"s\"", "unit = \"ms\"", "\"ms\"", "this source gives `s`, not `ms`", "unit = \"s\"");
+    let source = |to: &str, at: &str, message: &str| wrong("user_time = true", to, at, message, "");
+    source("user_time = false", "false", "has no source");
+    source("json = \"metrics\"", "\"metrics\"", "no JSON pointer");
+    source("parser = \"steam\"\nfield = \"triad\"", "\"steam\"", "no parser `steam`");
+    source("parser = \"stream\"", "\"stream\"", "a parser without a field");
+    source("parser = \"stream\"\nfield = \"traid\"", "\"traid\"", "has no field `traid`");
+    source("field = \"triad\"", "\"triad\"", "a field without its parser");
+    source("parser = \"stream\"\nfield = \"triad\"", "\"s\"", "this source gives `B/s`, not `s`");
+    let whole = |to: &str, message: &str| {
+        let text = GOOD.replacen("user_time = true", to, 1);
+        let error = read_text(&text).unwrap_err();
+        assert!(error.message.contains(message), "{error}");
+        let found = &text[error.span.unwrap()];
+        assert!(found.starts_with("[[metric]]"), "{found}");
+    };
+    whole("", "the metric `user` has no source");
+    whole("user_time = true\nduration = true", "the metric `user` has several sources");
+    whole("json = \"/a\"\nregex = '(a)'", "the metric `user` has several sources");
+}
+
+#[test]
+fn a_manifest_says_how_a_wrong_result_is_caught() {
+    let at = GOOD.find("[check]").unwrap()..GOOD.find("[[metric]]").unwrap();
+    let without = GOOD.replace(&GOOD[at], "");
+    let error = read_text(&without).unwrap_err();
+    assert!(error.message.contains("no `[check]`") && error.help.unwrap().contains("exit status 0"));
+    wrong("statement = \"a rate is reported\"", "statement = \" \"", "\" \"", "the statement is empty", "");
+    let by_status = GOOD.replace("regex = '^\\+F:'\n", "");
+    assert_eq!(read_text(&by_status).unwrap().check, None);
+    let by_parser = GOOD.replace("regex = '^\\+F:'\n", "parser = \"stream\"\nfield = \"validates\"\n");
+    assert!(matches!(read_text(&by_parser).unwrap().check, Some(Extraction::Parser { .. })));
+    wrong(
+        "regex = '^\\+F:'\n",
+        "parser = \"stream\"\nfield = \"triad\"\n",
+        "\"triad\"",
+        "no field `triad`",
+        "validates",
+    );
+}
+
+#[test]
+fn names_and_texts_are_sound() {
+    wrong(
+        "\"openssl\"\nsum",
+        "\"open ssl\"\nsum",
+        "\"open ssl\"",
+        "cannot be the name of a workload",
+        "letters",
+    );
+    wrong("\"openssl\"\nsum", "\"\"\nsum", "\"\"", "cannot be the name of a workload", "");
+    wrong("\"SHA-256 of zeros\"", "\"\"", "\"\"", "this text is empty", "");
+    wrong("\"SHA-256 of zeros\"", "\"a\\nb\"", "\"a\\nb\"", "several lines", "");
+    wrong("[\"mkdir\", \"/tmp/{label}\"]", "[]", "[]", "the command has no program", "");
+}

@@ -1,0 +1,115 @@
+//! The built-in manifests against the program that they run.
+
+#![expect(clippy::unwrap_used, reason = "a helper of a test fails as the test does")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use weigh_kernels::{Kernel, Options};
+use weigh_model::{HostFacts, WorkloadPlan};
+use weigh_workloads::{Ended, Library, RawResult, Resources, Size, Workload, extract};
+
+fn built_in() -> Library {
+    Library::load(&[], &[]).unwrap()
+}
+
+fn plan(workload: &Workload, size: Size) -> WorkloadPlan {
+    workload.plan(size.word(), &BTreeMap::new(), &host()).unwrap().remove(0)
+}
+
+fn kernel_of(plan: &WorkloadPlan) -> &'static Kernel {
+    assert_eq!(plan.command[0], "weigh-kernels");
+    weigh_kernels::find(&plan.command[1]).unwrap()
+}
+
+#[test]
+fn every_option_of_every_manifest_is_understood() {
+    for workload in built_in().workloads() {
+        for size in Size::ALL {
+            let plan = plan(workload, size);
+            let kernel = kernel_of(&plan);
+            let arguments = plan.command[2..].iter().cloned();
+            if let Err(error) = Options::parse(kernel.name, kernel.options, arguments) {
+                panic!("{} {size}: {error}: {:?}", workload.name(), plan.command);
+            }
+        }
+    }
+}
+
+#[test]
+fn every_kernel_has_a_manifest() {
+    let kernels: BTreeSet<&str> = weigh_kernels::names().collect();
+    let library = built_in();
+    let manifests: BTreeSet<&str> = library.names().into_iter().collect();
+    assert_eq!(manifests, kernels);
+}
+
+#[test]
+fn every_metric_exists_in_the_unit_that_the_manifest_says() {
+    for workload in built_in().workloads() {
+        for size in Size::ALL {
+            let plan = plan(workload, size);
+            let kernel = kernel_of(&plan);
+            let sizes =
+                plan.command.iter().position(|word| word == "--sizes").map(|at| &plan.command[at + 1]);
+            for metric in &plan.metrics {
+                let name = metric.spec.name.as_str();
+                let unit = kernel.metrics.iter().find(|(known, _)| *known == name).map(|(_, unit)| *unit);
+                // memory-latency names its metrics after the sizes that it is given.
+                let of_size = || {
+                    let size = name.strip_prefix("latency_")?;
+                    sizes?.split(',').any(|given| given == size).then_some("s")
+                };
+                let unit = of_size().or(unit);
+                assert_eq!(unit, Some(metric.spec.unit.symbol()), "{} {size}: {name}", workload.name());
+                assert_eq!(metric.factor, 1.0, "kernels print base units");
+            }
+        }
+    }
+}
+
+/// `testdata/kernels/*.json` are lines that the real program printed; the folder's README says which version.
+#[test]
+fn recorded_outputs_give_every_metric() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/kernels");
+    for workload in built_in().workloads() {
+        let path: PathBuf = folder.join(format!("{}.json", workload.name()));
+        let output =
+            std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        let plan = plan(workload, Size::Quick);
+        let raw = |output| RawResult {
+            status: Ended::Exited(0),
+            output,
+            error: b"",
+            duration_ns: 1,
+            resources: Resources::default(),
+        };
+        let values = extract(&plan, &raw(output.as_bytes()))
+            .unwrap_or_else(|error| panic!("{}: {error}", workload.name()));
+        let expected: BTreeSet<&str> = plan.metrics.iter().map(|metric| metric.spec.name.as_str()).collect();
+        assert_eq!(values.keys().map(String::as_str).collect::<BTreeSet<_>>(), expected);
+
+        assert!(output.contains("\"passed\":true"), "{}", workload.name());
+        let failed = output.replace("\"passed\":true", "\"passed\":false");
+        assert!(
+            extract(&plan, &raw(failed.as_bytes())).is_err(),
+            "{}: a failed check gives no numbers",
+            workload.name()
+        );
+    }
+}
+
+fn host() -> HostFacts {
+    HostFacts {
+        identity: "h".into(),
+        kernel: "6.1".into(),
+        architecture: "x86_64".into(),
+        operating_system: "Debian".into(),
+        cpu_model: "cpu".into(),
+        cpus: vec![0, 1],
+        memory_bytes: 1 << 30,
+        last_level_cache_bytes: Some(1 << 20),
+        cgroups: "v2".into(),
+        boot: "b".into(),
+        root: false,
+    }
+}
