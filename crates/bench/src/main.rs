@@ -1,0 +1,107 @@
+//! Prints how weighbridge itself compares: each ratio is taken side by side, in randomised order, in one run.
+//!
+//! `make bench` builds the product and runs this. What is missing on the host (hyperfine, runc) is skipped and said.
+#![expect(clippy::print_stdout, reason = "a program for the terminal, outside of the product")]
+
+mod analyse;
+mod hyperfine;
+mod probe;
+mod spawn;
+
+use std::path::PathBuf;
+use weigh_model::{Better, Comparison, MetricSpec, Observation, Series, Unit};
+
+/// A line of the result: what, the ratio with its interval, the goal, whether it is met.
+pub struct Line {
+    what: String,
+    value: String,
+    goal: &'static str,
+    met: bool,
+}
+
+/// What one measurement gives: lines, or why it was not made.
+pub type Outcome = Result<Vec<Line>, String>;
+
+fn main() {
+    let measurements: [(&str, fn() -> Outcome); 4] = [
+        ("probe", probe::measure),
+        ("start of a guest", spawn::measure),
+        ("analysis", analyse::measure),
+        ("overhead per iteration", hyperfine::measure),
+    ];
+    let mut missed = 0;
+    for (name, measure) in measurements {
+        println!("{name}");
+        match measure() {
+            Ok(lines) => {
+                for line in &lines {
+                    let mark = if line.met { "met   " } else { "MISSED" };
+                    println!("  {mark}  {}: {}  (goal: {})", line.what, line.value, line.goal);
+                }
+                missed += lines.iter().filter(|line| !line.met).count();
+            }
+            Err(reason) => println!("  skipped: {reason}"),
+        }
+    }
+    println!("kernels: see `cargo run --release --package weigh-kernels --example versus_c`");
+    println!("{missed} goals missed");
+}
+
+/// A file of the product's own build, beside this program.
+fn built(name: &str) -> Result<PathBuf, String> {
+    let here = std::env::current_exe().map_err(|error| error.to_string())?;
+    let release = here.parent().ok_or("this program lies in no directory")?;
+    let path = release.join(name);
+    if path.exists() { Ok(path) } else { Err(format!("{} is not built", path.display())) }
+}
+
+/// The guest program that the product's build made.
+fn guest_program(name: &str, profile: &str) -> Result<PathBuf, String> {
+    let target = built("weigh")?.ancestors().nth(2).ok_or("no target directory")?.join("guest");
+    let triples = std::fs::read_dir(&target).map_err(|error| format!("{}: {error}", target.display()))?;
+    triples
+        .flatten()
+        .map(|triple| triple.path().join(profile).join(name))
+        .find(|path| path.exists())
+        .ok_or_else(|| format!("{name} is not below {}", target.display()))
+}
+
+/// Ratio of `measured` to `reference`, paired by position, as `median [low, high]` of the mean effect.
+fn ratio(measured: &[f64], reference: &[f64]) -> Result<(f64, String), String> {
+    let series = |name: &str, values: &[f64]| Series {
+        environment: name.into(),
+        observations: (0u32..)
+            .zip(values)
+            .map(|(block, value)| Observation { block: Some(block), value: *value })
+            .collect(),
+        failed: 0,
+        tried: values.len() as u32,
+    };
+    let comparison = Comparison {
+        workload: "bench".into(),
+        params: Default::default(),
+        metric: MetricSpec {
+            name: "time".into(),
+            unit: Unit::second(),
+            better: Better::Lower,
+            primary: true,
+        },
+        series: vec![series("reference", reference), series("measured", measured)],
+    };
+    let analysis = weigh_stats::analyse(&[comparison], &weigh_stats::Options::new("reference"));
+    let cell = analysis.cells.iter().find(|cell| cell.environment == "measured").ok_or("no cell")?;
+    let overhead = cell.overhead.as_ref().ok_or("too few pairs")?;
+    let text = format!(
+        "{:.3} [{:.3}, {:.3}] ({} pairs)",
+        1.0 + overhead.estimate,
+        1.0 + overhead.low,
+        1.0 + overhead.high,
+        cell.n
+    );
+    Ok((1.0 + overhead.estimate, text))
+}
+
+fn median(values: &mut [f64]) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}

@@ -1,0 +1,259 @@
+//! The command line. Completions, manual pages and the reference in the documentation are made from these definitions.
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::path::PathBuf;
+
+/// Weighs what an isolation platform costs you: the same work natively and in containers, sandboxes and virtual machines
+///
+/// Without a command: a quick comparison of everything that can run here.
+#[derive(Debug, Parser)]
+#[command(name = "weigh", version, max_term_width = 100, after_help = EXIT_CODES)]
+pub struct Cli {
+    /// What to do
+    #[command(subcommand)]
+    pub command: Option<Command>,
+}
+
+const EXIT_CODES: &str = "Exit codes: 0 done, 1 failed, 2 usage or bad input, 3 a comparison crossed the gate, \
+4 nothing could be measured.";
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Compare environments on workloads, or on a command of your own after `--`
+    Run(RunArgs),
+    /// Say which platforms are ready, and what is missing with the remedy
+    Doctor(JsonArg),
+    /// List platforms, workloads or images
+    List {
+        /// What to list
+        what: Listed,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Show a run again, as a table or for another program
+    Show {
+        /// A run directory, or `last`
+        #[arg(default_value = "last")]
+        run: PathBuf,
+        /// Output format
+        #[arg(long, default_value = "table")]
+        format: OutputFormat,
+        /// Write to a file instead of the terminal
+        #[arg(long, value_name = "FILE")]
+        output: Option<PathBuf>,
+        /// Exit 3 when an overhead's whole interval lies above this many per cent
+        #[arg(long, value_name = "PCT")]
+        gate: Option<f64>,
+    },
+    /// Compare two runs, before and after (sequential: they share no time)
+    Compare {
+        /// The run before: a run directory, or `last`
+        before: PathBuf,
+        /// The run after
+        after: PathBuf,
+        /// Output format
+        #[arg(long, default_value = "table")]
+        format: OutputFormat,
+        /// Exit 3 when a difference's whole interval lies above this many per cent
+        #[arg(long, value_name = "PCT")]
+        gate: Option<f64>,
+    },
+    /// The same statistics for samples measured elsewhere
+    ///
+    /// Columns: environment, workload, metric, unit, better (lower|higher), value, and block where trials were paired.
+    Analyse {
+        /// A .csv or .jsonl file
+        file: PathBuf,
+        /// Environment that the others are compared with
+        #[arg(long, default_value = "native", value_name = "ENV")]
+        baseline: String,
+        /// Output format
+        #[arg(long, default_value = "table")]
+        format: OutputFormat,
+        /// Exit 3 when an overhead's whole interval lies above this many per cent
+        #[arg(long, value_name = "PCT")]
+        gate: Option<f64>,
+    },
+    /// Go on with a run after a crash or Ctrl-C; nothing measured is lost or repeated
+    Resume {
+        /// A run directory, or `last`
+        #[arg(default_value = "last")]
+        run: PathBuf,
+        /// Exit 3 when an overhead's whole interval lies above this many per cent
+        #[arg(long, value_name = "PCT")]
+        gate: Option<f64>,
+    },
+    /// Undo everything that any earlier run left on this host
+    Clean {
+        /// Only say what would be undone
+        #[arg(long)]
+        dry_run: bool,
+    },
+    /// Print the completions of a shell
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+    /// Write the manual pages to a directory, or print the main one
+    Man {
+        /// Where to write the pages
+        directory: Option<PathBuf>,
+    },
+}
+
+/// `--json` alone.
+#[derive(Debug, Args)]
+pub struct JsonArg {
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// What `list` lists.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub enum Listed {
+    /// Platforms with their keys
+    Platforms,
+    /// Workloads with their parameters and metrics
+    Workloads,
+    /// Root file systems that `--image` takes
+    Images,
+}
+
+/// Formats of results.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum OutputFormat {
+    /// For the terminal
+    Table,
+    /// For programs
+    Json,
+    /// One row per cell
+    Csv,
+    /// Markdown tables
+    Md,
+    /// booktabs and siunitx
+    Latex,
+    /// One self-contained page
+    Html,
+}
+
+/// Workload sizes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Size {
+    /// Ends in under a second
+    Quick,
+    /// A few seconds
+    Standard,
+    /// As the papers had it
+    Paper,
+}
+
+impl Size {
+    /// The word in plans and manifests.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Quick => "quick",
+            Self::Standard => "standard",
+            Self::Paper => "paper",
+        }
+    }
+}
+
+/// Options of `run`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  weigh run stream gups --on native,runc,docker
+  weigh run --on native --on 'docker:net=nat' --quick -- sqlite3 :memory: 'select 1'
+  weigh run memory-latency --param sizes=64MiB --cpus 1 --memory 2GiB")]
+pub struct RunArgs {
+    /// Workloads (see `weigh list workloads`)
+    #[arg(value_name = "WORKLOAD")]
+    pub workloads: Vec<String>,
+    /// A command of your own, run in every environment
+    #[arg(last = true, value_name = "COMMAND")]
+    pub command: Vec<String>,
+    /// Environments: `platform[:key=value,...]`, repeated or separated by `;`; default: every ready platform
+    #[arg(long, value_name = "ENV")]
+    pub on: Vec<String>,
+    /// Environment that the others are compared with; default: `native`, else the first
+    #[arg(long, value_name = "ENV")]
+    pub baseline: Option<String>,
+    /// 6 blocks and small workloads; exploratory, never EQUIVALENT
+    #[arg(long, conflicts_with_all = ["blocks", "precision"])]
+    pub quick: bool,
+    /// Number of blocks
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000), conflicts_with = "precision")]
+    pub blocks: Option<u32>,
+    /// Stop when every primary interval is this narrow, per cent either way (30 to 60 blocks)
+    #[arg(long, value_name = "PCT", value_parser = positive)]
+    pub precision: Option<f64>,
+    /// Workload size; default: `quick` with --quick, else `standard`
+    #[arg(long)]
+    pub size: Option<Size>,
+    /// Workload parameter, `key=value` or `workload.key=value`; a list `a,b,c` sweeps
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub param: Vec<String>,
+    /// Root file system of the guests: `host` (a read-only view of this one), `probe`, a directory or a tar archive
+    #[arg(long, default_value = "host", value_name = "IMAGE")]
+    pub image: String,
+    /// CPUs that every environment's work is confined to, as in `0-3,8`
+    #[arg(long, value_name = "LIST")]
+    pub cpus: Option<String>,
+    /// Memory limit of every environment, as in `2GiB`
+    #[arg(long, value_name = "SIZE")]
+    pub memory: Option<String>,
+    /// Unmeasured runs in every fresh instance
+    #[arg(long, value_name = "N")]
+    pub warmup: Option<u32>,
+    /// Measured runs per block; their median is the block's value
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub iterations: Option<u32>,
+    /// Shell command run in the guest before every run of the workload
+    #[arg(long, value_name = "CMD")]
+    pub prepare: Option<String>,
+    /// Shell command run in the guest after every run of the workload
+    #[arg(long, value_name = "CMD")]
+    pub cleanup: Option<String>,
+    /// End a run of the workload that takes longer, as in `90s`
+    #[arg(long, value_name = "TIME")]
+    pub deadline: Option<String>,
+    /// Bound on the whole run, as in `10m`
+    #[arg(long, value_name = "TIME")]
+    pub budget: Option<String>,
+    /// Keep one instance per environment for the whole run instead of a fresh one per block
+    #[arg(long)]
+    pub reuse: bool,
+    /// Equivalence margin, per cent
+    #[arg(long, value_name = "PCT", default_value_t = 2.0, value_parser = positive)]
+    pub margin: f64,
+    /// Print the plan, the order and the host changes; do nothing
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Seed of every random choice
+    #[arg(long, value_name = "N")]
+    pub seed: Option<u64>,
+    /// The run directory to make; default: `weigh-runs/<UTC time>-<name>`
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Exit 3 when an overhead's whole interval lies above this many per cent
+    #[arg(long, value_name = "PCT")]
+    pub gate: Option<f64>,
+    /// A workload manifest of your own
+    #[arg(long, value_name = "FILE")]
+    pub workload: Vec<PathBuf>,
+    /// Run this plan.json exactly
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["workloads", "command", "on", "baseline", "quick", "blocks", "precision", "size", "param", "image", "cpus", "memory", "warmup", "iterations", "prepare", "cleanup", "deadline", "budget", "reuse", "margin", "seed", "workload"])]
+    pub plan: Option<PathBuf>,
+    /// Output format of the result
+    #[arg(long, default_value = "table")]
+    pub format: OutputFormat,
+}
+
+fn positive(text: &str) -> Result<f64, String> {
+    match text.trim_end_matches('%').parse::<f64>() {
+        Ok(value) if value > 0.0 && value < 100.0 => Ok(value),
+        _ => Err("it must be a percentage between 0 and 100".into()),
+    }
+}

@@ -1,0 +1,43 @@
+//! `weigh clean`: undo what earlier runs left on this host.
+
+use crate::error::{Failure, Kind};
+use crate::host::{ledger_failure, state_directory};
+use crate::ui;
+use weigh_host::ledger;
+use weigh_platforms::Undoers;
+
+/// Undoes every recorded change of runs that are not alive, newest first, or only lists them.
+///
+/// # Errors
+/// A change that cannot be undone; the others are undone all the same.
+pub fn run(dry_run: bool) -> Result<(), Failure> {
+    let state = state_directory()?;
+    if dry_run {
+        for (run, changes) in ledger::pending(&state).map_err(ledger_failure)? {
+            for change in changes.iter().rev() {
+                ui::print(&format!("{run}: would undo: {change}"));
+            }
+        }
+        return Ok(());
+    }
+    let sweep = ledger::sweep(&state, &Undoers).map_err(ledger_failure)?;
+    for change in &sweep.undone {
+        ui::print(&format!("undone: {change}"));
+    }
+    for run in &sweep.live {
+        ui::note(&format!("left alone: {run} is going on"));
+    }
+    if sweep.failed.is_empty() && sweep.damaged.is_empty() {
+        ui::print(if sweep.undone.is_empty() { "nothing to undo" } else { "the host is as it was" });
+        return Ok(());
+    }
+    let failed = sweep.failed.iter().map(|(change, reason)| format!("{change}: {reason}"));
+    let damaged =
+        sweep.damaged.iter().map(|(path, reason)| format!("the ledger {}: {reason}", path.display()));
+    let list: Vec<String> = failed.chain(damaged).collect();
+    Err(Failure::new(
+        Kind::Failed,
+        format!("{} changes could not be undone:\n{}", list.len(), list.join("\n")),
+    )
+    .hint("they stay recorded; mend the reason and run `weigh clean` again"))
+}

@@ -1,0 +1,17 @@
+//! `weigh completions`.
+
+use crate::cli::Cli;
+use crate::error::Failure;
+use crate::ui;
+use clap::CommandFactory;
+
+/// Prints the completions of a shell.
+///
+/// # Errors
+/// None; the type is that of every command.
+pub fn run(shell: clap_complete::Shell) -> Result<(), Failure> {
+    let mut text = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "weigh", &mut text);
+    ui::print(&String::from_utf8_lossy(&text));
+    Ok(())
+}

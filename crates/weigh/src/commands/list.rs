@@ -1,0 +1,126 @@
+//! `weigh list`: platforms, workloads, images.
+
+use crate::cli::Listed;
+use crate::error::Failure;
+use crate::{request, ui};
+use serde::Serialize;
+use weigh_platforms::{self as platforms, Values};
+
+#[derive(Serialize)]
+struct Entry {
+    name: String,
+    summary: String,
+    details: Vec<Detail>,
+}
+
+#[derive(Serialize)]
+struct Detail {
+    kind: &'static str,
+    name: String,
+    summary: String,
+}
+
+/// Prints what can be named on the command line.
+///
+/// # Errors
+/// A manifest of the user's that is wrong.
+pub fn run(what: Listed, json: bool) -> Result<(), Failure> {
+    let entries = match what {
+        Listed::Platforms => platform_entries(),
+        Listed::Workloads => workload_entries()?,
+        Listed::Images => image_entries(),
+    };
+    ui::print(&if json {
+        serde_json::to_string_pretty(&entries).expect("plain data becomes JSON")
+    } else {
+        text(&entries)
+    });
+    Ok(())
+}
+
+fn platform_entries() -> Vec<Entry> {
+    let mut entries: Vec<Entry> = platforms::all()
+        .iter()
+        .map(|platform| Entry {
+            name: platform.name().into(),
+            summary: platform.summary().into(),
+            details: platform
+                .keys()
+                .iter()
+                .map(|key| Detail {
+                    kind: "key",
+                    name: format!("{}={}", key.name, values(key.values)),
+                    summary: format!("{} (default {})", key.summary, key.default),
+                })
+                .collect(),
+        })
+        .collect();
+    entries.extend(platforms::ALIASES.iter().map(|(alias, stands_for)| Entry {
+        name: (*alias).into(),
+        summary: format!("alias of {stands_for}"),
+        details: Vec::new(),
+    }));
+    entries
+}
+
+/// What may stand behind a key.
+fn values(values: Values) -> String {
+    match values {
+        Values::Words(words) => words.join("|"),
+        Values::Path => "PATH".into(),
+        Values::Text => "TEXT".into(),
+        Values::Number => "N".into(),
+    }
+}
+
+fn workload_entries() -> Result<Vec<Entry>, Failure> {
+    let library = request::library(&[])?;
+    let workloads = library.workloads().iter();
+    Ok(workloads
+        .map(|workload| {
+            let metrics = workload.metrics().iter().map(|metric| Detail {
+                kind: "metric",
+                name: metric.spec.name.clone(),
+                summary: format!(
+                    "{}, {} is better{}",
+                    metric.spec.unit,
+                    if metric.spec.better == weigh_model::Better::Lower { "lower" } else { "higher" },
+                    if metric.spec.primary { ", primary" } else { "" }
+                ),
+            });
+            let params = workload.params().iter().filter(|param| param.settable).map(|param| Detail {
+                kind: "param",
+                name: param.name.clone(),
+                summary: param.summary.clone(),
+            });
+            Entry {
+                name: workload.name().into(),
+                summary: workload.summary().into(),
+                details: params.chain(metrics).collect(),
+            }
+        })
+        .collect())
+}
+
+fn image_entries() -> Vec<Entry> {
+    let image =
+        |name: &str, summary: &str| Entry { name: name.into(), summary: summary.into(), details: Vec::new() };
+    vec![
+        image("host", "a read-only view of this host's own root, with private /tmp and /run (the default)"),
+        image("probe", "the probe and the kernels alone"),
+        image("DIR", "a directory with a root file system, seen read-only"),
+        image("TAR", "a tar archive of a root file system, unpacked for the run"),
+    ]
+}
+
+fn text(entries: &[Entry]) -> String {
+    let width = entries.iter().map(|entry| entry.name.len()).max().unwrap_or(0);
+    let mut lines = Vec::new();
+    for entry in entries {
+        lines.push(format!("{:width$}  {}", entry.name, entry.summary));
+        for detail in &entry.details {
+            lines.push(format!("{:width$}    {} {}: {}", "", detail.kind, detail.name, detail.summary));
+        }
+    }
+    lines.join("\n")
+}

@@ -1,0 +1,36 @@
+//! `weigh man`: manual pages from the command line's own definition.
+
+use crate::cli::Cli;
+use crate::error::{Failure, file_failure};
+use crate::ui;
+use clap::CommandFactory;
+use std::path::Path;
+
+/// Writes one page per command into a directory, or prints the main page.
+///
+/// # Errors
+/// The directory cannot be written.
+pub fn run(directory: Option<&Path>) -> Result<(), Failure> {
+    let mut command = Cli::command();
+    command.build();
+    let Some(directory) = directory else {
+        ui::print(&page(&command));
+        return Ok(());
+    };
+    std::fs::create_dir_all(directory)
+        .map_err(|error| file_failure("make the directory", directory, error))?;
+    let subcommands = command.get_subcommands().filter(|sub| sub.get_name() != "help");
+    let pages = std::iter::once(("weigh".to_string(), command.clone()))
+        .chain(subcommands.map(|sub| (format!("weigh-{}", sub.get_name()), sub.clone())));
+    for (name, command) in pages {
+        let file = directory.join(format!("{name}.1"));
+        std::fs::write(&file, page(&command)).map_err(|error| file_failure("write", &file, error))?;
+    }
+    Ok(())
+}
+
+fn page(command: &clap::Command) -> String {
+    let mut text = Vec::new();
+    clap_mangen::Man::new(command.clone()).render(&mut text).expect("writing to memory does not fail");
+    String::from_utf8_lossy(&text).into_owned()
+}

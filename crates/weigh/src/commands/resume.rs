@@ -1,0 +1,25 @@
+//! `weigh resume`: go on where a run ended.
+
+use super::run::{find, measure};
+use crate::cli::OutputFormat;
+use crate::error::Failure;
+use crate::ui;
+use std::path::Path;
+use weigh_host::facts;
+use weigh_store::RunDirectory;
+
+/// Continues a run: finished units are kept, an interrupted one is void and redone.
+///
+/// # Errors
+/// No such run, a damaged one, or what [`measure`] says.
+pub fn run(run: &Path, gate: Option<f64>) -> Result<(), Failure> {
+    let directory = RunDirectory::open_for_append(&find(run)?)?;
+    let plan = directory.plan().clone();
+    let facts = facts::host_facts();
+    if directory.host().identity != facts.identity {
+        ui::note(
+            "warning: the run was begun on another host; its blocks of both hosts are analysed together",
+        );
+    }
+    measure(&plan, &facts, directory, OutputFormat::Table, gate)
+}

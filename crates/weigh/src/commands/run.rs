@@ -1,0 +1,236 @@
+//! `weigh run`: plan, run, show.
+
+use crate::cli::{OutputFormat, RunArgs};
+use crate::error::{Failure, Kind, file_failure};
+use crate::host::Occupied;
+use crate::{outcome, request, ui};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use weigh_host::{clock, facts};
+use weigh_images::Root;
+use weigh_model::{EnvironmentPlan, Event, FinishReason, HostFacts, ImageSpec, Plan};
+use weigh_platforms::{self as platforms, Availability, GuestRequest};
+use weigh_runner::order::block_order;
+use weigh_store::RunDirectory;
+
+/// Where runs go unless the user says otherwise, and where `last` looks.
+pub const RUNS: &str = "weigh-runs";
+
+/// Plans and runs a comparison, or prints the plan.
+///
+/// # Errors
+/// Bad input, a host that cannot be used, nothing measured, a gate crossed.
+pub fn run(args: &RunArgs) -> Result<(), Failure> {
+    let facts = facts::host_facts();
+    if args.dry_run {
+        let plan = request::plan(args, &facts, &|| Ok(candidates()))?;
+        ui::print(&describe(&plan));
+        return Ok(());
+    }
+    // Bad input is refused before the host is touched: the ready platforms are asked for only when none is named.
+    let plan = request::plan(args, &facts, &ready_platforms)?;
+    let directory = match &args.out {
+        Some(path) => RunDirectory::create_at(path, &plan, &facts)?,
+        None => RunDirectory::create(Path::new(RUNS), &plan, &facts, &clock::utc_now())?,
+    };
+    measure(&plan, &facts, directory, args.format, args.gate)
+}
+
+/// Runs or continues what a run directory holds, then shows the result.
+///
+/// # Errors
+/// As [`run`].
+pub fn measure(
+    plan: &Plan,
+    facts: &HostFacts,
+    mut directory: RunDirectory,
+    format: OutputFormat,
+    gate: Option<f64>,
+) -> Result<(), Failure> {
+    let interrupt = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
+        // A second signal ends weigh at once; `weigh clean` and `weigh resume` mend what that leaves.
+        signal_hook::flag::register_conditional_shutdown(signal, 1, Arc::clone(&interrupt))
+            .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&interrupt)))
+            .map_err(|error| Failure::new(Kind::Failed, "cannot catch signals").because(error))?;
+    }
+    let path = directory.path().to_path_buf();
+    let occupied = Occupied::new(&path.display().to_string(), Some(directory.logs().to_path_buf()))?;
+    for (run, changes) in &occupied.leftovers {
+        ui::note(&format!(
+            "warning: run {run} ended early and left {changes} changes on this host; `weigh clean` undoes them"
+        ));
+    }
+    stay_off(&plan.guest.cpus, facts);
+    let mut progress = ui::Progress::new();
+    let finish = weigh_runner::run(weigh_runner::Run {
+        plan,
+        host: &occupied.host,
+        host_facts: facts,
+        store: &mut directory,
+        interrupt: &interrupt,
+        emit: &mut |event: Event| progress.show(&event),
+        options: weigh_runner::RunOptions::default(),
+    });
+    drop(progress);
+    let closed = occupied.close();
+    let finish = finish?;
+    closed?;
+
+    let report = outcome::from_run(&directory)?;
+    let page = path.join("report.html");
+    let html = outcome::render(&report, OutputFormat::Html)?;
+    std::fs::write(&page, html).map_err(|error| file_failure("write", &page, error))?;
+    ui::print(&outcome::render(&report, format)?);
+    ui::note(&format!("run: {}\nreport: {}\n{}", path.display(), page.display(), spent(&finish.statistics)));
+    match finish.reason {
+        FinishReason::NothingRuns => Err(outcome::nothing_measured(&path)),
+        _ => outcome::verdict(&report, gate, &path),
+    }
+}
+
+/// Where the time of a run went.
+fn spent(statistics: &weigh_runner::RunStatistics) -> String {
+    format!(
+        "time: {} in all, {} of it in {} trials, {} in {} launches, {:.3} s in syncs",
+        ui::human(statistics.total_s),
+        ui::human(statistics.trial_s),
+        statistics.trials,
+        ui::human(statistics.launch_s),
+        statistics.launches,
+        statistics.sync_s
+    )
+}
+
+/// The directory of a run that the user names: a path, a name below [`RUNS`], or `last`.
+///
+/// # Errors
+/// There is no such run.
+pub fn find(run: &Path) -> Result<PathBuf, Failure> {
+    Ok(weigh_store::resolve(Path::new(RUNS), &run.to_string_lossy())?)
+}
+
+/// Every platform that is not a fake, whether ready or not.
+fn candidates() -> Vec<String> {
+    platforms::defaults().map(|platform| platform.name().to_string()).collect()
+}
+
+/// The platforms on which a guest has just run.
+fn ready_platforms() -> Result<Vec<String>, Failure> {
+    let occupied = Occupied::new("looking for ready platforms", None)?;
+    let mut ready = Vec::new();
+    for platform in platforms::defaults() {
+        match platform.availability(&occupied.host) {
+            Availability::Ready { .. } => ready.push(platform.name().to_string()),
+            Availability::Missing { reason, remedy } => {
+                let remedy = remedy.map(|remedy| format!("; {remedy}")).unwrap_or_default();
+                ui::note(&format!("without {}: {reason}{remedy}", platform.name()));
+            }
+        }
+    }
+    occupied.close()?;
+    Ok(ready)
+}
+
+/// Keeps weigh itself off the CPUs of the guests, where there are others (METHOD: placement).
+fn stay_off(cpus: &[u32], facts: &HostFacts) {
+    let others: Vec<u32> = facts.cpus.iter().copied().filter(|cpu| !cpus.contains(cpu)).collect();
+    if cpus.is_empty() || others.is_empty() {
+        return;
+    }
+    let mut set = rustix::thread::CpuSet::new();
+    for cpu in others {
+        set.set(cpu as usize);
+    }
+    // Sharing a CPU with the guests costs precision and nothing else: a failure is not worth ending a run.
+    let _kept_where_it_was = rustix::thread::sched_setaffinity(None, &set);
+}
+
+/// What `--dry-run` prints: the plan, the order of the first blocks, the host changes.
+fn describe(plan: &Plan) -> String {
+    let mut lines = vec![format!("plan: {} (seed {})", plan.name, plan.seed)];
+    lines.push(format!("baseline: {}", plan.baseline));
+    for environment in &plan.environments {
+        lines.push(format!("environment: {}", environment.name));
+    }
+    for workload in &plan.workloads {
+        lines.push(format!(
+            "workload: {} [{}], {} warm-up, {} measured per block: {}",
+            workload.id,
+            workload.size,
+            workload.warmup,
+            workload.iterations,
+            workload.command.join(" ")
+        ));
+    }
+    lines.push(format!("blocks: {}", blocks(plan)));
+    if let Some(seconds) = plan.workloads.iter().map(|workload| workload.expected_s).sum::<Option<f64>>() {
+        let runs: f64 = plan
+            .workloads
+            .iter()
+            .map(|w| f64::from(w.warmup + w.iterations) * w.expected_s.unwrap_or(0.0))
+            .sum();
+        let block = runs * plan.environments.len() as f64;
+        let pilot = seconds * plan.environments.len() as f64;
+        let total = |blocks: u32| ui::human(pilot + block * f64::from(blocks));
+        lines.push(format!(
+            "expected time: {} to {}",
+            total(plan.effort.fewest_blocks()),
+            total(plan.effort.most_blocks())
+        ));
+    } else {
+        lines.push("expected time: known after the first run of each command".into());
+    }
+    lines.push("order (block: environments launched, then workload: environments):".into());
+    for block in 0..plan.effort.most_blocks().min(3) {
+        let order = block_order(plan.seed, block, plan.workloads.len(), plan.environments.len());
+        for (workload, environments) in order.workloads.iter().zip(&order.environments) {
+            let names: Vec<&str> =
+                environments.iter().map(|index| plan.environments[*index].name.as_str()).collect();
+            lines.push(format!("  {}: {}: {}", block + 1, plan.workloads[*workload].id, names.join(", ")));
+        }
+    }
+    lines.push("host changes, each recorded first and undone at the end:".into());
+    lines.push("  a scratch directory with the guest programs below the state directory".into());
+    for environment in &plan.environments {
+        lines.extend(
+            host_changes(plan, environment).map(|change| format!("  {}: {change}", environment.name)),
+        );
+    }
+    lines.join("\n")
+}
+
+/// What launching an environment would change. The root is an empty one: nothing is prepared for a dry run.
+fn host_changes(plan: &Plan, environment: &EnvironmentPlan) -> impl Iterator<Item = String> + use<> {
+    let nowhere = Root {
+        skeleton: PathBuf::new(),
+        binds: Vec::new(),
+        scratch: Vec::new(),
+        digest: String::new(),
+        host: plan.guest.image == ImageSpec::Host,
+        notes: Vec::new(),
+    };
+    let request = GuestRequest {
+        environment: environment.spec.clone(),
+        instance: 0,
+        root: Arc::new(nowhere),
+        cpus: plan.guest.cpus.clone(),
+        memory_bytes: plan.guest.memory_bytes,
+    };
+    let platform = platforms::find(&environment.spec.platform);
+    platform.into_iter().flat_map(move |platform| platform.host_changes(&request))
+}
+
+fn blocks(plan: &Plan) -> String {
+    match plan.effort {
+        weigh_model::Effort::Quick { blocks } => format!("{blocks}, exploratory"),
+        weigh_model::Effort::Fixed { blocks } => blocks.to_string(),
+        weigh_model::Effort::Precision { minimum, maximum, step, target } => {
+            format!(
+                "{minimum} to {maximum}, looked at every {step}, until every interval is within {} %",
+                target * 100.0
+            )
+        }
+    }
+}

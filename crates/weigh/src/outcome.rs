@@ -1,0 +1,218 @@
+//! From samples to a report, and from a report to an exit code.
+
+use crate::cli::OutputFormat;
+use crate::error::{Failure, Kind};
+use crate::ui;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::path::Path;
+use weigh_model::{Comparison, Effort, EnvironmentPlan, HostFacts, Plan, nearest};
+use weigh_platforms as platforms;
+use weigh_report::{ComparedRuns, EnvironmentFacts, Format, Report};
+use weigh_stats::{Cell, Collected, Options, analyse, collect, compare_runs};
+use weigh_store::RunDirectory;
+
+/// The report of a run, made from the samples on disk.
+///
+/// # Errors
+/// A damaged run directory.
+pub fn from_run(directory: &RunDirectory) -> Result<Report, Failure> {
+    let plan = directory.plan();
+    let (collected, mut warnings) = collected(directory)?;
+    let analysis = analyse(&collected.comparisons, &Options::for_plan(plan));
+    warnings.extend(collected.warnings.iter().map(ToString::to_string));
+    Ok(Report {
+        title: title(plan),
+        run: Some(directory.name()),
+        compared: None,
+        plan: Some(plan.clone()),
+        host: Some(directory.host().clone()),
+        analysis,
+        environments: plan
+            .environments
+            .iter()
+            .map(|environment| facts(environment, plan, directory.host()))
+            .collect(),
+        voids: collected.voids,
+        failures: collected.failures,
+        warnings,
+        blocks_planned: Some(plan.effort.fewest_blocks()),
+        blocks_done: Some(collected.blocks_done),
+        effort_label: Some(effort(plan)),
+    })
+}
+
+/// The report of two runs, before and after.
+///
+/// # Errors
+/// A damaged run directory; two runs without a cell in common.
+pub fn from_two_runs(before: &RunDirectory, after: &RunDirectory) -> Result<Report, Failure> {
+    let (first, mut warnings) = collected(before)?;
+    let (second, more) = collected(after)?;
+    warnings.extend(more);
+    let analysis = compare_runs(
+        (&first.comparisons, &Options::for_plan(before.plan())),
+        (&second.comparisons, &Options::for_plan(after.plan())),
+    );
+    if !analysis
+        .cells
+        .iter()
+        .any(|cell| cell.runs.as_ref().is_some_and(|runs| runs.before.n > 0 && runs.after.n > 0))
+    {
+        return Err(Failure::input(format!("the runs {} and {} have no cell in common", before.name(), after.name()))
+            .hint("compare runs of the same workloads and environments; `weigh run --plan FILE` repeats a run exactly"));
+    }
+    let mut report = Report::new("two runs compared", analysis);
+    report.compared = Some(ComparedRuns { before: before.name(), after: after.name() });
+    report.host = (before.host().identity == after.host().identity).then(|| after.host().clone());
+    if report.host.is_none() {
+        warnings.push(
+            "the runs were made on different hosts; differences between the hosts are part of every ratio"
+                .into(),
+        );
+    }
+    if before.plan().digests != after.plan().digests {
+        warnings.push("the runs used different builds of weigh; its kernels may differ".into());
+    }
+    report.failures = first.failures.into_iter().chain(second.failures).collect();
+    report.voids = first.voids.into_iter().chain(second.voids).collect();
+    report.warnings = warnings;
+    Ok(report)
+}
+
+/// The report of samples measured elsewhere.
+///
+/// # Errors
+/// A baseline that is not in the file.
+pub fn from_samples(file: &Path, comparisons: Vec<Comparison>, baseline: &str) -> Result<Report, Failure> {
+    let mut names: Vec<&str> = Vec::new();
+    for series in comparisons.iter().flat_map(|comparison| &comparison.series) {
+        if !names.contains(&series.environment.as_str()) {
+            names.push(&series.environment);
+        }
+    }
+    if !names.contains(&baseline) {
+        let hint = match nearest(baseline, names.iter().copied()) {
+            Some(nearest) => format!("did you mean --baseline {nearest}?"),
+            None => format!("give one of these with --baseline: {}", names.join(", ")),
+        };
+        return Err(Failure::input(format!(
+            "no sample in {} is of the baseline `{baseline}`",
+            file.display()
+        ))
+        .hint(hint));
+    }
+    let analysis = analyse(&comparisons, &Options::new(baseline));
+    Ok(Report::new(&file.display().to_string(), analysis))
+}
+
+fn collected(directory: &RunDirectory) -> Result<(Collected, Vec<String>), Failure> {
+    let records = directory.records()?;
+    let warnings = records.recovered.into_iter().collect();
+    Ok((collect(directory.plan(), &records.records), warnings))
+}
+
+/// The report in a format, as wide and colourful as the terminal allows.
+///
+/// # Errors
+/// Only a defect of the renderer.
+pub fn render(report: &Report, format: OutputFormat) -> Result<String, Failure> {
+    let format = match format {
+        OutputFormat::Table => Format::Table,
+        OutputFormat::Json => Format::Json,
+        OutputFormat::Csv => Format::Csv,
+        OutputFormat::Md => Format::Markdown,
+        OutputFormat::Latex => Format::Latex,
+        OutputFormat::Html => Format::Html,
+    };
+    let terminal = ui::terminal();
+    let options =
+        weigh_report::Options { width: terminal.width, color: terminal.color, unicode: terminal.unicode };
+    weigh_report::render(report, format, &options)
+        .map_err(|error| Failure::new(Kind::Failed, "the report cannot be written").because(error))
+}
+
+/// The exit code of a finished run: nothing measured, gate crossed, or done.
+///
+/// # Errors
+/// The first two.
+pub fn verdict(report: &Report, crossed: Option<f64>, run: &Path) -> Result<(), Failure> {
+    if report.analysis.cells.iter().all(|cell| cell.n == 0) {
+        return Err(nothing_measured(run));
+    }
+    gate(report, crossed)
+}
+
+/// Nothing was measured.
+pub fn nothing_measured(run: &Path) -> Failure {
+    Failure::new(Kind::NothingMeasured, "nothing could be measured").hint(format!(
+        "the reasons are above, the whole output in {}; `weigh doctor` looks at every platform",
+        run.join("logs").display()
+    ))
+}
+
+/// Whether some overhead's whole interval lies above the gate, per cent.
+///
+/// # Errors
+/// One does, with the cells that do.
+pub fn gate(report: &Report, gate: Option<f64>) -> Result<(), Failure> {
+    let Some(percent) = gate else { return Ok(()) };
+    let over = |cell: &&Cell| {
+        cell.primary && cell.overhead.as_ref().is_some_and(|overhead| overhead.low * 100.0 > percent)
+    };
+    let crossed: Vec<String> = report
+        .analysis
+        .cells
+        .iter()
+        .filter(over)
+        .map(|cell| format!("{} {} in {}", cell.workload, cell.metric.name, cell.environment))
+        .collect();
+    if crossed.is_empty() {
+        return Ok(());
+    }
+    Err(Failure::new(
+        Kind::Gate,
+        format!("the whole interval lies above {percent} % for {}", crossed.join("; ")),
+    ))
+}
+
+fn title(plan: &Plan) -> String {
+    let environments: Vec<&str> =
+        plan.environments.iter().map(|environment| environment.name.as_str()).collect();
+    let workloads: Vec<&str> = plan.workloads.iter().map(|workload| workload.id.as_str()).collect();
+    format!("{} in {}", workloads.join(", "), environments.join(", "))
+}
+
+fn effort(plan: &Plan) -> String {
+    let reuse = if plan.guest.reuse { ", one instance per environment for all blocks" } else { "" };
+    match plan.effort {
+        Effort::Quick { .. } => format!("quick, exploratory{reuse}"),
+        Effort::Fixed { blocks } => format!("{blocks} blocks{reuse}"),
+        Effort::Precision { target, .. } => format!("standard, to within {} %{reuse}", target * 100.0),
+    }
+}
+
+/// What the plan and the platform say of an environment. Facts seen from inside the guest do not appear here.
+fn facts(environment: &EnvironmentPlan, plan: &Plan, host: &HostFacts) -> EnvironmentFacts {
+    let mut facts: BTreeMap<String, Value> = BTreeMap::new();
+    if let Some(platform) = platforms::find(&environment.spec.platform) {
+        let capabilities = platform.capabilities(&environment.spec);
+        let network = platforms::setting(platform, &environment.spec, "net");
+        let network = if network.is_empty() {
+            capabilities.networks.first().copied().unwrap_or("none")
+        } else {
+            network
+        };
+        facts.insert("network".into(), json!(network));
+        facts.insert(
+            "kernel".into(),
+            if capabilities.shares_kernel { json!(host.kernel) } else { Value::Null },
+        );
+    }
+    let cpus = if plan.guest.cpus.is_empty() { host.cpus.len() } else { plan.guest.cpus.len() };
+    facts.insert("cpus".into(), json!(cpus));
+    facts.insert("memory_bytes".into(), json!(plan.guest.memory_bytes));
+    facts.insert("image".into(), json!(plan.guest.image.to_string()));
+    facts.insert("acceleration".into(), Value::Null);
+    EnvironmentFacts { name: environment.name.clone(), facts }
+}

@@ -1,0 +1,355 @@
+//! From the command line to a plan.
+
+use crate::cli::{RunArgs, Size};
+use crate::embedded;
+use crate::error::{Failure, file_failure};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use weigh_model::{
+    Effort, EnvironmentPlan, EnvironmentSpec, GuestPlan, HostFacts, ImageSpec, PLAN_FORMAT, Plan,
+    WorkloadPlan, nearest, parse_bytes, parse_cpu_list, parse_duration, parse_environment_list,
+};
+use weigh_platforms as platforms;
+use weigh_workloads::{CommandOptions, Library, command_workload};
+
+/// Blocks of a quick run (METHOD: effort).
+const QUICK_BLOCKS: u32 = 6;
+/// Fewest, most and step of a run that stops on precision (METHOD: effort).
+const PRECISION_BLOCKS: (u32, u32, u32) = (30, 60, 5);
+/// Target half-width of a run that stops on precision, per cent, unless the user says otherwise.
+const PRECISION_PERCENT: f64 = 1.0;
+
+/// Makes the plan that the arguments ask for. `ready` gives the environments to use when none is named.
+///
+/// # Errors
+/// Bad input, each with its place and remedy.
+pub fn plan(
+    args: &RunArgs,
+    facts: &HostFacts,
+    ready: &dyn Fn() -> Result<Vec<String>, Failure>,
+) -> Result<Plan, Failure> {
+    if let Some(file) = &args.plan {
+        return read_plan(file);
+    }
+    let library = library(&args.workload)?;
+    let workloads = workloads(args, &library, facts)?;
+    let (environments, baseline) = environments(args, ready)?;
+    let cpus = args.cpus.as_deref().map(|list| cpus(list, facts)).transpose()?.unwrap_or_default();
+    let image = ImageSpec::from(args.image.clone());
+    if let ImageSpec::Path(path) = &image
+        && !path.exists()
+    {
+        return Err(Failure::input(format!("there is no image at {}", path.display()))
+            .hint("give `host`, `probe`, or the path of a directory or a tar archive"));
+    }
+    Ok(Plan {
+        format: PLAN_FORMAT,
+        name: name(&workloads),
+        tool_version: env!("CARGO_PKG_VERSION").into(),
+        seed: args.seed.unwrap_or_else(random_seed),
+        environments,
+        baseline,
+        workloads,
+        effort: effort(args),
+        budget_s: args.budget.as_deref().map(parse_duration).transpose()?.map(|budget| budget.as_secs_f64()),
+        guest: GuestPlan {
+            working_directory: (image == ImageSpec::Host).then(std::env::current_dir).and_then(Result::ok),
+            image,
+            cpus,
+            memory_bytes: args.memory.as_deref().map(memory).transpose()?,
+            reuse: args.reuse,
+        },
+        margin: args.margin / 100.0,
+        allow_unequal: Vec::new(),
+        digests: embedded::digests(),
+    })
+}
+
+fn effort(args: &RunArgs) -> Effort {
+    let (minimum, maximum, step) = PRECISION_BLOCKS;
+    match (args.quick, args.blocks) {
+        (true, _) => Effort::Quick { blocks: QUICK_BLOCKS },
+        (_, Some(blocks)) => Effort::Fixed { blocks },
+        _ => Effort::Precision {
+            minimum,
+            maximum,
+            step,
+            target: args.precision.unwrap_or(PRECISION_PERCENT) / 100.0,
+        },
+    }
+}
+
+fn memory(text: &str) -> Result<u64, Failure> {
+    let bytes = parse_bytes(text)?;
+    if bytes < 16 << 20 {
+        return Err(Failure::input(format!("a memory limit of `{text}` is too small for any guest"))
+            .hint("give at least 16MiB, as in --memory 2GiB"));
+    }
+    Ok(bytes)
+}
+
+fn cpus(list: &str, facts: &HostFacts) -> Result<Vec<u32>, Failure> {
+    let cpus = parse_cpu_list(list)?;
+    match cpus.iter().find(|cpu| !facts.cpus.contains(cpu)) {
+        Some(cpu) => {
+            Err(Failure::input(format!("CPU {cpu} of `--cpus {list}` is not one that weigh may use"))
+                .hint(format!("usable CPUs: {}", join(facts.cpus.iter()))))
+        }
+        None => Ok(cpus),
+    }
+}
+
+/// The manifests: embedded ones, the user's directory, and files named on the command line.
+///
+/// # Errors
+/// A manifest that is wrong, with file, line and column.
+pub fn library(files: &[PathBuf]) -> Result<Library, Failure> {
+    let directory = std::env::var_os("XDG_CONFIG_HOME")
+        .map(PathBuf::from)
+        .or_else(|| std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".config")))
+        .map(|config| config.join("weighbridge/workloads"));
+    let directories: Vec<PathBuf> = directory.into_iter().filter(|directory| directory.is_dir()).collect();
+    Library::load(&directories, files).map_err(Failure::from)
+}
+
+fn workloads(args: &RunArgs, library: &Library, facts: &HostFacts) -> Result<Vec<WorkloadPlan>, Failure> {
+    let size = args.size.unwrap_or(if args.quick { Size::Quick } else { Size::Standard }).word();
+    let mut names: Vec<String> = Vec::new();
+    for name in &args.workloads {
+        if names.contains(name) {
+            return Err(Failure::input(format!("the workload `{name}` is named twice")).hint("name it once"));
+        }
+        names.push(name.clone());
+    }
+    if names.is_empty() && args.command.is_empty() {
+        let defaults = library.workloads().iter().filter(|workload| workload.default_set());
+        names = defaults.map(|workload| workload.name().to_string()).collect();
+    }
+    let mut parameters = Parameters::parse(&args.param)?;
+    let mut plans = Vec::new();
+    for name in &names {
+        let workload = library.get(name).map_err(|unknown| {
+            Failure::input(format!("there is no workload `{name}`")).at("workload", name, 0..name.len()).hint(
+                match unknown.nearest {
+                    Some(nearest) => format!("did you mean `{nearest}`? `weigh list workloads` shows all"),
+                    None => "`weigh list workloads` shows all; a command of your own goes after `--`".into(),
+                },
+            )
+        })?;
+        let known: Vec<&str> = workload
+            .params()
+            .iter()
+            .filter(|param| param.settable)
+            .map(|param| param.name.as_str())
+            .collect();
+        let chosen = parameters.take(name, &known);
+        plans.extend(workload.plan(size, &chosen, facts).map_err(|error| {
+            let hint = error.nearest.as_ref().map(|nearest| format!("did you mean `{nearest}`?"));
+            let text = format!("{}={}", error.param, error.value);
+            Failure::input(error.message.clone()).at("--param", &text, error.span()).maybe_hint(hint)
+        })?);
+    }
+    if !args.command.is_empty() {
+        plans.push(command_workload(&args.command, &CommandOptions::default()));
+    }
+    parameters.all_taken(library, &names)?;
+    for plan in &mut plans {
+        adjust(plan, args)?;
+    }
+    Ok(plans)
+}
+
+/// What the user's options change of a workload.
+fn adjust(plan: &mut WorkloadPlan, args: &RunArgs) -> Result<(), Failure> {
+    plan.warmup = args.warmup.unwrap_or(plan.warmup);
+    plan.iterations = args.iterations.unwrap_or(plan.iterations);
+    let shell = |script: &String| vec!["/bin/sh".to_string(), "-c".into(), script.clone()];
+    plan.prepare = args.prepare.as_ref().map(shell).or_else(|| plan.prepare.take());
+    plan.cleanup = args.cleanup.as_ref().map(shell).or_else(|| plan.cleanup.take());
+    if let Some(deadline) = &args.deadline {
+        plan.deadline_s = parse_duration(deadline)?.as_secs_f64();
+        if plan.deadline_s <= 0.0 {
+            return Err(Failure::input("a deadline of nothing ends every run").hint("as in --deadline 90s"));
+        }
+    }
+    if plan.warmup == 0 {
+        // Cold runs are a metric of their own name (METHOD: warm-up), so that no one files them with warm ones.
+        for metric in &mut plan.metrics {
+            metric.spec.name = format!("{}_cold", metric.spec.name);
+        }
+    }
+    Ok(())
+}
+
+/// Parameters as given, and which of them some workload took.
+struct Parameters {
+    given: Vec<Parameter>,
+}
+
+struct Parameter {
+    text: String,
+    workload: Option<String>,
+    key: String,
+    values: Vec<String>,
+    taken: bool,
+}
+
+impl Parameters {
+    fn parse(texts: &[String]) -> Result<Self, Failure> {
+        let mut given: Vec<Parameter> = Vec::new();
+        for text in texts {
+            let fault = || {
+                Failure::input(format!("`--param {text}` is not of the form key=value"))
+                    .at("--param", text, 0..text.len())
+                    .hint("as in --param size=64MiB, or stream.repetitions=5; a list a,b,c sweeps")
+            };
+            let (key, value) = text.split_once('=').ok_or_else(fault)?;
+            if key.is_empty() || value.is_empty() {
+                return Err(fault());
+            }
+            let (workload, key) = key.split_once('.').map_or((None, key), |(w, k)| (Some(w.to_string()), k));
+            if given.iter().any(|other| other.workload == workload && other.key == key) {
+                return Err(Failure::input(format!("the parameter `{key}` is given twice"))
+                    .hint("a list sweeps: --param key=a,b,c"));
+            }
+            let values = value.split(',').map(str::to_string).collect();
+            given.push(Parameter { text: text.clone(), workload, key: key.into(), values, taken: false });
+        }
+        Ok(Self { given })
+    }
+
+    fn take(&mut self, workload: &str, known: &[&str]) -> BTreeMap<String, Vec<String>> {
+        let mut chosen = BTreeMap::new();
+        for parameter in &mut self.given {
+            let addressed = parameter.workload.as_deref().is_none_or(|name| name == workload);
+            if addressed && known.contains(&parameter.key.as_str()) {
+                parameter.taken = true;
+                chosen.insert(parameter.key.clone(), parameter.values.clone());
+            }
+        }
+        chosen
+    }
+
+    fn all_taken(&self, library: &Library, names: &[String]) -> Result<(), Failure> {
+        let Some(lost) = self.given.iter().find(|parameter| !parameter.taken) else { return Ok(()) };
+        let known: Vec<String> = names
+            .iter()
+            .filter_map(|name| library.get(name).ok())
+            .flat_map(|workload| {
+                workload
+                    .params()
+                    .iter()
+                    .filter(|param| param.settable)
+                    .map(|param| param.name.clone())
+                    .collect::<Vec<_>>()
+            })
+            .collect();
+        let start = lost.text.find(&lost.key).unwrap_or(0);
+        let hint = match nearest(&lost.key, known.iter().map(String::as_str)) {
+            Some(nearest) => format!("did you mean `{nearest}`?"),
+            None if known.is_empty() => "the workloads of this run have no parameters".into(),
+            None => format!("parameters of these workloads: {}", join(known.iter())),
+        };
+        Err(Failure::input(format!("no workload of this run has a parameter `{}`", lost.key))
+            .at("--param", &lost.text, start..start + lost.key.len())
+            .hint(hint))
+    }
+}
+
+fn environments(
+    args: &RunArgs,
+    ready: &dyn Fn() -> Result<Vec<String>, Failure>,
+) -> Result<(Vec<EnvironmentPlan>, String), Failure> {
+    let mut specs: Vec<EnvironmentSpec> = Vec::new();
+    for text in &args.on {
+        specs.extend(parse_environment_list(text)?);
+    }
+    if specs.is_empty() {
+        for name in ready()? {
+            specs.push(EnvironmentSpec::parse(&name)?);
+        }
+    }
+    let baseline = match &args.baseline {
+        Some(text) => EnvironmentSpec::parse(text)?,
+        None => EnvironmentSpec::parse("native")?,
+    };
+    if !specs.iter().any(|spec| spec.to_string() == baseline.to_string()) {
+        specs.insert(0, baseline.clone());
+    }
+    let mut plans: Vec<EnvironmentPlan> = Vec::new();
+    for spec in specs {
+        let name = spec.to_string();
+        if plans.iter().any(|plan| plan.name == name) {
+            return Err(Failure::input(format!("the environment `{name}` is named twice")).hint(format!(
+                "to run it twice give one a label: `{name}{}label=again`",
+                if name.contains(':') { ',' } else { ':' }
+            )));
+        }
+        let (_, resolved) = platforms::resolve(&spec)?;
+        plans.push(EnvironmentPlan { name, spec: resolved });
+    }
+    Ok((plans, baseline.to_string()))
+}
+
+/// Reads a plan and checks what a hand-edited one could have wrong.
+///
+/// # Errors
+/// Unreadable, of a newer format, or naming what does not exist.
+pub fn read_plan(file: &std::path::Path) -> Result<Plan, Failure> {
+    let text = std::fs::read_to_string(file).map_err(|error| file_failure("read the plan", file, error))?;
+    let name = file.display().to_string();
+    let plan: Plan = serde_json::from_str(&text).map_err(|error| {
+        let offset = offset_of(&text, error.line(), error.column());
+        Failure::input(format!("the plan is damaged at line {}, column {}", error.line(), error.column()))
+            .at(&name, &text, offset..offset + 1)
+            .because(error)
+            .hint("make one with `weigh run ... --out DIR`; the directory holds plan.json")
+    })?;
+    if plan.format > PLAN_FORMAT {
+        return Err(Failure::input(format!("the plan has format {}, newer than {PLAN_FORMAT}", plan.format))
+            .hint("use the version of weigh that made it, or a newer one"));
+    }
+    for environment in &plan.environments {
+        platforms::resolve(&environment.spec)?;
+    }
+    if !plan.environments.iter().any(|environment| environment.name == plan.baseline) {
+        return Err(Failure::input(format!(
+            "the plan's baseline `{}` is none of its environments",
+            plan.baseline
+        )));
+    }
+    if plan.workloads.is_empty() {
+        return Err(Failure::input("the plan has no workloads"));
+    }
+    Ok(plan)
+}
+
+fn offset_of(text: &str, line: usize, column: usize) -> usize {
+    let start: usize = text.split_inclusive('\n').take(line.saturating_sub(1)).map(str::len).sum();
+    (start + column.saturating_sub(1)).min(text.len().saturating_sub(1))
+}
+
+fn name(workloads: &[WorkloadPlan]) -> String {
+    let mut names: Vec<&str> = workloads.iter().map(|workload| workload.name.as_str()).collect();
+    names.dedup();
+    let shown: Vec<String> = names
+        .iter()
+        .take(3)
+        .map(|name| name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).take(24).collect())
+        .collect();
+    let more = if names.len() > 3 { format!("-and-{}-more", names.len() - 3) } else { String::new() };
+    format!("{}{more}", shown.join("-"))
+}
+
+/// Small enough to be typed again by a person, and exact in every JSON reader.
+fn random_seed() -> u64 {
+    let mut bytes = [0; 4];
+    match rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()) {
+        Ok(4) => u64::from(u32::from_le_bytes(bytes)),
+        _ => weigh_host::clock::monotonic_ns() & 0xFFFF_FFFF,
+    }
+}
+
+fn join<T: ToString>(items: impl Iterator<Item = T>) -> String {
+    items.map(|item| item.to_string()).collect::<Vec<_>>().join(", ")
+}

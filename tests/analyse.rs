@@ -1,0 +1,120 @@
+//! `weigh analyse`: samples measured elsewhere.
+#![allow(clippy::unwrap_used, reason = "a test ends where its expectation does")]
+
+mod support;
+
+use serde_json::Value;
+use std::fmt::Write;
+use std::path::PathBuf;
+use support::Stage;
+
+fn analyse(stage: &Stage, csv: &str, extra: &[&str]) -> Value {
+    std::fs::write(stage.here().join("samples.csv"), csv).unwrap();
+    let output =
+        stage.weigh().args(["analyse", "samples.csv", "--format", "json"]).args(extra).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// The raw STREAM logs of IBM RC25482 give the ratios and intervals that were computed from them independently.
+#[test]
+fn the_published_stream_logs_give_their_known_ratios() {
+    let Some(reference) = std::env::var_os("WEIGH_REFERENCE").map(PathBuf::from) else {
+        eprintln!("SKIPPED the_published_stream_logs_give_their_known_ratios: WEIGH_REFERENCE is not set");
+        return;
+    };
+    let stage = Stage::new();
+    let mut csv = String::from("environment,workload,metric,unit,better,value\n");
+    for (environment, log) in [("native", "linux"), ("docker", "docker"), ("kvm", "vm")] {
+        let path = reference.join(format!("felter-2014/stream/{log}.two-socket.interleavedalloc.log"));
+        let text = std::fs::read_to_string(path).unwrap();
+        let rates: Vec<&str> = text
+            .lines()
+            .filter_map(|line| line.strip_prefix("Triad:"))
+            .filter_map(|rest| rest.split_whitespace().next())
+            .collect();
+        assert_eq!(rates.len(), 10);
+        for rate in rates {
+            writeln!(csv, "{environment},stream,triad,GB/s,higher,{rate}").unwrap();
+        }
+    }
+    let report = analyse(&stage, &csv, &[]);
+    // The reference gives ratios of rates; the report gives overheads of cost: 1 / ratio - 1, ends swapped.
+    for (environment, ratio, low, high) in
+        [("kvm", 0.9873, 0.9837, 0.9909), ("docker", 1.0006, 0.9925, 1.0088)]
+    {
+        let cell = report["cells"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|cell| cell["environment"] == environment)
+            .unwrap();
+        let overhead = |key: &str| 1.0 / (1.0 + cell["overhead"][key].as_f64().unwrap());
+        for (got, expected) in
+            [(overhead("mean"), ratio), (overhead("ci_high"), low), (overhead("ci_low"), high)]
+        {
+            assert!((got - expected).abs() < 0.000_06, "{environment}: {got} is not {expected}");
+        }
+        assert!(cell["flags"].to_string().contains("UNPAIRED"), "{cell}");
+    }
+    let native =
+        report["cells"].as_array().unwrap().iter().find(|cell| cell["environment"] == "native").unwrap();
+    assert!((native["mean"].as_f64().unwrap() / 1e9 - 45.60).abs() < 0.005, "{native}");
+}
+
+#[test]
+fn paired_samples_are_paired() {
+    let stage = Stage::new();
+    // Blocks differ by a factor of three; the environment is 1 to 3 % slower in each: unpaired it would drown.
+    let mut csv = String::from("block,environment,workload,metric,unit,better,value\n");
+    for block in 0..12 {
+        let level = 1.0 + 2.0 * f64::from(block % 4) / 3.0;
+        writeln!(csv, "{block},native,w,time,ms,lower,{level}").unwrap();
+        writeln!(csv, "{block},guest,w,time,ms,lower,{}", level * (1.02 + 0.01 * f64::from(block % 3 - 1)))
+            .unwrap();
+    }
+    let report = analyse(&stage, &csv, &[]);
+    let guest =
+        report["cells"].as_array().unwrap().iter().find(|cell| cell["environment"] == "guest").unwrap();
+    assert_eq!(guest["n"], 12);
+    assert_eq!(guest["unit"], "s");
+    let low = guest["overhead"]["ci_low"].as_f64().unwrap();
+    assert!(low > 0.01, "{guest}");
+    assert!(guest["verdict"].as_str().unwrap().contains("SLOWER"), "{guest}");
+}
+
+#[test]
+fn what_is_wrong_in_a_file_is_located() {
+    let stage = Stage::new();
+    for (csv, words) in [
+        ("environment,workload,metric,unit,better,valu\nnative,w,m,s,lower,1\n", &["value", "1"][..]),
+        (
+            "environment,workload,metric,unit,better,value\nnative,w,m,s,lower,1\nguest,w,m,s,lower,fast\n",
+            &["line 3", "fast"],
+        ),
+        ("environment,workload,metric,unit,better,value\nnative,w,m,s,upwards,1\n", &["line 2", "upwards"]),
+        ("environment,workload,metric,unit,better,value\nnative,w,m,s,lower\n", &["line 2"]),
+    ] {
+        std::fs::write(stage.here().join("bad.csv"), csv).unwrap();
+        let output = stage.weigh().args(["analyse", "bad.csv"]).output().unwrap();
+        let message = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{message}");
+        for word in words.iter().chain([&"bad.csv"]) {
+            assert!(message.contains(word), "does not say `{word}`:\n{message}");
+        }
+    }
+}
+
+#[test]
+fn a_baseline_that_is_not_in_the_file_is_refused() {
+    let stage = Stage::new();
+    std::fs::write(
+        stage.here().join("s.csv"),
+        "environment,workload,metric,unit,better,value\nnative,w,m,s,lower,1\n",
+    )
+    .unwrap();
+    let output = stage.weigh().args(["analyse", "s.csv", "--baseline", "natvie"]).output().unwrap();
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{message}");
+    assert!(message.contains("natvie") && message.contains("native"), "{message}");
+}

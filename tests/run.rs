@@ -1,0 +1,193 @@
+//! The main path, end to end: real guests, real work, the host as it was.
+#![allow(clippy::unwrap_used, reason = "a test ends where its expectation does")]
+
+mod support;
+
+use serde_json::Value;
+use support::{Stage, ready, shown};
+
+fn cells(report: &Value) -> &Vec<Value> {
+    report["cells"].as_array().unwrap()
+}
+
+fn cell<'a>(report: &'a Value, environment: &str, metric: &str) -> &'a Value {
+    let wanted = |cell: &&Value| cell["environment"] == environment && cell["metric"] == metric;
+    cells(report).iter().find(wanted).unwrap_or_else(|| panic!("no cell {environment} {metric}"))
+}
+
+/// Every platform that is ready, on a kernel and on a command of the user's.
+#[test]
+fn native_and_containers_are_compared() {
+    let stage = Stage::new();
+    let mut environments = vec!["native"];
+    for platform in ["namespaces", "runc", "docker"] {
+        if ready(&stage, platform, "native_and_containers_are_compared") {
+            environments.push(platform);
+        }
+    }
+    let on = environments.join(",");
+    let run = stage
+        .weigh()
+        .args([
+            "run", "noploop", "--on", &on, "--blocks", "3", "--size", "quick", "--seed", "7", "--out",
+            "first",
+        ])
+        .args(["--iterations", "2", "--", "sh", "-c", "echo hello; cat /etc/hostname >/dev/null || true"])
+        .output()
+        .unwrap();
+    let (table, notes) = (String::from_utf8_lossy(&run.stdout), String::from_utf8_lossy(&run.stderr));
+    assert!(run.status.success(), "{table}\n{notes}");
+    for environment in &environments {
+        assert!(table.contains(environment), "{environment} is not in the table:\n{table}");
+    }
+    let report = shown(&stage, "first");
+    assert_eq!(report["format"], 1);
+    assert_eq!(report["seed"], 7);
+    assert_eq!(report["blocks"]["done"], 3);
+    assert_eq!(report["failures"].as_array().unwrap().len(), 0, "{}", report["failures"]);
+    for environment in &environments {
+        let time = cell(&report, environment, "time");
+        assert_eq!(time["n"], 3);
+        assert!(time["median"].as_f64().unwrap() > 0.0);
+        assert_eq!(time["overhead"].is_null(), *environment == "native");
+        assert!(cell(&report, environment, "duration")["median"].as_f64().unwrap() > 0.0);
+    }
+    let page = std::fs::read_to_string(stage.here().join("first/report.html")).unwrap();
+    assert!(page.contains("</html>") && !page.contains("http://") && !page.contains("src=\"http"));
+    stage.host_is_as_before();
+}
+
+/// The order of trials follows from the seed.
+#[test]
+fn the_same_seed_gives_the_same_order() {
+    let stage = Stage::new();
+    let order = |seed: &str, out: &str| {
+        stage
+            .weigh()
+            .args(["run", "--on", "null;null:label=b;null:label=c", "--baseline", "null", "--blocks", "4"])
+            .args(["--seed", seed, "--out", out, "noploop", "gups"])
+            .assert()
+            .success();
+        let samples = std::fs::read_to_string(stage.here().join(out).join("samples.jsonl")).unwrap();
+        let trials = samples.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        trials
+            .filter(|record| record["record"] == "trial")
+            .map(|trial| format!("{} {} {}", trial["block"], trial["workload"], trial["environment"]))
+            .collect::<Vec<_>>()
+    };
+    let (first, again, other) = (order("7", "a"), order("7", "b"), order("8", "c"));
+    assert_eq!(first.len(), 4 * 2 * 3);
+    assert_eq!(first, again);
+    assert_ne!(first, other);
+    stage.host_is_as_before();
+}
+
+/// Native against itself must not come out as different on work that takes milliseconds, and must be able to.
+#[test]
+fn an_injected_slowdown_is_found_and_its_absence_is_not() {
+    let stage = Stage::new();
+    stage
+        .weigh()
+        .args([
+            "run",
+            "--on",
+            "null:sd=0.01,seed=1;null:sd=0.01,seed=2,label=same;null:sd=0.01,seed=3,effect=0.05,label=slow",
+        ])
+        .args([
+            "--baseline",
+            "null:sd=0.01,seed=1",
+            "--blocks",
+            "30",
+            "--seed",
+            "1",
+            "--out",
+            "r",
+            "--",
+            "work",
+        ])
+        .assert()
+        .success();
+    let report = shown(&stage, "r");
+    let slow = cell(&report, "null:effect=0.05,label=slow,sd=0.01,seed=3", "time");
+    assert_eq!(slow["verdict"], "SLOWER");
+    let mean = slow["overhead"]["mean"].as_f64().unwrap();
+    assert!((0.03..0.07).contains(&mean), "{mean}");
+    let same = cell(&report, "null:label=same,sd=0.01,seed=2", "time");
+    assert_ne!(same["verdict"], "SLOWER");
+    assert_ne!(same["verdict"], "FASTER");
+    stage.host_is_as_before();
+}
+
+/// CPU set and memory limit reach every platform alike, native included.
+#[test]
+fn limits_are_the_same_everywhere() {
+    let stage = Stage::new();
+    let mut environments = vec!["native"];
+    for platform in ["namespaces", "runc", "docker"] {
+        if ready(&stage, platform, "limits_are_the_same_everywhere") {
+            environments.push(platform);
+        }
+    }
+    let on = environments.join(",");
+    stage
+        .weigh()
+        .args([
+            "run", "--on", &on, "--blocks", "1", "--cpus", "1", "--memory", "256MiB", "--out", "r",
+            "--warmup", "0",
+        ])
+        .args(["--iterations", "1", "--", "sh", "-c", "nproc; grep Cpus_allowed_list /proc/self/status"])
+        .assert()
+        .success();
+    let logs: Vec<_> = std::fs::read_dir(stage.here().join("r/logs")).unwrap().flatten().collect();
+    let mut seen = 0;
+    for log in logs {
+        let text = String::from_utf8_lossy(&std::fs::read(log.path()).unwrap()).into_owned();
+        if text.contains("Cpus_allowed_list") {
+            seen += 1;
+            assert!(text.contains("Cpus_allowed_list:\t1\n"), "{:?}: {text}", log.path());
+        }
+    }
+    assert!(seen >= environments.len(), "only {seen} logs show the limit");
+    // Memory: a program that needs more than the limit cannot have it, on any platform.
+    let run = stage
+        .weigh()
+        .args(["run", "--on", &on, "--blocks", "1", "--memory", "64MiB", "--out", "m", "--warmup", "0"])
+        .args(["--", "sh", "-c", "head -c 300000000 /dev/zero | tail -c 290000000 | wc -c"])
+        .output()
+        .unwrap();
+    let report = shown(&stage, "m");
+    let failed = report["failures"].as_array().unwrap();
+    for environment in &environments {
+        let this = |failure: &&Value| failure["environment"] == *environment;
+        let measured =
+            cells(&report).iter().any(|cell| cell["environment"] == *environment && cell["n"] != 0);
+        assert!(failed.iter().any(|failure| this(&failure)) || !measured, "{environment}: {report}");
+    }
+    drop(run);
+    stage.host_is_as_before();
+}
+
+/// A plan that was written is run again exactly.
+#[test]
+fn a_plan_can_be_repeated() {
+    let stage = Stage::new();
+    let run = |extra: &[&str], out: &str| {
+        stage.weigh().arg("run").args(extra).args(["--out", out]).assert().success();
+    };
+    run(&["--on", "null,native", "--baseline", "null", "--blocks", "2", "--seed", "5", "--", "true"], "a");
+    run(&["--plan", "a/plan.json"], "b");
+    let plan = |out: &str| std::fs::read_to_string(stage.here().join(out).join("plan.json")).unwrap();
+    assert_eq!(plan("a"), plan("b"));
+    stage.host_is_as_before();
+}
+
+/// `--gate` turns a comparison into an exit code.
+#[test]
+fn a_crossed_gate_is_exit_code_3() {
+    let stage = Stage::new();
+    let arguments =
+        ["run", "--on", "null;null:effect=0.2", "--baseline", "null", "--blocks", "6", "--", "true"];
+    stage.weigh().args(arguments).args(["--gate", "5"]).assert().code(3);
+    stage.weigh().args(arguments).args(["--gate", "50"]).assert().code(0);
+    stage.host_is_as_before();
+}

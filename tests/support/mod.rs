@@ -1,0 +1,220 @@
+//! What the end-to-end tests share: the binary with its own state directory, and the host before and after.
+#![allow(dead_code, reason = "each test binary uses a part of it")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "tests start the product and look at the host with ordinary tools"
+)]
+
+use assert_cmd::Command;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// One test changes and looks at the host at a time.
+static HOST: Mutex<()> = Mutex::new(());
+
+/// A place for one test: working directory, state directory, the host's state before it.
+pub struct Stage {
+    directory: tempfile::TempDir,
+    before: HostState,
+    _turn: MutexGuard<'static, ()>,
+}
+
+impl Stage {
+    /// Waits for its turn and notes the host's state.
+    pub fn new() -> Self {
+        let turn = HOST.lock().unwrap_or_else(PoisonError::into_inner);
+        let directory = tempfile::Builder::new().prefix("weigh-test-").tempdir().unwrap();
+        std::fs::create_dir(directory.path().join("state")).unwrap();
+        std::fs::create_dir(directory.path().join("here")).unwrap();
+        Self { directory, before: HostState::capture(), _turn: turn }
+    }
+
+    /// The directory the commands run in.
+    pub fn here(&self) -> PathBuf {
+        self.directory.path().join("here")
+    }
+
+    /// The state directory (ledger, lock).
+    pub fn state(&self) -> PathBuf {
+        self.directory.path().join("state/weighbridge")
+    }
+
+    /// The binary, to be given arguments.
+    pub fn weigh(&self) -> Command {
+        let mut command = Command::cargo_bin("weigh").unwrap();
+        command.current_dir(self.here()).timeout(Duration::from_secs(300));
+        for (name, value) in self.environment() {
+            command.env(name, value);
+        }
+        command
+    }
+
+    /// The binary as a process that the test can kill.
+    pub fn spawn(&self, arguments: &[&str]) -> std::process::Child {
+        let mut command = std::process::Command::new(assert_cmd::cargo::cargo_bin("weigh"));
+        command.current_dir(self.here()).args(arguments).envs(self.environment());
+        command.stdin(std::process::Stdio::null()).stdout(std::process::Stdio::null());
+        command.stderr(std::fs::File::create(self.directory.path().join("stderr")).unwrap());
+        command.spawn().unwrap()
+    }
+
+    /// What a spawned process said on standard error.
+    pub fn spawned_said(&self) -> String {
+        std::fs::read_to_string(self.directory.path().join("stderr")).unwrap_or_default()
+    }
+
+    fn environment(&self) -> Vec<(&'static str, String)> {
+        let path = |path: PathBuf| path.display().to_string();
+        vec![
+            ("WEIGH_STATE", path(self.state())),
+            ("XDG_CONFIG_HOME", path(self.directory.path().join("config"))),
+            ("COLUMNS", "120".into()),
+            ("NO_COLOR", "1".into()),
+            ("LC_ALL", "C.UTF-8".into()),
+        ]
+    }
+
+    /// The user's configuration directory.
+    pub fn config(&self) -> PathBuf {
+        self.directory.path().join("config/weighbridge")
+    }
+
+    /// Fails when anything on the host differs from before the test.
+    pub fn host_is_as_before(&self) {
+        let after = HostState::capture();
+        let report = self.before.difference(&after);
+        assert!(report.is_empty(), "the host differs after the test:\n{}", report.join("\n"));
+        assert!(!self.state().exists(), "the state directory is left: {:?}", list(&self.state()));
+    }
+
+    /// Whether anything differs from before the test.
+    pub fn host_differs(&self) -> bool {
+        !self.before.difference(&HostState::capture()).is_empty() || self.state().exists()
+    }
+}
+
+fn list(directory: &Path) -> Vec<PathBuf> {
+    std::fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path()).collect()
+}
+
+/// Links, rules, mounts, cgroups, containers, images, volumes, networks, processes, files of this tool.
+struct HostState {
+    lines: BTreeSet<String>,
+}
+
+impl HostState {
+    fn capture() -> Self {
+        let mut lines = BTreeSet::new();
+        let mut add = |kind: &str, text: String| {
+            lines.extend(
+                text.lines().filter(|line| !line.trim().is_empty()).map(|line| format!("{kind}: {line}")),
+            );
+        };
+        // Counters and times are stripped, so that only the presence of things is compared.
+        add("link", output("ip", &["-o", "-br", "link"]));
+        add("address", output("ip", &["-o", "-br", "address"]));
+        add("netns", output("ip", &["netns", "list"]));
+        add(
+            "rule",
+            output("iptables-save", &[])
+                .lines()
+                .filter(|l| l.starts_with("-A"))
+                .collect::<Vec<_>>()
+                .join("\n"),
+        );
+        add("container", output("docker", &["ps", "-aq", "--no-trunc"]));
+        add("image", output("docker", &["images", "-aq", "--no-trunc"]));
+        add("volume", output("docker", &["volume", "ls", "-q"]));
+        add("network", output("docker", &["network", "ls", "-q", "--no-trunc"]));
+        add("mount", mounts());
+        add("cgroup", cgroups(Path::new("/sys/fs/cgroup")).join("\n"));
+        add("process", processes().join("\n"));
+        for directory in ["/run", "/tmp", "/var/tmp", "/var/lib", "/dev/shm"] {
+            let ours = list(Path::new(directory));
+            let names = ours.iter().map(|path| path.display().to_string());
+            add(
+                "file",
+                names
+                    .filter(|name| !name.contains("weigh-test-") && !name.contains("rustc"))
+                    .collect::<Vec<_>>()
+                    .join("\n"),
+            );
+        }
+        Self { lines }
+    }
+
+    fn difference(&self, after: &Self) -> Vec<String> {
+        let gone = self.lines.difference(&after.lines).map(|line| format!("gone  {line}"));
+        let new = after.lines.difference(&self.lines).map(|line| format!("new   {line}"));
+        gone.chain(new).collect()
+    }
+}
+
+fn output(program: &str, arguments: &[&str]) -> String {
+    std::process::Command::new(program)
+        .args(arguments)
+        .stderr(std::process::Stdio::null())
+        .output()
+        .map(|output| String::from_utf8_lossy(&output.stdout).into_owned())
+        .unwrap_or_default()
+}
+
+fn mounts() -> String {
+    let text = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    text.lines()
+        .map(|line| line.split(' ').skip(3).take(2).collect::<Vec<_>>().join(" "))
+        .collect::<Vec<_>>()
+        .join("\n")
+}
+
+fn cgroups(directory: &Path) -> Vec<String> {
+    let mut found = Vec::new();
+    for path in list(directory) {
+        if path.is_dir() && !path.is_symlink() {
+            found.push(path.display().to_string());
+            found.extend(cgroups(&path));
+        }
+    }
+    found
+}
+
+/// Processes that run a program of this tool.
+fn processes() -> Vec<String> {
+    let mut found = Vec::new();
+    for path in list(Path::new("/proc")) {
+        let Ok(bytes) = std::fs::read(path.join("cmdline")) else { continue };
+        let line = String::from_utf8_lossy(&bytes).replace('\0', " ");
+        if ["weigh-probe", ".weighbridge", "weigh-kernels", "runc "].iter().any(|word| line.contains(word)) {
+            found.push(format!("{} {line}", path.display()));
+        }
+    }
+    found
+}
+
+/// Whether a platform is ready on this host; says so when it is not, and fails when `WEIGH_REQUIRE` names it.
+pub fn ready(stage: &Stage, platform: &str, test: &str) -> bool {
+    let output = stage.weigh().args(["doctor", "--json"]).output().unwrap();
+    let diagnosis: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let state =
+        diagnosis["platforms"].as_array().unwrap().iter().find(|state| state["name"] == platform).unwrap();
+    if state["ready"] == true {
+        return true;
+    }
+    let required = std::env::var("WEIGH_REQUIRE").unwrap_or_default();
+    assert!(
+        !required.split(',').any(|name| name == platform),
+        "{platform} is required and missing: {}",
+        state["detail"]
+    );
+    eprintln!("SKIPPED {test}: {platform} is missing: {}", state["detail"]);
+    false
+}
+
+/// The result of a run as JSON.
+pub fn shown(stage: &Stage, run: &str) -> serde_json::Value {
+    let output = stage.weigh().args(["show", run, "--format", "json"]).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
