@@ -105,9 +105,8 @@ impl ExtractError {
 
 /// Runs the check and reads every metric, in base units.
 ///
-/// A metric that is read from the output must be there and be a positive number. User and system time and the resident
-/// set come from the kernel's own accounting, which honestly counts nothing for a very short command; such a metric is
-/// left out rather than recorded as 0, which has no ratio.
+/// A value must be a positive number: an overhead is a ratio. Only user and system time and the resident set may be 0 where
+/// they describe: the kernel's own accounting honestly counts nothing for a very short command.
 ///
 /// # Errors
 /// [`ExtractError`], with the end of what the command said.
@@ -127,9 +126,7 @@ pub fn extract(plan: &WorkloadPlan, result: &RawResult<'_>) -> Result<BTreeMap<S
     check.transpose()?;
     let mut values = BTreeMap::new();
     for metric in &plan.metrics {
-        if let Some(value) = output.value(metric, result)? {
-            values.insert(metric.spec.name.clone(), value);
-        }
+        values.insert(metric.spec.name.clone(), output.value(metric, result)?);
     }
     Ok(values)
 }
@@ -189,7 +186,7 @@ impl<'a> Output<'a> {
         }
     }
 
-    fn value(&self, metric: &MetricSource, result: &RawResult<'_>) -> Result<Option<f64>, ExtractError> {
+    fn value(&self, metric: &MetricSource, result: &RawResult<'_>) -> Result<f64, ExtractError> {
         let missing = || ExtractError::Missing {
             metric: metric.spec.name.clone(),
             looked_for: words(&metric.from),
@@ -200,13 +197,10 @@ impl<'a> Output<'a> {
             found,
             tail: self.tail(),
         };
-        let counted = |value: u64, factor: f64| Ok((value > 0).then_some(value as f64 * factor));
         let raw = match &metric.from {
-            Extraction::UserTime => return counted(result.resources.user_ns, 1e-9),
-            Extraction::SystemTime => return counted(result.resources.system_ns, 1e-9),
-            Extraction::MaximumResidentSet => {
-                return counted(result.resources.maximum_resident_set_bytes, 1.0);
-            }
+            Extraction::UserTime => result.resources.user_ns as f64 * 1e-9,
+            Extraction::SystemTime => result.resources.system_ns as f64 * 1e-9,
+            Extraction::MaximumResidentSet => result.resources.maximum_resident_set_bytes as f64,
             Extraction::Duration => result.duration_ns as f64 * 1e-9,
             Extraction::Json { pointer } => {
                 let found = self.json.as_ref().and_then(|json| json.pointer(pointer)).ok_or_else(missing)?;
@@ -224,7 +218,16 @@ impl<'a> Output<'a> {
             }
         };
         let value = raw * metric.factor;
-        if value.is_finite() && value > 0.0 { Ok(Some(value)) } else { Err(unusable(format!("{raw}"))) }
+        let counted = matches!(
+            metric.from,
+            Extraction::UserTime | Extraction::SystemTime | Extraction::MaximumResidentSet
+        );
+        let may_be_zero = counted && !metric.spec.primary;
+        if value.is_finite() && (value > 0.0 || (may_be_zero && value == 0.0)) {
+            Ok(value)
+        } else {
+            Err(unusable(format!("{raw}")))
+        }
     }
 }
 
