@@ -1,7 +1,7 @@
 //! Starting a process in new namespaces, with a root of its own, without any other program.
 //!
 //! The child between `clone3(2)` and `execve(2)` is a copy of one thread of a program of many: a lock that another thread held
-//! stays locked there for ever. So everything is prepared before the clone (names, descriptors, the list of [`step`]s), and
+//! stays locked there for ever. So everything is prepared before the clone (names, descriptors, the list of steps), and
 //! the child only makes system calls. The first one that fails is reported through a pipe with its step.
 
 mod child;

@@ -2,6 +2,7 @@
 
 use super::step::Step;
 use rustix::io::Errno;
+use rustix::process::Signal;
 use std::convert::Infallible;
 use std::ffi::{CStr, CString, c_char};
 use std::os::fd::BorrowedFd;
@@ -62,6 +63,8 @@ impl<'a> Prepared<'a> {
     }
 
     fn try_run(&self) -> Result<Infallible, (usize, Errno)> {
+        // Should weighbridge die while this goes on. The signal comes at the death of the thread that called, which waits for the exec.
+        let _ = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
         // An end of file: whoever should have said "go" is gone, and with it the reason to exist.
         let mut word = [0_u8; 1];
         loop {
@@ -84,6 +87,8 @@ impl<'a> Prepared<'a> {
         rustix::stdio::dup2_stderr(self.error).map_err(|errno| (STDIO, errno))?;
         close_the_rest_at_exec();
         default_signals();
+        // From here on it is the end of its standard input that tells the program.
+        let _ = rustix::process::set_parent_process_death_signal(None);
         // SAFETY: both lists end in a null pointer, and what they point to lives in `self`.
         unsafe { libc::execve(self.program, self.argv.as_ptr(), self.environment.as_ptr()) };
         Err((EXEC, Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::INVAL)))

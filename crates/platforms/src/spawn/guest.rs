@@ -188,9 +188,9 @@ impl LocalGuest {
                 return Ok(());
             }
             if Instant::now() > end {
-                let reason =
-                    format!("process {} did not {}", rest[0].pid, if stop { "stop" } else { "go on" });
-                return Err(PlatformError::Launch { platform: self.platform, reason, log: None });
+                let doing =
+                    format!("{} process {} of a guest", if stop { "stop" } else { "continue" }, rest[0].pid);
+                return Err(PlatformError::io(doing)(std::io::Error::from(std::io::ErrorKind::TimedOut)));
             }
             for member in rest {
                 if let Some(pid) = i32::try_from(member.pid).ok().and_then(Pid::from_raw) {

@@ -3,7 +3,7 @@
 use super::*;
 use std::fs;
 use std::path::PathBuf;
-use weigh_host::cgroup::{Hierarchy, Limits};
+use weigh_host::cgroup::{Hierarchy, Layout, Limits};
 use weigh_host::ledger::{Ledger, NoPlatforms};
 use weigh_host::state::StateDirectory;
 use weigh_images::Programs;
@@ -238,23 +238,17 @@ fn a_root_without_other_namespaces_shows_the_host() {
     assert_eq!(mounts(), before);
 }
 
-#[test]
-fn the_control_group_is_joined_before_anything_else_and_seen_inside() {
-    let hierarchy = Hierarchy::detect();
-    if skipped("the_control_group_is_joined_before_anything_else_and_seen_inside")
-        || hierarchy.usable().is_err()
-    {
-        return;
-    }
+/// Starts a program in a control group of the hierarchy; returns what it saw, after `/proc/self/cgroup` its limits.
+fn in_control_group(hierarchy: &Hierarchy, label: &str) -> String {
     let place = Place::new();
     let root = place.root();
-    let run_name = format!("test-spawn-{}", std::process::id());
+    let run_name = format!("test-spawn-{label}-{}", std::process::id());
     let ledger = Ledger::create(&StateDirectory::at(place.base.path().join("state")), &run_name).unwrap();
     let limits = Limits { cpus: Vec::new(), memory_bytes: Some(256 << 20) };
     let name = format!("weighbridge-{run_name}/guest");
     let cgroup = hierarchy.create(&ledger, &name, &limits).unwrap();
     let script = shell(
-        "cat /proc/self/cgroup; cat /sys/fs/cgroup/memory/memory.limit_in_bytes /sys/fs/cgroup/memory.max 2>/dev/null; read x",
+        "cat /proc/self/cgroup; cd /sys/fs/cgroup; cat memory/memory.limit_in_bytes memory.max 2>/dev/null; ls; read x",
     );
     let request = SpawnRequest {
         namespaces: CONTAINER,
@@ -263,7 +257,7 @@ fn the_control_group_is_joined_before_anything_else_and_seen_inside() {
         ..place.request(&script)
     };
     let spawned = spawn(&request, |_| Ok(())).unwrap();
-    assert!(cgroup.processes().contains(&spawned.pid));
+    assert_eq!(cgroup.processes(), [spawned.pid]);
     let text = output(spawned);
     assert!(!text.contains(&name), "the namespace shows the group as its root: {text}");
     if cgroup.unlimited().is_empty() {
@@ -271,4 +265,34 @@ fn the_control_group_is_joined_before_anything_else_and_seen_inside() {
     }
     cgroup.remove().unwrap();
     ledger.close(&NoPlatforms).unwrap();
+    text
+}
+
+#[test]
+fn the_control_group_is_joined_before_anything_else_and_seen_inside() {
+    let test = "the_control_group_is_joined_before_anything_else_and_seen_inside";
+    let hierarchy = Hierarchy::detect();
+    if skipped(test) {
+        return;
+    }
+    match hierarchy.usable() {
+        Ok(()) => drop(in_control_group(&hierarchy, "own")),
+        Err(reason) => eprintln!("SKIPPED {test}: {reason}"),
+    }
+}
+
+#[test]
+fn a_process_is_born_into_a_group_of_version_2() {
+    let unified = ["/sys/fs/cgroup/unified", "/sys/fs/cgroup"]
+        .map(Path::new)
+        .into_iter()
+        .find(|path| path.join("cgroup.subtree_control").exists());
+    let Some(unified) = unified.filter(|_| !skipped("a_process_is_born_into_a_group_of_version_2")) else {
+        eprintln!(
+            "SKIPPED a_process_is_born_into_a_group_of_version_2: no control groups of version 2, or no root"
+        );
+        return;
+    };
+    let text = in_control_group(&Hierarchy::at(unified, Layout::V2), "v2");
+    assert!(text.contains("0::/\n") && text.contains("\ncgroup.procs\n"), "{text}");
 }
