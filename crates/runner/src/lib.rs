@@ -124,6 +124,9 @@ pub enum RunnerError {
     /// The plan's baseline is not one of its environments.
     #[error("the baseline {0} is not among the plan's environments; add it")]
     Baseline(String),
+    /// The run directory belongs to another plan.
+    #[error("the run directory was made for another plan; go on with the plan that is in it")]
+    OtherPlan,
     /// An environment that this version cannot make.
     #[error(transparent)]
     Environment(#[from] SpecError),

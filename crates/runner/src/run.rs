@@ -64,6 +64,13 @@ fn check(plan: &Plan) -> Result<(), RunnerError> {
     Ok(())
 }
 
+/// Whether records of one plan are records of the other. Texts may differ that mean the same.
+fn is_same(plan: &Plan, filed: &Plan) -> bool {
+    let names = |plan: &Plan| plan.environments.iter().map(|e| e.name.clone()).collect::<Vec<_>>();
+    (plan.seed, plan.effort, &plan.baseline, &plan.workloads, names(plan))
+        == (filed.seed, filed.effort, &filed.baseline, &filed.workloads, names(filed))
+}
+
 fn unique<'a>(what: &'static str, names: impl Iterator<Item = &'a str>) -> Result<(), RunnerError> {
     let mut seen = BTreeSet::new();
     for name in names {
@@ -78,6 +85,9 @@ impl<'a> Runner<'a> {
     /// Reads what is on record and prepares the environments.
     pub(crate) fn begin(run: Run<'a>) -> Result<Self, RunnerError> {
         check(run.plan)?;
+        if !is_same(run.plan, run.store.plan()) {
+            return Err(RunnerError::OtherPlan);
+        }
         let logs = RawLogs::new(run.plan, run.store);
         let mut journal = Journal::open(run.plan, run.store, run.emit)?;
         let (trials_done, spent_s) = (journal.history().trials(), journal.history().trial_s());
@@ -109,13 +119,13 @@ impl<'a> Runner<'a> {
 
     fn go(&mut self, options: RunOptions) -> Result<FinishReason, RunnerError> {
         self.void_cut_units()?;
-        let no_trials = self.journal.history().trials() == 0;
-        let piloted = no_trials && !options.skip_pilot && self.plan.effort.most_blocks() > 1;
-        if piloted && self.pilot()? == Ended::Interrupted {
-            return Ok(FinishReason::Interrupted);
-        }
-        if !piloted {
+        let history = self.journal.history();
+        if let Some(last) = history.last_block() {
+            self.clock.expect_block(history.trial_s() / (f64::from(last) + 1.0));
+        } else if options.skip_pilot || self.plan.effort.most_blocks() == 1 {
             self.estimate_from_manifests()?;
+        } else if self.pilot()? == Ended::Interrupted {
+            return Ok(FinishReason::Interrupted);
         }
         self.blocks()
     }
@@ -130,7 +140,7 @@ impl<'a> Runner<'a> {
 
     fn blocks(&mut self) -> Result<FinishReason, RunnerError> {
         let mut block = self.journal.history().last_block().unwrap_or(0);
-        let mut look = next_look(self.plan.effort, self.most_valid());
+        let mut look = next_look(self.plan.effort, self.most_valid(block));
         loop {
             self.give_up_hopeless_cells(block)?;
             let live = self.journal.history().live_workloads(block);
@@ -238,9 +248,10 @@ impl<'a> Runner<'a> {
         if self.journal.history().measured() { reason } else { FinishReason::NothingRuns }
     }
 
-    fn most_valid(&self) -> u32 {
+    /// Units that count of the workload that has most of them.
+    fn most_valid(&self, block: u32) -> u32 {
         let history = self.journal.history();
-        (0..self.plan.workloads.len()).map(|workload| history.valid(workload)).max().unwrap_or(0)
+        history.live_workloads(block).into_iter().map(|workload| history.valid(workload)).max().unwrap_or(0)
     }
 
     /// Blocks in which every workload that can run has a unit that counts.

@@ -41,13 +41,13 @@ impl Clock {
         Self {
             started: Instant::now(),
             spent_before: duration(spent_before_s),
-            budget: budget_s.map(duration),
+            budget: budget_s.map(|seconds| duration(seconds.max(0.0))),
             blocks: Vec::new(),
             expected_block: None,
         }
     }
 
-    /// Takes the estimate of the pilot, used until a block has been measured.
+    /// Takes an estimate, used until a block has been measured.
     pub(crate) fn expect_block(&mut self, took_s: f64) {
         self.expected_block = Duration::try_from_secs_f64(took_s).ok();
     }
@@ -120,5 +120,6 @@ mod tests {
         assert!(clock.has_room());
         assert!(!Clock::new(Some(100.0), 101.0).has_room());
         assert!(Clock::new(None, 1e9).has_room());
+        assert!(!Clock::new(Some(-1.0), 0.0).has_room());
     }
 }

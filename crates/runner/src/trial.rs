@@ -11,6 +11,9 @@ use weigh_workloads::{Ended, RawResult, Resources, extract};
 /// Output kept of each stream of a command.
 const OUTPUT_LIMIT_BYTES: u64 = 16 << 20;
 
+/// Bound on every deadline, so that adding it to the clock cannot overflow.
+const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
+
 /// Name of the variable that pads the commands' environment.
 const PADDING: &str = "WEIGH_PAD";
 
@@ -95,7 +98,7 @@ impl<'a> Performance<'a> {
             command: command(&workload.command),
             prepare: workload.prepare.as_ref().map(command),
             cleanup: workload.cleanup.as_ref().map(command),
-            deadline: Duration::try_from_secs_f64(workload.deadline_s).unwrap_or(Duration::MAX),
+            deadline: Duration::try_from_secs_f64(workload.deadline_s).map_or(LONGEST, |d| d.min(LONGEST)),
         }
     }
 

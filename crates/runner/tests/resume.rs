@@ -93,6 +93,21 @@ fn interrupted_after_every_second_unit_a_run_still_ends() {
 }
 
 #[test]
+fn another_plan_is_refused() {
+    let plan = small_plan();
+    let bench = Bench::new();
+    let (_, mut store) = bench.run(&plan);
+    let before = records(&store);
+    for change in [|p: &mut Plan| p.seed += 1, |p: &mut Plan| p.workloads[0].iterations += 1] {
+        let mut other = plan.clone();
+        change(&mut other);
+        let refused = bench.go_on(&other, &mut store, |_, _| {}).err().unwrap();
+        assert!(refused.to_string().contains("another plan"), "{refused}");
+    }
+    assert_eq!(records(&store), before);
+}
+
+#[test]
 fn a_finished_run_is_left_alone() {
     let plan = small_plan();
     let bench = Bench::new();
