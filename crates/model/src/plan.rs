@@ -203,6 +203,8 @@ pub enum Extraction {
     UserTime,
     /// CPU time of the command and its children in the kernel, seconds.
     SystemTime,
+    /// CPU time of the command and its children, in user mode and in the kernel, seconds.
+    CpuTime,
     /// Largest resident set of the command, bytes.
     MaximumResidentSet,
     /// A JSON pointer (RFC 6901) into the last line of the standard output.

@@ -29,7 +29,7 @@ pub struct CommandOptions {
     pub deadline_s: Option<f64>,
 }
 
-/// A workload that runs `argv` as it stands. Metrics: `time` (s, primary), `user` and `system` (s of CPU time), and
+/// A workload that runs `argv` as it stands. Metrics: `time` (s, primary), `cpu_time` (s, of the command itself), and
 /// `maximum_resident_set` (B). It counts when it exits with 0. Without words in `argv` nothing can be run: the caller sees to that.
 pub fn command_workload(argv: &[String], options: &CommandOptions) -> WorkloadPlan {
     let program = argv.first().map_or("command", String::as_str);
@@ -61,8 +61,7 @@ pub fn command_workload(argv: &[String], options: &CommandOptions) -> WorkloadPl
         check: None,
         metrics: vec![
             metric("time", "s", Extraction::Duration),
-            metric("user", "s", Extraction::UserTime),
-            metric("system", "s", Extraction::SystemTime),
+            metric("cpu_time", "s", Extraction::CpuTime),
             metric("maximum_resident_set", "B", Extraction::MaximumResidentSet),
         ],
     }
@@ -100,12 +99,7 @@ mod tests {
             .collect();
         assert_eq!(
             metrics,
-            [
-                ("time", "s", true),
-                ("user", "s", false),
-                ("system", "s", false),
-                ("maximum_resident_set", "B", false)
-            ]
+            [("time", "s", true), ("cpu_time", "s", false), ("maximum_resident_set", "B", false)]
         );
     }
 

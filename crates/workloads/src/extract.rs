@@ -170,6 +170,7 @@ impl<'a> Output<'a> {
             Extraction::Duration
             | Extraction::UserTime
             | Extraction::SystemTime
+            | Extraction::CpuTime
             | Extraction::MaximumResidentSet => true,
         };
         if passed {
@@ -200,6 +201,7 @@ impl<'a> Output<'a> {
         let raw = match &metric.from {
             Extraction::UserTime => result.resources.user_ns as f64 * 1e-9,
             Extraction::SystemTime => result.resources.system_ns as f64 * 1e-9,
+            Extraction::CpuTime => (result.resources.user_ns + result.resources.system_ns) as f64 * 1e-9,
             Extraction::MaximumResidentSet => result.resources.maximum_resident_set_bytes as f64,
             Extraction::Duration => result.duration_ns as f64 * 1e-9,
             Extraction::Json { pointer } => {
@@ -220,7 +222,10 @@ impl<'a> Output<'a> {
         let value = raw * metric.factor;
         let counted = matches!(
             metric.from,
-            Extraction::UserTime | Extraction::SystemTime | Extraction::MaximumResidentSet
+            Extraction::UserTime
+                | Extraction::SystemTime
+                | Extraction::CpuTime
+                | Extraction::MaximumResidentSet
         );
         let may_be_zero = counted && !metric.spec.primary;
         if value.is_finite() && (value > 0.0 || (may_be_zero && value == 0.0)) {
@@ -241,6 +246,7 @@ fn words(extraction: &Extraction) -> String {
         Extraction::Duration => "the duration of the command".into(),
         Extraction::UserTime => "the CPU time of the command in user mode".into(),
         Extraction::SystemTime => "the CPU time of the command in the kernel".into(),
+        Extraction::CpuTime => "the CPU time of the command".into(),
         Extraction::MaximumResidentSet => "the largest resident set of the command".into(),
         Extraction::Json { pointer } => format!("`{pointer}` in a last line that is JSON"),
         Extraction::Regex { pattern } => format!("the regular expression `{pattern}`"),

@@ -47,7 +47,7 @@ const EMBEDDED: &[(&str, &str)] =
 /// better = "higher"
 /// primary = true                                  # at least one is
 /// regex = '^\+F:\d+:sha256:.*:([0-9.]+)$'         # or json = "/a/b", parser + field, duration = true,
-///                                                 # user_time = true, system_time = true, maximum_resident_set = true
+///                                                 # user_time = true, system_time = true, cpu_time = true, maximum_resident_set = true
 /// # sizes = ["standard", "paper"]                 # when it does not exist at every size
 /// ```
 ///

@@ -132,6 +132,7 @@ struct ManifestMetric {
     duration: Option<Spanned<bool>>,
     user_time: Option<Spanned<bool>>,
     system_time: Option<Spanned<bool>>,
+    cpu_time: Option<Spanned<bool>>,
     maximum_resident_set: Option<Spanned<bool>>,
 }
 

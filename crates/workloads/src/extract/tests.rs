@@ -43,7 +43,7 @@ fn regex(pattern: &str) -> Extraction {
 fn a_command_gives_its_time_and_what_it_used() {
     let plan = command_workload(&["x".into()], &CommandOptions::default());
     let values = extract(&plan, &result(ENDED_WELL, "", "")).unwrap();
-    let expected = [("time", 2.5), ("user", 0.0015), ("system", 0.0), ("maximum_resident_set", 2_097_152.0)];
+    let expected = [("time", 2.5), ("cpu_time", 0.0015), ("maximum_resident_set", 2_097_152.0)];
     assert_eq!(values, expected.map(|(name, value)| (name.to_string(), value)).into());
 
     // A verdict needs a ratio, so a primary metric of nothing is no measurement.

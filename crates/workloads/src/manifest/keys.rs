@@ -37,6 +37,7 @@ const METRIC: &[&str] = &[
     "duration",
     "user_time",
     "system_time",
+    "cpu_time",
     "maximum_resident_set",
 ];
 

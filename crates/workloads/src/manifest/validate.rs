@@ -250,6 +250,7 @@ fn metrics_of(metrics: Vec<Spanned<ManifestMetric>>) -> Result<(Vec<MetricSource
             (metric.duration, Extraction::Duration),
             (metric.user_time, Extraction::UserTime),
             (metric.system_time, Extraction::SystemTime),
+            (metric.cpu_time, Extraction::CpuTime),
             (metric.maximum_resident_set, Extraction::MaximumResidentSet),
         ];
         let sources = Sources {
@@ -315,7 +316,7 @@ impl Sources {
             let (message, help) = if self.count() == 0 {
                 (
                     format!("{what} has no source"),
-                    "add one of json, regex, parser with field, duration, user_time, system_time, maximum_resident_set",
+                    "add one of json, regex, parser with field, duration, user_time, system_time, cpu_time, maximum_resident_set",
                 )
             } else {
                 (format!("{what} has several sources"), "keep one")
