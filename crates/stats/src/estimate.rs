@@ -115,12 +115,12 @@ impl Estimate {
         let finds_difference = |blocks: u32| {
             let (error, df) = at(blocks);
             let q = student::quantile(1.0 - TAIL / factor_diff, df);
-            student::below(self.mean.abs() / error - q, df) >= POWER
+            student::below(in_errors(self.mean.abs(), error) - q, df) >= POWER
         };
         let finds_equivalence = |blocks: u32| {
             let (error, df) = at(blocks);
             let q = student::quantile(1.0 - TAIL / factor_eq, df);
-            let side = |room: f64| student::below(room / error - q, df);
+            let side = |room: f64| student::below(in_errors(room, error) - q, df);
             side(delta - self.mean) + side(delta + self.mean) - 1.0 >= POWER
         };
         let from = self.n + 1;
@@ -128,6 +128,11 @@ impl Estimate {
         let equivalence = smallest(from.max(EQUIVALENT_FEWEST_BLOCKS), finds_equivalence);
         difference.into_iter().chain(equivalence).min()
     }
+}
+
+/// A distance in standard errors. Without any spread every distance is infinite, and none is none.
+fn in_errors(distance: f64, error: f64) -> f64 {
+    if distance == 0.0 { 0.0 } else { distance / error }
 }
 
 /// The smallest number from `from` on that fulfils a condition which, once fulfilled, stays so.
@@ -164,6 +169,15 @@ mod tests {
 
     fn close(found: f64, expected: f64) {
         assert!((found / expected - 1.0).abs() < 1e-7, "{found} is not {expected}");
+    }
+
+    /// Three blocks without any difference: as exact as a fake platform, or a metric that is a count.
+    #[test]
+    fn without_spread_and_difference_equivalence_needs_its_fewest_blocks() {
+        let same = Estimate::of(&[0.0; 3]).unwrap();
+        assert_eq!(same.blocks_to_decide(0.02, 1.0, 1.0), Some(EQUIVALENT_FEWEST_BLOCKS));
+        let apart = Estimate::of(&[0.5; 3]).unwrap();
+        assert_eq!(apart.blocks_to_decide(0.02, 1.0, 1.0), Some(4));
     }
 
     fn logs(ratios: &[f64]) -> Vec<f64> {

@@ -137,7 +137,7 @@ pub fn render(report: &Report, format: OutputFormat) -> Result<String, Failure> 
 /// # Errors
 /// The first two.
 pub fn verdict(report: &Report, crossed: Option<f64>, run: &Path) -> Result<(), Failure> {
-    if report.analysis.cells.iter().all(|cell| cell.n == 0) {
+    if report.analysis.cells.iter().all(|cell| cell.summary.is_none()) {
         return Err(nothing_measured(run));
     }
     gate(report, crossed)

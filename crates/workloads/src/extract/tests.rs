@@ -47,10 +47,13 @@ fn a_command_gives_its_time_and_what_it_used() {
     assert_eq!(values, expected.map(|(name, value)| (name.to_string(), value)).into());
 
     // A verdict needs a ratio, so a primary metric of nothing is no measurement.
+    let mut idle = result(ENDED_WELL, "", "");
+    idle.resources.maximum_resident_set_bytes = 0;
+    assert_eq!(extract(&plan, &idle).unwrap()["maximum_resident_set"], 0.0);
     let mut plan = plan;
     plan.metrics[2].spec.primary = true;
-    let error = extract(&plan, &result(ENDED_WELL, "", "")).unwrap_err();
-    assert_eq!(error.to_string(), "the value of system is 0, which is not a positive number");
+    let error = extract(&plan, &idle).unwrap_err();
+    assert_eq!(error.to_string(), "the value of maximum_resident_set is 0, which is not a positive number");
 }
 
 #[test]
