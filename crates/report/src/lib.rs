@@ -1,1 +1,41 @@
-//! Placeholder.
+//! One table model, written as terminal table, HTML, Markdown, CSV, JSON and LaTeX.
+//!
+//! ```text
+//! Report --document--> Document --terminal | html | markdown | latex--> text
+//!    \------------------json | delimited-----------------------------> text
+//! ```
+//!
+//! Nothing is printed or looked up here, and nothing is known of platforms: an environment is a name with facts. Every
+//! format keeps the same promises: no ratio without absolute values, number of blocks and interval; nothing that failed, was
+//! void or is unequal goes unsaid; no number sums up several workloads; and "no difference found" is never "no difference".
+
+mod answer;
+mod bar;
+mod delimited;
+mod document;
+mod html;
+mod json;
+mod latex;
+mod markdown;
+mod notes;
+pub mod quantity;
+mod report;
+mod terminal;
+mod text;
+
+pub use report::{ComparedRuns, EnvironmentFacts, Format, Options, Report, ReportError};
+
+/// Writes a report in one format. The text ends with a line break.
+///
+/// # Errors
+/// Only faults of this crate; no content of a report makes it fail.
+pub fn render(report: &Report, format: Format, options: &Options) -> Result<String, ReportError> {
+    match format {
+        Format::Table => Ok(terminal::render(report, options)),
+        Format::Json => json::render(report),
+        Format::Csv => delimited::render(report),
+        Format::Markdown => Ok(markdown::render(report)),
+        Format::Latex => Ok(latex::render(report)),
+        Format::Html => html::render(report),
+    }
+}

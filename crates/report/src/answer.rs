@@ -1,0 +1,193 @@
+//! One sentence per environment: what a person wants to know first.
+//!
+//! A sentence counts and names; it never sums up ratios of several workloads, and it never makes "no difference found" into
+//! "no difference".
+
+use crate::Report;
+use crate::document::{Group, Row, Table, Tone};
+use crate::quantity::{magnitude, plain_percent};
+use crate::text::join;
+use serde::Serialize;
+use weigh_stats::{Flag, Verdict};
+
+/// Comparisons that a sentence names before it counts the rest.
+const NAMED: usize = 3;
+
+/// What is answered for one environment.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct Answer {
+    pub environment: String,
+    /// The clauses of the sentence, the most important first.
+    pub clauses: Vec<String>,
+    pub tone: Tone,
+}
+
+impl Answer {
+    /// The clauses as one sentence.
+    pub(crate) fn sentence(&self) -> String {
+        self.clauses.join("; ")
+    }
+}
+
+/// A compared cell, with its table and the row of the baseline.
+struct Found<'a> {
+    table: &'a Table,
+    row: &'a Row,
+    baseline: Option<&'a Row>,
+}
+
+pub(crate) fn answers(report: &Report, groups: &[Group]) -> Vec<Answer> {
+    environments(report)
+        .into_iter()
+        .map(|environment| {
+            let found: Vec<Found<'_>> = groups
+                .iter()
+                .flat_map(|group| &group.judged)
+                .flat_map(|table| {
+                    let baseline = table.rows.iter().find(|row| row.baseline);
+                    table.rows.iter().map(move |row| Found { table, row, baseline })
+                })
+                .filter(|found| found.row.environment == environment)
+                .collect();
+            answer(report, environment, &found)
+        })
+        .collect()
+}
+
+/// Every environment but the baseline, of the plan and of the cells.
+fn environments(report: &Report) -> Vec<String> {
+    let planned = report.plan.iter().flat_map(|plan| plan.environments.iter().map(|e| e.name.clone()));
+    let measured = report.analysis.cells.iter().map(|cell| cell.environment.clone());
+    let failed = report.failures.iter().map(|failure| failure.environment.clone());
+    let mut names: Vec<String> = Vec::new();
+    for name in planned.chain(measured).chain(failed) {
+        if name != report.analysis.baseline && !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    names
+}
+
+fn answer(report: &Report, environment: String, found: &[Found<'_>]) -> Answer {
+    let total = found.len();
+    let having = |verdict: Verdict| -> Vec<&Found<'_>> {
+        let mut cells: Vec<&Found<'_>> =
+            found.iter().filter(|f| f.row.cell.verdict == Some(verdict)).collect();
+        let size = |f: &Found<'_>| f.row.cell.overhead.map_or(0.0, |o| o.estimate.ln_1p().abs());
+        cells.sort_by(|a, b| size(b).total_cmp(&size(a)));
+        cells
+    };
+    let than = if report.compared.is_some() { " than before" } else { "" };
+    let margin = plain_percent(report.analysis.margin);
+    let (slower, faster) = (having(Verdict::Slower), having(Verdict::Faster));
+    let (below, open) = (having(Verdict::DetectableBelowMargin), having(Verdict::Inconclusive));
+    let equivalent = having(Verdict::Equivalent);
+    let silent: Vec<&Found<'_>> = found.iter().filter(|f| f.row.cell.verdict.is_none()).collect();
+
+    let mut clauses = Vec::new();
+    for (word, cells) in [("slower", &slower), ("faster", &faster)] {
+        if !cells.is_empty() {
+            clauses.push(format!("{word}{than} in {} of {total}: {}", cells.len(), list(cells, shown)));
+        }
+    }
+    if !below.is_empty() {
+        clauses.push(format!(
+            "detectably different, but by less than the margin of {}, in {} of {total}: {}",
+            join(&margin),
+            below.len(),
+            list(&below, shown)
+        ));
+    }
+    if !equivalent.is_empty() {
+        let all = if equivalent.len() == total { "all " } else { "" };
+        clauses.push(format!("equivalent within {} in {all}{} of {total}", join(&margin), equivalent.len()));
+    }
+    if !open.is_empty() {
+        clauses.push(format!("no difference found in {} of {total}{}", open.len(), blind(&open)));
+    }
+    let (missing, unjudged): (Vec<&Found<'_>>, Vec<&Found<'_>>) =
+        silent.into_iter().partition(|f| f.row.cell.flags.contains(&Flag::NotMeasured));
+    if !unjudged.is_empty() {
+        clauses.push(format!("no verdict in {} of {total}: {}", unjudged.len(), list(&unjudged, why)));
+    }
+    if !missing.is_empty() {
+        clauses.push(format!("not measured in {} of {total}: {}", missing.len(), list(&missing, name)));
+    }
+    if clauses.is_empty() {
+        clauses.push(if report.analysis.cells.iter().any(|c| c.environment == environment) {
+            "only descriptive metrics were measured, which get no verdict".into()
+        } else {
+            "nothing was measured".into()
+        });
+    }
+    let tone = if !slower.is_empty() {
+        Tone::Worse
+    } else if !faster.is_empty() {
+        Tone::Better
+    } else if !open.is_empty() || total == 0 {
+        Tone::Open
+    } else {
+        Tone::Same
+    };
+    Answer { environment, clauses, tone }
+}
+
+fn list(cells: &[&Found<'_>], describe: fn(&Found<'_>) -> String) -> String {
+    let mut text: Vec<String> = cells.iter().take(NAMED).map(|found| describe(found)).collect();
+    if cells.len() > NAMED {
+        text.push(format!("and {} more", cells.len() - NAMED));
+    }
+    text.join(", ")
+}
+
+fn name(found: &Found<'_>) -> String {
+    format!("{} {}", found.table.workload, found.table.metric)
+}
+
+/// An effect with everything that makes it readable: interval, absolute values, n.
+fn shown(found: &Found<'_>) -> String {
+    let row = found.row;
+    let mut text = name(found);
+    if let Some(effect) = &row.effect {
+        let ratio = join(&format!("{} {}", effect.estimate, effect.interval));
+        text.push_str(&format!(" {ratio}"));
+    }
+    let value = join(row.value.as_deref().unwrap_or("-"));
+    let against = match found.baseline.and_then(|baseline| baseline.value.as_deref()) {
+        Some(baseline) if !found.table.sequential => format!(" against {}", join(baseline)),
+        _ => String::new(),
+    };
+    text.push_str(&format!(" ({value}{against}, {})", join(&format!("n {}", row.n))));
+    text
+}
+
+/// Why there is no verdict.
+fn why(found: &Found<'_>) -> String {
+    let cell = &found.row.cell;
+    let reason = if cell.failed > 0 {
+        format!("failed {}/{}", cell.failed, cell.tried)
+    } else if cell.unusable > 0 {
+        format!("{} unusable values", cell.unusable)
+    } else if cell.n < 2 {
+        format!("n {}", cell.n)
+    } else {
+        "see the flags".into()
+    };
+    format!("{} ({})", name(found), join(&reason))
+}
+
+/// What inconclusive comparisons could not have seen.
+fn blind(open: &[&Found<'_>]) -> String {
+    let sizes: Vec<f64> = open.iter().filter_map(|f| f.row.cell.smallest_detectable).collect();
+    let (Some(least), Some(most)) =
+        (sizes.iter().copied().min_by(f64::total_cmp), sizes.iter().copied().max_by(f64::total_cmp))
+    else {
+        return ", and too few blocks to see any".into();
+    };
+    let (low, high) = (join(&magnitude(least)), join(&magnitude(most)));
+    if low == high {
+        format!(" (one under {low} would likely go unseen)")
+    } else {
+        format!(" (one under {low} to {high}, by comparison, would likely go unseen)")
+    }
+}

@@ -1,0 +1,122 @@
+//! One row per cell, for spreadsheets and data frames: RFC 4180, a header that does not change, numbers as they are.
+
+use crate::{Report, ReportError};
+use weigh_stats::Interval;
+
+/// The columns, in order. New ones are added at the end.
+const HEADER: &[&str] = &[
+    "workload",
+    "params",
+    "metric",
+    "unit",
+    "better",
+    "environment",
+    "baseline",
+    "n",
+    "median",
+    "mean",
+    "sd",
+    "min",
+    "p05",
+    "p95",
+    "max",
+    "overhead_mean",
+    "overhead_ci_low",
+    "overhead_ci_high",
+    "typical_median",
+    "typical_ci_low",
+    "typical_ci_high",
+    "primary",
+    "verdict",
+    "p_diff_holm",
+    "p_eq_holm",
+    "smallest_detectable",
+    "unseen_mode_bound",
+    "blocks_to_decide",
+    "tried",
+    "failed",
+    "flags",
+    "pairing",
+    "exploratory",
+    "comparisons",
+    "margin",
+    "void_units",
+    "unequal",
+    "failure_reasons",
+];
+
+fn number(value: Option<f64>) -> String {
+    value.filter(|value| value.is_finite()).map(|value| value.to_string()).unwrap_or_default()
+}
+
+fn interval(interval: Option<Interval>) -> [String; 3] {
+    [number(interval.map(|i| i.estimate)), number(interval.map(|i| i.low)), number(interval.map(|i| i.high))]
+}
+
+/// A cell of text that a spreadsheet will not take for a formula: names and reasons come from outside.
+fn text(text: &str) -> String {
+    if text.starts_with(['=', '+', '-', '@', '\t', '\r']) { format!("'{text}") } else { text.into() }
+}
+
+/// The report as CSV.
+pub(crate) fn render(report: &Report) -> Result<String, ReportError> {
+    let fault = |error: String| ReportError::Csv(error);
+    let mut writer = csv::WriterBuilder::new().terminator(csv::Terminator::CRLF).from_writer(Vec::new());
+    writer.write_record(HEADER).map_err(|error| fault(error.to_string()))?;
+    let analysis = &report.analysis;
+    for cell in &analysis.cells {
+        let params: Vec<String> = cell.params.iter().map(|(key, value)| format!("{key}={value}")).collect();
+        let flags: Vec<String> = cell.flags.iter().map(ToString::to_string).collect();
+        let reasons: Vec<&str> = report
+            .failures
+            .iter()
+            .filter(|f| f.workload == cell.workload && f.environment == cell.environment)
+            .map(|f| f.reason.as_str())
+            .collect();
+        let voids = report.voids.iter().filter(|void| void.workload == cell.workload).count();
+        let of = |take: fn(&weigh_stats::Summary) -> f64| number(cell.summary.as_ref().map(take));
+        let better = serde_json::to_value(cell.metric.better)?;
+        let pairing = serde_json::to_value(cell.pairing)?;
+        let mut row = vec![
+            text(&cell.workload),
+            text(&params.join(";")),
+            text(&cell.metric.name),
+            text(cell.metric.unit.symbol()),
+            better.as_str().unwrap_or_default().into(),
+            text(&cell.environment),
+            text(&analysis.baseline),
+            cell.n.to_string(),
+            of(|s| s.median),
+            of(|s| s.mean),
+            number(cell.summary.and_then(|s| s.sd)),
+            of(|s| s.min),
+            of(|s| s.p05),
+            of(|s| s.p95),
+            of(|s| s.max),
+        ];
+        row.extend(interval(cell.overhead));
+        row.extend(interval(cell.typical));
+        row.extend([
+            cell.primary.to_string(),
+            cell.verdict.map(|verdict| verdict.to_string()).unwrap_or_default(),
+            number(cell.p_diff_holm),
+            number(cell.p_eq_holm),
+            number(cell.smallest_detectable),
+            number(cell.unseen_mode_bound),
+            cell.blocks_to_decide.map(|blocks| blocks.to_string()).unwrap_or_default(),
+            cell.tried.to_string(),
+            cell.failed.to_string(),
+            flags.join(";"),
+            pairing.as_str().unwrap_or_default().into(),
+            analysis.exploratory.to_string(),
+            analysis.comparisons.to_string(),
+            analysis.margin.to_string(),
+            voids.to_string(),
+            text(&crate::document::unequal_keys(report, &cell.environment).join(";")),
+            text(&reasons.join("; ")),
+        ]);
+        writer.write_record(&row).map_err(|error| fault(error.to_string()))?;
+    }
+    let bytes = writer.into_inner().map_err(|error| fault(error.to_string()))?;
+    String::from_utf8(bytes).map_err(|error| fault(error.to_string()))
+}

@@ -1,0 +1,177 @@
+//! The report as one page: no script, nothing fetched, everything escaped by the template engine.
+
+use crate::document::{self, Document, Row};
+use crate::quantity::plain_percent;
+use crate::{Report, ReportError};
+use minijinja::value::Serde;
+use minijinja::{AutoEscape, Environment, UndefinedBehavior, Value, context};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use weigh_model::format_bytes;
+
+const TEMPLATE: &str = include_str!("../templates/report.html");
+const STYLE: &str = include_str!("../templates/report.css");
+
+/// Width of the drawing of an interval, in the units of its view box.
+const WIDTH: f64 = 240.0;
+
+/// Where the parts of a row's drawing are.
+#[derive(Debug, Serialize)]
+struct Drawing {
+    estimate: f64,
+    low: f64,
+    high: f64,
+    /// Whether the interval goes on beyond the scale.
+    beyond_low: bool,
+    beyond_high: bool,
+    /// One point per block.
+    blocks: Vec<f64>,
+}
+
+/// The place of a fraction on the drawing; beyond the scale, its edge.
+fn place(fraction: f64, reach: f64) -> f64 {
+    let x = WIDTH / 2.0 * (1.0 + (fraction / reach).clamp(-1.0, 1.0));
+    (x * 10.0).round() / 10.0
+}
+
+fn drawing(row: &Row, reach: f64) -> Option<Drawing> {
+    let bar = row.bar?;
+    Some(Drawing {
+        estimate: place(bar.estimate, reach),
+        low: place(bar.low, reach),
+        high: place(bar.high, reach),
+        beyond_low: bar.low < -reach,
+        beyond_high: bar.high > reach,
+        blocks: row.cell.log_ratios.iter().map(|(_, d)| place(d.exp_m1(), reach)).collect(),
+    })
+}
+
+/// Drawings by group, table (judged first) and row.
+fn drawings(document: &Document) -> Vec<Vec<Vec<Option<Drawing>>>> {
+    let of_table =
+        |table: &document::Table| table.rows.iter().map(|row| drawing(row, document.bar_reach)).collect();
+    document.groups.iter().map(|group| group.judged.iter().map(of_table).collect()).collect()
+}
+
+/// Facts of the environments as a table: one row per fact, one column per environment.
+#[derive(Debug, Serialize)]
+struct FactTable {
+    environments: Vec<String>,
+    rows: Vec<(String, Vec<String>)>,
+}
+
+fn facts(report: &Report) -> FactTable {
+    let keys: std::collections::BTreeSet<&String> =
+        report.environments.iter().flat_map(|e| e.facts.keys()).collect();
+    FactTable {
+        environments: report.environments.iter().map(|e| e.name.clone()).collect(),
+        rows: keys
+            .into_iter()
+            .map(|key| {
+                let values = report.environments.iter().map(|e| document::fact(e.facts.get(key))).collect();
+                (key.clone(), values)
+            })
+            .collect(),
+    }
+}
+
+fn plan_facts(report: &Report) -> Vec<(String, String)> {
+    let Some(plan) = &report.plan else { return Vec::new() };
+    let mut facts = vec![
+        ("weighbridge".to_string(), plan.tool_version.clone()),
+        ("seed".into(), plan.seed.to_string()),
+        ("margin of equivalence".into(), plain_percent(plan.margin)),
+    ];
+    if let Some(budget) = plan.budget_s {
+        facts.push(("budget".into(), format!("{budget} s")));
+    }
+    for workload in &plan.workloads {
+        facts.push((format!("command of {}", workload.id), workload.command.join(" ")));
+        facts.push((
+            format!("runs of {}", workload.id),
+            format!(
+                "{} unmeasured, then {} measured per block, summarised to one number; size {}",
+                workload.warmup, workload.iterations, workload.size
+            ),
+        ));
+    }
+    facts.extend(plan.digests.iter().map(|(what, digest)| (format!("SHA-256 of {what}"), digest.clone())));
+    facts
+}
+
+fn host_facts(report: &Report) -> Vec<(String, String)> {
+    let Some(host) = &report.host else { return Vec::new() };
+    let cpus: Vec<String> = host.cpus.iter().map(ToString::to_string).collect();
+    vec![
+        ("CPU".to_string(), host.cpu_model.clone()),
+        ("architecture".into(), host.architecture.clone()),
+        ("CPUs that may be used".into(), cpus.join(", ")),
+        ("memory".into(), format_bytes(host.memory_bytes)),
+        ("last-level cache".into(), host.last_level_cache_bytes.map_or("unknown".into(), format_bytes)),
+        ("operating system".into(), host.operating_system.clone()),
+        ("kernel".into(), host.kernel.clone()),
+        ("control groups".into(), host.cgroups.clone()),
+        ("run as root".into(), if host.root { "yes" } else { "no" }.into()),
+        ("identity".into(), host.identity.clone()),
+    ]
+}
+
+/// Minus signs as they are set, and no-break spaces as such.
+fn typeset(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut before = ' ';
+    for c in text.chars() {
+        // A hyphen before a digit is a minus only at the start of a number.
+        out.push(if c == '-' && matches!(before, ' ' | '[' | crate::text::JOINER) { '\u{2212}' } else { c });
+        before = c;
+    }
+    out
+}
+
+pub(crate) fn render(report: &Report) -> Result<String, ReportError> {
+    let document = document::build(report);
+    let drawings = drawings(&document);
+    let sentences: BTreeMap<String, String> =
+        document.answers.iter().map(|a| (a.environment.clone(), a.sentence())).collect();
+    let mut environment = Environment::new();
+    environment.set_auto_escape_callback(|_| AutoEscape::Html);
+    environment.set_undefined_behavior(UndefinedBehavior::Strict);
+    environment.add_filter("minus", |text: String| typeset(&text));
+    environment.add_filter("plain", |text: String| crate::text::harmless(&text));
+    environment.add_template("report.html", TEMPLATE)?;
+    let template = environment.get_template("report.html")?;
+    let page = template.render(context! {
+        style => Value::from_safe_string(STYLE.to_string()),
+        document => Value::from(Serde(&document)),
+        sentences => Value::from(Serde(&sentences)),
+        drawings => Value::from(Serde(&drawings)),
+        width => WIDTH,
+        reach => plain_percent(document.bar_reach),
+        margin => plain_percent(report.analysis.margin),
+        margin_from => place(-report.analysis.margin / (1.0 + report.analysis.margin), document.bar_reach),
+        margin_to => place(report.analysis.margin, document.bar_reach),
+        baseline => report.analysis.baseline.clone(),
+        facts => Value::from(Serde(facts(report))),
+        plan => Value::from(Serde(plan_facts(report))),
+        host => Value::from(Serde(host_facts(report))),
+        reading => crate::notes::COULD_SEE,
+    })?;
+    Ok(page.trim_end().to_string() + "\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_signs_become_minus() {
+        assert_eq!(typeset("-1.2 % [-2, +3] a-b"), "\u{2212}1.2 % [\u{2212}2, +3] a-b");
+    }
+
+    #[test]
+    fn places_stay_on_the_drawing() {
+        assert_eq!(place(0.0, 0.05), 120.0);
+        assert_eq!(place(0.05, 0.05), 240.0);
+        assert_eq!(place(-9.0, 0.05), 0.0);
+    }
+}

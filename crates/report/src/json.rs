@@ -1,0 +1,265 @@
+//! The report for programs. Field names and nulls are fixed in the documentation of the command line; every number is
+//! written as it is.
+
+use crate::{Report, ReportError};
+use serde::Serialize;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use weigh_model::{Better, HostFacts, VoidCause};
+use weigh_stats::{Cell, Flag, Interval, OneRun, Pairing, Summary, TwoRuns, Verdict};
+
+/// Version of the format. Changes: 1, first version.
+const FORMAT: u32 = 1;
+
+#[derive(Serialize)]
+struct Root<'a> {
+    format: u32,
+    run: Option<&'a str>,
+    seed: Option<u64>,
+    baseline: &'a str,
+    blocks: Blocks,
+    voids: Vec<Void<'a>>,
+    environments: Vec<Environment<'a>>,
+    cells: Vec<CellRow<'a>>,
+    failures: Vec<FailureRow<'a>>,
+    warnings: Vec<String>,
+    // Beyond what is fixed:
+    title: &'a str,
+    compared: Option<Compared<'a>>,
+    effort: Option<&'a str>,
+    exploratory: bool,
+    margin: f64,
+    comparisons: usize,
+    allow_unequal: &'a [String],
+    reuse: Option<bool>,
+    tool_version: Option<&'a str>,
+    digests: Option<&'a BTreeMap<String, String>>,
+    host: Option<&'a HostFacts>,
+}
+
+#[derive(Serialize)]
+struct Blocks {
+    planned: Option<u32>,
+    done: Option<u32>,
+}
+
+#[derive(Serialize)]
+struct Void<'a> {
+    block: u32,
+    workload: &'a str,
+    cause: VoidCause,
+    attempt: u32,
+}
+
+#[derive(Serialize)]
+struct Compared<'a> {
+    before: &'a str,
+    after: &'a str,
+}
+
+#[derive(Serialize)]
+struct Environment<'a> {
+    name: &'a str,
+    facts: &'a BTreeMap<String, Value>,
+}
+
+#[derive(Serialize)]
+struct CellRow<'a> {
+    workload: &'a str,
+    params: &'a BTreeMap<String, String>,
+    metric: &'a str,
+    unit: &'a str,
+    better: Better,
+    environment: &'a str,
+    n: u32,
+    #[serde(flatten)]
+    values: Values,
+    overhead: Option<Average>,
+    typical: Option<Typical>,
+    primary: bool,
+    verdict: Option<Verdict>,
+    p_diff_holm: Option<f64>,
+    p_eq_holm: Option<f64>,
+    smallest_detectable: Option<f64>,
+    unseen_mode_bound: Option<f64>,
+    /// Not accounted for yet; always null.
+    cpu_ns_per_op: Option<f64>,
+    flags: &'a [Flag],
+    // Beyond what is fixed:
+    tried: u32,
+    failed: u32,
+    unusable: u32,
+    p_diff: Option<f64>,
+    p_eq: Option<f64>,
+    blocks_to_decide: Option<u32>,
+    pairing: Pairing,
+    runs: Option<Sides>,
+}
+
+#[derive(Serialize)]
+struct Values {
+    median: Option<f64>,
+    mean: Option<f64>,
+    sd: Option<f64>,
+    min: Option<f64>,
+    p05: Option<f64>,
+    p95: Option<f64>,
+    max: Option<f64>,
+}
+
+impl From<Option<Summary>> for Values {
+    fn from(summary: Option<Summary>) -> Self {
+        let of = |take: fn(&Summary) -> f64| summary.as_ref().map(take);
+        Self {
+            median: of(|s| s.median),
+            mean: of(|s| s.mean),
+            sd: summary.and_then(|s| s.sd),
+            min: of(|s| s.min),
+            p05: of(|s| s.p05),
+            p95: of(|s| s.p95),
+            max: of(|s| s.max),
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Average {
+    mean: f64,
+    ci_low: f64,
+    ci_high: f64,
+}
+
+impl From<Interval> for Average {
+    fn from(interval: Interval) -> Self {
+        Self { mean: interval.estimate, ci_low: interval.low, ci_high: interval.high }
+    }
+}
+
+#[derive(Serialize)]
+struct Typical {
+    median: f64,
+    ci_low: f64,
+    ci_high: f64,
+}
+
+impl From<Interval> for Typical {
+    fn from(interval: Interval) -> Self {
+        Self { median: interval.estimate, ci_low: interval.low, ci_high: interval.high }
+    }
+}
+
+#[derive(Serialize)]
+struct Sides {
+    before: Side,
+    after: Side,
+}
+
+#[derive(Serialize)]
+struct Side {
+    n: u32,
+    #[serde(flatten)]
+    values: Values,
+    overhead: Option<Average>,
+}
+
+impl From<&TwoRuns> for Sides {
+    fn from(runs: &TwoRuns) -> Self {
+        let side = |run: &OneRun| Side {
+            n: run.n,
+            values: run.summary.into(),
+            overhead: run.overhead.map(Average::from),
+        };
+        Self { before: side(&runs.before), after: side(&runs.after) }
+    }
+}
+
+#[derive(Serialize)]
+struct FailureRow<'a> {
+    environment: &'a str,
+    workload: &'a str,
+    reason: &'a str,
+    log: Option<&'a str>,
+    block: u32,
+    kind: weigh_model::FailureKind,
+    excluded: bool,
+}
+
+fn cell(cell: &Cell) -> CellRow<'_> {
+    CellRow {
+        workload: &cell.workload,
+        params: &cell.params,
+        metric: &cell.metric.name,
+        unit: cell.metric.unit.symbol(),
+        better: cell.metric.better,
+        environment: &cell.environment,
+        n: cell.n,
+        values: cell.summary.into(),
+        overhead: cell.overhead.map(Average::from),
+        typical: cell.typical.map(Typical::from),
+        primary: cell.primary,
+        verdict: cell.verdict,
+        p_diff_holm: cell.p_diff_holm,
+        p_eq_holm: cell.p_eq_holm,
+        smallest_detectable: cell.smallest_detectable,
+        unseen_mode_bound: cell.unseen_mode_bound,
+        cpu_ns_per_op: None,
+        flags: &cell.flags,
+        tried: cell.tried,
+        failed: cell.failed,
+        unusable: cell.unusable,
+        p_diff: cell.p_diff,
+        p_eq: cell.p_eq,
+        blocks_to_decide: cell.blocks_to_decide,
+        pairing: cell.pairing,
+        runs: cell.runs.as_ref().map(Sides::from),
+    }
+}
+
+/// The report as JSON, indented, with a line break at the end.
+pub(crate) fn render(report: &Report) -> Result<String, ReportError> {
+    let plan = report.plan.as_ref();
+    let root = Root {
+        format: FORMAT,
+        run: report.run.as_deref(),
+        seed: plan.map(|plan| plan.seed),
+        baseline: &report.analysis.baseline,
+        blocks: Blocks { planned: report.blocks_planned, done: report.blocks_done },
+        voids: report
+            .voids
+            .iter()
+            .map(|v| Void { block: v.block, workload: &v.workload, cause: v.cause, attempt: v.attempt })
+            .collect(),
+        environments: report
+            .environments
+            .iter()
+            .map(|e| Environment { name: &e.name, facts: &e.facts })
+            .collect(),
+        cells: report.analysis.cells.iter().map(cell).collect(),
+        failures: report
+            .failures
+            .iter()
+            .map(|f| FailureRow {
+                environment: &f.environment,
+                workload: &f.workload,
+                reason: &f.reason,
+                log: f.log.as_deref(),
+                block: f.block,
+                kind: f.kind,
+                excluded: f.excluded,
+            })
+            .collect(),
+        warnings: crate::document::all_warnings(report),
+        title: &report.title,
+        compared: report.compared.as_ref().map(|c| Compared { before: &c.before, after: &c.after }),
+        effort: report.effort_label.as_deref(),
+        exploratory: report.analysis.exploratory,
+        margin: report.analysis.margin,
+        comparisons: report.analysis.comparisons,
+        allow_unequal: plan.map_or(&[], |plan| &plan.allow_unequal),
+        reuse: plan.map(|plan| plan.guest.reuse),
+        tool_version: plan.map(|plan| plan.tool_version.as_str()),
+        digests: plan.map(|plan| &plan.digests),
+        host: report.host.as_ref(),
+    };
+    Ok(serde_json::to_string_pretty(&root)? + "\n")
+}

@@ -1,0 +1,198 @@
+//! Tables of GitHub's Markdown that can be pasted into an issue as they are.
+
+use crate::Report;
+use crate::document::{self, Document, Group, Row, Table};
+use crate::notes::COULD_SEE;
+
+/// Text in which nothing is markup: names and reasons come from outside.
+fn escape(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in crate::text::harmless(text).chars() {
+        match c {
+            '\\' | '`' | '*' | '_' | '[' | ']' | '|' | '~' | '#' => {
+                out.push('\\');
+                out.push(c);
+            }
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '&' => out.push_str("&amp;"),
+            // A mention or a link of an address would reach out to somebody.
+            '@' => out.push_str("&#64;"),
+            _ => out.push(c),
+        }
+    }
+    out.replace("://", "&#58;//")
+}
+
+pub(crate) fn render(report: &Report) -> String {
+    let document = document::build(report);
+    let mut out = format!("# {}\n\n", escape(&document.title));
+    for (what, value) in &document.subject {
+        out.push_str(&format!("- {what}: {}\n", escape(value)));
+    }
+    for label in &document.labels {
+        out.push_str(&format!("\n**{}**: {}\n", escape(&label.word), escape(&label.meaning)));
+    }
+    if !document.answers.is_empty() {
+        out.push_str(&format!("\n## Answer\n\n{}\n\n", escape(&document.convention)));
+        for answer in &document.answers {
+            out.push_str(&format!("- **{}**: {}\n", escape(&answer.environment), escape(&answer.sentence())));
+        }
+    }
+    for group in &document.groups {
+        write_group(&mut out, group);
+    }
+    write_notes(&mut out, &document);
+    out.replace(crate::text::JOINER, " ")
+}
+
+fn write_group(out: &mut String, group: &Group) {
+    let params = if group.params.is_empty() { String::new() } else { format!(" ({})", group.params) };
+    out.push_str(&format!("\n## {}\n", escape(&format!("{}{params}", group.workload))));
+    for table in &group.judged {
+        heading(out, table, "");
+        let head = [
+            "environment",
+            "median",
+            effect_name(table),
+            "95 % interval",
+            "verdict",
+            "n",
+            "could see",
+            "remarks",
+        ];
+        let rows = table.rows.iter().map(|row| {
+            let [estimate, interval] = effect(row);
+            let verdict = escape(&row.verdict);
+            let verdict = if row.baseline || verdict.is_empty() { verdict } else { format!("**{verdict}**") };
+            vec![
+                escape(&row.environment),
+                value(row),
+                estimate,
+                interval,
+                verdict,
+                row.n.to_string(),
+                row.smallest.clone().unwrap_or_default(),
+                remarks(row),
+            ]
+        });
+        write_table(out, &head, &[1, 2, 3, 5, 6], rows);
+    }
+    for table in &group.descriptive {
+        heading(out, table, " (descriptive, no verdict)");
+        let head =
+            ["environment", "median", effect_name(table), "95 % interval", "n", "could see", "remarks"];
+        let rows = table.rows.iter().map(|row| {
+            let [estimate, interval] = effect(row);
+            vec![
+                escape(&row.environment),
+                value(row),
+                estimate,
+                interval,
+                row.n.to_string(),
+                row.smallest.clone().unwrap_or_default(),
+                remarks(row),
+            ]
+        });
+        write_table(out, &head, &[1, 2, 3, 4, 5], rows);
+    }
+}
+
+fn heading(out: &mut String, table: &Table, suffix: &str) {
+    let unit = if table.unit.is_empty() { String::new() } else { format!(", {}", table.unit) };
+    out.push_str(&format!(
+        "\n### {}{suffix}\n\n",
+        escape(&format!("{} {}{unit}, {}", table.workload, table.metric, table.direction))
+    ));
+}
+
+fn effect_name(table: &Table) -> &'static str {
+    if table.sequential { "change" } else { "overhead" }
+}
+
+fn value(row: &Row) -> String {
+    escape(row.value.as_deref().unwrap_or("-"))
+}
+
+fn effect(row: &Row) -> [String; 2] {
+    match &row.effect {
+        Some(effect) => [escape(&effect.estimate), escape(&effect.interval)],
+        None => [String::new(), String::new()],
+    }
+}
+
+fn remarks(row: &Row) -> String {
+    let parts: Vec<String> = row.flags.iter().chain(&row.remarks).map(|part| escape(part)).collect();
+    parts.join("; ")
+}
+
+/// Columns are padded, so that the text can be read without being rendered too.
+fn write_table(out: &mut String, head: &[&str], numeric: &[usize], rows: impl Iterator<Item = Vec<String>>) {
+    use crate::text::{columns, left, right};
+    let rows: Vec<Vec<String>> = rows.collect();
+    let widths: Vec<usize> = (0..head.len())
+        .map(|i| rows.iter().map(|row| columns(&row[i])).chain([columns(head[i]), 3]).max().unwrap_or(3))
+        .collect();
+    let pad = |i: usize, text: &str| {
+        if numeric.contains(&i) { right(text, widths[i]) } else { left(text, widths[i]) }
+    };
+    let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
+    out.push_str(&line(&head.iter().enumerate().map(|(i, text)| pad(i, text)).collect::<Vec<_>>()));
+    let rule = |i: usize, width: &usize| {
+        if numeric.contains(&i) { format!("{}:", "-".repeat(width - 1)) } else { "-".repeat(*width) }
+    };
+    out.push_str(&line(&widths.iter().enumerate().map(|(i, width)| rule(i, width)).collect::<Vec<_>>()));
+    for row in &rows {
+        out.push_str(&line(&row.iter().enumerate().map(|(i, text)| pad(i, text)).collect::<Vec<_>>()));
+    }
+}
+
+fn write_notes(out: &mut String, document: &Document) {
+    let mut section = |title: &str, items: Vec<String>| {
+        if !items.is_empty() {
+            out.push_str(&format!("\n## {title}\n\n"));
+            for item in items {
+                out.push_str(&format!("- {item}\n"));
+            }
+        }
+    };
+    let mut reading: Vec<String> = document.notes.iter().map(|note| escape(note)).collect();
+    if !reading.is_empty() {
+        reading.push(escape(COULD_SEE));
+    }
+    reading.extend(
+        document.legend.iter().map(|(word, meaning)| format!("**{}**: {}", escape(word), escape(meaning))),
+    );
+    section("How to read this", reading);
+    section(
+        "Unequal",
+        document
+            .unequal
+            .iter()
+            .map(|u| {
+                let allowed = if u.allowed { ", allowed by name" } else { "" };
+                escape(&format!(
+                    "{}: {} {} (baseline: {}){allowed}",
+                    u.environment, u.key, u.value, u.baseline_value
+                ))
+            })
+            .collect(),
+    );
+    section("Void units", document.voids.iter().map(|void| escape(void)).collect());
+    section("Failures", document.failures.iter().map(|failure| escape(&failure.sentence())).collect());
+    section(
+        "Warnings",
+        document.warnings.iter().flat_map(|advice| advice.sentences()).map(|s| escape(&s)).collect(),
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_not_markup() {
+        let text = escape("a|b <script> *x* @someone https://example.org");
+        assert_eq!(text, "a\\|b &lt;script&gt; \\*x\\* &#64;someone https&#58;//example.org");
+    }
+}

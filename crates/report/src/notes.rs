@@ -1,0 +1,309 @@
+//! The sentences around the tables: what was asked, what has to be known first, how the tables are read.
+
+use crate::Report;
+use crate::document::{Label, common_flags, flag_word};
+use crate::quantity::{magnitude, plain_percent};
+use std::collections::BTreeMap;
+use weigh_model::{Better, VoidCause, format_bytes};
+use weigh_stats::{Cell, EQUIVALENT_FEWEST_BLOCKS, Flag};
+
+/// What the column of the smallest effects means.
+pub(crate) const COULD_SEE: &str =
+    "could see: the smallest effect that as many blocks with this spread find with 80 % power.";
+
+fn compared(report: &Report) -> impl Iterator<Item = &Cell> {
+    report.analysis.cells.iter().filter(|cell| cell.environment != report.analysis.baseline)
+}
+
+fn distinct<'a>(names: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
+    let mut seen: Vec<&str> = Vec::new();
+    for name in names {
+        if !seen.contains(&name) {
+            seen.push(name);
+        }
+    }
+    seen
+}
+
+/// What was asked: (what, value).
+pub(crate) fn subject(report: &Report) -> Vec<(String, String)> {
+    let mut subject = Vec::new();
+    let mut add = |what: &str, value: String| subject.push((what.to_string(), value));
+    if let Some(run) = &report.run {
+        add("run", run.clone());
+    }
+    if let Some(compared) = &report.compared {
+        add("before", compared.before.clone());
+        add("after", compared.after.clone());
+    }
+    let (environments, workloads) = match &report.plan {
+        Some(plan) => (
+            distinct(plan.environments.iter().map(|e| e.name.as_str())),
+            distinct(plan.workloads.iter().map(|w| w.id.as_str())),
+        ),
+        None => (
+            distinct(report.analysis.cells.iter().map(|cell| cell.environment.as_str())),
+            distinct(report.analysis.cells.iter().map(|cell| cell.workload.as_str())),
+        ),
+    };
+    if !environments.is_empty() {
+        add("environments", environments.join(", "));
+    }
+    add("baseline", report.analysis.baseline.clone());
+    if !workloads.is_empty() {
+        add("workloads", workloads.join(", "));
+    }
+    if let Some(effort) = effort(report) {
+        add("effort", effort);
+    }
+    if let Some(plan) = &report.plan {
+        let cpus = match plan.guest.cpus.as_slice() {
+            [] => "all CPUs".into(),
+            [one] => format!("CPU {one}"),
+            several => {
+                format!("CPUs {}", several.iter().map(ToString::to_string).collect::<Vec<_>>().join(","))
+            }
+        };
+        let memory = plan
+            .guest
+            .memory_bytes
+            .map_or("no memory limit".into(), |m| format!("memory {}", format_bytes(m)));
+        add("every guest", format!("{cpus}, {memory}, image {}", plan.guest.image));
+    }
+    if let Some(host) = &report.host {
+        add(
+            "host",
+            format!(
+                "{}, {} CPUs, {:.1} GiB, Linux {}",
+                host.cpu_model,
+                host.cpus.len(),
+                host.memory_bytes as f64 / 1_073_741_824.0,
+                host.kernel
+            ),
+        );
+    }
+    subject
+}
+
+fn effort(report: &Report) -> Option<String> {
+    let blocks = match (report.blocks_done, report.blocks_planned) {
+        (Some(done), Some(planned)) if done <= planned => Some(format!("{done} of {planned} blocks done")),
+        (Some(done), Some(planned)) => Some(format!("{done} blocks done, {planned} planned at least")),
+        (Some(done), None) => Some(format!("{done} blocks done")),
+        (None, Some(planned)) => Some(format!("{planned} blocks planned")),
+        (None, None) => None,
+    };
+    match (report.effort_label.clone(), blocks) {
+        (Some(label), Some(blocks)) => Some(format!("{label}, {blocks}")),
+        (one, other) => one.or(other),
+    }
+}
+
+/// What has to be known before any number is read.
+pub(crate) fn labels(report: &Report) -> Vec<Label> {
+    let mut labels = Vec::new();
+    let mut add =
+        |word: &str, meaning: &str| labels.push(Label { word: word.into(), meaning: meaning.into() });
+    if report.analysis.cells.iter().all(|cell| cell.summary.is_none()) {
+        add("NOTHING MEASURED", "no environment gave a number; the failures below say why");
+    }
+    if report.analysis.exploratory {
+        add("EXPLORATORY", "a quick run: differences can be found, equivalence cannot");
+    }
+    let has = |flag: Flag| compared(report).any(|cell| cell.flags.contains(&flag));
+    if has(Flag::Unpaired) {
+        add(
+            "UNPAIRED",
+            "the samples name no blocks, so two loose groups are compared (Welch on logarithms); what the host did \
+             between them is part of the difference",
+        );
+    }
+    if has(Flag::Sequential) || report.compared.is_some() {
+        add(
+            "SEQUENTIAL",
+            "the two runs share no time; the change of each environment's ratio to its own baseline is compared \
+             (Welch), and what the host did to one environment only is part of it",
+        );
+    }
+    if let (Some(done), Some(planned)) = (report.blocks_done, report.blocks_planned)
+        && done < planned
+    {
+        add("INCOMPLETE", &format!("{done} of {planned} planned blocks are done"));
+    }
+    if let Some(plan) = &report.plan {
+        if plan.guest.reuse {
+            add(
+                "REUSED INSTANCES",
+                "one instance of each environment served every block, so blocks are not independent and the \
+                 intervals may be too narrow",
+            );
+        }
+        if !plan.allow_unequal.is_empty() {
+            add(
+                "UNEQUAL BY REQUEST",
+                &format!("environments may differ in {}", plan.allow_unequal.join(", ")),
+            );
+        }
+    }
+    labels
+}
+
+/// The sign convention.
+pub(crate) fn convention(report: &Report) -> String {
+    let baseline = &report.analysis.baseline;
+    if report.compared.is_some() {
+        format!(
+            "+ is worse: the cost relative to {baseline} rose from the first run to the second; brackets hold the 95 % \
+             interval in per cent."
+        )
+    } else {
+        format!("+ is worse: it costs more than {baseline}; brackets hold the 95 % interval in per cent.")
+    }
+}
+
+/// How the tables are to be read.
+pub(crate) fn reading(report: &Report) -> Vec<String> {
+    let analysis = &report.analysis;
+    let mut notes = Vec::new();
+    if analysis.cells.is_empty() {
+        return notes;
+    }
+    notes.push(
+        "Absolute values are medians over blocks. The overhead is the average effect: the geometric mean of the ratio of \
+         costs, less 1."
+            .into(),
+    );
+    if analysis.cells.iter().any(|cell| cell.metric.better == Better::Higher) {
+        notes.push(
+            "For rates it is the extra time per operation: half the rate is +100 %. It is neither a share of throughput \
+             nor CPU time."
+                .into(),
+        );
+    }
+    if analysis.comparisons > 0 {
+        notes.push(format!(
+            "An interval is that of its comparison alone; verdicts are adjusted for {} comparison{} (Holm).",
+            analysis.comparisons,
+            if analysis.comparisons == 1 { "" } else { "s" }
+        ));
+        notes.push(if analysis.exploratory {
+            format!(
+                "EQUIVALENT (within {} of the baseline) needs {EQUIVALENT_FEWEST_BLOCKS} blocks; this quick run cannot \
+                 say it.",
+                plain_percent(analysis.margin)
+            )
+        } else {
+            format!(
+                "EQUIVALENT means within {} of the baseline, shown with at least {EQUIVALENT_FEWEST_BLOCKS} blocks.",
+                plain_percent(analysis.margin)
+            )
+        });
+    }
+    if let Some(effort) = effort(report) {
+        notes.push(format!("Effort: {effort}."));
+    }
+    notes.extend(unseen(report));
+    notes
+}
+
+/// The bound on an unseen mode, by number of blocks.
+fn unseen(report: &Report) -> Option<String> {
+    let bounds: BTreeMap<u32, f64> = compared(report)
+        .filter(|cell| cell.summary.is_some())
+        .filter_map(|cell| cell.unseen_mode_bound.map(|bound| (cell.n, bound)))
+        .collect();
+    let text: Vec<String> =
+        bounds.iter().rev().map(|(n, bound)| format!("{} at n {n}", magnitude(*bound))).collect();
+    (!text.is_empty()).then(|| {
+        format!(
+            "A slow or fast mode in at most this share of blocks may have stayed unseen (95 % confidence): {}.",
+            text.join(", ")
+        )
+    })
+}
+
+/// The flags that occur, and what each means.
+pub(crate) fn legend(report: &Report) -> Vec<(String, String)> {
+    let common = common_flags(report);
+    let mut occurring: Vec<Flag> =
+        report.analysis.cells.iter().flat_map(|cell| cell.flags.iter().copied()).collect();
+    occurring.sort_unstable();
+    occurring.dedup();
+    let mut legend: Vec<(String, String)> = occurring
+        .into_iter()
+        .filter(|flag| !common.contains(flag))
+        .map(|flag| {
+            let word = if flag == Flag::Failed { "failed k/n".into() } else { flag_word(flag) };
+            (word, meaning(flag).into())
+        })
+        .collect();
+    if report
+        .analysis
+        .cells
+        .iter()
+        .any(|cell| cell.primary && cell.verdict.is_none() && cell.summary.is_some())
+        && report.compared.is_none()
+    {
+        legend.push((
+            "NO VERDICT".into(),
+            "trials failed, values were unusable, or there was nothing to compare with".into(),
+        ));
+    }
+    legend
+}
+
+fn meaning(flag: Flag) -> &'static str {
+    match flag {
+        Flag::Failed => "k of n trials failed; their pairs are missing, and there is no verdict",
+        Flag::BaselineFailed => "trials of the baseline failed or were unusable, so pairs are missing",
+        Flag::UnusableValues => "some values are zero, negative or not a number; there is no verdict",
+        Flag::NotMeasured => "nothing was measured",
+        Flag::Mixed => {
+            "average and typical effect disagree: the effect sits in some blocks and not in others, look at each block"
+        }
+        Flag::Outliers => "some blocks lie far from the others; they are part of every number",
+        Flag::WideSpread => "the standard deviation is at least 10 % of the mean",
+        Flag::NoSpread => "all ratios are exactly alike; the interval is no measure of precision",
+        Flag::ShortMeasurement => "a timed interval is shorter than 1 ms, where starting and timing weigh in",
+        Flag::Unpaired => "compared without pairs",
+        Flag::Sequential => "compared with another run, which shares no time with this one",
+        Flag::NoReference => {
+            "the raw change between two runs, not relative to a baseline: whatever changed on the host is in it"
+        }
+        Flag::Exploratory => "from a quick run",
+    }
+}
+
+/// Void units by cause.
+pub(crate) fn voids(report: &Report) -> Vec<String> {
+    let mut causes: BTreeMap<VoidCause, Vec<String>> = BTreeMap::new();
+    for void in &report.voids {
+        causes.entry(void.cause).or_default().push(format!("block {} {}", void.block, void.workload));
+    }
+    causes
+        .into_iter()
+        .map(|(cause, units)| {
+            let (word, action) = cause_words(cause);
+            let listed = units.iter().take(5).cloned().collect::<Vec<_>>().join(", ");
+            let more = units.len().saturating_sub(5);
+            let more = if more > 0 { format!(", and {more} more") } else { String::new() };
+            format!("{word}: {} ({listed}{more}); {action}", units.len())
+        })
+        .collect()
+}
+
+fn cause_words(cause: VoidCause) -> (&'static str, &'static str) {
+    match cause {
+        VoidCause::Interrupted => ("interrupted", "measured again when the run goes on"),
+        VoidCause::Steal => {
+            ("steal: the hypervisor below took CPU time", "measure on a machine that nobody shares")
+        }
+        VoidCause::ForeignCpu => {
+            ("foreign CPU: other processes took CPU time", "stop what else runs on the host")
+        }
+        VoidCause::Throttle => {
+            ("throttle: a CPU limit bit that was not asked for", "look for a quota above the run")
+        }
+        VoidCause::Clock => ("clock: a guest's clock is proven wrong", "see the log of the environment"),
+    }
+}

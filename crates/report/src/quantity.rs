@@ -1,0 +1,305 @@
+//! Numbers as people read them: a prefix, as many digits as the interval justifies, always a sign and a unit.
+
+use serde::Serialize;
+use weigh_model::Unit;
+
+/// The fewest digits a value is shown with.
+const FEWEST_DIGITS: i32 = 3;
+/// The most digits a value is shown with, however narrow its interval is.
+const MOST_DIGITS: i32 = 5;
+/// Values of one table share a prefix while they have no more digits before the decimal point than these.
+const WITH_COMMON_PREFIX: std::ops::Range<f64> = 1e-4..1e5;
+
+const DURATION: &[(&str, f64)] = &[("ns", 1e-9), ("µs", 1e-6), ("ms", 1e-3), ("s", 1.0)];
+const BYTES: &[(&str, f64)] = &[
+    ("B", 1.0),
+    ("KiB", 1024.0),
+    ("MiB", 1_048_576.0),
+    ("GiB", 1_073_741_824.0),
+    ("TiB", 1_099_511_627_776.0),
+];
+const DECIMAL: &[(&str, f64)] = &[("", 1.0), ("k", 1e3), ("M", 1e6), ("G", 1e9), ("T", 1e12)];
+/// Base units that take decimal prefixes above one.
+const DECIMAL_UNITS: &[&str] = &["B/s", "op/s", "update/s", "FLOP/s"];
+
+/// How the values of one metric are written: the same prefix and the same number of decimals in every row.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Scale {
+    unit: Unit,
+    symbol: String,
+    factor: f64,
+    decimals: usize,
+}
+
+impl Scale {
+    /// The scale for values of one unit. `relative_half_width` is the half-width of the narrowest interval as a fraction of
+    /// the value: the narrower, the more digits.
+    pub fn new(unit: &Unit, values: impl IntoIterator<Item = f64>, relative_half_width: Option<f64>) -> Self {
+        let smallest = values
+            .into_iter()
+            .map(f64::abs)
+            .filter(|value| value.is_finite() && *value > 0.0)
+            .min_by(f64::total_cmp)
+            .unwrap_or(1.0);
+        let (symbol, factor) = prefix(unit, smallest);
+        let digits = relative_half_width
+            .filter(|width| *width > 0.0 && width.is_finite())
+            .map_or(FEWEST_DIGITS, |width| (-width.log10()).ceil() as i32 + 1)
+            .clamp(FEWEST_DIGITS, MOST_DIGITS);
+        let magnitude = (smallest / factor).log10().floor() as i32;
+        let decimals = (digits - 1 - magnitude).max(0) as usize;
+        Self { unit: unit.clone(), symbol, factor, decimals }
+    }
+
+    /// The symbol of the unit with its prefix; empty for the dimensionless unit.
+    pub fn symbol(&self) -> &str {
+        &self.symbol
+    }
+
+    /// A value in the base unit, written with this scale; a value that this scale would distort gets one of its own.
+    pub fn format(&self, value: f64) -> String {
+        if !value.is_finite() {
+            return with_symbol(non_finite(value), &self.symbol);
+        }
+        if value == 0.0 {
+            return with_symbol("0".into(), &self.symbol);
+        }
+        let shown = value / self.factor;
+        if !WITH_COMMON_PREFIX.contains(&shown.abs()) {
+            let (symbol, factor) = prefix(&self.unit, value.abs());
+            let own = value / factor;
+            // What no prefix reaches is written with an exponent; nothing is ever rounded to zero.
+            if !(1e-4..1e7).contains(&own.abs()) {
+                return with_symbol(format!("{own:.2e}"), &symbol);
+            }
+            let decimals = (FEWEST_DIGITS - 1 - own.abs().log10().floor() as i32).max(0) as usize;
+            return with_symbol(format!("{own:.decimals$}"), &symbol);
+        }
+        let text = format!("{shown:.*}", self.decimals);
+        if text.bytes().any(|b| (b'1'..=b'9').contains(&b)) {
+            with_symbol(text, &self.symbol)
+        } else {
+            with_symbol(format!("{shown:.2e}"), &self.symbol)
+        }
+    }
+}
+
+fn with_symbol(number: String, symbol: &str) -> String {
+    if symbol.is_empty() { number } else { format!("{number} {symbol}") }
+}
+
+fn non_finite(value: f64) -> String {
+    if value.is_nan() {
+        "undefined".into()
+    } else {
+        if value > 0.0 { "+infinite" } else { "-infinite" }.into()
+    }
+}
+
+/// The largest prefix that leaves at least 1 before the decimal point, or the smallest prefix there is.
+fn prefix(unit: &Unit, value: f64) -> (String, f64) {
+    let symbol = unit.symbol();
+    let (table, suffix) = match symbol {
+        "s" => (DURATION, ""),
+        "B" => (BYTES, ""),
+        "1" => return (String::new(), 1.0),
+        _ if DECIMAL_UNITS.contains(&symbol) => (DECIMAL, symbol),
+        _ => return (symbol.into(), 1.0),
+    };
+    let (prefix, factor) = table.iter().rev().find(|(_, factor)| value >= *factor).unwrap_or(&table[0]);
+    (format!("{prefix}{suffix}"), *factor)
+}
+
+/// An overhead and its interval as text: `+12.3 %` and `[+9.1, +15.4]`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Effect {
+    /// The estimate, with sign and per cent.
+    pub estimate: String,
+    /// The interval in brackets, in per cent, every bound with its sign.
+    pub interval: String,
+}
+
+impl Effect {
+    /// From fractions; the number of decimals follows the half-width of the interval, and grows where a bound that is not
+    /// zero would be shown as zero.
+    pub fn new(estimate: f64, low: f64, high: f64) -> Self {
+        let half_width = (estimate - low).abs().min((high - estimate).abs()) * 100.0;
+        let mut decimals = if half_width > 0.0 && half_width.is_finite() {
+            (-(half_width / 3.0).log10().floor()).clamp(0.0, 4.0) as usize
+        } else {
+            1
+        };
+        let vanishes = |bound: f64, decimals: usize| {
+            bound != 0.0 && (bound * 100.0).abs() < 0.5 * 10f64.powi(-(decimals as i32))
+        };
+        while decimals < 4 && (vanishes(low, decimals) || vanishes(high, decimals)) {
+            decimals += 1;
+        }
+        Self {
+            estimate: percent(estimate, decimals),
+            interval: format!("[{}, {}]", signed(low, decimals), signed(high, decimals)),
+        }
+    }
+}
+
+/// A fraction as per cent with a sign.
+pub fn percent(fraction: f64, decimals: usize) -> String {
+    format!("{} %", signed(fraction, decimals))
+}
+
+/// A fraction as a number of per cent with a sign and without the symbol. What is not zero is never shown as zero.
+fn signed(fraction: f64, decimals: usize) -> String {
+    let value = fraction * 100.0;
+    if !value.is_finite() {
+        return non_finite(value);
+    }
+    let text = format!("{value:+.decimals$}");
+    let vanished = value != 0.0 && !text.bytes().any(|b| (b'1'..=b'9').contains(&b));
+    if value.abs() >= 1e6 || (vanished && decimals >= 4) { format!("{value:+.2e}") } else { text }
+}
+
+/// A size of effect (a fraction without a sign) as per cent with two significant digits: `0.42 %`, `6.0 %`, `12 %`.
+pub fn magnitude(fraction: f64) -> String {
+    let value = fraction.abs() * 100.0;
+    if !value.is_finite() {
+        return format!("{} %", non_finite(value));
+    }
+    if value == 0.0 {
+        return "0 %".into();
+    }
+    if !(1e-4..1e6).contains(&value) {
+        return format!("{value:.1e} %");
+    }
+    let decimals = (1 - value.log10().floor() as i32).max(0) as usize;
+    format!("{value:.decimals$} %")
+}
+
+/// A fraction as per cent with the fewest digits that say it: `2 %`, `0.5 %`.
+pub fn plain_percent(fraction: f64) -> String {
+    let rounded = (fraction * 100.0 * 1e6).round() / 1e6;
+    format!("{rounded} %")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn unit(symbol: &str) -> Unit {
+        Unit::normalise(symbol).0
+    }
+
+    fn one(symbol: &str, value: f64) -> String {
+        Scale::new(&unit(symbol), [value], None).format(value)
+    }
+
+    #[test]
+    fn prefixes_follow_the_unit() {
+        assert_eq!(one("s", 1.912e-4), "191 µs");
+        assert_eq!(one("s", 5.03e-8), "50.3 ns");
+        assert_eq!(one("s", 5e-10), "0.500 ns");
+        assert_eq!(one("s", 12_345.0), "12345 s");
+        assert_eq!(one("B/s", 1.234e10), "12.3 GB/s");
+        assert_eq!(one("op/s", 45_678.0), "45.7 kop/s");
+        assert_eq!(one("update/s", 9.6e7), "96.0 Mupdate/s");
+        assert_eq!(one("B", 65_536.0), "64.0 KiB");
+        assert_eq!(one("B", 3.0 * 1_073_741_824.0), "3.00 GiB");
+        assert_eq!(one("1", 0.953), "0.953");
+        assert_eq!(one("frames", 24.0), "24.0 frames");
+        assert_eq!(one("s", 0.0), "0 s");
+    }
+
+    #[test]
+    fn rows_of_a_table_share_prefix_and_decimals() {
+        let scale = Scale::new(&unit("s"), [1.912e-4, 2.4e-3], None);
+        assert_eq!(scale.format(1.912e-4), "191 µs");
+        assert_eq!(scale.format(2.4e-3), "2400 µs");
+        assert_eq!(scale.format(7.0), "7.00 s", "what is far larger gets its own prefix");
+    }
+
+    #[test]
+    fn narrow_intervals_give_more_digits() {
+        let scale = |width| Scale::new(&unit("s"), [0.123_456], Some(width)).format(0.123_456);
+        assert_eq!(scale(0.1), "123 ms");
+        assert_eq!(scale(0.004), "123.5 ms");
+        assert_eq!(scale(1e-9), "123.46 ms");
+    }
+
+    #[test]
+    fn effects_show_what_their_interval_supports() {
+        let text = |m, l, h| {
+            let effect = Effect::new(m, l, h);
+            format!("{} {}", effect.estimate, effect.interval)
+        };
+        assert_eq!(text(0.12, 0.09, 0.15), "+12 % [+9, +15]");
+        assert_eq!(text(0.012, 0.004, 0.020), "+1.2 % [+0.4, +2.0]");
+        assert_eq!(text(-0.0012, -0.0017, -0.0007), "-0.12 % [-0.17, -0.07]");
+        assert_eq!(text(24.0, 20.0, 29.0), "+2400 % [+2000, +2900]");
+        assert_eq!(
+            text(0.01, 0.0001, 0.02),
+            "+1.00 % [+0.01, +2.00]",
+            "a bound that is not zero does not become zero"
+        );
+    }
+
+    #[test]
+    fn magnitudes_have_two_digits() {
+        assert_eq!(magnitude(0.0042), "0.42 %");
+        assert_eq!(magnitude(0.06), "6.0 %");
+        assert_eq!(magnitude(0.123), "12 %");
+        assert_eq!(plain_percent(0.02), "2 %");
+        assert_eq!(plain_percent(0.005), "0.5 %");
+    }
+
+    /// The number that a text stands for, read back.
+    fn read(text: &str) -> f64 {
+        text.split(' ').next().unwrap().parse().unwrap()
+    }
+
+    proptest! {
+        #[test]
+        fn any_finite_value_keeps_sign_and_unit(
+            value in proptest::num::f64::NORMAL | proptest::num::f64::ZERO | proptest::num::f64::SUBNORMAL,
+            symbol in proptest::sample::select(vec!["s", "B", "B/s", "op/s", "update/s", "FLOP/s", "frames", "1"]),
+            other in 1e-12f64..1e12,
+            width in proptest::option::of(1e-9f64..1.0),
+        ) {
+            let unit = unit(symbol);
+            for scale in [Scale::new(&unit, [value], width), Scale::new(&unit, [value, other], width), Scale::new(&unit, [other], None)] {
+                let text = scale.format(value);
+                let number = read(&text);
+                prop_assert_eq!(number == 0.0, value == 0.0, "{} as {}", value, text);
+                if value != 0.0 {
+                    prop_assert_eq!(number < 0.0, value < 0.0, "{} as {}", value, text);
+                }
+                if symbol != "1" {
+                    let shown = text.split(' ').nth(1).unwrap_or("");
+                    let (base, factor) = Unit::normalise(shown);
+                    let base = if base.symbol() == shown && shown != symbol { None } else { Some(base) };
+                    let suffix_kept = shown.ends_with(symbol);
+                    prop_assert!(suffix_kept, "{} lost its unit {}", text, symbol);
+                    // Where the model knows the prefixed symbol, the text must read back as the value.
+                    if let Some(base) = base && base == unit && value != 0.0 && value.is_normal() {
+                        let back = number * factor;
+                        prop_assert!(((back - value) / value).abs() < 0.006, "{} as {}", value, text);
+                    }
+                }
+            }
+        }
+
+        #[test]
+        fn any_effect_keeps_its_signs(estimate in -0.999f64..1e9, a in 0.0f64..2.0, b in 0.0f64..2.0) {
+            let (low, high) = (estimate - a, estimate + b);
+            let effect = Effect::new(estimate, low, high);
+            let bounds: Vec<f64> = effect.interval.trim_matches(['[', ']']).split(", ").map(|n| n.parse().unwrap()).collect();
+            for (text, value) in [(bounds[0], low), (bounds[1], high)] {
+                prop_assert_eq!(text == 0.0, value == 0.0);
+                if value != 0.0 {
+                    prop_assert_eq!(text < 0.0, value < 0.0);
+                }
+            }
+            prop_assert!(effect.estimate.ends_with(" %"));
+            prop_assert!(effect.estimate.starts_with(['+', '-']));
+        }
+    }
+}

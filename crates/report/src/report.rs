@@ -1,0 +1,126 @@
+//! What a report is made from.
+
+use serde_json::Value;
+use std::collections::BTreeMap;
+use weigh_model::{HostFacts, Plan, VoidUnit};
+use weigh_stats::{Analysis, Failure};
+
+/// Everything that a report shows. It is data: rendering looks nothing up and measures nothing.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Report {
+    /// What was asked, for people: the command, or the file that was analysed.
+    pub title: String,
+    /// Name of the run, where there is one.
+    pub run: Option<String>,
+    /// The two runs, where two are compared.
+    pub compared: Option<ComparedRuns>,
+    /// The plan, where there was one: seed, versions, digests, limits.
+    pub plan: Option<Plan>,
+    /// The machine.
+    pub host: Option<HostFacts>,
+    /// Cells, verdicts and the warnings of the statistics.
+    pub analysis: Analysis,
+    /// What is known of each environment, in the order of the plan.
+    pub environments: Vec<EnvironmentFacts>,
+    /// Units that were declared void, replaced ones included.
+    pub voids: Vec<VoidUnit>,
+    /// Failed trials and cells that are not measured.
+    pub failures: Vec<Failure>,
+    /// Warnings beside those of the analysis: what happened, and after a semicolon what to do.
+    pub warnings: Vec<String>,
+    /// Blocks that the plan asked for at least.
+    pub blocks_planned: Option<u32>,
+    /// Complete blocks.
+    pub blocks_done: Option<u32>,
+    /// What the effort was, for people: "quick", "standard", "40 blocks".
+    pub effort_label: Option<String>,
+}
+
+impl Report {
+    /// A report of an analysis and nothing else, as for samples measured elsewhere.
+    pub fn new(title: &str, analysis: Analysis) -> Self {
+        Self {
+            title: title.into(),
+            run: None,
+            compared: None,
+            plan: None,
+            host: None,
+            analysis,
+            environments: Vec::new(),
+            voids: Vec::new(),
+            failures: Vec::new(),
+            warnings: Vec::new(),
+            blocks_planned: None,
+            blocks_done: None,
+            effort_label: None,
+        }
+    }
+}
+
+/// The names of two runs that are compared.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ComparedRuns {
+    /// The first.
+    pub before: String,
+    /// The second.
+    pub after: String,
+}
+
+/// What is known of an environment.
+#[derive(Debug, Clone, PartialEq)]
+pub struct EnvironmentFacts {
+    /// Its name in the plan.
+    pub name: String,
+    /// Facts that can decide a result: kernel, CPUs, memory, network, acceleration... A fact that differs from the baseline's is
+    /// named beside every ratio of the environment, so that nothing unequal goes unsaid; what is always different and decides
+    /// nothing (a host name, a process id) does not belong here.
+    pub facts: BTreeMap<String, Value>,
+}
+
+/// The formats a report can be written in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// For the terminal.
+    Table,
+    /// For programs; `schema/show.schema.json` describes it.
+    Json,
+    /// One row per cell, RFC 4180.
+    Csv,
+    /// Tables of GitHub's Markdown.
+    Markdown,
+    /// A document that compiles by itself, with booktabs and siunitx.
+    Latex,
+    /// One page without scripts that fetches nothing.
+    Html,
+}
+
+/// What the terminal can show; the other formats take no notice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Options {
+    /// Columns; fewer than 40 are taken as 40.
+    pub width: usize,
+    /// Whether words may be coloured. Nothing is said by colour alone.
+    pub color: bool,
+    /// Whether anything beyond ASCII may be printed.
+    pub unicode: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { width: 100, color: false, unicode: true }
+    }
+}
+
+/// A report that cannot be written. The causes are faults of this crate, not of the data.
+#[derive(Debug, thiserror::Error)]
+pub enum ReportError {
+    /// The JSON or a value of it cannot be written.
+    #[error("cannot write the report as JSON: {0}")]
+    Json(#[from] serde_json::Error),
+    /// A row cannot be written.
+    #[error("cannot write the report as CSV: {0}")]
+    Csv(String),
+    /// The template of the page does not fit its data.
+    #[error("cannot write the report as HTML: {0}")]
+    Html(#[from] minijinja::Error),
+}

@@ -1,0 +1,129 @@
+//! The report on a terminal: the answer first, then the tables, then how to read them.
+
+mod screen;
+mod table;
+
+use crate::document::{self, Document, Tone};
+use crate::notes::COULD_SEE;
+use crate::text::columns;
+use crate::{Options, Report};
+use screen::{Screen, Style};
+
+/// The report as lines of at most `options.width` columns.
+pub(crate) fn render(report: &Report, options: &Options) -> String {
+    let document = document::build(report);
+    let mut screen = Screen::new(options);
+    top(&mut screen, &document);
+    let layout = table::Layout::new(&document, &screen);
+    for group in &document.groups {
+        table::group(&mut screen, &layout, &document, group);
+    }
+    reading(&mut screen, &document);
+    troubles(&mut screen, &document);
+    screen.into_text()
+}
+
+/// Columns for the longest name, so that the texts beside them line up, up to a third of the page.
+fn gap<'a>(screen: &Screen, names: impl Iterator<Item = &'a str>) -> usize {
+    let longest = names.map(|name| columns(&screen.clean(name)) + 2).max().unwrap_or(0);
+    longest.min(screen.width / 3)
+}
+
+fn top(screen: &mut Screen, document: &Document) {
+    screen.heading(&document.title);
+    let width = gap(screen, document.subject.iter().map(|(what, _)| what.as_str()));
+    for (what, value) in &document.subject {
+        screen.item(2, what, Style::Faint, width, value);
+    }
+    screen.blank();
+    for label in &document.labels {
+        screen.item(0, &format!("{}:", label.word), Style::Strong, columns(&label.word) + 3, &label.meaning);
+    }
+    if !document.answers.is_empty() {
+        screen.blank();
+        screen.paragraph(0, &document.convention, Style::Plain);
+        let width = gap(screen, document.answers.iter().map(|answer| answer.environment.as_str()));
+        for answer in &document.answers {
+            // The colour goes to the name; the first word of the sentence says the same.
+            let style = if answer.tone == Tone::Open { Style::Plain } else { Style::Tone(answer.tone) };
+            screen.item(2, &answer.environment, style, width, &answer.sentence());
+        }
+    }
+}
+
+fn reading(screen: &mut Screen, document: &Document) {
+    if document.notes.is_empty() {
+        return;
+    }
+    screen.blank();
+    screen.heading("How to read this");
+    for note in &document.notes {
+        screen.paragraph(2, note, Style::Plain);
+    }
+    let seen =
+        document.groups.iter().flat_map(|g| g.judged.iter().chain(&g.descriptive)).flat_map(|t| &t.rows);
+    if seen.into_iter().any(|row| row.smallest.is_some()) {
+        screen.paragraph(2, COULD_SEE, Style::Plain);
+    }
+    let width = gap(screen, document.legend.iter().map(|(word, _)| word.as_str()));
+    for (word, meaning) in &document.legend {
+        screen.item(2, word, Style::Strong, width, meaning);
+    }
+}
+
+fn troubles(screen: &mut Screen, document: &Document) {
+    if !document.unequal.is_empty() {
+        screen.blank();
+        screen.heading("Unequal");
+        for unequal in &document.unequal {
+            let allowed = if unequal.allowed { ", allowed by name" } else { "" };
+            let text = format!(
+                "{}: {} {} (baseline: {}){allowed}",
+                unequal.environment, unequal.key, unequal.value, unequal.baseline_value
+            );
+            screen.paragraph(2, &text, Style::Plain);
+        }
+    }
+    if !document.voids.is_empty() {
+        screen.blank();
+        screen.heading("Void units: kept, not counted, measured again where the run allowed");
+        for void in &document.voids {
+            screen.paragraph(2, void, Style::Plain);
+        }
+    }
+    if !document.failures.is_empty() {
+        screen.blank();
+        screen.heading("Failures");
+        for failure in &document.failures {
+            let text = format!(
+                "{} in {}, {}: {}",
+                failure.workload, failure.environment, failure.blocks, failure.reason
+            );
+            screen.paragraph(2, &text, Style::Plain);
+            let logs = failure.shown_logs();
+            if !logs.is_empty() {
+                screen.paragraph(4, &format!("see {logs}"), Style::Faint);
+            }
+        }
+    }
+    if !document.warnings.is_empty() {
+        screen.blank();
+        screen.heading("Warnings");
+        for advice in &document.warnings {
+            match (advice.action.as_str(), advice.seen.as_slice()) {
+                ("", seen) => {
+                    for seen in seen {
+                        screen.paragraph(2, seen, Style::Plain);
+                    }
+                }
+                (action, [seen]) => screen.paragraph(2, &format!("{seen}; {action}"), Style::Plain),
+                (action, several) => {
+                    screen.paragraph(2, &format!("{action}:"), Style::Plain);
+                    for seen in several {
+                        screen.paragraph(4, seen, Style::Plain);
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! Lines of a terminal that are never too long.
+
+use crate::Options;
+use crate::document::Tone;
+use crate::text::{self, JOINER, columns, wrap};
+
+/// How a piece of text looks. Blue and orange are told apart by everyone, and the words say the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Style {
+    Plain,
+    Strong,
+    Faint,
+    Tone(Tone),
+}
+
+impl Style {
+    /// The control sequence (ECMA-48, 256 colours).
+    fn code(self) -> Option<&'static str> {
+        match self {
+            Self::Plain | Self::Tone(Tone::Plain) => None,
+            Self::Strong | Self::Tone(Tone::Same) => Some("\u{1b}[1m"),
+            Self::Faint | Self::Tone(Tone::Open) => Some("\u{1b}[2m"),
+            Self::Tone(Tone::Worse) => Some("\u{1b}[1;38;5;208m"),
+            Self::Tone(Tone::Better) => Some("\u{1b}[1;38;5;39m"),
+        }
+    }
+}
+
+/// The page in the making.
+pub(super) struct Screen {
+    pub width: usize,
+    pub unicode: bool,
+    color: bool,
+    out: String,
+}
+
+impl Screen {
+    pub(super) fn new(options: &Options) -> Self {
+        Self {
+            width: options.width.max(40),
+            unicode: options.unicode,
+            color: options.color,
+            out: String::new(),
+        }
+    }
+
+    pub(super) fn into_text(self) -> String {
+        self.out.replace(JOINER, " ")
+    }
+
+    /// A text that is safe to print and that this terminal can show.
+    pub(super) fn clean(&self, text: &str) -> String {
+        let text = text::harmless(text);
+        if self.unicode { text } else { text::ascii(&text) }
+    }
+
+    /// A text in a style; spaces around it stay unstyled.
+    pub(super) fn paint(&self, text: &str, style: Style) -> String {
+        match style.code().filter(|_| self.color && !text.trim().is_empty()) {
+            Some(code) => {
+                let start = text.len() - text.trim_start().len();
+                let end = text.trim_end().len();
+                format!("{}{code}{}\u{1b}[0m{}", &text[..start], &text[start..end], &text[end..])
+            }
+            None => text.into(),
+        }
+    }
+
+    pub(super) fn blank(&mut self) {
+        if !self.out.is_empty() && !self.out.ends_with("\n\n") {
+            self.out.push('\n');
+        }
+    }
+
+    /// A line that is known to fit.
+    pub(super) fn line(&mut self, line: &str) {
+        self.out.push_str(line.trim_end());
+        self.out.push('\n');
+    }
+
+    /// A heading, wrapped.
+    pub(super) fn heading(&mut self, text: &str) {
+        let text = self.clean(text);
+        for line in wrap(&text, self.width) {
+            let line = self.paint(&line, Style::Strong);
+            self.line(&line);
+        }
+    }
+
+    /// A paragraph with a first word or name that stands out and a hanging indent.
+    pub(super) fn item(&mut self, indent: usize, name: &str, style: Style, gap: usize, text: &str) {
+        let (name, text) = (self.clean(name), self.clean(text));
+        let hang = indent + gap;
+        // A name that leaves too little room beside it gets a line of its own.
+        if columns(&name) + 2 > gap || self.width < hang + 24 {
+            for line in wrap(&name, self.width - indent) {
+                let line = format!("{}{}", " ".repeat(indent), self.paint(&line, style));
+                self.line(&line);
+            }
+            let hang = (indent + 2).min(hang.max(indent + 2));
+            for line in wrap(&text, self.width - hang) {
+                self.line(&format!("{}{line}", " ".repeat(hang)));
+            }
+            return;
+        }
+        for (i, line) in wrap(&text, self.width - hang).into_iter().enumerate() {
+            let first = if i == 0 { text::left(&name, gap) } else { " ".repeat(gap) };
+            let first = self.paint(&first, style);
+            self.line(&format!("{}{first}{line}", " ".repeat(indent)));
+        }
+    }
+
+    /// A paragraph.
+    pub(super) fn paragraph(&mut self, indent: usize, text: &str, style: Style) {
+        let text = self.clean(text);
+        for line in wrap(&text, self.width - indent) {
+            let line = format!("{}{}", " ".repeat(indent), self.paint(&line, style));
+            self.line(&line);
+        }
+    }
+}

@@ -1,0 +1,267 @@
+//! The tables: one layout for all of them, so that the eye can run down the page.
+
+use super::screen::{Screen, Style};
+use crate::bar;
+use crate::document::{Document, Group, Row, Table};
+use crate::text::{columns, join, left, right, wrap};
+
+const INDENT: usize = 2;
+const GAP: usize = 2;
+const BAR_NARROWEST: usize = 21;
+const BAR_WIDEST: usize = 41;
+const REMARKS_NARROWEST: usize = 24;
+
+/// The columns that fit, the same for every table.
+pub(super) struct Layout {
+    environment: usize,
+    value: usize,
+    estimate: usize,
+    interval: usize,
+    verdict: usize,
+    n: usize,
+    smallest: Option<usize>,
+    bar: Option<usize>,
+    /// Columns for remarks beside the row; without, they stand below it.
+    remarks: Option<usize>,
+    stacked: bool,
+}
+
+const ENVIRONMENT: &str = "environment";
+const VALUE: &str = "median";
+const EFFECT: &str = "overhead [95 % interval]";
+const CHANGE: &str = "change [95 % interval]";
+const VERDICT: &str = "verdict";
+const SMALLEST: &str = "could see";
+
+impl Layout {
+    pub(super) fn new(document: &Document, screen: &Screen) -> Self {
+        let tables =
+            || document.groups.iter().flat_map(|group| group.judged.iter().chain(&group.descriptive));
+        let rows = || tables().flat_map(|table| &table.rows);
+        let widest = |least: usize, text: &dyn Fn(&Row) -> String| {
+            rows().map(|row| columns(&screen.clean(&text(row)))).max().unwrap_or(0).max(least)
+        };
+        let estimate = widest(0, &|row| row.effect.as_ref().map(|e| e.estimate.clone()).unwrap_or_default());
+        let interval = widest(0, &|row| row.effect.as_ref().map(|e| e.interval.clone()).unwrap_or_default());
+        let header = if tables().any(|table| table.sequential) { CHANGE } else { EFFECT };
+        let mut layout = Self {
+            environment: widest(ENVIRONMENT.len(), &|row| row.environment.clone()),
+            value: widest(VALUE.len(), &|row| row.value.clone().unwrap_or_default()),
+            estimate,
+            interval: interval.max(header.len().saturating_sub(estimate + 1)),
+            verdict: widest(VERDICT.len(), &|row| row.verdict.clone()),
+            n: widest(1, &|row| row.n.to_string()),
+            smallest: None,
+            bar: None,
+            remarks: None,
+            stacked: false,
+        };
+        let used = INDENT
+            + layout.environment
+            + GAP
+            + layout.value
+            + GAP
+            + layout.effect()
+            + GAP
+            + layout.verdict
+            + GAP
+            + layout.n;
+        if used > screen.width {
+            layout.stacked = true;
+            return layout;
+        }
+        let mut room = screen.width - used;
+        let smallest = widest(SMALLEST.len(), &|row| row.smallest.clone().unwrap_or_default());
+        if room >= smallest + GAP {
+            layout.smallest = Some(smallest);
+            room -= smallest + GAP;
+        }
+        if room >= BAR_NARROWEST + GAP {
+            let width = (room - GAP).min(BAR_WIDEST);
+            let width = width - usize::from(width.is_multiple_of(2)); // odd, so that zero has a middle
+            layout.bar = Some(width);
+            room -= width + GAP;
+        }
+        layout.remarks = room.checked_sub(GAP).filter(|room| *room >= REMARKS_NARROWEST);
+        layout
+    }
+
+    fn effect(&self) -> usize {
+        self.estimate + 1 + self.interval
+    }
+}
+
+/// Writes a workload's tables.
+pub(super) fn group(screen: &mut Screen, layout: &Layout, document: &Document, group: &Group) {
+    let name = if group.params.is_empty() {
+        group.workload.clone()
+    } else {
+        format!("{} ({})", group.workload, group.params)
+    };
+    for table in &group.judged {
+        screen.blank();
+        screen.heading(&title(&name, table));
+        rows(screen, layout, document, table);
+    }
+    if !group.descriptive.is_empty() {
+        screen.blank();
+        screen.heading(&format!("{name}, also measured: descriptive, no verdicts"));
+        for table in &group.descriptive {
+            screen.paragraph(INDENT, &format!("{}, {}", table.metric, table.direction), Style::Faint);
+            for row in &table.rows {
+                match layout.stacked {
+                    true => stacked(screen, layout, row),
+                    false => aligned(screen, layout, document, row, false),
+                }
+            }
+            could_have_seen(screen, layout, table);
+        }
+    }
+}
+
+fn title(name: &str, table: &Table) -> String {
+    let unit = if table.unit.is_empty() { String::new() } else { format!(", {}", table.unit) };
+    format!("{name} {}{unit}, {}", table.metric, table.direction)
+}
+
+fn rows(screen: &mut Screen, layout: &Layout, document: &Document, table: &Table) {
+    if layout.stacked {
+        for row in &table.rows {
+            stacked(screen, layout, row);
+        }
+    } else {
+        header(screen, layout, document, table);
+        for row in &table.rows {
+            aligned(screen, layout, document, row, true);
+        }
+    }
+    could_have_seen(screen, layout, table);
+}
+
+/// Where there is no column for it, the smallest effect that could have been seen stands below the rows.
+fn could_have_seen(screen: &mut Screen, layout: &Layout, table: &Table) {
+    if layout.smallest.is_some() {
+        return;
+    }
+    let seen: Vec<String> = table
+        .rows
+        .iter()
+        .filter_map(|row| row.smallest.as_ref().map(|s| format!("{} {}", row.environment, join(s))))
+        .collect();
+    if !seen.is_empty() {
+        screen.paragraph(INDENT, &format!("{SMALLEST}: {}", seen.join(", ")), Style::Faint);
+    }
+}
+
+fn header(screen: &mut Screen, layout: &Layout, document: &Document, table: &Table) {
+    let effect = if table.sequential { CHANGE } else { EFFECT };
+    let mut cells = vec![
+        left(ENVIRONMENT, layout.environment),
+        right(VALUE, layout.value),
+        // The heading starts where the estimates do.
+        left(effect, layout.effect()),
+    ];
+    if let Some(width) = layout.bar {
+        cells.push(left(&bar::axis(width, document.bar_reach), width));
+    }
+    cells.push(left(VERDICT, layout.verdict));
+    cells.push(right("n", layout.n));
+    if let Some(width) = layout.smallest {
+        cells.push(right(SMALLEST, width));
+    }
+    let line = screen.paint(&format!("{}{}", " ".repeat(INDENT), cells.join("  ")), Style::Faint);
+    screen.line(&line);
+}
+
+fn effect(layout: &Layout, row: &Row) -> String {
+    match &row.effect {
+        Some(effect) => {
+            format!(
+                "{} {}",
+                right(&effect.estimate, layout.estimate),
+                left(&effect.interval, layout.interval)
+            )
+        }
+        None => " ".repeat(layout.effect()),
+    }
+}
+
+/// Flags, then remarks.
+fn beside(row: &Row) -> String {
+    let parts: Vec<String> = row.flags.iter().chain(&row.remarks).cloned().collect();
+    parts.join("; ")
+}
+
+fn aligned(screen: &mut Screen, layout: &Layout, document: &Document, row: &Row, judged: bool) {
+    let environment = screen.clean(&row.environment);
+    let value = screen.clean(row.value.as_deref().unwrap_or("-"));
+    let mut cells =
+        vec![left(&environment, layout.environment), right(&value, layout.value), effect(layout, row)];
+    if let Some(width) = layout.bar {
+        cells.push(if judged || row.bar.is_some() {
+            bar::bar(row.bar, width, document.bar_reach, screen.unicode)
+        } else {
+            " ".repeat(width)
+        });
+    }
+    let verdict = left(&row.verdict, layout.verdict);
+    cells.push(screen.paint(&verdict, Style::Tone(row.tone)));
+    cells.push(right(&row.n.to_string(), layout.n));
+    if let Some(width) = layout.smallest {
+        cells.push(right(row.smallest.as_deref().unwrap_or(""), width));
+    }
+    let mut line = format!("{}{}", " ".repeat(INDENT), cells.join("  "));
+    let beside = screen.clean(&beside(row));
+    let mut below = wrap(&beside, screen.width - INDENT - 2 * GAP);
+    if let Some(width) = layout.remarks
+        && columns(&beside) <= width
+    {
+        line.push_str("  ");
+        line.push_str(&beside);
+        below.clear();
+    }
+    screen.line(&line);
+    for remark in below {
+        let remark = screen.paint(&remark, Style::Faint);
+        screen.line(&format!("{}{remark}", " ".repeat(INDENT + 2 * GAP)));
+    }
+}
+
+/// For narrow terminals: name and verdict on one line, numbers on the next.
+fn stacked(screen: &mut Screen, layout: &Layout, row: &Row) {
+    let environment = screen.clean(&row.environment);
+    let name = if row.verdict.is_empty() { environment } else { format!("{environment}: ") };
+    if columns(&name) + columns(&row.verdict) + INDENT <= screen.width {
+        let verdict = screen.paint(&row.verdict, Style::Tone(row.tone));
+        screen.line(&format!("{}{name}{verdict}", " ".repeat(INDENT)));
+    } else {
+        screen.paragraph(INDENT, &name, Style::Plain);
+        if !row.verdict.is_empty() {
+            screen.paragraph(INDENT + GAP, &row.verdict, Style::Tone(row.tone));
+        }
+    }
+    let value = screen.clean(row.value.as_deref().unwrap_or("-"));
+    let indent = INDENT + GAP;
+    let line = format!(
+        "{}{}  {}  n {}",
+        " ".repeat(indent),
+        right(&value, layout.value),
+        effect(layout, row),
+        right(&row.n.to_string(), layout.n)
+    );
+    if row.effect.is_some() && columns(&line) <= screen.width {
+        screen.line(&line);
+    } else {
+        let mut pieces = vec![join(&value)];
+        if let Some(effect) = &row.effect {
+            pieces.push(join(&effect.estimate));
+            pieces.push(join(&effect.interval));
+        }
+        pieces.push(join(&format!("n {}", row.n)));
+        screen.paragraph(indent, &pieces.join(" "), Style::Plain);
+    }
+    let beside = beside(row);
+    if !beside.is_empty() {
+        screen.paragraph(indent, &beside, Style::Faint);
+    }
+}

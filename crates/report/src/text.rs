@@ -1,0 +1,140 @@
+//! Text on a terminal: columns, wrapping, and nothing that a name can do to the screen.
+
+use unicode_width::UnicodeWidthChar;
+
+/// Joins a number to its unit: wrapping never parts them. Shown as a space.
+pub(crate) const JOINER: char = '\u{a0}';
+
+/// Columns that a text takes.
+pub(crate) fn columns(text: &str) -> usize {
+    text.chars().map(|c| c.width().unwrap_or(0)).sum()
+}
+
+/// A text that cannot move the cursor, change colours or reverse the direction of writing: controls are spelled out.
+pub(crate) fn harmless(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        let reorders =
+            matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+        match c {
+            '\n' | '\r' | '\t' => out.push(' '),
+            _ if c.is_control() || reorders => out.extend(c.escape_unicode()),
+            _ => out.push(c),
+        }
+    }
+    out
+}
+
+/// The same text in ASCII: signs that have a plain spelling get it, everything else is spelled out.
+pub(crate) fn ascii(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            'µ' => out.push('u'),
+            '±' => out.push_str("+-"),
+            '≥' => out.push_str(">="),
+            '≠' => out.push_str("!="),
+            '→' => out.push_str("->"),
+            '·' | '–' | '—' => out.push('-'),
+            JOINER => out.push(JOINER),
+            _ if c.is_ascii() => out.push(c),
+            _ => out.extend(c.escape_unicode()),
+        }
+    }
+    out
+}
+
+/// Binds what must not be parted by a line break: a number and its unit, the bounds of an interval, `n` and its number.
+pub(crate) fn join(text: &str) -> String {
+    text.replace(' ', "\u{a0}")
+}
+
+/// Fills up with spaces on the right.
+pub(crate) fn left(text: &str, width: usize) -> String {
+    format!("{text}{}", " ".repeat(width.saturating_sub(columns(text))))
+}
+
+/// Fills up with spaces on the left.
+pub(crate) fn right(text: &str, width: usize) -> String {
+    format!("{}{text}", " ".repeat(width.saturating_sub(columns(text))))
+}
+
+/// Lines of at most `width` columns, broken at spaces; a word that is longer than a line is broken where it must be.
+pub(crate) fn wrap(text: &str, width: usize) -> Vec<String> {
+    let mut lines = Vec::new();
+    let mut line = String::new();
+    for word in text.split(' ').filter(|word| !word.is_empty()) {
+        for (i, piece) in pieces(word, width).into_iter().enumerate() {
+            let gap = usize::from(!line.is_empty() && i == 0);
+            if columns(&line) + gap + columns(&piece) > width || (i > 0 && !line.is_empty()) {
+                lines.push(std::mem::take(&mut line));
+            } else if gap == 1 {
+                line.push(' ');
+            }
+            line.push_str(&piece);
+        }
+    }
+    if !line.is_empty() {
+        lines.push(line);
+    }
+    lines
+}
+
+/// A word in pieces that fit a line; parts that are joined are taken apart before a part itself is cut.
+fn pieces(word: &str, width: usize) -> Vec<String> {
+    if columns(word) <= width {
+        return vec![word.into()];
+    }
+    if word.contains(JOINER) {
+        return word.split(JOINER).flat_map(|part| pieces(part, width)).collect();
+    }
+    let mut pieces = vec![String::new()];
+    let mut used = 0;
+    for c in word.chars() {
+        let takes = c.width().unwrap_or(0);
+        if used + takes > width && used > 0 {
+            pieces.push(String::new());
+            used = 0;
+        }
+        used += takes;
+        if let Some(piece) = pieces.last_mut() {
+            piece.push(c);
+        }
+    }
+    pieces
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_name_cannot_drive_the_terminal() {
+        assert_eq!(harmless("a\u{1b}[31mb\nc\u{202e}d"), "a\\u{1b}[31mb c\\u{202e}d");
+    }
+
+    #[test]
+    fn ascii_has_a_spelling_for_everything() {
+        assert_eq!(ascii("191 µs ± 2 → Zürich"), "191 us +- 2 -> Z\\u{fc}rich");
+    }
+
+    #[test]
+    fn joined_words_stay_together_while_they_fit() {
+        assert_eq!(wrap("aa bb\u{a0}cc", 5), ["aa", "bb\u{a0}cc"]);
+        assert_eq!(wrap("aa bb\u{a0}cc", 4), ["aa", "bb", "cc"]);
+        assert_eq!(wrap("abcdefgh", 3), ["abc", "def", "gh"]);
+    }
+
+    proptest! {
+        #[test]
+        fn no_line_is_too_long_and_nothing_is_lost(text in "\\PC{0,60}", width in 2usize..30) {
+            let text = harmless(&text).replace(JOINER, " ");
+            let lines = wrap(&text, width);
+            for line in &lines {
+                prop_assert!(columns(line) <= width, "{line:?} is wider than {width}");
+            }
+            prop_assert_eq!(lines.concat().replace(' ', ""), text.replace(' ', ""));
+        }
+    }
+}
