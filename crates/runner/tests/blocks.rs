@@ -73,6 +73,19 @@ fn reuse_keeps_one_instance_and_warms_it_up_once() {
 }
 
 #[test]
+fn a_warm_up_that_failed_is_made_up_for() {
+    let mut bench = Bench::new();
+    bench.options.skip_pilot = true;
+    let mut plan = plan(&["null", "null:fault=exit,at=0"], &["u"], fixed(3));
+    plan.guest.reuse = true;
+    plan.workloads[0].warmup = 1;
+    let (outing, store) = bench.run(&plan);
+    let faulty = trials(&store).into_iter().filter(|trial| trial.environment != "null");
+    assert_eq!(faulty.map(|trial| is_measured(&trial)).collect::<Vec<_>>(), [false, true, true]);
+    assert_eq!(outing.finish.statistics.warm_ups, 2);
+}
+
+#[test]
 fn reuse_replaces_an_instance_that_died() {
     let bench = Bench::new();
     // The second command of an instance kills it, so the instance of the pilot lives: each block of one workload runs one.

@@ -4,9 +4,19 @@
 
 mod common;
 
-use common::{Bench, assert_complete, failure, fixed, is_measured, plan, records, trials};
-use weigh_model::{Event, FailureKind, FinishReason, Plan, Record, Trial};
+use common::{Bench, assert_complete, failure, fixed, is_measured, records, trials};
+use weigh_model::{Effort, Event, FailureKind, FinishReason, Plan, Record, Trial};
 use weigh_store::RunDirectory;
+
+/// Of commands that hang until then. Long for a fake command, also on a busy machine.
+const DEADLINE_S: f64 = 0.4;
+
+/// As [`common::plan`], with the short deadline.
+fn plan(environments: &[&str], workloads: &[&str], effort: Effort) -> Plan {
+    let mut plan = common::plan(environments, workloads, effort);
+    plan.workloads.iter_mut().for_each(|workload| workload.deadline_s = DEADLINE_S);
+    plan
+}
 
 /// Runs without a pilot, so that faults strike in the blocks.
 fn run_without_pilot(plan: &Plan) -> (common::Outing, RunDirectory, Bench) {
@@ -28,7 +38,7 @@ fn each_fault_has_its_kind_and_the_others_are_measured() {
         ("exit", &[FailureKind::ExitStatus][..], "the script says that this command fails"),
         ("check", CHECK, "check failed"),
         ("garbage", &[FailureKind::Check], "not what was promised"),
-        ("hang", &[FailureKind::Deadline], "did not end within 0.05 s"),
+        ("hang", &[FailureKind::Deadline], "did not end within 0.4 s"),
     ] {
         let faulty = format!("null:fault={fault}");
         let plan = plan(&["null", &faulty, "null:label=c"], &["u", "v"], fixed(2));

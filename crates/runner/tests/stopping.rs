@@ -179,5 +179,5 @@ fn the_runner_takes_little_beside_the_commands() {
     assert!(parts <= statistics.total_s, "{statistics:?}");
     // Ten trials; generous, because the tests share their machine.
     let beside_s = statistics.trial_s - statistics.command_s;
-    assert!(beside_s / 10.0 < 0.02, "{statistics:?}");
+    assert!(beside_s / 10.0 < 0.05, "{statistics:?}");
 }
