@@ -56,7 +56,7 @@ struct Unit<'a> {
     void_attempts: BTreeSet<u32>,
 }
 
-/// Arranges the records of a run for [`crate::analyse`].
+/// Arranges the records of a run for [`crate::analyse()`].
 ///
 /// - A unit (block, workload) counts as a whole or not at all. Its last attempt counts, if it is not void and has a trial
 ///   of every environment that is not excluded from that block on; no attempt is ever chosen by what it measured.

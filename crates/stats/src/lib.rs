@@ -8,7 +8,7 @@
 //! samples of others ----------^              compare_runs, for two runs
 //! ```
 //!
-//! The order of work in [`analyse`]:
+//! The order of work in [`analyse()`]:
 //! 1. every cell (workload, metric, environment) gets its summary and its interval on its own;
 //! 2. the p values of all non-baseline cells of primary metrics are adjusted together (Holm);
 //! 3. verdicts follow from the adjusted values alone.

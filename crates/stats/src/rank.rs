@@ -7,8 +7,8 @@ pub(crate) const FEWEST_FOR_INTERVAL: usize = 6;
 
 /// From this modified Z on a value is flagged as an outlier.
 ///
-/// Deviation from the median in median absolute deviations; one standard deviation of a normal sample is 1.4826 of
-/// them the other way round, so 14.8 stands for ten robust standard deviations.
+/// The deviation from the median is counted in median absolute deviations (MAD). The standard deviation of a normal sample
+/// is 1.4826 MAD, so 14.8 MAD are ten robust standard deviations.
 const OUTLIER_MODIFIED_Z: f64 = 14.8;
 
 /// Ten standard deviations of a normal sample in mean absolute deviations: 10 / sqrt(2 / pi).

@@ -167,7 +167,7 @@ impl fmt::Display for WarningKind {
                 }
                 write!(
                     f,
-                    "; this is an error of the measurement: their pairs are left out and there is no verdict, mend how the value is read"
+                    "; this is an error of the measurement: their pairs are left out and there is no verdict; mend how the value is read (a metric that can rightly be 0 has no ratio)"
                 )
             }
             Self::Outliers { blocks, count } => {

@@ -126,6 +126,24 @@ fn the_family_is_adjusted_together() {
     assert_eq!(cell.verdict, Some(Verdict::Inconclusive));
 }
 
+/// The whole 95 % interval has to lie within the margin, which is the level .025 on either side, and for the family.
+#[test]
+fn equivalence_is_adjusted_and_held_to_half_the_level() {
+    // scipy: t.sf((ln 1.02 - .003) / (sd / sqrt(30)), 29) is .02267 for an sd of .044, and .03255 for .048.
+    let verdict = |sd: f64| {
+        let cell = cell_of(with_log_ratios(&spread(30, 0.003, sd)));
+        (cell.verdict.unwrap(), cell.p_eq.unwrap())
+    };
+    let (found, p) = verdict(0.044);
+    assert!((0.02..0.025).contains(&p) && found == Verdict::Equivalent, "{p} {found}");
+    let (found, p) = verdict(0.048);
+    assert!((0.025..0.05).contains(&p) && found == Verdict::Inconclusive, "{p} {found}");
+    let mut two = with_log_ratios(&spread(30, 0.003, 0.044));
+    two.series.push(weigh_model::Series { environment: "f".into(), ..two.series[1].clone() });
+    let cell = environment(&analysed(&[two]), "e");
+    assert_eq!((cell.verdict, cell.p_eq_holm), (Some(Verdict::Inconclusive), Some(2.0 * cell.p_eq.unwrap())));
+}
+
 /// A cell that was planned and gave nothing still counts: the family is what was asked, not what came of it.
 #[test]
 fn a_cell_without_values_stays_in_the_family() {
@@ -188,6 +206,9 @@ fn precision_is_the_half_width_on_the_log_scale() {
     let analysis = analysed(&[with_log_ratios(&spread(30, 0.3, 0.01))]);
     assert!(precise_enough(&analysis, 0.00375));
     assert!(!precise_enough(&analysis, 0.00373));
+    // Half width .7468: more than ln 2, less than 1.
+    let analysis = analysed(&[with_log_ratios(&spread(30, 0.3, 2.0))]);
+    assert!(!precise_enough(&analysis, 1.0));
 }
 
 #[test]
