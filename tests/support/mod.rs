@@ -171,7 +171,10 @@ fn cgroups(directory: &Path) -> Vec<String> {
     let mut found = Vec::new();
     for path in list(directory) {
         if path.is_dir() && !path.is_symlink() {
-            found.push(path.display().to_string());
+            // The engine makes its own parent group with its first container and keeps it.
+            if !path.ends_with("docker") {
+                found.push(path.display().to_string());
+            }
             found.extend(cgroups(&path));
         }
     }
@@ -184,7 +187,7 @@ fn processes() -> Vec<String> {
     for path in list(Path::new("/proc")) {
         let Ok(bytes) = std::fs::read(path.join("cmdline")) else { continue };
         let line = String::from_utf8_lossy(&bytes).replace('\0', " ");
-        if ["weigh-probe", ".weighbridge", "weigh-kernels", "runc "].iter().any(|word| line.contains(word)) {
+        if ["weigh-probe", ".weighbridge", "weigh-test-", "runc "].iter().any(|word| line.contains(word)) {
             found.push(format!("{} {line}", path.display()));
         }
     }

@@ -187,7 +187,7 @@ fn effort(plan: &Plan) -> String {
     let reuse = if plan.guest.reuse { ", one instance per environment for all blocks" } else { "" };
     match plan.effort {
         Effort::Quick { .. } => format!("quick, exploratory{reuse}"),
-        Effort::Fixed { blocks } => format!("{blocks} blocks{reuse}"),
+        Effort::Fixed { blocks } => format!("{blocks} block{}{reuse}", if blocks == 1 { "" } else { "s" }),
         Effort::Precision { target, .. } => format!("standard, to within {} %{reuse}", target * 100.0),
     }
 }
