@@ -92,10 +92,10 @@ fn answer(report: &Report, environment: String, found: &[Found<'_>]) -> Answer {
     }
     if !below.is_empty() {
         clauses.push(format!(
-            "detectably different, but by less than the margin of {}, in {} of {total}: {}",
+            "different by less than the {} margin in {} of {total}: {}",
             join(&margin),
             below.len(),
-            list(&below, shown)
+            list(&below, name)
         ));
     }
     if !equivalent.is_empty() {
@@ -114,7 +114,8 @@ fn answer(report: &Report, environment: String, found: &[Found<'_>]) -> Answer {
         clauses.push(format!("not measured in {} of {total}: {}", missing.len(), list(&missing, name)));
     }
     if clauses.is_empty() {
-        clauses.push(if report.analysis.cells.iter().any(|c| c.environment == environment) {
+        let measured = |c: &weigh_stats::Cell| c.environment == environment && c.summary.is_some();
+        clauses.push(if report.analysis.cells.iter().any(measured) {
             "only descriptive metrics were measured, which get no verdict".into()
         } else {
             "nothing was measured".into()

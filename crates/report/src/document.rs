@@ -1,6 +1,7 @@
 //! The table model: what every format shows, in words and numbers, before any layout.
 
 use crate::quantity::{Effect, Scale, magnitude};
+use crate::text::join;
 use crate::{Report, answer, notes};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -77,19 +78,16 @@ pub(crate) struct Row {
     pub effect: Option<Effect>,
     /// The interval in numbers, for the bar.
     pub bar: Option<Bar>,
-    pub typical: Option<Effect>,
     /// The word, or why there is none; empty for descriptive metrics.
     pub verdict: String,
     pub tone: Tone,
     pub n: u32,
-    /// Flags in words, without those that a label says for all.
-    pub flags: Vec<String>,
-    /// What else stands beside the numbers: failures, blocks to decide, what is unequal.
-    pub remarks: Vec<String>,
+    /// Flags in words (without those that a label says for all), what is unequal by request, failures, blocks to decide.
+    pub beside: Vec<String>,
+    /// Facts in which the environment differs because of what it is.
+    pub unequal: Option<String>,
     /// The smallest effect that could have been seen.
     pub smallest: Option<String>,
-    /// The bound on an unseen mode.
-    pub unseen: Option<String>,
     #[serde(skip)]
     pub cell: Cell,
 }
@@ -117,6 +115,13 @@ pub(crate) enum Tone {
     Same,
     Open,
     Plain,
+}
+
+impl Row {
+    /// Everything that stands beside the numbers.
+    pub(crate) fn all_beside(&self) -> String {
+        self.beside.iter().chain(&self.unequal).cloned().collect::<Vec<_>>().join("; ")
+    }
 }
 
 /// Where one environment differs from the baseline.
@@ -183,7 +188,7 @@ impl Advice {
 /// Builds the model.
 pub(crate) fn build(report: &Report) -> Document {
     let labels = notes::labels(report);
-    let groups = groups(report);
+    let groups = if notes::nothing_measured(report) { Vec::new() } else { groups(report) };
     Document {
         title: report.title.clone(),
         subject: notes::subject(report),
@@ -285,26 +290,32 @@ fn shown_values(cell: &Cell) -> Vec<f64> {
 
 fn row(report: &Report, cell: &Cell, scale: &Scale, common: &[Flag]) -> Row {
     let baseline = cell.environment == report.analysis.baseline;
-    let effect = |interval: Interval| Effect::new(interval.estimate, interval.low, interval.high);
+    let flags = cell
+        .flags
+        .iter()
+        .filter(|flag| !common.contains(flag) && !matches!(flag, Flag::Failed | Flag::NotMeasured))
+        .map(|flag| flag_word(*flag));
+    let (allowed, implied): (Vec<Unequal>, Vec<Unequal>) =
+        unequal(report).into_iter().filter(|u| u.environment == cell.environment).partition(|u| u.allowed);
+    let listed = |word: &str, facts: &[Unequal]| {
+        let keys: Vec<&str> = facts.iter().map(|fact| fact.key.as_str()).collect();
+        (!keys.is_empty()).then(|| format!("{word}: {}", keys.join(", ")))
+    };
+    let mut beside: Vec<String> = flags.collect();
+    beside.extend(listed("unequal by request", &allowed));
+    beside.extend(remarks(cell, scale));
     Row {
         environment: cell.environment.clone(),
         baseline,
         value: value(cell, scale),
-        effect: cell.overhead.map(effect),
+        effect: cell.overhead.map(|interval| Effect::new(interval.estimate, interval.low, interval.high)),
         bar: cell.overhead.map(Bar::from),
-        typical: cell.typical.map(effect),
         verdict: verdict(cell, baseline),
         tone: tone(cell),
         n: cell.n,
-        flags: cell
-            .flags
-            .iter()
-            .filter(|flag| !common.contains(flag) && !matches!(flag, Flag::Failed | Flag::NotMeasured))
-            .map(|flag| flag_word(*flag))
-            .collect(),
-        remarks: remarks(report, cell, scale),
+        beside,
+        unequal: listed("unequal", &implied),
         smallest: cell.smallest_detectable.map(magnitude),
-        unseen: (!baseline).then_some(()).and(cell.unseen_mode_bound).map(magnitude),
         cell: cell.clone(),
     }
 }
@@ -363,7 +374,7 @@ pub(crate) fn common_flags(report: &Report) -> Vec<Flag> {
         .collect()
 }
 
-fn remarks(report: &Report, cell: &Cell, scale: &Scale) -> Vec<String> {
+fn remarks(cell: &Cell, scale: &Scale) -> Vec<String> {
     let mut remarks = Vec::new();
     if cell.failed > 0 {
         remarks.push(format!("failed {}/{}", cell.failed, cell.tried));
@@ -372,7 +383,7 @@ fn remarks(report: &Report, cell: &Cell, scale: &Scale) -> Vec<String> {
         let each = if cell.runs.is_some() { " in each run" } else { "" };
         let things = if cell.flags.contains(&Flag::Unpaired) { "values" } else { "blocks" };
         remarks.push(match cell.blocks_to_decide {
-            Some(blocks) => format!("about {blocks} {things}{each} would decide"),
+            Some(blocks) => format!("about {} {things}{each} would decide", two_digits(blocks)),
             None => format!("no practical number of {things} would decide"),
         });
     }
@@ -380,23 +391,25 @@ fn remarks(report: &Report, cell: &Cell, scale: &Scale) -> Vec<String> {
         && let Some(typical) = cell.typical
     {
         let effect = Effect::new(typical.estimate, typical.low, typical.high);
-        remarks.push(format!("typical {} {}", effect.estimate, effect.interval));
+        remarks.push(join(&format!("typical {} {}", effect.estimate, effect.interval)));
     }
     if let Some(runs) = &cell.runs {
         for (when, run) in [("before", &runs.before), ("after", &runs.after)] {
             if let (Some(overhead), Some(summary)) = (run.overhead, run.summary) {
                 let effect = Effect::new(overhead.estimate, overhead.low, overhead.high);
-                let value = scale.format(summary.median);
-                remarks
-                    .push(format!("{when} {} {} at {value}, n {}", effect.estimate, effect.interval, run.n));
+                let ratio = join(&format!("{} {}", effect.estimate, effect.interval));
+                let (value, n) = (join(&scale.format(summary.median)), join(&format!("n {}", run.n)));
+                remarks.push(format!("{when} {ratio} at {value}, {n}"));
             }
         }
     }
-    let keys = unequal_keys(report, &cell.environment);
-    if !keys.is_empty() {
-        remarks.push(format!("unequal: {}", keys.join(", ")));
-    }
     remarks
+}
+
+/// An estimate of a number of blocks is not better than two digits.
+fn two_digits(blocks: u32) -> u32 {
+    let unit = 10u32.pow(blocks.max(1).ilog10().saturating_sub(1));
+    (blocks.saturating_add(unit / 2) / unit).saturating_mul(unit)
 }
 
 /// The facts in which an environment differs from the baseline.
@@ -487,7 +500,10 @@ fn advice(warnings: &[String]) -> Vec<Advice> {
     let mut advice: Vec<Advice> = Vec::new();
     for warning in warnings {
         let (seen, action) = warning.rsplit_once("; ").unwrap_or((warning, ""));
-        match advice.iter_mut().find(|a| !action.is_empty() && a.action == action) {
+        let same = |a: &&mut Advice| a.action == action && (!action.is_empty() || a.seen[0] == seen);
+        match advice.iter_mut().find(same) {
+            // Two runs that are compared can have the same warning.
+            Some(known) if known.seen.iter().any(|s| s == seen) => {}
             Some(known) => known.seen.push(seen.into()),
             None => advice.push(Advice { action: action.into(), seen: vec![seen.into()] }),
         }
@@ -498,7 +514,8 @@ fn advice(warnings: &[String]) -> Vec<Advice> {
 /// Half the width of the common scale of the bars: the smallest round number that holds four fifths of the intervals and
 /// every one that is not far out; those beyond are drawn with an arrow.
 fn bar_reach(groups: &[Group]) -> f64 {
-    const ROUND: &[f64] = &[0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0];
+    const ROUND: &[f64] =
+        &[0.01, 0.02, 0.03, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0];
     let mut reaches: Vec<f64> = groups
         .iter()
         .flat_map(|group| group.judged.iter().flat_map(|table| &table.rows))

@@ -6,7 +6,6 @@ use crate::{Report, ReportError};
 use minijinja::value::Serde;
 use minijinja::{AutoEscape, Environment, UndefinedBehavior, Value, context};
 use serde::Serialize;
-use std::collections::BTreeMap;
 use weigh_model::format_bytes;
 
 const TEMPLATE: &str = include_str!("../templates/report.html");
@@ -131,8 +130,6 @@ fn typeset(text: &str) -> String {
 pub(crate) fn render(report: &Report) -> Result<String, ReportError> {
     let document = document::build(report);
     let drawings = drawings(&document);
-    let sentences: BTreeMap<String, String> =
-        document.answers.iter().map(|a| (a.environment.clone(), a.sentence())).collect();
     let mut environment = Environment::new();
     environment.set_auto_escape_callback(|_| AutoEscape::Html);
     environment.set_undefined_behavior(UndefinedBehavior::Strict);
@@ -143,7 +140,6 @@ pub(crate) fn render(report: &Report) -> Result<String, ReportError> {
     let page = template.render(context! {
         style => Value::from_safe_string(STYLE.to_string()),
         document => Value::from(Serde(&document)),
-        sentences => Value::from(Serde(&sentences)),
         drawings => Value::from(Serde(&drawings)),
         width => WIDTH,
         reach => plain_percent(document.bar_reach),

@@ -155,7 +155,6 @@ fn write_table(out: &mut String, table: &Table, params: &str) {
 }
 
 fn write_row(row: &Row, primary: bool) -> String {
-    let remarks: Vec<String> = row.flags.iter().chain(&row.remarks).map(|part| escape(part)).collect();
     let mut cells = vec![
         escape(&row.environment),
         quantity(row.value.as_deref().unwrap_or("-")),
@@ -167,7 +166,7 @@ fn write_row(row: &Row, primary: bool) -> String {
     }
     cells.push(row.n.to_string());
     cells.push(row.smallest.as_deref().map(quantity).unwrap_or_default());
-    cells.push(remarks.join("; "));
+    cells.push(escape(&row.all_beside()));
     format!("{} \\\\\n", cells.join(" & "))
 }
 

@@ -122,8 +122,7 @@ fn effect(row: &Row) -> [String; 2] {
 }
 
 fn remarks(row: &Row) -> String {
-    let parts: Vec<String> = row.flags.iter().chain(&row.remarks).map(|part| escape(part)).collect();
-    parts.join("; ")
+    escape(&row.all_beside())
 }
 
 /// Columns are padded, so that the text can be read without being rendered too.

@@ -11,6 +11,16 @@ use weigh_stats::{Cell, EQUIVALENT_FEWEST_BLOCKS, Flag};
 pub(crate) const COULD_SEE: &str =
     "could see: the smallest effect that as many blocks with this spread find with 80 % power.";
 
+/// Whether there is not a single number.
+pub(crate) fn nothing_measured(report: &Report) -> bool {
+    report.analysis.cells.iter().all(|cell| cell.summary.is_none())
+}
+
+/// Numbers of per cent stay together with their sign.
+fn bind_units(text: &str) -> String {
+    text.replace(" %", "\u{a0}%")
+}
+
 fn compared(report: &Report) -> impl Iterator<Item = &Cell> {
     report.analysis.cells.iter().filter(|cell| cell.environment != report.analysis.baseline)
 }
@@ -104,7 +114,7 @@ pub(crate) fn labels(report: &Report) -> Vec<Label> {
     let mut labels = Vec::new();
     let mut add =
         |word: &str, meaning: &str| labels.push(Label { word: word.into(), meaning: meaning.into() });
-    if report.analysis.cells.iter().all(|cell| cell.summary.is_none()) {
+    if nothing_measured(report) {
         add("NOTHING MEASURED", "no environment gave a number; the failures below say why");
     }
     if report.analysis.exploratory {
@@ -150,52 +160,58 @@ pub(crate) fn labels(report: &Report) -> Vec<Label> {
 
 /// The sign convention.
 pub(crate) fn convention(report: &Report) -> String {
+    if nothing_measured(report) {
+        return String::new();
+    }
     let baseline = &report.analysis.baseline;
-    if report.compared.is_some() {
+    bind_units(&if report.compared.is_some() {
         format!(
             "+ is worse: the cost relative to {baseline} rose from the first run to the second; brackets hold the 95 % \
              interval in per cent."
         )
     } else {
         format!("+ is worse: it costs more than {baseline}; brackets hold the 95 % interval in per cent.")
-    }
+    })
 }
 
 /// How the tables are to be read.
 pub(crate) fn reading(report: &Report) -> Vec<String> {
     let analysis = &report.analysis;
-    let mut notes = Vec::new();
-    if analysis.cells.is_empty() {
+    let mut notes: Vec<String> = Vec::new();
+    if nothing_measured(report) {
         return notes;
     }
-    notes.push(
-        "Absolute values are medians over blocks. The overhead is the average effect: the geometric mean of the ratio of \
-         costs, less 1."
-            .into(),
+    let loose = common_flags(report).contains(&Flag::Unpaired);
+    let (over, average) = if loose {
+        ("values", "the ratio of the geometric means of the costs")
+    } else {
+        ("blocks", "the geometric mean of the ratio of costs")
+    };
+    let mut meaning = format!(
+        "The absolute values are medians over {over}. The overhead is the average effect: {average}, less 1."
     );
     if analysis.cells.iter().any(|cell| cell.metric.better == Better::Higher) {
-        notes.push(
-            "For rates it is the extra time per operation: half the rate is +100 %. It is neither a share of throughput \
-             nor CPU time."
-                .into(),
+        meaning.push_str(
+            " For rates it is the extra time per operation: half the rate is +100 %. It is neither a share of \
+             throughput nor CPU time.",
         );
     }
+    notes.push(meaning);
     if analysis.comparisons > 0 {
-        notes.push(format!(
+        let adjusted = format!(
             "An interval is that of its comparison alone; verdicts are adjusted for {} comparison{} (Holm).",
             analysis.comparisons,
             if analysis.comparisons == 1 { "" } else { "s" }
-        ));
+        );
+        let margin = plain_percent(analysis.margin);
         notes.push(if analysis.exploratory {
             format!(
-                "EQUIVALENT (within {} of the baseline) needs {EQUIVALENT_FEWEST_BLOCKS} blocks; this quick run cannot \
-                 say it.",
-                plain_percent(analysis.margin)
+                "{adjusted} A quick run: differences can be found, equivalence cannot (EQUIVALENT, within {margin} of \
+                 the baseline, needs {EQUIVALENT_FEWEST_BLOCKS} blocks)."
             )
         } else {
             format!(
-                "EQUIVALENT means within {} of the baseline, shown with at least {EQUIVALENT_FEWEST_BLOCKS} blocks.",
-                plain_percent(analysis.margin)
+                "{adjusted} EQUIVALENT means within {margin} of the baseline, and needs {EQUIVALENT_FEWEST_BLOCKS} {over}."
             )
         });
     }
@@ -203,7 +219,7 @@ pub(crate) fn reading(report: &Report) -> Vec<String> {
         notes.push(format!("Effort: {effort}."));
     }
     notes.extend(unseen(report));
-    notes
+    notes.iter().map(|note| bind_units(note)).collect()
 }
 
 /// The bound on an unseen mode, by number of blocks.
@@ -224,6 +240,9 @@ fn unseen(report: &Report) -> Option<String> {
 
 /// The flags that occur, and what each means.
 pub(crate) fn legend(report: &Report) -> Vec<(String, String)> {
+    if nothing_measured(report) {
+        return Vec::new();
+    }
     let common = common_flags(report);
     let mut occurring: Vec<Flag> =
         report.analysis.cells.iter().flat_map(|cell| cell.flags.iter().copied()).collect();
@@ -283,27 +302,27 @@ pub(crate) fn voids(report: &Report) -> Vec<String> {
     causes
         .into_iter()
         .map(|(cause, units)| {
-            let (word, action) = cause_words(cause);
+            let (word, meaning) = cause_words(cause);
             let listed = units.iter().take(5).cloned().collect::<Vec<_>>().join(", ");
             let more = units.len().saturating_sub(5);
             let more = if more > 0 { format!(", and {more} more") } else { String::new() };
-            format!("{word}: {} ({listed}{more}); {action}", units.len())
+            format!("{} by {word} ({listed}{more}): {meaning}", units.len())
         })
         .collect()
 }
 
 fn cause_words(cause: VoidCause) -> (&'static str, &'static str) {
     match cause {
-        VoidCause::Interrupted => ("interrupted", "measured again when the run goes on"),
+        VoidCause::Interrupted => ("interruption", "measured again when the run goes on"),
         VoidCause::Steal => {
-            ("steal: the hypervisor below took CPU time", "measure on a machine that nobody shares")
+            ("steal", "the hypervisor below took CPU time; measure on a machine that nobody shares")
         }
         VoidCause::ForeignCpu => {
-            ("foreign CPU: other processes took CPU time", "stop what else runs on the host")
+            ("foreign CPU", "processes outside the run took CPU time; stop what else runs on the host")
         }
         VoidCause::Throttle => {
-            ("throttle: a CPU limit bit that was not asked for", "look for a quota above the run")
+            ("throttling", "a CPU limit bit that no environment asks for; look for a quota above the run")
         }
-        VoidCause::Clock => ("clock: a guest's clock is proven wrong", "see the log of the environment"),
+        VoidCause::Clock => ("clock", "a guest's clock is proven wrong; see the log of the environment"),
     }
 }

@@ -46,9 +46,7 @@ impl Scale {
             .filter(|width| *width > 0.0 && width.is_finite())
             .map_or(FEWEST_DIGITS, |width| (-width.log10()).ceil() as i32 + 1)
             .clamp(FEWEST_DIGITS, MOST_DIGITS);
-        let magnitude = (smallest / factor).log10().floor() as i32;
-        let decimals = (digits - 1 - magnitude).max(0) as usize;
-        Self { unit: unit.clone(), symbol, factor, decimals }
+        Self { unit: unit.clone(), symbol, factor, decimals: decimals_of(smallest / factor, digits) }
     }
 
     /// The symbol of the unit with its prefix; empty for the dimensionless unit.
@@ -72,16 +70,18 @@ impl Scale {
             if !(1e-4..1e7).contains(&own.abs()) {
                 return with_symbol(format!("{own:.2e}"), &symbol);
             }
-            let decimals = (FEWEST_DIGITS - 1 - own.abs().log10().floor() as i32).max(0) as usize;
+            let decimals = decimals_of(own, FEWEST_DIGITS);
             return with_symbol(format!("{own:.decimals$}"), &symbol);
         }
-        let text = format!("{shown:.*}", self.decimals);
-        if text.bytes().any(|b| (b'1'..=b'9').contains(&b)) {
-            with_symbol(text, &self.symbol)
-        } else {
-            with_symbol(format!("{shown:.2e}"), &self.symbol)
-        }
+        // A value below those that the scale was made for keeps its digits too.
+        let decimals = self.decimals.max(decimals_of(shown, FEWEST_DIGITS));
+        with_symbol(format!("{shown:.decimals$}"), &self.symbol)
     }
+}
+
+/// Decimals that give a value so many significant digits.
+fn decimals_of(value: f64, digits: i32) -> usize {
+    (digits - 1 - value.abs().log10().floor() as i32).max(0) as usize
 }
 
 fn with_symbol(number: String, symbol: &str) -> String {
@@ -214,6 +214,7 @@ mod tests {
         let scale = Scale::new(&unit("s"), [1.912e-4, 2.4e-3], None);
         assert_eq!(scale.format(1.912e-4), "191 µs");
         assert_eq!(scale.format(2.4e-3), "2400 µs");
+        assert_eq!(scale.format(1.234e-6), "1.23 µs", "what is far smaller keeps its digits");
         assert_eq!(scale.format(7.0), "7.00 s", "what is far larger gets its own prefix");
     }
 

@@ -20,6 +20,7 @@ pub(crate) fn render(report: &Report, options: &Options) -> String {
     }
     reading(&mut screen, &document);
     troubles(&mut screen, &document);
+    setting(&mut screen, &document);
     screen.into_text()
 }
 
@@ -29,25 +30,45 @@ fn gap<'a>(screen: &Screen, names: impl Iterator<Item = &'a str>) -> usize {
     longest.min(screen.width / 3)
 }
 
+/// What of the question stands above the answer; the rest stands at the end.
+const ABOVE: &[&str] = &["run", "before", "after", "effort", "baseline"];
+
 fn top(screen: &mut Screen, document: &Document) {
     screen.heading(&document.title);
-    let width = gap(screen, document.subject.iter().map(|(what, _)| what.as_str()));
-    for (what, value) in &document.subject {
-        screen.item(2, what, Style::Faint, width, value);
-    }
+    let asked: Vec<String> = document
+        .subject
+        .iter()
+        .filter(|(what, _)| ABOVE.contains(&what.as_str()))
+        .map(|(what, value)| if what == "effort" { value.clone() } else { format!("{what} {value}") })
+        .collect();
+    screen.paragraph(0, &asked.join(" · "), Style::Faint);
     screen.blank();
     for label in &document.labels {
-        screen.item(0, &format!("{}:", label.word), Style::Strong, columns(&label.word) + 3, &label.meaning);
+        screen.item(0, &format!("{}:", label.word), Style::Strong, columns(&label.word) + 2, &label.meaning);
     }
-    if !document.answers.is_empty() {
-        screen.blank();
-        screen.paragraph(0, &document.convention, Style::Plain);
-        let width = gap(screen, document.answers.iter().map(|answer| answer.environment.as_str()));
-        for answer in &document.answers {
-            // The colour goes to the name; the first word of the sentence says the same.
-            let style = if answer.tone == Tone::Open { Style::Plain } else { Style::Tone(answer.tone) };
-            screen.item(2, &answer.environment, style, width, &answer.sentence());
+    if document.answers.is_empty() {
+        return;
+    }
+    screen.blank();
+    screen.paragraph(0, &document.convention, Style::Plain);
+    let width = gap(screen, document.answers.iter().map(|answer| answer.environment.as_str()));
+    for answer in &document.answers {
+        // The colour goes to the name; the first word of the sentence says the same.
+        let style = if answer.tone == Tone::Open { Style::Plain } else { Style::Tone(answer.tone) };
+        for (i, clause) in answer.clauses.iter().enumerate() {
+            let name = if i == 0 { answer.environment.as_str() } else { "" };
+            screen.item(2, name, style, width, clause);
         }
+    }
+}
+
+fn setting(screen: &mut Screen, document: &Document) {
+    screen.blank();
+    screen.heading("What was measured where");
+    let rest = || document.subject.iter().filter(|(what, _)| !ABOVE.contains(&what.as_str()));
+    let width = gap(screen, rest().map(|(what, _)| what.as_str()));
+    for (what, value) in rest() {
+        screen.item(2, what, Style::Faint, width, value);
     }
 }
 
@@ -64,6 +85,13 @@ fn reading(screen: &mut Screen, document: &Document) {
         document.groups.iter().flat_map(|g| g.judged.iter().chain(&g.descriptive)).flat_map(|t| &t.rows);
     if seen.into_iter().any(|row| row.smallest.is_some()) {
         screen.paragraph(2, COULD_SEE, Style::Plain);
+    }
+    if !document.unequal.is_empty() {
+        screen.paragraph(
+            2,
+            &format!("{}: not equal to the baseline, see below.", table::UNEQUAL),
+            Style::Plain,
+        );
     }
     let width = gap(screen, document.legend.iter().map(|(word, _)| word.as_str()));
     for (word, meaning) in &document.legend {
@@ -86,7 +114,7 @@ fn troubles(screen: &mut Screen, document: &Document) {
     }
     if !document.voids.is_empty() {
         screen.blank();
-        screen.heading("Void units: kept, not counted, measured again where the run allowed");
+        screen.heading("Void units (blocks are numbered from 0): kept, not counted, measured again where the run allowed");
         for void in &document.voids {
             screen.paragraph(2, void, Style::Plain);
         }

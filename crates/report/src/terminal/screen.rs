@@ -92,12 +92,12 @@ impl Screen {
         let (name, text) = (self.clean(name), self.clean(text));
         let hang = indent + gap;
         // A name that leaves too little room beside it gets a line of its own.
-        if columns(&name) + 2 > gap || self.width < hang + 24 {
+        if columns(&name) + 1 > gap || self.width < hang + 24 {
             for line in wrap(&name, self.width - indent) {
                 let line = format!("{}{}", " ".repeat(indent), self.paint(&line, style));
                 self.line(&line);
             }
-            let hang = (indent + 2).min(hang.max(indent + 2));
+            let hang = indent + 2;
             for line in wrap(&text, self.width - hang) {
                 self.line(&format!("{}{line}", " ".repeat(hang)));
             }

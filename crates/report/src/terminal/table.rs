@@ -7,9 +7,10 @@ use crate::text::{columns, join, left, right, wrap};
 
 const INDENT: usize = 2;
 const GAP: usize = 2;
-const BAR_NARROWEST: usize = 21;
+const BAR_NARROWEST: usize = 15;
 const BAR_WIDEST: usize = 41;
 const REMARKS_NARROWEST: usize = 24;
+const VERDICT_NARROWEST: usize = "BELOW MARGIN".len();
 
 /// The columns that fit, the same for every table.
 pub(super) struct Layout {
@@ -33,6 +34,9 @@ const CHANGE: &str = "change [95 % interval]";
 const VERDICT: &str = "verdict";
 const SMALLEST: &str = "could see";
 
+/// Beside the name of an environment that differs from the baseline.
+pub(super) const UNEQUAL: char = '≠';
+
 impl Layout {
     pub(super) fn new(document: &Document, screen: &Screen) -> Self {
         let tables =
@@ -45,7 +49,7 @@ impl Layout {
         let interval = widest(0, &|row| row.effect.as_ref().map(|e| e.interval.clone()).unwrap_or_default());
         let header = if tables().any(|table| table.sequential) { CHANGE } else { EFFECT };
         let mut layout = Self {
-            environment: widest(ENVIRONMENT.len(), &|row| row.environment.clone()),
+            environment: widest(ENVIRONMENT.len(), &name),
             value: widest(VALUE.len(), &|row| row.value.clone().unwrap_or_default()),
             estimate,
             interval: interval.max(header.len().saturating_sub(estimate + 1)),
@@ -56,21 +60,17 @@ impl Layout {
             remarks: None,
             stacked: false,
         };
-        let used = INDENT
-            + layout.environment
-            + GAP
-            + layout.value
-            + GAP
-            + layout.effect()
-            + GAP
-            + layout.verdict
-            + GAP
-            + layout.n;
-        if used > screen.width {
+        if layout.used() > screen.width {
+            // A verdict of several words may take several lines.
+            let words = |row: &Row| row.verdict.split(' ').map(columns).max().unwrap_or(0);
+            let longest = rows().map(words).max().unwrap_or(0);
+            layout.verdict = longest.max(VERDICT_NARROWEST).min(layout.verdict);
+        }
+        if layout.used() > screen.width {
             layout.stacked = true;
             return layout;
         }
-        let mut room = screen.width - used;
+        let mut room = screen.width - layout.used();
         let smallest = widest(SMALLEST.len(), &|row| row.smallest.clone().unwrap_or_default());
         if room >= smallest + GAP {
             layout.smallest = Some(smallest);
@@ -84,6 +84,21 @@ impl Layout {
         }
         layout.remarks = room.checked_sub(GAP).filter(|room| *room >= REMARKS_NARROWEST);
         layout
+    }
+
+    /// Columns that every row takes.
+    fn used(&self) -> usize {
+        INDENT + self.environment + self.value + self.effect() + self.verdict + self.n + 4 * GAP
+    }
+
+    /// Columns before the verdict.
+    fn before_verdict(&self) -> usize {
+        INDENT
+            + self.environment
+            + self.value
+            + self.effect()
+            + 3 * GAP
+            + self.bar.map_or(0, |width| width + GAP)
     }
 
     fn effect(&self) -> usize {
@@ -110,7 +125,7 @@ pub(super) fn group(screen: &mut Screen, layout: &Layout, document: &Document, g
             screen.paragraph(INDENT, &format!("{}, {}", table.metric, table.direction), Style::Faint);
             for row in &table.rows {
                 match layout.stacked {
-                    true => stacked(screen, layout, row),
+                    true => stacked(screen, layout, table, row),
                     false => aligned(screen, layout, document, row, false),
                 }
             }
@@ -127,7 +142,7 @@ fn title(name: &str, table: &Table) -> String {
 fn rows(screen: &mut Screen, layout: &Layout, document: &Document, table: &Table) {
     if layout.stacked {
         for row in &table.rows {
-            stacked(screen, layout, row);
+            stacked(screen, layout, table, row);
         }
     } else {
         header(screen, layout, document, table);
@@ -146,7 +161,7 @@ fn could_have_seen(screen: &mut Screen, layout: &Layout, table: &Table) {
     let seen: Vec<String> = table
         .rows
         .iter()
-        .filter_map(|row| row.smallest.as_ref().map(|s| format!("{} {}", row.environment, join(s))))
+        .filter_map(|row| row.smallest.as_ref().map(|s| join(&format!("{} {s}", row.environment))))
         .collect();
     if !seen.is_empty() {
         screen.paragraph(INDENT, &format!("{SMALLEST}: {}", seen.join(", ")), Style::Faint);
@@ -186,14 +201,17 @@ fn effect(layout: &Layout, row: &Row) -> String {
     }
 }
 
-/// Flags, then remarks.
-fn beside(row: &Row) -> String {
-    let parts: Vec<String> = row.flags.iter().chain(&row.remarks).cloned().collect();
-    parts.join("; ")
+/// The name, with a mark where the environment is not equal to the baseline; which facts differ stands below the tables.
+fn name(row: &Row) -> String {
+    if row.unequal.is_some() {
+        join(&format!("{} {UNEQUAL}", row.environment))
+    } else {
+        row.environment.clone()
+    }
 }
 
 fn aligned(screen: &mut Screen, layout: &Layout, document: &Document, row: &Row, judged: bool) {
-    let environment = screen.clean(&row.environment);
+    let environment = screen.clean(&name(row));
     let value = screen.clean(row.value.as_deref().unwrap_or("-"));
     let mut cells =
         vec![left(&environment, layout.environment), right(&value, layout.value), effect(layout, row)];
@@ -204,14 +222,15 @@ fn aligned(screen: &mut Screen, layout: &Layout, document: &Document, row: &Row,
             " ".repeat(width)
         });
     }
-    let verdict = left(&row.verdict, layout.verdict);
-    cells.push(screen.paint(&verdict, Style::Tone(row.tone)));
+    let verdict = wrap(&row.verdict, layout.verdict);
+    let first = left(verdict.first().map_or("", |line| line), layout.verdict);
+    cells.push(screen.paint(&first, Style::Tone(row.tone)));
     cells.push(right(&row.n.to_string(), layout.n));
     if let Some(width) = layout.smallest {
         cells.push(right(row.smallest.as_deref().unwrap_or(""), width));
     }
     let mut line = format!("{}{}", " ".repeat(INDENT), cells.join("  "));
-    let beside = screen.clean(&beside(row));
+    let beside = screen.clean(&row.beside.join("; "));
     let mut below = wrap(&beside, screen.width - INDENT - 2 * GAP);
     if let Some(width) = layout.remarks
         && columns(&beside) <= width
@@ -221,6 +240,10 @@ fn aligned(screen: &mut Screen, layout: &Layout, document: &Document, row: &Row,
         below.clear();
     }
     screen.line(&line);
+    for line in verdict.iter().skip(1) {
+        let line = screen.paint(line, Style::Tone(row.tone));
+        screen.line(&format!("{}{line}", " ".repeat(layout.before_verdict())));
+    }
     for remark in below {
         let remark = screen.paint(&remark, Style::Faint);
         screen.line(&format!("{}{remark}", " ".repeat(INDENT + 2 * GAP)));
@@ -228,8 +251,8 @@ fn aligned(screen: &mut Screen, layout: &Layout, document: &Document, row: &Row,
 }
 
 /// For narrow terminals: name and verdict on one line, numbers on the next.
-fn stacked(screen: &mut Screen, layout: &Layout, row: &Row) {
-    let environment = screen.clean(&row.environment);
+fn stacked(screen: &mut Screen, layout: &Layout, table: &Table, row: &Row) {
+    let environment = screen.clean(&name(row));
     let name = if row.verdict.is_empty() { environment } else { format!("{environment}: ") };
     if columns(&name) + columns(&row.verdict) + INDENT <= screen.width {
         let verdict = screen.paint(&row.verdict, Style::Tone(row.tone));
@@ -240,19 +263,20 @@ fn stacked(screen: &mut Screen, layout: &Layout, row: &Row) {
             screen.paragraph(INDENT + GAP, &row.verdict, Style::Tone(row.tone));
         }
     }
-    let value = screen.clean(row.value.as_deref().unwrap_or("-"));
+    let text = |row: &Row| screen.clean(row.value.as_deref().unwrap_or("-"));
+    let widest = table.rows.iter().map(|row| columns(&text(row))).max().unwrap_or(0);
     let indent = INDENT + GAP;
     let line = format!(
         "{}{}  {}  n {}",
         " ".repeat(indent),
-        right(&value, layout.value),
+        right(&text(row), widest),
         effect(layout, row),
         right(&row.n.to_string(), layout.n)
     );
-    if row.effect.is_some() && columns(&line) <= screen.width {
+    if columns(&line) <= screen.width {
         screen.line(&line);
     } else {
-        let mut pieces = vec![join(&value)];
+        let mut pieces = vec![join(&text(row))];
         if let Some(effect) = &row.effect {
             pieces.push(join(&effect.estimate));
             pieces.push(join(&effect.interval));
@@ -260,7 +284,7 @@ fn stacked(screen: &mut Screen, layout: &Layout, row: &Row) {
         pieces.push(join(&format!("n {}", row.n)));
         screen.paragraph(indent, &pieces.join(" "), Style::Plain);
     }
-    let beside = beside(row);
+    let beside = row.beside.join("; ");
     if !beside.is_empty() {
         screen.paragraph(indent, &beside, Style::Faint);
     }
