@@ -1,0 +1,141 @@
+//! Commands and files.
+
+use crate::bench::{Bench, MINUTE, command, output, refusal, run, shell};
+use weigh_platforms::RunOptions;
+use weigh_protocol::{Command, Status};
+
+/// Exit statuses and signals; times that fit into those of the host.
+pub fn statuses(bench: &Bench) {
+    let mut guest = bench.guest();
+    if !bench.executes() {
+        assert_eq!(run(&mut *guest, &command(&["anything"])).end.status, Status::Exited(0));
+        return guest.stop().unwrap();
+    }
+    assert_eq!(run(&mut *guest, &command(&["true"])).end.status, Status::Exited(0));
+    assert_eq!(run(&mut *guest, &shell("exit 42")).end.status, Status::Exited(42));
+    assert_eq!(run(&mut *guest, &shell("kill -SEGV $$")).end.status, Status::Signalled(11));
+    let slept = run(&mut *guest, &command(&["sleep", "0.1"]));
+    let bracket_ns = slept.host_ended_ns - slept.host_started_ns;
+    assert!((100_000_000..=bracket_ns).contains(&slept.end.duration_ns), "{slept:?} in {bracket_ns} ns");
+    let id = guest.session().start(&command(&["sleep", "60"])).unwrap();
+    assert_eq!(refusal(guest.session().run(&command(&["true"]), RunOptions::within(MINUTE))).1, 16);
+    guest.session().signal(id, 15).unwrap();
+    assert_eq!(guest.session().finish(id, MINUTE).unwrap().end.status, Status::Signalled(15));
+    guest.stop().unwrap();
+}
+
+/// The environment is exactly what was given, the working directory too, and nothing of the host's terminal is there.
+pub fn surroundings(bench: &Bench) {
+    if !bench.executes() {
+        return;
+    }
+    let mut guest = bench.guest();
+    let env = Command {
+        environment: vec![("B".into(), "two words".into()), ("A".into(), "=1".into())],
+        ..command(&["/usr/bin/env"])
+    };
+    assert_eq!(run(&mut *guest, &env).output, b"B=two words\nA==1\n");
+    assert_eq!(output(&mut *guest, "pwd"), "/\n");
+    let there = Command { working_directory: Some("/usr/bin".into()), ..shell("pwd; echo err >&2") };
+    let completed = run(&mut *guest, &there);
+    assert_eq!(
+        (completed.output.as_slice(), completed.error.as_slice()),
+        (&b"/usr/bin\n"[..], &b"err\n"[..])
+    );
+    assert_eq!(output(&mut *guest, "umask; ls /proc/self/fd | wc -l"), "0022\n4\n");
+    assert_eq!(
+        output(&mut *guest, "grep -E 'Sig(Blk|Ign)' /proc/self/status | grep -cv 0000000000000000; true"),
+        "0\n"
+    );
+    guest.stop().unwrap();
+}
+
+/// What cannot be run is refused with its reason, and the guest goes on.
+pub fn refusals(bench: &Bench) {
+    if !bench.executes() {
+        return;
+    }
+    let mut guest = bench.guest();
+    let mut refused = |command: &Command| refusal(guest.session().run(command, RunOptions::within(MINUTE)));
+    let (reason, errno) = refused(&command(&["no-such-program"]));
+    assert!(errno == 2 && reason.contains("no-such-program"), "{reason}");
+    let (reason, errno) = refused(&command(&["/etc/hostname/x"]));
+    assert!(errno == 20 && reason.contains("/etc/hostname/x"), "{reason}");
+    let lost = Command { working_directory: Some("/no/such/place".into()), ..command(&["true"]) };
+    let (reason, errno) = refused(&lost);
+    assert!(errno == 2 && reason.contains("/no/such/place"), "{reason}");
+    assert_eq!(run(&mut *guest, &command(&["true"])).end.status, Status::Exited(0));
+    guest.stop().unwrap();
+}
+
+/// 100 MB of output: all of it counted, the beginning kept.
+pub fn flood(bench: &Bench) {
+    if !bench.executes() {
+        return;
+    }
+    let mut guest = bench.guest();
+    let flood = Command { output_limit_bytes: 3 << 20, ..shell("head -c 104857600 /dev/zero; echo end >&2") };
+    let completed = run(&mut *guest, &flood);
+    assert_eq!(completed.end.status, Status::Exited(0));
+    assert_eq!(completed.end.output_bytes, 100 << 20);
+    assert_eq!(completed.output.len(), 3 << 20);
+    assert_eq!(completed.error, b"end\n");
+    guest.stop().unwrap();
+}
+
+/// Several MB in and out at the same time, and input that nobody reads.
+pub fn input(bench: &Bench) {
+    if !bench.executes() {
+        return;
+    }
+    let mut guest = bench.guest();
+    let input: Vec<u8> = (0..4_000_000u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    let options = RunOptions { deadline: MINUTE, input: Some(&input) };
+    let cat = Command { output_limit_bytes: 8 << 20, ..command(&["cat"]) };
+    let completed = guest.session().run(&cat, options).unwrap();
+    assert!(completed.output == input, "{} bytes came back", completed.output.len());
+    for unread in ["true", "exec 0<&-; sleep 0.1", "sleep 0.1"] {
+        let completed = guest.session().run(&shell(unread), options).unwrap();
+        assert_eq!(completed.end.status, Status::Exited(0), "{unread}");
+    }
+    assert_eq!(output(&mut *guest, "wc -c"), "0\n");
+    guest.stop().unwrap();
+}
+
+/// Files go in and come out, byte by byte, and faults name the path.
+pub fn files(bench: &Bench) {
+    let mut guest = bench.guest();
+    // On the host itself this is the host's own directory.
+    let directory = format!("/tmp/{}", bench.host.run);
+    let path = format!("{directory}/a/file");
+    let content: Vec<u8> = (0..2_000_000u32).map(|n| (n % 251) as u8).collect();
+    guest.session().put(&path, 0o750, &content).unwrap();
+    assert!(guest.session().get(&path, 4 << 20).unwrap() == content);
+    assert!(guest.session().get(&path, 100).unwrap_err().to_string().contains("longer than 100 bytes"));
+    guest.session().put(&path, 0o640, b"").unwrap();
+    assert_eq!(guest.session().get(&path, 0).unwrap(), b"");
+    assert!(guest.session().get("/no/such/file", 100).unwrap_err().to_string().contains("/no/such/file"));
+    if bench.executes() {
+        assert_eq!(output(&mut *guest, &format!("stat -c %a {path}; rm -r {directory}")), "640\n");
+    }
+    guest.stop().unwrap();
+}
+
+/// Many short commands, and what they leave behind is gone each time.
+pub fn busy_guests(bench: &Bench) {
+    let mut guest = bench.guest();
+    for _ in 0..100 {
+        run(&mut *guest, &command(&["true"]));
+    }
+    if bench.executes() {
+        let daemons = "setsid sleep 300 & sleep 301 & setsid sh -c 'sleep 302 & sleep 303' & true";
+        for _ in 0..5 {
+            run(&mut *guest, &shell(daemons));
+        }
+        let count = "n=0; for p in /proc/[0-9]*; do read c < $p/comm && [ $c = sleep ] && n=$((n+1)); done 2>/dev/null; echo $n";
+        if guest.session().facts().unwrap().init {
+            assert_eq!(output(&mut *guest, count), "0\n");
+        }
+    }
+    guest.stop().unwrap();
+}

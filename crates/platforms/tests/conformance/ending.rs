@@ -1,0 +1,126 @@
+//! Ends: whatever state a guest is in, it goes, and nothing of it stays. What stays is searched for after every check.
+
+use crate::bench::{Bench, MINUTE, command, is_left, run, shell};
+use rustix::process::{Pid, Signal, kill_process};
+use std::time::{Duration, Instant};
+use weigh_platforms::{Availability, Guest, RunOptions, SessionError};
+use weigh_protocol::Status;
+
+/// Time for a guest to go that does not want to.
+const PATIENCE: Duration = Duration::from_secs(40);
+
+/// Signals the guest's own processes, its probe among them. A helper that serves it, such as a monitor of an engine, is not the
+/// guest: one that hangs is beyond what a platform can undo.
+fn signal_all(bench: &Bench, guest: &dyn Guest, signal: Signal) {
+    let mut signalled = 0;
+    for process in guest.processes().into_iter().filter(|process| is_of_the_guest(*process)) {
+        // One may be gone: the end of the first can be the end of the others.
+        let _ = kill_process(Pid::from_raw(process.cast_signed()).unwrap(), signal);
+        signalled += 1;
+    }
+    assert!(signalled > 0 || !bench.executes(), "the guest's processes are known: {:?}", guest.processes());
+}
+
+/// The probe, or a descendant of one.
+fn is_of_the_guest(mut process: u32) -> bool {
+    while process > 1 {
+        let Ok(stat) = std::fs::read_to_string(format!("/proc/{process}/stat")) else { return false };
+        let end_of_name = stat.rfind(')').unwrap();
+        if stat[..end_of_name].ends_with("probe") {
+            return true;
+        }
+        process = stat[end_of_name + 1..].split_whitespace().nth(1).unwrap().parse().unwrap();
+    }
+    false
+}
+
+fn stop(mut guest: Box<dyn Guest>) {
+    let started = Instant::now();
+    guest.stop().unwrap();
+    assert!(started.elapsed() < PATIENCE, "{:?}", started.elapsed());
+    guest.stop().unwrap();
+    assert!(guest.processes().is_empty(), "{:?}", guest.processes());
+    assert!(guest.session().clock().is_err(), "a guest that was stopped still answers");
+}
+
+/// A guest that is dropped is stopped.
+pub fn dropped(bench: &Bench) {
+    let mut guest = bench.guest();
+    if bench.executes() {
+        guest.session().start(&command(&["sleep", "300"])).unwrap();
+    }
+    let processes = guest.processes();
+    drop(guest);
+    for process in processes {
+        assert!(!is_left(process), "{process}");
+    }
+}
+
+/// Every process of a guest that is busy is known, and goes.
+pub fn busy(bench: &Bench) {
+    let mut guest = bench.guest();
+    if bench.executes() {
+        let before = guest.processes().len();
+        guest.session().start(&shell("setsid sleep 300 & while :; do :; done")).unwrap();
+        std::thread::sleep(Duration::from_millis(200));
+        assert!(guest.processes().len() >= before + 2, "{:?} and before {before}", guest.processes());
+    }
+    stop(guest);
+}
+
+/// A guest whose processes do not move any more.
+pub fn hung(bench: &Bench) {
+    let guest = bench.guest();
+    signal_all(bench, &*guest, Signal::STOP);
+    stop(guest);
+}
+
+/// A guest that was killed is noticed at once.
+pub fn dead(bench: &Bench) {
+    let mut guest = bench.guest();
+    if bench.executes() {
+        let id = guest.session().start(&command(&["sleep", "300"])).unwrap();
+        signal_all(bench, &*guest, Signal::KILL);
+        let started = Instant::now();
+        let error = guest.session().finish(id, MINUTE).unwrap_err();
+        assert!(matches!(error, SessionError::Lost { .. }), "{error}");
+        assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
+        assert!(guest.session().is_lost());
+    }
+    stop(guest);
+}
+
+/// A frozen guest is stopped as any other.
+pub fn frozen(bench: &Bench) {
+    let mut guest = bench.guest();
+    if bench.capabilities.freeze {
+        guest.freeze().unwrap();
+    }
+    stop(guest);
+}
+
+/// A command that takes too long is killed with all that it started, and the guest goes on.
+pub fn deadline(bench: &Bench) {
+    let mut guest = bench.guest();
+    if bench.executes() {
+        let slow = shell("echo begun; trap '' TERM; setsid sleep 300 & sleep 301");
+        let started = Instant::now();
+        let error = guest.session().run(&slow, RunOptions::within(Duration::from_millis(700))).unwrap_err();
+        assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
+        let SessionError::Deadline { after, killed } = error else { panic!("{error}") };
+        assert_eq!(after, Duration::from_millis(700));
+        assert_eq!(killed.end.status, Status::Signalled(9));
+        assert_eq!(killed.output, b"begun\n");
+        assert_eq!(run(&mut *guest, &command(&["true"])).end.status, Status::Exited(0));
+    }
+    stop(guest);
+}
+
+/// Looking whether a platform is there leaves no guest; what guests share, such as an image, may stay until the run ends.
+pub fn availability_leaves_nothing(bench: &Bench) {
+    for _ in 0..2 {
+        let found = bench.platform.availability(&bench.host);
+        assert!(matches!(&found, Availability::Ready { detail } if !detail.is_empty()), "{found:?}");
+        bench.assert_no_guest_in_the_ledger();
+    }
+}

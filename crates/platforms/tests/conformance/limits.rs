@@ -1,0 +1,55 @@
+//! Limits as they are seen from inside.
+
+use crate::bench::{Bench, MINUTE, command, run, shell};
+use weigh_platforms::{RunOptions, SessionError};
+use weigh_protocol::Status;
+
+/// The guest has the CPUs it was given and no others.
+pub fn cpus(bench: &Bench) {
+    if !bench.capabilities.cpu_limit {
+        return;
+    }
+    let allowed = weigh_host::facts::allowed_cpus();
+    for cpus in [vec![*allowed.last().unwrap()], allowed] {
+        let mut request = bench.request();
+        request.cpus.clone_from(&cpus);
+        let mut guest = bench.launch(&request);
+        assert_eq!(guest.session().facts().unwrap().cpus, cpus);
+        if bench.executes() {
+            let nproc = run(&mut *guest, &command(&["nproc"]));
+            assert_eq!(String::from_utf8(nproc.output).unwrap().trim(), cpus.len().to_string());
+        }
+        guest.stop().unwrap();
+    }
+}
+
+/// A program that touches more memory than the guest has is killed. The guest survives, or is lost cleanly.
+pub fn memory(bench: &Bench) {
+    if !bench.capabilities.memory_limit {
+        return;
+    }
+    let mut request = bench.request();
+    request.memory_bytes = Some(64 << 20);
+    let mut guest = bench.launch(&request);
+    let seen = guest.session().facts().unwrap().memory_limit_bytes;
+    assert!(seen.is_none() || seen == request.memory_bytes, "{seen:?}");
+    let swap = std::fs::read_to_string("/proc/meminfo").unwrap();
+    if bench.executes() && swap.lines().any(|line| line.starts_with("SwapTotal:") && line.ends_with(" 0 kB"))
+    {
+        // `tail` keeps the last line, which is all of it.
+        let hungry = shell("head -c 400000000 /dev/zero | tail | wc -c");
+        match guest.session().run(&hungry, RunOptions::within(MINUTE)) {
+            Ok(completed) => {
+                assert_ne!(completed.output, b"400000000\n", "the limit does not hold");
+                assert_eq!(run(&mut *guest, &command(&["true"])).end.status, Status::Exited(0));
+            }
+            Err(SessionError::Lost { .. }) => {}
+            Err(other) => panic!("{other}"),
+        }
+        let modest = shell("head -c 8000000 /dev/zero | tail | wc -c");
+        if !guest.session().is_lost() {
+            assert_eq!(run(&mut *guest, &modest).output, b"8000000\n");
+        }
+    }
+    guest.stop().unwrap();
+}

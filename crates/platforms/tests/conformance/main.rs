@@ -1,0 +1,62 @@
+//! What every platform promises, written once and run for each.
+//!
+//! A platform that is missing here is skipped, visibly, unless `WEIGH_REQUIRE` (a comma list of platform names) names it. What a
+//! guest cannot do is read from its capabilities; no check knows a platform's name. `WEIGH_PROBE` names a probe that is built
+//! already.
+
+#![expect(clippy::unwrap_used, reason = "what these helpers unwrap is what the tests are about")]
+#![expect(clippy::print_stderr, reason = "a skipped test says so")]
+
+mod awake;
+mod bench;
+mod commands;
+mod ending;
+mod limits;
+
+/// Every environment that is tested, as a module of tests.
+const ENVIRONMENTS: &[&str] =
+    &["native", "namespaces", "namespaces:user=mapped", "runc", "docker", "docker:net=none", "null"];
+
+macro_rules! checks {
+    ($environment:expr; $($file:ident: $($check:ident)*;)*) => {
+        $($(
+            #[test]
+            fn $check() {
+                crate::bench::check(stringify!($check), $environment, crate::$file::$check);
+            }
+        )*)*
+    };
+}
+
+macro_rules! environments {
+    ($($module:ident $index:literal)*) => { $(
+        mod $module {
+            checks! { crate::ENVIRONMENTS[$index];
+                commands: statuses surroundings refusals flood input files busy_guests;
+                awake: clock_and_identity frozen_guests_stand_still two_guests_at_once the_probe_alone the_users_files;
+                limits: cpus memory;
+                ending: dropped busy hung dead frozen deadline availability_leaves_nothing;
+            }
+        }
+    )* };
+}
+
+environments! {
+    native 0
+    namespaces 1
+    namespaces_mapped 2
+    runc 3
+    docker 4
+    docker_without_network 5
+    null 6
+}
+
+/// A platform that is not tested here does not exist.
+#[test]
+fn every_platform_is_tested() {
+    for platform in weigh_platforms::all() {
+        let tested =
+            ENVIRONMENTS.iter().any(|environment| environment.split(':').next() == Some(platform.name()));
+        assert!(tested, "add {} to ENVIRONMENTS", platform.name());
+    }
+}

@@ -1,0 +1,377 @@
+//! The host's side of the talk against peers that misbehave, and against the fake platform with its faults.
+
+#![expect(clippy::unwrap_used, reason = "what these helpers unwrap is what the tests are about")]
+
+use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use weigh_host::cgroup::Hierarchy;
+use weigh_host::ledger::Ledger;
+use weigh_host::state::StateDirectory;
+use weigh_images::{Programs, Root};
+use weigh_model::{EnvironmentSpec, ImageSpec};
+use weigh_platforms::{
+    Availability, Guest, GuestRequest, Host, PlatformError, RunOptions, Session, SessionError, Undoers, find,
+    resolve,
+};
+use weigh_protocol::{
+    Command, Decoder, EndOfCommand, Reply, Request, ResourceUse, Status, Stream, VERSION, encode,
+};
+
+const SHORT: Duration = Duration::from_millis(100);
+const LONG: Duration = Duration::from_secs(20);
+
+fn command() -> Command {
+    Command {
+        argv: vec!["anything".into()],
+        environment: Vec::new(),
+        working_directory: None,
+        input: false,
+        output_limit_bytes: 1 << 20,
+    }
+}
+
+/// The probe's end, played by a test.
+struct Peer {
+    stream: UnixStream,
+    decoder: Decoder,
+}
+
+impl Peer {
+    fn receive(&mut self) -> Option<Request> {
+        loop {
+            if let Some(request) = self.decoder.next_message().unwrap() {
+                return Some(request);
+            }
+            let mut buffer = [0; 4096];
+            match self.stream.read(&mut buffer) {
+                Ok(n) if n > 0 => self.decoder.push(&buffer[..n]),
+                _ => return None,
+            }
+        }
+    }
+
+    fn send(&mut self, reply: &Reply) {
+        let mut frame = Vec::new();
+        encode(reply, &mut frame).unwrap();
+        self.stream.write_all(&frame).unwrap();
+    }
+
+    fn hello(&mut self) {
+        assert_eq!(self.receive(), Some(Request::Hello { version: VERSION }));
+        self.send(&Reply::Hello { version: VERSION, pid: 7 });
+    }
+
+    /// Takes the request to run a command.
+    fn started(&mut self) -> u32 {
+        let Some(Request::Run { id, .. }) = self.receive() else { panic!("no command") };
+        self.send(&Reply::Started { id, pid: 8 });
+        id
+    }
+
+    fn ended(&mut self, id: u32) {
+        let resources = ResourceUse::default();
+        let end = EndOfCommand {
+            status: Status::Exited(0),
+            duration_ns: 1,
+            resources,
+            output_bytes: 0,
+            error_bytes: 0,
+        };
+        self.send(&Reply::Ended { id, end });
+    }
+}
+
+fn talk(play: impl FnOnce(Peer) + Send + 'static) -> (Session, JoinHandle<()>) {
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let write = ours.try_clone().unwrap();
+    let session = Session::new(OwnedFd::from(ours), OwnedFd::from(write));
+    (session, std::thread::spawn(move || play(Peer { stream: theirs, decoder: Decoder::new() })))
+}
+
+fn lost(error: SessionError) -> String {
+    match error {
+        SessionError::Lost { reason } => reason,
+        other => panic!("not lost: {other}"),
+    }
+}
+
+#[test]
+fn silence_is_a_lost_guest() {
+    let (mut session, peer) = talk(|mut peer| while peer.receive().is_some() {});
+    let started = Instant::now();
+    assert!(lost(session.hello(SHORT).unwrap_err()).contains("no hello within 0.1 s"));
+    assert!(started.elapsed() >= SHORT && started.elapsed() < LONG);
+    assert!(session.is_lost());
+    // From then on the same, at once; and the other side was told by the end of the channel.
+    assert!(lost(session.facts().unwrap_err()).contains("no hello"));
+    peer.join().unwrap();
+}
+
+#[test]
+fn another_version_is_named() {
+    let (mut session, peer) = talk(|mut peer| {
+        peer.receive();
+        peer.send(&Reply::Hello { version: VERSION + 1, pid: 1 });
+    });
+    let error = session.hello(LONG).unwrap_err();
+    assert!(
+        matches!(error, SessionError::Version { host: VERSION, probe } if probe == VERSION + 1),
+        "{error}"
+    );
+    peer.join().unwrap();
+}
+
+#[test]
+fn the_last_words_of_a_console_are_kept() {
+    let (mut session, peer) = talk(|mut peer| {
+        peer.stream.write_all(b"[ 0.0] booting\r\n").unwrap();
+        peer.hello();
+        peer.stream.write_all(b"[ 9.9] Kernel panic - not syncing\r\n").unwrap();
+        peer.receive();
+    });
+    assert_eq!(session.hello(LONG).unwrap(), 7);
+    assert_eq!(session.probe_pid(), Some(7));
+    assert!(session.take_noise().starts_with(b"[ 0.0] booting"));
+    let reason = lost(session.clock().unwrap_err());
+    assert!(reason.contains("died") && reason.contains("Kernel panic"), "{reason}");
+    peer.join().unwrap();
+}
+
+#[test]
+fn a_frame_that_is_no_message_ends_the_talk() {
+    let (mut session, peer) = talk(|mut peer| {
+        peer.hello();
+        peer.receive();
+        let mut frame = Vec::new();
+        encode(&u64::MAX, &mut frame).unwrap();
+        peer.stream.write_all(&frame).unwrap();
+    });
+    session.hello(LONG).unwrap();
+    assert!(matches!(session.clock().unwrap_err(), SessionError::Protocol(_)));
+    lost(session.clock().unwrap_err());
+    peer.join().unwrap();
+}
+
+/// Input that the guest does not take stays here; the end of the command is still seen.
+#[test]
+fn no_more_than_the_window_is_under_way() {
+    let (mut session, peer) = talk(|mut peer| {
+        peer.hello();
+        let id = peer.started();
+        let mut bytes = 0;
+        let until = Instant::now() + Duration::from_millis(300);
+        peer.stream.set_read_timeout(Some(SHORT)).unwrap();
+        while Instant::now() < until {
+            match peer.receive() {
+                Some(Request::Input { bytes: piece, .. }) => bytes += piece.len(),
+                Some(other) => panic!("{other:?}"),
+                None => {}
+            }
+        }
+        assert_eq!(bytes, weigh_protocol::INPUT_WINDOW);
+        peer.ended(id);
+    });
+    session.hello(LONG).unwrap();
+    let input = vec![1; 10 << 20];
+    let completed = session.run(&command(), RunOptions { deadline: LONG, input: Some(&input) }).unwrap();
+    assert_eq!(completed.end.status, Status::Exited(0));
+    peer.join().unwrap();
+}
+
+/// Both sides have much to say, and neither reads before it has said it: the host must.
+#[test]
+fn output_is_read_while_input_is_written() {
+    let (mut session, peer) = talk(|mut peer| {
+        peer.hello();
+        let id = peer.started();
+        for _ in 0..64 {
+            peer.send(&Reply::Output { id, stream: Stream::Output, bytes: vec![2; 64 << 10] });
+        }
+        let mut left = 1 << 20;
+        while left > 0 {
+            match peer.receive() {
+                Some(Request::Input { bytes, .. }) => {
+                    left -= bytes.len();
+                    peer.send(&Reply::InputTaken { id, bytes: bytes.len() as u32 });
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        assert_eq!(peer.receive(), Some(Request::CloseInput { id }));
+        peer.ended(id);
+    });
+    session.hello(LONG).unwrap();
+    let input = vec![1; 1 << 20];
+    let completed = session.run(&command(), RunOptions { deadline: LONG, input: Some(&input) }).unwrap();
+    assert_eq!(completed.output.len(), 4 << 20);
+    peer.join().unwrap();
+}
+
+#[test]
+fn answers_to_others_are_passed_over() {
+    let (mut session, peer) = talk(|mut peer| {
+        peer.hello();
+        let id = peer.started();
+        peer.ended(id + 100);
+        peer.send(&Reply::Output { id: id + 100, stream: Stream::Error, bytes: b"not mine".to_vec() });
+        peer.ended(id);
+    });
+    session.hello(LONG).unwrap();
+    let completed = session.run(&command(), RunOptions::within(LONG)).unwrap();
+    assert_eq!(completed.error, b"");
+    assert!(completed.host_started_ns < completed.host_ended_ns);
+    let error = session.finish(99, LONG).unwrap_err();
+    assert!(matches!(error, SessionError::Refused { errno: libc::ESRCH, .. }), "{error}");
+    peer.join().unwrap();
+}
+
+struct Fakes {
+    host: Host,
+    request: GuestRequest,
+    _base: tempfile::TempDir,
+}
+
+impl Fakes {
+    fn new(environment: &str) -> Self {
+        let base = tempfile::tempdir().unwrap();
+        let file = base.path().join("program");
+        std::fs::write(&file, "not run").unwrap();
+        let programs = Programs { probe: file.clone(), kernels: file };
+        let ledger = Ledger::create(&StateDirectory::at(base.path().join("state")), "fakes").unwrap();
+        let root = Root::prepare(&ImageSpec::Probe, &programs, &base.path().join("work"), None).unwrap();
+        let host = Host {
+            ledger,
+            hierarchy: Hierarchy::detect(),
+            work: base.path().into(),
+            logs: base.path().into(),
+            run: format!("fakes {environment}"),
+            programs,
+            is_root: false,
+        };
+        let (_, environment) = resolve(&EnvironmentSpec::parse(environment).unwrap()).unwrap();
+        let request = GuestRequest {
+            environment,
+            instance: 0,
+            root: Arc::new(root),
+            cpus: vec![0],
+            memory_bytes: None,
+        };
+        Self { host, request, _base: base }
+    }
+
+    fn launch(&self) -> Result<Box<dyn Guest>, PlatformError> {
+        find("null").unwrap().launch(&self.host, &self.request)
+    }
+
+    fn guest(environment: &str) -> Box<dyn Guest> {
+        Self::new(environment).launch().unwrap()
+    }
+}
+
+#[test]
+fn a_scripted_command_takes_its_time_and_returns_at_once() {
+    let mut guest = Fakes::guest("null:time=600,effect=0.5");
+    let started = Instant::now();
+    let completed = guest.session().run(&command(), RunOptions::within(LONG)).unwrap();
+    assert!(started.elapsed() < LONG);
+    assert_eq!(completed.end.duration_ns, 900_000_000_000);
+    let line: serde_json::Value = serde_json::from_slice(&completed.output).unwrap();
+    assert_eq!(line["kernel"], "null");
+    assert_eq!(line["metrics"]["time"]["value"], 900.0);
+    assert_eq!(line["metrics"]["time"]["unit"], "s");
+    assert_eq!(line["check"]["passed"], true);
+    let mut real = Fakes::guest("null:time=150ms,real=yes");
+    let started = Instant::now();
+    real.session().run(&command(), RunOptions::within(LONG)).unwrap();
+    assert!(started.elapsed() >= Duration::from_millis(150));
+}
+
+#[test]
+fn scripted_failures_of_a_command() {
+    let run =
+        |environment: &str| Fakes::guest(environment).session().run(&command(), RunOptions::within(LONG));
+    assert_eq!(run("null:fault=exit").unwrap().end.status, Status::Exited(1));
+    let failed = run("null:fault=check").unwrap();
+    assert_eq!(failed.end.status, Status::Exited(3));
+    assert!(String::from_utf8(failed.output).unwrap().contains("\"passed\":false"));
+    assert!(serde_json::from_slice::<serde_json::Value>(&run("null:fault=garbage").unwrap().output).is_err());
+    let error = run("null:fault=missing").unwrap_err();
+    assert!(matches!(error, SessionError::Refused { errno: libc::ENOENT, .. }), "{error}");
+    assert_eq!(run("null:fault=exit,at=1").unwrap().end.status, Status::Exited(0));
+}
+
+#[test]
+fn a_command_that_hangs_is_killed_and_the_guest_goes_on() {
+    let mut guest = Fakes::guest("null:fault=hang");
+    let error = guest.session().run(&command(), RunOptions::within(SHORT)).unwrap_err();
+    let SessionError::Deadline { after: SHORT, killed } = error else { panic!("{error}") };
+    assert_eq!(killed.end.status, Status::Signalled(9));
+    assert_eq!(
+        guest.session().run(&command(), RunOptions::within(LONG)).unwrap().end.status,
+        Status::Exited(0)
+    );
+}
+
+#[test]
+fn a_guest_that_does_not_even_kill_is_lost_after_the_grace() {
+    let mut guest = Fakes::guest("null:fault=mute");
+    let started = Instant::now();
+    let reason = lost(guest.session().run(&command(), RunOptions::within(SHORT)).unwrap_err());
+    assert!(reason.contains("5 s more"), "{reason}");
+    assert!(started.elapsed() >= Duration::from_secs(5));
+    guest.stop().unwrap();
+}
+
+#[test]
+fn a_guest_that_dies_is_lost_at_once() {
+    let mut guest = Fakes::guest("null:fault=die,at=1");
+    guest.session().run(&command(), RunOptions::within(LONG)).unwrap();
+    let started = Instant::now();
+    let reason = lost(guest.session().run(&command(), RunOptions::within(LONG)).unwrap_err());
+    assert!(reason.contains("died"), "{reason}");
+    assert!(started.elapsed() < LONG);
+    guest.stop().unwrap();
+    guest.stop().unwrap();
+}
+
+#[test]
+fn launching_can_fail_and_the_platform_is_there_all_the_same() {
+    let fakes = Fakes::new("null:launch=fail");
+    let Err(error) = fakes.launch() else { panic!("it started") };
+    assert!(error.to_string().contains("launch=fail"), "{error}");
+    let null = find("null").unwrap();
+    assert!(matches!(null.availability(&fakes.host), Availability::Ready { .. }));
+    fakes.host.ledger.close(&Undoers).unwrap();
+}
+
+#[test]
+fn a_fake_is_not_frozen_while_a_command_runs() {
+    let mut guest = Fakes::guest("null:fault=hang");
+    let id = guest.session().start(&command()).unwrap();
+    assert!(guest.freeze().is_err());
+    guest.session().signal(id, 9).unwrap();
+    guest.session().finish(id, LONG).unwrap();
+    guest.freeze().unwrap();
+    assert!(guest.session().run(&command(), RunOptions::within(LONG)).is_err());
+    guest.thaw().unwrap();
+    guest.session().run(&command(), RunOptions::within(LONG)).unwrap();
+}
+
+#[test]
+fn shutdown_is_agreed_and_then_the_channel_is_closed() {
+    let mut guest = Fakes::guest("null");
+    guest.session().shutdown(LONG).unwrap();
+    assert!(guest.session().is_lost());
+    guest.stop().unwrap();
+    let (mut session, peer) = talk(|mut peer| {
+        peer.hello();
+        while peer.receive().is_some() {}
+    });
+    session.hello(LONG).unwrap();
+    assert!(lost(session.shutdown(SHORT).unwrap_err()).contains("does not end"));
+    peer.join().unwrap();
+}
