@@ -28,6 +28,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// Version of the ledger's file. Changes: 1, first version.
 const FORMAT: u32 = 1;
 
+/// How often making a file is tried while others remove its directory as empty.
+pub(crate) const ATTEMPTS: usize = 1000;
+
 /// Why a change cannot be recorded or undone.
 #[derive(Debug, thiserror::Error)]
 pub enum LedgerError {
@@ -132,21 +135,7 @@ impl Ledger {
         let directory = state.ledger_dir();
         let path = directory.join(format!("{run}.jsonl"));
         let failed = |doing, source| LedgerError::Io { doing, path: path.clone(), source };
-        let file = loop {
-            std::fs::create_dir_all(&directory).map_err(|source| failed("make the directory of", source))?;
-            match lock_file(&path, OpenOptions::new().read(true).append(true).create_new(true)) {
-                Ok(file) => break file,
-                // A sweep found the file new and empty and took it away, or the directory was removed as empty.
-                Err(Opened::Stale) => {}
-                Err(Opened::Io(error)) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(Opened::Io(error)) if error.kind() == io::ErrorKind::AlreadyExists => {
-                    return Err(LedgerError::Exists { run: run.into(), path });
-                }
-                // The sweep holds it for as long as it takes to remove it.
-                Err(Opened::Held) => std::thread::sleep(std::time::Duration::from_millis(1)),
-                Err(Opened::Io(error)) => return Err(failed("create", error)),
-            }
-        };
+        let file = create_file(state, &path, run)?;
         let mut open = Open { file, length: 0, next: 0, standing: Vec::new() };
         open.append(&Line::header(run), true).map_err(|source| failed("write", source))?;
         for directory in [directory.as_path(), state.path()] {
@@ -265,6 +254,33 @@ impl Ledger {
     fn failed(&self, doing: &'static str, source: io::Error) -> LedgerError {
         LedgerError::Io { doing, path: self.0.path.clone(), source }
     }
+}
+
+/// Makes and locks the file of a new ledger, however many sweeps and ends of runs remove what is empty meanwhile.
+fn create_file(state: &StateDirectory, path: &Path, run: &str) -> Result<File, LedgerError> {
+    let failed = |doing, source| LedgerError::Io { doing, path: path.into(), source };
+    let mut made = false;
+    for _ in 0..ATTEMPTS {
+        match std::fs::create_dir_all(state.ledger_dir()) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            other => other.map_err(|source| failed("make the directory of", source))?,
+        }
+        match lock_file(path, OpenOptions::new().read(true).append(true).create_new(true)) {
+            Ok(file) => return Ok(file),
+            // A sweep found the file new and empty and took it away.
+            Err(Opened::Stale) => {}
+            // The directory was removed as empty.
+            Err(Opened::Io(error)) if error.kind() == io::ErrorKind::NotFound => {}
+            // A sweep holds the file that we have just made, for as long as it takes to remove it.
+            Err(Opened::Held) => made = true,
+            Err(Opened::Io(error)) if error.kind() == io::ErrorKind::AlreadyExists && made => {
+                std::thread::sleep(std::time::Duration::from_millis(1));
+            }
+            Err(Opened::Io(error)) if error.kind() == io::ErrorKind::AlreadyExists => break,
+            Err(Opened::Io(error)) => return Err(failed("create", error)),
+        }
+    }
+    Err(LedgerError::Exists { run: run.into(), path: path.into() })
 }
 
 #[cfg(test)]

@@ -53,8 +53,12 @@ impl HostLock {
     pub fn acquire(state: &StateDirectory, run: &str) -> Result<Self, LockError> {
         let path = state.lock_path();
         let failed = |source| LockError::Io { path: path.clone(), source };
-        loop {
-            state.create().map_err(failed)?;
+        for _ in 0..crate::ledger::ATTEMPTS {
+            match state.create() {
+                // Somebody removes it as empty.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                other => other.map_err(failed)?,
+            }
             let file = match open_locked(&path) {
                 Ok(file) => file,
                 // The state directory was removed as empty in between.
@@ -70,6 +74,7 @@ impl HostLock {
             (&lock.file).write_all(text.as_bytes()).map_err(failed)?;
             return Ok(lock);
         }
+        Err(failed(io::ErrorKind::ResourceBusy.into()))
     }
 }
 

@@ -409,6 +409,46 @@ fn killed_at_any_point_everything_is_swept() {
 }
 
 #[test]
+fn sweeps_do_no_harm_to_runs_that_start_and_end_meanwhile() {
+    let (_base, state) = state();
+    let over = std::sync::atomic::AtomicBool::new(false);
+    let swept = std::thread::scope(|scope| {
+        let sweepers: Vec<_> = (0..2)
+            .map(|_| {
+                scope.spawn(|| {
+                    let mut undone = 0;
+                    while !over.load(std::sync::atomic::Ordering::Relaxed) {
+                        let recorder = Recorder::default();
+                        // A ledger may vanish between being listed and opened; that is no error either.
+                        sweep(&state, &recorder).unwrap();
+                        undone += recorder.0.borrow().len();
+                    }
+                    undone
+                })
+            })
+            .collect();
+        /// Lets the sweepers end, well or not.
+        struct Over<'a>(&'a std::sync::atomic::AtomicBool);
+        impl Drop for Over<'_> {
+            fn drop(&mut self) {
+                self.0.store(true, std::sync::atomic::Ordering::Relaxed);
+            }
+        }
+        let end = Over(&over);
+        for run in 0..50 {
+            let ledger = Ledger::create(&state, &format!("run-{run}")).unwrap();
+            ledger.record(of_platform("thing")).unwrap();
+            let recorder = Recorder::default();
+            ledger.close(&recorder).unwrap();
+            assert_eq!(*recorder.0.borrow(), ["thing"]);
+        }
+        drop(end);
+        sweepers.into_iter().map(|sweeper| sweeper.join().unwrap()).sum::<usize>()
+    });
+    assert_eq!(swept, 0, "a live run was swept");
+}
+
+#[test]
 fn many_threads_share_a_ledger() {
     let (_base, state) = state();
     let ledger = Ledger::create(&state, "run").unwrap();
