@@ -197,20 +197,33 @@ fn clone(
     Ok((u32::try_from(pid).map_err(io::Error::other)?, pidfd))
 }
 
-/// Inside the user namespace the user is root: root of the host has all its users there too, anybody else only itself, which is
-/// all that `user_namespaces(7)` lets an ordinary user map.
+/// Inside the user namespace the user is root: root of the host has all the users there that it has here, anybody else only
+/// itself, which is all that `user_namespaces(7)` lets an ordinary user map.
 fn map_users(pid: u32) -> io::Result<()> {
     let write = |file: &str, text: &str| {
         OpenOptions::new().write(true).open(format!("/proc/{pid}/{file}"))?.write_all(text.as_bytes())
     };
     if weigh_host::facts::is_root() {
-        write("uid_map", "0 0 4294967295")?;
-        return write("gid_map", "0 0 4294967295");
+        // In a container, root itself may have only some users.
+        for file in ["uid_map", "gid_map"] {
+            write(file, &same_users(&std::fs::read_to_string(format!("/proc/self/{file}"))?))?;
+        }
+        return Ok(());
     }
     let (user, group) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     write("setgroups", "deny")?;
     write("uid_map", &format!("0 {user} 1"))?;
     write("gid_map", &format!("0 {group} 1"))
+}
+
+/// A map of the users that the namespace of this map has, each to itself.
+fn same_users(map: &str) -> String {
+    let same = |line: &str| {
+        let mut fields = line.split_whitespace();
+        let (first, _, count) = (fields.next()?, fields.next()?, fields.next()?);
+        Some(format!("{first} {first} {count}\n"))
+    };
+    map.lines().filter_map(same).collect()
 }
 
 /// Waits until the child's report says that a step failed, or is closed by its exec.

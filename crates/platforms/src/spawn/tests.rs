@@ -238,6 +238,12 @@ fn a_root_without_other_namespaces_shows_the_host() {
     assert_eq!(mounts(), before);
 }
 
+#[test]
+fn users_are_mapped_to_themselves() {
+    assert_eq!(same_users("         0          0 4294967295\n"), "0 0 4294967295\n");
+    assert_eq!(same_users(" 0 100000 1000\n 1000 500 1\n"), "0 0 1000\n1000 1000 1\n");
+}
+
 /// Starts a program in a control group of the hierarchy; returns what it saw, after `/proc/self/cgroup` its limits.
 fn in_control_group(hierarchy: &Hierarchy, label: &str) -> String {
     let place = Place::new();
