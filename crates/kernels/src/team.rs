@@ -4,25 +4,35 @@ use crate::kernel::KernelError;
 use crate::machine;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-/// Turns of spinning before a waiting thread gives its CPU away: long enough that threads with a CPU each never do.
-const SPINS: u32 = 1 << 14;
+/// Turns of spinning before a waiting thread goes to sleep: a few milliseconds, so that threads with a CPU each hardly
+/// ever do.
+const SPINS: u32 = 1 << 18;
 
-/// A barrier that spins. One that sleeps costs tens of microseconds per use, a percent of a short STREAM test.
+/// A barrier that spins before it sleeps. One that sleeps at once costs tens of microseconds per use, a percent of a
+/// short STREAM test.
 pub(crate) struct Barrier {
     threads: usize,
+    /// 0 when threads share CPUs: spinning would keep the others from coming.
+    spins: u32,
     arrived: AtomicUsize,
     round: AtomicUsize,
     broken: AtomicBool,
+    sleepers: Mutex<usize>,
+    wake: Condvar,
 }
 
 impl Barrier {
-    fn new(threads: usize) -> Self {
+    fn new(threads: usize, cpus: usize) -> Self {
         Self {
             threads,
+            spins: if threads <= cpus { SPINS } else { 0 },
             arrived: AtomicUsize::new(0),
             round: AtomicUsize::new(0),
             broken: AtomicBool::new(false),
+            sleepers: Mutex::new(0),
+            wake: Condvar::new(),
         }
     }
 
@@ -32,18 +42,42 @@ impl Barrier {
         if self.arrived.fetch_add(1, Ordering::AcqRel) + 1 == self.threads {
             self.arrived.store(0, Ordering::Relaxed);
             self.round.store(round.wrapping_add(1), Ordering::Release);
+            self.wake_all();
             return;
         }
+        let waits = || self.round.load(Ordering::Acquire) == round && !self.broken.load(Ordering::Relaxed);
         let mut spins = 0;
-        while self.round.load(Ordering::Acquire) == round {
-            assert!(!self.broken.load(Ordering::Relaxed), "another thread of the team panicked");
-            if spins < SPINS {
-                spins += 1;
-                std::hint::spin_loop();
-            } else {
-                std::thread::yield_now();
-            }
+        while waits() && spins < self.spins {
+            spins += 1;
+            std::hint::spin_loop();
         }
+        if waits() {
+            let mut sleepers = self.lock();
+            *sleepers += 1;
+            // Looked at under the lock: who ends the round takes it after that, and so sees this sleeper.
+            while waits() {
+                sleepers = self.wake.wait(sleepers).unwrap_or_else(PoisonError::into_inner);
+            }
+            *sleepers -= 1;
+        }
+        assert!(!self.broken.load(Ordering::Relaxed), "another thread of the team panicked");
+    }
+
+    fn wake_all(&self) {
+        if *self.lock() > 0 {
+            self.wake.notify_all();
+        }
+    }
+
+    /// Frees all who wait, now and later, with a panic.
+    fn give_up(&self) {
+        self.broken.store(true, Ordering::Relaxed);
+        self.wake_all();
+    }
+
+    /// A thread that panicked left nothing half done in a number.
+    fn lock(&self) -> MutexGuard<'_, usize> {
+        self.sleepers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -53,7 +87,7 @@ struct BreakOnPanic<'a>(&'a Barrier);
 impl Drop for BreakOnPanic<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.0.broken.store(true, Ordering::Relaxed);
+            self.0.give_up();
         }
     }
 }
@@ -123,14 +157,14 @@ impl Team {
     /// Runs `work` on all threads, each bound to a CPU of its own (in turn, when there are more threads than CPUs),
     /// and returns what they return, in the order of their numbers.
     pub(crate) fn run<T: Send>(&self, work: impl Fn(Member<'_>) -> T + Sync) -> Result<Vec<T>, KernelError> {
-        let barrier = Barrier::new(self.threads);
+        let barrier = Barrier::new(self.threads, self.cpus.len());
         let (barrier, work) = (&barrier, &work);
         let start = |index: usize| {
             let cpu = self.cpus[index % self.cpus.len()];
             move || {
                 let _guard = BreakOnPanic(barrier);
                 if let Err(source) = machine::pin_to(cpu) {
-                    barrier.broken.store(true, Ordering::Relaxed);
+                    barrier.give_up();
                     return Err(KernelError::System { doing: format!("bind a thread to CPU {cpu}"), source });
                 }
                 Ok(work(Member { index, threads: self.threads, barrier }))
@@ -143,7 +177,7 @@ impl Team {
                 match std::thread::Builder::new().spawn_scoped(scope, start(index)) {
                     Ok(handle) => handles.push(handle),
                     Err(source) => {
-                        barrier.broken.store(true, Ordering::Relaxed);
+                        barrier.give_up();
                         refused =
                             Some(KernelError::System { doing: format!("start thread {index}"), source });
                         break;
@@ -176,7 +210,7 @@ mod tests {
     #[test]
     fn shares_cover_all_once() {
         for (threads, total, grain) in [(1, 10, 8), (3, 1000, 64), (7, 5, 8), (2, 1 << 40, 512)] {
-            let barrier = Barrier::new(1);
+            let barrier = Barrier::new(1, 1);
             let mut next = 0;
             for index in 0..threads {
                 let share = Member { index, threads, barrier: &barrier }.share(total, grain);

@@ -12,19 +12,19 @@ pub(super) struct Loops([Loop; 4]);
 impl Loops {
     /// The loops for instructions that this CPU has, and whether they use non-temporal stores: the portable ones cannot.
     pub(super) fn choose(vector: Vector, non_temporal: bool) -> (Self, bool) {
-        match vector {
+        match (vector, non_temporal) {
             #[cfg(target_arch = "x86_64")]
-            Vector::Avx512f if non_temporal => (Self(avx512f::loops::<true>()), true),
+            (Vector::Avx512f, true) => (Self(avx512f::loops::<true>()), true),
             #[cfg(target_arch = "x86_64")]
-            Vector::Avx512f => (Self(avx512f::loops::<false>()), false),
+            (Vector::Avx512f, false) => (Self(avx512f::loops::<false>()), false),
             #[cfg(target_arch = "x86_64")]
-            Vector::Avx2 if non_temporal => (Self(avx2::loops::<true>()), true),
+            (Vector::Avx2, true) => (Self(avx2::loops::<true>()), true),
             #[cfg(target_arch = "x86_64")]
-            Vector::Avx2 => (Self(avx2::loops::<false>()), false),
+            (Vector::Avx2, false) => (Self(avx2::loops::<false>()), false),
             #[cfg(target_arch = "x86_64")]
-            Vector::Sse2 if non_temporal => (Self(sse2::loops::<true>()), true),
+            (Vector::Sse2, true) => (Self(sse2::loops::<true>()), true),
             #[cfg(target_arch = "x86_64")]
-            Vector::Sse2 => (Self(sse2::loops::<false>()), false),
+            (Vector::Sse2, false) => (Self(sse2::loops::<false>()), false),
             _ => (Self([portable::copy, portable::scale, portable::add, portable::triad]), false),
         }
     }
