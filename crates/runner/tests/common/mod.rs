@@ -132,13 +132,12 @@ pub fn facts() -> HostFacts {
     }
 }
 
-/// Noise of every environment that names none, as a real one would have some.
-pub const NOISE: f64 = 1e-4;
-
 /// A plan over fakes. The first environment is the baseline.
 pub fn plan(environments: &[&str], workloads: &[&str], effort: Effort) -> Plan {
-    let environments: Vec<EnvironmentPlan> =
-        environments.iter().map(|text| EnvironmentPlan { name: (*text).into(), spec: noisy(text) }).collect();
+    let environments: Vec<EnvironmentPlan> = environments
+        .iter()
+        .map(|text| EnvironmentPlan { name: (*text).into(), spec: EnvironmentSpec::parse(text).unwrap() })
+        .collect();
     Plan {
         format: PLAN_FORMAT,
         name: "bench".into(),
@@ -160,12 +159,6 @@ pub fn plan(environments: &[&str], workloads: &[&str], effort: Effort) -> Plan {
         allow_unequal: Vec::new(),
         digests: BTreeMap::new(),
     }
-}
-
-fn noisy(text: &str) -> EnvironmentSpec {
-    let EnvironmentSpec { platform, mut keys, .. } = EnvironmentSpec::parse(text).unwrap();
-    keys.entry("sd".into()).or_insert(NOISE.to_string());
-    EnvironmentSpec::new(&platform, keys)
 }
 
 pub fn fixed(blocks: u32) -> Effort {
