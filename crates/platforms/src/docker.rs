@@ -9,16 +9,17 @@ mod engine;
 mod freezer;
 
 use crate::oci::mounts::{self, GuestMount, scratch_mode};
+use crate::oci::witness::{Witness, parent_of};
 use crate::oci::{availability, with_tail};
 use crate::{
-    Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, Session, Values,
-    setting,
+    Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, Session,
+    Undoers, Values, setting,
 };
 use bollard::models::{
     ContainerCreateBody, HostConfig, HostConfigLogConfig, Mount, MountBindOptions, MountType,
 };
 use channel::Channel;
-use engine::Engine;
+use engine::{Engine, Inspected};
 use freezer::Freezer;
 use serde_json::{Value, json};
 use std::collections::HashMap;
@@ -35,6 +36,9 @@ use weigh_model::EnvironmentSpec;
 const HELLO_DEADLINE: Duration = Duration::from_secs(30);
 /// For the probe to end when it is asked to; then the engine kills it.
 const SHUTDOWN_DEADLINE: Duration = Duration::from_secs(2);
+
+/// For the shim to end after its container is removed; one that takes longer is the engine's affair.
+const SHIM_DEADLINE: Duration = Duration::from_secs(2);
 
 /// The platform `docker`.
 pub struct Docker;
@@ -69,26 +73,17 @@ impl Platform for Docker {
     }
 
     fn availability(&self, host: &Host) -> Availability {
-        availability(self, host, |_| Ok(Engine::connect()?.describe()?))
+        availability(self, host, |request| {
+            let described = Engine::connect()?.describe()?;
+            let imported = self.import(host, request)?;
+            let launched = self.launch(host, request).and_then(|mut guest| guest.stop());
+            imported.map_or(Ok(()), |entry| host.ledger.undo(entry, &Undoers))?;
+            launched.map(|()| described)
+        })
     }
 
     fn prepare(&self, host: &Host, request: &GuestRequest) -> Result<(), PlatformError> {
-        let engine = Engine::connect()?;
-        let (repository, tag) = image_name(&host.run, &request.root);
-        let name = format!("{repository}:{tag}");
-        if engine.has_image(&name)? {
-            return Ok(());
-        }
-        let mut archive = Vec::new();
-        request.root.write_tar(&mut archive).map_err(PlatformError::io("pack the root file system"))?;
-        let entry = host.ledger.record(change("image", &name, &engine))?;
-        engine.import(&repository, &tag, archive).map_err(|error| {
-            // What cannot be undone stays in the ledger.
-            if engine.remove_image(&name).is_ok() {
-                let _ = host.ledger.forget(entry);
-            }
-            error.into()
-        })
+        self.import(host, request).map(|_| ())
     }
 
     fn launch(&self, host: &Host, request: &GuestRequest) -> Result<Box<dyn Guest>, PlatformError> {
@@ -107,6 +102,7 @@ impl Platform for Docker {
             freezer: None,
             pid: None,
             address: None,
+            witness: Witness::default(),
             stopped: false,
         };
         match guest.start(&engine, body, &log) {
@@ -139,8 +135,11 @@ impl Platform for Docker {
         let engine = Engine::connect_to(Path::new(socket)).map_err(|error| error.to_string())?;
         match what {
             "container" => {
-                if let Ok(found) = engine.inspect(id) {
-                    thaw(found.pid.and_then(|pid| Freezer::of(pid, &found.id)).as_ref(), &engine, id);
+                if let Ok(Inspected { pid: Some(pid), id: identity, .. }) = engine.inspect(id) {
+                    let mut witness = Witness::default();
+                    witness.see([pid].into_iter().chain(shim_of(pid)));
+                    witness.revive();
+                    thaw(Freezer::of(pid, &identity).as_ref(), &engine, id);
                 }
                 engine.remove(id)
             }
@@ -152,6 +151,29 @@ impl Platform for Docker {
 }
 
 impl Docker {
+    /// Imports the skeleton as an image; the ledger's entry of it, unless it is there already.
+    fn import(&self, host: &Host, request: &GuestRequest) -> Result<Option<EntryId>, PlatformError> {
+        let engine = Engine::connect()?;
+        let (repository, tag) = image_name(&host.run, &request.root);
+        let name = format!("{repository}:{tag}");
+        if engine.has_image(&name)? {
+            return Ok(None);
+        }
+        let mut archive = Vec::new();
+        request.root.write_tar(&mut archive).map_err(PlatformError::io("pack the root file system"))?;
+        let entry = host.ledger.record(change("image", &name, &engine))?;
+        match engine.import(&repository, &tag, archive) {
+            Ok(()) => Ok(Some(entry)),
+            Err(error) => {
+                // What cannot be undone stays in the ledger.
+                if engine.remove_image(&name).is_ok() {
+                    let _ = host.ledger.forget(entry);
+                }
+                Err(error.into())
+            }
+        }
+    }
+
     fn container(&self, host: &Host, request: &GuestRequest) -> Result<ContainerCreateBody, PlatformError> {
         let (repository, tag) = image_name(&host.run, &request.root);
         let all = mounts::of_root(&request.root).map_err(PlatformError::io("read the host's mounts"))?;
@@ -248,6 +270,7 @@ struct DockerGuest {
     freezer: Option<Freezer>,
     pid: Option<u32>,
     address: Option<IpAddr>,
+    witness: Witness,
     stopped: bool,
 }
 
@@ -264,6 +287,7 @@ impl DockerGuest {
         self.freezer = found.pid.and_then(|pid| Freezer::of(pid, &found.id));
         self.pid = found.pid;
         self.address = found.address;
+        self.witness.see(found.pid.into_iter().chain(found.pid.and_then(shim_of)));
         Ok(())
     }
 
@@ -320,6 +344,9 @@ impl Guest for DockerGuest {
             platform: "docker",
             reason: error.to_string(),
         };
+        // Stopped by a signal, the shim would keep the engine waiting.
+        self.witness.see(self.freezer.iter().flat_map(Freezer::processes));
+        self.witness.revive();
         let engine = Engine::connect_to(&self.socket).map_err(failed)?;
         thaw(self.freezer.as_ref(), &engine, &self.name);
         if let Some(session) = &mut self.session {
@@ -331,7 +358,10 @@ impl Guest for DockerGuest {
         if let Some(channel) = &mut self.channel {
             channel.join();
         }
+        // The engine has waited for the container, not for its shim.
+        self.witness.wait_ended(SHIM_DEADLINE);
         self.ledger.forget(self.entry)?;
+        (self.pid, self.freezer) = (None, None);
         self.stopped = true;
         Ok(())
     }
@@ -346,9 +376,7 @@ impl Drop for DockerGuest {
 
 /// The process above a container's first one, if it is the shim that serves this container alone.
 fn shim_of(pid: u32) -> Option<u32> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name in parentheses may hold anything (`proc_pid_stat(5)`).
-    let parent: u32 = stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()?;
+    let parent = parent_of(pid)?;
     let name = fs::read_to_string(format!("/proc/{parent}/comm")).ok()?;
     name.starts_with("containerd-shim").then_some(parent)
 }

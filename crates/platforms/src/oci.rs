@@ -6,6 +6,7 @@
 
 mod bundle;
 pub(crate) mod mounts;
+pub(crate) mod witness;
 
 use crate::{Availability, Guest, GuestRequest, Host, Platform, PlatformError, Session};
 use serde_json::{Value, json};
@@ -19,6 +20,7 @@ use weigh_host::command::{Invocation, Running, find_program};
 use weigh_host::ledger::{Change, EntryId, Ledger};
 use weigh_images::Root;
 use weigh_model::{EnvironmentSpec, ImageSpec};
+use witness::Witness;
 
 /// From the start of the runtime to the probe's hello; a loaded machine may need a second.
 const HELLO_DEADLINE: Duration = Duration::from_secs(15);
@@ -123,6 +125,7 @@ impl Runtime {
             cgroup: None,
             running: None,
             session: None,
+            witness: Witness::default(),
         };
         match guest.start(host, request, &cgroup_name, &log) {
             Ok(()) => Ok(guest),
@@ -135,27 +138,24 @@ impl Runtime {
     }
 }
 
-/// Whether a platform can be used, proven by a guest that holds only the probe.
+/// Whether a platform can be used, proven by a guest that holds only the probe. `prove` launches it from the request and tells the
+/// platform's version.
 pub(crate) fn availability(
     platform: &dyn Platform,
     host: &Host,
-    version: impl FnOnce(&Host) -> Result<String, PlatformError>,
+    prove: impl FnOnce(&GuestRequest) -> Result<String, PlatformError>,
 ) -> Availability {
     // Numbers that no run comes to, so that the guest's names are not taken.
     static NEXT: AtomicU64 = AtomicU64::new(1 << 32);
     let instance = NEXT.fetch_add(1, Ordering::Relaxed);
     let work = host.work.join(format!("{}-{instance}-root", platform.name()));
-    let prove = || -> Result<String, PlatformError> {
-        let detail = version(host)?;
-        let root = Root::prepare(&ImageSpec::Probe, &host.programs, &work, None)?;
-        let environment = EnvironmentSpec::new(platform.name(), Default::default());
-        let (cpus, memory_bytes) = (Vec::new(), None);
-        let request = GuestRequest { environment, instance, root: Arc::new(root), cpus, memory_bytes };
-        platform.prepare(host, &request)?;
-        platform.launch(host, &request)?.stop()?;
-        Ok(detail)
-    };
-    let proven = prove();
+    let proven = Root::prepare(&ImageSpec::Probe, &host.programs, &work, None)
+        .map_err(PlatformError::from)
+        .and_then(|root| {
+            let environment = EnvironmentSpec::new(platform.name(), Default::default());
+            let (cpus, memory_bytes) = (Vec::new(), None);
+            prove(&GuestRequest { environment, instance, root: Arc::new(root), cpus, memory_bytes })
+        });
     // It lies in the run's work directory, which is in the ledger; leaving it costs only space.
     let _ = fs::remove_dir_all(&work);
     match proven {
@@ -226,6 +226,7 @@ pub(crate) struct OciGuest {
     cgroup: Option<Cgroup>,
     running: Option<Running>,
     session: Option<Session>,
+    witness: Witness,
 }
 
 impl OciGuest {
@@ -251,15 +252,18 @@ impl OciGuest {
         self.running = Some(running);
         let session = self.session.insert(Session::new(output, input));
         session.hello(HELLO_DEADLINE).map_err(|error| launch(with_tail(&error.to_string(), log)))?;
+        self.witness.see(Guest::processes(self));
         Ok(())
     }
 
     /// Ends everything that runs, by asking or by force.
     fn end(&mut self) -> Result<(), String> {
         if let Some(cgroup) = &self.cgroup {
-            // A frozen guest hears nothing.
+            // A frozen guest hears nothing, and one that was stopped by a signal neither.
             let _ = cgroup.thaw();
         }
+        self.witness.see(Guest::processes(self));
+        self.witness.revive();
         let asked = self.session.as_mut().is_some_and(|session| session.shutdown(SHUTDOWN_DEADLINE).is_ok());
         if let Some(session) = &mut self.session {
             session.close();
@@ -279,7 +283,13 @@ impl OciGuest {
             }
         }
         let detail = json!({"binary": self.runtime.binary, "state": self.runtime.state});
-        undo("container", &self.id, &detail)
+        undo("container", &self.id, &detail)?;
+        // The monitor waits for the processes; where it was killed itself, they may take a moment more.
+        if self.witness.wait_ended(EXIT_DEADLINE) {
+            Ok(())
+        } else {
+            Err("some of its processes live on".into())
+        }
     }
 }
 

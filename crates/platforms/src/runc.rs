@@ -46,7 +46,11 @@ impl Platform for Runc {
     }
 
     fn availability(&self, host: &Host) -> Availability {
-        crate::oci::availability(self, host, |host| Runtime::find("runc", host, "", REMEDY)?.version())
+        crate::oci::availability(self, host, |request| {
+            let version = self.runtime(host, request)?.version()?;
+            self.launch(host, request)?.stop()?;
+            Ok(version)
+        })
     }
 
     fn prepare(&self, host: &Host, request: &GuestRequest) -> Result<(), PlatformError> {

@@ -493,6 +493,21 @@ fn a_guest_killed_from_outside_is_lost_and_cleaned() {
 }
 
 #[test]
+fn a_guest_whose_helpers_stand_still_can_be_stopped() {
+    for platform in platforms("a_guest_whose_helpers_stand_still_can_be_stopped") {
+        let bench = Bench::new(&run_name("stopped", platform));
+        let mut guest = bench.guest(platform);
+        let pids: Vec<String> = guest.processes().iter().map(u32::to_string).collect();
+        assert!(pids.len() >= 2, "{platform}: the probe and a helper");
+        Invocation::new("kill").arg("-STOP").args(&pids).run_ok().unwrap();
+        let started = Instant::now();
+        guest.stop().unwrap();
+        assert!(started.elapsed() < Duration::from_secs(15), "{platform}: {:?}", started.elapsed());
+        bench.close();
+    }
+}
+
+#[test]
 fn a_guest_that_does_not_come_up_says_why_and_leaves_nothing() {
     for platform in platforms("a_guest_that_does_not_come_up_says_why_and_leaves_nothing") {
         let run = run_name("broken", platform);

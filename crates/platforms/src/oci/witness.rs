@@ -1,0 +1,107 @@
+//! Processes of a guest, remembered with what tells them from later ones of the same number.
+
+use std::fs;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+/// Processes that were seen.
+#[derive(Debug, Default)]
+pub(crate) struct Witness(Vec<(u32, Stat)>);
+
+/// What is read of `/proc/PID/stat` (`proc_pid_stat(5)`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Stat {
+    /// A zombie is gone, but for a parent that has not asked yet how it ended.
+    ended: bool,
+    parent: u32,
+    /// In clock ticks since boot.
+    start: u64,
+}
+
+fn stat(pid: u32) -> Option<Stat> {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name in parentheses may hold anything. The first field after it is the third of all.
+    let mut fields = text.rsplit_once(')')?.1.split_whitespace();
+    let state = fields.next()?;
+    let parent = fields.next()?.parse().ok()?;
+    let start = fields.nth(17)?.parse().ok()?;
+    Some(Stat { ended: matches!(state, "Z" | "X"), parent, start })
+}
+
+/// The parent of a process.
+pub(crate) fn parent_of(pid: u32) -> Option<u32> {
+    stat(pid).map(|stat| stat.parent)
+}
+
+impl Witness {
+    /// Remembers more processes.
+    pub(crate) fn see(&mut self, pids: impl IntoIterator<Item = u32>) {
+        for pid in pids {
+            if let Some(stat) = stat(pid)
+                && !self.0.iter().any(|(known, seen)| *known == pid && seen.start == stat.start)
+            {
+                self.0.push((pid, stat));
+            }
+        }
+    }
+
+    fn living(&self) -> impl Iterator<Item = u32> {
+        let lives =
+            |(pid, seen): &&(u32, Stat)| stat(*pid).is_some_and(|now| now.start == seen.start && !now.ended);
+        self.0.iter().filter(lives).map(|(pid, _)| *pid)
+    }
+
+    /// Lets those go on that a signal has stopped: a shim or monitor that stands cannot help to end its guest.
+    pub(crate) fn revive(&self) {
+        for pid in self.living().filter_map(|pid| Pid::from_raw(i32::try_from(pid).ok()?)) {
+            // Refused for processes of others, when weighbridge is not root; those were not stopped by its user either.
+            let _ = kill_process(pid, Signal::CONT);
+        }
+    }
+
+    /// Waits until all have ended; whether they have.
+    pub(crate) fn wait_ended(&self, deadline: Duration) -> bool {
+        let end = Instant::now() + deadline;
+        while self.living().next().is_some() {
+            if Instant::now() > end {
+                return false;
+            }
+            sleep(Duration::from_millis(1));
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weigh_host::command::Invocation;
+
+    #[test]
+    fn a_process_is_revived_and_seen_to_end() {
+        let child = Invocation::new("sleep").arg("60").spawn().unwrap();
+        let mut witness = Witness::default();
+        witness.see([child.pid(), child.pid(), u32::MAX]);
+        assert_eq!(witness.0.len(), 1);
+        assert_eq!(parent_of(child.pid()), Some(std::process::id()));
+        kill_process(Pid::from_raw(child.pid().cast_signed()).unwrap(), Signal::STOP).unwrap();
+        witness.revive();
+        assert!(!witness.wait_ended(Duration::from_millis(20)));
+        let state = fs::read_to_string(format!("/proc/{}/stat", child.pid())).unwrap();
+        assert!(!state.contains(") T "), "{state}");
+        kill_process(Pid::from_raw(child.pid().cast_signed()).unwrap(), Signal::KILL).unwrap();
+        // It stays a zombie until the handle is dropped.
+        assert!(witness.wait_ended(Duration::from_secs(5)));
+        drop(child);
+        assert!(witness.wait_ended(Duration::ZERO));
+    }
+
+    #[test]
+    fn a_later_process_of_the_same_number_is_another() {
+        let mut seen = stat(std::process::id()).unwrap();
+        seen.start -= 1;
+        assert!(Witness(vec![(std::process::id(), seen)]).wait_ended(Duration::ZERO));
+    }
+}
