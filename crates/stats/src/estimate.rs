@@ -130,9 +130,9 @@ impl Estimate {
     }
 }
 
-/// A distance in standard errors. Without any spread every distance is infinite, and none is none.
+/// A distance in standard errors. Without any spread every distance is infinite, and what is rounding is none.
 fn in_errors(distance: f64, error: f64) -> f64 {
-    if distance == 0.0 { 0.0 } else { distance / error }
+    if distance.abs() < ROUNDING { 0.0 } else { distance / error }
 }
 
 /// The smallest number from `from` on that fulfils a condition which, once fulfilled, stays so.
@@ -176,6 +176,8 @@ mod tests {
     fn without_spread_and_difference_equivalence_needs_its_fewest_blocks() {
         let same = Estimate::of(&[0.0; 3]).unwrap();
         assert_eq!(same.blocks_to_decide(0.02, 1.0, 1.0), Some(EQUIVALENT_FEWEST_BLOCKS));
+        let rounded = Estimate::of(&[2e-16, 0.0, 1e-16]).unwrap();
+        assert_eq!(rounded.blocks_to_decide(0.02, 1.0, 1.0), Some(EQUIVALENT_FEWEST_BLOCKS));
         let apart = Estimate::of(&[0.5; 3]).unwrap();
         assert_eq!(apart.blocks_to_decide(0.02, 1.0, 1.0), Some(4));
     }
