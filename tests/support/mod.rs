@@ -162,6 +162,8 @@ fn output(program: &str, arguments: &[&str]) -> String {
 fn mounts() -> String {
     let text = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     text.lines()
+        // The engine binds the host's network namespace there with its first container and keeps it.
+        .filter(|line| !line.contains(" /run/docker/netns/default "))
         .map(|line| line.split(' ').skip(3).take(2).collect::<Vec<_>>().join(" "))
         .collect::<Vec<_>>()
         .join("\n")
