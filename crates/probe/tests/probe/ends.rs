@@ -135,3 +135,34 @@ fn as_pid_1_of_a_container() {
     assert_eq!(probe.next(), Reply::Done { id });
     assert_eq!(probe.exit_code(), Some(0));
 }
+
+/// In an empty root: it mounts what it needs, works without devices, and finds the program beside it.
+#[test]
+fn as_pid_1_of_an_empty_root() {
+    let skip = |reason: &str| eprintln!("SKIPPED as_pid_1_of_an_empty_root: {reason}");
+    if !rustix::process::geteuid().is_root() {
+        return skip("needs root");
+    }
+    let root = tempfile::tempdir().unwrap();
+    std::fs::copy(probe_path(), root.path().join("probe")).unwrap();
+    if !program("chroot").arg(root.path()).args(["/probe", "--version"]).output().unwrap().status.success() {
+        return skip("needs a static probe, named by WEIGH_PROBE");
+    }
+    let mut unshare = program("unshare");
+    unshare.args(["--pid", "--mount", "--fork", "--kill-child", "chroot"]).arg(root.path()).arg("/probe");
+    let mut probe = Driver::start_as(unshare);
+    let id = probe.id();
+    probe.send(&Request::Facts { id });
+    let Reply::Facts { facts, .. } = probe.next() else { panic!("no facts") };
+    assert!(facts.init && facts.boot.is_some() && facts.memory_total_bytes.is_some(), "{facts:?}");
+    assert!(facts.clock_source.is_some(), "/sys is mounted too");
+    assert_eq!(facts.operating_system, None);
+    let ended = probe.run(command(&["probe", "--version"]));
+    assert!(ended.text().starts_with("weigh-probe "), "{ended:?}");
+    assert_eq!(probe.refusal_of(command(&["sh"])).1, 2);
+    assert!(!root.path().join("dev").exists(), "devices are the platform's to give");
+    let id = probe.id();
+    probe.send(&Request::Shutdown { id });
+    assert_eq!(probe.next(), Reply::Done { id });
+    assert_eq!(probe.exit_code(), Some(0));
+}
