@@ -1,0 +1,105 @@
+//! Tests of starting programs.
+
+use super::*;
+
+fn shell(script: &str) -> Invocation {
+    Invocation::new("sh").arg("-c").arg(script)
+}
+
+fn alive(pid: u32) -> bool {
+    crate::process::start_ticks(pid).is_some_and(|start| crate::process::is_alive(pid, start))
+}
+
+#[test]
+fn output_error_status_and_input_are_kept() {
+    let done = shell("cat; echo oops >&2; exit 3").input("hello").run().unwrap();
+    assert_eq!((done.output.as_slice(), done.error.as_slice()), (&b"hello"[..], &b"oops\n"[..]));
+    assert_eq!(done.status.code(), Some(3));
+    let done = shell("kill -TERM $$").run().unwrap();
+    assert_eq!(done.status.signal(), Some(15));
+    let done = shell("echo $A; pwd").env("A", "b").current_dir("/").run().unwrap();
+    assert_eq!(done.output, b"b\n/\n");
+}
+
+#[test]
+fn run_ok_says_what_failed() {
+    let error = shell("echo broken pipes >&2; exit 1").run_ok().unwrap_err().to_string();
+    assert!(
+        error.contains("broken pipes") && error.contains("sh -c") && error.contains("exit status: 1"),
+        "{error}"
+    );
+    let error = Invocation::new("no-such-program-here").run().unwrap_err();
+    assert!(matches!(error, CommandError::NotFound { .. }), "{error}");
+    let error = shell("true").current_dir("/no/such/place").run().unwrap_err();
+    assert!(matches!(error, CommandError::Start { .. }), "{error}");
+}
+
+#[test]
+fn a_deadline_kills_the_whole_group() {
+    let started = Instant::now();
+    let result =
+        shell("trap '' TERM; sleep 60 & echo $! >&2; wait").deadline(Duration::from_millis(300)).run();
+    let Err(CommandError::Deadline { error, after, .. }) = result else { panic!("{result:?}") };
+    assert!(started.elapsed() < Duration::from_secs(10));
+    assert_eq!(after, Duration::from_millis(300));
+    let sleeper: u32 = error.trim().parse().unwrap();
+    assert!(crate::wait::until(Duration::from_secs(2), || !alive(sleeper)), "the grandchild lives on");
+}
+
+#[test]
+fn a_grandchild_that_holds_the_output_does_not_hold_us() {
+    let started = Instant::now();
+    let done = shell("sleep 30 & echo $!").run().unwrap();
+    assert!(started.elapsed() < Duration::from_secs(10));
+    let sleeper: u32 = String::from_utf8(done.output).unwrap().trim().parse().unwrap();
+    assert!(alive(sleeper), "a program may leave a daemon behind");
+    crate::process::kill(crate::process::handle(sleeper).unwrap().unwrap()).unwrap();
+}
+
+#[test]
+fn a_spawned_program_has_pipes_and_dies_with_its_handle() {
+    let base = tempfile::tempdir().unwrap();
+    let path = base.path().join("logs/x.log");
+    let mut running =
+        shell("echo noise >&2; read word; echo got $word; sleep 60").log_to(&path).spawn().unwrap();
+    let pid = running.pid();
+    let mut input = File::from(running.take_input().unwrap());
+    let mut output = File::from(running.take_output().unwrap());
+    assert!(running.take_output().is_none());
+    input.write_all(b"it\n").unwrap();
+    let mut answer = [0; 7];
+    output.read_exact(&mut answer).unwrap();
+    assert_eq!(&answer, b"got it\n");
+    assert!(running.try_wait().unwrap().is_none());
+    assert!(running.wait(Duration::from_millis(20)).unwrap().is_none());
+    running.kill_group();
+    assert_eq!(running.wait(Duration::from_secs(5)).unwrap().unwrap().signal(), Some(9));
+    assert_eq!(running.try_wait().unwrap().unwrap().signal(), Some(9));
+    drop(running);
+    assert!(!alive(pid));
+    let log = std::fs::read_to_string(&path).unwrap();
+    assert!(log.starts_with("$ sh -c 'echo noise") && log.ends_with("noise\n"), "{log}");
+}
+
+#[test]
+fn the_log_holds_the_command_line_and_how_it_ended() {
+    let base = tempfile::tempdir().unwrap();
+    let path = base.path().join("x.log");
+    shell("printf out; echo 'e r' >&2; exit 7").log_to(&path).run().unwrap();
+    let log = std::fs::read_to_string(&path).unwrap();
+    assert!(log.contains("out\ne r\n# exit status: 7 after 0."), "{log}");
+    shell("sleep 9").log_to(&path).deadline(Duration::from_millis(50)).run().unwrap_err();
+    assert!(std::fs::read_to_string(&path).unwrap().contains("# killed at its deadline"));
+}
+
+#[test]
+fn programs_are_found_and_words_quoted() {
+    assert!(find_program("sh").unwrap().is_absolute());
+    assert_eq!(find_program("no-such-program-here"), None);
+    assert_eq!(find_program("/bin/sh"), Some(PathBuf::from("/bin/sh")));
+    assert_eq!(find_program("/etc/passwd"), None);
+    assert_eq!(
+        Invocation::new("a").args(["b c", "", "d'e", "f=1"]).command_line(),
+        r"a 'b c' '' 'd'\''e' f=1"
+    );
+}
