@@ -21,6 +21,10 @@
 //!   the same place. Units that are void for another cause are replaced by further blocks, up to twice the planned number.
 //! - **A budget** ends the run before a block that takes longer than what is left, judged by the longest of the last five
 //!   blocks; one block is always measured. A resumed run has spent the host time of its trials on record.
+//! - **The environment of every command** is `PATH` (the usual one of root), `HOME=/tmp`, `LC_ALL=C` and `WEIGH_PAD`, whose
+//!   random length is the same for all environments of a block; nothing of the user's own is in it.
+//! - **Raw output** is in `logs/<environment>-<workload>.log`, up to 64 MiB; that of a failed command in a file of its own,
+//!   named in the failure.
 
 mod block;
 mod fleet;

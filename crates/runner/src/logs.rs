@@ -16,6 +16,9 @@ const FULL_BYTES: u64 = 64 << 20;
 /// Output of one trial that is held in memory; beyond it is written between two iterations.
 const HELD_BYTES: usize = 32 << 20;
 
+/// Letters of a cell's name that go into a file name: a user's command may be long, and a name has at most 255 bytes.
+const LONGEST_NAME: usize = 120;
+
 /// The logs of all cells.
 #[derive(Debug)]
 pub(crate) struct RawLogs {
@@ -36,7 +39,8 @@ pub(crate) struct CellLog {
 }
 
 impl RawLogs {
-    /// Finds a file name for each cell. Names that become alike by leaving out unsafe characters are numbered.
+    /// Finds a file name for each cell. Names that become alike by being shortened or by leaving out unsafe characters are
+    /// numbered.
     pub(crate) fn new(plan: &Plan, store: &RunDirectory) -> Self {
         // As `log_path` makes its paths absolute, so that one is a prefix of the other.
         let directory = std::path::absolute(store.path()).unwrap_or_else(|_| store.path().to_path_buf());
@@ -45,6 +49,7 @@ impl RawLogs {
         for (e, environment) in plan.environments.iter().enumerate() {
             for (w, workload) in plan.workloads.iter().enumerate() {
                 let name = format!("{}-{}", environment.name, workload.id);
+                let name: String = name.chars().take(LONGEST_NAME).collect();
                 let names = std::iter::once(name.clone()).chain((2..).map(|n| format!("{name}-{n}")));
                 let mut files = names.map(|name| store.log_path(&format!("{name}.log")).0);
                 let Some(path) = files.find(|path| taken.insert(path.clone())) else { continue };

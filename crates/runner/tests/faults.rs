@@ -219,9 +219,19 @@ fn quick_failures_and_recovered_hangs_are_not_given_up() {
 #[test]
 fn logs_of_cells_with_alike_names_are_kept_apart() {
     let bench = Bench::new();
-    let mut plan = plan(&["null:label=b", "null"], &["u"], fixed(1));
+    let mut plan = common::plan(&["null:label=b", "null"], &["u"], fixed(1));
     plan.environments[1].name = "null/label=b".into();
     let (_, store) = bench.run(&plan);
     assert!(store.log_path("null-label=b-u.log").0.exists());
     assert!(store.log_path("null-label=b-u-2.log").0.exists());
+
+    let long = "x".repeat(300);
+    let workloads = [format!("{long}1"), format!("{long}2")];
+    let plan = common::plan(&["null", "null:fault=exit"], &[&workloads[0], &workloads[1]], fixed(1));
+    let (outing, store) = bench.run(&plan);
+    assert!(!outing.events.iter().any(|event| matches!(event, Event::Warning { .. })), "{:?}", outing.events);
+    let failed = trials(&store).into_iter().find(|trial| !is_measured(trial)).unwrap();
+    assert!(store.path().join(failure(&failed).unwrap().log.as_ref().unwrap()).exists());
+    let logs = std::fs::read_dir(store.logs()).unwrap().count();
+    assert_eq!(logs, 4, "one for each cell that was measured, and one for the failure");
 }
