@@ -15,6 +15,12 @@ const UNICODE: Glyphs =
     Glyphs { zero: '│', line: '─', crossing: '┼', low: '├', high: '┤', estimate: '●' };
 const ASCII: Glyphs = Glyphs { zero: '|', line: '-', crossing: '+', low: '[', high: ']', estimate: 'o' };
 
+/// The narrowest bar that is worth drawing and that the scale fits above.
+pub(crate) fn narrowest(reach: f64) -> usize {
+    let label = crate::quantity::plain_percent(reach).len() + 1;
+    (2 * label + 3).max(15)
+}
+
 /// The scale above the bars: its ends and zero.
 pub(crate) fn axis(width: usize, reach: f64) -> String {
     let end = crate::quantity::plain_percent(reach);

@@ -527,5 +527,5 @@ fn bar_reach(groups: &[Group]) -> f64 {
     let Some(last) = reaches.len().checked_sub(1) else { return ROUND[1] };
     let most = reaches[last * 4 / 5];
     let wanted = if reaches[last] <= 3.0 * most { reaches[last] } else { most };
-    ROUND.iter().copied().find(|round| *round >= wanted).unwrap_or(wanted)
+    ROUND.iter().copied().find(|round| *round >= wanted).unwrap_or(ROUND[ROUND.len() - 1])
 }

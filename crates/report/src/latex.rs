@@ -10,6 +10,8 @@ const PREAMBLE: &str = r"\documentclass{article}
 \usepackage[a4paper,landscape,margin=15mm]{geometry}
 \usepackage{booktabs}
 \usepackage{siunitx}
+% Signs say which is worse; an effect that rounds to zero keeps its own.
+\sisetup{retain-explicit-plus = true, retain-negative-zero = true}
 \setlength{\parindent}{0pt}
 \begin{document}
 ";
@@ -72,17 +74,13 @@ fn interval(text: &str) -> String {
         .split(", ")
         .map(|bound| {
             if bound.parse::<f64>().is_ok_and(f64::is_finite) {
-                format!(r"\num[print-implicit-plus]{{{bound}}}")
+                format!(r"\num{{{bound}}}")
             } else {
                 escape(bound)
             }
         })
         .collect();
     format!("[{}]", bounds.join(", "))
-}
-
-fn estimate(text: &str) -> String {
-    quantity(text).replacen(r"\qty{", r"\qty[print-implicit-plus]{", 1)
 }
 
 pub(crate) fn render(report: &Report) -> String {
@@ -158,7 +156,7 @@ fn write_row(row: &Row, primary: bool) -> String {
     let mut cells = vec![
         escape(&row.environment),
         quantity(row.value.as_deref().unwrap_or("-")),
-        row.effect.as_ref().map(|e| estimate(&e.estimate)).unwrap_or_default(),
+        row.effect.as_ref().map(|e| quantity(&e.estimate)).unwrap_or_default(),
         row.effect.as_ref().map(|e| interval(&e.interval)).unwrap_or_default(),
     ];
     if primary {
@@ -219,7 +217,7 @@ mod tests {
         assert_eq!(quantity("191 µs"), r"\qty{191}{\micro\second}");
         assert_eq!(quantity("12.3 GB/s"), r"\num{12.3}\,GB/s");
         assert_eq!(quantity("1 s → 2 s"), r"\qty{1}{\second} $\rightarrow$ \qty{2}{\second}");
-        assert_eq!(estimate("+12 %"), r"\qty[print-implicit-plus]{+12}{\percent}");
-        assert_eq!(interval("[-1, +2]"), r"[\num[print-implicit-plus]{-1}, \num[print-implicit-plus]{+2}]");
+        assert_eq!(quantity("+12 %"), r"\qty{+12}{\percent}");
+        assert_eq!(interval("[-1, +2]"), r"[\num{-1}, \num{+2}]");
     }
 }

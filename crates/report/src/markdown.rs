@@ -24,9 +24,20 @@ fn escape(text: &str) -> String {
     out.replace("://", "&#58;//")
 }
 
+/// The same at the start of a paragraph or an item, where a sign or a number would begin a list.
+fn opening(text: &str) -> String {
+    let text = escape(text);
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    match text.as_bytes().get(digits) {
+        Some(b'.' | b')') if digits > 0 => format!("{}\\{}", &text[..digits], &text[digits..]),
+        Some(b'+' | b'-') if digits == 0 => format!("\\{text}"),
+        _ => text,
+    }
+}
+
 pub(crate) fn render(report: &Report) -> String {
     let document = document::build(report);
-    let mut out = format!("# {}\n\n", escape(&document.title));
+    let mut out = format!("# {}\n\n", opening(&document.title));
     for (what, value) in &document.subject {
         out.push_str(&format!("- {what}: {}\n", escape(value)));
     }
@@ -34,7 +45,10 @@ pub(crate) fn render(report: &Report) -> String {
         out.push_str(&format!("\n**{}**: {}\n", escape(&label.word), escape(&label.meaning)));
     }
     if !document.answers.is_empty() {
-        out.push_str(&format!("\n## Answer\n\n{}\n\n", escape(&document.convention)));
+        out.push_str("\n## Answer\n\n");
+        if !document.convention.is_empty() {
+            out.push_str(&format!("{}\n\n", opening(&document.convention)));
+        }
         for answer in &document.answers {
             out.push_str(&format!("- **{}**: {}\n", escape(&answer.environment), escape(&answer.sentence())));
         }
@@ -116,7 +130,7 @@ fn value(row: &Row) -> String {
 
 fn effect(row: &Row) -> [String; 2] {
     match &row.effect {
-        Some(effect) => [escape(&effect.estimate), escape(&effect.interval)],
+        Some(effect) => [effect.estimate.clone(), effect.interval.clone()],
         None => [String::new(), String::new()],
     }
 }
@@ -155,7 +169,7 @@ fn write_notes(out: &mut String, document: &Document) {
             }
         }
     };
-    let mut reading: Vec<String> = document.notes.iter().map(|note| escape(note)).collect();
+    let mut reading: Vec<String> = document.notes.iter().map(|note| opening(note)).collect();
     if !reading.is_empty() {
         reading.push(escape(COULD_SEE));
     }
@@ -170,24 +184,31 @@ fn write_notes(out: &mut String, document: &Document) {
             .iter()
             .map(|u| {
                 let allowed = if u.allowed { ", allowed by name" } else { "" };
-                escape(&format!(
+                opening(&format!(
                     "{}: {} {} (baseline: {}){allowed}",
                     u.environment, u.key, u.value, u.baseline_value
                 ))
             })
             .collect(),
     );
-    section("Void units", document.voids.iter().map(|void| escape(void)).collect());
-    section("Failures", document.failures.iter().map(|failure| escape(&failure.sentence())).collect());
+    section("Void units", document.voids.iter().map(|void| opening(void)).collect());
+    section("Failures", document.failures.iter().map(|failure| opening(&failure.sentence())).collect());
     section(
         "Warnings",
-        document.warnings.iter().flat_map(|advice| advice.sentences()).map(|s| escape(&s)).collect(),
+        document.warnings.iter().flat_map(|advice| advice.sentences()).map(|s| opening(&s)).collect(),
     );
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_sign_or_number_in_front_is_no_list() {
+        assert_eq!(opening("+ is worse"), "\\+ is worse");
+        assert_eq!(opening("12. no"), "12\\. no");
+        assert_eq!(opening("12 yes"), "12 yes");
+    }
 
     #[test]
     fn names_are_not_markup() {

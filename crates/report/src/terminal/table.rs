@@ -7,7 +7,6 @@ use crate::text::{columns, join, left, right, wrap};
 
 const INDENT: usize = 2;
 const GAP: usize = 2;
-const BAR_NARROWEST: usize = 15;
 const BAR_WIDEST: usize = 41;
 const REMARKS_NARROWEST: usize = 24;
 const VERDICT_NARROWEST: usize = "BELOW MARGIN".len();
@@ -76,8 +75,8 @@ impl Layout {
             layout.smallest = Some(smallest);
             room -= smallest + GAP;
         }
-        if room >= BAR_NARROWEST + GAP {
-            let width = (room - GAP).min(BAR_WIDEST);
+        if room >= bar::narrowest(document.bar_reach) + GAP {
+            let width = (room - GAP).min(BAR_WIDEST.max(bar::narrowest(document.bar_reach)));
             let width = width - usize::from(width.is_multiple_of(2)); // odd, so that zero has a middle
             layout.bar = Some(width);
             room -= width + GAP;
