@@ -133,13 +133,21 @@ impl Bench {
     }
 
     /// Ends the run as weigh does; then nothing may be left.
-    fn close(self) {
+    fn close(&self) {
         self.assert_no_guest_in_the_ledger();
-        let Host { ledger, run, .. } = self.host;
-        ledger.close(&Undoers).unwrap();
+        self.host.ledger.close(&Undoers).unwrap();
         assert!(!self.state.path().exists(), "{:?}", self.state.path());
-        let left = leftovers(&run);
+        let left = leftovers(&self.host.run);
         assert!(left.is_empty(), "left behind: {left:?}");
+    }
+}
+
+impl Drop for Bench {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            // A check that failed leaves no images and containers to the next ones.
+            let _ = self.host.ledger.close(&Undoers);
+        }
     }
 }
 
