@@ -199,7 +199,7 @@ fn facts(environment: &EnvironmentPlan, plan: &Plan, host: &HostFacts) -> Enviro
         let capabilities = platform.capabilities(&environment.spec);
         let network = platforms::setting(platform, &environment.spec, "net");
         let network = if network.is_empty() {
-            capabilities.networks.first().copied().unwrap_or("none")
+            "host"
         } else {
             network
         };
