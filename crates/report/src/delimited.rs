@@ -53,9 +53,11 @@ fn interval(interval: Option<Interval>) -> [String; 3] {
     [number(interval.map(|i| i.estimate)), number(interval.map(|i| i.low)), number(interval.map(|i| i.high))]
 }
 
-/// A cell of text that a spreadsheet will not take for a formula: names and reasons come from outside.
+/// A cell of text that a spreadsheet will not take for a formula and a terminal not for a command: names and reasons come
+/// from outside.
 fn text(text: &str) -> String {
-    if text.starts_with(['=', '+', '-', '@', '\t', '\r']) { format!("'{text}") } else { text.into() }
+    let text = crate::text::harmless(text);
+    if text.starts_with(['=', '+', '-', '@', '\t', '\r']) { format!("'{text}") } else { text }
 }
 
 /// The report as CSV.
@@ -112,7 +114,7 @@ pub(crate) fn render(report: &Report) -> Result<String, ReportError> {
             analysis.comparisons.to_string(),
             analysis.margin.to_string(),
             voids.to_string(),
-            text(&crate::document::unequal_keys(report, &cell.environment).join(";")),
+            text(&crate::troubles::unequal_keys(report, &cell.environment).join(";")),
             text(&reasons.join("; ")),
         ]);
         writer.write_record(&row).map_err(|error| fault(error.to_string()))?;

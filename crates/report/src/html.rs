@@ -67,7 +67,8 @@ fn facts(report: &Report) -> FactTable {
         rows: keys
             .into_iter()
             .map(|key| {
-                let values = report.environments.iter().map(|e| document::fact(e.facts.get(key))).collect();
+                let values =
+                    report.environments.iter().map(|e| crate::troubles::fact(e.facts.get(key))).collect();
                 (key.clone(), values)
             })
             .collect(),
@@ -130,6 +131,9 @@ fn typeset(text: &str) -> String {
 pub(crate) fn render(report: &Report) -> Result<String, ReportError> {
     let document = document::build(report);
     let drawings = drawings(&document);
+    // The margin is symmetric on the log scale.
+    let margin = report.analysis.margin;
+    let (from, to) = (place(-margin / (1.0 + margin), document.bar_reach), place(margin, document.bar_reach));
     let mut environment = Environment::new();
     environment.set_auto_escape_callback(|_| AutoEscape::Html);
     environment.set_undefined_behavior(UndefinedBehavior::Strict);
@@ -144,8 +148,10 @@ pub(crate) fn render(report: &Report) -> Result<String, ReportError> {
         width => WIDTH,
         reach => plain_percent(document.bar_reach),
         margin => plain_percent(report.analysis.margin),
-        margin_from => place(-report.analysis.margin / (1.0 + report.analysis.margin), document.bar_reach),
-        margin_to => place(report.analysis.margin, document.bar_reach),
+        margin_from => from,
+        margin_width => ((to - from) * 10.0).round() / 10.0,
+        dots => report.analysis.cells.iter().any(|cell| !cell.log_ratios.is_empty()),
+        method => crate::notes::method(report),
         baseline => report.analysis.baseline.clone(),
         facts => Value::from(Serde(facts(report))),
         plan => Value::from(Serde(plan_facts(report))),

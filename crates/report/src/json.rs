@@ -248,7 +248,7 @@ pub(crate) fn render(report: &Report) -> Result<String, ReportError> {
                 excluded: f.excluded,
             })
             .collect(),
-        warnings: crate::document::all_warnings(report),
+        warnings: crate::troubles::all_warnings(report),
         title: &report.title,
         compared: report.compared.as_ref().map(|c| Compared { before: &c.before, after: &c.after }),
         effort: report.effort_label.as_deref(),

@@ -20,8 +20,10 @@ mod markdown;
 mod notes;
 pub mod quantity;
 mod report;
+mod rows;
 mod terminal;
 mod text;
+mod troubles;
 
 pub use report::{ComparedRuns, EnvironmentFacts, Format, Options, Report, ReportError};
 

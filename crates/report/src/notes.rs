@@ -1,8 +1,9 @@
 //! The sentences around the tables: what was asked, what has to be known first, how the tables are read.
 
 use crate::Report;
-use crate::document::{Label, common_flags, flag_word};
+use crate::document::{Label, common_flags};
 use crate::quantity::{magnitude, plain_percent};
+use crate::rows::flag_word;
 use std::collections::BTreeMap;
 use weigh_model::{Better, VoidCause, format_bytes};
 use weigh_stats::{Cell, EQUIVALENT_FEWEST_BLOCKS, Flag};
@@ -182,14 +183,17 @@ pub(crate) fn reading(report: &Report) -> Vec<String> {
         return notes;
     }
     let loose = common_flags(report).contains(&Flag::Unpaired);
-    let (over, average) = if loose {
-        ("values", "the ratio of the geometric means of the costs")
+    let over = if loose { "values" } else { "blocks" };
+    let mut meaning = String::from(if report.compared.is_some() {
+        "The absolute values are medians over blocks, before and after. The change is the second run's ratio of costs to \
+         its own baseline over that of the first (geometric means over blocks), less 1."
+    } else if loose {
+        "The absolute values are medians. The overhead is the average effect: the ratio of the geometric means of the \
+         costs, less 1."
     } else {
-        ("blocks", "the geometric mean of the ratio of costs")
-    };
-    let mut meaning = format!(
-        "The absolute values are medians over {over}. The overhead is the average effect: {average}, less 1."
-    );
+        "The absolute values are medians over blocks. The overhead is the average effect: the geometric mean of the ratio \
+         of costs, less 1."
+    });
     if analysis.cells.iter().any(|cell| cell.metric.better == Better::Higher) {
         meaning.push_str(
             " For rates it is the extra time per operation: half the rate is +100 %. It is neither a share of \
@@ -220,6 +224,20 @@ pub(crate) fn reading(report: &Report) -> Vec<String> {
     }
     notes.extend(unseen(report));
     notes.iter().map(|note| bind_units(note)).collect()
+}
+
+/// How the run was made, in short; nothing is claimed of samples that were made elsewhere.
+pub(crate) fn method(report: &Report) -> Option<&'static str> {
+    let plan = report.plan.as_ref().filter(|_| !nothing_measured(report))?;
+    Some(if plan.guest.reuse {
+        "One instance of each environment, the baseline included, served every block. In a block the environments ran back \
+         to back in random order, and each gave one number; the ratios to the baseline are taken block by block. Warm-up \
+         runs are not counted, nothing was repeated because of what it measured, and no outlier is dropped."
+    } else {
+        "Every block launched a fresh instance of each environment, the baseline included, and ran them back to back in \
+         random order. In a block each environment gave one number; the ratios to the baseline are taken block by block. \
+         Warm-up runs are not counted, nothing was repeated because of what it measured, and no outlier is dropped."
+    })
 }
 
 /// The bound on an unseen mode, by number of blocks.

@@ -56,11 +56,11 @@ fn a_width_below_forty_is_taken_as_forty() {
 #[test]
 fn colour_adds_nothing_and_takes_nothing() {
     let report = common::standard();
+    let sequence = regex::Regex::new("\u{1b}\\[[0-9;]*m").expect("a pattern");
     for width in [60, 80, 120, 200] {
         let with = Options { width, color: true, unicode: true };
         let colored = render(&report, Format::Table, &with).expect("no report fails");
-        let bare =
-            regex::Regex::new("\u{1b}\\[[0-9;]*m").expect("a pattern").replace_all(&colored, "").into_owned();
+        let bare = sequence.replace_all(&colored, "").into_owned();
         assert_ne!(colored, bare, "there is colour");
         assert_eq!(bare, plain(&report, width, true), "every word is there without colour");
     }

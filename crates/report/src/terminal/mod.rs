@@ -44,7 +44,13 @@ fn top(screen: &mut Screen, document: &Document) {
     screen.paragraph(0, &asked.join(" · "), Style::Faint);
     screen.blank();
     for label in &document.labels {
-        screen.item(0, &format!("{}:", label.word), Style::Strong, columns(&label.word) + 2, &label.meaning);
+        screen.item(
+            0,
+            &format!("{}:", label.word),
+            Style::Strong,
+            columns(&label.word) + 2,
+            &[&label.meaning],
+        );
     }
     if document.answers.is_empty() {
         return;
@@ -55,10 +61,8 @@ fn top(screen: &mut Screen, document: &Document) {
     for answer in &document.answers {
         // The colour goes to the name; the first word of the sentence says the same.
         let style = if answer.tone == Tone::Open { Style::Plain } else { Style::Tone(answer.tone) };
-        for (i, clause) in answer.clauses.iter().enumerate() {
-            let name = if i == 0 { answer.environment.as_str() } else { "" };
-            screen.item(2, name, style, width, clause);
-        }
+        let clauses: Vec<&str> = answer.clauses.iter().map(String::as_str).collect();
+        screen.item(2, &answer.environment, style, width, &clauses);
     }
 }
 
@@ -68,7 +72,7 @@ fn setting(screen: &mut Screen, document: &Document) {
     let rest = || document.subject.iter().filter(|(what, _)| !ABOVE.contains(&what.as_str()));
     let width = gap(screen, rest().map(|(what, _)| what.as_str()));
     for (what, value) in rest() {
-        screen.item(2, what, Style::Faint, width, value);
+        screen.item(2, what, Style::Faint, width, &[value]);
     }
 }
 
@@ -95,7 +99,7 @@ fn reading(screen: &mut Screen, document: &Document) {
     }
     let width = gap(screen, document.legend.iter().map(|(word, _)| word.as_str()));
     for (word, meaning) in &document.legend {
-        screen.item(2, word, Style::Strong, width, meaning);
+        screen.item(2, word, Style::Strong, width, &[meaning]);
     }
 }
 

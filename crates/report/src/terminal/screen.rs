@@ -87,26 +87,24 @@ impl Screen {
         }
     }
 
-    /// A paragraph with a first word or name that stands out and a hanging indent.
-    pub(super) fn item(&mut self, indent: usize, name: &str, style: Style, gap: usize, text: &str) {
-        let (name, text) = (self.clean(name), self.clean(text));
-        let hang = indent + gap;
-        // A name that leaves too little room beside it gets a line of its own.
-        if columns(&name) + 1 > gap || self.width < hang + 24 {
-            for line in wrap(&name, self.width - indent) {
-                let line = format!("{}{}", " ".repeat(indent), self.paint(&line, style));
-                self.line(&line);
-            }
-            let hang = indent + 2;
-            for line in wrap(&text, self.width - hang) {
-                self.line(&format!("{}{line}", " ".repeat(hang)));
-            }
-            return;
+    /// A name that stands out, and texts beside it with a hanging indent, each on lines of its own.
+    pub(super) fn item(&mut self, indent: usize, name: &str, style: Style, gap: usize, texts: &[&str]) {
+        let name = self.clean(name);
+        // A name that leaves too little room beside it gets lines of its own.
+        let beside = columns(&name) < gap && self.width >= indent + gap + 24;
+        let hang = if beside { indent + gap } else { indent + 2 };
+        let mut first = beside.then(|| text::left(&name, gap));
+        if !beside {
+            self.paragraph(indent, &name, style);
         }
-        for (i, line) in wrap(&text, self.width - hang).into_iter().enumerate() {
-            let first = if i == 0 { text::left(&name, gap) } else { " ".repeat(gap) };
-            let first = self.paint(&first, style);
-            self.line(&format!("{}{first}{line}", " ".repeat(indent)));
+        for text in texts {
+            for line in wrap(&self.clean(text), self.width - hang) {
+                let before = match first.take() {
+                    Some(name) => format!("{}{}", " ".repeat(indent), self.paint(&name, style)),
+                    None => " ".repeat(hang),
+                };
+                self.line(&format!("{before}{line}"));
+            }
         }
     }
 

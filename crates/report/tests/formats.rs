@@ -1,0 +1,186 @@
+//! What each format promises by itself: a page that fetches nothing, rows of equal length, text that is not markup.
+
+mod common;
+
+use regex::Regex;
+use std::collections::BTreeSet;
+use weigh_report::Format;
+
+fn found(text: &str, pattern: &str) -> Vec<String> {
+    let pattern = Regex::new(pattern).expect("a pattern");
+    pattern
+        .captures_iter(text)
+        .map(|c| c.get(1).or(c.get(0)).expect("a match").as_str().to_string())
+        .collect()
+}
+
+#[test]
+fn the_page_has_no_script_and_fetches_nothing() {
+    for (name, report) in common::all().into_iter().chain([("hostile", common::hostile())]) {
+        let page = common::text(&report, Format::Html);
+        for forbidden in [
+            "<script", "<iframe", "<img", "<link", "<object", "<base", " src=", " href=", "url(", "@import",
+            "http://", "https://",
+        ] {
+            assert!(!page.to_lowercase().contains(forbidden), "{name} has `{forbidden}`");
+        }
+        assert!(found(&page, r"\son[a-z]+=").is_empty(), "{name} has a handler");
+        assert!(page.contains("content=\"default-src 'none'; style-src 'unsafe-inline'\""));
+    }
+}
+
+#[test]
+fn hostile_names_add_no_element_to_the_page() {
+    let tags = |page: &str| found(page, r"<(/?[a-zA-Z!][a-zA-Z0-9]*)").into_iter().collect::<BTreeSet<_>>();
+    let (plain, hostile) = (common::standard(), common::hostile());
+    assert_eq!(tags(&common::text(&hostile, Format::Html)), tags(&common::text(&plain, Format::Html)));
+    assert!(common::text(&hostile, Format::Html).contains("&lt;script&gt;"), "the name is shown as it is");
+}
+
+#[test]
+fn the_page_can_be_read_aloud() {
+    let page = common::text(&common::standard(), Format::Html);
+    assert!(page.starts_with("<!DOCTYPE html>\n<html lang=\"en\">"));
+    assert!(page.contains("<meta name=\"viewport\""), "it fits a phone");
+    assert!(page.contains("prefers-color-scheme: dark"));
+    assert_eq!(page.matches("<h1").count(), 1);
+    assert_eq!(
+        page.matches("<table").count(),
+        page.matches("<caption>").count(),
+        "every table has a caption"
+    );
+    assert!(
+        found(&page, r"<th [^>]*>").iter().all(|th| th.contains("scope=")),
+        "every heading cell has a scope"
+    );
+    assert!(found(&page, r"<svg[^>]*>").iter().all(|svg| svg.contains("role=\"img\" aria-label=\"")));
+    // First what was asked and the answer, before any table.
+    let at = |text: &str| page.find(text).unwrap_or_else(|| panic!("{text} is missing"));
+    assert!(at("<h1>weigh run") < at("<h2>Answer") && at("<h2>Answer") < at("<table"));
+    for part in [
+        "Host",
+        "Plan",
+        "seed",
+        "SHA-256 of probe",
+        "Environments",
+        "How to read this",
+        "Failures",
+        "Void units",
+        "Warnings",
+        "Unequal",
+    ] {
+        assert!(page.contains(part), "{part} is missing");
+    }
+}
+
+#[test]
+fn the_method_is_claimed_only_where_it_was_followed() {
+    let page = |report| common::text(&report, Format::Html);
+    assert!(page(common::standard()).contains("launched a fresh instance"));
+    assert!(!page(common::unpaired()).contains("launched a fresh instance"));
+    let mut reused = common::standard();
+    reused.plan.as_mut().expect("a plan").guest.reuse = true;
+    assert!(!page(reused).contains("launched a fresh instance"));
+}
+
+#[test]
+fn rows_of_csv_are_equally_long() {
+    for (name, report) in common::all().into_iter().chain([("hostile", common::hostile())]) {
+        let text = common::text(&report, Format::Csv);
+        assert!(text.ends_with("\r\n"), "RFC 4180 ends records with CRLF");
+        let mut reader = csv::ReaderBuilder::new().flexible(false).from_reader(text.as_bytes());
+        let header = reader.headers().expect("a header").clone();
+        assert_eq!(
+            header.iter().take(6).collect::<Vec<_>>(),
+            ["workload", "params", "metric", "unit", "better", "environment"]
+        );
+        let rows: Vec<csv::StringRecord> = reader.records().collect::<Result<_, _>>().expect("equal rows");
+        assert_eq!(rows.len(), report.analysis.cells.len(), "{name}");
+        for (row, cell) in rows.iter().zip(&report.analysis.cells) {
+            let value = |column: &str| {
+                header.iter().position(|h| h == column).and_then(|i| row.get(i)).expect("a column")
+            };
+            let number = |column: &str| value(column).parse::<f64>().ok();
+            assert_eq!(number("median"), cell.summary.map(|s| s.median), "{name}: not rounded");
+            assert_eq!(number("overhead_ci_low"), cell.overhead.map(|o| o.low));
+            assert_eq!(value("verdict"), cell.verdict.map(|v| v.to_string()).unwrap_or_default());
+            assert!(
+                !value("environment").starts_with(['=', '+', '-', '@']),
+                "a spreadsheet would compute it"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_name_is_no_formula() {
+    let mut report = common::quick();
+    report.analysis.cells[1].environment = "=HYPERLINK(\"x\")".into();
+    assert!(common::text(&report, Format::Csv).contains("'=HYPERLINK"));
+}
+
+#[test]
+fn rows_of_markdown_tables_have_the_columns_of_their_head() {
+    for (name, report) in common::all().into_iter().chain([("hostile", common::hostile())]) {
+        let text = common::text(&report, Format::Markdown);
+        let mut columns = None;
+        for line in text.lines() {
+            if !line.starts_with('|') {
+                columns = None;
+                continue;
+            }
+            let bars = line.replace("\\\\", "").replace("\\|", "").matches('|').count();
+            assert_eq!(*columns.get_or_insert(bars), bars, "{name}: {line}");
+        }
+        assert!(!text.contains('<'), "{name}: raw HTML");
+    }
+}
+
+#[test]
+fn latex_holds_only_its_own_commands() {
+    let commands = |text: &str| found(text, r"\\([a-zA-Z]+|.)").into_iter().collect::<BTreeSet<_>>();
+    let known: BTreeSet<String> = commands(&common::text(&common::standard(), Format::Latex));
+    let escapes = [
+        "textbackslash",
+        "textasciitilde",
+        "textasciicircum",
+        "textless",
+        "textgreater",
+        "textbar",
+        "textquotedbl",
+        "textquotesingle",
+        "textasciigrave",
+        "{",
+        "}",
+        "$",
+        "&",
+        "#",
+        "%",
+        "_",
+    ];
+    let text = common::text(&common::hostile(), Format::Latex);
+    for command in commands(&text) {
+        assert!(
+            known.contains(&command) || escapes.contains(&command.as_str()),
+            "\\{command} comes from a name"
+        );
+    }
+    assert!(
+        text.is_ascii() || text.chars().all(|c| c.is_ascii() || "µ→±".contains(c)),
+        "what LaTeX cannot set is spelled out"
+    );
+    let bare = text.replace("\\{", "").replace("\\}", "");
+    assert_eq!(bare.matches('{').count(), bare.matches('}').count(), "braces are balanced");
+}
+
+#[test]
+fn every_text_ends_with_one_line_break() {
+    for (name, report) in common::all() {
+        for format in
+            [Format::Table, Format::Json, Format::Csv, Format::Markdown, Format::Latex, Format::Html]
+        {
+            let text = common::text(&report, format);
+            assert!(text.ends_with('\n') && !text.ends_with("\n\n"), "{name} {format:?}");
+        }
+    }
+}
