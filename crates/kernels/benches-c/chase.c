@@ -19,6 +19,7 @@ int main(int argc, char **argv) {
     const size_t lines = argument(argc, argv, 1) / sizeof(struct line);
     const uint64_t loads = argument(argc, argv, 2);
     const int batches = (int)argument(argc, argv, 3);
+    pin_to_first_cpu();
     struct line *memory = huge_memory(lines * sizeof *memory);
     for (size_t i = 0; i < lines; i++)
         memory[i].next = &memory[i];

@@ -1,5 +1,6 @@
 /* What the C counterparts of the kernels share: a clock, memory on huge pages, one way to print. */
 #define _GNU_SOURCE
+#include <sched.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,6 +24,15 @@ static inline void *huge_memory(size_t bytes) {
     }
     madvise(mapping, bytes + huge, MADV_HUGEPAGE);
     return (void *)(((uintptr_t)mapping + huge - 1) / huge * huge);
+}
+
+static inline void pin_to_first_cpu(void) {
+    cpu_set_t cpus;
+    sched_getaffinity(0, sizeof cpus, &cpus);
+    for (int cpu = 0, found = 0; cpu < CPU_SETSIZE; cpu++)
+        if (CPU_ISSET(cpu, &cpus) && found++)
+            CPU_CLR(cpu, &cpus);
+    sched_setaffinity(0, sizeof cpus, &cpus);
 }
 
 static uint64_t argument(int argc, char **argv, int which) {

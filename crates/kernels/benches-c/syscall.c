@@ -1,7 +1,6 @@
 /* syscall GETPID READ MMAP SWITCH BATCHES: median time of single requests to the operating system. */
 #include "common.h"
 #include <fcntl.h>
-#include <sched.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -40,12 +39,7 @@ int main(int argc, char **argv) {
     batches = (int)argument(argc, argv, 5);
     if (batches < 1 || batches > MOST_BATCHES)
         return 2;
-    cpu_set_t first;
-    sched_getaffinity(0, sizeof first, &first);
-    for (int cpu = 0, found = 0; cpu < CPU_SETSIZE; cpu++)
-        if (CPU_ISSET(cpu, &first) && found++)
-            CPU_CLR(cpu, &first);
-    sched_setaffinity(0, sizeof first, &first);
+    pin_to_first_cpu();
 
     REPEAT("getpid", argument(argc, argv, 1), 1, syscall(SYS_getpid));
     const int zero = open("/dev/zero", O_RDONLY);

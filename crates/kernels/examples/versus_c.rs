@@ -83,7 +83,7 @@ fn contests() -> Result<bool, Failure> {
     )?;
     writeln!(
         output,
-        "{:<32} {:<34} {:>11} {:>11}  ratio [95 % interval]",
+        "{:<32} {:<59} {:>11} {:>11}  ratio [95 % interval]",
         "metric", "against", "ours", "theirs"
     )?;
     let mut good = true;
@@ -242,19 +242,21 @@ fn all(ours: &Path, scratch: &Path, only: Option<&[String]>) -> Result<Vec<Conte
     if wanted("memory-latency") {
         let programs = vec![
             renamed(
-                ours("memory-latency --sizes 256MiB --loads 200000 --batches 5"),
+                ours("memory-latency --sizes 256MiB --loads 50000 --batches 11"),
                 "latency_256MiB",
                 "latency",
             ),
-            theirs("chase", NATIVE, "268435456 200000 5")?,
+            theirs("chase", NATIVE, "268435456 50000 11")?,
         ];
         contests.push(Contest { name: "memory-latency", target: 0.97, lower_is_better: true, programs });
     }
     if wanted("syscall") {
         let operations = "syscall --operations getpid,read,mmap_munmap,context_switch";
         let programs = vec![
-            ours(&format!("{operations} --getpid 1000000 --read 500000 --mmap 50000 --switch 50000")),
-            theirs("syscall", NATIVE, "1000000 500000 50000 50000 20")?,
+            ours(&format!(
+                "{operations} --getpid 1000000 --read 500000 --mmap 50000 --switch 50000 --batches 40"
+            )),
+            theirs("syscall", NATIVE, "1000000 500000 50000 50000 40")?,
         ];
         contests.push(Contest { name: "syscall", target: 0.97, lower_is_better: true, programs });
     }
@@ -324,7 +326,7 @@ fn print(
             good &= !below;
             writeln!(
                 output,
-                "{:<32} {:<34} {:>11.4e} {:>11.4e}  {:.3} [{:.3}, {:.3}]{}",
+                "{:<32} {:<59} {:>11.4e} {:>11.4e}  {:.3} [{:.3}, {:.3}]{}",
                 format!("{} {metric}", contest.name),
                 program.name,
                 median(pairs.iter().map(|pair| pair.0)),

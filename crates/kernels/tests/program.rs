@@ -1,5 +1,7 @@
 //! The program as its users start it: the JSON line, the exit codes, the messages.
 
+#![expect(clippy::unwrap_used, reason = "a failed step fails the test")]
+
 use assert_cmd::Command;
 use predicates::str::contains;
 use serde_json::Value;
@@ -20,8 +22,11 @@ fn run(line: &str) -> Value {
     serde_json::from_str(&text).unwrap()
 }
 
+/// Kernel, options, and metrics with their units.
+type Tiny = (&'static str, &'static str, &'static [(&'static str, &'static str)]);
+
 /// The smallest amount of work for which every metric is still given.
-const TINY: &[(&str, &str, &[(&str, &str)])] = &[
+const TINY: &[Tiny] = &[
     ("noploop", "--nops 1e6", &[("duration", "s"), ("rate", "op/s")]),
     (
         "stream",

@@ -15,9 +15,9 @@ use rand_pcg::Pcg64Mcg;
 /// A cache line of x-86 and of most aarch64.
 const LINE: usize = 64;
 
-/// Up to this size the loads come from caches and are about ten times as fast, so that as many more are timed.
-const SMALL: u64 = 8 << 20;
-const MORE_WHEN_SMALL: u64 = 8;
+/// Up to this size the loads come from the first caches and are tens of times as fast, so that more of them are timed.
+const SMALL: u64 = 1 << 20;
+const MORE_WHEN_SMALL: u64 = 20;
 
 /// Walkers that check the cycle at once: one alone would wait for memory at every step.
 const WALKERS: usize = 32;
@@ -36,13 +36,13 @@ pub(super) static KERNEL: Kernel = Kernel {
         OptionSpec {
             name: "loads",
             kind: Kind::Count,
-            default: "200000",
-            summary: "loads in one batch; sizes up to 8MiB do 8 times as many",
+            default: "50000",
+            summary: "loads in one batch; sizes up to 1MiB do 20 times as many",
         },
         OptionSpec {
             name: "batches",
             kind: Kind::Count,
-            default: "5",
+            default: "11",
             summary: "batches per size, of which the median is reported",
         },
         OptionSpec { name: "seed", kind: Kind::Count, default: "1", summary: "seed of the order" },
