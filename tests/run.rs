@@ -195,7 +195,8 @@ fn a_crossed_gate_is_exit_code_3() {
     let stage = Stage::new();
     let on = "null;null:effect=0.2";
     for (gate, code) in [("5", 3), ("50", 0)] {
-        let arguments = ["run", "--on", on, "--baseline", "null", "--blocks", "6", "--gate", gate, "--", "true"];
+        let arguments =
+            ["run", "--on", on, "--baseline", "null", "--blocks", "6", "--gate", gate, "--", "true"];
         stage.weigh().args(arguments).assert().code(code);
     }
     stage.weigh().args(["show", "last", "--gate", "5"]).assert().code(3);

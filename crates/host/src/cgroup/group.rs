@@ -247,8 +247,16 @@ impl Hierarchy {
         let reached = || match mount.kind {
             Kind::V2 => fs::read_to_string(group.join("cgroup.events"))
                 .is_ok_and(|text| text.lines().any(|line| line == format!("frozen {}", u8::from(frozen)))),
-            Kind::V1(_) => fs::read_to_string(group.join(file))
-                .is_ok_and(|text| text.trim() == words[usize::from(frozen)]),
+            Kind::V1(_) => {
+                let word = words[usize::from(frozen)];
+                let there = fs::read_to_string(group.join(file)).is_ok_and(|text| text.trim() == word);
+                // A process in vfork(2) sleeps where version 1 does not count it as frozen, and the group stays FREEZING
+                // until somebody writes the state again.
+                if !there {
+                    let _the_next_look_tells = write_control(&group.join(file), word);
+                }
+                there
+            }
         };
         if deadline.is_zero() || until(deadline, reached) {
             return Ok(());

@@ -223,6 +223,14 @@ fn lives_and_dies(hierarchy: &Hierarchy, test: &str) {
     std::thread::sleep(Duration::from_millis(80));
     assert!(cgroup.cpu_ns().unwrap() > charged, "it does not go on");
 
+    // Processes that come and go by vfork(2) do not keep the group from being frozen.
+    let mut shells = shell(&other, "echo ready; while :; do /bin/true; done");
+    assert_eq!(read_line(&mut shells), "ready");
+    for _ in 0..300 {
+        other.freeze().unwrap();
+        other.thaw().unwrap();
+    }
+
     // Killed while frozen.
     cgroup.freeze().unwrap();
     let started = Instant::now();

@@ -78,6 +78,9 @@ impl Freezer {
                 ));
             }
             std::thread::sleep(Duration::from_micros(200));
+            // A process in vfork(2) sleeps where version 1 does not count it as frozen, and the group stays FREEZING until
+            // somebody writes the state again.
+            self.order(frozen)?;
         }
         Ok(())
     }
