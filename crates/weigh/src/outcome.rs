@@ -198,11 +198,7 @@ fn facts(environment: &EnvironmentPlan, plan: &Plan, host: &HostFacts) -> Enviro
     if let Some(platform) = platforms::find(&environment.spec.platform) {
         let capabilities = platform.capabilities(&environment.spec);
         let network = platforms::setting(platform, &environment.spec, "net");
-        let network = if network.is_empty() {
-            "host"
-        } else {
-            network
-        };
+        let network = if network.is_empty() { "host" } else { network };
         facts.insert("network".into(), json!(network));
         facts.insert(
             "kernel".into(),
