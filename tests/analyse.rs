@@ -1,4 +1,5 @@
 //! `weigh analyse`: samples measured elsewhere.
+#![allow(clippy::print_stderr, reason = "a skipped test says so")]
 #![allow(clippy::unwrap_used, reason = "a test ends where its expectation does")]
 
 mod support;

@@ -1,4 +1,6 @@
 //! Bad input gets an error that points at the place, names the remedy and loses nothing.
+#![allow(clippy::disallowed_methods, reason = "tests mount and drop privileges with ordinary tools")]
+#![allow(clippy::print_stderr, reason = "a skipped test says so")]
 #![allow(clippy::unwrap_used, reason = "a test ends where its expectation does")]
 
 mod support;

@@ -1,4 +1,5 @@
 //! A crash at any moment leaves a run that `weigh resume` continues and a host that `weigh clean` restores.
+#![allow(clippy::print_stderr, reason = "a skipped test says so")]
 #![allow(clippy::unwrap_used, reason = "a test ends where its expectation does")]
 
 mod support;

@@ -8,7 +8,6 @@
     clippy::disallowed_methods,
     reason = "a build script runs before weigh-host exists; cargo holds the deadline"
 )]
-#![expect(clippy::print_stdout, reason = "a build script talks to cargo over standard output")]
 
 use std::env;
 use std::path::{Path, PathBuf};

@@ -22,8 +22,11 @@ pub struct Line {
 /// What one measurement gives: lines, or why it was not made.
 pub type Outcome = Result<Vec<Line>, String>;
 
+/// A measurement and its name.
+type Measurement = (&'static str, fn() -> Outcome);
+
 fn main() {
-    let measurements: [(&str, fn() -> Outcome); 4] = [
+    let measurements: [Measurement; 4] = [
         ("probe", probe::measure),
         ("start of a guest", spawn::measure),
         ("analysis", analyse::measure),

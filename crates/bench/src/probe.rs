@@ -32,7 +32,7 @@ pub fn measure() -> Outcome {
         input: false,
         output_limit_bytes: 1 << 20,
     };
-    let options = RunOptions { deadline: Duration::from_secs(WORKLOAD_S * 2), ..RunOptions::default() };
+    let options = RunOptions::within(Duration::from_secs(WORKLOAD_S * 2));
     session.run(&command, options).map_err(|error| error.to_string())?;
     let cpu = cpu_time(running.pid())? - before;
     end(running, &mut session)?;

@@ -21,7 +21,7 @@ const EXIT_CODES: &str = "Exit codes: 0 done, 1 failed, 2 usage or bad input, 3 
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Compare environments on workloads, or on a command of your own after `--`
-    Run(RunArgs),
+    Run(Box<RunArgs>),
     /// Say which platforms are ready, and what is missing with the remedy
     Doctor(JsonArg),
     /// List platforms, workloads or images

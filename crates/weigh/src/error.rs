@@ -38,7 +38,14 @@ pub struct Failure {
     message: String,
     cause: Option<Box<dyn Error + Send + Sync>>,
     hint: Option<String>,
-    place: Option<(NamedSource<String>, Range<usize>)>,
+    place: Option<Box<Place>>,
+}
+
+/// A text and the part of it to underline.
+#[derive(Debug)]
+struct Place {
+    source: NamedSource<String>,
+    span: Range<usize>,
 }
 
 impl Failure {
@@ -84,7 +91,7 @@ impl Failure {
 
     /// Adds the text and the place in it to underline.
     pub fn at(mut self, name: &str, text: &str, span: Range<usize>) -> Self {
-        self.place = Some((NamedSource::new(name, text.to_string()), span));
+        self.place = Some(Box::new(Place { source: NamedSource::new(name, text.to_string()), span }));
         self
     }
 
@@ -112,11 +119,11 @@ impl Diagnostic for Failure {
     }
 
     fn source_code(&self) -> Option<&dyn SourceCode> {
-        self.place.as_ref().map(|(source, _)| source as &dyn SourceCode)
+        self.place.as_ref().map(|place| &place.source as &dyn SourceCode)
     }
 
     fn labels(&self) -> Option<Box<dyn Iterator<Item = LabeledSpan> + '_>> {
-        let (_, span) = self.place.as_ref()?;
+        let span = &self.place.as_ref()?.span;
         Some(Box::new(std::iter::once(LabeledSpan::new_with_span(Some("here".into()), span.clone()))))
     }
 }
