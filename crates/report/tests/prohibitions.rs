@@ -65,6 +65,11 @@ fn ratios(line: &str) -> Vec<String> {
     pattern.find_iter(line).map(|found| found.as_str().to_string()).collect()
 }
 
+/// An effect as it is shown.
+fn effect(interval: weigh_stats::Interval) -> String {
+    quantity::Effect::new(interval.estimate, interval.low, interval.high).estimate
+}
+
 /// Lines that explain the number or head a table, and show no result.
 fn explains(line: &str) -> bool {
     line.contains("half the rate is +100 %")
@@ -186,7 +191,7 @@ fn rule_9_ratios_are_never_averaged_arithmetically() {
     let report = two(Better::Lower, "s", |block| if block % 2 == 0 { 200.0 } else { 50.0 });
     let overhead = report.analysis.cells[1].overhead.expect("an overhead");
     assert!(overhead.estimate.abs() < 1e-3, "the geometric mean is 0, not {}", overhead.estimate);
-    let shown = quantity::Effect::new(overhead.estimate, overhead.low, overhead.high).estimate;
+    let shown = effect(overhead);
     for (format, text) in readable(&report) {
         assert!(text.contains(&shown), "{format} does not show {shown}");
         assert!(!text.contains("+25"), "{format}");
@@ -226,6 +231,7 @@ fn rule_10_lost_throughput_is_not_shown_as_overhead() {
 fn rule_14_what_is_unequal_is_said_beside_the_ratio() {
     let mut report = common::standard();
     report.plan.as_mut().expect("a plan").allow_unequal = vec!["memory".into()];
+    let different = Regex::new(r"network\s+nat\b").expect("a pattern");
     for environment in &mut report.environments {
         let memory = if environment.name == "runc" { "1GiB" } else { "2GiB" };
         environment.facts.insert("memory".into(), memory.into());
@@ -247,10 +253,7 @@ fn rule_14_what_is_unequal_is_said_beside_the_ratio() {
         for part in ["1GiB", "2GiB", "UNEQUAL BY REQUEST"] {
             assert!(text.contains(part), "{format} does not say {part}");
         }
-        assert!(
-            Regex::new(r"network\s+nat\b").expect("a pattern").is_match(&text),
-            "{format} does not say what is different"
-        );
+        assert!(different.is_match(&text), "{format} does not say what is different");
     }
     let json = common::text(&report, Format::Json);
     assert!(json.contains("\"network\": \"nat\"") && json.contains("\"allow_unequal\": [\n    \"memory\""));
@@ -287,9 +290,25 @@ fn rule_15_no_failure_void_or_flag_is_hidden() {
         for flag in ["MIXED", "OUTLIERS", "WIDE SPREAD", "NOT MEASURED", "failed 3/30", "failed k/n"] {
             assert!(text.contains(flag), "{format} hides `{flag}`");
         }
-        for warning in
-            ["powersave", "go to other processes".replace("go", "went").as_str(), "standard deviation is"]
-        {
+        // A flag in the legend only would not say which cell it is about.
+        for cell in report.analysis.cells.iter().filter(|cell| cell.overhead.is_some()) {
+            let words: Vec<String> = cell
+                .flags
+                .iter()
+                .map(|flag| match flag {
+                    weigh_stats::Flag::Failed => format!("failed {}/{}", cell.failed, cell.tried),
+                    other => other.to_string().replace('_', " "),
+                })
+                .collect();
+            let shown = effect(cell.overhead.expect("filtered"));
+            let row = |line: &&str| {
+                line.contains(&shown) && line.contains(&cell.environment) && !line.contains("against")
+            };
+            let said =
+                text.lines().filter(row).any(|line| words.iter().all(|word| line.contains(word.as_str())));
+            assert!(said, "{format} hides {words:?} of {} in {}", cell.workload, cell.environment);
+        }
+        for warning in ["powersave", "went to other processes", "standard deviation is"] {
             assert!(text.contains(warning), "{format} hides the warning `{warning}`");
         }
     }
@@ -374,7 +393,6 @@ fn rule_15_every_cause_of_void_units_is_said() {
 #[test]
 fn rule_16_there_is_no_composite_score() {
     for (name, report) in common::all() {
-        let effect = |i: weigh_stats::Interval| quantity::Effect::new(i.estimate, i.low, i.high).estimate;
         let cells = &report.analysis.cells;
         let runs = cells.iter().filter_map(|cell| cell.runs.as_ref()).flat_map(|r| [&r.before, &r.after]);
         let known: BTreeSet<String> = cells
