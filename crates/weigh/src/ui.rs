@@ -102,7 +102,7 @@ impl Progress {
             Event::Started { .. } => {}
             Event::PilotStarted => self.line("trying every workload once in every environment"),
             Event::PilotCell { environment, workload, result } => match result {
-                Ok(seconds) => self.cell(workload, environment, &format!("pilot, {seconds:.2} s")),
+                Ok(_) => self.cell(workload, environment),
                 Err(failure) => {
                     self.line(&format!("{environment} cannot run {workload}: {}", failure.reason))
                 }
@@ -113,7 +113,7 @@ impl Progress {
                 self.draw();
             }
             Event::InstanceLaunched { .. } => {}
-            Event::TrialStarted { workload, environment, .. } => self.cell(workload, environment, ""),
+            Event::TrialStarted { workload, environment, .. } => self.cell(workload, environment),
             Event::TrialFinished { workload, environment, failure: Some(failure), .. } => {
                 self.line(&format!("failed: {workload} in {environment}: {}", failure.reason));
             }
@@ -147,8 +147,8 @@ impl Progress {
         }
     }
 
-    fn cell(&mut self, workload: &str, environment: &str, detail: &str) {
-        self.current = format!("{workload} in {environment} {detail}");
+    fn cell(&mut self, workload: &str, environment: &str) {
+        self.current = format!("{workload} in {environment}");
         self.draw();
     }
 
@@ -158,7 +158,8 @@ impl Progress {
 
     fn draw(&self) {
         if let Some(bar) = &self.bar {
-            bar.set_length(u64::from(self.blocks.1.max(self.blocks.0)));
+            // A bar of no length shows as full: during the pilot no block is done of at least one.
+            bar.set_length(u64::from(self.blocks.1.max(self.blocks.0).max(1)));
             bar.set_position(u64::from(self.blocks.0));
             bar.set_message(format!("{}{}{}", self.current, self.left(), self.intervals));
         }
