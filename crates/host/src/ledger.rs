@@ -28,6 +28,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// Version of the ledger's file. Changes: 1, first version.
 const FORMAT: u32 = 1;
 
+/// Ending of a ledger that is being made; it holds nothing yet.
+const STAGING: &str = "new";
+
 /// How often making a file is tried while others remove its directory as empty.
 pub(crate) const ATTEMPTS: usize = 1000;
 
@@ -257,30 +260,39 @@ impl Ledger {
 }
 
 /// Makes and locks the file of a new ledger, however many sweeps and ends of runs remove what is empty meanwhile.
+///
+/// The file is made and locked under another name first and gets its own by `link(2)`: no sweep ever sees a ledger that is
+/// not locked yet, and an existing one is never taken for it.
 fn create_file(state: &StateDirectory, path: &Path, run: &str) -> Result<File, LedgerError> {
     let failed = |doing, source| LedgerError::Io { doing, path: path.into(), source };
-    let mut made = false;
+    let exists = || LedgerError::Exists { run: run.into(), path: path.into() };
+    let staging = path.with_extension(STAGING);
     for _ in 0..ATTEMPTS {
         match std::fs::create_dir_all(state.ledger_dir()) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             other => other.map_err(|source| failed("make the directory of", source))?,
         }
-        match lock_file(path, OpenOptions::new().read(true).append(true).create_new(true)) {
-            Ok(file) => return Ok(file),
-            // A sweep found the file new and empty and took it away.
-            Err(Opened::Stale) => {}
-            // The directory was removed as empty.
-            Err(Opened::Io(error)) if error.kind() == io::ErrorKind::NotFound => {}
-            // A sweep holds the file that we have just made, for as long as it takes to remove it.
-            Err(Opened::Held) => made = true,
-            Err(Opened::Io(error)) if error.kind() == io::ErrorKind::AlreadyExists && made => {
+        let file = match lock_file(&staging, OpenOptions::new().read(true).append(true).create(true)) {
+            Ok(file) => file,
+            // A sweep took it away, or the directory was removed as empty.
+            Err(Opened::Stale) => continue,
+            Err(Opened::Io(error)) if error.kind() == io::ErrorKind::NotFound => continue,
+            // A sweep is about to take it away.
+            Err(Opened::Held) => {
                 std::thread::sleep(std::time::Duration::from_millis(1));
+                continue;
             }
-            Err(Opened::Io(error)) if error.kind() == io::ErrorKind::AlreadyExists => break,
             Err(Opened::Io(error)) => return Err(failed("create", error)),
+        };
+        let linked = std::fs::hard_link(&staging, path);
+        let _gone_already = std::fs::remove_file(&staging);
+        match linked {
+            Ok(()) => return Ok(file),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Err(exists()),
+            Err(error) => return Err(failed("name", error)),
         }
     }
-    Err(LedgerError::Exists { run: run.into(), path: path.into() })
+    Err(exists())
 }
 
 #[cfg(test)]

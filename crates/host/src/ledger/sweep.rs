@@ -42,6 +42,12 @@ pub fn sweep(state: &StateDirectory, platforms: &dyn PlatformUndo) -> Result<Swe
             Err(Opened::Io(source)) => return Err(LedgerError::Io { doing: "open", path, source }),
         }
     }
+    for staging in files(state, super::STAGING)? {
+        // Made by a run that died before it changed anything.
+        if let Ok(_locked) = open_existing(&staging) {
+            let _gone_already = std::fs::remove_file(&staging);
+        }
+    }
     crate::lock::remove_stale(state);
     state.remove_if_empty();
     Ok(result)
@@ -111,6 +117,12 @@ pub fn pending(state: &StateDirectory) -> Result<Vec<(String, Vec<Change>)>, Led
 
 /// Every ledger, by name of its run.
 fn ledgers(state: &StateDirectory) -> Result<Vec<(String, PathBuf)>, LedgerError> {
+    let run = |path: &PathBuf| path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    Ok(files(state, "jsonl")?.into_iter().map(|path| (run(&path), path)).collect())
+}
+
+/// The files of one ending in the directory of the ledgers, in order.
+fn files(state: &StateDirectory, ending: &str) -> Result<Vec<PathBuf>, LedgerError> {
     let directory = state.ledger_dir();
     let failed = |source| LedgerError::Io { doing: "list", path: state.ledger_dir(), source };
     let entries = match std::fs::read_dir(&directory) {
@@ -118,16 +130,15 @@ fn ledgers(state: &StateDirectory) -> Result<Vec<(String, PathBuf)>, LedgerError
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(error) => return Err(failed(error)),
     };
-    let mut ledgers = Vec::new();
+    let mut found = Vec::new();
     for entry in entries {
         let path = entry.map_err(failed)?.path();
-        if path.extension().is_some_and(|extension| extension == "jsonl") {
-            let run = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-            ledgers.push((run, path));
+        if path.extension().is_some_and(|extension| extension == ending) {
+            found.push(path);
         }
     }
-    ledgers.sort();
-    Ok(ledgers)
+    found.sort();
+    Ok(found)
 }
 
 /// Sweeps when the caller knows that the run is dead. A child that another thread has just forked holds the lock until its exec.

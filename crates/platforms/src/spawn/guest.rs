@@ -180,10 +180,16 @@ impl LocalGuest {
     fn signal_all(&self, signal: Signal) -> Result<(), PlatformError> {
         let stop = signal == Signal::STOP;
         let end = Instant::now() + SIGNAL_DEADLINE;
+        let mut signalled = Vec::new();
         loop {
             // Again and again: a process may have forked between being listed and being stopped.
             let members = family::of(self.pid);
-            let rest: Vec<_> = members.iter().filter(|member| member.stopped != stop).collect();
+            // One that sleeps in the kernel for a child in vfork(2) stops only when the child goes on; until then it runs
+            // nothing of its own either, and then the signal is there.
+            let waits =
+                |member: &family::Member| stop && member.uninterruptible && signalled.contains(&member.pid);
+            let rest: Vec<_> =
+                members.iter().filter(|member| member.stopped != stop && !waits(member)).collect();
             if rest.is_empty() {
                 return Ok(());
             }
@@ -195,6 +201,7 @@ impl LocalGuest {
             for member in rest {
                 if let Some(pid) = i32::try_from(member.pid).ok().and_then(Pid::from_raw) {
                     let _ = kill_process(pid, signal);
+                    signalled.push(member.pid);
                 }
             }
             std::thread::sleep(Duration::from_micros(200));
@@ -322,6 +329,7 @@ mod family {
     pub(super) struct Member {
         pub(super) pid: u32,
         pub(super) stopped: bool,
+        pub(super) uninterruptible: bool,
     }
 
     struct Process {
@@ -348,7 +356,11 @@ mod family {
         }
         all.iter()
             .filter(|process| known.contains(&process.pid) && !matches!(process.state, b'Z' | b'X'))
-            .map(|process| Member { pid: process.pid, stopped: process.state == b'T' })
+            .map(|process| Member {
+                pid: process.pid,
+                stopped: process.state == b'T',
+                uninterruptible: process.state == b'D',
+            })
             .collect()
     }
 
