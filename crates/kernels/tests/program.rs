@@ -144,6 +144,28 @@ fn what_cannot_be_done_exits_with_1() {
 }
 
 #[test]
+fn a_loopback_interface_that_is_down_is_told() {
+    let mut alone = Command::new("unshare");
+    if !alone.args(["--map-root-user", "--net", "true"]).output().is_ok_and(|output| output.status.success())
+    {
+        eprintln!(
+            "SKIPPED a_loopback_interface_that_is_down_is_told: no new network namespace can be made here"
+        );
+        return;
+    }
+    for protocol in ["tcp", "udp"] {
+        Command::new("unshare")
+            .args(["--map-root-user", "--net", env!("CARGO_BIN_EXE_weigh-kernels")])
+            .args(["echo", "--protocols", protocol, "--timeout-ms", "300"])
+            .timeout(Duration::from_secs(10))
+            .assert()
+            .code(1)
+            .stdout("")
+            .stderr(contains("the loopback interface is down"));
+    }
+}
+
+#[test]
 fn a_failed_check_exits_with_3_and_prints_the_line() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();

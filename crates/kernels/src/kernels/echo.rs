@@ -169,16 +169,16 @@ fn state_load(outcome: &mut Outcome, load: &Load) {
     outcome.fact("requests", load.requests);
 }
 
-/// The loopback interface of a new network namespace or a minimal guest is often down.
-fn bind<T>(what: &str, socket: std::io::Result<T>) -> Result<T, KernelError> {
-    socket.map_err(|source| {
-        if source.kind() == std::io::ErrorKind::AddrNotAvailable || source.raw_os_error() == Some(libc::ENETUNREACH) {
-            return KernelError::Unable(format!(
-                "cannot {what} at 127.0.0.1 ({source}): the loopback interface is down; bring it up with `ip link set lo up`"
-            ));
-        }
-        KernelError::System { doing: format!("{what} at 127.0.0.1"), source }
-    })
+/// The loopback interface of a new network namespace or a minimal guest is often down: says so and what to do.
+fn explain_loopback(error: KernelError) -> KernelError {
+    let KernelError::System { doing, source } = &error else { return error };
+    let unreachable = source.raw_os_error() == Some(libc::ENETUNREACH);
+    if unreachable || source.kind() == std::io::ErrorKind::AddrNotAvailable {
+        return KernelError::Unable(format!(
+            "cannot {doing}: {source}; the loopback interface is down, bring it up with `ip link set lo up`"
+        ));
+    }
+    error
 }
 
 fn over_loopback(options: &Options, spoil: server::Spoil) -> Result<Outcome, KernelError> {
@@ -198,46 +198,45 @@ fn over_loopback(options: &Options, spoil: server::Spoil) -> Result<Outcome, Ker
         outcome.warn("client and server share the only usable CPU");
     }
     let mut talks = Vec::new();
-    let here = (Ipv4Addr::LOCALHOST, 0);
-    if options.has("protocols", "tcp") {
-        let listener = bind("listen for TCP", TcpListener::bind(here))?;
-        let address = listener.local_addr().map_err(KernelError::system("read the address of a socket"))?;
-        talks.push((
-            "tcp",
-            in_two_threads(
-                client_cpu,
-                server_cpu,
-                || server::tcp_once(&listener, spoil),
-                || client::tcp(address, &load),
-            )?,
-        ));
-    }
-    if options.has("protocols", "udp") {
-        let socket = bind("receive UDP", UdpSocket::bind(here))?;
-        let address = socket.local_addr().map_err(KernelError::system("read the address of a socket"))?;
-        let served = Served::default();
-        talks.push((
-            "udp",
-            in_two_threads(
-                client_cpu,
-                server_cpu,
-                || server::udp(&socket, &served, spoil),
-                || {
-                    let talk = client::udp(address, &load);
-                    served.stop();
-                    talk
-                },
-            )?,
-        ));
+    for protocol in ["tcp", "udp"] {
+        if options.has("protocols", protocol) {
+            let talk = talk_over_loopback(protocol, &load, (client_cpu, server_cpu), spoil);
+            talks.push((protocol, talk.map_err(explain_loopback)?));
+        }
     }
     conclude(&mut outcome, &load, talks);
     Ok(outcome)
 }
 
-/// Runs the client on a new thread beside the server's, each on its CPU.
+fn talk_over_loopback(
+    protocol: &str,
+    load: &Load,
+    (client_cpu, server_cpu): (Option<usize>, Option<usize>),
+    spoil: server::Spoil,
+) -> Result<Talk, KernelError> {
+    let here = (Ipv4Addr::LOCALHOST, 0);
+    let address_of = |address: std::io::Result<SocketAddr>| {
+        address.map_err(KernelError::system("read the address of a socket"))
+    };
+    let served = &Served::default();
+    if protocol == "tcp" {
+        let listener = TcpListener::bind(here).map_err(KernelError::system("listen for TCP at 127.0.0.1"))?;
+        let address = address_of(listener.local_addr())?;
+        let server = || server::tcp_once(&listener, served, spoil);
+        in_two_threads(client_cpu, server_cpu, served, server, || client::tcp(address, load))
+    } else {
+        let socket = UdpSocket::bind(here).map_err(KernelError::system("receive UDP at 127.0.0.1"))?;
+        let address = address_of(socket.local_addr())?;
+        let server = || server::udp(&socket, served, spoil);
+        in_two_threads(client_cpu, server_cpu, served, server, || client::udp(address, load))
+    }
+}
+
+/// Runs client and server on a thread each, each on its CPU, and ends the server when the client is done or failed.
 fn in_two_threads(
     client_cpu: Option<usize>,
     server_cpu: Option<usize>,
+    served: &Served,
     server: impl FnOnce() -> Result<(), KernelError> + Send,
     client: impl FnOnce() -> Result<Talk, KernelError> + Send,
 ) -> Result<Talk, KernelError> {
@@ -251,8 +250,9 @@ fn in_two_threads(
             server()
         });
         let client = scope.spawn(move || {
-            pin(client_cpu)?;
-            client()
+            let talk = pin(client_cpu).and_then(|()| client());
+            served.stop();
+            talk
         });
         let talk = client.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         let served = server.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));

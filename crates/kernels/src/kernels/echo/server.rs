@@ -52,10 +52,20 @@ impl Served {
     }
 }
 
-/// Answers one TCP client until it closes the connection.
-pub(super) fn tcp_once(listener: &TcpListener, spoil: Spoil) -> Result<(), KernelError> {
-    let (stream, _) = listener.accept().map_err(KernelError::system("accept a connection"))?;
-    answer_tcp(stream, &Served::default(), spoil).map_err(KernelError::system("answer over TCP"))
+/// Answers one TCP client until it closes the connection; gives up waiting for it when `served` is told to end.
+pub(super) fn tcp_once(listener: &TcpListener, served: &Served, spoil: Spoil) -> Result<(), KernelError> {
+    let failed = || KernelError::system::<std::io::Error>("accept a connection");
+    listener.set_nonblocking(true).map_err(failed())?;
+    let stream = loop {
+        match listener.accept() {
+            Ok((stream, _)) => break stream,
+            Err(error) if error.kind() != ErrorKind::WouldBlock => return Err(failed()(error)),
+            Err(_) if served.ended() => return Ok(()),
+            Err(_) => std::thread::sleep(Duration::from_millis(1)),
+        }
+    };
+    stream.set_nonblocking(false).map_err(failed())?;
+    answer_tcp(stream, served, spoil).map_err(KernelError::system("answer over TCP"))
 }
 
 fn answer_tcp(mut stream: TcpStream, served: &Served, spoil: Spoil) -> std::io::Result<()> {

@@ -17,47 +17,43 @@ pub(super) fn get_pid() -> u32 {
 }
 
 /// Reads that always have something to read.
-pub(super) enum Reader {
-    /// `/dev/zero`, one byte at a time.
-    Zero(OwnedFd),
-    /// Where there is no /dev: an event counter that gives 1 and counts down.
-    Counter(OwnedFd),
+pub(super) struct Reader {
+    source: OwnedFd,
+    zero: bool,
+    /// What the last read left. Looked at once at the end: looking at each would cost more than a cheap system call
+    /// varies, for the CPU waits until the kernel's write is there.
+    buffer: [u8; 8],
 }
 
 impl Reader {
+    /// `/dev/zero`, read one byte at a time; where there is no /dev, an event counter that gives 1 and counts down.
     pub(super) fn open() -> Result<Self, KernelError> {
-        if machine::exists("/dev/zero") {
-            let file = std::fs::File::open("/dev/zero").map_err(KernelError::system("open /dev/zero"))?;
-            return Ok(Self::Zero(file.into()));
-        }
-        let counter = eventfd(u32::MAX, EventfdFlags::SEMAPHORE)
-            .map_err(KernelError::system("make an event counter"))?;
-        Ok(Self::Counter(counter))
+        let zero = machine::exists("/dev/zero");
+        let source = if zero {
+            std::fs::File::open("/dev/zero").map_err(KernelError::system("open /dev/zero"))?.into()
+        } else {
+            eventfd(u32::MAX, EventfdFlags::SEMAPHORE)
+                .map_err(KernelError::system("make an event counter"))?
+        };
+        Ok(Self { source, zero, buffer: [0xff; 8] })
     }
 
     /// For the facts.
     pub(super) fn source(&self) -> &'static str {
-        match self {
-            Self::Zero(_) => "/dev/zero",
-            Self::Counter(_) => "eventfd",
-        }
+        if self.zero { "/dev/zero" } else { "eventfd" }
     }
 
-    pub(super) fn read_one(&self) -> Result<bool, KernelError> {
-        match self {
-            Self::Zero(file) => {
-                let mut byte = [1u8];
-                let length =
-                    rustix::io::read(file, &mut byte).map_err(KernelError::system("read from /dev/zero"))?;
-                Ok(length == 1 && byte == [0])
-            }
-            Self::Counter(counter) => {
-                let mut value = [0u8; 8];
-                let length = rustix::io::read(counter, &mut value)
-                    .map_err(KernelError::system("read an event counter"))?;
-                Ok(length == 8 && u64::from_ne_bytes(value) == 1)
-            }
-        }
+    /// Whether the read gave as many bytes as it must.
+    pub(super) fn read_one(&mut self) -> Result<bool, KernelError> {
+        let wanted = if self.zero { 1 } else { 8 };
+        let length = rustix::io::read(&self.source, &mut self.buffer[..wanted])
+            .map_err(KernelError::system("read"))?;
+        Ok(length == wanted)
+    }
+
+    /// Whether the last read gave what it must: a zero byte, or the number 1.
+    pub(super) fn ended_right(&self) -> bool {
+        if self.zero { self.buffer[0] == 0 } else { u64::from_ne_bytes(self.buffer) == 1 }
     }
 }
 
@@ -77,11 +73,11 @@ impl MapAndUnmap {
         let page = unsafe { mmap_anonymous(std::ptr::null_mut(), self.page_bytes, access, flags) }
             .map_err(KernelError::system("map a page"))?
             .cast::<u8>();
+        // The write comes first: a read of an untouched page would be a page fault of its own.
         // SAFETY: the page was just mapped, readable and writable. Volatile, or the compiler would know the answer.
         let good = unsafe {
-            let zeroed = page.read_volatile() == 0;
             page.write_volatile(7);
-            zeroed && page.read_volatile() == 7
+            page.read_volatile() == 7 && page.add(1).read_volatile() == 0
         };
         // SAFETY: the page is this function's own, and the last access to it was above.
         unsafe { munmap(page.cast(), self.page_bytes) }.map_err(KernelError::system("unmap a page"))?;
