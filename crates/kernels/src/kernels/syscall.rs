@@ -28,17 +28,17 @@ pub(super) static KERNEL: Kernel = Kernel {
             default: "getpid,read,mmap_munmap,fork_exec,context_switch",
             summary: "which to run; leave out what a guest cannot do",
         },
-        OptionSpec { name: "getpid", kind: Kind::Count, default: "2e6", summary: "number of getpid" },
+        OptionSpec { name: "getpid", kind: Kind::Count, default: "1e6", summary: "number of getpid" },
         OptionSpec {
             name: "read",
             kind: Kind::Count,
-            default: "1e6",
+            default: "5e5",
             summary: "number of read, of one byte from /dev/zero",
         },
         OptionSpec {
             name: "mmap",
             kind: Kind::Count,
-            default: "1e5",
+            default: "3e4",
             summary: "number of mmap, write to the page, munmap",
         },
         OptionSpec {
@@ -50,7 +50,7 @@ pub(super) static KERNEL: Kernel = Kernel {
         OptionSpec {
             name: "switch",
             kind: Kind::Count,
-            default: "5e4",
+            default: "4e4",
             summary: "number of context switches between two processes on one CPU, with a pipe each way",
         },
         OptionSpec {
