@@ -207,6 +207,8 @@ pub(crate) fn common_flags(report: &Report) -> Vec<Flag> {
 /// Half the width of the common scale of the bars: the smallest round number that holds four fifths of the intervals and
 /// every one that is not far out; those beyond are drawn with an arrow.
 fn bar_reach(groups: &[Group]) -> f64 {
+    /// An interval this many times as far from zero as most would make the others unreadable.
+    const FAR_OUT: f64 = 10.0;
     const ROUND: &[f64] =
         &[0.01, 0.02, 0.03, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0];
     let mut reaches: Vec<f64> = groups
@@ -219,6 +221,6 @@ fn bar_reach(groups: &[Group]) -> f64 {
     reaches.sort_by(f64::total_cmp);
     let Some(last) = reaches.len().checked_sub(1) else { return ROUND[1] };
     let most = reaches[last * 4 / 5];
-    let wanted = if reaches[last] <= 3.0 * most { reaches[last] } else { most };
+    let wanted = if reaches[last] <= FAR_OUT * most { reaches[last] } else { most };
     ROUND.iter().copied().find(|round| *round >= wanted).unwrap_or(ROUND[ROUND.len() - 1])
 }

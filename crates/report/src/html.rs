@@ -41,7 +41,12 @@ fn drawing(row: &Row, reach: f64) -> Option<Drawing> {
         high: place(bar.high, reach),
         beyond_low: bar.low < -reach,
         beyond_high: bar.high > reach,
-        blocks: row.cell.log_ratios.iter().map(|(_, d)| place(d.exp_m1(), reach)).collect(),
+        // Of two runs the interval is a change, and the ratios of the second run's blocks would not be on its scale.
+        blocks: if row.cell.runs.is_some() {
+            Vec::new()
+        } else {
+            row.cell.log_ratios.iter().map(|(_, d)| place(d.exp_m1(), reach)).collect()
+        },
     })
 }
 
@@ -138,6 +143,7 @@ pub(crate) fn render(report: &Report) -> Result<String, ReportError> {
     environment.set_auto_escape_callback(|_| AutoEscape::Html);
     environment.set_undefined_behavior(UndefinedBehavior::Strict);
     environment.add_filter("minus", |text: String| typeset(&text));
+    environment.add_filter("loose", |text: String| text.replace(crate::text::JOINER, " "));
     environment.add_filter("plain", |text: String| crate::text::harmless(&text));
     environment.add_template("report.html", TEMPLATE)?;
     let template = environment.get_template("report.html")?;
@@ -150,7 +156,7 @@ pub(crate) fn render(report: &Report) -> Result<String, ReportError> {
         margin => plain_percent(report.analysis.margin),
         margin_from => from,
         margin_width => ((to - from) * 10.0).round() / 10.0,
-        dots => report.analysis.cells.iter().any(|cell| !cell.log_ratios.is_empty()),
+        dots => report.analysis.cells.iter().any(|cell| cell.runs.is_none() && !cell.log_ratios.is_empty()),
         method => crate::notes::method(report),
         baseline => report.analysis.baseline.clone(),
         facts => Value::from(Serde(facts(report))),
