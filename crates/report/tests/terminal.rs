@@ -107,3 +107,14 @@ proptest! {
         check(&report, width, unicode)?;
     }
 }
+
+#[test]
+fn many_warnings_of_a_kind_are_counted_and_not_all_told() {
+    let mut report = common::standard();
+    report.warnings = (0..12).map(|i| format!("cell {i}: it is noisy; quieten the host")).collect();
+    let text = common::table(&report, 100);
+    assert!(text.contains("cell 3: it is noisy") && !text.contains("cell 4: it is noisy"), "{text}");
+    assert!(text.contains("and 8 more"), "{text}");
+    report.warnings.truncate(5);
+    assert!(common::table(&report, 100).contains("cell 4: it is noisy"), "one more line says more than its count");
+}

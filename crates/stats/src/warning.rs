@@ -171,7 +171,8 @@ impl fmt::Display for WarningKind {
                 )
             }
             Self::Outliers { blocks, count } => {
-                write!(f, "{count} values lie more than ten robust standard deviations from the median")?;
+                let (values, lie) = if *count == 1 { ("value", "lies") } else { ("values", "lie") };
+                write!(f, "{count} {values} {lie} more than ten robust standard deviations from the median")?;
                 for (i, block) in blocks.iter().take(5).enumerate() {
                     write!(f, "{}{block}", if i == 0 { " (block " } else { ", " })?;
                 }

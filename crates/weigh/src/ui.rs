@@ -119,7 +119,7 @@ impl Progress {
             }
             Event::TrialFinished { .. } => {}
             Event::UnitVoid(unit) => {
-                self.line(&format!("void: block {} of {} ({:?})", unit.block + 1, unit.workload, unit.cause));
+                self.line(&format!("void: block {} of {} ({:?})", unit.block, unit.workload, unit.cause));
             }
             Event::Progress { blocks_done, cells, remaining_s } => {
                 self.blocks.0 = *blocks_done;

@@ -9,6 +9,9 @@ use crate::text::columns;
 use crate::{Options, Report};
 use screen::{Screen, Style};
 
+/// Warnings of one kind that the terminal shows in words.
+const WARNINGS_SHOWN: usize = 4;
+
 /// The report as lines of at most `options.width` columns.
 pub(crate) fn render(report: &Report, options: &Options) -> String {
     let document = document::build(report);
@@ -151,8 +154,20 @@ fn troubles(screen: &mut Screen, document: &Document) {
                 (action, [seen]) => screen.paragraph(2, &format!("{seen}; {action}"), Style::Plain),
                 (action, several) => {
                     screen.paragraph(2, &format!("{action}:"), Style::Plain);
-                    for seen in several {
+                    // On a noisy host every row has its warning, and a screen of them would bury the table. What is not
+                    // shown here is counted, and flagged in its own row.
+                    let shown =
+                        if several.len() > WARNINGS_SHOWN + 1 { WARNINGS_SHOWN } else { several.len() };
+                    for seen in &several[..shown] {
                         screen.paragraph(4, seen, Style::Plain);
+                    }
+                    if shown < several.len() {
+                        let more = several.len() - shown;
+                        screen.paragraph(
+                            4,
+                            &format!("and {more} more; the page and the JSON list all"),
+                            Style::Faint,
+                        );
                     }
                 }
             }
