@@ -103,8 +103,10 @@ fn commands_that_fail_are_reported_and_the_others_go_on() {
         assert!(other["median"].is_number(), "{arguments:?}: the fake platform was not measured: {other}");
         std::fs::remove_dir_all(stage.here().join("r")).unwrap();
     }
-    let (code, message) =
-        refused(&stage, &["run", "--on", "native", "--blocks", "2", "--out", "n", "--", "no-such-program"]);
+    let nothing = ["run", "--on", "native", "--blocks", "2", "--out", "n", "--", "no-such-program"];
+    let (code, message) = refused(&stage, &nothing);
+    let shown = stage.weigh().args(["show", "n"]).output().unwrap();
+    assert!(!String::from_utf8_lossy(&shown.stdout).contains("weigh resume"), "going on would not help");
     assert_eq!(code, 4, "{message}");
     stage.host_is_as_before();
 }

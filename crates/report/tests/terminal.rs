@@ -116,5 +116,8 @@ fn many_warnings_of_a_kind_are_counted_and_not_all_told() {
     assert!(text.contains("cell 3: it is noisy") && !text.contains("cell 4: it is noisy"), "{text}");
     assert!(text.contains("and 8 more"), "{text}");
     report.warnings.truncate(5);
-    assert!(common::table(&report, 100).contains("cell 4: it is noisy"), "one more line says more than its count");
+    assert!(
+        common::table(&report, 100).contains("cell 4: it is noisy"),
+        "one more line says more than its count"
+    );
 }

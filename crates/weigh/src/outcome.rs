@@ -6,10 +6,10 @@ use crate::ui;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::Path;
-use weigh_model::{Comparison, Effort, EnvironmentPlan, HostFacts, Plan, nearest};
+use weigh_model::{Comparison, Effort, EnvironmentPlan, HostFacts, Plan, WorkloadPlan, nearest};
 use weigh_platforms as platforms;
 use weigh_report::{ComparedRuns, EnvironmentFacts, Format, Report};
-use weigh_stats::{Cell, Collected, Options, analyse, collect, compare_runs};
+use weigh_stats::{Cell, Collected, Failure as Failed, Options, analyse, collect, compare_runs};
 use weigh_store::RunDirectory;
 
 /// The report of a run, made from the samples on disk.
@@ -19,7 +19,12 @@ use weigh_store::RunDirectory;
 pub fn from_run(directory: &RunDirectory) -> Result<Report, Failure> {
     let plan = directory.plan();
     let (collected, mut warnings) = collected(directory)?;
-    let analysis = analyse(&collected.comparisons, &Options::for_plan(plan));
+    let mut options = Options::for_plan(plan);
+    if nothing_can_run(plan, &collected) {
+        // Going on with the run would not help, so nothing should advise it.
+        options.planned_blocks = None;
+    }
+    let analysis = analyse(&collected.comparisons, &options);
     warnings.extend(collected.warnings.iter().map(ToString::to_string));
     Ok(Report {
         title: title(plan),
@@ -40,6 +45,17 @@ pub fn from_run(directory: &RunDirectory) -> Result<Report, Failure> {
         blocks_done: Some(collected.blocks_done),
         effort_label: Some(effort(plan)),
     })
+}
+
+fn nothing_can_run(plan: &Plan, collected: &Collected) -> bool {
+    let excluded = |environment: &EnvironmentPlan, workload: &WorkloadPlan| {
+        let cell =
+            |failure: &Failed| failure.environment == environment.name && failure.workload == workload.id;
+        collected.failures.iter().any(|failure| failure.excluded && cell(failure))
+    };
+    plan.workloads
+        .iter()
+        .all(|workload| plan.environments.iter().all(|environment| excluded(environment, workload)))
 }
 
 /// The report of two runs, before and after.
