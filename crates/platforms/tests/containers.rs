@@ -9,7 +9,7 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use weigh_host::cgroup::Hierarchy;
 use weigh_host::command::Invocation;
@@ -26,6 +26,13 @@ use weigh_protocol::{Command, Status};
 const MINUTE: Duration = Duration::from_secs(60);
 /// Set for the process that is killed in the middle: environment, state directory, run.
 const VICTIM: &str = "WEIGH_TEST_VICTIM";
+
+/// One test at a time: they look at the host's links and mounts, and a file system that one of them mounts for a moment
+/// belongs to the root that the guests of the others are given.
+fn turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// A run of its own, in a state directory of its own.
 struct Bench {
@@ -223,6 +230,7 @@ fn traces(run: &str) -> BTreeSet<String> {
 
 #[test]
 fn host_root_is_seen_and_cannot_be_written() {
+    let _turn = turn();
     for platform in platforms("host_root_is_seen_and_cannot_be_written") {
         let bench = Bench::new(&run_name("root", platform));
         let project = tempfile::tempdir_in("/tmp").unwrap();
@@ -258,6 +266,7 @@ fn host_root_is_seen_and_cannot_be_written() {
 
 #[test]
 fn other_images_are_seen_with_what_is_mounted_in_them() {
+    let _turn = turn();
     if !weigh_host::facts::is_root() {
         eprintln!("SKIPPED other_images_are_seen_with_what_is_mounted_in_them: only root can mount");
         return;
@@ -324,6 +333,7 @@ impl Drop for Disk {
 
 #[test]
 fn guests_of_one_root_run_side_by_side() {
+    let _turn = turn();
     for platform in platforms("guests_of_one_root_run_side_by_side") {
         let bench = Bench::new(&run_name("many", platform));
         let request = bench.request_with(&ImageSpec::Probe, platform, 1, None);
@@ -349,6 +359,7 @@ fn guests_of_one_root_run_side_by_side() {
 
 #[test]
 fn limits_hold() {
+    let _turn = turn();
     for platform in platforms("limits_hold") {
         let bench = Bench::new(&run_name("limits", platform));
         let cpu = *weigh_host::facts::allowed_cpus().last().unwrap();
@@ -372,6 +383,7 @@ fn limits_hold() {
 
 #[test]
 fn networks_are_what_their_key_says() {
+    let _turn = turn();
     let interfaces = |text: &str| text.split_whitespace().map(String::from).collect::<BTreeSet<_>>();
     let of_host: BTreeSet<String> = std::fs::read_dir("/sys/class/net")
         .unwrap()
@@ -402,6 +414,7 @@ fn networks_are_what_their_key_says() {
 
 #[test]
 fn much_output_comes_through() {
+    let _turn = turn();
     const BYTES: usize = 100_000_000;
     for platform in platforms("much_output_comes_through") {
         let bench = Bench::new(&run_name("output", platform));
@@ -432,6 +445,7 @@ fn much_output_comes_through() {
 
 #[test]
 fn frozen_guests_stand_still_and_can_be_stopped() {
+    let _turn = turn();
     for platform in platforms("frozen_guests_stand_still_and_can_be_stopped") {
         let bench = Bench::new(&run_name("freeze", platform));
         let mut guest = bench.guest(platform);
@@ -472,6 +486,7 @@ fn frozen_guests_stand_still_and_can_be_stopped() {
 
 #[test]
 fn a_guest_killed_from_outside_is_lost_and_cleaned() {
+    let _turn = turn();
     for platform in platforms("a_guest_killed_from_outside_is_lost_and_cleaned") {
         let bench = Bench::new(&run_name("killed", platform));
         let mut guest = bench.guest(platform);
@@ -494,6 +509,7 @@ fn a_guest_killed_from_outside_is_lost_and_cleaned() {
 
 #[test]
 fn a_guest_whose_helpers_stand_still_can_be_stopped() {
+    let _turn = turn();
     for platform in platforms("a_guest_whose_helpers_stand_still_can_be_stopped") {
         let bench = Bench::new(&run_name("stopped", platform));
         let mut guest = bench.guest(platform);
@@ -509,6 +525,7 @@ fn a_guest_whose_helpers_stand_still_can_be_stopped() {
 
 #[test]
 fn a_guest_that_does_not_come_up_says_why_and_leaves_nothing() {
+    let _turn = turn();
     for platform in platforms("a_guest_that_does_not_come_up_says_why_and_leaves_nothing") {
         let run = run_name("broken", platform);
         let mut bench = Bench::new(&run);
@@ -531,6 +548,7 @@ fn a_guest_that_does_not_come_up_says_why_and_leaves_nothing() {
 
 #[test]
 fn a_missing_runtime_has_a_remedy() {
+    let _turn = turn();
     let bench = Bench::new(&run_name("missing", "runc"));
     let empty = bench.host.work.join("no-runtime");
     std::fs::write(&empty, "").unwrap();
@@ -558,6 +576,7 @@ fn victim() {
 
 #[test]
 fn nothing_outlives_a_killed_run() {
+    let _turn = turn();
     for platform in platforms("nothing_outlives_a_killed_run") {
         for state in ["running", "frozen"] {
             let base = tempfile::tempdir_in("/var/tmp").unwrap();
@@ -596,6 +615,7 @@ fn nothing_outlives_a_killed_run() {
 
 #[test]
 fn undoing_twice_is_success() {
+    let _turn = turn();
     let socket = "/var/run/docker.sock";
     for platform in platforms("undoing_twice_is_success") {
         let platform = weigh_platforms::find(platform).unwrap();
