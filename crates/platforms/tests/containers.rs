@@ -5,6 +5,8 @@
 #![expect(clippy::unwrap_used, reason = "all of this file is a test, its helpers too")]
 #![expect(clippy::print_stderr, reason = "what is skipped must be seen")]
 
+mod static_probe;
+
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
@@ -63,7 +65,7 @@ impl Bench {
             work,
             logs,
             run: run.into(),
-            programs: Programs { probe: probe(), kernels: "/bin/true".into() },
+            programs: Programs { probe: static_probe::path().into(), kernels: "/bin/true".into() },
             is_root: weigh_host::facts::is_root(),
         };
         Self { host, state, _base: None }
@@ -106,37 +108,6 @@ impl Bench {
             std::fs::read_dir(self.state.path()).map(Iterator::collect::<Vec<_>>)
         );
     }
-}
-
-/// The probe as the product embeds it: static, built once.
-fn probe() -> PathBuf {
-    static PROBE: OnceLock<PathBuf> = OnceLock::new();
-    PROBE
-        .get_or_init(|| {
-            let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-            let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap().join("guest");
-            let triple = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
-            Invocation::new(env!("CARGO"))
-                .args([
-                    "build",
-                    "--quiet",
-                    "--package",
-                    "weigh-probe",
-                    "--profile",
-                    "probe",
-                    "--target",
-                    &triple,
-                ])
-                .arg("--target-dir")
-                .arg(&target)
-                .env("RUSTFLAGS", "-C target-feature=+crt-static")
-                .current_dir(workspace)
-                .deadline(Duration::from_secs(600))
-                .run_ok()
-                .unwrap();
-            target.join(triple).join("probe/weigh-probe")
-        })
-        .clone()
 }
 
 /// The platforms of this file that work here, with what each is called in an environment string.

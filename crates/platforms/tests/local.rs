@@ -3,11 +3,13 @@
 
 #![expect(clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr, reason = "helpers of tests")]
 
+mod static_probe;
+
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weigh_host::cgroup::Hierarchy;
 use weigh_host::command::{Invocation, find_program};
@@ -88,25 +90,6 @@ fn shell(guest: &mut dyn Guest, script: &str) -> String {
     String::from_utf8(done.output).unwrap()
 }
 
-/// The probe as the product embeds it: static, built once.
-fn probe() -> &'static Path {
-    static PROBE: OnceLock<PathBuf> = OnceLock::new();
-    PROBE.get_or_init(|| {
-        let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap().join("guest");
-        let triple = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
-        Invocation::new(env!("CARGO"))
-            .args(["build", "--quiet", "--package", "weigh-probe", "--profile", "probe", "--target", &triple])
-            .arg("--target-dir")
-            .arg(&target)
-            .env("RUSTFLAGS", "-C target-feature=+crt-static")
-            .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."))
-            .deadline(Duration::from_secs(600))
-            .run_ok()
-            .unwrap();
-        target.join(triple).join("probe/weigh-probe")
-    })
-}
-
 fn run_name(test: &str) -> String {
     format!("{test}-{}", std::process::id())
 }
@@ -153,7 +136,7 @@ fn no_groups(run: &str) {
 fn both_are_available_and_leave_nothing() {
     let base = tempfile::tempdir_in("/var/tmp").unwrap();
     let run = run_name("available");
-    let bench = Bench::new(base.path(), probe(), &run);
+    let bench = Bench::new(base.path(), static_probe::path(), &run);
     for name in ["native", "namespaces"] {
         let found = weigh_platforms::find(name).unwrap().availability(&bench.host);
         if weigh_host::facts::is_root() {
@@ -173,7 +156,7 @@ fn an_image_is_the_same_root_natively_and_isolated() {
         return;
     }
     let base = tempfile::tempdir_in("/var/tmp").unwrap();
-    let bench = Bench::new(base.path(), probe(), &run_name("image"));
+    let bench = Bench::new(base.path(), static_probe::path(), &run_name("image"));
     let seen = |guest: &mut dyn Guest| {
         let facts = guest.session().facts().unwrap();
         let error = guest.session().run(&command(&["/bin/sh"]), RunOptions::within(MINUTE)).unwrap_err();
@@ -197,7 +180,7 @@ fn what_is_separated_is_what_the_keys_say() {
         return;
     }
     let base = tempfile::tempdir_in("/var/tmp").unwrap();
-    let bench = Bench::new(base.path(), probe(), &run_name("keys"));
+    let bench = Bench::new(base.path(), static_probe::path(), &run_name("keys"));
     let ours = |name: &str| fs::read_link(format!("/proc/self/ns/{name}")).unwrap().display().to_string();
     let shared = |environment: &str| -> Vec<&str> {
         let mut guest = bench.launch(environment, &ImageSpec::Host);
@@ -224,7 +207,7 @@ fn limits_are_the_same_for_both() {
     }
     let base = tempfile::tempdir_in("/var/tmp").unwrap();
     let run = run_name("limits");
-    let bench = Bench::new(base.path(), probe(), &run);
+    let bench = Bench::new(base.path(), static_probe::path(), &run);
     for environment in ["native", "namespaces"] {
         let (platform, mut request) = bench.request(environment, &ImageSpec::Host);
         let cpu = *weigh_host::facts::allowed_cpus().last().unwrap();
@@ -275,7 +258,7 @@ fn child_with_guests() {
 
 /// Kills weighbridge without a warning while it has guests; returns their processes.
 fn kill_with_guests(act: &str, base: &Path, run: &str) -> Vec<u32> {
-    let order = format!("{act}|{}|{}|{run}", base.display(), probe().display());
+    let order = format!("{act}|{}|{}|{run}", base.display(), static_probe::path().display());
     let mut child = Invocation::new(std::env::current_exe().unwrap())
         .args(["--exact", "child_with_guests", "--nocapture"])
         .env(ACT, order)
@@ -391,7 +374,8 @@ fn an_ordinary_user_can_use_both() {
         fs::set_permissions(&to, fs::Permissions::from_mode(0o755)).unwrap();
         to
     };
-    let (test, probe) = (place(&std::env::current_exe().unwrap(), "test"), place(probe(), "probe"));
+    let (test, probe) =
+        (place(&std::env::current_exe().unwrap(), "test"), place(static_probe::path(), "probe"));
     let home = base.path().join("home");
     fs::create_dir(&home).unwrap();
     for directory in [base.path(), &home] {

@@ -3,10 +3,9 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use weigh_host::cgroup::Hierarchy;
-use weigh_host::command::Invocation;
 use weigh_host::ledger::{Change, Ledger};
 use weigh_host::state::StateDirectory;
 use weigh_images::{Programs, Root};
@@ -88,7 +87,7 @@ impl Bench {
         let logs = base.path().join("logs");
         std::fs::create_dir_all(&logs).unwrap();
         // What lies beside the probe is found by name in every guest.
-        let programs = Programs { probe: probe(), kernels: "/bin/true".into() };
+        let programs = Programs { probe: crate::static_probe::path().into(), kernels: "/bin/true".into() };
         let is_root = weigh_host::facts::is_root();
         let host = Host { ledger, hierarchy: Hierarchy::detect(), work, logs, run, programs, is_root };
         let capabilities = platform.capabilities(&environment);
@@ -186,29 +185,6 @@ pub fn is_left(process: u32) -> bool {
     let mut fields = stat[stat.rfind(')').unwrap() + 1..].split_whitespace();
     let (state, parent) = (fields.next().unwrap(), fields.next().unwrap());
     state != "Z" || parent == std::process::id().to_string()
-}
-
-/// The probe as the product embeds it: static, built once.
-fn probe() -> PathBuf {
-    static PROBE: OnceLock<PathBuf> = OnceLock::new();
-    let built = || {
-        if let Some(path) = std::env::var_os("WEIGH_PROBE") {
-            return PathBuf::from(path);
-        }
-        let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap().join("guest");
-        let triple = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
-        Invocation::new(env!("CARGO"))
-            .args(["build", "--quiet", "--package", "weigh-probe", "--profile", "probe", "--target", &triple])
-            .arg("--target-dir")
-            .arg(&target)
-            .env("RUSTFLAGS", "-C target-feature=+crt-static")
-            .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."))
-            .deadline(Duration::from_secs(600))
-            .run_ok()
-            .unwrap();
-        target.join(triple).join("probe/weigh-probe")
-    };
-    PROBE.get_or_init(built).clone()
 }
 
 /// A program with arguments.

@@ -12,6 +12,8 @@ mod bench;
 mod commands;
 mod ending;
 mod limits;
+#[path = "../static_probe/mod.rs"]
+mod static_probe;
 
 /// Every environment that is tested, as a module of tests.
 const ENVIRONMENTS: &[&str] =

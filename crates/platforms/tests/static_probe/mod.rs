@@ -1,0 +1,28 @@
+//! The probe as the product embeds it: static, built once for a test program.
+
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use std::time::Duration;
+use weigh_host::command::Invocation;
+
+/// Where it is. `WEIGH_PROBE` names one that is built already.
+pub fn path() -> &'static Path {
+    static PROBE: OnceLock<PathBuf> = OnceLock::new();
+    PROBE.get_or_init(|| {
+        if let Some(path) = std::env::var_os("WEIGH_PROBE") {
+            return PathBuf::from(path);
+        }
+        let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap().join("guest");
+        let triple = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
+        Invocation::new(env!("CARGO"))
+            .args(["build", "--quiet", "--package", "weigh-probe", "--profile", "probe", "--target", &triple])
+            .arg("--target-dir")
+            .arg(&target)
+            .env("RUSTFLAGS", "-C target-feature=+crt-static")
+            .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."))
+            .deadline(Duration::from_secs(600))
+            .run_ok()
+            .unwrap();
+        target.join(triple).join("probe/weigh-probe")
+    })
+}
