@@ -177,7 +177,7 @@ pub struct RunArgs {
     /// Environments: `platform[:key=value,...]`, repeated or separated by `;`; default: every ready platform
     #[arg(long, value_name = "ENV")]
     pub on: Vec<String>,
-    /// Environment that the others are compared with; default: `native`, else the first
+    /// Environment that the others are compared with; default: `native`, which is added when it is not among them
     #[arg(long, value_name = "ENV")]
     pub baseline: Option<String>,
     /// 6 blocks and small workloads; exploratory, never EQUIVALENT
