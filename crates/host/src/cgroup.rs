@@ -6,9 +6,11 @@
 mod create;
 mod group;
 mod layout;
+mod view;
 
 pub use group::Cgroup;
 pub use layout::{Hierarchy, Layout};
+pub use view::CgroupView;
 
 use crate::ledger::LedgerError;
 use std::io;

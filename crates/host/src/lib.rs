@@ -4,6 +4,7 @@
 //! before the change is made, so that it can be undone after any crash. Every external program is started through
 //! [`command`], which holds a deadline. Nothing here prints.
 
+pub mod accounts;
 pub mod cgroup;
 pub mod clock;
 pub mod command;

@@ -10,6 +10,7 @@
 mod environment;
 mod event;
 mod metric;
+mod observed;
 mod plan;
 mod sample;
 mod series;
@@ -20,13 +21,14 @@ mod unit;
 pub use environment::{EnvironmentSpec, SpecError, parse_environment_list};
 pub use event::{CellProgress, Event, FinishReason, Timestamped};
 pub use metric::{Better, MetricSpec};
+pub use observed::{Charge, ClockCheck, ClockState, CpuTime, HostSettings, NoiseLimits, Observed, Pressure};
 pub use plan::{
-    Effort, EnvironmentPlan, Extraction, GuestPlan, HostFacts, ImageSpec, MetricSource, PLAN_FORMAT, Plan,
-    WorkloadPlan,
+    Effort, EnvironmentPlan, Extraction, GuestPlan, HostFacts, ImageSpec, MetricSource, Operations,
+    PLAN_FORMAT, Plan, WorkloadPlan,
 };
 pub use sample::{
-    Exclusion, FailureKind, Iteration, Outcome, Record, SAMPLES_FORMAT, Trial, TrialFailure, VoidCause,
-    VoidUnit,
+    Exclusion, FailureKind, InstanceFacts, Iteration, NoisyHost, Outcome, Record, SAMPLES_FORMAT, Trial,
+    TrialFailure, VoidCause, VoidUnit,
 };
 pub use series::{Comparison, Observation, Series};
 pub use size::{SizeError, format_bytes, parse_bytes, parse_cpu_list, parse_duration};

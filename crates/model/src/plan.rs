@@ -1,13 +1,13 @@
 //! `plan.json`: everything that decides a run.
 
-use crate::{EnvironmentSpec, MetricSpec};
+use crate::{EnvironmentSpec, MetricSpec, NoiseLimits};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 
-/// Version of the plan file. Changes: 1, first version.
-pub const PLAN_FORMAT: u32 = 1;
+/// Version of the plan file. Changes: 1, first version; 2, noise limits, operations, and variables of an environment.
+pub const PLAN_FORMAT: u32 = 2;
 
 /// Everything that decides a run: the same plan can be run again, here or on another host.
 ///
@@ -38,6 +38,9 @@ pub struct Plan {
     pub margin: f64,
     /// Parity keys that may differ although no environment implies it.
     pub allow_unequal: Vec<String>,
+    /// When noise warns and when it voids.
+    #[serde(default)]
+    pub noise: NoiseLimits,
     /// SHA-256 digests (hexadecimal) of what runs in the guests: `probe`, `kernels`, `image`.
     pub digests: BTreeMap<String, String>,
 }
@@ -50,6 +53,10 @@ pub struct EnvironmentPlan {
     pub name: String,
     /// Platform and keys, aliases resolved.
     pub spec: EnvironmentSpec,
+    /// Variables that commands in this environment have beside the common ones. Only `weigh selftest` sets any, to inject an effect
+    /// of a known size; all its environments have the same names with values of the same length.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub variables: BTreeMap<String, String>,
 }
 
 /// When a run stops (METHOD: effort; stop on precision, never on significance).
@@ -179,6 +186,26 @@ pub struct WorkloadPlan {
     pub check: Option<Extraction>,
     /// The metrics and where each is read.
     pub metrics: Vec<MetricSource>,
+    /// What charged CPU time is divided by; one run of the command when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub operations: Option<Operations>,
+    /// Where the command says how long it ran by its own clock, seconds, for comparison with the host's. It may be shorter than
+    /// the whole run, never longer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tool_duration: Option<Extraction>,
+    /// Where the command says how many bytes it read at random places of a disk past the guest's own cache. The host's device
+    /// must have seen at least 95 % of them, or the trial fails: somebody's cache was measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub random_read_bytes: Option<Extraction>,
+}
+
+/// The unit of work that CPU time is charged per.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Operations {
+    /// What one is, in the singular: `request`, `update`, `byte`.
+    pub name: String,
+    /// Where the number of them in one run of the command is.
+    pub from: Extraction,
 }
 
 /// A metric and where its value is read.
@@ -216,6 +243,15 @@ pub enum Extraction {
     Regex {
         /// The expression, multi-line mode; as a check it must match.
         pattern: String,
+    },
+    /// A quantile of a latency histogram that the command printed. Histograms of the iterations of a trial are merged first;
+    /// quantiles are never averaged.
+    Quantile {
+        /// JSON pointer (RFC 6901) into the last line of the standard output: an HdrHistogram in its V2 encoding, base64, with
+        /// values in nanoseconds.
+        histogram: String,
+        /// The quantile, from 0 to 1.
+        quantile: f64,
     },
     /// A field of a parser of the workloads crate, for tools whose output needs one.
     Parser {

@@ -1,10 +1,12 @@
 //! `samples.jsonl`: one line per measured trial.
 
+use crate::{ClockCheck, Observed};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Version of the samples file. Changes: 1, first version.
-pub const SAMPLES_FORMAT: u32 = 1;
+/// Version of the samples file. Changes: 1, first version; 2, what the host saw, clock checks, facts from inside, noisy hosts, the
+/// environment of a wrong clock, operations, histograms. Files of version 1 can be read: they lack these.
+pub const SAMPLES_FORMAT: u32 = 2;
 
 /// One line of the samples file. Lines are only ever appended.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -21,6 +23,35 @@ pub enum Record {
     Void(VoidUnit),
     /// A cell that is not measured, or not any more.
     Excluded(Exclusion),
+    /// What an instance looks like from inside. The first of an environment, and later ones that differ from it.
+    Facts(InstanceFacts),
+    /// From here on noise voids nothing.
+    NoisyHost(NoisyHost),
+}
+
+/// An instance as the probe and the platform describe it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct InstanceFacts {
+    /// [`crate::EnvironmentPlan::name`].
+    pub environment: String,
+    /// Number of the instance.
+    pub instance: u64,
+    /// What can decide a result, by parity key: `kernel`, `cpus`, `memory`, `libc`, `binary:<program>`, `transparent-huge-pages`,
+    /// `mitigations`, `clock-source`, `mounts:<path>`, `network`, `cache`, `acceleration`... in words.
+    pub facts: BTreeMap<String, String>,
+    /// Keys in which it differs from the baseline, and why that is meant: what the platform or a key of the environment implies.
+    pub intended: BTreeMap<String, String>,
+}
+
+/// Most units would be void: the run goes on with voiding off, and is labelled.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct NoisyHost {
+    /// First block without voiding.
+    pub from_block: u32,
+    /// Void units up to then.
+    pub void_units: u32,
+    /// Units up to then, void ones included.
+    pub units: u32,
 }
 
 /// A cell (environment, workload) that has no trials from a block on. It is a failure of the cell, not a failed trial:
@@ -66,6 +97,12 @@ pub struct Trial {
     pub host_ended_ns: u64,
     /// What came of it.
     pub outcome: Outcome,
+    /// What the host saw of the measured iterations; absent for a failed trial and in files of version 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed: Option<Box<Observed>>,
+    /// What is known of the guest's clock; absent for a failed trial and in files of version 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clock: Option<ClockCheck>,
 }
 
 /// What came of a trial.
@@ -111,6 +148,8 @@ pub enum FailureKind {
     Check,
     /// The preparation or clean-up command failed.
     Preparation,
+    /// The guest differs from the baseline in something that neither its platform nor its keys imply.
+    Unequal,
 }
 
 /// One measured run of the command.
@@ -136,8 +175,21 @@ pub struct Iteration {
     pub voluntary_switches: u64,
     /// Context switches because it was made to.
     pub involuntary_switches: u64,
-    /// Value of each metric in its base unit.
+    /// Value of each metric in its base unit. A metric that is a duration is the guest's, or the host's bracket where the trial's
+    /// clock check says so.
     pub values: BTreeMap<String, f64>,
+    /// Operations of the run, where the workload counts them; one otherwise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub operations: Option<f64>,
+    /// Duration by the command's own clock, nanoseconds, where it tells.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tool_duration_ns: Option<u64>,
+    /// Bytes that the command says it read at random places of a disk.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub random_read_bytes: Option<u64>,
+    /// Latency histograms by JSON pointer, HdrHistogram V2, base64, nanoseconds.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub histograms: BTreeMap<String, String>,
 }
 
 /// A unit (block, workload) over all environments whose trials do not count.
@@ -151,6 +203,12 @@ pub struct VoidUnit {
     pub workload: String,
     /// The signal, declared before the run.
     pub cause: VoidCause,
+    /// The environment in whose trial the signal was seen.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub environment: Option<String>,
+    /// What was seen, with numbers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub detail: Option<String>,
 }
 
 /// Host signals that void a unit; nothing else does.

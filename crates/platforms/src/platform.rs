@@ -4,6 +4,7 @@
 //!
 //! ```text
 //! keys, capabilities, host_changes     any time; they touch nothing
+//! settle                               when a plan is made; may launch a guest of its own and stop it
 //! availability                         any time; launches a guest of its own and stops it
 //! prepare                              once per environment and run; again after a resume
 //! launch -> Guest                      any number of times
@@ -14,9 +15,11 @@
 //! ```
 
 use crate::session::{Session, SessionError};
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
+use weigh_host::accounts::Accounts;
 use weigh_host::cgroup::{Cgroup, CgroupError, Hierarchy};
 use weigh_host::command::CommandError;
 use weigh_host::ledger::{Ledger, LedgerError};
@@ -48,6 +51,16 @@ pub trait Platform: Send + Sync {
     fn check(&self, environment: &EnvironmentSpec) -> Result<(), SpecError> {
         let _ = environment;
         Ok(())
+    }
+
+    /// The environment with everything explicit that must not be hidden in a name, such as a virtual machine's acceleration, which
+    /// is proven by booting a guest within a deadline. Called once, when a plan is made.
+    ///
+    /// # Errors
+    /// What was asked for by name cannot be had here, with what was seen.
+    fn settle(&self, host: &Host, environment: &EnvironmentSpec) -> Result<EnvironmentSpec, PlatformError> {
+        let _ = host;
+        Ok(environment.clone())
     }
 
     /// Whether guests can run here, proven by launching one, saying hello and stopping it, within a deadline.
@@ -88,6 +101,24 @@ pub trait Guest: Send {
 
     /// The cgroup that holds the guest, where there is one.
     fn cgroup(&self) -> Option<&Cgroup>;
+
+    /// Who uses CPU time for this guest. By default its control group, else its processes, and nobody else.
+    fn accounts(&self) -> Accounts {
+        match self.cgroup() {
+            Some(cgroup) => Accounts::of_group(cgroup.view()),
+            None => Accounts::of_processes(self.processes()),
+        }
+    }
+
+    /// What is true of this guest and cannot be seen from inside, by parity key: `cache`, `acceleration`, `network`.
+    fn facts(&self) -> BTreeMap<String, String> {
+        BTreeMap::new()
+    }
+
+    /// What the guest and the platform's tools said, for failures to name.
+    fn log(&self) -> Option<PathBuf> {
+        None
+    }
 
     /// The guest's address as seen from the host, where it has one.
     fn address(&self) -> Option<IpAddr> {
@@ -159,6 +190,15 @@ pub struct Capabilities {
     pub fork: bool,
     /// The guest can have the host's own root file system, read-only.
     pub host_root: bool,
+    /// Most CPUs that a guest can have, where there is such a bound.
+    pub most_cpus: Option<u32>,
+    /// The guest is a machine: it must be given a size of memory, and sees that less what its kernel keeps.
+    pub sized_memory: bool,
+    /// [`Platform::settle`] makes something explicit, for which it may have to launch a guest.
+    pub settles: bool,
+    /// Parity keys in which a guest differs from the host because of what the platform and these keys are, each with the reason
+    /// in words: (`kernel`, "a machine of its own"). A key that ends with `*` stands for all that begin so.
+    pub implies: &'static [(&'static str, &'static str)],
     /// Nothing is executed: answers come from a script, for tests of weighbridge itself. Never among the defaults.
     pub fake: bool,
 }
@@ -174,6 +214,10 @@ impl Capabilities {
         memory_limit: true,
         fork: true,
         host_root: true,
+        most_cpus: None,
+        sized_memory: false,
+        settles: false,
+        implies: &[],
         fake: false,
     };
 }

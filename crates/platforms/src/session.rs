@@ -272,11 +272,11 @@ impl Session {
     ///
     /// # Errors
     /// [`SessionError::Lost`].
-    pub fn facts(&mut self) -> Result<GuestFacts, SessionError> {
+    pub fn facts(&mut self, programs: &[String], paths: &[String]) -> Result<GuestFacts, SessionError> {
         let id = self.begin()?;
-        self.wire.send(&Request::Facts { id })?;
+        self.wire.send(&Request::Facts { id, programs: programs.to_vec(), paths: paths.to_vec() })?;
         match self.answer(id)? {
-            Reply::Facts { facts, .. } => Ok(facts),
+            Reply::Facts { facts, .. } => Ok(*facts),
             other => Err(self.unexpected(&other)),
         }
     }

@@ -316,13 +316,13 @@ fn guests_of_one_root_run_side_by_side() {
         }
         let (left, right) = guests.split_at_mut(1);
         left[0].freeze().unwrap();
-        right[0].session().facts().unwrap();
+        right[0].session().facts(&[], &[]).unwrap();
         // Stopped in another order than started, one of them by dropping it.
         drop(guests.remove(1));
         guests[1].session().get("/tmp/mine", 10).unwrap();
         guests[1].stop().unwrap();
         guests[0].thaw().unwrap();
-        guests[0].session().facts().unwrap();
+        guests[0].session().facts(&[], &[]).unwrap();
         guests[0].stop().unwrap();
         bench.close();
     }
@@ -339,7 +339,7 @@ fn limits_hold() {
         request.cpus = vec![cpu];
         request.memory_bytes = Some(limit);
         let mut guest = bench.launch(&request).unwrap();
-        let facts = guest.session().facts().unwrap();
+        let facts = guest.session().facts(&[], &[]).unwrap();
         assert_eq!(facts.cpus, [cpu], "{platform}");
         assert!(facts.init, "{platform}: the probe is the first process");
         let hungry = "head -c 600000000 /dev/zero | tail -c 500000000 | wc -c";
@@ -450,7 +450,7 @@ fn frozen_guests_stand_still_and_can_be_stopped() {
         guest.stop().unwrap();
         assert!(started.elapsed() < Duration::from_secs(8), "{platform}: {:?}", started.elapsed());
         assert!(guest.processes().is_empty(), "{platform}");
-        assert!(matches!(guest.session().facts(), Err(SessionError::Lost { .. })), "{platform}");
+        assert!(matches!(guest.session().facts(&[], &[]), Err(SessionError::Lost { .. })), "{platform}");
         bench.close();
     }
 }

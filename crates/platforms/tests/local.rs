@@ -158,7 +158,7 @@ fn an_image_is_the_same_root_natively_and_isolated() {
     let base = tempfile::tempdir_in("/var/tmp").unwrap();
     let bench = Bench::new(base.path(), static_probe::path(), &run_name("image"));
     let seen = |guest: &mut dyn Guest| {
-        let facts = guest.session().facts().unwrap();
+        let facts = guest.session().facts(&[], &[]).unwrap();
         let error = guest.session().run(&command(&["/bin/sh"]), RunOptions::within(MINUTE)).unwrap_err();
         assert!(error.to_string().contains("/bin/sh"), "the image has no shell: {error}");
         facts
@@ -214,7 +214,7 @@ fn limits_are_the_same_for_both() {
         request.cpus = vec![cpu];
         request.memory_bytes = Some(128 << 20);
         let mut guest = platform.launch(&bench.host, &request).unwrap();
-        let facts = guest.session().facts().unwrap();
+        let facts = guest.session().facts(&[], &[]).unwrap();
         assert_eq!((facts.cpus, facts.memory_limit_bytes), (vec![cpu], Some(128 << 20)), "{environment}");
         let mut hungry =
             command(&["/bin/sh", "-c", "head -c 400000000 /dev/zero | tail -c 390000000 >/dev/null"]);
@@ -323,7 +323,7 @@ fn as_an_ordinary_user(bench: Bench) {
         request.memory_bytes = None;
         request.cpus = vec![weigh_host::facts::allowed_cpus()[0]];
         let mut guest = platform.launch(&bench.host, &request).unwrap();
-        assert_eq!(guest.session().facts().unwrap().cpus, request.cpus);
+        assert_eq!(guest.session().facts(&[], &[]).unwrap().cpus, request.cpus);
         assert!(guest.cgroup().is_none());
         let id = guest
             .session()

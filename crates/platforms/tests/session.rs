@@ -107,7 +107,7 @@ fn silence_is_a_lost_guest() {
     assert!(started.elapsed() >= SHORT && started.elapsed() < LONG);
     assert!(session.is_lost());
     // From then on the same, at once; and the other side was told by the end of the channel.
-    assert!(lost(session.facts().unwrap_err()).contains("no hello"));
+    assert!(lost(session.facts(&[], &[]).unwrap_err()).contains("no hello"));
     peer.join().unwrap();
 }
 

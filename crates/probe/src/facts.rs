@@ -32,6 +32,11 @@ pub fn read() -> GuestFacts {
             .find_map(|path| pretty_name(&read_small(path)?)),
         root_file_system: read_small("/proc/self/mounts").as_deref().and_then(root_type),
         network_interfaces: read_small("/proc/self/net/dev").as_deref().map(interfaces).unwrap_or_default(),
+        cpu_model: None,
+        mitigations: Vec::new(),
+        aslr: None,
+        programs: Vec::new(),
+        mounts: Vec::new(),
     }
 }
 

@@ -131,7 +131,7 @@ impl Server {
                 | Request::Put { id, .. }
                 | Request::Get { id, .. }
                 | Request::Clock { id }
-                | Request::Facts { id },
+                | Request::Facts { id, .. },
                 Some(running),
             ) => {
                 let reason = format!("command {} runs", running.id);
@@ -150,7 +150,9 @@ impl Server {
             (Request::Clock { id }, None) => {
                 self.channel.send(&Reply::Clock { id, reading: clock::read() });
             }
-            (Request::Facts { id }, None) => self.channel.send(&Reply::Facts { id, facts: facts::read() }),
+            (Request::Facts { id, .. }, None) => {
+                self.channel.send(&Reply::Facts { id, facts: facts::read().into() })
+            }
         }
         Ok(true)
     }

@@ -1,10 +1,11 @@
 //! The messages.
 
-use alloc::{string::String, vec::Vec};
+use alloc::{boxed::Box, string::String, vec::Vec};
 use serde::{Deserialize, Serialize};
 
-/// Version of the protocol; host and probe of different versions do not talk. Changes: 1, first version.
-pub const VERSION: u32 = 1;
+/// Version of the protocol; host and probe of different versions do not talk. Changes: 1, first version; 2, facts of programs, mounts and
+/// mitigations.
+pub const VERSION: u32 = 2;
 
 /// Bytes of standard input that may be under way to a command.
 pub const INPUT_WINDOW: usize = 256 << 10;
@@ -77,6 +78,10 @@ pub enum Request {
     Facts {
         /// Chosen by the host.
         id: u32,
+        /// Programs to describe, as in [`Command::argv`].
+        programs: Vec<String>,
+        /// Absolute paths whose mounts to describe.
+        paths: Vec<String>,
     },
     /// End: as PID 1 of a machine, power off; else exit with status 0. Answered by [`Reply::Done`] first.
     Shutdown {
@@ -174,7 +179,7 @@ pub enum Reply {
         /// Of the request.
         id: u32,
         /// The facts.
-        facts: GuestFacts,
+        facts: Box<GuestFacts>,
     },
 }
 
@@ -270,4 +275,38 @@ pub struct GuestFacts {
     pub root_file_system: Option<String>,
     /// Names of network interfaces.
     pub network_interfaces: Vec<String>,
+    /// Model of the CPU as `/proc/cpuinfo` names it.
+    pub cpu_model: Option<String>,
+    /// Files of `/sys/devices/system/cpu/vulnerabilities` and what they say, sorted by name.
+    pub mitigations: Vec<(String, String)>,
+    /// `/proc/sys/kernel/randomize_va_space`.
+    pub aslr: Option<String>,
+    /// The programs that were asked for, in that order.
+    pub programs: Vec<ProgramFacts>,
+    /// The mounts that the paths asked for lie on, in that order; absent paths are left out.
+    pub mounts: Vec<MountFacts>,
+}
+
+/// A program as the guest would run it.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct ProgramFacts {
+    /// As it was asked for.
+    pub name: String,
+    /// Where it was found; absent when it was not.
+    pub path: Option<String>,
+    /// SHA-256 of the file, hexadecimal; absent when it cannot be read.
+    pub digest: Option<String>,
+    /// `static`, or the SHA-256 of the C library that its interpreter would load, or what else decides it in a word.
+    pub libc: Option<String>,
+}
+
+/// A mount as the guest sees it.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct MountFacts {
+    /// The path that was asked for.
+    pub path: String,
+    /// File system type.
+    pub kind: String,
+    /// Mount options, as `/proc/self/mounts` has them.
+    pub options: String,
 }

@@ -307,6 +307,19 @@ fn meaning(flag: Flag) -> &'static str {
         Flag::NoReference => {
             "the raw change between two runs, not relative to a baseline: whatever changed on the host is in it"
         }
+        Flag::Disturbed => {
+            "other work or the hypervisor took more than the warning share of the CPUs in some trials"
+        }
+        Flag::HostClock => {
+            "durations of some trials are the host's bracket, because the guest's clock could not be proven there"
+        }
+        Flag::ClockWarning => "the guest's clock is off by 200 to 1000 parts per million",
+        Flag::ClockUnproven => {
+            "the tool timed itself by a clock of the guest that could not be proven; there is no verdict"
+        }
+        Flag::NotSteady => "iterations within a trial do not come to a steady state",
+        Flag::TooFewForQuantile => "too few samples for the quantile; there is no value",
+        Flag::Unequal => "the environment differs from the baseline in something that was allowed by name",
         Flag::Exploratory => "from a quick run",
     }
 }

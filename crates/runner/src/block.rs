@@ -79,6 +79,8 @@ impl Runner<'_> {
                         attempt: place.attempt,
                         workload: self.plan.workloads[place.workload].id.clone(),
                         cause: VoidCause::Interrupted,
+                        environment: None,
+                        detail: None,
                     })?;
                 }
                 return Ok(Ended::Interrupted);
@@ -131,6 +133,8 @@ impl Runner<'_> {
             host_started_ns,
             host_ended_ns,
             outcome,
+            observed: None,
+            clock: None,
         }))?;
         let block = place.block;
         self.journal.event(Event::TrialFinished { sequence, block, workload, environment, took_s, failure })

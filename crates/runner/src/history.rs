@@ -79,7 +79,7 @@ impl<'a> History<'a> {
     /// Takes one more record.
     pub(crate) fn add(&mut self, record: &Record) {
         match record {
-            Record::Header { .. } => {}
+            Record::Header { .. } | Record::Facts(_) | Record::NoisyHost(_) => {}
             Record::Trial(trial) => self.add_trial(trial),
             Record::Void(void) => self.add_void(void),
             Record::Excluded(exclusion) => {
@@ -203,6 +203,8 @@ impl<'a> History<'a> {
                 attempt,
                 workload: self.plan.workloads[workload].id.clone(),
                 cause: VoidCause::Interrupted,
+                environment: None,
+                detail: None,
             }),
             _ => None,
         });
@@ -253,6 +255,8 @@ mod tests {
             host_started_ns: 0,
             host_ended_ns: 500_000_000,
             outcome,
+            observed: None,
+            clock: None,
         })
     }
 
@@ -261,7 +265,14 @@ mod tests {
     }
 
     fn void(block: u32, attempt: u32, cause: VoidCause) -> Record {
-        Record::Void(VoidUnit { block, attempt, workload: "u".into(), cause })
+        Record::Void(VoidUnit {
+            block,
+            attempt,
+            workload: "u".into(),
+            cause,
+            environment: None,
+            detail: None,
+        })
     }
 
     fn excluded(environment: &str, from_block: u32) -> Record {

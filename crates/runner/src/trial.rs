@@ -184,8 +184,8 @@ impl<'a> Performance<'a> {
                 maximum_resident_set_bytes: resources.maximum_resident_set_bytes,
             },
         };
-        let values = match extract(self.workload, &result) {
-            Ok(values) => values,
+        let extracted = match extract(self.workload, &result) {
+            Ok(extracted) => extracted,
             Err(error) => return Err(Failure::new(error.kind(), describe(&error)).with(completed)),
         };
         let iteration = Iteration {
@@ -199,7 +199,11 @@ impl<'a> Performance<'a> {
             major_faults: resources.major_faults,
             voluntary_switches: resources.voluntary_switches,
             involuntary_switches: resources.involuntary_switches,
-            values,
+            values: extracted.values,
+            operations: extracted.operations,
+            tool_duration_ns: extracted.tool_duration_ns,
+            random_read_bytes: extracted.random_read_bytes,
+            histograms: extracted.histograms,
         };
         Ok((iteration, completed))
     }

@@ -79,8 +79,14 @@ fn with_voids(bench: &Bench, plan: &Plan, voids: &[(u32, &str)]) -> RunDirectory
         .unwrap();
     assert_eq!(outing.finish.reason, FinishReason::Interrupted);
     for (block, workload) in voids {
-        let void =
-            VoidUnit { block: *block, attempt: 0, workload: (*workload).into(), cause: VoidCause::Steal };
+        let void = VoidUnit {
+            block: *block,
+            attempt: 0,
+            workload: (*workload).into(),
+            cause: VoidCause::Steal,
+            environment: None,
+            detail: None,
+        };
         store.append(&Record::Void(void)).unwrap();
     }
     store
@@ -123,7 +129,16 @@ fn replacements_end_at_twice_the_number() {
             })
             .unwrap();
         let cause = VoidCause::ForeignCpu;
-        store.append(&Record::Void(VoidUnit { block, attempt: 0, workload: "u".into(), cause })).unwrap();
+        store
+            .append(&Record::Void(VoidUnit {
+                block,
+                attempt: 0,
+                workload: "u".into(),
+                cause,
+                environment: None,
+                detail: None,
+            }))
+            .unwrap();
     }
     let outing = bench.go_on(&plan, &mut store, |_, _| {}).unwrap();
     assert_eq!(outing.finish.reason, FinishReason::Blocks);

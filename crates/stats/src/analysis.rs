@@ -242,6 +242,20 @@ pub enum Flag {
     Sequential,
     /// The change between two runs itself, not relative to a baseline: whatever changed on the host is in it.
     NoReference,
+    /// Steal or foreign CPU beyond the warning share in some trials that count, or any with voiding off.
+    Disturbed,
+    /// Durations are the host's bracket in some trials, because the guest's clock could not be proven there.
+    HostClock,
+    /// The guest's clock is proven to be off by 200 to 1000 ppm.
+    ClockWarning,
+    /// The metric is timed by the tool inside a guest whose clock could not be proven: no verdict.
+    ClockUnproven,
+    /// Iterations show no steady state within a trial.
+    NotSteady,
+    /// Too few samples for the quantile: no value.
+    TooFewForQuantile,
+    /// The environment differs from the baseline in something that was allowed by name.
+    Unequal,
     /// From a quick run.
     Exploratory,
 }
@@ -262,6 +276,13 @@ impl fmt::Display for Flag {
             Self::Unpaired => "UNPAIRED",
             Self::Sequential => "SEQUENTIAL",
             Self::NoReference => "NO_REFERENCE",
+            Self::Disturbed => "DISTURBED",
+            Self::HostClock => "HOST_CLOCK",
+            Self::ClockWarning => "CLOCK_WARNING",
+            Self::ClockUnproven => "CLOCK_UNPROVEN",
+            Self::NotSteady => "NOT_STEADY",
+            Self::TooFewForQuantile => "TOO_FEW_FOR_QUANTILE",
+            Self::Unequal => "UNEQUAL",
             Self::Exploratory => "EXPLORATORY",
         })
     }
@@ -319,6 +340,13 @@ mod tests {
             Unpaired,
             Sequential,
             NoReference,
+            Disturbed,
+            HostClock,
+            ClockWarning,
+            ClockUnproven,
+            NotSteady,
+            TooFewForQuantile,
+            Unequal,
             Exploratory,
         ] {
             assert_eq!(serde_json::to_value(flag).unwrap(), flag.to_string());

@@ -135,6 +135,7 @@ impl<'a> Collector<'a> {
                     collector.voids.push(void.clone());
                 }
                 Record::Excluded(exclusion) => collector.exclude(exclusion),
+                Record::Facts(_) | Record::NoisyHost(_) => {}
             }
         }
         if unknown > 0 {

@@ -27,6 +27,7 @@ pub(crate) fn plan(name: &str) -> Plan {
         margin: 0.02,
         allow_unequal: Vec::new(),
         digests: BTreeMap::new(),
+        noise: weigh_model::NoiseLimits::default(),
     }
 }
 
@@ -71,11 +72,24 @@ pub(crate) fn measured(sequence: u64, value: f64) -> Record {
                 voluntary_switches: 0,
                 involuntary_switches: 0,
                 values: [("triad".to_string(), value)].into(),
+                operations: None,
+                tool_duration_ns: None,
+                random_read_bytes: None,
+                histograms: Default::default(),
             }],
         },
+        observed: None,
+        clock: None,
     })
 }
 
 pub(crate) fn void(block: u32) -> Record {
-    Record::Void(VoidUnit { block, attempt: 0, workload: "stream".into(), cause: VoidCause::Steal })
+    Record::Void(VoidUnit {
+        block,
+        attempt: 0,
+        workload: "stream".into(),
+        cause: VoidCause::Steal,
+        environment: None,
+        detail: None,
+    })
 }

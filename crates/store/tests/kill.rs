@@ -17,7 +17,14 @@ const CHILD_LIVES: Duration = Duration::from_secs(30);
 fn record(number: u32) -> Record {
     // Long lines cross page boundaries.
     let workload = "w".repeat(number as usize % 3000);
-    Record::Void(VoidUnit { block: number, attempt: 0, workload, cause: VoidCause::Steal })
+    Record::Void(VoidUnit {
+        block: number,
+        attempt: 0,
+        workload,
+        cause: VoidCause::Steal,
+        environment: None,
+        detail: None,
+    })
 }
 
 #[test]

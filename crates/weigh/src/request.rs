@@ -62,6 +62,7 @@ pub fn plan(
         margin: args.margin / 100.0,
         allow_unequal: Vec::new(),
         digests: embedded::digests(),
+        noise: weigh_model::NoiseLimits::default(),
     })
 }
 
@@ -286,7 +287,7 @@ fn environments(
             )));
         }
         let (_, resolved) = platforms::resolve(&spec)?;
-        plans.push(EnvironmentPlan { name, spec: resolved });
+        plans.push(EnvironmentPlan { name, spec: resolved, variables: Default::default() });
     }
     Ok((plans, baseline.to_string()))
 }

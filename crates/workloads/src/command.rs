@@ -64,6 +64,9 @@ pub fn command_workload(argv: &[String], options: &CommandOptions) -> WorkloadPl
             metric("cpu_time", "s", Extraction::CpuTime),
             metric("maximum_resident_set", "B", Extraction::MaximumResidentSet),
         ],
+        operations: None,
+        tool_duration: None,
+        random_read_bytes: None,
     }
 }
 

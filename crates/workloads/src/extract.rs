@@ -52,6 +52,21 @@ pub struct RawResult<'a> {
     pub resources: Resources,
 }
 
+/// What a command that ran says.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Extracted {
+    /// Value of each metric in its base unit.
+    pub values: BTreeMap<String, f64>,
+    /// Operations of the run, where the workload counts them.
+    pub operations: Option<f64>,
+    /// Duration by the command's own clock, nanoseconds, where it tells.
+    pub tool_duration_ns: Option<u64>,
+    /// Bytes that it says it read at random places of a disk.
+    pub random_read_bytes: Option<u64>,
+    /// Latency histograms by JSON pointer, as they were printed.
+    pub histograms: BTreeMap<String, String>,
+}
+
 /// Why a command that ran gives no numbers.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum ExtractError {
@@ -110,7 +125,7 @@ impl ExtractError {
 ///
 /// # Errors
 /// [`ExtractError`], with the end of what the command said.
-pub fn extract(plan: &WorkloadPlan, result: &RawResult<'_>) -> Result<BTreeMap<String, f64>, ExtractError> {
+pub fn extract(plan: &WorkloadPlan, result: &RawResult<'_>) -> Result<Extracted, ExtractError> {
     let output = Output::new(result.output);
     let check = plan.check.as_ref().map(|check| output.check(check));
     if result.status != Ended::Exited(0) {
@@ -128,7 +143,7 @@ pub fn extract(plan: &WorkloadPlan, result: &RawResult<'_>) -> Result<BTreeMap<S
     for metric in &plan.metrics {
         values.insert(metric.spec.name.clone(), output.value(metric, result)?);
     }
-    Ok(values)
+    Ok(Extracted { values, ..Extracted::default() })
 }
 
 struct Output<'a> {
@@ -171,7 +186,8 @@ impl<'a> Output<'a> {
             | Extraction::UserTime
             | Extraction::SystemTime
             | Extraction::CpuTime
-            | Extraction::MaximumResidentSet => true,
+            | Extraction::MaximumResidentSet
+            | Extraction::Quantile { .. } => true,
         };
         if passed {
             return Ok(());
@@ -214,6 +230,7 @@ impl<'a> Output<'a> {
                 let found = groups.get(1).ok_or_else(missing)?.as_str().trim();
                 found.parse().map_err(|_| unusable(format!("`{found}`")))?
             }
+            Extraction::Quantile { .. } => return Err(missing()),
             Extraction::Parser { parser, field } => {
                 let parser = parsers::find(parser).ok_or_else(missing)?;
                 (parser.value)(&self.text, field).ok_or_else(missing)?
@@ -250,6 +267,9 @@ fn words(extraction: &Extraction) -> String {
         Extraction::MaximumResidentSet => "the largest resident set of the command".into(),
         Extraction::Json { pointer } => format!("`{pointer}` in a last line that is JSON"),
         Extraction::Regex { pattern } => format!("the regular expression `{pattern}`"),
+        Extraction::Quantile { histogram, quantile } => {
+            format!("the quantile {quantile} of the histogram at `{histogram}`")
+        }
         Extraction::Parser { parser, field } => format!("`{field}` by the parser `{parser}`"),
     }
 }

@@ -20,7 +20,7 @@ mod template;
 mod workload;
 
 pub use command::{CommandOptions, command_workload};
-pub use extract::{Ended, ExtractError, RawResult, Resources, extract};
+pub use extract::{Ended, ExtractError, Extracted, RawResult, Resources, extract};
 pub use library::{Library, UnknownWorkload};
 pub use manifest::ManifestError;
 pub use planning::ParamError;

@@ -141,6 +141,9 @@ impl Workload {
             expected_s,
             check: self.check.clone(),
             metrics: self.metrics_at(size).cloned().collect(),
+            operations: None,
+            tool_duration: None,
+            random_read_bytes: None,
         })
     }
 

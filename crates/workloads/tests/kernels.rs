@@ -86,7 +86,7 @@ fn recorded_outputs_give_every_metric() {
         let values = extract(&plan, &raw(output.as_bytes()))
             .unwrap_or_else(|error| panic!("{}: {error}", workload.name()));
         let expected: BTreeSet<&str> = plan.metrics.iter().map(|metric| metric.spec.name.as_str()).collect();
-        assert_eq!(values.keys().map(String::as_str).collect::<BTreeSet<_>>(), expected);
+        assert_eq!(values.values.keys().map(String::as_str).collect::<BTreeSet<_>>(), expected);
 
         assert!(output.contains("\"passed\":true"), "{}", workload.name());
         let failed = output.replace("\"passed\":true", "\"passed\":false");

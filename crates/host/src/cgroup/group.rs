@@ -2,6 +2,7 @@
 
 use super::CgroupError;
 use super::layout::{Hierarchy, Kind, Layout};
+use super::view::CgroupView;
 use crate::ledger::{EntryId, Ledger};
 use crate::process;
 use crate::wait::until;
@@ -41,6 +42,11 @@ impl Cgroup {
     /// The directories of the group, one per hierarchy that guests use.
     pub fn directories(&self) -> Vec<PathBuf> {
         self.hierarchy.used().map(|mount| mount.path.join(&self.relative)).collect()
+    }
+
+    /// The group for looking at only, in every hierarchy that has it.
+    pub fn view(&self) -> CgroupView {
+        CgroupView::new(&self.hierarchy, &self.relative)
     }
 
     /// The directory in the tree of version 2, where that is what guests use: for `CLONE_INTO_CGROUP`.

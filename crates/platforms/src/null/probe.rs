@@ -151,9 +151,9 @@ impl Probe<'_> {
                 let reading = ClockReading { monotonic_ns: now, boottime_ns: now, realtime_ns: now };
                 self.send(&Reply::Clock { id, reading })
             }
-            Request::Facts { id } => {
+            Request::Facts { id, .. } => {
                 let facts = self.facts();
-                self.send(&Reply::Facts { id, facts })
+                self.send(&Reply::Facts { id, facts: facts.into() })
             }
             Request::Shutdown { id } => self.send(&Reply::Done { id }).and(None),
         }

@@ -19,7 +19,7 @@ pub fn clock_and_identity(bench: &Bench) {
             assert!((before_ns..=after_ns).contains(&reading.monotonic_ns), "{reading:?}");
         }
     }
-    let facts = guest.session().facts().unwrap();
+    let facts = guest.session().facts(&[], &[]).unwrap();
     let host = weigh_host::facts::host_facts();
     if bench.capabilities.shares_kernel {
         let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
@@ -72,7 +72,7 @@ pub fn two_guests_at_once(bench: &Bench) {
     if bench.executes() {
         let id = first.session().start(&command(&["sleep", "60"])).unwrap();
         assert_eq!(run(&mut *second, &command(&["true"])).end.status, Status::Exited(0));
-        if second.session().facts().unwrap().init {
+        if second.session().facts(&[], &[]).unwrap().init {
             assert_eq!(output(&mut *second, "cat /proc/[0-9]*/comm | grep -c sleep; true"), "0\n");
         }
         if bench.capabilities.freeze {
@@ -93,7 +93,7 @@ pub fn two_guests_at_once(bench: &Bench) {
 /// A root with nothing but the probe and the program beside it.
 pub fn the_probe_alone(bench: &Bench) {
     let mut guest = bench.launch(&bench.request_with(&ImageSpec::Probe, None));
-    let facts = guest.session().facts().unwrap();
+    let facts = guest.session().facts(&[], &[]).unwrap();
     assert!(!facts.kernel.is_empty());
     if bench.executes() {
         let missing = guest.session().run(&command(&["sh"]), RunOptions::within(MINUTE));

@@ -133,7 +133,7 @@ pub fn busy_guests(bench: &Bench) {
             run(&mut *guest, &shell(daemons));
         }
         let count = "n=0; for p in /proc/[0-9]*; do read c < $p/comm && [ $c = sleep ] && n=$((n+1)); done 2>/dev/null; echo $n";
-        if guest.session().facts().unwrap().init {
+        if guest.session().facts(&[], &[]).unwrap().init {
             assert_eq!(output(&mut *guest, count), "0\n");
         }
     }

@@ -14,7 +14,7 @@ pub fn cpus(bench: &Bench) {
         let mut request = bench.request();
         request.cpus.clone_from(&cpus);
         let mut guest = bench.launch(&request);
-        assert_eq!(guest.session().facts().unwrap().cpus, cpus);
+        assert_eq!(guest.session().facts(&[], &[]).unwrap().cpus, cpus);
         if bench.executes() {
             let nproc = run(&mut *guest, &command(&["nproc"]));
             assert_eq!(String::from_utf8(nproc.output).unwrap().trim(), cpus.len().to_string());
@@ -31,7 +31,7 @@ pub fn memory(bench: &Bench) {
     let mut request = bench.request();
     request.memory_bytes = Some(64 << 20);
     let mut guest = bench.launch(&request);
-    let seen = guest.session().facts().unwrap().memory_limit_bytes;
+    let seen = guest.session().facts(&[], &[]).unwrap().memory_limit_bytes;
     assert!(seen.is_none() || seen == request.memory_bytes, "{seen:?}");
     let swap = std::fs::read_to_string("/proc/meminfo").unwrap();
     if bench.executes() && swap.lines().any(|line| line.starts_with("SwapTotal:") && line.ends_with(" 0 kB"))

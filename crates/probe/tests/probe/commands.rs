@@ -164,7 +164,7 @@ fn one_command_at_a_time() {
     for request in [
         Request::Run { id: second, command: command(&["true"]) },
         Request::Clock { id: second },
-        Request::Facts { id: second },
+        Request::Facts { id: second, programs: Vec::new(), paths: Vec::new() },
         Request::Get { id: second, path: "/etc/passwd".into(), limit_bytes: 1 << 20 },
         Request::Put { id: second, path: "/tmp/x".into(), mode: 0o600, first: true, bytes: Vec::new() },
     ] {

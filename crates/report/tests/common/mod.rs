@@ -125,6 +125,9 @@ pub fn plan(name: &str, environments: &[&str], comparisons: &[Comparison], effor
             expected_s: None,
             check: None,
             metrics: vec![source],
+            operations: None,
+            tool_duration: None,
+            random_read_bytes: None,
         });
     }
     Plan {
@@ -137,6 +140,7 @@ pub fn plan(name: &str, environments: &[&str], comparisons: &[Comparison], effor
             .map(|name| EnvironmentPlan {
                 name: (*name).into(),
                 spec: EnvironmentSpec::parse(name).expect("a fixed name"),
+                variables: Default::default(),
             })
             .collect(),
         baseline: environments[0].into(),
@@ -155,6 +159,7 @@ pub fn plan(name: &str, environments: &[&str], comparisons: &[Comparison], effor
         digests: [("probe", "5f2b"), ("kernels", "a91c")]
             .map(|(what, digest)| (what.to_string(), digest.repeat(16)))
             .into(),
+        noise: weigh_model::NoiseLimits::default(),
     }
 }
 
@@ -196,7 +201,7 @@ pub fn failure(environment: &str, workload: &str, block: u32, excluded: bool, re
 }
 
 pub fn void(block: u32, workload: &str, cause: VoidCause) -> VoidUnit {
-    VoidUnit { block, attempt: 0, workload: workload.into(), cause }
+    VoidUnit { block, attempt: 0, workload: workload.into(), cause, environment: None, detail: None }
 }
 
 pub const DOCKER: &str = "docker:net=nat";

@@ -136,7 +136,11 @@ pub fn facts() -> HostFacts {
 pub fn plan(environments: &[&str], workloads: &[&str], effort: Effort) -> Plan {
     let environments: Vec<EnvironmentPlan> = environments
         .iter()
-        .map(|text| EnvironmentPlan { name: (*text).into(), spec: EnvironmentSpec::parse(text).unwrap() })
+        .map(|text| EnvironmentPlan {
+            name: (*text).into(),
+            spec: EnvironmentSpec::parse(text).unwrap(),
+            variables: Default::default(),
+        })
         .collect();
     Plan {
         format: PLAN_FORMAT,
@@ -158,6 +162,7 @@ pub fn plan(environments: &[&str], workloads: &[&str], effort: Effort) -> Plan {
         margin: 0.02,
         allow_unequal: Vec::new(),
         digests: BTreeMap::new(),
+        noise: weigh_model::NoiseLimits::default(),
     }
 }
 
@@ -190,6 +195,9 @@ pub fn workload(name: &str) -> WorkloadPlan {
             from: Extraction::Json { pointer: "/metrics/time/value".into() },
             factor: 1.0,
         }],
+        operations: None,
+        tool_duration: None,
+        random_read_bytes: None,
     }
 }
 

@@ -25,6 +25,9 @@ pub fn workload(id: &str, metrics: Vec<MetricSpec>) -> WorkloadPlan {
         expected_s: None,
         check: None,
         metrics: metrics.into_iter().map(source).collect(),
+        operations: None,
+        tool_duration: None,
+        random_read_bytes: None,
     }
 }
 
@@ -40,6 +43,7 @@ pub fn plan() -> Plan {
             .map(|name| EnvironmentPlan {
                 name: name.into(),
                 spec: EnvironmentSpec::new(name, BTreeMap::new()),
+                variables: Default::default(),
             })
             .into(),
         baseline: "native".into(),
@@ -56,6 +60,7 @@ pub fn plan() -> Plan {
         margin: 0.02,
         allow_unequal: vec![],
         digests: BTreeMap::new(),
+        noise: weigh_model::NoiseLimits::default(),
     }
 }
 
@@ -82,6 +87,10 @@ pub fn iteration(values: &[(&str, f64)]) -> Iteration {
         voluntary_switches: 0,
         involuntary_switches: 0,
         values: values.iter().map(|(name, value)| ((*name).into(), *value)).collect(),
+        operations: None,
+        tool_duration_ns: None,
+        random_read_bytes: None,
+        histograms: Default::default(),
     }
 }
 
@@ -98,6 +107,8 @@ fn trial(At(block, attempt, workload, environment): At, outcome: Outcome) -> Rec
         host_started_ns: 0,
         host_ended_ns: 0,
         outcome,
+        observed: None,
+        clock: None,
     })
 }
 
@@ -122,7 +133,14 @@ pub fn failure() -> TrialFailure {
 
 /// A unit declared void.
 pub fn void(block: u32, attempt: u32, workload: &str) -> Record {
-    Record::Void(VoidUnit { block, attempt, workload: workload.into(), cause: VoidCause::Steal })
+    Record::Void(VoidUnit {
+        block,
+        attempt,
+        workload: workload.into(),
+        cause: VoidCause::Steal,
+        environment: None,
+        detail: None,
+    })
 }
 
 /// A cell that is not measured from a block on.

@@ -42,14 +42,14 @@ fn regex(pattern: &str) -> Extraction {
 #[test]
 fn a_command_gives_its_time_and_what_it_used() {
     let plan = command_workload(&["x".into()], &CommandOptions::default());
-    let values = extract(&plan, &result(ENDED_WELL, "", "")).unwrap();
+    let values = extract(&plan, &result(ENDED_WELL, "", "")).unwrap().values;
     let expected = [("time", 2.5), ("cpu_time", 0.0015), ("maximum_resident_set", 2_097_152.0)];
     assert_eq!(values, expected.map(|(name, value)| (name.to_string(), value)).into());
 
     // A verdict needs a ratio, so a primary metric of nothing is no measurement.
     let mut idle = result(ENDED_WELL, "", "");
     idle.resources.maximum_resident_set_bytes = 0;
-    assert_eq!(extract(&plan, &idle).unwrap()["maximum_resident_set"], 0.0);
+    assert_eq!(extract(&plan, &idle).unwrap().values["maximum_resident_set"], 0.0);
     let mut plan = plan;
     plan.metrics[2].spec.primary = true;
     let error = extract(&plan, &idle).unwrap_err();
@@ -65,7 +65,7 @@ fn values_come_from_the_last_line_by_pointer_and_from_anywhere_by_pattern() {
     let output =
         "noise {\n b = 1 k\nb = 2.5 k\r\n{\"metrics\":{\"a\":{\"value\":7}},\"check\":{\"passed\":true}}\n\n";
     let output = output.replace("k\r", "k");
-    let values = extract(&plan, &result(ENDED_WELL, &output, "")).unwrap();
+    let values = extract(&plan, &result(ENDED_WELL, &output, "")).unwrap().values;
     assert_eq!(values, [("a".to_string(), 7.0), ("b".to_string(), 2500.0)].into());
 }
 
@@ -176,5 +176,5 @@ fn values_that_are_missing_or_no_measurement_name_their_metric() {
 fn output_that_is_no_text_is_read_as_far_as_it_is() {
     let plan = plan(None, vec![metric("a", regex("a=([0-9]+)"), 1.0)]);
     let raw = RawResult { output: b"\xff\xfea=12\xff\n", ..result(ENDED_WELL, "", "") };
-    assert_eq!(extract(&plan, &raw).unwrap()["a"], 12.0);
+    assert_eq!(extract(&plan, &raw).unwrap().values["a"], 12.0);
 }

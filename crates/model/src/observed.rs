@@ -1,0 +1,213 @@
+//! What the host saw of one trial: noise, who used CPU time for it, how good the guest's clock is.
+
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// When noise is worth a warning and when it voids a unit, with the reasons in one place.
+///
+/// The figures are METHOD's (noise on the host). Half a per cent is a quarter of the margin of equivalence: below it noise cannot
+/// decide a verdict, above it an interval deserves a look. Two per cent is the margin itself: a trial that lost so much to others
+/// can differ from its pair by the margin and mean nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct NoiseLimits {
+    /// Steal or foreign CPU beyond this share of the CPUs in use is worth a warning.
+    pub warn_share: f64,
+    /// Steal or foreign CPU beyond this share of the CPUs in use voids the unit.
+    pub void_share: f64,
+    /// Whether anything voids a unit. A wrong guest clock does even when this is off.
+    pub voiding: bool,
+    /// Unattributed CPU time beyond this share of one CPU is worth a warning.
+    pub unattributed_share: f64,
+}
+
+impl Default for NoiseLimits {
+    fn default() -> Self {
+        Self { warn_share: 0.005, void_share: 0.02, voiding: true, unattributed_share: 0.01 }
+    }
+}
+
+/// A span of CPU time as a counter gives it: the truth lies within `uncertainty_ns` of `ns`. Counters in clock ticks are uncertain
+/// by a tick per CPU and reading.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CpuTime {
+    /// Nanoseconds.
+    pub ns: u64,
+    /// How far off the truth may be, nanoseconds.
+    pub uncertainty_ns: u64,
+}
+
+impl CpuTime {
+    /// What is certain of it, as a share of `window_ns` on `cpus` CPUs. A unit is void only for noise that is certain, so that a
+    /// coarse counter and a short trial make no noise of their own.
+    pub fn certain_share(self, window_ns: u64, cpus: usize) -> f64 {
+        let available = window_ns as f64 * cpus.max(1) as f64;
+        if available > 0.0 { self.ns.saturating_sub(self.uncertainty_ns) as f64 / available } else { 0.0 }
+    }
+}
+
+/// What the host saw during the measured iterations of one trial.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Observed {
+    /// Time observed, host's monotonic clock, nanoseconds: the measured iterations, without preparation and clean-up where the
+    /// workload has them.
+    pub window_ns: u64,
+    /// CPUs that the guest may use.
+    pub cpus: Vec<u32>,
+    /// Time that the hypervisor below took from these CPUs.
+    pub steal: CpuTime,
+    /// Time that others than the guest, its helpers, the load generator and weighbridge ran on these CPUs.
+    pub foreign: CpuTime,
+    /// Time in which tasks were held up (PSI); absent where the kernel does not say.
+    pub pressure: Option<Pressure>,
+    /// Context switches of the whole host.
+    pub context_switches: u64,
+    /// How often a CPU bandwidth limit held the guest up (`nr_throttled`).
+    pub throttled_periods: u64,
+    /// For how long, nanoseconds.
+    pub throttled_ns: u64,
+    /// Lowest and highest frequency that was seen on the CPUs in use, kHz; absent where the kernel does not say.
+    pub frequency_khz: Option<(u64, u64)>,
+    /// The host's settings as they were at the end.
+    pub settings: HostSettings,
+    /// New lines of the kernel's log of priority warning or worse, the first ones.
+    pub kernel_log: Vec<String>,
+    /// Who used CPU time for the guest.
+    pub charge: Charge,
+    /// CPU time that the sensors themselves took, nanoseconds.
+    pub sensors_ns: u64,
+}
+
+/// Pressure stall information: time in which some, or all, tasks of the host waited (Documentation/accounting/psi.rst).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pressure {
+    /// Some task waited for a CPU, nanoseconds.
+    pub cpu_some_ns: u64,
+    /// Some task waited for memory, nanoseconds.
+    pub memory_some_ns: u64,
+    /// All tasks waited for memory, nanoseconds.
+    pub memory_full_ns: u64,
+    /// Some task waited for input or output, nanoseconds.
+    pub io_some_ns: u64,
+    /// All tasks waited for input or output, nanoseconds.
+    pub io_full_ns: u64,
+}
+
+/// Settings of the host that decide how fast it is. Absent values could not be read.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct HostSettings {
+    /// Frequency governors of the CPUs in use, each once.
+    pub governors: Vec<String>,
+    /// Whether frequencies beyond the nominal one are allowed.
+    pub turbo: Option<bool>,
+    /// The clock source.
+    pub clock_source: Option<String>,
+    /// The selected word of transparent huge pages.
+    pub transparent_huge_pages: Option<String>,
+    /// Whether hardware threads share cores.
+    pub smt: Option<bool>,
+    /// NUMA nodes.
+    pub numa_nodes: Option<u32>,
+    /// Whether pages are moved between nodes by themselves.
+    pub numa_balancing: Option<bool>,
+    /// Whether same-page merging runs.
+    pub ksm: Option<bool>,
+    /// Whether addresses are randomised: 0, 1 or 2 (`kernel.randomize_va_space`).
+    pub aslr: Option<u32>,
+}
+
+/// Who used CPU time for a guest.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Charge {
+    /// CPU time of the guest's control groups or processes, nanoseconds.
+    pub guest_ns: u64,
+    /// CPU time of helpers outside of these that serve this guest alone, by name, nanoseconds.
+    pub helpers_ns: BTreeMap<String, u64>,
+    /// Growth of the host's softirq time beyond its rate at rest, nanoseconds.
+    pub softirq_ns: u64,
+    /// CPU time of daemons that all guests of a platform share, by name, nanoseconds. Apart: never part of the charge.
+    pub daemons_ns: BTreeMap<String, u64>,
+    /// CPU time of weighbridge itself, nanoseconds.
+    pub weigh_ns: u64,
+    /// Processor cycles of guest and helpers; absent without a PMU.
+    pub cycles: Option<u64>,
+    /// Busy time of all CPUs that neither guest, helpers, daemons nor weighbridge account for, nanoseconds; negative when they
+    /// account for more than the CPUs were busy, within the counters' coarseness.
+    pub unattributed_ns: i64,
+    /// How far off `unattributed_ns` may be, nanoseconds.
+    pub unattributed_uncertainty_ns: u64,
+    /// What says why an environment is slower, where the host can tell: `vm_exits`, `page_faults`, `tlb_misses`,
+    /// `context_switches`, `cpu_migrations`, `system_calls`, `block_read_bytes`, `block_written_bytes`, `network_packets`.
+    pub counters: BTreeMap<String, u64>,
+}
+
+impl Charge {
+    /// All CPU time that is charged to the environment, nanoseconds: guest, helpers and softirqs, without shared daemons.
+    pub fn total_ns(&self) -> u64 {
+        self.guest_ns + self.helpers_ns.values().sum::<u64>() + self.softirq_ns
+    }
+}
+
+/// What is known of the guest's clock during one trial (METHOD: clocks).
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct ClockCheck {
+    /// What follows.
+    pub state: ClockState,
+    /// Guest's monotonic clock less the host's, when the guest woke, nanoseconds.
+    pub offset_ns: i64,
+    /// Best round trips of the message exchanges at the start and at the end, nanoseconds: the error of an offset is at most half.
+    pub round_trips_ns: [u64; 2],
+    /// Time between the two exchanges on the host's clock, nanoseconds.
+    pub awake_ns: u64,
+    /// Rate of the guest's clock less 1, parts per million; absent for a shared clock.
+    pub rate_ppm: Option<f64>,
+    /// How far off the rate may be, parts per million.
+    pub bound_ppm: Option<f64>,
+    /// Largest amount by which a guest's duration was outside of its bracket on the host's clock, nanoseconds: positive when it was
+    /// longer than the bracket, negative when the bracket was longer by more than the round trip and 1 ms.
+    pub misfit_ns: i64,
+}
+
+/// What follows from the check of a clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ClockState {
+    /// The guest reads the host's clock: identity was checked when the instance started.
+    Shared,
+    /// The rate is within 200 ppm.
+    Proven,
+    /// The rate is proven within 1000 ppm and wholly outside 200 ppm.
+    Warned,
+    /// The bound is too wide to tell, or a duration does not fit its bracket: durations are the host's bracket.
+    Bracket,
+    /// The rate is proven to be off by more than 1000 ppm, or a duration is longer than its bracket: the unit is void.
+    Wrong,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_certain_is_a_share() {
+        let time = CpuTime { ns: 30_000_000, uncertainty_ns: 20_000_000 };
+        assert_eq!(time.certain_share(1_000_000_000, 1), 0.01);
+        assert_eq!(time.certain_share(1_000_000_000, 2), 0.005);
+        assert_eq!(CpuTime { ns: 10, uncertainty_ns: 20 }.certain_share(1000, 1), 0.0);
+        assert_eq!(time.certain_share(0, 1), 0.0);
+    }
+
+    #[test]
+    fn shared_daemons_are_apart() {
+        let charge = Charge {
+            guest_ns: 1,
+            helpers_ns: [("qemu".into(), 10)].into(),
+            softirq_ns: 100,
+            daemons_ns: [("dockerd".into(), 1000)].into(),
+            ..Charge::default()
+        };
+        assert_eq!(charge.total_ns(), 111);
+    }
+}
