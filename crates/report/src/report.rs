@@ -3,7 +3,7 @@
 use serde_json::Value;
 use std::collections::BTreeMap;
 use weigh_model::{HostFacts, Plan, VoidUnit};
-use weigh_stats::{Analysis, Failure};
+use weigh_stats::{Analysis, Circumstances, Failure};
 
 /// Everything that a report shows. It is data: rendering looks nothing up and measures nothing.
 #[derive(Debug, Clone, PartialEq)]
@@ -22,6 +22,8 @@ pub struct Report {
     pub analysis: Analysis,
     /// What is known of each environment, in the order of the plan.
     pub environments: Vec<EnvironmentFacts>,
+    /// Noise, clocks, CPU time; empty for samples measured elsewhere.
+    pub circumstances: Circumstances,
     /// Units that were declared void, replaced ones included.
     pub voids: Vec<VoidUnit>,
     /// Failed trials and cells that are not measured.
@@ -47,6 +49,7 @@ impl Report {
             host: None,
             analysis,
             environments: Vec::new(),
+            circumstances: Circumstances::default(),
             voids: Vec::new(),
             failures: Vec::new(),
             warnings: Vec::new(),
@@ -75,6 +78,8 @@ pub struct EnvironmentFacts {
     /// named beside every ratio of the environment, so that nothing unequal goes unsaid; what is always different and decides
     /// nothing (a host name, a process id) does not belong here.
     pub facts: BTreeMap<String, Value>,
+    /// Keys in which it differs from the baseline because of what it is, and why, in words. Printed beside its ratios, never refused.
+    pub intended: BTreeMap<String, String>,
 }
 
 /// The formats a report can be written in.

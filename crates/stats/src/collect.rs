@@ -1,5 +1,6 @@
 //! From the records of a run to comparisons: one number per block, and nothing that does not count.
 
+use crate::Circumstances;
 use crate::analyse::SHORT_S;
 use crate::estimate::count;
 use crate::samples::{is_cost, median_iteration};
@@ -26,6 +27,8 @@ pub struct Collected {
     pub failures: Vec<Failure>,
     /// Fresh instances behind the trials that count, by environment.
     pub instances: BTreeMap<String, u32>,
+    /// Noise, clocks, CPU time.
+    pub circumstances: Circumstances,
     /// What the reader should know, each with what to do next.
     pub warnings: Vec<Warning>,
 }
@@ -85,6 +88,7 @@ pub fn collect(plan: &Plan, records: &[Record]) -> Collected {
         incomplete,
         failures,
         instances: instances.into_iter().map(|(name, seen)| (name.to_string(), count(seen.len()))).collect(),
+        circumstances: Circumstances::default(),
         warnings,
     }
 }

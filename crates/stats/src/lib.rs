@@ -15,6 +15,7 @@
 
 mod analyse;
 mod analysis;
+mod circumstances;
 mod collect;
 mod compare;
 mod estimate;
@@ -32,6 +33,7 @@ pub use analysis::{
     Analysis, Cell, EQUIVALENT_FEWEST_BLOCKS, Flag, Interval, OneRun, Options, Pairing, Summary, TwoRuns,
     Verdict,
 };
+pub use circumstances::{ChargeSummary, Circumstances, ClockSummary, NoiseSummary};
 pub use collect::{Collected, Failure, collect};
 pub use compare::compare_runs;
 pub use stop::precise_enough;

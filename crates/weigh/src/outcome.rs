@@ -38,6 +38,7 @@ pub fn from_run(directory: &RunDirectory) -> Result<Report, Failure> {
             .iter()
             .map(|environment| facts(environment, plan, directory.host()))
             .collect(),
+        circumstances: collected.circumstances,
         voids: collected.voids,
         failures: collected.failures,
         warnings,
@@ -226,5 +227,5 @@ fn facts(environment: &EnvironmentPlan, plan: &Plan, host: &HostFacts) -> Enviro
     facts.insert("memory_bytes".into(), json!(plan.guest.memory_bytes));
     facts.insert("image".into(), json!(plan.guest.image.to_string()));
     facts.insert("acceleration".into(), Value::Null);
-    EnvironmentFacts { name: environment.name.clone(), facts }
+    EnvironmentFacts { name: environment.name.clone(), facts, intended: BTreeMap::new() }
 }

@@ -185,7 +185,7 @@ fn facts(name: &str, network: &str) -> EnvironmentFacts {
     facts.insert("cpus".into(), 2.into());
     facts.insert("network".into(), network.into());
     facts.insert("acceleration".into(), serde_json::Value::Null);
-    EnvironmentFacts { name: name.into(), facts }
+    EnvironmentFacts { name: name.into(), facts, intended: Default::default() }
 }
 
 pub fn failure(environment: &str, workload: &str, block: u32, excluded: bool, reason: &str) -> Failure {

@@ -1,0 +1,87 @@
+//! Under what circumstances the samples of a run were taken: noise, clocks, and who used CPU time. Data only.
+
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use weigh_model::{ClockState, HostSettings, NoisyHost};
+
+/// What the trials that count say beside their values.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Circumstances {
+    /// What disturbed the trials; none when nothing was observed.
+    pub noise: Option<NoiseSummary>,
+    /// The clocks, by environment in the order of the plan; environments without a check are left out.
+    pub clocks: Vec<ClockSummary>,
+    /// CPU time, by workload and environment in the order of the plan; cells without an observation are left out.
+    pub charges: Vec<ChargeSummary>,
+    /// Where voiding was given up.
+    pub noisy_host: Option<NoisyHost>,
+}
+
+/// What disturbed the trials that count.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct NoiseSummary {
+    /// Trials observed.
+    pub trials: u32,
+    /// Trials with steal or foreign CPU certainly beyond the warning share.
+    pub disturbed: u32,
+    /// Largest certain share of steal in a trial, of the CPUs in use.
+    pub steal_share_max: f64,
+    /// Largest certain share of foreign CPU in a trial.
+    pub foreign_share_max: f64,
+    /// Share of steal over all trials.
+    pub steal_share: f64,
+    /// Share of foreign CPU over all trials.
+    pub foreign_share: f64,
+    /// Share of the time in which some task of the host waited: for a CPU, for memory, for input or output.
+    pub pressure_shares: Option<(f64, f64, f64)>,
+    /// Trials in which a bandwidth limit held a guest up.
+    pub throttled: u32,
+    /// Lowest and highest frequency seen, kHz.
+    pub frequency_khz: Option<(u64, u64)>,
+    /// Share of one CPU that was busy for nobody known, over all trials; where at least 5 s were observed.
+    pub unattributed_share: Option<f64>,
+    /// Share of one CPU that the sensors took.
+    pub sensors_share: f64,
+    /// The settings, as the last trial found them.
+    pub settings: HostSettings,
+    /// Settings that changed during the run, in words.
+    pub changed_settings: Vec<String>,
+    /// Lines of the kernel's log, each once, the first ones.
+    pub kernel_log: Vec<String>,
+}
+
+/// The clock of an environment.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ClockSummary {
+    /// Environment name.
+    pub environment: String,
+    /// Trials by what followed from the check.
+    pub states: BTreeMap<ClockState, u32>,
+    /// Median rate less 1, parts per million; none for a shared clock.
+    pub rate_ppm: Option<f64>,
+    /// Median bound of the rate, parts per million.
+    pub bound_ppm: Option<f64>,
+    /// Median round trip, nanoseconds; none for a shared clock.
+    pub round_trip_ns: Option<f64>,
+}
+
+/// CPU time charged to an environment for a workload. Medians over blocks.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ChargeSummary {
+    /// Workload id.
+    pub workload: String,
+    /// Environment name.
+    pub environment: String,
+    /// What an operation is: `run` where the workload counts nothing finer.
+    pub operation: String,
+    /// CPU time of guest, helpers and softirqs per operation, nanoseconds.
+    pub cpu_ns_per_op: f64,
+    /// Cycles per operation, where there is a PMU.
+    pub cycles_per_op: Option<f64>,
+    /// Of `cpu_ns_per_op`, by who used it: `guest`, helpers by name, `softirq`.
+    pub parts_ns_per_op: BTreeMap<String, f64>,
+    /// CPU time of shared daemons per operation, nanoseconds, by name; not part of the charge.
+    pub daemons_ns_per_op: BTreeMap<String, f64>,
+    /// Counters per operation that say why, as in [`weigh_model::Charge::counters`].
+    pub counters_per_op: BTreeMap<String, f64>,
+}
