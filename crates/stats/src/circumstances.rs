@@ -1,5 +1,6 @@
 //! Under what circumstances the samples of a run were taken: noise, clocks, and who used CPU time. Data only.
 
+use crate::Interval;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use weigh_model::{ClockState, HostSettings, NoisyHost};
@@ -76,6 +77,11 @@ pub struct ChargeSummary {
     pub operation: String,
     /// CPU time of guest, helpers and softirqs per operation, nanoseconds.
     pub cpu_ns_per_op: f64,
+    /// Blocks behind the medians; where there is a `difference`, the pairs it rests on.
+    pub n: u32,
+    /// The charge per operation relative to the baseline's, less 1: geometric mean over pairs of blocks and its 95 % t interval, as
+    /// [`crate::Cell::overhead`]. Descriptive: no verdict rests on it. None for the baseline and below two pairs.
+    pub difference: Option<Interval>,
     /// Cycles per operation, where there is a PMU.
     pub cycles_per_op: Option<f64>,
     /// Of `cpu_ns_per_op`, by who used it: `guest`, helpers by name, `softirq`.
