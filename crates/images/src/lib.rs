@@ -8,7 +8,7 @@
 //! 3. *scratch*: private tmpfs mounts, `/tmp` and `/run` among them.
 //!
 //! A platform mounts them in the order of [`Root::mounts`]; one that takes archives instead of directories (an engine's
-//! image store) gets the skeleton from [`Root::write_tar`].
+//! image store) gets the skeleton from [`Root::write_tar`], a machine's kernel from [`Initramfs`].
 //!
 //! # Loops
 //! With the host's root as the image, the skeleton usually lies below one of the binds (`/var/lib/...` below `/var`), so
@@ -19,11 +19,13 @@
 mod archive;
 mod digest;
 mod error;
+pub mod initramfs;
 mod root;
 #[cfg(test)]
 mod tests;
 
 pub use error::ImageError;
+pub use initramfs::Initramfs;
 pub use root::{Bind, Mount, Programs, Root};
 
 /// Directory of the programs inside every guest.
