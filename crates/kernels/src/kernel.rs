@@ -10,6 +10,8 @@ pub struct Kernel {
     pub name: &'static str,
     /// One line: what it measures.
     pub summary: &'static str,
+    /// What one operation is, in the singular: the unit of work that its result counts.
+    pub operation: &'static str,
     /// One sentence: how it proves that the work was done.
     pub check: &'static str,
     /// What can be set.

@@ -6,13 +6,14 @@
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::process::ExitCode;
-use weigh_kernels::{Kernel, KernelError, Options, UsageError, all, find};
+use weigh_kernels::{Kernel, KernelError, Options, UsageError, all, find, now_ns};
 
 const CANNOT_RUN: u8 = 1;
 const USAGE: u8 = 2;
 const CHECK_FAILED: u8 = 3;
 
 fn main() -> ExitCode {
+    let started_ns = now_ns();
     let mut arguments = std::env::args().skip(1);
     let first = arguments.next();
     match first.as_deref() {
@@ -22,13 +23,13 @@ fn main() -> ExitCode {
         Some("--help" | "-h" | "help") => print(&help()),
         Some("--version" | "-V") => print(concat!("weigh-kernels ", env!("CARGO_PKG_VERSION"), "\n")),
         Some(name) => match find(name) {
-            Ok(kernel) => run(kernel, arguments.collect()),
+            Ok(kernel) => run(kernel, arguments.collect(), started_ns),
             Err(error) => fail(USAGE, &error.to_string()),
         },
     }
 }
 
-fn run(kernel: &Kernel, arguments: Vec<String>) -> ExitCode {
+fn run(kernel: &Kernel, arguments: Vec<String>, started_ns: u64) -> ExitCode {
     if arguments.iter().any(|argument| argument == "--help" || argument == "-h") {
         return print(&kernel_help(kernel));
     }
@@ -38,7 +39,9 @@ fn run(kernel: &Kernel, arguments: Vec<String>) -> ExitCode {
     };
     match kernel.run(&options) {
         Ok(outcome) => {
-            let printed = print(&format!("{}\n", outcome.to_json(kernel.name, options.to_json())));
+            let duration_s = (now_ns() - started_ns) as f64 * 1e-9;
+            let line = outcome.to_json(kernel.name, options.to_json(), duration_s);
+            let printed = print(&format!("{line}\n"));
             if outcome.check.passed { printed } else { ExitCode::from(CHECK_FAILED) }
         }
         Err(KernelError::Usage(UsageError(message))) => fail(USAGE, &message),
@@ -86,6 +89,6 @@ fn kernel_help(kernel: &Kernel) -> String {
     for (name, unit) in kernel.metrics {
         let _ = writeln!(text, "  {name:<20}{unit}");
     }
-    let _ = writeln!(text, "\nCheck: {}", kernel.check);
+    let _ = writeln!(text, "\nOperation: {}\nCheck: {}", kernel.operation, kernel.check);
     text
 }

@@ -52,6 +52,12 @@ impl Region {
         self.start.as_ptr()
     }
 
+    /// The whole of it.
+    pub(crate) fn as_mut_slice(&mut self) -> &mut [u8] {
+        // SAFETY: the region is mapped, zeroed memory of that length, and the borrow keeps every other use of this value away.
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.bytes) }
+    }
+
     /// Usable length.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes

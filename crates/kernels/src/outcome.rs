@@ -1,5 +1,8 @@
 //! What a kernel returns, and the JSON line it becomes.
 
+use base64::prelude::{BASE64_STANDARD, Engine as _};
+use hdrhistogram::Histogram;
+use hdrhistogram::serialization::{Serializer as _, V2Serializer};
 use serde_json::{Map, Value, json};
 
 /// One measured quantity.
@@ -29,6 +32,13 @@ pub struct Outcome {
     pub metrics: Vec<Metric>,
     /// The proof that the work was done.
     pub check: Check,
+    /// Operations that were done, warm-up included ([`crate::Kernel::operation`]). CPU time of a run is divided by them; what
+    /// preparation and check took is in that time and adds nothing to the count.
+    pub operations: u64,
+    /// Latencies by name, nanoseconds.
+    pub histograms: Vec<(String, Histogram<u64>)>,
+    /// Bytes read at random places of a disk, where the kernel reads any.
+    pub random_read_bytes: Option<u64>,
     /// What the numbers depend on: threads, instruction set, huge pages, the tick of the clock.
     pub facts: Map<String, Value>,
     /// Sentences for people.
@@ -42,7 +52,15 @@ impl Outcome {
         facts.insert("architecture".into(), std::env::consts::ARCH.into());
         facts.insert("clock_tick_s".into(), crate::clock::seconds(crate::tick_ns()).into());
         let check = Check { passed: false, statement: "nothing was checked".into() };
-        Self { metrics: Vec::new(), check, facts, warnings: Vec::new() }
+        Self {
+            metrics: Vec::new(),
+            check,
+            operations: 0,
+            histograms: Vec::new(),
+            random_read_bytes: None,
+            facts,
+            warnings: Vec::new(),
+        }
     }
 
     pub(crate) fn metric(&mut self, name: impl Into<String>, value: f64, unit: &'static str) {
@@ -79,20 +97,72 @@ impl Outcome {
         self.metrics.iter().find(|metric| metric.name == name).map(|metric| metric.value)
     }
 
-    /// The line that `weigh-kernels` prints, without its newline. `params` are the options that were in force.
-    pub fn to_json(&self, kernel: &str, params: Map<String, Value>) -> Value {
+    /// The line that `weigh-kernels` prints, without its newline. `params` are the options that were in force, `duration_s` the
+    /// seconds from the start of the program until now, by its own clock.
+    pub fn to_json(&self, kernel: &str, params: Map<String, Value>, duration_s: f64) -> Value {
         let metrics: Map<String, Value> = self
             .metrics
             .iter()
             .map(|metric| (metric.name.clone(), json!({"value": metric.value, "unit": metric.unit})))
             .collect();
-        json!({
+        let mut line = json!({
             "kernel": kernel,
             "params": params,
             "metrics": metrics,
             "check": {"passed": self.check.passed, "statement": self.check.statement},
+            "operations": self.operations,
+            "duration": {"value": duration_s, "unit": "s"},
             "facts": self.facts,
             "warnings": self.warnings,
-        })
+        });
+        if !self.histograms.is_empty() {
+            let histograms: Map<String, Value> = self
+                .histograms
+                .iter()
+                .map(|(name, histogram)| (name.clone(), encoded(histogram).into()))
+                .collect();
+            line["histograms"] = histograms.into();
+        }
+        if let Some(bytes) = self.random_read_bytes {
+            line["random_read_bytes"] = bytes.into();
+        }
+        line
+    }
+}
+
+/// The V2 encoding of HdrHistogram, not compressed, in base64 with padding: what other readers of the format take.
+fn encoded(histogram: &Histogram<u64>) -> String {
+    let mut bytes = Vec::new();
+    V2Serializer::new()
+        .serialize(histogram, &mut bytes)
+        .expect("counts fit the format, and writing to memory cannot fail");
+    BASE64_STANDARD.encode(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_histogram_reads_back_as_it_was() {
+        let mut histogram = Histogram::new_with_bounds(1, 100_000_000_000, 3).unwrap();
+        for latency_ns in [900, 1_000, 1_100, 70_000, 3_000_000_000] {
+            histogram.record_n(latency_ns, 7).unwrap();
+        }
+        let mut outcome = Outcome::new();
+        outcome.histograms.push(("latency".into(), histogram.clone()));
+        let line = outcome.to_json("echo", Map::new(), 0.25);
+        let bytes = BASE64_STANDARD.decode(line["histograms"]["latency"].as_str().unwrap()).unwrap();
+        assert_eq!(bytes[..4], [0x1c, 0x84, 0x93, 0x13], "the cookie of V2, not compressed");
+        let back: Histogram<u64> =
+            hdrhistogram::serialization::Deserializer::new().deserialize(&mut bytes.as_slice()).unwrap();
+        assert_eq!(back, histogram);
+        assert_eq!(line["duration"]["value"], 0.25);
+    }
+
+    #[test]
+    fn what_a_kernel_does_not_have_is_not_printed() {
+        let line = Outcome::new().to_json("noploop", Map::new(), 1.0);
+        assert!(line.get("histograms").is_none() && line.get("random_read_bytes").is_none());
     }
 }

@@ -3,6 +3,9 @@
 #![expect(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use assert_cmd::Command;
+use base64::prelude::{BASE64_STANDARD, Engine as _};
+use hdrhistogram::Histogram;
+use hdrhistogram::serialization::Deserializer;
 use predicates::str::contains;
 use serde_json::Value;
 use std::io::{Read, Write};
@@ -14,7 +17,10 @@ fn program() -> Command {
     command
 }
 
+/// Runs a command line in which DISK stands for a file of its own.
 fn run(line: &str) -> Value {
+    let folder = tempfile::tempdir().unwrap();
+    let line = line.replace("DISK", folder.path().join("disk").to_str().unwrap());
     let output =
         program().args(line.split_whitespace()).assert().success().stderr("").get_output().stdout.clone();
     let text = String::from_utf8(output).unwrap();
@@ -27,6 +33,18 @@ type Tiny = (&'static str, &'static str, &'static [(&'static str, &'static str)]
 
 /// The smallest amount of work for which every metric is still given.
 const TINY: &[Tiny] = &[
+    ("spin", "--work 1e6", &[("duration", "s")]),
+    (
+        "block",
+        "--path DISK --file-bytes 64KiB --access cached --operations 4000",
+        &[
+            ("latency_p50", "s"),
+            ("latency_p99", "s"),
+            ("latency_p999", "s"),
+            ("rate", "op/s"),
+            ("throughput", "B/s"),
+        ],
+    ),
     ("noploop", "--nops 1e6", &[("duration", "s"), ("rate", "op/s")]),
     (
         "stream",
@@ -77,6 +95,15 @@ fn every_kernel_prints_its_metrics_its_check_and_its_facts() {
             assert_eq!(metric["unit"], *unit, "{kernel} {name}");
             assert!(metric["value"].as_f64().unwrap() > 0.0, "{kernel} {name}");
         }
+        assert!(result["operations"].as_u64().unwrap() > 0, "{result}");
+        let duration = &result["duration"];
+        assert_eq!(duration["unit"], "s");
+        // The program's own time holds every piece of work that it timed.
+        let longest =
+            metrics.iter().filter(|(_, unit)| *unit == "s").map(|(name, _)| &result["metrics"][name]);
+        for metric in longest {
+            assert!(duration["value"].as_f64() > metric["value"].as_f64(), "{result}");
+        }
         assert!(result["facts"]["clock_tick_s"].as_f64().unwrap() > 0.0);
         assert!(result["warnings"].is_array());
         assert!(!result["params"].as_object().unwrap().is_empty());
@@ -93,6 +120,68 @@ fn the_metrics_that_a_kernel_declares_are_those_it_prints() {
             weigh_kernels::find(kernel).unwrap().metrics.iter().map(|(name, _)| *name).collect();
         assert_eq!(printed, declared);
     }
+}
+
+#[test]
+fn operations_are_the_work_that_was_done_warm_up_included() {
+    let operations = |line: &str| run(line)["operations"].as_u64().unwrap();
+    assert_eq!(operations("noploop --nops 1e6 --repetitions 3"), 10_000 + 3_000_000);
+    // Copy and scale move two arrays, add and triad three.
+    assert_eq!(operations("stream --array-bytes 1MiB --repetitions 2"), 2 * 10 * (1 << 20));
+    assert_eq!(operations("gups --table-bytes 64KiB --updates 12345"), 12_345);
+    assert_eq!(operations("lzma --bytes 50000 --level 0 --repetitions 2"), 100_000);
+    assert_eq!(operations("syscall --operations getpid --getpid 1000 --batches 5"), 20 + 1000);
+    assert_eq!(operations("memory-latency --sizes 4KiB --loads 8 --batches 2"), 20 * 8 * 2 + 128);
+    assert_eq!(operations("echo --protocols tcp --requests 30 --warmup 7"), 37);
+    assert_eq!(operations("spin --work 1e6"), 1_000_000);
+    assert_eq!(
+        operations("block --path DISK --file-bytes 64KiB --access cached --operations 30 --warmup 7"),
+        37
+    );
+}
+
+#[test]
+fn latencies_are_printed_as_histograms_that_agree_with_the_quantiles() {
+    let cases = [
+        ("echo --requests 400", vec![("tcp_latency", 400), ("udp_latency", 400)]),
+        ("block --path DISK --file-bytes 64KiB --access cached --operations 400", vec![("latency", 400)]),
+    ];
+    for (line, histograms) in cases {
+        let result = run(line);
+        for (name, samples) in histograms {
+            let text = result["histograms"][name].as_str().unwrap();
+            let bytes = BASE64_STANDARD.decode(text).unwrap();
+            let histogram: Histogram<u64> = Deserializer::new().deserialize(&mut bytes.as_slice()).unwrap();
+            assert_eq!(histogram.len(), samples);
+            let median = histogram.value_at_quantile(0.5) as f64 * 1e-9;
+            let printed = result["metrics"][format!("{name}_p50")]["value"].as_f64().unwrap();
+            assert!((median - printed).abs() < 1e-12, "{median} {printed}");
+        }
+    }
+    assert!(run("noploop --nops 1e6").get("histograms").is_none());
+}
+
+#[test]
+fn the_environment_adds_a_known_fraction_to_a_spin() {
+    let spin = |extra: &str| {
+        let assert = program().env("WEIGH_SPIN", extra).args(["spin", "--work", "1e6"]).assert();
+        (assert.get_output().status.code(), assert.get_output().stdout.clone())
+    };
+    let (code, line) = spin("0.050");
+    let result: Value = serde_json::from_slice(&line).unwrap();
+    assert_eq!(
+        (code, &result["facts"]["steps"], &result["operations"]),
+        (Some(0), &1_050_000.into(), &1_000_000.into())
+    );
+    assert_eq!(spin("five").0, Some(2));
+}
+
+#[test]
+fn random_reads_say_how_many_bytes_they_read() {
+    let result =
+        run("block --path DISK --file-bytes 64KiB --access cached --operations 30 --warmup 7 --bytes 8KiB");
+    assert_eq!(result["random_read_bytes"], 37 * 8192);
+    assert!(run("spin --work 1e6").get("random_read_bytes").is_none());
 }
 
 #[test]

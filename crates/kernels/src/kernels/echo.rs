@@ -22,17 +22,13 @@ use wire::Shape;
 /// Requests of a client that was told no number.
 const DEFAULT_REQUESTS: u64 = 10_000;
 
-/// Below so many samples a percentile is the noise of its largest few: the least number whose largest sample bounds
-/// p99 (p99.9) of the population from above with 97.5 % confidence: ln(.025) / ln(.99), ln(.025) / ln(.999).
-const LEAST_FOR_P99: u64 = 368;
-const LEAST_FOR_P999: u64 = 3688;
-
 /// Share of lost UDP requests above which the result does not stand.
 const MOST_LOST: f64 = 0.01;
 
 pub(super) static KERNEL: Kernel = Kernel {
     name: "echo",
     summary: "latency and rate of TCP and UDP request-response, one in flight",
+    operation: "request",
     check: "every response has the length that was asked for and begins as its request did; at most 1 % of UDP requests got none",
     options: &[
         OptionSpec {
@@ -282,6 +278,7 @@ fn serve(options: &Options, address: SocketAddr) -> Result<Outcome, KernelError>
     let served = server::until_stdin_closes(address, protocols, options.number("requests"))?;
     let mut outcome = Outcome::new();
     outcome.fact("path", format!("at {address}"));
+    outcome.operations = served.requests();
     outcome.fact("served", served.requests());
     let malformed = served.malformed();
     outcome.checked(
@@ -296,6 +293,7 @@ fn conclude(outcome: &mut Outcome, load: &Load, talks: Vec<(&'static str, Talk)>
     let mut answered = 0;
     for (protocol, talk) in &talks {
         report(outcome, protocol, &talk.exchange);
+        outcome.operations += load.warmup + load.requests;
         answered += talk.exchange.latency_ns.len();
         if talk.wrong > 0 {
             problems.push(format!("{} wrong {protocol} responses", talk.wrong));
@@ -315,8 +313,7 @@ fn conclude(outcome: &mut Outcome, load: &Load, talks: Vec<(&'static str, Talk)>
 
 fn report(outcome: &mut Outcome, protocol: &str, exchange: &Exchange) {
     let samples = exchange.latency_ns.len();
-    let percentiles = [("p50", 0.5, 1), ("p99", 0.99, LEAST_FOR_P99), ("p999", 0.999, LEAST_FOR_P999)];
-    for (name, quantile, least) in percentiles {
+    for (name, quantile, least) in super::PERCENTILES {
         if samples >= least {
             let value_ns = exchange.latency_ns.value_at_quantile(quantile);
             outcome.metric(format!("{protocol}_latency_{name}"), crate::clock::seconds(value_ns), "s");
@@ -328,6 +325,7 @@ fn report(outcome: &mut Outcome, protocol: &str, exchange: &Exchange) {
     }
     if samples > 0 {
         outcome.metric(format!("{protocol}_rate"), samples as f64 / exchange.seconds, "op/s");
+        outcome.histograms.push((format!("{protocol}_latency"), exchange.latency_ns.clone()));
     }
 }
 

@@ -27,6 +27,7 @@ const GRAIN: usize = 512;
 pub(super) static KERNEL: Kernel = Kernel {
     name: "gups",
     summary: "random updates of a large table (HPCC RandomAccess)",
+    operation: "update",
     check: "the updates, run a second time without races, restore all but at most 1 % of the table",
     options: &[
         OptionSpec {
@@ -183,6 +184,7 @@ fn measure(options: &Options, spoil: impl Fn(&[AtomicU64]) + Sync) -> Result<Out
 
     let mut outcome = Outcome::new();
     outcome.metric("rate", updates as f64 / time, "update/s");
+    outcome.operations = updates;
     team.state(&mut outcome);
     outcome.fact("table_bytes", table.words * 8);
     outcome.fact("updates", updates);

@@ -19,6 +19,7 @@ fn bound(bytes: usize) -> usize {
 pub(super) static KERNEL: Kernel = Kernel {
     name: "lzma",
     summary: "compression of text by liblzma on all CPUs",
+    operation: "byte of text",
     check: "the compressed text, decompressed, has the length and the CRC-32 of the original",
     options: &[
         OptionSpec { name: "bytes", kind: Kind::Bytes, default: "12MiB", summary: "bytes of text" },
@@ -82,6 +83,7 @@ fn measure(options: &Options, spoil: impl Fn(&mut [u8])) -> Result<Outcome, Kern
 
     let mut outcome = Outcome::new();
     outcome.metric("rate", bytes as f64 / time, "B/s");
+    outcome.operations = bytes as u64 * repetitions;
     team.state(&mut outcome);
     outcome.fact("compressed_bytes", length);
     outcome.fact("ratio", (bytes as f64 / length as f64 * 1e3).round() / 1e3);

@@ -25,6 +25,7 @@ const WALKERS: usize = 32;
 pub(super) static KERNEL: Kernel = Kernel {
     name: "memory-latency",
     summary: "time of one dependent load, for a sweep of sizes",
+    operation: "load",
     check: "the pointers form one cycle that visits every cache line of the size exactly once",
     options: &[
         OptionSpec {
@@ -210,7 +211,9 @@ fn measure(options: &Options, spoil: impl Fn(&mut Cycle)) -> Result<Outcome, Ker
             continue;
         }
         let loads = if size <= SMALL { loads * MORE_WHEN_SMALL } else { loads };
-        let mut at = cycle.chase(cycle.first(), loads.min(cycle.lines as u64 * 2));
+        let warm_loads = loads.min(cycle.lines as u64 * 2).next_multiple_of(8);
+        let mut at = cycle.chase(cycle.first(), warm_loads);
+        outcome.operations += warm_loads + batches * loads;
         let mut times = Vec::new();
         for _ in 0..batches {
             let start = now_ns();

@@ -16,6 +16,7 @@ const UNROLLED: u64 = 1000;
 pub(super) static KERNEL: Kernel = Kernel {
     name: "noploop",
     summary: "time of a fixed number of NOP instructions on one CPU",
+    operation: "NOP",
     check: "a counter inside the loop, apart from the one that ends it, gives the number of NOPs that was asked for",
     options: &[
         OptionSpec {
@@ -92,7 +93,8 @@ fn measure(options: &Options, execute: impl Fn(u64) -> u64) -> Result<Outcome, K
     let repetitions = options.at_least("repetitions", 1)?;
     let nops = turns * UNROLLED;
     // The first turns bring the CPU to speed and the code into its caches.
-    execute(turns.div_ceil(100));
+    let warm_turns = turns.div_ceil(100);
+    execute(warm_turns);
     let mut wrong = 0;
     let mut times = Vec::new();
     for _ in 0..repetitions {
@@ -105,6 +107,7 @@ fn measure(options: &Options, execute: impl Fn(u64) -> u64) -> Result<Outcome, K
     let mut outcome = Outcome::new();
     outcome.metric("duration", duration, "s");
     outcome.metric("rate", nops as f64 / duration, "op/s");
+    outcome.operations = (warm_turns + repetitions * turns) * UNROLLED;
     outcome.fact("nops", nops);
     outcome.fact("unrolled", UNROLLED);
     outcome.warn_when_short("a repetition", times.iter().copied().fold(f64::INFINITY, f64::min));

@@ -39,6 +39,7 @@ const STREAMS: [usize; 4] = [2, 2, 3, 3];
 pub(super) static KERNEL: Kernel = Kernel {
     name: "stream",
     summary: "sustainable memory bandwidth: copy, scale, add, triad",
+    operation: "byte moved",
     check: "every element of the three arrays has the value that the loops must give, to a mean relative error of 1e-13",
     options: &[
         OptionSpec {
@@ -141,6 +142,8 @@ fn measure(options: &Options, spoil: impl Fn(&Arrays) + Sync) -> Result<Outcome,
         let best = times[which].iter().skip(1).copied().fold(f64::INFINITY, f64::min);
         outcome.metric(*name, (arrays.length * 8 * STREAMS[which]) as f64 / best, "B/s");
     }
+    let streams: usize = STREAMS.iter().sum();
+    outcome.operations = (arrays.length * 8 * streams * repetitions) as u64;
     team.state(&mut outcome);
     outcome.fact("vector", vector.name());
     outcome.fact("stores", if non_temporal { "non-temporal" } else { "regular" });

@@ -70,6 +70,8 @@ fn the_default_set_is_what_a_bare_weigh_runs() {
     assert_eq!(primary("lzma"), ["rate"]);
     assert_eq!(primary("gups"), ["rate"]);
     assert_eq!(primary("echo"), ["tcp_latency_p50"]);
+    assert_eq!(primary("block"), ["latency_p50"]);
+    assert_eq!(primary("spin"), ["duration"]);
 }
 
 /// A manifest of a user's.

@@ -1,0 +1,118 @@
+use super::*;
+
+/// A folder on a disk: /tmp may be memory.
+fn folder() -> tempfile::TempDir {
+    tempfile::tempdir_in("/var/tmp").unwrap()
+}
+
+fn options(path: &Path, line: &str) -> Options {
+    let line = format!("--warmup 3 --path {} {line}", path.display());
+    Options::parse("block", KERNEL.options, line.split_whitespace().map(str::to_owned)).unwrap()
+}
+
+fn read(path: &Path, line: &str) -> Result<Outcome, KernelError> {
+    run(&options(path, line))
+}
+
+#[test]
+fn direct_reads_give_every_metric_and_the_right_sectors() {
+    let folder = folder();
+    let path = folder.path().join("disk");
+    let outcome = match read(&path, "--file-bytes 1MiB --operations 4000") {
+        Err(KernelError::Unable(reason)) if reason.contains("O_DIRECT") => {
+            eprintln!("SKIPPED direct_reads_give_every_metric_and_the_right_sectors: {reason}");
+            return;
+        }
+        outcome => outcome.unwrap(),
+    };
+    assert!(outcome.check.passed, "{:?}", outcome.check);
+    assert!(outcome.check.statement.starts_with("4003 of 4003 reads gave 4096 bytes of the right sectors"));
+    for (name, _) in KERNEL.metrics {
+        assert!(outcome.value(name).unwrap() > 0.0, "{name}");
+    }
+    assert_eq!(outcome.operations, 4003);
+    assert_eq!(outcome.random_read_bytes, Some(4003 * 4096));
+    assert_eq!(outcome.histograms[0].1.len(), 4000);
+}
+
+#[test]
+fn a_read_of_the_wrong_place_fails_the_check() {
+    let folder = folder();
+    let path = folder.path().join("disk");
+    content::provide(&path, 64 << 10).unwrap();
+    let written = std::fs::read(&path).unwrap();
+    // The second half of the file holds what belongs into the first.
+    let mut wrong = written[..32 << 10].to_vec();
+    wrong.extend_from_slice(&written[..32 << 10]);
+    std::fs::write(&path, wrong).unwrap();
+    let outcome = read(&path, "--access cached --operations 200").unwrap();
+    assert!(
+        !outcome.check.passed && outcome.check.statement.contains("gave other sectors"),
+        "{:?}",
+        outcome.check
+    );
+}
+
+#[test]
+fn short_reads_fail_the_check() {
+    let folder = folder();
+    let path = folder.path().join("disk");
+    content::provide(&path, 64 << 10).unwrap();
+    let mut disk = open(&path, false).unwrap();
+    // What a truncated disk image does: it is shorter than it says.
+    disk.bytes *= 2;
+    let outcome = measure(&options(&path, "--operations 200"), &disk, 4096).unwrap();
+    assert!(!outcome.check.passed && outcome.check.statement.contains("gave fewer"), "{:?}", outcome.check);
+}
+
+#[test]
+fn a_file_of_somebody_else_is_read_and_never_written() {
+    let folder = folder();
+    let path = folder.path().join("data");
+    std::fs::write(&path, vec![7; 64 << 10]).unwrap();
+    let error = read(&path, "--file-bytes 1MiB").unwrap_err();
+    assert!(error.to_string().contains("somebody else's file"), "{error}");
+    assert_eq!(std::fs::read(&path).unwrap(), vec![7; 64 << 10]);
+    let outcome = read(&path, "--access cached --operations 10").unwrap();
+    assert!(outcome.check.passed, "{:?}", outcome.check);
+}
+
+#[test]
+fn the_file_is_written_once() {
+    let folder = folder();
+    let path = folder.path().join("disk");
+    content::provide(&path, 64 << 10).unwrap();
+    let written = std::fs::metadata(&path).unwrap().modified().unwrap();
+    content::provide(&path, 32 << 10).unwrap();
+    assert_eq!(std::fs::metadata(&path).unwrap().modified().unwrap(), written);
+    content::provide(&path, 128 << 10).unwrap();
+    assert_eq!(std::fs::metadata(&path).unwrap().len(), 128 << 10);
+}
+
+#[test]
+fn another_seed_reads_other_places() {
+    let folder = folder();
+    let path = folder.path().join("disk");
+    content::provide(&path, 64 << 10).unwrap();
+    let seed = |line: &str| {
+        read(&path, &format!("--access cached --operations 5 {line}")).unwrap().facts["seed"].clone()
+    };
+    assert_eq!(seed("--seed 3"), 3);
+    assert_ne!(seed(""), seed(""));
+}
+
+#[test]
+fn what_cannot_be_read_is_told_in_words() {
+    let folder = folder();
+    let message = |path: &Path, line: &str| read(path, line).unwrap_err().to_string();
+    let missing = folder.path().join("nothing");
+    assert!(message(&missing, "").contains("--file-bytes 1GiB"));
+    assert!(message(&missing, "--bytes 1000").contains("multiple of the sector"));
+    assert!(message(folder.path(), "--access cached").contains("neither a file nor a block device"));
+    assert!(message(folder.path(), "--file-bytes 1MiB").contains("is not a file"));
+    let small = folder.path().join("small");
+    content::provide(&small, 4096).unwrap();
+    assert!(message(&small, "--access cached").contains("too little"));
+    // The file system of processes knows no direct access.
+    assert!(message(Path::new("/proc/self/maps"), "").contains("O_DIRECT"));
+}
