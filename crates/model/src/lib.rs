@@ -11,6 +11,7 @@ mod environment;
 mod event;
 mod metric;
 mod observed;
+mod parity;
 mod plan;
 mod sample;
 mod series;
@@ -22,6 +23,7 @@ pub use environment::{EnvironmentSpec, SpecError, parse_environment_list};
 pub use event::{CellProgress, Event, FinishReason, Timestamped};
 pub use metric::{Better, MetricSpec};
 pub use observed::{Charge, ClockCheck, ClockState, CpuTime, HostSettings, NoiseLimits, Observed, Pressure};
+pub use parity::{PARITY_KEYS, PARITY_KEYS_OF_PLATFORMS, check_parity_word, parity_word_covers};
 pub use plan::{
     Effort, EnvironmentPlan, Extraction, GuestPlan, HostFacts, ImageSpec, MetricSource, Operations,
     PLAN_FORMAT, Plan, WorkloadPlan,

@@ -40,6 +40,15 @@ const SHUTDOWN_DEADLINE: Duration = Duration::from_secs(2);
 /// For the shim to end after its container is removed; one that takes longer is the engine's affair.
 const SHIM_DEADLINE: Duration = Duration::from_secs(2);
 
+/// In what a container differs from the host because of what it is.
+const IMPLIES: &[(&str, &str)] = &[
+    ("mounts:/tmp", "its /tmp is a tmpfs of its own"),
+    ("mounts:/", "its root is the engine's overlay of an image, with read-only mounts on it"),
+    ("mounts:", "its working directory is a read-only mount"),
+    ("network", "a network namespace of its own, as `net` says"),
+    ("user", "the engine runs containers as root"),
+];
+
 /// The platform `docker`.
 pub struct Docker;
 
@@ -69,7 +78,7 @@ impl Platform for Docker {
             _ => &["nat", "host", "none"],
         };
         // Who may use the engine needs no other right.
-        Capabilities { networks, needs_root: false, ..Capabilities::CONTAINER }
+        Capabilities { networks, needs_root: false, implies: IMPLIES, ..Capabilities::CONTAINER }
     }
 
     fn availability(&self, host: &Host) -> Availability {

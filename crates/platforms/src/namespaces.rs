@@ -13,6 +13,20 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use weigh_images::Root;
 use weigh_model::{EnvironmentSpec, ImageSpec};
 
+/// In what a guest differs from the host because of what it is.
+const IMPLIES: &[(&str, &str)] = &[
+    ("mounts:/tmp", "its /tmp is a tmpfs of its own"),
+    ("mounts:", "its root is put together from read-only binds"),
+    ("network", "a network namespace of its own, as `net` says"),
+];
+/// Likewise for an ordinary user.
+const IMPLIES_MAPPED: &[(&str, &str)] = &[
+    IMPLIES[0],
+    IMPLIES[1],
+    IMPLIES[2],
+    ("user", "an ordinary user is root in a user namespace of its own"),
+];
+
 /// Raw namespaces.
 pub struct Namespaces;
 
@@ -87,6 +101,7 @@ impl Platform for Namespaces {
             networks,
             needs_root: false,
             memory_limit: weigh_host::facts::is_root(),
+            implies: if weigh_host::facts::is_root() { IMPLIES } else { IMPLIES_MAPPED },
             ..Capabilities::CONTAINER
         }
     }

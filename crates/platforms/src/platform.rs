@@ -196,7 +196,7 @@ pub struct Capabilities {
     pub sized_memory: bool,
     /// [`Platform::settle`] makes something explicit, for which it may have to launch a guest.
     pub settles: bool,
-    /// Parity keys in which a guest differs from the host because of what the platform and these keys are, each with the reason
+    /// Parity keys ([`weigh_model::PARITY_KEYS`]) in which a guest differs from the host because of what the platform and these keys are, each with the reason
     /// in words: (`kernel`, "a machine of its own"). A key that ends with `*` stands for all that begin so.
     pub implies: &'static [(&'static str, &'static str)],
     /// Nothing is executed: answers come from a script, for tests of weighbridge itself. Never among the defaults.

@@ -9,6 +9,13 @@ use weigh_model::EnvironmentSpec;
 
 const REMEDY: &str = "install it with `apt-get install runc`, or name the file with `runc:binary=PATH`";
 
+/// In what a container differs from the host because of what it is.
+const IMPLIES: &[(&str, &str)] = &[
+    ("mounts:/tmp", "its /tmp is a tmpfs of its own"),
+    ("mounts:", "its root is put together from read-only binds"),
+    ("network", "a network namespace of its own, as `net` says"),
+];
+
 /// The platform `runc`.
 pub struct Runc;
 
@@ -42,7 +49,7 @@ impl Platform for Runc {
     fn capabilities(&self, environment: &EnvironmentSpec) -> Capabilities {
         let networks: &[&str] =
             if setting(self, environment, "net") == "host" { &["host", "none"] } else { &["none", "host"] };
-        Capabilities { networks, ..Capabilities::CONTAINER }
+        Capabilities { networks, implies: IMPLIES, ..Capabilities::CONTAINER }
     }
 
     fn availability(&self, host: &Host) -> Availability {

@@ -32,6 +32,7 @@ mod history;
 mod journal;
 mod logs;
 pub mod order;
+pub mod parity;
 mod pilot;
 mod progress;
 mod run;
