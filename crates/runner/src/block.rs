@@ -165,7 +165,8 @@ impl Runner<'_> {
         };
         let number = instance.number;
         let log = self.logs.cell(place.environment, place.workload);
-        let performance = Performance::new(workload, working_directory, place.padding_bytes);
+        let variables = &self.plan.environments[place.environment].variables;
+        let performance = Performance::new(workload, working_directory, place.padding_bytes, variables);
         let label = format!("trial {sequence}, block {}, attempt {}", place.block, place.attempt);
         let warm_up = !instance.warm.contains(&place.workload);
         let awake = instance.awake(|guest| performance.perform(guest, warm_up, log, &label));

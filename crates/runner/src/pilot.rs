@@ -109,7 +109,8 @@ impl Runner<'_> {
             State::Empty | State::Dead => unreachable!("a launch leaves an instance or a failure"),
         };
         let working_directory = self.plan.guest.working_directory.as_deref();
-        let performance = Performance::new(&self.plan.workloads[workload], working_directory, 0);
+        let variables = &self.plan.environments[environment].variables;
+        let performance = Performance::new(&self.plan.workloads[workload], working_directory, 0, variables);
         let started = Instant::now();
         let awake = instance.awake(|guest| performance.once(guest.session()));
         let whole_s = started.elapsed().as_secs_f64();

@@ -1,6 +1,7 @@
 //! One trial: the commands of a workload in a guest that is awake.
 
 use crate::logs::CellLog;
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 use weigh_model::{FailureKind, Iteration, WorkloadPlan};
@@ -19,14 +20,16 @@ const PADDING: &str = "WEIGH_PAD";
 
 /// The whole environment of every command, in every guest alike, so that nothing of the user's shell decides a number:
 /// the usual path of root, a home that every guest can write to, the one locale that every image has (numbers in the output
-/// of tools then have a point), and the padding of the block.
-fn command_environment(padding_bytes: usize) -> Vec<(String, String)> {
-    vec![
+/// of tools then have a point), the padding of the block, and the variables that the plan gives this environment.
+fn command_environment(padding_bytes: usize, variables: &BTreeMap<String, String>) -> Vec<(String, String)> {
+    let common = vec![
         ("PATH".into(), "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin".into()),
         ("HOME".into(), "/tmp".into()),
         ("LC_ALL".into(), "C".into()),
         (PADDING.into(), "x".repeat(padding_bytes)),
-    ]
+    ];
+    let own = variables.iter().map(|(name, value)| (name.clone(), value.clone()));
+    common.into_iter().chain(own).collect()
 }
 
 /// Why a trial gives no number, with the output of the command that failed.
@@ -85,10 +88,11 @@ impl<'a> Performance<'a> {
         workload: &'a WorkloadPlan,
         working_directory: Option<&Path>,
         padding_bytes: usize,
+        variables: &BTreeMap<String, String>,
     ) -> Self {
         let command = |argv: &Vec<String>| Command {
             argv: argv.clone(),
-            environment: command_environment(padding_bytes),
+            environment: command_environment(padding_bytes, variables),
             working_directory: working_directory.map(|path| path.display().to_string()),
             input: false,
             output_limit_bytes: OUTPUT_LIMIT_BYTES,
@@ -244,4 +248,21 @@ pub(crate) fn describe(error: &dyn std::error::Error) -> String {
         cause = error.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_environment_has_its_variables_beside_the_common_ones() {
+        let own = BTreeMap::from([("WEIGH_SPIN".to_string(), "0.050".to_string())]);
+        let variables = command_environment(3, &own);
+        let value = |name: &str| variables.iter().find(|(n, _)| n == name).map(|(_, value)| value.as_str());
+        assert_eq!(
+            (value(PADDING), value("LC_ALL"), value("WEIGH_SPIN")),
+            (Some("xxx"), Some("C"), Some("0.050"))
+        );
+        assert_eq!(command_environment(3, &BTreeMap::new()).len() + 1, variables.len());
+    }
 }
