@@ -279,7 +279,9 @@ fn finish(draft: Draft, side: &Side<'_>, options: &Options, warnings: &mut Vec<W
     if options.exploratory && cell.verdict != Some(Verdict::Baseline) {
         cell.flags.push(Flag::Exploratory);
     }
+    cell.flags.extend(options.flags_of(&cell.workload, &cell.metric.name, &cell.environment));
     cell.flags.sort_unstable();
+    cell.flags.dedup();
     warnings.extend(kinds.into_iter().map(|kind| warning(cell, kind)));
     measured
 }
@@ -342,10 +344,11 @@ fn belongs_to_family(cell: &Cell) -> bool {
     cell.primary && cell.verdict != Some(Verdict::Baseline) && !cell.flags.contains(&Flag::NoReference)
 }
 
-/// Whether trials or values are missing from one side for a reason that may have to do with the result: what is left
-/// is then no fair sample, and no verdict is given.
+/// Whether trials or values are missing from one side for a reason that may have to do with the result, so that what is left
+/// is no fair sample, or were taken with a clock that nothing proves: no verdict is given.
 fn is_impaired(cell: &Cell) -> bool {
-    const IMPAIRED: [Flag; 3] = [Flag::Failed, Flag::BaselineFailed, Flag::UnusableValues];
+    const IMPAIRED: [Flag; 4] =
+        [Flag::Failed, Flag::BaselineFailed, Flag::UnusableValues, Flag::ClockUnproven];
     cell.flags.iter().any(|flag| IMPAIRED.contains(flag))
 }
 

@@ -1,6 +1,7 @@
 //! What an analysis says: data only.
 
 use crate::Warning;
+use crate::collect::Collected;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -24,6 +25,30 @@ pub struct Options {
     /// measured elsewhere; false for the samples of a run, where a value may be an average over many operations and
     /// [`crate::collect()`] looks at what was timed.
     pub values_are_intervals: bool,
+    /// What the records say about cells beside their values, as [`Collected::flags`].
+    #[serde(default)]
+    pub flags: Vec<CellFlag>,
+}
+
+/// Something that the records of a run say about cells before anything is compared. Said of the baseline, it holds for every cell
+/// that is compared with it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CellFlag {
+    /// Workload id; absent for all of them.
+    pub workload: Option<String>,
+    /// Metric name; absent for all of them.
+    pub metric: Option<String>,
+    /// Environment name.
+    pub environment: String,
+    /// What to know.
+    pub flag: Flag,
+}
+
+impl CellFlag {
+    fn is_about(&self, workload: &str, metric: &str) -> bool {
+        let fits = |asked: &Option<String>, name: &str| asked.as_ref().is_none_or(|asked| asked == name);
+        fits(&self.workload, workload) && fits(&self.metric, metric)
+    }
 }
 
 impl Options {
@@ -38,6 +63,7 @@ impl Options {
             exploratory: false,
             planned_blocks: None,
             values_are_intervals: true,
+            flags: Vec::new(),
         }
     }
 
@@ -49,7 +75,20 @@ impl Options {
             exploratory: matches!(plan.effort, Effort::Quick { .. }),
             planned_blocks: Some(plan.effort.fewest_blocks()),
             values_are_intervals: false,
+            flags: Vec::new(),
         }
+    }
+
+    /// Options for the samples of a run, with what its records say about cells beside their values.
+    pub fn for_run(plan: &Plan, collected: &Collected) -> Self {
+        Self { flags: collected.flags.clone(), ..Self::for_plan(plan) }
+    }
+
+    /// The flags of a cell that the records give: its own, and those of the baseline.
+    pub(crate) fn flags_of(&self, workload: &str, metric: &str, environment: &str) -> Vec<Flag> {
+        let touches = |name: &str| name == environment || name == self.baseline;
+        let about = self.flags.iter().filter(|f| touches(&f.environment) && f.is_about(workload, metric));
+        about.map(|f| f.flag).collect()
     }
 }
 

@@ -1,5 +1,10 @@
 //! Under what circumstances the samples of a run were taken: noise, clocks, and who used CPU time. Data only.
 
+pub(crate) mod charge;
+pub(crate) mod clock;
+pub(crate) mod noise;
+pub(crate) mod parity;
+
 use crate::Interval;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;

@@ -1,21 +1,23 @@
 //! From the records of a run to comparisons: one number per block, and nothing that does not count.
 
-use crate::Circumstances;
 use crate::analyse::SHORT_S;
+use crate::analysis::{CellFlag, Flag};
+use crate::circumstances::{Circumstances, charge, clock, noise, parity};
 use crate::estimate::count;
 use crate::samples::{is_cost, median_iteration};
 use crate::warning::{Warning, WarningKind};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use weigh_model::{
-    Comparison, Exclusion, FailureKind, Iteration, MetricSpec, Observation, Outcome, Plan, Record, Series,
-    Trial, TrialFailure, VoidUnit, WorkloadPlan,
+    Comparison, Exclusion, FailureKind, InstanceFacts, Iteration, MetricSpec, NoisyHost, Observation,
+    Outcome, Plan, Record, Series, Trial, TrialFailure, VoidUnit, WorkloadPlan,
 };
 
 /// What the records of a run come to.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Collected {
-    /// One comparison per workload and metric, in the order of the plan, each with a series per environment.
+    /// One comparison per workload and metric, in the order of the plan, each with a series per environment; after the metrics
+    /// of a workload its charged CPU time per operation, where trials were observed.
     pub comparisons: Vec<Comparison>,
     /// Complete blocks: the fewest complete units of any workload that can run somewhere.
     pub blocks_done: u32,
@@ -29,6 +31,8 @@ pub struct Collected {
     pub instances: BTreeMap<String, u32>,
     /// Noise, clocks, CPU time.
     pub circumstances: Circumstances,
+    /// What the records say about cells beside their values, for [`crate::Options::for_run`].
+    pub flags: Vec<CellFlag>,
     /// What the reader should know, each with what to do next.
     pub warnings: Vec<Warning>,
 }
@@ -79,8 +83,11 @@ pub fn collect(plan: &Plan, records: &[Record]) -> Collected {
         for metric in &workload.metrics {
             comparisons.push(collector.comparison(workload, &metric.spec, &units));
         }
+        comparisons.extend(charge::comparison(plan, workload, &units));
+        collector.look_around(workload, &units);
     }
-    let Collector { voids, incomplete, failures, instances, warnings, .. } = collector;
+    let circumstances = collector.circumstances();
+    let Collector { voids, incomplete, failures, instances, flags, warnings, .. } = collector;
     Collected {
         comparisons,
         blocks_done: completed.into_iter().min().unwrap_or(0),
@@ -88,13 +95,14 @@ pub fn collect(plan: &Plan, records: &[Record]) -> Collected {
         incomplete,
         failures,
         instances: instances.into_iter().map(|(name, seen)| (name.to_string(), count(seen.len()))).collect(),
-        circumstances: Circumstances::default(),
+        circumstances,
+        flags,
         warnings,
     }
 }
 
 /// The trials of a unit that counts, by environment.
-type CountingUnit<'a> = (u32, HashMap<&'a str, &'a Trial>);
+pub(crate) type CountingUnit<'a> = (u32, HashMap<&'a str, &'a Trial>);
 
 struct Collector<'a> {
     plan: &'a Plan,
@@ -104,6 +112,12 @@ struct Collector<'a> {
     incomplete: Vec<(u32, String)>,
     failures: Vec<Failure>,
     instances: BTreeMap<&'a str, HashSet<u64>>,
+    facts: Vec<&'a InstanceFacts>,
+    noisy_host: Option<&'a NoisyHost>,
+    /// Trials that count, of all workloads.
+    counting: Vec<&'a Trial>,
+    charges: Vec<crate::ChargeSummary>,
+    flags: Vec<CellFlag>,
     warnings: Vec<Warning>,
 }
 
@@ -117,6 +131,11 @@ impl<'a> Collector<'a> {
             incomplete: Vec::new(),
             failures: Vec::new(),
             instances: BTreeMap::new(),
+            facts: Vec::new(),
+            noisy_host: None,
+            counting: Vec::new(),
+            charges: Vec::new(),
+            flags: Vec::new(),
             warnings: Vec::new(),
         };
         let environments: HashSet<&str> = plan.environments.iter().map(|e| e.name.as_str()).collect();
@@ -139,7 +158,8 @@ impl<'a> Collector<'a> {
                     collector.voids.push(void.clone());
                 }
                 Record::Excluded(exclusion) => collector.exclude(exclusion),
-                Record::Facts(_) | Record::NoisyHost(_) => {}
+                Record::Facts(facts) => collector.facts.push(facts),
+                Record::NoisyHost(noisy) => collector.noisy_host = Some(noisy),
             }
         }
         if unknown > 0 {
@@ -276,6 +296,60 @@ impl<'a> Collector<'a> {
                 self.warn(Some(&workload.id), Some(&environment.name), kind);
             }
         }
+    }
+
+    /// Charges and flags of the cells of a workload.
+    fn look_around(&mut self, workload: &WorkloadPlan, units: &[CountingUnit<'a>]) {
+        let plan = self.plan;
+        self.counting.extend(units.iter().flat_map(|(_, trials)| trials.values().copied()));
+        for environment in &plan.environments {
+            let name = environment.name.as_str();
+            let trials = || units.iter().filter_map(|(_, trials)| trials.get(name).copied());
+            self.charges.extend(charge::summary(plan, workload, name, units));
+            if trials().any(|trial| noise::is_disturbed(trial, &plan.noise)) {
+                self.flag(Some(workload), None, name, Flag::Disturbed);
+            }
+            for metric in &workload.metrics {
+                for flag in clock::flags(metric, trials()) {
+                    self.flag(Some(workload), Some(&metric.spec.name), name, flag);
+                }
+            }
+        }
+    }
+
+    fn flag(&mut self, workload: Option<&WorkloadPlan>, metric: Option<&str>, environment: &str, flag: Flag) {
+        self.flags.push(CellFlag {
+            workload: workload.map(|workload| workload.id.clone()),
+            metric: metric.map(Into::into),
+            environment: environment.into(),
+            flag,
+        });
+    }
+
+    /// Noise, clocks and charges of everything that counts, and what the reader should do about them.
+    fn circumstances(&mut self) -> Circumstances {
+        let plan = self.plan;
+        self.counting.sort_by_key(|trial| (trial.sequence, trial.block));
+        let circumstances = Circumstances {
+            noise: noise::summary(&self.counting, &plan.noise),
+            clocks: clock::summaries(plan, &self.counting),
+            charges: std::mem::take(&mut self.charges),
+            noisy_host: self.noisy_host.cloned(),
+        };
+        for kind in noise::warnings(circumstances.noise.as_ref(), self.noisy_host, &plan.noise) {
+            self.warn(None, None, kind);
+        }
+        for summary in &circumstances.clocks {
+            for kind in clock::warnings(summary) {
+                self.warn(None, Some(&summary.environment), kind);
+            }
+        }
+        for (environment, keys) in parity::unequal(plan, &self.facts) {
+            self.flag(None, None, environment, Flag::Unequal);
+            let kind = WarningKind::Unequal { keys: keys.into_iter().map(Into::into).collect() };
+            self.warn(None, Some(environment), kind);
+        }
+        circumstances
     }
 
     fn comparison(

@@ -30,8 +30,8 @@ mod warning;
 
 pub use analyse::analyse;
 pub use analysis::{
-    Analysis, Cell, EQUIVALENT_FEWEST_BLOCKS, Flag, Interval, OneRun, Options, Pairing, Summary, TwoRuns,
-    Verdict,
+    Analysis, Cell, CellFlag, EQUIVALENT_FEWEST_BLOCKS, Flag, Interval, OneRun, Options, Pairing, Summary,
+    TwoRuns, Verdict,
 };
 pub use circumstances::{ChargeSummary, Circumstances, ClockSummary, NoiseSummary};
 pub use collect::{Collected, Failure, collect};

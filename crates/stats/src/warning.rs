@@ -114,6 +114,71 @@ pub enum WarningKind {
         /// Their blocks.
         blocks: Vec<u32>,
     },
+    /// Voiding was given up because most units would have been void.
+    NoisyHost {
+        /// First block without voiding.
+        from_block: u32,
+        /// Void units up to then.
+        void_units: u32,
+        /// Units up to then.
+        units: u32,
+    },
+    /// Steal or foreign CPU beyond the warning share in trials that count.
+    Disturbed {
+        /// Such trials.
+        disturbed: u32,
+        /// Trials observed.
+        trials: u32,
+        /// Largest certain share of steal in a trial.
+        steal_share: f64,
+        /// Largest certain share of foreign CPU in a trial.
+        foreign_share: f64,
+    },
+    /// More CPU time than the limit was used by nobody known.
+    Unattributed {
+        /// Of one CPU.
+        share: f64,
+    },
+    /// A frequency governor other than `performance`.
+    Governor {
+        /// Those of the CPUs in use.
+        governors: Vec<String>,
+    },
+    /// Frequencies beyond the nominal one are allowed.
+    Turbo,
+    /// Settings of the host changed during the run.
+    SettingsChanged {
+        /// Each change, in words.
+        changes: Vec<String>,
+    },
+    /// The kernel logged warnings while trials ran.
+    KernelLog {
+        /// Different lines, as far as they are kept.
+        count: u32,
+        /// The first.
+        first: String,
+    },
+    /// The guest's clock is proven to be off, but not so much that it is void.
+    ClockOff {
+        /// Trials with such a clock.
+        off: u32,
+        /// Trials with a check.
+        trials: u32,
+        /// Median rate less 1, parts per million.
+        rate_ppm: f64,
+    },
+    /// The guest's clock could not be proven.
+    ClockUnproven {
+        /// Trials with such a clock.
+        unproven: u32,
+        /// Trials with a check.
+        trials: u32,
+    },
+    /// The environment differs from the baseline in what was allowed by name.
+    Unequal {
+        /// The keys.
+        keys: Vec<String>,
+    },
 }
 
 /// A sentence: where, what, and after the semicolon what to do next.
@@ -228,6 +293,55 @@ impl fmt::Display for WarningKind {
                 "{} units are left out because some environment has no trial; `weigh resume` measures them again",
                 blocks.len()
             ),
+            Self::NoisyHost { from_block, void_units, units } => write!(
+                f,
+                "{void_units} of {units} units were void for noise, so that noise voids nothing from block {from_block} on; intervals are as wide as the noise makes them, measure on a quiet host for narrow ones"
+            ),
+            Self::Disturbed { disturbed, trials, steal_share, foreign_share } => write!(
+                f,
+                "{disturbed} of {trials} trials were disturbed, at worst by {} steal and {} foreign CPU; end what else runs on these CPUs, or move the run to a host of its own",
+                percent(steal_share),
+                percent(foreign_share)
+            ),
+            Self::Unattributed { share } => write!(
+                f,
+                "{} of a CPU was busy for nobody known, so that CPU per operation may miss a helper; look for what runs beside the guests (`weigh doctor`)",
+                percent(share)
+            ),
+            Self::Governor { governors } => write!(
+                f,
+                "the frequency governor is {}; choose `performance` (`cpupower frequency-set -g performance`), or trust only what is paired within a block",
+                governors.join(", ")
+            ),
+            Self::Turbo => f.write_str(
+                "frequencies beyond the nominal one are on, and heat decides how long they last; switch turbo off in the firmware or in /sys/devices/system/cpu",
+            ),
+            Self::SettingsChanged { changes } => write!(
+                f,
+                "settings of the host changed during the run ({}); find what changed them and measure again",
+                changes.join("; ")
+            ),
+            Self::KernelLog { count, first } => write!(
+                f,
+                "the kernel logged {count} warnings while trials ran, the first is `{first}`; read the others in `dmesg` and mend the cause"
+            ),
+            Self::ClockOff { off, trials, rate_ppm } => write!(
+                f,
+                "the guest's clock is off by {rate_ppm:+.0} ppm in {off} of {trials} trials; choose another clock source for the guest, or synchronise it"
+            ),
+            Self::ClockUnproven { unproven, trials } => write!(
+                f,
+                "the guest's clock could not be proven in {unproven} of {trials} trials: durations are the host's bracket there, and what the tool timed itself gets no verdict; give every trial more work, so that its clock can be told"
+            ),
+            Self::Unequal { keys } => write!(
+                f,
+                "differs from the baseline in {}, which --allow-unequal names; every ratio holds this difference too, make both alike to be rid of it",
+                keys.join(", ")
+            ),
         }
     }
+}
+
+fn percent(share: &f64) -> String {
+    format!("{:.1} %", share * 100.0)
 }

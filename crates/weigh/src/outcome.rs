@@ -19,7 +19,7 @@ use weigh_store::RunDirectory;
 pub fn from_run(directory: &RunDirectory) -> Result<Report, Failure> {
     let plan = directory.plan();
     let (collected, mut warnings) = collected(directory)?;
-    let mut options = Options::for_plan(plan);
+    let mut options = Options::for_run(plan, &collected);
     if nothing_can_run(plan, &collected) {
         // Going on with the run would not help, so nothing should advise it.
         options.planned_blocks = None;
@@ -68,8 +68,8 @@ pub fn from_two_runs(before: &RunDirectory, after: &RunDirectory) -> Result<Repo
     let (second, more) = collected(after)?;
     warnings.extend(more);
     let analysis = compare_runs(
-        (&first.comparisons, &Options::for_plan(before.plan())),
-        (&second.comparisons, &Options::for_plan(after.plan())),
+        (&first.comparisons, &Options::for_run(before.plan(), &first)),
+        (&second.comparisons, &Options::for_run(after.plan(), &second)),
     );
     if !analysis
         .cells

@@ -2,6 +2,7 @@
 
 mod analysis;
 mod build;
+mod circumstances;
 mod collecting;
 mod degenerate;
 mod prohibitions;

@@ -3,9 +3,9 @@
 use crate::build::metric;
 use std::collections::BTreeMap;
 use weigh_model::{
-    Better, Effort, EnvironmentPlan, EnvironmentSpec, Exclusion, Extraction, FailureKind, GuestPlan,
-    ImageSpec, Iteration, MetricSource, MetricSpec, Outcome, PLAN_FORMAT, Plan, Record, SAMPLES_FORMAT,
-    Trial, TrialFailure, VoidCause, VoidUnit, WorkloadPlan,
+    Better, Charge, ClockCheck, Effort, EnvironmentPlan, EnvironmentSpec, Exclusion, Extraction, FailureKind,
+    GuestPlan, ImageSpec, Iteration, MetricSource, MetricSpec, Observed, Outcome, PLAN_FORMAT, Plan, Record,
+    SAMPLES_FORMAT, Trial, TrialFailure, VoidCause, VoidUnit, WorkloadPlan,
 };
 
 /// A workload with the metrics given, named by its id.
@@ -120,6 +120,22 @@ pub fn measured(at: At, times: &[f64]) -> Record {
 /// A trial of these iterations.
 pub fn trial_of(at: At, iterations: Vec<Iteration>) -> Record {
     trial(at, Outcome::Measured { iterations })
+}
+
+/// A trial that was observed, with a checked clock.
+pub fn seen(record: Record, observed: Option<Observed>, clock: Option<ClockCheck>) -> Record {
+    let Record::Trial(trial) = record else { panic!("only trials are observed") };
+    Record::Trial(Trial { observed: observed.map(Box::new), clock, ..trial })
+}
+
+/// One second on one CPU without any noise, `guest_ns` of it used by the guest.
+pub fn quiet(guest_ns: u64) -> Observed {
+    Observed {
+        window_ns: 1_000_000_000,
+        cpus: vec![1],
+        charge: Charge { guest_ns, ..Charge::default() },
+        ..Observed::default()
+    }
 }
 
 /// A failed trial.

@@ -1,0 +1,103 @@
+//! How good the clocks were, and what that means for a metric.
+
+use super::ClockSummary;
+use crate::analysis::Flag;
+use crate::estimate::count;
+use crate::rank;
+use crate::warning::WarningKind;
+use weigh_model::{ClockCheck, ClockState, Extraction, MetricSource, Plan, Trial};
+
+/// The clocks of the environments whose trials have a check.
+pub(crate) fn summaries(plan: &Plan, trials: &[&Trial]) -> Vec<ClockSummary> {
+    let checks = |environment: &str| -> Vec<ClockCheck> {
+        trials
+            .iter()
+            .filter(|trial| trial.environment == environment)
+            .filter_map(|trial| trial.clock)
+            .collect()
+    };
+    let summary = |environment: &str| {
+        let checks = checks(environment);
+        let mut summary = ClockSummary {
+            environment: environment.into(),
+            states: Default::default(),
+            rate_ppm: median(checks.iter().filter_map(|check| check.rate_ppm)),
+            bound_ppm: median(checks.iter().filter_map(|check| check.bound_ppm)),
+            round_trip_ns: median(
+                checks
+                    .iter()
+                    .filter(|check| check.state != ClockState::Shared)
+                    .map(|check| check.round_trips_ns[0].max(check.round_trips_ns[1]) as f64),
+            ),
+        };
+        for check in &checks {
+            *summary.states.entry(check.state).or_default() += 1;
+        }
+        (!checks.is_empty()).then_some(summary)
+    };
+    plan.environments.iter().filter_map(|environment| summary(&environment.name)).collect()
+}
+
+fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
+    let ascending = rank::sorted(values);
+    (!ascending.is_empty()).then(|| rank::median(&ascending))
+}
+
+/// Which clock a metric comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TimedBy {
+    /// weighbridge, around the command: where the guest's clock is not proven, the host's.
+    Us,
+    /// The tool, or the kernel that it runs on: always the guest's.
+    Guest,
+    /// None: an amount.
+    Nobody,
+}
+
+/// Which clock a metric comes from. What a tool prints is timed by the guest unless its unit says that it is an amount: a score or
+/// an index of a tool's own is made from time.
+pub(crate) fn timed_by(metric: &MetricSource) -> TimedBy {
+    match metric.from {
+        Extraction::Duration => TimedBy::Us,
+        Extraction::UserTime | Extraction::SystemTime | Extraction::CpuTime => TimedBy::Guest,
+        Extraction::MaximumResidentSet => TimedBy::Nobody,
+        _ if ["B", "1"].contains(&metric.spec.unit.symbol()) => TimedBy::Nobody,
+        _ => TimedBy::Guest,
+    }
+}
+
+/// What the clocks of the trials of a cell mean for a metric of it.
+pub(crate) fn flags<'a>(metric: &MetricSource, trials: impl Iterator<Item = &'a Trial>) -> Vec<Flag> {
+    let timed_by = timed_by(metric);
+    if timed_by == TimedBy::Nobody {
+        return Vec::new();
+    }
+    let mut flags: Vec<Flag> = trials
+        .filter_map(|trial| match trial.clock?.state {
+            ClockState::Shared | ClockState::Proven => None,
+            ClockState::Warned => Some(Flag::ClockWarning),
+            // A wrong clock voids its unit; should one count all the same, nothing rests on it.
+            ClockState::Bracket | ClockState::Wrong if timed_by == TimedBy::Us => Some(Flag::HostClock),
+            ClockState::Bracket | ClockState::Wrong => Some(Flag::ClockUnproven),
+        })
+        .collect();
+    flags.sort_unstable();
+    flags.dedup();
+    flags
+}
+
+/// What a reader should know of the clock of an environment.
+pub(crate) fn warnings(summary: &ClockSummary) -> Vec<WarningKind> {
+    let of = |state: ClockState| summary.states.get(&state).copied().unwrap_or(0);
+    let trials = count(summary.states.values().map(|n| *n as usize).sum());
+    let mut kinds = Vec::new();
+    if of(ClockState::Warned) > 0 {
+        let rate_ppm = summary.rate_ppm.unwrap_or(0.0);
+        kinds.push(WarningKind::ClockOff { off: of(ClockState::Warned), trials, rate_ppm });
+    }
+    let unproven = of(ClockState::Bracket) + of(ClockState::Wrong);
+    if unproven > 0 {
+        kinds.push(WarningKind::ClockUnproven { unproven, trials });
+    }
+    kinds
+}

@@ -1,0 +1,34 @@
+//! Differences between environments that were allowed by name.
+
+use std::collections::BTreeSet;
+use weigh_model::{InstanceFacts, PARITY_KEYS_OF_PLATFORMS, Plan, parity_word_covers};
+
+/// The environments that differ from the baseline in a key that the plan allows by name, and in which keys.
+///
+/// All facts that an environment ever showed count: one that changed during the run differs. What the records call intended is
+/// meant, and no inequality.
+pub(crate) fn unequal<'a>(plan: &'a Plan, facts: &[&'a InstanceFacts]) -> Vec<(&'a str, Vec<&'a str>)> {
+    let of = |environment: &str, key: &str| -> BTreeSet<Option<&'a str>> {
+        // A platform that names no network has none.
+        let absent = PARITY_KEYS_OF_PLATFORMS.contains(&key).then_some("none");
+        let instances = facts.iter().filter(|instance| instance.environment == environment);
+        instances.map(|instance| instance.facts.get(key).map(String::as_str).or(absent)).collect()
+    };
+    let allowed = |key: &str| plan.allow_unequal.iter().any(|word| parity_word_covers(word, key));
+    let unequal_keys = |environment: &str| -> Vec<&'a str> {
+        let intended =
+            |key: &str| facts.iter().any(|f| f.environment == environment && f.intended.contains_key(key));
+        let keys: BTreeSet<&'a str> = facts.iter().flat_map(|f| f.facts.keys().map(String::as_str)).collect();
+        keys.into_iter()
+            .filter(|key| allowed(key) && !intended(key) && of(environment, key) != of(&plan.baseline, key))
+            .collect()
+    };
+    let known = |environment: &str| facts.iter().any(|instance| instance.environment == environment);
+    plan.environments
+        .iter()
+        .map(|environment| environment.name.as_str())
+        .filter(|name| *name != plan.baseline && known(name) && known(&plan.baseline))
+        .map(|name| (name, unequal_keys(name)))
+        .filter(|(_, keys)| !keys.is_empty())
+        .collect()
+}
