@@ -10,7 +10,7 @@ use std::ffi::{OsStr, OsString};
 use std::fmt::Write as _;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, Write};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -100,6 +100,7 @@ pub struct Invocation {
     deadline: Duration,
     log: Option<PathBuf>,
     join: Vec<PathBuf>,
+    pass: Vec<OwnedFd>,
 }
 
 impl Invocation {
@@ -115,6 +116,7 @@ impl Invocation {
             deadline: DEFAULT_DEADLINE,
             log: None,
             join: Vec::new(),
+            pass: Vec::new(),
         }
     }
 
@@ -169,6 +171,12 @@ impl Invocation {
     /// The program joins a control group before it is executed, so that nothing it does escapes.
     pub fn pre_exec_cgroup(mut self, cgroup: &Cgroup) -> Self {
         self.join = cgroup.join_files();
+        self
+    }
+
+    /// The program has this descriptor open, under the number that it has here. It is closed here once the program runs.
+    pub fn pass(mut self, descriptor: OwnedFd) -> Self {
+        self.pass.push(descriptor);
         self
     }
 
@@ -292,6 +300,19 @@ impl Invocation {
             // SAFETY: between fork and exec the closure only calls write(2) on files opened before; it allocates nothing.
             unsafe {
                 command.pre_exec(move || files.iter().try_for_each(|mut file| file.write_all(b"0")));
+            }
+        }
+        let passed: Vec<i32> = self.pass.iter().map(AsRawFd::as_raw_fd).collect();
+        if !passed.is_empty() {
+            // SAFETY: between fork and exec the closure only calls fcntl(2), on descriptors that `self` keeps open until the
+            // program has been started; it allocates nothing.
+            unsafe {
+                command.pre_exec(move || {
+                    passed.iter().try_for_each(|fd| match libc::fcntl(*fd, libc::F_SETFD, 0) {
+                        -1 => Err(io::Error::last_os_error()),
+                        _ => Ok(()),
+                    })
+                });
             }
         }
         let child = command.spawn().map_err(start_error)?;

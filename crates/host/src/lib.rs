@@ -5,6 +5,7 @@
 //! [`command`], which holds a deadline. Nothing here prints.
 
 pub mod accounts;
+pub mod cache;
 pub mod cgroup;
 pub mod clock;
 pub mod command;

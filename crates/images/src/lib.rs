@@ -20,6 +20,8 @@ mod archive;
 mod digest;
 mod error;
 pub mod initramfs;
+pub mod kernel;
+pub mod modules;
 mod root;
 #[cfg(test)]
 mod tests;

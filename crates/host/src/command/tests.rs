@@ -103,3 +103,16 @@ fn programs_are_found_and_words_quoted() {
         r"a 'b c' '' 'd'\''e' f=1"
     );
 }
+
+#[test]
+fn a_descriptor_that_is_passed_is_open_under_its_number() {
+    let (here, there) = std::os::unix::net::UnixStream::pair().unwrap();
+    let there = OwnedFd::from(there);
+    let script = format!("echo heard >&{}", there.as_raw_fd());
+    shell(&script).pass(there).run_ok().unwrap();
+    let mut said = String::new();
+    // It ends: nobody here holds the other end any more.
+    let mut here = here;
+    here.read_to_string(&mut said).unwrap();
+    assert_eq!(said, "heard\n");
+}

@@ -1,0 +1,207 @@
+//! Debian's kernel for virtual machines, from the package archive that the host is set up for.
+
+use super::{CACHE, GuestKernel, KernelError, VMLINUX, parts, unpack};
+use crate::modules::ModuleTree;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use weigh_host::cache::CacheDirectory;
+use weigh_host::command::{Invocation, find_program};
+use weigh_host::ledger::Ledger;
+
+/// Beginning of the names of the cache's entries.
+const PREFIX: &str = "debian-";
+/// For looking something up in apt's lists.
+const LOOK_UP: Duration = Duration::from_secs(60);
+/// For fetching about 30 MB.
+const FETCH: Duration = Duration::from_secs(300);
+/// For unpacking them.
+const UNPACK: Duration = Duration::from_secs(120);
+
+/// The newest that is in the cache, else the one that apt(8) knows, fetched.
+pub(super) fn kernel(
+    cache: &CacheDirectory,
+    ledger: &Ledger,
+    log: &Path,
+) -> Result<GuestKernel, KernelError> {
+    let directory = match cached(cache) {
+        Some(directory) => directory,
+        None => fetch(cache, ledger, log)?,
+    };
+    open(&directory)
+}
+
+/// The newest kernel in the cache.
+pub(super) fn cached(cache: &CacheDirectory) -> Option<PathBuf> {
+    let mut entries: Vec<_> = fs::read_dir(cache.path().join(CACHE))
+        .ok()?
+        .flatten()
+        .filter_map(|entry| {
+            let name = entry.file_name().into_string().ok()?;
+            let version = name.strip_prefix(PREFIX)?;
+            let whole = entry.path().is_dir() && !name.ends_with(".new");
+            whole.then(|| (parts(version), entry.path()))
+        })
+        .collect();
+    entries.sort();
+    entries.pop().map(|(_, path)| path)
+}
+
+/// A kernel of the cache.
+pub(super) fn open(directory: &Path) -> Result<GuestKernel, KernelError> {
+    let (image, release) = image(directory)?;
+    let modules = ModuleTree::open(&modules(directory, &release))?;
+    super::check(&modules, &image)?;
+    let unpacked = directory.join(VMLINUX);
+    let boot = if unpacked.exists() { unpacked } else { image };
+    Ok(GuestKernel { boot, modules: Some(modules), source: format!("Debian's {release}"), release })
+}
+
+fn image(directory: &Path) -> Result<(PathBuf, String), KernelError> {
+    let boot = directory.join("boot");
+    let mut entries = fs::read_dir(&boot).map_err(KernelError::io("read the directory", &boot))?.flatten();
+    let image = entries.find_map(|entry| {
+        let release = entry.file_name().into_string().ok()?.strip_prefix("vmlinuz-")?.to_string();
+        Some((entry.path(), release))
+    });
+    image.ok_or_else(|| KernelError::Unfit {
+        path: boot,
+        reason: "the package holds no vmlinuz-RELEASE".into(),
+    })
+}
+
+/// Newer packages have it below `/usr`.
+fn modules(directory: &Path, release: &str) -> PathBuf {
+    let usr = directory.join("usr/lib/modules").join(release);
+    if usr.is_dir() { usr } else { directory.join("lib/modules").join(release) }
+}
+
+fn fetch(cache: &CacheDirectory, ledger: &Ledger, log: &Path) -> Result<PathBuf, KernelError> {
+    for program in ["apt-get", "apt-cache", "dpkg-deb"] {
+        if find_program(program).is_none() {
+            let reason = format!("this host has no {program} to fetch Debian's with");
+            return Err(KernelError::Unobtainable { reason });
+        }
+    }
+    let package = Package::candidate(log)?;
+    let name = format!("{CACHE}/{PREFIX}{}_{}", package.name, package.version.replace(':', "%3a"));
+    Ok(cache.directory(&name, ledger, |staging| package.unpack(staging, log))?)
+}
+
+/// A package as apt(8) knows it.
+#[derive(Debug, PartialEq, Eq)]
+struct Package {
+    name: String,
+    version: String,
+}
+
+impl Package {
+    /// The kernel that stands behind the name of the package that always depends on the newest.
+    fn candidate(log: &Path) -> Result<Self, KernelError> {
+        let architecture = match std::env::consts::ARCH {
+            "aarch64" => "arm64",
+            "x86_64" => "amd64",
+            other => {
+                let reason = format!("Debian has no cloud kernel for {other}");
+                return Err(KernelError::Unobtainable { reason });
+            }
+        };
+        let meta = format!("linux-image-cloud-{architecture}");
+        let name = depends(&show(&meta, log)?).ok_or_else(|| {
+            let reason = format!("apt knows no kernel behind the package {meta}");
+            KernelError::Unobtainable { reason }
+        })?;
+        let version = field(&show(&name, log)?, "Version").map(Into::into).ok_or_else(|| {
+            let reason = format!("apt knows no version of the package {name}");
+            KernelError::Unobtainable { reason }
+        })?;
+        Ok(Self { name, version })
+    }
+
+    /// Fetches the package, which apt(8) checks against the archive's signature, and keeps kernel and modules of it.
+    fn unpack(&self, staging: &Path, log: &Path) -> Result<(), KernelError> {
+        let download = staging.join("download");
+        fs::create_dir(&download).map_err(KernelError::io("make the directory", &download))?;
+        Invocation::new("apt-get")
+            .args(["-q", "-o", "Acquire::Retries=2", "-o", "Acquire::http::Timeout=30", "download"])
+            .arg(format!("{}={}", self.name, self.version))
+            .env("LC_ALL", "C")
+            .current_dir(&download)
+            .deadline(FETCH)
+            .log_to(log)
+            .run_ok()?;
+        let entry = fs::read_dir(&download).ok().and_then(|mut entries| entries.next()?.ok());
+        let Some(package) = entry.map(|entry| entry.path()) else {
+            let reason = format!("apt-get downloaded nothing for {}", self.name);
+            return Err(KernelError::Unobtainable { reason });
+        };
+        Invocation::new("dpkg-deb")
+            .arg("--extract")
+            .arg(&package)
+            .arg(staging)
+            .env("LC_ALL", "C")
+            .deadline(UNPACK)
+            .log_to(log)
+            .run_ok()?;
+        for rest in [download, staging.join("usr/share")] {
+            if rest.exists() {
+                fs::remove_dir_all(&rest).map_err(KernelError::io("remove", &rest))?;
+            }
+        }
+        let (image, _) = image(staging)?;
+        let bytes = fs::read(&image).map_err(KernelError::io("read", &image))?;
+        unpack(&bytes, &image, staging)?;
+        // What does not serve must not be found in the cache for ever.
+        open(staging).map(|_| ())
+    }
+}
+
+/// What apt(8) knows about a package's candidate; empty when it knows nothing.
+fn show(package: &str, log: &Path) -> Result<String, KernelError> {
+    let show = Invocation::new("apt-cache").args(["show", "--no-all-versions", package]);
+    let finished = show.env("LC_ALL", "C").deadline(LOOK_UP).log_to(log).run()?;
+    Ok(String::from_utf8_lossy(&finished.output).into_owned())
+}
+
+/// A field of the first paragraph (deb822(5)).
+fn field<'a>(paragraph: &'a str, name: &str) -> Option<&'a str> {
+    let lines = paragraph.lines().take_while(|line| !line.is_empty());
+    lines.into_iter().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
+}
+
+/// The kernel that a package depends on.
+fn depends(paragraph: &str) -> Option<String> {
+    let names = field(paragraph, "Depends")?.split(',').filter_map(|one| one.split_whitespace().next());
+    names.into_iter().find(|name| name.starts_with("linux-image-")).map(Into::into)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_package_behind_the_package() {
+        let text = "Package: linux-image-cloud-amd64\nVersion: 6.1.192-2\nDepends: base, linux-image-6.1.0-56-cloud-amd64 (= 6.1.192-2)\nDescription: Linux\n Depends: nothing\n\nPackage: other\nSection: kernel\n";
+        assert_eq!(depends(text).as_deref(), Some("linux-image-6.1.0-56-cloud-amd64"));
+        assert_eq!(field(text, "Version"), Some("6.1.192-2"));
+        assert_eq!(field(text, "Section"), None);
+        assert_eq!(depends(""), None);
+    }
+
+    #[test]
+    fn the_newest_of_the_cache_is_used() {
+        let base = tempfile::tempdir().unwrap();
+        let cache = CacheDirectory::at(base.path());
+        assert_eq!(cached(&cache), None);
+        for name in [
+            "debian-linux-image-6.1.0-9-cloud-amd64_6.1.27-1",
+            "debian-linux-image-6.1.0-56-cloud-amd64_6.1.192-2",
+            "debian-linux-image-6.1.0-57-cloud-amd64_6.1.193-1.new",
+            "unpacked-0123",
+        ] {
+            fs::create_dir_all(base.path().join(CACHE).join(name)).unwrap();
+        }
+        fs::write(base.path().join(CACHE).join("debian-linux-image-9_1.lock"), "").unwrap();
+        assert!(cached(&cache).unwrap().ends_with("debian-linux-image-6.1.0-56-cloud-amd64_6.1.192-2"));
+    }
+}
