@@ -101,7 +101,7 @@ mod tests {
             assert_eq!(check_parity_word(good), Ok(()), "{good}");
         }
         assert_eq!(check_parity_word("cpu"), Err(Some("cpus")));
-        assert_eq!(check_parity_word("binaries:fio"), Err(Some("binary")));
+        assert_eq!(check_parity_word("binry:fio"), Err(Some("binary")));
         assert_eq!(check_parity_word("cpus:3"), Err(Some("cpus")));
         assert_eq!(check_parity_word("weather"), Err(None));
         assert_eq!(check_parity_word(""), Err(None));

@@ -63,8 +63,11 @@ pub fn prepare(command: &Command, own_directory: &str) -> Result<Prepared, Refus
         Ok(_) => {}
         Err(errno) => return Err(Refusal::of(&format!("the working directory {directory}"), errno)),
     }
-    let path =
-        if name.contains('/') { name.clone() } else { look_up(name, directory, command, own_directory)? };
+    let path = if name.contains('/') {
+        name.clone()
+    } else {
+        look_up(name, directory, path_of(command), own_directory)?
+    };
     let environment = command.environment.iter().map(|(name, value)| text(format!("{name}={value}")));
     Ok(Prepared {
         program: text(path)?,
@@ -78,15 +81,18 @@ fn text(text: String) -> Result<CString, Refusal> {
     CString::new(text).map_err(|_| Refusal::because("a text of the command holds a zero byte", Errno::INVAL))
 }
 
-/// A program without a slash: beside the probe first, then in the `PATH` of the command's own environment.
-fn look_up(
+/// `PATH` of the command's own environment.
+fn path_of(command: &Command) -> &str {
+    command.environment.iter().find(|(key, _)| key == "PATH").map_or("", |(_, value)| value.as_str())
+}
+
+/// A program without a slash: beside the probe first, then in `path`.
+pub fn look_up(
     name: &str,
     working_directory: &str,
-    command: &Command,
+    path: &str,
     own_directory: &str,
 ) -> Result<String, Refusal> {
-    let path =
-        command.environment.iter().find(|(key, _)| key == "PATH").map_or("", |(_, value)| value.as_str());
     let mut denied = None;
     let beside = Some(own_directory).filter(|directory| !directory.is_empty());
     for directory in beside.into_iter().chain(path.split(':').filter(|_| !path.is_empty())) {

@@ -1,9 +1,13 @@
 //! The guest as it looks from inside. Nothing here fails: what cannot be read is absent.
 
-use crate::files::read_small;
+mod mounts;
+mod programs;
+
+use crate::files::{open, read_small};
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
+use rustix::fs::Dir;
 use rustix::process::{geteuid, getpid};
 use rustix::thread::{CpuSet, sched_getaffinity};
 use weigh_protocol::GuestFacts;
@@ -11,8 +15,8 @@ use weigh_protocol::GuestFacts;
 /// Cgroup v1 writes "no limit" as the largest multiple of a page; no machine has so much memory.
 const UNLIMITED_BYTES: u64 = 1 << 60;
 
-/// All facts.
-pub fn read() -> GuestFacts {
+/// All facts, with those of the programs and of the mounts of the paths that are asked for.
+pub fn read(programs: &[String], paths: &[String], own_directory: &str) -> GuestFacts {
     let system = rustix::system::uname();
     GuestFacts {
         kernel: system.release().to_string_lossy().into_owned(),
@@ -32,11 +36,11 @@ pub fn read() -> GuestFacts {
             .find_map(|path| pretty_name(&read_small(path)?)),
         root_file_system: read_small("/proc/self/mounts").as_deref().and_then(root_type),
         network_interfaces: read_small("/proc/self/net/dev").as_deref().map(interfaces).unwrap_or_default(),
-        cpu_model: None,
-        mitigations: Vec::new(),
-        aslr: None,
-        programs: Vec::new(),
-        mounts: Vec::new(),
+        cpu_model: read_small("/proc/cpuinfo").as_deref().and_then(cpu_model),
+        mitigations: mitigations("/sys/devices/system/cpu/vulnerabilities"),
+        aslr: line("/proc/sys/kernel/randomize_va_space"),
+        programs: programs::describe(programs, own_directory),
+        mounts: mounts::describe(paths),
     }
 }
 
@@ -48,6 +52,26 @@ fn line(path: &str) -> Option<String> {
 fn cpus() -> Vec<u32> {
     let Ok(set) = sched_getaffinity(None) else { return Vec::new() };
     (0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).map(|cpu| cpu as u32).collect()
+}
+
+/// The first CPU's model. ARM has no names in this file: there it is who made it and which part it is.
+fn cpu_model(cpuinfo: &str) -> Option<String> {
+    let value = |name: &str| {
+        let mut lines = cpuinfo.lines().filter_map(|line| line.split_once(':'));
+        lines.find(|(key, _)| key.trim() == name).map(|(_, value)| value.trim().to_string())
+    };
+    value("model name")
+        .or_else(|| Some(format!("implementer {} part {}", value("CPU implementer")?, value("CPU part")?)))
+}
+
+/// What the files of the directory say, by name.
+fn mitigations(directory: &str) -> Vec<(String, String)> {
+    let Ok(entries) = open(directory).and_then(Dir::new) else { return Vec::new() };
+    let names = entries.filter_map(|entry| Some(entry.ok()?.file_name().to_str().ok()?.to_string()));
+    let mut all: Vec<(String, String)> =
+        names.filter_map(|name| Some((name.clone(), line(&format!("{directory}/{name}"))?))).collect();
+    all.sort();
+    all
 }
 
 fn memory_total(meminfo: &str) -> Option<u64> {
@@ -147,9 +171,30 @@ mod tests {
 
     #[test]
     fn this_machine_has_facts() {
-        let facts = read();
+        let facts = read(&["sh".into(), "no-such-program".into()], &["/".into()], "");
         assert!(!facts.kernel.is_empty() && !facts.architecture.is_empty());
         assert!(!facts.cpus.is_empty());
         assert!(facts.memory_total_bytes.is_some_and(|bytes| bytes > 1 << 20));
+        assert!(facts.cpu_model.is_some() && facts.aslr.is_some());
+        assert!(facts.mitigations.is_sorted());
+        let [shell, missing] = &facts.programs[..] else { panic!("{:?}", facts.programs) };
+        assert!(shell.path.is_some() && shell.digest.is_some() && shell.libc.is_some());
+        assert_eq!((&missing.path, &missing.digest, &missing.libc), (&None, &None, &None));
+        assert_eq!(facts.mounts.len(), 1);
+    }
+
+    #[test]
+    fn models_have_names_or_numbers() {
+        assert_eq!(cpu_model("processor\t: 0\nmodel name\t: AMD EPYC\n").as_deref(), Some("AMD EPYC"));
+        let arm = "processor\t: 0\nCPU implementer\t: 0x41\nCPU part\t: 0xd0c\n";
+        assert_eq!(cpu_model(arm).as_deref(), Some("implementer 0x41 part 0xd0c"));
+        assert_eq!(cpu_model("hart : 0\n"), None);
+    }
+
+    #[test]
+    fn mitigations_are_files() {
+        assert_eq!(mitigations("/not/there"), []);
+        let of_vm = mitigations("/proc/sys/vm");
+        assert!(of_vm.iter().any(|(name, _)| name == "overcommit_memory"), "{of_vm:?}");
     }
 }

@@ -15,6 +15,8 @@ use weigh_protocol::Reply;
 const PIECE: usize = 64 << 10;
 /// Longest file of the kernel's that is read for facts, bytes.
 const SMALL: usize = 64 << 10;
+/// Longest list of the kernel's that is read for facts, bytes: a host of containers has thousands of mounts.
+pub const LARGE: usize = 4 << 20;
 
 /// Writes a part of a file; the first part creates or empties it.
 pub fn put(path: &str, mode: u32, first: bool, mut bytes: &[u8]) -> Result<(), Refusal> {
@@ -96,16 +98,21 @@ fn send_pieces(
 }
 
 /// Non-blocking, so that a named pipe does not hold the probe for ever.
-fn open(path: &str) -> Result<OwnedFd, Errno> {
+pub fn open(path: &str) -> Result<OwnedFd, Errno> {
     rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK, Mode::empty())
 }
 
 /// The beginning of a file of the kernel's, as text; `None` when it cannot be read.
 pub fn read_small(path: &str) -> Option<String> {
+    read_text(path, SMALL)
+}
+
+/// The beginning of a file, a few KiB beyond the limit at most, as text; `None` when it cannot be read.
+pub fn read_text(path: &str, limit: usize) -> Option<String> {
     let file = open(path).ok()?;
     let mut content = Vec::new();
     let mut buffer = [0; 4 << 10];
-    while content.len() < SMALL {
+    while content.len() < limit {
         match rustix::io::read(&file, &mut buffer) {
             Ok(0) => break,
             Ok(n) => content.extend_from_slice(&buffer[..n]),

@@ -150,8 +150,9 @@ impl Server {
             (Request::Clock { id }, None) => {
                 self.channel.send(&Reply::Clock { id, reading: clock::read() });
             }
-            (Request::Facts { id, .. }, None) => {
-                self.channel.send(&Reply::Facts { id, facts: facts::read().into() })
+            (Request::Facts { id, programs, paths }, None) => {
+                let facts = facts::read(&programs, &paths, &self.own_directory).into();
+                self.channel.send(&Reply::Facts { id, facts });
             }
         }
         Ok(true)

@@ -17,6 +17,6 @@ mod message;
 
 pub use frame::{Decoder, FrameError, MAX_PAYLOAD, encode};
 pub use message::{
-    ClockReading, Command, EndOfCommand, GuestFacts, INPUT_WINDOW, Reply, Request, ResourceUse, Status,
-    Stream, VERSION,
+    COMMAND_PATH, ClockReading, Command, EndOfCommand, GuestFacts, INPUT_WINDOW, MountFacts, ProgramFacts,
+    Reply, Request, ResourceUse, Status, Stream, VERSION,
 };

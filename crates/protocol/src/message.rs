@@ -10,6 +10,9 @@ pub const VERSION: u32 = 2;
 /// Bytes of standard input that may be under way to a command.
 pub const INPUT_WINDOW: usize = 256 << 10;
 
+/// Where programs without a slash are looked up beside the probe: the usual path of root, as `PATH` of every measured command.
+pub const COMMAND_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
 /// From the host to the probe. `Hello` stays the first variant in every version, so that two versions can tell each other apart.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Request {
@@ -78,7 +81,8 @@ pub enum Request {
     Facts {
         /// Chosen by the host.
         id: u32,
-        /// Programs to describe, as in [`Command::argv`].
+        /// Programs to describe, as in [`Command::argv`], looked up in [`COMMAND_PATH`]. The interpreters of scripts are described
+        /// after them.
         programs: Vec<String>,
         /// Absolute paths whose mounts to describe.
         paths: Vec<String>,
@@ -281,7 +285,7 @@ pub struct GuestFacts {
     pub mitigations: Vec<(String, String)>,
     /// `/proc/sys/kernel/randomize_va_space`.
     pub aslr: Option<String>,
-    /// The programs that were asked for, in that order.
+    /// The programs that were asked for, in that order, then the interpreters of those that are scripts.
     pub programs: Vec<ProgramFacts>,
     /// The mounts that the paths asked for lie on, in that order; absent paths are left out.
     pub mounts: Vec<MountFacts>,

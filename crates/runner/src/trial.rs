@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 use weigh_model::{FailureKind, Iteration, WorkloadPlan};
 use weigh_platforms::{Completed, Guest, RunOptions, Session, SessionError};
-use weigh_protocol::{Command, Status};
+use weigh_protocol::{COMMAND_PATH, Command, Status};
 use weigh_workloads::{Ended, RawResult, Resources, extract};
 
 /// Output kept of each stream of a command.
@@ -23,7 +23,7 @@ const PADDING: &str = "WEIGH_PAD";
 /// of tools then have a point), the padding of the block, and the variables that the plan gives this environment.
 fn command_environment(padding_bytes: usize, variables: &BTreeMap<String, String>) -> Vec<(String, String)> {
     let common = vec![
-        ("PATH".into(), "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin".into()),
+        ("PATH".into(), COMMAND_PATH.into()),
         ("HOME".into(), "/tmp".into()),
         ("LC_ALL".into(), "C".into()),
         (PADDING.into(), "x".repeat(padding_bytes)),

@@ -6,5 +6,6 @@ mod commands;
 mod cost;
 mod driver;
 mod ends;
+mod facts;
 mod files;
 mod streams;
