@@ -131,6 +131,15 @@ impl Session {
     /// [`SessionError::Lost`] when nothing answers in time, [`SessionError::Version`].
     pub fn hello(&mut self, deadline: Duration) -> Result<u32, SessionError> {
         self.wire.send(&Request::Hello { version: VERSION })?;
+        self.announced(deadline)
+    }
+
+    /// Instead of [`Session::hello`], for a probe that talks over a machine's device: it says hello by itself when the device passes
+    /// every byte as it is. Nothing may be sent before, because a terminal would change or echo it.
+    ///
+    /// # Errors
+    /// As [`Session::hello`].
+    pub fn announced(&mut self, deadline: Duration) -> Result<u32, SessionError> {
         let until = Instant::now() + deadline;
         loop {
             match self.wire.receive(until)? {

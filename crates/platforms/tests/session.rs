@@ -111,6 +111,25 @@ fn silence_is_a_lost_guest() {
     peer.join().unwrap();
 }
 
+/// A probe on a terminal says hello first, and hears nothing that a terminal could echo before that.
+#[test]
+fn a_device_announces_itself() {
+    let (mut session, peer) = talk(|mut peer| {
+        peer.stream.write_all(b"Linux version 6\r\n").unwrap();
+        std::thread::sleep(SHORT);
+        peer.stream.set_nonblocking(true).unwrap();
+        assert!(peer.stream.read(&mut [0; 16]).is_err(), "the host spoke first");
+        peer.stream.set_nonblocking(false).unwrap();
+        peer.send(&Reply::Hello { version: VERSION, pid: 1 });
+        let id = peer.started();
+        peer.ended(id);
+    });
+    assert_eq!(session.announced(LONG).unwrap(), 1);
+    assert_eq!(session.take_noise(), b"Linux version 6\r\n");
+    assert_eq!(session.run(&command(), RunOptions::within(LONG)).unwrap().end.status, Status::Exited(0));
+    peer.join().unwrap();
+}
+
 #[test]
 fn another_version_is_named() {
     let (mut session, peer) = talk(|mut peer| {

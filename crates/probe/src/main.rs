@@ -1,7 +1,9 @@
 //! The guest side of weighbridge: runs commands, moves files and reads clocks for the host.
 //!
 //! ```text
-//! weigh-probe [--channel PATH]      talk over standard input and output, or over a serial port or console
+//! weigh-probe                       talk over standard input and output
+//! weigh-probe --channel PATH        over a device: a serial port or console
+//! weigh-probe --channel port:NAME   over the virtio port of that name, which is waited for
 //! weigh-probe --version
 //! ```
 //!
@@ -12,6 +14,9 @@
 //! The probe ends when it is told to, when the channel is closed, or on SIGTERM. It takes its command along: the command's process
 //! group and everything that descends from it are killed. Ended as PID 1 of a machine it powers the machine off.
 //! It is that when it is PID 1 of the kernel's first PID namespace; PID 1 of a container's namespace just exits.
+//! As init of a machine it first loads the kernel modules and makes the mounts that the tables of [`weigh_protocol::boot`] list, and
+//! writes the time since boot to the console. A kernel is told to run it by `rdinit=/.weighbridge/probe`, and its arguments stand
+//! after ` -- ` on the kernel's command line.
 
 #![no_std]
 #![cfg_attr(not(test), no_main)]
@@ -20,6 +25,7 @@ extern crate alloc;
 #[cfg(not(all(target_feature = "crt-static", panic = "abort", not(test))))]
 extern crate std;
 
+mod boot;
 mod channel;
 mod clock;
 mod command;
@@ -35,7 +41,7 @@ mod signals;
 mod spawn;
 
 use alloc::format;
-use alloc::string::{String, ToString};
+use alloc::string::String;
 use alloc::vec::Vec;
 use channel::Channel;
 use core::ffi::{CStr, c_char, c_int};
@@ -84,16 +90,34 @@ fn run(arguments: &[String]) -> Result<(), String> {
     }
     init::set_up_process();
     let machine = init && init::set_up_system();
-    let channel = match path {
-        Some(path) => Channel::open(path).map_err(|errno| format!("cannot talk over {path}: {errno}"))?,
-        None => Channel::standard().map_err(|errno| format!("cannot talk over standard input: {errno}"))?,
-    };
-    let program = arguments.first().map_or("", String::as_str).to_string();
-    server::serve(channel, &program)?;
     if machine {
+        boot::boot();
+    }
+    let program = arguments.first().map_or("", String::as_str);
+    let ended = open(path.map(String::as_str)).and_then(|channel| server::serve(channel, program));
+    if machine {
+        if let Err(message) = &ended {
+            boot::say(message);
+        }
+        // An init that returned would make the kernel panic.
         init::power_off();
     }
-    Ok(())
+    ended
+}
+
+/// The channel, over which hello is said already when it is a device.
+fn open(path: Option<&str>) -> Result<Channel, String> {
+    let Some(path) = path else {
+        return Channel::standard().map_err(|errno| format!("cannot talk over standard input: {errno}"));
+    };
+    let device = match path.strip_prefix("port:") {
+        Some(name) => boot::port(name)?,
+        None => path.into(),
+    };
+    let mut channel =
+        Channel::open(&device).map_err(|errno| format!("cannot talk over {device}: {errno}"))?;
+    channel.send(&server::hello());
+    Ok(channel)
 }
 
 /// A standard stream by its number.

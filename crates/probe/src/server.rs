@@ -18,6 +18,11 @@ use weigh_protocol::{Command, Reply, Request, VERSION};
 /// Time for killed processes to go when the probe ends.
 const LAST_WAIT_NS: u64 = 2_000_000_000;
 
+/// What this probe says to a host that asks, and over a device without being asked.
+pub fn hello() -> Reply {
+    Reply::Hello { version: VERSION, pid: getpid().as_raw_nonzero().get().unsigned_abs() }
+}
+
 /// Serves until the host shuts the guest down, the channel is closed or SIGTERM comes.
 pub fn serve(channel: Channel, program: &str) -> Result<(), String> {
     let signals = signals::descriptor().map_err(|errno| format!("cannot wait for signals: {errno}"))?;
@@ -112,8 +117,7 @@ impl Server {
     fn answer(&mut self, request: Request) -> Result<bool, Closed> {
         match (request, &mut self.running) {
             (Request::Hello { .. }, _) => {
-                let pid = getpid().as_raw_nonzero().get().unsigned_abs();
-                self.channel.send(&Reply::Hello { version: VERSION, pid });
+                self.channel.send(&hello());
             }
             (Request::Shutdown { id }, _) => {
                 self.channel.send(&Reply::Done { id });

@@ -75,13 +75,33 @@ impl Driver {
         Self::over(child, read, write)
     }
 
-    /// Says hello over these ends.
+    /// Says hello over these ends, and hears the answer.
     pub fn over(child: Child, read: OwnedFd, write: OwnedFd) -> Self {
-        let (write, read) = (Some(File::from(write)), File::from(read));
-        let mut driver = Self { child, write, read, decoder: Decoder::new(), last_id: 0 };
+        let mut driver = Self::unheard(child, read, write);
         driver.send(&Request::Hello { version: VERSION });
-        assert!(matches!(driver.next(), Reply::Hello { version: VERSION, .. }));
+        driver.hear();
         driver
+    }
+
+    /// A probe on a device, which says hello by itself.
+    pub fn announced(child: Child, read: OwnedFd, write: OwnedFd) -> Self {
+        let mut driver = Self::unheard(child, read, write);
+        driver.hear();
+        driver
+    }
+
+    fn unheard(child: Child, read: OwnedFd, write: OwnedFd) -> Self {
+        Self {
+            child,
+            write: Some(File::from(write)),
+            read: File::from(read),
+            decoder: Decoder::new(),
+            last_id: 0,
+        }
+    }
+
+    fn hear(&mut self) {
+        assert!(matches!(self.next(), Reply::Hello { version: VERSION, .. }));
     }
 
     pub fn pid(&self) -> Pid {

@@ -74,15 +74,11 @@ fn a_terminal_as_the_channel() {
     grantpt(&ours).unwrap();
     unlockpt(&ours).unwrap();
     let path = ptsname(&ours, Vec::new()).unwrap().into_string().unwrap();
-    // Held open so that the pair lives until the probe has opened its end, and raw before the first byte.
-    let theirs = std::fs::OpenOptions::new().read(true).write(true).open(&path).unwrap();
+    // Held open so that the pair lives until the probe has opened its end.
+    let _theirs = std::fs::OpenOptions::new().read(true).write(true).open(&path).unwrap();
     let child =
         program(probe_path()).args(["--channel", &path]).stdin(std::process::Stdio::null()).spawn().unwrap();
-    eventually("raw mode", || {
-        let settings = rustix::termios::tcgetattr(&theirs).unwrap();
-        !settings.local_modes.contains(rustix::termios::LocalModes::ICANON)
-    });
-    let mut probe = Driver::over(child, ours.try_clone().unwrap(), ours);
+    let mut probe = Driver::announced(child, ours.try_clone().unwrap(), ours);
     let mut every_byte = command(&["printf", &(0..=255).map(|n| format!("\\{n:03o}")).collect::<String>()]);
     every_byte.output_limit_bytes = 1 << 20;
     let ended = probe.run(every_byte);
@@ -165,4 +161,11 @@ fn as_pid_1_of_an_empty_root() {
     probe.send(&Request::Shutdown { id });
     assert_eq!(probe.next(), Reply::Done { id });
     assert_eq!(probe.exit_code(), Some(0));
+}
+
+#[test]
+fn a_port_that_does_not_appear_is_named() {
+    let output = program(probe_path()).args(["--channel", "port:no.such.name"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8(output.stderr).unwrap().contains("there is no virtio port `no.such.name`"));
 }
