@@ -13,6 +13,7 @@ pub mod facts;
 pub mod ledger;
 pub mod lock;
 pub mod noise;
+pub mod settings;
 pub mod state;
 
 mod process;

@@ -1,8 +1,10 @@
 //! What on this host disturbs measurements, as far as settings show it. What disturbs a particular trial is measured with it.
 
+use crate::settings::SettingsFiles;
 use serde::Serialize;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use weigh_model::NoiseLimits;
 
 /// One finding.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -12,9 +14,6 @@ pub struct Finding {
     /// What to do about it, or what it means where nothing can be done.
     pub remedy: String,
 }
-
-/// Share of the CPUs' time beyond which other work or the hypervisor is worth a warning (METHOD: noise on the host).
-const WARN_SHARE: f64 = 0.005;
 
 /// Looks at the host's settings.
 pub fn findings() -> Vec<Finding> {
@@ -26,22 +25,26 @@ fn findings_at(root: &Path) -> Vec<Finding> {
     let mut found = Vec::new();
     let mut add = |what: String, remedy: &str| found.push(Finding { what, remedy: remedy.into() });
 
-    let governors = governors(root);
-    if let Some(governor) = governors.iter().find(|governor| *governor != "performance") {
+    let settings = SettingsFiles::open(root, &cpus(root)).read();
+    if let Some(governor) = settings.governors.iter().find(|governor| *governor != "performance") {
         add(
             format!("the CPU frequency governor is `{governor}`"),
             "set it for the time of the run: cpupower frequency-set -g performance",
         );
     }
-    if word("sys/devices/system/cpu/intel_pstate/no_turbo").as_deref() == Some("0") {
-        add("turbo frequencies are on".into(), "echo 1 > /sys/devices/system/cpu/intel_pstate/no_turbo");
-    } else if word("sys/devices/system/cpu/cpufreq/boost").as_deref() == Some("1") {
-        add("boost frequencies are on".into(), "echo 0 > /sys/devices/system/cpu/cpufreq/boost");
+    if settings.turbo == Some(true) {
+        let intel = root.join("sys/devices/system/cpu/intel_pstate").is_dir();
+        let (name, remedy) = if intel {
+            ("turbo", "echo 1 > /sys/devices/system/cpu/intel_pstate/no_turbo")
+        } else {
+            ("boost", "echo 0 > /sys/devices/system/cpu/cpufreq/boost")
+        };
+        add(format!("{name} frequencies are on"), remedy);
     }
-    if word("sys/devices/system/cpu/smt/active").as_deref() == Some("1") {
+    if settings.smt == Some(true) {
         add("hardware threads share cores".into(), "give whole cores with --cpus, or turn SMT off");
     }
-    if let Some(source) = word("sys/devices/system/clocksource/clocksource0/current_clocksource")
+    if let Some(source) = settings.clock_source
         && !["tsc", "arch_sys_counter", "kvm-clock"].contains(&source.as_str())
     {
         add(
@@ -49,7 +52,7 @@ fn findings_at(root: &Path) -> Vec<Finding> {
             "see why the kernel left the TSC: dmesg | grep -i tsc",
         );
     }
-    if word("sys/kernel/mm/ksm/run").as_deref() == Some("1") {
+    if settings.ksm == Some(true) {
         add("same-page merging (KSM) runs and takes CPU time".into(), "echo 0 > /sys/kernel/mm/ksm/run");
     }
     let cpuinfo = word("proc/cpuinfo").unwrap_or_default();
@@ -63,7 +66,7 @@ fn findings_at(root: &Path) -> Vec<Finding> {
         );
     }
     if let Some(share) = word("proc/stat").as_deref().and_then(steal_share)
-        && share > WARN_SHARE
+        && share > NoiseLimits::default().warn_share
     {
         add(
             format!(
@@ -85,13 +88,10 @@ fn findings_at(root: &Path) -> Vec<Finding> {
     found
 }
 
-fn governors(root: &Path) -> Vec<String> {
-    let directory: PathBuf = root.join("sys/devices/system/cpu");
-    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
-    entries
-        .filter_map(|entry| fs::read_to_string(entry.path().join("cpufreq/scaling_governor")).ok())
-        .map(|text| text.trim().to_string())
-        .collect()
+/// Numbers of the CPUs that the host has.
+fn cpus(root: &Path) -> Vec<u32> {
+    let entries = fs::read_dir(root.join("sys/devices/system/cpu")).into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.strip_prefix("cpu")?.parse().ok()).collect()
 }
 
 /// Share of `steal` in the first line of `/proc/stat` (proc(5): user nice system idle iowait irq softirq steal ...).

@@ -7,6 +7,21 @@
 //! detach      before the instance is stopped
 //! ```
 
+mod cpu;
+mod files;
+mod frequency;
+mod observer;
+mod pressure;
+mod rest;
+mod scripted;
+mod stat;
+mod sum;
+mod tree;
+
+pub use observer::Observer;
+pub use scripted::{Call, Scripted};
+pub use sum::add;
+
 use weigh_host::accounts::Accounts;
 use weigh_model::{HostSettings, Observed};
 
@@ -30,38 +45,4 @@ pub trait Sensors {
 
     /// Forgets an instance.
     fn detach(&mut self, instance: Attached);
-}
-
-/// The sensors of this host.
-#[derive(Debug, Default)]
-pub struct Observer {}
-
-impl Observer {
-    /// Opens what does not change from instance to instance.
-    pub fn new() -> Self {
-        Self {}
-    }
-}
-
-impl Sensors for Observer {
-    fn settings(&mut self) -> HostSettings {
-        HostSettings::default()
-    }
-
-    fn attach(&mut self, _: &Accounts, _: &[u32]) -> Attached {
-        Attached(0)
-    }
-
-    fn begin(&mut self, _: Attached) {}
-
-    fn end(&mut self, _: Attached) -> Observed {
-        Observed::default()
-    }
-
-    fn detach(&mut self, _: Attached) {}
-}
-
-/// Adds a window to those before it in the same trial.
-pub fn add(total: &mut Observed, window: Observed) {
-    let _ = (total, window);
 }

@@ -1,7 +1,8 @@
 //! A control group that is only looked at, whoever made it.
 
 use super::layout::{Hierarchy, Kind};
-use std::path::{Path, PathBuf};
+use std::fs;
+use std::path::{Component, Path, PathBuf};
 
 /// Where the files of a control group are. It may vanish at any time; then there is nothing to read.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,9 +30,102 @@ impl CgroupView {
         view
     }
 
+    /// The groups at the top: all of the host, or of the container that weighbridge itself runs in.
+    pub fn top(hierarchy: &Hierarchy) -> Self {
+        Self::new(hierarchy, Path::new(""))
+    }
+
+    /// The groups that a process is in, whoever made them. None when the process is gone, or is in the top group of every
+    /// hierarchy that counts or limits something: then it has no group of its own.
+    pub fn of_process(hierarchy: &Hierarchy, pid: u32) -> Option<Self> {
+        Self::from_list(hierarchy, &fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?)
+    }
+
+    /// From `/proc/PID/cgroup`: lines of `number:controllers:path` (`cgroups(7)`).
+    fn from_list(hierarchy: &Hierarchy, list: &str) -> Option<Self> {
+        let mut view = Self { v2: None, v1: Vec::new() };
+        for line in list.lines() {
+            let mut fields = line.splitn(3, ':');
+            let (Some(_), Some(controllers), Some(path)) = (fields.next(), fields.next(), fields.next())
+            else {
+                continue;
+            };
+            let relative = Path::new(path.trim_start_matches('/'));
+            // A path with `..` leads out of this control group namespace; the top group is everybody's.
+            let own = !relative.as_os_str().is_empty();
+            if !own || !relative.components().all(|part| matches!(part, Component::Normal(_))) {
+                continue;
+            }
+            let mount = hierarchy.mounts.iter().find(|mount| match &mount.kind {
+                Kind::V2 => controllers.is_empty(),
+                Kind::V1(_) => controllers.split(',').any(|name| mount.has(name)),
+            });
+            let Some(mount) = mount else { continue };
+            let directory = mount.path.join(relative);
+            if !directory.is_dir() {
+                continue;
+            }
+            match &mount.kind {
+                Kind::V2 => view.v2 = Some(directory),
+                Kind::V1(controllers) => view.v1.push((controllers.clone(), directory)),
+            }
+        }
+        (view.v2.is_some() || !view.v1.is_empty()).then_some(view)
+    }
+
+    /// The processes in it, not those in groups below it.
+    pub fn processes(&self) -> Vec<u32> {
+        let directories = self.v2.iter().chain(self.v1.iter().map(|(_, directory)| directory));
+        let texts =
+            directories.filter_map(|directory| fs::read_to_string(directory.join("cgroup.procs")).ok());
+        let mut all: Vec<u32> = texts
+            .flat_map(|text| text.lines().filter_map(|line| line.parse().ok()).collect::<Vec<u32>>())
+            .filter(|pid| *pid != 0)
+            .collect();
+        all.sort_unstable();
+        all.dedup();
+        all
+    }
+
     /// The directory that has the files of a controller of version 1.
     pub fn v1_directory(&self, controller: &str) -> Option<&Path> {
         let mut all = self.v1.iter();
         all.find(|(names, _)| names.iter().any(|name| name == controller)).map(|(_, path)| path.as_path())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cgroup::Layout;
+
+    #[test]
+    fn the_groups_of_a_process_are_found() {
+        let base = tempfile::tempdir().unwrap();
+        for name in ["cpuacct/docker/abc", "memory/docker/abc", "cpuset/docker/abc", "unified/other"] {
+            fs::create_dir_all(base.path().join(name)).unwrap();
+        }
+        fs::write(base.path().join("memory/docker/abc/cgroup.procs"), "7\n0\n5\n").unwrap();
+        let hierarchy = Hierarchy::at(base.path(), Layout::Hybrid);
+        let list = "9:name=systemd:/docker/abc\n4:memory:/docker/abc\n3:cpuset:/../abc\n2:cpu,cpuacct:/docker/abc\n0::/\n";
+        let view = CgroupView::from_list(&hierarchy, list).unwrap();
+        assert_eq!(view.v1_directory("cpuacct"), Some(base.path().join("cpuacct/docker/abc").as_path()));
+        assert!(view.v1_directory("memory").is_some());
+        assert_eq!(view.v1_directory("cpuset"), None, "out of this namespace");
+        assert_eq!(view.v2, None, "the top group is everybody's");
+        assert_eq!(view.processes(), [5, 7]);
+        assert_eq!(CgroupView::from_list(&hierarchy, "2:cpuacct:/\n0::/\n"), None);
+        assert_eq!(CgroupView::from_list(&hierarchy, "2:cpuacct:/gone\n"), None);
+    }
+
+    #[test]
+    fn the_groups_of_a_process_are_found_in_version_2() {
+        let base = tempfile::tempdir().unwrap();
+        let scope = base.path().join("system.slice/docker-abc.scope");
+        fs::create_dir_all(&scope).unwrap();
+        let hierarchy = Hierarchy::at(base.path(), Layout::V2);
+        let view = CgroupView::from_list(&hierarchy, "0::/system.slice/docker-abc.scope\n").unwrap();
+        assert_eq!((view.v2, view.v1.len()), (Some(scope), 0));
+        assert_eq!(CgroupView::top(&hierarchy).v2.as_deref(), Some(base.path()));
     }
 }

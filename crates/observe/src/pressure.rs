@@ -1,0 +1,80 @@
+//! Pressure stall information (`Documentation/accounting/psi.rst`).
+
+use crate::files::Kept;
+use std::path::Path;
+use weigh_model::Pressure;
+
+/// The three files of the host.
+#[derive(Debug)]
+pub(crate) struct PressureFiles {
+    cpu: Kept,
+    memory: Kept,
+    io: Kept,
+}
+
+impl PressureFiles {
+    /// None where the kernel does not tell, or was started with `psi=0`.
+    pub(crate) fn open(root: &Path) -> Option<Self> {
+        let open = |name: &str| Kept::open(root.join("proc/pressure").join(name));
+        let files = Self { cpu: open("cpu")?, memory: open("memory")?, io: open("io")? };
+        // With `psi=0` the files are there and reading them fails.
+        files.read(&mut Vec::new()).map(|_| files)
+    }
+
+    /// Totals since the host started.
+    pub(crate) fn read(&self, scratch: &mut Vec<u8>) -> Option<Pressure> {
+        let (cpu_some_ns, _) = totals(self.cpu.text(scratch)?)?;
+        let (memory_some_ns, memory_full_ns) = totals(self.memory.text(scratch)?)?;
+        let (io_some_ns, io_full_ns) = totals(self.io.text(scratch)?)?;
+        Some(Pressure { cpu_some_ns, memory_some_ns, memory_full_ns, io_some_ns, io_full_ns })
+    }
+}
+
+/// Growth from `earlier` to `later`.
+pub(crate) fn growth(earlier: Pressure, later: Pressure) -> Pressure {
+    Pressure {
+        cpu_some_ns: later.cpu_some_ns.saturating_sub(earlier.cpu_some_ns),
+        memory_some_ns: later.memory_some_ns.saturating_sub(earlier.memory_some_ns),
+        memory_full_ns: later.memory_full_ns.saturating_sub(earlier.memory_full_ns),
+        io_some_ns: later.io_some_ns.saturating_sub(earlier.io_some_ns),
+        io_full_ns: later.io_full_ns.saturating_sub(earlier.io_full_ns),
+    }
+}
+
+/// `some` and `full`, nanoseconds; the file counts microseconds. Kernels before 5.13 have no `full` for CPUs.
+fn totals(text: &str) -> Option<(u64, u64)> {
+    let total = |kind: &str| {
+        let line = text.lines().find(|line| line.starts_with(kind))?;
+        line.rsplit_once("total=")?.1.trim().parse::<u64>().ok()
+    };
+    Some((total("some")? * 1000, total("full").unwrap_or(0) * 1000))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn totals_are_nanoseconds() {
+        let text = "some avg10=20.17 avg60=5.20 avg300=2.79 total=88944657\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=3\n";
+        assert_eq!(totals(text), Some((88_944_657_000, 3000)));
+        assert_eq!(totals("some avg10=0.00 avg60=0.00 avg300=0.00 total=5\n"), Some((5000, 0)));
+        assert_eq!(totals(""), None);
+    }
+
+    #[test]
+    fn a_kernel_that_does_not_tell_gives_nothing() {
+        let root = tempfile::tempdir().unwrap();
+        assert!(PressureFiles::open(root.path()).is_none());
+        let directory = root.path().join("proc/pressure");
+        std::fs::create_dir_all(&directory).unwrap();
+        for name in ["cpu", "memory", "io"] {
+            std::fs::write(directory.join(name), "some avg10=0.00 avg60=0.00 avg300=0.00 total=5\n").unwrap();
+        }
+        let files = PressureFiles::open(root.path()).unwrap();
+        let earlier = files.read(&mut Vec::new()).unwrap();
+        std::fs::write(directory.join("io"), "some total=9\nfull total=1\n").unwrap();
+        let grown = growth(earlier, files.read(&mut Vec::new()).unwrap());
+        assert_eq!(grown, Pressure { io_some_ns: 4000, io_full_ns: 1000, ..Pressure::default() });
+    }
+}

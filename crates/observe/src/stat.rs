@@ -1,0 +1,112 @@
+//! `/proc/stat` (`proc_stat(5)`).
+
+use crate::files::Kept;
+
+/// Time of some CPUs, clock ticks.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Times {
+    /// How many CPUs.
+    pub(crate) cpus: u64,
+    /// Idle, waiting for input and output or not. Where the kernel stops the tick of idle CPUs (NO_HZ, all usual kernels), this is
+    /// timed and only *printed* in ticks, while the times of running tasks are sampled at ticks.
+    pub(crate) idle: u64,
+    /// Interrupts, hard and soft.
+    pub(crate) interrupts: u64,
+    /// Soft interrupts alone.
+    pub(crate) softirq: u64,
+    /// Taken by the hypervisor.
+    pub(crate) steal: u64,
+}
+
+impl Times {
+    fn add(&mut self, ticks: &[u64; 8]) {
+        let [_, _, _, idle, iowait, irq, softirq, steal] = ticks;
+        self.cpus += 1;
+        self.idle += idle + iowait;
+        self.interrupts += irq + softirq;
+        self.softirq += softirq;
+        self.steal += steal;
+    }
+
+    /// Growth since an earlier reading. `iowait` is known to step back (`proc_stat(5)`): that counts as no growth.
+    pub(crate) fn since(&self, earlier: &Self) -> Self {
+        Self {
+            cpus: self.cpus,
+            idle: self.idle.saturating_sub(earlier.idle),
+            interrupts: self.interrupts.saturating_sub(earlier.interrupts),
+            softirq: self.softirq.saturating_sub(earlier.softirq),
+            steal: self.steal.saturating_sub(earlier.steal),
+        }
+    }
+}
+
+/// One reading.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Stat {
+    /// The CPUs in use.
+    pub(crate) used: Times,
+    /// All of them.
+    pub(crate) all: Times,
+    /// Context switches of the host since it started.
+    pub(crate) context_switches: u64,
+}
+
+impl Stat {
+    pub(crate) fn read(file: &Kept, used: &[u32], scratch: &mut Vec<u8>) -> Option<Self> {
+        Some(Self::parse(file.text(scratch)?, used))
+    }
+
+    fn parse(text: &str, used: &[u32]) -> Self {
+        let mut stat = Self::default();
+        for line in text.lines() {
+            let mut words = line.split_ascii_whitespace();
+            match words.next() {
+                Some("ctxt") => {
+                    stat.context_switches = words.next().and_then(|word| word.parse().ok()).unwrap_or(0);
+                    // Nothing of use comes after it.
+                    break;
+                }
+                Some(name) => {
+                    let Some(cpu) = name.strip_prefix("cpu").and_then(|number| number.parse().ok()) else {
+                        continue;
+                    };
+                    let mut ticks = [0; 8];
+                    for (tick, word) in ticks.iter_mut().zip(words) {
+                        *tick = word.parse().unwrap_or(0);
+                    }
+                    stat.all.add(&ticks);
+                    if used.contains(&cpu) {
+                        stat.used.add(&ticks);
+                    }
+                }
+                None => {}
+            }
+        }
+        stat
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "cpu  30 3 3 3000 30 3 3 3 0 0\ncpu0 10 1 1 1000 10 1 2 1 0 0\ncpu1 20 2 2 2000 20 2 5 2 0 0\n\
+        intr 99 0 0\nctxt 1234\nbtime 5\nsoftirq 1 2\n";
+
+    #[test]
+    fn cpus_in_use_are_told_from_all() {
+        let stat = Stat::parse(TEXT, &[1]);
+        assert_eq!(stat.used, Times { cpus: 1, idle: 2020, interrupts: 7, softirq: 5, steal: 2 });
+        assert_eq!(stat.all, Times { cpus: 2, idle: 3030, interrupts: 10, softirq: 7, steal: 3 });
+        assert_eq!(stat.context_switches, 1234);
+    }
+
+    #[test]
+    fn what_steps_back_has_not_grown() {
+        let (earlier, later) = (
+            Times { idle: 10, steal: 1, ..Times::default() },
+            Times { idle: 9, steal: 3, ..Times::default() },
+        );
+        assert_eq!(later.since(&earlier), Times { steal: 2, ..Times::default() });
+    }
+}

@@ -1,0 +1,149 @@
+//! Processes without a control group: a guest's first ones and all that descend from them.
+
+use crate::cpu::{Place, Spent, clock_tick_ns, process_ns};
+use std::collections::BTreeSet;
+use std::fs;
+
+/// The processes of a guest, by their ancestors.
+///
+/// The sum at a moment is the CPU clock of every living process, and `cutime` and `cstime` of each: what its children used that
+/// ended and were waited for. What cannot be had so: children that nobody waits for (`SIGCHLD` ignored), and those that were left
+/// to a process outside of the tree.
+#[derive(Debug)]
+pub(crate) struct Tree {
+    roots: Vec<(u32, Place)>,
+}
+
+/// What a tree used up to a moment.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct TreeTime {
+    /// CPU time.
+    pub(crate) spent: Spent,
+    /// How far off it may be, nanoseconds: the children that ended are counted in ticks.
+    pub(crate) uncertainty_ns: u64,
+    /// Page faults, of children that ended too.
+    pub(crate) page_faults: u64,
+}
+
+impl Tree {
+    pub(crate) fn new(roots: &[u32], used: &[u32]) -> Self {
+        Self { roots: roots.iter().map(|pid| (*pid, Place::of_process(Some(*pid), used))).collect() }
+    }
+
+    /// What they used until now.
+    pub(crate) fn read(&self) -> TreeTime {
+        let mut time = TreeTime::default();
+        let mut seen = BTreeSet::new();
+        for (root, place) in &self.roots {
+            let mut waiting = vec![*root];
+            while let Some(pid) = waiting.pop() {
+                if seen.insert(pid) {
+                    time.count(pid, *place);
+                    children(pid, &mut waiting);
+                }
+            }
+        }
+        time
+    }
+}
+
+impl TreeTime {
+    fn count(&mut self, pid: u32, place: Place) {
+        let Ok(text) = fs::read_to_string(format!("/proc/{pid}/stat")) else { return };
+        let Some(stat) = ProcessStat::parse(&text) else { return };
+        let tick = clock_tick_ns();
+        let ended = stat.children_ticks * tick;
+        // A zombie's own time is still there; one that is gone since is in its parent's, if it is in anybody's.
+        let own = process_ns(pid).unwrap_or(stat.own_ticks * tick);
+        self.spent.add(Spent::of(own + ended, place));
+        self.page_faults += stat.page_faults;
+        if ended > 0 {
+            // `cutime` and `cstime` are each cut to whole ticks.
+            self.uncertainty_ns += 2 * tick;
+        }
+    }
+}
+
+/// What is of use in `/proc/PID/stat` (`proc_pid_stat(5)`).
+#[derive(Debug, PartialEq, Eq)]
+struct ProcessStat {
+    own_ticks: u64,
+    children_ticks: u64,
+    page_faults: u64,
+}
+
+impl ProcessStat {
+    fn parse(text: &str) -> Option<Self> {
+        // The name may hold anything, closing brackets too. After it comes field 3.
+        let rest = text.rsplit_once(')')?.1;
+        let fields: Vec<u64> =
+            rest.split_ascii_whitespace().take(15).map(|word| word.parse().unwrap_or(0)).collect();
+        let field = |number: usize| fields.get(number - 3).copied();
+        Some(Self {
+            own_ticks: field(14)? + field(15)?,
+            children_ticks: field(16)? + field(17)?,
+            page_faults: field(10)? + field(11)? + field(12)? + field(13)?,
+        })
+    }
+}
+
+/// The children of all threads of a process, from `/proc/PID/task/TID/children` (`CONFIG_PROC_CHILDREN`, as everywhere).
+fn children(pid: u32, into: &mut Vec<u32>) {
+    let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else { return };
+    for task in tasks.flatten() {
+        let text = fs::read_to_string(task.path().join("children")).unwrap_or_default();
+        into.extend(text.split_ascii_whitespace().filter_map(|word| word.parse::<u32>().ok()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_may_hold_anything() {
+        let text = "7 (a) b) 1) S 1 7 7 0 -1 4194560 10 20 3 4 100 200 30 40 20 0 1 0 99 8192 5\n";
+        let stat = ProcessStat::parse(text).unwrap();
+        assert_eq!(stat, ProcessStat { own_ticks: 300, children_ticks: 70, page_faults: 37 });
+        assert_eq!(ProcessStat::parse("7 (x) S 1"), None);
+    }
+
+    /// Children that ended are in the sum as much as those that live.
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "the test needs a process tree of its own")]
+    fn descendants_are_counted_dead_or_alive() {
+        let spin = "i=0; while [ $i -lt 60000 ]; do i=$((i+1)); done";
+        let script = format!("sh -c '{spin}'; read line; {spin}; (sh -c '{spin}'); read line");
+        let mut child = std::process::Command::new("sh")
+            .args(["-c", &script])
+            .stdin(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let tree = Tree::new(&[child.id()], &[]);
+        let settle = |low: u64| {
+            let start = std::time::Instant::now();
+            let mut last = tree.read();
+            while start.elapsed().as_secs() < 20 {
+                std::thread::sleep(std::time::Duration::from_millis(100));
+                let now = tree.read();
+                if now.spent.total == last.spent.total && now.spent.total > low {
+                    return now;
+                }
+                last = now;
+            }
+            panic!("it does not come to rest: {last:?}");
+        };
+        let first = settle(20_000_000);
+        use std::io::Write;
+        let mut input = child.stdin.take().unwrap();
+        input.write_all(b"\n").unwrap();
+        let second = settle(first.spent.total * 2);
+        input.write_all(b"\n").unwrap();
+        child.wait().unwrap();
+        // One spin, then three in all, by the same program: a third each, but for starting shells and the ticks.
+        let share = first.spent.total as f64 / second.spent.total as f64;
+        assert!((0.2..0.5).contains(&share), "{first:?} {second:?}");
+        assert!(second.page_faults > first.page_faults && second.uncertainty_ns >= 20_000_000);
+        assert_eq!(tree.read(), TreeTime::default(), "it is gone");
+    }
+}
