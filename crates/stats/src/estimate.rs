@@ -7,10 +7,10 @@ use crate::student;
 const ROUNDING: f64 = 1e-12;
 
 /// Confidence of the intervals is 1 - 2 * TAIL.
-const TAIL: f64 = 0.025;
+pub(crate) const TAIL: f64 = 0.025;
 
 /// Power that the smallest detectable effect and the number of blocks to decide are stated for.
-const POWER: f64 = 0.80;
+pub(crate) const POWER: f64 = 0.80;
 
 /// No more blocks than this are ever proposed.
 const MOST_BLOCKS: u32 = 1_000_000;

@@ -15,6 +15,7 @@
 
 mod analyse;
 mod analysis;
+mod calibration;
 mod circumstances;
 mod collect;
 mod compare;
@@ -33,6 +34,7 @@ pub use analysis::{
     Analysis, Cell, CellFlag, EQUIVALENT_FEWEST_BLOCKS, Flag, Interval, OneRun, Options, Pairing, Summary,
     TwoRuns, Verdict,
 };
+pub use calibration::{Band, binomial_band, poisson_binomial_band, power, rejection_by_chance};
 pub use circumstances::{ChargeSummary, Circumstances, ClockSummary, NoiseSummary};
 pub use collect::{Collected, Failure, collect};
 pub use compare::compare_runs;
