@@ -4,13 +4,14 @@ use crate::analyse::SHORT_S;
 use crate::analysis::{CellFlag, Flag};
 use crate::circumstances::{Circumstances, charge, clock, noise, parity};
 use crate::estimate::count;
+use crate::quantile::{self, Quantile};
 use crate::samples::{is_cost, median_iteration};
 use crate::warning::{Warning, WarningKind};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use weigh_model::{
-    Comparison, Exclusion, FailureKind, InstanceFacts, Iteration, MetricSpec, NoisyHost, Observation,
-    Outcome, Plan, Record, Series, Trial, TrialFailure, VoidUnit, WorkloadPlan,
+    Comparison, Exclusion, Extraction, FailureKind, InstanceFacts, Iteration, MetricSource, MetricSpec,
+    NoisyHost, Observation, Outcome, Plan, Record, Series, Trial, TrialFailure, VoidUnit, WorkloadPlan,
 };
 
 /// What the records of a run come to.
@@ -67,7 +68,8 @@ struct Unit<'a> {
 ///
 /// - A unit (block, workload) counts as a whole or not at all. Its last attempt counts, if it is not void and has a trial
 ///   of every environment that is not excluded from that block on; no attempt is ever chosen by what it measured.
-/// - The iterations of a trial become one number, the median by cost, and are never samples of their own.
+/// - The iterations of a trial become one number, the median by cost or the quantile of their merged histograms, and are never
+///   samples of their own.
 /// - A failed trial is counted and removes its pair only. A trial that ended well but lacks a metric has failed for that
 ///   metric.
 pub fn collect(plan: &Plan, records: &[Record]) -> Collected {
@@ -81,7 +83,7 @@ pub fn collect(plan: &Plan, records: &[Record]) -> Collected {
         }
         collector.look_at_trials(workload, &units);
         for metric in &workload.metrics {
-            comparisons.push(collector.comparison(workload, &metric.spec, &units));
+            comparisons.push(collector.comparison(workload, metric, &units));
         }
         comparisons.extend(charge::comparison(plan, workload, &units));
         collector.look_around(workload, &units);
@@ -355,7 +357,7 @@ impl<'a> Collector<'a> {
     fn comparison(
         &mut self,
         workload: &WorkloadPlan,
-        metric: &MetricSpec,
+        metric: &MetricSource,
         units: &[CountingUnit<'a>],
     ) -> Comparison {
         let plan = self.plan;
@@ -364,7 +366,7 @@ impl<'a> Collector<'a> {
         Comparison {
             workload: workload.id.clone(),
             params: workload.params.clone(),
-            metric: metric.clone(),
+            metric: metric.spec.clone(),
             series,
         }
     }
@@ -372,12 +374,13 @@ impl<'a> Collector<'a> {
     fn series(
         &mut self,
         workload: &WorkloadPlan,
-        metric: &MetricSpec,
+        metric: &MetricSource,
         environment: &str,
         units: &[CountingUnit<'a>],
     ) -> Series {
         let mut series =
             Series { environment: environment.into(), observations: Vec::new(), failed: 0, tried: 0 };
+        let mut fewest: Option<u64> = None;
         for (block, trials) in units {
             let Some(trial) = trials.get(environment) else { continue };
             series.tried += 1;
@@ -385,24 +388,76 @@ impl<'a> Collector<'a> {
                 series.failed += 1;
                 continue;
             };
-            if let Some(value) = block_value(iterations, metric) {
-                series.observations.push(Observation { block: Some(*block), value });
-            } else {
-                series.failed += 1;
-                let failure = TrialFailure {
-                    kind: FailureKind::Check,
-                    reason: format!("an iteration gave no value of the metric `{}`", metric.name),
-                    log: None,
-                };
-                self.fail(environment, &workload.id, *block, false, &failure);
+            match block_value(iterations, metric) {
+                BlockValue::Value(value) => {
+                    series.observations.push(Observation { block: Some(*block), value });
+                }
+                BlockValue::TooFew { samples } => fewest = Some(fewest.unwrap_or(samples).min(samples)),
+                BlockValue::Missing => {
+                    series.failed += 1;
+                    let failure = TrialFailure {
+                        kind: FailureKind::Check,
+                        reason: format!("an iteration gave no value of the metric `{}`", metric.spec.name),
+                        log: None,
+                    };
+                    self.fail(environment, &workload.id, *block, false, &failure);
+                }
             }
+        }
+        if let Some(samples) = fewest {
+            // The blocks with enough samples are not kept: which those are may have to do with the latency itself.
+            series.observations.clear();
+            self.refuse_quantile(workload, metric, environment, samples);
         }
         series
     }
+
+    fn refuse_quantile(
+        &mut self,
+        workload: &WorkloadPlan,
+        metric: &MetricSource,
+        environment: &str,
+        samples: u64,
+    ) {
+        let Extraction::Quantile { quantile, .. } = metric.from else { return };
+        self.flag(Some(workload), Some(&metric.spec.name), environment, Flag::TooFewForQuantile);
+        let needed = quantile::fewest_samples(quantile);
+        self.warnings.push(Warning {
+            workload: Some(workload.id.clone()),
+            metric: Some(metric.spec.name.clone()),
+            environment: Some(environment.into()),
+            kind: WarningKind::TooFewForQuantile { samples, needed },
+        });
+    }
 }
 
-/// The number of a block: the median iteration. None unless every iteration has the metric.
-fn block_value(iterations: &[Iteration], metric: &MetricSpec) -> Option<f64> {
+/// The number of a block.
+enum BlockValue {
+    Value(f64),
+    /// A quantile of fewer samples than say something about it.
+    TooFew {
+        samples: u64,
+    },
+    /// An iteration lacks the metric.
+    Missing,
+}
+
+/// The quantile of the merged histograms, or the median iteration.
+fn block_value(iterations: &[Iteration], metric: &MetricSource) -> BlockValue {
+    let Extraction::Quantile { histogram, quantile } = &metric.from else {
+        return median_value(iterations, &metric.spec).map_or(BlockValue::Missing, BlockValue::Value);
+    };
+    let texts: Option<Vec<&str>> =
+        iterations.iter().map(|i| i.histograms.get(histogram).map(String::as_str)).collect();
+    match texts.and_then(|texts| quantile::of_merged(texts.into_iter(), *quantile)) {
+        Some(Quantile::Seconds(seconds)) => BlockValue::Value(seconds * metric.factor),
+        Some(Quantile::TooFew { samples }) => BlockValue::TooFew { samples },
+        None => BlockValue::Missing,
+    }
+}
+
+/// The median iteration. None unless every iteration has the metric.
+fn median_value(iterations: &[Iteration], metric: &MetricSpec) -> Option<f64> {
     let values: Option<Vec<f64>> = iterations.iter().map(|i| i.values.get(&metric.name).copied()).collect();
     let values = values?;
     // The median must not hide a value that cannot be: the block takes it, and the analysis says so. A descriptive

@@ -21,6 +21,7 @@ mod collect;
 mod compare;
 mod estimate;
 mod holm;
+mod quantile;
 mod rank;
 mod samples;
 #[cfg(test)]

@@ -174,6 +174,13 @@ pub enum WarningKind {
         /// Trials with a check.
         trials: u32,
     },
+    /// Some block has too few samples for the quantile.
+    TooFewForQuantile {
+        /// Those of the block with the fewest.
+        samples: u64,
+        /// As many as it takes.
+        needed: u64,
+    },
     /// The environment differs from the baseline in what was allowed by name.
     Unequal {
         /// The keys.
@@ -332,6 +339,10 @@ impl fmt::Display for WarningKind {
             Self::ClockUnproven { unproven, trials } => write!(
                 f,
                 "the guest's clock could not be proven in {unproven} of {trials} trials: durations are the host's bracket there, and what the tool timed itself gets no verdict; give every trial more work, so that its clock can be told"
+            ),
+            Self::TooFewForQuantile { samples, needed } => write!(
+                f,
+                "{samples} samples in a block are fewer than the {needed} that this quantile needs, so it has no value; ask for more operations, or for a quantile nearer to the median"
             ),
             Self::Unequal { keys } => write!(
                 f,

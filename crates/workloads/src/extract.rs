@@ -1,6 +1,9 @@
 //! From what a command printed to values in base units.
 
 use crate::parsers;
+use base64::prelude::{BASE64_STANDARD, Engine as _};
+use hdrhistogram::Histogram;
+use hdrhistogram::serialization::Deserializer;
 use regex::RegexBuilder;
 use serde_json::Value;
 use std::borrow::Cow;
@@ -63,7 +66,8 @@ pub struct Extracted {
     pub tool_duration_ns: Option<u64>,
     /// Bytes that it says it read at random places of a disk.
     pub random_read_bytes: Option<u64>,
-    /// Latency histograms by JSON pointer, as they were printed.
+    /// Latency histograms by JSON pointer, as they were printed. A metric that is a quantile has its histogram here and no value: the
+    /// statistics merge histograms first.
     pub histograms: BTreeMap<String, String>,
 }
 
@@ -96,6 +100,16 @@ pub enum ExtractError {
         /// End of the output.
         tail: String,
     },
+    /// A histogram is there and cannot be merged with others.
+    #[error(
+        "the histogram at `{pointer}` {fault}; print the V2 encoding of HdrHistogram in base64, in nanoseconds"
+    )]
+    Histogram {
+        /// JSON pointer.
+        pointer: String,
+        /// What is wrong.
+        fault: String,
+    },
     /// A metric is there and no measurement.
     #[error("the value of {metric} is {found}, which is not a positive number{}", said(tail))]
     Unusable {
@@ -113,7 +127,10 @@ impl ExtractError {
     pub fn kind(&self) -> FailureKind {
         match self {
             Self::Status { .. } => FailureKind::ExitStatus,
-            Self::CheckFailed { .. } | Self::Missing { .. } | Self::Unusable { .. } => FailureKind::Check,
+            Self::CheckFailed { .. }
+            | Self::Missing { .. }
+            | Self::Histogram { .. }
+            | Self::Unusable { .. } => FailureKind::Check,
         }
     }
 }
@@ -139,11 +156,24 @@ pub fn extract(plan: &WorkloadPlan, result: &RawResult<'_>) -> Result<Extracted,
         return Err(ExtractError::Status { ended: result.status, tail: tail(said) });
     }
     check.transpose()?;
-    let mut values = BTreeMap::new();
+    let mut extracted = Extracted::default();
     for metric in &plan.metrics {
-        values.insert(metric.spec.name.clone(), output.value(metric, result)?);
+        if let Extraction::Quantile { histogram, .. } = &metric.from {
+            extracted.histograms.insert(histogram.clone(), output.histogram(metric, histogram)?);
+        } else {
+            extracted.values.insert(metric.spec.name.clone(), output.value(metric, result)?);
+        }
     }
-    Ok(Extracted { values, ..Extracted::default() })
+    let amount = |from: Option<&Extraction>, what: &str| {
+        from.map(|from| output.amount(from, what, result)).transpose()
+    };
+    let operations = plan.operations.as_ref().map(|operations| &operations.from);
+    extracted.operations = amount(operations, "operations")?;
+    let duration_s = amount(plan.tool_duration.as_ref(), "the tool's own duration")?;
+    extracted.tool_duration_ns = duration_s.map(|seconds| (seconds * 1e9).round() as u64);
+    let random_reads = amount(plan.random_read_bytes.as_ref(), "bytes read at random places")?;
+    extracted.random_read_bytes = random_reads.map(|bytes| bytes.round() as u64);
+    Ok(extracted)
 }
 
 struct Output<'a> {
@@ -203,18 +233,19 @@ impl<'a> Output<'a> {
         }
     }
 
-    fn value(&self, metric: &MetricSource, result: &RawResult<'_>) -> Result<f64, ExtractError> {
-        let missing = || ExtractError::Missing {
-            metric: metric.spec.name.clone(),
-            looked_for: words(&metric.from),
-            tail: self.tail(),
-        };
-        let unusable = |found: String| ExtractError::Unusable {
-            metric: metric.spec.name.clone(),
-            found,
-            tail: self.tail(),
-        };
-        let raw = match &metric.from {
+    fn missing(&self, what: &str, from: &Extraction) -> ExtractError {
+        ExtractError::Missing { metric: what.into(), looked_for: words(from), tail: self.tail() }
+    }
+
+    fn unusable(&self, what: &str, found: String) -> ExtractError {
+        ExtractError::Unusable { metric: what.into(), found, tail: self.tail() }
+    }
+
+    /// The number as it is written.
+    fn number(&self, from: &Extraction, what: &str, result: &RawResult<'_>) -> Result<f64, ExtractError> {
+        let missing = || self.missing(what, from);
+        let unusable = |found: String| self.unusable(what, found);
+        Ok(match from {
             Extraction::UserTime => result.resources.user_ns as f64 * 1e-9,
             Extraction::SystemTime => result.resources.system_ns as f64 * 1e-9,
             Extraction::CpuTime => (result.resources.user_ns + result.resources.system_ns) as f64 * 1e-9,
@@ -235,7 +266,34 @@ impl<'a> Output<'a> {
                 let parser = parsers::find(parser).ok_or_else(missing)?;
                 (parser.value)(&self.text, field).ok_or_else(missing)?
             }
-        };
+        })
+    }
+
+    /// A number that is no metric: what a run did.
+    fn amount(&self, from: &Extraction, what: &str, result: &RawResult<'_>) -> Result<f64, ExtractError> {
+        let amount = self.number(from, what, result)?;
+        if amount.is_finite() && amount > 0.0 {
+            Ok(amount)
+        } else {
+            Err(self.unusable(what, format!("{amount}")))
+        }
+    }
+
+    /// The text of a histogram that others can be added to and that holds something.
+    fn histogram(&self, metric: &MetricSource, pointer: &str) -> Result<String, ExtractError> {
+        let missing = || self.missing(&metric.spec.name, &metric.from);
+        let text = self.json.as_ref().and_then(|json| json.pointer(pointer)).ok_or_else(missing)?;
+        let fault = |fault: String| ExtractError::Histogram { pointer: pointer.into(), fault };
+        let text = text.as_str().ok_or_else(|| fault("is no text".into()))?;
+        let bytes = BASE64_STANDARD.decode(text).map_err(|error| fault(format!("is no base64: {error}")))?;
+        let histogram: Histogram<u64> = Deserializer::new()
+            .deserialize(&mut bytes.as_slice())
+            .map_err(|error| fault(format!("cannot be read: {error}")))?;
+        if histogram.is_empty() { Err(fault("is empty".into())) } else { Ok(text.into()) }
+    }
+
+    fn value(&self, metric: &MetricSource, result: &RawResult<'_>) -> Result<f64, ExtractError> {
+        let raw = self.number(&metric.from, &metric.spec.name, result)?;
         let value = raw * metric.factor;
         let counted = matches!(
             metric.from,
@@ -248,7 +306,7 @@ impl<'a> Output<'a> {
         if value.is_finite() && (value > 0.0 || (may_be_zero && value == 0.0)) {
             Ok(value)
         } else {
-            Err(unusable(format!("{raw}")))
+            Err(self.unusable(&metric.spec.name, format!("{raw}")))
         }
     }
 }

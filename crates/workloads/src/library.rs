@@ -41,6 +41,13 @@ const EMBEDDED: &[(&str, &str)] =
 /// statement = "openssl reports a rate"            # without json, regex or parser: exit status 0 is the check
 /// regex = '^\+F:'
 ///
+/// [operations]                                    # CPU time is charged per one of these; without it, per run
+/// name = "hash"                                   # in the singular
+/// regex = '^(\d+) hashes'                         # json, regex, or parser + field
+///
+/// # [tool_duration]                               # seconds by the command's own clock, checked against the host's
+/// # [random_reads]                                # bytes read at random places of a disk: the host's device must have seen them
+///
 /// [[metric]]
 /// name = "rate"
 /// unit = "B/s"
@@ -48,6 +55,8 @@ const EMBEDDED: &[(&str, &str)] =
 /// primary = true                                  # at least one is
 /// regex = '^\+F:\d+:sha256:.*:([0-9.]+)$'         # or json = "/a/b", parser + field, duration = true,
 ///                                                 # user_time = true, system_time = true, cpu_time = true, maximum_resident_set = true
+///                                                 # histogram = "/a/b" with quantile = 0.99: an HdrHistogram (V2, base64, ns),
+///                                                 # merged over the iterations of a trial
 /// # sizes = ["standard", "paper"]                 # when it does not exist at every size
 /// ```
 ///

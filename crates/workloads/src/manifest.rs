@@ -76,6 +76,9 @@ struct Manifest {
     #[serde(default)]
     params: BTreeMap<Spanned<String>, Spanned<ManifestParam>>,
     check: Option<Spanned<ManifestCheck>>,
+    operations: Option<Spanned<ManifestOperations>>,
+    tool_duration: Option<Spanned<ManifestNumber>>,
+    random_reads: Option<Spanned<ManifestNumber>>,
     #[serde(default)]
     metric: Vec<Spanned<ManifestMetric>>,
 }
@@ -117,6 +120,25 @@ struct ManifestCheck {
     field: Option<Spanned<String>>,
 }
 
+/// What is counted, and where the number of them stands.
+#[derive(Debug, Deserialize)]
+struct ManifestOperations {
+    name: Spanned<String>,
+    json: Option<Spanned<String>>,
+    regex: Option<Spanned<String>>,
+    parser: Option<Spanned<String>>,
+    field: Option<Spanned<String>>,
+}
+
+/// Where a number stands in the output.
+#[derive(Debug, Deserialize)]
+struct ManifestNumber {
+    json: Option<Spanned<String>>,
+    regex: Option<Spanned<String>>,
+    parser: Option<Spanned<String>>,
+    field: Option<Spanned<String>>,
+}
+
 #[derive(Debug, Deserialize)]
 struct ManifestMetric {
     name: Spanned<String>,
@@ -134,6 +156,8 @@ struct ManifestMetric {
     system_time: Option<Spanned<bool>>,
     cpu_time: Option<Spanned<bool>>,
     maximum_resident_set: Option<Spanned<bool>>,
+    histogram: Option<Spanned<String>>,
+    quantile: Option<Spanned<f64>>,
 }
 
 /// Reads and validates a manifest.

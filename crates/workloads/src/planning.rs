@@ -141,9 +141,9 @@ impl Workload {
             expected_s,
             check: self.check.clone(),
             metrics: self.metrics_at(size).cloned().collect(),
-            operations: None,
-            tool_duration: None,
-            random_read_bytes: None,
+            operations: self.operations.clone(),
+            tool_duration: self.tool_duration.clone(),
+            random_read_bytes: self.random_read_bytes.clone(),
         })
     }
 

@@ -1,7 +1,7 @@
 //! A workload, read and found valid.
 
 use std::fmt;
-use weigh_model::{Extraction, MetricSource};
+use weigh_model::{Extraction, MetricSource, Operations};
 
 /// How much work: seconds, a proper measurement, or what the papers did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Deserialize)]
@@ -60,6 +60,9 @@ pub struct Workload {
     pub(crate) metrics: Vec<MetricSource>,
     /// Sizes at which the metric of the same position exists.
     pub(crate) metric_sizes: Vec<Vec<Size>>,
+    pub(crate) operations: Option<Operations>,
+    pub(crate) tool_duration: Option<Extraction>,
+    pub(crate) random_read_bytes: Option<Extraction>,
 }
 
 /// A parameter of a workload.
@@ -118,6 +121,11 @@ impl Workload {
     /// Every metric of the workload; some exist only at some sizes.
     pub fn metrics(&self) -> &[MetricSource] {
         &self.metrics
+    }
+
+    /// What charged CPU time is divided by, in the singular; none where one run of the command is the operation.
+    pub fn operation(&self) -> Option<&str> {
+        self.operations.as_ref().map(|operations| operations.name.as_str())
     }
 
     /// Whether a bare `weigh` runs it.

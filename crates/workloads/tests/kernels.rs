@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use weigh_kernels::{Kernel, Options};
-use weigh_model::{HostFacts, WorkloadPlan};
+use weigh_model::{Extraction, HostFacts, WorkloadPlan};
 use weigh_workloads::{Ended, Library, RawResult, Resources, Size, Workload, extract};
 
 fn built_in() -> Library {
@@ -85,8 +85,20 @@ fn recorded_outputs_give_every_metric() {
         };
         let values = extract(&plan, &raw(output.as_bytes()))
             .unwrap_or_else(|error| panic!("{}: {error}", workload.name()));
-        let expected: BTreeSet<&str> = plan.metrics.iter().map(|metric| metric.spec.name.as_str()).collect();
-        assert_eq!(values.values.keys().map(String::as_str).collect::<BTreeSet<_>>(), expected);
+        let names = |quantiles: bool| -> BTreeSet<&str> {
+            let metrics = plan.metrics.iter();
+            metrics
+                .filter_map(|metric| match &metric.from {
+                    Extraction::Quantile { histogram, .. } => quantiles.then_some(histogram.as_str()),
+                    _ => (!quantiles).then_some(metric.spec.name.as_str()),
+                })
+                .collect()
+        };
+        assert_eq!(values.values.keys().map(String::as_str).collect::<BTreeSet<_>>(), names(false));
+        assert_eq!(values.histograms.keys().map(String::as_str).collect::<BTreeSet<_>>(), names(true));
+        assert_eq!(values.operations.is_some(), workload.operation().is_some(), "{}", workload.name());
+        assert!(values.tool_duration_ns.unwrap() > 1_000_000, "{}", workload.name());
+        assert_eq!(values.random_read_bytes.is_some(), workload.name() == "block");
 
         assert!(output.contains("\"passed\":true"), "{}", workload.name());
         let failed = output.replace("\"passed\":true", "\"passed\":false");

@@ -7,6 +7,7 @@ mod collecting;
 mod degenerate;
 mod prohibitions;
 mod properties;
+mod quantiles;
 mod records;
 mod reference;
 mod runs;

@@ -120,6 +120,18 @@ fn percentiles_are_not_averaged() {
     }
 }
 
+/// 6. Averaging percentiles: of several histograms the samples are put together. Half of the iterations being slow is not
+///    a p99 that is half as slow, neither by their mean nor by choosing one of them.
+#[test]
+fn percentiles_are_of_all_samples_together() {
+    let plan = quantile_plan(0.99);
+    let iterations: [&[(u64, u64)]; 2] = [&[(995, 1_000_000)], &[(5, 10_000_000)]];
+    let records = ["native", "e", "f"].map(|e| with_histograms(At(0, 0, "w", e), &iterations)).to_vec();
+    let value = collect(&plan, &file([records])).comparisons[0].series[1].observations[0].value;
+    // 1 ms for the whole; 1 ms and 10 ms for the parts, of which the mean is 5.5 ms.
+    assert!((value - 1e-3).abs() < 2e-6, "{value}");
+}
+
 /// 9. Arithmetic means of ratios: twice and half the cost cancel, and do not make 25 %.
 #[test]
 fn ratios_are_averaged_geometrically() {

@@ -1,6 +1,9 @@
 //! Plans and records for the tests.
 
 use crate::build::metric;
+use base64::prelude::{BASE64_STANDARD, Engine as _};
+use hdrhistogram::Histogram;
+use hdrhistogram::serialization::{Serializer as _, V2Serializer};
 use std::collections::BTreeMap;
 use weigh_model::{
     Better, Charge, ClockCheck, Effort, EnvironmentPlan, EnvironmentSpec, Exclusion, Extraction, FailureKind,
@@ -92,6 +95,33 @@ pub fn iteration(values: &[(&str, f64)]) -> Iteration {
         random_read_bytes: None,
         histograms: Default::default(),
     }
+}
+
+/// A latency histogram as kernels print it: how many samples of how many nanoseconds.
+pub fn histogram(samples: &[(u64, u64)]) -> String {
+    let mut histogram = Histogram::<u64>::new(3).expect("three digits are allowed");
+    for (count, ns) in samples {
+        histogram.record_n(*ns, *count).expect("it grows by itself");
+    }
+    let mut bytes = Vec::new();
+    V2Serializer::new().serialize(&histogram, &mut bytes).expect("memory takes everything");
+    BASE64_STANDARD.encode(bytes)
+}
+
+/// A plan with the one metric `latency`, the quantile of the histogram at `/h`.
+pub fn quantile_plan(quantile: f64) -> Plan {
+    let mut plan = plan_of(vec![metric("latency", Better::Lower, true)]);
+    plan.workloads[0].metrics[0].from = Extraction::Quantile { histogram: "/h".into(), quantile };
+    plan
+}
+
+/// A trial whose iterations printed these histograms.
+pub fn with_histograms(at: At, iterations: &[&[(u64, u64)]]) -> Record {
+    let of = |samples: &&[(u64, u64)]| Iteration {
+        histograms: [("/h".to_string(), histogram(samples))].into(),
+        ..iteration(&[])
+    };
+    trial_of(at, iterations.iter().map(of).collect())
 }
 
 fn trial(At(block, attempt, workload, environment): At, outcome: Outcome) -> Record {

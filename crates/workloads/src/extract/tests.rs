@@ -178,3 +178,64 @@ fn output_that_is_no_text_is_read_as_far_as_it_is() {
     let raw = RawResult { output: b"\xff\xfea=12\xff\n", ..result(ENDED_WELL, "", "") };
     assert_eq!(extract(&plan, &raw).unwrap().values["a"], 12.0);
 }
+
+/// Ten values of 1 to 10 us, as the kernels print them.
+fn histogram() -> String {
+    use hdrhistogram::serialization::{Serializer as _, V2Serializer};
+    let mut histogram = Histogram::<u64>::new(3).unwrap();
+    for us in 1..=10 {
+        histogram.record(us * 1000).unwrap();
+    }
+    let mut bytes = Vec::new();
+    V2Serializer::new().serialize(&histogram, &mut bytes).unwrap();
+    BASE64_STANDARD.encode(bytes)
+}
+
+#[test]
+fn amounts_and_histograms_are_kept_beside_the_values() {
+    let quantile = |quantile| Extraction::Quantile { histogram: "/h/latency".into(), quantile };
+    let mut plan = plan(None, vec![metric("p50", quantile(0.5), 1.0), metric("p99", quantile(0.99), 1.0)]);
+    plan.operations = Some(weigh_model::Operations { name: "x".into(), from: json("/operations") });
+    plan.tool_duration = Some(json("/duration"));
+    plan.random_read_bytes = Some(regex("^read ([0-9]+)$"));
+    let text = histogram();
+    let output =
+        format!("read 4096\n{{\"h\":{{\"latency\":\"{text}\"}},\"operations\":10,\"duration\":1.5}}");
+    let extracted = extract(&plan, &result(ENDED_WELL, &output, "")).unwrap();
+    assert!(extracted.values.is_empty(), "a quantile has no value before histograms are merged");
+    assert_eq!(extracted.histograms, [("/h/latency".to_string(), text)].into());
+    assert_eq!(
+        (extracted.operations, extracted.tool_duration_ns, extracted.random_read_bytes),
+        (Some(10.0), Some(1_500_000_000), Some(4096))
+    );
+    for (from, to, words) in [
+        ("10,", "0,", "the value of operations is 0"),
+        ("operations", "operation", "no value of operations"),
+        ("1.5", "-1", "the tool's own duration is -1"),
+        ("read 4096", "read", "no value of bytes read at random places"),
+    ] {
+        let error = extract(&plan, &result(ENDED_WELL, &output.replace(from, to), "")).unwrap_err();
+        assert!(error.to_string().contains(words), "{error}");
+        assert_eq!(error.kind(), FailureKind::Check);
+    }
+}
+
+#[test]
+fn what_is_no_histogram_is_named() {
+    let from = Extraction::Quantile { histogram: "/h".into(), quantile: 0.99 };
+    let plan = plan(None, vec![metric("p99", from, 1.0)]);
+    let cut = histogram()[..60].to_string();
+    for (value, words) in [
+        ("7".to_string(), "is no text"),
+        ("\"???\"".into(), "is no base64"),
+        ("\"AAAA\"".into(), "cannot be read"),
+        (format!("\"{cut}\""), "cannot be read"),
+    ] {
+        let error = extract(&plan, &result(ENDED_WELL, &format!("{{\"h\":{value}}}"), "")).unwrap_err();
+        let said = error.to_string();
+        assert!(said.starts_with("the histogram at `/h` ") && said.contains(words), "{said}");
+        assert_eq!(error.kind(), FailureKind::Check);
+    }
+    let error = extract(&plan, &result(ENDED_WELL, "{}", "")).unwrap_err().to_string();
+    assert!(error.contains("no value of p99 in the output: looked for the quantile 0.99"), "{error}");
+}

@@ -48,8 +48,15 @@ fn built_in_manifests_are_complete() {
             assert!(!plan.command.iter().any(|word| word.contains('{')), "{:?}", plan.command);
         }
         for metric in workload.metrics() {
-            let expected = Extraction::Json { pointer: format!("/metrics/{}/value", metric.spec.name) };
-            assert_eq!(metric.from, expected, "{listed}: a kernel's metric has the same name here and there");
+            let (name, from) = (&metric.spec.name, &metric.from);
+            let expected = match name.rsplit_once("latency_p") {
+                Some((beginning, percentile)) => Extraction::Quantile {
+                    histogram: format!("/histograms/{beginning}latency"),
+                    quantile: format!("0.{percentile}").parse().unwrap(),
+                },
+                None => Extraction::Json { pointer: format!("/metrics/{name}/value") },
+            };
+            assert_eq!(*from, expected, "{listed}: a kernel's metric has the same name here and there");
         }
     }
 }

@@ -19,11 +19,16 @@ const TOP: &[&str] = &[
     "default_set",
     "params",
     "check",
+    "operations",
+    "tool_duration",
+    "random_reads",
     "metric",
 ];
 const SIZES: &[&str] = &["quick", "standard", "paper"];
 const PARAM: &[&str] = &["summary", "kind", "default", "quick", "standard", "paper", "settable"];
 const CHECK: &[&str] = &["statement", "json", "regex", "parser", "field"];
+const OPERATIONS: &[&str] = &["name", "json", "regex", "parser", "field"];
+const NUMBER: &[&str] = &["json", "regex", "parser", "field"];
 const METRIC: &[&str] = &[
     "name",
     "unit",
@@ -39,6 +44,8 @@ const METRIC: &[&str] = &[
     "system_time",
     "cpu_time",
     "maximum_resident_set",
+    "histogram",
+    "quantile",
 ];
 
 /// Finds the first key that no manifest has. Keys come before types, so that a misspelt key is named as that and not as a missing one.
@@ -50,6 +57,10 @@ pub(super) fn check(text: &str) -> Result<(), Fault> {
         match (key.get_ref().as_ref(), value.get_ref()) {
             ("expected", DeValue::Table(table)) => check_table(table, "`expected`", SIZES)?,
             ("check", DeValue::Table(table)) => check_table(table, "`[check]`", CHECK)?,
+            ("operations", DeValue::Table(table)) => check_table(table, "`[operations]`", OPERATIONS)?,
+            (name @ ("tool_duration" | "random_reads"), DeValue::Table(table)) => {
+                check_table(table, &format!("`[{name}]`"), NUMBER)?;
+            }
             ("params", DeValue::Table(params)) => {
                 for (_, param) in params {
                     if let DeValue::Table(table) = param.get_ref() {

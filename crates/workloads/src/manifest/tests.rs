@@ -34,6 +34,23 @@ better = "higher"
 primary = true
 regex = '^\+F:([0-9.]+)$'
 
+[operations]
+name = "hash"
+regex = '^(\d+) hashes$'
+
+[tool_duration]
+regex = '^in ([0-9.]+) s$'
+
+[random_reads]
+json = "/bytes"
+
+[[metric]]
+name = "latency_p99"
+unit = "s"
+better = "lower"
+histogram = "/histograms/latency"
+quantile = 0.99
+
 [[metric]]
 name = "user"
 unit = "s"
@@ -56,7 +73,14 @@ fn a_good_manifest_is_read() {
     assert_eq!(seconds.defaults, ["1", "3", "10"]);
     assert_eq!(workload.check, Some(Extraction::Regex { pattern: r"^\+F:".into() }));
     assert_eq!((workload.metrics[0].spec.unit.symbol(), workload.metrics[0].factor), ("B/s", 1e6));
-    assert_eq!(workload.metric_sizes[1], [Size::Paper]);
+    assert_eq!(workload.metric_sizes[2], [Size::Paper]);
+    let p99 = Extraction::Quantile { histogram: "/histograms/latency".into(), quantile: 0.99 };
+    assert_eq!((&workload.metrics[1].from, workload.metrics[1].factor), (&p99, 1.0));
+    assert_eq!(workload.operation(), Some("hash"));
+    let hashes = Extraction::Regex { pattern: r"^(\d+) hashes$".into() };
+    assert_eq!(workload.operations.as_ref().unwrap().from, hashes);
+    assert!(matches!(workload.tool_duration, Some(Extraction::Regex { .. })));
+    assert_eq!(workload.random_read_bytes, Some(Extraction::Json { pointer: "/bytes".into() }));
     assert!(!workload.default_set());
 }
 
@@ -82,6 +106,34 @@ fn unknown_keys_are_underlined_with_the_nearest() {
     wrong("statement", "statment", "statment", "`[check]` has no key", "`statement`");
     wrong("quick = 1, st", "quik = 1, st", "quik", "`expected` has no key", "`quick`");
     wrong("name = \"openssl\"", "name = \"openssl\"\nzzz = 1", "zzz", "no key `zzz`", "the keys are: name");
+}
+
+#[test]
+fn amounts_and_quantiles_are_underlined() {
+    wrong("[operations]", "[operation]", "operation", "no key `operation`", "`operations`");
+    wrong(
+        "[tool_duration]",
+        "[tool_durations]",
+        "tool_durations",
+        "a manifest has no key",
+        "`tool_duration`",
+    );
+    wrong("name = \"hash\"", "nam = \"hash\"", "nam", "`[operations]` has no key `nam`", "`name`");
+    wrong("name = \"hash\"", "name = \"a hash\"", "\"a hash\"", "name of an operation", "letters");
+    wrong("regex = '^in ", "regx = '^in ", "regx", "`[tool_duration]` has no key `regx`", "`regex`");
+    wrong("regex = '^in ([0-9.]+) s$'", "regex = 'in'", "'in'", "has no group", "parentheses");
+    wrong("json = \"/bytes\"", "json = \"bytes\"", "\"bytes\"", "no JSON pointer", "RFC 6901");
+    wrong("json = \"/bytes\"", "jsn = \"/bytes\"", "jsn", "`[random_reads]` has no key `jsn`", "`json`");
+    let rate = "parser = \"stream\"\nfield = \"triad\"";
+    wrong("json = \"/bytes\"", rate, "\"triad\"", "`[random_reads]` is in `B`", "another field");
+    wrong("quantile = 0.99\n", "", "\"/histograms/latency\"", "without a quantile", "0.99");
+    wrong("quantile = 0.99\n", "quantile = 99.0\n", "99.0", "between 0 and 1", "0.99");
+    wrong("histogram = \"/histograms/latency\"\n", "", "0.99", "without its histogram", "`histogram`");
+    wrong("\"/histograms/latency\"", "\"latency\"", "\"latency\"", "no JSON pointer", "RFC 6901");
+    wrong("histogram =", "histgram =", "histgram", "a metric has no key", "`histogram`");
+    let in_ms = "name = \"latency_p99\"\nunit = \"ms\"";
+    wrong("name = \"latency_p99\"\nunit = \"s\"", in_ms, "\"ms\"", "gives `s`, not `ms`", "unit = \"s\"");
+    wrong("name = \"user\"", "name = \"cpu_per_x\"", "\"cpu_per_x\"", "charged", "another name");
 }
 
 #[test]

@@ -1,13 +1,18 @@
 //! What the parts of a manifest mean together.
 
-use super::{Fault, Manifest, ManifestCheck, ManifestMetric, ManifestParam};
+use super::{
+    Fault, Manifest, ManifestCheck, ManifestMetric, ManifestNumber, ManifestOperations, ManifestParam,
+};
 use crate::parsers;
 use crate::template::{Piece, pieces};
 use crate::workload::{ParamSpec, Size, Workload};
 use regex::RegexBuilder;
 use std::ops::Range;
 use toml::Spanned;
-use weigh_model::{Extraction, MetricSource, MetricSpec, Unit, nearest, parse_duration};
+use weigh_model::{Extraction, MetricSource, MetricSpec, Operations, Unit, nearest, parse_duration};
+
+/// Beginning of the names of metrics that the statistics add.
+const RESERVED: &str = "cpu_per_";
 
 /// Any cache size will do to see that a default can be read.
 const SOME_CACHE_BYTES: u64 = 1 << 20;
@@ -41,6 +46,12 @@ pub(super) fn workload(text: &str, manifest: Manifest) -> Result<Workload, Fault
             return Err(Fault { span: None, message: message.into(), help: Some(help.into()) });
         }
     };
+    let operations = manifest.operations.map(operations_of).transpose()?;
+    let number = |number: Option<Spanned<ManifestNumber>>, what: &str, unit| {
+        number.map(|number| number_of(number.span(), number.into_inner(), what, unit)).transpose()
+    };
+    let tool_duration = number(manifest.tool_duration, "`[tool_duration]`", "s")?;
+    let random_read_bytes = number(manifest.random_reads, "`[random_reads]`", "B")?;
     let (metrics, metric_sizes) = metrics_of(manifest.metric)?;
     let expected = manifest.expected.map_or([None, None, None], |e| [e.quick, e.standard, e.paper]);
     let deadline_s = manifest.deadline.map(|deadline| seconds(&deadline)).transpose()?;
@@ -72,7 +83,44 @@ pub(super) fn workload(text: &str, manifest: Manifest) -> Result<Workload, Fault
         check,
         metrics,
         metric_sizes,
+        operations,
+        tool_duration,
+        random_read_bytes,
     })
+}
+
+/// What is counted.
+fn operations_of(operations: Spanned<ManifestOperations>) -> Result<Operations, Fault> {
+    let span = operations.span();
+    let ManifestOperations { name, json, regex, parser, field } = operations.into_inner();
+    let number = ManifestNumber { json, regex, parser, field };
+    check_word(name.get_ref(), name.span(), "an operation")?;
+    let from = number_of(span, number, "`[operations]`", "1")?;
+    Ok(Operations { name: name.into_inner(), from })
+}
+
+/// A number of the output that is no metric. A parser that gives it in another unit than `unit` gives something else.
+fn number_of(
+    span: Range<usize>,
+    number: ManifestNumber,
+    what: &str,
+    unit: &str,
+) -> Result<Extraction, Fault> {
+    let sources = Sources {
+        json: number.json,
+        regex: number.regex,
+        parser: number.parser,
+        field: number.field,
+        groups: 1,
+        ..Sources::default()
+    };
+    let field = sources.field.as_ref().map(Spanned::span);
+    let (extraction, own_unit) = sources.extraction(span.clone(), what)?;
+    if let Some(own) = own_unit.filter(|own| *own != unit) {
+        let message = format!("this field is in `{own}`, and {what} is in `{unit}`");
+        return Err(Fault::new(field.unwrap_or(span), message, "use another field"));
+    }
+    Ok(extraction)
 }
 
 fn check_name(name: &Spanned<String>) -> Result<(), Fault> {
@@ -98,13 +146,13 @@ fn check_word(word: &str, span: Range<usize>, what: &str) -> Result<(), Fault> {
     }
     Err(Fault::new(
         span,
-        format!("`{word}` cannot be the name of a {what}"),
+        format!("`{word}` cannot be the name of {what}"),
         "use letters, digits, - and _, a letter first",
     ))
 }
 
 fn param_spec(name: &Spanned<String>, param: Spanned<ManifestParam>) -> Result<ParamSpec, Fault> {
-    check_word(name.get_ref(), name.span(), "parameter")?;
+    check_word(name.get_ref(), name.span(), "a parameter")?;
     let param = param.into_inner();
     let sizes = [param.quick, param.standard, param.paper];
     let mut spec = ParamSpec {
@@ -216,8 +264,7 @@ fn check_of(check: Spanned<ManifestCheck>) -> Result<(String, Option<Extraction>
         regex: check.regex,
         parser: check.parser,
         field: check.field,
-        from_kernel: Vec::new(),
-        groups: 0,
+        ..Sources::default()
     };
     let extraction = match sources.count() {
         0 => None,
@@ -232,7 +279,11 @@ fn metrics_of(metrics: Vec<Spanned<ManifestMetric>>) -> Result<(Vec<MetricSource
     for metric in metrics {
         let span = metric.span();
         let metric = metric.into_inner();
-        check_word(metric.name.get_ref(), metric.name.span(), "metric")?;
+        check_word(metric.name.get_ref(), metric.name.span(), "a metric")?;
+        if metric.name.get_ref().starts_with(RESERVED) {
+            let message = format!("`{RESERVED}...` is the CPU time that is charged to an environment");
+            return Err(Fault::new(metric.name.span(), message, "choose another name"));
+        }
         if found.iter().any(|other| other.spec.name == *metric.name.get_ref()) {
             let message = format!("the metric `{}` is there twice", metric.name.get_ref());
             return Err(Fault::new(metric.name.span(), message, "rename or remove one"));
@@ -258,6 +309,8 @@ fn metrics_of(metrics: Vec<Spanned<ManifestMetric>>) -> Result<(Vec<MetricSource
             regex: metric.regex,
             parser: metric.parser,
             field: metric.field,
+            histogram: metric.histogram,
+            quantile: metric.quantile,
             from_kernel: from_kernel
                 .into_iter()
                 .filter_map(|(set, from)| set.map(|set| (set, from)))
@@ -293,11 +346,14 @@ fn metrics_of(metrics: Vec<Spanned<ManifestMetric>>) -> Result<(Vec<MetricSource
 }
 
 /// The keys that say where a value stands.
+#[derive(Default)]
 struct Sources {
     json: Option<Spanned<String>>,
     regex: Option<Spanned<String>>,
     parser: Option<Spanned<String>>,
     field: Option<Spanned<String>>,
+    histogram: Option<Spanned<String>>,
+    quantile: Option<Spanned<f64>>,
     from_kernel: Vec<(Spanned<bool>, Extraction)>,
     /// Groups that a regular expression needs: a value is read from the first, a check needs none.
     groups: usize,
@@ -305,9 +361,11 @@ struct Sources {
 
 impl Sources {
     fn count(&self) -> usize {
-        let texts = [&self.json, &self.regex, &self.parser];
+        let texts = [&self.json, &self.regex, &self.parser, &self.histogram];
         let field_alone = self.field.is_some() && self.parser.is_none();
-        texts.into_iter().flatten().count() + self.from_kernel.len() + usize::from(field_alone)
+        let quantile_alone = self.quantile.is_some() && self.histogram.is_none();
+        let alone = usize::from(field_alone) + usize::from(quantile_alone);
+        texts.into_iter().flatten().count() + self.from_kernel.len() + alone
     }
 
     /// The one source, and the unit it gives by itself.
@@ -316,7 +374,7 @@ impl Sources {
             let (message, help) = if self.count() == 0 {
                 (
                     format!("{what} has no source"),
-                    "add one of json, regex, parser with field, duration, user_time, system_time, cpu_time, maximum_resident_set",
+                    "add one of json, regex, parser with field; a metric may also have histogram with quantile, duration, user_time, system_time, cpu_time, maximum_resident_set",
                 )
             } else {
                 (format!("{what} has several sources"), "keep one")
@@ -324,20 +382,19 @@ impl Sources {
             return Err(Fault::new(span, message, help));
         }
         if let Some(pointer) = self.json {
-            if !pointer.get_ref().starts_with('/') {
-                return Err(Fault::new(
-                    pointer.span(),
-                    "this is no JSON pointer",
-                    "as in \"/metrics/rate/value\" (RFC 6901)",
-                ));
-            }
-            return Ok((Extraction::Json { pointer: pointer.into_inner() }, None));
+            return Ok((Extraction::Json { pointer: pointer_of(pointer)? }, None));
         }
         if let Some(pattern) = self.regex {
             return regex_of(pattern, self.groups).map(|extraction| (extraction, None));
         }
         if let Some(parser) = self.parser {
             return parser_of(parser, self.field, self.groups == 0);
+        }
+        if let Some(histogram) = self.histogram {
+            return quantile_of(histogram, self.quantile);
+        }
+        if let Some(quantile) = self.quantile {
+            return Err(Fault::new(quantile.span(), "a quantile without its histogram", "add `histogram`"));
         }
         if let Some(field) = self.field {
             return Err(Fault::new(field.span(), "a field without its parser", "add `parser`"));
@@ -353,6 +410,33 @@ impl Sources {
         let unit = if extraction == Extraction::MaximumResidentSet { "B" } else { "s" };
         Ok((extraction, Some(unit)))
     }
+}
+
+fn pointer_of(pointer: Spanned<String>) -> Result<String, Fault> {
+    if pointer.get_ref().starts_with('/') {
+        return Ok(pointer.into_inner());
+    }
+    let help = "as in \"/metrics/rate/value\" (RFC 6901)";
+    Err(Fault::new(pointer.span(), "this is no JSON pointer", help))
+}
+
+/// A quantile of a histogram, whose values are times.
+fn quantile_of(
+    histogram: Spanned<String>,
+    quantile: Option<Spanned<f64>>,
+) -> Result<(Extraction, Option<&'static str>), Fault> {
+    let Some(quantile) = quantile else {
+        return Err(Fault::new(histogram.span(), "a histogram without a quantile", "add `quantile = 0.99`"));
+    };
+    if !(*quantile.get_ref() > 0.0 && *quantile.get_ref() < 1.0) {
+        return Err(Fault::new(
+            quantile.span(),
+            "a quantile lies between 0 and 1",
+            "write 0.99 for the 99th percentile",
+        ));
+    }
+    let quantile = quantile.into_inner();
+    Ok((Extraction::Quantile { histogram: pointer_of(histogram)?, quantile }, Some("s")))
 }
 
 fn regex_of(pattern: Spanned<String>, groups: usize) -> Result<Extraction, Fault> {
