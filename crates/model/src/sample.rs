@@ -150,6 +150,8 @@ pub enum FailureKind {
     Preparation,
     /// The guest differs from the baseline in something that neither its platform nor its keys imply.
     Unequal,
+    /// The guest's clock was proven wrong in too many trials in a row.
+    Clock,
 }
 
 /// One measured run of the command.

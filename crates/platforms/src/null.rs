@@ -62,11 +62,12 @@ impl Platform for Null {
         KEYS
     }
 
-    fn capabilities(&self, _: &EnvironmentSpec) -> Capabilities {
+    fn capabilities(&self, environment: &EnvironmentSpec) -> Capabilities {
         Capabilities {
             needs_root: false,
             host_root: false,
             fork: false,
+            timed: setting(self, environment, "real") == "yes",
             fake: true,
             ..Capabilities::CONTAINER
         }

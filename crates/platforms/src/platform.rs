@@ -199,6 +199,9 @@ pub struct Capabilities {
     /// Parity keys ([`weigh_model::PARITY_KEYS`]) in which a guest differs from the host because of what the platform and these keys are, each with the reason
     /// in words: (`kernel`, "a machine of its own"). A key that ends with `*` stands for all that begin so.
     pub implies: &'static [(&'static str, &'static str)],
+    /// Commands take the time that the guest says they took. Not so for a fake that makes its durations up, whose clock cannot be
+    /// checked.
+    pub timed: bool,
     /// Nothing is executed: answers come from a script, for tests of weighbridge itself. Never among the defaults.
     pub fake: bool,
 }
@@ -218,6 +221,7 @@ impl Capabilities {
         sized_memory: false,
         settles: false,
         implies: &[],
+        timed: true,
         fake: false,
     };
 }

@@ -1,10 +1,11 @@
 //! One block: a fresh instance of every environment, every open unit, trial by trial.
 
 use crate::RunnerError;
-use crate::fleet::{LaunchFailure, State};
+use crate::fleet::{Fleet, LaunchFailure, State};
+use crate::noise::Signals;
 use crate::order::block_order;
 use crate::run::{Ended, Runner};
-use crate::trial::{Failure, Performance, Performed};
+use crate::trial::{Failure, Measured, Performance, Performed, Progress, Setting, Watch};
 use weigh_host::clock::{monotonic_ns, utc_now};
 use weigh_model::{Event, FailureKind, Iteration, Outcome, Record, Trial, TrialFailure, VoidCause, VoidUnit};
 
@@ -69,7 +70,8 @@ impl Runner<'_> {
         Ok(())
     }
 
-    /// One workload in every environment, back to back.
+    /// One workload in every environment, back to back. A trial with a signal that voids ends the unit: what is left of it could
+    /// not count.
     fn unit(&mut self, place: Place, environments: &[usize]) -> Result<Ended, RunnerError> {
         for (done, environment) in environments.iter().enumerate() {
             if self.interrupted() {
@@ -86,8 +88,30 @@ impl Runner<'_> {
                 return Ok(Ended::Interrupted);
             }
             self.trial(Place { environment: *environment, ..place })?;
+            if self.void_last_trial()? {
+                return Ok(Ended::Done);
+            }
         }
         Ok(Ended::Done)
+    }
+
+    /// Declares the unit of the last trial on record void if what the host saw of it says so. Also asked before a run goes on: it may
+    /// have died between the trial and its verdict.
+    pub(crate) fn void_last_trial(&mut self) -> Result<bool, RunnerError> {
+        let Some(Record::Trial(trial)) = self.journal.records().last() else { return Ok(false) };
+        let noise = &self.plan.noise;
+        let voiding = noise.voiding && !self.journal.history().noisy();
+        let Some((cause, detail)) = Signals::of(trial).void(noise, voiding) else { return Ok(false) };
+        let void = VoidUnit {
+            block: trial.block,
+            attempt: trial.attempt,
+            workload: trial.workload.clone(),
+            cause,
+            environment: Some(trial.environment.clone()),
+            detail: Some(detail),
+        };
+        self.void(void)?;
+        Ok(true)
     }
 
     pub(crate) fn void(&mut self, void: VoidUnit) -> Result<(), RunnerError> {
@@ -109,19 +133,25 @@ impl Runner<'_> {
             self.launch(place.environment)?;
         }
         let (started, host_started_ns) = (utc_now(), monotonic_ns());
-        let (instance, outcome) = self.measure(place, sequence)?;
+        let (instance, result) = self.measure(place, sequence)?;
         let host_ended_ns = monotonic_ns();
         let berth = &mut self.fleet.berths[place.environment];
         if dead && matches!(berth.state, State::Failed(_)) {
             berth.state = State::Dead; // the next trial tries again
         }
         let took_s = (host_ended_ns - host_started_ns) as f64 / 1e9;
+        let (outcome, observed, clock) = match result {
+            Ok(Measured { iterations, observed, clock }) => {
+                (Outcome::Measured { iterations }, Some(observed), clock)
+            }
+            Err(failure) => (Outcome::Failed(failure), None, None),
+        };
         self.count(&outcome, took_s);
         let failure = match &outcome {
             Outcome::Failed(failure) => Some(failure.clone()),
             Outcome::Measured { .. } => None,
         };
-        self.journal.append(Record::Trial(Trial {
+        let trial = Trial {
             sequence,
             block: place.block,
             attempt: place.attempt,
@@ -133,11 +163,26 @@ impl Runner<'_> {
             host_started_ns,
             host_ended_ns,
             outcome,
-            observed: None,
-            clock: None,
-        }))?;
+            observed,
+            clock,
+        };
+        let notices = self.notices(&trial);
+        self.journal.append(Record::Trial(trial))?;
+        for notice in notices {
+            self.journal.warn(notice)?;
+        }
         let block = place.block;
         self.journal.event(Event::TrialFinished { sequence, block, workload, environment, took_s, failure })
+    }
+
+    /// What this trial is the first one of its environment to show.
+    fn notices(&self, trial: &Trial) -> Vec<String> {
+        let signals = Signals::of(trial);
+        let history = self.journal.history();
+        let fresh = signals.notices(&self.plan.noise).into_iter();
+        let fresh = fresh.filter(|notice| !history.has_shown(&trial.environment, *notice));
+        let place = format!("{} in {}, block {}", trial.workload, trial.environment, trial.block);
+        fresh.map(|notice| format!("{place}: {}", signals.describe(notice))).collect()
     }
 
     fn count(&mut self, outcome: &Outcome, took_s: f64) {
@@ -150,42 +195,56 @@ impl Runner<'_> {
     }
 
     /// The trial itself, with the number of its instance.
-    fn measure(&mut self, place: Place, sequence: u64) -> Result<(u64, Outcome), RunnerError> {
+    fn measure(
+        &mut self,
+        place: Place,
+        sequence: u64,
+    ) -> Result<(u64, Result<Measured, TrialFailure>), RunnerError> {
         let workload = &self.plan.workloads[place.workload];
         let working_directory = self.plan.guest.working_directory.as_deref();
-        let instance = match &mut self.fleet.berths[place.environment].state {
+        let variables = &self.plan.environments[place.environment].variables;
+        let Fleet { berths, sensors, .. } = &mut self.fleet;
+        let instance = match &mut berths[place.environment].state {
             State::Running(instance) => instance,
             State::Failed(failure) => {
                 let failure = failure.clone();
-                return Ok((failure.instance, Outcome::Failed(self.launch_failure(&failure))));
+                return Ok((failure.instance, Err(self.launch_failure(&failure))));
             }
             State::Empty | State::Dead => {
                 unreachable!("the block launches what it needs, and a trial launches what died")
             }
         };
         let number = instance.number;
+        let guest_log = instance.log();
         let log = self.logs.cell(place.environment, place.workload);
-        let variables = &self.plan.environments[place.environment].variables;
         let performance = Performance::new(workload, working_directory, place.padding_bytes, variables);
         let label = format!("trial {sequence}, block {}, attempt {}", place.block, place.attempt);
+        let (clock, watch) = (instance.clock, Watch::new(&mut **sensors, instance.attached));
         let warm_up = !instance.warm.contains(&place.workload);
-        let awake = instance.awake(|guest| performance.perform(guest, warm_up, log, &label));
-        let died = |reason| Performed::nothing(Err(Failure::new(FailureKind::GuestDied, reason)));
-        let performed = awake.value.unwrap_or_else(died);
-        if performed.warm {
+        let awake = instance.awake(|guest| {
+            let session = guest.session();
+            performance.perform(Setting { session, clock, watch, warm_up, log: &mut *log, label: &label })
+        });
+        let died = |reason| Performed {
+            outcome: Err(Failure::new(FailureKind::GuestDied, reason)),
+            progress: Progress::default(),
+        };
+        let Performed { outcome, progress } = awake.value.unwrap_or_else(died);
+        if progress.warm {
             instance.warm.insert(place.workload);
         }
-        self.statistics.warm_ups += u64::from(performed.warm_ups);
-        let written = performed.log_error.map_or_else(|| log.write(), Err);
+        self.statistics.warm_ups += u64::from(progress.warm_ups);
+        let written = progress.log_error.map_or_else(|| log.write(), Err);
         self.complain_about_logs(written.err())?;
         if awake.lost {
             self.bury(place.environment, awake.complaint)?;
         }
-        let outcome = match performed.outcome {
-            Ok(iterations) => Outcome::Measured { iterations },
+        let outcome = match outcome {
+            Ok(measured) => Ok(measured),
             Err(failure) => {
                 let when = format!("trial-{sequence}");
-                Outcome::Failed(self.file_failure(place.environment, place.workload, &when, failure)?)
+                let failure = failure.in_guest(guest_log);
+                Err(self.file_failure(place.environment, place.workload, &when, failure)?)
             }
         };
         Ok((number, outcome))
@@ -208,8 +267,8 @@ impl Runner<'_> {
         when: &str,
         failure: Failure,
     ) -> Result<TrialFailure, RunnerError> {
-        let Failure { kind, reason, completed } = failure;
-        let mut log = None;
+        let Failure { kind, reason, completed, log } = failure;
+        let mut log = log.map(|path| self.logs.relative(&path));
         if let Some(completed) = completed {
             match self.logs.cell(environment, workload).write_failure(when, &reason, &completed) {
                 Ok(path) => log = Some(self.logs.relative(&path)),

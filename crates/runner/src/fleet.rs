@@ -1,5 +1,6 @@
 //! The instances of all environments: at most one of them is awake while a command runs.
 
+use crate::guest_clock::GuestClock;
 use crate::trial::describe;
 use crate::{RunStatistics, RunnerError};
 use std::collections::BTreeSet;
@@ -7,14 +8,16 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 use weigh_images::Root;
-use weigh_model::{EnvironmentSpec, Plan};
-use weigh_platforms::{Guest, GuestRequest, Host, Platform, PlatformError, resolve};
+use weigh_model::{EnvironmentSpec, HostFacts, Plan};
+use weigh_observe::{Attached, Sensors};
+use weigh_platforms::{Capabilities, Guest, GuestRequest, Host, Platform, PlatformError, resolve};
 
 /// One environment and its instance.
 pub(crate) struct Berth {
     pub(crate) platform: &'static dyn Platform,
     spec: EnvironmentSpec,
     freezes: bool,
+    timed: bool,
     /// Set when the platform could not be prepared: then no instance can be launched.
     unprepared: Option<LaunchFailure>,
     pub(crate) state: State,
@@ -36,6 +39,10 @@ pub(crate) enum State {
 pub(crate) struct Instance {
     guest: Box<dyn Guest>,
     pub(crate) number: u64,
+    /// How the sensors know it.
+    pub(crate) attached: Attached,
+    /// Whose clock it reads.
+    pub(crate) clock: GuestClock,
     /// Workloads, by their place in the plan, that have been warmed up in it.
     pub(crate) warm: BTreeSet<usize>,
     freezes: bool,
@@ -52,12 +59,13 @@ pub(crate) struct LaunchFailure {
 }
 
 impl LaunchFailure {
-    fn new(instance: u64, error: &PlatformError) -> Self {
+    /// `guest_log` is what the guest said so far, for errors that name no log of their own.
+    fn new(instance: u64, error: &PlatformError, guest_log: Option<PathBuf>) -> Self {
         let log = match error {
             PlatformError::Launch { log, .. } => log.clone(),
             _ => None,
         };
-        Self { instance, reason: describe(error), log }
+        Self { instance, reason: describe(error), log: log.or(guest_log) }
     }
 }
 
@@ -87,6 +95,11 @@ impl Instance {
         Awake { value, lost: complaint.is_some(), complaint }
     }
 
+    /// What the guest and the platform's tools said.
+    pub(crate) fn log(&self) -> Option<PathBuf> {
+        self.guest.log()
+    }
+
     /// Freezes the guest, if it can be.
     fn rest(&mut self) -> Result<(), PlatformError> {
         if self.freezes { self.guest.freeze() } else { Ok(()) }
@@ -96,7 +109,9 @@ impl Instance {
 /// The environments of a plan, in its order.
 pub(crate) struct Fleet<'a> {
     host: &'a Host,
+    host_facts: &'a HostFacts,
     plan: &'a Plan,
+    pub(crate) sensors: &'a mut dyn Sensors,
     root: Arc<Root>,
     pub(crate) berths: Vec<Berth>,
     next_instance: u64,
@@ -104,18 +119,25 @@ pub(crate) struct Fleet<'a> {
 
 impl<'a> Fleet<'a> {
     /// Makes the root file system and prepares every platform. A platform that cannot be prepared fails at each launch.
-    pub(crate) fn prepare(plan: &'a Plan, host: &'a Host, next_instance: u64) -> Result<Self, RunnerError> {
+    pub(crate) fn prepare(
+        plan: &'a Plan,
+        host: &'a Host,
+        host_facts: &'a HostFacts,
+        sensors: &'a mut dyn Sensors,
+        next_instance: u64,
+    ) -> Result<Self, RunnerError> {
         let guest = &plan.guest;
         let root =
             Root::prepare(&guest.image, &host.programs, &host.work, guest.working_directory.as_deref())?;
-        let mut fleet = Self { host, plan, root: Arc::new(root), berths: Vec::new(), next_instance };
+        let mut fleet =
+            Self { host, host_facts, plan, sensors, root: Arc::new(root), berths: Vec::new(), next_instance };
         for environment in &plan.environments {
             let (platform, spec) = resolve(&environment.spec)?;
             let request = fleet.request(&spec);
             let prepared = platform.prepare(host, &request);
-            let unprepared = prepared.err().map(|error| LaunchFailure::new(next_instance, &error));
-            let freezes = platform.capabilities(&spec).freeze;
-            fleet.berths.push(Berth { platform, spec, freezes, unprepared, state: State::Empty });
+            let unprepared = prepared.err().map(|error| LaunchFailure::new(next_instance, &error, None));
+            let Capabilities { freeze: freezes, timed, .. } = platform.capabilities(&spec);
+            fleet.berths.push(Berth { platform, spec, freezes, timed, unprepared, state: State::Empty });
         }
         Ok(fleet)
     }
@@ -164,10 +186,21 @@ impl<'a> Fleet<'a> {
         let request = self.request(&berth.spec);
         self.next_instance += 1;
         let berth = &self.berths[environment];
-        let failed = |error| LaunchFailure::new(number, &error);
-        let guest = berth.platform.launch(self.host, &request).map_err(failed)?;
-        let mut instance = Instance { guest, number, warm: BTreeSet::new(), freezes: berth.freezes };
+        let mut guest = berth
+            .platform
+            .launch(self.host, &request)
+            .map_err(|error| LaunchFailure::new(number, &error, None))?;
+        let log = guest.log();
+        let failed = |error| LaunchFailure::new(number, &error, log.clone());
+        let clock = GuestClock::identify(guest.session(), berth.timed, &self.host_facts.boot)
+            .map_err(|error| failed(error.into()))?;
+        let freezes = berth.freezes;
+        let attached = Attached(u64::MAX);
+        let mut instance = Instance { guest, number, attached, clock, warm: BTreeSet::new(), freezes };
         instance.rest().map_err(failed)?;
+        let cpus =
+            if self.plan.guest.cpus.is_empty() { &self.host_facts.cpus } else { &self.plan.guest.cpus };
+        instance.attached = self.sensors.attach(&instance.guest.accounts(), cpus);
         Ok(instance)
     }
 
@@ -181,6 +214,7 @@ impl<'a> Fleet<'a> {
     ) -> Option<String> {
         let before = std::mem::replace(&mut self.berths[environment].state, state);
         let State::Running(mut instance) = before else { return None };
+        self.sensors.detach(instance.attached);
         let started = Instant::now();
         let stopped = instance.guest.stop();
         statistics.stop_s += started.elapsed().as_secs_f64();

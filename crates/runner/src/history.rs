@@ -3,11 +3,13 @@
 //! The state of a run is a function of its plan and its records and of nothing else. The runner holds no state that is not
 //! in the samples file, so going on after a crash is the same code as going on with the next block.
 
+use crate::noise::{Notice, Signals, describe_clock, is_noise};
 use std::collections::{BTreeMap, BTreeSet};
-use weigh_model::{FailureKind, Outcome, Plan, Record, Trial, TrialFailure, VoidCause, VoidUnit};
+use weigh_model::{ClockState, FailureKind, Outcome, Plan, Record, Trial, TrialFailure, VoidCause, VoidUnit};
 
-/// A cell is given up after this many failures in a row that cost their whole deadline or the guest: a hang of minutes in
-/// each of 60 blocks would cost hours and never give a number.
+/// A cell is given up after this many trials in a row that cost their whole deadline or the guest, or that had a wrong clock: a
+/// hang of minutes in each of 60 blocks would cost hours and never give a number, and a wrong clock voids the units of all
+/// environments.
 pub(crate) const PATIENCE: u32 = 3;
 
 /// A unit (block, workload) as it stands.
@@ -37,6 +39,10 @@ pub(crate) struct History<'a> {
     /// First block without the cell (environment, workload).
     excluded_from: BTreeMap<(usize, usize), u32>,
     streaks: BTreeMap<(usize, usize), Streak>,
+    /// What trials have shown, by environment.
+    shown: BTreeSet<(usize, Notice)>,
+    /// Voiding has been given up.
+    noisy: bool,
     trials: u64,
     next_instance: u64,
     measured: bool,
@@ -65,6 +71,8 @@ impl<'a> History<'a> {
             units: BTreeMap::new(),
             excluded_from: BTreeMap::new(),
             streaks: BTreeMap::new(),
+            shown: BTreeSet::new(),
+            noisy: false,
             trials: 0,
             next_instance: 0,
             measured: false,
@@ -79,7 +87,8 @@ impl<'a> History<'a> {
     /// Takes one more record.
     pub(crate) fn add(&mut self, record: &Record) {
         match record {
-            Record::Header { .. } | Record::Facts(_) | Record::NoisyHost(_) => {}
+            Record::Header { .. } | Record::Facts(_) => {}
+            Record::NoisyHost(_) => self.noisy = true,
             Record::Trial(trial) => self.add_trial(trial),
             Record::Void(void) => self.add_void(void),
             Record::Excluded(exclusion) => {
@@ -104,18 +113,15 @@ impl<'a> History<'a> {
         if trial.attempt == unit.number {
             unit.environments.insert(environment);
         }
-        match &trial.outcome {
-            Outcome::Measured { .. } => {
-                self.measured = true;
-                self.streaks.remove(&cell);
+        let notices = Signals::of(trial).notices(&self.plan.noise);
+        self.shown.extend(notices.into_iter().map(|notice| (environment, notice)));
+        self.measured |= matches!(trial.outcome, Outcome::Measured { .. });
+        match useless(trial) {
+            Some(failure) => {
+                let length = self.streaks.get(&cell).map_or(0, |streak| streak.length) + 1;
+                self.streaks.insert(cell, Streak { length, last: failure });
             }
-            Outcome::Failed(failure) if costs_time(failure.kind) => {
-                let streak =
-                    self.streaks.entry(cell).or_insert_with(|| Streak { length: 0, last: failure.clone() });
-                streak.length += 1;
-                streak.last = failure.clone();
-            }
-            Outcome::Failed(_) => {
+            None => {
                 self.streaks.remove(&cell);
             }
         }
@@ -211,6 +217,29 @@ impl<'a> History<'a> {
         cut.collect()
     }
 
+    /// Whether noise voids nothing any more.
+    pub(crate) fn noisy(&self) -> bool {
+        self.noisy
+    }
+
+    /// Whether a trial of the environment has shown this before.
+    pub(crate) fn has_shown(&self, environment: &str, notice: Notice) -> bool {
+        let environment = self.plan.environments.iter().position(|e| e.name == environment);
+        environment.is_some_and(|environment| self.shown.contains(&(environment, notice)))
+    }
+
+    /// Units of the blocks before `block` that are void for noise, and all that are complete or void for noise.
+    pub(crate) fn noise_tally(&self, block: u32) -> (u32, u32) {
+        let (mut void_units, mut units) = (0, 0);
+        for ((of, workload), unit) in self.units.range(..(block, 0)) {
+            let noise = unit.void.is_some_and(is_noise);
+            let complete = unit.void.is_none() && self.is_complete(*of, *workload, unit);
+            void_units += u32::from(noise);
+            units += u32::from(noise || complete);
+        }
+        (void_units, units)
+    }
+
     /// The last block on record.
     pub(crate) fn last_block(&self) -> Option<u32> {
         self.units.keys().next_back().map(|(block, _)| *block)
@@ -226,8 +255,18 @@ impl<'a> History<'a> {
     }
 }
 
-fn costs_time(kind: FailureKind) -> bool {
-    matches!(kind, FailureKind::Deadline | FailureKind::GuestDied)
+/// The failure of a trial that gives no number and would again: it cost its whole deadline or the guest, or its clock was wrong.
+fn useless(trial: &Trial) -> Option<TrialFailure> {
+    match &trial.outcome {
+        Outcome::Failed(failure) => {
+            matches!(failure.kind, FailureKind::Deadline | FailureKind::GuestDied).then(|| failure.clone())
+        }
+        Outcome::Measured { .. } => {
+            let clock = trial.clock.filter(|clock| clock.state == ClockState::Wrong)?;
+            let reason = format!("the guest's clock is wrong: {}", describe_clock(&clock));
+            Some(TrialFailure { kind: FailureKind::Clock, reason, log: None })
+        }
+    }
 }
 
 #[cfg(test)]

@@ -27,10 +27,13 @@
 //!   named in the failure.
 
 mod block;
+mod clock;
 mod fleet;
+mod guest_clock;
 mod history;
 mod journal;
 mod logs;
+mod noise;
 pub mod order;
 pub mod parity;
 mod pilot;
@@ -49,6 +52,7 @@ pub use run::run;
 
 use std::sync::atomic::AtomicBool;
 use weigh_model::{Event, FinishReason, HostFacts, Plan, SpecError};
+use weigh_observe::Sensors;
 use weigh_platforms::Host;
 use weigh_store::RunDirectory;
 
@@ -62,6 +66,8 @@ pub struct Run<'a> {
     pub host_facts: &'a HostFacts,
     /// Where the records go, open for writing. When it holds records already, the run goes on from there.
     pub store: &'a mut RunDirectory,
+    /// What observes the trials. Attached to every instance while it lives, read before and after the measured commands.
+    pub sensors: &'a mut dyn Sensors,
     /// Turned true by a signal handler: the run ends after the trial that it is in.
     pub interrupt: &'a AtomicBool,
     /// Takes every event, in order, between trials.

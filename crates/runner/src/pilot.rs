@@ -111,8 +111,9 @@ impl Runner<'_> {
         let working_directory = self.plan.guest.working_directory.as_deref();
         let variables = &self.plan.environments[environment].variables;
         let performance = Performance::new(&self.plan.workloads[workload], working_directory, 0, variables);
+        let guest_log = instance.log();
         let started = Instant::now();
-        let awake = instance.awake(|guest| performance.once(guest.session()));
+        let awake = instance.awake(|guest| performance.once(guest.session(), None));
         let whole_s = started.elapsed().as_secs_f64();
         let outcome = awake.value.unwrap_or_else(|reason| Err(Failure::new(FailureKind::GuestDied, reason)));
         if awake.lost {
@@ -123,7 +124,9 @@ impl Runner<'_> {
                 let command_ns = iteration.host_ended_ns.saturating_sub(iteration.host_started_ns);
                 Ok(Ok(Once { command_s: command_ns as f64 / 1e9, whole_s }))
             }
-            Err(failure) => self.file_failure(environment, workload, "pilot", failure).map(Err),
+            Err(failure) => {
+                self.file_failure(environment, workload, "pilot", failure.in_guest(guest_log)).map(Err)
+            }
         }
     }
 }

@@ -4,12 +4,13 @@ use crate::fleet::Fleet;
 use crate::history::Unit;
 use crate::journal::Journal;
 use crate::logs::RawLogs;
+use crate::noise::is_noisy;
 use crate::stop::{Clock, block_limit, next_look};
 use crate::{Finish, Run, RunOptions, RunStatistics, RunnerError};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
-use weigh_model::{Effort, Event, Exclusion, FinishReason, Plan, Record};
+use weigh_model::{Effort, Event, Exclusion, FinishReason, NoisyHost, Plan, Record};
 
 /// A run under way.
 pub(crate) struct Runner<'a> {
@@ -67,8 +68,8 @@ fn check(plan: &Plan) -> Result<(), RunnerError> {
 /// Whether records of one plan are records of the other. Texts may differ that mean the same.
 fn is_same(plan: &Plan, filed: &Plan) -> bool {
     let names = |plan: &Plan| plan.environments.iter().map(|e| e.name.clone()).collect::<Vec<_>>();
-    (plan.seed, plan.effort, &plan.baseline, &plan.workloads, names(plan))
-        == (filed.seed, filed.effort, &filed.baseline, &filed.workloads, names(filed))
+    (plan.seed, plan.effort, &plan.baseline, &plan.workloads, plan.noise, names(plan))
+        == (filed.seed, filed.effort, &filed.baseline, &filed.workloads, filed.noise, names(filed))
 }
 
 fn unique<'a>(what: &'static str, names: impl Iterator<Item = &'a str>) -> Result<(), RunnerError> {
@@ -92,7 +93,13 @@ impl<'a> Runner<'a> {
         let mut journal = Journal::open(run.plan, run.store, run.emit)?;
         let (trials_done, spent_s) = (journal.history().trials(), journal.history().trial_s());
         journal.event(Event::Started { trials_done, resumed: !journal.records().is_empty() })?;
-        let fleet = Fleet::prepare(run.plan, run.host, journal.history().next_instance())?;
+        let fleet = Fleet::prepare(
+            run.plan,
+            run.host,
+            run.host_facts,
+            run.sensors,
+            journal.history().next_instance(),
+        )?;
         Ok(Self {
             plan: run.plan,
             host: run.host_facts.identity.clone(),
@@ -118,6 +125,7 @@ impl<'a> Runner<'a> {
     }
 
     fn go(&mut self, options: RunOptions) -> Result<FinishReason, RunnerError> {
+        self.void_last_trial()?;
         self.void_cut_units()?;
         let history = self.journal.history();
         if let Some(last) = history.last_block() {
@@ -143,6 +151,7 @@ impl<'a> Runner<'a> {
         let mut look = next_look(self.plan.effort, self.most_valid(block));
         loop {
             self.give_up_hopeless_cells(block)?;
+            self.give_up_voiding(block)?;
             let live = self.journal.history().live_workloads(block);
             if live.is_empty() {
                 return Ok(self.reason_for_the_end(FinishReason::Blocks));
@@ -228,6 +237,22 @@ impl<'a> Runner<'a> {
             self.journal.warn(message)?;
         }
         Ok(())
+    }
+
+    /// Lets noise void nothing any more where it would void most units. At the start of a block too.
+    fn give_up_voiding(&mut self, block: u32) -> Result<(), RunnerError> {
+        if !self.plan.noise.voiding || self.journal.history().noisy() {
+            return Ok(());
+        }
+        let (void_units, units) = self.journal.history().noise_tally(block);
+        if !is_noisy(void_units, units, block >= self.plan.effort.most_blocks()) {
+            return Ok(());
+        }
+        self.journal.append(Record::NoisyHost(NoisyHost { from_block: block, void_units, units }))?;
+        self.journal.warn(format!(
+            "NOISY-HOST: {void_units} of {units} units were void for noise of this machine; from block {block} on noise voids nothing, and \
+             the intervals are as wide as the noise makes them; a machine of one's own, or --cpus, gives narrower ones"
+        ))
     }
 
     fn out_of_blocks(&mut self) -> Result<FinishReason, RunnerError> {

@@ -101,12 +101,15 @@ fn only_one_instance_is_awake() {
         let mut store = bench.create(&plan);
         let host = common::host(bench.path());
         let (facts, interrupt) = (facts(), AtomicBool::new(false));
+        let (now, weather): (_, common::Weather) = (Default::default(), Box::new(|_| common::quiet()));
+        let mut sensors = common::Scripted::new(&now, &weather);
         let mut emit = |_| {};
         let mut runner = Runner::begin(Run {
             plan: &plan,
             host: &host,
             host_facts: &facts,
             store: &mut store,
+            sensors: &mut sensors,
             interrupt: &interrupt,
             emit: &mut emit,
             options: RunOptions::default(),

@@ -1,11 +1,14 @@
 //! One trial: the commands of a workload in a guest that is awake.
 
+use crate::clock::Timed;
+use crate::guest_clock::GuestClock;
 use crate::logs::CellLog;
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
-use weigh_model::{FailureKind, Iteration, WorkloadPlan};
-use weigh_platforms::{Completed, Guest, RunOptions, Session, SessionError};
+use weigh_model::{ClockCheck, ClockState, Extraction, FailureKind, Iteration, Observed, WorkloadPlan};
+use weigh_observe::{Attached, Sensors, add};
+use weigh_platforms::{Completed, RunOptions, Session, SessionError};
 use weigh_protocol::{COMMAND_PATH, Command, Status};
 use weigh_workloads::{Ended, RawResult, Resources, extract};
 
@@ -32,21 +35,42 @@ fn command_environment(padding_bytes: usize, variables: &BTreeMap<String, String
     common.into_iter().chain(own).collect()
 }
 
+/// The share of a workload's random reads that the host's device must have seen (METHOD: per-workload honesty).
+const SEEN_BY_DEVICE: f64 = 0.95;
+
+/// Counters of [`weigh_model::Charge::counters`] that say what the host's device read, the first that is there counts.
+const DEVICE_READS: [&str; 2] = ["host_device_read_bytes", "block_read_bytes"];
+
 /// Why a trial gives no number, with the output of the command that failed.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) kind: FailureKind,
     pub(crate) reason: String,
     pub(crate) completed: Option<Box<Completed>>,
+    /// What the guest said, where it is the guest that failed.
+    pub(crate) log: Option<PathBuf>,
 }
 
 impl Failure {
     pub(crate) fn new(kind: FailureKind, reason: impl Into<String>) -> Self {
-        Self { kind, reason: reason.into(), completed: None }
+        Self { kind, reason: reason.into(), completed: None, log: None }
     }
 
     fn with(mut self, completed: impl Into<Box<Completed>>) -> Self {
         self.completed = Some(completed.into());
+        self
+    }
+
+    /// The talk with the guest broke off.
+    fn lost(error: &SessionError) -> Self {
+        Self::new(FailureKind::GuestDied, describe(error))
+    }
+
+    /// Names what the guest said, where it is the guest that failed.
+    pub(crate) fn in_guest(mut self, log: Option<PathBuf>) -> Self {
+        if self.kind == FailureKind::GuestDied {
+            self.log = log;
+        }
         self
     }
 
@@ -65,22 +89,66 @@ pub(crate) struct Performance<'a> {
     deadline: Duration,
 }
 
+/// The iterations of a trial, and what is known of the circumstances.
+pub(crate) struct Measured {
+    pub(crate) iterations: Vec<Iteration>,
+    pub(crate) observed: Box<Observed>,
+    /// None for a guest whose durations are made up.
+    pub(crate) clock: Option<ClockCheck>,
+}
+
+/// The sensors around the measured commands of one trial. Preparation and clean-up are outside of the window.
+pub(crate) struct Watch<'a> {
+    sensors: &'a mut dyn Sensors,
+    instance: Attached,
+    seen: Option<Observed>,
+}
+
+impl<'a> Watch<'a> {
+    pub(crate) fn new(sensors: &'a mut dyn Sensors, instance: Attached) -> Self {
+        Self { sensors, instance, seen: None }
+    }
+
+    fn begin(&mut self) {
+        self.sensors.begin(self.instance);
+    }
+
+    fn end(&mut self) {
+        let window = self.sensors.end(self.instance);
+        match &mut self.seen {
+            Some(total) => add(total, window),
+            None => self.seen = Some(window),
+        }
+    }
+}
+
+/// What a trial has around its commands.
+pub(crate) struct Setting<'a, 's> {
+    pub(crate) session: &'a mut Session,
+    pub(crate) clock: GuestClock,
+    pub(crate) watch: Watch<'s>,
+    /// Whether the guest has not been warmed up for this workload yet.
+    pub(crate) warm_up: bool,
+    pub(crate) log: &'a mut CellLog,
+    /// Which trial it is, for the log.
+    pub(crate) label: &'a str,
+}
+
 /// What a trial came to.
 pub(crate) struct Performed {
-    pub(crate) outcome: Result<Vec<Iteration>, Failure>,
+    pub(crate) outcome: Result<Measured, Failure>,
+    pub(crate) progress: Progress,
+}
+
+/// How far a trial came.
+#[derive(Default)]
+pub(crate) struct Progress {
     /// Commands that ran unmeasured.
     pub(crate) warm_ups: u32,
     /// The guest has had all its warm-up.
     pub(crate) warm: bool,
     /// A log could not be written.
     pub(crate) log_error: Option<std::io::Error>,
-}
-
-impl Performed {
-    /// Nothing was run.
-    pub(crate) fn nothing(outcome: Result<Vec<Iteration>, Failure>) -> Self {
-        Self { outcome, warm_ups: 0, warm: false, log_error: None }
-    }
 }
 
 impl<'a> Performance<'a> {
@@ -107,48 +175,80 @@ impl<'a> Performance<'a> {
     }
 
     /// A whole trial: warm-up where it is asked for, then the iterations.
-    pub(crate) fn perform(
-        &self,
-        guest: &mut dyn Guest,
-        warm_up: bool,
-        log: &mut CellLog,
-        label: &str,
-    ) -> Performed {
-        let mut performed = Performed::nothing(Ok(Vec::new()));
-        performed.outcome = self.try_perform(guest, warm_up, log, label, &mut performed);
-        performed
+    pub(crate) fn perform(&self, mut setting: Setting<'_, '_>) -> Performed {
+        let mut progress = Progress::default();
+        let outcome = self.try_perform(&mut setting, &mut progress);
+        Performed { outcome, progress }
     }
 
     fn try_perform(
         &self,
-        guest: &mut dyn Guest,
-        warm_up: bool,
-        log: &mut CellLog,
-        label: &str,
-        performed: &mut Performed,
-    ) -> Result<Vec<Iteration>, Failure> {
-        for _ in 0..if warm_up { self.workload.warmup } else { 0 } {
-            self.once(guest.session()).map_err(|failure| failure.during("in the warm-up"))?;
-            performed.warm_ups += 1;
+        setting: &mut Setting<'_, '_>,
+        progress: &mut Progress,
+    ) -> Result<Measured, Failure> {
+        let clock = setting.clock;
+        let start = clock.exchange(setting.session).map_err(|error| Failure::lost(&error))?;
+        for _ in 0..if setting.warm_up { self.workload.warmup } else { 0 } {
+            self.once(setting.session, None).map_err(|failure| failure.during("in the warm-up"))?;
+            progress.warm_ups += 1;
         }
-        performed.warm = true;
+        progress.warm = true;
+        let mut iterations = self.iterations(setting, progress)?;
+        let runs: Vec<Timed> = iterations.iter().map(timed).collect();
+        let clock = clock.check(setting.session, start, &runs).map_err(|error| Failure::lost(&error))?;
+        if clock.is_some_and(|clock| clock.state == ClockState::Bracket) {
+            self.use_brackets(&mut iterations);
+        }
+        let observed = Box::new(setting.watch.seen.take().unwrap_or_default());
+        check_device_reads(&iterations, &observed)?;
+        Ok(Measured { iterations, observed, clock })
+    }
+
+    /// The measured iterations in one window of the sensors; in a window each where preparation and clean-up lie between.
+    fn iterations(
+        &self,
+        setting: &mut Setting<'_, '_>,
+        progress: &mut Progress,
+    ) -> Result<Vec<Iteration>, Failure> {
+        let window_each = self.prepare.is_some() || self.cleanup.is_some();
         let mut iterations = Vec::with_capacity(self.workload.iterations as usize);
+        if !window_each {
+            setting.watch.begin();
+        }
         for number in 0..self.workload.iterations {
-            let (iteration, completed) = self.once(guest.session())?;
+            let watch = window_each.then_some(&mut setting.watch);
+            let (iteration, completed) = self.once(setting.session, watch)?;
             iterations.push(iteration);
-            let held = log.hold(&format!("{label}, iteration {number}"), &completed);
-            performed.log_error = performed.log_error.take().or(held.err());
+            let held = setting.log.hold(&format!("{}, iteration {number}", setting.label), &completed);
+            progress.log_error = progress.log_error.take().or(held.err());
+        }
+        if !window_each {
+            setting.watch.end();
         }
         Ok(iterations)
     }
 
+    /// Puts the host's bracket in the place of every duration that the guest told.
+    fn use_brackets(&self, iterations: &mut [Iteration]) {
+        for metric in self.workload.metrics.iter().filter(|metric| metric.from == Extraction::Duration) {
+            for iteration in &mut *iterations {
+                let seconds = timed(iteration).bracket_ns as f64 * 1e-9;
+                iteration.values.insert(metric.spec.name.clone(), seconds * metric.factor);
+            }
+        }
+    }
+
     /// One iteration: preparation, the command, clean-up. The clean-up is run after a failed command too, because the guest goes
     /// on to other workloads.
-    pub(crate) fn once(&self, session: &mut Session) -> Result<(Iteration, Completed), Failure> {
+    pub(crate) fn once(
+        &self,
+        session: &mut Session,
+        watch: Option<&mut Watch<'_>>,
+    ) -> Result<(Iteration, Completed), Failure> {
         if let Some(prepare) = &self.prepare {
             self.around(session, prepare).map_err(|failure| failure.during("the preparation"))?;
         }
-        let measured = self.measured(session);
+        let measured = self.watched(session, watch);
         if let (Some(cleanup), false) = (&self.cleanup, session.is_lost()) {
             let cleaned = self.around(session, cleanup).map_err(|failure| failure.during("the clean-up"));
             if measured.is_ok() {
@@ -169,6 +269,19 @@ impl<'a> Performance<'a> {
             Some(reason) => Err(Failure::new(FailureKind::Preparation, reason).with(completed)),
             None => Ok(()),
         }
+    }
+
+    /// The command, in a window of its own where there is a watch.
+    fn watched(
+        &self,
+        session: &mut Session,
+        watch: Option<&mut Watch<'_>>,
+    ) -> Result<(Iteration, Completed), Failure> {
+        let Some(watch) = watch else { return self.measured(session) };
+        watch.begin();
+        let measured = self.measured(session);
+        watch.end();
+        measured
     }
 
     fn measured(&self, session: &mut Session) -> Result<(Iteration, Completed), Failure> {
@@ -225,8 +338,40 @@ impl<'a> Performance<'a> {
                 let reason = format!("it did not end within {} s and was killed", after.as_secs_f64());
                 Failure::new(FailureKind::Deadline, reason).with(killed)
             }
-            lost => Failure::new(FailureKind::GuestDied, describe(&lost)),
+            lost => Failure::lost(&lost),
         })
+    }
+}
+
+/// A run on the clocks that timed it.
+fn timed(iteration: &Iteration) -> Timed {
+    Timed {
+        bracket_ns: iteration.host_ended_ns.saturating_sub(iteration.host_started_ns),
+        guest_ns: iteration.guest_duration_ns,
+        tool_ns: iteration.tool_duration_ns,
+    }
+}
+
+/// Whether the host's device saw what the workload says it read at random places of a disk.
+fn check_device_reads(iterations: &[Iteration], observed: &Observed) -> Result<(), Failure> {
+    let claimed: Vec<u64> = iterations.iter().filter_map(|iteration| iteration.random_read_bytes).collect();
+    if claimed.is_empty() {
+        return Ok(());
+    }
+    let claimed = claimed.iter().fold(0u64, |sum, bytes| sum.saturating_add(*bytes));
+    let counters = &observed.charge.counters;
+    let seen = DEVICE_READS.iter().find_map(|name| counters.get(*name)).copied();
+    let failed = |reason| Err(Failure::new(FailureKind::Check, reason));
+    match seen {
+        Some(seen) if seen as f64 >= claimed as f64 * SEEN_BY_DEVICE => Ok(()),
+        Some(seen) => failed(format!(
+            "the command says it read {claimed} bytes at random places of a disk, the host's device saw {seen}: a cache was measured; \
+             use a file larger than the caches, direct access, and for a machine `cache=none`"
+        )),
+        None => failed(format!(
+            "the command says it read {claimed} bytes at random places of a disk, and what the host's device saw cannot be read here: \
+             a cache may have been measured"
+        )),
     }
 }
 

@@ -162,7 +162,8 @@ fn child() {
     let path = weigh_store::resolve(directory, "last").unwrap();
     let mut store = RunDirectory::open_for_append(&path).unwrap();
     let plan = store.plan().clone();
-    go_on(directory, &plan, &mut store, RunOptions::default(), |_, _| {}).unwrap();
+    let quiet_weather: common::Weather = Box::new(|_| common::quiet());
+    go_on(directory, &plan, &mut store, RunOptions::default(), &quiet_weather, |_, _| {}).unwrap();
     std::fs::write(directory.join("finished"), "").unwrap();
 }
 

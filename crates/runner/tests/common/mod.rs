@@ -2,17 +2,21 @@
 #![allow(dead_code, reason = "every test binary uses a part of it")]
 #![allow(clippy::unwrap_used, reason = "a helper of tests")]
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use weigh_host::accounts::Accounts;
 use weigh_host::cgroup::Hierarchy;
 use weigh_host::ledger::Ledger;
 use weigh_host::state::StateDirectory;
 use weigh_images::Programs;
 use weigh_model::{
-    Better, Effort, EnvironmentPlan, EnvironmentSpec, Event, Extraction, GuestPlan, HostFacts, ImageSpec,
-    MetricSource, MetricSpec, Outcome, PLAN_FORMAT, Plan, Record, Trial, Unit, VoidUnit, WorkloadPlan,
+    Better, CpuTime, Effort, EnvironmentPlan, EnvironmentSpec, Event, Extraction, GuestPlan, HostFacts,
+    HostSettings, ImageSpec, MetricSource, MetricSpec, Observed, Outcome, PLAN_FORMAT, Plan, Record, Trial,
+    Unit, VoidUnit, WorkloadPlan,
 };
+use weigh_observe::{Attached, Sensors};
 use weigh_platforms::Host;
 use weigh_runner::order::block_order;
 use weigh_runner::{Finish, Run, RunOptions, RunnerError, run};
@@ -22,6 +26,78 @@ use weigh_store::RunDirectory;
 pub struct Bench {
     directory: tempfile::TempDir,
     pub options: RunOptions,
+    /// What the sensors see of a trial.
+    pub weather: Weather,
+}
+
+/// The trial that the sensors look at.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Now {
+    pub block: u32,
+    pub workload: String,
+    pub environment: String,
+}
+
+/// What the sensors see of a trial.
+pub type Weather = Box<dyn Fn(&Now) -> Observed>;
+
+/// A second on one CPU that nobody else wanted.
+pub fn quiet() -> Observed {
+    Observed { window_ns: 1_000_000_000, cpus: vec![0], ..Observed::default() }
+}
+
+/// As [`quiet`], with so much of the CPU taken by others, as a share.
+pub fn foreign(share: f64) -> Observed {
+    Observed { foreign: CpuTime { ns: (share * 1e9) as u64, uncertainty_ns: 0 }, ..quiet() }
+}
+
+/// Sensors that see what the test says, and fail when they are used out of order.
+pub struct Scripted<'a> {
+    now: &'a RefCell<Now>,
+    weather: &'a Weather,
+    attached: BTreeSet<Attached>,
+    next: u64,
+    begun: Option<Attached>,
+    /// Windows so far.
+    pub windows: u64,
+}
+
+impl<'a> Scripted<'a> {
+    pub fn new(now: &'a RefCell<Now>, weather: &'a Weather) -> Self {
+        Self { now, weather, attached: BTreeSet::new(), next: 0, begun: None, windows: 0 }
+    }
+}
+
+impl Sensors for Scripted<'_> {
+    fn settings(&mut self) -> HostSettings {
+        HostSettings::default()
+    }
+    fn attach(&mut self, _: &Accounts, cpus: &[u32]) -> Attached {
+        assert_eq!(cpus, [0], "all CPUs of the host, as the plan names none");
+        self.next += 1;
+        self.attached.insert(Attached(self.next));
+        Attached(self.next)
+    }
+    fn begin(&mut self, instance: Attached) {
+        assert!(self.attached.contains(&instance), "{instance:?} is not attached");
+        self.begun = Some(instance);
+    }
+    fn end(&mut self, instance: Attached) -> Observed {
+        assert_eq!(self.begun.take(), Some(instance));
+        self.windows += 1;
+        (self.weather)(&self.now.borrow())
+    }
+    fn detach(&mut self, instance: Attached) {
+        assert!(self.attached.remove(&instance), "{instance:?} is detached twice");
+    }
+}
+
+impl Drop for Scripted<'_> {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            assert!(self.attached.is_empty(), "{:?} are still attached", self.attached);
+        }
+    }
 }
 
 /// What came of one call of the runner.
@@ -35,7 +111,7 @@ impl Bench {
         let memory = Path::new("/dev/shm");
         let parent = if memory.is_dir() { memory.to_path_buf() } else { std::env::temp_dir() };
         let directory = tempfile::Builder::new().prefix("weigh-runner-").tempdir_in(parent).unwrap();
-        Self { directory, options: RunOptions::default() }
+        Self { directory, options: RunOptions::default(), weather: Box::new(|_| quiet()) }
     }
 
     pub fn path(&self) -> &Path {
@@ -61,7 +137,7 @@ impl Bench {
         store: &mut RunDirectory,
         watch: impl FnMut(&Event, &AtomicBool),
     ) -> Result<Outing, RunnerError> {
-        go_on(self.path(), plan, store, self.options, watch)
+        go_on(self.path(), plan, store, self.options, &self.weather, watch)
     }
 }
 
@@ -71,12 +147,19 @@ pub fn go_on(
     plan: &Plan,
     store: &mut RunDirectory,
     options: RunOptions,
+    weather: &Weather,
     mut watch: impl FnMut(&Event, &AtomicBool),
 ) -> Result<Outing, RunnerError> {
     let host = host(directory);
     let interrupt = AtomicBool::new(false);
     let mut events = Vec::new();
+    let now = RefCell::new(Now::default());
+    let mut sensors = Scripted::new(&now, weather);
     let mut emit = |event: Event| {
+        if let Event::TrialStarted { block, workload, environment } = &event {
+            *now.borrow_mut() =
+                Now { block: *block, workload: workload.clone(), environment: environment.clone() };
+        }
         watch(&event, &interrupt);
         events.push(event);
     };
@@ -85,6 +168,7 @@ pub fn go_on(
         host: &host,
         host_facts: &facts(),
         store,
+        sensors: &mut sensors,
         interrupt: &interrupt,
         emit: &mut emit,
         options,
@@ -127,7 +211,8 @@ pub fn facts() -> HostFacts {
         memory_bytes: 1 << 30,
         last_level_cache_bytes: None,
         cgroups: "none".into(),
-        boot: "boot".into(),
+        // The fakes that say they share the kernel name the one that the tests run on.
+        boot: weigh_host::facts::host_facts().boot,
         root: false,
     }
 }

@@ -69,6 +69,7 @@ pub fn measure(
         host: &occupied.host,
         host_facts: facts,
         store: &mut directory,
+        sensors: &mut weigh_observe::Observer::new(),
         interrupt: &interrupt,
         emit: &mut |event: Event| progress.show(&event),
         options: weigh_runner::RunOptions::default(),

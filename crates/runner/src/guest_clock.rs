@@ -1,0 +1,89 @@
+//! The exchanges behind the check of a clock: when they are made, and with whom.
+
+use crate::clock::{self, Awake, Exchange, Exchanged, Timed};
+use std::time::{Duration, Instant};
+use weigh_model::ClockCheck;
+use weigh_platforms::{Session, SessionError};
+
+/// Exchanges at each end of the time in which a guest is awake (METHOD: clocks).
+const EXCHANGES: usize = 100;
+/// Fewer where the channel is so slow that they would take longer: then the bound is wide anyway, and it stays honest.
+const LONGEST: Duration = Duration::from_millis(500);
+/// Exchanges with a guest that reads the host's clock: these only tell the round trip.
+const FEW: usize = 3;
+
+/// Whose clock a guest reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum GuestClock {
+    /// The host's.
+    Shared,
+    /// One of its own.
+    Own,
+    /// Its durations are made up.
+    MadeUp,
+}
+
+impl GuestClock {
+    /// Looks at a guest that has just been launched. It reads the host's clock when it runs on the same boot of the same kernel and
+    /// its reading lies within the bracket of an exchange: a time namespace, or a kernel that only passes the host's identity on, does
+    /// not.
+    pub(crate) fn identify(
+        session: &mut Session,
+        timed: bool,
+        host_boot: &str,
+    ) -> Result<Self, SessionError> {
+        if !timed {
+            return Ok(Self::MadeUp);
+        }
+        let boot = match session.facts(&[], &[]) {
+            Ok(facts) => facts.boot,
+            Err(SessionError::Refused { .. }) => None,
+            Err(lost) => return Err(lost),
+        };
+        let shared = boot.as_deref() == Some(host_boot) && exchange(session)?.is_within();
+        Ok(if shared { Self::Shared } else { Self::Own })
+    }
+
+    /// The exchanges at one end; none where there is nothing to check.
+    pub(crate) fn exchange(self, session: &mut Session) -> Result<Option<Exchanged>, SessionError> {
+        let wanted = match self {
+            Self::Shared => FEW,
+            Self::Own => EXCHANGES,
+            Self::MadeUp => return Ok(None),
+        };
+        let until = Instant::now() + LONGEST;
+        let mut exchanges = Vec::with_capacity(wanted);
+        while exchanges.len() < wanted && (exchanges.is_empty() || Instant::now() < until) {
+            exchanges.push(exchange(session)?);
+        }
+        Ok(Exchanged::of(&exchanges))
+    }
+
+    /// The check at the end of a trial. `start` is what [`GuestClock::exchange`] gave at its start. The guest is kept awake and idle
+    /// for a while where that is what it takes to tell its rate.
+    pub(crate) fn check(
+        self,
+        session: &mut Session,
+        start: Option<Exchanged>,
+        runs: &[Timed],
+    ) -> Result<Option<ClockCheck>, SessionError> {
+        let (Some(start), Some(end)) = (start, self.exchange(session)?) else { return Ok(None) };
+        let mut awake = Awake { start, end };
+        if self == Self::Shared {
+            return Ok(Some(clock::check_shared(awake, runs)));
+        }
+        let wait_ns = awake.wait_ns();
+        if wait_ns > 0 {
+            std::thread::sleep(Duration::from_nanos(wait_ns));
+            if let Some(end) = self.exchange(session)? {
+                awake.end = end;
+            }
+        }
+        Ok(Some(clock::check_own(awake, runs)))
+    }
+}
+
+fn exchange(session: &mut Session) -> Result<Exchange, SessionError> {
+    let (reading, asked_ns, answered_ns) = session.clock()?;
+    Ok(Exchange { asked_ns, guest_ns: reading.monotonic_ns, answered_ns })
+}

@@ -1,0 +1,291 @@
+//! What signals of the host make of a trial: a warning, or a void unit (METHOD: noise on the host, voids, clocks).
+//!
+//! The decision is a function of [`Signals`], which hold nothing that was measured, so that no unit can ever be void for its values.
+
+use std::fmt;
+use weigh_model::{ClockCheck, ClockState, CpuTime, NoiseLimits, Trial, VoidCause};
+
+/// Units after which a host can be called noisy.
+const TELLING_UNITS: u32 = 6;
+
+/// What the host saw of a trial and may decide on.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Signals {
+    window_ns: u64,
+    cpus: usize,
+    steal: CpuTime,
+    foreign: CpuTime,
+    throttled_periods: u64,
+    throttled_ns: u64,
+    clock: Option<ClockCheck>,
+}
+
+/// Something about a trial that the user should know once per environment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Notice {
+    Steal,
+    ForeignCpu,
+    Throttle,
+    /// The rate of the clock is worth a warning.
+    ClockRate,
+    /// The clock could not be judged.
+    ClockUnproven,
+}
+
+impl Signals {
+    /// The signals of a trial. A failed one has none.
+    pub(crate) fn of(trial: &Trial) -> Self {
+        let clock = trial.clock;
+        match &trial.observed {
+            Some(observed) => Self {
+                window_ns: observed.window_ns,
+                cpus: observed.cpus.len(),
+                steal: observed.steal,
+                foreign: observed.foreign,
+                throttled_periods: observed.throttled_periods,
+                throttled_ns: observed.throttled_ns,
+                clock,
+            },
+            None => Self { clock, ..Self::default() },
+        }
+    }
+
+    fn share(&self, time: CpuTime) -> f64 {
+        time.certain_share(self.window_ns, self.cpus)
+    }
+
+    /// Why the unit of this trial is void, and what was seen; none when it is not. A wrong clock voids always, noise only with
+    /// `voiding`. Pressure never does: a deep queue makes it by design.
+    pub(crate) fn void(&self, limits: &NoiseLimits, voiding: bool) -> Option<(VoidCause, String)> {
+        if let Some(clock) = self.clock.filter(|clock| clock.state == ClockState::Wrong) {
+            return Some((VoidCause::Clock, describe_clock(&clock)));
+        }
+        if !voiding {
+            return None;
+        }
+        for (cause, time) in [(VoidCause::Steal, self.steal), (VoidCause::ForeignCpu, self.foreign)] {
+            if self.share(time) > limits.void_share {
+                return Some((
+                    cause,
+                    format!("{}; the limit is {}", self.words(time), percent(limits.void_share)),
+                ));
+            }
+        }
+        // No platform has a key that sets a bandwidth limit: whatever throttles comes from outside of the run.
+        (self.throttled_periods > 0).then(|| (VoidCause::Throttle, self.throttle_words()))
+    }
+
+    /// What is worth telling.
+    pub(crate) fn notices(&self, limits: &NoiseLimits) -> Vec<Notice> {
+        let clock = |state| self.clock.is_some_and(|clock| clock.state == state);
+        let all = [
+            (Notice::Steal, self.share(self.steal) > limits.warn_share),
+            (Notice::ForeignCpu, self.share(self.foreign) > limits.warn_share),
+            (Notice::Throttle, self.throttled_periods > 0),
+            (Notice::ClockRate, clock(ClockState::Warned)),
+            (Notice::ClockUnproven, clock(ClockState::Bracket)),
+        ];
+        all.into_iter().filter(|(_, true_here)| *true_here).map(|(notice, _)| notice).collect()
+    }
+
+    /// A notice in words, with numbers and what to do.
+    pub(crate) fn describe(&self, notice: Notice) -> String {
+        match notice {
+            Notice::Steal => format!(
+                "the machine below this one took CPU time: {}; ask for a machine of your own, or expect wide intervals",
+                self.words(self.steal)
+            ),
+            Notice::ForeignCpu => format!(
+                "other processes ran on the CPUs in use: {}; end them, or keep them off with --cpus",
+                self.words(self.foreign)
+            ),
+            Notice::Throttle => format!("{}; lift the limit", self.throttle_words()),
+            Notice::ClockRate => format!("the guest's clock is off: {}", self.clock_words()),
+            Notice::ClockUnproven => format!(
+                "the guest's clock cannot be judged ({}): durations are the host's, with the way there and back in them",
+                self.clock_words()
+            ),
+        }
+    }
+
+    /// A share in words: what was counted, and what of it is certain.
+    fn words(&self, time: CpuTime) -> String {
+        let counted = CpuTime { uncertainty_ns: 0, ..time };
+        format!(
+            "{} of {} CPU{} in {:.2} s, {} of that certain",
+            percent(self.share(counted)),
+            self.cpus.max(1),
+            if self.cpus > 1 { "s" } else { "" },
+            self.window_ns as f64 * 1e-9,
+            percent(self.share(time)),
+        )
+    }
+
+    fn throttle_words(&self) -> String {
+        format!(
+            "a CPU bandwidth limit held the guest up in {} period{}, {:.3} s in all",
+            self.throttled_periods,
+            if self.throttled_periods == 1 { "" } else { "s" },
+            self.throttled_ns as f64 * 1e-9
+        )
+    }
+
+    fn clock_words(&self) -> String {
+        self.clock.as_ref().map(describe_clock).unwrap_or_default()
+    }
+}
+
+/// What is known of a clock, in words.
+pub(crate) fn describe_clock(clock: &ClockCheck) -> String {
+    let misfit_ms = clock.misfit_ns as f64 * 1e-6;
+    let round_trip_us = *clock.round_trips_ns.iter().max().unwrap_or(&0) as f64 * 1e-3;
+    let rate = match (clock.rate_ppm, clock.bound_ppm) {
+        (Some(ppm), Some(bound)) => {
+            format!("its rate is off by {ppm:+.0} ppm, known to within {bound:.0} ppm")
+        }
+        _ if clock.state == ClockState::Shared || clock.misfit_ns > 0 => "it should be the host's".into(),
+        _ => "its rate is not known".into(),
+    };
+    let misfit = match clock.misfit_ns {
+        0 => String::new(),
+        1.. => format!("; a duration was {misfit_ms:.1} ms longer than the time between request and answer"),
+        _ => {
+            format!("; a duration was {:.1} ms shorter than the time between request and answer", -misfit_ms)
+        }
+    };
+    format!(
+        "{rate} over {:.2} s, best round trip {round_trip_us:.0} us{misfit}",
+        clock.awake_ns as f64 * 1e-9
+    )
+}
+
+fn percent(share: f64) -> Percent {
+    Percent(share * 100.0)
+}
+
+/// A percentage with two digits after the point, and none where they are 0.
+struct Percent(f64);
+
+impl fmt::Display for Percent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} %", (self.0 * 100.0).round() / 100.0)
+    }
+}
+
+/// Whether noise is to void nothing any more: most of the units seen were void for noise, and enough have been seen, which is six, or
+/// the planned number of blocks is over. With the blocks that may replace void ones, as many as were planned, a run then ends with the
+/// planned number of units whatever the host does: as long as the rule has not struck, at least half of the units count; from then on
+/// all do.
+pub(crate) fn is_noisy(void_units: u32, units: u32, planned_blocks_over: bool) -> bool {
+    (units >= TELLING_UNITS || planned_blocks_over) && 2 * void_units > units
+}
+
+/// Whether a cause is noise, which a quieter host would not have.
+pub(crate) fn is_noise(cause: VoidCause) -> bool {
+    match cause {
+        VoidCause::Steal | VoidCause::ForeignCpu | VoidCause::Throttle => true,
+        VoidCause::Interrupted | VoidCause::Clock => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: NoiseLimits =
+        NoiseLimits { warn_share: 0.005, void_share: 0.02, voiding: true, unattributed_share: 0.01 };
+
+    fn quiet() -> Signals {
+        Signals { window_ns: 1_000_000_000, cpus: 2, ..Signals::default() }
+    }
+
+    fn ms(ns: u64, uncertainty: u64) -> CpuTime {
+        CpuTime { ns: ns * 1_000_000, uncertainty_ns: uncertainty * 1_000_000 }
+    }
+
+    fn clock(state: ClockState) -> Option<ClockCheck> {
+        Some(ClockCheck {
+            state,
+            offset_ns: 0,
+            round_trips_ns: [20_000, 30_000],
+            awake_ns: 1_000_000_000,
+            rate_ppm: Some(10_000.0),
+            bound_ppm: Some(25.0),
+            misfit_ns: 0,
+        })
+    }
+
+    #[test]
+    fn thresholds_are_shares_of_the_cpus_in_use_and_only_certain_time_counts() {
+        let void = |foreign| Signals { foreign, ..quiet() }.void(&LIMITS, true).map(|(cause, _)| cause);
+        // 2 % of two CPUs in a second are 40 ms.
+        assert_eq!(void(ms(40, 0)), None);
+        assert_eq!(void(ms(41, 0)), Some(VoidCause::ForeignCpu));
+        assert_eq!(void(ms(60, 20)), None);
+        assert_eq!(void(ms(61, 20)), Some(VoidCause::ForeignCpu));
+        let notices = |foreign| Signals { foreign, ..quiet() }.notices(&LIMITS);
+        assert_eq!(notices(ms(10, 0)), []);
+        assert_eq!(notices(ms(11, 0)), [Notice::ForeignCpu]);
+        let both = Signals { steal: ms(50, 0), foreign: ms(50, 0), ..quiet() };
+        let (cause, detail) = both.void(&LIMITS, true).unwrap();
+        assert_eq!(cause, VoidCause::Steal);
+        assert_eq!(detail, "2.5 % of 2 CPUs in 1.00 s, 2.5 % of that certain; the limit is 2 %");
+    }
+
+    #[test]
+    fn any_throttle_voids() {
+        let throttled = Signals { throttled_periods: 1, throttled_ns: 5_000_000, ..quiet() };
+        let (cause, detail) = throttled.void(&LIMITS, true).unwrap();
+        assert_eq!(cause, VoidCause::Throttle);
+        assert!(detail.contains("1 period, 0.005 s"), "{detail}");
+        assert_eq!(throttled.void(&LIMITS, false), None);
+    }
+
+    #[test]
+    fn a_wrong_clock_voids_whatever_the_options_say() {
+        for voiding in [true, false] {
+            let (cause, detail) =
+                Signals { clock: clock(ClockState::Wrong), ..quiet() }.void(&LIMITS, voiding).unwrap();
+            assert_eq!(cause, VoidCause::Clock);
+            assert!(detail.contains("+10000 ppm") && detail.contains("within 25 ppm"), "{detail}");
+        }
+        for state in [ClockState::Shared, ClockState::Proven, ClockState::Warned, ClockState::Bracket] {
+            assert_eq!(Signals { clock: clock(state), ..quiet() }.void(&LIMITS, true), None);
+        }
+        assert_eq!(
+            Signals { clock: clock(ClockState::Warned), ..quiet() }.notices(&LIMITS),
+            [Notice::ClockRate]
+        );
+    }
+
+    #[test]
+    fn a_trial_that_nobody_observed_is_not_noisy() {
+        assert_eq!(Signals::default().void(&LIMITS, true), None);
+        assert!(Signals::default().notices(&LIMITS).is_empty());
+    }
+
+    #[test]
+    fn noisy_is_more_than_half_of_enough() {
+        assert!(!is_noisy(5, 5, false));
+        assert!(!is_noisy(3, 6, false));
+        assert!(is_noisy(4, 6, false));
+        assert!(is_noisy(1, 1, true));
+        assert!(!is_noisy(1, 2, true));
+        assert!(!is_noisy(0, 0, true));
+    }
+
+    /// The rule's promise: for every sequence of void units, twice the planned blocks give the planned number that counts.
+    #[test]
+    fn a_run_always_ends_with_its_planned_number() {
+        for planned in 1..=7u32 {
+            for fates in 0u32..1 << (2 * planned) {
+                let (mut void, mut valid, mut voiding) = (0, 0, true);
+                for block in 0..2 * planned {
+                    voiding &= !is_noisy(void, void + valid, block >= planned);
+                    if voiding && fates >> block & 1 == 1 { void += 1 } else { valid += 1 }
+                }
+                assert!(valid >= planned, "{planned} {fates:b}");
+            }
+        }
+    }
+}
