@@ -3,10 +3,10 @@
 //! A sentence counts and names; it never sums up ratios of several workloads, and it never makes "no difference found" into
 //! "no difference".
 
-use crate::Report;
 use crate::document::{Group, Row, Table, Tone};
 use crate::quantity::{magnitude, plain_percent};
 use crate::text::join;
+use crate::{Report, charges};
 use serde::Serialize;
 use weigh_stats::{Flag, Verdict};
 
@@ -102,6 +102,9 @@ fn answer(report: &Report, environment: String, found: &[Found<'_>]) -> Answer {
         let all = if equivalent.len() == total { "all " } else { "" };
         clauses.push(format!("equivalent within {} in {all}{} of {total}", join(&margin), equivalent.len()));
     }
+    if let Some(clause) = demand(report, &equivalent) {
+        clauses.push(clause);
+    }
     if !open.is_empty() {
         clauses.push(format!("no difference found in {} of {total}{}", open.len(), blind(&open)));
     }
@@ -131,6 +134,34 @@ fn answer(report: &Report, environment: String, found: &[Found<'_>]) -> Answer {
         Tone::Same
     };
     Answer { environment, clauses, tone }
+}
+
+/// CPU time per operation where the result is equivalent and the whole interval of the CPU time lies beyond the margin. It is no
+/// verdict, and it is told because the same result at another price is what a reader would miss.
+fn demand(report: &Report, equivalent: &[&Found<'_>]) -> Option<String> {
+    let margin = report.analysis.margin;
+    let mut workloads: Vec<&str> = Vec::new();
+    let mut told = Vec::new();
+    for found in equivalent {
+        let workload = found.row.cell.workload.as_str();
+        if workloads.contains(&workload) {
+            continue;
+        }
+        workloads.push(workload);
+        let Some(charge) = charges::charge(report, workload, &found.row.environment) else { continue };
+        let beyond = charge.difference.is_some_and(|d| d.low > margin || d.high < -margin / (1.0 + margin));
+        if let Some(compared) = charges::compared(report, charge).filter(|_| beyond) {
+            told.push(format!("{workload} {compared}"));
+        }
+    }
+    let more = told.len().saturating_sub(NAMED);
+    told.truncate(NAMED);
+    if more > 0 {
+        told.push(format!("and {more} more"));
+    }
+    (!told.is_empty()).then(|| {
+        format!("equivalent, but at another CPU time per operation (descriptive): {}", told.join(", "))
+    })
 }
 
 fn list(cells: &[&Found<'_>], describe: fn(&Found<'_>) -> String) -> String {
@@ -169,6 +200,10 @@ fn why(found: &Found<'_>) -> String {
         format!("failed {}/{}", cell.failed, cell.tried)
     } else if cell.unusable > 0 {
         format!("{} unusable values", cell.unusable)
+    } else if cell.flags.contains(&Flag::ClockUnproven) {
+        "the guest's clock is unproven".into()
+    } else if cell.flags.contains(&Flag::TooFewForQuantile) {
+        "too few samples for the quantile".into()
     } else if cell.n < 2 {
         format!("n {}", cell.n)
     } else {

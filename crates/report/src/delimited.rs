@@ -1,7 +1,11 @@
 //! One row per cell, for spreadsheets and data frames: RFC 4180, a header that does not change, numbers as they are.
 
-use crate::{Report, ReportError};
-use weigh_stats::Interval;
+use crate::charges::charge;
+use crate::differences::{Standing, differences, fact};
+use crate::rows::closed_loop;
+use crate::{Report, ReportError, circumstances};
+use std::collections::BTreeMap;
+use weigh_stats::{Cell, Interval};
 
 /// The columns, in order. New ones are added at the end.
 const HEADER: &[&str] = &[
@@ -43,6 +47,23 @@ const HEADER: &[&str] = &[
     "void_units",
     "unequal",
     "failure_reasons",
+    "unequal_intended",
+    "unequal_allowed",
+    "acceleration",
+    "clock",
+    "operation",
+    "cpu_ns_per_op",
+    "cpu_n",
+    "cpu_difference_mean",
+    "cpu_difference_ci_low",
+    "cpu_difference_ci_high",
+    "cycles_per_op",
+    "cpu_parts_ns_per_op",
+    "cpu_daemons_ns_per_op",
+    "counters_per_op",
+    "void_causes",
+    "noisy_host",
+    "closed_loop",
 ];
 
 fn number(value: Option<f64>) -> String {
@@ -60,12 +81,52 @@ fn text(text: &str) -> String {
     if text.starts_with(['=', '+', '-', '@', '\t', '\r']) { format!("'{text}") } else { text }
 }
 
+/// `name=value` pairs in one cell.
+fn pairs(values: &BTreeMap<String, f64>) -> String {
+    let pairs: Vec<String> = values.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    text(&pairs.join(";"))
+}
+
+/// What is known of a cell beside its values, from `acceleration` on.
+fn circumstances(report: &Report, cell: &Cell) -> Vec<String> {
+    let known = report.environments.iter().find(|e| e.name == cell.environment);
+    let acceleration = known.and_then(|e| e.facts.get("acceleration")).filter(|value| !value.is_null());
+    let clock = circumstances::clock(report, &cell.environment).map(circumstances::clock_words);
+    let charge = charge(report, &cell.workload, &cell.environment);
+    let mut causes: BTreeMap<String, u32> = BTreeMap::new();
+    for void in report.voids.iter().filter(|void| void.workload == cell.workload) {
+        let cause =
+            serde_json::to_value(void.cause).ok().and_then(|cause| cause.as_str().map(str::to_string));
+        *causes.entry(cause.unwrap_or_default()).or_default() += 1;
+    }
+    let causes: Vec<String> = causes.iter().map(|(cause, units)| format!("{cause}={units}")).collect();
+    let mut row = vec![
+        acceleration.map(|value| text(&fact(Some(value)))).unwrap_or_default(),
+        text(&clock.unwrap_or_default().replace(crate::text::JOINER, " ")),
+        text(charge.map_or("", |c| &c.operation)),
+        number(charge.map(|c| c.cpu_ns_per_op)),
+        charge.map(|c| c.n.to_string()).unwrap_or_default(),
+    ];
+    row.extend(interval(charge.and_then(|c| c.difference)));
+    row.extend([
+        number(charge.and_then(|c| c.cycles_per_op)),
+        charge.map(|c| pairs(&c.parts_ns_per_op)).unwrap_or_default(),
+        charge.map(|c| pairs(&c.daemons_ns_per_op)).unwrap_or_default(),
+        charge.map(|c| pairs(&c.counters_per_op)).unwrap_or_default(),
+        causes.join(";"),
+        report.circumstances.noisy_host.is_some().to_string(),
+        closed_loop(report, cell).map(|closed| closed.to_string()).unwrap_or_default(),
+    ]);
+    row
+}
+
 /// The report as CSV.
 pub(crate) fn render(report: &Report) -> Result<String, ReportError> {
     let fault = |error: String| ReportError::Csv(error);
     let mut writer = csv::WriterBuilder::new().terminator(csv::Terminator::CRLF).from_writer(Vec::new());
     writer.write_record(HEADER).map_err(|error| fault(error.to_string()))?;
     let analysis = &report.analysis;
+    let differences = differences(report);
     for cell in &analysis.cells {
         let params: Vec<String> = cell.params.iter().map(|(key, value)| format!("{key}={value}")).collect();
         let flags: Vec<String> = cell.flags.iter().map(ToString::to_string).collect();
@@ -76,6 +137,10 @@ pub(crate) fn render(report: &Report) -> Result<String, ReportError> {
             .map(|f| f.reason.as_str())
             .collect();
         let voids = report.voids.iter().filter(|void| void.workload == cell.workload).count();
+        let unequal = |wanted: &dyn Fn(Standing) -> bool| -> String {
+            let here = differences.iter().filter(|d| d.environment == cell.environment && wanted(d.standing));
+            here.map(|d| d.key.as_str()).collect::<Vec<_>>().join(";")
+        };
         let of = |take: fn(&weigh_stats::Summary) -> f64| number(cell.summary.as_ref().map(take));
         let better = serde_json::to_value(cell.metric.better)?;
         let pairing = serde_json::to_value(cell.pairing)?;
@@ -114,9 +179,12 @@ pub(crate) fn render(report: &Report) -> Result<String, ReportError> {
             analysis.comparisons.to_string(),
             analysis.margin.to_string(),
             voids.to_string(),
-            text(&crate::troubles::unequal_keys(report, &cell.environment).join(";")),
+            text(&unequal(&|_| true)),
             text(&reasons.join("; ")),
+            text(&unequal(&|standing| standing == Standing::Intended)),
+            text(&unequal(&|standing| standing == Standing::Allowed)),
         ]);
+        row.extend(circumstances(report, cell));
         writer.write_record(&row).map_err(|error| fault(error.to_string()))?;
     }
     let bytes = writer.into_inner().map_err(|error| fault(error.to_string()))?;

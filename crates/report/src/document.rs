@@ -1,9 +1,11 @@
 //! The table model: what every format shows, in words and numbers, before any layout.
 
+use crate::charges::{self, CpuTable};
+use crate::differences::{self, Difference};
 use crate::quantity::Effect;
 use crate::rows::table;
-use crate::troubles::{self, Advice, FailureLine, Unequal};
-use crate::{Report, answer, notes};
+use crate::troubles::{self, Advice, FailureLine};
+use crate::{Report, answer, circumstances, notes};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use weigh_stats::{Cell, Flag, Interval};
@@ -27,11 +29,26 @@ pub(crate) struct Document {
     pub notes: Vec<String>,
     /// The flags that occur, and what each means.
     pub legend: Vec<(String, String)>,
-    /// Where the environments differ.
-    pub unequal: Vec<Unequal>,
-    pub voids: Vec<String>,
+    /// What each environment is, and in what it differs from the baseline.
+    pub environments: Vec<EnvironmentLine>,
+    /// What disturbed the trials: (what, how much).
+    pub noise: Vec<(String, String)>,
+    pub voids: Vec<notes::VoidLine>,
     pub failures: Vec<FailureLine>,
     pub warnings: Vec<Advice>,
+}
+
+/// One environment.
+#[derive(Debug, Serialize)]
+pub(crate) struct EnvironmentLine {
+    pub name: String,
+    /// The facts that a reader looks for first.
+    pub facts: String,
+    /// What is known of its clock.
+    pub clock: Option<String>,
+    /// The same, with what it was found by.
+    pub clock_detail: Option<String>,
+    pub differences: Vec<Difference>,
 }
 
 /// A label that holds for the whole report.
@@ -51,6 +68,8 @@ pub(crate) struct Group {
     pub judged: Vec<Table>,
     /// The others, without.
     pub descriptive: Vec<Table>,
+    /// Who used CPU time for it.
+    pub cpu: Option<CpuTable>,
 }
 
 /// One metric of one workload.
@@ -60,8 +79,10 @@ pub(crate) struct Table {
     pub metric: String,
     /// Unit with the prefix that the rows share.
     pub unit: String,
-    /// "higher is better" or "lower is better".
+    /// "higher is better" or "lower is better", and whether a latency was taken in a closed loop.
     pub direction: String,
+    /// Heading of the column of CPU time, or cycles, per operation; none where nothing is known.
+    pub cpu: Option<String>,
     pub primary: bool,
     /// Whether two runs are compared.
     pub sequential: bool,
@@ -75,6 +96,8 @@ pub(crate) struct Row {
     pub baseline: bool,
     /// Median with unit; for two runs before and after; none when nothing was measured.
     pub value: Option<String>,
+    /// CPU time, or cycles, per operation, with its unit.
+    pub cpu: Option<String>,
     pub effect: Option<Effect>,
     /// The interval in numbers, for the bar.
     pub bar: Option<Bar>,
@@ -82,10 +105,12 @@ pub(crate) struct Row {
     pub verdict: String,
     pub tone: Tone,
     pub n: u32,
-    /// Flags in words (without those that a label says for all), what is unequal by request, failures, blocks to decide.
+    /// Unequal facts that are not intended, flags in words (without those that a label says for all), failures, blocks to decide.
     pub beside: Vec<String>,
-    /// Facts in which the environment differs because of what it is.
-    pub unequal: Option<String>,
+    /// Facts in which the environment differs because of what it is, in short: `≠ kernel, memory`.
+    pub intended: Option<String>,
+    /// Whether it differs from the baseline in anything.
+    pub differs: bool,
     /// The smallest effect that could have been seen.
     pub smallest: Option<String>,
     #[serde(skip)]
@@ -120,7 +145,7 @@ pub(crate) enum Tone {
 impl Row {
     /// Everything that stands beside the numbers.
     pub(crate) fn all_beside(&self) -> String {
-        self.beside.iter().chain(&self.unequal).cloned().collect::<Vec<_>>().join("; ")
+        self.beside.iter().chain(&self.intended).cloned().collect::<Vec<_>>().join("; ")
     }
 }
 
@@ -136,7 +161,8 @@ pub(crate) fn build(report: &Report) -> Document {
         bar_reach: bar_reach(&groups),
         notes: notes::reading(report),
         legend: notes::legend(report),
-        unequal: troubles::unequal(report),
+        environments: environments(report),
+        noise: circumstances::noise(report),
         voids: notes::voids(report),
         failures: troubles::failures(report),
         warnings: troubles::advice(&troubles::all_warnings(report)),
@@ -145,10 +171,29 @@ pub(crate) fn build(report: &Report) -> Document {
     }
 }
 
+fn environments(report: &Report) -> Vec<EnvironmentLine> {
+    let found = differences::differences(report);
+    report
+        .environments
+        .iter()
+        .map(|environment| {
+            let clock = circumstances::clock(report, &environment.name);
+            EnvironmentLine {
+                name: environment.name.clone(),
+                facts: differences::compact(&environment.facts),
+                clock: clock.map(circumstances::clock_words),
+                clock_detail: clock.map(circumstances::clock_detail),
+                differences: found.iter().filter(|d| d.environment == environment.name).cloned().collect(),
+            }
+        })
+        .collect()
+}
+
 fn groups(report: &Report) -> Vec<Group> {
     let mut groups: Vec<Group> = Vec::new();
     let mut params: Vec<&BTreeMap<String, String>> = Vec::new();
     let common = common_flags(report);
+    let differences = differences::differences(report);
     for cells in by_metric(&report.analysis.cells) {
         let first = cells[0];
         let at = (0..groups.len())
@@ -159,11 +204,12 @@ fn groups(report: &Report) -> Vec<Group> {
                     params: unsaid_params(first),
                     judged: Vec::new(),
                     descriptive: Vec::new(),
+                    cpu: charges::table(report, &first.workload),
                 });
                 params.push(&first.params);
                 groups.len() - 1
             });
-        let table = table(report, &cells, &common);
+        let table = table(report, &cells, &common, &differences);
         if table.primary { &mut groups[at].judged } else { &mut groups[at].descriptive }.push(table);
     }
     groups

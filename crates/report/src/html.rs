@@ -1,6 +1,7 @@
 //! The report as one page: no script, nothing fetched, everything escaped by the template engine.
 
-use crate::document::{self, Document, Row};
+use crate::differences::Difference;
+use crate::document::{self, Document, EnvironmentLine, Row};
 use crate::quantity::plain_percent;
 use crate::{Report, ReportError};
 use minijinja::value::Serde;
@@ -64,7 +65,13 @@ struct FactTable {
     rows: Vec<(String, Vec<String>)>,
 }
 
-fn facts(report: &Report) -> FactTable {
+fn facts(report: &Report, document: &Document) -> FactTable {
+    let clock = |environment: &EnvironmentLine| environment.clock_detail.clone();
+    let known = document.environments.iter().any(|environment| environment.clock.is_some());
+    let clocks = known.then(|| {
+        let words = document.environments.iter().map(|e| clock(e).unwrap_or_else(|| "not checked".into()));
+        ("clock".to_string(), words.collect())
+    });
     let keys: std::collections::BTreeSet<&String> =
         report.environments.iter().flat_map(|e| e.facts.keys()).collect();
     FactTable {
@@ -73,11 +80,18 @@ fn facts(report: &Report) -> FactTable {
             .into_iter()
             .map(|key| {
                 let values =
-                    report.environments.iter().map(|e| crate::troubles::fact(e.facts.get(key))).collect();
+                    report.environments.iter().map(|e| crate::differences::fact(e.facts.get(key))).collect();
                 (key.clone(), values)
             })
+            .chain(clocks)
             .collect(),
     }
+}
+
+/// Where environments differ, with why.
+fn differing(document: &Document) -> Vec<(Difference, String)> {
+    let all = document.environments.iter().flat_map(|environment| &environment.differences);
+    all.map(|difference| (difference.clone(), difference.why())).collect()
 }
 
 fn plan_facts(report: &Report) -> Vec<(String, String)> {
@@ -159,7 +173,8 @@ pub(crate) fn render(report: &Report) -> Result<String, ReportError> {
         dots => report.analysis.cells.iter().any(|cell| cell.runs.is_none() && !cell.log_ratios.is_empty()),
         method => crate::notes::method(report),
         baseline => report.analysis.baseline.clone(),
-        facts => Value::from(Serde(facts(report))),
+        facts => Value::from(Serde(facts(report, &document))),
+        differences => Value::from(Serde(differing(&document))),
         plan => Value::from(Serde(plan_facts(report))),
         host => Value::from(Serde(host_facts(report))),
         reading => crate::notes::COULD_SEE,

@@ -1,12 +1,15 @@
 //! The report for programs. Field names and nulls are fixed in the documentation of the command line; every number is
 //! written as it is.
 
-use crate::{Report, ReportError};
+use crate::differences::{Difference, Standing, differences};
+use crate::{EnvironmentFacts, Report, ReportError, charges, circumstances, notes};
 use serde::Serialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
-use weigh_model::{Better, HostFacts, VoidCause};
-use weigh_stats::{Cell, Flag, Interval, OneRun, Pairing, Summary, TwoRuns, Verdict};
+use weigh_model::{Better, ClockState, HostFacts, HostSettings, NoiseLimits, NoisyHost, VoidCause};
+use weigh_stats::{
+    Cell, ChargeSummary, Flag, Interval, NoiseSummary, OneRun, Pairing, Summary, TwoRuns, Verdict,
+};
 
 /// Version of the format. Changes: 1, first version.
 const FORMAT: u32 = 1;
@@ -35,6 +38,10 @@ struct Root<'a> {
     tool_version: Option<&'a str>,
     digests: Option<&'a BTreeMap<String, String>>,
     host: Option<&'a HostFacts>,
+    noise_limits: Option<NoiseLimits>,
+    noise: Option<Noise<'a>>,
+    noisy_host: Option<&'a NoisyHost>,
+    charges: Vec<ChargeRow<'a>>,
 }
 
 #[derive(Serialize)]
@@ -49,6 +56,9 @@ struct Void<'a> {
     workload: &'a str,
     cause: VoidCause,
     attempt: u32,
+    environment: Option<&'a str>,
+    detail: Option<&'a str>,
+    measured_again: bool,
 }
 
 #[derive(Serialize)]
@@ -61,6 +71,72 @@ struct Compared<'a> {
 struct Environment<'a> {
     name: &'a str,
     facts: &'a BTreeMap<String, Value>,
+    // Beyond what is fixed:
+    intended: &'a BTreeMap<String, String>,
+    differences: Vec<DifferenceRow>,
+    clock: Option<Clock<'a>>,
+}
+
+#[derive(Serialize)]
+struct DifferenceRow {
+    key: String,
+    value: String,
+    baseline: String,
+    standing: Standing,
+    reason: Option<String>,
+}
+
+#[derive(Serialize)]
+struct Clock<'a> {
+    states: &'a BTreeMap<ClockState, u32>,
+    rate_ppm: Option<f64>,
+    bound_ppm: Option<f64>,
+    round_trip_ns: Option<f64>,
+}
+
+#[derive(Serialize)]
+struct Noise<'a> {
+    trials: u32,
+    disturbed: u32,
+    steal_share: f64,
+    steal_share_max: f64,
+    foreign_share: f64,
+    foreign_share_max: f64,
+    pressure: Option<Pressure>,
+    throttled: u32,
+    frequency_khz: Option<Range>,
+    unattributed_share: Option<f64>,
+    sensors_share: f64,
+    settings: &'a HostSettings,
+    changed_settings: &'a [String],
+    kernel_log: &'a [String],
+}
+
+#[derive(Serialize)]
+struct Pressure {
+    cpu_share: f64,
+    memory_share: f64,
+    io_share: f64,
+}
+
+#[derive(Serialize)]
+struct Range {
+    low: u64,
+    high: u64,
+}
+
+#[derive(Serialize)]
+struct ChargeRow<'a> {
+    workload: &'a str,
+    environment: &'a str,
+    operation: &'a str,
+    n: u32,
+    cpu_ns_per_op: f64,
+    difference: Option<Average>,
+    cycles_per_op: Option<f64>,
+    parts_ns_per_op: &'a BTreeMap<String, f64>,
+    daemons_ns_per_op: &'a BTreeMap<String, f64>,
+    counters_per_op: &'a BTreeMap<String, f64>,
 }
 
 #[derive(Serialize)]
@@ -82,7 +158,6 @@ struct CellRow<'a> {
     p_eq_holm: Option<f64>,
     smallest_detectable: Option<f64>,
     unseen_mode_bound: Option<f64>,
-    /// Not accounted for yet; always null.
     cpu_ns_per_op: Option<f64>,
     flags: &'a [Flag],
     // Beyond what is fixed:
@@ -94,6 +169,8 @@ struct CellRow<'a> {
     blocks_to_decide: Option<u32>,
     pairing: Pairing,
     runs: Option<Sides>,
+    operation: Option<&'a str>,
+    closed_loop: Option<bool>,
 }
 
 #[derive(Serialize)]
@@ -184,7 +261,8 @@ struct FailureRow<'a> {
     excluded: bool,
 }
 
-fn cell(cell: &Cell) -> CellRow<'_> {
+fn cell<'a>(report: &'a Report, cell: &'a Cell) -> CellRow<'a> {
+    let charge = charges::charge(report, &cell.workload, &cell.environment);
     CellRow {
         workload: &cell.workload,
         params: &cell.params,
@@ -202,7 +280,7 @@ fn cell(cell: &Cell) -> CellRow<'_> {
         p_eq_holm: cell.p_eq_holm,
         smallest_detectable: cell.smallest_detectable,
         unseen_mode_bound: cell.unseen_mode_bound,
-        cpu_ns_per_op: None,
+        cpu_ns_per_op: charge.map(|charge| charge.cpu_ns_per_op),
         flags: &cell.flags,
         tried: cell.tried,
         failed: cell.failed,
@@ -212,12 +290,78 @@ fn cell(cell: &Cell) -> CellRow<'_> {
         blocks_to_decide: cell.blocks_to_decide,
         pairing: cell.pairing,
         runs: cell.runs.as_ref().map(Sides::from),
+        operation: charge.map(|charge| charge.operation.as_str()),
+        closed_loop: crate::rows::closed_loop(report, cell),
+    }
+}
+
+fn environment<'a>(report: &'a Report, of: &'a EnvironmentFacts, found: &[Difference]) -> Environment<'a> {
+    Environment {
+        name: &of.name,
+        facts: &of.facts,
+        intended: &of.intended,
+        differences: found
+            .iter()
+            .filter(|difference| difference.environment == of.name)
+            .map(|difference| DifferenceRow {
+                key: difference.key.clone(),
+                value: difference.value.clone(),
+                baseline: difference.baseline_value.clone(),
+                standing: difference.standing,
+                reason: difference.reason.clone(),
+            })
+            .collect(),
+        clock: circumstances::clock(report, &of.name).map(|clock| Clock {
+            states: &clock.states,
+            rate_ppm: clock.rate_ppm,
+            bound_ppm: clock.bound_ppm,
+            round_trip_ns: clock.round_trip_ns,
+        }),
+    }
+}
+
+fn noise(noise: &NoiseSummary) -> Noise<'_> {
+    Noise {
+        trials: noise.trials,
+        disturbed: noise.disturbed,
+        steal_share: noise.steal_share,
+        steal_share_max: noise.steal_share_max,
+        foreign_share: noise.foreign_share,
+        foreign_share_max: noise.foreign_share_max,
+        pressure: noise.pressure_shares.map(|(cpu, memory, io)| Pressure {
+            cpu_share: cpu,
+            memory_share: memory,
+            io_share: io,
+        }),
+        throttled: noise.throttled,
+        frequency_khz: noise.frequency_khz.map(|(low, high)| Range { low, high }),
+        unattributed_share: noise.unattributed_share,
+        sensors_share: noise.sensors_share,
+        settings: &noise.settings,
+        changed_settings: &noise.changed_settings,
+        kernel_log: &noise.kernel_log,
+    }
+}
+
+fn charge(charge: &ChargeSummary) -> ChargeRow<'_> {
+    ChargeRow {
+        workload: &charge.workload,
+        environment: &charge.environment,
+        operation: &charge.operation,
+        n: charge.n,
+        cpu_ns_per_op: charge.cpu_ns_per_op,
+        difference: charge.difference.map(Average::from),
+        cycles_per_op: charge.cycles_per_op,
+        parts_ns_per_op: &charge.parts_ns_per_op,
+        daemons_ns_per_op: &charge.daemons_ns_per_op,
+        counters_per_op: &charge.counters_per_op,
     }
 }
 
 /// The report as JSON, indented, with a line break at the end.
 pub(crate) fn render(report: &Report) -> Result<String, ReportError> {
     let plan = report.plan.as_ref();
+    let found = differences(report);
     let root = Root {
         format: FORMAT,
         run: report.run.as_deref(),
@@ -227,14 +371,18 @@ pub(crate) fn render(report: &Report) -> Result<String, ReportError> {
         voids: report
             .voids
             .iter()
-            .map(|v| Void { block: v.block, workload: &v.workload, cause: v.cause, attempt: v.attempt })
+            .map(|v| Void {
+                block: v.block,
+                workload: &v.workload,
+                cause: v.cause,
+                attempt: v.attempt,
+                environment: v.environment.as_deref(),
+                detail: v.detail.as_deref(),
+                measured_again: notes::replaced(report, v),
+            })
             .collect(),
-        environments: report
-            .environments
-            .iter()
-            .map(|e| Environment { name: &e.name, facts: &e.facts })
-            .collect(),
-        cells: report.analysis.cells.iter().map(cell).collect(),
+        environments: report.environments.iter().map(|e| environment(report, e, &found)).collect(),
+        cells: report.analysis.cells.iter().map(|c| cell(report, c)).collect(),
         failures: report
             .failures
             .iter()
@@ -260,6 +408,10 @@ pub(crate) fn render(report: &Report) -> Result<String, ReportError> {
         tool_version: plan.map(|plan| plan.tool_version.as_str()),
         digests: plan.map(|plan| &plan.digests),
         host: report.host.as_ref(),
+        noise_limits: plan.map(|plan| plan.noise),
+        noise: report.circumstances.noise.as_ref().map(noise),
+        noisy_host: report.circumstances.noisy_host.as_ref(),
+        charges: report.circumstances.charges.iter().map(charge).collect(),
     };
     Ok(serde_json::to_string_pretty(&root)? + "\n")
 }

@@ -1,7 +1,7 @@
 //! A LaTeX document that compiles by itself; its tables can be copied out.
 
 use crate::Report;
-use crate::document::{self, Document, Row, Table};
+use crate::document::{self, Document, EnvironmentLine, Row, Table};
 use crate::notes::COULD_SEE;
 
 const PREAMBLE: &str = r"\documentclass{article}
@@ -39,6 +39,8 @@ fn escape(text: &str) -> String {
             '±' => out.push_str(r"$\pm$"),
             'µ' => out.push_str(r"\textmu{}"),
             '→' => out.push_str(r"$\rightarrow$"),
+            '≠' => out.push_str(r"$\neq$"),
+            '·' => out.push_str(r"$\cdot$"),
             crate::text::JOINER => out.push('~'),
             _ if c.is_ascii() => out.push(c),
             _ => out.push_str(&format!("[U+{:04X}]", u32::from(c))),
@@ -106,10 +108,25 @@ pub(crate) fn render(report: &Report) -> String {
                 .map(|a| format!("\\textbf{{{}}}: {}", escape(&a.environment), escape(&a.sentence()))),
         );
     }
+    let mut demand = Vec::new();
     for group in &document.groups {
         for table in group.judged.iter().chain(&group.descriptive) {
             write_table(&mut out, table, &group.params);
         }
+        if let Some(cpu) = &group.cpu {
+            let sentences = cpu
+                .rows
+                .iter()
+                .map(|row| format!("\\textbf{{{}}}: {}", escape(&row.environment), escape(&row.sentence)));
+            let why = cpu.why.iter().map(|why| format!("counters of {}", escape(why)));
+            let title = format!("{}: CPU time charged per {} (descriptive)", group.workload, cpu.operation);
+            demand.push((escape(&title), sentences.chain(why).collect::<Vec<_>>()));
+        }
+    }
+    // Tables float; what explains them must not be carried off by them.
+    out.push_str("\\clearpage\n");
+    for (title, lines) in demand {
+        items(&mut out, &title, lines.into_iter());
     }
     write_notes(&mut out, &document);
     out.push_str("\\end{document}\n");
@@ -138,28 +155,35 @@ fn write_table(out: &mut String, table: &Table, params: &str) {
     let caption = format!("{} {}{params}, {}{no_verdict}", table.workload, table.metric, table.direction);
     let effect = if table.sequential { "change" } else { "overhead" };
     let verdict = if table.primary { "verdict & " } else { "" };
-    let columns = if table.primary { "lrrllrrp{60mm}" } else { "lrrlrrp{60mm}" };
+    let (head, spec) = match &table.cpu {
+        Some(cpu) => (format!(" & {}", escape(cpu)), "r"),
+        None => (String::new(), ""),
+    };
+    let columns =
+        if table.primary { format!("lr{spec}rllrrp{{60mm}}") } else { format!("lr{spec}rlrrp{{60mm}}") };
     out.push_str(&format!(
         "\\begin{{table}}[htbp]\n\\caption{{{}}}\n\\begin{{tabular}}{{{columns}}}\n\\toprule\n",
         escape(&caption)
     ));
     out.push_str(&format!(
-        "environment & median & {effect} & 95\\,\\% interval & {verdict}$n$ & could see & remarks \\\\\n\\midrule\n"
+        "environment & median{head} & {effect} & 95\\,\\% interval & {verdict}$n$ & could see & remarks \\\\\n\\midrule\n"
     ));
     for row in &table.rows {
-        out.push_str(&write_row(row, table.primary));
+        out.push_str(&write_row(row, table));
     }
     out.push_str("\\bottomrule\n\\end{tabular}\n\\end{table}\n");
 }
 
-fn write_row(row: &Row, primary: bool) -> String {
-    let mut cells = vec![
-        escape(&row.environment),
-        quantity(row.value.as_deref().unwrap_or("-")),
+fn write_row(row: &Row, table: &Table) -> String {
+    let mut cells = vec![escape(&row.environment), quantity(row.value.as_deref().unwrap_or("-"))];
+    if table.cpu.is_some() {
+        cells.push(row.cpu.as_deref().map(quantity).unwrap_or_default());
+    }
+    cells.extend([
         row.effect.as_ref().map(|e| quantity(&e.estimate)).unwrap_or_default(),
         row.effect.as_ref().map(|e| interval(&e.interval)).unwrap_or_default(),
-    ];
-    if primary {
+    ]);
+    if table.primary {
         cells.push(escape(&row.verdict));
     }
     cells.push(row.n.to_string());
@@ -169,8 +193,6 @@ fn write_row(row: &Row, primary: bool) -> String {
 }
 
 fn write_notes(out: &mut String, document: &Document) {
-    // Tables float; what explains them must not be carried off by them.
-    out.push_str("\\clearpage\n");
     let mut reading: Vec<String> = document.notes.iter().map(|note| escape(note)).collect();
     if !reading.is_empty() {
         reading.push(escape(COULD_SEE));
@@ -182,24 +204,35 @@ fn write_notes(out: &mut String, document: &Document) {
             .map(|(word, meaning)| format!("\\textbf{{{}}}: {}", escape(word), escape(meaning))),
     );
     items(out, "How to read this", reading.into_iter());
+    items(out, "Environments", document.environments.iter().flat_map(environment));
     items(
         out,
-        "Unequal",
-        document.unequal.iter().map(|u| {
-            let allowed = if u.allowed { ", allowed by name" } else { "" };
-            escape(&format!(
-                "{}: {} {} (baseline: {}){allowed}",
-                u.environment, u.key, u.value, u.baseline_value
-            ))
-        }),
+        "Noise on the host",
+        document.noise.iter().map(|(what, seen)| format!("{}: {}", escape(what), escape(seen))),
     );
-    items(out, "Void units", document.voids.iter().map(|void| escape(void)));
+    let voids = document.voids.iter().flat_map(|void| {
+        let units = void.units.iter().map(|unit| escape(unit));
+        std::iter::once(escape(&void.summary)).chain(units).collect::<Vec<_>>()
+    });
+    items(out, "Void units", voids);
     items(out, "Failures", document.failures.iter().map(|failure| escape(&failure.sentence())));
     items(
         out,
         "Warnings",
         document.warnings.iter().flat_map(|advice| advice.sentences()).map(|s| escape(&s)),
     );
+}
+
+/// What an environment is, and in what it differs.
+fn environment(environment: &EnvironmentLine) -> Vec<String> {
+    let name = format!("\\textbf{{{}}}", escape(&environment.name));
+    let facts = (!environment.facts.is_empty()).then(|| format!("{name}: {}", escape(&environment.facts)));
+    let clock = environment.clock_detail.as_ref().map(|clock| format!("{name} clock: {}", escape(clock)));
+    let differences = environment
+        .differences
+        .iter()
+        .map(|difference| format!("{name} differs: {}", escape(&difference.sentence())));
+    facts.into_iter().chain(clock).chain(differences).collect()
 }
 
 #[cfg(test)]

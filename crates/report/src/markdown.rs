@@ -65,51 +65,53 @@ fn write_group(out: &mut String, group: &Group) {
     out.push_str(&format!("\n## {}\n", escape(&format!("{}{params}", group.workload))));
     for table in &group.judged {
         heading(out, table, "");
-        let head = [
-            "environment",
-            "median",
-            effect_name(table),
-            "95 % interval",
-            "verdict",
-            "n",
-            "could see",
-            "remarks",
-        ];
-        let rows = table.rows.iter().map(|row| {
-            let [estimate, interval] = effect(row);
-            let verdict = escape(&row.verdict);
-            let verdict = if row.baseline || verdict.is_empty() { verdict } else { format!("**{verdict}**") };
-            vec![
-                escape(&row.environment),
-                value(row),
-                estimate,
-                interval,
-                verdict,
-                row.n.to_string(),
-                row.smallest.clone().unwrap_or_default(),
-                remarks(row),
-            ]
-        });
-        write_table(out, &head, &[1, 2, 3, 5, 6], rows);
+        write_rows(out, table);
     }
     for table in &group.descriptive {
         heading(out, table, " (descriptive, no verdict)");
-        let head =
-            ["environment", "median", effect_name(table), "95 % interval", "n", "could see", "remarks"];
-        let rows = table.rows.iter().map(|row| {
-            let [estimate, interval] = effect(row);
-            vec![
-                escape(&row.environment),
-                value(row),
-                estimate,
-                interval,
-                row.n.to_string(),
-                row.smallest.clone().unwrap_or_default(),
-                remarks(row),
-            ]
-        });
-        write_table(out, &head, &[1, 2, 3, 4, 5], rows);
+        write_rows(out, table);
     }
+    if let Some(cpu) = &group.cpu {
+        let title =
+            format!("{} CPU time charged per {} (descriptive, no verdict)", group.workload, cpu.operation);
+        out.push_str(&format!("\n### {}\n\n", escape(&title)));
+        for row in &cpu.rows {
+            out.push_str(&format!("- **{}**: {}\n", escape(&row.environment), escape(&row.sentence)));
+        }
+        for why in &cpu.why {
+            out.push_str(&format!("- counters of {}\n", escape(why)));
+        }
+    }
+}
+
+/// A column: heading, whether it holds numbers, and what stands in a row.
+type Column<'a> = (String, bool, Box<dyn Fn(&Row) -> String + 'a>);
+
+fn write_rows(out: &mut String, table: &Table) {
+    let mut columns: Vec<Column<'_>> = vec![
+        ("environment".into(), false, Box::new(|row| escape(&row.environment))),
+        ("median".into(), true, Box::new(value)),
+    ];
+    if let Some(heading) = &table.cpu {
+        columns.push((escape(heading), true, Box::new(|row| escape(row.cpu.as_deref().unwrap_or("")))));
+    }
+    columns.push((effect_name(table).into(), true, Box::new(|row| effect(row)[0].clone())));
+    columns.push(("95 % interval".into(), true, Box::new(|row| effect(row)[1].clone())));
+    if table.primary {
+        columns.push(("verdict".into(), false, Box::new(verdict)));
+    }
+    columns.push(("n".into(), true, Box::new(|row| row.n.to_string())));
+    columns.push(("could see".into(), true, Box::new(|row| row.smallest.clone().unwrap_or_default())));
+    columns.push(("remarks".into(), false, Box::new(remarks)));
+    let head: Vec<&str> = columns.iter().map(|(heading, _, _)| heading.as_str()).collect();
+    let numeric: Vec<usize> = (0..columns.len()).filter(|i| columns[*i].1).collect();
+    let rows = table.rows.iter().map(|row| columns.iter().map(|(_, _, text)| text(row)).collect());
+    write_table(out, &head, &numeric, rows);
+}
+
+fn verdict(row: &Row) -> String {
+    let verdict = escape(&row.verdict);
+    if row.baseline || verdict.is_empty() { verdict } else { format!("**{verdict}**") }
 }
 
 fn heading(out: &mut String, table: &Table, suffix: &str) {
@@ -177,21 +179,29 @@ fn write_notes(out: &mut String, document: &Document) {
         document.legend.iter().map(|(word, meaning)| format!("**{}**: {}", escape(word), escape(meaning))),
     );
     section("How to read this", reading);
-    section(
-        "Unequal",
-        document
-            .unequal
+    let environments = document.environments.iter().flat_map(|environment| {
+        let name = escape(&environment.name);
+        let facts =
+            (!environment.facts.is_empty()).then(|| format!("**{name}**: {}", escape(&environment.facts)));
+        let clock =
+            environment.clock_detail.as_ref().map(|clock| format!("**{name}** clock: {}", escape(clock)));
+        let differences = environment
+            .differences
             .iter()
-            .map(|u| {
-                let allowed = if u.allowed { ", allowed by name" } else { "" };
-                opening(&format!(
-                    "{}: {} {} (baseline: {}){allowed}",
-                    u.environment, u.key, u.value, u.baseline_value
-                ))
-            })
-            .collect(),
+            .map(|difference| format!("**{name}** differs: {}", escape(&difference.sentence())))
+            .collect::<Vec<_>>();
+        facts.into_iter().chain(clock).chain(differences).collect::<Vec<_>>()
+    });
+    section("Environments", environments.collect());
+    section(
+        "Noise on the host",
+        document.noise.iter().map(|(what, seen)| format!("{what}: {}", escape(seen))).collect(),
     );
-    section("Void units", document.voids.iter().map(|void| opening(void)).collect());
+    let voids = document.voids.iter().map(|void| {
+        let units: String = void.units.iter().map(|unit| format!("\n  - {}", opening(unit))).collect();
+        opening(&void.summary) + &units
+    });
+    section("Void units", voids.collect());
     section("Failures", document.failures.iter().map(|failure| opening(&failure.sentence())).collect());
     section(
         "Warnings",

@@ -1,11 +1,13 @@
 //! The sentences around the tables: what was asked, what has to be known first, how the tables are read.
 
 use crate::Report;
+use crate::differences::{Standing, differences, keys, misnamed};
 use crate::document::{Label, common_flags};
 use crate::quantity::{magnitude, plain_percent};
 use crate::rows::flag_word;
+use serde::Serialize;
 use std::collections::BTreeMap;
-use weigh_model::{Better, VoidCause, format_bytes};
+use weigh_model::{Better, NoiseLimits, VoidCause, VoidUnit, format_bytes};
 use weigh_stats::{Cell, EQUIVALENT_FEWEST_BLOCKS, Flag};
 
 /// What the column of the smallest effects means.
@@ -156,7 +158,55 @@ pub(crate) fn labels(report: &Report) -> Vec<Label> {
             );
         }
     }
+    faults(report, &mut labels);
     labels
+}
+
+/// What makes every number doubtful: a host too noisy to void anything, unlike environments, a name that claims another acceleration.
+fn faults(report: &Report, labels: &mut Vec<Label>) {
+    let mut add = |word: &str, meaning: String| labels.push(Label { word: word.into(), meaning });
+    if let Some(noisy) = &report.circumstances.noisy_host {
+        add(
+            "NOISY-HOST",
+            format!(
+                "{} of the first {} units were void, so from block {} on noise voids nothing: what others did on this host is \
+                 part of the numbers, and the intervals are wide because of it",
+                noisy.void_units, noisy.units, noisy.from_block
+            ),
+        );
+    } else if report.plan.as_ref().is_some_and(|plan| !plan.noise.voiding) {
+        add(
+            "VOIDING OFF",
+            "noise on the host voids nothing, as was asked for: what others did is part of the numbers"
+                .into(),
+        );
+    }
+    let found = differences(report);
+    let mut environments: Vec<&str> = Vec::new();
+    for fault in found.iter().filter(|difference| difference.standing == Standing::Fault) {
+        if !environments.contains(&fault.environment.as_str()) {
+            environments.push(&fault.environment);
+        }
+    }
+    for environment in environments {
+        add(
+            "UNEQUAL",
+            format!(
+                "{environment} differs from {} in {}, which nothing implies and nobody allowed: its ratios compare unlike \
+                 things",
+                report.analysis.baseline,
+                keys(&found, environment, Standing::Fault).join(", ")
+            ),
+        );
+    }
+    for (environment, acceleration) in misnamed(report) {
+        add(
+            "MISNAMED",
+            format!(
+                "{environment} ran with acceleration {acceleration}: its numbers are not those of its name"
+            ),
+        );
+    }
 }
 
 /// The sign convention.
@@ -223,6 +273,8 @@ pub(crate) fn reading(report: &Report) -> Vec<String> {
         notes.push(format!("Effort: {effort}."));
     }
     notes.extend(unseen(report));
+    notes.extend(service_demand(report));
+    notes.extend(declared(report));
     notes.iter().map(|note| bind_units(note)).collect()
 }
 
@@ -238,6 +290,40 @@ pub(crate) fn method(report: &Report) -> Option<&'static str> {
          random order. In a block each environment gave one number; the ratios to the baseline are taken block by block. \
          Warm-up runs are not counted, nothing was repeated because of what it measured, and no outlier is dropped."
     })
+}
+
+/// What the column of CPU time means.
+fn service_demand(report: &Report) -> Option<String> {
+    let charges = &report.circumstances.charges;
+    let first = charges.first()?;
+    let mut text = format!(
+        "CPU/{}: CPU time charged to the environment per operation, the guest's and that of every helper that serves it alone \
+         (median over blocks). It is no part of the overhead, and it has no verdict.",
+        first.operation
+    );
+    if charges.iter().any(|charge| charge.cycles_per_op.is_some()) {
+        text.push_str(" Where the processor counts cycles, they stand in its place.");
+    }
+    if charges.iter().any(|charge| !charge.daemons_ns_per_op.is_empty()) {
+        text.push_str(" Daemons that all guests share are told apart and not charged.");
+    }
+    Some(text)
+}
+
+/// The limits of noise, which were declared before the run.
+fn declared(report: &Report) -> Option<String> {
+    let limits = report.plan.as_ref()?.noise;
+    report.circumstances.noise.as_ref()?;
+    let own = if limits == NoiseLimits::default() { "" } else { " (set for this run)" };
+    let voids = if limits.voiding {
+        format!("voids a unit beyond {}", plain_percent(limits.void_share))
+    } else {
+        "voids nothing".into()
+    };
+    Some(format!(
+        "Steal or foreign CPU is worth a warning beyond {} of the CPUs in use and {voids}{own}; this was declared before the run.",
+        plain_percent(limits.warn_share)
+    ))
 }
 
 /// The bound on an unseen mode, by number of blocks.
@@ -269,10 +355,7 @@ pub(crate) fn legend(report: &Report) -> Vec<(String, String)> {
     let mut legend: Vec<(String, String)> = occurring
         .into_iter()
         .filter(|flag| !common.contains(flag))
-        .map(|flag| {
-            let word = if flag == Flag::Failed { "failed k/n".into() } else { flag_word(flag) };
-            (word, meaning(flag).into())
-        })
+        .map(|flag| (legend_word(flag), meaning(flag).into()))
         .collect();
     if report
         .analysis
@@ -283,10 +366,19 @@ pub(crate) fn legend(report: &Report) -> Vec<(String, String)> {
     {
         legend.push((
             "NO VERDICT".into(),
-            "trials failed, values were unusable, or there was nothing to compare with".into(),
+            "trials failed, values were unusable, the clock is unproven, or there was nothing to compare with".into(),
         ));
     }
     legend
+}
+
+/// How a flag stands in the rows: with its numbers or names, where it has any.
+fn legend_word(flag: Flag) -> String {
+    match flag {
+        Flag::Failed => "failed k/n".into(),
+        Flag::Unequal => "unequal by request".into(),
+        other => flag_word(other),
+    }
 }
 
 fn meaning(flag: Flag) -> &'static str {
@@ -324,22 +416,57 @@ fn meaning(flag: Flag) -> &'static str {
     }
 }
 
+/// Void units of one cause.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct VoidLine {
+    /// How many by what cause, how many of them were measured again, and what it means.
+    pub summary: String,
+    /// Every unit, with the environment and what was seen there.
+    pub units: Vec<String>,
+}
+
+/// Whether a void unit was measured again: a later attempt at it gave a number, or is void itself.
+pub(crate) fn replaced(report: &Report, void: &VoidUnit) -> bool {
+    let measured = |cell: &Cell| {
+        cell.workload == void.workload && cell.values.iter().any(|value| value.block == Some(void.block))
+    };
+    let later = |other: &VoidUnit| {
+        other.workload == void.workload && other.block == void.block && other.attempt > void.attempt
+    };
+    report.voids.iter().any(later) || report.analysis.cells.iter().any(measured)
+}
+
 /// Void units by cause.
-pub(crate) fn voids(report: &Report) -> Vec<String> {
-    let mut causes: BTreeMap<VoidCause, Vec<String>> = BTreeMap::new();
+pub(crate) fn voids(report: &Report) -> Vec<VoidLine> {
+    let mut causes: BTreeMap<VoidCause, Vec<&VoidUnit>> = BTreeMap::new();
     for void in &report.voids {
-        causes.entry(void.cause).or_default().push(format!("block {} {}", void.block, void.workload));
+        causes.entry(void.cause).or_default().push(void);
     }
     causes
         .into_iter()
         .map(|(cause, units)| {
             let (word, meaning) = cause_words(cause);
-            let listed = units.iter().take(5).cloned().collect::<Vec<_>>().join(", ");
-            let more = units.len().saturating_sub(5);
-            let more = if more > 0 { format!(", and {more} more") } else { String::new() };
-            format!("{} by {word} ({listed}{more}): {meaning}", units.len())
+            let again = units.iter().filter(|void| replaced(report, void)).count();
+            VoidLine {
+                summary: format!("{} by {word}, {again} measured again: {meaning}", units.len()),
+                units: units.iter().map(|void| void_unit(void)).collect(),
+            }
         })
         .collect()
+}
+
+fn void_unit(void: &VoidUnit) -> String {
+    let mut text = format!("block {} {}", void.block, void.workload);
+    if void.attempt > 0 {
+        text.push_str(&format!(", attempt {}", void.attempt));
+    }
+    if let Some(environment) = &void.environment {
+        text.push_str(&format!(", seen in {environment}"));
+    }
+    if let Some(detail) = &void.detail {
+        text.push_str(&format!(": {detail}"));
+    }
+    text
 }
 
 fn cause_words(cause: VoidCause) -> (&'static str, &'static str) {

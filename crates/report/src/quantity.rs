@@ -20,7 +20,7 @@ const BYTES: &[(&str, f64)] = &[
 ];
 const DECIMAL: &[(&str, f64)] = &[("", 1.0), ("k", 1e3), ("M", 1e6), ("G", 1e9), ("T", 1e12)];
 /// Base units that take decimal prefixes above one.
-const DECIMAL_UNITS: &[&str] = &["B/s", "op/s", "update/s", "FLOP/s"];
+const DECIMAL_UNITS: &[&str] = &["B/s", "op/s", "update/s", "FLOP/s", "cycles"];
 
 /// How the values of one metric are written: the same prefix and the same number of decimals in every row.
 #[derive(Debug, Clone, PartialEq)]
@@ -108,6 +108,37 @@ fn prefix(unit: &Unit, value: f64) -> (String, f64) {
     };
     let (prefix, factor) = table.iter().rev().find(|(_, factor)| value >= *factor).unwrap_or(&table[0]);
     (format!("{prefix}{suffix}"), *factor)
+}
+
+/// A time in nanoseconds with a prefix of its own: `14.0 µs`.
+pub fn duration_ns(nanoseconds: f64) -> String {
+    let seconds = nanoseconds / 1e9;
+    Scale::new(&Unit::normalise("s").0, [seconds], None).format(seconds)
+}
+
+/// A number of bytes or, for other names, of things, with three significant digits: `480`, `12.3k`, `64.0 KiB`.
+pub fn count(name: &str, value: f64) -> String {
+    if !value.is_finite() {
+        return non_finite(value);
+    }
+    if name.ends_with("_bytes") {
+        return Scale::new(&Unit::normalise("B").0, [value], None).format(value);
+    }
+    let (suffix, factor) = DECIMAL.iter().rev().find(|(_, factor)| value >= *factor).unwrap_or(&DECIMAL[0]);
+    let shown = value / factor;
+    if shown == shown.trunc() && shown < 1000.0 {
+        return format!("{shown}{suffix}");
+    }
+    if shown < 1e-3 {
+        return format!("{shown:.2e}");
+    }
+    format!("{shown:.*}{suffix}", decimals_of(shown, FEWEST_DIGITS))
+}
+
+/// A share as per cent without a sign, so that it is not taken for an effect: `0.42 %`, `0 %`.
+pub fn share(fraction: f64) -> String {
+    let value = fraction.abs() * 100.0;
+    if value > 0.0 && value < 0.01 { "under 0.01 %".into() } else { magnitude(fraction) }
 }
 
 /// An overhead and its interval as text: `+12.3 %` and `[+9.1, +15.4]`.
@@ -250,6 +281,21 @@ mod tests {
         assert_eq!(magnitude(0.123), "12 %");
         assert_eq!(plain_percent(0.02), "2 %");
         assert_eq!(plain_percent(0.005), "0.5 %");
+    }
+
+    #[test]
+    fn counts_have_three_digits() {
+        assert_eq!(count("page_faults", 12.0), "12");
+        assert_eq!(count("page_faults", 0.0), "0");
+        assert_eq!(count("page_faults", 480.25), "480");
+        assert_eq!(count("page_faults", 12_345.0), "12.3k");
+        assert_eq!(count("page_faults", 0.25), "0.250");
+        assert_eq!(count("page_faults", 1.5e-7), "1.50e-7");
+        assert_eq!(count("block_read_bytes", 65_536.0), "64.0 KiB");
+        assert_eq!(duration_ns(14_000.0), "14.0 µs");
+        assert_eq!(one("cycles", 3.2e9), "3.20 Gcycles");
+        assert_eq!(share(0.0), "0 %");
+        assert_eq!(share(1e-6), "under 0.01 %");
     }
 
     /// The number that a text stands for, read back.

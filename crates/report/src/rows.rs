@@ -1,15 +1,16 @@
 //! Cells as rows: numbers with units, verdicts in words, and what stands beside them.
 
 use crate::Report;
+use crate::charges::{self, Column};
+use crate::differences::{Difference, Standing, keys, short};
 use crate::document::{Bar, Row, Table, Tone};
 use crate::quantity::{Effect, Scale, magnitude};
 use crate::text::join;
-use crate::troubles::{Unequal, unequal};
-use weigh_model::Better;
+use weigh_model::{Better, Extraction};
 use weigh_stats::{Cell, Flag, Verdict};
 
 /// The table of one workload and metric, the baseline first.
-pub(crate) fn table(report: &Report, cells: &[&Cell], common: &[Flag]) -> Table {
+pub(crate) fn table(report: &Report, cells: &[&Cell], common: &[Flag], differences: &[Difference]) -> Table {
     let baseline = &report.analysis.baseline;
     let first = cells[0];
     let values = cells.iter().flat_map(|cell| shown_values(cell));
@@ -19,20 +20,19 @@ pub(crate) fn table(report: &Report, cells: &[&Cell], common: &[Flag]) -> Table 
         .filter(|width| *width > 0.0)
         .min_by(f64::total_cmp);
     let scale = Scale::new(&first.metric.unit, values, half_width);
+    let column = Column::new(report, &first.workload);
+    let around = Around { report, scale: &scale, column: column.as_ref(), common, differences };
     let mut ordered: Vec<&&Cell> = cells.iter().collect();
     ordered.sort_by_key(|cell| cell.environment != *baseline);
     Table {
         workload: first.workload.clone(),
         metric: first.metric.name.clone(),
         unit: scale.symbol().into(),
-        direction: match first.metric.better {
-            Better::Higher => "higher is better",
-            Better::Lower => "lower is better",
-        }
-        .into(),
+        direction: direction(report, first),
+        cpu: column.as_ref().map(|column| column.heading.clone()),
         primary: first.primary,
         sequential: cells.iter().any(|cell| cell.runs.is_some()),
-        rows: ordered.into_iter().map(|cell| row(report, cell, &scale, common)).collect(),
+        rows: ordered.into_iter().map(|cell| row(&around, cell)).collect(),
     }
 }
 
@@ -42,33 +42,71 @@ fn shown_values(cell: &Cell) -> Vec<f64> {
     cell.summary.iter().chain(&before).map(|summary| summary.median).collect()
 }
 
-fn row(report: &Report, cell: &Cell, scale: &Scale, common: &[Flag]) -> Row {
-    let baseline = cell.environment == report.analysis.baseline;
-    let flags = cell
-        .flags
-        .iter()
-        .filter(|flag| !common.contains(flag) && !matches!(flag, Flag::Failed | Flag::NotMeasured))
-        .map(|flag| flag_word(*flag));
-    let (allowed, implied): (Vec<Unequal>, Vec<Unequal>) =
-        unequal(report).into_iter().filter(|u| u.environment == cell.environment).partition(|u| u.allowed);
-    let listed = |word: &str, facts: &[Unequal]| {
-        let keys: Vec<&str> = facts.iter().map(|fact| fact.key.as_str()).collect();
-        (!keys.is_empty()).then(|| format!("{word}: {}", keys.join(", ")))
+/// What the rows of a table share.
+struct Around<'a> {
+    report: &'a Report,
+    scale: &'a Scale,
+    column: Option<&'a Column>,
+    common: &'a [Flag],
+    differences: &'a [Difference],
+}
+
+/// Which way is better. A latency of a closed loop says so: it is not what clients of a loaded service see.
+fn direction(report: &Report, cell: &Cell) -> String {
+    let direction = match cell.metric.better {
+        Better::Higher => "higher is better",
+        Better::Lower => "lower is better",
     };
-    let mut beside: Vec<String> = flags.collect();
-    beside.extend(listed("unequal by request", &allowed));
-    beside.extend(remarks(cell, scale));
+    match closed_loop(report, cell) {
+        Some(true) => format!("{direction}, closed loop"),
+        _ => direction.into(),
+    }
+}
+
+/// Whether a quantile of latencies was taken in a closed loop, where each request waits for the answer to the one before (METHOD:
+/// latency). None for other metrics. A workload is taken to be a closed loop unless its parameters say `loop=open`.
+pub(crate) fn closed_loop(report: &Report, cell: &Cell) -> Option<bool> {
+    let workload = report.plan.as_ref()?.workloads.iter().find(|workload| workload.id == cell.workload)?;
+    let metric = workload.metrics.iter().find(|metric| metric.spec.name == cell.metric.name)?;
+    matches!(metric.from, Extraction::Quantile { .. })
+        .then(|| workload.params.get("loop").is_none_or(|kind| kind != "open"))
+}
+
+fn row(around: &Around<'_>, cell: &Cell) -> Row {
+    let report = around.report;
+    let baseline = cell.environment == report.analysis.baseline;
+    let keys = |standing| keys(around.differences, &cell.environment, standing);
+    let (fault, allowed, intended) =
+        (keys(Standing::Fault), keys(Standing::Allowed), keys(Standing::Intended));
+    let mut beside = Vec::new();
+    if !fault.is_empty() {
+        beside.push(format!("UNEQUAL: {}", fault.join(", ")));
+    }
+    if !allowed.is_empty() {
+        beside.push(format!("unequal by request: {}", allowed.join(", ")));
+    }
+    // What a remark says with names or numbers is not said again by its flag.
+    let said = |flag: &Flag| match flag {
+        Flag::Failed | Flag::NotMeasured => true,
+        Flag::Unequal => !allowed.is_empty(),
+        other => around.common.contains(other),
+    };
+    beside.extend(cell.flags.iter().filter(|flag| !said(flag)).map(|flag| flag_word(*flag)));
+    beside.extend(remarks(cell, around.scale));
+    let charge = charges::charge(report, &cell.workload, &cell.environment);
     Row {
         environment: cell.environment.clone(),
         baseline,
-        value: value(cell, scale),
+        value: value(cell, around.scale),
+        cpu: around.column.zip(charge).and_then(|(column, charge)| column.text(charge)),
         effect: cell.overhead.map(|interval| Effect::new(interval.estimate, interval.low, interval.high)),
         bar: cell.overhead.map(Bar::from),
         verdict: verdict(cell, baseline),
         tone: tone(cell),
         n: cell.n,
         beside,
-        unequal: listed("unequal", &implied),
+        differs: !(fault.is_empty() && allowed.is_empty() && intended.is_empty()),
+        intended: (!intended.is_empty()).then(|| format!("≠ {}", short(&intended))),
         smallest: cell.smallest_detectable.map(magnitude),
         cell: cell.clone(),
     }

@@ -3,17 +3,6 @@
 use crate::Report;
 use serde::Serialize;
 
-/// Where one environment differs from the baseline.
-#[derive(Debug, Serialize)]
-pub(crate) struct Unequal {
-    pub environment: String,
-    pub key: String,
-    pub value: String,
-    pub baseline_value: String,
-    /// Whether the user allowed it by name.
-    pub allowed: bool,
-}
-
 /// A failure, the same one of several blocks told once.
 #[derive(Debug, PartialEq, Serialize)]
 pub(crate) struct FailureLine {
@@ -61,44 +50,6 @@ impl Advice {
     pub(crate) fn sentences(&self) -> Vec<String> {
         let action = if self.action.is_empty() { String::new() } else { format!("; {}", self.action) };
         self.seen.iter().map(|seen| format!("{seen}{action}")).collect()
-    }
-}
-
-/// The facts in which an environment differs from the baseline.
-pub(crate) fn unequal_keys(report: &Report, environment: &str) -> Vec<String> {
-    unequal(report).into_iter().filter(|u| u.environment == environment).map(|u| u.key).collect()
-}
-
-/// Every fact in which an environment differs from the baseline.
-pub(crate) fn unequal(report: &Report) -> Vec<Unequal> {
-    let facts = |name: &str| report.environments.iter().find(|e| e.name == name).map(|e| &e.facts);
-    let Some(baseline) = facts(&report.analysis.baseline) else { return Vec::new() };
-    let allow = report.plan.as_ref().map_or(&[][..], |plan| &plan.allow_unequal);
-    let mut unequal = Vec::new();
-    for other in report.environments.iter().filter(|e| e.name != report.analysis.baseline) {
-        let keys: std::collections::BTreeSet<&String> = baseline.keys().chain(other.facts.keys()).collect();
-        for key in keys {
-            let (here, there) = (other.facts.get(key), baseline.get(key));
-            if fact(here) != fact(there) {
-                unequal.push(Unequal {
-                    environment: other.name.clone(),
-                    key: key.clone(),
-                    value: fact(here),
-                    baseline_value: fact(there),
-                    allowed: allow.contains(key),
-                });
-            }
-        }
-    }
-    unequal
-}
-
-/// A fact for people.
-pub(crate) fn fact(value: Option<&serde_json::Value>) -> String {
-    match value {
-        None | Some(serde_json::Value::Null) => "none".into(),
-        Some(serde_json::Value::String(text)) => text.clone(),
-        Some(other) => other.to_string(),
     }
 }
 

@@ -35,6 +35,14 @@ fn widths_of_the_terminal() {
 }
 
 #[test]
+fn widths_of_the_run_with_everything() {
+    let report = common::machines::report();
+    for width in [80, 140] {
+        insta::assert_snapshot!(format!("machines.table-{width}"), common::table(&report, width));
+    }
+}
+
+#[test]
 fn variants_of_the_terminal() {
     let report = common::standard();
     let with =

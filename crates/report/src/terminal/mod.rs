@@ -3,7 +3,7 @@
 mod screen;
 mod table;
 
-use crate::document::{self, Document, Tone};
+use crate::document::{self, Document, EnvironmentLine, Tone};
 use crate::notes::COULD_SEE;
 use crate::text::columns;
 use crate::{Options, Report};
@@ -11,6 +11,9 @@ use screen::{Screen, Style};
 
 /// Warnings of one kind that the terminal shows in words.
 const WARNINGS_SHOWN: usize = 4;
+
+/// Void units of one cause that the terminal names.
+const VOIDS_SHOWN: usize = 4;
 
 /// The report as lines of at most `options.width` columns.
 pub(crate) fn render(report: &Report, options: &Options) -> String {
@@ -22,6 +25,9 @@ pub(crate) fn render(report: &Report, options: &Options) -> String {
         table::group(&mut screen, &layout, &document, group);
     }
     reading(&mut screen, &document);
+    environments(&mut screen, &document);
+    noise(&mut screen, &document);
+    voids(&mut screen, &document);
     troubles(&mut screen, &document);
     setting(&mut screen, &document);
     screen.into_text()
@@ -93,12 +99,12 @@ fn reading(screen: &mut Screen, document: &Document) {
     if seen.into_iter().any(|row| row.smallest.is_some()) {
         screen.paragraph(2, COULD_SEE, Style::Plain);
     }
-    if !document.unequal.is_empty() {
-        screen.paragraph(
-            2,
-            &format!("{}: not equal to the baseline, see below.", table::UNEQUAL),
-            Style::Plain,
+    if document.environments.iter().any(|environment| !environment.differences.is_empty()) {
+        let meaning = format!(
+            "{}: not equal to the baseline; what follows is meant, and the reasons stand below under Environments.",
+            table::UNEQUAL
         );
+        screen.paragraph(2, &meaning, Style::Plain);
     }
     let width = gap(screen, document.legend.iter().map(|(word, _)| word.as_str()));
     for (word, meaning) in &document.legend {
@@ -106,26 +112,59 @@ fn reading(screen: &mut Screen, document: &Document) {
     }
 }
 
+/// What each environment is, and in what it differs.
+fn environments(screen: &mut Screen, document: &Document) {
+    let told = |e: &EnvironmentLine| e.clock.is_some() || !e.facts.is_empty() || !e.differences.is_empty();
+    if !document.environments.iter().any(told) {
+        return;
+    }
+    screen.blank();
+    screen.heading("Environments");
+    let width = gap(screen, document.environments.iter().map(|environment| environment.name.as_str()));
+    for environment in document.environments.iter().filter(|environment| told(environment)) {
+        let mut lines = vec![environment.facts.clone()];
+        lines.extend(environment.clock.iter().map(|clock| format!("clock: {clock}")));
+        lines.extend(environment.differences.iter().map(|d| format!("{} {}", table::UNEQUAL, d.sentence())));
+        let lines: Vec<&str> = lines.iter().map(String::as_str).filter(|line| !line.is_empty()).collect();
+        screen.item(2, &environment.name, Style::Plain, width, &lines);
+    }
+}
+
+/// What disturbed the trials.
+fn noise(screen: &mut Screen, document: &Document) {
+    if document.noise.is_empty() {
+        return;
+    }
+    screen.blank();
+    screen.heading("Noise on the host");
+    let width = gap(screen, document.noise.iter().map(|(what, _)| what.as_str()));
+    for (what, seen) in &document.noise {
+        screen.item(2, what, Style::Faint, width, &[seen]);
+    }
+}
+
+fn voids(screen: &mut Screen, document: &Document) {
+    if document.voids.is_empty() {
+        return;
+    }
+    screen.blank();
+    screen.heading(
+        "Void units (blocks are numbered from 0): kept, not counted, measured again where the run allowed",
+    );
+    for void in &document.voids {
+        screen.paragraph(2, &void.summary, Style::Plain);
+        let shown = if void.units.len() > VOIDS_SHOWN + 1 { VOIDS_SHOWN } else { void.units.len() };
+        for unit in &void.units[..shown] {
+            screen.paragraph(4, unit, Style::Faint);
+        }
+        if shown < void.units.len() {
+            let more = format!("and {} more; the page and the JSON list all", void.units.len() - shown);
+            screen.paragraph(4, &more, Style::Faint);
+        }
+    }
+}
+
 fn troubles(screen: &mut Screen, document: &Document) {
-    if !document.unequal.is_empty() {
-        screen.blank();
-        screen.heading("Unequal");
-        for unequal in &document.unequal {
-            let allowed = if unequal.allowed { ", allowed by name" } else { "" };
-            let text = format!(
-                "{}: {} {} (baseline: {}){allowed}",
-                unequal.environment, unequal.key, unequal.value, unequal.baseline_value
-            );
-            screen.paragraph(2, &text, Style::Plain);
-        }
-    }
-    if !document.voids.is_empty() {
-        screen.blank();
-        screen.heading("Void units (blocks are numbered from 0): kept, not counted, measured again where the run allowed");
-        for void in &document.voids {
-            screen.paragraph(2, void, Style::Plain);
-        }
-    }
     if !document.failures.is_empty() {
         screen.blank();
         screen.heading("Failures");

@@ -2,6 +2,7 @@
 
 use super::screen::{Screen, Style};
 use crate::bar;
+use crate::charges::{CpuRow, CpuTable};
 use crate::document::{Document, Group, Row, Table};
 use crate::text::{columns, join, left, right, wrap};
 
@@ -15,6 +16,8 @@ const VERDICT_NARROWEST: usize = "BELOW MARGIN".len();
 pub(super) struct Layout {
     environment: usize,
     value: usize,
+    /// Columns for CPU time per operation beside the value; without, it stands below the rows.
+    cpu: Option<usize>,
     estimate: usize,
     interval: usize,
     verdict: usize,
@@ -50,6 +53,7 @@ impl Layout {
         let mut layout = Self {
             environment: widest(ENVIRONMENT.len(), &name),
             value: widest(VALUE.len(), &|row| row.value.clone().unwrap_or_default()),
+            cpu: None,
             estimate,
             interval: interval.max(header.len().saturating_sub(estimate + 1)),
             verdict: widest(VERDICT.len(), &|row| row.verdict.clone()),
@@ -59,11 +63,19 @@ impl Layout {
             remarks: None,
             stacked: false,
         };
+        layout.cpu = tables()
+            .filter_map(|table| table.cpu.as_ref())
+            .map(|heading| columns(&screen.clean(heading)))
+            .max()
+            .map(|heading| widest(heading, &|row| row.cpu.clone().unwrap_or_default()));
         if layout.used() > screen.width {
             // A verdict of several words may take several lines.
             let words = |row: &Row| row.verdict.split(' ').map(columns).max().unwrap_or(0);
             let longest = rows().map(words).max().unwrap_or(0);
             layout.verdict = longest.max(VERDICT_NARROWEST).min(layout.verdict);
+        }
+        if layout.used() > screen.width {
+            layout.cpu = None;
         }
         if layout.used() > screen.width {
             layout.stacked = true;
@@ -87,7 +99,14 @@ impl Layout {
 
     /// Columns that every row takes.
     fn used(&self) -> usize {
-        INDENT + self.environment + self.value + self.effect() + self.verdict + self.n + 4 * GAP
+        INDENT
+            + self.environment
+            + self.value
+            + self.beside_value()
+            + self.effect()
+            + self.verdict
+            + self.n
+            + 4 * GAP
     }
 
     /// Columns before the verdict.
@@ -95,9 +114,20 @@ impl Layout {
         INDENT
             + self.environment
             + self.value
+            + self.beside_value()
             + self.effect()
             + 3 * GAP
             + self.bar.map_or(0, |width| width + GAP)
+    }
+
+    /// Columns that CPU time per operation takes.
+    fn beside_value(&self) -> usize {
+        self.cpu.map_or(0, |width| width + GAP)
+    }
+
+    /// Whether everything that stands beside a row's numbers fits beside them.
+    fn holds_remarks(&self, screen: &Screen, row: &Row) -> bool {
+        !self.stacked && self.remarks.is_some_and(|width| columns(&screen.clean(&row.all_beside())) <= width)
     }
 
     fn effect(&self) -> usize {
@@ -128,8 +158,28 @@ pub(super) fn group(screen: &mut Screen, layout: &Layout, document: &Document, g
                     false => aligned(screen, layout, document, row, false),
                 }
             }
-            could_have_seen(screen, layout, table);
+            below(screen, layout, table);
         }
+    }
+    if let Some(cpu) = &group.cpu {
+        service_demand(screen, &name, cpu);
+    }
+}
+
+/// Who used CPU time and what says why, where it is more than the column beside the values says.
+fn service_demand(screen: &mut Screen, workload: &str, cpu: &CpuTable) {
+    let notable: Vec<&CpuRow> = cpu.rows.iter().filter(|row| row.notable).collect();
+    if notable.is_empty() && cpu.why.is_empty() {
+        return;
+    }
+    screen.blank();
+    screen.heading(&format!("{workload}, CPU time charged per {}: descriptive", cpu.operation));
+    let width = notable.iter().map(|row| columns(&screen.clean(&row.environment)) + GAP).max().unwrap_or(0);
+    for row in notable {
+        screen.item(INDENT, &row.environment, Style::Plain, width.min(screen.width / 3), &[&row.sentence]);
+    }
+    for why in &cpu.why {
+        screen.item(INDENT, "counters", Style::Faint, "counters".len() + GAP, &[why]);
     }
 }
 
@@ -149,32 +199,46 @@ fn rows(screen: &mut Screen, layout: &Layout, document: &Document, table: &Table
             aligned(screen, layout, document, row, true);
         }
     }
-    could_have_seen(screen, layout, table);
+    below(screen, layout, table);
 }
 
-/// Where there is no column for it, the smallest effect that could have been seen stands below the rows.
-fn could_have_seen(screen: &mut Screen, layout: &Layout, table: &Table) {
-    if layout.smallest.is_some() {
-        return;
+/// What has no column stands below the rows: CPU time per operation, the smallest effect that could have been seen, and the facts
+/// that are meant to differ.
+fn below(screen: &mut Screen, layout: &Layout, table: &Table) {
+    let list = |of: &dyn Fn(&Row) -> Option<String>| -> String {
+        let parts =
+            table.rows.iter().filter_map(|row| of(row).map(|text| format!("{} {text}", row.environment)));
+        parts.map(|part| join(&part)).collect::<Vec<_>>().join(", ")
+    };
+    let mut lines = Vec::new();
+    if let (None, Some(heading)) = (layout.cpu, &table.cpu) {
+        lines.push((join(heading), list(&|row| row.cpu.clone())));
     }
-    let seen: Vec<String> = table
+    if layout.smallest.is_none() {
+        lines.push((SMALLEST.to_string(), list(&|row| row.smallest.clone())));
+    }
+    for (heading, texts) in lines.into_iter().filter(|(_, texts)| !texts.is_empty()) {
+        screen.paragraph(INDENT, &format!("{heading}: {texts}"), Style::Faint);
+    }
+    let intended: Vec<String> = table
         .rows
         .iter()
-        .filter_map(|row| row.smallest.as_ref().map(|s| join(&format!("{} {s}", row.environment))))
+        .filter(|row| !layout.holds_remarks(screen, row))
+        .filter_map(|row| row.intended.as_ref().map(|text| format!("{} {text}", row.environment)))
         .collect();
-    if !seen.is_empty() {
-        screen.paragraph(INDENT, &format!("{SMALLEST}: {}", seen.join(", ")), Style::Faint);
+    if !intended.is_empty() {
+        screen.paragraph(INDENT, &intended.join("; "), Style::Faint);
     }
 }
 
 fn header(screen: &mut Screen, layout: &Layout, document: &Document, table: &Table) {
     let effect = if table.sequential { CHANGE } else { EFFECT };
-    let mut cells = vec![
-        left(ENVIRONMENT, layout.environment),
-        right(VALUE, layout.value),
-        // The heading starts where the estimates do.
-        left(effect, layout.effect()),
-    ];
+    let mut cells = vec![left(ENVIRONMENT, layout.environment), right(VALUE, layout.value)];
+    if let Some(width) = layout.cpu {
+        cells.push(right(&screen.clean(table.cpu.as_deref().unwrap_or("")), width));
+    }
+    // The heading starts where the estimates do.
+    cells.push(left(effect, layout.effect()));
     if let Some(width) = layout.bar {
         cells.push(left(&bar::axis(width, document.bar_reach), width));
     }
@@ -202,18 +266,17 @@ fn effect(layout: &Layout, row: &Row) -> String {
 
 /// The name, with a mark where the environment is not equal to the baseline; which facts differ stands below the tables.
 fn name(row: &Row) -> String {
-    if row.unequal.is_some() {
-        join(&format!("{} {UNEQUAL}", row.environment))
-    } else {
-        row.environment.clone()
-    }
+    if row.differs { join(&format!("{} {UNEQUAL}", row.environment)) } else { row.environment.clone() }
 }
 
 fn aligned(screen: &mut Screen, layout: &Layout, document: &Document, row: &Row, judged: bool) {
     let environment = screen.clean(&name(row));
     let value = screen.clean(row.value.as_deref().unwrap_or("-"));
-    let mut cells =
-        vec![left(&environment, layout.environment), right(&value, layout.value), effect(layout, row)];
+    let mut cells = vec![left(&environment, layout.environment), right(&value, layout.value)];
+    if let Some(width) = layout.cpu {
+        cells.push(right(&screen.clean(row.cpu.as_deref().unwrap_or("")), width));
+    }
+    cells.push(effect(layout, row));
     if let Some(width) = layout.bar {
         cells.push(if judged || row.bar.is_some() {
             bar::bar(row.bar, width, document.bar_reach, screen.unicode)
@@ -229,13 +292,10 @@ fn aligned(screen: &mut Screen, layout: &Layout, document: &Document, row: &Row,
         cells.push(right(row.smallest.as_deref().unwrap_or(""), width));
     }
     let mut line = format!("{}{}", " ".repeat(INDENT), cells.join("  "));
-    let beside = screen.clean(&row.beside.join("; "));
-    let mut below = wrap(&beside, screen.width - INDENT - 2 * GAP);
-    if let Some(width) = layout.remarks
-        && columns(&beside) <= width
-    {
+    let mut below = wrap(&screen.clean(&row.beside.join("; ")), screen.width - INDENT - 2 * GAP);
+    if layout.holds_remarks(screen, row) {
         line.push_str("  ");
-        line.push_str(&beside);
+        line.push_str(&screen.clean(&row.all_beside()));
         below.clear();
     }
     screen.line(&line);

@@ -2,6 +2,9 @@
 
 #![allow(dead_code, reason = "every test program uses a part of these")]
 
+pub mod machines;
+pub mod texts;
+
 use std::collections::BTreeMap;
 use weigh_model::{
     Better, Comparison, Effort, EnvironmentPlan, EnvironmentSpec, Extraction, FailureKind, GuestPlan,
@@ -185,7 +188,12 @@ fn facts(name: &str, network: &str) -> EnvironmentFacts {
     facts.insert("cpus".into(), 2.into());
     facts.insert("network".into(), network.into());
     facts.insert("acceleration".into(), serde_json::Value::Null);
-    EnvironmentFacts { name: name.into(), facts, intended: Default::default() }
+    let intended = if network == "host" {
+        BTreeMap::new()
+    } else {
+        [("network".to_string(), "asked for by net=nat".to_string())].into()
+    };
+    EnvironmentFacts { name: name.into(), facts, intended }
 }
 
 pub fn failure(environment: &str, workload: &str, block: u32, excluded: bool, reason: &str) -> Failure {
@@ -421,6 +429,7 @@ pub fn all() -> Vec<(&'static str, Report)> {
         ("unpaired", unpaired()),
         ("sequential", sequential()),
         ("nothing", nothing()),
+        ("machines", machines::report()),
     ]
 }
 

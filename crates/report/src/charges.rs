@@ -1,0 +1,286 @@
+//! CPU time per operation: what an environment's work costs in service demand, beside what it costs in time.
+//!
+//! It is descriptive. It never gives a verdict, and lost throughput is never called by its name.
+
+use crate::Report;
+use crate::quantity::{Effect, Scale, count, duration_ns};
+use crate::text::join;
+use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
+use weigh_model::Unit;
+use weigh_stats::ChargeSummary;
+
+/// A counter is told beside the tables when it differs from the baseline's by this factor; the page shows all.
+const CLEARLY: f64 = 2.0;
+/// Of a whole run, fewer events than these are chance.
+const FEWEST_PER_RUN: f64 = 10.0;
+/// Counters told per environment beside the tables.
+const TOLD: usize = 3;
+
+/// The CPU time of one workload in every environment.
+#[derive(Debug, Serialize)]
+pub(crate) struct CpuTable {
+    /// What an operation is.
+    pub operation: String,
+    /// Who is charged, the guest first.
+    pub parts: Vec<String>,
+    /// Daemons that all guests share; never charged.
+    pub daemons: Vec<String>,
+    /// Counters, in words.
+    pub counters: Vec<String>,
+    /// Whether there is a PMU.
+    pub cycles: bool,
+    pub rows: Vec<CpuRow>,
+    /// Counters that differ clearly, a sentence per environment.
+    pub why: Vec<String>,
+}
+
+/// One environment's CPU time.
+#[derive(Debug, Serialize)]
+pub(crate) struct CpuRow {
+    pub environment: String,
+    pub cpu: String,
+    pub cycles: Option<String>,
+    /// Relative to the baseline's.
+    pub effect: Option<Effect>,
+    pub n: u32,
+    pub parts: Vec<Option<String>>,
+    pub daemons: Vec<Option<String>>,
+    pub counters: Vec<Option<String>>,
+    /// Who used it and how it compares, in one sentence.
+    pub sentence: String,
+    /// Whether the sentence says more than the column beside the values.
+    pub notable: bool,
+}
+
+/// The CPU time of an environment for a workload.
+pub(crate) fn charge<'a>(report: &'a Report, workload: &str, environment: &str) -> Option<&'a ChargeSummary> {
+    report.circumstances.charges.iter().find(|c| c.workload == workload && c.environment == environment)
+}
+
+/// How the column of a workload's tables is headed and written.
+pub(crate) struct Column {
+    pub heading: String,
+    scale: Scale,
+    cycles: bool,
+}
+
+impl Column {
+    /// None where nothing is known. Cycles where every environment has them, CPU time otherwise.
+    pub(crate) fn new(report: &Report, workload: &str) -> Option<Self> {
+        let charges: Vec<&ChargeSummary> =
+            report.circumstances.charges.iter().filter(|c| c.workload == workload).collect();
+        let first = charges.first()?;
+        let cycles = charges.iter().all(|c| c.cycles_per_op.is_some());
+        let (word, unit) = if cycles { ("cycles", "cycles") } else { ("CPU", "s") };
+        let values = charges.iter().filter_map(|c| value(c, cycles));
+        Some(Self {
+            heading: format!("{word}/{}", first.operation),
+            scale: Scale::new(&Unit::normalise(unit).0, values, None),
+            cycles,
+        })
+    }
+
+    /// What stands in it.
+    pub(crate) fn text(&self, charge: &ChargeSummary) -> Option<String> {
+        value(charge, self.cycles).map(|value| self.scale.format(value))
+    }
+}
+
+fn value(charge: &ChargeSummary, cycles: bool) -> Option<f64> {
+    if cycles { charge.cycles_per_op } else { Some(charge.cpu_ns_per_op / 1e9) }
+}
+
+/// A charge relative to the baseline's with everything that makes it readable: interval, absolute values, n.
+pub(crate) fn compared(report: &Report, charge: &ChargeSummary) -> Option<String> {
+    let difference = charge.difference?;
+    let baseline = self::charge(report, &charge.workload, &report.analysis.baseline)?;
+    let effect = Effect::new(difference.estimate, difference.low, difference.high);
+    let scale =
+        Scale::new(&Unit::normalise("s").0, [charge.cpu_ns_per_op / 1e9, baseline.cpu_ns_per_op / 1e9], None);
+    Some(format!(
+        "{} ({} against {} per {}, {})",
+        join(&format!("{} {}", effect.estimate, effect.interval)),
+        join(&scale.format(charge.cpu_ns_per_op / 1e9)),
+        join(&scale.format(baseline.cpu_ns_per_op / 1e9)),
+        charge.operation,
+        join(&format!("n {}", charge.n))
+    ))
+}
+
+/// Everything that is known of a workload's CPU time; none where nothing is.
+pub(crate) fn table(report: &Report, workload: &str) -> Option<CpuTable> {
+    let charges: Vec<&ChargeSummary> =
+        report.circumstances.charges.iter().filter(|c| c.workload == workload).collect();
+    let operation = charges.first()?.operation.clone();
+    let scale = Scale::new(&Unit::normalise("s").0, charges.iter().map(|c| c.cpu_ns_per_op / 1e9), None);
+    let keys = |of: fn(&ChargeSummary) -> &BTreeMap<String, f64>| -> Vec<String> {
+        let all: BTreeSet<&String> = charges.iter().flat_map(|c| of(c).keys()).collect();
+        let mut all: Vec<String> = all.into_iter().cloned().collect();
+        all.sort_by_key(|key| place(key));
+        all
+    };
+    let (parts, daemons) = (keys(|c| &c.parts_ns_per_op), keys(|c| &c.daemons_ns_per_op));
+    let counters = keys(|c| &c.counters_per_op);
+    let times = |names: &[String], of: &BTreeMap<String, f64>| {
+        names.iter().map(|name| of.get(name).map(|ns| duration_ns(*ns))).collect()
+    };
+    let rows = charges
+        .iter()
+        .map(|charge| CpuRow {
+            environment: charge.environment.clone(),
+            cpu: scale.format(charge.cpu_ns_per_op / 1e9),
+            cycles: charge
+                .cycles_per_op
+                .map(|cycles| Scale::new(&Unit::normalise("cycles").0, [cycles], None).format(cycles)),
+            effect: charge.difference.map(|d| Effect::new(d.estimate, d.low, d.high)),
+            n: charge.n,
+            parts: times(&parts, &charge.parts_ns_per_op),
+            daemons: times(&daemons, &charge.daemons_ns_per_op),
+            counters: counters
+                .iter()
+                .map(|name| charge.counters_per_op.get(name).map(|value| count(name, *value)))
+                .collect(),
+            sentence: sentence(report, charge),
+            notable: notable(charge),
+        })
+        .collect();
+    let baseline = charge(report, workload, &report.analysis.baseline);
+    let why = charges.iter().filter_map(|charge| why(baseline?, charge)).collect();
+    Some(CpuTable {
+        operation,
+        parts,
+        daemons,
+        counters: counters.iter().map(|name| words(name)).collect(),
+        cycles: charges.iter().any(|c| c.cycles_per_op.is_some()),
+        rows,
+        why,
+    })
+}
+
+/// The guest first, softirqs last.
+fn place(key: &str) -> u8 {
+    match key {
+        "guest" => 0,
+        "softirq" => 2,
+        _ => 1,
+    }
+}
+
+/// A name of a counter for people.
+pub(crate) fn words(name: &str) -> String {
+    let words = name.replace('_', " ").replace("cpu ", "CPU ").replace("tlb ", "TLB ").replace("vm ", "VM ");
+    words.strip_suffix(" bytes").map_or(words.clone(), |stem| format!("{stem} (bytes)"))
+}
+
+/// Whether somebody beside the guest used CPU time, or the whole interval of the difference lies on one side.
+fn notable(charge: &ChargeSummary) -> bool {
+    let others = charge
+        .parts_ns_per_op
+        .iter()
+        .filter(|(name, _)| *name != "guest")
+        .chain(&charge.daemons_ns_per_op)
+        .any(|(_, ns)| *ns > 0.0);
+    others || charge.difference.is_some_and(|d| d.low > 0.0 || d.high < 0.0)
+}
+
+fn sentence(report: &Report, charge: &ChargeSummary) -> String {
+    let mut text = compared(report, charge).unwrap_or_else(|| {
+        let n = join(&format!("n {}", charge.n));
+        format!("{} per {} ({n})", join(&duration_ns(charge.cpu_ns_per_op)), charge.operation)
+    });
+    let list = |of: &BTreeMap<String, f64>| {
+        let mut parts: Vec<(&String, &f64)> = of.iter().collect();
+        parts.sort_by_key(|(name, _)| place(name));
+        parts
+            .iter()
+            .map(|(name, ns)| join(&format!("{name} {}", duration_ns(**ns))))
+            .collect::<Vec<_>>()
+            .join(", ")
+    };
+    if charge.parts_ns_per_op.len() > 1 {
+        text.push_str(&format!(": {}", list(&charge.parts_ns_per_op)));
+    }
+    if !charge.daemons_ns_per_op.is_empty() {
+        text.push_str(&format!(
+            "; shared by all guests and not charged: {}",
+            list(&charge.daemons_ns_per_op)
+        ));
+    }
+    text
+}
+
+/// The counters that differ clearly from the baseline's, the most different first.
+fn why(baseline: &ChargeSummary, charge: &ChargeSummary) -> Option<String> {
+    if charge.environment == baseline.environment {
+        return None;
+    }
+    let fewest = if charge.operation == "run" { FEWEST_PER_RUN } else { 0.0 };
+    let mut found: Vec<(f64, String)> = charge
+        .counters_per_op
+        .iter()
+        .filter_map(|(name, here)| {
+            let there = *baseline.counters_per_op.get(name)?;
+            let (least, most) = (there.min(*here), there.max(*here));
+            let clear = most > 0.0 && most >= fewest && most >= CLEARLY * least;
+            clear.then(|| (most / least.max(f64::MIN_POSITIVE), told(name, there, *here, &charge.operation)))
+        })
+        .collect();
+    found.sort_by(|a, b| b.0.total_cmp(&a.0).then_with(|| a.1.cmp(&b.1)));
+    let told: Vec<String> = found.into_iter().take(TOLD).map(|(_, text)| text).collect();
+    (!told.is_empty()).then(|| format!("{}: {}", charge.environment, told.join(", ")))
+}
+
+/// A counter there and here, per as many operations as make the numbers readable.
+fn told(name: &str, there: f64, here: f64, operation: &str) -> String {
+    const MANY: &[(f64, &str)] = &[(1e3, "thousand"), (1e6, "million"), (1e9, "billion")];
+    let most = there.max(here);
+    let (factor, per) = match MANY.iter().find(|(factor, _)| most * factor >= 1.0) {
+        Some((factor, word)) if most < 0.1 => (*factor, format!("{word} {operation}s")),
+        _ => (1.0, operation.to_string()),
+    };
+    let value = |x: f64| count(name, x * factor);
+    format!("{} {} per {per}", words(name), join(&format!("{} → {}", value(there), value(here))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(operation: &str, counters: &[(&str, f64)], environment: &str) -> ChargeSummary {
+        ChargeSummary {
+            workload: "w".into(),
+            environment: environment.into(),
+            operation: operation.into(),
+            cpu_ns_per_op: 1.0,
+            n: 30,
+            difference: None,
+            cycles_per_op: None,
+            parts_ns_per_op: BTreeMap::new(),
+            daemons_ns_per_op: BTreeMap::new(),
+            counters_per_op: counters.iter().map(|(name, value)| ((*name).to_string(), *value)).collect(),
+        }
+    }
+
+    #[test]
+    fn only_what_differs_clearly_is_told() {
+        let native =
+            of("run", &[("page_faults", 12.0), ("context_switches", 20.0), ("vm_exits", 0.0)], "native");
+        let other =
+            of("run", &[("page_faults", 480.0), ("context_switches", 30.0), ("vm_exits", 9.0)], "other");
+        assert_eq!(why(&native, &other).as_deref(), Some("other: page faults 12\u{a0}→\u{a0}480 per run"));
+        assert_eq!(why(&native, &native), None);
+        let same = of("run", &[("page_faults", 12.0)], "other");
+        assert_eq!(why(&native, &same), None);
+    }
+
+    #[test]
+    fn rare_events_are_told_per_many_operations() {
+        assert_eq!(
+            told("page_faults", 1.5e-6, 4.8e-5, "byte"),
+            "page faults 1.50\u{a0}→\u{a0}48 per million bytes"
+        );
+        assert_eq!(words("block_read_bytes"), "block read (bytes)");
+        assert_eq!(words("tlb_misses"), "TLB misses");
+    }
+}

@@ -1,0 +1,170 @@
+//! In what an environment differs from the baseline, and whether that is meant (METHOD: parity).
+
+use crate::Report;
+use serde::Serialize;
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Facts that a reader looks for first.
+const FIRST: &[&str] = &["kernel", "cpus", "memory", "acceleration", "network", "root", "cache"];
+
+/// Keys that stand beside a ratio before the rest is counted.
+const NAMED: usize = 3;
+
+/// Whether a difference is meant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Standing {
+    /// The platform or a key of the environment implies it.
+    Intended,
+    /// The user allowed it by name.
+    Allowed,
+    /// Neither: the ratios compare unlike things.
+    Fault,
+}
+
+/// One fact in which an environment differs from the baseline.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Difference {
+    pub environment: String,
+    pub key: String,
+    pub value: String,
+    pub baseline_value: String,
+    pub standing: Standing,
+    /// Why it is meant, where the platform says.
+    pub reason: Option<String>,
+}
+
+impl Difference {
+    /// Why the two differ, in words.
+    pub(crate) fn why(&self) -> String {
+        match (&self.standing, &self.reason) {
+            (Standing::Intended, Some(reason)) => reason.clone(),
+            (Standing::Intended, None) => "intended".into(),
+            (Standing::Allowed, _) => "allowed by name".into(),
+            (Standing::Fault, _) => "NEITHER IMPLIED NOR ALLOWED".into(),
+        }
+    }
+
+    /// Everything but the environment, in one sentence.
+    pub(crate) fn sentence(&self) -> String {
+        format!("{} {} (baseline: {}): {}", self.key, self.value, self.baseline_value, self.why())
+    }
+}
+
+/// Every fact in which an environment differs from the baseline; faults first, then what the user allowed. An environment of which
+/// nothing is known differs in nothing that could be named.
+pub(crate) fn differences(report: &Report) -> Vec<Difference> {
+    let known = |name: &str| report.environments.iter().find(|e| e.name == name);
+    let Some(baseline) = known(&report.analysis.baseline).filter(|e| !e.facts.is_empty()) else {
+        return Vec::new();
+    };
+    let allow = report.plan.as_ref().map_or(&[][..], |plan| &plan.allow_unequal);
+    let others = report
+        .environments
+        .iter()
+        .filter(|e| e.name != baseline.name && !(e.facts.is_empty() && e.intended.is_empty()));
+    let mut found = Vec::new();
+    for other in others {
+        let keys: BTreeSet<&String> =
+            baseline.facts.keys().chain(other.facts.keys()).chain(other.intended.keys()).collect();
+        let mut here: Vec<Difference> = keys
+            .into_iter()
+            .filter_map(|key| {
+                let (value, baseline_value) = (fact(other.facts.get(key)), fact(baseline.facts.get(key)));
+                let unknown = !other.facts.contains_key(key) && !baseline.facts.contains_key(key);
+                (value != baseline_value || unknown).then(|| Difference {
+                    environment: other.name.clone(),
+                    key: key.clone(),
+                    value,
+                    baseline_value,
+                    standing: if other.intended.contains_key(key) {
+                        Standing::Intended
+                    } else if allow.contains(key) {
+                        Standing::Allowed
+                    } else {
+                        Standing::Fault
+                    },
+                    reason: other.intended.get(key).cloned(),
+                })
+            })
+            .collect();
+        here.sort_by_key(|d| (std::cmp::Reverse(d.standing as u8), place(&d.key), d.key.clone()));
+        found.extend(here);
+    }
+    found
+}
+
+fn place(key: &str) -> usize {
+    FIRST.iter().position(|first| *first == key).unwrap_or(FIRST.len())
+}
+
+/// The keys of one standing in which an environment differs.
+pub(crate) fn keys(found: &[Difference], environment: &str, standing: Standing) -> Vec<String> {
+    found
+        .iter()
+        .filter(|d| d.environment == environment && d.standing == standing)
+        .map(|d| d.key.clone())
+        .collect()
+}
+
+/// The first keys, and how many more there are.
+pub(crate) fn short(keys: &[String]) -> String {
+    let mut text = keys.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
+    if keys.len() > NAMED {
+        text.push_str(&format!(" and {} more", keys.len() - NAMED));
+    }
+    text
+}
+
+/// A fact for people.
+pub(crate) fn fact(value: Option<&Value>) -> String {
+    match value {
+        None | Some(Value::Null) => "none".into(),
+        Some(Value::String(text)) => text.clone(),
+        Some(other) => other.to_string(),
+    }
+}
+
+/// What an environment is, in one line: the facts that a reader looks for first.
+pub(crate) fn compact(facts: &BTreeMap<String, Value>) -> String {
+    let of = |key: &str| facts.get(key).filter(|value| !value.is_null()).map(|value| fact(Some(value)));
+    let number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    let mut parts = Vec::new();
+    if let Some(kernel) = of("kernel") {
+        parts.push(format!("kernel {kernel}"));
+    }
+    if let Some(cpus) = of("cpus") {
+        parts.push(match cpus.as_str() {
+            "1" => "1 CPU".into(),
+            many if number(many) => format!("{many} CPUs"),
+            words => format!("CPUs {words}"),
+        });
+    }
+    let bytes = || facts.get("memory_bytes").and_then(Value::as_u64).map(weigh_model::format_bytes);
+    if let Some(memory) = of("memory").or_else(bytes) {
+        parts.push(format!("memory {memory}"));
+    }
+    for key in ["acceleration", "network"] {
+        if let Some(value) = of(key) {
+            parts.push(format!("{key} {value}"));
+        }
+    }
+    if let Some(root) = of("root").or_else(|| of("mounts:/")) {
+        parts.push(format!("root {root}"));
+    }
+    parts.join(" · ")
+}
+
+/// The acceleration that an environment ran with, where its name claims another. Emulation is never read as what it emulates.
+pub(crate) fn misnamed(report: &Report) -> Vec<(String, String)> {
+    report
+        .environments
+        .iter()
+        .filter_map(|environment| {
+            let found = environment.facts.get("acceleration")?.as_str()?.to_string();
+            let claims = environment.name.to_lowercase().contains("kvm");
+            (claims && !found.to_lowercase().contains("kvm")).then(|| (environment.name.clone(), found))
+        })
+        .collect()
+}

@@ -1,0 +1,162 @@
+//! The six formats as texts that a rule can be checked on: markup taken out, every record (row or sentence) on one line.
+
+use super::text;
+use regex::Regex;
+use serde_json::Value;
+use weigh_model::Better;
+use weigh_report::{Format, Options, Report, quantity, render};
+use weigh_stats::{Cell, Interval};
+
+/// The formats, by the names that breaches are told with.
+pub const FORMATS: [&str; 6] = ["table", "markdown", "latex", "html", "json", "csv"];
+
+/// A report in every format.
+pub struct Texts {
+    /// The four that people read.
+    pub readable: Vec<(&'static str, String)>,
+    /// For programs.
+    pub json: Value,
+    /// One row per cell, by column name.
+    pub csv: Vec<Vec<(String, String)>>,
+}
+
+impl Texts {
+    pub fn of(report: &Report) -> Self {
+        let table = render(report, Format::Table, &Options { width: 1000, color: false, unicode: true });
+        let csv = text(report, Format::Csv);
+        let mut reader = csv::Reader::from_reader(csv.as_bytes());
+        let header = reader.headers().expect("a header").clone();
+        Self {
+            readable: vec![
+                (FORMATS[0], table.expect("renders")),
+                (FORMATS[1], from_markdown(&text(report, Format::Markdown))),
+                (FORMATS[2], from_latex(&text(report, Format::Latex))),
+                (FORMATS[3], from_html(&text(report, Format::Html))),
+            ],
+            json: serde_json::from_str(&text(report, Format::Json)).expect("JSON"),
+            csv: reader
+                .records()
+                .map(|row| {
+                    let row = row.expect("rows are equally long");
+                    header.iter().zip(row.iter()).map(|(k, v)| (k.to_string(), v.to_string())).collect()
+                })
+                .collect(),
+        }
+    }
+
+    /// The cell in JSON; null where it is missing.
+    pub fn json_cell(&self, cell: &Cell) -> &Value {
+        let same = |row: &&Value| {
+            row["workload"] == cell.workload.as_str()
+                && row["metric"] == cell.metric.name.as_str()
+                && row["environment"] == cell.environment.as_str()
+        };
+        self.json["cells"].as_array().and_then(|cells| cells.iter().find(same)).unwrap_or(&Value::Null)
+    }
+
+    /// A field of the cell in CSV; empty where it is missing.
+    pub fn csv_field(&self, cell: &Cell, column: &str) -> &str {
+        let row = self.csv.iter().find(|row| {
+            field(row, "workload") == cell.workload
+                && field(row, "metric") == cell.metric.name
+                && field(row, "environment") == cell.environment
+        });
+        row.map_or("", |row| field(row, column))
+    }
+
+    /// Everything that the formats say, for words that must not occur.
+    pub fn all(&self) -> Vec<(&'static str, String)> {
+        let mut all = self.readable.clone();
+        all.push((FORMATS[4], self.json.to_string()));
+        let cells =
+            self.csv.iter().map(|row| row.iter().map(|(_, v)| v.as_str()).collect::<Vec<_>>().join(","));
+        all.push((FORMATS[5], cells.collect::<Vec<_>>().join("\n")));
+        all
+    }
+}
+
+pub fn field<'a>(row: &'a [(String, String)], column: &str) -> &'a str {
+    row.iter().find(|(name, _)| name == column).map(|(_, value)| value.as_str()).expect("a column")
+}
+
+/// An effect as it is shown.
+pub fn effect(interval: Interval) -> quantity::Effect {
+    quantity::Effect::new(interval.estimate, interval.low, interval.high)
+}
+
+/// The rows of a cell: lines with its environment, estimate and interval that are no sentence of an answer.
+pub fn rows<'a>(text: &'a str, cell: &Cell) -> Vec<&'a str> {
+    let Some(overhead) = cell.overhead else { return Vec::new() };
+    let effect = effect(overhead);
+    text.lines()
+        .filter(|line| {
+            line.contains(&effect.interval)
+                && line.contains(&effect.estimate)
+                && line.contains(&cell.environment)
+                && !line.contains("against")
+        })
+        .collect()
+}
+
+/// Ratios in a text: a sign, a number and per cent.
+pub fn ratios(line: &str) -> Vec<String> {
+    let pattern = Regex::new(r"[+-]\d[\d.e+]* %").expect("a pattern");
+    pattern.find_iter(line).map(|found| found.as_str().to_string()).collect()
+}
+
+/// Lines that explain the number or head a table, and show no result.
+pub fn explains(line: &str) -> bool {
+    line.contains("half the rate is +100 %")
+        || ["environment", "median", "verdict", "could see"].iter().all(|heading| line.contains(heading))
+}
+
+/// Whether a metric is a rate.
+pub fn is_rate(cell: &Cell) -> bool {
+    cell.metric.better == Better::Higher
+}
+
+fn replace(text: &str, pattern: &str, with: &str) -> String {
+    Regex::new(pattern).expect("a pattern").replace_all(text, with).into_owned()
+}
+
+fn from_markdown(text: &str) -> String {
+    let text = replace(text, r"\\([\\`*_\[\]|~#+.-])", "$1");
+    text.replace("&lt;", "<")
+        .replace("&gt;", ">")
+        .replace("&#64;", "@")
+        .replace("&#58;", ":")
+        .replace("&amp;", "&")
+}
+
+fn from_latex(text: &str) -> String {
+    let text = text
+        .replace(r"{\percent}", "{%}")
+        .replace(r"{\micro\second}", "{µs}")
+        .replace(r"{\nano\second}", "{ns}")
+        .replace(r"{\milli\second}", "{ms}")
+        .replace(r"{\second}", "{s}")
+        .replace(r"\textmu{}", "µ")
+        .replace(r"\textgreater{}", ">")
+        .replace(r"\textquotesingle{}", "'")
+        .replace(r"\textasciigrave{}", "`")
+        .replace(r"$\neq$", "≠")
+        .replace(r"$\pm$", "±")
+        .replace(r"$\cdot$", "·");
+    let text = replace(&text, r"\\qty\{([^}]*)\}\{([^}]*)\}", "$1 $2");
+    let text = replace(&text, r"\\num\{([^}]*)\}\\,", "$1 ");
+    let text = replace(&text, r"\\num\{([^}]*)\}", "$1");
+    let text = text.replace(r"$\rightarrow$", "→").replace("{-}", "-").replace('~', " ").replace("{}", "");
+    replace(&text, r"\\([_%&#${}])", "$1")
+}
+
+fn from_html(page: &str) -> String {
+    let body = page.split_once("</style>").map_or(page, |(_, rest)| rest);
+    // A drawing is described by the row that it stands in.
+    let body = replace(body, r"(?s)<svg.*?</svg>", "");
+    let body = replace(&body, r"\s+", " ");
+    let body = replace(&body, r"</dt><dd>", ": ");
+    let body = replace(&body, r"</?(tr|li|dt|section|h1|h2|caption|p)\b[^>]*>|<span class=.clause.>", "\n");
+    let body = replace(&body, r"<[^>]*>", " ");
+    let body = body.replace("&lt;", "<").replace("&gt;", ">").replace("&quot;", "\"").replace("&#x27;", "'");
+    body.replace('−', "-").replace("&#x2f;", "/").replace("&amp;", "&").replace('\u{a0}', " ")
+}
