@@ -39,6 +39,9 @@ fn words_that_do_not_exist_are_underlined_with_the_nearest() {
         (&["resume", "nothing-here"], &["nothing-here"]),
         (&["analyse", "nothing.csv"], &["nothing.csv"]),
         (&["run", "noploop", "--precision", "0"], &["between 0 and 100"]),
+        (&["run", "noploop", "--void-above", "lots"], &["between 0 and 100"]),
+        (&["run", "noploop", "--warn-above", "5"], &["5 %", "2 %", "--void-above"]),
+        (&["run", "noploop", "--void-above", "5", "--no-void"], &["--no-void", "cannot be used"]),
         (&["frobnicate"], &["frobnicate"]),
     ];
     for (arguments, expected) in cases {

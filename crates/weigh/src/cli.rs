@@ -228,6 +228,15 @@ pub struct RunArgs {
     /// Equivalence margin, per cent
     #[arg(long, value_name = "PCT", default_value_t = 2.0, value_parser = positive)]
     pub margin: f64,
+    /// Void a unit when others took more of the CPUs in use than this, per cent
+    #[arg(long, value_name = "PCT", default_value_t = 2.0, value_parser = positive)]
+    pub void_above: f64,
+    /// Warn when others took more of the CPUs in use than this, per cent
+    #[arg(long, value_name = "PCT", default_value_t = 0.5, value_parser = positive)]
+    pub warn_above: f64,
+    /// Let noise of the host void nothing; a wrong guest clock still does
+    #[arg(long, conflicts_with = "void_above")]
+    pub no_void: bool,
     /// Print the plan, the order and the host changes; do nothing
     #[arg(long)]
     pub dry_run: bool,
@@ -244,7 +253,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "FILE")]
     pub workload: Vec<PathBuf>,
     /// Run this plan.json exactly
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["workloads", "command", "on", "baseline", "quick", "blocks", "precision", "size", "param", "image", "cpus", "memory", "warmup", "iterations", "prepare", "cleanup", "deadline", "budget", "reuse", "margin", "seed", "workload"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["workloads", "command", "on", "baseline", "quick", "blocks", "precision", "size", "param", "image", "cpus", "memory", "warmup", "iterations", "prepare", "cleanup", "deadline", "budget", "reuse", "margin", "void_above", "warn_above", "no_void", "seed", "workload"])]
     pub plan: Option<PathBuf>,
     /// Output format of the result
     #[arg(long, default_value = "table")]

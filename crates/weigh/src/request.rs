@@ -6,8 +6,8 @@ use crate::error::{Failure, file_failure};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use weigh_model::{
-    Effort, EnvironmentPlan, EnvironmentSpec, GuestPlan, HostFacts, ImageSpec, PLAN_FORMAT, Plan,
-    WorkloadPlan, nearest, parse_bytes, parse_cpu_list, parse_duration, parse_environment_list,
+    Effort, EnvironmentPlan, EnvironmentSpec, GuestPlan, HostFacts, ImageSpec, NoiseLimits, PLAN_FORMAT,
+    Plan, WorkloadPlan, nearest, parse_bytes, parse_cpu_list, parse_duration, parse_environment_list,
 };
 use weigh_platforms as platforms;
 use weigh_workloads::{CommandOptions, Library, command_workload};
@@ -62,7 +62,7 @@ pub fn plan(
         margin: args.margin / 100.0,
         allow_unequal: Vec::new(),
         digests: embedded::digests(),
-        noise: weigh_model::NoiseLimits::default(),
+        noise: noise(args)?,
     })
 }
 
@@ -78,6 +78,23 @@ fn effort(args: &RunArgs) -> Effort {
             target: args.precision.unwrap_or(PRECISION_PERCENT) / 100.0,
         },
     }
+}
+
+/// When noise warns and when it voids.
+fn noise(args: &RunArgs) -> Result<NoiseLimits, Failure> {
+    if args.warn_above > args.void_above && !args.no_void {
+        let (warn, void) = (args.warn_above, args.void_above);
+        return Err(Failure::input(format!(
+            "a warning above {warn} % comes after the unit is void above {void} %"
+        ))
+        .hint("give --warn-above less than --void-above, or --no-void"));
+    }
+    Ok(NoiseLimits {
+        warn_share: args.warn_above / 100.0,
+        void_share: args.void_above / 100.0,
+        voiding: !args.no_void,
+        ..NoiseLimits::default()
+    })
 }
 
 fn memory(text: &str) -> Result<u64, Failure> {

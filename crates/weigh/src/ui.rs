@@ -5,7 +5,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use miette::{GraphicalReportHandler, GraphicalTheme};
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
-use weigh_model::{CellProgress, Event, FinishReason};
+use weigh_model::{CellProgress, Event, FinishReason, VoidCause, VoidUnit};
 
 /// What the terminal can show.
 #[derive(Debug, Clone, Copy)]
@@ -119,7 +119,7 @@ impl Progress {
             }
             Event::TrialFinished { .. } => {}
             Event::UnitVoid(unit) => {
-                self.line(&format!("void: block {} of {} ({:?})", unit.block, unit.workload, unit.cause));
+                self.line(&void(unit));
             }
             Event::Progress { blocks_done, cells, remaining_s } => {
                 self.blocks.0 = *blocks_done;
@@ -227,6 +227,20 @@ pub fn human(seconds: f64) -> String {
         s if s < 3600.0 => format!("{} min {} s", whole / 60, whole % 60),
         _ => format!("{} h {} min", whole / 3600, whole % 3600 / 60),
     }
+}
+
+/// A void unit in a line: where, why, and what was seen.
+fn void(unit: &VoidUnit) -> String {
+    let cause = match unit.cause {
+        VoidCause::Interrupted => "interrupted",
+        VoidCause::Steal => "steal",
+        VoidCause::ForeignCpu => "foreign CPU",
+        VoidCause::Throttle => "throttled",
+        VoidCause::Clock => "wrong clock",
+    };
+    let place = unit.environment.as_ref().map(|name| format!(" in {name}")).unwrap_or_default();
+    let detail = unit.detail.as_ref().map(|detail| format!(": {detail}")).unwrap_or_default();
+    format!("void: block {} of {}, {cause}{place}{detail}", unit.block, unit.workload)
 }
 
 #[cfg(test)]
