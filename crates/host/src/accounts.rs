@@ -1,6 +1,7 @@
 //! Who uses CPU time for a guest: handed by platforms to the sensors.
 
 use crate::cgroup::CgroupView;
+use std::fs;
 
 /// The control groups and processes behind a guest.
 ///
@@ -35,5 +36,42 @@ impl Accounts {
     /// A guest without a control group.
     pub fn of_processes(processes: Vec<u32>) -> Self {
         Self { processes, ..Self::default() }
+    }
+}
+
+impl Process {
+    /// The processes whose program is called so, by the first 15 bytes of its name, which is what the kernel keeps
+    /// (`proc_pid_comm(5)`).
+    pub fn named(name: &str) -> Vec<Self> {
+        let kept = name.get(..15).unwrap_or(name);
+        let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+        entries
+            .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+            .filter(|pid| {
+                fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm.trim_end() == kept)
+            })
+            .map(|pid| Self { name: name.into(), pid })
+            .collect()
+    }
+
+    /// Whether its command line has this word.
+    pub fn has_argument(&self, word: &str) -> bool {
+        let line = fs::read(format!("/proc/{}/cmdline", self.pid)).unwrap_or_default();
+        line.split(|byte| *byte == 0).any(|argument| argument == word.as_bytes())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processes_are_found_by_name() {
+        let comm = fs::read_to_string("/proc/self/comm").unwrap();
+        let own = Process { name: comm.trim_end().into(), pid: std::process::id() };
+        assert!(Process::named(comm.trim_end()).contains(&own), "{own:?}");
+        assert!(Process::named("no process has it").is_empty());
+        let program = std::env::args().next().unwrap();
+        assert!(own.has_argument(&program) && !own.has_argument(&program[1..]));
     }
 }

@@ -7,15 +7,22 @@
 //! detach      before the instance is stopped
 //! ```
 
+mod balance;
+mod counters;
 mod cpu;
 mod files;
 mod frequency;
+mod instance;
+mod kernel_log;
+mod kernel_threads;
 mod observer;
+mod perf;
 mod pressure;
 mod rest;
 mod scripted;
 mod stat;
 mod sum;
+mod throttle;
 mod tree;
 
 pub use observer::Observer;

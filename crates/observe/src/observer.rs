@@ -1,28 +1,25 @@
 //! The sensors of this host.
 
-use crate::cpu::{
-    GroupClock, HostClock, Place, Spent, clock_tick_ns, own_ns, process_ns, scheduler_tick_ns, thread_ns,
-};
+use crate::cpu::{HostClock, clock_tick_ns, own_ns, thread_ns};
 use crate::files::Kept;
-use crate::frequency::{Frequency, span};
-use crate::pressure::{PressureFiles, growth};
+use crate::instance::{Instance, Reading, Surroundings};
+use crate::kernel_log::KernelLog;
+use crate::pressure::PressureFiles;
 use crate::rest::Rest;
-use crate::stat::{Stat, Times};
-use crate::tree::{Tree, TreeTime};
+use crate::stat::Stat;
 use crate::{Attached, Sensors};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use weigh_host::accounts::{Accounts, Process};
+use weigh_host::accounts::Accounts;
 use weigh_host::cgroup::{CgroupView, Hierarchy};
 use weigh_host::clock::monotonic_ns;
 use weigh_host::settings::SettingsFiles;
-use weigh_model::{Charge, CpuTime, HostSettings, Observed, Pressure};
-
-/// CPU time that no task is charged for when an idle CPU takes one up and puts it down, nanoseconds, generously. It matters only
-/// where the host's busy time is what is not idle.
-const SWITCH_NS: u64 = 2_000;
+use weigh_model::{HostSettings, Observed};
 
 /// The sensors of this host.
+///
+/// Every file that does not go with a guest is opened once, those of a guest when it is attached; a window costs one `pread(2)` each at
+/// its begin and end, and the `sensors_ns` of what was observed say how much that was. Nothing runs in between.
 #[derive(Debug)]
 pub struct Observer {
     root: PathBuf,
@@ -30,53 +27,19 @@ pub struct Observer {
     stat: Option<Kept>,
     clock: Option<HostClock>,
     pressure: Option<PressureFiles>,
-    instances: BTreeMap<u64, Instance>,
+    kernel_log: Option<KernelLog>,
+    instances: BTreeMap<u64, (Instance, Option<Begun>)>,
     next: u64,
     rest: Rest,
     scratch: Vec<u8>,
 }
 
-/// An instance and what was read when its window began.
-#[derive(Debug)]
-struct Instance {
-    used: Vec<u32>,
-    groups: Vec<GroupClock>,
-    tree: Tree,
-    helpers: Vec<Tracked>,
-    daemons: Vec<Tracked>,
-    own: Place,
-    settings: SettingsFiles,
-    frequency: Frequency,
-    begun: Option<Begun>,
-}
-
-/// A process outside of the guest.
-#[derive(Debug)]
-struct Tracked {
-    name: String,
-    pid: u32,
-    place: Place,
-}
-
+/// What was read when a window began.
 #[derive(Debug)]
 struct Begun {
     reading: Reading,
-    pressure: Option<Pressure>,
-    frequency_khz: Option<(u64, u64)>,
+    surroundings: Surroundings,
     sensors_ns: u64,
-}
-
-/// All counters of CPU time at one moment.
-#[derive(Debug, Default)]
-struct Reading {
-    at_ns: u64,
-    stat: Option<Stat>,
-    running_ns: Option<u64>,
-    groups: Vec<Option<Spent>>,
-    tree: TreeTime,
-    helpers: Vec<Option<u64>>,
-    daemons: Vec<Option<u64>>,
-    own_ns: u64,
 }
 
 impl Default for Observer {
@@ -91,12 +54,14 @@ impl Observer {
         Self::at(Path::new("/"), &Hierarchy::detect())
     }
 
-    fn at(root: &Path, hierarchy: &Hierarchy) -> Self {
+    /// With the host's file system at `root`.
+    pub(crate) fn at(root: &Path, hierarchy: &Hierarchy) -> Self {
         Self {
             settings: SettingsFiles::open(root, &weigh_host::facts::allowed_cpus()),
             stat: Kept::open(root.join("proc/stat")),
             clock: HostClock::open(&CgroupView::top(hierarchy)),
             pressure: PressureFiles::open(root),
+            kernel_log: KernelLog::open(root),
             instances: BTreeMap::new(),
             next: 0,
             rest: Rest::default(),
@@ -108,17 +73,22 @@ impl Observer {
     /// Reads all counters of CPU time, those first that grow by themselves.
     fn read(&mut self, instance: &Instance) -> Reading {
         let (used, scratch) = (&instance.used, &mut self.scratch);
-        let clocks = |all: &[Tracked]| all.iter().map(|tracked| process_ns(tracked.pid)).collect();
-        Reading {
+        let reading = Reading {
             at_ns: monotonic_ns(),
             stat: self.stat.as_ref().and_then(|file| Stat::read(file, used, scratch)),
             running_ns: self.clock.as_ref().and_then(|clock| clock.read(used, scratch)),
             own_ns: own_ns(),
-            groups: instance.groups.iter().map(|group| group.read(used, scratch)).collect(),
-            tree: instance.tree.read(),
-            helpers: clocks(&instance.helpers),
-            daemons: clocks(&instance.daemons),
+            clocks: instance.read(scratch),
+        };
+        if let Some(stat) = &reading.stat {
+            self.rest.see(reading.at_ns, stat.all.softirq * clock_tick_ns());
         }
+        reading
+    }
+
+    fn surroundings(&mut self, instance: &Instance) -> Surroundings {
+        let pressure = self.pressure.as_ref().and_then(|files| files.read(&mut self.scratch));
+        instance.surroundings(pressure, &mut self.scratch)
     }
 }
 
@@ -130,40 +100,36 @@ impl Sensors for Observer {
     fn attach(&mut self, accounts: &Accounts, cpus: &[u32]) -> Attached {
         let number = self.next;
         self.next += 1;
-        self.instances.insert(number, Instance::new(&self.root, accounts, cpus));
+        self.instances.insert(number, (Instance::new(&self.root, accounts, cpus), None));
         Attached(number)
     }
 
     fn begin(&mut self, instance: Attached) {
-        let Some(mut observed) = self.instances.remove(&instance.0) else { return };
         let started = thread_ns();
-        let pressure = self.pressure.as_ref().and_then(|files| files.read(&mut self.scratch));
-        let frequency_khz = observed.frequency.read(&mut self.scratch);
-        let reading = self.read(&observed);
-        if let Some(stat) = &reading.stat {
-            self.rest.see(reading.at_ns, stat.all.softirq * clock_tick_ns());
+        let Some((observed, _)) = self.instances.remove(&instance.0) else { return };
+        if let Some(log) = &mut self.kernel_log {
+            log.skip();
         }
-        observed.begun = Some(Begun { reading, pressure, frequency_khz, sensors_ns: thread_ns() - started });
-        self.instances.insert(instance.0, observed);
+        // CPU time last here and first at the end: what the other readings take is outside of the window.
+        let surroundings = self.surroundings(&observed);
+        let reading = self.read(&observed);
+        let begun = Begun { reading, surroundings, sensors_ns: thread_ns() - started };
+        self.instances.insert(instance.0, (observed, Some(begun)));
     }
 
     fn end(&mut self, instance: Attached) -> Observed {
         let started = thread_ns();
-        let Some(mut observed) = self.instances.remove(&instance.0) else { return Observed::default() };
-        let seen = observed.begun.take().map(|begun| {
+        let Some((observed, begun)) = self.instances.remove(&instance.0) else { return Observed::default() };
+        let seen = begun.map(|begun| {
             let reading = self.read(&observed);
-            let pressure = self.pressure.as_ref().and_then(|files| files.read(&mut self.scratch));
-            if let Some(stat) = &reading.stat {
-                self.rest.see(reading.at_ns, stat.all.softirq * clock_tick_ns());
-            }
+            let surroundings = self.surroundings(&observed);
             let mut seen = observed.compare(&begun.reading, &reading, &self.rest);
-            seen.pressure = begun.pressure.zip(pressure).map(|(earlier, later)| growth(earlier, later));
-            seen.frequency_khz = span(begun.frequency_khz, observed.frequency.read(&mut self.scratch));
-            seen.settings = observed.settings.read();
+            observed.describe(&begun.surroundings, &surroundings, &mut seen);
+            seen.kernel_log = self.kernel_log.as_mut().map(KernelLog::read).unwrap_or_default();
             seen.sensors_ns = begun.sensors_ns + (thread_ns() - started);
             seen
         });
-        self.instances.insert(instance.0, observed);
+        self.instances.insert(instance.0, (observed, None));
         seen.unwrap_or_default()
     }
 
@@ -172,132 +138,105 @@ impl Sensors for Observer {
     }
 }
 
-impl Instance {
-    fn new(root: &Path, accounts: &Accounts, cpus: &[u32]) -> Self {
-        // No CPUs are all that there are.
-        let used = if cpus.is_empty() { weigh_host::facts::allowed_cpus() } else { cpus.to_vec() };
-        let (mut groups, mut processes) = (Vec::new(), accounts.processes.clone());
-        for view in &accounts.groups {
-            match GroupClock::open(view, &used) {
-                Some(clock) => groups.push(clock),
-                // Version 1 without its counter: the processes that are in it now, and those that they start.
-                None => processes.extend(view.processes()),
-            }
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use weigh_host::cgroup::Layout;
+    use weigh_model::CpuTime;
+
+    /// A host with two CPUs of which CPU 1 is in use.
+    struct Fake(tempfile::TempDir);
+
+    impl Fake {
+        fn new() -> Self {
+            let fake = Self(tempfile::tempdir().unwrap());
+            fake.write("proc/stat", "cpu0 0 0 0 0 0 0 0 0\ncpu1 0 0 0 0 0 0 0 0\nctxt 100\n");
+            fake
         }
-        let tracked = |all: &[Process]| {
-            let track = |process: &Process| Tracked {
-                name: process.name.clone(),
-                pid: process.pid,
-                place: Place::of_process(Some(process.pid), &used),
-            };
-            all.iter().map(track).collect()
-        };
-        Self {
-            groups,
-            tree: Tree::new(&processes, &used),
-            helpers: tracked(&accounts.helpers),
-            daemons: tracked(&accounts.daemons),
-            own: Place::of_process(None, &used),
-            settings: SettingsFiles::open(root, &used),
-            frequency: Frequency::open(root, &used),
-            used,
-            begun: None,
+
+        fn write(&self, path: &str, text: &str) {
+            let file = self.0.path().join(path);
+            fs::create_dir_all(file.parent().unwrap()).unwrap();
+            fs::write(file, text).unwrap();
+        }
+
+        fn path(&self, path: &str) -> PathBuf {
+            self.0.path().join(path)
+        }
+
+        /// What is observed while `change` is made.
+        fn observe(&self, layout: Layout, group: CgroupView, change: impl FnOnce()) -> Observed {
+            let root = if layout == Layout::V2 { self.path("cgroup") } else { self.path("cgroups") };
+            let mut observer = Observer::at(self.0.path(), &Hierarchy::at(root, layout));
+            let instance = observer.attach(&Accounts::of_group(group), &[1]);
+            observer.begin(instance);
+            change();
+            observer.end(instance)
         }
     }
 
-    /// What happened between two readings.
-    fn compare(&self, earlier: &Reading, later: &Reading, rest: &Rest) -> Observed {
-        let window_ns = later.at_ns - earlier.at_ns;
-        let mut charge = Charge::default();
-        let mut known = Spent::default();
-        for (earlier, later) in earlier.groups.iter().zip(&later.groups) {
-            if let (Some(earlier), Some(later)) = (earlier, later) {
-                known.add(later.since(*earlier));
-            }
-        }
-        known.add(later.tree.spent.since(earlier.tree.spent));
-        charge.guest_ns = known.total;
-        charge.helpers_ns = self::growths(&self.helpers, &earlier.helpers, &later.helpers, &mut known);
-        charge.daemons_ns = self::growths(&self.daemons, &earlier.daemons, &later.daemons, &mut known);
-        charge.weigh_ns = later.own_ns.saturating_sub(earlier.own_ns);
-        known.add(Spent::of(charge.weigh_ns, self.own));
-
-        let mut observed = Observed { window_ns, cpus: self.used.clone(), ..Observed::default() };
-        let uncertain_ns = later.tree.uncertainty_ns.max(earlier.tree.uncertainty_ns);
-        if let (Some(before), Some(after)) = (&earlier.stat, &later.stat) {
-            let (used, all) = (after.used.since(&before.used), after.all.since(&before.all));
-            observed.context_switches = after.context_switches.saturating_sub(before.context_switches);
-            observed.steal =
-                CpuTime { ns: used.steal * clock_tick_ns(), uncertainty_ns: ticks_ns(used.cpus) };
-            let busy = match earlier.running_ns.zip(later.running_ns) {
-                Some((before, after)) => CpuTime {
-                    ns: after.saturating_sub(before),
-                    // What runs at either end has run for up to a tick since it was counted.
-                    uncertainty_ns: scheduler_tick_ns() * used.cpus,
-                },
-                None => not_idle(&used, window_ns, observed.context_switches),
-            };
-            observed.foreign = foreign(busy, known, uncertain_ns);
-            reconcile(&mut charge, &all, window_ns, known.total, rest);
-            charge.unattributed_uncertainty_ns += uncertain_ns;
-        }
-        observed.charge = charge;
-        observed
+    #[test]
+    fn version_1_tells_what_others_ran_on_the_cpus_in_use() {
+        let fake = Fake::new();
+        let (top, guest) =
+            ("cgroups/cpuacct/cpuacct.usage_percpu", "cgroups/cpuacct/run/g/cpuacct.usage_percpu");
+        fake.write(top, "1000 2000\n");
+        fake.write(guest, "10 20\n");
+        fake.write("cgroups/cpu/run/g/cpu.stat", "nr_periods 0\nnr_throttled 0\nthrottled_time 0\n");
+        let view = |name: &str| (vec![name.to_string()], fake.path(&format!("cgroups/{name}/run/g")));
+        let group = CgroupView { v2: None, v1: vec![view("cpuacct"), view("cpu")] };
+        let seen = fake.observe(Layout::V1, group, || {
+            // CPU 0 is busy with others all the time; on CPU 1 the guest had 6 s of 10.
+            fake.write(top, "9000001000 10000002000\n");
+            fake.write(guest, "1000000010 6000000020\n");
+            fake.write("cgroups/cpu/run/g/cpu.stat", "nr_periods 9\nnr_throttled 2\nthrottled_time 5\n");
+            fake.write("proc/stat", "cpu0 0 0 0 0 0 0 0 5\ncpu1 0 0 0 0 0 0 0 3\nctxt 350\n");
+        });
+        let known = seen.charge.weigh_ns + seen.charge.daemons_ns.values().sum::<u64>();
+        assert!(seen.foreign.ns <= 4_000_000_000 && seen.foreign.ns + known >= 4_000_000_000, "{seen:?}");
+        assert!(seen.foreign.uncertainty_ns < 20_000_000, "{seen:?}");
+        assert_eq!((seen.charge.guest_ns, seen.steal.ns), (7_000_000_000, 30_000_000));
+        assert_eq!((seen.context_switches, seen.throttled_periods, seen.throttled_ns), (250, 2, 5));
+        assert_eq!((seen.pressure, seen.frequency_khz, seen.charge.cycles), (None, None, None));
+        assert!(seen.kernel_log.is_empty() && seen.charge.counters.is_empty(), "{seen:?}");
     }
-}
 
-/// Growth of each process's clock by name, added to what is known too.
-fn growths(
-    processes: &[Tracked],
-    earlier: &[Option<u64>],
-    later: &[Option<u64>],
-    known: &mut Spent,
-) -> BTreeMap<String, u64> {
-    let mut all = BTreeMap::new();
-    for (process, (earlier, later)) in processes.iter().zip(earlier.iter().zip(later)) {
-        // One that ended in between took with it what it used.
-        let grown = earlier.zip(*later).map_or(0, |(earlier, later)| later.saturating_sub(earlier));
-        *all.entry(process.name.clone()).or_default() += grown;
-        known.add(Spent::of(grown, process.place));
+    #[test]
+    fn version_2_tells_it_by_idle_time() {
+        let fake = Fake::new();
+        fake.write("cgroup/cpu.stat", "usage_usec 7\n");
+        fake.write("cgroup/g/cpu.stat", "usage_usec 0\nnr_throttled 0\nthrottled_usec 0\n");
+        fake.write("cgroup/g/cpuset.cpus.effective", "1\n");
+        let group = CgroupView { v2: Some(fake.path("cgroup/g")), v1: Vec::new() };
+        let nap = || std::thread::sleep(std::time::Duration::from_millis(200));
+        let seen = fake.observe(Layout::V2, group.clone(), || {
+            nap();
+            fake.write("cgroup/g/cpu.stat", "usage_usec 60000\nnr_throttled 3\nthrottled_usec 4\n");
+            fake.write("proc/stat", "cpu0 0 0 0 0 0 0 0 0\ncpu1 6 0 0 10 4 0 0 0\nctxt 100\n");
+        });
+        // Of at least 200 ms 140 were idle and 60 the guest's: what is left is in the test's own slowness and the ticks.
+        let slow = seen.window_ns - 200_000_000;
+        assert!(seen.foreign.ns <= slow && seen.foreign.uncertainty_ns >= 20_000_000, "{seen:?}");
+        assert_eq!(seen.charge.guest_ns, 60_000_000);
+        assert_eq!((seen.throttled_periods, seen.throttled_ns), (3, 4000));
+        let busy = fake.observe(Layout::V2, group, nap);
+        let known = busy.charge.weigh_ns + busy.charge.daemons_ns.values().sum::<u64>();
+        assert!(busy.foreign.ns + known >= busy.window_ns, "nothing was idle, and nobody is known: {busy:?}");
     }
-    all
-}
 
-/// How far off a growth in ticks may be: a tick per CPU and reading.
-fn ticks_ns(cpus: u64) -> u64 {
-    2 * clock_tick_ns() * cpus
-}
-
-/// Time that CPUs were neither idle nor taken by the hypervisor nor in interrupts. That those were noticed at ticks only, and what no
-/// task is charged for between sleep and work, makes it uncertain.
-fn not_idle(times: &Times, window_ns: u64, context_switches: u64) -> CpuTime {
-    let tick = clock_tick_ns();
-    let rest = (times.idle + times.steal + times.interrupts) * tick;
-    CpuTime {
-        ns: (window_ns * times.cpus).saturating_sub(rest),
-        uncertainty_ns: ticks_ns(times.cpus) + times.interrupts * tick + context_switches * SWITCH_NS,
+    #[test]
+    fn a_host_that_tells_nothing_gives_nothing() {
+        let empty = tempfile::tempdir().unwrap();
+        let mut observer = Observer::at(empty.path(), &Hierarchy::at(empty.path(), Layout::Missing));
+        let instance = observer.attach(&Accounts::default(), &[1]);
+        assert_eq!(observer.end(instance), Observed::default(), "it was never begun");
+        observer.begin(instance);
+        let seen = observer.end(instance);
+        assert_eq!((seen.steal, seen.foreign), (CpuTime::default(), CpuTime::default()));
+        assert_eq!((seen.pressure, seen.cpus), (None, vec![1]));
+        observer.detach(instance);
+        observer.begin(instance);
+        assert_eq!(observer.end(instance), Observed::default(), "it is not known any more");
     }
-}
-
-/// What others ran: the time that CPUs were busy without what is known. What may have run elsewhere is taken off by half and makes
-/// the rest uncertain by as much.
-fn foreign(busy: CpuTime, known: Spent, uncertain_ns: u64) -> CpuTime {
-    let half = known.unknown / 2;
-    CpuTime {
-        ns: busy.ns.saturating_sub(known.here + half),
-        uncertainty_ns: busy.uncertainty_ns + half + uncertain_ns,
-    }
-}
-
-/// Compares what is accounted for with the time that all CPUs of the host were not idle.
-///
-/// Softirqs beyond their rate at rest are charged as far as nobody has been charged for them: on kernels that do not time interrupts
-/// (`CONFIG_IRQ_TIME_ACCOUNTING`), those that interrupt a task are in its time already.
-fn reconcile(charge: &mut Charge, all: &Times, window_ns: u64, known_ns: u64, rest: &Rest) {
-    let tick = clock_tick_ns();
-    let busy = (window_ns * all.cpus).saturating_sub((all.idle + all.steal) * tick);
-    let left = busy.saturating_sub(known_ns);
-    charge.softirq_ns = rest.beyond(all.softirq * tick, window_ns).min(left);
-    charge.unattributed_ns = busy as i64 - known_ns as i64 - charge.softirq_ns as i64;
-    charge.unattributed_uncertainty_ns = ticks_ns(all.cpus);
 }

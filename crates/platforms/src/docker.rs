@@ -27,7 +27,8 @@ use std::fs;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use weigh_host::cgroup::Cgroup;
+use weigh_host::accounts::{Accounts, Process};
+use weigh_host::cgroup::{Cgroup, CgroupView, Hierarchy};
 use weigh_host::ledger::{Change, EntryId, Ledger};
 use weigh_images::Root;
 use weigh_model::EnvironmentSpec;
@@ -110,6 +111,7 @@ impl Platform for Docker {
             channel: None,
             freezer: None,
             pid: None,
+            id: String::new(),
             address: None,
             witness: Witness::default(),
             stopped: false,
@@ -278,6 +280,8 @@ struct DockerGuest {
     channel: Option<Channel>,
     freezer: Option<Freezer>,
     pid: Option<u32>,
+    /// Identity of the container.
+    id: String,
     address: Option<IpAddr>,
     witness: Witness,
     stopped: bool,
@@ -295,6 +299,7 @@ impl DockerGuest {
         let found = engine.inspect(&self.name)?;
         self.freezer = found.pid.and_then(|pid| Freezer::of(pid, &found.id));
         self.pid = found.pid;
+        self.id = found.id;
         self.address = found.address;
         self.witness.see(found.pid.into_iter().chain(found.pid.and_then(shim_of)));
         Ok(())
@@ -331,6 +336,28 @@ impl Guest for DockerGuest {
 
     fn cgroup(&self) -> Option<&Cgroup> {
         None
+    }
+
+    /// The container's control groups; beside them its shim, and proxies of its ports. The engine and what runs containers for it
+    /// are shared by all. Where they cannot be told from those of another engine on the host, theirs are counted too.
+    fn accounts(&self) -> Accounts {
+        let Some(pid) = self.pid else { return Accounts::default() };
+        let helper = |name: &str, pid| Process { name: name.into(), pid };
+        let mut accounts = Accounts::default();
+        // A group without the container's identity is that of another process with the number that the engine sees.
+        let group = CgroupView::of_process(&Hierarchy::detect(), pid);
+        match group.filter(|group| group.is_named(&self.id)) {
+            Some(group) => accounts.groups.push(group),
+            None => accounts.processes = Guest::processes(self),
+        }
+        let shim = shim_of(pid).map(|shim| helper("containerd-shim", shim));
+        accounts.helpers.extend(shim.filter(|shim| !accounts.processes.contains(&shim.pid)));
+        if let Some(address) = self.address {
+            let proxies = Process::named("docker-proxy").into_iter();
+            accounts.helpers.extend(proxies.filter(|proxy| proxy.has_argument(&address.to_string())));
+        }
+        accounts.daemons = ["dockerd", "containerd"].iter().flat_map(|name| Process::named(name)).collect();
+        accounts
     }
 
     fn address(&self) -> Option<IpAddr> {

@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+use weigh_host::accounts::{Accounts, Process};
 use weigh_host::cgroup::{Cgroup, Layout, Limits};
 use weigh_host::command::{Invocation, Running, find_program};
 use weigh_host::ledger::{Change, EntryId, Ledger};
@@ -305,6 +306,17 @@ impl Guest for OciGuest {
 
     fn cgroup(&self) -> Option<&Cgroup> {
         self.cgroup.as_ref()
+    }
+
+    /// The container's control group; the runtime, which waits in the foreground outside of it, is a helper.
+    fn accounts(&self) -> Accounts {
+        let mut accounts = match &self.cgroup {
+            Some(cgroup) => Accounts::of_group(cgroup.view()),
+            None => return Accounts::default(),
+        };
+        let monitor = |running: &Running| Process { name: self.runtime.platform.into(), pid: running.pid() };
+        accounts.helpers = self.running.iter().map(monitor).collect();
+        accounts
     }
 
     fn freeze(&mut self) -> Result<(), PlatformError> {

@@ -73,6 +73,12 @@ impl CgroupView {
         (view.v2.is_some() || !view.v1.is_empty()).then_some(view)
     }
 
+    /// Whether the names of all its directories hold this word, such as the identity of a container.
+    pub fn is_named(&self, word: &str) -> bool {
+        let mut all = self.v2.iter().chain(self.v1.iter().map(|(_, directory)| directory));
+        all.all(|directory| directory.to_string_lossy().contains(word))
+    }
+
     /// The processes in it, not those in groups below it.
     pub fn processes(&self) -> Vec<u32> {
         let directories = self.v2.iter().chain(self.v1.iter().map(|(_, directory)| directory));
@@ -114,6 +120,7 @@ mod tests {
         assert_eq!(view.v1_directory("cpuset"), None, "out of this namespace");
         assert_eq!(view.v2, None, "the top group is everybody's");
         assert_eq!(view.processes(), [5, 7]);
+        assert!(view.is_named("abc") && !view.is_named("cpuacct"));
         assert_eq!(CgroupView::from_list(&hierarchy, "2:cpuacct:/\n0::/\n"), None);
         assert_eq!(CgroupView::from_list(&hierarchy, "2:cpuacct:/gone\n"), None);
     }

@@ -1,0 +1,236 @@
+//! A guest as the sensors know it, and what two readings of it say.
+
+use crate::balance::{foreign, not_idle, reconcile, ticks_ns};
+use crate::counters::{Counters, Counts, PAGE_FAULTS};
+use crate::cpu::{GroupClock, Place, Spent, clock_tick_ns, process_ns, scheduler_tick_ns};
+use crate::frequency::{Frequency, span};
+use crate::kernel_threads::KernelThreads;
+use crate::perf;
+use crate::pressure::growth;
+use crate::rest::Rest;
+use crate::stat::Stat;
+use crate::throttle::Throttles;
+use crate::tree::{Tree, TreeTime};
+use std::collections::BTreeMap;
+use std::path::Path;
+use weigh_host::accounts::{Accounts, Process};
+use weigh_host::settings::SettingsFiles;
+use weigh_model::{Charge, CpuTime, Observed, Pressure};
+
+/// What the threads of the kernel are called among the daemons that all guests share.
+const KERNEL: &str = "kernel-threads";
+
+/// An instance: what is read of it again and again.
+#[derive(Debug)]
+pub(crate) struct Instance {
+    /// The CPUs that it may use.
+    pub(crate) used: Vec<u32>,
+    groups: Vec<GroupClock>,
+    tree: Tree,
+    helpers: Vec<Tracked>,
+    daemons: Vec<Tracked>,
+    kernel: KernelThreads,
+    own: Place,
+    throttles: Throttles,
+    counters: Counters,
+    events: Vec<perf::Counter>,
+    settings: SettingsFiles,
+    frequency: Frequency,
+}
+
+/// A process outside of the guest.
+#[derive(Debug)]
+struct Tracked {
+    name: String,
+    pid: u32,
+    place: Place,
+}
+
+/// All counters of CPU time at one moment.
+#[derive(Debug)]
+pub(crate) struct Reading {
+    /// On the host's monotonic clock.
+    pub(crate) at_ns: u64,
+    pub(crate) stat: Option<Stat>,
+    /// All tasks on the CPUs in use.
+    pub(crate) running_ns: Option<u64>,
+    /// Weighbridge itself.
+    pub(crate) own_ns: u64,
+    /// What goes with the instance.
+    pub(crate) clocks: Clocks,
+}
+
+/// The part of a reading that goes with the instance.
+#[derive(Debug)]
+pub(crate) struct Clocks {
+    groups: Vec<Option<Spent>>,
+    tree: TreeTime,
+    helpers: Vec<Option<u64>>,
+    daemons: Vec<Option<u64>>,
+    kernel: Vec<Option<u64>>,
+}
+
+/// Everything else that grows, at one moment.
+#[derive(Debug)]
+pub(crate) struct Surroundings {
+    pressure: Option<Pressure>,
+    frequency_khz: Option<(u64, u64)>,
+    throttled: (u64, u64),
+    counts: Counts,
+    events: Vec<Option<u64>>,
+}
+
+impl Instance {
+    pub(crate) fn new(root: &Path, accounts: &Accounts, cpus: &[u32]) -> Self {
+        // No CPUs are all that there are.
+        let used = if cpus.is_empty() { weigh_host::facts::allowed_cpus() } else { cpus.to_vec() };
+        let (mut groups, mut processes) = (Vec::new(), accounts.processes.clone());
+        for view in &accounts.groups {
+            match GroupClock::open(view, &used) {
+                Some(clock) => groups.push(clock),
+                // Version 1 without its counter: the processes that are in it now, and those that they start.
+                None => processes.extend(view.processes()),
+            }
+        }
+        let tracked = |all: &[Process]| {
+            let track = |process: &Process| Tracked {
+                name: process.name.clone(),
+                pid: process.pid,
+                place: Place::of_process(Some(process.pid), &used),
+            };
+            all.iter().map(track).collect()
+        };
+        Self {
+            groups,
+            tree: Tree::new(&processes, &used),
+            helpers: tracked(&accounts.helpers),
+            daemons: tracked(&accounts.daemons),
+            kernel: KernelThreads::find(&used),
+            own: Place::of_process(None, &used),
+            throttles: Throttles::open(&accounts.groups),
+            counters: Counters::open(root, accounts),
+            events: perf::open(root, accounts),
+            settings: SettingsFiles::open(root, &used),
+            frequency: Frequency::open(root, &used),
+            used,
+        }
+    }
+
+    /// The counters of CPU time that are this instance's.
+    pub(crate) fn read(&self, scratch: &mut Vec<u8>) -> Clocks {
+        let clocks = |all: &[Tracked]| all.iter().map(|tracked| process_ns(tracked.pid)).collect();
+        Clocks {
+            groups: self.groups.iter().map(|group| group.read(&self.used, scratch)).collect(),
+            tree: self.tree.read(),
+            helpers: clocks(&self.helpers),
+            daemons: clocks(&self.daemons),
+            kernel: self.kernel.read(),
+        }
+    }
+
+    /// Everything else that is counted.
+    pub(crate) fn surroundings(&self, pressure: Option<Pressure>, scratch: &mut Vec<u8>) -> Surroundings {
+        Surroundings {
+            pressure,
+            frequency_khz: self.frequency.read(scratch),
+            throttled: self.throttles.read(scratch),
+            counts: self.counters.read(scratch),
+            events: self.events.iter().map(perf::Counter::read).collect(),
+        }
+    }
+
+    /// Adds what else changed between two moments, and the settings of now.
+    pub(crate) fn describe(&self, earlier: &Surroundings, later: &Surroundings, seen: &mut Observed) {
+        seen.pressure = earlier.pressure.zip(later.pressure).map(|(earlier, later)| growth(earlier, later));
+        seen.frequency_khz = span(earlier.frequency_khz, later.frequency_khz);
+        seen.throttled_periods = later.throttled.0.saturating_sub(earlier.throttled.0);
+        seen.throttled_ns = later.throttled.1.saturating_sub(earlier.throttled.1);
+        seen.settings = self.settings.read();
+        for (name, before) in &earlier.counts {
+            if let Some(after) = later.counts.get(name) {
+                *seen.charge.counters.entry((*name).into()).or_default() += after.saturating_sub(*before);
+            }
+        }
+        if !later.counts.contains_key(PAGE_FAULTS) {
+            // Those of a part of the guest are not those of the guest.
+            seen.charge.counters.remove(PAGE_FAULTS);
+        }
+        for (counter, (earlier, later)) in self.events.iter().zip(earlier.events.iter().zip(&later.events)) {
+            let Some(grown) = earlier.zip(*later).map(|(earlier, later)| later.saturating_sub(earlier))
+            else {
+                continue;
+            };
+            if counter.event == perf::CYCLES {
+                seen.charge.cycles = Some(grown);
+            } else {
+                seen.charge.counters.insert(counter.event.name.into(), grown);
+            }
+        }
+    }
+
+    /// What happened between two readings.
+    pub(crate) fn compare(&self, earlier: &Reading, later: &Reading, rest: &Rest) -> Observed {
+        let window_ns = later.at_ns - earlier.at_ns;
+        let mut charge = Charge::default();
+        let mut known = Spent::default();
+        for (earlier, later) in earlier.clocks.groups.iter().zip(&later.clocks.groups) {
+            if let (Some(earlier), Some(later)) = (earlier, later) {
+                known.add(later.since(*earlier));
+            }
+        }
+        known.add(later.clocks.tree.spent.since(earlier.clocks.tree.spent));
+        charge.guest_ns = known.total;
+        charge.helpers_ns =
+            growths(&self.helpers, &earlier.clocks.helpers, &later.clocks.helpers, &mut known);
+        charge.daemons_ns =
+            growths(&self.daemons, &earlier.clocks.daemons, &later.clocks.daemons, &mut known);
+        let kernel = self.kernel.spent(&earlier.clocks.kernel, &later.clocks.kernel);
+        if !earlier.clocks.kernel.is_empty() {
+            charge.daemons_ns.insert(KERNEL.into(), kernel.total);
+        }
+        known.add(kernel);
+        charge.weigh_ns = later.own_ns.saturating_sub(earlier.own_ns);
+        known.add(Spent::of(charge.weigh_ns, self.own));
+
+        let mut observed = Observed { window_ns, cpus: self.used.clone(), ..Observed::default() };
+        let uncertain_ns = later.clocks.tree.uncertainty_ns.max(earlier.clocks.tree.uncertainty_ns);
+        if let (Some(before), Some(after)) = (&earlier.stat, &later.stat) {
+            let (used, all) = (after.used.since(&before.used), after.all.since(&before.all));
+            observed.context_switches = after.context_switches.saturating_sub(before.context_switches);
+            observed.steal =
+                CpuTime { ns: used.steal * clock_tick_ns(), uncertainty_ns: ticks_ns(used.cpus) };
+            let busy = match earlier.running_ns.zip(later.running_ns) {
+                Some((before, after)) => CpuTime {
+                    ns: after.saturating_sub(before),
+                    // What runs at either end has run for up to a tick since it was counted.
+                    uncertainty_ns: scheduler_tick_ns() * used.cpus,
+                },
+                None => not_idle(&used, window_ns, observed.context_switches),
+            };
+            observed.foreign = foreign(busy, known, uncertain_ns);
+            reconcile(&mut charge, &all, window_ns, known.total, rest);
+            charge.unattributed_uncertainty_ns += uncertain_ns;
+        }
+        let faults = later.clocks.tree.page_faults.saturating_sub(earlier.clocks.tree.page_faults);
+        charge.counters.insert(PAGE_FAULTS.into(), faults);
+        observed.charge = charge;
+        observed
+    }
+}
+
+/// Growth of each process's clock by name, added to what is known too.
+fn growths(
+    processes: &[Tracked],
+    earlier: &[Option<u64>],
+    later: &[Option<u64>],
+    known: &mut Spent,
+) -> BTreeMap<String, u64> {
+    let mut all = BTreeMap::new();
+    for (process, (earlier, later)) in processes.iter().zip(earlier.iter().zip(later)) {
+        // One that ended in between took with it what it used.
+        let grown = earlier.zip(*later).map_or(0, |(earlier, later)| later.saturating_sub(earlier));
+        *all.entry(process.name.clone()).or_default() += grown;
+        known.add(Spent::of(grown, process.place));
+    }
+    all
+}

@@ -1,0 +1,171 @@
+//! Counters of the processor and the scheduler by `perf_event_open(2)`.
+//!
+//! One event per control group and CPU, one per thread of a helper. The kernel then has to save and load counters whenever a CPU goes
+//! from a task of the group to one outside, about a microsecond each time. It is the price of knowing cycles, and it is paid only where
+//! there is a PMU to tell them; without one nothing is opened.
+
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::os::fd::{AsRawFd, FromRawFd, RawFd};
+use std::path::Path;
+use weigh_host::accounts::Accounts;
+use weigh_host::cgroup::CgroupView;
+
+/// An event by the kernel's numbers (`linux/perf_event.h`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Event {
+    /// Under `counters`; the cycles have a field of their own.
+    pub(crate) name: &'static str,
+    kind: u32,
+    config: u64,
+}
+
+const HARDWARE: u32 = 0;
+const SOFTWARE: u32 = 1;
+const CACHE: u32 = 3;
+
+/// Processor cycles, of a virtual machine's guest too.
+pub(crate) const CYCLES: Event = Event { name: "cycles", kind: HARDWARE, config: 0 };
+/// Loads whose address was not in the first data TLB: cache 3 (dTLB), operation 0 (read), result 1 (miss).
+pub(crate) const TLB_MISSES: Event = Event { name: "tlb_misses", kind: CACHE, config: 3 | 1 << 16 };
+/// Times that the scheduler took a task off its CPU.
+pub(crate) const CONTEXT_SWITCHES: Event = Event { name: "context_switches", kind: SOFTWARE, config: 3 };
+/// Times that a task went on on another CPU.
+pub(crate) const MIGRATIONS: Event = Event { name: "cpu_migrations", kind: SOFTWARE, config: 4 };
+
+/// `PERF_FLAG_PID_CGROUP | PERF_FLAG_FD_CLOEXEC`.
+const CGROUP: libc::c_ulong = 4 | 8;
+const CLOSE_ON_EXEC: libc::c_ulong = 8;
+/// `PERF_FORMAT_TOTAL_TIME_ENABLED | PERF_FORMAT_TOTAL_TIME_RUNNING`.
+const TIMES: u64 = 3;
+
+/// `struct perf_event_attr` in its first published size, `PERF_ATTR_SIZE_VER0`.
+#[repr(C)]
+#[derive(Debug, Default)]
+struct Attributes {
+    kind: u32,
+    size: u32,
+    config: u64,
+    sample_period: u64,
+    sample_type: u64,
+    read_format: u64,
+    flags: u64,
+    wakeup_events: u32,
+    breakpoint: u32,
+    config1: u64,
+}
+
+/// One event of a guest and its helpers, on all CPUs.
+#[derive(Debug)]
+pub(crate) struct Counter {
+    pub(crate) event: Event,
+    files: Vec<File>,
+}
+
+/// What all can be had of an instance: nothing without a PMU, or where a part of the instance cannot be counted.
+pub(crate) fn open(root: &Path, accounts: &Accounts) -> Vec<Counter> {
+    let Some(cycles) = Counter::open(CYCLES, root, accounts) else { return Vec::new() };
+    let more = [TLB_MISSES, CONTEXT_SWITCHES, MIGRATIONS];
+    let mut all = vec![cycles];
+    all.extend(more.into_iter().filter_map(|event| Counter::open(event, root, accounts)));
+    all
+}
+
+impl Counter {
+    fn open(event: Event, root: &Path, accounts: &Accounts) -> Option<Self> {
+        if accounts.groups.is_empty() || !accounts.processes.is_empty() {
+            return None;
+        }
+        let mut files = Vec::new();
+        let online = fs::read_to_string(root.join("sys/devices/system/cpu/online")).ok()?;
+        let cpus = weigh_model::parse_cpu_list(online.trim()).ok()?;
+        for group in &accounts.groups {
+            let directory = File::open(directory(group)?).ok()?;
+            for cpu in &cpus {
+                let cpu = i32::try_from(*cpu).ok()?;
+                files.push(perf_event_open(event, directory.as_raw_fd(), cpu, CGROUP).ok()?);
+            }
+        }
+        for helper in &accounts.helpers {
+            for task in fs::read_dir(format!("/proc/{}/task", helper.pid)).ok()?.flatten() {
+                let thread = task.file_name().to_str()?.parse().ok()?;
+                files.push(perf_event_open(event, thread, -1, CLOSE_ON_EXEC).ok()?);
+            }
+        }
+        Some(Self { event, files })
+    }
+
+    /// The count so far. None when it was not counted all the time, for want of registers.
+    pub(crate) fn read(&self) -> Option<u64> {
+        let mut sum = 0;
+        for mut file in &self.files {
+            let mut record = [0; 24];
+            file.read_exact(&mut record).ok()?;
+            let number = |index: usize| {
+                let bytes = record[index * 8..index * 8 + 8].try_into().expect("a slice of eight bytes");
+                u64::from_ne_bytes(bytes)
+            };
+            let (count, enabled, running) = (number(0), number(1), number(2));
+            if running < enabled {
+                return None;
+            }
+            sum += count;
+        }
+        Some(sum)
+    }
+}
+
+/// Where the group is in the hierarchy that events are counted by: `perf_event` of version 1 where that is mounted, else version 2,
+/// where it is on without being asked for.
+fn directory(group: &CgroupView) -> Option<&Path> {
+    group.v1_directory("perf_event").or(group.v2.as_deref())
+}
+
+fn perf_event_open(event: Event, target: RawFd, cpu: i32, flags: libc::c_ulong) -> io::Result<File> {
+    let attributes = Attributes {
+        kind: event.kind,
+        size: size_of::<Attributes>() as u32,
+        config: event.config,
+        read_format: TIMES,
+        ..Attributes::default()
+    };
+    // SAFETY: the attributes live through the call and say their own size, beyond which the kernel does not read; nothing else is a
+    // pointer.
+    let result =
+        unsafe { libc::syscall(libc::SYS_perf_event_open, &raw const attributes, target, cpu, -1, flags) };
+    let descriptor = RawFd::try_from(result).ok().filter(|descriptor| *descriptor >= 0);
+    // SAFETY: the kernel has just made the descriptor for this call, and nobody else knows it.
+    descriptor.map(|descriptor| unsafe { File::from_raw_fd(descriptor) }).ok_or_else(io::Error::last_os_error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn attributes_have_the_published_size() {
+        assert_eq!(size_of::<Attributes>(), 64);
+    }
+
+    #[test]
+    fn a_part_that_cannot_be_counted_leaves_nothing() {
+        let root = Path::new("/");
+        assert!(open(root, &Accounts::default()).is_empty());
+        assert!(open(root, &Accounts::of_processes(vec![std::process::id()])).is_empty());
+        let gone = CgroupView { v2: Some("/nowhere".into()), v1: Vec::new() };
+        assert!(open(root, &Accounts::of_group(gone)).is_empty());
+    }
+
+    /// By a software event, which every kernel has: a thread that sleeps a hundred times has been taken off its CPU as often.
+    #[test]
+    fn events_are_counted() {
+        let Ok(mut file) = perf_event_open(CONTEXT_SWITCHES, 0, -1, CLOSE_ON_EXEC) else { return };
+        for _ in 0..100 {
+            std::thread::sleep(std::time::Duration::from_micros(100));
+        }
+        let mut record = [0; 24];
+        file.read_exact(&mut record).unwrap();
+        let count = u64::from_ne_bytes(record[..8].try_into().unwrap());
+        assert!((100..10_000).contains(&count), "{count}");
+    }
+}

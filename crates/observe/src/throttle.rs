@@ -1,0 +1,75 @@
+//! CPU bandwidth limits that held a guest up (`Documentation/scheduler/sched-bwc.rst`, `admin-guide/cgroup-v2.rst`).
+
+use crate::files::{Kept, field};
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use weigh_host::cgroup::CgroupView;
+
+/// The `cpu.stat` files of groups and of all above them: a limit of any of these holds the guest up.
+#[derive(Debug, Default)]
+pub(crate) struct Throttles(Vec<Kept>);
+
+impl Throttles {
+    pub(crate) fn open(groups: &[CgroupView]) -> Self {
+        let directories = groups.iter().filter_map(|view| view.v1_directory("cpu").or(view.v2.as_deref()));
+        let files: BTreeSet<PathBuf> = directories.flat_map(with_ancestors).collect();
+        Self(files.iter().filter_map(Kept::open).collect())
+    }
+
+    /// How often and for how long, nanoseconds, since the groups were made.
+    pub(crate) fn read(&self, scratch: &mut Vec<u8>) -> (u64, u64) {
+        let mut sum = (0, 0);
+        for file in &self.0 {
+            let Some(text) = file.text(scratch) else { continue };
+            sum.0 += field(text, "nr_throttled").unwrap_or(0);
+            // Version 1 counts nanoseconds, version 2 microseconds.
+            sum.1 += field(text, "throttled_time")
+                .or_else(|| field(text, "throttled_usec").map(|time| time * 1000))
+                .unwrap_or(0);
+        }
+        sum
+    }
+}
+
+/// The file of a group, and of those above it up to where the file system is mounted. A mount point of cgroups is not told by its name
+/// but by what is above it: a directory without such a file.
+fn with_ancestors(group: &Path) -> Vec<PathBuf> {
+    let files = group.ancestors().map(|directory| directory.join("cpu.stat"));
+    files.take_while(|file| file.exists()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    fn write(directory: &Path, text: &str) {
+        fs::create_dir_all(directory).unwrap();
+        fs::write(directory.join("cpu.stat"), text).unwrap();
+    }
+
+    #[test]
+    fn limits_above_the_group_count() {
+        let base = tempfile::tempdir().unwrap();
+        let mount = base.path().join("cpu");
+        let group = mount.join("run/guest");
+        write(&mount, "nr_periods 0\nnr_throttled 0\nthrottled_time 0\n");
+        write(&mount.join("run"), "nr_periods 9\nnr_throttled 2\nthrottled_time 20\n");
+        write(&group, "nr_periods 9\nnr_throttled 1\nthrottled_time 100\n");
+        // A second guest of the same run: what is above both counts once.
+        let other = mount.join("run/other");
+        write(&other, "nr_periods 9\nnr_throttled 4\nthrottled_time 1000\n");
+        let view = |path: &Path| CgroupView { v2: None, v1: vec![(vec!["cpu".into()], path.into())] };
+        assert_eq!(Throttles::open(&[view(&group)]).read(&mut Vec::new()), (3, 120));
+        assert_eq!(Throttles::open(&[view(&group), view(&other)]).read(&mut Vec::new()), (7, 1120));
+    }
+
+    #[test]
+    fn version_2_counts_microseconds() {
+        let base = tempfile::tempdir().unwrap();
+        write(base.path(), "usage_usec 5\nnr_periods 9\nnr_throttled 3\nthrottled_usec 7\n");
+        let view = CgroupView { v2: Some(base.path().into()), v1: Vec::new() };
+        assert_eq!(Throttles::open(&[view]).read(&mut Vec::new()), (3, 7000));
+        assert_eq!(Throttles::open(&[]).read(&mut Vec::new()), (0, 0));
+    }
+}
