@@ -6,6 +6,7 @@ use crate::circumstances::{Circumstances, charge, clock, noise, parity};
 use crate::estimate::count;
 use crate::quantile::{self, Quantile};
 use crate::samples::{is_cost, median_iteration};
+use crate::steady::{Classified, FEWEST_ITERATIONS};
 use crate::warning::{Warning, WarningKind};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -315,7 +316,42 @@ impl<'a> Collector<'a> {
                 for flag in clock::flags(metric, trials()) {
                     self.flag(Some(workload), Some(&metric.spec.name), name, flag);
                 }
+                if metric.spec.primary {
+                    self.look_for_steady_state(workload, &metric.spec, name, trials());
+                }
             }
+        }
+    }
+
+    /// Whether the iterations of the trials of a cell come to a steady state. No number is changed by it.
+    fn look_for_steady_state<'t>(
+        &mut self,
+        workload: &WorkloadPlan,
+        metric: &MetricSpec,
+        environment: &str,
+        trials: impl Iterator<Item = &'t Trial>,
+    ) {
+        let mut classified = Classified::default();
+        for trial in trials {
+            let Outcome::Measured { iterations } = &trial.outcome else { continue };
+            if iterations.len() < FEWEST_ITERATIONS {
+                continue;
+            }
+            let log = |i: &Iteration| Some(metric.better.log_cost(*i.values.get(&metric.name)?));
+            if let Some(logs) = iterations.iter().map(log).collect::<Option<Vec<f64>>>() {
+                classified.take(&logs);
+            }
+        }
+        for kind in classified.warnings() {
+            if matches!(kind, WarningKind::NotSteady { .. }) {
+                self.flag(Some(workload), Some(&metric.name), environment, Flag::NotSteady);
+            }
+            self.warnings.push(Warning {
+                workload: Some(workload.id.clone()),
+                metric: Some(metric.name.clone()),
+                environment: Some(environment.into()),
+                kind,
+            });
         }
     }
 

@@ -21,11 +21,13 @@ mod collect;
 mod compare;
 mod estimate;
 mod holm;
+mod pelt;
 mod quantile;
 mod rank;
 mod samples;
 #[cfg(test)]
 mod simulation;
+mod steady;
 mod stop;
 mod student;
 mod warning;

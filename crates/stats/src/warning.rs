@@ -174,6 +174,31 @@ pub enum WarningKind {
         /// Trials with a check.
         trials: u32,
     },
+    /// The iterations of some trials come to no steady state.
+    NotSteady {
+        /// Such trials.
+        unsteady: u32,
+        /// Trials with enough iterations to tell.
+        trials: u32,
+    },
+    /// The first iterations of some trials are dearer than the others.
+    StillWarmingUp {
+        /// Such trials.
+        warming: u32,
+        /// Trials with enough iterations to tell.
+        trials: u32,
+        /// How many iterations are, at the median.
+        iterations: u32,
+    },
+    /// Iterations of some trials become dearer and stay so.
+    SlowsDown {
+        /// Such trials.
+        slowing: u32,
+        /// Trials with enough iterations to tell.
+        trials: u32,
+        /// After how many iterations, at the median.
+        iterations: u32,
+    },
     /// Some block has too few samples for the quantile.
     TooFewForQuantile {
         /// Those of the block with the fewest.
@@ -339,6 +364,18 @@ impl fmt::Display for WarningKind {
             Self::ClockUnproven { unproven, trials } => write!(
                 f,
                 "the guest's clock could not be proven in {unproven} of {trials} trials: durations are the host's bracket there, and what the tool timed itself gets no verdict; give every trial more work, so that its clock can be told"
+            ),
+            Self::NotSteady { unsteady, trials } => write!(
+                f,
+                "iterations come to no steady state in {unsteady} of {trials} trials, so a number of a block depends on how long it ran; look at the iterations in samples.jsonl, and measure more or longer ones"
+            ),
+            Self::StillWarmingUp { warming, trials, iterations } => write!(
+                f,
+                "about the first {iterations} iterations are dearer in {warming} of {trials} trials; warm up with as many (`--warmup {iterations}`) if it is the steady state that is asked for"
+            ),
+            Self::SlowsDown { slowing, trials, iterations } => write!(
+                f,
+                "iterations become dearer for good after about {iterations} in {slowing} of {trials} trials; look for what fills up or heats up, and say how long a run is meant"
             ),
             Self::TooFewForQuantile { samples, needed } => write!(
                 f,

@@ -12,3 +12,4 @@ mod records;
 mod reference;
 mod runs;
 mod speed;
+mod steadiness;
