@@ -13,6 +13,7 @@ use crate::{
 };
 use probe::{Fake, Shared};
 use script::Script;
+use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -56,6 +57,13 @@ impl Platform for Null {
             ),
             key("at", Values::Number, "", "the fault strikes this command of an instance, counted from 0"),
             key("every", Values::Number, "", "the fault strikes every so many commands of an instance"),
+            key(
+                "fact",
+                Values::Text,
+                "",
+                "parity facts that it shows, `KEY=VALUE` joined by `+`, in place of its own",
+            ),
+            key("fact-from", Values::Number, "0", "the first instance that shows them"),
             key("launch", Values::Words(&["ok", "fail"]), "ok", "whether guests start"),
             key("real", Values::Words(&["no", "yes"]), "no", "whether commands take their time in truth"),
         ];
@@ -74,6 +82,14 @@ impl Platform for Null {
     }
 
     fn check(&self, environment: &EnvironmentSpec) -> Result<(), SpecError> {
+        facts(setting(self, environment, "fact")).map_err(|part| {
+            let help = "write `fact=cpus=1`, or `fact=cpus=1+libc=static`";
+            environment.value_error(
+                "fact",
+                format!("`{part}` is not of the form KEY=VALUE"),
+                Some(help.into()),
+            )
+        })?;
         Script::read(environment, |key| setting(self, environment, key)).map(|_| ())
     }
 
@@ -112,6 +128,14 @@ impl Platform for Null {
     }
 }
 
+/// What the key `fact` says, or the part of it that has no value.
+fn facts(text: &str) -> Result<BTreeMap<String, String>, &str> {
+    let parts = text.split('+').filter(|part| !part.is_empty());
+    parts
+        .map(|part| part.split_once('=').map(|(key, value)| (key.into(), value.into())).ok_or(part))
+        .collect()
+}
+
 const fn key(name: &'static str, values: Values, default: &'static str, summary: &'static str) -> KeySpec {
     KeySpec { name, values, default, summary }
 }
@@ -119,7 +143,7 @@ const fn key(name: &'static str, values: Values, default: &'static str, summary:
 impl Null {
     fn start(&self, fake: Fake) -> Result<NullGuest, PlatformError> {
         let failed = |reason: String| PlatformError::Launch { platform: self.name(), reason, log: None };
-        let environment = fake.environment.clone();
+        let (environment, instance) = (fake.environment.clone(), fake.instance);
         let script = Script::read(&environment, |key| setting(self, &environment, key))
             .map_err(|error| failed(error.to_string()))?;
         if script.refuses_to_launch {
@@ -136,7 +160,10 @@ impl Null {
             })
             .map_err(PlatformError::io("start a thread"))?;
         let session = Session::new(OwnedFd::from(ours), OwnedFd::from(write));
-        let mut guest = NullGuest { session, shared, thread: Some(thread) };
+        let from = setting(self, &environment, "fact-from").parse().unwrap_or(0);
+        let said = if instance >= from { setting(self, &environment, "fact") } else { "" };
+        let facts = facts(said).unwrap_or_default();
+        let mut guest = NullGuest { session, shared, facts, thread: Some(thread) };
         guest.session.hello(DEADLINE)?;
         Ok(guest)
     }
@@ -145,6 +172,7 @@ impl Null {
 struct NullGuest {
     session: Session,
     shared: Arc<Shared>,
+    facts: BTreeMap<String, String>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -159,6 +187,10 @@ impl Guest for NullGuest {
 
     fn cgroup(&self) -> Option<&Cgroup> {
         None
+    }
+
+    fn facts(&self) -> BTreeMap<String, String> {
+        self.facts.clone()
     }
 
     fn freeze(&mut self) -> Result<(), PlatformError> {

@@ -30,6 +30,7 @@ impl Runner<'_> {
                 return Ok(Ended::Interrupted);
             }
         }
+        self.compare_instances(block)?;
         for workload in order.workloads {
             let Some((_, attempt)) = open.iter().find(|(w, _)| *w == workload) else { continue };
             let environments = order.environments[workload].iter().copied();
@@ -131,6 +132,7 @@ impl Runner<'_> {
         let dead = matches!(self.fleet.berths[place.environment].state, State::Dead);
         if dead {
             self.launch(place.environment)?;
+            self.judge(place.environment)?;
         }
         let (started, host_started_ns) = (utc_now(), monotonic_ns());
         let (instance, result) = self.measure(place, sequence)?;
@@ -216,6 +218,9 @@ impl Runner<'_> {
         };
         let number = instance.number;
         let guest_log = instance.log();
+        if let Some(unequal) = self.parity.unequal(place.environment) {
+            return Ok((number, Err(unequal.clone())));
+        }
         let log = self.logs.cell(place.environment, place.workload);
         let performance = Performance::new(workload, working_directory, place.padding_bytes, variables);
         let label = format!("trial {sequence}, block {}, attempt {}", place.block, place.attempt);

@@ -1,6 +1,7 @@
 //! The instances of all environments: at most one of them is awake while a command runs.
 
 use crate::guest_clock::GuestClock;
+use crate::parity::{Facts, Subject, gather};
 use crate::trial::describe;
 use crate::{RunStatistics, RunnerError};
 use std::collections::BTreeSet;
@@ -18,6 +19,8 @@ pub(crate) struct Berth {
     spec: EnvironmentSpec,
     freezes: bool,
     timed: bool,
+    /// What the probe was asked about the measured programs counts for all instances.
+    described: bool,
     /// Set when the platform could not be prepared: then no instance can be launched.
     unprepared: Option<LaunchFailure>,
     pub(crate) state: State,
@@ -45,6 +48,8 @@ pub(crate) struct Instance {
     pub(crate) clock: GuestClock,
     /// Workloads, by their place in the plan, that have been warmed up in it.
     pub(crate) warm: BTreeSet<usize>,
+    /// What it looks like, when it was launched.
+    pub(crate) facts: Facts,
     freezes: bool,
 }
 
@@ -115,6 +120,9 @@ pub(crate) struct Fleet<'a> {
     root: Arc<Root>,
     pub(crate) berths: Vec<Berth>,
     next_instance: u64,
+    subject: Subject,
+    /// Whether the pilot goes on, in which nothing is measured.
+    pub(crate) piloting: bool,
 }
 
 impl<'a> Fleet<'a> {
@@ -129,15 +137,32 @@ impl<'a> Fleet<'a> {
         let guest = &plan.guest;
         let root =
             Root::prepare(&guest.image, &host.programs, &host.work, guest.working_directory.as_deref())?;
-        let mut fleet =
-            Self { host, host_facts, plan, sensors, root: Arc::new(root), berths: Vec::new(), next_instance };
+        let mut fleet = Self {
+            host,
+            host_facts,
+            plan,
+            sensors,
+            root: Arc::new(root),
+            berths: Vec::new(),
+            next_instance,
+            subject: Subject::of(plan),
+            piloting: false,
+        };
         for environment in &plan.environments {
             let (platform, spec) = resolve(&environment.spec)?;
             let request = fleet.request(&spec);
             let prepared = platform.prepare(host, &request);
             let unprepared = prepared.err().map(|error| LaunchFailure::new(next_instance, &error, None));
             let Capabilities { freeze: freezes, timed, .. } = platform.capabilities(&spec);
-            fleet.berths.push(Berth { platform, spec, freezes, timed, unprepared, state: State::Empty });
+            fleet.berths.push(Berth {
+                platform,
+                spec,
+                freezes,
+                timed,
+                described: false,
+                unprepared,
+                state: State::Empty,
+            });
         }
         Ok(fleet)
     }
@@ -194,14 +219,30 @@ impl<'a> Fleet<'a> {
         let failed = |error| LaunchFailure::new(number, &error, log.clone());
         let clock = GuestClock::identify(guest.session(), berth.timed, &self.host_facts.boot)
             .map_err(|error| failed(error.into()))?;
+        let describe = !berth.described && (self.piloting || !self.measures_cold());
+        let subject = if describe { self.subject.clone() } else { self.subject.without_programs() };
+        let capabilities = berth.platform.capabilities(&berth.spec);
+        let facts = gather(&mut *guest, &capabilities, &subject).map_err(|error| failed(error.into()))?;
         let freezes = berth.freezes;
         let attached = Attached(u64::MAX);
-        let mut instance = Instance { guest, number, attached, clock, warm: BTreeSet::new(), freezes };
+        let mut instance = Instance { guest, number, attached, clock, warm: BTreeSet::new(), facts, freezes };
         instance.rest().map_err(failed)?;
+        self.berths[environment].described |= describe;
         let cpus =
             if self.plan.guest.cpus.is_empty() { &self.host_facts.cpus } else { &self.plan.guest.cpus };
         instance.attached = self.sensors.attach(&instance.guest.accounts(), cpus);
         Ok(instance)
+    }
+
+    /// Whether some workload is measured in a guest that has never run it. Reading its program would warm it up.
+    fn measures_cold(&self) -> bool {
+        self.plan.workloads.iter().any(|workload| workload.warmup == 0)
+    }
+
+    /// In what an environment may differ from others because of what it is.
+    pub(crate) fn implies(&self, environment: usize) -> &'static [(&'static str, &'static str)] {
+        let berth = &self.berths[environment];
+        berth.platform.capabilities(&berth.spec).implies
     }
 
     /// Ends the instance of an environment, if there is one, and leaves `state` in its place. What could not be undone is

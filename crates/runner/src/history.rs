@@ -87,8 +87,9 @@ impl<'a> History<'a> {
     /// Takes one more record.
     pub(crate) fn add(&mut self, record: &Record) {
         match record {
-            Record::Header { .. } | Record::Facts(_) => {}
+            Record::Header { .. } => {}
             Record::NoisyHost(_) => self.noisy = true,
+            Record::Facts(facts) => self.next_instance = self.next_instance.max(facts.instance + 1),
             Record::Trial(trial) => self.add_trial(trial),
             Record::Void(void) => self.add_void(void),
             Record::Excluded(exclusion) => {

@@ -82,6 +82,9 @@ pub struct RunOptions {
     /// Begin with the first block. Then there is no estimate but from the manifests, and a cell that cannot run fails in every
     /// block. A run of one block and a run that has trials on record have no pilot anyway.
     pub skip_pilot: bool,
+    /// Measure without an environment that is unequal in what nobody meant, instead of ending the run: for runs whose environments
+    /// nobody named.
+    pub leave_out_unequal: bool,
 }
 
 /// How a run ended.
@@ -141,10 +144,36 @@ pub enum RunnerError {
     /// An environment that this version cannot make.
     #[error(transparent)]
     Environment(#[from] SpecError),
+    /// Guests differ in what nobody meant. Nothing was measured; the facts are on record.
+    #[error("guests are not like {baseline}{}", listed(unequal, baseline))]
+    Unequal {
+        /// Name of the environment that the others are compared with.
+        baseline: String,
+        /// What differs, by environment.
+        unequal: Vec<UnequalEnvironment>,
+    },
     /// The root file system of the guests could not be made.
     #[error(transparent)]
     Image(#[from] weigh_images::ImageError),
     /// The run directory could not be read or written.
     #[error(transparent)]
     Store(#[from] weigh_store::StoreError),
+}
+
+/// An environment that may not be compared with the baseline as it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnequalEnvironment {
+    /// [`weigh_model::EnvironmentPlan::name`].
+    pub environment: String,
+    /// Every difference that neither a platform nor a key implies and that the user has not allowed.
+    pub differences: Vec<parity::Difference>,
+}
+
+/// Every difference on a line of its own.
+fn listed(unequal: &[UnequalEnvironment], baseline: &str) -> String {
+    let line = |environment: &str, d: &parity::Difference| {
+        format!("\n  {} of {environment} is {}, of {baseline} {}", d.key, d.value, d.baseline_value)
+    };
+    let all = unequal.iter().flat_map(|one| one.differences.iter().map(|d| line(&one.environment, d)));
+    all.collect()
 }

@@ -1,6 +1,6 @@
 //! Whether guests are alike in everything that decides a result and is not meant to differ (METHOD: parity).
 //!
-//! [`gather`] asks a guest from inside, and its platform for what cannot be seen there; [`compare`] is pure. The keys are
+//! [`gather()`] asks a guest from inside, and its platform for what cannot be seen there; [`compare`] is pure. The keys are
 //! [`weigh_model::PARITY_KEYS`].
 //!
 //! # What follows from what
@@ -14,6 +14,12 @@
 //!   when the kernels differ, whatever a platform lists.
 //! - **Allowed** is what `--allow-unequal` names and nothing implies.
 //! - **Refused** is the rest.
+
+mod gather;
+mod watch;
+
+pub use gather::{Subject, gather};
+pub(crate) use watch::Parity;
 
 use std::collections::{BTreeMap, BTreeSet};
 use weigh_model::{PARITY_KEYS_OF_PLATFORMS, parity_word_covers};
@@ -131,4 +137,152 @@ fn meant(
 /// The number in a value of `memory`.
 pub fn memory_bytes(value: &str) -> Option<u64> {
     value.strip_suffix(" bytes")?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn facts(pairs: &[(&str, &str)]) -> Facts {
+        pairs.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect()
+    }
+
+    const MACHINE: &[(&str, &str)] = &[
+        ("kernel", "a kernel of its own"),
+        ("memory", "its kernel keeps some"),
+        ("mounts:*", "a disk of its own"),
+        ("mitigations", "whatever it says here"),
+    ];
+
+    /// The words (intended, allowed, refused) for a guest that differs from its baseline in one key.
+    fn one(
+        key: &str,
+        values: (&str, &str),
+        implies: &[(&'static str, &'static str)],
+        allow: &str,
+    ) -> (usize, usize, usize) {
+        let (baseline, other) = (facts(&[(key, values.0)]), facts(&[(key, values.1)]));
+        let allow: Vec<String> = allow.split_terminator(',').map(str::to_string).collect();
+        let compared =
+            compare(Side { facts: &baseline, implies: &[] }, Side { facts: &other, implies }, &allow);
+        (compared.intended.len(), compared.allowed.len(), compared.refused.len())
+    }
+
+    #[test]
+    fn one_key_by_the_rules() {
+        const INTENDED: (usize, usize, usize) = (1, 0, 0);
+        const ALLOWED: (usize, usize, usize) = (0, 1, 0);
+        const REFUSED: (usize, usize, usize) = (0, 0, 1);
+        for (key, values, implies, allow, expected) in [
+            ("cpus", ("2", "2"), &[][..], "", (0, 0, 0)),
+            ("cpus", ("2", "1"), &[], "", REFUSED),
+            ("cpus", ("2", "1"), MACHINE, "", REFUSED),
+            ("cpus", ("2", "1"), MACHINE, "cpus", ALLOWED),
+            ("cpus", ("2", "1"), &[], "memory", REFUSED),
+            ("binary:fio", ("sha256:1", "sha256:2"), MACHINE, "", REFUSED),
+            ("binary:fio", ("sha256:1", "sha256:2"), &[], "binary", ALLOWED),
+            ("binary:fio", ("sha256:1", "sha256:2"), &[], "binary:xz", REFUSED),
+            ("libc", ("static", "sha256:1"), MACHINE, "", REFUSED),
+            ("transparent-huge-pages", ("madvise", "always"), MACHINE, "", REFUSED),
+            ("mounts:/tmp", ("tmpfs rw", "ext4 rw"), &[], "", REFUSED),
+            ("mounts:/tmp", ("tmpfs rw", "ext4 rw"), MACHINE, "", INTENDED),
+            ("cache", ("none", "writeback"), MACHINE, "", REFUSED),
+            ("kernel", ("6.1", "6.12"), MACHINE, "", INTENDED),
+            ("kernel", ("6.1", "6.12"), &[], "", REFUSED),
+            // Under the same kernel nothing implies other mitigations.
+            ("mitigations", ("a: Mitigation", "a: Vulnerable"), MACHINE, "", REFUSED),
+            ("mitigations", ("a: Mitigation", "a: Vulnerable"), MACHINE, "mitigations", ALLOWED),
+            // 2 GiB less a sixteenth and 64 MiB, and one byte less than that.
+            ("memory", ("2147483648 bytes", "1946157056 bytes"), MACHINE, "", INTENDED),
+            ("memory", ("2147483648 bytes", "1946157055 bytes"), MACHINE, "", REFUSED),
+            ("memory", ("2147483648 bytes", "2147483649 bytes"), MACHINE, "", REFUSED),
+            ("memory", ("2147483648 bytes", "2147483647 bytes"), &[], "", REFUSED),
+            ("memory", ("2147483648 bytes", "1073741824 bytes"), MACHINE, "memory", ALLOWED),
+        ] {
+            assert_eq!(one(key, values, implies, allow), expected, "{key} {values:?} {allow}");
+        }
+    }
+
+    #[test]
+    fn mitigations_of_another_kernel_are_its_own() {
+        let baseline = facts(&[("kernel", "6.1"), ("mitigations", "a: Mitigation")]);
+        let other = facts(&[("kernel", "6.12"), ("mitigations", "a: Vulnerable")]);
+        let compared =
+            compare(Side { facts: &baseline, implies: &[] }, Side { facts: &other, implies: &[] }, &[]);
+        assert_eq!(compared.intended.keys().collect::<Vec<_>>(), ["mitigations"]);
+        assert_eq!(compared.refused[0].key, "kernel");
+    }
+
+    #[test]
+    fn what_one_side_has_alone_is_said() {
+        let kvm = facts(&[("acceleration", "kvm"), ("aslr", "2")]);
+        let none = facts(&[("libc", "static")]);
+        let implies = &[("acceleration", "a machine")][..];
+        let compared = compare(Side { facts: &none, implies: &[] }, Side { facts: &kvm, implies }, &[]);
+        assert!(compared.refused.is_empty());
+        assert_eq!(compared.intended["acceleration"], "a machine");
+        assert_eq!(compared.intended["aslr"], "it cannot be seen in the baseline");
+        assert_eq!(compared.intended["libc"], "it cannot be seen there");
+        let compared = compare(Side { facts: &none, implies: &[] }, Side { facts: &kvm, implies: &[] }, &[]);
+        let expected =
+            Difference { key: "acceleration".into(), value: "kvm".into(), baseline_value: "none".into() };
+        assert_eq!(compared.refused, [expected]);
+    }
+
+    #[test]
+    fn the_baseline_may_be_what_differs() {
+        let machine = facts(&[("kernel", "6.12"), ("memory", "2000000000 bytes")]);
+        let native = facts(&[("kernel", "6.1"), ("memory", "2100000000 bytes")]);
+        let compared =
+            compare(Side { facts: &machine, implies: MACHINE }, Side { facts: &native, implies: &[] }, &[]);
+        assert!(compared.refused.is_empty(), "{compared:?}");
+        assert_eq!(compared.intended["kernel"], "the baseline: a kernel of its own");
+        assert_eq!(compared.intended["memory"], "the baseline: its kernel keeps some");
+    }
+
+    prop_compose! {
+        /// Few keys and few values, so that equal and different ones meet.
+        fn some_facts()(picks in prop::collection::btree_map(0..WORDS.len(), 0..3u64, 0..WORDS.len())) -> Facts {
+            let value = |key: &str, n: u64| match key {
+                "memory" => format!("{} bytes", (1 << 30) + (n << 26)),
+                _ => n.to_string(),
+            };
+            picks.into_iter().map(|(at, n)| (WORDS[at].to_string(), value(WORDS[at], n))).collect()
+        }
+    }
+
+    const WORDS: [&str; 8] =
+        ["kernel", "cpus", "memory", "mitigations", "binary:a", "binary:b", "mounts:/", "acceleration"];
+
+    proptest! {
+        #[test]
+        fn every_difference_is_in_exactly_one_part(
+            baseline in some_facts(),
+            other in some_facts(),
+            allow in prop::sample::subsequence(vec!["cpus", "memory", "binary", "mitigations"], 0..4),
+        ) {
+            let allow: Vec<String> = allow.into_iter().map(str::to_string).collect();
+            let sides = (Side { facts: &baseline, implies: &[] }, Side { facts: &other, implies: MACHINE });
+            let compared = compare(sides.0, sides.1, &allow);
+            for key in WORDS {
+                let parts = usize::from(compared.intended.contains_key(key))
+                    + compared.allowed.iter().filter(|d| d.key == key).count()
+                    + compared.refused.iter().filter(|d| d.key == key).count();
+                prop_assert_eq!(parts, usize::from(baseline.get(key) != other.get(key)), "{}", key);
+            }
+            // What is allowed by name is what would be refused otherwise.
+            let strict = compare(sides.0, sides.1, &[]);
+            prop_assert_eq!(&strict.intended, &compared.intended);
+            let mut both: Vec<_> = compared.allowed.iter().chain(&compared.refused).cloned().collect();
+            both.sort_by(|a, b| a.key.cmp(&b.key));
+            prop_assert_eq!(strict.refused, both);
+        }
+
+        #[test]
+        fn nothing_differs_from_itself(facts in some_facts()) {
+            let side = Side { facts: &facts, implies: &[] };
+            prop_assert_eq!(compare(side, side, &[]), Compared::default());
+        }
+    }
 }

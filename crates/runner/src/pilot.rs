@@ -1,9 +1,9 @@
 //! The pilot: every workload once in every environment, unmeasured, to see that it works and how long it takes.
 
-use crate::RunnerError;
 use crate::fleet::State;
 use crate::run::{Ended, Runner};
 use crate::trial::{Failure, Performance};
+use crate::{RunnerError, UnequalEnvironment};
 use std::time::Instant;
 use weigh_model::{Event, Exclusion, FailureKind, Record, TrialFailure};
 
@@ -13,6 +13,8 @@ struct Found {
     /// Time that a block takes, seconds.
     block_s: f64,
     exclusions: Vec<Exclusion>,
+    /// What ends the run when all environments have been looked at.
+    unequal: Vec<UnequalEnvironment>,
 }
 
 /// One run of a workload, seconds.
@@ -27,10 +29,16 @@ impl Runner<'_> {
     pub(crate) fn pilot(&mut self) -> Result<Ended, RunnerError> {
         self.journal.event(Event::PilotStarted)?;
         let mut found = Found::default();
-        for environment in 0..self.plan.environments.len() {
+        self.fleet.piloting = true;
+        for environment in self.baseline_first() {
             if self.pilot_environment(environment, &mut found)? == Ended::Interrupted {
                 return Ok(Ended::Interrupted);
             }
+        }
+        self.fleet.piloting = false;
+        self.parity.settle();
+        if !found.unequal.is_empty() {
+            self.refuse(std::mem::take(&mut found.unequal))?;
         }
         for exclusion in found.exclusions {
             self.journal.append(Record::Excluded(exclusion))?;
@@ -42,11 +50,15 @@ impl Runner<'_> {
 
     fn pilot_environment(&mut self, environment: usize, found: &mut Found) -> Result<Ended, RunnerError> {
         let before = self.statistics;
+        if self.interrupted() {
+            return Ok(Ended::Interrupted);
+        }
+        let takes_part = self.pilot_parity(environment, found)?;
         for workload in 0..self.plan.workloads.len() {
             if self.interrupted() {
                 return Ok(Ended::Interrupted);
             }
-            if self.journal.history().active(0, environment, workload) {
+            if takes_part && self.journal.history().active(0, environment, workload) {
                 self.pilot_cell(environment, workload, found)?;
             }
         }
@@ -59,6 +71,25 @@ impl Runner<'_> {
             found.block_s += spent / launches as f64;
         }
         Ok(Ended::Done)
+    }
+
+    /// Launches an environment to compare it with the baseline. `false` when its workloads are of no interest: it is unequal, or
+    /// another one is and the run ends anyway.
+    fn pilot_parity(&mut self, environment: usize, found: &mut Found) -> Result<bool, RunnerError> {
+        let workloads = 0..self.plan.workloads.len();
+        if !workloads.into_iter().any(|workload| self.journal.history().active(0, environment, workload)) {
+            return Ok(false);
+        }
+        self.launch(environment)?;
+        match self.refuses(environment)? {
+            None => {}
+            Some(unequal) if self.parity.leaves_out() => {
+                found.exclusions.extend(self.left_out(&unequal, 0));
+                return Ok(false);
+            }
+            Some(unequal) => found.unequal.push(unequal),
+        }
+        Ok(found.unequal.is_empty())
     }
 
     fn pilot_cell(

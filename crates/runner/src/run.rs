@@ -5,6 +5,7 @@ use crate::history::Unit;
 use crate::journal::Journal;
 use crate::logs::RawLogs;
 use crate::noise::is_noisy;
+use crate::parity::Parity;
 use crate::stop::{Clock, block_limit, next_look};
 use crate::{Finish, Run, RunOptions, RunStatistics, RunnerError};
 use std::collections::BTreeSet;
@@ -21,6 +22,7 @@ pub(crate) struct Runner<'a> {
     pub(crate) journal: Journal<'a>,
     pub(crate) fleet: Fleet<'a>,
     pub(crate) logs: RawLogs,
+    pub(crate) parity: Parity,
     pub(crate) clock: Clock,
     pub(crate) statistics: RunStatistics,
 }
@@ -93,6 +95,7 @@ impl<'a> Runner<'a> {
         let mut journal = Journal::open(run.plan, run.store, run.emit)?;
         let (trials_done, spent_s) = (journal.history().trials(), journal.history().trial_s());
         journal.event(Event::Started { trials_done, resumed: !journal.records().is_empty() })?;
+        let parity = Parity::new(run.plan, journal.records(), run.options.leave_out_unequal);
         let fleet = Fleet::prepare(
             run.plan,
             run.host,
@@ -107,6 +110,7 @@ impl<'a> Runner<'a> {
             journal,
             fleet,
             logs,
+            parity,
             clock: Clock::new(run.plan.budget_s, spent_s),
             statistics: RunStatistics::default(),
         })

@@ -118,7 +118,7 @@ fn only_one_instance_is_awake() {
         for berth in &mut runner.fleet.berths {
             berth.platform = &Watched;
         }
-        let reason = runner.complete(RunOptions { skip_pilot: true }).unwrap();
+        let reason = runner.complete(RunOptions { skip_pilot: true, ..RunOptions::default() }).unwrap();
         assert_eq!(reason, FinishReason::Blocks);
         let launches = runner.statistics.launches;
         assert!(launches > if reuse { 3 } else { 9 }, "{launches}");

@@ -190,6 +190,19 @@ impl From<weigh_runner::RunnerError> for Failure {
         match error {
             E::Store(error) => error.into(),
             E::Environment(error) => error.into(),
+            E::Unequal { ref unequal, .. } => {
+                let mut keys: Vec<&str> = unequal
+                    .iter()
+                    .flat_map(|one| &one.differences)
+                    .map(|difference| difference.key.as_str())
+                    .collect();
+                keys.sort_unstable();
+                keys.dedup();
+                Self::input(error.to_string()).hint(format!(
+                    "make them alike, or allow the difference, which is then said beside every ratio: `--allow-unequal {}`",
+                    keys.join(",")
+                ))
+            }
             other => Self::new(Kind::Failed, other.to_string()).maybe_because(other),
         }
     }

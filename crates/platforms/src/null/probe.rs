@@ -261,6 +261,7 @@ impl Probe<'_> {
             cpus: self.fake.cpus.clone(),
             memory_limit_bytes: self.fake.memory_bytes,
             init: true,
+            user: rustix::process::geteuid().as_raw(),
             ..GuestFacts::default()
         }
     }

@@ -1,0 +1,257 @@
+//! What a guest looks like, by parity key.
+
+use super::Facts;
+use std::path::{Component, Path};
+use weigh_host::accounts::Accounts;
+use weigh_host::cgroup::CgroupView;
+use weigh_model::Plan;
+use weigh_platforms::{Capabilities, Guest, SessionError};
+use weigh_protocol::{GuestFacts, ProgramFacts};
+
+/// Digits of a digest that are shown: 64 bits, enough for files that nobody made to collide.
+const DIGITS: usize = 16;
+
+/// What a plan's guests are asked about.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Subject {
+    /// Programs as the plan has them, and as the guest is asked: what is relative to the working directory made absolute.
+    programs: Vec<(String, String)>,
+    /// Paths whose mounts count: the root, `/tmp`, the working directory.
+    paths: Vec<String>,
+}
+
+impl Subject {
+    /// The measured programs of a plan, and the paths that they live in.
+    pub fn of(plan: &Plan) -> Self {
+        let directory = plan.guest.working_directory.as_deref();
+        let mut subject = Self { programs: Vec::new(), paths: vec!["/".into(), "/tmp".into()] };
+        for program in plan.workloads.iter().filter_map(|workload| workload.command.first()) {
+            if !subject.programs.iter().any(|(known, _)| known == program) {
+                subject.programs.push((program.clone(), absolute(program, directory)));
+            }
+        }
+        let directory = directory.map(|path| path.display().to_string());
+        subject.paths.extend(directory.filter(|path| path != "/" && path != "/tmp"));
+        subject
+    }
+
+    /// Only what is cheap to ask and leaves the guest's page cache as it is: no program is read.
+    pub fn without_programs(&self) -> Self {
+        Self { programs: Vec::new(), paths: self.paths.clone() }
+    }
+}
+
+/// A program with a slash is relative to the working directory; one without is looked up.
+fn absolute(program: &str, working_directory: Option<&Path>) -> String {
+    if !program.contains('/') || program.starts_with('/') {
+        return program.into();
+    }
+    let whole = working_directory.unwrap_or(Path::new("/")).join(program);
+    whole
+        .components()
+        .filter(|part| *part != Component::CurDir)
+        .collect::<std::path::PathBuf>()
+        .display()
+        .to_string()
+}
+
+/// Asks a guest that is awake and runs nothing.
+///
+/// # Errors
+/// It is lost.
+pub fn gather(
+    guest: &mut dyn Guest,
+    capabilities: &Capabilities,
+    subject: &Subject,
+) -> Result<Facts, SessionError> {
+    let programs: Vec<String> = subject.programs.iter().map(|(_, asked)| asked.clone()).collect();
+    let inside = guest.session().facts(&programs, &subject.paths)?;
+    let mut facts = from_inside(&inside, subject, capabilities.shares_kernel);
+    let limit = inside.memory_limit_bytes.into_iter().chain(limit_from_outside(&guest.accounts()));
+    if let Some(bytes) = limit.chain(inside.memory_total_bytes).min() {
+        facts.insert("memory".into(), format!("{bytes} bytes"));
+    }
+    facts.insert("network".into(), capabilities.networks.first().copied().unwrap_or("host").into());
+    facts.extend(guest.facts());
+    Ok(facts)
+}
+
+/// The tightest limit of the guest's control groups: many guests cannot see their own.
+fn limit_from_outside(accounts: &Accounts) -> Option<u64> {
+    let limit = |group: &CgroupView| {
+        let read = |directory: &Path, file: &str| {
+            std::fs::read_to_string(directory.join(file)).ok()?.trim().parse::<u64>().ok()
+        };
+        let v2 = group.v2.as_deref().and_then(|directory| read(directory, "memory.max"));
+        let v1 = group.v1_directory("memory").and_then(|directory| read(directory, "memory.limit_in_bytes"));
+        v2.into_iter().chain(v1).min()
+    };
+    accounts.groups.iter().filter_map(limit).min()
+}
+
+/// What the probe saw, but for what needs the host's view.
+fn from_inside(inside: &GuestFacts, subject: &Subject, shares_kernel: bool) -> Facts {
+    let mut facts = Facts::new();
+    let mut put = |key: &str, value: Option<String>| {
+        if let Some(value) = value {
+            facts.insert(key.into(), value);
+        }
+    };
+    // A machine that shows its kernel's files but not this one has a kernel without it.
+    let own_kernel = !shares_kernel && inside.boot.is_some();
+    let or_none = |value: Option<String>| value.or_else(|| own_kernel.then(|| "none".into()));
+    put("kernel", Some(inside.kernel.clone()));
+    put("architecture", Some(inside.architecture.clone()));
+    put("cpu-model", inside.cpu_model.clone());
+    put("cpus", (!inside.cpus.is_empty()).then(|| inside.cpus.len().to_string()));
+    put("operating-system", inside.operating_system.clone());
+    put("transparent-huge-pages", or_none(inside.transparent_huge_pages.clone()));
+    put("clock-source", or_none(inside.clock_source.clone()));
+    put("mitigations", or_none(mitigations(&inside.mitigations)));
+    put("aslr", inside.aslr.clone());
+    put("user", Some(if inside.user == 0 { "root".into() } else { format!("user {}", inside.user) }));
+    for mount in &inside.mounts {
+        put(&format!("mounts:{}", mount.path), Some(format!("{} {}", mount.kind, options(&mount.options))));
+    }
+    let mut libraries: Vec<String> = Vec::new();
+    for program in &inside.programs {
+        let name = subject.programs.iter().find(|(_, asked)| *asked == program.name).map(|(name, _)| name);
+        put(&format!("binary:{}", name.unwrap_or(&program.name)), program.digest.as_deref().map(short));
+        libraries.extend(library(program));
+    }
+    libraries.sort();
+    libraries.dedup();
+    put("libc", (!libraries.is_empty()).then(|| libraries.join(", ")));
+    facts
+}
+
+/// What concerns this CPU; the kernel lists what does not as well.
+fn mitigations(all: &[(String, String)]) -> Option<String> {
+    let concerns = all.iter().filter(|(_, text)| text != "Not affected");
+    let words: Vec<String> = concerns.map(|(name, text)| format!("{name}: {text}")).collect();
+    match words.len() {
+        _ if all.is_empty() => None,
+        0 => Some("not affected".into()),
+        _ => Some(words.join("; ")),
+    }
+}
+
+/// Mount options without those that name places on the host, such as an overlay's layers: they differ in every guest and decide
+/// nothing.
+fn options(all: &str) -> String {
+    all.split(',').filter(|option| !option.contains('/')).collect::<Vec<_>>().join(",")
+}
+
+fn library(program: &ProgramFacts) -> Option<String> {
+    let libc = program.libc.as_deref()?;
+    let is_digest = libc.len() == 64 && libc.bytes().all(|byte| byte.is_ascii_hexdigit());
+    Some(if is_digest { short(libc) } else { libc.into() })
+}
+
+fn short(digest: &str) -> String {
+    format!("sha256:{}", digest.get(..DIGITS).unwrap_or(digest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::common::{fixed, plan};
+    use weigh_protocol::MountFacts;
+
+    fn subject(commands: &[&str], directory: Option<&str>) -> Subject {
+        let mut plan = plan(&["null"], commands, fixed(2));
+        plan.guest.working_directory = directory.map(Into::into);
+        Subject::of(&plan)
+    }
+
+    #[test]
+    fn programs_and_paths_of_a_plan_are_asked_for_once() {
+        let subject = subject(&["fio", "./bench", "bin/x", "/bin/sh", "fio2"], Some("/home/u"));
+        let asked: Vec<&str> = subject.programs.iter().map(|(_, asked)| asked.as_str()).collect();
+        assert_eq!(asked, ["fio", "/home/u/bench", "/home/u/bin/x", "/bin/sh", "fio2"]);
+        assert_eq!(subject.paths, ["/", "/tmp", "/home/u"]);
+        assert_eq!(subject.without_programs().programs, []);
+        assert_eq!(self::subject(&["x"], Some("/tmp")).paths, ["/", "/tmp"]);
+        assert_eq!(self::subject(&["./x"], None).programs[0].1, "/x");
+    }
+
+    fn inside() -> GuestFacts {
+        let program = |name: &str, digest: char, libc: &str| ProgramFacts {
+            name: name.into(),
+            path: None,
+            digest: Some(digest.to_string().repeat(64)),
+            libc: Some(libc.into()),
+        };
+        GuestFacts {
+            kernel: "6.1".into(),
+            architecture: "x86_64".into(),
+            boot: Some("boot".into()),
+            cpus: vec![1, 3],
+            user: 1000,
+            mitigations: vec![
+                ("meltdown".into(), "Not affected".into()),
+                ("spectre_v2".into(), "Vulnerable".into()),
+            ],
+            programs: vec![
+                program("/w/bench", 'a', &"c".repeat(64)),
+                program("fio", 'b', "static"),
+                program("/bin/sh", 'd', &"c".repeat(64)),
+            ],
+            mounts: vec![MountFacts {
+                path: "/".into(),
+                kind: "overlay".into(),
+                options: "ro,relatime,lowerdir=/a:/b,index=off".into(),
+            }],
+            ..GuestFacts::default()
+        }
+    }
+
+    #[test]
+    fn facts_have_their_words() {
+        let facts = from_inside(&inside(), &subject(&["./bench", "fio"], Some("/w")), true);
+        let expected = [
+            ("architecture", "x86_64"),
+            ("binary:./bench", "sha256:aaaaaaaaaaaaaaaa"),
+            ("binary:/bin/sh", "sha256:dddddddddddddddd"),
+            ("binary:fio", "sha256:bbbbbbbbbbbbbbbb"),
+            ("cpus", "2"),
+            ("kernel", "6.1"),
+            ("libc", "sha256:cccccccccccccccc, static"),
+            ("mitigations", "spectre_v2: Vulnerable"),
+            ("mounts:/", "overlay ro,relatime,index=off"),
+            ("user", "user 1000"),
+        ];
+        let found: Vec<(&str, &str)> =
+            facts.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
+        assert_eq!(found, expected, "what could not be read is absent");
+        for (key, _) in expected {
+            assert_eq!(weigh_model::check_parity_word(key), Ok(()), "{key}");
+        }
+    }
+
+    #[test]
+    fn a_kernel_of_its_own_without_a_feature_has_none() {
+        let facts = from_inside(&inside(), &Subject::default(), false);
+        assert_eq!(facts["transparent-huge-pages"], "none");
+        assert_eq!(facts["clock-source"], "none");
+        let blind = GuestFacts { boot: None, ..inside() };
+        let facts = from_inside(&blind, &Subject::default(), false);
+        assert!(!facts.contains_key("clock-source"), "a guest that shows nothing says nothing");
+    }
+
+    #[test]
+    fn limits_are_read_off_the_control_groups() {
+        let directory = tempfile::tempdir().unwrap();
+        let (v2, v1) = (directory.path().join("v2"), directory.path().join("v1"));
+        for path in [&v2, &v1] {
+            std::fs::create_dir(path).unwrap();
+        }
+        let group = CgroupView { v2: Some(v2.clone()), v1: vec![(vec!["memory".into()], v1.clone())] };
+        let limit = || limit_from_outside(&Accounts::of_group(group.clone()));
+        assert_eq!(limit(), None);
+        std::fs::write(v2.join("memory.max"), "max\n").unwrap();
+        assert_eq!(limit(), None);
+        std::fs::write(v1.join("memory.limit_in_bytes"), "1048576\n").unwrap();
+        assert_eq!(limit(), Some(1 << 20));
+    }
+}

@@ -1,0 +1,232 @@
+//! Parity during a run: what is on record, what the present instances look like, who may go on.
+
+use super::{Compared, Difference, Facts, Side, compare, memory_bytes};
+use crate::fleet::State;
+use crate::run::Runner;
+use crate::{RunnerError, UnequalEnvironment};
+use weigh_model::{Exclusion, FailureKind, InstanceFacts, Plan, Record, TrialFailure};
+
+/// Instances of one machine may see a little more or less memory, because the kernel is placed elsewhere at every boot. A change by
+/// less than this share is none.
+const SAME_MEMORY: f64 = 1.0 / 64.0;
+
+/// The facts of a run's environments by their places in the plan.
+#[derive(Debug)]
+pub(crate) struct Parity {
+    baseline: usize,
+    /// What is on record last.
+    recorded: Vec<Option<InstanceFacts>>,
+    /// Why trials of the present instance do not count.
+    unequal: Vec<Option<TrialFailure>>,
+    /// Whether all environments have been compared once since the run was begun or resumed.
+    settled: bool,
+    /// Only leave out what is unequal, instead of ending the run.
+    leave_out: bool,
+}
+
+impl Parity {
+    /// Parity as the records have it.
+    pub(crate) fn new(plan: &Plan, records: &[Record], leave_out: bool) -> Self {
+        let place = |name: &str| plan.environments.iter().position(|environment| environment.name == name);
+        let mut recorded: Vec<Option<InstanceFacts>> = vec![None; plan.environments.len()];
+        for record in records {
+            if let Record::Facts(facts) = record
+                && let Some(environment) = place(&facts.environment)
+            {
+                recorded[environment] = Some(facts.clone());
+            }
+        }
+        Self {
+            baseline: place(&plan.baseline).unwrap_or(0),
+            unequal: vec![None; recorded.len()],
+            recorded,
+            settled: false,
+            leave_out,
+        }
+    }
+
+    /// Place of the baseline in the plan.
+    pub(crate) fn baseline(&self) -> usize {
+        self.baseline
+    }
+
+    /// Why trials of the present instance of an environment do not count, if they do not.
+    pub(crate) fn unequal(&self, environment: usize) -> Option<&TrialFailure> {
+        self.unequal[environment].as_ref()
+    }
+
+    /// Whether differences still end the run, or leave an environment out, instead of failing trials.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.settled
+    }
+
+    /// From here on differences fail trials.
+    pub(crate) fn settle(&mut self) {
+        self.settled = true;
+    }
+
+    /// Whether environments are left out instead of ending the run.
+    pub(crate) fn leaves_out(&self) -> bool {
+        self.leave_out
+    }
+}
+
+/// What is known now: an instance that was not asked about its programs has those of the instance before.
+fn merged(before: Option<&Facts>, now: &Facts) -> Facts {
+    let mut merged = before.cloned().unwrap_or_default();
+    for (key, value) in now {
+        let same_memory = || {
+            let (now, before) = (memory_bytes(value)?, memory_bytes(merged.get(key)?)?);
+            Some(now.abs_diff(before) as f64 <= before as f64 * SAME_MEMORY)
+        };
+        if key != "memory" || same_memory() != Some(true) {
+            merged.insert(key.clone(), value.clone());
+        }
+    }
+    merged
+}
+
+/// Differences in a sentence.
+fn in_words(differences: &[Difference]) -> String {
+    let words = |d: &Difference| format!("{} is {}, not {}", d.key, d.value, d.baseline_value);
+    differences.iter().map(words).collect::<Vec<_>>().join("; ")
+}
+
+impl Runner<'_> {
+    /// Compares the present instance of an environment with the baseline's and records what is new. Returns what nobody meant.
+    fn compare_instance(&mut self, environment: usize) -> Result<Vec<Difference>, RunnerError> {
+        let State::Running(instance) = &self.fleet.berths[environment].state else { return Ok(Vec::new()) };
+        let (number, implies) = (instance.number, self.fleet.implies(environment));
+        let before = self.parity.recorded[environment].as_ref();
+        let facts = merged(before.map(|record| &record.facts), &instance.facts);
+        let baseline = self.parity.baseline;
+        let compared = match &self.parity.recorded[baseline] {
+            Some(record) if environment != baseline => compare(
+                Side { facts: &record.facts, implies: self.fleet.implies(baseline) },
+                Side { facts: &facts, implies },
+                &self.plan.allow_unequal,
+            ),
+            // A baseline that never came up gives no ratio that could be unfair.
+            _ => Compared::default(),
+        };
+        let name = self.plan.environments[environment].name.clone();
+        let change = before.map(|record| {
+            compare(Side { facts: &record.facts, implies: &[] }, Side { facts: &facts, implies: &[] }, &[])
+        });
+        if before.is_none_or(|record| record.facts != facts || record.intended != compared.intended) {
+            if let Some(change) = change.filter(|change| !change.refused.is_empty()) {
+                self.journal.warn(format!("{name} has changed: {}", in_words(&change.refused)))?;
+            }
+            let record =
+                InstanceFacts { environment: name, instance: number, facts, intended: compared.intended };
+            self.journal.append(Record::Facts(record.clone()))?;
+            self.parity.recorded[environment] = Some(record);
+        }
+        Ok(compared.refused)
+    }
+
+    /// Compares an environment that was just launched before the run's first block. Returns its differences when it cannot take part.
+    pub(crate) fn refuses(&mut self, environment: usize) -> Result<Option<UnequalEnvironment>, RunnerError> {
+        let differences = self.compare_instance(environment)?;
+        let environment = self.plan.environments[environment].name.clone();
+        Ok((!differences.is_empty()).then_some(UnequalEnvironment { environment, differences }))
+    }
+
+    /// Compares every instance of a block with the baseline's. In the first block of a run without a pilot this ends the run or
+    /// leaves environments out; later it fails trials.
+    pub(crate) fn compare_instances(&mut self, block: u32) -> Result<(), RunnerError> {
+        let mut unequal = Vec::new();
+        for environment in self.baseline_first() {
+            if self.parity.is_settled() {
+                self.judge(environment)?;
+            } else {
+                unequal.extend(self.refuses(environment)?);
+            }
+        }
+        self.parity.settle();
+        if unequal.is_empty() {
+            return Ok(());
+        }
+        if !self.parity.leaves_out() {
+            return self.refuse(unequal);
+        }
+        for environment in &unequal {
+            for exclusion in self.left_out(environment, block) {
+                self.journal.append(Record::Excluded(exclusion))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Decides whether trials of the present instance count.
+    pub(crate) fn judge(&mut self, environment: usize) -> Result<(), RunnerError> {
+        let differences = self.compare_instance(environment)?;
+        self.parity.unequal[environment] = (!differences.is_empty()).then(|| TrialFailure {
+            kind: FailureKind::Unequal,
+            reason: format!("the guest is not like {}: {}", self.plan.baseline, in_words(&differences)),
+            log: None,
+        });
+        Ok(())
+    }
+
+    /// Ends the run because of what is unequal; the reason stays with the run.
+    pub(crate) fn refuse(&mut self, unequal: Vec<UnequalEnvironment>) -> Result<(), RunnerError> {
+        let error = RunnerError::Unequal { baseline: self.plan.baseline.clone(), unequal };
+        self.journal.warn(error.to_string())?;
+        self.journal.flush()?;
+        Err(error)
+    }
+
+    /// The exclusions of an environment that is left out.
+    pub(crate) fn left_out(&self, unequal: &UnequalEnvironment, from_block: u32) -> Vec<Exclusion> {
+        let failure = TrialFailure {
+            kind: FailureKind::Unequal,
+            reason: format!(
+                "it is not like {}: {}; allow it with `--allow-unequal {}`",
+                self.plan.baseline,
+                in_words(&unequal.differences),
+                unequal.differences.iter().map(|d| d.key.as_str()).collect::<Vec<_>>().join(",")
+            ),
+            log: None,
+        };
+        let exclusion = |workload: &weigh_model::WorkloadPlan| Exclusion {
+            environment: unequal.environment.clone(),
+            workload: workload.id.clone(),
+            from_block,
+            failure: failure.clone(),
+        };
+        self.plan.workloads.iter().map(exclusion).collect()
+    }
+
+    /// Places of all environments, the baseline's first: the others are compared with it.
+    pub(crate) fn baseline_first(&self) -> Vec<usize> {
+        let baseline = self.parity.baseline();
+        let others = (0..self.plan.environments.len()).filter(|environment| *environment != baseline);
+        std::iter::once(baseline).chain(others).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn facts(pairs: &[(&str, &str)]) -> Facts {
+        pairs.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect()
+    }
+
+    #[test]
+    fn what_is_not_asked_again_stays() {
+        let before = facts(&[("binary:x", "a"), ("cpus", "2")]);
+        let now = merged(Some(&before), &facts(&[("cpus", "1")]));
+        assert_eq!(now, facts(&[("binary:x", "a"), ("cpus", "1")]));
+        assert_eq!(merged(None, &before), before);
+    }
+
+    #[test]
+    fn a_little_more_memory_is_no_change() {
+        let before = facts(&[("memory", "1000000000 bytes")]);
+        let of = |bytes: &str| merged(Some(&before), &facts(&[("memory", bytes)]))["memory"].clone();
+        assert_eq!(of("1000100000 bytes"), "1000000000 bytes");
+        assert_eq!(of("900000000 bytes"), "900000000 bytes");
+    }
+}
