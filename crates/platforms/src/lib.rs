@@ -3,6 +3,7 @@
 //! To add a platform, copy `null.rs`, fill it in, and add one word to the list `ALL`. No platform knows a workload; what its
 //! guests can do is data in [`Capabilities`].
 
+mod machine;
 mod oci;
 mod platform;
 mod registry;
@@ -14,6 +15,7 @@ pub mod native;
 pub mod null;
 pub mod runc;
 pub mod spawn;
+pub mod uml;
 
 pub use platform::{
     Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, Values,
@@ -23,4 +25,4 @@ pub use session::{Completed, RunOptions, Session, SessionError};
 
 /// Every platform, in the order in which tables show them. One word each.
 const ALL: &[&dyn Platform] =
-    &[&native::Native, &namespaces::Namespaces, &runc::Runc, &docker::Docker, &null::Null];
+    &[&native::Native, &namespaces::Namespaces, &runc::Runc, &docker::Docker, &uml::Uml, &null::Null];

@@ -125,6 +125,14 @@ impl Session {
         Self { wire: Wire::new(read, write), last_id: 0, probe_pid: None, running: None }
     }
 
+    /// The same, where the probe reads a terminal: it loses what is not taken in time, so that only a little may be under way, which is
+    /// what the probe's [`Reply::Taken`] is for.
+    pub fn over_terminal(read: OwnedFd, write: OwnedFd) -> Self {
+        let mut session = Self::new(read, write);
+        session.wire.limit();
+        session
+    }
+
     /// First call: waits for the probe to come up and compares versions. Returns the probe's PID in its own PID namespace.
     ///
     /// # Errors

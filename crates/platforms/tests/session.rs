@@ -130,6 +130,36 @@ fn a_device_announces_itself() {
     peer.join().unwrap();
 }
 
+/// However long a request is, only as much is under way as a terminal holds.
+#[test]
+fn a_terminal_is_not_flooded() {
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let write = ours.try_clone().unwrap();
+    let mut session = Session::over_terminal(OwnedFd::from(ours), OwnedFd::from(write));
+    let peer = std::thread::spawn(move || {
+        let mut peer = Peer { stream: theirs, decoder: Decoder::new() };
+        let mut portions = Vec::new();
+        loop {
+            std::thread::sleep(Duration::from_millis(5));
+            let mut buffer = [0; 64 << 10];
+            let n = peer.stream.read(&mut buffer).unwrap();
+            portions.push(n);
+            peer.decoder.push(&buffer[..n]);
+            if let Some(request) = peer.decoder.next_message::<Request>().unwrap() {
+                let Request::Put { id, bytes, .. } = request else { panic!("{request:?}") };
+                assert_eq!(bytes, vec![7; 20_000]);
+                peer.send(&Reply::Done { id });
+                return portions;
+            }
+            peer.send(&Reply::Taken { bytes: n as u32 });
+        }
+    });
+    session.put("/x", 0o644, &[7; 20_000]).unwrap();
+    let portions = peer.join().unwrap();
+    assert!(portions.iter().all(|portion| *portion < 4096), "{portions:?}");
+    assert!(portions.len() > 5, "{portions:?}");
+}
+
 #[test]
 fn another_version_is_named() {
     let (mut session, peer) = talk(|mut peer| {

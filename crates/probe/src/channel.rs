@@ -6,7 +6,7 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::termios::{OptionalActions, isatty, tcgetattr, tcsetattr};
-use weigh_protocol::{Decoder, Reply, Request, encode};
+use weigh_protocol::{CREDIT, Decoder, Reply, Request, encode};
 
 /// Bytes that may wait for the host before a command's output is left in its pipe.
 const FULL: usize = 128 << 10;
@@ -24,6 +24,8 @@ pub struct Channel {
     decoder: Decoder,
     outgoing: Vec<u8>,
     written: usize,
+    /// On a terminal: bytes read that the host has not been told of.
+    untold: Option<usize>,
 }
 
 impl Channel {
@@ -38,19 +40,21 @@ impl Channel {
     /// Over a device: a virtio-serial port, or a serial console, which is set to pass every byte as it is.
     pub fn open(path: &str) -> Result<Self, Errno> {
         let read = rustix::fs::open(path, OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty())?;
-        if isatty(&read) {
+        let terminal = isatty(&read);
+        if terminal {
             let mut settings = tcgetattr(&read)?;
             settings.make_raw();
             tcsetattr(&read, OptionalActions::Now, &settings)?;
         }
         let write = rustix::io::fcntl_dupfd_cloexec(&read, 3)?;
-        Self::new(read, write)
+        let channel = Self::new(read, write)?;
+        Ok(Self { untold: terminal.then_some(0), ..channel })
     }
 
     fn new(read: OwnedFd, write: OwnedFd) -> Result<Self, Errno> {
         rustix::io::ioctl_fionbio(&read, true)?;
         rustix::io::ioctl_fionbio(&write, true)?;
-        Ok(Self { read, write, decoder: Decoder::new(), outgoing: Vec::new(), written: 0 })
+        Ok(Self { read, write, decoder: Decoder::new(), outgoing: Vec::new(), written: 0, untold: None })
     }
 
     /// The end to wait for requests on.
@@ -80,6 +84,13 @@ impl Channel {
             Ok(0) => Err(Closed),
             Ok(n) => {
                 self.decoder.push(&buffer[..n]);
+                if let Some(untold) = &mut self.untold {
+                    *untold += n;
+                    if *untold >= CREDIT {
+                        let bytes = core::mem::take(untold) as u32;
+                        self.send(&Reply::Taken { bytes });
+                    }
+                }
                 Ok(())
             }
             Err(Errno::AGAIN | Errno::INTR) => Ok(()),

@@ -7,6 +7,10 @@ use serde::{Deserialize, Serialize};
 /// mitigations.
 pub const VERSION: u32 = 2;
 
+/// Bytes after which a probe on a terminal says [`Reply::Taken`]. A terminal loses bytes when more come than its reader takes
+/// (N_TTY of Linux holds 4095), so a host keeps less than that under way.
+pub const CREDIT: usize = 1 << 10;
+
 /// Bytes of standard input that may be under way to a command.
 pub const INPUT_WINDOW: usize = 256 << 10;
 
@@ -184,6 +188,11 @@ pub enum Reply {
         id: u32,
         /// The facts.
         facts: Box<GuestFacts>,
+    },
+    /// Over a terminal alone, unasked: so many bytes of the channel were read since the last time, [`CREDIT`] or more.
+    Taken {
+        /// How many.
+        bytes: u32,
     },
 }
 

@@ -3,9 +3,10 @@
 use super::SessionError;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
+use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::time::Instant;
-use weigh_protocol::{Decoder, Reply, Request, encode};
+use weigh_protocol::{CREDIT, Decoder, FrameError, Reply, Request, encode};
 
 /// Noise kept for people.
 const NOISE_KEPT: usize = 8 << 10;
@@ -20,6 +21,12 @@ pub(super) struct Wire {
     written: usize,
     noise: Vec<u8>,
     buffer: Box<[u8]>,
+    /// Messages that were read and not taken.
+    replies: VecDeque<Result<Reply, FrameError>>,
+    /// Bytes that may be under way, where the channel loses what is not taken in time.
+    window: Option<usize>,
+    /// Bytes written that the probe has not said it took; counted with a window only.
+    under_way: usize,
     lost: Option<String>,
 }
 
@@ -32,6 +39,9 @@ impl Wire {
             written: 0,
             noise: Vec::new(),
             buffer: vec![0; 64 << 10].into_boxed_slice(),
+            replies: VecDeque::new(),
+            window: None,
+            under_way: 0,
             lost: None,
         };
         let non_blocking = |end: &OwnedFd| rustix::io::ioctl_fionbio(end, true);
@@ -41,6 +51,11 @@ impl Wire {
             wire.lose(format!("its channel cannot be used: {errno}"));
         }
         wire
+    }
+
+    /// From here on only so many bytes are under way that a terminal holds them.
+    pub(super) fn limit(&mut self) {
+        self.window = Some(3 * CREDIT);
     }
 
     pub(super) fn is_lost(&self) -> bool {
@@ -85,18 +100,15 @@ impl Wire {
     /// The next reply; `None` when the time is up.
     pub(super) fn receive(&mut self, until: Instant) -> Result<Option<Reply>, SessionError> {
         loop {
-            let reply = self.decoder.next_message();
-            self.keep_noise();
-            match reply {
-                Ok(Some(reply)) => return Ok(Some(reply)),
-                Ok(None) => {}
-                Err(error) => {
+            while self.replies.is_empty() && self.sort_one() {}
+            match self.replies.pop_front() {
+                Some(Ok(reply)) => return Ok(Some(reply)),
+                Some(Err(error)) => {
                     self.lose("it sent something that is no message".into());
                     return Err(error.into());
                 }
-            }
-            if !self.step(until)? {
-                return Ok(None);
+                None if !self.step(until)? => return Ok(None),
+                None => {}
             }
         }
     }
@@ -106,7 +118,7 @@ impl Wire {
         self.write_some()?;
         let left = until.saturating_duration_since(Instant::now());
         let timeout = Timespec { tv_sec: left.as_secs() as _, tv_nsec: left.subsec_nanos().into() };
-        let pending = self.written < self.outgoing.len();
+        let pending = self.written < self.outgoing.len() && self.room() > 0;
         let readable = {
             let (read, write) = self.ends()?;
             let mut fds = [PollFd::new(read, PollFlags::IN), PollFd::new(write, PollFlags::OUT)];
@@ -125,8 +137,15 @@ impl Wire {
 
     fn write_some(&mut self) -> Result<(), SessionError> {
         while self.written < self.outgoing.len() {
-            match rustix::io::write(&self.ends()?.1, &self.outgoing[self.written..]) {
-                Ok(n) => self.written += n,
+            let end = self.outgoing.len().min(self.written.saturating_add(self.room()));
+            if end == self.written {
+                return Ok(());
+            }
+            match rustix::io::write(&self.ends()?.1, &self.outgoing[self.written..end]) {
+                Ok(n) => {
+                    self.written += n;
+                    self.under_way += if self.window.is_some() { n } else { 0 };
+                }
                 Err(Errno::AGAIN) => return Ok(()),
                 Err(Errno::INTR) => {}
                 Err(errno) => {
@@ -151,10 +170,39 @@ impl Wire {
             }
             Ok(n) => {
                 self.decoder.push(&self.buffer[..n]);
+                // Whoever waits for room waits for what the probe says of it.
+                while self.room() == 0 && self.sort_one() {}
                 Ok(())
             }
             Err(Errno::AGAIN | Errno::INTR) => Ok(()),
             Err(errno) => Err(self.lose(format!("it died: its channel cannot be read ({errno})"))),
+        }
+    }
+
+    /// Bytes that may be written now.
+    fn room(&self) -> usize {
+        self.window.map_or(usize::MAX, |window| window.saturating_sub(self.under_way))
+    }
+
+    /// Decodes a message: one that is meant for the wire is done with, another one is kept. `false` when there is none, or none that
+    /// can be understood.
+    fn sort_one(&mut self) -> bool {
+        let message = self.decoder.next_message();
+        self.keep_noise();
+        match message {
+            Ok(Some(Reply::Taken { bytes })) => {
+                self.under_way = self.under_way.saturating_sub(bytes as usize);
+                true
+            }
+            Ok(Some(reply)) => {
+                self.replies.push_back(Ok(reply));
+                true
+            }
+            Ok(None) => false,
+            Err(error) => {
+                self.replies.push_back(Err(error));
+                false
+            }
         }
     }
 
@@ -168,7 +216,7 @@ impl Wire {
 /// The request that a reply belongs to.
 pub(super) fn id_of(reply: &Reply) -> Option<u32> {
     match reply {
-        Reply::Hello { .. } => None,
+        Reply::Hello { .. } | Reply::Taken { .. } => None,
         Reply::Started { id, .. }
         | Reply::InputTaken { id, .. }
         | Reply::Output { id, .. }
@@ -194,5 +242,6 @@ pub(super) fn kind_of(reply: &Reply) -> &'static str {
         Reply::Done { .. } => "done",
         Reply::Clock { .. } => "clock",
         Reply::Facts { .. } => "facts",
+        Reply::Taken { .. } => "taken",
     }
 }

@@ -14,13 +14,36 @@ pub fn cpus(bench: &Bench) {
         let mut request = bench.request();
         request.cpus.clone_from(&cpus);
         let mut guest = bench.launch(&request);
-        assert_eq!(guest.session().facts(&[], &[]).unwrap().cpus, cpus);
+        let seen = guest.session().facts(&[], &[]).unwrap().cpus;
+        let most = bench.capabilities.most_cpus.map_or(usize::MAX, |most| most as usize);
+        let count = cpus.len().min(most);
+        if bench.capabilities.shares_kernel {
+            assert_eq!(seen, cpus);
+        } else {
+            assert_eq!(seen.len(), count, "{seen:?}");
+            confined(&*guest, &cpus[..count]);
+        }
         if bench.executes() {
             let nproc = run(&mut *guest, &command(&["nproc"]));
-            assert_eq!(String::from_utf8(nproc.output).unwrap().trim(), cpus.len().to_string());
+            assert_eq!(String::from_utf8(nproc.output).unwrap().trim(), count.to_string());
         }
         guest.stop().unwrap();
     }
+}
+
+/// As many threads of what executes a machine as it has CPUs run on those that were asked for, whatever numbers the machine gives to
+/// its own. Its helpers may run elsewhere.
+fn confined(guest: &dyn weigh_platforms::Guest, cpus: &[u32]) {
+    let threads = guest.processes().into_iter().flat_map(|process| {
+        std::fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten()
+    });
+    let allowed = threads.filter_map(|thread| {
+        let status = std::fs::read_to_string(thread.path().join("status")).ok()?;
+        let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
+        weigh_model::parse_cpu_list(list.trim()).ok()
+    });
+    let confined = allowed.filter(|allowed| allowed.iter().all(|cpu| cpus.contains(cpu))).count();
+    assert!(confined >= cpus.len(), "{confined} threads are confined to {cpus:?}");
 }
 
 /// A program that touches more memory than the guest has is killed. The guest survives, or is lost cleanly.

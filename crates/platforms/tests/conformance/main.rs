@@ -17,7 +17,7 @@ mod static_probe;
 
 /// Every environment that is tested, as a module of tests.
 const ENVIRONMENTS: &[&str] =
-    &["native", "namespaces", "namespaces:user=mapped", "runc", "docker", "docker:net=none", "null"];
+    &["native", "namespaces", "namespaces:user=mapped", "runc", "docker", "docker:net=none", "uml", "null"];
 
 macro_rules! checks {
     ($environment:expr; $($file:ident: $($check:ident)*;)*) => {
@@ -50,7 +50,8 @@ environments! {
     runc 3
     docker 4
     docker_without_network 5
-    null 6
+    uml 6
+    null 7
 }
 
 /// A platform that is not tested here does not exist.

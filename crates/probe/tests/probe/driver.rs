@@ -25,6 +25,8 @@ pub struct Driver {
     read: File,
     decoder: Decoder,
     last_id: u32,
+    /// Bytes of requests that a probe on a terminal said it took.
+    pub taken: usize,
 }
 
 /// A command that ended.
@@ -97,6 +99,7 @@ impl Driver {
             read: File::from(read),
             decoder: Decoder::new(),
             last_id: 0,
+            taken: 0,
         }
     }
 
@@ -123,8 +126,13 @@ impl Driver {
     pub fn wait(&mut self, patience: Duration) -> Option<Reply> {
         let until = Instant::now() + patience;
         loop {
-            if let Some(reply) = self.decoder.next_message().unwrap() {
-                return Some(reply);
+            match self.decoder.next_message().unwrap() {
+                Some(Reply::Taken { bytes }) => {
+                    self.taken += bytes as usize;
+                    continue;
+                }
+                Some(reply) => return Some(reply),
+                None => {}
             }
             let left = until.saturating_duration_since(Instant::now());
             let timeout = Timespec { tv_sec: left.as_secs() as _, tv_nsec: left.subsec_nanos().into() };

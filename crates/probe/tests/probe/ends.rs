@@ -4,7 +4,7 @@ use crate::driver::{Driver, command, eventually, is_alive, kill, probe_path, pro
 use rustix::process::Signal;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use std::time::Duration;
-use weigh_protocol::{Reply, Request, Status};
+use weigh_protocol::{CREDIT, Reply, Request, Status};
 
 #[test]
 fn shutdown_is_answered_first() {
@@ -86,6 +86,10 @@ fn a_terminal_as_the_channel() {
     let mut more = shell("head -c 200000 /dev/zero");
     more.output_limit_bytes = 1 << 20;
     assert_eq!(probe.run(more).output.len(), 200_000);
+    // What was written is told in portions, so that a host does not write more than a terminal holds.
+    let (before, long) = (probe.taken, "x".repeat(3000));
+    assert_eq!(probe.output_of(shell(&format!("echo {long} | wc -c"))), "3001\n");
+    assert!((CREDIT..2 * 3000).contains(&(probe.taken - before)), "{} and {before}", probe.taken);
     let id = probe.id();
     probe.send(&Request::Shutdown { id });
     assert_eq!(probe.next(), Reply::Done { id });

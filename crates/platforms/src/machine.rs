@@ -1,0 +1,93 @@
+//! What virtual machines have in common: an initial RAM file system with the probe as init, and the table of its mounts.
+
+use crate::PlatformError;
+use std::path::{Path, PathBuf};
+use weigh_images::{Bind, ImageError, Initramfs, Mount, PROBE, Root};
+use weigh_protocol::boot::{BootMount, MOUNTS};
+
+/// What tells a kernel to run the probe as its init.
+pub(crate) fn init_argument() -> String {
+    format!("rdinit={PROBE}")
+}
+
+/// The mounts of a machine, in order: the parts of the image by `share`, private scratch, and what programs expect below `/dev`. The
+/// root itself is read-only in the end, as it is in containers.
+///
+/// # Errors
+/// Those of `share`, for a part that the machine cannot be given.
+pub(crate) fn mounts(
+    root: &Root,
+    share: impl Fn(&Bind) -> Result<BootMount, PlatformError>,
+) -> Result<Vec<BootMount>, PlatformError> {
+    let mut mounts = vec![
+        BootMount::new("devpts", "devpts", "/dev/pts", "nosuid,noexec,mode=620,ptmxmode=666"),
+        BootMount::new("tmpfs", "tmpfs", "/dev/shm", "nosuid,nodev,mode=1777"),
+    ];
+    for mount in root.mounts() {
+        mounts.push(match mount {
+            Mount::Bind(bind) => share(bind)?,
+            Mount::Scratch(target) => {
+                let mode = if target.ends_with("tmp") { "1777" } else { "755" };
+                BootMount::new("tmpfs", "tmpfs", utf8(target)?, &format!("nosuid,nodev,mode={mode}"))
+            }
+        });
+    }
+    mounts.push(BootMount::new("none", "none", "/", "remount,ro"));
+    Ok(mounts)
+}
+
+/// An archive with the skeleton of a root, this table of mounts, and the console that a kernel gives its init.
+///
+/// # Errors
+/// Those of reading the skeleton.
+pub(crate) fn initramfs(root: &Root, mounts: &[BootMount]) -> Result<Initramfs, ImageError> {
+    let mut archive = Initramfs::new();
+    archive.skeleton(root)?;
+    archive.character_device("/dev/console", 0o600, (5, 1))?;
+    archive.bytes(MOUNTS, mounts.iter().map(ToString::to_string).collect::<String>(), 0o644)?;
+    Ok(archive)
+}
+
+/// Where a platform's archive of a root lies: beside the skeleton, so that it goes with it. `variant` tells archives of one platform
+/// apart that hold different things besides the root.
+pub(crate) fn initramfs_path(root: &Root, platform: &str, variant: &str) -> PathBuf {
+    let dash = if variant.is_empty() { "" } else { "-" };
+    let directory = root.skeleton.parent().unwrap_or(&root.skeleton);
+    directory.join(format!("{platform}{dash}{variant}.cpio"))
+}
+
+/// A path as text. Roots leave out what is not Unicode, with a note.
+pub(crate) fn utf8(path: &Path) -> Result<&str, PlatformError> {
+    path.to_str().ok_or_else(|| {
+        let error = std::io::Error::new(std::io::ErrorKind::InvalidInput, "its path is not valid Unicode");
+        PlatformError::io(format!("share {} with a guest", path.display()))(error)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mounts_come_in_the_order_of_the_root_and_the_root_is_closed_last() {
+        let base = tempfile::tempdir().unwrap();
+        let bind = |target: &str| Bind { source: target.into(), target: target.into(), read_only: true };
+        let root = Root {
+            skeleton: base.path().join("work/skeleton"),
+            binds: vec![bind("/var"), bind("/usr")],
+            scratch: vec!["/tmp".into(), "/run".into(), "/var/tmp".into()],
+            digest: String::new(),
+            host: true,
+            notes: Vec::new(),
+        };
+        let share = |bind: &Bind| Ok(BootMount::new("hostfs", "none", utf8(&bind.target)?, "ro"));
+        let table: String = mounts(&root, share).unwrap().iter().map(ToString::to_string).collect();
+        let targets: Vec<&str> = table.lines().map(|line| line.split(' ').nth(2).unwrap()).collect();
+        assert_eq!(targets, ["/dev/pts", "/dev/shm", "/var", "/usr", "/tmp", "/run", "/var/tmp", "/"]);
+        assert!(table.contains("tmpfs tmpfs /run nosuid,nodev,mode=755\n"));
+        assert!(table.contains("tmpfs tmpfs /var/tmp nosuid,nodev,mode=1777\n"));
+        assert!(table.ends_with("none none / remount,ro\n"));
+        assert_eq!(initramfs_path(&root, "uml", ""), base.path().join("work/uml.cpio"));
+        assert_eq!(initramfs_path(&root, "qemu", "x"), base.path().join("work/qemu-x.cpio"));
+    }
+}

@@ -1,0 +1,195 @@
+//! User-mode Linux: a Linux kernel that runs as a process of the host, without any help of the hardware.
+//!
+//! The kernel boots from an initial RAM file system with the probe as its init; the image's parts are the host's own directories,
+//! mounted read-only through hostfs. The channel is the first serial line of the machine, which is the kernel process's standard
+//! input and output; the console goes to standard error, which is the guest's log. So the kernel's words never meet the protocol's.
+//!
+//! A machine of this kind has one CPU. Its memory is a file that the kernel makes in `/dev/shm` and unlinks at once.
+//!
+//! Sources: `Documentation/virt/uml/user_mode_linux_howto_v2.rst` of the kernel; `linux.uml --help`.
+
+mod guest;
+
+use crate::machine::{initramfs, initramfs_path, mounts, utf8};
+use crate::{
+    Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, Values, setting,
+};
+use rustix::fs::{StatVfsMountFlags, statvfs};
+use std::path::PathBuf;
+use std::time::Duration;
+use weigh_host::command::{Invocation, find_program};
+use weigh_images::Bind;
+use weigh_model::EnvironmentSpec;
+use weigh_protocol::boot::BootMount;
+
+/// The program as Debian names it, and as the kernel's own build does.
+const PROGRAMS: [&str; 2] = ["linux.uml", "linux"];
+const REMEDY: &str =
+    "install it with `apt-get install user-mode-linux`, or name the kernel with `uml:binary=PATH`";
+/// Memory of a guest that is given no size, bytes: room for the builtin workloads' standard sizes, little to back.
+const DEFAULT_MEMORY_BYTES: u64 = 512 << 20;
+/// Less and the kernel does not come up, bytes.
+const LEAST_MEMORY_BYTES: u64 = 32 << 20;
+/// Where the guests' memory is.
+const MEMORY_PLACE: &str = "/dev/shm";
+/// For `--version`.
+const VERSION_DEADLINE: Duration = Duration::from_secs(10);
+
+/// Where a guest differs from the host because it is what it is.
+const IMPLIES: &[(&str, &str)] = &[
+    ("kernel", "a kernel of its own, in user mode"),
+    ("cpu-model", "the CPU that its kernel shows"),
+    ("memory", "its kernel keeps a part of what the machine is given"),
+    ("transparent-huge-pages", "decided by its own kernel"),
+    ("mitigations", "decided by its own kernel"),
+    ("clock-source", "its kernel takes the time from the host's clock"),
+    ("aslr", "decided by its own kernel"),
+    ("mounts:*", "the host's directories through hostfs, scratch in its own memory"),
+    ("network", "a network of its own that has only loopback"),
+    ("acceleration", "a kernel in user mode: system calls by ptrace, no hardware takes part"),
+];
+
+/// User-mode Linux.
+pub struct Uml;
+
+impl Uml {
+    fn program(&self, environment: &EnvironmentSpec) -> Result<PathBuf, PlatformError> {
+        let named = setting(self, environment, "binary");
+        let found = match named {
+            "" => PROGRAMS.iter().find_map(|name| find_program(name)),
+            path => find_program(path),
+        };
+        let missing = || PlatformError::Missing {
+            what: format!("the program {}", if named.is_empty() { PROGRAMS[0] } else { named }),
+            remedy: Some(REMEDY.into()),
+        };
+        let program = found.ok_or_else(missing)?;
+        // It runs in a directory of its own.
+        program.canonicalize().map_err(PlatformError::io(format!("resolve {}", program.display())))
+    }
+
+    /// Release of the kernel.
+    fn version(&self, environment: &EnvironmentSpec) -> Result<String, PlatformError> {
+        let invocation = Invocation::new(self.program(environment)?).arg("--version");
+        let finished = invocation.deadline(VERSION_DEADLINE).run_ok()?;
+        Ok(String::from_utf8_lossy(&finished.output).trim().to_string())
+    }
+}
+
+impl Platform for Uml {
+    fn name(&self) -> &'static str {
+        "uml"
+    }
+
+    fn summary(&self) -> &'static str {
+        "User-mode Linux: a kernel of its own as a process of the host, one CPU, no hardware support needed"
+    }
+
+    fn keys(&self) -> &'static [KeySpec] {
+        const KEYS: &[KeySpec] = &[KeySpec {
+            name: "binary",
+            values: Values::Path,
+            default: "",
+            summary: "the user-mode kernel to use, which is a program, so that two builds can be compared",
+        }];
+        KEYS
+    }
+
+    fn capabilities(&self, _: &EnvironmentSpec) -> Capabilities {
+        Capabilities {
+            shares_kernel: false,
+            most_cpus: Some(1),
+            sized_memory: true,
+            implies: IMPLIES,
+            ..Capabilities::CONTAINER
+        }
+    }
+
+    fn availability(&self, host: &Host) -> Availability {
+        crate::oci::availability(self, host, |request| {
+            let version = self.version(&request.environment)?;
+            self.launch(host, request)?.stop()?;
+            Ok(format!("Linux {version} in user mode"))
+        })
+    }
+
+    fn prepare(&self, host: &Host, request: &GuestRequest) -> Result<(), PlatformError> {
+        if !host.is_root {
+            return Err(PlatformError::Missing {
+                what: "the right to make control groups for user-mode Linux".into(),
+                remedy: Some("run weigh as root".into()),
+            });
+        }
+        self.program(&request.environment)?;
+        room_for(memory_bytes(request)?)?;
+        let path = initramfs_path(&request.root, self.name(), "");
+        if !path.exists() {
+            initramfs(&request.root, &mounts(&request.root, share)?)?.write_file(&path)?;
+        }
+        Ok(())
+    }
+
+    fn launch(&self, host: &Host, request: &GuestRequest) -> Result<Box<dyn Guest>, PlatformError> {
+        self.prepare(host, request)?;
+        let machine = guest::Machine {
+            program: self.program(&request.environment)?,
+            initramfs: initramfs_path(&request.root, self.name(), ""),
+            memory_bytes: memory_bytes(request)?,
+            memory_place: MEMORY_PLACE,
+            cpu: request.cpus.first().copied(),
+        };
+        Ok(Box::new(machine.launch(host, &format!("{}-{}", self.name(), request.instance))?))
+    }
+
+    fn host_changes(&self, request: &GuestRequest) -> Vec<String> {
+        let instance = request.instance;
+        vec![
+            format!("make the control group weighbridge-<run>/uml-{instance}"),
+            format!(
+                "run a user-mode kernel as processes in it, with its memory in an unlinked file of {MEMORY_PLACE}"
+            ),
+            "write an initial RAM file system into the run's work directory, once per image".into(),
+        ]
+    }
+}
+
+/// A part of the image as hostfs shows it.
+fn share(bind: &Bind) -> Result<BootMount, PlatformError> {
+    let read_only = if bind.read_only { "ro," } else { "" };
+    let options = format!("{read_only}nosuid,nodev,{}", utf8(&bind.source)?);
+    Ok(BootMount::new("hostfs", "none", utf8(&bind.target)?, &options))
+}
+
+fn memory_bytes(request: &GuestRequest) -> Result<u64, PlatformError> {
+    let bytes = request.memory_bytes.unwrap_or(DEFAULT_MEMORY_BYTES);
+    if bytes >= LEAST_MEMORY_BYTES {
+        return Ok(bytes);
+    }
+    Err(PlatformError::Missing {
+        what: format!("memory to boot: {} MiB is too little for user-mode Linux", bytes >> 20),
+        remedy: Some(format!("give the guests {} MiB or more with `--memory`", LEAST_MEMORY_BYTES >> 20)),
+    })
+}
+
+/// The kernel maps its memory's file executable, and dies of SIGBUS when the file system is full.
+fn room_for(bytes: u64) -> Result<(), PlatformError> {
+    let place = statvfs(MEMORY_PLACE).map_err(PlatformError::io(format!("look at {MEMORY_PLACE}")))?;
+    let free = place.f_bavail.saturating_mul(place.f_frsize);
+    if place.f_flag.contains(StatVfsMountFlags::NOEXEC) {
+        return Err(PlatformError::Missing {
+            what: format!("a place for the guests' memory: {MEMORY_PLACE} is mounted noexec"),
+            remedy: Some(format!("`mount -o remount,exec {MEMORY_PLACE}`")),
+        });
+    }
+    if free < bytes {
+        return Err(PlatformError::Missing {
+            what: format!(
+                "room for {} MiB of guest memory in {MEMORY_PLACE}, which has {} MiB free",
+                bytes >> 20,
+                free >> 20
+            ),
+            remedy: Some(format!("`mount -o remount,size=... {MEMORY_PLACE}`, or a smaller `--memory`")),
+        });
+    }
+    Ok(())
+}
