@@ -65,7 +65,33 @@ impl Platform for Null {
             ),
             key("fact-from", Values::Number, "0", "the first instance that shows them"),
             key("launch", Values::Words(&["ok", "fail"]), "ok", "whether guests start"),
-            key("real", Values::Words(&["no", "yes"]), "no", "whether commands take their time in truth"),
+            key(
+                "real",
+                Values::Words(&["no", "yes"]),
+                "no",
+                "whether commands take their time in truth, on a clock that can be checked",
+            ),
+            key(
+                "kernel",
+                Values::Words(&["host", "own"]),
+                "host",
+                "whose boot the guest says it is, and whose clock it reads",
+            ),
+            key(
+                "clock",
+                Values::Text,
+                "1",
+                "rate of the guest's clock, as in 1.01; any but 1 makes the clock one of its own",
+            ),
+            key("there", Values::Text, "0ms", "time that a request is under way"),
+            key("back", Values::Text, "0ms", "time that an answer is under way"),
+            key("jitter", Values::Text, "0ms", "longest time, at random, by which each way takes longer"),
+            key(
+                "cpus",
+                Values::Number,
+                "",
+                "number of CPUs that the guest says it has; those asked for otherwise",
+            ),
         ];
         KEYS
     }

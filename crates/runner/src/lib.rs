@@ -4,7 +4,8 @@
 //! pilot                        every workload once in every environment, unmeasured
 //! block 0, 1, ...              a fresh instance of every environment, launched in random order, each frozen
 //!   workload                   in random order
-//!     environment              in random order, back to back: thaw, warm-up, iterations, freeze; one record, synced
+//!     environment              in random order, back to back: thaw, clock exchange, warm-up, iterations within a window of the
+//!                              sensors, clock exchange, freeze; one record, synced; then: is the unit void?
 //!   all instances stopped      then intervals, then: enough?
 //! ```
 //!
@@ -16,9 +17,15 @@
 //!   environment and its workload go on without it, the baseline's too (absolute values remain).
 //! - **A launch that fails** at the start of a block fails each of the environment's trials of that block. A guest that dies
 //!   fails its trial; the next trial gets a fresh instance, one launch per trial at most.
-//! - **A cell that hangs or kills its guest three times in a row** is excluded from the next block on.
+//! - **A cell that hangs, kills its guest or has a wrong clock three times in a row** is excluded from the next block on.
 //! - **An interrupted unit** (block, workload) is void, all its environments with it; resuming redoes it as the next attempt at
 //!   the same place. Units that are void for another cause are replaced by further blocks, up to twice the planned number.
+//! - **Noise of the host** (steal, foreign CPU, a throttle) beyond the plan's limits voids the unit and ends it there, decided from the
+//!   host's signals alone (`noise.rs`). Where most units would be void, noise voids nothing from the next block on, and the record
+//!   [`weigh_model::NoisyHost`] says so.
+//! - **A clock** is checked in every trial (`clock.rs`). A wrong one voids the unit, and three in a row exclude the cell as hangs do,
+//!   so that the other environments of the run get their numbers. One that cannot be judged gives the host's brackets.
+//! - **Random reads** that the host's device did not see fail the trial: a cache was measured.
 //! - **A budget** ends the run before a block that takes longer than what is left, judged by the longest of the last five
 //!   blocks; one block is always measured. A resumed run has spent the host time of its trials on record.
 //! - **The environment of every command** is `PATH` (the usual one of root), `HOME=/tmp`, `LC_ALL=C` and `WEIGH_PAD`, whose

@@ -8,6 +8,7 @@ use crate::{Run, RunOptions};
 use common::{Bench, assert_complete, facts, fixed, plan};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
 use weigh_host::cgroup::Cgroup;
@@ -73,6 +74,9 @@ impl Guest for WatchedGuest {
     fn cgroup(&self) -> Option<&Cgroup> {
         self.inner.cgroup()
     }
+    fn log(&self) -> Option<PathBuf> {
+        Some("/console.log".into())
+    }
     fn address(&self) -> Option<IpAddr> {
         self.inner.address()
     }
@@ -124,6 +128,13 @@ fn only_one_instance_is_awake() {
         assert!(launches > if reuse { 3 } else { 9 }, "{launches}");
         drop(runner);
         assert_complete(&plan, &store, 3);
+        // A guest that died left its words behind.
+        let failures: Vec<_> = common::trials(&store).iter().filter_map(common::failure).cloned().collect();
+        assert!(!failures.is_empty());
+        assert!(
+            failures.iter().all(|failure| failure.log.as_deref() == Some("/console.log")),
+            "{failures:?}"
+        );
         assert!(AWAKE.lock().unwrap().is_empty());
     }
 }

@@ -60,6 +60,8 @@ struct Running {
     id: u32,
     fault: Option<Fault>,
     duration: Duration,
+    /// On the guest's clock, nanoseconds.
+    started_ns: u64,
     output_limit_bytes: u64,
     /// When it ends by itself, if ever.
     until: Option<Instant>,
@@ -71,6 +73,10 @@ struct Probe<'a> {
     fake: &'a Fake,
     shared: &'a Shared,
     noise: Noise,
+    /// Of the ways there and back: apart, so that a slow channel does not change the times.
+    ways: Noise,
+    /// The host's clock when the guest began, nanoseconds.
+    began_ns: u64,
     commands: u64,
     files: BTreeMap<String, Vec<u8>>,
     running: Option<Running>,
@@ -79,8 +85,19 @@ struct Probe<'a> {
 /// Answers until the channel is closed, a shutdown is asked for, or the script says die.
 pub(super) fn serve(stream: &UnixStream, script: Script, fake: &Fake, shared: &Shared) {
     let noise = Noise::new(script.seed, &fake.environment.to_string(), fake.instance);
-    let mut probe =
-        Probe { stream, script, fake, shared, noise, commands: 0, files: BTreeMap::new(), running: None };
+    let ways = Noise::new(script.seed, "ways", fake.instance);
+    let mut probe = Probe {
+        stream,
+        script,
+        fake,
+        shared,
+        noise,
+        ways,
+        began_ns: monotonic_ns(),
+        commands: 0,
+        files: BTreeMap::new(),
+        running: None,
+    };
     let mut decoder = Decoder::new();
     let mut buffer = vec![0; 64 << 10];
     loop {
@@ -120,7 +137,27 @@ impl Probe<'_> {
         }
     }
 
+    /// The guest's clock: the host's, or one that began with the guest.
+    fn clock_ns(&self) -> u64 {
+        let host_ns = monotonic_ns();
+        if !self.script.has_own_clock() {
+            return host_ns;
+        }
+        (host_ns.saturating_sub(self.began_ns) as f64 * self.script.clock) as u64
+    }
+
+    /// Lets the time pass that a message is under way. Pieces of output travel with the answer that follows them.
+    fn travel(&mut self, answer: bool) {
+        let way = self.script.way(answer, &mut self.ways);
+        if !way.is_zero() {
+            std::thread::sleep(way);
+        }
+    }
+
     fn send(&mut self, reply: &Reply) -> Option<()> {
+        if !matches!(reply, Reply::Started { .. } | Reply::Output { .. }) {
+            self.travel(true);
+        }
         let mut frame = Vec::new();
         encode(reply, &mut frame).ok()?;
         (&mut &*self.stream).write_all(&frame).ok()
@@ -128,6 +165,7 @@ impl Probe<'_> {
 
     /// Answers one request; `None` when the guest ends with it.
     fn answer(&mut self, request: Request) -> Option<()> {
+        self.travel(false);
         match request {
             Request::Hello { .. } => self.send(&Reply::Hello { version: VERSION, pid: 1 }),
             Request::Run { id, command } => self.run(id, &command),
@@ -147,7 +185,7 @@ impl Probe<'_> {
             }
             Request::Get { id, path, limit_bytes } => self.get(id, &path, limit_bytes),
             Request::Clock { id } => {
-                let now = monotonic_ns();
+                let now = self.clock_ns();
                 let reading = ClockReading { monotonic_ns: now, boottime_ns: now, realtime_ns: now };
                 self.send(&Reply::Clock { id, reading })
             }
@@ -181,7 +219,8 @@ impl Probe<'_> {
         self.send(&Reply::Started { id, pid: 2 })?;
         let until = (fault != Some(Fault::Hang)).then(|| Instant::now() + duration);
         let output_limit_bytes = command.output_limit_bytes;
-        self.running = Some(Running { id, fault, duration, output_limit_bytes, until });
+        let started_ns = self.clock_ns();
+        self.running = Some(Running { id, fault, duration, started_ns, output_limit_bytes, until });
         match fault {
             Some(Fault::Die) => None,
             Some(Fault::Mute) => self.until_closed(),
@@ -194,7 +233,7 @@ impl Probe<'_> {
     /// Lets the running command end by itself, as the script says.
     fn finish(&mut self) -> Option<()> {
         let running = self.running.as_ref()?;
-        let seconds = running.duration.as_secs_f64();
+        let seconds = running.duration.as_secs_f64() * self.script.clock;
         let passed = running.fault != Some(Fault::Check);
         let line = serde_json::json!({
             "kernel": "null",
@@ -219,7 +258,11 @@ impl Probe<'_> {
                 self.send(&Reply::Output { id: running.id, stream, bytes })?;
             }
         }
-        let duration_ns = u64::try_from(running.duration.as_nanos()).unwrap_or(u64::MAX);
+        let duration_ns = if self.script.real {
+            self.clock_ns().saturating_sub(running.started_ns)
+        } else {
+            u64::try_from(running.duration.as_nanos()).unwrap_or(u64::MAX)
+        };
         let end = EndOfCommand {
             status,
             duration_ns,
@@ -254,11 +297,12 @@ impl Probe<'_> {
 
     fn facts(&self) -> GuestFacts {
         let host = rustix::system::uname();
+        let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").map(|id| id.trim().into());
         GuestFacts {
             kernel: host.release().to_string_lossy().into_owned(),
             architecture: host.machine().to_string_lossy().into_owned(),
-            boot: std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok().map(|id| id.trim().into()),
-            cpus: self.fake.cpus.clone(),
+            boot: if self.script.own_kernel { Some("a boot of its own".into()) } else { boot.ok() },
+            cpus: self.script.cpus.map_or_else(|| self.fake.cpus.clone(), |cpus| (0..cpus).collect()),
             memory_limit_bytes: self.fake.memory_bytes,
             init: true,
             user: rustix::process::geteuid().as_raw(),

@@ -32,6 +32,15 @@ pub(super) struct Script {
     pub(super) time: Duration,
     pub(super) real: bool,
     pub(super) refuses_to_launch: bool,
+    /// The guest says that it runs on a boot of its own.
+    pub(super) own_kernel: bool,
+    /// Rate of the guest's clock.
+    pub(super) clock: f64,
+    /// CPUs that the guest says it has.
+    pub(super) cpus: Option<u32>,
+    there: Duration,
+    back: Duration,
+    jitter: Duration,
     pub(super) seed: u64,
     effect: f64,
     sd: f64,
@@ -56,6 +65,11 @@ impl Script {
             "" => Ok(None),
             text => text.parse().map(Some).map_err(|_| wrong(environment, key, "a whole number", "3")),
         };
+        let duration = |key: &str| {
+            parse_duration(setting(key)).map_err(|_| wrong(environment, key, "a duration", "10ms"))
+        };
+        let rate = setting("clock").parse::<f64>().ok().filter(|rate| rate.is_finite() && *rate >= 0.0);
+        let cpus = number("cpus")?.map(|cpus: u64| u32::try_from(cpus).unwrap_or(u32::MAX).min(4096));
         let fault = match setting("fault") {
             "exit" => Some(Fault::Exit),
             "check" => Some(Fault::Check),
@@ -67,10 +81,15 @@ impl Script {
             _ => None,
         };
         Ok(Self {
-            time: parse_duration(setting("time"))
-                .map_err(|_| wrong(environment, "time", "a duration", "10ms"))?,
+            time: duration("time")?,
             real: setting("real") == "yes",
             refuses_to_launch: setting("launch") == "fail",
+            own_kernel: setting("kernel") == "own",
+            clock: rate.ok_or_else(|| wrong(environment, "clock", "a rate, not negative", "1.01"))?,
+            cpus,
+            there: duration("there")?,
+            back: duration("back")?,
+            jitter: duration("jitter")?,
             seed: number("seed")?.unwrap_or(1),
             effect: fraction("effect")?,
             sd: fraction("sd")?,
@@ -88,6 +107,17 @@ impl Script {
         let at = self.at.or(if self.every.is_none() { Some(0) } else { None });
         let periodic = self.every.is_some_and(|every| every > 0 && (command + 1).is_multiple_of(every));
         self.fault.filter(|_| at == Some(command) || periodic)
+    }
+
+    /// Whether the guest's clock is one of its own.
+    pub(super) fn has_own_clock(&self) -> bool {
+        self.own_kernel || self.clock != 1.0
+    }
+
+    /// How long the next request, or the next answer, is under way.
+    pub(super) fn way(&self, answer: bool, noise: &mut Noise) -> Duration {
+        let way = if answer { self.back } else { self.there };
+        if self.jitter.is_zero() { way } else { way + self.jitter.mul_f64(noise.uniform()) }
     }
 
     /// The time that a command takes.
@@ -234,6 +264,8 @@ mod tests {
             ("null:sd=x", "x"),
             ("null:drift=ar2-0.1", "ar2-0.1"),
             ("null:effect=-1", "-1"),
+            ("null:clock=-1", "-1"),
+            ("null:jitter=some", "some"),
         ] {
             let error = script(text).unwrap_err();
             assert_eq!(&error.text[error.span.clone()], bad, "{error}");

@@ -346,6 +346,15 @@ pub fn assert_complete(plan: &Plan, store: &RunDirectory, blocks: u32) {
     }
 }
 
+/// What a run told its user.
+pub fn warnings(outing: &Outing) -> Vec<&str> {
+    let told = outing.events.iter().filter_map(|event| match event {
+        Event::Warning { message } => Some(message.as_str()),
+        _ => None,
+    });
+    told.collect()
+}
+
 pub fn is_measured(trial: &Trial) -> bool {
     matches!(trial.outcome, Outcome::Measured { .. })
 }
