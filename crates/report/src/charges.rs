@@ -14,6 +14,8 @@ use weigh_stats::ChargeSummary;
 const CLEARLY: f64 = 2.0;
 /// Of a whole run, fewer events than these are chance.
 const FEWEST_PER_RUN: f64 = 10.0;
+/// Shared daemons' time beyond this share of the charge is told in the terminal; every other format tells all of it.
+const DAEMONS_NOTABLE: f64 = 0.01;
 /// Counters told per environment beside the tables.
 const TOLD: usize = 3;
 
@@ -173,15 +175,18 @@ pub(crate) fn words(name: &str) -> String {
     words.strip_suffix(" bytes").map_or(words.clone(), |stem| format!("{stem} (bytes)"))
 }
 
-/// Whether somebody beside the guest used CPU time, or the whole interval of the difference lies on one side.
+/// Whether somebody beside the guest is charged.
+fn helped(charge: &ChargeSummary) -> bool {
+    charge.parts_ns_per_op.iter().any(|(name, ns)| name != "guest" && *ns > 0.0)
+}
+
+/// Whether somebody beside the guest used CPU time, shared daemons more than could be told from nothing, or the whole interval of the
+/// difference lies on one side.
 fn notable(charge: &ChargeSummary) -> bool {
-    let others = charge
-        .parts_ns_per_op
-        .iter()
-        .filter(|(name, _)| *name != "guest")
-        .chain(&charge.daemons_ns_per_op)
-        .any(|(_, ns)| *ns > 0.0);
-    others || charge.difference.is_some_and(|d| d.low > 0.0 || d.high < 0.0)
+    let daemons: f64 = charge.daemons_ns_per_op.values().sum();
+    helped(charge)
+        || daemons > DAEMONS_NOTABLE * charge.cpu_ns_per_op
+        || charge.difference.is_some_and(|d| d.low > 0.0 || d.high < 0.0)
 }
 
 fn sentence(report: &Report, charge: &ChargeSummary) -> String {
@@ -190,7 +195,7 @@ fn sentence(report: &Report, charge: &ChargeSummary) -> String {
         format!("{} per {} ({n})", join(&duration_ns(charge.cpu_ns_per_op)), charge.operation)
     });
     let list = |of: &BTreeMap<String, f64>| {
-        let mut parts: Vec<(&String, &f64)> = of.iter().collect();
+        let mut parts: Vec<(&String, &f64)> = of.iter().filter(|(_, ns)| **ns > 0.0).collect();
         parts.sort_by_key(|(name, _)| place(name));
         parts
             .iter()
@@ -198,10 +203,10 @@ fn sentence(report: &Report, charge: &ChargeSummary) -> String {
             .collect::<Vec<_>>()
             .join(", ")
     };
-    if charge.parts_ns_per_op.len() > 1 {
+    if helped(charge) {
         text.push_str(&format!(": {}", list(&charge.parts_ns_per_op)));
     }
-    if !charge.daemons_ns_per_op.is_empty() {
+    if charge.daemons_ns_per_op.values().any(|ns| *ns > 0.0) {
         text.push_str(&format!(
             "; shared by all guests and not charged: {}",
             list(&charge.daemons_ns_per_op)
@@ -220,7 +225,8 @@ fn why(baseline: &ChargeSummary, charge: &ChargeSummary) -> Option<String> {
         .counters_per_op
         .iter()
         .filter_map(|(name, here)| {
-            let there = *baseline.counters_per_op.get(name)?;
+            // What the whole host did says nothing of one guest.
+            let there = *baseline.counters_per_op.get(name).filter(|_| !name.starts_with("host_"))?;
             let (least, most) = (there.min(*here), there.max(*here));
             let clear = most > 0.0 && most >= fewest && most >= CLEARLY * least;
             clear.then(|| (most / least.max(f64::MIN_POSITIVE), told(name, there, *here, &charge.operation)))

@@ -1,7 +1,7 @@
 //! One row per cell, for spreadsheets and data frames: RFC 4180, a header that does not change, numbers as they are.
 
 use crate::charges::charge;
-use crate::differences::{Standing, differences, fact};
+use crate::differences::{Standing, differences, readable_fact};
 use crate::rows::closed_loop;
 use crate::{Report, ReportError, circumstances};
 use std::collections::BTreeMap;
@@ -101,7 +101,7 @@ fn circumstances(report: &Report, cell: &Cell) -> Vec<String> {
     }
     let causes: Vec<String> = causes.iter().map(|(cause, units)| format!("{cause}={units}")).collect();
     let mut row = vec![
-        acceleration.map(|value| text(&fact(Some(value)))).unwrap_or_default(),
+        acceleration.map(|value| text(&readable_fact("acceleration", Some(value)))).unwrap_or_default(),
         text(&clock.unwrap_or_default().replace(crate::text::JOINER, " ")),
         text(charge.map_or("", |c| &c.operation)),
         number(charge.map(|c| c.cpu_ns_per_op)),

@@ -1,12 +1,14 @@
 //! In what an environment differs from the baseline, and whether that is meant (METHOD: parity).
 
 use crate::Report;
+use crate::quantity::Scale;
 use serde::Serialize;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
+use weigh_model::{PARITY_KEYS_OF_PLATFORMS, Unit, parity_word_covers};
 
 /// Facts that a reader looks for first.
-const FIRST: &[&str] = &["kernel", "cpus", "memory", "acceleration", "network", "root", "cache"];
+const FIRST: &[&str] = &["kernel", "cpus", "memory", "acceleration", "network", "mounts:/", "cache"];
 
 /// Keys that stand beside a ratio before the rest is counted.
 const NAMED: usize = 3;
@@ -71,16 +73,25 @@ pub(crate) fn differences(report: &Report) -> Vec<Difference> {
         let mut here: Vec<Difference> = keys
             .into_iter()
             .filter_map(|key| {
-                let (value, baseline_value) = (fact(other.facts.get(key)), fact(baseline.facts.get(key)));
+                let raw = |facts: &BTreeMap<String, Value>| fact(key, facts.get(key));
+                let (value, baseline_value) = (raw(&other.facts), raw(&baseline.facts));
                 let unknown = !other.facts.contains_key(key) && !baseline.facts.contains_key(key);
-                (value != baseline_value || unknown).then(|| Difference {
+                let differs = value != baseline_value || unknown;
+                let (rounded, baseline_rounded) = (readable(&value), readable(&baseline_value));
+                // Rounding must not make unlike values look alike.
+                let (value, baseline_value) = if rounded == baseline_rounded {
+                    (value, baseline_value)
+                } else {
+                    (rounded, baseline_rounded)
+                };
+                differs.then(|| Difference {
                     environment: other.name.clone(),
                     key: key.clone(),
                     value,
                     baseline_value,
                     standing: if other.intended.contains_key(key) {
                         Standing::Intended
-                    } else if allow.contains(key) {
+                    } else if allow.iter().any(|word| parity_word_covers(word, key)) {
                         Standing::Allowed
                     } else {
                         Standing::Fault
@@ -117,43 +128,49 @@ pub(crate) fn short(keys: &[String]) -> String {
     text
 }
 
-/// A fact for people.
-pub(crate) fn fact(value: Option<&Value>) -> String {
+/// A fact in words. What only some platforms have is absent where there is none; anything else that is absent is not known.
+fn fact(key: &str, value: Option<&Value>) -> String {
     match value {
+        None if !PARITY_KEYS_OF_PLATFORMS.contains(&key) => "unknown".into(),
         None | Some(Value::Null) => "none".into(),
         Some(Value::String(text)) => text.clone(),
         Some(other) => other.to_string(),
     }
 }
 
+/// The same for people: sizes with a prefix.
+pub(crate) fn readable_fact(key: &str, value: Option<&Value>) -> String {
+    readable(&fact(key, value))
+}
+
+fn readable(text: &str) -> String {
+    match text.strip_suffix(" bytes").and_then(|number| number.parse::<u64>().ok()) {
+        Some(bytes) => Scale::new(&Unit::normalise("B").0, [bytes as f64], Some(0.001)).format(bytes as f64),
+        None => text.into(),
+    }
+}
+
 /// What an environment is, in one line: the facts that a reader looks for first.
 pub(crate) fn compact(facts: &BTreeMap<String, Value>) -> String {
-    let of = |key: &str| facts.get(key).filter(|value| !value.is_null()).map(|value| fact(Some(value)));
-    let number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
-    let mut parts = Vec::new();
-    if let Some(kernel) = of("kernel") {
-        parts.push(format!("kernel {kernel}"));
-    }
-    if let Some(cpus) = of("cpus") {
-        parts.push(match cpus.as_str() {
-            "1" => "1 CPU".into(),
-            many if number(many) => format!("{many} CPUs"),
-            words => format!("CPUs {words}"),
-        });
-    }
-    let bytes = || facts.get("memory_bytes").and_then(Value::as_u64).map(weigh_model::format_bytes);
-    if let Some(memory) = of("memory").or_else(bytes) {
-        parts.push(format!("memory {memory}"));
-    }
-    for key in ["acceleration", "network"] {
-        if let Some(value) = of(key) {
-            parts.push(format!("{key} {value}"));
-        }
-    }
-    if let Some(root) = of("root").or_else(|| of("mounts:/")) {
-        parts.push(format!("root {root}"));
-    }
-    parts.join(" · ")
+    let of = |key: &str| {
+        facts.get(key).filter(|value| !value.is_null()).map(|value| readable_fact(key, Some(value)))
+    };
+    let bytes =
+        || facts.get("memory_bytes").and_then(Value::as_u64).map(|bytes| readable(&format!("{bytes} bytes")));
+    let cpus = of("cpus").map(|cpus| format!("{cpus} CPU{}", if cpus == "1" { "" } else { "s" }));
+    let named = |name: &str, value: Option<String>| value.map(|value| format!("{name} {value}"));
+    [
+        named("kernel", of("kernel")),
+        cpus,
+        named("memory", of("memory").or_else(bytes)),
+        named("acceleration", of("acceleration")),
+        named("network", of("network")),
+        named("root", of("mounts:/")),
+    ]
+    .into_iter()
+    .flatten()
+    .collect::<Vec<_>>()
+    .join(" · ")
 }
 
 /// The acceleration that an environment ran with, where its name claims another. Emulation is never read as what it emulates.

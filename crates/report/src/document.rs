@@ -34,6 +34,8 @@ pub(crate) struct Document {
     /// What disturbed the trials: (what, how much).
     pub noise: Vec<(String, String)>,
     pub voids: Vec<notes::VoidLine>,
+    /// How many of them were replaced.
+    pub replacements: Option<String>,
     pub failures: Vec<FailureLine>,
     pub warnings: Vec<Advice>,
 }
@@ -164,6 +166,7 @@ pub(crate) fn build(report: &Report) -> Document {
         environments: environments(report),
         noise: circumstances::noise(report),
         voids: notes::voids(report),
+        replacements: notes::replacements(report),
         failures: troubles::failures(report),
         warnings: troubles::advice(&troubles::all_warnings(report)),
         labels,

@@ -79,8 +79,11 @@ fn facts(report: &Report, document: &Document) -> FactTable {
         rows: keys
             .into_iter()
             .map(|key| {
-                let values =
-                    report.environments.iter().map(|e| crate::differences::fact(e.facts.get(key))).collect();
+                let values = report
+                    .environments
+                    .iter()
+                    .map(|e| crate::differences::readable_fact(key, e.facts.get(key)))
+                    .collect();
                 (key.clone(), values)
             })
             .chain(clocks)

@@ -38,6 +38,7 @@ struct Root<'a> {
     tool_version: Option<&'a str>,
     digests: Option<&'a BTreeMap<String, String>>,
     host: Option<&'a HostFacts>,
+    void_units: VoidUnits,
     noise_limits: Option<NoiseLimits>,
     noise: Option<Noise<'a>>,
     noisy_host: Option<&'a NoisyHost>,
@@ -58,7 +59,12 @@ struct Void<'a> {
     attempt: u32,
     environment: Option<&'a str>,
     detail: Option<&'a str>,
-    measured_again: bool,
+}
+
+#[derive(Serialize)]
+struct VoidUnits {
+    total: usize,
+    replaced: usize,
 }
 
 #[derive(Serialize)]
@@ -362,6 +368,7 @@ fn charge(charge: &ChargeSummary) -> ChargeRow<'_> {
 pub(crate) fn render(report: &Report) -> Result<String, ReportError> {
     let plan = report.plan.as_ref();
     let found = differences(report);
+    let (voids, replaced) = notes::replaced(report);
     let root = Root {
         format: FORMAT,
         run: report.run.as_deref(),
@@ -378,7 +385,6 @@ pub(crate) fn render(report: &Report) -> Result<String, ReportError> {
                 attempt: v.attempt,
                 environment: v.environment.as_deref(),
                 detail: v.detail.as_deref(),
-                measured_again: notes::replaced(report, v),
             })
             .collect(),
         environments: report.environments.iter().map(|e| environment(report, e, &found)).collect(),
@@ -408,6 +414,7 @@ pub(crate) fn render(report: &Report) -> Result<String, ReportError> {
         tool_version: plan.map(|plan| plan.tool_version.as_str()),
         digests: plan.map(|plan| &plan.digests),
         host: report.host.as_ref(),
+        void_units: VoidUnits { total: voids, replaced },
         noise_limits: plan.map(|plan| plan.noise),
         noise: report.circumstances.noise.as_ref().map(noise),
         noisy_host: report.circumstances.noisy_host.as_ref(),

@@ -214,7 +214,7 @@ fn write_notes(out: &mut String, document: &Document) {
         let units = void.units.iter().map(|unit| escape(unit));
         std::iter::once(escape(&void.summary)).chain(units).collect::<Vec<_>>()
     });
-    items(out, "Void units", voids);
+    items(out, "Void units", document.replacements.iter().map(|text| escape(text)).chain(voids));
     items(out, "Failures", document.failures.iter().map(|failure| escape(&failure.sentence())));
     items(
         out,

@@ -201,7 +201,7 @@ fn write_notes(out: &mut String, document: &Document) {
         let units: String = void.units.iter().map(|unit| format!("\n  - {}", opening(unit))).collect();
         opening(&void.summary) + &units
     });
-    section("Void units", voids.collect());
+    section("Void units", document.replacements.iter().map(|text| opening(text)).chain(voids).collect());
     section("Failures", document.failures.iter().map(|failure| opening(&failure.sentence())).collect());
     section(
         "Warnings",

@@ -6,7 +6,7 @@ use crate::document::{Label, common_flags};
 use crate::quantity::{magnitude, plain_percent};
 use crate::rows::flag_word;
 use serde::Serialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use weigh_model::{Better, NoiseLimits, VoidCause, VoidUnit, format_bytes};
 use weigh_stats::{Cell, EQUIVALENT_FEWEST_BLOCKS, Flag};
 
@@ -295,11 +295,13 @@ pub(crate) fn method(report: &Report) -> Option<&'static str> {
 /// What the column of CPU time means.
 fn service_demand(report: &Report) -> Option<String> {
     let charges = &report.circumstances.charges;
-    let first = charges.first()?;
+    charges.first()?;
+    let operations = distinct(charges.iter().map(|charge| charge.operation.as_str()));
+    let headings: Vec<String> = operations.iter().map(|operation| format!("CPU/{operation}")).collect();
     let mut text = format!(
-        "CPU/{}: CPU time charged to the environment per operation, the guest's and that of every helper that serves it alone \
+        "{}: CPU time charged to the environment per operation, the guest's and that of every helper that serves it alone \
          (median over blocks). It is no part of the overhead, and it has no verdict.",
-        first.operation
+        headings.join(", ")
     );
     if charges.iter().any(|charge| charge.cycles_per_op.is_some()) {
         text.push_str(" Where the processor counts cycles, they stand in its place.");
@@ -419,21 +421,38 @@ fn meaning(flag: Flag) -> &'static str {
 /// Void units of one cause.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct VoidLine {
-    /// How many by what cause, how many of them were measured again, and what it means.
+    /// How many by what cause, and what it means.
     pub summary: String,
     /// Every unit, with the environment and what was seen there.
     pub units: Vec<String>,
 }
 
-/// Whether a void unit was measured again: a later attempt at it gave a number, or is void itself.
-pub(crate) fn replaced(report: &Report, void: &VoidUnit) -> bool {
-    let measured = |cell: &Cell| {
-        cell.workload == void.workload && cell.values.iter().any(|value| value.block == Some(void.block))
-    };
-    let later = |other: &VoidUnit| {
-        other.workload == void.workload && other.block == void.block && other.attempt > void.attempt
-    };
-    report.voids.iter().any(later) || report.analysis.cells.iter().any(measured)
+/// Void units, and those of them that another attempt or another block replaced: every workload has as many blocks that count as
+/// were planned, or lacks what was not replaced.
+pub(crate) fn replaced(report: &Report) -> (usize, usize) {
+    let mut workloads: BTreeMap<&str, usize> = BTreeMap::new();
+    report.voids.iter().for_each(|void| *workloads.entry(void.workload.as_str()).or_default() += 1);
+    let replaced = workloads.iter().map(|(workload, voids)| {
+        let counted: BTreeSet<u32> = report
+            .analysis
+            .cells
+            .iter()
+            .filter(|cell| cell.workload == *workload)
+            .flat_map(|cell| cell.values.iter().filter_map(|value| value.block))
+            .collect();
+        let lacking = (report.blocks_planned.unwrap_or(0) as usize).saturating_sub(counted.len());
+        voids.saturating_sub(lacking)
+    });
+    (report.voids.len(), replaced.sum())
+}
+
+/// How many void units were replaced, in a sentence.
+pub(crate) fn replacements(report: &Report) -> Option<String> {
+    let (voids, replaced) = replaced(report);
+    (voids > 0).then(|| {
+        let were = if voids == 1 { "void unit is" } else { "void units are" };
+        format!("{voids} {were} kept and not counted; {replaced} of them were replaced by another attempt or another block.")
+    })
 }
 
 /// Void units by cause.
@@ -446,9 +465,8 @@ pub(crate) fn voids(report: &Report) -> Vec<VoidLine> {
         .into_iter()
         .map(|(cause, units)| {
             let (word, meaning) = cause_words(cause);
-            let again = units.iter().filter(|void| replaced(report, void)).count();
             VoidLine {
-                summary: format!("{} by {word}, {again} measured again: {meaning}", units.len()),
+                summary: format!("{} by {word}: {meaning}", units.len()),
                 units: units.iter().map(|void| void_unit(void)).collect(),
             }
         })

@@ -148,9 +148,10 @@ fn voids(screen: &mut Screen, document: &Document) {
         return;
     }
     screen.blank();
-    screen.heading(
-        "Void units (blocks are numbered from 0): kept, not counted, measured again where the run allowed",
-    );
+    screen.heading("Void units (blocks are numbered from 0)");
+    if let Some(sentence) = &document.replacements {
+        screen.paragraph(2, sentence, Style::Plain);
+    }
     for void in &document.voids {
         screen.paragraph(2, &void.summary, Style::Plain);
         let shown = if void.units.len() > VOIDS_SHOWN + 1 { VOIDS_SHOWN } else { void.units.len() };

@@ -40,9 +40,9 @@ fn facts(name: &str, own: &[(&str, &str)], intended: &[(&str, &str)]) -> Environ
     let common = [
         ("kernel", "6.18.5"),
         ("cpus", "1"),
-        ("memory", "512MiB"),
+        ("memory", "536870912 bytes"),
         ("network", "none"),
-        ("root", "ext4 (rw,relatime)"),
+        ("mounts:/", "ext4 rw,relatime"),
         ("libc", "none: a static binary"),
         ("binary:weigh-kernels", "a91ca91c"),
         ("clock-source", "tsc"),
@@ -271,13 +271,13 @@ pub fn report() -> Report {
             UML,
             &[
                 ("kernel", "6.1.0-uml"),
-                ("memory", "480MiB"),
-                ("root", "hostfs (rw)"),
+                ("memory", "503533568 bytes"),
+                ("mounts:/", "hostfs rw"),
                 ("mitigations", "none"),
             ],
             &[
                 ("kernel", "user-mode Linux is a kernel of its own"),
-                ("root", "hostfs reaches the host's files"),
+                ("mounts:/", "hostfs reaches the host's files"),
                 ("mitigations", "those of another kernel"),
             ],
         ),
@@ -286,7 +286,7 @@ pub fn report() -> Report {
             &[
                 ("kernel", "6.12.48-cloud-amd64"),
                 ("acceleration", "tcg"),
-                ("root", "initramfs"),
+                ("mounts:/", "rootfs rw"),
                 ("clock-source", "hpet"),
                 ("mitigations", "spectre_v2: IBRS"),
                 ("transparent-huge-pages", "always"),
@@ -294,7 +294,7 @@ pub fn report() -> Report {
             &[
                 machine,
                 ("acceleration", "asked for by accel=tcg"),
-                ("root", "a virtual machine without a disk"),
+                ("mounts:/", "a virtual machine without a disk"),
                 ("clock-source", "an emulated processor"),
                 ("mitigations", "those of another kernel"),
                 ("transparent-huge-pages", "those of another kernel"),
