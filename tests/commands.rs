@@ -19,9 +19,19 @@ fn stdout(stage: &Stage, arguments: &[&str]) -> String {
 fn the_reference_is_what_it_was() {
     let stage = Stage::new();
     let mut reference = stdout(&stage, &["--help"]);
-    for command in
-        ["run", "doctor", "list", "show", "compare", "analyse", "resume", "clean", "completions", "man"]
-    {
+    for command in [
+        "run",
+        "doctor",
+        "list",
+        "show",
+        "compare",
+        "analyse",
+        "resume",
+        "selftest",
+        "clean",
+        "completions",
+        "man",
+    ] {
         write!(reference, "\n==== weigh {command}\n{}", stdout(&stage, &[command, "--help"])).unwrap();
     }
     insta::assert_snapshot!("reference", reference);
@@ -55,12 +65,12 @@ fn lists_are_complete() {
     for name in ["native", "namespaces", "runc", "docker", "uml", "null", "docker-host"] {
         assert!(platforms.contains(name), "{name}:\n{platforms}");
     }
-    for name in ["noploop", "stream", "gups", "lzma", "syscall", "memory-latency", "echo"] {
+    for name in ["noploop", "stream", "gups", "lzma", "syscall", "memory-latency", "echo", "block", "spin"] {
         assert!(workloads.contains(name), "{name}:\n{workloads}");
     }
     assert!(stdout(&stage, &["list", "images"]).contains("probe"));
     let json: Value = serde_json::from_str(&stdout(&stage, &["list", "workloads", "--json"])).unwrap();
-    assert!(json.as_array().unwrap().len() >= 7);
+    assert!(json.as_array().unwrap().len() >= 9);
 }
 
 /// A dry run says what would be done and does nothing.

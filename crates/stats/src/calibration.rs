@@ -4,7 +4,7 @@
 //! A verdict that comes out wrong by chance would be worse than none, so bands are wide: a count stays inside with a
 //! probability of at least 99.9 %.
 
-use crate::estimate::{POWER, TAIL};
+use crate::estimate::{Estimate, POWER, TAIL};
 use crate::student;
 use serde::{Deserialize, Serialize};
 use statrs::distribution::{ContinuousCDF, Normal};
@@ -94,6 +94,13 @@ pub fn rejection_by_chance(deviations: &[f64]) -> Option<f64> {
         })
         .count();
     Some(rejected as f64 / f64::from(choices))
+}
+
+/// The mean of `values`, and half the width of its t interval of the confidence given (a fraction). None below two values.
+pub fn mean_within(values: &[f64], confidence: f64) -> Option<(f64, f64)> {
+    let estimate = Estimate::of(values)?;
+    let quantile = student::quantile(1.0 - (1.0 - confidence) / 2.0, estimate.df);
+    Some((estimate.mean, estimate.half_width(quantile)))
 }
 
 /// The band of the number of successes in `n` trials of the same chance (binomial).

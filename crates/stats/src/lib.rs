@@ -37,7 +37,7 @@ pub use analysis::{
     Analysis, Cell, CellFlag, EQUIVALENT_FEWEST_BLOCKS, Flag, Interval, OneRun, Options, Pairing, Summary,
     TwoRuns, Verdict,
 };
-pub use calibration::{Band, binomial_band, poisson_binomial_band, power, rejection_by_chance};
+pub use calibration::{Band, binomial_band, mean_within, poisson_binomial_band, power, rejection_by_chance};
 pub use circumstances::{ChargeSummary, Circumstances, ClockSummary, NoiseSummary};
 pub use collect::{Collected, Failure, collect};
 pub use compare::compare_runs;

@@ -85,6 +85,8 @@ pub enum Command {
         #[arg(long, value_name = "PCT")]
         gate: Option<f64>,
     },
+    /// Check that the method keeps on this host what it promises
+    Selftest(SelftestArgs),
     /// Undo everything that any earlier run left on this host
     Clean {
         /// Only say what would be undone
@@ -101,6 +103,46 @@ pub enum Command {
         /// Where to write the pages
         directory: Option<PathBuf>,
     },
+}
+
+/// Options of `selftest`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Compares native with itself, in small runs of 10 blocks each: 40 without an effect, and 10 each with .5, 1, 2 and 5 % more \
+work in one of both, in random order. Exit 0 when every count lies within the band that chance explains in 99.9 % of cases, 1 when \
+one does not, 4 when nothing could be measured."
+)]
+pub struct SelftestArgs {
+    /// 200 comparisons without an effect and 50 with each
+    #[arg(long)]
+    pub long: bool,
+    /// Seed of every random choice
+    #[arg(long, value_name = "N")]
+    pub seed: Option<u64>,
+    /// Output format
+    #[arg(long, default_value = "table")]
+    pub format: SelftestFormat,
+    /// The directory to make; default: `weigh-runs/selftest-<UTC time>`
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Bound on all comparisons together, as in `2m`; what is there by then is judged
+    #[arg(long, value_name = "TIME")]
+    pub budget: Option<String>,
+    /// Compare fakes of the null platform with these keys instead, to judge the method without a host
+    #[arg(long, value_name = "KEYS", hide = true)]
+    pub fake: Option<String>,
+    /// Keys of the second fake alone
+    #[arg(long, value_name = "KEYS", hide = true, requires = "fake")]
+    pub fake_other: Option<String>,
+}
+
+/// Formats of `selftest`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum SelftestFormat {
+    /// For the terminal
+    Table,
+    /// For programs
+    Json,
 }
 
 /// `--json` alone.

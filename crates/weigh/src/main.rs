@@ -11,6 +11,7 @@ mod error;
 mod host;
 mod outcome;
 mod request;
+mod selftest;
 mod ui;
 
 use clap::Parser;

@@ -360,7 +360,7 @@ fn name(workloads: &[WorkloadPlan]) -> String {
 }
 
 /// Small enough to be typed again by a person, and exact in every JSON reader.
-fn random_seed() -> u64 {
+pub fn random_seed() -> u64 {
     let mut bytes = [0; 4];
     match rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()) {
         Ok(4) => u64::from(u32::from_le_bytes(bytes)),

@@ -1,5 +1,4 @@
 use super::*;
-use crate::estimate::Estimate;
 use rand_core::{Rng, SeedableRng};
 use rand_pcg::Pcg64;
 
@@ -31,6 +30,17 @@ fn the_smallest_effect_is_found_about_four_times_in_five() {
     assert!(power(0.03, 0.01, 9.0) > 0.999);
     close(power(0.0, 0.01, 9.0), 0.05);
     assert_eq!((power(0.01, 0.0, 9.0), power(0.0, 0.0, 9.0)), (1.0, 0.0));
+}
+
+#[test]
+fn a_mean_has_an_interval_of_any_confidence() {
+    let values = [0.1, 0.2, 0.3, 0.2];
+    let (mean, half) = mean_within(&values, 0.95).unwrap();
+    let estimate = Estimate::of(&values).unwrap();
+    close(mean, 0.2);
+    close(half, estimate.half_width(student::quantile(0.975, 3.0)));
+    assert!(mean_within(&values, 0.999).unwrap().1 > 3.0 * half);
+    assert_eq!(mean_within(&[1.0], 0.95), None);
 }
 
 #[test]

@@ -9,6 +9,7 @@ mod list;
 mod man;
 mod resume;
 mod run;
+mod selftest;
 mod show;
 
 use crate::cli::{Cli, Command};
@@ -28,6 +29,7 @@ pub fn run(arguments: Cli) -> Result<(), Failure> {
         Command::Compare { before, after, format, gate } => compare::run(&before, &after, format, gate),
         Command::Analyse { file, baseline, format, gate } => analyse::run(&file, &baseline, format, gate),
         Command::Resume { run, gate } => resume::run(&run, gate),
+        Command::Selftest(args) => selftest::run(&args),
         Command::Clean { dry_run } => clean::run(dry_run),
         Command::Completions { shell } => completions::run(shell),
         Command::Man { directory } => man::run(directory.as_deref()),

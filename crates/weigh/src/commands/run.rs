@@ -48,13 +48,7 @@ pub fn measure(
     format: OutputFormat,
     gate: Option<f64>,
 ) -> Result<(), Failure> {
-    let interrupt = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
-        // A second signal ends weigh at once; `weigh clean` and `weigh resume` mend what that leaves.
-        signal_hook::flag::register_conditional_shutdown(signal, 1, Arc::clone(&interrupt))
-            .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&interrupt)))
-            .map_err(|error| Failure::new(Kind::Failed, "cannot catch signals").because(error))?;
-    }
+    let interrupt = catch_signals()?;
     let path = directory.path().to_path_buf();
     let occupied = Occupied::new(&path.display().to_string(), Some(directory.logs().to_path_buf()))?;
     for (run, changes) in &occupied.leftovers {
@@ -89,6 +83,21 @@ pub fn measure(
         FinishReason::NothingRuns => Err(outcome::nothing_measured(&path)),
         _ => outcome::verdict(&report, gate, &path),
     }
+}
+
+/// A flag that Ctrl-C and its like turn true.
+///
+/// # Errors
+/// Signals cannot be caught.
+pub fn catch_signals() -> Result<Arc<AtomicBool>, Failure> {
+    let interrupt = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
+        // A second signal ends weigh at once; `weigh clean` and `weigh resume` mend what that leaves.
+        signal_hook::flag::register_conditional_shutdown(signal, 1, Arc::clone(&interrupt))
+            .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&interrupt)))
+            .map_err(|error| Failure::new(Kind::Failed, "cannot catch signals").because(error))?;
+    }
+    Ok(interrupt)
 }
 
 /// Where the time of a run went.
@@ -135,7 +144,7 @@ fn ready_platforms() -> Result<Vec<String>, Failure> {
 }
 
 /// Keeps weigh itself off the CPUs of the guests, where there are others (METHOD: placement).
-fn stay_off(cpus: &[u32], facts: &HostFacts) {
+pub fn stay_off(cpus: &[u32], facts: &HostFacts) {
     let others: Vec<u32> = facts.cpus.iter().copied().filter(|cpu| !cpus.contains(cpu)).collect();
     if cpus.is_empty() || others.is_empty() {
         return;

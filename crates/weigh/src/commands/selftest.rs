@@ -1,0 +1,111 @@
+//! `weigh selftest`: does the method keep here what it promises?
+
+use super::run::{catch_signals, stay_off};
+use crate::cli::{SelftestArgs, SelftestFormat};
+use crate::error::{Failure, Kind, file_failure};
+use crate::host::Occupied;
+use crate::selftest::conduct::{Conductor, Quiet, by_the_method, nothing_measured};
+use crate::selftest::design::{Design, Subject};
+use crate::selftest::judgement::{Verdict, judge, table};
+use crate::{embedded, request, ui};
+use std::path::{Path, PathBuf};
+use weigh_host::{clock, facts};
+use weigh_model::{HostFacts, parse_duration};
+use weigh_observe::{Observer, Sensors};
+
+/// Comparisons without an effect and with each effect: two to three minutes, or a quarter of an hour.
+const SHORT: (u32, u32) = (40, 10);
+const LONG: (u32, u32) = (200, 50);
+
+/// Makes the comparisons and judges them.
+///
+/// # Errors
+/// A count outside of its band, a host that cannot be used, nothing measured.
+pub fn run(args: &SelftestArgs) -> Result<(), Failure> {
+    let facts = facts::host_facts();
+    let (no_effect, per_effect) = if args.long { LONG } else { SHORT };
+    let design = Design {
+        seed: args.seed.unwrap_or_else(request::random_seed),
+        no_effect,
+        per_effect,
+        subject: subject(args, &facts),
+        digests: embedded::digests(),
+    };
+    let budget = args.budget.as_deref().map(parse_duration).transpose()?;
+    let directory = directory(args.out.as_deref())?;
+    let interrupt = catch_signals()?;
+    let logs = directory.join("logs");
+    let occupied = Occupied::new(&format!("selftest in {}", directory.display()), Some(logs))?;
+    if let Subject::Native { cpus } = &design.subject {
+        stay_off(cpus, &facts);
+    }
+    let mut progress = ui::Steps::new("comparison");
+    let conducted = Conductor {
+        host: &occupied.host,
+        facts: &facts,
+        directory: &directory,
+        interrupt: &interrupt,
+        budget,
+        analyse: by_the_method,
+    }
+    .conduct(&design, sensors(&design.subject).as_mut(), &mut |done, of| progress.show(done, of));
+    drop(progress);
+    let closed = occupied.close();
+    let conducted = conducted?;
+    closed?;
+    if conducted.measured.is_empty() {
+        return Err(nothing_measured(&conducted));
+    }
+
+    let judgement = judge(&design, conducted);
+    let json = serde_json::to_string_pretty(&judgement).expect("a judgement has only strings as keys");
+    let file = directory.join("selftest.json");
+    std::fs::write(&file, format!("{json}\n")).map_err(|error| file_failure("write", &file, error))?;
+    match args.format {
+        SelftestFormat::Table => ui::print(&table(&judgement)),
+        SelftestFormat::Json => ui::print(&json),
+    }
+    ui::note(&format!("every comparison is a run below {}", directory.display()));
+    match judgement.verdict {
+        Verdict::Inside => Ok(()),
+        Verdict::Outside => Err(Failure::new(
+            Kind::Failed,
+            format!("the method does not keep on this host what it promises: {}", judgement.statement),
+        )
+        .hint(
+            "chance does this in one selftest of a hundred at most: run it again with --long; if it stays, no verdict of this host can be trusted",
+        )),
+    }
+}
+
+/// Native on one CPU, so that weigh itself has the others; or the fakes of the hidden options.
+fn subject(args: &SelftestArgs, facts: &HostFacts) -> Subject {
+    match &args.fake {
+        Some(keys) => {
+            Subject::Fake { keys: keys.clone(), other: args.fake_other.clone().unwrap_or_default() }
+        }
+        None => Subject::Native { cpus: facts.cpus.last().copied().into_iter().collect() },
+    }
+}
+
+fn sensors(subject: &Subject) -> Box<dyn Sensors> {
+    match subject {
+        Subject::Native { .. } => Box::new(Observer::new()),
+        Subject::Fake { .. } => Box::new(Quiet),
+    }
+}
+
+/// The directory of this selftest. Its name is none that `last` looks for.
+fn directory(out: Option<&Path>) -> Result<PathBuf, Failure> {
+    let stamp = clock::utc_now().replace([':', '-'], "");
+    let stamp = stamp.split(['.', 'Z']).next().unwrap_or_default().to_string();
+    let path =
+        out.map_or_else(|| Path::new(super::run::RUNS).join(format!("selftest-{stamp}Z")), Path::to_path_buf);
+    std::fs::create_dir_all(&path).map_err(|error| file_failure("make the directory", &path, error))?;
+    let mut entries = std::fs::read_dir(&path).map_err(|error| file_failure("list", &path, error))?;
+    match entries.next() {
+        None => Ok(path),
+        Some(_) => Err(Failure::input(format!("the directory {} is not empty", path.display()))
+            .hint("give a new one with --out")),
+    }
+}

@@ -1,0 +1,360 @@
+//! Whether what the comparisons found is what the method promises, and how that is said.
+
+use super::conduct::{Conducted, Measured};
+use super::design::{BLOCKS, Design, EFFECTS};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use weigh_stats::{Band, binomial_band, poisson_binomial_band, power, rejection_by_chance};
+
+/// The level of a difference, for one comparison alone.
+const LEVEL: f64 = 0.05;
+
+/// Version of the JSON.
+const FORMAT: u32 = 1;
+
+/// What a selftest says: the JSON of `--format json` and of `selftest.json`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Judgement {
+    /// Version of this structure.
+    pub format: u32,
+    /// Version of weighbridge.
+    pub tool_version: String,
+    /// Seed of every choice.
+    pub seed: u64,
+    /// Blocks of each comparison.
+    pub blocks: u32,
+    /// Comparisons that were meant to be made.
+    pub planned: u32,
+    /// Comparisons that gave a number.
+    pub done: u32,
+    /// Why not all were made, if so.
+    pub cut_short: Option<String>,
+    /// Comparisons without an effect in which a difference was found.
+    pub no_effect: Count,
+    /// Comparisons with an effect in which a difference was found, by effect.
+    pub effects: Vec<EffectCount>,
+    /// Intervals, of all comparisons, that hold the truth.
+    pub coverage: Count,
+    /// The mean log ratio of all comparisons without an effect, as a fraction, with its 99.9 % interval: does the label alone change a
+    /// result?
+    pub label: Option<LabelEffect>,
+    /// Void units by cause; each was replaced.
+    pub voids: BTreeMap<String, u32>,
+    /// Comparisons that went on with voiding off because most of their units would have been void.
+    pub noisy_hosts: u32,
+    /// Comparisons that gave no number.
+    pub failed: Vec<FailedComparison>,
+    /// `inside` or `outside`.
+    pub verdict: Verdict,
+    /// The verdict in a sentence.
+    pub statement: String,
+    /// Every comparison.
+    pub comparisons: Vec<Measured>,
+}
+
+/// How often something happened, and how often it may.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Count {
+    /// Comparisons.
+    pub of: u32,
+    /// Those in which it happened.
+    pub observed: u32,
+    /// The number expected.
+    pub expected: f64,
+    /// The numbers that chance explains, in 99.9 % of selftests.
+    pub allowed: Band,
+}
+
+impl Count {
+    fn is_inside(&self) -> bool {
+        self.allowed.holds(self.observed)
+    }
+}
+
+/// What became of an effect.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct EffectCount {
+    /// The effect, a fraction.
+    pub effect: f64,
+    /// Comparisons that found it; what is expected follows from the smallest effect that each says it could have found.
+    pub found: Count,
+    /// Intervals that hold it.
+    pub covered: Count,
+}
+
+/// The effect of the label alone.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct LabelEffect {
+    /// Point estimate, a fraction.
+    pub estimate: f64,
+    /// Lower end.
+    pub low: f64,
+    /// Upper end.
+    pub high: f64,
+}
+
+impl LabelEffect {
+    fn is_inside(&self) -> bool {
+        self.low <= 0.0 && self.high >= 0.0
+    }
+}
+
+/// A comparison without a number.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FailedComparison {
+    /// Position in the selftest.
+    pub comparison: u32,
+    /// Why.
+    pub reason: String,
+}
+
+/// The verdict.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    /// Everything is within its band.
+    Inside,
+    /// Something is not.
+    Outside,
+}
+
+/// Judges what was measured.
+pub fn judge(design: &Design, conducted: Conducted) -> Judgement {
+    let measured = &conducted.measured;
+    let without: Vec<&Measured> = measured.iter().filter(|m| m.injected == 0.0).collect();
+    let no_effect = false_positives(&without);
+    let effects: Vec<EffectCount> = EFFECTS
+        .iter()
+        .map(|effect| {
+            let with: Vec<&Measured> = measured.iter().filter(|m| m.injected == *effect).collect();
+            EffectCount { effect: *effect, found: found(&with), covered: coverage(&with) }
+        })
+        .collect();
+    let all: Vec<&Measured> = measured.iter().collect();
+    let coverage = coverage(&all);
+    let label = label_effect(&without);
+    let problems = problems(&no_effect, &effects, &coverage, label.as_ref());
+    let planned = design.comparisons().len() as u32;
+    let done = measured.len() as u32;
+    Judgement {
+        format: FORMAT,
+        tool_version: env!("CARGO_PKG_VERSION").into(),
+        seed: design.seed,
+        blocks: BLOCKS,
+        planned,
+        done,
+        cut_short: conducted.cut_short.map(str::to_owned),
+        no_effect,
+        effects,
+        coverage,
+        label,
+        voids: conducted.voids,
+        noisy_hosts: conducted.noisy_hosts,
+        failed: conducted
+            .failed
+            .into_iter()
+            .map(|(comparison, reason)| FailedComparison { comparison, reason })
+            .collect(),
+        verdict: if problems.is_empty() { Verdict::Inside } else { Verdict::Outside },
+        statement: statement(&problems, done, planned),
+        comparisons: conducted.measured,
+    }
+}
+
+fn statement(problems: &[String], done: u32, planned: u32) -> String {
+    match (problems, done < planned) {
+        ([], false) => "everything lies within its band".into(),
+        ([], true) => {
+            format!("everything lies within its band, as far as {done} of {planned} comparisons say")
+        }
+        (problems, _) => problems.join("; "),
+    }
+}
+
+fn problems(
+    no_effect: &Count,
+    effects: &[EffectCount],
+    coverage: &Count,
+    label: Option<&LabelEffect>,
+) -> Vec<String> {
+    let said = |what: String, count: &Count| {
+        let Count { of, observed, allowed: Band { low, high }, .. } = count;
+        (!count.is_inside()).then(|| format!("{what} {observed} of {of} times, {low} to {high} are allowed"))
+    };
+    let percent = |effect: f64| format!("{} %", effect * 100.0);
+    let label = label.filter(|label| !label.is_inside()).map(|label| {
+        format!(
+            "the label alone changes the result by {:+.3} % ({:+.3} to {:+.3} %)",
+            label.estimate * 100.0,
+            label.low * 100.0,
+            label.high * 100.0
+        )
+    });
+    let of_effects = effects.iter().flat_map(|count| {
+        let found = said(format!("an effect of {} was found", percent(count.effect)), &count.found);
+        let covered = said(format!("intervals held the effect of {}", percent(count.effect)), &count.covered);
+        [found, covered]
+    });
+    let ends = [said("intervals held the truth".into(), coverage), label];
+    std::iter::once(said("equal environments were called different".into(), no_effect))
+        .chain(of_effects)
+        .chain(ends)
+        .flatten()
+        .collect()
+}
+
+fn is_found(measured: &Measured) -> bool {
+    measured.p < LEVEL
+}
+
+fn is_covered(measured: &Measured) -> bool {
+    (measured.found.low..=measured.found.high).contains(&measured.injected)
+}
+
+/// False positives against the level.
+fn false_positives(measured: &[&Measured]) -> Count {
+    let observed = measured.iter().filter(|m| is_found(m)).count() as u32;
+    let (of, by_chance) = (measured.len() as u32, chances_of_a_miss(measured));
+    let nominal = binomial_band(of, LEVEL);
+    // Noise with rare large spikes makes the test more careful than its level; that is no fault, and how careful is known exactly.
+    let low = nominal.low.min(poisson_binomial_band(&by_chance).low);
+    Count { of, observed, expected: LEVEL * f64::from(of), allowed: Band { low, ..nominal } }
+}
+
+/// Effects found, against the power that the smallest effects promise.
+fn found(measured: &[&Measured]) -> Count {
+    let chances: Vec<f64> = measured
+        .iter()
+        .map(|m| power(m.injected, m.smallest_detectable, f64::from(m.pairs.max(2) - 1)))
+        .collect();
+    Count {
+        of: measured.len() as u32,
+        observed: measured.iter().filter(|m| is_found(m)).count() as u32,
+        expected: chances.iter().sum(),
+        allowed: poisson_binomial_band(&chances),
+    }
+}
+
+/// Intervals that hold the truth, against 95 %.
+fn coverage(measured: &[&Measured]) -> Count {
+    let of = measured.len() as u32;
+    let holds: Vec<f64> = chances_of_a_miss(measured).iter().map(|chance| 1.0 - chance).collect();
+    let nominal = binomial_band(of, 1.0 - LEVEL);
+    // As for false positives: more careful is no fault.
+    let high = nominal.high.max(poisson_binomial_band(&holds).high);
+    Count {
+        of,
+        observed: measured.iter().filter(|m| is_covered(m)).count() as u32,
+        expected: (1.0 - LEVEL) * f64::from(of),
+        allowed: Band { high, ..nominal },
+    }
+}
+
+/// The chance of each comparison to miss the truth, given how much its pairs happen to differ from it.
+fn chances_of_a_miss(measured: &[&Measured]) -> Vec<f64> {
+    let deviations =
+        |m: &Measured| -> Vec<f64> { m.log_ratios.iter().map(|ratio| ratio - m.injected.ln_1p()).collect() };
+    measured.iter().map(|m| rejection_by_chance(&deviations(m)).unwrap_or(LEVEL)).collect()
+}
+
+/// The mean of the comparisons' means. Its interval treats each comparison as one observation.
+fn label_effect(without: &[&Measured]) -> Option<LabelEffect> {
+    let means: Vec<f64> = without.iter().map(|m| m.found.estimate.ln_1p()).collect();
+    let (mean, half) = weigh_stats::mean_within(&means, 0.999)?;
+    Some(LabelEffect { estimate: mean.exp_m1(), low: (mean - half).exp_m1(), high: (mean + half).exp_m1() })
+}
+
+/// The table for a terminal.
+pub fn table(judgement: &Judgement) -> String {
+    let mut lines = vec![format!(
+        "{} comparisons of {} blocks each, seed {}{}",
+        judgement.done,
+        judgement.blocks,
+        judgement.seed,
+        judgement
+            .cut_short
+            .as_ref()
+            .map_or(String::new(), |why| format!(" ({} were planned: {why})", judgement.planned))
+    )];
+    lines.push(String::new());
+    lines.push(row(["effect", "of", "found", "expected", "allowed", "", "intervals hold it", "allowed", ""]));
+    let no_effect = &judgement.no_effect;
+    let mut cells = vec![("none".to_string(), *no_effect, None)];
+    cells.extend(
+        judgement
+            .effects
+            .iter()
+            .map(|count| (format!("{} %", count.effect * 100.0), count.found, Some(count.covered))),
+    );
+    for (effect, found, covered) in cells {
+        let mark = |count: &Count| if count.is_inside() { "ok" } else { "OUTSIDE" };
+        let of = found.of.to_string();
+        let (observed, expected) = (found.observed.to_string(), format!("{:.1}", found.expected));
+        let held = covered.map_or(String::new(), |count| count.observed.to_string());
+        let range = covered.map_or(String::new(), |count| band(count.allowed));
+        let held_mark = covered.map_or("", |count| mark(&count));
+        lines.push(row([
+            &effect,
+            &of,
+            &observed,
+            &expected,
+            &band(found.allowed),
+            mark(&found),
+            &held,
+            &range,
+            held_mark,
+        ]));
+    }
+    lines.push(String::new());
+    let coverage = &judgement.coverage;
+    lines.push(format!(
+        "coverage: {} of {} 95 % intervals hold the truth; {} are allowed",
+        coverage.observed,
+        coverage.of,
+        band(coverage.allowed)
+    ));
+    if let Some(label) = &judgement.label {
+        lines.push(format!(
+            "label: without an effect the second environment differs by {:+.3} % ({:+.3} to {:+.3} %, 99.9 %)",
+            label.estimate * 100.0,
+            label.low * 100.0,
+            label.high * 100.0
+        ));
+    }
+    lines.push(noise_line(judgement));
+    for failed in judgement.failed.iter().take(3) {
+        lines.push(format!("failed: comparison {}: {}", failed.comparison, failed.reason));
+    }
+    lines.push(String::new());
+    let word = match judgement.verdict {
+        Verdict::Inside => "INSIDE",
+        Verdict::Outside => "OUTSIDE",
+    };
+    lines.push(format!("{word}: {}", judgement.statement));
+    lines.join("\n")
+}
+
+fn noise_line(judgement: &Judgement) -> String {
+    let causes: Vec<String> =
+        judgement.voids.iter().map(|(cause, count)| format!("{count} by {cause}")).collect();
+    let voids = if causes.is_empty() {
+        "no unit was void".into()
+    } else {
+        format!("void units: {}", causes.join(", "))
+    };
+    format!(
+        "noise: {voids}; {} comparisons on a NOISY-HOST; {} failed",
+        judgement.noisy_hosts,
+        judgement.failed.len()
+    )
+}
+
+fn band(band: Band) -> String {
+    format!("{} to {}", band.low, band.high)
+}
+
+fn row(cells: [&str; 9]) -> String {
+    const WIDTHS: [usize; 9] = [7, 5, 7, 10, 11, 9, 19, 11, 7];
+    let cells = cells.iter().zip(WIDTHS).map(|(cell, width)| format!("{cell:<width$}"));
+    cells.collect::<String>().trim_end().to_string()
+}

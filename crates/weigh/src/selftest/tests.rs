@@ -1,0 +1,219 @@
+//! The selftest over fakes: seeded, so the same counts on every machine. A selftest that cannot fail would be worth nothing, so most of
+//! these break the method and see that it is told.
+
+use super::conduct::{Analyse, Conducted, Conductor, Quiet, by_the_method};
+use super::design::{Design, EFFECTS, Subject};
+use super::judgement::{Judgement, Verdict, judge, table};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+use weigh_host::cgroup::Hierarchy;
+use weigh_host::facts::host_facts;
+use weigh_host::ledger::Ledger;
+use weigh_host::state::StateDirectory;
+use weigh_images::Programs;
+use weigh_model::{Comparison, Plan, Record};
+use weigh_platforms::Host;
+use weigh_stats::{Cell, Options, analyse, collect};
+
+fn fakes(no_effect: u32, per_effect: u32, keys: &str, other: &str) -> Design {
+    Design {
+        seed: 3,
+        no_effect,
+        per_effect,
+        subject: Subject::Fake { keys: keys.into(), other: other.into() },
+        digests: BTreeMap::new(),
+    }
+}
+
+/// Runs a selftest in memory.
+fn conduct(design: &Design, analyse: Analyse, interrupt: &AtomicBool, budget: Option<Duration>) -> Conducted {
+    let memory = Path::new("/dev/shm");
+    let parent = if memory.is_dir() { memory.to_path_buf() } else { std::env::temp_dir() };
+    let directory = tempfile::Builder::new().prefix("weigh-test-").tempdir_in(parent).unwrap();
+    let host = host(directory.path());
+    let conductor = Conductor {
+        host: &host,
+        facts: &host_facts(),
+        directory: directory.path(),
+        interrupt,
+        budget,
+        analyse,
+    };
+    conductor.conduct(design, &mut Quiet, &mut |done, of| assert!(done <= of)).unwrap()
+}
+
+fn judged(design: &Design, analyse: Analyse) -> Judgement {
+    judge(design, conduct(design, analyse, &AtomicBool::new(false), None))
+}
+
+/// A host whose every selftest is another run, as the fakes count commands per run.
+fn host(directory: &Path) -> Host {
+    static RUNS: AtomicU64 = AtomicU64::new(0);
+    let run = format!("t{}-{}", std::process::id(), RUNS.fetch_add(1, Ordering::Relaxed));
+    let file = |name: &str| {
+        let path = directory.join(name);
+        std::fs::write(&path, name).unwrap();
+        path
+    };
+    let programs = Programs { probe: file("probe"), kernels: file("kernels") };
+    let work = directory.join("work");
+    std::fs::create_dir(&work).unwrap();
+    Host {
+        ledger: Ledger::create(&StateDirectory::at(directory.join("state")), &run).unwrap(),
+        hierarchy: Hierarchy::detect(),
+        logs: work.clone(),
+        work,
+        run,
+        programs,
+        is_root: false,
+    }
+}
+
+#[test]
+fn the_method_stays_inside_its_bands_under_every_drift() {
+    for drift in ["none", "linear-0.5", "ar0.9-0.02", "step-0.05"] {
+        let judgement = judged(&fakes(40, 10, &format!("sd=0.01,drift={drift}"), ""), by_the_method);
+        assert_eq!(judgement.verdict, Verdict::Inside, "{drift}:\n{}", table(&judgement));
+        assert_eq!((judgement.planned, judgement.done), (80, 80));
+        assert_eq!(judgement.failed, []);
+        // The bands are no excuse: what is large is found, and what is small is not.
+        let found: Vec<u32> = judgement.effects.iter().map(|count| count.found.observed).collect();
+        assert!(found[3] >= 9 && found[0] <= 5, "{drift}: {found:?}");
+    }
+}
+
+#[test]
+fn a_label_that_changes_the_result_is_told() {
+    // The second environment takes .4 % longer whatever is injected.
+    let judgement = judged(&fakes(40, 10, "sd=0.01", "time=10.04ms"), by_the_method);
+    assert_eq!(judgement.verdict, Verdict::Outside, "{}", table(&judgement));
+    assert!(
+        judgement.statement.contains("the label alone changes the result by +0."),
+        "{}",
+        judgement.statement
+    );
+}
+
+/// The same records, analysed after their comparison was changed.
+fn changed(plan: &Plan, records: &[Record], change: fn(&mut Comparison)) -> Option<Cell> {
+    let mut comparisons = collect(plan, records).comparisons;
+    comparisons.iter_mut().for_each(change);
+    let analysis = analyse(&comparisons, &Options::for_plan(plan));
+    analysis.cells.into_iter().find(|cell| cell.primary && cell.environment != plan.baseline)
+}
+
+#[test]
+fn a_method_that_ignores_pairs_is_told() {
+    fn without_pairs(plan: &Plan, records: &[Record]) -> Option<Cell> {
+        changed(plan, records, |comparison| {
+            let series = comparison.series.iter_mut();
+            series
+                .flat_map(|series| &mut series.observations)
+                .for_each(|observation| observation.block = None);
+        })
+    }
+    // Its intervals are far too wide under a drift that both environments share: they never miss.
+    let judgement = judged(&fakes(200, 0, "sd=0.003,drift=ar0.9-0.05", ""), without_pairs);
+    assert_eq!(judgement.verdict, Verdict::Outside, "{}", table(&judgement));
+    assert!(
+        judgement.statement.contains("intervals held the truth 200 of 200 times"),
+        "{}",
+        judgement.statement
+    );
+}
+
+#[test]
+fn a_method_that_takes_repetitions_for_samples_is_told() {
+    fn every_block_four_times(plan: &Plan, records: &[Record]) -> Option<Cell> {
+        changed(plan, records, |comparison| {
+            for series in &mut comparison.series {
+                let blocks = series.observations.clone();
+                for copy in 1..4 {
+                    series.observations.extend(blocks.iter().map(|observation| {
+                        let block = observation.block.map(|block| block + 1000 * copy);
+                        weigh_model::Observation { block, ..*observation }
+                    }));
+                }
+            }
+        })
+    }
+    let judgement = judged(&fakes(40, 10, "sd=0.01", ""), every_block_four_times);
+    assert_eq!(judgement.verdict, Verdict::Outside, "{}", table(&judgement));
+    assert!(
+        judgement.statement.contains("equal environments were called different"),
+        "{}",
+        judgement.statement
+    );
+}
+
+#[test]
+fn a_smallest_effect_that_promises_too_much_is_told() {
+    fn boastful(plan: &Plan, records: &[Record]) -> Option<Cell> {
+        let mut cell = by_the_method(plan, records)?;
+        cell.smallest_detectable = cell.smallest_detectable.map(|smallest| smallest / 3.0);
+        Some(cell)
+    }
+    let judgement = judged(&fakes(0, 20, "sd=0.01", ""), boastful);
+    assert_eq!(judgement.verdict, Verdict::Outside, "{}", table(&judgement));
+    assert!(judgement.statement.contains("an effect of"), "{}", judgement.statement);
+}
+
+#[test]
+fn what_fails_is_counted_and_judged_by_nothing() {
+    let judgement = judged(&fakes(6, 1, "sd=0.01", "fault=exit,every=1"), by_the_method);
+    assert_eq!((judgement.done, judgement.failed.len()), (0, 10));
+    assert!(judgement.failed[0].reason.contains("10 of 10 trials failed"), "{:?}", judgement.failed[0]);
+}
+
+#[test]
+fn an_end_before_the_end_is_judged_by_what_is_there() {
+    let design = fakes(6, 1, "sd=0.01", "");
+    let none = conduct(&design, by_the_method, &AtomicBool::new(true), None);
+    assert!(none.measured.is_empty() && none.cut_short == Some("interrupted"));
+    let some = conduct(&design, by_the_method, &AtomicBool::new(false), Some(Duration::from_nanos(1)));
+    assert_eq!(some.measured.len(), 0, "a budget of nothing leaves no room");
+    let judgement = judge(&design, some);
+    assert_eq!(judgement.cut_short.as_deref(), Some("the budget is used up"));
+    assert!(judgement.statement.contains("as far as 0 of 10 comparisons say"));
+    assert!(table(&judgement).contains("10 were planned: the budget is used up"));
+}
+
+#[test]
+fn comparisons_come_in_a_random_order_that_the_seed_decides() {
+    let design = fakes(40, 10, "", "");
+    let order = |seed| -> Vec<f64> {
+        let design = Design { seed, ..design.clone() };
+        design.comparisons().iter().map(|comparison| comparison.effect).collect()
+    };
+    assert_eq!(order(1), order(1));
+    assert_ne!(order(1), order(2));
+    for (effect, times) in [(0.0, 40)].into_iter().chain(EFFECTS.map(|effect| (effect, 10))) {
+        assert_eq!(order(1).iter().filter(|e| **e == effect).count(), times);
+    }
+    // Interleaved: neither half has all of a kind.
+    let first = order(1)[..40].iter().filter(|effect| **effect == 0.0).count();
+    assert!((10..=30).contains(&first), "{first}");
+}
+
+#[test]
+fn both_natives_have_variables_of_the_same_length() {
+    let design = Design { subject: Subject::Native { cpus: vec![1] }, ..fakes(1, 1, "", "") };
+    for comparison in design.comparisons() {
+        let plan = design.plan(&comparison, &host_facts()).unwrap();
+        let values: Vec<&String> = plan.environments.iter().map(|e| &e.variables["WEIGH_SPIN"]).collect();
+        assert_eq!(values[0], "0.000");
+        assert_eq!(values[1].len(), values[0].len());
+        assert_eq!(values[1].parse::<f64>().unwrap(), comparison.effect);
+        assert_eq!(plan.workloads[0].command[..2], ["weigh-kernels", "spin"]);
+    }
+}
+
+#[test]
+fn the_json_reads_back_as_it_was() {
+    let judgement = judged(&fakes(2, 1, "sd=0.01", ""), by_the_method);
+    let json = serde_json::to_string(&judgement).unwrap();
+    assert_eq!(serde_json::from_str::<Judgement>(&json).unwrap(), judgement);
+    assert!(json.starts_with("{\"format\":1,"));
+}
