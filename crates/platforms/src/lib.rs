@@ -13,6 +13,7 @@ pub mod docker;
 pub mod namespaces;
 pub mod native;
 pub mod null;
+pub mod qemu;
 pub mod runc;
 pub mod spawn;
 pub mod uml;
@@ -24,5 +25,12 @@ pub use registry::{ALIASES, Undoers, all, defaults, find, resolve, setting};
 pub use session::{Completed, RunOptions, Session, SessionError};
 
 /// Every platform, in the order in which tables show them. One word each.
-const ALL: &[&dyn Platform] =
-    &[&native::Native, &namespaces::Namespaces, &runc::Runc, &docker::Docker, &uml::Uml, &null::Null];
+const ALL: &[&dyn Platform] = &[
+    &native::Native,
+    &namespaces::Namespaces,
+    &runc::Runc,
+    &docker::Docker,
+    &uml::Uml,
+    &qemu::Qemu,
+    &null::Null,
+];

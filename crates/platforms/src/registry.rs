@@ -6,7 +6,8 @@ use weigh_host::ledger::PlatformUndo;
 use weigh_model::{EnvironmentSpec, SpecError, nearest};
 
 /// Short names of environments.
-pub const ALIASES: &[(&str, &str)] = &[("docker-host", "docker:net=host"), ("docker-nat", "docker:net=nat")];
+pub const ALIASES: &[(&str, &str)] =
+    &[("docker-host", "docker:net=host"), ("docker-nat", "docker:net=nat"), ("kvm", "qemu:accel=kvm")];
 
 /// The key that every platform takes: tells two environments apart that are otherwise alike.
 const LABEL: KeySpec = KeySpec {

@@ -52,7 +52,8 @@ pub fn memory(bench: &Bench) {
         return;
     }
     let mut request = bench.request();
-    request.memory_bytes = Some(64 << 20);
+    // A machine has its kernel in there as well.
+    request.memory_bytes = Some(if bench.capabilities.sized_memory { 256 << 20 } else { 64 << 20 });
     let mut guest = bench.launch(&request);
     let seen = guest.session().facts(&[], &[]).unwrap().memory_limit_bytes;
     assert!(seen.is_none() || seen == request.memory_bytes, "{seen:?}");

@@ -16,8 +16,17 @@ mod limits;
 mod static_probe;
 
 /// Every environment that is tested, as a module of tests.
-const ENVIRONMENTS: &[&str] =
-    &["native", "namespaces", "namespaces:user=mapped", "runc", "docker", "docker:net=none", "uml", "null"];
+const ENVIRONMENTS: &[&str] = &[
+    "native",
+    "namespaces",
+    "namespaces:user=mapped",
+    "runc",
+    "docker",
+    "docker:net=none",
+    "uml",
+    "qemu:accel=tcg",
+    "null",
+];
 
 macro_rules! checks {
     ($environment:expr; $($file:ident: $($check:ident)*;)*) => {
@@ -51,7 +60,8 @@ environments! {
     docker 4
     docker_without_network 5
     uml 6
-    null 7
+    qemu 7
+    null 8
 }
 
 /// A platform that is not tested here does not exist.

@@ -1,0 +1,235 @@
+//! What executes a machine's instructions, and the proof that it does.
+//!
+//! `/dev/kvm` can open and make machines in which no guest ever comes up: nested virtualisation that stops half-way. So KVM counts
+//! only when a guest with nothing but the probe has answered under it within [`PROOF_DEADLINE`]. The result is kept in the cache for
+//! this boot of the host, this QEMU and this kernel.
+
+use crate::{Host, PlatformError};
+use serde_json::{Value, json};
+use std::fs::File;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::time::Duration;
+use weigh_host::cache::CacheDirectory;
+
+/// From the start of QEMU to the hello of a guest under KVM, which takes well under a second where it works.
+pub(super) const PROOF_DEADLINE: Duration = Duration::from_secs(10);
+/// `_IO(KVMIO, 0x01)` of `include/uapi/linux/kvm.h`.
+const KVM_CREATE_VM: libc::Ioctl = 0xAE01;
+/// Directory of the cache for proofs.
+const CACHE: &str = "acceleration";
+/// Name of the result in an entry of the cache.
+const RESULT: &str = "result.json";
+
+/// What executes the instructions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Acceleration {
+    /// The processor, by Linux's KVM.
+    Kvm,
+    /// QEMU's translator: emulation, whose results say nothing about virtual machines under KVM.
+    Tcg,
+}
+
+impl Acceleration {
+    /// As in `accel=`, and in facts.
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Self::Kvm => "kvm",
+            Self::Tcg => "tcg",
+        }
+    }
+
+    /// QEMU's option; a thread for every CPU of the guest. Nothing else is ever tried instead.
+    pub(super) fn argument(self) -> &'static str {
+        match self {
+            Self::Kvm => "kvm",
+            Self::Tcg => "tcg,thread=multi",
+        }
+    }
+}
+
+/// Whether KVM works.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Proof {
+    /// A guest has answered under it.
+    Proven,
+    /// None has; what was seen, and what to do.
+    Disproven {
+        /// In words.
+        seen: String,
+        /// In words.
+        remedy: String,
+    },
+}
+
+/// What is to be proven: the host's boot is part of it by itself.
+pub(super) struct Subject<'a> {
+    pub(super) binary: &'a Path,
+    pub(super) kernel: &'a Path,
+    /// What else decides it: type of machine and model of CPU.
+    pub(super) kind: &'a str,
+    pub(super) cpu: &'a str,
+}
+
+impl Subject<'_> {
+    /// A name for the cache. Files that change are others.
+    fn name(&self, boot: &str) -> String {
+        let mut hasher = DefaultHasher::new();
+        (self.kind, self.cpu).hash(&mut hasher);
+        for path in [self.binary, self.kernel] {
+            path.hash(&mut hasher);
+            if let Ok(metadata) = path.metadata() {
+                (metadata.ino(), metadata.size(), metadata.mtime(), metadata.mtime_nsec()).hash(&mut hasher);
+            }
+        }
+        format!("{CACHE}/{boot}-{:016x}", hasher.finish())
+    }
+}
+
+/// What is known of KVM here; `boot_guest` boots a guest within [`PROOF_DEADLINE`], and is called when nothing is known.
+pub(super) fn prove(
+    host: &Host,
+    cache: Option<&CacheDirectory>,
+    subject: &Subject<'_>,
+    boot_guest: impl Fn() -> Result<(), PlatformError>,
+) -> Proof {
+    if let Err(proof) = try_device(Path::new("/dev/kvm")) {
+        // Cheap to see again, and mended without a restart: never kept.
+        return proof;
+    }
+    let run = || match boot_guest() {
+        Ok(()) => Proof::Proven,
+        Err(error) => disproven(&error),
+    };
+    let Some(cache) = cache else { return run() };
+    let boot = weigh_host::facts::host_facts().boot;
+    let name = subject.name(&boot);
+    let mut fresh = None;
+    let entry = cache.directory(&name, &host.ledger, |staging| {
+        let proof = run();
+        let written = std::fs::write(staging.join(RESULT), to_json(&proof).to_string());
+        fresh = Some(proof);
+        written
+    });
+    if let Some(proof) = fresh {
+        forget_other_boots(cache, &boot);
+        return proof;
+    }
+    match entry.ok().and_then(|entry| read(&entry)) {
+        Some(Proof::Disproven { seen, remedy }) => {
+            let place = cache.path().join(&name);
+            let remedy = format!("{remedy}, then remove {} or restart the host", place.display());
+            Proof::Disproven { seen: format!("{seen} (seen earlier since the host started)"), remedy }
+        }
+        Some(proof) => proof,
+        // A cache that cannot be used costs a proof each time.
+        None => run(),
+    }
+}
+
+fn disproven(error: &PlatformError) -> Proof {
+    let said = match error {
+        PlatformError::Launch { reason, .. } => reason.clone(),
+        other => other.to_string(),
+    };
+    Proof::Disproven {
+        seen: format!(
+            "/dev/kvm opens and makes a machine, yet no guest answered in the {} s that it had: {said}",
+            PROOF_DEADLINE.as_secs()
+        ),
+        remedy: "enable nested virtualisation on the machine that this one runs on, or use accel=tcg, which emulates"
+            .into(),
+    }
+}
+
+/// Opens the device and has it make a machine.
+fn try_device(device: &Path) -> Result<(), Proof> {
+    let fault = |seen: String, remedy: &str| Proof::Disproven { seen, remedy: remedy.into() };
+    let file = File::options().read(true).write(true).open(device).map_err(|error| {
+        let remedy = match error.kind() {
+            std::io::ErrorKind::PermissionDenied => "add the user to the group kvm",
+            _ => "load the module kvm_intel or kvm_amd on a processor that has virtualisation switched on",
+        };
+        fault(format!("{} cannot be opened: {error}", device.display()), remedy)
+    })?;
+    // SAFETY: the request takes a number and gives a new descriptor, which is closed at once; no memory is touched.
+    let machine = unsafe { libc::ioctl(file.as_raw_fd(), KVM_CREATE_VM, 0) };
+    if machine < 0 {
+        let error = std::io::Error::last_os_error();
+        let seen = format!("{} opens, but makes no machine: {error}", device.display());
+        return Err(fault(seen, "look for kvm in the kernel's log"));
+    }
+    // SAFETY: the descriptor is new and nobody else knows it.
+    drop(unsafe { <std::os::fd::OwnedFd as std::os::fd::FromRawFd>::from_raw_fd(machine) });
+    Ok(())
+}
+
+fn to_json(proof: &Proof) -> Value {
+    match proof {
+        Proof::Proven => json!({"proven": true}),
+        Proof::Disproven { seen, remedy } => json!({"proven": false, "seen": seen, "remedy": remedy}),
+    }
+}
+
+fn read(entry: &Path) -> Option<Proof> {
+    let value: Value = serde_json::from_slice(&std::fs::read(entry.join(RESULT)).ok()?).ok()?;
+    let text = |name: &str| value.get(name)?.as_str().map(String::from);
+    match value.get("proven")?.as_bool()? {
+        true => Some(Proof::Proven),
+        false => Some(Proof::Disproven { seen: text("seen")?, remedy: text("remedy")? }),
+    }
+}
+
+/// Proofs of earlier boots prove nothing any more.
+fn forget_other_boots(cache: &CacheDirectory, boot: &str) {
+    let entries = std::fs::read_dir(cache.path().join(CACHE)).into_iter().flatten().flatten();
+    for entry in entries.filter(|entry| !entry.file_name().to_string_lossy().starts_with(boot)) {
+        // Left lying they cost a few bytes.
+        let _ = match entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            true => std::fs::remove_dir_all(entry.path()),
+            false => std::fs::remove_file(entry.path()),
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_that_is_none_is_said() {
+        let Err(Proof::Disproven { seen, remedy }) = try_device(Path::new("/no/such/device")) else {
+            panic!("it opens")
+        };
+        assert!(seen.contains("/no/such/device") && remedy.contains("kvm"), "{seen}; {remedy}");
+        let Err(Proof::Disproven { seen, .. }) = try_device(Path::new("/dev/null")) else {
+            panic!("a machine")
+        };
+        assert!(seen.contains("makes no machine"), "{seen}");
+    }
+
+    #[test]
+    fn results_read_back() {
+        let base = tempfile::tempdir().unwrap();
+        for proof in [Proof::Proven, Proof::Disproven { seen: "silence".into(), remedy: "wait".into() }] {
+            std::fs::write(base.path().join(RESULT), to_json(&proof).to_string()).unwrap();
+            assert_eq!(read(base.path()), Some(proof));
+        }
+        std::fs::write(base.path().join(RESULT), "{}").unwrap();
+        assert_eq!(read(base.path()), None);
+    }
+
+    #[test]
+    fn another_program_is_another_subject() {
+        let base = tempfile::tempdir().unwrap();
+        let binary = base.path().join("qemu");
+        std::fs::write(&binary, "1").unwrap();
+        let subject = Subject { binary: &binary, kernel: Path::new("/k"), kind: "q35", cpu: "" };
+        let (first, other_boot) = (subject.name("boot"), subject.name("another"));
+        assert_eq!(first, subject.name("boot"));
+        std::fs::write(&binary, "22").unwrap();
+        assert!(first != subject.name("boot") && first != other_boot);
+    }
+}

@@ -1,0 +1,215 @@
+//! The QEMU Machine Protocol, as far as it is needed: commands and events as lines of JSON over a socket.
+//!
+//! Source: QEMU, `docs/interop/qmp-spec.txt` and the QMP reference manual.
+
+use serde_json::{Value, json};
+use std::io::{self, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+use weigh_host::clock::monotonic_ns;
+
+/// Largest line that is read, bytes.
+const LONGEST: usize = 1 << 20;
+
+/// Why a command has no result.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum QmpError {
+    /// QEMU refused, in its words.
+    #[error("QEMU refused `{command}`: {said}")]
+    Refused {
+        /// The command.
+        command: String,
+        /// Its description of the error.
+        said: String,
+    },
+    /// Nothing came in time.
+    #[error("QEMU did not answer `{waiting}` in time")]
+    Silent {
+        /// What was waited for.
+        waiting: String,
+    },
+    /// It closed the socket, or what came is not the protocol.
+    #[error("QEMU {0}")]
+    Lost(String),
+}
+
+/// The monitor of one QEMU.
+#[derive(Debug)]
+pub(super) struct Qmp {
+    stream: UnixStream,
+    buffer: Vec<u8>,
+    events: Vec<Event>,
+}
+
+/// Something that QEMU told unasked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Event {
+    /// Such as `RESUME`.
+    pub(super) name: String,
+    /// When it was read, host's monotonic clock, nanoseconds.
+    pub(super) seen_ns: u64,
+}
+
+impl Qmp {
+    /// Takes the greeting and leaves the mode of negotiation.
+    ///
+    /// # Errors
+    /// No greeting came before `until`.
+    pub(super) fn new(stream: UnixStream, until: Instant) -> Result<Self, QmpError> {
+        let mut qmp = Self { stream, buffer: Vec::new(), events: Vec::new() };
+        loop {
+            let message = qmp.next(until, "greeting")?;
+            if message.get("QMP").is_some() {
+                break;
+            }
+        }
+        qmp.execute("qmp_capabilities", json!({}), until)?;
+        Ok(qmp)
+    }
+
+    /// Runs a command and returns its result.
+    ///
+    /// # Errors
+    /// [`QmpError`].
+    pub(super) fn execute(
+        &mut self,
+        command: &str,
+        arguments: Value,
+        until: Instant,
+    ) -> Result<Value, QmpError> {
+        let mut line = json!({"execute": command, "arguments": arguments}).to_string();
+        line.push('\n');
+        self.set_timeout(until, command)?;
+        self.stream.write_all(line.as_bytes()).map_err(|error| failed(&error, command))?;
+        loop {
+            let mut message = self.next(until, command)?;
+            if let Some(result) = message.get_mut("return") {
+                return Ok(result.take());
+            }
+            if let Some(error) = message.get("error") {
+                let said = error.get("desc").and_then(Value::as_str).unwrap_or("without a reason").into();
+                return Err(QmpError::Refused { command: command.into(), said });
+            }
+        }
+    }
+
+    /// The event of that name: one that came since the last call for it, else the next.
+    ///
+    /// # Errors
+    /// It did not come before `until`.
+    pub(super) fn event(&mut self, name: &str, until: Instant) -> Result<Event, QmpError> {
+        loop {
+            if let Some(at) = self.events.iter().position(|event| event.name == name) {
+                return Ok(self.events.drain(..=at).next_back().expect("the range holds the event"));
+            }
+            self.next(until, name)?;
+        }
+    }
+
+    /// The next message. Events are put aside as well.
+    fn next(&mut self, until: Instant, waiting: &str) -> Result<Value, QmpError> {
+        loop {
+            if let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = self.buffer.drain(..=end).collect();
+                let message: Value = serde_json::from_slice(&line)
+                    .map_err(|_| QmpError::Lost("said something that is not JSON".into()))?;
+                if let Some(name) = message.get("event").and_then(Value::as_str) {
+                    self.events.push(Event { name: name.into(), seen_ns: monotonic_ns() });
+                }
+                return Ok(message);
+            }
+            if self.buffer.len() > LONGEST {
+                return Err(QmpError::Lost("said something without an end".into()));
+            }
+            self.set_timeout(until, waiting)?;
+            let mut piece = [0; 4096];
+            match self.stream.read(&mut piece) {
+                Ok(0) => return Err(QmpError::Lost("ended".into())),
+                Ok(n) => self.buffer.extend_from_slice(&piece[..n]),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(failed(&error, waiting)),
+            }
+        }
+    }
+
+    fn set_timeout(&self, until: Instant, waiting: &str) -> Result<(), QmpError> {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(QmpError::Silent { waiting: waiting.into() });
+        }
+        // Less than the clock of socket timeouts can tell would mean to wait for ever.
+        let left = Some(left.max(Duration::from_millis(1)));
+        let set = self.stream.set_read_timeout(left).and_then(|()| self.stream.set_write_timeout(left));
+        set.map_err(|error| failed(&error, waiting))
+    }
+}
+
+fn failed(error: &io::Error, waiting: &str) -> QmpError {
+    match error.kind() {
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => QmpError::Silent { waiting: waiting.into() },
+        io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => QmpError::Lost("ended".into()),
+        _ => QmpError::Lost(format!("cannot be talked to: {error}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{BufRead, BufReader};
+    use std::thread::JoinHandle;
+
+    fn soon() -> Instant {
+        Instant::now() + Duration::from_secs(5)
+    }
+
+    /// A QEMU that answers every line with the next of these texts.
+    fn fake(answers: &'static [&'static str]) -> (UnixStream, JoinHandle<Vec<String>>) {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let answering = std::thread::spawn(move || {
+            theirs.write_all(b"{\"QMP\": {\"version\": {}, \"capabilities\": []}}\r\n").unwrap();
+            let mut heard = Vec::new();
+            let mut lines = BufReader::new(theirs.try_clone().unwrap()).lines();
+            for answer in answers {
+                let Some(Ok(line)) = lines.next() else { break };
+                heard.push(line);
+                theirs.write_all(answer.as_bytes()).unwrap();
+            }
+            heard
+        });
+        (ours, answering)
+    }
+
+    #[test]
+    fn commands_have_results_and_events_are_kept() {
+        let (stream, fake) = fake(&[
+            "{\"return\": {}}\r\n",
+            "{\"event\": \"RESUME\", \"timestamp\": {}}\r\n{\"return\": {\"running\": true}}\r\n",
+            "{\"error\": {\"class\": \"GenericError\", \"desc\": \"no such thing\"}}\r\n",
+            "{\"event\": \"STOP\"}\n",
+        ]);
+        let mut qmp = Qmp::new(stream, soon()).unwrap();
+        assert_eq!(qmp.execute("cont", json!({}), soon()).unwrap(), json!({"running": true}));
+        let before = monotonic_ns();
+        assert!(qmp.event("RESUME", soon()).unwrap().seen_ns <= before);
+        let error = qmp.execute("wish", json!({"for": 1}), soon()).unwrap_err();
+        assert_eq!(error.to_string(), "QEMU refused `wish`: no such thing");
+        let error = qmp.execute("stop", json!({}), soon()).unwrap_err();
+        assert!(matches!(error, QmpError::Lost(_)), "{error}");
+        assert_eq!(qmp.event("STOP", soon()).unwrap().name, "STOP");
+        assert_eq!(fake.join().unwrap()[2], r#"{"execute":"wish","arguments":{"for":1}}"#);
+    }
+
+    #[test]
+    fn silence_and_rubbish_are_told_apart() {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let started = Instant::now();
+        let error = Qmp::new(ours, started + Duration::from_millis(80)).unwrap_err();
+        assert!(matches!(error, QmpError::Silent { .. }), "{error}");
+        assert!((80..2000).contains(&started.elapsed().as_millis()));
+        drop(theirs);
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        theirs.write_all(b"Segmentation fault\n").unwrap();
+        let error = Qmp::new(ours, soon()).unwrap_err();
+        assert!(error.to_string().contains("not JSON"), "{error}");
+    }
+}

@@ -1,0 +1,205 @@
+//! The host's files in the guest: by 9p where the guest's kernel knows it, else by virtiofs and its daemon.
+//!
+//! Both are mounted read-only. 9p is also served read-only; virtiofs is not, because the daemon that comes with QEMU 7.2 has no such
+//! option.
+
+use super::machine::TAG;
+use crate::PlatformError;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use weigh_host::cgroup::Cgroup;
+use weigh_host::command::{Invocation, Running};
+use weigh_images::{Mount, Root, kernel::GuestKernel};
+use weigh_protocol::boot::BootMount;
+
+/// Where the daemon is: the one that is a package of its own, and the one that is part of QEMU 7.
+const DAEMONS: [&str; 3] = ["/usr/libexec/virtiofsd", "/usr/lib/qemu/virtiofsd", "/usr/lib/virtiofsd"];
+/// Where the guest mounts what is shared before it binds its parts to their places.
+const PLACE: &str = "/.weighbridge/files";
+
+/// A way to share files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Share {
+    /// `virtio-9p`, served by QEMU itself.
+    NineP,
+    /// `vhost-user-fs`, served by virtiofsd(1).
+    Virtiofs,
+}
+
+impl Share {
+    /// The way that works with this kernel here, if any does.
+    pub(super) fn of(kernel: &GuestKernel) -> Option<Self> {
+        if kernel.modules.is_some() && Self::NineP.modules().iter().all(|module| kernel.has(module)) {
+            return Some(Self::NineP);
+        }
+        let served = weigh_host::facts::is_root() && daemon().is_some();
+        (served && Self::Virtiofs.modules().iter().all(|module| kernel.has(module))).then_some(Self::Virtiofs)
+    }
+
+    /// As ledgers of prepared machines name it.
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Self::NineP => "9p",
+            Self::Virtiofs => "virtiofs",
+        }
+    }
+
+    pub(super) fn from_word(word: &str) -> Option<Self> {
+        [Self::NineP, Self::Virtiofs].into_iter().find(|share| share.word() == word)
+    }
+
+    /// Kernel modules that the guest needs for it.
+    pub(super) fn modules(self) -> &'static [&'static str] {
+        match self {
+            Self::NineP => &["9pnet_virtio", "9p"],
+            Self::Virtiofs => &["virtiofs"],
+        }
+    }
+
+    /// The mount of everything that is shared.
+    fn mount(self) -> BootMount {
+        match self {
+            // Nothing that is shared changes while the guest runs, so that it may keep what it has read (fs/9p, "cache").
+            Self::NineP => {
+                BootMount::new("9p", TAG, PLACE, "ro,trans=virtio,version=9p2000.L,msize=512000,cache=loose")
+            }
+            Self::Virtiofs => BootMount::new("virtiofs", TAG, PLACE, "ro"),
+        }
+    }
+
+    /// All mounts of a root whose binds lie below `shared` on the host.
+    pub(super) fn mounts(self, root: &Root, shared: &Path) -> Vec<BootMount> {
+        let bind = |mount: Mount<'_>| match mount {
+            Mount::Scratch(path) => scratch(path),
+            Mount::Bind(bind) => {
+                let below = bind.source.strip_prefix(shared).unwrap_or(&bind.source);
+                let source = Path::new(PLACE).join(below);
+                let options = if bind.read_only { "bind,ro" } else { "bind" };
+                BootMount::new("none", &source.to_string_lossy(), &bind.target.to_string_lossy(), options)
+            }
+        };
+        [self.mount()].into_iter().chain(root.mounts().into_iter().map(bind)).collect()
+    }
+}
+
+/// A private scratch directory.
+pub(super) fn scratch(path: &Path) -> BootMount {
+    let mode = if path.ends_with("tmp") { "1777" } else { "0755" };
+    BootMount::new("tmpfs", "tmpfs", &path.to_string_lossy(), &format!("nosuid,nodev,mode={mode}"))
+}
+
+/// The deepest directory that holds all binds of a root.
+pub(super) fn common(root: &Root) -> PathBuf {
+    let mut sources = root.binds.iter().map(|bind| bind.source.as_path());
+    let mut common = sources.next().and_then(Path::parent).unwrap_or(Path::new("/")).to_path_buf();
+    for source in sources {
+        while !source.parent().is_some_and(|parent| parent.starts_with(&common)) && common.pop() {}
+    }
+    common
+}
+
+/// virtiofsd(1), where it is installed.
+pub(super) fn daemon() -> Option<&'static Path> {
+    DAEMONS.iter().map(Path::new).find(|path| path.is_file())
+}
+
+/// A daemon that serves one guest, and the connection to it.
+pub(super) struct Daemon {
+    pub(super) running: Running,
+    pub(super) connection: OwnedFd,
+}
+
+impl Daemon {
+    /// Starts it in the guest's control group. It ends when the connection does.
+    ///
+    /// # Errors
+    /// It is not installed, or does not start.
+    pub(super) fn start(shared: &Path, cgroup: Option<&Cgroup>, log: &Path) -> Result<Self, PlatformError> {
+        let binary = daemon().ok_or_else(|| PlatformError::Missing {
+            what: "the program virtiofsd".into(),
+            remedy: Some(
+                "install with: apt-get install virtiofsd (or qemu-system-common before Debian 13)".into(),
+            ),
+        })?;
+        let (listener, connection) = connected().map_err(PlatformError::io("make a socket for virtiofsd"))?;
+        let mut command = Invocation::new(binary);
+        // The older daemon, which is part of QEMU, takes its options by `-o`. A root of its own would need a mount namespace that
+        // pivot_root(2) refuses on initial RAM file systems; it serves files that are meant to be seen.
+        let old = binary.starts_with("/usr/lib/qemu");
+        let source = shared.to_string_lossy();
+        command = if old {
+            let options = format!("source={},cache=always,sandbox=chroot", source.replace(',', "\\,"));
+            command
+                .arg(format!("--fd={}", listener.as_raw_fd()))
+                .args(["-f", "--thread-pool-size=0", "-o"])
+                .arg(options)
+        } else {
+            command.arg(format!("--fd={}", listener.as_raw_fd())).arg("--shared-dir").arg(shared).args([
+                "--cache=always",
+                "--sandbox=chroot",
+                "--thread-pool-size=0",
+            ])
+        };
+        if let Some(cgroup) = cgroup {
+            command = command.pre_exec_cgroup(cgroup);
+        }
+        let running = command.pass(listener).log_to(log).spawn()?;
+        Ok(Self { running, connection })
+    }
+}
+
+/// A listening socket and a connection to it; no file system knows their name, and the kernel forgets it with them
+/// (unix(7), autobind).
+fn connected() -> rustix::io::Result<(OwnedFd, OwnedFd)> {
+    use rustix::net::{
+        AddressFamily, SocketFlags, SocketType, bind, connect, getsockname, listen, socket_with,
+    };
+    let make = || socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None);
+    let listener = make()?;
+    bind(&listener, &rustix::net::SocketAddrUnix::new_unnamed())?;
+    listen(&listener, 1)?;
+    let name = getsockname(&listener)?;
+    let connection = make()?;
+    connect(&connection, &name)?;
+    Ok((listener, connection))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weigh_images::Bind;
+
+    fn root(sources: &[&str]) -> Root {
+        let bind = |source: &&str| Bind {
+            source: source.into(),
+            target: Path::new("/").join(Path::new(source).file_name().unwrap()),
+            read_only: true,
+        };
+        Root {
+            skeleton: "/w/skeleton".into(),
+            binds: sources.iter().map(bind).collect(),
+            scratch: vec!["/tmp".into(), "/run".into()],
+            digest: String::new(),
+            host: false,
+            notes: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn only_what_holds_the_image_is_shared() {
+        assert_eq!(common(&root(&["/usr", "/etc", "/tmp/work"])), Path::new("/"));
+        assert_eq!(common(&root(&["/images/a/usr", "/images/a/etc"])), Path::new("/images/a"));
+        assert_eq!(common(&root(&["/images/a/usr", "/images/b"])), Path::new("/images"));
+        assert_eq!(common(&root(&["/usr"])), Path::new("/"));
+    }
+
+    #[test]
+    fn parts_of_what_is_shared_are_bound_to_their_places() {
+        let mounts = Share::NineP.mounts(&root(&["/images/a/usr", "/images/a/etc"]), Path::new("/images/a"));
+        let table: Vec<String> = mounts.iter().map(ToString::to_string).collect();
+        assert_eq!(mounts[0].kind, "9p");
+        assert!(table.contains(&"none /.weighbridge/files/usr /usr bind,ro\n".into()), "{table:?}");
+        assert!(table.contains(&"tmpfs tmpfs /tmp nosuid,nodev,mode=1777\n".into()), "{table:?}");
+        assert!(table.contains(&"tmpfs tmpfs /run nosuid,nodev,mode=0755\n".into()), "{table:?}");
+    }
+}

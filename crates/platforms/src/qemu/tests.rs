@@ -1,0 +1,151 @@
+//! Tests with QEMUs that are none.
+
+use super::*;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use weigh_host::cgroup::Hierarchy;
+use weigh_host::ledger::{Change, Ledger};
+use weigh_host::state::StateDirectory;
+use weigh_images::Programs;
+
+/// More than the deadline: the end of what is killed, on a busy host.
+const PATIENCE: Duration = Duration::from_secs(8);
+
+struct Bench {
+    base: tempfile::TempDir,
+    host: Host,
+}
+
+impl Bench {
+    fn new(name: &str) -> Self {
+        let base = tempfile::tempdir_in("/var/tmp").unwrap();
+        let run = format!("qemu-test-{name}-{}", std::process::id());
+        let state = StateDirectory::at(base.path().join("state"));
+        let ledger = Ledger::create(&state, &run).unwrap();
+        let work = state.path().join("work");
+        ledger.record(Change::Directory { path: work.clone() }).unwrap();
+        let logs = base.path().join("logs");
+        for directory in [&work, &logs] {
+            fs::create_dir_all(directory).unwrap();
+        }
+        let programs = Programs { probe: "/bin/true".into(), kernels: "/bin/true".into() };
+        let is_root = weigh_host::facts::is_root();
+        let host = Host { ledger, hierarchy: Hierarchy::detect(), work, logs, run, programs, is_root };
+        Self { base, host }
+    }
+
+    /// A kernel that nothing boots, so that none has to be fetched, and a QEMU that is this script.
+    fn fake(&self, script: &str) -> EnvironmentSpec {
+        let (kernel, binary) = (self.base.path().join("vmlinux-1"), self.base.path().join("fake-qemu"));
+        fs::write(&kernel, b"\x7fELF Linux version 1.2.3 ").unwrap();
+        fs::write(&binary, format!("#!/bin/bash\n{script}\n")).unwrap();
+        fs::set_permissions(&binary, fs::Permissions::from_mode(0o755)).unwrap();
+        EnvironmentSpec::parse(&format!("qemu:binary={},kernel={}", binary.display(), kernel.display()))
+            .unwrap()
+    }
+
+    /// A launch under the name of KVM, which has to fail in the time of a proof and to leave nothing.
+    fn failure(&self, environment: &EnvironmentSpec, marker: &str) -> String {
+        let root = Root::prepare(&ImageSpec::Probe, &self.host.programs, &self.host.work.join("root"), None);
+        let request = GuestRequest {
+            environment: environment.clone(),
+            instance: 0,
+            root: Arc::new(root.unwrap()),
+            cpus: Vec::new(),
+            memory_bytes: Some(PROOF_MEMORY_BYTES),
+        };
+        let prepared = prepare::prepare(&self.host, &request).unwrap();
+        let started = Instant::now();
+        let error = Qemu.prove_by_booting(&self.host, &request, &prepared).unwrap_err().to_string();
+        assert!(started.elapsed() < accel::PROOF_DEADLINE + PATIENCE, "{:?}", started.elapsed());
+        self.assert_nothing_left(marker);
+        error
+    }
+
+    fn assert_nothing_left(&self, marker: &str) {
+        for entry in fs::read_dir("/proc").unwrap().flatten() {
+            let arguments = fs::read(entry.path().join("cmdline")).unwrap_or_default();
+            let arguments = String::from_utf8_lossy(&arguments).into_owned();
+            assert!(!arguments.contains(marker), "{} lives on: {arguments}", entry.path().display());
+        }
+        let standing = self.host.ledger.standing();
+        assert!(standing.iter().all(|change| matches!(change, Change::Directory { .. })), "{standing:?}");
+    }
+
+    fn close(self) {
+        self.host.ledger.close(&crate::Undoers).unwrap();
+    }
+}
+
+#[test]
+fn a_qemu_that_hangs_is_killed_with_its_children() {
+    let bench = Bench::new("hangs");
+    let marker = format!("1000.{}1", std::process::id());
+    let environment = bench.fake(&format!("sleep {marker} & sleep {marker}"));
+    let error = bench.failure(&environment, &marker);
+    assert!(error.contains("in time"), "{error}");
+    bench.close();
+}
+
+#[test]
+fn a_qemu_that_ignores_signals_is_killed() {
+    let bench = Bench::new("ignores");
+    let marker = format!("1000.{}2", std::process::id());
+    // It talks, too, and then no more. A number of two digits is a descriptor for bash and not for every shell.
+    let script = format!(
+        r#"trap '' TERM INT HUP QUIT
+for word in "$@"; do case $word in socket,id=qmp,fd=*) fd=${{word##*=}};; esac; done
+echo '{{"QMP": {{}}}}' >&$fd; read -u $fd line; echo '{{"return": {{}}}}' >&$fd
+(trap '' TERM; sleep {marker}) & while :; do sleep {marker}; done"#
+    );
+    let error = bench.failure(&bench.fake(&script), &marker);
+    assert!(error.contains("query-cpus-fast"), "{error}");
+    bench.close();
+}
+
+#[test]
+fn what_a_qemu_says_at_its_end_is_told() {
+    let bench = Bench::new("exits");
+    let started = Instant::now();
+    let error = bench.failure(&bench.fake("echo 'no such machine' >&2; exit 1"), "no such argument");
+    assert!(started.elapsed() < accel::PROOF_DEADLINE, "it is noticed at once: {:?}", started.elapsed());
+    assert!(error.contains("no such machine") && !error.contains("-nodefaults"), "{error}");
+    bench.close();
+}
+
+/// Emulation under the name of KVM.
+#[test]
+fn emulation_never_passes_for_kvm() {
+    let bench = Bench::new("passes");
+    let script = r#"for word in "$@"; do case $word in socket,id=qmp,fd=*) fd=${word##*=};; esac; done
+echo '{"QMP": {}}' >&$fd
+while read -u $fd line; do case $line in
+*query-cpus-fast*) echo '{"return": [{"cpu-index": 0, "thread-id": '$$'}]}' >&$fd;;
+*query-kvm*) echo '{"return": {"present": true, "enabled": false}}' >&$fd;;
+*) echo '{"return": {}}' >&$fd;; esac; done"#;
+    let environment = bench.fake(script);
+    let root = Root::prepare(&ImageSpec::Probe, &bench.host.programs, &bench.host.work.join("root"), None);
+    let request = GuestRequest {
+        environment,
+        instance: 0,
+        root: Arc::new(root.unwrap()),
+        cpus: weigh_host::facts::allowed_cpus().into_iter().take(1).collect(),
+        memory_bytes: Some(PROOF_MEMORY_BYTES),
+    };
+    let prepared = prepare::prepare(&bench.host, &request).unwrap();
+    let error = Qemu.prove_by_booting(&bench.host, &request, &prepared).unwrap_err().to_string();
+    assert!(error.contains("by tcg although kvm was asked for"), "{error}");
+    bench.close();
+}
+
+#[test]
+fn disks_are_checked() {
+    let refused = |text: &str| {
+        let error = crate::resolve(&EnvironmentSpec::parse(text).unwrap()).err().unwrap();
+        error.text[error.span].to_string()
+    };
+    assert_eq!(refused("qemu:disk=big"), "big");
+    assert_eq!(refused("qemu:disk=0"), "0");
+    assert_eq!(refused("qemu:cache=none"), "cache");
+    crate::resolve(&EnvironmentSpec::parse("qemu:disk=1GiB,cache=writeback").unwrap()).unwrap();
+}
