@@ -193,6 +193,7 @@ impl Platform for Qemu {
             sized_memory: true,
             settles: true,
             implies: IMPLIES,
+            timed: true,
             fake: false,
         }
     }
