@@ -25,8 +25,6 @@ mod pelt;
 mod quantile;
 mod rank;
 mod samples;
-#[cfg(test)]
-mod simulation;
 mod steady;
 mod stop;
 mod student;

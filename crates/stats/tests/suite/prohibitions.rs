@@ -1,9 +1,17 @@
 //! What the method forbids (its section 7), as far as it is for the statistics to keep.
+//!
+//! Not theirs: closed-loop tails as service latency (7), a saturated loader and host-cached storage (13), emulation under the name
+//! of acceleration (17).
 
 use crate::build::*;
 use crate::records::*;
-use weigh_model::{Better, Comparison, Observation};
-use weigh_stats::{Flag, Options, Verdict, WarningKind, analyse, collect, precise_enough};
+use weigh_model::{
+    Better, Charge, ClockCheck, ClockState, Comparison, Extraction, InstanceFacts, Observation, Plan, Record,
+};
+use weigh_stats::{
+    Analysis, Cell, Flag, Options, Pairing, Verdict, WarningKind, analyse, collect, compare_runs,
+    precise_enough,
+};
 
 /// 1. "No overhead" from a difference that is not significant.
 #[test]
@@ -50,6 +58,30 @@ fn iterations_are_no_samples() {
     let block = |b: u32| ["native", "e", "f"].map(|e| measured(At(b, 0, "w", e), &times)).to_vec();
     let collected = collect(&plan, &file((0..3).map(block)));
     assert_eq!(collected.comparisons[0].series[1].observations.len(), 3);
+}
+
+/// 3. Environments in sequence: what shares no block is never passed off as paired. (How wrong a sequence is, and that blocks
+///    are not, is simulated in `simulation::drift`.)
+#[test]
+fn what_was_measured_in_sequence_is_labelled() {
+    let (a, b) = (spread(20, 1.0, 0.01), spread(20, 1.1, 0.01));
+    let sequence = comparison(vec![series("native", loose(&a)), series("e", loose(&b))]);
+    let cell = cell_of(sequence);
+    assert!(has(&cell, Flag::Unpaired) && cell.pairing == Pairing::Unpaired && cell.log_ratios.is_empty());
+    let two = compare_runs(
+        (&[pairs(&a, &b)], &Options::new("native")),
+        (&[pairs(&a, &a)], &Options::new("native")),
+    );
+    for cell in &two.cells {
+        assert!(has(cell, Flag::Sequential) && cell.pairing == Pairing::Sequential);
+    }
+    // Blocks that do not meet are compared with nothing.
+    let mut apart = pairs(&a, &b);
+    for observation in &mut apart.series[1].observations {
+        observation.block = observation.block.map(|block| block + 100);
+    }
+    let cell = cell_of(apart);
+    assert_eq!((cell.n, cell.overhead), (0, None));
 }
 
 /// 4. Stopping on significance: the same widths stop, whatever the effect.
@@ -132,6 +164,28 @@ fn percentiles_are_of_all_samples_together() {
     assert!((value - 1e-3).abs() < 2e-6, "{value}");
 }
 
+/// 8. A ratio without absolute values, n and interval: where there is an effect, all of it is there.
+#[test]
+fn no_effect_stands_alone() {
+    for k in [2, 6, 30] {
+        let analysis = analysed(&[with_log_ratios(&spread(k, 0.1, 0.02))]);
+        for cell in &analysis.cells {
+            let summary = cell.summary.expect("absolute values");
+            assert!(summary.min <= summary.median && summary.median <= summary.max && cell.n == k as u32);
+            assert!(!cell.metric.unit.symbol().is_empty());
+        }
+        let cell = environment(&analysis, "e");
+        let overhead = cell.overhead.unwrap();
+        assert!(overhead.low < overhead.estimate && overhead.estimate < overhead.high);
+        assert!(cell.smallest_detectable.is_some() && cell.unseen_mode_bound.is_some());
+    }
+    // One pair has no interval, so it has no effect and no verdict but that nothing is decided.
+    let cell = cell_of(pairs(&[1.0], &[2.0]));
+    assert_eq!((cell.overhead, cell.typical, cell.verdict), (None, None, Some(Verdict::Inconclusive)));
+    let cell = cell_of(comparison(vec![series("native", in_blocks(&[1.0, 1.1])), series("e", vec![])]));
+    assert_eq!((cell.overhead, cell.summary, cell.verdict), (None, None, None));
+}
+
 /// 9. Arithmetic means of ratios: twice and half the cost cancel, and do not make 25 %.
 #[test]
 fn ratios_are_averaged_geometrically() {
@@ -140,6 +194,135 @@ fn ratios_are_averaged_geometrically() {
     let loose_values =
         comparison(vec![series("native", loose(&[1.0, 1.0])), series("e", loose(&[2.0, 0.5]))]);
     assert!(cell_of(loose_values).overhead.unwrap().estimate.abs() < 1e-12);
+}
+
+/// Blocks of the workload `w` with the metric `rate`, each trial charged as `charge` says.
+fn charged(charge: impl Fn(&str) -> Charge) -> (Plan, Vec<Record>) {
+    let plan = plan_of(vec![metric("rate", Better::Higher, true)]);
+    let records = file((0..8u32).map(|block| {
+        let trial = |e: &'static str| {
+            let rate = if e == "native" { 100.0 } else { 99.9 } + 0.01 * f64::from(block % 3);
+            let mut observed = quiet(0);
+            observed.charge = charge(e);
+            observed.charge.guest_ns += u64::from(block);
+            seen(trial_of(At(block, 0, "w", e), vec![iteration(&[("rate", rate)])]), Some(observed), None)
+        };
+        ["native", "e", "f"].map(trial).to_vec()
+    }));
+    (plan, records)
+}
+
+fn cell_in(analysis: &Analysis, metric: &str, environment: &str) -> Cell {
+    let is = |cell: &&Cell| cell.metric.name == metric && cell.environment == environment;
+    analysis.cells.iter().find(is).expect("the cell is there").clone()
+}
+
+/// 10. Throughput loss as overhead: half a CPU more for the same throughput is a cell of its own, beside that of the throughput.
+/// 11. Leaving out helpers: their CPU time counts as the guest's does.
+#[test]
+fn service_demand_stands_beside_throughput_with_every_helper() {
+    let (plan, records) = charged(|e| Charge {
+        guest_ns: if e == "native" { 100_000_000 } else { 80_000_000 },
+        helpers_ns: if e == "e" { [("helper".into(), 60_000_000)].into() } else { Default::default() },
+        softirq_ns: 10_000_000,
+        ..Charge::default()
+    });
+    let collected = collect(&plan, &records);
+    let analysis = analyse(&collected.comparisons, &Options::for_run(&plan, &collected));
+    let rate = cell_in(&analysis, "rate", "e").overhead.unwrap();
+    assert!(rate.estimate < 0.002, "a thousandth of throughput is lost");
+    let demand = cell_in(&analysis, "cpu_per_run", "e").overhead.unwrap();
+    close(demand.estimate, 150.0 / 110.0 - 1.0);
+    assert!(demand.low < demand.estimate && demand.estimate < demand.high, "with an interval");
+    close(cell_in(&analysis, "cpu_per_run", "f").overhead.unwrap().estimate, 90.0 / 110.0 - 1.0);
+    let parts = &collected.circumstances.charges[1].parts_ns_per_op;
+    assert_eq!(parts["helper"], 60_000_000.0);
+}
+
+/// 12. Unproven guest clocks: what a tool timed by one gets no verdict, however clear the difference.
+#[test]
+fn an_unproven_clock_gives_no_verdict() {
+    let mut plan = plan_of(vec![metric("time", Better::Lower, true)]);
+    let verdicts = |plan: &Plan, state: ClockState| {
+        let check = ClockCheck {
+            state,
+            offset_ns: 0,
+            round_trips_ns: [1, 1],
+            awake_ns: 1,
+            rate_ppm: None,
+            bound_ppm: None,
+            misfit_ns: 0,
+        };
+        let records = file((0..40).map(|b| {
+            unit(b, 0, "w", 1.0 + f64::from(b % 7) * 1e-3)
+                .into_iter()
+                .map(|record| {
+                    let of_e = matches!(&record, Record::Trial(trial) if trial.environment == "e");
+                    seen(record, None, of_e.then_some(check))
+                })
+                .collect()
+        }));
+        let collected = collect(plan, &records);
+        let analysis = analyse(&collected.comparisons, &Options::for_run(plan, &collected));
+        [analysis.cells[1].verdict, analysis.cells[2].verdict]
+    };
+    let equivalent = Some(Verdict::Equivalent);
+    assert_eq!(verdicts(&plan, ClockState::Bracket), [equivalent; 2], "the host's bracket is proven");
+    plan.workloads[0].metrics[0].from = Extraction::Json { pointer: "/time".into() };
+    assert_eq!(verdicts(&plan, ClockState::Proven), [equivalent; 2]);
+    assert_eq!(verdicts(&plan, ClockState::Bracket), [None, equivalent]);
+}
+
+/// 14. Unequal configurations unsaid: an allowed difference is at every ratio of the environment, and in a warning.
+#[test]
+fn an_allowed_difference_is_said() {
+    let plan = Plan { allow_unequal: vec!["libc".into()], ..plan() };
+    let facts = |environment: &str, libc: &str| {
+        Record::Facts(InstanceFacts {
+            environment: environment.into(),
+            instance: 0,
+            facts: [("libc".to_string(), libc.to_string())].into(),
+            intended: Default::default(),
+        })
+    };
+    let mut records = file((0..3).map(|b| [unit(b, 0, "w", 1.0), unit(b, 0, "v", 2.0)].concat()));
+    records.extend([facts("native", "glibc"), facts("e", "musl"), facts("f", "glibc")]);
+    let collected = collect(&plan, &records);
+    let analysis = analyse(&collected.comparisons, &Options::for_run(&plan, &collected));
+    for cell in &analysis.cells {
+        assert_eq!(
+            has(cell, Flag::Unequal),
+            cell.environment == "e",
+            "{} {}",
+            cell.workload,
+            cell.environment
+        );
+    }
+    assert!(collected.warnings.iter().any(|warning| matches!(warning.kind, WarningKind::Unequal { .. })));
+}
+
+/// 15. Hidden failures, voids, flags: each is counted where it happened, and no verdict rests on what is left.
+#[test]
+fn failures_and_voids_stay_in_sight() {
+    let plan = plan_of(vec![metric("time", Better::Lower, true)]);
+    let mut records = file((0..8).map(|b| unit(b, 0, "w", 1.0 + f64::from(b) * 1e-3)));
+    records.push(void(7, 0, "w"));
+    records.extend([
+        measured(At(8, 0, "w", "native"), &[1.0]),
+        failed(At(8, 0, "w", "e")),
+        measured(At(8, 0, "w", "f"), &[1.0]),
+    ]);
+    let collected = collect(&plan, &records);
+    assert_eq!((collected.voids.len(), collected.failures.len()), (1, 1));
+    let analysis = analyse(&collected.comparisons, &Options::for_run(&plan, &collected));
+    let e = environment(&analysis, "e");
+    assert_eq!((e.failed, e.tried, e.n, e.verdict), (1, 8, 7, None));
+    assert!(has(&e, Flag::Failed));
+    // A failed baseline takes the verdict of what is compared with it.
+    let mut native = pairs(&[1.0, 1.1, 1.2], &[1.0, 1.1, 1.2]);
+    native.series[0].failed = 1;
+    let cell = cell_of(native);
+    assert!(has(&cell, Flag::BaselineFailed) && cell.verdict.is_none());
 }
 
 /// 16. One composite score: nothing in an analysis is a number over several workloads.

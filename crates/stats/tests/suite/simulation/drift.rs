@@ -1,0 +1,87 @@
+//! False findings on a host that changes while it is measured: what each design makes of the same hosts.
+
+use super::*;
+
+/// Twenty trials, ten of either side. The published figures do not tell the noise of a trial; here it is given.
+const TRIALS: usize = 20;
+
+/// Parts of wrong findings, of two environments that are the same.
+struct Wrong {
+    /// All of A, then all of B, compared as loose samples.
+    in_sequence: f64,
+    /// A, B, A, B, ... and paired.
+    alternating: f64,
+    /// METHOD's: pairs in random order within their block, and paired.
+    in_blocks: f64,
+}
+
+/// `host` gives the log cost of a trial by its place in the run.
+fn wrong_findings(seed: u64, host: impl Fn(&mut Random) -> Vec<f64> + Sync) -> Wrong {
+    let [in_sequence, alternating, in_blocks] = rates(10_000, seed, |random| {
+        let y: Vec<f64> = host(random).iter().map(|log| log.exp()).collect();
+        let (a, b) = y.split_at(TRIALS / 2);
+        let sequence = comparison(vec![series("native", loose(a)), series("e", loose(b))]);
+        let mut strict = (Vec::new(), Vec::new());
+        let mut random_order = (Vec::new(), Vec::new());
+        for pair in y.chunks_exact(2) {
+            strict.0.push(pair[0]);
+            strict.1.push(pair[1]);
+            let first = usize::from(random.happens(0.5));
+            random_order.0.push(pair[first]);
+            random_order.1.push(pair[1 - first]);
+        }
+        let found = |comparison: Comparison| !holds(described(comparison).overhead, 0.0);
+        let paired = |sides: &(Vec<f64>, Vec<f64>)| pairs(&sides.0, &sides.1);
+        [found(sequence), found(paired(&strict)), found(paired(&random_order))]
+    });
+    println!("in sequence {in_sequence:.4}, alternating {alternating:.4}, in random blocks {in_blocks:.4}");
+    Wrong { in_sequence, alternating, in_blocks }
+}
+
+#[test]
+fn blocks_withstand_an_autoregressive_drift() {
+    let wrong = wrong_findings(5, |r| {
+        let mut drift = r.normal();
+        let step = (1.0_f64 - 0.81).sqrt();
+        (0..TRIALS)
+            .map(|_| {
+                let y = drift + 0.33 * r.normal();
+                drift = 0.9 * drift + step * r.normal();
+                0.01 * y
+            })
+            .collect()
+    });
+    near("A then B under AR(.9)", wrong.in_sequence, 0.49, 0.03);
+    near("blocks under AR(.9)", wrong.in_blocks, 0.05, 0.01);
+}
+
+#[test]
+fn blocks_withstand_a_linear_drift() {
+    let wrong = wrong_findings(6, |r| {
+        (0..TRIALS).map(|i| 0.03 * i as f64 / (TRIALS - 1) as f64 + 0.01 * r.normal()).collect()
+    });
+    near("A then B under a linear drift of 3 %", wrong.in_sequence, 0.87, 0.03);
+    near("blocks under a linear drift of 3 %", wrong.in_blocks, 0.048, 0.01);
+}
+
+/// The host becomes 3 % slower at some time: a neighbour came, the CPU got hot.
+#[test]
+fn blocks_withstand_a_step() {
+    let wrong = wrong_findings(7, |r| {
+        let at = r.uniform() * TRIALS as f64;
+        (0..TRIALS).map(|i| if (i as f64) < at { 0.0 } else { 0.03 } + 0.01 * r.normal()).collect()
+    });
+    assert!(wrong.in_sequence > 0.4, "A then B takes the step for an effect: {}", wrong.in_sequence);
+    near("blocks under a step of 3 %", wrong.in_blocks, 0.05, 0.012);
+}
+
+/// Every second trial is slower: a strict alternation falls in step with it.
+#[test]
+fn a_strict_alternation_falls_in_step() {
+    let wrong = wrong_findings(8, |r| {
+        let (first, sd) = (r.happens(0.5), 0.003);
+        (0..TRIALS).map(|i| if (i % 2 == 0) == first { 0.0 } else { 0.01 } + sd * r.normal()).collect()
+    });
+    near("ABAB under noise of period 2", wrong.alternating, 1.0, 0.005);
+    at_most("blocks under noise of period 2", wrong.in_blocks, 0.05 + 0.01);
+}

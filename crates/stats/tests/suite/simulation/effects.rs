@@ -1,0 +1,80 @@
+//! Equivalence, power, and what is printed about effects and modes that a run could have missed.
+
+use super::*;
+
+/// Ratios whose mean and standard deviation are exactly these, as a pilot that saw the truth.
+fn seen(k: usize, mean: f64, sd: f64) -> Cell {
+    cell_of(with_log_ratios(&spread(k, mean, sd)))
+}
+
+/// An effect of exactly the margin is called equivalent in 2.5 % of the runs, however narrow the interval.
+#[test]
+fn an_effect_of_exactly_the_margin_is_equivalent_as_rarely_as_the_level_says() {
+    for k in [30, 60] {
+        for (i, margin) in [-(1.02_f64.ln()), 1.02_f64.ln()].into_iter().enumerate() {
+            let [wrong] = rates(8_000, 20 + 2 * k as u64 + i as u64, |random| {
+                [is_within_margin(&judged(random.normals(k, margin, 0.01)))]
+            });
+            near(&format!("equivalent at the margin {margin:.4}, k = {k}"), wrong, 0.025, 0.007);
+        }
+    }
+}
+
+/// Fewer blocks than 30 never are, and neither is a wide interval.
+#[test]
+fn equivalence_needs_its_blocks_and_its_precision() {
+    let [few, wide] = rates(1_000, 30, |random| {
+        let few = judged(random.normals(29, 0.0, 1e-4));
+        [is_within_margin(&few), is_within_margin(&judged(random.normals(30, 0.0, 0.2)))]
+    });
+    assert_eq!((few, wide), (0.0, 0.0));
+}
+
+/// The power of EQUIVALENT for environments that are the same: 2 F(ln 1.02 / e - t.975) - 1 with F the t distribution, e the
+/// standard error: F(ln 1.02 / (sd / sqrt(30)) - 2.0452296) with 29 degrees of freedom, by numerical integration of the density.
+#[test]
+fn equal_environments_are_found_equivalent_as_often_as_the_formula_says() {
+    for (sd, f) in [(0.02, 0.998_951), (0.03, 0.936_394), (0.035, 0.849_646)] {
+        let [found] = rates(6_000, 40, |random| [is_within_margin(&judged(random.normals(30, 0.0, sd)))]);
+        // The formula shifts t where the distribution is the noncentral one.
+        near(&format!("equivalent, sd {sd}"), found, 2.0 * f - 1.0, 0.025);
+    }
+}
+
+/// What is printed as the smallest effect that the run could have found is found in 80 % of the runs.
+#[test]
+fn power_is_what_the_smallest_detectable_effect_says() {
+    for k in [15, 30, 60] {
+        let sd = 0.02;
+        let effect = seen(k, 0.0, sd).smallest_detectable.unwrap().ln_1p();
+        let [up, down] = rates(8_000, 100 + k as u64, |random| {
+            let mut found = |mean| !holds(described(with_logs(&[random.normals(k, mean, sd)])).overhead, 0.0);
+            [found(effect), found(-effect)]
+        });
+        near(&format!("power of a slowdown, k = {k}"), up, 0.80, 0.02);
+        near(&format!("power of a speedup, k = {k}"), down, 0.80, 0.02);
+    }
+}
+
+/// With as many blocks as are proposed, the verdict comes in about 80 % of the runs.
+#[test]
+fn the_proposed_blocks_decide() {
+    for (mean, sd, equivalence) in [(0.012, 0.02, false), (0.002, 0.04, true), (0.0, 0.05, true)] {
+        let blocks = seen(6, mean, sd).blocks_to_decide.unwrap();
+        let [decided] = rates(4_000, 200 + u64::from(blocks), |random| {
+            let cell = judged(random.normals(blocks as usize, mean, sd));
+            [if equivalence { is_within_margin(&cell) } else { is_different(&cell) }]
+        });
+        near(&format!("decided with {blocks} blocks (mean {mean}, sd {sd})"), decided, 0.80, 0.03);
+    }
+}
+
+/// A mode as frequent as the bound stays unseen in 5 % of the runs.
+#[test]
+fn a_mode_at_the_bound_stays_unseen_as_rarely_as_it_says() {
+    for k in [6, 15, 30, 60] {
+        let bound = seen(k, 0.0, 0.01).unseen_mode_bound.unwrap();
+        let [unseen] = rates(20_000, 300 + k as u64, |random| [(0..k).all(|_| !random.happens(bound))]);
+        near(&format!("unseen in {k} blocks, frequency {bound:.4}"), unseen, 0.05, 0.01);
+    }
+}

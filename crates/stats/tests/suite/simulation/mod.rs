@@ -1,0 +1,138 @@
+//! The statistics on samples whose truth is known (METHOD: how the statistics are tested), through their public interface.
+//!
+//! Seeded, so the same figures on every machine and with any number of cores. `WEIGH_LONG=1` takes 200,000 repetitions of
+//! everything (`make test-long`).
+
+mod coverage;
+mod drift;
+mod effects;
+mod families;
+mod stopping;
+
+use crate::build::*;
+use rand_core::{Rng, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+use std::f64::consts::TAU;
+use weigh_model::Comparison;
+use weigh_stats::{Analysis, Cell, Interval, Verdict};
+
+/// Random numbers of the families that the method is tested with.
+pub struct Random(Pcg64Mcg);
+
+impl Random {
+    fn new(seed: u64) -> Self {
+        Self(Pcg64Mcg::seed_from_u64(seed))
+    }
+
+    /// Uniform in (0, 1).
+    pub fn uniform(&mut self) -> f64 {
+        ((self.0.next_u64() >> 11) as f64 + 0.5) / (1u64 << 53) as f64
+    }
+
+    /// Standard normal (Box and Muller 1958).
+    pub fn normal(&mut self) -> f64 {
+        (-2.0 * self.uniform().ln()).sqrt() * (TAU * self.uniform()).cos()
+    }
+
+    pub fn exponential(&mut self) -> f64 {
+        -self.uniform().ln()
+    }
+
+    pub fn happens(&mut self, probability: f64) -> bool {
+        self.uniform() < probability
+    }
+
+    /// Normal log ratios.
+    pub fn normals(&mut self, k: usize, mean: f64, sd: f64) -> Vec<f64> {
+        (0..k).map(|_| mean + sd * self.normal()).collect()
+    }
+}
+
+const LONG: u32 = 200_000;
+
+/// Streams of random numbers that the repetitions are dealt to; a multiple of the threads.
+const STREAMS: u32 = 2;
+
+/// In which part of the repetitions each of several things happens. On two threads, each with a stream of its own, so that the
+/// figures depend on the seed alone.
+pub fn rates<const N: usize>(
+    default: u32,
+    seed: u64,
+    experiment: impl Fn(&mut Random) -> [bool; N] + Sync,
+) -> [f64; N] {
+    let long = std::env::var("WEIGH_LONG").is_ok_and(|value| value == "1");
+    let each = if long { LONG } else { default } / STREAMS;
+    let stream = |number: u32| {
+        let mut random = Random::new(seed * u64::from(STREAMS) + u64::from(number));
+        let mut counts = [0u32; N];
+        for _ in 0..each {
+            for (count, happened) in counts.iter_mut().zip(experiment(&mut random)) {
+                *count += u32::from(happened);
+            }
+        }
+        counts
+    };
+    let counts = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..STREAMS).map(|number| scope.spawn(move || stream(number))).collect();
+        threads.into_iter().map(|thread| thread.join().expect("no experiment panics")).collect::<Vec<_>>()
+    });
+    std::array::from_fn(|i| {
+        let sum: u32 = counts.iter().map(|counts| counts[i]).sum();
+        f64::from(sum) / f64::from(each * STREAMS)
+    })
+}
+
+/// Prints what was found, and fails when it is not what is expected.
+#[track_caller]
+pub fn near(what: &str, found: f64, expected: f64, tolerance: f64) {
+    println!("{what}: {found:.4} (expected {expected:.4} +- {tolerance})");
+    assert!((found - expected).abs() <= tolerance, "{what}: {found}, not {expected} +- {tolerance}");
+}
+
+/// Prints what was found, and fails when it is more than allowed.
+#[track_caller]
+pub fn at_most(what: &str, found: f64, bound: f64) {
+    println!("{what}: {found:.4} (at most {bound})");
+    assert!(found <= bound, "{what}: {found}, more than {bound}");
+}
+
+/// Environments with the log ratios given, against a constant baseline.
+pub fn with_logs(environments: &[Vec<f64>]) -> Comparison {
+    let values = |logs: &[f64]| logs.iter().map(|d| d.exp()).collect::<Vec<_>>();
+    let mut all = vec![series("native", in_blocks(&vec![1.0; environments[0].len()]))];
+    for (i, logs) in environments.iter().enumerate() {
+        all.push(series(&format!("e{i}"), in_blocks(&values(logs))));
+    }
+    comparison(all)
+}
+
+/// The analysis of several environments, verdicts included.
+pub fn family(environments: &[Vec<f64>]) -> Analysis {
+    analysed(&[with_logs(environments)])
+}
+
+/// The cell of one environment.
+pub fn judged(logs: Vec<f64>) -> Cell {
+    family(&[logs]).cells.remove(1)
+}
+
+/// The cell of one environment without a verdict: the intervals are the same, and there are no tests.
+pub fn described(mut comparison: Comparison) -> Cell {
+    comparison.metric.primary = false;
+    analysed(&[comparison]).cells.remove(1)
+}
+
+/// Whether an interval of the effect holds a log ratio.
+pub fn holds(interval: Option<Interval>, log: f64) -> bool {
+    interval.is_some_and(|interval| (interval.low..=interval.high).contains(&log.exp_m1()))
+}
+
+/// Whether the cell says that there is a difference.
+pub fn is_different(cell: &Cell) -> bool {
+    matches!(cell.verdict, Some(Verdict::Slower | Verdict::Faster | Verdict::DetectableBelowMargin))
+}
+
+/// Whether the cell says that what difference there is lies within the margin.
+pub fn is_within_margin(cell: &Cell) -> bool {
+    matches!(cell.verdict, Some(Verdict::Equivalent | Verdict::DetectableBelowMargin))
+}
