@@ -246,6 +246,10 @@ pub struct RunArgs {
     /// Memory limit of every environment, as in `2GiB`
     #[arg(long, value_name = "SIZE")]
     pub memory: Option<String>,
+    /// Compare although guests differ in this, and say so beside every ratio: `cpus`, `memory`, `libc`, `binary:PROGRAM`,
+    /// `mounts:PATH`...; a list `a,b` names several
+    #[arg(long, value_name = "KEY", value_delimiter = ',')]
+    pub allow_unequal: Vec<String>,
     /// Unmeasured runs in every fresh instance
     #[arg(long, value_name = "N")]
     pub warmup: Option<u32>,
@@ -295,7 +299,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "FILE")]
     pub workload: Vec<PathBuf>,
     /// Run this plan.json exactly
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["workloads", "command", "on", "baseline", "quick", "blocks", "precision", "size", "param", "image", "cpus", "memory", "warmup", "iterations", "prepare", "cleanup", "deadline", "budget", "reuse", "margin", "void_above", "warn_above", "no_void", "seed", "workload"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["workloads", "command", "on", "baseline", "quick", "blocks", "precision", "size", "param", "image", "cpus", "memory", "warmup", "iterations", "prepare", "cleanup", "deadline", "budget", "reuse", "margin", "allow_unequal", "void_above", "warn_above", "no_void", "seed", "workload"])]
     pub plan: Option<PathBuf>,
     /// Output format of the result
     #[arg(long, default_value = "table")]

@@ -2,13 +2,10 @@
 
 use crate::cli::OutputFormat;
 use crate::error::{Failure, Kind};
-use crate::ui;
-use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use crate::{facts, ui};
 use std::path::Path;
-use weigh_model::{Comparison, Effort, EnvironmentPlan, HostFacts, Plan, WorkloadPlan, nearest};
-use weigh_platforms as platforms;
-use weigh_report::{ComparedRuns, EnvironmentFacts, Format, Report};
+use weigh_model::{Comparison, Effort, EnvironmentPlan, Plan, Record, WorkloadPlan, nearest};
+use weigh_report::{ComparedRuns, Format, Report};
 use weigh_stats::{Cell, Collected, Failure as Failed, Options, analyse, collect, compare_runs};
 use weigh_store::RunDirectory;
 
@@ -18,7 +15,8 @@ use weigh_store::RunDirectory;
 /// A damaged run directory.
 pub fn from_run(directory: &RunDirectory) -> Result<Report, Failure> {
     let plan = directory.plan();
-    let (collected, mut warnings) = collected(directory)?;
+    let (records, mut warnings) = records(directory)?;
+    let collected = collect(plan, &records);
     let mut options = Options::for_run(plan, &collected);
     if nothing_can_run(plan, &collected) {
         // Going on with the run would not help, so nothing should advise it.
@@ -33,11 +31,7 @@ pub fn from_run(directory: &RunDirectory) -> Result<Report, Failure> {
         plan: Some(plan.clone()),
         host: Some(directory.host().clone()),
         analysis,
-        environments: plan
-            .environments
-            .iter()
-            .map(|environment| facts(environment, plan, directory.host()))
-            .collect(),
+        environments: facts::of_environments(plan, directory.host(), &records),
         circumstances: collected.circumstances,
         voids: collected.voids,
         failures: collected.failures,
@@ -124,9 +118,14 @@ pub fn from_samples(file: &Path, comparisons: Vec<Comparison>, baseline: &str) -
 }
 
 fn collected(directory: &RunDirectory) -> Result<(Collected, Vec<String>), Failure> {
-    let records = directory.records()?;
-    let warnings = records.recovered.into_iter().collect();
-    Ok((collect(directory.plan(), &records.records), warnings))
+    let (records, warnings) = records(directory)?;
+    Ok((collect(directory.plan(), &records), warnings))
+}
+
+/// The records of a run, and what had to be mended to read them.
+fn records(directory: &RunDirectory) -> Result<(Vec<Record>, Vec<String>), Failure> {
+    let read = directory.records()?;
+    Ok((read.records, read.recovered.into_iter().collect()))
 }
 
 /// The report in a format, as wide and colourful as the terminal allows.
@@ -207,25 +206,4 @@ fn effort(plan: &Plan) -> String {
         Effort::Fixed { blocks } => format!("{blocks} block{}{reuse}", if blocks == 1 { "" } else { "s" }),
         Effort::Precision { target, .. } => format!("standard, to within {} %{reuse}", target * 100.0),
     }
-}
-
-/// What the plan and the platform say of an environment. Facts seen from inside the guest do not appear here.
-fn facts(environment: &EnvironmentPlan, plan: &Plan, host: &HostFacts) -> EnvironmentFacts {
-    let mut facts: BTreeMap<String, Value> = BTreeMap::new();
-    if let Some(platform) = platforms::find(&environment.spec.platform) {
-        let capabilities = platform.capabilities(&environment.spec);
-        let network = platforms::setting(platform, &environment.spec, "net");
-        let network = if network.is_empty() { "host" } else { network };
-        facts.insert("network".into(), json!(network));
-        facts.insert(
-            "kernel".into(),
-            if capabilities.shares_kernel { json!(host.kernel) } else { Value::Null },
-        );
-    }
-    let cpus = if plan.guest.cpus.is_empty() { host.cpus.len() } else { plan.guest.cpus.len() };
-    facts.insert("cpus".into(), json!(cpus));
-    facts.insert("memory_bytes".into(), json!(plan.guest.memory_bytes));
-    facts.insert("image".into(), json!(plan.guest.image.to_string()));
-    facts.insert("acceleration".into(), Value::Null);
-    EnvironmentFacts { name: environment.name.clone(), facts, intended: BTreeMap::new() }
 }

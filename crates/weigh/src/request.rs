@@ -2,14 +2,16 @@
 
 use crate::cli::{RunArgs, Size};
 use crate::embedded;
-use crate::error::{Failure, file_failure};
+use crate::error::{Failure, Kind, file_failure};
+use crate::placement::Placement;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use weigh_model::{
-    Effort, EnvironmentPlan, EnvironmentSpec, GuestPlan, HostFacts, ImageSpec, NoiseLimits, PLAN_FORMAT,
-    Plan, WorkloadPlan, nearest, parse_bytes, parse_cpu_list, parse_duration, parse_environment_list,
+    Effort, EnvironmentPlan, EnvironmentSpec, GuestPlan, HostFacts, ImageSpec, NoiseLimits, PARITY_KEYS,
+    PLAN_FORMAT, Plan, WorkloadPlan, check_parity_word, nearest, parse_bytes, parse_cpu_list, parse_duration,
+    parse_environment_list,
 };
-use weigh_platforms as platforms;
+use weigh_platforms::{self as platforms, Capabilities, Platform, PlatformError};
 use weigh_workloads::{CommandOptions, Library, command_workload};
 
 /// Blocks of a quick run (METHOD: effort).
@@ -19,21 +21,40 @@ const PRECISION_BLOCKS: (u32, u32, u32) = (30, 60, 5);
 /// Target half-width of a run that stops on precision, per cent, unless the user says otherwise.
 const PRECISION_PERCENT: f64 = 1.0;
 
-/// Makes the plan that the arguments ask for. `ready` gives the environments to use when none is named.
+/// What making a plan needs of the host, so that bad input is refused before the host is touched.
+pub trait Surroundings {
+    /// The environments to use when none is named.
+    ///
+    /// # Errors
+    /// The host cannot be used.
+    fn ready(&mut self) -> Result<Vec<String>, Failure>;
+
+    /// [`Platform::settle`].
+    ///
+    /// # Errors
+    /// The host cannot be used, or inside, the platform's own.
+    fn settle(
+        &mut self,
+        platform: &dyn Platform,
+        environment: &EnvironmentSpec,
+    ) -> Result<Result<EnvironmentSpec, PlatformError>, Failure>;
+
+    /// Tells the user something.
+    fn note(&mut self, text: &str);
+}
+
+/// Makes the plan that the arguments ask for.
 ///
 /// # Errors
 /// Bad input, each with its place and remedy.
-pub fn plan(
-    args: &RunArgs,
-    facts: &HostFacts,
-    ready: &dyn Fn() -> Result<Vec<String>, Failure>,
-) -> Result<Plan, Failure> {
+pub fn plan(args: &RunArgs, facts: &HostFacts, here: &mut dyn Surroundings) -> Result<Plan, Failure> {
     if let Some(file) = &args.plan {
         return read_plan(file);
     }
     let library = library(&args.workload)?;
-    let workloads = workloads(args, &library, facts)?;
-    let (environments, baseline) = environments(args, ready)?;
+    // Bad input first; the parameters are decided again when it is known what the guests get.
+    workloads(args, &library, facts)?;
+    let allow_unequal = allow_unequal(args)?;
     let cpus = args.cpus.as_deref().map(|list| cpus(list, facts)).transpose()?.unwrap_or_default();
     let image = ImageSpec::from(args.image.clone());
     if let ImageSpec::Path(path) = &image
@@ -42,6 +63,13 @@ pub fn plan(
         return Err(Failure::input(format!("there is no image at {}", path.display()))
             .hint("give `host`, `probe`, or the path of a directory or a tar archive"));
     }
+    let memory_bytes = args.memory.as_deref().map(memory).transpose()?;
+    let (environments, baseline) = environments(args, here)?;
+    let placement = Placement::new(&abilities(&environments)?, cpus, memory_bytes, facts);
+    for note in &placement.notes {
+        here.note(note);
+    }
+    let workloads = workloads(args, &library, &placement.of_host(facts))?;
     Ok(Plan {
         format: PLAN_FORMAT,
         name: name(&workloads),
@@ -55,12 +83,12 @@ pub fn plan(
         guest: GuestPlan {
             working_directory: (image == ImageSpec::Host).then(std::env::current_dir).and_then(Result::ok),
             image,
-            cpus,
-            memory_bytes: args.memory.as_deref().map(memory).transpose()?,
+            cpus: placement.cpus,
+            memory_bytes: placement.memory_bytes,
             reuse: args.reuse,
         },
         margin: args.margin / 100.0,
-        allow_unequal: Vec::new(),
+        allow_unequal,
         digests: embedded::digests(),
         noise: noise(args)?,
     })
@@ -274,16 +302,49 @@ impl Parameters {
     }
 }
 
+/// Parity keys that may differ, each once.
+fn allow_unequal(args: &RunArgs) -> Result<Vec<String>, Failure> {
+    let mut words: Vec<String> = Vec::new();
+    for word in &args.allow_unequal {
+        check_parity_word(word).map_err(|nearest| {
+            let hint = match nearest {
+                Some(nearest) => format!("did you mean `{nearest}`?"),
+                None => format!(
+                    "the keys are {}",
+                    join(PARITY_KEYS.iter().map(|(key, _)| key.trim_end_matches(':')))
+                ),
+            };
+            Failure::input(format!("guests are not compared by `{word}`"))
+                .at("--allow-unequal", word, 0..word.len())
+                .hint(hint)
+        })?;
+        if !words.contains(word) {
+            words.push(word.clone());
+        }
+    }
+    Ok(words)
+}
+
+/// What guests of the environments can do.
+fn abilities(environments: &[EnvironmentPlan]) -> Result<Vec<(String, Capabilities)>, Failure> {
+    let of = |environment: &EnvironmentPlan| {
+        let (platform, spec) = platforms::resolve(&environment.spec)?;
+        Ok((environment.name.clone(), platform.capabilities(&spec)))
+    };
+    environments.iter().map(of).collect()
+}
+
+/// The environments to compare and the baseline's name. All of them are checked before the first is settled.
 fn environments(
     args: &RunArgs,
-    ready: &dyn Fn() -> Result<Vec<String>, Failure>,
+    here: &mut dyn Surroundings,
 ) -> Result<(Vec<EnvironmentPlan>, String), Failure> {
     let mut specs: Vec<EnvironmentSpec> = Vec::new();
     for text in &args.on {
         specs.extend(parse_environment_list(text)?);
     }
     if specs.is_empty() {
-        for name in ready()? {
+        for name in here.ready()? {
             specs.push(EnvironmentSpec::parse(&name)?);
         }
     }
@@ -294,19 +355,51 @@ fn environments(
     if !specs.iter().any(|spec| spec.to_string() == baseline.to_string()) {
         specs.insert(0, baseline.clone());
     }
+    for spec in &specs {
+        platforms::resolve(spec)?;
+    }
     let mut plans: Vec<EnvironmentPlan> = Vec::new();
+    let mut baseline_name = baseline.to_string();
     for spec in specs {
-        let name = spec.to_string();
+        let is_baseline = spec.to_string() == baseline.to_string();
+        let named = is_baseline || !args.on.is_empty();
+        let Some((name, settled)) = settle(&spec, named, here)? else { continue };
+        if is_baseline {
+            baseline_name.clone_from(&name);
+        }
         if plans.iter().any(|plan| plan.name == name) {
             return Err(Failure::input(format!("the environment `{name}` is named twice")).hint(format!(
                 "to run it twice give one a label: `{name}{}label=again`",
                 if name.contains(':') { ',' } else { ':' }
             )));
         }
-        let (_, resolved) = platforms::resolve(&spec)?;
-        plans.push(EnvironmentPlan { name, spec: resolved, variables: Default::default() });
+        plans.push(EnvironmentPlan { name, spec: settled, variables: Default::default() });
     }
-    Ok((plans, baseline.to_string()))
+    Ok((plans, baseline_name))
+}
+
+/// The name and the settled form of an environment. One that nobody named and that cannot be settled is left out with a note.
+fn settle(
+    spec: &EnvironmentSpec,
+    named: bool,
+    here: &mut dyn Surroundings,
+) -> Result<Option<(String, EnvironmentSpec)>, Failure> {
+    let (platform, resolved) = platforms::resolve(spec)?;
+    if !platform.capabilities(&resolved).settles {
+        return Ok(Some((spec.to_string(), resolved)));
+    }
+    match here.settle(platform, &resolved)? {
+        // What was explicit already keeps the name that the user gave it.
+        Ok(settled) if settled.to_string() == resolved.to_string() => Ok(Some((spec.to_string(), settled))),
+        Ok(settled) => Ok(Some((settled.to_string(), settled))),
+        Err(error) if named => {
+            Err(Failure::new(Kind::Failed, format!("{spec} cannot be had here")).because(error))
+        }
+        Err(error) => {
+            here.note(&format!("without {spec}: {error}"));
+            Ok(None)
+        }
+    }
 }
 
 /// Reads a plan and checks what a hand-edited one could have wrong.

@@ -1,11 +1,12 @@
 //! `weigh resume`: go on where a run ended.
 
-use super::run::{find, measure};
+use super::run::{Manner, find, measure};
 use crate::cli::OutputFormat;
 use crate::error::Failure;
 use crate::ui;
 use std::path::Path;
 use weigh_host::facts;
+use weigh_runner::RunOptions;
 use weigh_store::RunDirectory;
 
 /// Continues a run: finished units are kept, an interrupted one is void and redone.
@@ -21,5 +22,10 @@ pub fn run(run: &Path, gate: Option<f64>) -> Result<(), Failure> {
             "warning: the run was begun on another host; its blocks of both hosts are analysed together",
         );
     }
-    measure(&plan, &facts, directory, OutputFormat::Table, gate)
+    measure(
+        &plan,
+        &facts,
+        directory,
+        Manner { format: OutputFormat::Table, gate, options: RunOptions::default() },
+    )
 }

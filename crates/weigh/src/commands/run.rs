@@ -3,15 +3,17 @@
 use crate::cli::{OutputFormat, RunArgs};
 use crate::error::{Failure, Kind, file_failure};
 use crate::host::Occupied;
+use crate::request::Surroundings;
 use crate::{outcome, request, ui};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use weigh_host::{clock, facts};
 use weigh_images::Root;
-use weigh_model::{EnvironmentPlan, Event, FinishReason, HostFacts, ImageSpec, Plan};
-use weigh_platforms::{self as platforms, Availability, GuestRequest};
+use weigh_model::{EnvironmentPlan, EnvironmentSpec, Event, FinishReason, HostFacts, ImageSpec, Plan};
+use weigh_platforms::{self as platforms, Availability, GuestRequest, Host, Platform, PlatformError};
 use weigh_runner::order::block_order;
+use weigh_runner::{RunOptions, RunnerError};
 use weigh_store::RunDirectory;
 
 /// Where runs go unless the user says otherwise, and where `last` looks.
@@ -24,17 +26,30 @@ pub const RUNS: &str = "weigh-runs";
 pub fn run(args: &RunArgs) -> Result<(), Failure> {
     let facts = facts::host_facts();
     if args.dry_run {
-        let plan = request::plan(args, &facts, &|| Ok(candidates()))?;
+        let plan = request::plan(args, &facts, &mut Nowhere)?;
         ui::print(&describe(&plan));
         return Ok(());
     }
-    // Bad input is refused before the host is touched: the ready platforms are asked for only when none is named.
-    let plan = request::plan(args, &facts, &ready_platforms)?;
+    let mut here = Here { occupied: None };
+    let plan = request::plan(args, &facts, &mut here);
+    let left = here.leave();
+    let plan = plan?;
+    left?;
     let directory = match &args.out {
         Some(path) => RunDirectory::create_at(path, &plan, &facts)?,
         None => RunDirectory::create(Path::new(RUNS), &plan, &facts, &clock::utc_now())?,
     };
-    measure(&plan, &facts, directory, args.format, args.gate)
+    // What the user named is measured as asked or not at all; what nobody named is left out where it is unequal.
+    let options =
+        RunOptions { leave_out_unequal: args.on.is_empty() && args.plan.is_none(), ..RunOptions::default() };
+    measure(&plan, &facts, directory, Manner { format: args.format, gate: args.gate, options })
+}
+
+/// How a run is done and shown.
+pub struct Manner {
+    pub format: OutputFormat,
+    pub gate: Option<f64>,
+    pub options: RunOptions,
 }
 
 /// Runs or continues what a run directory holds, then shows the result.
@@ -45,9 +60,9 @@ pub fn measure(
     plan: &Plan,
     facts: &HostFacts,
     mut directory: RunDirectory,
-    format: OutputFormat,
-    gate: Option<f64>,
+    manner: Manner,
 ) -> Result<(), Failure> {
+    let Manner { format, gate, options } = manner;
     let interrupt = catch_signals()?;
     let path = directory.path().to_path_buf();
     let occupied = Occupied::new(&path.display().to_string(), Some(directory.logs().to_path_buf()))?;
@@ -66,10 +81,16 @@ pub fn measure(
         sensors: &mut weigh_observe::Observer::new(),
         interrupt: &interrupt,
         emit: &mut |event: Event| progress.show(&event),
-        options: weigh_runner::RunOptions::default(),
+        options,
     });
     drop(progress);
     let closed = occupied.close();
+    if let Err(RunnerError::Unequal { .. }) = &finish {
+        ui::note(&format!(
+            "run: {0}, with what was seen of every guest; `weigh resume {0}` goes on once they are alike",
+            path.display()
+        ));
+    }
     let finish = finish?;
     closed?;
 
@@ -121,17 +142,70 @@ pub fn find(run: &Path) -> Result<PathBuf, Failure> {
     Ok(weigh_store::resolve(Path::new(RUNS), &run.to_string_lossy())?)
 }
 
-/// Every platform that is not a fake, whether ready or not.
-fn candidates() -> Vec<String> {
-    platforms::defaults().map(|platform| platform.name().to_string()).collect()
+/// A plan for show: every platform that is not a fake, whether ready or not, and nothing settled.
+struct Nowhere;
+
+impl Surroundings for Nowhere {
+    fn ready(&mut self) -> Result<Vec<String>, Failure> {
+        Ok(platforms::defaults().map(|platform| platform.name().to_string()).collect())
+    }
+
+    fn settle(
+        &mut self,
+        _: &dyn Platform,
+        environment: &EnvironmentSpec,
+    ) -> Result<Result<EnvironmentSpec, PlatformError>, Failure> {
+        Ok(Ok(environment.clone()))
+    }
+
+    fn note(&mut self, text: &str) {
+        ui::note(&format!("note: {text}"));
+    }
+}
+
+/// This host, taken when it is first needed.
+struct Here {
+    occupied: Option<Occupied>,
+}
+
+impl Here {
+    fn host(&mut self) -> Result<&Host, Failure> {
+        let occupied = match self.occupied.take() {
+            Some(occupied) => occupied,
+            None => Occupied::new("making a plan", None)?,
+        };
+        Ok(&self.occupied.insert(occupied).host)
+    }
+
+    /// Undoes what was done for the plan.
+    fn leave(self) -> Result<(), Failure> {
+        self.occupied.map_or(Ok(()), Occupied::close)
+    }
+}
+
+impl Surroundings for Here {
+    fn ready(&mut self) -> Result<Vec<String>, Failure> {
+        ready_platforms(self.host()?)
+    }
+
+    fn settle(
+        &mut self,
+        platform: &dyn Platform,
+        environment: &EnvironmentSpec,
+    ) -> Result<Result<EnvironmentSpec, PlatformError>, Failure> {
+        Ok(platform.settle(self.host()?, environment))
+    }
+
+    fn note(&mut self, text: &str) {
+        ui::note(&format!("note: {text}"));
+    }
 }
 
 /// The platforms on which a guest has just run.
-fn ready_platforms() -> Result<Vec<String>, Failure> {
-    let occupied = Occupied::new("looking for ready platforms", None)?;
+fn ready_platforms(host: &Host) -> Result<Vec<String>, Failure> {
     let mut ready = Vec::new();
     for platform in platforms::defaults() {
-        match platform.availability(&occupied.host) {
+        match platform.availability(host) {
             Availability::Ready { .. } => ready.push(platform.name().to_string()),
             Availability::Missing { reason, remedy } => {
                 let remedy = remedy.map(|remedy| format!("; {remedy}")).unwrap_or_default();
@@ -139,7 +213,6 @@ fn ready_platforms() -> Result<Vec<String>, Failure> {
             }
         }
     }
-    occupied.close()?;
     Ok(ready)
 }
 

@@ -1,0 +1,185 @@
+//! What is known of the environments of a run, for its report.
+
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use weigh_model::{EnvironmentPlan, HostFacts, InstanceFacts, Plan, Record, parity_word_covers};
+use weigh_platforms as platforms;
+use weigh_report::EnvironmentFacts;
+
+/// What the guests of every environment of a plan looked like from inside. Of an environment that never ran nothing is known. A run
+/// without any such record, as earlier versions made them, is described by its plan.
+pub fn of_environments(plan: &Plan, host: &HostFacts, records: &[Record]) -> Vec<EnvironmentFacts> {
+    let any = records.iter().any(|record| matches!(record, Record::Facts(_)));
+    let of = |environment: &EnvironmentPlan| match on_record(records, &environment.name) {
+        Some(seen) => from_inside(seen, plan),
+        None if any => EnvironmentFacts {
+            name: environment.name.clone(),
+            facts: BTreeMap::new(),
+            intended: BTreeMap::new(),
+        },
+        None => planned(environment, plan, host),
+    };
+    plan.environments.iter().map(of).collect()
+}
+
+/// The facts that the trials of an environment began with. A run that was refused and resumed has earlier ones, and an instance that
+/// came to differ later ones.
+fn on_record<'a>(records: &'a [Record], environment: &str) -> Option<&'a InstanceFacts> {
+    let of = |record: &'a Record| match record {
+        Record::Facts(facts) if facts.environment == environment => Some(facts),
+        _ => None,
+    };
+    let before = records.iter().take_while(|record| !matches!(record, Record::Trial(_)));
+    before.filter_map(of).last().or_else(|| records.iter().find_map(of))
+}
+
+/// Facts as values: numbers where they are numbers, `memory` under the name that says its unit.
+fn from_inside(seen: &InstanceFacts, plan: &Plan) -> EnvironmentFacts {
+    let mut facts: BTreeMap<String, Value> = BTreeMap::new();
+    // There is no such thing unless the guest has it.
+    facts.insert("acceleration".into(), Value::Null);
+    facts.insert("image".into(), json!(plan.guest.image.to_string()));
+    for (key, value) in &seen.facts {
+        let number = value.strip_suffix(" bytes").unwrap_or(value).parse::<u64>().ok();
+        match (key.as_str(), number) {
+            ("cpus" | "memory", Some(number)) => facts.insert(reported(key), json!(number)),
+            _ => facts.insert(reported(key), json!(value)),
+        };
+    }
+    let intended = seen.intended.iter().map(|(key, reason)| (reported(key), reason.clone())).collect();
+    EnvironmentFacts { name: seen.environment.clone(), facts, intended }
+}
+
+/// A parity key as reports have it.
+fn reported(key: &str) -> String {
+    if key == "memory" { "memory_bytes".into() } else { key.into() }
+}
+
+/// What the plan and the platform say.
+fn planned(environment: &EnvironmentPlan, plan: &Plan, host: &HostFacts) -> EnvironmentFacts {
+    let mut facts: BTreeMap<String, Value> = BTreeMap::new();
+    if let Some(platform) = platforms::find(&environment.spec.platform) {
+        let capabilities = platform.capabilities(&environment.spec);
+        let network = platforms::setting(platform, &environment.spec, "net");
+        let network = if network.is_empty() { "host" } else { network };
+        facts.insert("network".into(), json!(network));
+        facts.insert(
+            "kernel".into(),
+            if capabilities.shares_kernel { json!(host.kernel) } else { Value::Null },
+        );
+    }
+    let cpus = if plan.guest.cpus.is_empty() { host.cpus.len() } else { plan.guest.cpus.len() };
+    facts.insert("cpus".into(), json!(cpus));
+    facts.insert("memory_bytes".into(), json!(plan.guest.memory_bytes));
+    facts.insert("image".into(), json!(plan.guest.image.to_string()));
+    facts.insert("acceleration".into(), Value::Null);
+    let baseline = plan.environments.iter().find(|other| other.name == plan.baseline);
+    let reason = |key: &String| {
+        let of_baseline = || Some(format!("the baseline: {}", implied(baseline?, key)?));
+        Some((key.clone(), implied(environment, key).map(str::to_string).or_else(of_baseline)?))
+    };
+    let intended = facts.keys().filter_map(reason).collect();
+    EnvironmentFacts { name: environment.name.clone(), facts, intended }
+}
+
+/// Why a platform's guests differ from others in a key, if they do.
+fn implied(environment: &EnvironmentPlan, key: &str) -> Option<&'static str> {
+    let platform = platforms::find(&environment.spec.platform)?;
+    let mut implies = platform.capabilities(&environment.spec).implies.iter();
+    implies.find(|(word, _)| parity_word_covers(word, key)).map(|(_, reason)| *reason)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weigh_model::{EnvironmentSpec, Outcome, Trial, TrialFailure};
+
+    fn plan(environments: &[&str]) -> Plan {
+        let plan: Plan = serde_json::from_value(json!({
+            "format": 2, "name": "n", "tool_version": "0", "seed": 1, "environments": [], "baseline": environments[0],
+            "workloads": [], "effort": {"kind": "fixed", "blocks": 1}, "budget_s": null,
+            "guest": {"image": "host", "cpus": [], "memory_bytes": 1 << 30, "reuse": false, "working_directory": null},
+            "margin": 0.02, "allow_unequal": [], "digests": {},
+        }))
+        .unwrap();
+        let environment = |text: &&str| EnvironmentPlan {
+            name: (*text).into(),
+            spec: EnvironmentSpec::parse(text).unwrap(),
+            variables: BTreeMap::new(),
+        };
+        Plan { environments: environments.iter().map(environment).collect(), ..plan }
+    }
+
+    fn host() -> HostFacts {
+        weigh_host::facts::host_facts()
+    }
+
+    fn seen(environment: &str, instance: u64, memory: &str) -> Record {
+        let facts = [("cpus", "2"), ("memory", memory), ("kernel", "6.12"), ("acceleration", "tcg")];
+        Record::Facts(InstanceFacts {
+            environment: environment.into(),
+            instance,
+            facts: facts.map(|(key, value)| (key.into(), value.into())).into(),
+            intended: [("memory".into(), "its kernel keeps some".into())].into(),
+        })
+    }
+
+    fn trial() -> Record {
+        let failure =
+            TrialFailure { kind: weigh_model::FailureKind::Check, reason: String::new(), log: None };
+        Record::Trial(Trial {
+            sequence: 0,
+            block: 0,
+            attempt: 0,
+            workload: String::new(),
+            environment: "native".into(),
+            host: String::new(),
+            instance: 0,
+            started: String::new(),
+            host_started_ns: 0,
+            host_ended_ns: 0,
+            outcome: Outcome::Failed(failure),
+            observed: None,
+            clock: None,
+        })
+    }
+
+    #[test]
+    fn facts_from_inside_are_values() {
+        let facts =
+            of_environments(&plan(&["native", "docker"]), &host(), &[seen("native", 0, "1000 bytes")]);
+        let native = &facts[0];
+        assert_eq!(native.facts["cpus"], json!(2));
+        assert_eq!(native.facts["memory_bytes"], json!(1000));
+        assert_eq!(native.facts["kernel"], json!("6.12"));
+        assert_eq!(native.facts["acceleration"], json!("tcg"));
+        assert_eq!(native.facts["image"], json!("host"));
+        assert!(!native.facts.contains_key("memory"));
+        assert_eq!(native.intended["memory_bytes"], "its kernel keeps some");
+        assert_eq!((facts[1].facts.len(), facts[1].intended.len()), (0, 0), "it never ran");
+    }
+
+    #[test]
+    fn the_facts_that_trials_began_with_count() {
+        let memory = |records: &[Record]| {
+            of_environments(&plan(&["native"]), &host(), records)[0].facts["memory_bytes"].clone()
+        };
+        let (refused, mended, changed) =
+            (seen("native", 0, "1 bytes"), seen("native", 1, "2 bytes"), seen("native", 2, "3 bytes"));
+        assert_eq!(memory(&[refused.clone(), mended.clone(), trial(), changed.clone()]), json!(2));
+        assert_eq!(memory(&[trial(), changed]), json!(3));
+        assert_eq!(memory(&[refused]), json!(1));
+    }
+
+    #[test]
+    fn without_a_record_the_plan_speaks() {
+        let facts = of_environments(&plan(&["native", "docker"]), &host(), &[trial()]);
+        assert_eq!(facts[0].facts["network"], json!("host"));
+        assert_eq!(facts[1].facts["network"], json!("nat"));
+        assert_eq!(facts[1].facts["memory_bytes"], json!(1 << 30));
+        assert!(facts[1].intended.contains_key("network"), "{:?}", facts[1].intended);
+        assert!(facts[0].intended.is_empty());
+        let facts = of_environments(&plan(&["docker", "native"]), &host(), &[]);
+        assert!(facts[1].intended["network"].starts_with("the baseline: "));
+    }
+}
