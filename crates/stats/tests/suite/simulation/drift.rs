@@ -34,7 +34,9 @@ fn wrong_findings(seed: u64, host: impl Fn(&mut Random) -> Vec<f64> + Sync) -> W
         let paired = |sides: &(Vec<f64>, Vec<f64>)| pairs(&sides.0, &sides.1);
         [found(sequence), found(paired(&strict)), found(paired(&random_order))]
     });
-    println!("in sequence {in_sequence:.4}, alternating {alternating:.4}, in random blocks {in_blocks:.4}");
+    tell(&format!(
+        "in sequence {in_sequence:.4}, alternating {alternating:.4}, in random blocks {in_blocks:.4}"
+    ));
     Wrong { in_sequence, alternating, in_blocks }
 }
 

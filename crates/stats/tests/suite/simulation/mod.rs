@@ -82,17 +82,23 @@ pub fn rates<const N: usize>(
     })
 }
 
+/// A figure of a long run has to be read, not only judged.
+#[expect(clippy::print_stdout, reason = "`make test-long` is run for its figures")]
+pub fn tell(what: &str) {
+    println!("{what}");
+}
+
 /// Prints what was found, and fails when it is not what is expected.
 #[track_caller]
 pub fn near(what: &str, found: f64, expected: f64, tolerance: f64) {
-    println!("{what}: {found:.4} (expected {expected:.4} +- {tolerance})");
+    tell(&format!("{what}: {found:.4} (expected {expected:.4} +- {tolerance})"));
     assert!((found - expected).abs() <= tolerance, "{what}: {found}, not {expected} +- {tolerance}");
 }
 
 /// Prints what was found, and fails when it is more than allowed.
 #[track_caller]
 pub fn at_most(what: &str, found: f64, bound: f64) {
-    println!("{what}: {found:.4} (at most {bound})");
+    tell(&format!("{what}: {found:.4} (at most {bound})"));
     assert!(found <= bound, "{what}: {found}, more than {bound}");
 }
 
