@@ -1,11 +1,13 @@
 //! Prints how weighbridge itself compares: each ratio is taken side by side, in randomised order, in one run.
 //!
-//! `make bench` builds the product and runs this. What is missing on the host (hyperfine, runc) is skipped and said.
+//! `make bench` builds the product and runs this. What is missing on the host (hyperfine, runc) is skipped and said. A word after the
+//! program's name leaves only the measurements with that word in their names.
 #![expect(clippy::print_stdout, reason = "a program for the terminal, outside of the product")]
 
 mod analyse;
 mod hyperfine;
 mod probe;
+mod sensors;
 mod spawn;
 
 use std::path::PathBuf;
@@ -26,14 +28,16 @@ pub type Outcome = Result<Vec<Line>, String>;
 type Measurement = (&'static str, fn() -> Outcome);
 
 fn main() {
-    let measurements: [Measurement; 4] = [
+    let measurements: [Measurement; 5] = [
         ("probe", probe::measure),
         ("start of a guest", spawn::measure),
+        ("sensors", sensors::measure),
         ("analysis", analyse::measure),
         ("overhead per iteration", hyperfine::measure),
     ];
+    let only = std::env::args().nth(1).unwrap_or_default();
     let mut missed = 0;
-    for (name, measure) in measurements {
+    for (name, measure) in measurements.into_iter().filter(|(name, _)| name.contains(&only)) {
         println!("{name}");
         match measure() {
             Ok(lines) => {

@@ -17,15 +17,20 @@ pub fn measure() -> Outcome {
         return Err("runc needs root".into());
     }
     weigh_host::command::find_program("runc").ok_or("runc is not installed (apt-get install runc)")?;
+    with_host("bench", compare)
+}
+
+/// A run of its own, which leaves nothing behind.
+pub fn with_host(run: &str, work: impl FnOnce(&Host, &Arc<Root>) -> Outcome) -> Outcome {
     let scratch = tempfile::tempdir().map_err(|error| error.to_string())?;
     let state = StateDirectory::at(scratch.path().join("state"));
-    let ledger = Ledger::create(&state, "bench").map_err(|error| error.to_string())?;
-    let lines = with_ledger(&ledger, scratch.path());
+    let ledger = Ledger::create(&state, run).map_err(|error| error.to_string())?;
+    let lines = with_ledger(&ledger, run, scratch.path()).and_then(|(host, root)| work(&host, &root));
     ledger.close(&Undoers).map_err(|error| error.to_string())?;
     lines
 }
 
-fn with_ledger(ledger: &Ledger, scratch: &std::path::Path) -> Outcome {
+fn with_ledger(ledger: &Ledger, run: &str, scratch: &std::path::Path) -> Result<(Host, Arc<Root>), String> {
     let work = scratch.join("work");
     ledger.record(Change::Directory { path: work.clone() }).map_err(|error| error.to_string())?;
     std::fs::create_dir_all(work.join("logs")).map_err(|error| error.to_string())?;
@@ -39,17 +44,20 @@ fn with_ledger(ledger: &Ledger, scratch: &std::path::Path) -> Outcome {
         hierarchy: Hierarchy::detect(),
         logs: work.join("logs"),
         work,
-        run: "bench".into(),
+        run: run.into(),
         programs,
         is_root: true,
     };
-    let root = Arc::new(root);
+    Ok((host, Arc::new(root)))
+}
+
+fn compare(host: &Host, root: &Arc<Root>) -> Outcome {
     let (mut ours, mut runc) = (Vec::new(), Vec::new());
     for pair in 0..PAIRS {
         for i in 0..2 {
             let is_ours = (pair + i) % 2 == 0;
             let name = if is_ours { "namespaces" } else { "runc" };
-            let time = launch(&host, &root, name, pair * 2 + i)?;
+            let time = launch(host, root, name, pair * 2 + i)?;
             if is_ours { ours.push(time) } else { runc.push(time) }
         }
     }

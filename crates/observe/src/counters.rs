@@ -45,7 +45,7 @@ enum Block {
     /// By control groups of either version.
     Groups(Vec<Kept>),
     /// By the processes in groups and those of no group. What ended is in the count of what waited for it, as with CPU time.
-    Processes(Vec<Kept>, Vec<u32>),
+    Processes { lists: Vec<Kept>, more: Vec<u32>, files: BTreeMap<u32, Kept> },
     /// Nowhere.
     Untold,
 }
@@ -71,7 +71,7 @@ impl Counters {
     }
 
     /// All of them now. The page faults are those of the groups alone.
-    pub(crate) fn read(&self, scratch: &mut Vec<u8>) -> Counts {
+    pub(crate) fn read(&mut self, scratch: &mut Vec<u8>) -> Counts {
         let mut counts = Counts::new();
         if let Some(faults) = self.page_faults(scratch) {
             counts.insert(PAGE_FAULTS, faults);
@@ -133,13 +133,13 @@ impl Block {
         let lists: Option<Vec<Kept>> = accounts.groups.iter().map(members).collect();
         match lists.filter(|_| plain) {
             Some(lists) if !(lists.is_empty() && accounts.processes.is_empty()) => {
-                Self::Processes(lists, accounts.processes.clone())
+                Self::Processes { lists, more: accounts.processes.clone(), files: BTreeMap::new() }
             }
             _ => Self::Untold,
         }
     }
 
-    fn read(&self, scratch: &mut Vec<u8>) -> Option<(u64, u64)> {
+    fn read(&mut self, scratch: &mut Vec<u8>) -> Option<(u64, u64)> {
         let mut sum = (0, 0);
         let mut add = |(read, written): (u64, u64)| {
             sum.0 += read;
@@ -152,22 +152,53 @@ impl Block {
                     add(group_bytes(file.text(scratch)?));
                 }
             }
-            Self::Processes(lists, more) => {
+            Self::Processes { lists, more, files } => {
                 let mut all = more.clone();
                 for list in lists {
                     all.extend(list.text(scratch)?.lines().filter_map(|line| line.parse::<u32>().ok()));
                 }
+                files.retain(|pid, _| all.contains(pid));
                 for pid in all {
-                    // One that ended meanwhile is in its parent's count.
-                    let Ok(text) = fs::read_to_string(format!("/proc/{pid}/io")) else { continue };
-                    let field = |name: &str| {
-                        text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok())
-                    };
-                    add(field("read_bytes:").zip(field("write_bytes:"))?);
+                    // One that ended meanwhile is in its parent's count; the file of another one of its number is another file.
+                    match process_bytes(pid, files, scratch) {
+                        Io::Told(bytes) => add(bytes),
+                        Io::Gone => {}
+                        Io::Untold => return None,
+                    }
                 }
             }
         }
         Some(sum)
+    }
+}
+
+/// What `/proc/PID/io` tells (`proc_pid_io(5)`).
+enum Io {
+    Told((u64, u64)),
+    Gone,
+    /// The kernel does not count, or may not say.
+    Untold,
+}
+
+fn process_bytes(pid: u32, files: &mut BTreeMap<u32, Kept>, scratch: &mut Vec<u8>) -> Io {
+    let path = format!("/proc/{pid}/io");
+    let parse = |text: &str| {
+        let field = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
+        field("read_bytes:").zip(field("write_bytes:"))
+    };
+    if let Some(text) = files.get(&pid).and_then(|file| file.text(scratch)) {
+        return parse(text).map_or(Io::Untold, Io::Told);
+    }
+    let path = format!("/proc/{pid}/io");
+    let Some(file) = Kept::open(&path) else {
+        return if Path::new(&path).parent().is_some_and(Path::exists) { Io::Untold } else { Io::Gone };
+    };
+    let told = file.text(scratch).map(parse);
+    files.insert(pid, file);
+    match told {
+        Some(Some(bytes)) => Io::Told(bytes),
+        Some(None) => Io::Untold,
+        None => Io::Gone,
     }
 }
 
@@ -293,7 +324,7 @@ mod tests {
             std::os::unix::fs::symlink(namespace, root.join(format!("proc/{process}/ns/net"))).unwrap();
         }
         let accounts = Accounts::of_group(CgroupView { v2: Some(root.join("group")), v1: Vec::new() });
-        let counters = Counters::open(root, &accounts);
+        let mut counters = Counters::open(root, &accounts);
         let counts = counters.read(&mut Vec::new());
         let expected = [
             ("block_read_bytes", 100),

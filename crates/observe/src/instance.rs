@@ -15,8 +15,10 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use weigh_host::accounts::{Accounts, Process};
 use weigh_host::settings::SettingsFiles;
-use weigh_model::{Charge, CpuTime, Observed, Pressure};
+use weigh_model::{Charge, CpuTime, HostSettings, Observed, Pressure};
 
+/// For how long settings are taken to be as they were: short trials would pay more for them than for all the rest.
+const SETTINGS_NS: u64 = 2_000_000_000;
 /// What the threads of the kernel are called among the daemons that all guests share.
 const KERNEL: &str = "kernel-threads";
 
@@ -35,6 +37,8 @@ pub(crate) struct Instance {
     counters: Counters,
     events: Vec<perf::Counter>,
     settings: SettingsFiles,
+    /// What was read last, and when.
+    settings_read: Option<(u64, HostSettings)>,
     frequency: Frequency,
 }
 
@@ -111,6 +115,7 @@ impl Instance {
             counters: Counters::open(root, accounts),
             events: perf::open(root, accounts),
             settings: SettingsFiles::open(root, &used),
+            settings_read: None,
             frequency: Frequency::open(root, &used),
             used,
         }
@@ -129,7 +134,7 @@ impl Instance {
     }
 
     /// Everything else that is counted.
-    pub(crate) fn surroundings(&self, pressure: Option<Pressure>, scratch: &mut Vec<u8>) -> Surroundings {
+    pub(crate) fn surroundings(&mut self, pressure: Option<Pressure>, scratch: &mut Vec<u8>) -> Surroundings {
         Surroundings {
             pressure,
             frequency_khz: self.frequency.read(scratch),
@@ -139,13 +144,24 @@ impl Instance {
         }
     }
 
-    /// Adds what else changed between two moments, and the settings of now.
+    /// The settings, not older than [`SETTINGS_NS`].
+    pub(crate) fn settings(&mut self, now_ns: u64) -> HostSettings {
+        match &self.settings_read {
+            Some((at_ns, settings)) if now_ns.saturating_sub(*at_ns) < SETTINGS_NS => settings.clone(),
+            _ => {
+                let settings = self.settings.read();
+                self.settings_read = Some((now_ns, settings.clone()));
+                settings
+            }
+        }
+    }
+
+    /// Adds what else changed between two moments.
     pub(crate) fn describe(&self, earlier: &Surroundings, later: &Surroundings, seen: &mut Observed) {
         seen.pressure = earlier.pressure.zip(later.pressure).map(|(earlier, later)| growth(earlier, later));
         seen.frequency_khz = span(earlier.frequency_khz, later.frequency_khz);
         seen.throttled_periods = later.throttled.0.saturating_sub(earlier.throttled.0);
         seen.throttled_ns = later.throttled.1.saturating_sub(earlier.throttled.1);
-        seen.settings = self.settings.read();
         for (name, before) in &earlier.counts {
             if let Some(after) = later.counts.get(name) {
                 *seen.charge.counters.entry((*name).into()).or_default() += after.saturating_sub(*before);

@@ -15,7 +15,7 @@ const BY_THEMSELVES: [&str; 2] = ["ksmd", "kdamond"];
 /// Threads that have used less than this since the host started never do anything that matters, nanoseconds.
 const IDLE_NS: u64 = 5_000_000;
 /// Most threads that are followed, the busiest ones: the sensors' cost must not grow with the host.
-const MOST: usize = 48;
+const MOST: usize = 12;
 
 /// The kernel threads that do work, with where each may run.
 #[derive(Debug, Default)]

@@ -86,7 +86,7 @@ impl Observer {
         reading
     }
 
-    fn surroundings(&mut self, instance: &Instance) -> Surroundings {
+    fn surroundings(&mut self, instance: &mut Instance) -> Surroundings {
         let pressure = self.pressure.as_ref().and_then(|files| files.read(&mut self.scratch));
         instance.surroundings(pressure, &mut self.scratch)
     }
@@ -106,12 +106,12 @@ impl Sensors for Observer {
 
     fn begin(&mut self, instance: Attached) {
         let started = thread_ns();
-        let Some((observed, _)) = self.instances.remove(&instance.0) else { return };
+        let Some((mut observed, _)) = self.instances.remove(&instance.0) else { return };
         if let Some(log) = &mut self.kernel_log {
             log.skip();
         }
         // CPU time last here and first at the end: what the other readings take is outside of the window.
-        let surroundings = self.surroundings(&observed);
+        let surroundings = self.surroundings(&mut observed);
         let reading = self.read(&observed);
         let begun = Begun { reading, surroundings, sensors_ns: thread_ns() - started };
         self.instances.insert(instance.0, (observed, Some(begun)));
@@ -119,12 +119,15 @@ impl Sensors for Observer {
 
     fn end(&mut self, instance: Attached) -> Observed {
         let started = thread_ns();
-        let Some((observed, begun)) = self.instances.remove(&instance.0) else { return Observed::default() };
+        let Some((mut observed, begun)) = self.instances.remove(&instance.0) else {
+            return Observed::default();
+        };
         let seen = begun.map(|begun| {
             let reading = self.read(&observed);
-            let surroundings = self.surroundings(&observed);
+            let surroundings = self.surroundings(&mut observed);
             let mut seen = observed.compare(&begun.reading, &reading, &self.rest);
             observed.describe(&begun.surroundings, &surroundings, &mut seen);
+            seen.settings = observed.settings(reading.at_ns);
             seen.kernel_log = self.kernel_log.as_mut().map(KernelLog::read).unwrap_or_default();
             seen.sensors_ns = begun.sensors_ns + (thread_ns() - started);
             seen

@@ -31,11 +31,15 @@ impl Throttles {
     }
 }
 
-/// The file of a group, and of those above it up to where the file system is mounted. A mount point of cgroups is not told by its name
-/// but by what is above it: a directory without such a file.
+/// The file of a group, and of those above it but for the top one, which cannot have a limit. Where the groups' file system is mounted
+/// is told by what is above it: a directory without such a file.
 fn with_ancestors(group: &Path) -> Vec<PathBuf> {
     let files = group.ancestors().map(|directory| directory.join("cpu.stat"));
-    files.take_while(|file| file.exists()).collect()
+    let mut files: Vec<PathBuf> = files.take_while(|file| file.exists()).collect();
+    if files.len() > 1 {
+        files.pop();
+    }
+    files
 }
 
 #[cfg(test)]
@@ -53,7 +57,7 @@ mod tests {
         let base = tempfile::tempdir().unwrap();
         let mount = base.path().join("cpu");
         let group = mount.join("run/guest");
-        write(&mount, "nr_periods 0\nnr_throttled 0\nthrottled_time 0\n");
+        write(&mount, "nr_periods 0\nnr_throttled 1000\nthrottled_time 1000\n");
         write(&mount.join("run"), "nr_periods 9\nnr_throttled 2\nthrottled_time 20\n");
         write(&group, "nr_periods 9\nnr_throttled 1\nthrottled_time 100\n");
         // A second guest of the same run: what is above both counts once.
