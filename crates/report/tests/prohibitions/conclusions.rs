@@ -1,0 +1,245 @@
+//! What is concluded: verdicts, samples, pairs, means, scores.
+
+use super::*;
+
+// 1. "No overhead" from a difference that is not significant.
+
+fn rule_1(report: &Report, texts: &Texts) -> Vec<Breach> {
+    let mut breaches = Vec::new();
+    for (format, text) in texts.all() {
+        let text = text.to_lowercase();
+        for claim in ["no overhead", "zero overhead", "without overhead", "free of overhead", "as fast as"] {
+            expect(!text.contains(claim), format, format!("says `{claim}`"), &mut breaches);
+        }
+        for (at, _) in text.match_indices("no difference") {
+            let rest: String = text[at..].chars().take(160).collect();
+            let open = rest.starts_with("no difference found") && rest.contains("would likely go unseen");
+            expect(open, format, rest, &mut breaches);
+        }
+    }
+    for cell in compared(report).filter(|cell| cell.verdict == Some(Verdict::Inconclusive)) {
+        in_rows(texts, cell, "its open verdict", |line| line.contains("INCONCLUSIVE"), &mut breaches);
+        let json = texts.json_cell(cell)["verdict"] == "INCONCLUSIVE";
+        expect(json, "json", format!("{} in {}", cell.workload, cell.environment), &mut breaches);
+        let csv = texts.csv_field(cell, "verdict") == "INCONCLUSIVE";
+        expect(csv, "csv", format!("{} in {}", cell.workload, cell.environment), &mut breaches);
+    }
+    if report.analysis.exploratory {
+        for (format, text) in &texts.readable {
+            let open = !text.contains("equivalent within") && text.contains("equivalence cannot");
+            expect(open, format, "a quick run says that nothing is different".into(), &mut breaches);
+        }
+    }
+    breaches
+}
+
+#[test]
+fn rule_1_no_overhead_is_never_concluded_from_a_difference_that_is_not_significant() {
+    holds(rule_1);
+    let truth = common::standard();
+    let shown = but(&truth, |report| {
+        let cell = cell_mut(report, |cell| cell.verdict == Some(Verdict::Inconclusive));
+        cell.verdict = Some(Verdict::Equivalent);
+    });
+    finds(rule_1, &truth, &shown);
+    finds(
+        rule_1,
+        &truth,
+        &but(&truth, |report| {
+            report.analysis.cells.iter_mut().for_each(|cell| cell.workload += " has no overhead")
+        }),
+    );
+}
+
+// 2. Iterations as samples.
+
+fn rule_2(report: &Report, texts: &Texts) -> Vec<Breach> {
+    let mut breaches = Vec::new();
+    for cell in compared(report).filter(|cell| cell.overhead.is_some()) {
+        let blocks: BTreeSet<u32> = cell.values.iter().filter_map(|value| value.block).collect();
+        let most = if cell.pairing == Pairing::Paired { blocks.len() as u32 } else { cell.n };
+        let what = format!("{} in {}: more than {most} blocks", cell.workload, cell.environment);
+        in_rows(texts, cell, &what, |line| has_number(line, cell.n) && cell.n <= most, &mut breaches);
+        let json = texts.json_cell(cell)["n"].as_u64().unwrap_or(u64::MAX);
+        expect(json <= most.into(), "json", what.clone(), &mut breaches);
+        let csv = texts.csv_field(cell, "n").parse::<u32>().unwrap_or(u32::MAX);
+        expect(csv <= most, "csv", what, &mut breaches);
+    }
+    breaches
+}
+
+#[test]
+fn rule_2_iterations_are_no_samples() {
+    holds(rule_2);
+    let truth = machines::report();
+    let pooled = but(&truth, |report| report.analysis.cells.iter_mut().for_each(|cell| cell.n *= 3));
+    finds(rule_2, &truth, &pooled);
+}
+
+// 3. Environments in sequence.
+
+fn rule_3(report: &Report, texts: &Texts) -> Vec<Breach> {
+    let mut breaches = Vec::new();
+    for (pairing, label) in [(Pairing::Sequential, "SEQUENTIAL"), (Pairing::Unpaired, "UNPAIRED")] {
+        let cells: Vec<&Cell> =
+            compared(report).filter(|cell| cell.pairing == pairing && cell.overhead.is_some()).collect();
+        for cell in &cells {
+            let word = label.to_lowercase();
+            expect(
+                texts.json_cell(cell)["pairing"] == word.as_str(),
+                "json",
+                cell.workload.clone(),
+                &mut breaches,
+            );
+            expect(texts.csv_field(cell, "pairing") == word, "csv", cell.workload.clone(), &mut breaches);
+        }
+        for (format, text) in texts.readable.iter().filter(|_| !cells.is_empty()) {
+            expect(text.contains(label), format, format!("hides {label}"), &mut breaches);
+        }
+    }
+    breaches
+}
+
+#[test]
+fn rule_3_what_was_measured_in_sequence_says_so() {
+    holds(rule_3);
+    for truth in [common::sequential(), common::unpaired()] {
+        let interleaved = but(&truth, |report| {
+            report.compared = None;
+            for cell in &mut report.analysis.cells {
+                cell.pairing = Pairing::Paired;
+                cell.flags
+                    .retain(|flag| !matches!(flag, Flag::Sequential | Flag::Unpaired | Flag::NoReference));
+            }
+        });
+        finds(rule_3, &truth, &interleaved);
+    }
+}
+
+// 5. Dropping outliers, or one arm of a unit.
+
+fn rule_5(report: &Report, texts: &Texts) -> Vec<Breach> {
+    let mut breaches = Vec::new();
+    let paired = |cell: &&Cell| cell.pairing == Pairing::Paired && cell.overhead.is_some();
+    for cell in compared(report).filter(paired) {
+        let pairs = cell.log_ratios.len() as u32;
+        let outliers = cell.flags.contains(&Flag::Outliers);
+        let what = format!("{pairs} pairs{}", if outliers { ", outliers among them" } else { "" });
+        let all = |line: &str| has_number(line, pairs) && (!outliers || line.contains("OUTLIERS"));
+        in_rows(texts, cell, &what, all, &mut breaches);
+        let json = texts.json_cell(cell);
+        let flagged = json["flags"].as_array().is_some_and(|f| f.iter().any(|f| f == "OUTLIERS"));
+        expect(json["n"] == pairs && flagged == outliers, "json", what.clone(), &mut breaches);
+        let flagged = texts.csv_field(cell, "flags").split(';').any(|flag| flag == "OUTLIERS");
+        let n = texts.csv_field(cell, "n") == pairs.to_string();
+        expect(n && flagged == outliers, "csv", what, &mut breaches);
+    }
+    breaches
+}
+
+#[test]
+fn rule_5_no_outlier_and_no_arm_is_dropped() {
+    holds(rule_5);
+    let truth = common::standard();
+    let trimmed = but(&truth, |report| {
+        let cell = cell_mut(report, |cell| cell.flags.contains(&Flag::Outliers));
+        cell.flags.retain(|flag| *flag != Flag::Outliers);
+    });
+    finds(rule_5, &truth, &trimmed);
+    let dropped = but(&truth, |report| {
+        let cell = cell_mut(report, |cell| cell.environment != "native" && cell.overhead.is_some());
+        cell.n -= 1;
+    });
+    finds(rule_5, &truth, &dropped);
+    // Of a table that was looked at: every block is drawn.
+    let page = common::text(&truth, Format::Html);
+    let dots = page.matches("class=\"block\"").count();
+    let pairs: usize =
+        truth.analysis.cells.iter().filter(|cell| cell.primary).map(|cell| cell.log_ratios.len()).sum();
+    assert_eq!(dots, pairs, "a dot per block");
+}
+
+// 9. Arithmetic means of ratios.
+
+fn rule_9(report: &Report, texts: &Texts) -> Vec<Breach> {
+    let mut breaches = Vec::new();
+    for cell in compared(report).filter(|cell| cell.runs.is_none() && !cell.log_ratios.is_empty()) {
+        let Some(overhead) = cell.overhead else { continue };
+        let mean = cell.log_ratios.iter().map(|(_, d)| d).sum::<f64>() / cell.log_ratios.len() as f64;
+        let same = |value: f64| (value - mean.exp_m1()).abs() < 1e-9;
+        let what = format!("{} in {} is no geometric mean", cell.workload, cell.environment);
+        in_rows(texts, cell, &what, |_| same(overhead.estimate), &mut breaches);
+        let json = texts.json_cell(cell)["overhead"]["mean"].as_f64().is_some_and(same);
+        expect(json, "json", what.clone(), &mut breaches);
+        let csv = texts.csv_field(cell, "overhead_mean").parse().is_ok_and(same);
+        expect(csv, "csv", what, &mut breaches);
+    }
+    breaches
+}
+
+#[test]
+fn rule_9_ratios_are_never_averaged_arithmetically() {
+    holds(rule_9);
+    // Ratios 2 and 1/2 in turn: the cost is the same on average, an arithmetic mean would say +25 %.
+    let truth = two(Better::Lower, "s", |block| if block % 2 == 0 { 200.0 } else { 50.0 });
+    let overhead = truth.analysis.cells[1].overhead.expect("an overhead");
+    assert!(overhead.estimate.abs() < 1e-3, "the geometric mean is 0, not {}", overhead.estimate);
+    let arithmetic = but(&truth, |report| {
+        report.analysis.cells[1].overhead = Some(Interval { estimate: 0.25, ..overhead });
+    });
+    finds(rule_9, &truth, &arithmetic);
+}
+
+// 16. One composite score.
+
+fn rule_16(report: &Report, texts: &Texts) -> Vec<Breach> {
+    let mut breaches = Vec::new();
+    let cells = &report.analysis.cells;
+    let runs = cells.iter().filter_map(|cell| cell.runs.as_ref()).flat_map(|r| [&r.before, &r.after]);
+    let known: BTreeSet<String> = cells
+        .iter()
+        .flat_map(|cell| cell.overhead.into_iter().chain(cell.typical))
+        .chain(runs.filter_map(|run| run.overhead))
+        .chain(report.circumstances.charges.iter().filter_map(|charge| charge.difference))
+        .map(|interval| effect(interval).estimate)
+        .collect();
+    for (format, text) in &texts.readable {
+        for line in text.lines().filter(|line| !explains(line)) {
+            for ratio in ratios(line) {
+                expect(
+                    known.contains(&ratio),
+                    format,
+                    format!("{ratio} belongs to no cell: {line}"),
+                    &mut breaches,
+                );
+            }
+        }
+    }
+    for (format, text) in texts.all() {
+        for word in ["overall", "score", "on average over", "in total", "geomean"] {
+            expect(!text.to_lowercase().contains(word), format, format!("says `{word}`"), &mut breaches);
+        }
+    }
+    for (key, value) in texts.json.as_object().expect("an object") {
+        let composite =
+            matches!(key.as_str(), "overhead" | "score" | "mean") || key != "margin" && value.is_f64();
+        expect(!composite, "json", format!("{key} is a number over everything"), &mut breaches);
+    }
+    let rows = texts.json["cells"].as_array().map_or(0, Vec::len);
+    expect(rows == cells.len(), "json", "a row that is no cell".into(), &mut breaches);
+    expect(texts.csv.len() == cells.len(), "csv", "a row that is no cell".into(), &mut breaches);
+    breaches
+}
+
+#[test]
+fn rule_16_there_is_no_composite_score() {
+    holds(rule_16);
+    let truth = common::standard();
+    let scored = but(&truth, |report| {
+        let mut cell = report.analysis.cells[1].clone();
+        cell.workload = "all workloads".into();
+        cell.overhead = Some(Interval { estimate: 0.0371, low: 0.0361, high: 0.0381 });
+        report.analysis.cells.push(cell);
+    });
+    finds(rule_16, &truth, &scored);
+}

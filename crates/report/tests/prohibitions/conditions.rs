@@ -1,0 +1,229 @@
+//! Under what conditions it was taken: clocks, parity, acceleration.
+
+use super::*;
+
+// 12. Unproven guest clocks.
+
+fn rule_12(report: &Report, texts: &Texts) -> Vec<Breach> {
+    const VERDICTS: [&str; 5] = ["SLOWER", "FASTER", "EQUIVALENT", "BELOW MARGIN", "INCONCLUSIVE"];
+    let mut breaches = Vec::new();
+    for cell in report.analysis.cells.iter().filter(|cell| cell.flags.contains(&Flag::ClockUnproven)) {
+        let what = format!("a verdict by the clock of {}", cell.environment);
+        let silent =
+            |line: &str| line.contains("CLOCK UNPROVEN") && !VERDICTS.iter().any(|word| line.contains(word));
+        in_rows(texts, cell, &what, silent, &mut breaches);
+        let json = texts.json_cell(cell);
+        let said =
+            json["flags"].as_array().is_some_and(|flags| flags.iter().any(|flag| flag == "CLOCK_UNPROVEN"));
+        expect(said && json["verdict"].is_null(), "json", what.clone(), &mut breaches);
+        let said = texts.csv_field(cell, "flags").contains("CLOCK_UNPROVEN");
+        expect(said && texts.csv_field(cell, "verdict").is_empty(), "csv", what, &mut breaches);
+    }
+    for clock in &report.circumstances.clocks {
+        for (state, trials) in &clock.states {
+            let (word, key) = match state {
+                ClockState::Shared => ("shared", "shared"),
+                ClockState::Proven => ("proven", "proven"),
+                ClockState::Warned => ("warned", "warned"),
+                ClockState::Bracket => ("host's bracket", "bracket"),
+                ClockState::Wrong => ("wrong", "wrong"),
+            };
+            let total: u32 = clock.states.values().sum();
+            let words = if *trials == total {
+                word.to_string()
+            } else {
+                format!("{word} in {trials} of {total} trials")
+            };
+            let what = format!("the clock of {}: {words}", clock.environment);
+            for (format, text) in &texts.readable {
+                expect(text.contains(&words), format, what.clone(), &mut breaches);
+            }
+            let known = texts.json["environments"].as_array().expect("a list");
+            let row = known.iter().find(|row| row["name"] == clock.environment.as_str());
+            expect(
+                row.is_some_and(|row| row["clock"]["states"][key] == *trials),
+                "json",
+                what.clone(),
+                &mut breaches,
+            );
+            let of = |row: &&Vec<(String, String)>| field(row, "environment") == clock.environment;
+            let csv = texts.csv.iter().filter(of).all(|row| field(row, "clock").contains(&words));
+            expect(csv, "csv", what, &mut breaches);
+        }
+    }
+    breaches
+}
+
+#[test]
+fn rule_12_an_unproven_clock_gives_no_verdict_and_says_so() {
+    holds(rule_12);
+    let truth = machines::report();
+    let judged = but(&truth, |report| {
+        let cell = cell_mut(report, |cell| cell.flags.contains(&Flag::ClockUnproven));
+        cell.verdict = Some(Verdict::Slower);
+    });
+    finds(rule_12, &truth, &judged);
+    finds(rule_12, &truth, &but(&truth, |report| report.circumstances.clocks.clear()));
+    let table = common::table(&truth, 100);
+    assert!(table.contains("no verdict in 1 of 3: lu rate (the guest's clock is unproven)"), "{table}");
+}
+
+// 14. Unequal configurations unsaid.
+
+/// Facts in which an environment differs: key, value, the baseline's.
+fn differing(report: &Report, environment: &EnvironmentFacts) -> Vec<(String, String, String)> {
+    let baseline =
+        report.environments.iter().find(|e| e.name == report.analysis.baseline).expect("a baseline");
+    let words = |value: Option<&Value>| match value {
+        None | Some(Value::Null) => "none".to_string(),
+        Some(Value::String(text)) if text == "503533568 bytes" => "480.2 MiB".into(),
+        Some(Value::String(text)) if text == "536870912 bytes" => "512.0 MiB".into(),
+        Some(Value::String(text)) => text.clone(),
+        Some(other) => other.to_string(),
+    };
+    let keys: BTreeSet<&String> = baseline.facts.keys().chain(environment.facts.keys()).collect();
+    keys.into_iter()
+        .map(|key| (key.clone(), words(environment.facts.get(key)), words(baseline.facts.get(key))))
+        .filter(|(_, here, there)| here != there)
+        .collect()
+}
+
+fn rule_14(report: &Report, texts: &Texts) -> Vec<Breach> {
+    let mut breaches = Vec::new();
+    let allow = report.plan.as_ref().map_or(&[][..], |plan| &plan.allow_unequal);
+    for environment in &report.environments {
+        let differs = differing(report, environment);
+        let intended = differs.iter().filter(|(key, _, _)| environment.intended.contains_key(key)).count();
+        for (key, here, there) in &differs {
+            let reason = environment.intended.get(key);
+            let what = format!("{key} of {}", environment.name);
+            for (format, text) in &texts.readable {
+                let line = |line: &str| {
+                    [&environment.name, key, here, there].iter().all(|part| line.contains(part.as_str()))
+                        && reason.is_none_or(|reason| line.contains(reason))
+                };
+                // In the terminal the name stands at the first of several lines.
+                let said = text.lines().any(line)
+                    || *format == "table" && text.contains(&format!("≠ {key} {here} (baseline: {there}): "));
+                expect(said, format, what.clone(), &mut breaches);
+            }
+            let standing = match (reason, allow.contains(key)) {
+                (Some(_), _) => "intended",
+                (None, true) => "allowed",
+                (None, false) => "fault",
+            };
+            let rows = texts.json["environments"].as_array().expect("a list");
+            let row = rows.iter().find(|row| row["name"] == environment.name.as_str());
+            let said = row.and_then(|row| row["differences"].as_array()).is_some_and(|found| {
+                found.iter().any(|d| d["key"] == key.as_str() && d["standing"] == standing)
+            });
+            expect(said, "json", what.clone(), &mut breaches);
+            for cell in compared(report).filter(|c| c.environment == environment.name && c.overhead.is_some())
+            {
+                let mark = match standing {
+                    "intended" if intended <= 3 => format!("≠ {}", if intended == 1 { key } else { "" }),
+                    "intended" => "≠ ".into(),
+                    "allowed" => "unequal by request: ".into(),
+                    _ => "UNEQUAL: ".into(),
+                };
+                let named = |line: &str| {
+                    line.contains(&mark) && (standing == "intended" || line.contains(key.as_str()))
+                };
+                in_rows(texts, cell, &format!("`{mark}` for {key}"), named, &mut breaches);
+                let column = if standing == "allowed" { "unequal_allowed" } else { "unequal" };
+                let csv = texts.csv_field(cell, column).split(';').any(|k| k == key);
+                expect(csv, "csv", what.clone(), &mut breaches);
+            }
+        }
+    }
+    breaches
+}
+
+#[test]
+fn rule_14_what_is_unequal_is_said_beside_the_ratio() {
+    holds(rule_14);
+    let truth = machines::report();
+    let silent = but(&truth, |report| {
+        let baseline = report.environments[0].facts.clone();
+        for environment in &mut report.environments {
+            environment.facts = baseline.clone();
+            environment.intended = BTreeMap::new();
+        }
+    });
+    finds(rule_14, &truth, &silent);
+    // One inequality alone, allowed by name.
+    let same_memory = but(&truth, |report| {
+        let memory = report.environments[0].facts["memory"].clone();
+        report.environments.iter_mut().for_each(|e| drop(e.facts.insert("memory".into(), memory.clone())));
+    });
+    finds(rule_14, &truth, &same_memory);
+    // What nothing implies and nobody allowed is a fault, and loud.
+    let fault = but(&truth, |report| report.plan.as_mut().expect("a plan").allow_unequal.clear());
+    assert_eq!(rule_14(&fault, &Texts::of(&fault)), []);
+    for (format, text) in Texts::of(&fault).readable {
+        assert!(
+            text.contains("uml differs from native in memory, which nothing implies"),
+            "{format} has no label"
+        );
+        assert!(text.contains("NEITHER IMPLIED NOR ALLOWED"), "{format} gives no reason");
+    }
+}
+
+#[test]
+fn rule_14_one_instance_for_all_blocks_is_said() {
+    let report = but(&common::standard(), |report| report.plan.as_mut().expect("a plan").guest.reuse = true);
+    let texts = Texts::of(&report);
+    for (format, text) in &texts.readable {
+        assert!(text.contains("REUSED INSTANCES"), "{format}");
+    }
+    assert_eq!(texts.json["reuse"], true);
+}
+
+// 17. Emulation shown under the name KVM.
+
+fn rule_17(report: &Report, texts: &Texts) -> Vec<Breach> {
+    let mut breaches = Vec::new();
+    for environment in &report.environments {
+        let Some(found) = environment.facts.get("acceleration").and_then(Value::as_str) else { continue };
+        let what = format!("{} ran with {found}", environment.name);
+        let said = |text: &str| text.contains(&environment.name) && text.contains(found);
+        for (format, text) in texts.all() {
+            expect(said(&text), format, what.clone(), &mut breaches);
+            expect(
+                found.contains("kvm") || !text.contains("kvm"),
+                format,
+                format!("{what}, shown as kvm"),
+                &mut breaches,
+            );
+        }
+        for row in texts.csv.iter().filter(|row| field(row, "environment") == environment.name) {
+            expect(field(row, "acceleration") == found, "csv", what.clone(), &mut breaches);
+        }
+    }
+    breaches
+}
+
+#[test]
+fn rule_17_emulation_is_never_shown_as_kvm() {
+    holds(rule_17);
+    let truth = machines::report();
+    let claimed = but(&truth, |report| {
+        report.title = report.title.replace(machines::QEMU, "kvm");
+        report
+            .analysis
+            .cells
+            .iter_mut()
+            .filter(|c| c.environment == machines::QEMU)
+            .for_each(|c| c.environment = "kvm".into());
+        report
+            .environments
+            .iter_mut()
+            .filter(|e| e.name == machines::QEMU)
+            .for_each(|e| e.name = "kvm".into());
+    });
+    finds(rule_17, &truth, &claimed);
+    // A run that was filed under a false name is not shown without saying so.
+    for (format, text) in Texts::of(&claimed).readable {
+        assert!(text.contains("MISNAMED") && text.contains("kvm ran with acceleration tcg"), "{format}");
+    }
+}

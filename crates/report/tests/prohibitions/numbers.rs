@@ -1,0 +1,343 @@
+//! What stands beside a number: its kind, its interval, CPU time, helpers.
+
+use super::*;
+
+// 7. Closed-loop tails as service latency.
+
+fn rule_7(report: &Report, texts: &Texts) -> Vec<Breach> {
+    let mut breaches = Vec::new();
+    let metrics = report.plan.iter().flat_map(|plan| &plan.workloads).flat_map(|workload| {
+        let quantile = |from: &Extraction| matches!(from, Extraction::Quantile { .. });
+        workload
+            .metrics
+            .iter()
+            .filter(move |metric| quantile(&metric.from))
+            .map(move |metric| (workload, metric))
+    });
+    for (workload, metric) in metrics {
+        let open = workload.params.get("loop").is_some_and(|kind| kind == "open");
+        for (format, text) in &texts.readable {
+            let heading = |line: &&str| {
+                line.contains(&metric.spec.name)
+                    && (line.contains("lower is better") || line.contains("higher is better"))
+            };
+            let said = text.lines().filter(heading).any(|line| line.contains("closed loop"));
+            expect(said != open, format, format!("{} of a closed loop", metric.spec.name), &mut breaches);
+        }
+        let of = |cell: &&Cell| cell.workload == workload.id && cell.metric.name == metric.spec.name;
+        for cell in report.analysis.cells.iter().filter(of) {
+            expect(
+                texts.json_cell(cell)["closed_loop"] == !open,
+                "json",
+                cell.workload.clone(),
+                &mut breaches,
+            );
+            let csv = texts.csv_field(cell, "closed_loop") == (!open).to_string();
+            expect(csv, "csv", cell.workload.clone(), &mut breaches);
+        }
+    }
+    breaches
+}
+
+#[test]
+fn rule_7_the_tail_of_a_closed_loop_is_no_service_latency() {
+    holds(rule_7);
+    let truth = machines::report();
+    let service = but(&truth, |report| {
+        for workload in &mut report.plan.as_mut().expect("a plan").workloads {
+            workload.params.insert("loop".into(), "open".into());
+        }
+    });
+    finds(rule_7, &truth, &service);
+    assert_eq!(rule_7(&service, &Texts::of(&service)), [], "an open loop is not called closed");
+}
+
+// 8. A ratio without absolute values, n and CI.
+
+/// What is missing beside a ratio.
+fn lonely_ratios(report: &Report, text: &str) -> Vec<String> {
+    let interval = Regex::new(r"\[[+-][\d.e+]+, [+-][\d.e+]+\]").expect("a pattern");
+    let absolute = Regex::new(r"\d (ns|µs|ms|s|[kMG]?FLOP/s|[kMGT]?B/s|[kM]?update/s|[kM]?op/s|frames)\b")
+        .expect("a pattern");
+    let charges = report.circumstances.charges.iter().map(|charge| charge.n);
+    let counts: BTreeSet<u32> = report.analysis.cells.iter().map(|cell| cell.n).chain(charges).collect();
+    let mut faults = Vec::new();
+    for line in text.lines().filter(|line| !ratios(line).is_empty() && !explains(line)) {
+        expect_line(interval.is_match(line), "no interval", line, &mut faults);
+        expect_line(absolute.is_match(line), "no absolute value", line, &mut faults);
+        expect_line(counts.iter().any(|n| has_number(line, *n)), "no n", line, &mut faults);
+    }
+    faults
+}
+
+fn expect_line(holds: bool, what: &str, line: &str, faults: &mut Vec<String>) {
+    if !holds {
+        faults.push(format!("{what}: {line}"));
+    }
+}
+
+fn rule_8(report: &Report, texts: &Texts) -> Vec<Breach> {
+    let mut breaches = Vec::new();
+    for (format, text) in &texts.readable {
+        breaches.extend(lonely_ratios(report, text).into_iter().map(|fault| (*format, fault)));
+        let any = report.analysis.cells.iter().any(|cell| cell.overhead.is_some());
+        let shown = text.lines().any(|line| !ratios(line).is_empty() && !explains(line));
+        expect(any == shown, format, "ratios are missing".into(), &mut breaches);
+    }
+    let whole = |fields: [&Value; 4]| fields.iter().all(|field| field.is_number());
+    for cell in texts.json["cells"].as_array().expect("a list") {
+        let overhead = &cell["overhead"];
+        let beside = [&cell["median"], &cell["n"], &overhead["ci_low"], &overhead["ci_high"]];
+        expect(overhead.is_null() || whole(beside), "json", cell.to_string(), &mut breaches);
+    }
+    for charge in texts.json["charges"].as_array().expect("a list") {
+        let ratio = &charge["difference"];
+        let beside = [&charge["cpu_ns_per_op"], &charge["n"], &ratio["ci_low"], &ratio["ci_high"]];
+        expect(ratio.is_null() || whole(beside), "json", charge.to_string(), &mut breaches);
+    }
+    for row in &texts.csv {
+        for (ratio, beside) in [
+            ("overhead_mean", ["median", "n", "overhead_ci_low", "overhead_ci_high"]),
+            (
+                "cpu_difference_mean",
+                ["cpu_ns_per_op", "cpu_n", "cpu_difference_ci_low", "cpu_difference_ci_high"],
+            ),
+        ] {
+            let alone =
+                !field(row, ratio).is_empty() && beside.iter().any(|name| field(row, name).is_empty());
+            expect(!alone, "csv", format!("{row:?}"), &mut breaches);
+        }
+    }
+    breaches
+}
+
+#[test]
+fn rule_8_no_ratio_without_absolute_values_n_and_interval() {
+    holds(rule_8);
+    let truth = machines::report();
+    // No absolute values: neither of the cells nor of what they are compared with, in an answer that a ratio stands in.
+    let relative = but(&truth, |report| {
+        report.analysis.cells.iter_mut().filter(|cell| cell.primary).for_each(|cell| cell.summary = None);
+        report.circumstances.charges.clear();
+    });
+    finds(rule_8, &truth, &relative);
+}
+
+#[test]
+fn rule_8_narrow_terminals_keep_them_together() {
+    for (report, first) in [(common::standard(), "\nstream triad"), (machines::report(), "\nlu rate")] {
+        for width in [100, 120, 140, 200] {
+            let text = common::table(&report, width);
+            let (_, tables) = text.split_once(first).expect("the first table");
+            let (tables, _) = tables.split_once("How to read").expect("the end of the tables");
+            // Remarks stand below their row, deeper than it; sentences on CPU time are wrapped.
+            let rows: Vec<&str> = tables
+                .lines()
+                .filter(|line| {
+                    !line.contains("typical") && !line.contains("against") && !line.starts_with("     ")
+                })
+                .collect();
+            assert_eq!(lonely_ratios(&report, &rows.join("\n")), [""; 0], "{width}");
+        }
+    }
+    let text = common::table(&common::standard(), 60);
+    let (_, tables) = text.split_once("\nstream triad").expect("the first table");
+    let (tables, _) = tables.split_once("How to read").expect("the end of the tables");
+    let rows: Vec<&str> = tables.lines().filter(|line| !line.contains("typical")).collect();
+    assert_eq!(lonely_ratios(&common::standard(), &rows.join("\n")), [""; 0], "60");
+}
+
+#[test]
+fn the_check_of_rule_8_finds_what_is_missing() {
+    let report = common::standard();
+    let found = |line: &str| lonely_ratios(&report, line).len();
+    assert_eq!(found("docker 12.1 GB/s +3 % [+2, +4] SLOWER 30"), 0);
+    assert_eq!(found("docker 12.1 GB/s +3 % SLOWER 30"), 1);
+    assert_eq!(found("docker +3 % [+2, +4] SLOWER 30"), 1);
+    assert_eq!(found("docker 12.1 GB/s +3 % [+2, +4] SLOWER"), 1);
+}
+
+// 10. Throughput loss as overhead.
+
+fn rule_10(report: &Report, texts: &Texts) -> Vec<Breach> {
+    let mut breaches = Vec::new();
+    for (format, text) in texts.all() {
+        let text = text.to_lowercase();
+        for word in [
+            "throughput overhead",
+            "overhead in throughput",
+            "throughput loss",
+            "loss of throughput",
+            "cpu overhead",
+        ] {
+            expect(!text.contains(word), format, format!("says `{word}`"), &mut breaches);
+        }
+    }
+    let rates: Vec<&Cell> =
+        compared(report).filter(|cell| is_rate(cell) && cell.overhead.is_some()).collect();
+    for (format, text) in texts.readable.iter().filter(|_| !rates.is_empty() && report.compared.is_none()) {
+        let said = text.contains("half the rate is +100 %") && text.contains("nor CPU time");
+        expect(said, format, "does not say what the number is".into(), &mut breaches);
+    }
+    for cell in rates.iter().filter(|cell| cell.runs.is_none()) {
+        let what = format!("{} in {}", cell.workload, cell.environment);
+        // The ratio is that of the costs, and the rate itself stands beside it.
+        let baseline = report.analysis.cells.iter().find(|other| {
+            other.workload == cell.workload
+                && other.metric.name == cell.metric.name
+                && other.environment == report.analysis.baseline
+        });
+        let medians =
+            baseline.and_then(|b| b.summary).zip(cell.summary).map(|(b, c)| b.median / c.median - 1.0);
+        let near =
+            |value: f64| medians.is_some_and(|ratio| (value - ratio).abs() < 0.1 * (1.0 + ratio.abs()));
+        in_rows(texts, cell, &what, |_| cell.overhead.is_some_and(|o| near(o.estimate)), &mut breaches);
+        let json = texts.json_cell(cell);
+        expect(json["overhead"]["mean"].as_f64().is_some_and(near), "json", what.clone(), &mut breaches);
+        expect(texts.csv_field(cell, "overhead_mean").parse().is_ok_and(near), "csv", what, &mut breaches);
+    }
+    // CPU time stands beside every value.
+    let time = Regex::new(r"\d (ns|µs|ms|s)\b").expect("a pattern");
+    let charges = &report.circumstances.charges;
+    for cell in compared(report).filter(|cell| cell.overhead.is_some()) {
+        let Some(charge) =
+            charges.iter().find(|c| c.workload == cell.workload && c.environment == cell.environment)
+        else {
+            continue;
+        };
+        let least = if cell.metric.unit.symbol() == "s" { 2 } else { 1 };
+        in_rows(texts, cell, "no CPU time", |line| time.find_iter(line).count() >= least, &mut breaches);
+        let json = texts.json_cell(cell);
+        let same =
+            json["cpu_ns_per_op"].as_f64().is_some_and(|ns| (ns / charge.cpu_ns_per_op - 1.0).abs() < 1e-9);
+        expect(
+            same && json["operation"] == charge.operation.as_str(),
+            "json",
+            "no CPU time".into(),
+            &mut breaches,
+        );
+        let csv = texts.csv_field(cell, "cpu_ns_per_op") == charge.cpu_ns_per_op.to_string();
+        expect(csv, "csv", "no CPU time".into(), &mut breaches);
+    }
+    for charge in charges {
+        for (format, text) in &texts.readable {
+            let heading = format!("CPU/{}", charge.operation);
+            expect(text.contains(&heading), format, format!("no column {heading}"), &mut breaches);
+        }
+    }
+    breaches
+}
+
+#[test]
+fn rule_10_lost_throughput_is_not_shown_as_overhead() {
+    holds(rule_10);
+    let truth = machines::report();
+    finds(rule_10, &truth, &but(&truth, |report| report.circumstances.charges.clear()));
+    // Half the rate is twice the time per operation, and not half of anything.
+    let half = two(Better::Higher, "B/s", |_| 50.0);
+    assert!((half.analysis.cells[1].overhead.expect("an overhead").estimate - 1.0).abs() < 1e-3);
+    for (format, text) in Texts::of(&half).all() {
+        assert!(
+            !text.contains("-50") && !text.contains("+50"),
+            "{format} shows a share of throughput as a ratio"
+        );
+    }
+    let lost = but(&half, |report| {
+        report.analysis.cells[1].overhead = Some(Interval { estimate: -0.5, low: -0.51, high: -0.49 });
+    });
+    finds(rule_10, &half, &lost);
+    assert!(
+        Texts::of(&half).json["cells"][1]["cpu_ns_per_op"].is_null(),
+        "a rate is not turned into CPU time"
+    );
+    // Durations need no such explanation.
+    let durations = two(Better::Lower, "s", |_| 150.0);
+    assert!(!common::table(&durations, 100).contains("half the rate"));
+}
+
+// 11. Leaving out helpers' CPU or memory.
+
+fn rule_11(report: &Report, texts: &Texts) -> Vec<Breach> {
+    let mut breaches = Vec::new();
+    for charge in &report.circumstances.charges {
+        let what = |name: &str| format!("{name} of {} in {}", charge.workload, charge.environment);
+        let others: Vec<(&String, &f64)> =
+            charge.parts_ns_per_op.iter().filter(|(name, _)| *name != "guest").collect();
+        let json = texts.json["charges"].as_array().expect("a list").iter().find(|row| {
+            row["workload"] == charge.workload.as_str() && row["environment"] == charge.environment.as_str()
+        });
+        let cells: Vec<&Cell> = report
+            .analysis
+            .cells
+            .iter()
+            .filter(|c| c.workload == charge.workload && c.environment == charge.environment)
+            .collect();
+        for (of, parts) in
+            [("parts_ns_per_op", &others), ("daemons_ns_per_op", &charge.daemons_ns_per_op.iter().collect())]
+        {
+            for (name, ns) in parts.iter() {
+                let shown = quantity_of(**ns);
+                for (format, text) in &texts.readable {
+                    let row = |line: &str| {
+                        line.contains(&charge.environment)
+                            && line.contains(&shown)
+                            && (line.contains(name.as_str())
+                                || *format == "html" && text.contains(name.as_str()))
+                    };
+                    expect(text.lines().any(row), format, what(name), &mut breaches);
+                }
+                let told = json.is_some_and(|row| row[of][name.as_str()].is_number());
+                expect(told, "json", what(name), &mut breaches);
+                let column =
+                    if of.starts_with("parts") { "cpu_parts_ns_per_op" } else { "cpu_daemons_ns_per_op" };
+                let csv = cells.iter().all(|c| texts.csv_field(c, column).contains(&format!("{name}={ns}")));
+                expect(csv, "csv", what(name), &mut breaches);
+            }
+        }
+        // Shared daemons are apart, and everybody else is in the sum.
+        let sum: f64 = charge.parts_ns_per_op.values().sum();
+        let whole = |ns: f64| (ns / sum - 1.0).abs() < 1e-6;
+        for cell in cells {
+            expect(
+                texts.json_cell(cell)["cpu_ns_per_op"].as_f64().is_some_and(whole),
+                "json",
+                what("sum"),
+                &mut breaches,
+            );
+            expect(
+                texts.csv_field(cell, "cpu_ns_per_op").parse().is_ok_and(whole),
+                "csv",
+                what("sum"),
+                &mut breaches,
+            );
+        }
+    }
+    if report.circumstances.charges.iter().any(|charge| !charge.daemons_ns_per_op.is_empty()) {
+        for (format, text) in &texts.readable {
+            expect(text.contains("not charged"), format, "daemons are not told apart".into(), &mut breaches);
+        }
+    }
+    breaches
+}
+
+/// A time as it is shown.
+fn quantity_of(ns: f64) -> String {
+    weigh_report::quantity::duration_ns(ns)
+}
+
+#[test]
+fn rule_11_helpers_are_charged_and_shown() {
+    holds(rule_11);
+    let truth = machines::report();
+    let alone = but(&truth, |report| {
+        for charge in &mut report.circumstances.charges {
+            charge.parts_ns_per_op.retain(|name, _| name == "guest");
+            charge.cpu_ns_per_op = charge.parts_ns_per_op["guest"];
+        }
+    });
+    finds(rule_11, &truth, &alone);
+    let without_daemons = but(&truth, |report| {
+        report.circumstances.charges.iter_mut().for_each(|charge| charge.daemons_ns_per_op.clear());
+    });
+    finds(rule_11, &truth, &without_daemons);
+}
