@@ -1,0 +1,127 @@
+//! A noisy neighbour, for real: a process that burns on the guests' own CPU in every other block.
+#![allow(clippy::print_stderr, reason = "a skipped test says so")]
+#![allow(clippy::unwrap_used, reason = "a test ends where its expectation does")]
+#![allow(clippy::disallowed_methods, reason = "the neighbour is a process that weigh does not know")]
+
+mod support;
+
+use rustix::process::{Pid, Signal, kill_process};
+use rustix::thread::{CpuSet, sched_setaffinity};
+use serde_json::Value;
+use std::path::Path;
+use std::process::{Child, Command};
+use std::time::Duration;
+use support::{Stage, shown};
+
+/// Blocks that count.
+const BLOCKS: u64 = 8;
+/// A tenth of a second or so, and no guest program needed.
+const WORK: &str = "i=0; while [ $i -lt 40000 ]; do i=$((i+1)); done";
+
+/// A process that burns on one CPU, and stands still where it is told to.
+struct Neighbour {
+    process: Child,
+    burns: bool,
+}
+
+impl Neighbour {
+    fn on(cpu: u32) -> Self {
+        let process = Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
+        let neighbour = Self { process, burns: true };
+        let mut cpus = CpuSet::new();
+        cpus.set(cpu as usize);
+        sched_setaffinity(Some(neighbour.pid()), &cpus).unwrap();
+        neighbour
+    }
+
+    fn pid(&self) -> Pid {
+        Pid::from_child(&self.process)
+    }
+
+    fn burn(&mut self, burns: bool) {
+        if burns != self.burns {
+            kill_process(self.pid(), if burns { Signal::CONT } else { Signal::STOP }).unwrap();
+            self.burns = burns;
+        }
+    }
+}
+
+impl Drop for Neighbour {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// Records on disk so far; the last line may be under way.
+fn records(samples: &Path) -> Vec<Value> {
+    let text = std::fs::read_to_string(samples).unwrap_or_default();
+    text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+}
+
+/// The block that is measured next: a unit is over with its second trial, or when it is void.
+fn next_block(records: &[Value]) -> u64 {
+    let Some(last) = records.iter().filter_map(|record| record["block"].as_u64()).max() else { return 0 };
+    let of_last: Vec<&Value> = records.iter().filter(|record| record["block"] == last).collect();
+    let is_over = of_last.len() >= 2 || of_last.iter().any(|record| record["record"] == "void");
+    if is_over { last + 1 } else { last }
+}
+
+/// Whether others certainly took more of the CPUs than is worth a warning.
+fn is_disturbed(trial: &Value) -> bool {
+    let number = |value: &Value| value.as_f64().unwrap();
+    let observed = &trial["observed"];
+    let available = number(&observed["window_ns"]) * observed["cpus"].as_array().unwrap().len() as f64;
+    let foreign = &observed["foreign"];
+    (number(&foreign["ns"]) - number(&foreign["uncertainty_ns"])) / available > 0.005
+}
+
+#[test]
+fn a_neighbour_on_the_guests_cpu_voids_or_warns_and_makes_no_difference() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!(
+            "SKIPPED a_neighbour_on_the_guests_cpu: needs root for the native environment's control group"
+        );
+        return;
+    }
+    let stage = Stage::new();
+    let cpu = *weigh_host::facts::allowed_cpus().last().unwrap();
+    let mut neighbour = Neighbour::on(cpu);
+    neighbour.burn(false);
+    let (blocks, cpus) = (BLOCKS.to_string(), cpu.to_string());
+    let arguments =
+        ["run", "--on", "native;native:label=b", "--blocks", &blocks, "--cpus", &cpus, "--seed", "5"];
+    let mut run = stage.spawn(&[&arguments[..], &["--out", "r", "--", "sh", "-c", WORK]].concat());
+    let samples = stage.here().join("r/samples.jsonl");
+    let status = loop {
+        if let Some(status) = run.try_wait().unwrap() {
+            break status;
+        }
+        neighbour.burn(next_block(&records(&samples)) % 2 == 1);
+        std::thread::sleep(Duration::from_millis(2));
+    };
+    drop(neighbour);
+    assert!(status.success(), "{}", stage.spawned_said());
+
+    let records = records(&samples);
+    let of = |kind: &'static str| records.iter().filter(move |record| record["record"] == kind);
+    let block = |record: &Value| record["block"].as_u64().unwrap();
+    // In every block in which the neighbour burnt, its unit is void or, where voiding was given up, its trials are marked. One
+    // block may have begun before this test saw that the last one was over.
+    let burnt: Vec<u64> = (0..next_block(&records)).filter(|block| block % 2 == 1).collect();
+    let void = |b: &&u64| of("void").any(|unit| block(unit) == **b && unit["cause"] == "foreign-cpu");
+    let marked = |b: &&u64| of("trial").filter(|trial| block(trial) == **b).any(is_disturbed);
+    let seen = burnt.iter().filter(|b| void(b) || marked(b)).count();
+    assert!(burnt.len() >= 4 && seen + 1 >= burnt.len(), "{seen} of {burnt:?}: {}", stage.spawned_said());
+    // No trial of a void unit counts, and every block that was planned does.
+    let report = shown(&stage, "r");
+    assert_eq!(report["blocks"]["done"], BLOCKS);
+    let cells = report["cells"].as_array().unwrap();
+    let is_compared = |cell: &&Value| cell["environment"] == "native:label=b" && cell["metric"] == "time";
+    let cell = cells.iter().find(is_compared).unwrap();
+    assert_eq!(cell["n"], BLOCKS);
+    // Native does not differ from native. A level of 1 in 1000, because a test that is right must not fail once in twenty runs.
+    let p = cell["p_diff_holm"].as_f64().unwrap();
+    assert!(p > 0.001, "p = {p}: {cell}");
+    stage.host_is_as_before();
+}
