@@ -181,7 +181,6 @@ enum Io {
 }
 
 fn process_bytes(pid: u32, files: &mut BTreeMap<u32, Kept>, scratch: &mut Vec<u8>) -> Io {
-    let path = format!("/proc/{pid}/io");
     let parse = |text: &str| {
         let field = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
         field("read_bytes:").zip(field("write_bytes:"))
