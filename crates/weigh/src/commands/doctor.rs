@@ -44,13 +44,13 @@ struct Look {
     /// New warnings of the kernel's log.
     kernel_log: Vec<String>,
     /// What a run's noise limits would make of it.
-    state: Quiet,
+    state: Judgement,
 }
 
 /// What a unit measured now would come to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-enum Quiet {
+enum Judgement {
     Quiet,
     Disturbed,
     Void,
@@ -73,9 +73,9 @@ impl Look {
         let steal_share = seen.steal.certain_share(seen.window_ns, cpus.len());
         let foreign_share = seen.foreign.certain_share(seen.window_ns, cpus.len());
         let state = match steal_share.max(foreign_share) {
-            most if most > limits.void_share => Quiet::Void,
-            most if most > limits.warn_share => Quiet::Disturbed,
-            _ => Quiet::Quiet,
+            most if most > limits.void_share => Judgement::Void,
+            most if most > limits.warn_share => Judgement::Disturbed,
+            _ => Judgement::Quiet,
         };
         let per_window = |amount: f64| if window_s > 0.0 { amount / window_s } else { 0.0 };
         Self {
@@ -106,14 +106,14 @@ impl Look {
                 share(self.foreign_share)
             ),
             match self.state {
-                Quiet::Quiet => {
+                Judgement::Quiet => {
                     format!("quiet: less than {} went to others", plain_percent(limits.warn_share))
                 }
-                Quiet::Disturbed => format!(
+                Judgement::Disturbed => format!(
                     "a run would flag its cells DISTURBED: more than {} went to others\n    end what else runs on the host",
                     plain_percent(limits.warn_share)
                 ),
-                Quiet::Void => format!(
+                Judgement::Void => format!(
                     "a run would void its units: more than {} went to others\n    end what else runs on the host, or measure \
                      with --no-void and get wide intervals",
                     plain_percent(limits.void_share)
@@ -225,11 +225,11 @@ mod tests {
 
     #[test]
     fn a_look_is_judged_by_the_limits_of_a_run() {
-        assert_eq!(look(1, 9).state, Quiet::Quiet);
-        assert_eq!(look(12, 0).state, Quiet::Disturbed);
-        assert_eq!(look(0, 12).state, Quiet::Disturbed);
-        assert_eq!(look(0, 41).state, Quiet::Void);
-        assert_eq!(look(41, 0).state, Quiet::Void);
+        assert_eq!(look(1, 9).state, Judgement::Quiet);
+        assert_eq!(look(12, 0).state, Judgement::Disturbed);
+        assert_eq!(look(0, 12).state, Judgement::Disturbed);
+        assert_eq!(look(0, 41).state, Judgement::Void);
+        assert_eq!(look(41, 0).state, Judgement::Void);
     }
 
     #[test]
