@@ -123,7 +123,11 @@ fn disturbed(noise: &NoiseSummary, limits: &NoiseLimits) -> String {
 }
 
 fn both(all: f64, most: f64) -> String {
-    format!("{} of the CPUs in use over all trials, at most {} in one", share(all), share(most))
+    format!(
+        "{} of the CPUs in use over all trials; certain in one trial: at most {}",
+        share(all),
+        share(most)
+    )
 }
 
 fn frequency(noise: &NoiseSummary) -> String {

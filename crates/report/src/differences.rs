@@ -13,6 +13,9 @@ const FIRST: &[&str] = &["kernel", "cpus", "memory", "acceleration", "network", 
 /// Keys that stand beside a ratio before the rest is counted.
 const NAMED: usize = 3;
 
+/// Characters of a value that the terminal shows; every other format shows all.
+const VALUE_WIDEST: usize = 40;
+
 /// Whether a difference is meant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -52,6 +55,15 @@ impl Difference {
     pub(crate) fn sentence(&self) -> String {
         format!("{} {} (baseline: {}): {}", self.key, self.value, self.baseline_value, self.why())
     }
+
+    /// The same with long values cut, but not so far that they look alike.
+    pub(crate) fn short_sentence(&self) -> String {
+        let (here, there) = (shortened(&self.value), shortened(&self.baseline_value));
+        if here == there {
+            return self.sentence();
+        }
+        format!("{} {here} (baseline: {there}): {}", self.key, self.why())
+    }
 }
 
 /// Every fact in which an environment differs from the baseline; faults first, then what the user allowed. An environment of which
@@ -77,7 +89,7 @@ pub(crate) fn differences(report: &Report) -> Vec<Difference> {
                 let (value, baseline_value) = (raw(&other.facts), raw(&baseline.facts));
                 let unknown = !other.facts.contains_key(key) && !baseline.facts.contains_key(key);
                 let differs = value != baseline_value || unknown;
-                let (rounded, baseline_rounded) = (readable(&value), readable(&baseline_value));
+                let (rounded, baseline_rounded) = (readable(key, &value), readable(key, &baseline_value));
                 // Rounding must not make unlike values look alike.
                 let (value, baseline_value) = if rounded == baseline_rounded {
                     (value, baseline_value)
@@ -86,7 +98,8 @@ pub(crate) fn differences(report: &Report) -> Vec<Difference> {
                 };
                 differs.then(|| Difference {
                     environment: other.name.clone(),
-                    key: key.clone(),
+                    // Reports call the number `memory_bytes`, and people and `--allow-unequal` say `memory`.
+                    key: if key == "memory_bytes" { "memory".into() } else { key.clone() },
                     value,
                     baseline_value,
                     standing: if other.intended.contains_key(key) {
@@ -140,14 +153,34 @@ fn fact(key: &str, value: Option<&Value>) -> String {
 
 /// The same for people: sizes with a prefix.
 pub(crate) fn readable_fact(key: &str, value: Option<&Value>) -> String {
-    readable(&fact(key, value))
+    readable(key, &fact(key, value))
 }
 
-fn readable(text: &str) -> String {
-    match text.strip_suffix(" bytes").and_then(|number| number.parse::<u64>().ok()) {
-        Some(bytes) => Scale::new(&Unit::normalise("B").0, [bytes as f64], Some(0.001)).format(bytes as f64),
-        None => text.into(),
+fn readable(key: &str, text: &str) -> String {
+    let number = text.strip_suffix(" bytes").or_else(|| key.ends_with("_bytes").then_some(text));
+    let Some(bytes) = number.and_then(|number| number.parse::<u64>().ok()) else { return text.into() };
+    let whole = [("TiB", 1u64 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20)]
+        .into_iter()
+        .find(|(_, size)| bytes >= *size && bytes.is_multiple_of(*size));
+    match whole {
+        Some((unit, size)) => format!("{} {unit}", bytes / size),
+        None => Scale::new(&Unit::normalise("B").0, [bytes as f64], Some(0.001)).format(bytes as f64),
     }
+}
+
+/// A value that a line of a terminal has room for.
+fn shortened(value: &str) -> String {
+    let mut text: String = value.chars().take(VALUE_WIDEST).collect();
+    if text.len() < value.len() {
+        text = text.trim_end_matches([' ', ',', ';', ':']).to_string();
+        text.push('…');
+    }
+    text
+}
+
+/// The file system of a mount and whether it can be written to: `ext4 rw` of `ext4 rw,relatime`.
+fn first_option(mount: &str) -> String {
+    mount.split(',').next().unwrap_or_default().to_string()
 }
 
 /// What an environment is, in one line: the facts that a reader looks for first.
@@ -155,17 +188,15 @@ pub(crate) fn compact(facts: &BTreeMap<String, Value>) -> String {
     let of = |key: &str| {
         facts.get(key).filter(|value| !value.is_null()).map(|value| readable_fact(key, Some(value)))
     };
-    let bytes =
-        || facts.get("memory_bytes").and_then(Value::as_u64).map(|bytes| readable(&format!("{bytes} bytes")));
     let cpus = of("cpus").map(|cpus| format!("{cpus} CPU{}", if cpus == "1" { "" } else { "s" }));
     let named = |name: &str, value: Option<String>| value.map(|value| format!("{name} {value}"));
     [
         named("kernel", of("kernel")),
         cpus,
-        named("memory", of("memory").or_else(bytes)),
+        named("memory", of("memory").or_else(|| of("memory_bytes"))),
         named("acceleration", of("acceleration")),
         named("network", of("network")),
-        named("root", of("mounts:/")),
+        named("root", of("mounts:/").map(|mount| first_option(&mount))),
     ]
     .into_iter()
     .flatten()
@@ -184,4 +215,38 @@ pub(crate) fn misnamed(report: &Report) -> Vec<(String, String)> {
             (claims && !found.to_lowercase().contains("kvm")).then(|| (environment.name.clone(), found))
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_readable() {
+        assert_eq!(readable("memory", "536870912 bytes"), "512 MiB");
+        assert_eq!(readable("memory_bytes", "2092875776"), "1.949 GiB");
+        assert_eq!(readable("cpus", "4096"), "4096");
+        assert_eq!(readable_fact("memory_bytes", Some(&Value::Null)), "none");
+        assert_eq!(readable_fact("network", None), "none");
+        assert_eq!(readable_fact("libc", None), "unknown");
+    }
+
+    #[test]
+    fn long_values_are_cut_but_never_to_look_alike() {
+        let difference = |value: &str, baseline: &str| Difference {
+            environment: "e".into(),
+            key: "mounts:/".into(),
+            value: value.into(),
+            baseline_value: baseline.into(),
+            standing: Standing::Fault,
+            reason: None,
+        };
+        let long = "ext4 rw,relatime,discard,resv_strict,resuid=65534";
+        assert_eq!(
+            difference("tmpfs rw", long).short_sentence(),
+            "mounts:/ tmpfs rw (baseline: ext4 rw,relatime,discard,resv_strict,res…): NEITHER IMPLIED NOR ALLOWED"
+        );
+        let other = format!("{long},noatime");
+        assert!(difference(&other, long).short_sentence().contains(&other), "all of it");
+    }
 }

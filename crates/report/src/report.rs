@@ -74,11 +74,12 @@ pub struct ComparedRuns {
 pub struct EnvironmentFacts {
     /// Its name in the plan.
     pub name: String,
-    /// Facts that can decide a result: kernel, CPUs, memory, network, acceleration... A fact that differs from the baseline's is
-    /// named beside every ratio of the environment, so that nothing unequal goes unsaid; what is always different and decides
-    /// nothing (a host name, a process id) does not belong here.
+    /// Facts that can decide a result, by parity key ([`weigh_model::PARITY_KEYS`]; the memory also as the number `memory_bytes`).
+    /// A fact that differs from the baseline's is named beside every ratio of the environment, so that nothing unequal goes unsaid;
+    /// what is always different and decides nothing (a host name, a process id) does not belong here.
     pub facts: BTreeMap<String, Value>,
-    /// Keys in which it differs from the baseline because of what it is, and why, in words. Printed beside its ratios, never refused.
+    /// Keys in which it differs from the baseline because of what it is, and why, in words. A key that is neither here nor in
+    /// [`Plan::allow_unequal`] is shown as a fault.
     pub intended: BTreeMap<String, String>,
 }
 

@@ -35,6 +35,7 @@ pub(crate) fn ascii(text: &str) -> String {
             '≥' => out.push_str(">="),
             '≠' => out.push_str("!="),
             '→' => out.push_str("->"),
+            '…' => out.push_str("..."),
             '·' | '–' | '—' => out.push('-'),
             JOINER => out.push(JOINER),
             _ if c.is_ascii() => out.push(c),

@@ -124,7 +124,9 @@ fn environments(screen: &mut Screen, document: &Document) {
     for environment in document.environments.iter().filter(|environment| told(environment)) {
         let mut lines = vec![environment.facts.clone()];
         lines.extend(environment.clock.iter().map(|clock| format!("clock: {clock}")));
-        lines.extend(environment.differences.iter().map(|d| format!("{} {}", table::UNEQUAL, d.sentence())));
+        lines.extend(
+            environment.differences.iter().map(|d| format!("{} {}", table::UNEQUAL, d.short_sentence())),
+        );
         let lines: Vec<&str> = lines.iter().map(String::as_str).filter(|line| !line.is_empty()).collect();
         screen.item(2, &environment.name, Style::Plain, width, &lines);
     }

@@ -77,7 +77,7 @@ fn differing(report: &Report, environment: &EnvironmentFacts) -> Vec<(String, St
     let words = |value: Option<&Value>| match value {
         None | Some(Value::Null) => "none".to_string(),
         Some(Value::String(text)) if text == "503533568 bytes" => "480.2 MiB".into(),
-        Some(Value::String(text)) if text == "536870912 bytes" => "512.0 MiB".into(),
+        Some(Value::String(text)) if text == "536870912 bytes" => "512 MiB".into(),
         Some(Value::String(text)) => text.clone(),
         Some(other) => other.to_string(),
     };
