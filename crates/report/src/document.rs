@@ -212,6 +212,10 @@ fn groups(report: &Report) -> Vec<Group> {
                 params.push(&first.params);
                 groups.len() - 1
             });
+        // The column beside every other table tells it, with its parts.
+        if groups[at].cpu.is_some() && first.is_charged_cpu() {
+            continue;
+        }
         let table = table(report, &cells, &common, &differences);
         if table.primary { &mut groups[at].judged } else { &mut groups[at].descriptive }.push(table);
     }

@@ -1,6 +1,7 @@
 //! What an analysis says: data only.
 
 use crate::Warning;
+use crate::circumstances::charge::CHARGED_CPU;
 use crate::collect::Collected;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -172,6 +173,14 @@ pub struct Cell {
     pub log_ratios: Vec<(u32, f64)>,
     /// For two runs: what each says on its own. `overhead` is then the change from the first to the second.
     pub runs: Option<TwoRuns>,
+}
+
+impl Cell {
+    /// Whether the metric is the charged CPU time per operation, which [`crate::collect()`] adds to the metrics of the manifest; the
+    /// same figures are in [`crate::ChargeSummary`].
+    pub fn is_charged_cpu(&self) -> bool {
+        !self.primary && self.metric.name.starts_with(CHARGED_CPU)
+    }
 }
 
 /// Absolute values in the metric's base unit. Descriptive: no verdict rests on them.

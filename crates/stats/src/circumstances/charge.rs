@@ -9,6 +9,9 @@ use weigh_model::{
     Better, Charge, Comparison, MetricSpec, Observation, Outcome, Plan, Series, Trial, Unit, WorkloadPlan,
 };
 
+/// Beginning of the names of the metrics that are charged CPU time; no manifest may use it.
+pub(crate) const CHARGED_CPU: &str = "cpu_per_";
+
 /// The operation of a workload that counts nothing finer.
 const RUN: &str = "run";
 
@@ -16,7 +19,8 @@ fn operation(workload: &WorkloadPlan) -> &str {
     workload.operations.as_ref().map_or(RUN, |operations| operations.name.as_str())
 }
 
-/// What a trial was charged, and for how many operations; none where it was not observed, or where a run did not say how many.
+/// What a trial was charged, and for how many operations; none where it was not observed, where a run did not say how many, and where
+/// nothing at all was charged: a program cannot run in no time, so nobody kept accounts there.
 fn charged<'a>(workload: &WorkloadPlan, trial: &'a Trial) -> Option<(&'a Charge, f64)> {
     let Outcome::Measured { iterations } = &trial.outcome else { return None };
     let charge = &trial.observed.as_deref()?.charge;
@@ -25,7 +29,7 @@ fn charged<'a>(workload: &WorkloadPlan, trial: &'a Trial) -> Option<(&'a Charge,
     } else {
         iterations.len() as f64
     };
-    (operations > 0.0).then_some((charge, operations))
+    (operations > 0.0 && charge.total_ns() > 0).then_some((charge, operations))
 }
 
 /// The summary of a cell: medians over its blocks, and the difference to the baseline. None without any observation.
@@ -82,7 +86,7 @@ fn log_ratios(
 ) -> Vec<f64> {
     let log = |trials: &HashMap<&str, &Trial>, environment: &str| {
         let (charge, operations) = charged(workload, trials.get(environment)?)?;
-        (charge.total_ns() > 0).then(|| (charge.total_ns() as f64 / operations).ln())
+        Some((charge.total_ns() as f64 / operations).ln())
     };
     units.iter().filter_map(|(_, trials)| Some(log(trials, environment)? - log(trials, baseline)?)).collect()
 }
@@ -139,7 +143,7 @@ pub(crate) fn comparison(
         workload: workload.id.clone(),
         params: workload.params.clone(),
         metric: MetricSpec {
-            name: format!("cpu_per_{}", operation(workload)),
+            name: format!("{CHARGED_CPU}{}", operation(workload)),
             unit,
             better: Better::Lower,
             primary: false,

@@ -320,6 +320,15 @@ fn a_run_is_the_operation_of_a_workload_that_counts_none() {
     let collected = collect(&time_plan(), &records);
     assert_eq!(collected.comparisons[1].metric.name, "cpu_per_run");
     assert_eq!(collected.circumstances.charges[0].cpu_ns_per_op, 4_000.0);
+    let analysis = analysed(&time_plan(), &collected);
+    assert!(
+        cell(&analysis, "cpu_per_run", "e").is_charged_cpu()
+            && !cell(&analysis, "time", "e").is_charged_cpu()
+    );
+    // Where nobody keeps accounts there is no charge of nothing.
+    let unaccounted = collect(&time_plan(), &run(3, |_, _| (Some(quiet(0)), None)));
+    assert_eq!((unaccounted.comparisons.len(), unaccounted.circumstances.charges.len()), (1, 0));
+    assert!(unaccounted.circumstances.noise.is_some());
     // A trial whose operations are not known is charged to nothing.
     let mut plan = time_plan();
     plan.workloads[0].operations =
