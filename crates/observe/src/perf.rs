@@ -168,4 +168,46 @@ mod tests {
         let count = u64::from_ne_bytes(record[..8].try_into().unwrap());
         assert!((100..10_000).contains(&count), "{count}");
     }
+
+    /// A group is counted for what runs in it and for nothing else, by a software event, because not every host has a PMU.
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "the test needs a process in the group")]
+    fn a_group_is_counted_by_itself() {
+        use std::io::Write;
+        use weigh_host::cgroup::{Hierarchy, Layout, Limits};
+        use weigh_host::ledger::Ledger;
+        // The tree beside those of version 1 in which nothing is limited: a group there changes nothing for anybody.
+        let tree = Path::new("/sys/fs/cgroup/unified");
+        let plain =
+            fs::read_to_string(tree.join("cgroup.controllers")).is_ok_and(|names| names.trim().is_empty());
+        if !plain || !weigh_host::facts::is_root() {
+            return;
+        }
+        let base = tempfile::tempdir().unwrap();
+        let state = weigh_host::state::StateDirectory::at(base.path().join("state"));
+        let ledger = Ledger::create(&state, "perf").unwrap();
+        let hierarchy = Hierarchy::at(tree, Layout::V2);
+        let name = format!("weighbridge-perf-{}/one", std::process::id());
+        let group = hierarchy.create(&ledger, &name, &Limits::default()).unwrap();
+        let counter = Counter::open(CONTEXT_SWITCHES, Path::new("/"), &Accounts::of_group(group.view()));
+        let mut child = std::process::Command::new("sh")
+            .args(["-c", "read line; for i in 1 2 3 4 5 6 7 8 9 10; do sleep 0.005; done; read line"])
+            .stdin(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        for file in group.procs_files() {
+            fs::write(file, child.id().to_string()).unwrap();
+        }
+        let before = counter.as_ref().and_then(Counter::read);
+        let mut input = child.stdin.take().unwrap();
+        input.write_all(b"\n").unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(500));
+        let after = counter.as_ref().and_then(Counter::read);
+        drop(input);
+        child.wait().unwrap();
+        group.remove().unwrap();
+        let (before, after) = (before.unwrap(), after.unwrap());
+        // Each sleep of the ten and each wait for it takes a task off its CPU.
+        assert!((15..2000).contains(&(after - before)), "{before} {after}");
+    }
 }
