@@ -20,7 +20,8 @@ pub(crate) fn table(report: &Report, cells: &[&Cell], common: &[Flag], differenc
         .filter(|width| *width > 0.0)
         .min_by(f64::total_cmp);
     let scale = Scale::new(&first.metric.unit, values, half_width);
-    let column = Column::new(report, &first.workload);
+    // A table of CPU time per operation needs no column of it.
+    let column = Column::new(report, &first.workload).filter(|_| !first.metric.name.starts_with("cpu_per_"));
     let around = Around { report, scale: &scale, column: column.as_ref(), common, differences };
     let mut ordered: Vec<&&Cell> = cells.iter().collect();
     ordered.sort_by_key(|cell| cell.environment != *baseline);
