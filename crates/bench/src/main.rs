@@ -5,6 +5,7 @@
 #![expect(clippy::print_stdout, reason = "a program for the terminal, outside of the product")]
 
 mod analyse;
+mod boot;
 mod hyperfine;
 mod probe;
 mod sensors;
@@ -28,9 +29,10 @@ pub type Outcome = Result<Vec<Line>, String>;
 type Measurement = (&'static str, fn() -> Outcome);
 
 fn main() {
-    let measurements: [Measurement; 5] = [
+    let measurements: [Measurement; 6] = [
         ("probe", probe::measure),
         ("start of a guest", spawn::measure),
+        ("boot of a machine", boot::measure),
         ("sensors", sensors::measure),
         ("analysis", analyse::measure),
         ("overhead per iteration", hyperfine::measure),

@@ -70,7 +70,8 @@ fn compare(host: &Host, root: &Arc<Root>) -> Outcome {
     Ok(vec![Line { what, value: text, goal: "<= 0.333", met: value <= 1.0 / 3.0 }])
 }
 
-fn launch(host: &Host, root: &Arc<Root>, name: &str, instance: u64) -> Result<f64, String> {
+/// Time from the call to the probe's hello, seconds.
+pub fn launch(host: &Host, root: &Arc<Root>, name: &str, instance: u64) -> Result<f64, String> {
     let platform = find(name).ok_or_else(|| format!("no platform {name}"))?;
     let environment = EnvironmentSpec::new(name, Default::default());
     let request =

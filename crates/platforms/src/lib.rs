@@ -3,7 +3,6 @@
 //! To add a platform, copy `null.rs`, fill it in, and add one word to the list `ALL`. No platform knows a workload; what its
 //! guests can do is data in [`Capabilities`].
 
-mod machine;
 mod oci;
 mod platform;
 mod registry;

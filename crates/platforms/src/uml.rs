@@ -9,11 +9,12 @@
 //! Sources: `Documentation/virt/uml/user_mode_linux_howto_v2.rst` of the kernel; `linux.uml --help`.
 
 mod guest;
+mod root;
 
-use crate::machine::{initramfs, initramfs_path, mounts, utf8};
 use crate::{
     Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, Values, setting,
 };
+use root::{initramfs, initramfs_path, mounts, utf8};
 use rustix::fs::{StatVfsMountFlags, statvfs};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -97,6 +98,7 @@ impl Platform for Uml {
 
     fn capabilities(&self, _: &EnvironmentSpec) -> Capabilities {
         Capabilities {
+            networks: &["none"],
             shares_kernel: false,
             most_cpus: Some(1),
             sized_memory: true,
@@ -122,7 +124,7 @@ impl Platform for Uml {
         }
         self.program(&request.environment)?;
         room_for(memory_bytes(request)?)?;
-        let path = initramfs_path(&request.root, self.name(), "");
+        let path = initramfs_path(&request.root);
         if !path.exists() {
             initramfs(&request.root, &mounts(&request.root, share)?)?.write_file(&path)?;
         }
@@ -133,7 +135,7 @@ impl Platform for Uml {
         self.prepare(host, request)?;
         let machine = guest::Machine {
             program: self.program(&request.environment)?,
-            initramfs: initramfs_path(&request.root, self.name(), ""),
+            initramfs: initramfs_path(&request.root),
             memory_bytes: memory_bytes(request)?,
             memory_place: MEMORY_PLACE,
             cpu: request.cpus.first().copied(),

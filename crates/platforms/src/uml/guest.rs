@@ -1,6 +1,6 @@
 //! A running machine.
 
-use crate::machine::init_argument;
+use super::root::init_argument;
 use crate::oci::with_tail;
 use crate::{Guest, Host, PlatformError, Session};
 use rustix::process::Pid;

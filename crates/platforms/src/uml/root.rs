@@ -1,4 +1,4 @@
-//! What virtual machines have in common: an initial RAM file system with the probe as init, and the table of its mounts.
+//! The root of a machine: an initial RAM file system with the probe as init, and the table of its mounts.
 
 use crate::PlatformError;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use weigh_images::{Bind, ImageError, Initramfs, Mount, PROBE, Root};
 use weigh_protocol::boot::{BootMount, MOUNTS};
 
 /// What tells a kernel to run the probe as its init.
-pub(crate) fn init_argument() -> String {
+pub(super) fn init_argument() -> String {
     format!("rdinit={PROBE}")
 }
 
@@ -15,7 +15,7 @@ pub(crate) fn init_argument() -> String {
 ///
 /// # Errors
 /// Those of `share`, for a part that the machine cannot be given.
-pub(crate) fn mounts(
+pub(super) fn mounts(
     root: &Root,
     share: impl Fn(&Bind) -> Result<BootMount, PlatformError>,
 ) -> Result<Vec<BootMount>, PlatformError> {
@@ -32,7 +32,9 @@ pub(crate) fn mounts(
             }
         });
     }
-    mounts.push(BootMount::new("none", "none", "/", "remount,ro"));
+    // The kernel sizes its first file system by the memory that is free at that moment, which is another one at every boot; half of
+    // the memory is the size of every other tmpfs.
+    mounts.push(BootMount::new("none", "none", "/", "remount,ro,size=50%,nr_inodes=1m"));
     Ok(mounts)
 }
 
@@ -40,7 +42,7 @@ pub(crate) fn mounts(
 ///
 /// # Errors
 /// Those of reading the skeleton.
-pub(crate) fn initramfs(root: &Root, mounts: &[BootMount]) -> Result<Initramfs, ImageError> {
+pub(super) fn initramfs(root: &Root, mounts: &[BootMount]) -> Result<Initramfs, ImageError> {
     let mut archive = Initramfs::new();
     archive.skeleton(root)?;
     archive.character_device("/dev/console", 0o600, (5, 1))?;
@@ -48,16 +50,13 @@ pub(crate) fn initramfs(root: &Root, mounts: &[BootMount]) -> Result<Initramfs, 
     Ok(archive)
 }
 
-/// Where a platform's archive of a root lies: beside the skeleton, so that it goes with it. `variant` tells archives of one platform
-/// apart that hold different things besides the root.
-pub(crate) fn initramfs_path(root: &Root, platform: &str, variant: &str) -> PathBuf {
-    let dash = if variant.is_empty() { "" } else { "-" };
-    let directory = root.skeleton.parent().unwrap_or(&root.skeleton);
-    directory.join(format!("{platform}{dash}{variant}.cpio"))
+/// Where the archive of a root lies: beside the skeleton, so that it goes with it.
+pub(super) fn initramfs_path(root: &Root) -> PathBuf {
+    root.skeleton.with_file_name("uml.cpio")
 }
 
 /// A path as text. Roots leave out what is not Unicode, with a note.
-pub(crate) fn utf8(path: &Path) -> Result<&str, PlatformError> {
+pub(super) fn utf8(path: &Path) -> Result<&str, PlatformError> {
     path.to_str().ok_or_else(|| {
         let error = std::io::Error::new(std::io::ErrorKind::InvalidInput, "its path is not valid Unicode");
         PlatformError::io(format!("share {} with a guest", path.display()))(error)
@@ -86,8 +85,7 @@ mod tests {
         assert_eq!(targets, ["/dev/pts", "/dev/shm", "/var", "/usr", "/tmp", "/run", "/var/tmp", "/"]);
         assert!(table.contains("tmpfs tmpfs /run nosuid,nodev,mode=755\n"));
         assert!(table.contains("tmpfs tmpfs /var/tmp nosuid,nodev,mode=1777\n"));
-        assert!(table.ends_with("none none / remount,ro\n"));
-        assert_eq!(initramfs_path(&root, "uml", ""), base.path().join("work/uml.cpio"));
-        assert_eq!(initramfs_path(&root, "qemu", "x"), base.path().join("work/qemu-x.cpio"));
+        assert!(table.ends_with("none none / remount,ro,size=50%,nr_inodes=1m\n"));
+        assert_eq!(initramfs_path(&root), base.path().join("work/uml.cpio"));
     }
 }
