@@ -52,7 +52,7 @@ pub struct Conducted {
     pub failed: Vec<(u32, String)>,
     /// Void units by cause; each was replaced.
     pub voids: BTreeMap<String, u32>,
-    /// Comparisons that went on with voiding off.
+    /// Comparisons that went on, or began, with voiding off.
     pub noisy_hosts: u32,
     /// Why not all were made, if so.
     pub cut_short: Option<&'static str>,
@@ -88,6 +88,7 @@ impl Conductor<'_> {
         let comparisons = design.comparisons();
         let of = comparisons.len() as u32;
         let mut conducted = Conducted::default();
+        let mut patience = Patience::default();
         let (started, mut longest) = (Instant::now(), Duration::ZERO);
         for comparison in &comparisons {
             if self.interrupt.load(Ordering::Relaxed) {
@@ -99,7 +100,7 @@ impl Conductor<'_> {
                 break;
             }
             let began = Instant::now();
-            self.compare(design, comparison, sensors, &mut conducted)?;
+            self.compare(design, comparison, sensors, &mut patience, &mut conducted)?;
             longest = longest.max(began.elapsed());
             progress(comparison.number, of);
         }
@@ -111,9 +112,11 @@ impl Conductor<'_> {
         design: &Design,
         comparison: &Comparison,
         sensors: &mut dyn Sensors,
+        patience: &mut Patience,
         conducted: &mut Conducted,
     ) -> Result<(), Failure> {
-        let plan = design.plan(comparison, self.facts)?;
+        let mut plan = design.plan(comparison, self.facts)?;
+        plan.noise.voiding = patience.voids();
         let path = self.directory.join(comparison.name());
         let mut store = RunDirectory::create_at(&path, &plan, self.facts)?;
         let host = self.host_of(comparison)?;
@@ -128,7 +131,11 @@ impl Conductor<'_> {
             options: weigh_runner::RunOptions { skip_pilot: true, ..Default::default() },
         })?;
         let records = store.records()?.records;
-        note_noise(&records, conducted);
+        let noisy =
+            !plan.noise.voiding || records.iter().any(|record| matches!(record, Record::NoisyHost(_)));
+        patience.learn(noisy);
+        conducted.noisy_hosts += u32::from(noisy);
+        count_voids(&records, conducted);
         if finish.reason == FinishReason::Interrupted {
             // What was measured of it is on disk and counts for nothing: it ended at a moment that somebody chose.
             conducted.cut_short = Some("interrupted");
@@ -180,13 +187,36 @@ impl Sensors for Quiet {
     fn detach(&mut self, _: Attached) {}
 }
 
-/// Counts what noise did to a run.
-fn note_noise(records: &[Record], conducted: &mut Conducted) {
+/// Whether the next comparison begins with voiding on.
+///
+/// A comparison finds out for itself that the host is noisy, by six units that count for nothing. Where that was so again and again, it
+/// would be found out at the cost of a third of the time, so the following ones begin where it would end; now and then one tries again. Only
+/// what the host was seen to do decides, never a result.
+#[derive(Debug, Default)]
+struct Patience {
+    noisy_in_a_row: u32,
+}
+
+impl Patience {
+    /// Noisy comparisons after which voiding stays off.
+    const LIMIT: u32 = 3;
+    /// One of so many tries it all the same.
+    const TRY_AGAIN: u32 = 10;
+
+    fn voids(&self) -> bool {
+        self.noisy_in_a_row < Self::LIMIT || self.noisy_in_a_row.is_multiple_of(Self::TRY_AGAIN)
+    }
+
+    fn learn(&mut self, noisy: bool) {
+        self.noisy_in_a_row = if noisy { self.noisy_in_a_row + 1 } else { 0 };
+    }
+}
+
+/// Counts void units by cause.
+fn count_voids(records: &[Record], conducted: &mut Conducted) {
     for record in records {
-        match record {
-            Record::Void(void) => *conducted.voids.entry(word(&void.cause)).or_default() += 1,
-            Record::NoisyHost(_) => conducted.noisy_hosts += 1,
-            _ => {}
+        if let Record::Void(void) = record {
+            *conducted.voids.entry(word(&void.cause)).or_default() += 1;
         }
     }
 }

@@ -40,7 +40,8 @@ pub struct Judgement {
     pub label: Option<LabelEffect>,
     /// Void units by cause; each was replaced.
     pub voids: BTreeMap<String, u32>,
-    /// Comparisons that went on with voiding off because most of their units would have been void.
+    /// Comparisons that went on with voiding off because most of their units would have been void, or began so because that was so in
+    /// those before them.
     pub noisy_hosts: u32,
     /// Comparisons that gave no number.
     pub failed: Vec<FailedComparison>,

@@ -2,18 +2,20 @@
 //! these break the method and see that it is told.
 
 use super::conduct::{Analyse, Conducted, Conductor, Quiet, by_the_method};
-use super::design::{Design, EFFECTS, Subject};
+use super::design::{BLOCKS, Design, EFFECTS, Subject};
 use super::judgement::{Judgement, Verdict, judge, table};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
+use weigh_host::accounts::Accounts;
 use weigh_host::cgroup::Hierarchy;
 use weigh_host::facts::host_facts;
 use weigh_host::ledger::Ledger;
 use weigh_host::state::StateDirectory;
 use weigh_images::Programs;
-use weigh_model::{Comparison, Plan, Record};
+use weigh_model::{Comparison, CpuTime, HostSettings, Observed, Plan, Record};
+use weigh_observe::{Attached, Sensors};
 use weigh_platforms::Host;
 use weigh_stats::{Cell, Options, analyse, collect};
 
@@ -29,6 +31,16 @@ fn fakes(no_effect: u32, per_effect: u32, keys: &str, other: &str) -> Design {
 
 /// Runs a selftest in memory.
 fn conduct(design: &Design, analyse: Analyse, interrupt: &AtomicBool, budget: Option<Duration>) -> Conducted {
+    conduct_with(design, analyse, &mut Quiet, interrupt, budget)
+}
+
+fn conduct_with(
+    design: &Design,
+    analyse: Analyse,
+    sensors: &mut dyn Sensors,
+    interrupt: &AtomicBool,
+    budget: Option<Duration>,
+) -> Conducted {
     let memory = Path::new("/dev/shm");
     let parent = if memory.is_dir() { memory.to_path_buf() } else { std::env::temp_dir() };
     let directory = tempfile::Builder::new().prefix("weigh-test-").tempdir_in(parent).unwrap();
@@ -41,7 +53,7 @@ fn conduct(design: &Design, analyse: Analyse, interrupt: &AtomicBool, budget: Op
         budget,
         analyse,
     };
-    conductor.conduct(design, &mut Quiet, &mut |done, of| assert!(done <= of)).unwrap()
+    conductor.conduct(design, sensors, &mut |done, of| assert!(done <= of)).unwrap()
 }
 
 fn judged(design: &Design, analyse: Analyse) -> Judgement {
@@ -178,6 +190,41 @@ fn an_end_before_the_end_is_judged_by_what_is_there() {
     assert_eq!(judgement.cut_short.as_deref(), Some("the budget is used up"));
     assert!(judgement.statement.contains("as far as 0 of 10 comparisons say"));
     assert!(table(&judgement).contains("10 were planned: the budget is used up"));
+}
+
+/// A host on which half of every window belongs to somebody else.
+struct Loud;
+
+impl Sensors for Loud {
+    fn settings(&mut self) -> HostSettings {
+        HostSettings::default()
+    }
+
+    fn attach(&mut self, _: &Accounts, _: &[u32]) -> Attached {
+        Attached(0)
+    }
+
+    fn begin(&mut self, _: Attached) {}
+
+    fn end(&mut self, _: Attached) -> Observed {
+        let foreign = CpuTime { ns: 500_000_000, uncertainty_ns: 0 };
+        Observed { window_ns: 1_000_000_000, cpus: vec![0], foreign, ..Observed::default() }
+    }
+
+    fn detach(&mut self, _: Attached) {}
+}
+
+#[test]
+fn a_noisy_host_is_found_out_a_few_times_and_judged_all_the_same() {
+    let design = fakes(12, 3, "sd=0.01", "");
+    let conducted = conduct_with(&design, by_the_method, &mut Loud, &AtomicBool::new(false), None);
+    assert_eq!((conducted.measured.len(), conducted.noisy_hosts), (24, 24));
+    // Comparisons 1 to 3 find it out, 11 and 21 try again: as many void units as each needs to be sure.
+    let voids = conducted.voids["foreign-cpu"];
+    assert!(voids > 0 && voids.is_multiple_of(5), "{voids}");
+    assert!(conducted.measured.iter().all(|measured| measured.pairs == BLOCKS));
+    let judgement = judge(&design, conducted);
+    assert_eq!(judgement.verdict, Verdict::Inside, "{}", table(&judgement));
 }
 
 #[test]
