@@ -39,6 +39,11 @@ impl<'a> Journal<'a> {
         Ok(())
     }
 
+    /// Files a warning without telling it: for what the caller is told as an error.
+    pub(crate) fn file_warning(&mut self, message: String) -> Result<(), RunnerError> {
+        Ok(self.store.append_event(&Timestamped { at: utc_now(), event: Event::Warning { message } })?)
+    }
+
     /// Tells an event, and files it without a sync.
     pub(crate) fn event(&mut self, event: Event) -> Result<(), RunnerError> {
         self.store.append_event(&Timestamped { at: utc_now(), event: event.clone() })?;

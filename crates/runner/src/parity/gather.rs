@@ -6,7 +6,7 @@ use weigh_host::accounts::Accounts;
 use weigh_host::cgroup::CgroupView;
 use weigh_model::Plan;
 use weigh_platforms::{Capabilities, Guest, SessionError};
-use weigh_protocol::{GuestFacts, ProgramFacts};
+use weigh_protocol::{GuestFacts, MountFacts, ProgramFacts};
 
 /// Digits of a digest that are shown: 64 bits, enough for files that nobody made to collide.
 const DIGITS: usize = 16;
@@ -111,7 +111,7 @@ fn from_inside(inside: &GuestFacts, subject: &Subject, shares_kernel: bool) -> F
     put("aslr", inside.aslr.clone());
     put("user", Some(if inside.user == 0 { "root".into() } else { format!("user {}", inside.user) }));
     for mount in &inside.mounts {
-        put(&format!("mounts:{}", mount.path), Some(format!("{} {}", mount.kind, options(&mount.options))));
+        put(&format!("mounts:{}", mount.path), Some(words(mount)));
     }
     let mut libraries: Vec<String> = Vec::new();
     for program in &inside.programs {
@@ -136,10 +136,13 @@ fn mitigations(all: &[(String, String)]) -> Option<String> {
     }
 }
 
-/// Mount options without those that name places on the host, such as an overlay's layers: they differ in every guest and decide
-/// nothing.
-fn options(all: &str) -> String {
-    all.split(',').filter(|option| !option.contains('/')).collect::<Vec<_>>().join(",")
+/// Type and options of a mount, without options that differ in every guest and decide nothing: names of places on the host, such as
+/// an overlay's layers, and the bounds that the kernel works out for its first file system from what memory it found.
+fn words(mount: &MountFacts) -> String {
+    let bound = |option: &str| option.starts_with("size=") || option.starts_with("nr_inodes=");
+    let decides = |option: &&str| !option.contains('/') && !(mount.kind == "rootfs" && bound(option));
+    let options: Vec<&str> = mount.options.split(',').filter(decides).collect();
+    format!("{} {}", mount.kind, options.join(","))
 }
 
 fn library(program: &ProgramFacts) -> Option<String> {
@@ -156,7 +159,6 @@ fn short(digest: &str) -> String {
 mod tests {
     use super::*;
     use crate::tests::common::{fixed, plan};
-    use weigh_protocol::MountFacts;
 
     fn subject(commands: &[&str], directory: Option<&str>) -> Subject {
         let mut plan = plan(&["null"], commands, fixed(2));
@@ -227,6 +229,16 @@ mod tests {
         for (key, _) in expected {
             assert_eq!(weigh_model::check_parity_word(key), Ok(()), "{key}");
         }
+    }
+
+    #[test]
+    fn options_that_decide_nothing_are_left_out() {
+        let of = |kind: &str, options: &str| {
+            words(&MountFacts { path: "/".into(), kind: kind.into(), options: options.into() })
+        };
+        assert_eq!(of("rootfs", "ro,size=1015188k,nr_inodes=253797"), "rootfs ro");
+        assert_eq!(of("tmpfs", "rw,size=65536k"), "tmpfs rw,size=65536k", "somebody chose it");
+        assert_eq!(of("hostfs", "ro,/srv/root"), "hostfs ro");
     }
 
     #[test]

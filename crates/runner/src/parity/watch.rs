@@ -172,7 +172,7 @@ impl Runner<'_> {
     /// Ends the run because of what is unequal; the reason stays with the run.
     pub(crate) fn refuse(&mut self, unequal: Vec<UnequalEnvironment>) -> Result<(), RunnerError> {
         let error = RunnerError::Unequal { baseline: self.plan.baseline.clone(), unequal };
-        self.journal.warn(error.to_string())?;
+        self.journal.file_warning(error.to_string())?;
         self.journal.flush()?;
         Err(error)
     }
