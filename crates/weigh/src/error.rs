@@ -199,7 +199,7 @@ impl From<weigh_runner::RunnerError> for Failure {
                 keys.sort_unstable();
                 keys.dedup();
                 Self::input(error.to_string()).hint(format!(
-                    "make them alike, or allow the difference, which is then said beside every ratio: `--allow-unequal {}`",
+                    "`--allow-unequal {}` allows it, and says so beside every ratio; or make the guests alike",
                     keys.join(",")
                 ))
             }
