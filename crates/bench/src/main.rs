@@ -6,6 +6,7 @@
 
 mod analyse;
 mod boot;
+mod boot_qemu;
 mod hyperfine;
 mod probe;
 mod sensors;
@@ -29,10 +30,11 @@ pub type Outcome = Result<Vec<Line>, String>;
 type Measurement = (&'static str, fn() -> Outcome);
 
 fn main() {
-    let measurements: [Measurement; 6] = [
+    let measurements: [Measurement; 7] = [
         ("probe", probe::measure),
         ("start of a guest", spawn::measure),
         ("boot of a machine", boot::measure),
+        ("boot of qemu", boot_qemu::measure),
         ("sensors", sensors::measure),
         ("analysis", analyse::measure),
         ("overhead per iteration", hyperfine::measure),
