@@ -139,9 +139,10 @@ fn mitigations(all: &[(String, String)]) -> Option<String> {
 /// Type and options of a mount, without options that differ in every guest and decide nothing: names of places on the host, such as
 /// an overlay's layers, and the bounds that the kernel works out for its first file system from what memory it found.
 fn words(mount: &MountFacts) -> String {
-    let bound = |option: &str| option.starts_with("size=") || option.starts_with("nr_inodes=");
-    let decides = |option: &&str| !option.contains('/') && !(mount.kind == "rootfs" && bound(option));
-    let options: Vec<&str> = mount.options.split(',').filter(decides).collect();
+    let bounds: &[&str] = if mount.kind == "rootfs" { &["size=", "nr_inodes="] } else { &[] };
+    let of_this_guest =
+        |option: &str| option.contains('/') || bounds.iter().any(|bound| option.starts_with(bound));
+    let options: Vec<&str> = mount.options.split(',').filter(|option| !of_this_guest(option)).collect();
     format!("{} {}", mount.kind, options.join(","))
 }
 
