@@ -231,7 +231,8 @@ fn found(measured: &[&Measured]) -> Count {
     Count {
         of: measured.len() as u32,
         observed: measured.iter().filter(|m| is_found(m)).count() as u32,
-        expected: chances.iter().sum(),
+        // The sum of nothing is -0.
+        expected: chances.iter().sum::<f64>() + 0.0,
         allowed: poisson_binomial_band(&chances),
     }
 }
