@@ -1,5 +1,5 @@
 # Two commands: `make run` shows a first comparison, `make test` runs the default tests.
-.PHONY: run test test-platforms test-long lint bench deny
+.PHONY: run test test-platforms test-long lint bench figures deny
 
 run:
 	cargo run --release --package weigh
@@ -11,20 +11,25 @@ test: lint
 test-platforms:
 	cargo test --package weigh-platforms --test conformance --no-fail-fast -- --nocapture --test-threads=1
 
-# Long simulations of the statistics.
+# Long simulations of the statistics, the kernel package of Debian, and the method on this machine, which wants it to itself.
 test-long:
-	WEIGH_LONG=1 cargo test --release --package weigh-stats --no-fail-fast
+	WEIGH_LONG=1 cargo test --release --package weigh-stats --package weigh-images --no-fail-fast
+	WEIGH_LONG=1 cargo test --release --package weigh --test selftest --no-fail-fast -- --test-threads=1
 
 lint:
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
 
-# Ratios of this tool against hyperfine, gcc, xz and runc, each taken in one run.
+# Ratios of this tool against hyperfine, gcc, xz, runc and machines started by hand, each taken in one run; what the sensors cost.
 bench:
 	cargo build --release --package weigh
 	cargo run --release --package weigh-bench
 	cargo run --release --package weigh-kernels --example versus_c
+
+# The pictures of the book, made by simulations with fixed seeds.
+figures:
+	cargo run --package weigh-bench --bin figures -- docs/method/figures
 
 # Licences and sources of every dependency (cargo install cargo-deny).
 deny:

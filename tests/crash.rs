@@ -46,12 +46,16 @@ fn sigkill_anywhere_then_clean_restores_the_host() {
     // From before the first guest to the middle of the blocks; a launch of everything takes one to two seconds.
     for (i, delay_ms) in [30, 120, 250, 400, 600, 900, 1300, 1800, 2600, 3600].into_iter().enumerate() {
         let out = format!("r{i}");
-        let arguments = ["run", "--on", &on, "--blocks", "50", "--out", &out, "--", "sleep", "0.02"];
+        let arguments =
+            ["run", "--no-void", "--on", &on, "--blocks", "50", "--out", &out, "--", "sleep", "0.02"];
         let mut child = stage.spawn(&arguments);
         std::thread::sleep(Duration::from_millis(delay_ms));
         kill(&mut child);
         stage.weigh().arg("clean").assert().success();
-        assert!(!stage.host_differs() || settles(&stage), "after SIGKILL at {delay_ms} ms something is left");
+        if stage.host_differs() && !settles(&stage) {
+            eprintln!("after SIGKILL at {delay_ms} ms:");
+            stage.host_is_as_before();
+        }
     }
     stage.host_is_as_before();
 }
@@ -71,6 +75,7 @@ fn sigkill_then_resume_completes_the_run() {
     let run = stage.here().join("r");
     let arguments = [
         "run",
+        "--no-void", // what a neighbour does to this machine is not the subject
         "--on",
         "native,namespaces",
         "--blocks",
@@ -130,6 +135,7 @@ fn an_interrupt_ends_after_the_trial_and_leaves_nothing() {
     let run = stage.here().join("r");
     let mut child = stage.spawn(&[
         "run",
+        "--no-void",
         "--on",
         "native,namespaces",
         "--blocks",
@@ -160,6 +166,7 @@ fn a_second_run_is_refused_and_clean_leaves_the_first_alone() {
     let stage = Stage::new();
     let mut child = stage.spawn(&[
         "run",
+        "--no-void",
         "--on",
         "native,namespaces",
         "--blocks",

@@ -10,6 +10,7 @@ mod payload;
 pub(crate) use payload::decompress;
 
 use crate::modules::ModuleTree;
+use crate::package::PackageError;
 use sha2::{Digest, Sha256};
 use std::fs::{self, File};
 use std::io;
@@ -75,6 +76,17 @@ const REMEDY: &str = "check the network, run `apt-get update`, or name a kernel 
 impl KernelError {
     pub(crate) fn io<'a>(doing: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> Self + 'a {
         move |source| Self::Io { doing, path: path.into(), source }
+    }
+}
+
+impl From<PackageError> for KernelError {
+    fn from(error: PackageError) -> Self {
+        match error {
+            PackageError::Command(error) => Self::Fetch(error),
+            PackageError::Cache(reason) => Self::Cache(reason),
+            PackageError::Io { doing, path, source } => Self::Io { doing, path, source },
+            other => Self::Unobtainable { reason: other.to_string() },
+        }
     }
 }
 

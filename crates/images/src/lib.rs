@@ -22,6 +22,7 @@ mod error;
 pub mod initramfs;
 pub mod kernel;
 pub mod modules;
+pub mod package;
 mod root;
 #[cfg(test)]
 mod tests;

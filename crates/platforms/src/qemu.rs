@@ -68,7 +68,10 @@ const IMPLIES: &[(&str, &str)] = &[
     ("operating-system", "the root is in the machine's memory, with what of the image can be shared"),
     ("mounts:*", "the root is in the machine's memory, with what is shared mounted into it"),
     ("network", "the machine has no network"),
-    ("acceleration", "a machine is executed by KVM or by emulation"),
+    (
+        "acceleration",
+        "a machine is executed by KVM or by emulation; emulation translates code, so that a loop of NOPs costs next to nothing",
+    ),
     ("cache", "the environment's cache key"),
 ];
 

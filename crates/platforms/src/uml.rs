@@ -18,8 +18,10 @@ use root::{initramfs, initramfs_path, mounts, utf8};
 use rustix::fs::{StatVfsMountFlags, statvfs};
 use std::path::PathBuf;
 use std::time::Duration;
+use weigh_host::cache::CacheDirectory;
 use weigh_host::command::{Invocation, find_program};
 use weigh_images::Bind;
+use weigh_images::package::{user_mode_kernel, user_mode_kernel_at_hand};
 use weigh_model::EnvironmentSpec;
 use weigh_protocol::boot::BootMount;
 
@@ -27,6 +29,8 @@ use weigh_protocol::boot::BootMount;
 const PROGRAMS: [&str; 2] = ["linux.uml", "linux"];
 const REMEDY: &str =
     "install it with `apt-get install user-mode-linux`, or name the kernel with `uml:binary=PATH`";
+/// Where its fetching is told, below the run's logs.
+const FETCH_LOG: &str = "uml-kernel.log";
 /// Memory of a guest that is given no size, bytes: room for the builtin workloads' standard sizes, little to back.
 const DEFAULT_MEMORY_BYTES: u64 = 512 << 20;
 /// Less and the kernel does not come up, bytes.
@@ -57,7 +61,10 @@ impl Uml {
     fn program(&self, environment: &EnvironmentSpec) -> Result<PathBuf, PlatformError> {
         let named = setting(self, environment, "binary");
         let found = match named {
-            "" => PROGRAMS.iter().find_map(|name| find_program(name)),
+            "" => PROGRAMS
+                .iter()
+                .find_map(|name| find_program(name))
+                .or_else(|| CacheDirectory::open().and_then(|cache| user_mode_kernel_at_hand(&cache))),
             path => find_program(path),
         };
         let missing = || PlatformError::Missing {
@@ -67,6 +74,31 @@ impl Uml {
         let program = found.ok_or_else(missing)?;
         // It runs in a directory of its own.
         program.canonicalize().map_err(PlatformError::io(format!("resolve {}", program.display())))
+    }
+
+    /// Sees to it that there is a program: one that the user names, an installed one, or Debian's, which is fetched into the
+    /// cache and not installed.
+    fn obtain(&self, host: &Host, environment: &EnvironmentSpec) -> Result<(), PlatformError> {
+        if !host.is_root {
+            return Err(PlatformError::Missing {
+                what: "the right to make control groups for user-mode Linux".into(),
+                remedy: Some("run weigh as root".into()),
+            });
+        }
+        let missing = match self.program(environment) {
+            Err(error @ PlatformError::Missing { .. }) => error,
+            other => return other.map(|_| ()),
+        };
+        let cache = CacheDirectory::open();
+        let Some(cache) = cache.filter(|_| setting(self, environment, "binary").is_empty()) else {
+            return Err(missing);
+        };
+        user_mode_kernel(&cache, &host.ledger, &host.logs.join(FETCH_LOG)).map(|_| ()).map_err(|error| {
+            PlatformError::Missing {
+                what: format!("the program {}, which could not be fetched either ({error})", PROGRAMS[0]),
+                remedy: Some(REMEDY.into()),
+            }
+        })
     }
 
     /// Release of the kernel.
@@ -109,6 +141,7 @@ impl Platform for Uml {
 
     fn availability(&self, host: &Host) -> Availability {
         crate::oci::availability(self, host, |request| {
+            self.obtain(host, &request.environment)?;
             let version = self.version(&request.environment)?;
             self.launch(host, request)?.stop()?;
             Ok(format!("Linux {version} in user mode"))
@@ -116,13 +149,7 @@ impl Platform for Uml {
     }
 
     fn prepare(&self, host: &Host, request: &GuestRequest) -> Result<(), PlatformError> {
-        if !host.is_root {
-            return Err(PlatformError::Missing {
-                what: "the right to make control groups for user-mode Linux".into(),
-                remedy: Some("run weigh as root".into()),
-            });
-        }
-        self.program(&request.environment)?;
+        self.obtain(host, &request.environment)?;
         room_for(memory_bytes(request)?)?;
         let path = initramfs_path(&request.root);
         if !path.exists() {
@@ -145,13 +172,17 @@ impl Platform for Uml {
 
     fn host_changes(&self, request: &GuestRequest) -> Vec<String> {
         let instance = request.instance;
-        vec![
+        let fetched = matches!(self.program(&request.environment), Err(PlatformError::Missing { .. }));
+        let fetch = "fetch Debian's user-mode kernel into the cache, where it stays; nothing is installed";
+        let mut changes = if fetched { vec![fetch.to_string()] } else { Vec::new() };
+        changes.extend([
             format!("make the control group weighbridge-<run>/uml-{instance}"),
             format!(
                 "run a user-mode kernel as processes in it, with its memory in an unlinked file of {MEMORY_PLACE}"
             ),
             "write an initial RAM file system into the run's work directory, once per image".into(),
-        ]
+        ]);
+        changes
     }
 }
 

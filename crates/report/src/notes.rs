@@ -407,7 +407,9 @@ fn meaning(flag: Flag) -> &'static str {
         Flag::HostClock => {
             "durations of some trials are the host's bracket, because the guest's clock could not be proven there"
         }
-        Flag::ClockWarning => "the guest's clock is off by 200 to 1000 parts per million",
+        Flag::ClockWarning => {
+            "the guest's clock is off by 200 to 1000 parts per million, or proven to half a per cent of the duration only"
+        }
         Flag::ClockUnproven => {
             "the tool timed itself by a clock of the guest that could not be proven; there is no verdict"
         }

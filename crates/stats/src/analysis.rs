@@ -294,7 +294,7 @@ pub enum Flag {
     Disturbed,
     /// Durations are the host's bracket in some trials, because the guest's clock could not be proven there.
     HostClock,
-    /// The guest's clock is proven to be off by 200 to 1000 ppm.
+    /// The guest's clock is proven to be off by 200 to 1000 ppm, or it is proven to half a per cent of the duration only.
     ClockWarning,
     /// The metric is timed by the tool inside a guest whose clock could not be proven: no verdict.
     ClockUnproven,

@@ -167,8 +167,7 @@ impl Hierarchy {
                 remove_directory(&directory)?;
             }
             for parent in relative.ancestors().skip(1).filter(|parent| !parent.as_os_str().is_empty()) {
-                // Refused while another guest of the run is in it, as it must be.
-                let _ = fs::remove_dir(mount.path.join(parent));
+                remove_unless_used(&mount.path.join(parent));
             }
         }
         Ok(())
@@ -282,6 +281,19 @@ fn tree(directory: &Path) -> Vec<PathBuf> {
         .collect();
     all.push(directory.into());
     all
+}
+
+/// Removes a group unless another guest of the run is in it. `rmdir(2)` says "busy" for that, and also for a moment after the last
+/// group in it has been removed, because the kernel takes that one down in the background.
+fn remove_unless_used(directory: &Path) {
+    until(STATE_DEADLINE, || match fs::remove_dir(directory) {
+        Ok(()) => true,
+        Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
+            let processes = fs::read_to_string(directory.join("cgroup.procs"));
+            tree(directory).len() > 1 || processes.is_ok_and(|text| !text.trim().is_empty())
+        }
+        Err(_) => true,
+    });
 }
 
 /// `rmdir(2)` of a group is busy for a moment after its last process has ended.

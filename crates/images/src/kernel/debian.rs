@@ -2,21 +2,14 @@
 
 use super::{CACHE, GuestKernel, KernelError, VMLINUX, parts, unpack};
 use crate::modules::ModuleTree;
+use crate::package::{Package, field, show};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 use weigh_host::cache::CacheDirectory;
-use weigh_host::command::{Invocation, find_program};
 use weigh_host::ledger::Ledger;
 
 /// Beginning of the names of the cache's entries.
 const PREFIX: &str = "debian-";
-/// For looking something up in apt's lists.
-const LOOK_UP: Duration = Duration::from_secs(60);
-/// For fetching about 30 MB.
-const FETCH: Duration = Duration::from_secs(300);
-/// For unpacking them.
-const UNPACK: Duration = Duration::from_secs(120);
 
 /// The newest that is in the cache, else the one that apt(8) knows, fetched.
 pub(super) fn kernel(
@@ -77,96 +70,37 @@ fn modules(directory: &Path, release: &str) -> PathBuf {
 }
 
 fn fetch(cache: &CacheDirectory, ledger: &Ledger, log: &Path) -> Result<PathBuf, KernelError> {
-    for program in ["apt-get", "apt-cache", "dpkg-deb"] {
-        if find_program(program).is_none() {
-            let reason = format!("this host has no {program} to fetch Debian's with");
+    let package = candidate(log)?;
+    let name = format!("{CACHE}/{PREFIX}{}", package.label());
+    Ok(cache.directory(&name, ledger, |staging| keep(&package, staging, log))?)
+}
+
+/// The kernel that stands behind the name of the package that always depends on the newest.
+fn candidate(log: &Path) -> Result<Package, KernelError> {
+    let architecture = match std::env::consts::ARCH {
+        "aarch64" => "arm64",
+        "x86_64" => "amd64",
+        other => {
+            let reason = format!("Debian has no cloud kernel for {other}");
             return Err(KernelError::Unobtainable { reason });
         }
-    }
-    let package = Package::candidate(log)?;
-    let name = format!("{CACHE}/{PREFIX}{}_{}", package.name, package.version.replace(':', "%3a"));
-    Ok(cache.directory(&name, ledger, |staging| package.unpack(staging, log))?)
+    };
+    let meta = format!("linux-image-cloud-{architecture}");
+    let name = depends(&show(&meta, log)?).ok_or_else(|| {
+        let reason = format!("apt knows no kernel behind the package {meta}");
+        KernelError::Unobtainable { reason }
+    })?;
+    Ok(Package::candidate(&name, log)?)
 }
 
-/// A package as apt(8) knows it.
-#[derive(Debug, PartialEq, Eq)]
-struct Package {
-    name: String,
-    version: String,
-}
-
-impl Package {
-    /// The kernel that stands behind the name of the package that always depends on the newest.
-    fn candidate(log: &Path) -> Result<Self, KernelError> {
-        let architecture = match std::env::consts::ARCH {
-            "aarch64" => "arm64",
-            "x86_64" => "amd64",
-            other => {
-                let reason = format!("Debian has no cloud kernel for {other}");
-                return Err(KernelError::Unobtainable { reason });
-            }
-        };
-        let meta = format!("linux-image-cloud-{architecture}");
-        let name = depends(&show(&meta, log)?).ok_or_else(|| {
-            let reason = format!("apt knows no kernel behind the package {meta}");
-            KernelError::Unobtainable { reason }
-        })?;
-        let version = field(&show(&name, log)?, "Version").map(Into::into).ok_or_else(|| {
-            let reason = format!("apt knows no version of the package {name}");
-            KernelError::Unobtainable { reason }
-        })?;
-        Ok(Self { name, version })
-    }
-
-    /// Fetches the package, which apt(8) checks against the archive's signature, and keeps kernel and modules of it.
-    fn unpack(&self, staging: &Path, log: &Path) -> Result<(), KernelError> {
-        let download = staging.join("download");
-        fs::create_dir(&download).map_err(KernelError::io("make the directory", &download))?;
-        Invocation::new("apt-get")
-            .args(["-q", "-o", "Acquire::Retries=2", "-o", "Acquire::http::Timeout=30", "download"])
-            .arg(format!("{}={}", self.name, self.version))
-            .env("LC_ALL", "C")
-            .current_dir(&download)
-            .deadline(FETCH)
-            .log_to(log)
-            .run_ok()?;
-        let entry = fs::read_dir(&download).ok().and_then(|mut entries| entries.next()?.ok());
-        let Some(package) = entry.map(|entry| entry.path()) else {
-            let reason = format!("apt-get downloaded nothing for {}", self.name);
-            return Err(KernelError::Unobtainable { reason });
-        };
-        Invocation::new("dpkg-deb")
-            .arg("--extract")
-            .arg(&package)
-            .arg(staging)
-            .env("LC_ALL", "C")
-            .deadline(UNPACK)
-            .log_to(log)
-            .run_ok()?;
-        for rest in [download, staging.join("usr/share")] {
-            if rest.exists() {
-                fs::remove_dir_all(&rest).map_err(KernelError::io("remove", &rest))?;
-            }
-        }
-        let (image, _) = image(staging)?;
-        let bytes = fs::read(&image).map_err(KernelError::io("read", &image))?;
-        unpack(&bytes, &image, staging)?;
-        // What does not serve must not be found in the cache for ever.
-        open(staging).map(|_| ())
-    }
-}
-
-/// What apt(8) knows about a package's candidate; empty when it knows nothing.
-fn show(package: &str, log: &Path) -> Result<String, KernelError> {
-    let show = Invocation::new("apt-cache").args(["show", "--no-all-versions", package]);
-    let finished = show.env("LC_ALL", "C").deadline(LOOK_UP).log_to(log).run()?;
-    Ok(String::from_utf8_lossy(&finished.output).into_owned())
-}
-
-/// A field of the first paragraph (deb822(5)).
-fn field<'a>(paragraph: &'a str, name: &str) -> Option<&'a str> {
-    let lines = paragraph.lines().take_while(|line| !line.is_empty());
-    lines.into_iter().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
+/// Fetches the package, and keeps kernel and modules of it.
+fn keep(package: &Package, staging: &Path, log: &Path) -> Result<(), KernelError> {
+    package.unpack(staging, log)?;
+    let (image, _) = image(staging)?;
+    let bytes = fs::read(&image).map_err(KernelError::io("read", &image))?;
+    unpack(&bytes, &image, staging)?;
+    // What does not serve must not be found in the cache for ever.
+    open(staging).map(|_| ())
 }
 
 /// The kernel that a package depends on.
@@ -183,8 +117,6 @@ mod tests {
     fn the_package_behind_the_package() {
         let text = "Package: linux-image-cloud-amd64\nVersion: 6.1.192-2\nDepends: base, linux-image-6.1.0-56-cloud-amd64 (= 6.1.192-2)\nDescription: Linux\n Depends: nothing\n\nPackage: other\nSection: kernel\n";
         assert_eq!(depends(text).as_deref(), Some("linux-image-6.1.0-56-cloud-amd64"));
-        assert_eq!(field(text, "Version"), Some("6.1.192-2"));
-        assert_eq!(field(text, "Section"), None);
         assert_eq!(depends(""), None);
     }
 

@@ -27,6 +27,8 @@ const SHUTDOWN_DEADLINE: Duration = Duration::from_secs(5);
 const MONITOR_DEADLINE: Duration = Duration::from_secs(3);
 /// For a killed process to be gone.
 const DEATH_DEADLINE: Duration = Duration::from_secs(10);
+/// How long a process may take from its start to having arguments.
+const EXEC_GRACE: Duration = Duration::from_millis(20);
 /// What QEMU itself may take beyond the guest's memory, bytes: the translator's code (up to 1 GiB), device models, page tables.
 const SLACK_BYTES: u64 = 1536 << 20;
 
@@ -372,9 +374,18 @@ pub(super) fn undo(name: &str) -> Result<(), String> {
         let mut words = arguments.split(|byte| *byte == 0);
         words.any(|word| word.split(|byte| *byte == b',').next() == Some(name.as_bytes()))
     };
-    let processes = std::fs::read_dir(Path::new("/proc")).into_iter().flatten().flatten();
-    let ids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
-    for pid in ids.filter(|pid| is_it(*pid) && pid.cast_unsigned() != std::process::id()) {
+    let found = || -> Vec<i32> {
+        let processes = std::fs::read_dir(Path::new("/proc")).into_iter().flatten().flatten();
+        let ids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+        ids.filter(|pid| is_it(*pid) && pid.cast_unsigned() != std::process::id()).collect()
+    };
+    let mut ids = found();
+    if ids.is_empty() {
+        // A process in the middle of execve(2) has no arguments yet by which to know it.
+        std::thread::sleep(EXEC_GRACE);
+        ids = found();
+    }
+    for pid in ids {
         let Some(handle) = Pid::from_raw(pid).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok())
         else {
             continue;

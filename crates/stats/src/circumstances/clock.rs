@@ -5,7 +5,7 @@ use crate::analysis::Flag;
 use crate::estimate::count;
 use crate::rank;
 use crate::warning::WarningKind;
-use weigh_model::{ClockCheck, ClockState, Extraction, MetricSource, Plan, Trial};
+use weigh_model::{ClockCheck, ClockState, Extraction, MetricSource, Outcome, Plan, Trial};
 
 /// The clocks of the environments whose trials have a check.
 pub(crate) fn summaries(plan: &Plan, trials: &[&Trial]) -> Vec<ClockSummary> {
@@ -66,6 +66,21 @@ pub(crate) fn timed_by(metric: &MetricSource) -> TimedBy {
     }
 }
 
+/// How far a guest's clock may have strayed while it was awake, as a share of a duration, for the duration to be of use: a quarter
+/// of the margin of equivalence, as for noise.
+const STRAYED_SHARE: f64 = 0.005;
+
+/// Whether the tool's own time can be used although the command's did not fit its bracket. A slow channel and a clock that stood
+/// still look alike there; but a clock that stood still is behind at the end of the awake time, and how far behind it can be is
+/// known from its rate and the bound of that.
+fn is_good_enough(check: &ClockCheck, trial: &Trial) -> bool {
+    let (Some(rate_ppm), Some(bound_ppm)) = (check.rate_ppm, check.bound_ppm) else { return false };
+    let Outcome::Measured { iterations } = &trial.outcome else { return false };
+    let shortest = iterations.iter().map(|i| i.tool_duration_ns.unwrap_or(i.guest_duration_ns)).min();
+    let strayed_ns = (rate_ppm.abs() + bound_ppm) * 1e-6 * check.awake_ns as f64;
+    shortest.is_some_and(|shortest_ns| strayed_ns <= STRAYED_SHARE * shortest_ns as f64)
+}
+
 /// What the clocks of the trials of a cell mean for a metric of it.
 pub(crate) fn flags<'a>(metric: &MetricSource, trials: impl Iterator<Item = &'a Trial>) -> Vec<Flag> {
     let timed_by = timed_by(metric);
@@ -73,12 +88,16 @@ pub(crate) fn flags<'a>(metric: &MetricSource, trials: impl Iterator<Item = &'a 
         return Vec::new();
     }
     let mut flags: Vec<Flag> = trials
-        .filter_map(|trial| match trial.clock?.state {
-            ClockState::Shared | ClockState::Proven => None,
-            ClockState::Warned => Some(Flag::ClockWarning),
-            // A wrong clock voids its unit; should one count all the same, nothing rests on it.
-            ClockState::Bracket | ClockState::Wrong if timed_by == TimedBy::Us => Some(Flag::HostClock),
-            ClockState::Bracket | ClockState::Wrong => Some(Flag::ClockUnproven),
+        .filter_map(|trial| {
+            let check = trial.clock?;
+            match check.state {
+                ClockState::Shared | ClockState::Proven => None,
+                ClockState::Warned => Some(Flag::ClockWarning),
+                // A wrong clock voids its unit; should one count all the same, nothing rests on it.
+                ClockState::Bracket | ClockState::Wrong if timed_by == TimedBy::Us => Some(Flag::HostClock),
+                ClockState::Bracket if is_good_enough(&check, trial) => Some(Flag::ClockWarning),
+                ClockState::Bracket | ClockState::Wrong => Some(Flag::ClockUnproven),
+            }
         })
         .collect();
     flags.sort_unstable();

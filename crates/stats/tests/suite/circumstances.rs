@@ -175,7 +175,8 @@ fn clock(state: ClockState) -> ClockCheck {
         round_trips_ns: [20_000, 30_000],
         awake_ns: 1_000_000_000,
         rate_ppm: Some(500.0),
-        bound_ppm: Some(25.0),
+        // Too wide to tell where it could not be told.
+        bound_ppm: Some(if state == ClockState::Bracket { 6000.0 } else { 25.0 }),
         misfit_ns: 0,
     }
 }
@@ -230,6 +231,29 @@ fn an_unproven_clock_takes_the_verdict_from_what_the_tool_times() {
     assert_eq!(e.states, [(ClockState::Proven, 7), (ClockState::Bracket, 1)].into());
     assert_eq!((e.rate_ppm, e.bound_ppm, e.round_trip_ns), (Some(500.0), Some(25.0), Some(30_000.0)));
     assert_eq!((native.round_trip_ns, f.environment.as_str()), (None, "f"));
+}
+
+#[test]
+fn a_misfit_takes_no_verdict_where_the_clock_cannot_have_strayed() {
+    let plan = three_metrics();
+    let flags_at = |bound_ppm: f64| {
+        let records = file((0..8).map(|block| {
+            let trial = |e: &'static str| {
+                let x = if e == "native" { 1.0 } else { 2.0 } + 0.001 * f64::from(block % 3);
+                let mut iteration = iteration(&[("time", x), ("rate", 1.0 / x), ("size", x)]);
+                iteration.guest_duration_ns = 500_000_000;
+                let state = if e == "native" { ClockState::Shared } else { ClockState::Bracket };
+                let clock = ClockCheck { rate_ppm: Some(100.0), bound_ppm: Some(bound_ppm), ..clock(state) };
+                seen(trial_of(At(block, 0, "w", e), vec![iteration]), None, Some(clock))
+            };
+            ENVIRONMENTS.map(trial).to_vec()
+        }));
+        let cell = cell(&analysed(&plan, &collect(&plan, &records)), "rate", "e");
+        (cell.flags, cell.verdict)
+    };
+    // Awake for one second, of which half a per cent of half a second is 2500 parts per million.
+    assert_eq!(flags_at(2399.0), (vec![Flag::ClockWarning], Some(Verdict::Slower)));
+    assert_eq!(flags_at(2401.0), (vec![Flag::ClockUnproven], None));
 }
 
 #[test]

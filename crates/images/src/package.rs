@@ -1,0 +1,211 @@
+//! Packages of the archive that the host is set up for, looked up and fetched by apt(8) and unpacked by dpkg-deb(1) into the
+//! cache. Nothing is ever installed.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use weigh_host::cache::{CacheDirectory, CacheError};
+use weigh_host::command::{CommandError, Invocation, find_program};
+use weigh_host::ledger::Ledger;
+
+/// For looking something up in apt's lists.
+const LOOK_UP: Duration = Duration::from_secs(60);
+/// For fetching about 30 MB.
+const FETCH: Duration = Duration::from_secs(300);
+/// For unpacking them.
+const UNPACK: Duration = Duration::from_secs(120);
+
+/// Debian's package of the user-mode kernel, and the program in it.
+const USER_MODE: (&str, &str) = ("user-mode-linux", "usr/bin/linux.uml");
+
+/// Why a package cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub enum PackageError {
+    /// The host has no apt(8) or no dpkg-deb(1).
+    #[error("this host has no {0} to fetch Debian's with")]
+    NoProgram(&'static str),
+    /// apt does not know it, or has nothing to download.
+    #[error("apt knows no {0}")]
+    Unknown(String),
+    /// It does not hold what it is fetched for.
+    #[error("the package {package} holds no {file}")]
+    Without {
+        /// Its name.
+        package: String,
+        /// What was looked for.
+        file: &'static str,
+    },
+    /// A step failed.
+    #[error(transparent)]
+    Command(#[from] CommandError),
+    /// The cache cannot be used.
+    #[error("the cache cannot be used: {0}")]
+    Cache(String),
+    /// The system refused something.
+    #[error("could not {doing} {}: {source}", path.display())]
+    Io {
+        /// What was tried, a verb.
+        doing: &'static str,
+        /// With what.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+}
+
+impl PackageError {
+    fn io<'a>(doing: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> Self + 'a {
+        move |source| Self::Io { doing, path: path.into(), source }
+    }
+}
+
+impl From<CacheError<PackageError>> for PackageError {
+    fn from(error: CacheError<PackageError>) -> Self {
+        match error {
+            CacheError::Make(error) => error,
+            other => Self::Cache(other.to_string()),
+        }
+    }
+}
+
+/// A package as apt(8) knows it.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Package {
+    pub(crate) name: String,
+    pub(crate) version: String,
+}
+
+impl Package {
+    /// The version of a package that apt(8) would install.
+    pub(crate) fn candidate(name: &str, log: &Path) -> Result<Self, PackageError> {
+        let paragraph = show(name, log)?;
+        let unknown = || PackageError::Unknown(format!("version of the package {name}"));
+        let version = field(&paragraph, "Version").ok_or_else(unknown)?.to_string();
+        Ok(Self { name: name.into(), version })
+    }
+
+    /// Its name in the cache: with the version, and without a colon.
+    pub(crate) fn label(&self) -> String {
+        format!("{}_{}", self.name, self.version.replace(':', "%3a"))
+    }
+
+    /// Fetches the package, whose origin apt(8) checks by the archive's signature, and unpacks it into an empty directory, without
+    /// its documentation.
+    pub(crate) fn unpack(&self, staging: &Path, log: &Path) -> Result<(), PackageError> {
+        let download = staging.join("download");
+        fs::create_dir(&download).map_err(PackageError::io("make the directory", &download))?;
+        Invocation::new("apt-get")
+            .args(["-q", "-o", "Acquire::Retries=2", "-o", "Acquire::http::Timeout=30", "download"])
+            .arg(format!("{}={}", self.name, self.version))
+            .env("LC_ALL", "C")
+            .current_dir(&download)
+            .deadline(FETCH)
+            .log_to(log)
+            .run_ok()?;
+        let entry = fs::read_dir(&download).ok().and_then(|mut entries| entries.next()?.ok());
+        let nothing = || PackageError::Unknown(format!("file of the package {}", self.name));
+        let package = entry.map(|entry| entry.path()).ok_or_else(nothing)?;
+        Invocation::new("dpkg-deb")
+            .arg("--extract")
+            .arg(&package)
+            .arg(staging)
+            .env("LC_ALL", "C")
+            .deadline(UNPACK)
+            .log_to(log)
+            .run_ok()?;
+        for rest in [download, staging.join("usr/share")] {
+            if rest.exists() {
+                fs::remove_dir_all(&rest).map_err(PackageError::io("remove", &rest))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What apt(8) knows about a package's candidate; empty when it knows nothing.
+pub(crate) fn show(package: &str, log: &Path) -> Result<String, PackageError> {
+    for program in ["apt-get", "apt-cache", "dpkg-deb"] {
+        if find_program(program).is_none() {
+            return Err(PackageError::NoProgram(program));
+        }
+    }
+    let show = Invocation::new("apt-cache").args(["show", "--no-all-versions", package]);
+    let finished = show.env("LC_ALL", "C").deadline(LOOK_UP).log_to(log).run()?;
+    Ok(String::from_utf8_lossy(&finished.output).into_owned())
+}
+
+/// A field of the first paragraph (deb822(5)).
+pub(crate) fn field<'a>(paragraph: &'a str, name: &str) -> Option<&'a str> {
+    let lines = paragraph.lines().take_while(|line| !line.is_empty());
+    lines.into_iter().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
+}
+
+/// Debian's user-mode kernel where it is in the cache already.
+pub fn user_mode_kernel_at_hand(cache: &CacheDirectory) -> Option<PathBuf> {
+    let (package, program) = USER_MODE;
+    let entries = fs::read_dir(cache.path()).ok()?.flatten();
+    let mut programs: Vec<PathBuf> = entries
+        .filter(|entry| {
+            let name = entry.file_name();
+            let name = name.to_string_lossy();
+            name.starts_with(&format!("{package}_")) && !name.ends_with(".new")
+        })
+        .map(|entry| entry.path().join(program))
+        .filter(|program| program.is_file())
+        .collect();
+    programs.sort();
+    programs.pop()
+}
+
+/// Debian's user-mode kernel, fetched into the cache unless it is there.
+///
+/// # Errors
+/// It cannot be had, as without a network; `log` has what the programs said.
+pub fn user_mode_kernel(
+    cache: &CacheDirectory,
+    ledger: &Ledger,
+    log: &Path,
+) -> Result<PathBuf, PackageError> {
+    if let Some(program) = user_mode_kernel_at_hand(cache) {
+        return Ok(program);
+    }
+    let (name, program) = USER_MODE;
+    let package = Package::candidate(name, log)?;
+    let directory = cache.directory(&package.label(), ledger, |staging| {
+        package.unpack(staging, log)?;
+        // What does not serve must not be found in the cache for ever.
+        let without = || PackageError::Without { package: name.into(), file: program };
+        if staging.join(program).is_file() { Ok(()) } else { Err(without()) }
+    })?;
+    Ok(directory.join(program))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_whole_entries_are_at_hand() {
+        let base = tempfile::tempdir().unwrap();
+        let cache = CacheDirectory::at(base.path());
+        assert_eq!(user_mode_kernel_at_hand(&cache), None);
+        for name in ["user-mode-linux_6.1um4+b13", "user-mode-linux_6.1um9.new", "user-mode-linux_6.1um3"] {
+            let bin = base.path().join(name).join("usr/bin");
+            fs::create_dir_all(&bin).unwrap();
+            fs::write(bin.join("linux.uml"), "").unwrap();
+        }
+        fs::create_dir_all(base.path().join("user-mode-linux_9")).unwrap();
+        let found = user_mode_kernel_at_hand(&cache).unwrap();
+        assert!(found.ends_with("user-mode-linux_6.1um4+b13/usr/bin/linux.uml"), "{}", found.display());
+    }
+
+    #[test]
+    fn fields_are_those_of_the_first_paragraph() {
+        let text = "Package: a\nVersion: 1:2-3\n\nPackage: b\nSection: kernel\n";
+        assert_eq!(field(text, "Version"), Some("1:2-3"));
+        assert_eq!(field(text, "Section"), None);
+        let package = Package { name: "a".into(), version: "1:2-3".into() };
+        assert_eq!(package.label(), "a_1%3a2-3");
+    }
+}
