@@ -184,7 +184,7 @@ impl Platform for Qemu {
 
     fn capabilities(&self, environment: &EnvironmentSpec) -> Capabilities {
         Capabilities {
-            networks: &[],
+            networks: &["none"],
             shares_kernel: false,
             freeze: true,
             needs_root: false,

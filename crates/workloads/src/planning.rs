@@ -175,7 +175,8 @@ impl ParamSpec {
                     self.name
                 ))
             }),
-            ParamKind::Bytes => match value.strip_prefix("llc*") {
+            ParamKind::BytesOrNone if value == "0" => Ok("0".into()),
+            ParamKind::Bytes | ParamKind::BytesOrNone => match value.strip_prefix("llc*") {
                 Some(multiple) => multiple
                     .parse::<u64>()
                     .ok()
@@ -343,6 +344,8 @@ mod tests {
         assert!(fault(&[("array-bytes", &["llc*99999999999999"])]).1.contains("llc*4"));
         assert!(fault(&[("array-bytes", &["12 parsecs"])]).1.contains("parsecs"));
         assert!(fault(&[("array-bytes", &["0"])]).1.contains("above 0"));
+        let there = plan("block", "quick", &[("file-bytes", &["0"]), ("path", &["/dev/vda"])]).unwrap();
+        assert!(there[0].command.windows(2).any(|pair| pair == ["--file-bytes", "0"]));
         assert_eq!(fault(&[("threads", &["1", "1"])]).0, "1,1");
         let many: Vec<String> = (0..300).map(|n| n.to_string()).collect();
         let many: Vec<&str> = many.iter().map(String::as_str).collect();

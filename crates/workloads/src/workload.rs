@@ -82,7 +82,7 @@ pub struct ParamSpec {
 
 /// What the values of a parameter look like.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "kebab-case")]
 pub enum ParamKind {
     /// Anything.
     Text,
@@ -90,6 +90,8 @@ pub enum ParamKind {
     Count,
     /// A number of bytes: `64MiB`, `4096`, or `llc*4`, a multiple of the host's last-level cache. The command gets the plain number.
     Bytes,
+    /// As `bytes`, or 0 for none.
+    BytesOrNone,
 }
 
 impl Workload {
