@@ -375,6 +375,8 @@ fn random_reads_have_to_reach_the_hosts_device() {
         ("host_device_read_bytes", 1900, true),
         ("host_device_read_bytes", 1899, false),
         ("block_read_bytes", 2000, true),
+        ("block_read_bytes", 1899, false),
+        ("block_read_bytes", 2000 + (1 << 20), true),
         ("page_faults", 5000, false),
     ] {
         let (_, store, _bench) = run(&plan, seen(name, bytes));
@@ -385,5 +387,20 @@ fn random_reads_have_to_reach_the_hosts_device() {
             assert!(failure.reason.contains("2000 bytes"), "{}", failure.reason);
             assert!(name == "page_faults" || failure.reason.contains("1899"), "{}", failure.reason);
         }
+    }
+    // Neither others' reads nor a host that reads ahead hide a cache.
+    for (guest, host, word) in [(0, 9_000_000, "saw 0"), (2_000_000, 2_000_000, "read ahead")] {
+        let both = move |_: &Now| Observed {
+            charge: Charge {
+                counters: [("block_read_bytes".into(), guest), ("host_device_read_bytes".into(), host)]
+                    .into(),
+                ..Charge::default()
+            },
+            ..quiet()
+        };
+        let (_, store, _bench) = run(&plan, both);
+        let trials = trials(&store);
+        let failure = failure(&trials[0]).expect("a cache was measured");
+        assert!(failure.reason.contains(word), "{}", failure.reason);
     }
 }

@@ -167,6 +167,12 @@ pub fn nothing_measured(run: &Path) -> Failure {
     ))
 }
 
+/// Nothing that counts was measured before the run was interrupted.
+pub fn interrupted_early(run: &Path) -> Failure {
+    Failure::new(Kind::NothingMeasured, "the run was interrupted before anything that counts was measured")
+        .hint(format!("`weigh resume {}` goes on", run.display()))
+}
+
 /// Whether some overhead's whole interval lies above the gate, per cent.
 ///
 /// # Errors

@@ -102,6 +102,10 @@ pub fn measure(
     ui::note(&format!("run: {}\nreport: {}\n{}", path.display(), page.display(), spent(&finish.statistics)));
     match finish.reason {
         FinishReason::NothingRuns => Err(outcome::nothing_measured(&path)),
+        // Whatever there is: going on gives the rest.
+        FinishReason::Interrupted if outcome::verdict(&report, None, &path).is_err() => {
+            Err(outcome::interrupted_early(&path))
+        }
         _ => outcome::verdict(&report, gate, &path),
     }
 }
