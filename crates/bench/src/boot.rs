@@ -1,7 +1,7 @@
 //! From the call to the probe's hello: machines launched as platforms launch them, against the shortest command line that does the same
 //! by hand with the same kernel and the same initial RAM file system.
 
-use crate::spawn::{launch, with_host};
+use crate::guests::{launch, request, with_host};
 use crate::{Line, Outcome, median, ratio};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weigh_host::command::{Invocation, find_program};
 use weigh_images::Root;
+use weigh_model::ImageSpec;
 use weigh_platforms::{Host, Session};
 
 const PAIRS: u64 = 15;
@@ -55,9 +56,9 @@ pub fn measure() -> Outcome {
     let mut skipped = Vec::new();
     for machine in MACHINES {
         match find_program(machine.program) {
-            Some(_) => {
-                lines.extend(with_host("bench-boot", |host, root| measure_machine(machine, host, root))?)
-            }
+            Some(_) => lines.extend(with_host("bench-boot", &ImageSpec::Host, |host, root| {
+                measure_machine(machine, host, root)
+            })?),
             None => skipped.push(format!("{} is not installed", machine.program)),
         }
     }
@@ -66,7 +67,7 @@ pub fn measure() -> Outcome {
 
 fn measure_machine(machine: &Machine, host: &Host, root: &Arc<Root>) -> Outcome {
     // Once unmeasured: the archive is made, the kernel's file is in the page cache.
-    launch(host, root, machine.environment, 0)?;
+    launch(host, &request(root, machine.environment, 0)?)?;
     let archive = (machine.archive)(root);
     let directory = host.work.join("by-hand");
     std::fs::create_dir_all(&directory).map_err(|error| error.to_string())?;
@@ -74,7 +75,7 @@ fn measure_machine(machine: &Machine, host: &Host, root: &Arc<Root>) -> Outcome 
     for pair in 0..PAIRS {
         for i in 0..2 {
             if (pair + i) % 2 == 0 {
-                ours.push(launch(host, root, machine.environment, 1 + pair)?);
+                ours.push(launch(host, &request(root, machine.environment, 1 + pair)?)?);
             } else {
                 theirs.push(launch_by_hand((machine.by_hand)(&archive, &directory))?);
             }

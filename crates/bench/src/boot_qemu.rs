@@ -4,17 +4,15 @@
 //! By hand there are two: the type of machine that is the platform's default, with the firmware that QEMU gives it, and the one that
 //! QEMU has for quick boots. The platform is held to the quicker of them.
 
-use crate::{Line, Outcome, guest_program, median, ratio};
+use crate::guests::{launch, request, with_host};
+use crate::{Line, Outcome, median, ratio};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use weigh_host::cgroup::Hierarchy;
 use weigh_host::command::{Invocation, find_program};
-use weigh_host::ledger::{Change, Ledger};
-use weigh_host::state::StateDirectory;
-use weigh_images::{Programs, Root};
-use weigh_model::{EnvironmentSpec, ImageSpec};
-use weigh_platforms::{GuestRequest, Host, Session, Undoers, find};
+use weigh_images::Root;
+use weigh_model::ImageSpec;
+use weigh_platforms::{GuestRequest, Host, Session};
 
 const ROUNDS: u64 = 10;
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -29,42 +27,19 @@ pub fn measure() -> Outcome {
         return Err("the lines by hand are those of x86-64".into());
     }
     find_program(BINARY).ok_or("QEMU is not installed (apt-get install qemu-system-x86)")?;
-    let scratch = tempfile::tempdir().map_err(|error| error.to_string())?;
-    let state = StateDirectory::at(scratch.path().join("state"));
-    let ledger = Ledger::create(&state, "bench-qemu").map_err(|error| error.to_string())?;
-    let lines = with_ledger(&ledger, scratch.path());
-    ledger.close(&Undoers).map_err(|error| error.to_string())?;
-    lines
+    with_host("bench-qemu", &ImageSpec::Probe, compare)
 }
 
-fn with_ledger(ledger: &Ledger, scratch: &std::path::Path) -> Outcome {
-    let work = scratch.join("work");
-    ledger.record(Change::Directory { path: work.clone() }).map_err(|error| error.to_string())?;
-    std::fs::create_dir_all(work.join("logs")).map_err(|error| error.to_string())?;
-    let programs = Programs {
-        probe: guest_program("weigh-probe", "probe")?,
-        kernels: guest_program("weigh-kernels", "kernels")?,
-    };
-    let root = Root::prepare(&ImageSpec::Probe, &programs, &work, None).map_err(|error| error.to_string())?;
-    let host = Host {
-        ledger: ledger.clone(),
-        hierarchy: Hierarchy::detect(),
-        logs: work.join("logs"),
-        work,
-        run: "bench-qemu".into(),
-        programs,
-        is_root: weigh_host::facts::is_root(),
-    };
-    let root = Arc::new(root);
+fn compare(host: &Host, root: &Arc<Root>) -> Outcome {
     // Once unmeasured: everything is prepared, and the kernel's file is in the page cache.
-    launch(&host, &root, 0)?;
-    let (kernel, archive) = prepared(&host)?;
+    launch(host, &machine(root, 0)?)?;
+    let (kernel, archive) = prepared(host)?;
     let mut times = [const { Vec::new() }; 1 + BY_HAND.len()];
     for round in 0..ROUNDS {
         for turn in 0..times.len() {
             let which = (turn + round as usize) % times.len();
             times[which].push(match which.checked_sub(1) {
-                None => launch(&host, &root, 1 + round)?,
+                None => launch(host, &machine(root, 1 + round)?)?,
                 Some(line) => by_hand(&kernel, &archive, BY_HAND[line])?,
             });
         }
@@ -82,23 +57,11 @@ fn with_ledger(ledger: &Ledger, scratch: &std::path::Path) -> Outcome {
     Ok(vec![Line { what, value: text, goal: "<= 1.1", met: value <= 1.1 }])
 }
 
-fn launch(host: &Host, root: &Arc<Root>, instance: u64) -> Result<f64, String> {
-    let platform = find("qemu").ok_or("no platform qemu")?;
-    let environment = EnvironmentSpec::parse("qemu:accel=tcg").map_err(|error| error.to_string())?;
+/// The machine that the lines by hand make, too.
+fn machine(root: &Arc<Root>, instance: u64) -> Result<GuestRequest, String> {
     let cpus = weigh_host::facts::allowed_cpus().into_iter().rev().take(1).collect();
-    let request = GuestRequest {
-        environment,
-        instance,
-        root: Arc::clone(root),
-        cpus,
-        memory_bytes: Some(MEMORY_BYTES),
-    };
-    platform.prepare(host, &request).map_err(|error| error.to_string())?;
-    let start = Instant::now();
-    let mut guest = platform.launch(host, &request).map_err(|error| error.to_string())?;
-    let took = start.elapsed().as_secs_f64();
-    guest.stop().map_err(|error| error.to_string())?;
-    Ok(took)
+    let request = request(root, "qemu:accel=tcg", instance)?;
+    Ok(GuestRequest { cpus, memory_bytes: Some(MEMORY_BYTES), ..request })
 }
 
 /// Kernel and archive that the platform boots.

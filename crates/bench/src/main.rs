@@ -7,6 +7,7 @@
 mod analyse;
 mod boot;
 mod boot_qemu;
+mod guests;
 mod hyperfine;
 mod probe;
 mod sensors;

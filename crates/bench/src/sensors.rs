@@ -1,6 +1,6 @@
 //! What the sensors cost: CPU time of weighbridge from the beginning to the end of a window, as a share of it.
 
-use crate::spawn::with_host;
+use crate::guests::with_host;
 use crate::{Line, Outcome, median};
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,7 @@ const LENGTHS_S: [f64; 3] = [0.2, 1.0, 5.0];
 const GOAL: f64 = 0.001;
 
 pub fn measure() -> Outcome {
-    with_host("bench-sensors", windows)
+    with_host("bench-sensors", &weigh_model::ImageSpec::Host, windows)
 }
 
 fn windows(host: &Host, root: &Arc<Root>) -> Outcome {

@@ -308,6 +308,32 @@ pub enum Flag {
     Exploratory,
 }
 
+impl Flag {
+    /// Every flag, in order.
+    pub const ALL: [Self; 20] = [
+        Self::Failed,
+        Self::BaselineFailed,
+        Self::UnusableValues,
+        Self::NotMeasured,
+        Self::Mixed,
+        Self::Outliers,
+        Self::WideSpread,
+        Self::NoSpread,
+        Self::ShortMeasurement,
+        Self::Unpaired,
+        Self::Sequential,
+        Self::NoReference,
+        Self::Disturbed,
+        Self::HostClock,
+        Self::ClockWarning,
+        Self::ClockUnproven,
+        Self::NotSteady,
+        Self::TooFewForQuantile,
+        Self::Unequal,
+        Self::Exploratory,
+    ];
+}
+
 /// The spelling of the JSON export.
 impl fmt::Display for Flag {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -374,31 +400,11 @@ mod tests {
 
     #[test]
     fn words_print_as_they_are_exported() {
-        use Flag::*;
-        for flag in [
-            Failed,
-            BaselineFailed,
-            UnusableValues,
-            NotMeasured,
-            Mixed,
-            Outliers,
-            WideSpread,
-            NoSpread,
-            ShortMeasurement,
-            Unpaired,
-            Sequential,
-            NoReference,
-            Disturbed,
-            HostClock,
-            ClockWarning,
-            ClockUnproven,
-            NotSteady,
-            TooFewForQuantile,
-            Unequal,
-            Exploratory,
-        ] {
+        for flag in Flag::ALL {
             assert_eq!(serde_json::to_value(flag).unwrap(), flag.to_string());
         }
+        // In the order of the declaration, each once: the last one is the last of all.
+        assert!(Flag::ALL.is_sorted_by(|a, b| a < b) && Flag::Exploratory as usize + 1 == Flag::ALL.len());
         use Verdict::*;
         for verdict in [Slower, Faster, Equivalent, DetectableBelowMargin, Inconclusive, Baseline] {
             assert_eq!(serde_json::to_value(verdict).unwrap(), verdict.to_string());

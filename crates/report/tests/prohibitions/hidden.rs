@@ -1,6 +1,7 @@
 //! What must not be hidden: failures, void units, flags, warnings.
 
 use super::*;
+use weigh_stats::Flag;
 
 // 15. Hidden failures, voids, flags.
 
@@ -211,36 +212,13 @@ fn rule_15_void_units_that_nothing_replaced_are_counted_apart() {
 
 #[test]
 fn rule_15_every_flag_has_a_meaning_where_it_occurs() {
-    use weigh_stats::Flag::*;
-    let all = [
-        Failed,
-        BaselineFailed,
-        UnusableValues,
-        NotMeasured,
-        Mixed,
-        Outliers,
-        WideSpread,
-        NoSpread,
-        ShortMeasurement,
-        Unpaired,
-        Sequential,
-        NoReference,
-        Disturbed,
-        HostClock,
-        ClockWarning,
-        ClockUnproven,
-        NotSteady,
-        TooFewForQuantile,
-        Unequal,
-        Exploratory,
-    ];
-    for flag in all {
+    for flag in Flag::ALL {
         let mut report = common::standard();
         report.analysis.cells[1].flags = vec![flag];
         let table = common::table(&report, 300);
         let word = match flag {
-            Failed => "failed k/n".to_string(),
-            Unequal => "unequal by request".into(),
+            Flag::Failed => "failed k/n".to_string(),
+            Flag::Unequal => "unequal by request".into(),
             other => other.to_string().replace('_', " "),
         };
         let explained =

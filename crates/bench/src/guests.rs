@@ -1,0 +1,66 @@
+//! Guests for the measurements: a run of its own with a ledger, and launches that are timed.
+
+use crate::{Outcome, guest_program};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+use weigh_host::cgroup::Hierarchy;
+use weigh_host::ledger::{Change, Ledger};
+use weigh_host::state::StateDirectory;
+use weigh_images::{Programs, Root};
+use weigh_model::{EnvironmentSpec, ImageSpec};
+use weigh_platforms::{GuestRequest, Host, Undoers, find};
+
+/// A run of its own, which leaves nothing behind.
+pub fn with_host(run: &str, image: &ImageSpec, work: impl FnOnce(&Host, &Arc<Root>) -> Outcome) -> Outcome {
+    let scratch = tempfile::tempdir().map_err(|error| error.to_string())?;
+    let state = StateDirectory::at(scratch.path().join("state"));
+    let ledger = Ledger::create(&state, run).map_err(|error| error.to_string())?;
+    let lines = prepare(&ledger, run, image, scratch.path()).and_then(|(host, root)| work(&host, &root));
+    ledger.close(&Undoers).map_err(|error| error.to_string())?;
+    lines
+}
+
+fn prepare(
+    ledger: &Ledger,
+    run: &str,
+    image: &ImageSpec,
+    scratch: &Path,
+) -> Result<(Host, Arc<Root>), String> {
+    let work = scratch.join("work");
+    ledger.record(Change::Directory { path: work.clone() }).map_err(|error| error.to_string())?;
+    std::fs::create_dir_all(work.join("logs")).map_err(|error| error.to_string())?;
+    let programs = Programs {
+        probe: guest_program("weigh-probe", "probe")?,
+        kernels: guest_program("weigh-kernels", "kernels")?,
+    };
+    let root = Root::prepare(image, &programs, &work, None).map_err(|error| error.to_string())?;
+    let host = Host {
+        ledger: ledger.clone(),
+        hierarchy: Hierarchy::detect(),
+        logs: work.join("logs"),
+        work,
+        run: run.into(),
+        programs,
+        is_root: weigh_host::facts::is_root(),
+    };
+    Ok((host, Arc::new(root)))
+}
+
+/// A guest of an environment as users write it, with all CPUs and the platform's own memory.
+pub fn request(root: &Arc<Root>, environment: &str, instance: u64) -> Result<GuestRequest, String> {
+    let environment = EnvironmentSpec::parse(environment).map_err(|error| error.to_string())?;
+    Ok(GuestRequest { environment, instance, root: Arc::clone(root), cpus: Vec::new(), memory_bytes: None })
+}
+
+/// Time from the call to the probe's hello, seconds.
+pub fn launch(host: &Host, request: &GuestRequest) -> Result<f64, String> {
+    let name = &request.environment.platform;
+    let platform = find(name).ok_or_else(|| format!("no platform {name}"))?;
+    platform.prepare(host, request).map_err(|error| error.to_string())?;
+    let start = Instant::now();
+    let mut guest = platform.launch(host, request).map_err(|error| error.to_string())?;
+    let took = start.elapsed().as_secs_f64();
+    guest.stop().map_err(|error| error.to_string())?;
+    Ok(took)
+}
