@@ -50,7 +50,14 @@ fn prepare(
 /// A guest of an environment as users write it, with all CPUs and the platform's own memory.
 pub fn request(root: &Arc<Root>, environment: &str, instance: u64) -> Result<GuestRequest, String> {
     let environment = EnvironmentSpec::parse(environment).map_err(|error| error.to_string())?;
-    Ok(GuestRequest { environment, instance, root: Arc::clone(root), cpus: Vec::new(), memory_bytes: None })
+    Ok(GuestRequest {
+        environment,
+        instance,
+        root: Arc::clone(root),
+        cpus: Vec::new(),
+        memory_bytes: None,
+        publish: Vec::new(),
+    })
 }
 
 /// Time from the call to the probe's hello, seconds.

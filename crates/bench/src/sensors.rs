@@ -31,6 +31,7 @@ fn windows(host: &Host, root: &Arc<Root>) -> Outcome {
         root: Arc::clone(root),
         cpus: Vec::new(),
         memory_bytes: None,
+        publish: Vec::new(),
     };
     platform.prepare(host, &request).map_err(|error| error.to_string())?;
     let mut guest = platform.launch(host, &request).map_err(|error| error.to_string())?;

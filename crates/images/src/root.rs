@@ -91,6 +91,10 @@ pub struct Root {
     pub host: bool,
     /// What the user should know, in sentences: entries that could not be shown to the guest.
     pub notes: Vec<String>,
+    /// The whole root file system as one directory of the host, for systems with an init of their own and for images of engines that
+    /// make their own copies: an image's directory, or what an archive was unpacked to. Absent for the host's root and the probe alone.
+    /// Never to be written to: guests of other runs may share it. The programs for guests are not in it.
+    pub tree: Option<PathBuf>,
 }
 
 impl Root {
@@ -115,6 +119,9 @@ impl Root {
             ImageSpec::Probe => builder.digest.part(b"probe"),
             ImageSpec::Host => builder.host(working_directory)?,
             ImageSpec::Path(path) => builder.path(path, work, working_directory)?,
+            ImageSpec::Debian | ImageSpec::Oci(_) => {
+                return Err(ImageError::NotFound { path: image.to_string().into() });
+            }
         }
         builder.finish()
     }
@@ -176,6 +183,7 @@ impl Builder {
             digest: String::new(),
             host: false,
             notes: Vec::new(),
+            tree: None,
         };
         Ok(Self { root, digest })
     }
@@ -210,6 +218,7 @@ impl Builder {
             let mut skip: Vec<PathBuf> = PRIVATE.iter().map(|name| canonical.join(name)).collect();
             skip.extend(self.root.skeleton.parent().map(Path::to_path_buf));
             self.digest.tree(&canonical, &skip)?;
+            self.root.tree = Some(canonical.clone());
             self.place_root(&canonical, &PRIVATE)
         } else if metadata.is_file() {
             let unpacked = work.join("image");
@@ -217,6 +226,7 @@ impl Builder {
             self.digest.part(b"archive");
             self.digest.file(&canonical)?;
             let unpacked = unpacked.canonicalize().map_err(ImageError::io("resolve", &unpacked))?;
+            self.root.tree = Some(unpacked.clone());
             self.place_root(&unpacked, &PRIVATE)
         } else {
             Err(ImageError::NotAnImage { path: path.into() })

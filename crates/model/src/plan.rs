@@ -127,6 +127,10 @@ pub enum ImageSpec {
     Host,
     /// The probe and the kernels alone.
     Probe,
+    /// The Debian system that `weigh image build debian` makes.
+    Debian,
+    /// An image of a registry, by its reference as in `registry.example/name:tag`.
+    Oci(String),
     /// A directory or a tar archive of the user's.
     Path(PathBuf),
 }
@@ -136,6 +140,8 @@ impl From<String> for ImageSpec {
         match text.as_str() {
             "host" => Self::Host,
             "probe" => Self::Probe,
+            "debian" => Self::Debian,
+            reference if reference.starts_with("oci:") => Self::Oci(reference["oci:".len()..].into()),
             _ => Self::Path(text.into()),
         }
     }
@@ -152,6 +158,8 @@ impl fmt::Display for ImageSpec {
         match self {
             Self::Host => f.write_str("host"),
             Self::Probe => f.write_str("probe"),
+            Self::Debian => f.write_str("debian"),
+            Self::Oci(reference) => write!(f, "oci:{reference}"),
             Self::Path(path) => write!(f, "{}", path.display()),
         }
     }

@@ -29,6 +29,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use weigh_host::accounts::{Accounts, Process};
 use weigh_host::cgroup::{Cgroup, CgroupView, Hierarchy};
+use weigh_host::clock::monotonic_ns;
 use weigh_host::ledger::{Change, EntryId, Ledger};
 use weigh_images::Root;
 use weigh_model::EnvironmentSpec;
@@ -114,6 +115,7 @@ impl Platform for Docker {
             id: String::new(),
             address: None,
             witness: Witness::default(),
+            spawned_ns: 0,
             stopped: false,
         };
         match guest.start(&engine, body, &log) {
@@ -284,12 +286,14 @@ struct DockerGuest {
     id: String,
     address: Option<IpAddr>,
     witness: Witness,
+    spawned_ns: u64,
     stopped: bool,
 }
 
 impl DockerGuest {
     fn start(&mut self, engine: &Engine, body: ContainerCreateBody, log: &Path) -> Result<(), PlatformError> {
         let launch = |reason| PlatformError::Launch { platform: "docker", reason, log: Some(log.into()) };
+        self.spawned_ns = monotonic_ns();
         engine.create(&self.name, body)?;
         let (channel, read, write) = Channel::open(Engine::connect_to(&self.socket)?, &self.name, log)?;
         self.channel = Some(channel);
@@ -336,6 +340,10 @@ impl Guest for DockerGuest {
 
     fn cgroup(&self) -> Option<&Cgroup> {
         None
+    }
+
+    fn spawned_ns(&self) -> u64 {
+        self.spawned_ns
     }
 
     /// The container's control groups; beside them its shim, and proxies of its ports. The engine and what runs containers for it

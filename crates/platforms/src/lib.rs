@@ -3,6 +3,7 @@
 //! To add a platform, copy `null.rs`, fill it in, and add one word to the list `ALL`. No platform knows a workload; what its
 //! guests can do is data in [`Capabilities`].
 
+pub mod axes;
 mod oci;
 mod platform;
 mod registry;
@@ -18,7 +19,7 @@ pub mod spawn;
 pub mod uml;
 
 pub use platform::{
-    Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, Values,
+    Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, Reach, Values,
 };
 pub use registry::{ALIASES, Undoers, all, defaults, find, resolve, setting};
 pub use session::{Completed, RunOptions, Session, SessionError};

@@ -20,6 +20,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 use weigh_host::cgroup::Cgroup;
+use weigh_host::clock::monotonic_ns;
 use weigh_model::{EnvironmentSpec, SpecError};
 
 const DEADLINE: Duration = Duration::from_secs(5);
@@ -175,6 +176,7 @@ impl Null {
         if script.refuses_to_launch {
             return Err(failed("the environment says launch=fail".into()));
         }
+        let spawned_ns = monotonic_ns();
         let (ours, theirs) = UnixStream::pair().map_err(PlatformError::io("make a socket pair"))?;
         let write = ours.try_clone().map_err(PlatformError::io("duplicate a socket"))?;
         let shared = Arc::new(Shared::default());
@@ -189,7 +191,7 @@ impl Null {
         let from = setting(self, &environment, "fact-from").parse().unwrap_or(0);
         let said = if instance >= from { setting(self, &environment, "fact") } else { "" };
         let facts = facts(said).unwrap_or_default();
-        let mut guest = NullGuest { session, shared, facts, thread: Some(thread) };
+        let mut guest = NullGuest { session, shared, facts, thread: Some(thread), spawned_ns };
         guest.session.hello(DEADLINE)?;
         Ok(guest)
     }
@@ -200,6 +202,7 @@ struct NullGuest {
     shared: Arc<Shared>,
     facts: BTreeMap<String, String>,
     thread: Option<JoinHandle<()>>,
+    spawned_ns: u64,
 }
 
 impl Guest for NullGuest {
@@ -213,6 +216,10 @@ impl Guest for NullGuest {
 
     fn cgroup(&self) -> Option<&Cgroup> {
         None
+    }
+
+    fn spawned_ns(&self) -> u64 {
+        self.spawned_ns
     }
 
     fn facts(&self) -> BTreeMap<String, String> {

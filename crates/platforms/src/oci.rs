@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use weigh_host::accounts::{Accounts, Process};
 use weigh_host::cgroup::{Cgroup, Layout, Limits};
+use weigh_host::clock::monotonic_ns;
 use weigh_host::command::{Invocation, Running, find_program};
 use weigh_host::ledger::{Change, EntryId, Ledger};
 use weigh_images::Root;
@@ -125,6 +126,7 @@ impl Runtime {
             entry,
             cgroup: None,
             running: None,
+            spawned_ns: 0,
             session: None,
             witness: Witness::default(),
         };
@@ -155,7 +157,8 @@ pub(crate) fn availability(
         .and_then(|root| {
             let environment = EnvironmentSpec::new(platform.name(), Default::default());
             let (cpus, memory_bytes) = (Vec::new(), None);
-            prove(&GuestRequest { environment, instance, root: Arc::new(root), cpus, memory_bytes })
+            let root = Arc::new(root);
+            prove(&GuestRequest { environment, instance, root, cpus, memory_bytes, publish: Vec::new() })
         });
     // It lies in the run's work directory, which is in the ledger; leaving it costs only space.
     let _ = fs::remove_dir_all(&work);
@@ -226,6 +229,7 @@ pub(crate) struct OciGuest {
     entry: EntryId,
     cgroup: Option<Cgroup>,
     running: Option<Running>,
+    spawned_ns: u64,
     session: Option<Session>,
     witness: Witness,
 }
@@ -246,6 +250,7 @@ impl OciGuest {
             log: Some(log.into()),
         };
         let command = self.runtime.command().args(["run", "--bundle"]).arg(&self.bundle).arg(&self.id);
+        self.spawned_ns = monotonic_ns();
         let mut running = command.log_to(log).spawn()?;
         let (Some(input), Some(output)) = (running.take_input(), running.take_output()) else {
             return Err(launch("it has no standard streams".into()));
@@ -306,6 +311,10 @@ impl Guest for OciGuest {
 
     fn cgroup(&self) -> Option<&Cgroup> {
         self.cgroup.as_ref()
+    }
+
+    fn spawned_ns(&self) -> u64 {
+        self.spawned_ns
     }
 
     /// The container's control group; the runtime, which waits in the foreground outside of it, is a helper.

@@ -10,14 +10,16 @@
 //! launch -> Guest                      any number of times
 //!     session, processes, cgroup, address
 //!     freeze, thaw                     in turns, while no command runs; only where `capabilities().freeze`
+//!     save                             at most once, while no command runs; only `stop` may follow
 //!     stop                             once; again does nothing; dropping a guest stops it
+//! restore -> Guest                     any number of times, of what `save` wrote, with the same request
 //! undo                                 for what the ledger still holds after a crash, maybe in another process
 //! ```
 
 use crate::session::{Session, SessionError};
 use std::collections::BTreeMap;
-use std::net::IpAddr;
-use std::path::PathBuf;
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use weigh_host::accounts::Accounts;
 use weigh_host::cgroup::{Cgroup, CgroupError, Hierarchy};
@@ -78,6 +80,31 @@ pub trait Platform: Send + Sync {
     /// The guest did not come up in time; what was begun has been undone.
     fn launch(&self, host: &Host, request: &GuestRequest) -> Result<Box<dyn Guest>, PlatformError>;
 
+    /// Whether guests of this environment can be saved and restored here, told by looking for what it takes.
+    ///
+    /// # Errors
+    /// Why not, as a clause for people: "runc has no CRIU of version 4 or later here".
+    fn restores(&self, host: &Host, environment: &EnvironmentSpec) -> Result<(), String> {
+        let _ = (host, environment);
+        Err(format!("{} cannot save and restore guests", self.name()))
+    }
+
+    /// Starts a guest from what [`Guest::save`] wrote to `saved`, and returns when its probe has said hello again. The guest is as it
+    /// was: its memory, its processes, its root.
+    ///
+    /// # Errors
+    /// It did not come up; what was begun has been undone.
+    fn restore(
+        &self,
+        host: &Host,
+        request: &GuestRequest,
+        saved: &Path,
+    ) -> Result<Box<dyn Guest>, PlatformError> {
+        let _ = (request, saved);
+        let reason = self.restores(host, &request.environment).err().unwrap_or_default();
+        Err(PlatformError::Missing { what: format!("a way to restore guests ({reason})"), remedy: None })
+    }
+
     /// What `prepare` and `launch` would change on the host, one sentence each, for `--dry-run`.
     fn host_changes(&self, request: &GuestRequest) -> Vec<String>;
 
@@ -122,7 +149,35 @@ pub trait Guest: Send {
 
     /// The guest's address as seen from the host, where it has one.
     fn address(&self) -> Option<IpAddr> {
+        self.reach(0).map(|reach| reach.address.ip())
+    }
+
+    /// Where a client reaches a TCP or UDP port of the guest over the platform's own network; `None` where it has no network, or
+    /// where the port was not among [`GuestRequest::publish`] and only such ports can be reached.
+    fn reach(&self, port: u16) -> Option<Reach> {
+        let _ = port;
         None
+    }
+
+    /// When the first program of the platform was started for this guest, host's monotonic clock, nanoseconds: after the
+    /// measurement's own preparations, before anything that every user of the platform pays for.
+    fn spawned_ns(&self) -> u64;
+
+    /// Who worked for the coming up of this guest and is not among [`Guest::accounts`] any more, by name with CPU time, nanoseconds: the
+    /// platform's client that has ended, a runtime. Shared daemons are in `accounts` as shared.
+    fn launch_cpu_ns(&self) -> Vec<(String, u64)> {
+        Vec::new()
+    }
+
+    /// Writes the guest, its memory and processes, to an empty directory, for [`Platform::restore`]. It does not run afterwards and
+    /// only waits for [`Guest::stop`].
+    ///
+    /// # Errors
+    /// It could not be saved, with the end of what the tools said.
+    fn save(&mut self, directory: &Path) -> Result<(), PlatformError> {
+        let _ = directory;
+        let (what, remedy) = ("a way to save this guest".into(), None);
+        Err(PlatformError::Missing { what, remedy })
     }
 
     /// Stops the guest's processes in their tracks; returns when they stand. Frozen already: does nothing.
@@ -176,6 +231,9 @@ pub enum Values {
 pub struct Capabilities {
     /// Network of the guest as words that the platform's `net` key takes, the present one first; empty when it has no choice.
     pub networks: &'static [&'static str],
+    /// The guest has an init of its own that brings services up beside the probe; [`Platform::launch`] returns when the probe answers,
+    /// which may be before `multi-user.target` is reached.
+    pub system: bool,
     /// The guest's processes run on the host's kernel: clocks and boot identity are the host's.
     pub shares_kernel: bool,
     /// [`Guest::freeze`] works.
@@ -210,6 +268,7 @@ impl Capabilities {
     /// A guest on the host's kernel that can do everything; a starting point for containers.
     pub const CONTAINER: Self = Self {
         networks: &[],
+        system: false,
         shares_kernel: true,
         freeze: true,
         needs_root: true,
@@ -274,6 +333,17 @@ pub struct GuestRequest {
     pub cpus: Vec<u32>,
     /// Memory limit, bytes.
     pub memory_bytes: Option<u64>,
+    /// Ports that something inside listens on and that clients must reach, where the platform has to be told of them beforehand.
+    pub publish: Vec<u16>,
+}
+
+/// How a client reaches a port of a guest.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reach {
+    /// What to connect to.
+    pub address: SocketAddr,
+    /// The network namespace that the client must be in, as a file for `setns(2)`; the host's own when absent.
+    pub from: Option<PathBuf>,
 }
 
 /// A platform did not do what was asked.

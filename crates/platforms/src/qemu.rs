@@ -185,6 +185,7 @@ impl Platform for Qemu {
     fn capabilities(&self, environment: &EnvironmentSpec) -> Capabilities {
         Capabilities {
             networks: &["none"],
+            system: false,
             shares_kernel: false,
             freeze: true,
             needs_root: false,
@@ -319,6 +320,7 @@ impl Qemu {
             root: Arc::new(root),
             cpus: weigh_host::facts::allowed_cpus().into_iter().take(1).collect(),
             memory_bytes: Some(PROOF_MEMORY_BYTES),
+            publish: Vec::new(),
         };
         let root = Root::prepare(&ImageSpec::Probe, &host.programs, &work, None)?;
         let request = request(root);

@@ -59,6 +59,7 @@ pub fn resolve(spec: &EnvironmentSpec) -> Result<(&'static dyn Platform, Environ
         }
         check_value(spec, key_of(platform, spec, key)?, value)?;
     }
+    crate::axes::check(spec)?;
     platform.check(spec)?;
     let Some(mut expanded) = alias else { return Ok((platform, spec.clone())) };
     expanded.keys.extend(spec.keys.clone());

@@ -1,5 +1,6 @@
 //! Containers by runc, the runtime below Docker, Podman and containerd, without an engine above it.
 
+use crate::axes;
 use crate::oci::Runtime;
 use crate::{
     Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, Values, setting,
@@ -36,12 +37,10 @@ impl Platform for Runc {
                 default: "none",
                 summary: "network: only loopback, or the host's own",
             },
-            KeySpec {
-                name: "binary",
-                values: Values::Path,
-                default: "",
-                summary: "the runc to use, so that two builds can be compared",
-            },
+            axes::CPUS,
+            axes::MEMORY,
+            axes::ROOTFS,
+            axes::BINARY,
         ];
         KEYS
     }

@@ -86,7 +86,14 @@ impl Bench {
         let (_, environment) = resolve(&spec).unwrap();
         let work = self.host.work.join(format!("root-{instance}"));
         let root = Root::prepare(image, &self.host.programs, &work, working_directory).unwrap();
-        GuestRequest { environment, instance, root: Arc::new(root), cpus: Vec::new(), memory_bytes: None }
+        GuestRequest {
+            environment,
+            instance,
+            root: Arc::new(root),
+            cpus: Vec::new(),
+            memory_bytes: None,
+            publish: Vec::new(),
+        }
     }
 
     fn launch(&self, request: &GuestRequest) -> Result<Box<dyn Guest>, PlatformError> {

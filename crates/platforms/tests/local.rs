@@ -59,7 +59,17 @@ impl Bench {
         let (platform, environment) = resolve(&EnvironmentSpec::parse(environment).unwrap()).unwrap();
         let work = self.host.work.join(format!("root-{instance}"));
         let root = Arc::new(Root::prepare(image, &self.host.programs, &work, None).unwrap());
-        (platform, GuestRequest { environment, instance, root, cpus: Vec::new(), memory_bytes: None })
+        (
+            platform,
+            GuestRequest {
+                environment,
+                instance,
+                root,
+                cpus: Vec::new(),
+                memory_bytes: None,
+                publish: Vec::new(),
+            },
+        )
     }
 
     fn launch(&self, environment: &str, image: &ImageSpec) -> Box<dyn Guest> {

@@ -54,7 +54,14 @@ impl Bench {
         let root = Root::prepare(&ImageSpec::Probe, &self.host.programs, &place, None).unwrap();
         let cpus = weigh_host::facts::allowed_cpus().into_iter().take(1).collect();
         let memory_bytes = Some(256 << 20);
-        let request = GuestRequest { environment, instance, root: Arc::new(root), cpus, memory_bytes };
+        let request = GuestRequest {
+            environment,
+            instance,
+            root: Arc::new(root),
+            cpus,
+            memory_bytes,
+            publish: Vec::new(),
+        };
         platform.launch(&self.host, &request).unwrap()
     }
 

@@ -5,18 +5,19 @@ use crate::parity::{Facts, Subject, gather};
 use crate::trial::describe;
 use crate::{RunStatistics, RunnerError};
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 use weigh_images::Root;
-use weigh_model::{EnvironmentSpec, HostFacts, Plan};
+use weigh_model::{EnvironmentSpec, HostFacts, ImageSpec, Plan};
 use weigh_observe::{Attached, Sensors};
-use weigh_platforms::{Capabilities, Guest, GuestRequest, Host, Platform, PlatformError, resolve};
+use weigh_platforms::{Capabilities, Guest, GuestRequest, Host, Platform, PlatformError, axes, resolve};
 
 /// One environment and its instance.
 pub(crate) struct Berth {
     pub(crate) platform: &'static dyn Platform,
     spec: EnvironmentSpec,
+    root: Arc<Root>,
     freezes: bool,
     timed: bool,
     /// What the probe was asked about the measured programs counts for all instances.
@@ -111,13 +112,30 @@ impl Instance {
     }
 }
 
+/// Root file systems by image: each is prepared once, in a directory of its own.
+struct Roots<'a> {
+    host: &'a Host,
+    prepared: Vec<(ImageSpec, Arc<Root>)>,
+}
+
+impl Roots<'_> {
+    fn get(&mut self, image: &ImageSpec, directory: Option<&Path>) -> Result<Arc<Root>, RunnerError> {
+        if let Some((_, root)) = self.prepared.iter().find(|(known, _)| known == image) {
+            return Ok(Arc::clone(root));
+        }
+        let work = self.host.work.join(format!("root-{}", self.prepared.len()));
+        let root = Arc::new(Root::prepare(image, &self.host.programs, &work, directory)?);
+        self.prepared.push((image.clone(), Arc::clone(&root)));
+        Ok(root)
+    }
+}
+
 /// The environments of a plan, in its order.
 pub(crate) struct Fleet<'a> {
     host: &'a Host,
     host_facts: &'a HostFacts,
     plan: &'a Plan,
     pub(crate) sensors: &'a mut dyn Sensors,
-    root: Arc<Root>,
     pub(crate) berths: Vec<Berth>,
     next_instance: u64,
     subject: Subject,
@@ -135,14 +153,13 @@ impl<'a> Fleet<'a> {
         next_instance: u64,
     ) -> Result<Self, RunnerError> {
         let guest = &plan.guest;
-        let root =
-            Root::prepare(&guest.image, &host.programs, &host.work, guest.working_directory.as_deref())?;
+        let mut roots = Roots { host, prepared: Vec::new() };
+        let root = roots.get(&guest.image, guest.working_directory.as_deref())?;
         let mut fleet = Self {
             host,
             host_facts,
             plan,
             sensors,
-            root: Arc::new(root),
             berths: Vec::new(),
             next_instance,
             subject: Subject::of(plan),
@@ -150,13 +167,21 @@ impl<'a> Fleet<'a> {
         };
         for environment in &plan.environments {
             let (platform, spec) = resolve(&environment.spec)?;
-            let request = fleet.request(&spec);
+            let root = match axes::rootfs(&spec) {
+                Some(image) => {
+                    let directory = guest.working_directory.as_deref().filter(|_| image == ImageSpec::Host);
+                    roots.get(&image, directory)?
+                }
+                None => Arc::clone(&root),
+            };
+            let request = fleet.request(&spec, &root);
             let prepared = platform.prepare(host, &request);
             let unprepared = prepared.err().map(|error| LaunchFailure::new(next_instance, &error, None));
             let Capabilities { freeze: freezes, timed, .. } = platform.capabilities(&spec);
             fleet.berths.push(Berth {
                 platform,
                 spec,
+                root,
                 freezes,
                 timed,
                 described: false,
@@ -167,14 +192,16 @@ impl<'a> Fleet<'a> {
         Ok(fleet)
     }
 
-    fn request(&self, spec: &EnvironmentSpec) -> GuestRequest {
-        GuestRequest {
+    fn request(&self, spec: &EnvironmentSpec, root: &Arc<Root>) -> GuestRequest {
+        let request = GuestRequest {
             environment: spec.clone(),
             instance: self.next_instance,
-            root: Arc::clone(&self.root),
+            root: Arc::clone(root),
             cpus: self.plan.guest.cpus.clone(),
             memory_bytes: self.plan.guest.memory_bytes,
-        }
+            publish: Vec::new(),
+        };
+        axes::settle_request(request, &self.host_facts.cpus)
     }
 
     /// Launches a fresh instance, at rest, in place of whatever is there. Returns its number and how long it took, seconds.
@@ -208,7 +235,7 @@ impl<'a> Fleet<'a> {
             return Err(unprepared.clone());
         }
         let number = self.next_instance;
-        let request = self.request(&berth.spec);
+        let request = self.request(&berth.spec, &berth.root);
         self.next_instance += 1;
         let berth = &self.berths[environment];
         let mut guest = berth
@@ -240,9 +267,11 @@ impl<'a> Fleet<'a> {
     }
 
     /// In what an environment may differ from others because of what it is.
-    pub(crate) fn implies(&self, environment: usize) -> &'static [(&'static str, &'static str)] {
+    pub(crate) fn implies(&self, environment: usize) -> Vec<(&'static str, &'static str)> {
         let berth = &self.berths[environment];
-        berth.platform.capabilities(&berth.spec).implies
+        let mut implies = axes::implied(&berth.spec);
+        implies.extend_from_slice(berth.platform.capabilities(&berth.spec).implies);
+        implies
     }
 
     /// Ends the instance of an environment, if there is one, and leaves `state` in its place. What could not be undone is

@@ -77,6 +77,9 @@ impl Guest for WatchedGuest {
     fn log(&self) -> Option<PathBuf> {
         Some("/console.log".into())
     }
+    fn spawned_ns(&self) -> u64 {
+        self.inner.spawned_ns()
+    }
     fn address(&self) -> Option<IpAddr> {
         self.inner.address()
     }

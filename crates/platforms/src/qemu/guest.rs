@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use weigh_host::accounts::Accounts;
 use weigh_host::cgroup::{Cgroup, Limits};
+use weigh_host::clock::monotonic_ns;
 use weigh_host::command::{Invocation, Running};
 use weigh_host::ledger::{Change, EntryId, Ledger};
 
@@ -43,6 +44,7 @@ pub(super) struct QemuGuest {
     entry: EntryId,
     cgroup: Option<Cgroup>,
     running: Option<Running>,
+    spawned_ns: u64,
     daemon: Option<Running>,
     qmp: Option<Qmp>,
     session: Option<Session>,
@@ -78,6 +80,7 @@ impl QemuGuest {
             entry,
             cgroup: None,
             running: None,
+            spawned_ns: 0,
             daemon: None,
             qmp: None,
             session: None,
@@ -114,6 +117,7 @@ impl QemuGuest {
         }
         let (channel, theirs) = pair()?;
         let (monitor, monitor_of_qemu) = pair()?;
+        self.spawned_ns = monotonic_ns();
         let served = match &prepared.share {
             Some((Share::Virtiofs, shared)) => {
                 let Daemon { running, connection } = Daemon::start(shared, self.cgroup.as_ref(), &self.log)?;
@@ -276,6 +280,10 @@ impl Guest for QemuGuest {
 
     fn cgroup(&self) -> Option<&Cgroup> {
         self.cgroup.as_ref()
+    }
+
+    fn spawned_ns(&self) -> u64 {
+        self.spawned_ns
     }
 
     fn accounts(&self) -> Accounts {

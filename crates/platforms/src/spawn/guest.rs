@@ -9,6 +9,7 @@ use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use weigh_host::cgroup::{Cgroup, Limits};
+use weigh_host::clock::monotonic_ns;
 use weigh_host::ledger::{Change, EntryId, Ledger};
 use weigh_images::Root;
 
@@ -79,6 +80,7 @@ impl<'a> Start<'a> {
         };
         // A guest without a control group is known to the ledger by its number, which it has only once it is there.
         let mut entry = None;
+        let spawned_ns = monotonic_ns();
         let spawned = spawn(&request, |pid| {
             if cgroup.is_none() {
                 let change =
@@ -109,6 +111,7 @@ impl<'a> Start<'a> {
             ledger: host.ledger.clone(),
             entry,
             frozen: false,
+            spawned_ns,
             stopped: false,
         };
         match guest.session.hello(HELLO_DEADLINE) {
@@ -172,6 +175,7 @@ pub(crate) struct LocalGuest {
     ledger: Ledger,
     entry: Option<EntryId>,
     frozen: bool,
+    spawned_ns: u64,
     stopped: bool,
 }
 
@@ -296,6 +300,10 @@ impl Guest for LocalGuest {
 
     fn cgroup(&self) -> Option<&Cgroup> {
         self.cgroup.as_ref()
+    }
+
+    fn spawned_ns(&self) -> u64 {
+        self.spawned_ns
     }
 
     fn freeze(&mut self) -> Result<(), PlatformError> {

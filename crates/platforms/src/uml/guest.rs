@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 use weigh_host::cgroup::{Cgroup, Limits};
+use weigh_host::clock::monotonic_ns;
 use weigh_host::command::{Invocation, Running};
 
 /// From the start of the kernel to the probe's hello. It takes a second or two; the host may be busy.
@@ -43,7 +44,8 @@ impl Machine {
         let cgroup = host.hierarchy.create(&host.ledger, &group, &limits).inspect_err(|_| {
             let _ = std::fs::remove_dir_all(&directory);
         })?;
-        let mut guest = UmlGuest { cgroup: Some(cgroup), running: None, session: None, directory, log };
+        let mut guest =
+            UmlGuest { cgroup: Some(cgroup), running: None, spawned_ns: 0, session: None, directory, log };
         match guest.start(self) {
             Ok(()) => Ok(guest),
             Err(error) => {
@@ -74,6 +76,7 @@ impl Machine {
 pub(super) struct UmlGuest {
     cgroup: Option<Cgroup>,
     running: Option<Running>,
+    spawned_ns: u64,
     session: Option<Session>,
     directory: PathBuf,
     log: PathBuf,
@@ -81,6 +84,7 @@ pub(super) struct UmlGuest {
 
 impl UmlGuest {
     fn start(&mut self, machine: &Machine) -> Result<(), PlatformError> {
+        self.spawned_ns = monotonic_ns();
         let cgroup = self.cgroup.as_ref().expect("a guest is made with its control group");
         let mut running = machine.invocation(self).pre_exec_cgroup(cgroup).spawn()?;
         if let (Some(cpu), true) = (machine.cpu, cgroup.unlimited().contains(&"cpuset")) {
@@ -141,6 +145,10 @@ impl Guest for UmlGuest {
 
     fn cgroup(&self) -> Option<&Cgroup> {
         self.cgroup.as_ref()
+    }
+
+    fn spawned_ns(&self) -> u64 {
+        self.spawned_ns
     }
 
     fn facts(&self) -> BTreeMap<String, String> {

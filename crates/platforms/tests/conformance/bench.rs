@@ -109,7 +109,14 @@ impl Bench {
         let work = self.host.work.join(format!("root-{instance}"));
         let root = Root::prepare(image, &self.host.programs, &work, working_directory).unwrap();
         let environment = self.environment.clone();
-        GuestRequest { environment, instance, root: Arc::new(root), cpus: Vec::new(), memory_bytes: None }
+        GuestRequest {
+            environment,
+            instance,
+            root: Arc::new(root),
+            cpus: Vec::new(),
+            memory_bytes: None,
+            publish: Vec::new(),
+        }
     }
 
     pub fn launch(&self, request: &GuestRequest) -> Box<dyn Guest> {

@@ -100,10 +100,11 @@ impl Runner<'_> {
         let before = self.parity.recorded[environment].as_ref();
         let facts = merged(before.map(|record| &record.facts), &instance.facts);
         let baseline = self.parity.baseline;
+        let implied_by_baseline = self.fleet.implies(baseline);
         let compared = match &self.parity.recorded[baseline] {
             Some(record) if environment != baseline => compare(
-                Side { facts: &record.facts, implies: self.fleet.implies(baseline) },
-                Side { facts: &facts, implies },
+                Side { facts: &record.facts, implies: &implied_by_baseline },
+                Side { facts: &facts, implies: &implies },
                 &self.plan.allow_unequal,
             ),
             // A baseline that never came up gives no ratio that could be unfair.

@@ -1,0 +1,253 @@
+//! The keys that platforms have in common: one word means the same wherever a platform takes it.
+//!
+//! A platform lists those of them that it has in its `keys`; what is not listed is refused by [`crate::resolve`] with the keys that
+//! are there. `cpus`, `memory` and `rootfs` need nothing of the driver: whoever makes a request lets [`settle_request`] read them.
+
+use crate::{GuestRequest, KeySpec, Platform, Values, setting};
+use std::path::PathBuf;
+use weigh_model::{EnvironmentSpec, ImageSpec, SpecError, parse_bytes};
+
+/// `cpus`: how many CPUs guests of this environment get, of those that the run gives to all.
+pub const CPUS: KeySpec = KeySpec {
+    name: "cpus",
+    values: Values::Number,
+    default: "",
+    summary: "number of CPUs, the first of those that the run uses; default: all of them",
+};
+
+/// `memory`: the memory limit of this environment alone.
+pub const MEMORY: KeySpec = KeySpec {
+    name: "memory",
+    values: Values::Text,
+    default: "",
+    summary: "memory limit of this environment, as in 512MiB; default: that of the run",
+};
+
+/// `rootfs`: the root file system of this environment alone.
+pub const ROOTFS: KeySpec = KeySpec {
+    name: "rootfs",
+    values: Values::Text,
+    default: "",
+    summary: "root file system: host, probe, debian, a directory or tar archive, oci:REF; default: that of the run",
+};
+
+/// `seccomp`: whether the platform's usual system call filter is on.
+pub const SECCOMP: KeySpec = KeySpec {
+    name: "seccomp",
+    values: Values::Words(&["on", "off"]),
+    default: "on",
+    summary: "the platform's usual filter of system calls, on or off",
+};
+
+/// `user`: whom the guest's root is.
+pub const USER: KeySpec = KeySpec {
+    name: "user",
+    values: Values::Words(&["root", "mapped"]),
+    default: "root",
+    summary: "root of the host, or root of a user namespace that is nobody outside",
+};
+
+/// `storage`: what lies behind the guest's `/var/tmp`.
+pub const STORAGE: KeySpec = KeySpec {
+    name: "storage",
+    values: Values::Words(&["tmpfs", "volume", "overlay"]),
+    default: "tmpfs",
+    summary: "what holds /var/tmp: memory, a directory of the host, or an overlay file system above one",
+};
+
+/// `binary`: the program of the platform.
+pub const BINARY: KeySpec = KeySpec {
+    name: "binary",
+    values: Values::Path,
+    default: "",
+    summary: "the program to use instead of the installed one, so that two builds can be compared",
+};
+
+/// `net` with the modes that a platform has; the first one is the default.
+pub const fn net(words: &'static [&'static str]) -> KeySpec {
+    KeySpec {
+        name: "net",
+        values: Values::Words(words),
+        default: words[0],
+        summary: "network: none (only loopback), host (the host's own), bridge (an address on a bridge of its own), nat (behind address \
+translation), proxy (published ports through a user-space proxy)",
+    }
+}
+
+/// The value of `net` among a platform's modes with the present one first, for [`crate::Capabilities::networks`].
+pub fn networks(
+    platform: &dyn Platform,
+    environment: &EnvironmentSpec,
+    orders: &'static [&'static [&'static str]],
+) -> &'static [&'static str] {
+    let present = setting(platform, environment, "net");
+    orders.iter().copied().find(|order| order.first() == Some(&present)).unwrap_or_default()
+}
+
+/// What [`KeySpec`] cannot say of the common keys. Called for every environment.
+///
+/// # Errors
+/// A value that is none, underlined.
+pub(crate) fn check(environment: &EnvironmentSpec) -> Result<(), SpecError> {
+    if environment.get("cpus") == Some("0") {
+        let message = "an environment cannot have no CPU".to_string();
+        return Err(environment.value_error("cpus", message, Some("as in `cpus=1`".into())));
+    }
+    if let Some(text) = environment.get("memory") {
+        let too_small = |message: String| {
+            environment.value_error(
+                "memory",
+                message,
+                Some("give at least 16MiB, as in `memory=512MiB`".into()),
+            )
+        };
+        match parse_bytes(text) {
+            Ok(bytes) if bytes >= 16 << 20 => {}
+            Ok(_) => return Err(too_small(format!("`{text}` is too small for any guest"))),
+            Err(error) => return Err(too_small(error.to_string())),
+        }
+    }
+    if let Some(text) = environment.get("rootfs")
+        && let ImageSpec::Path(path) = ImageSpec::from(text.to_string())
+        && !path.exists()
+    {
+        let message = format!("there is no image at {}", path.display());
+        let help = "write `host`, `probe`, `debian`, `oci:REF`, or the path of a directory or a tar archive";
+        return Err(environment.value_error("rootfs", message, Some(help.into())));
+    }
+    Ok(())
+}
+
+/// The image of an environment, where it names one of its own.
+pub fn rootfs(environment: &EnvironmentSpec) -> Option<ImageSpec> {
+    environment.get("rootfs").map(|text| match ImageSpec::from(text.to_string()) {
+        // A run goes on in another directory, maybe.
+        ImageSpec::Path(path) => ImageSpec::Path(std::path::absolute(&path).unwrap_or(path)),
+        other => other,
+    })
+}
+
+/// Lets the environment's own `cpus` and `memory` decide over those of the run. `all_cpus` are those of the host, for a run that
+/// names none.
+pub fn settle_request(mut request: GuestRequest, all_cpus: &[u32]) -> GuestRequest {
+    if let Some(count) = request.environment.get("cpus").and_then(|text| text.parse::<usize>().ok()) {
+        if request.cpus.is_empty() {
+            request.cpus = all_cpus.to_vec();
+        }
+        request.cpus.truncate(count.max(1));
+    }
+    if let Some(bytes) = request.environment.get("memory").and_then(|text| parse_bytes(text).ok()) {
+        request.memory_bytes = Some(bytes);
+    }
+    request
+}
+
+/// In what an environment differs from others because of the common keys that it has: (parity key, reason).
+pub fn implied(environment: &EnvironmentSpec) -> Vec<(&'static str, &'static str)> {
+    const BY_KEY: &[(&str, &[(&str, &str)])] = &[
+        ("cpus", &[("cpus", "its key `cpus` says so")]),
+        ("memory", &[("memory", "its key `memory` says so")]),
+        ("storage", &[("mounts:", "its key `storage` says so")]),
+        ("user", &[("user", "its key `user` says so")]),
+        (
+            "rootfs",
+            &[
+                ("operating-system", "its key `rootfs` says so"),
+                ("libc", "its key `rootfs` says so"),
+                ("binary:", "its key `rootfs` says so"),
+                ("mounts:", "its key `rootfs` says so"),
+            ],
+        ),
+    ];
+    let has = |key: &&(&str, &[(&'static str, &'static str)])| environment.get(key.0).is_some();
+    BY_KEY.iter().filter(has).flat_map(|(_, implied)| implied.iter().copied()).collect()
+}
+
+/// What holds a guest's `/var/tmp`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Storage {
+    /// A tmpfs of the guest's own.
+    Tmpfs,
+    /// This directory of the host, mode 1777, empty.
+    Volume(PathBuf),
+    /// An overlay of these directories of the host, all there and empty.
+    Overlay {
+        /// Lowest layer.
+        lower: PathBuf,
+        /// Takes what is written; mode 1777.
+        upper: PathBuf,
+        /// What the kernel needs beside it, on the same file system.
+        work: PathBuf,
+    },
+}
+
+impl Storage {
+    /// Where it is mounted in the guest.
+    pub const TARGET: &'static str = "/var/tmp";
+
+    /// Makes the directories of a guest's storage below the run's work directory, which is in the ledger already and must lie on a
+    /// disk. A driver removes `<work>/<name>-storage` when the guest has ended.
+    ///
+    /// # Errors
+    /// They could not be made.
+    pub fn make(word: &str, work: &std::path::Path, name: &str) -> std::io::Result<Self> {
+        use std::os::unix::fs::PermissionsExt;
+        let base = work.join(format!("{name}-storage"));
+        let make = |part: &str| {
+            let path = base.join(part);
+            std::fs::create_dir_all(&path)?;
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o1777))?;
+            Ok::<_, std::io::Error>(path)
+        };
+        Ok(match word {
+            "volume" => Self::Volume(make("volume")?),
+            "overlay" => Self::Overlay { lower: make("lower")?, upper: make("upper")?, work: make("work")? },
+            _ => Self::Tmpfs,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec(text: &str) -> EnvironmentSpec {
+        EnvironmentSpec::parse(text).unwrap()
+    }
+
+    #[test]
+    fn bad_values_are_underlined() {
+        for (text, wrong) in [
+            ("runc:cpus=0", "0"),
+            ("runc:memory=much", "much"),
+            ("runc:memory=1KiB", "1KiB"),
+            ("runc:rootfs=/nowhere/at/all", "/nowhere/at/all"),
+        ] {
+            let error = check(&spec(text)).unwrap_err();
+            assert_eq!(&error.text[error.span.clone()], wrong, "{text}");
+            assert!(error.help.is_some(), "{text}");
+        }
+        check(&spec("runc:cpus=2,memory=1GiB,rootfs=probe")).unwrap();
+    }
+
+    #[test]
+    fn what_the_keys_say_is_intended() {
+        assert!(implied(&spec("runc")).is_empty());
+        let keys: Vec<&str> =
+            implied(&spec("runc:cpus=1,rootfs=debian")).iter().map(|(key, _)| *key).collect();
+        assert_eq!(keys, ["cpus", "operating-system", "libc", "binary:", "mounts:"]);
+    }
+
+    #[test]
+    fn storage_has_its_directories() {
+        let base = tempfile::tempdir().unwrap();
+        assert_eq!(Storage::make("tmpfs", base.path(), "a").unwrap(), Storage::Tmpfs);
+        let Storage::Overlay { lower, upper, work } = Storage::make("overlay", base.path(), "a").unwrap()
+        else {
+            panic!()
+        };
+        assert!(lower.is_dir() && upper.is_dir() && work.is_dir());
+        let Storage::Volume(volume) = Storage::make("volume", base.path(), "a").unwrap() else { panic!() };
+        assert!(volume.starts_with(base.path().join("a-storage")));
+    }
+}

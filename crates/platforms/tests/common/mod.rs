@@ -1,0 +1,206 @@
+//! What tests of real guests have in common: a run of its own, guests that say what they see, and the search for what is left.
+//!
+//! A test file takes this with `mod common;` (and `#[path]` where it is deeper) and `mod static_probe;` beside it.
+
+#![allow(dead_code, reason = "no test file needs all of it")]
+
+pub mod victim;
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use weigh_host::cgroup::Hierarchy;
+use weigh_host::command::Invocation;
+use weigh_host::ledger::{Change, Ledger};
+use weigh_host::state::StateDirectory;
+use weigh_images::{Programs, Root};
+use weigh_model::{EnvironmentSpec, ImageSpec};
+use weigh_platforms::{
+    Availability, Completed, Guest, GuestRequest, Host, PlatformError, RunOptions, Undoers, resolve,
+};
+use weigh_protocol::{Command, Status};
+
+pub const MINUTE: Duration = Duration::from_secs(60);
+
+/// One test at a time: they look at the host's links and mounts, and a file system that one of them mounts for a moment
+/// belongs to the root that the guests of the others are given.
+pub fn turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whether guests of an environment can run here, asked by launching one. Otherwise says that the test is skipped and why, and fails
+/// when `WEIGH_REQUIRE` names the platform.
+pub fn ready(test: &str, environment: &str) -> bool {
+    let spec = EnvironmentSpec::parse(environment).unwrap();
+    let (platform, _) = resolve(&spec).unwrap();
+    let bench = Bench::new(&format!("{test}-available"));
+    let found = platform.availability(&bench.host);
+    bench.close();
+    let Availability::Missing { reason, remedy } = found else { return true };
+    let required = std::env::var("WEIGH_REQUIRE").unwrap_or_default();
+    assert!(!required.split(',').any(|word| word == platform.name()), "{environment} is required: {reason}");
+    eprintln!("SKIPPED {test} on {environment}: {reason}; {}", remedy.unwrap_or_default());
+    false
+}
+
+/// A run of its own, in a state directory of its own.
+pub struct Bench {
+    pub host: Host,
+    pub state: StateDirectory,
+    instances: AtomicU64,
+    _base: Option<tempfile::TempDir>,
+}
+
+impl Bench {
+    /// `test` becomes part of the run's name, and so of the name of all that it makes.
+    pub fn new(test: &str) -> Self {
+        static RUNS: AtomicU64 = AtomicU64::new(0);
+        let base = tempfile::tempdir_in("/var/tmp").unwrap();
+        let number = RUNS.fetch_add(1, Ordering::Relaxed);
+        let run = format!("test-{test}-{}-{number}", std::process::id());
+        let mut bench = Self::at(&base.path().join("state"), &run);
+        bench._base = Some(base);
+        bench
+    }
+
+    /// In a state directory that outlives this process.
+    pub fn at(state: &Path, run: &str) -> Self {
+        let state = StateDirectory::at(state);
+        let ledger = Ledger::create(&state, run).unwrap();
+        let work = state.path().join(format!("work-{run}"));
+        ledger.record(Change::Directory { path: work.clone() }).unwrap();
+        std::fs::create_dir_all(&work).unwrap();
+        let logs = state.path().parent().unwrap().join("logs");
+        std::fs::create_dir_all(&logs).unwrap();
+        let host = Host {
+            ledger,
+            hierarchy: Hierarchy::detect(),
+            work,
+            logs,
+            run: run.into(),
+            programs: Programs { probe: crate::static_probe::path().into(), kernels: "/bin/true".into() },
+            is_root: weigh_host::facts::is_root(),
+        };
+        Self { host, state, instances: AtomicU64::new(1), _base: None }
+    }
+
+    /// A request for a guest with the host's root; every request has its own instance number and root.
+    pub fn request(&self, environment: &str) -> GuestRequest {
+        self.request_with(environment, &ImageSpec::Host, None)
+    }
+
+    pub fn request_with(&self, environment: &str, image: &ImageSpec, directory: Option<&Path>) -> GuestRequest {
+        let instance = self.instances.fetch_add(1, Ordering::Relaxed);
+        let spec = EnvironmentSpec::parse(environment).unwrap();
+        let (_, environment) = resolve(&spec).unwrap();
+        let work = self.host.work.join(format!("root-{instance}"));
+        let root = Arc::new(Root::prepare(image, &self.host.programs, &work, directory).unwrap());
+        GuestRequest { environment, instance, root, cpus: Vec::new(), memory_bytes: None, publish: Vec::new() }
+    }
+
+    pub fn launch(&self, request: &GuestRequest) -> Result<Box<dyn Guest>, PlatformError> {
+        let (platform, _) = resolve(&request.environment).unwrap();
+        platform.prepare(&self.host, request)?;
+        platform.launch(&self.host, request)
+    }
+
+    pub fn guest(&self, environment: &str) -> Box<dyn Guest> {
+        self.launch(&self.request(environment)).unwrap()
+    }
+
+    /// Ends the run as weigh does; nothing may be left.
+    pub fn close(self) {
+        self.host.ledger.close(&Undoers).unwrap();
+        let left = std::fs::read_dir(self.state.path()).map(Iterator::collect::<Vec<_>>);
+        assert!(!self.state.path().exists(), "{left:?}");
+        nothing_is_left(&self.host.run);
+    }
+}
+
+impl Drop for Bench {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            // A test that failed leaves nothing to the next ones.
+            let _ = self.host.ledger.close(&Undoers);
+        }
+    }
+}
+
+/// Waits a moment for what the kernel takes away by itself.
+pub fn nothing_is_left(run: &str) {
+    let deadline = std::time::Instant::now() + Duration::from_secs(5);
+    while !traces(run).is_empty() && std::time::Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert_eq!(traces(run), BTreeSet::new(), "left behind by {run}");
+}
+
+pub fn command(argv: &[&str]) -> Command {
+    Command {
+        argv: argv.iter().map(|word| (*word).into()).collect(),
+        environment: vec![("PATH".into(), "/usr/bin:/bin:/usr/sbin:/sbin".into())],
+        working_directory: None,
+        input: false,
+        output_limit_bytes: 1 << 30,
+    }
+}
+
+pub fn shell(guest: &mut dyn Guest, script: &str) -> Completed {
+    guest.session().run(&command(&["sh", "-c", script]), RunOptions::within(MINUTE)).unwrap()
+}
+
+pub fn says(guest: &mut dyn Guest, script: &str) -> String {
+    let done = shell(guest, script);
+    assert_eq!(done.end.status, Status::Exited(0), "{script}: {}", String::from_utf8_lossy(&done.error));
+    String::from_utf8(done.output).unwrap().trim().into()
+}
+
+/// Everything on the host that carries the run's name: containers, images, control groups, processes' mounts.
+pub fn traces(run: &str) -> BTreeSet<String> {
+    let mut traces = BTreeSet::new();
+    let mut pending = vec![PathBuf::from("/sys/fs/cgroup")];
+    while let Some(directory) = pending.pop() {
+        for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
+            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                if entry.file_name().to_string_lossy().contains(run) {
+                    traces.insert(entry.path().display().to_string());
+                }
+                pending.push(entry.path());
+            }
+        }
+    }
+    for process in std::fs::read_dir("/proc").unwrap().flatten() {
+        let read = |file: &str| std::fs::read(process.path().join(file)).unwrap_or_default();
+        let text = [read("cmdline"), read("cgroup")].concat();
+        let text = String::from_utf8_lossy(&text).replace('\0', " ");
+        // The test's own victim, dead but not yet waited for, has an empty line.
+        if text.contains(run) && !text.contains("--exact") {
+            traces.insert(text);
+        }
+    }
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+    traces.extend(mounts.lines().filter(|line| line.contains(run)).map(Into::into));
+    for link in std::fs::read_dir("/sys/class/net").unwrap().flatten() {
+        let alias = std::fs::read_to_string(link.path().join("ifalias")).unwrap_or_default();
+        if alias.contains(run) {
+            traces.insert(format!("link {}", link.path().display()));
+        }
+    }
+    for (program, list) in [("iptables-save", &[][..]), ("nft", &["list", "ruleset"])] {
+        if let Ok(done) = Invocation::new(program).args(list).run() {
+            let text = String::from_utf8_lossy(&done.output).into_owned();
+            traces.extend(text.lines().filter(|line| line.contains(run)).map(Into::into));
+        }
+    }
+    for what in [&["ps", "--all", "--format", "{{.Names}}"][..], &["images", "--format", "{{.Repository}}"]] {
+        if let Ok(done) = Invocation::new("docker").args(what).run() {
+            let text = String::from_utf8(done.output).unwrap();
+            traces.extend(text.lines().filter(|line| line.contains(run)).map(Into::into));
+        }
+    }
+    traces
+}
+

@@ -1,0 +1,81 @@
+//! A process that has guests and is killed in the middle of having them.
+
+use super::{Bench, MINUTE, command, nothing_is_left, traces};
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::time::Duration;
+use weigh_host::command::Invocation;
+use weigh_host::ledger::sweep;
+use weigh_host::state::StateDirectory;
+use weigh_platforms::Undoers;
+
+/// Set for the process that is killed: environment, state directory, run, and what it does.
+const VICTIM: &str = "WEIGH_TEST_VICTIM";
+
+/// When the process is killed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Killed {
+    /// Its guest runs a command.
+    Running,
+    /// Its guest is frozen.
+    Frozen,
+    /// So long after it began to launch.
+    Launching(Duration),
+}
+
+/// To be called by an ignored test `victim` at the root of a test file. Does nothing in any other process.
+pub fn play() {
+    let Ok(what) = std::env::var(VICTIM) else { return };
+    let words: Vec<&str> = what.split('|').collect();
+    let bench = Bench::at(Path::new(words[1]), words[2]);
+    println!("\nbegins");
+    let mut guest = bench.guest(words[0]);
+    // A root without programs has no sleep; the guest is there all the same.
+    let _ = guest.session().start(&command(&["sleep", "1000"]));
+    if words[3] == "frozen" {
+        guest.freeze().unwrap();
+    }
+    println!("\nready");
+    std::thread::sleep(Duration::from_secs(120));
+}
+
+/// Kills a process that has a guest of the environment with SIGKILL, sweeps, and asserts that nothing is left and that a second sweep
+/// finds nothing to do. Returns how many changes were undone.
+pub fn kill_and_sweep(test: &str, environment: &str, when: Killed) -> usize {
+    let base = tempfile::tempdir_in("/var/tmp").unwrap();
+    let run = format!("test-{test}-{}", std::process::id());
+    let ledgers = base.path().join("state");
+    let state = if when == Killed::Frozen { "frozen" } else { "running" };
+    let mut child = Invocation::new(std::env::current_exe().unwrap())
+        .args(["--exact", "victim", "--ignored", "--nocapture"])
+        .env(VICTIM, format!("{environment}|{}|{run}|{state}", ledgers.display()))
+        .log_to(&base.path().join("victim.log"))
+        .spawn()
+        .unwrap();
+    let output = BufReader::new(std::fs::File::from(child.take_output().unwrap()));
+    let mut lines = output.lines().map_while(Result::ok);
+    let mut until = |word: &str| {
+        let log = || std::fs::read_to_string(base.path().join("victim.log")).unwrap_or_default();
+        assert!(lines.any(|line| line == word), "{environment}: never {word}: {}", log());
+    };
+    match when {
+        Killed::Launching(after) => {
+            until("begins");
+            std::thread::sleep(after);
+        }
+        _ => {
+            until("ready");
+            assert!(!traces(&run).is_empty(), "{environment}: the search for traces finds nothing at all");
+        }
+    }
+    child.kill_group();
+    child.wait(MINUTE).unwrap().unwrap();
+    let swept = sweep(&StateDirectory::at(&ledgers), &Undoers).unwrap();
+    assert!(swept.failed.is_empty(), "{environment} {when:?}: {:?}", swept.failed);
+    assert!(!swept.undone.is_empty(), "{environment} {when:?}");
+    nothing_is_left(&run);
+    assert!(!ledgers.exists(), "{environment} {when:?}");
+    let again = sweep(&StateDirectory::at(&ledgers), &Undoers).unwrap();
+    assert!(again.undone.is_empty() && again.failed.is_empty());
+    swept.undone.len()
+}
