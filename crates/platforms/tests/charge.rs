@@ -97,6 +97,7 @@ fn every_platform_is_charged_the_same() {
             root: Arc::new(root),
             cpus: vec![cpu],
             memory_bytes: None,
+            publish: Vec::new(),
         };
         platform.prepare(&host, &request).unwrap();
         let mut guest = platform.launch(&host, &request).unwrap();

@@ -297,6 +297,7 @@ fn host_changes(plan: &Plan, environment: &EnvironmentPlan) -> impl Iterator<Ite
         digest: String::new(),
         host: plan.guest.image == ImageSpec::Host,
         notes: Vec::new(),
+        tree: None,
     };
     let request = GuestRequest {
         environment: environment.spec.clone(),
@@ -304,6 +305,7 @@ fn host_changes(plan: &Plan, environment: &EnvironmentPlan) -> impl Iterator<Ite
         root: Arc::new(nowhere),
         cpus: plan.guest.cpus.clone(),
         memory_bytes: plan.guest.memory_bytes,
+        publish: Vec::new(),
     };
     let platform = platforms::find(&environment.spec.platform);
     platform.into_iter().flat_map(move |platform| platform.host_changes(&request))
