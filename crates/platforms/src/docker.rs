@@ -438,6 +438,7 @@ mod tests {
             digest: "0123456789abcdef".into(),
             host: true,
             notes: Vec::new(),
+            tree: None,
         }
     }
 

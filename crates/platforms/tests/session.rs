@@ -308,6 +308,7 @@ impl Fakes {
             root: Arc::new(root),
             cpus: vec![0],
             memory_bytes: None,
+            publish: Vec::new(),
         };
         Self { host, request, _base: base }
     }

@@ -145,6 +145,7 @@ mod tests {
             digest: String::new(),
             host: true,
             notes: Vec::new(),
+            tree: None,
         };
         let container = |own_network| Container {
             root: &root,

@@ -181,6 +181,7 @@ mod tests {
             digest: String::new(),
             host: true,
             notes: Vec::new(),
+            tree: None,
         };
         let mounted =
             [&home, &home.join("disk/inner"), &home.join("disk"), &home.join("gone"), &home.join("tmp")]

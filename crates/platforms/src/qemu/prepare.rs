@@ -263,6 +263,7 @@ mod tests {
             digest: String::new(),
             host: false,
             notes: Vec::new(),
+            tree: None,
         };
         check_size(&root, 12 << 20).unwrap();
         let error = check_size(&root, 11 << 20).unwrap_err().to_string();

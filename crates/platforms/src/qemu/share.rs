@@ -182,6 +182,7 @@ mod tests {
             digest: String::new(),
             host: false,
             notes: Vec::new(),
+            tree: None,
         }
     }
 
