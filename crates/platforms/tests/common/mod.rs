@@ -3,6 +3,12 @@
 //! A test file takes this with `mod common;` (and `#[path]` where it is deeper) and `mod static_probe;` beside it.
 
 #![allow(dead_code, reason = "no test file needs all of it")]
+#![allow(clippy::unwrap_used, reason = "all of this is for tests")]
+#![allow(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "what is skipped is said, and a victim tells how far it is"
+)]
 
 pub mod victim;
 
@@ -92,13 +98,25 @@ impl Bench {
         self.request_with(environment, &ImageSpec::Host, None)
     }
 
-    pub fn request_with(&self, environment: &str, image: &ImageSpec, directory: Option<&Path>) -> GuestRequest {
+    pub fn request_with(
+        &self,
+        environment: &str,
+        image: &ImageSpec,
+        directory: Option<&Path>,
+    ) -> GuestRequest {
         let instance = self.instances.fetch_add(1, Ordering::Relaxed);
         let spec = EnvironmentSpec::parse(environment).unwrap();
         let (_, environment) = resolve(&spec).unwrap();
         let work = self.host.work.join(format!("root-{instance}"));
         let root = Arc::new(Root::prepare(image, &self.host.programs, &work, directory).unwrap());
-        GuestRequest { environment, instance, root, cpus: Vec::new(), memory_bytes: None, publish: Vec::new() }
+        GuestRequest {
+            environment,
+            instance,
+            root,
+            cpus: Vec::new(),
+            memory_bytes: None,
+            publish: Vec::new(),
+        }
     }
 
     pub fn launch(&self, request: &GuestRequest) -> Result<Box<dyn Guest>, PlatformError> {
@@ -158,6 +176,15 @@ pub fn says(guest: &mut dyn Guest, script: &str) -> String {
     String::from_utf8(done.output).unwrap().trim().into()
 }
 
+/// Whether a process is there. One that has ended and waits for the system's init to reap it is gone as far as anyone here can
+/// do something about it; one that waits for this process is not.
+pub fn is_left(process: u32) -> bool {
+    let Ok(stat) = std::fs::read_to_string(format!("/proc/{process}/stat")) else { return false };
+    let mut fields = stat[stat.rfind(')').unwrap() + 1..].split_whitespace();
+    let (state, parent) = (fields.next().unwrap(), fields.next().unwrap());
+    state != "Z" || parent == std::process::id().to_string()
+}
+
 /// Everything on the host that carries the run's name: containers, images, control groups, processes' mounts.
 pub fn traces(run: &str) -> BTreeSet<String> {
     let mut traces = BTreeSet::new();
@@ -172,13 +199,14 @@ pub fn traces(run: &str) -> BTreeSet<String> {
             }
         }
     }
-    for process in std::fs::read_dir("/proc").unwrap().flatten() {
-        let read = |file: &str| std::fs::read(process.path().join(file)).unwrap_or_default();
+    for entry in std::fs::read_dir("/proc").unwrap().flatten() {
+        let Some(process) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+        let read = |file: &str| std::fs::read(entry.path().join(file)).unwrap_or_default();
         let text = [read("cmdline"), read("cgroup")].concat();
         let text = String::from_utf8_lossy(&text).replace('\0', " ");
         // The test's own victim, dead but not yet waited for, has an empty line.
-        if text.contains(run) && !text.contains("--exact") {
-            traces.insert(text);
+        if text.contains(run) && !text.contains("--exact") && is_left(process) {
+            traces.insert(format!("process {process}: {text}"));
         }
     }
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
@@ -203,4 +231,3 @@ pub fn traces(run: &str) -> BTreeSet<String> {
     }
     traces
 }
-

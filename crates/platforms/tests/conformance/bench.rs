@@ -1,33 +1,35 @@
-//! A run of its own for every check, and the search for what it left behind.
+//! The environment of every check, and which checks are put off.
 
+use crate::common;
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
-use weigh_host::cgroup::Hierarchy;
-use weigh_host::ledger::{Change, Ledger};
-use weigh_host::state::StateDirectory;
-use weigh_images::{Programs, Root};
+use std::ops::Deref;
+use std::path::Path;
+use std::sync::Mutex;
+
+use weigh_host::ledger::Change;
 use weigh_model::{EnvironmentSpec, ImageSpec};
 use weigh_platforms::{
-    Availability, Capabilities, Completed, Guest, GuestRequest, Host, Platform, RunOptions, SessionError,
-    Undoers, resolve,
+    Availability, Capabilities, Completed, Guest, GuestRequest, Platform, RunOptions, SessionError, axes,
+    resolve,
 };
 use weigh_protocol::Command;
 
-/// For what takes a moment; guests may be slow.
-pub const MINUTE: Duration = Duration::from_secs(60);
+pub use crate::common::MINUTE;
 
-/// A run of its own, in a state directory of its own.
+/// A run of its own, and what is launched in it.
 pub struct Bench {
     pub platform: &'static dyn Platform,
     pub environment: EnvironmentSpec,
     pub capabilities: Capabilities,
-    pub host: Host,
-    state: StateDirectory,
-    instances: AtomicU64,
-    _base: tempfile::TempDir,
+    run: common::Bench,
+}
+
+impl Deref for Bench {
+    type Target = common::Bench;
+
+    fn deref(&self) -> &common::Bench {
+        &self.run
+    }
 }
 
 /// Runs a check for an environment, or skips it when the platform is missing here.
@@ -38,6 +40,10 @@ pub fn check(name: &str, environment: &str, check: fn(&Bench)) {
         eprintln!("SKIPPED {name} on {environment}: this weighbridge has no such platform");
         return;
     };
+    if let Some(reason) = put_off(environment) {
+        eprintln!("SKIPPED {name} on {environment}: {reason}");
+        return;
+    }
     if let Some(reason) = missing(platform, &resolved) {
         let required = std::env::var("WEIGH_REQUIRE").unwrap_or_default();
         assert!(
@@ -50,6 +56,16 @@ pub fn check(name: &str, environment: &str, check: fn(&Bench)) {
     let bench = Bench::new(platform, resolved);
     check(&bench);
     bench.close();
+}
+
+/// Environments whose guests take too long for every run of the default tests.
+const SLOW: &[&str] = &["podman", "incus", "lxd", "init=full"];
+
+/// Why a check does not belong to this run of the tests.
+fn put_off(environment: &str) -> Option<String> {
+    let all = std::env::var("WEIGH_PLATFORMS").is_ok_and(|value| value == "all");
+    let slow = SLOW.iter().any(|word| environment.split([':', ',']).any(|part| part == *word));
+    (slow && !all).then(|| "its guests are slow; WEIGH_PLATFORMS=all (`make test-platforms`) has it".into())
 }
 
 /// Why a platform cannot run here; asked once.
@@ -75,23 +91,8 @@ fn missing(platform: &'static dyn Platform, environment: &EnvironmentSpec) -> Op
 
 impl Bench {
     fn new(platform: &'static dyn Platform, environment: EnvironmentSpec) -> Self {
-        static RUNS: AtomicU64 = AtomicU64::new(0);
-        let base = tempfile::tempdir_in("/var/tmp").unwrap();
-        let number = RUNS.fetch_add(1, Ordering::Relaxed);
-        let run = format!("conformance-{}-{number}", std::process::id());
-        let state = StateDirectory::at(base.path().join("state"));
-        let ledger = Ledger::create(&state, &run).unwrap();
-        let work = state.path().join(format!("work-{run}"));
-        ledger.record(Change::Directory { path: work.clone() }).unwrap();
-        std::fs::create_dir_all(&work).unwrap();
-        let logs = base.path().join("logs");
-        std::fs::create_dir_all(&logs).unwrap();
-        // What lies beside the probe is found by name in every guest.
-        let programs = Programs { probe: crate::static_probe::path().into(), kernels: "/bin/true".into() };
-        let is_root = weigh_host::facts::is_root();
-        let host = Host { ledger, hierarchy: Hierarchy::detect(), work, logs, run, programs, is_root };
         let capabilities = platform.capabilities(&environment);
-        Self { platform, environment, capabilities, host, state, instances: AtomicU64::new(0), _base: base }
+        Self { platform, environment, capabilities, run: common::Bench::new("conformance") }
     }
 
     /// Whether commands are executed; a fake only says so.
@@ -99,30 +100,19 @@ impl Bench {
         !self.capabilities.fake && self.capabilities.fork
     }
 
-    /// A request for a guest with the host's root.
+    /// A request for a guest with the host's root, or the one that its keys ask for.
     pub fn request(&self) -> GuestRequest {
-        self.request_with(&ImageSpec::Host, None)
+        self.request_with(&axes::rootfs(&self.environment).unwrap_or(ImageSpec::Host), None)
     }
 
     pub fn request_with(&self, image: &ImageSpec, working_directory: Option<&Path>) -> GuestRequest {
-        let instance = self.instances.fetch_add(1, Ordering::Relaxed);
-        let work = self.host.work.join(format!("root-{instance}"));
-        let root = Root::prepare(image, &self.host.programs, &work, working_directory).unwrap();
-        let environment = self.environment.clone();
-        GuestRequest {
-            environment,
-            instance,
-            root: Arc::new(root),
-            cpus: Vec::new(),
-            memory_bytes: None,
-            publish: Vec::new(),
-        }
+        self.run.request_with(&self.environment.to_string(), image, working_directory)
     }
 
+    /// Prepares twice, as a resumed run does, and launches.
     pub fn launch(&self, request: &GuestRequest) -> Box<dyn Guest> {
         self.platform.prepare(&self.host, request).unwrap();
-        self.platform.prepare(&self.host, request).unwrap();
-        self.platform.launch(&self.host, request).unwrap()
+        self.run.launch(request).unwrap()
     }
 
     pub fn guest(&self) -> Box<dyn Guest> {
@@ -139,59 +129,10 @@ impl Bench {
     }
 
     /// Ends the run as weigh does; then nothing may be left.
-    fn close(&self) {
+    fn close(self) {
         self.assert_no_guest_in_the_ledger();
-        self.host.ledger.close(&Undoers).unwrap();
-        assert!(!self.state.path().exists(), "{:?}", self.state.path());
-        let left = leftovers(&self.host.run);
-        assert!(left.is_empty(), "left behind: {left:?}");
+        self.run.close();
     }
-}
-
-impl Drop for Bench {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            // A check that failed leaves no images and containers to the next ones.
-            let _ = self.host.ledger.close(&Undoers);
-        }
-    }
-}
-
-/// Cgroups, mounts and processes that carry the name of a run.
-fn leftovers(run: &str) -> Vec<String> {
-    let mut left = Vec::new();
-    let mut directories = vec![PathBuf::from("/sys/fs/cgroup")];
-    while let Some(directory) = directories.pop() {
-        for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
-            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-                if entry.file_name().to_string_lossy().contains(run) {
-                    left.push(format!("cgroup {}", entry.path().display()));
-                }
-                directories.push(entry.path());
-            }
-        }
-    }
-    let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
-    left.extend(mounts.lines().filter(|line| line.contains(run)).map(|line| format!("mount {line}")));
-    for entry in std::fs::read_dir("/proc").unwrap().flatten() {
-        let Some(process) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
-        for file in ["cmdline", "cgroup"] {
-            let text = std::fs::read(entry.path().join(file)).unwrap_or_default();
-            if String::from_utf8_lossy(&text).contains(run) && is_left(process) {
-                left.push(format!("process {process}: {}", String::from_utf8_lossy(&text)));
-            }
-        }
-    }
-    left
-}
-
-/// Whether a process is there. One that has ended and waits for the system's init to reap it is gone as far as anyone here can
-/// do something about it; one that waits for this process is not.
-pub fn is_left(process: u32) -> bool {
-    let Ok(stat) = std::fs::read_to_string(format!("/proc/{process}/stat")) else { return false };
-    let mut fields = stat[stat.rfind(')').unwrap() + 1..].split_whitespace();
-    let (state, parent) = (fields.next().unwrap(), fields.next().unwrap());
-    state != "Z" || parent == std::process::id().to_string()
 }
 
 /// A program with arguments.
