@@ -7,14 +7,17 @@ run:
 test: lint
 	cargo test --workspace --no-fail-fast
 
-# The conformance suite on the quickest guest of every platform that is ready here.
+# The telling checks of the conformance suite on every platform that is ready here, slow ones too; systems need the Debian image.
 test-platforms:
-	cargo test --package weigh-platforms --test conformance --no-fail-fast -- --nocapture --test-threads=1
+	cargo run --package weigh -- image build debian
+	WEIGH_PLATFORMS=all cargo test --package weigh-platforms --test conformance --no-fail-fast -- --nocapture --test-threads=1
 
-# Long simulations of the statistics, the kernel package of Debian, and the method on this machine, which wants it to itself.
+# Long simulations of the statistics, the kernel package of Debian, the method on this machine, which wants it to itself, and every
+# check on every platform.
 test-long:
 	WEIGH_LONG=1 cargo test --release --package weigh-stats --package weigh-images --no-fail-fast
 	WEIGH_LONG=1 cargo test --release --package weigh --test selftest --no-fail-fast -- --test-threads=1
+	WEIGH_LONG=1 cargo test --package weigh-platforms --no-fail-fast -- --test-threads=1
 
 lint:
 	cargo fmt --all --check

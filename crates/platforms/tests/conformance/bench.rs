@@ -40,7 +40,7 @@ pub fn check(name: &str, environment: &str, check: fn(&Bench)) {
         eprintln!("SKIPPED {name} on {environment}: this weighbridge has no such platform");
         return;
     };
-    if let Some(reason) = put_off(environment) {
+    if let Some(reason) = put_off(name, environment) {
         eprintln!("SKIPPED {name} on {environment}: {reason}");
         return;
     }
@@ -60,12 +60,32 @@ pub fn check(name: &str, environment: &str, check: fn(&Bench)) {
 
 /// Environments whose guests take too long for every run of the default tests.
 const SLOW: &[&str] = &["podman", "incus", "lxd", "init=full"];
+/// The checks that say most about a guest, for a look at every platform.
+const TELLING: &[&str] = &[
+    "statuses",
+    "surroundings",
+    "input",
+    "files",
+    "clock_and_identity",
+    "two_guests_at_once",
+    "frozen_guests_stand_still",
+    "cpus",
+    "memory",
+    "dropped",
+    "dead",
+];
 
-/// Why a check does not belong to this run of the tests.
-fn put_off(environment: &str) -> Option<String> {
-    let all = std::env::var("WEIGH_PLATFORMS").is_ok_and(|value| value == "all");
+/// Why a check does not belong to this run of the tests. `WEIGH_LONG` puts nothing off; `WEIGH_PLATFORMS=all` asks for the
+/// telling checks of every environment, slow ones too; otherwise the slow ones wait.
+fn put_off(name: &str, environment: &str) -> Option<&'static str> {
+    if std::env::var_os("WEIGH_LONG").is_some() {
+        return None;
+    }
+    if std::env::var("WEIGH_PLATFORMS").is_ok_and(|value| value == "all") {
+        return (!TELLING.contains(&name)).then_some("`make test` or WEIGH_LONG=1 (`make test-long`) has it");
+    }
     let slow = SLOW.iter().any(|word| environment.split([':', ',']).any(|part| part == *word));
-    (slow && !all).then(|| "its guests are slow; WEIGH_PLATFORMS=all (`make test-platforms`) has it".into())
+    slow.then_some("its guests are slow; WEIGH_PLATFORMS=all (`make test-platforms`) has it")
 }
 
 /// Why a platform cannot run here; asked once.
