@@ -1,5 +1,5 @@
 # Two commands: `make run` shows a first comparison, `make test` runs the default tests.
-.PHONY: run test test-platforms test-long lint bench figures deny
+.PHONY: run test test-platforms test-containers test-long lint bench figures deny
 
 run:
 	cargo run --release --package weigh
@@ -11,6 +11,10 @@ test: lint
 test-platforms:
 	cargo run --package weigh -- image build debian
 	WEIGH_PLATFORMS=all cargo test --package weigh-platforms --test conformance --no-fail-fast -- --nocapture --test-threads=1
+
+# Every container through the whole of weigh: one command over all of them, and a crash while each comes up.
+test-containers:
+	WEIGH_CONTAINERS=1 cargo test --package weigh --test containers -- --nocapture --test-threads=1
 
 # Long simulations of the statistics, the kernel package of Debian, the method on this machine, which wants it to itself, and every
 # check on every platform.

@@ -124,6 +124,14 @@ impl HostState {
                 .collect::<Vec<_>>()
                 .join("\n"),
         );
+        // Counters of rules say who passed, not who is there.
+        let unnumbered = |text: String| {
+            let words = text
+                .lines()
+                .map(|line| line.split(" counter packets ").next().unwrap_or_default().to_string());
+            words.filter(|line| !line.trim().starts_with("# ")).collect::<Vec<_>>().join("\n")
+        };
+        add("nft", unnumbered(output("nft", &["list", "ruleset"])));
         add("container", output("docker", &["ps", "-aq", "--no-trunc"]));
         add("image", output("docker", &["images", "-aq", "--no-trunc"]));
         add("volume", output("docker", &["volume", "ls", "-q"]));
@@ -198,7 +206,18 @@ fn processes() -> Vec<String> {
     for path in list(Path::new("/proc")) {
         let Ok(bytes) = std::fs::read(path.join("cmdline")) else { continue };
         let line = String::from_utf8_lossy(&bytes).replace('\0', " ");
-        if ["weigh-probe", ".weighbridge", "weigh-test-", "runc "].iter().any(|word| line.contains(word)) {
+        const OURS: [&str; 9] = [
+            "weigh-probe",
+            ".weighbridge",
+            "weigh-test-",
+            "runc ",
+            "crun ",
+            "runsc",
+            "conmon",
+            "incusd",
+            "[lxc monitor]",
+        ];
+        if OURS.iter().any(|word| line.contains(word)) {
             found.push(format!("{} {line}", path.display()));
         }
     }
