@@ -203,7 +203,7 @@ impl Runner<'_> {
         sequence: u64,
     ) -> Result<(u64, Result<Measured, TrialFailure>), RunnerError> {
         let workload = &self.plan.workloads[place.workload];
-        let working_directory = self.plan.guest.working_directory.as_deref();
+        let working_directory = self.fleet.working_directory(place.environment);
         let variables = &self.plan.environments[place.environment].variables;
         let Fleet { berths, sensors, .. } = &mut self.fleet;
         let instance = match &mut berths[place.environment].state {

@@ -255,8 +255,7 @@ impl<'a> Fleet<'a> {
         let mut instance = Instance { guest, number, attached, clock, warm: BTreeSet::new(), facts, freezes };
         instance.rest().map_err(failed)?;
         self.berths[environment].described |= describe;
-        let cpus =
-            if self.plan.guest.cpus.is_empty() { &self.host_facts.cpus } else { &self.plan.guest.cpus };
+        let cpus = if request.cpus.is_empty() { &self.host_facts.cpus } else { &request.cpus };
         instance.attached = self.sensors.attach(&instance.guest.accounts(), cpus);
         Ok(instance)
     }
@@ -272,6 +271,11 @@ impl<'a> Fleet<'a> {
         let mut implies = axes::implied(&berth.spec);
         implies.extend_from_slice(berth.platform.capabilities(&berth.spec).implies);
         implies
+    }
+
+    /// Where the commands of an environment are executed: the user's directory, where its guests see the host's root.
+    pub(crate) fn working_directory(&self, environment: usize) -> Option<&'a Path> {
+        self.plan.guest.working_directory.as_deref().filter(|_| self.berths[environment].root.host)
     }
 
     /// Ends the instance of an environment, if there is one, and leaves `state` in its place. What could not be undone is

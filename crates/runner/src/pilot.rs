@@ -127,6 +127,7 @@ impl Runner<'_> {
         if dead || matches!(self.fleet.berths[environment].state, State::Empty) {
             self.launch(environment)?;
         }
+        let working_directory = self.fleet.working_directory(environment);
         let berth = &mut self.fleet.berths[environment];
         let instance = match &mut berth.state {
             State::Running(instance) => instance,
@@ -139,7 +140,6 @@ impl Runner<'_> {
             }
             State::Empty | State::Dead => unreachable!("a launch leaves an instance or a failure"),
         };
-        let working_directory = self.plan.guest.working_directory.as_deref();
         let variables = &self.plan.environments[environment].variables;
         let performance = Performance::new(&self.plan.workloads[workload], working_directory, 0, variables);
         let guest_log = instance.log();
