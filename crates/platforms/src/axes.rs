@@ -84,6 +84,57 @@ pub fn networks(
     orders.iter().copied().find(|order| order.first() == Some(&present)).unwrap_or_default()
 }
 
+/// The program of a platform: the file that `binary` names, or the one of this name that is installed.
+///
+/// # Errors
+/// [`crate::PlatformError::Missing`] with the remedy.
+pub(crate) fn program(
+    platform: &dyn Platform,
+    environment: &EnvironmentSpec,
+    installed: &str,
+    remedy: &str,
+) -> Result<PathBuf, crate::PlatformError> {
+    let binary = setting(platform, environment, "binary");
+    let name = if binary.is_empty() { installed } else { binary };
+    let missing =
+        || crate::PlatformError::Missing { what: format!("the program {name}"), remedy: Some(remedy.into()) };
+    let found = weigh_host::command::find_program(name).ok_or_else(missing)?;
+    // It may be run in another directory.
+    found.canonicalize().map_err(crate::PlatformError::io(format!("resolve {name}")))
+}
+
+/// In what a guest differs from the host because it has a root put together from binds, and a network as its key says.
+pub(crate) const OWN_ROOT: &[(&str, &str)] = &[
+    ("mounts:/tmp", "its /tmp is a tmpfs of its own"),
+    ("mounts:", "its root is put together from read-only binds"),
+    ("network", "a network namespace of its own, as `net` says"),
+];
+
+/// [`OWN_ROOT`] of a guest that an ordinary user has.
+pub(crate) const OWN_ROOT_MAPPED: &[(&str, &str)] = &[
+    OWN_ROOT[0],
+    OWN_ROOT[1],
+    OWN_ROOT[2],
+    ("user", "an ordinary user is root in a user namespace of its own"),
+];
+
+/// [`OWN_ROOT`] or [`OWN_ROOT_MAPPED`], as whoever asks is root or not.
+pub(crate) fn own_root() -> &'static [(&'static str, &'static str)] {
+    if weigh_host::facts::is_root() { OWN_ROOT } else { OWN_ROOT_MAPPED }
+}
+
+/// Adds what an ordinary user can do where namespaces are refused.
+pub(crate) fn with_namespaces_remedy(found: crate::Availability, host: &crate::Host) -> crate::Availability {
+    const REMEDY: &str = "allow unprivileged user namespaces (sysctl user.max_user_namespaces, \
+kernel.unprivileged_userns_clone, kernel.apparmor_restrict_unprivileged_userns), or run as root";
+    match found {
+        crate::Availability::Missing { reason, remedy: None } if !host.is_root => {
+            crate::Availability::Missing { reason, remedy: Some(REMEDY.into()) }
+        }
+        other => other,
+    }
+}
+
 /// What [`KeySpec`] cannot say of the common keys. Called for every environment.
 ///
 /// # Errors
@@ -201,9 +252,44 @@ impl Storage {
         };
         Ok(match word {
             "volume" => Self::Volume(make("volume")?),
-            "overlay" => Self::Overlay { lower: make("lower")?, upper: make("upper")?, work: make("work")? },
+            "overlay" => {
+                make("merged")?;
+                Self::Overlay { lower: make("lower")?, upper: make("upper")?, work: make("work")? }
+            }
             _ => Self::Tmpfs,
         })
+    }
+
+    /// Makes sure that a root has a place to mount it at: its own scratch mount there, or a directory of the skeleton.
+    ///
+    /// # Errors
+    /// The image has a `/var` without a `/tmp`, and below a read-only bind none can be made; or a directory could not be made.
+    pub fn place(&self, root: &weigh_images::Root) -> std::io::Result<()> {
+        let target = std::path::Path::new(Self::TARGET);
+        if *self == Self::Tmpfs || root.scratch.iter().any(|path| path == target) {
+            return Ok(());
+        }
+        if root.binds.iter().any(|bind| target.starts_with(&bind.target)) {
+            let message = format!("the image has no {} to mount storage at", Self::TARGET);
+            return Err(std::io::Error::other(message));
+        }
+        std::fs::create_dir_all(root.skeleton.join("var/tmp"))
+    }
+
+    /// Where an overlay is mounted for a program that takes only directories; nowhere for anything else.
+    pub fn merged(&self) -> Option<PathBuf> {
+        match self {
+            Self::Overlay { lower, .. } => Some(lower.with_file_name("merged")),
+            _ => None,
+        }
+    }
+
+    /// The directory of the host that holds it all, where there is one.
+    pub fn directory(&self) -> Option<&std::path::Path> {
+        match self {
+            Self::Tmpfs => None,
+            Self::Volume(part) | Self::Overlay { lower: part, .. } => part.parent(),
+        }
     }
 }
 

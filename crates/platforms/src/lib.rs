@@ -9,6 +9,7 @@ mod platform;
 mod registry;
 pub mod session;
 
+pub mod bubblewrap;
 pub mod docker;
 pub mod namespaces;
 pub mod native;
@@ -28,6 +29,7 @@ pub use session::{Completed, RunOptions, Session, SessionError};
 const ALL: &[&dyn Platform] = &[
     &native::Native,
     &namespaces::Namespaces,
+    &bubblewrap::Bubblewrap,
     &runc::Runc,
     &docker::Docker,
     &uml::Uml,

@@ -4,28 +4,19 @@
 //! own root, `/proc`, `/sys` and `/dev`, in a control group. No other program takes part, so what this platform costs is what the
 //! kernel's mechanisms cost, and what a container runtime costs beyond it is the runtime's own.
 
+use crate::axes;
 use crate::spawn::Start;
 use crate::{
-    Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, Values, setting,
+    Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, setting,
 };
 use rustix::thread::UnshareFlags;
-use std::sync::atomic::{AtomicU32, Ordering};
-use weigh_images::Root;
-use weigh_model::{EnvironmentSpec, ImageSpec};
+use weigh_model::EnvironmentSpec;
 
-/// In what a guest differs from the host because of what it is.
-const IMPLIES: &[(&str, &str)] = &[
-    ("mounts:/tmp", "its /tmp is a tmpfs of its own"),
-    ("mounts:", "its root is put together from read-only binds"),
-    ("network", "a network namespace of its own, as `net` says"),
-];
-/// Likewise for an ordinary user.
-const IMPLIES_MAPPED: &[(&str, &str)] = &[
-    IMPLIES[0],
-    IMPLIES[1],
-    IMPLIES[2],
-    ("user", "an ordinary user is root in a user namespace of its own"),
-];
+/// `user`, for platforms that an ordinary user can have as well.
+pub(crate) const USER: KeySpec = KeySpec {
+    summary: "root of the host, or root of a user namespace of its own (always so without root)",
+    ..axes::USER
+};
 
 /// Raw namespaces.
 pub struct Namespaces;
@@ -43,26 +34,6 @@ impl Namespaces {
         flags.set(UnshareFlags::NEWUSER, mapped);
         flags
     }
-
-    fn try_out(&self, host: &Host) -> Result<(), PlatformError> {
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let name = format!("namespaces-availability-{}", NUMBER.fetch_add(1, Ordering::Relaxed));
-        let work = host.work.join(&name);
-        let root = Root::prepare(&ImageSpec::Probe, &host.programs, &work, None)?;
-        let environment = EnvironmentSpec::new(self.name(), Default::default());
-        let start = Start {
-            platform: self.name(),
-            name,
-            namespaces: self.flags(&environment),
-            root: Some(&root),
-            cpus: &[],
-            memory_bytes: None,
-        };
-        let result = start.launch(host).and_then(|mut guest| guest.stop());
-        // Below the run's work directory, which is in the ledger: what cannot be removed now goes with that.
-        let _ = std::fs::remove_dir_all(&work);
-        result
-    }
 }
 
 impl Platform for Namespaces {
@@ -75,52 +46,28 @@ impl Platform for Namespaces {
     }
 
     fn keys(&self) -> &'static [KeySpec] {
-        const KEYS: &[KeySpec] = &[
-            KeySpec {
-                name: "net",
-                values: Values::Words(&["none", "host"]),
-                default: "none",
-                summary: "network namespace of its own with only a loopback interface, or the host's",
-            },
-            KeySpec {
-                name: "user",
-                values: Values::Words(&["root", "mapped"]),
-                default: "root",
-                summary: "root of the host, or root of a user namespace of its own (always so without root)",
-            },
-        ];
+        const KEYS: &[KeySpec] =
+            &[axes::net(&["none", "host"]), USER, axes::STORAGE, axes::CPUS, axes::MEMORY, axes::ROOTFS];
         KEYS
     }
 
     fn capabilities(&self, environment: &EnvironmentSpec) -> Capabilities {
-        let networks: &[&str] = match setting(self, environment, "net") {
-            "host" => &["host", "none"],
-            _ => &["none", "host"],
-        };
         Capabilities {
-            networks,
+            networks: axes::networks(self, environment, &[&["none", "host"], &["host", "none"]]),
             needs_root: false,
             memory_limit: weigh_host::facts::is_root(),
-            implies: if weigh_host::facts::is_root() { IMPLIES } else { IMPLIES_MAPPED },
+            implies: axes::own_root(),
             ..Capabilities::CONTAINER
         }
     }
 
     fn availability(&self, host: &Host) -> Availability {
-        match self.try_out(host) {
-            Ok(()) => {
-                let user = if host.is_root { "" } else { "user, " };
-                Availability::Ready {
-                    detail: format!("{user}mount, pid, net, uts, ipc and cgroup namespaces"),
-                }
-            }
-            Err(error) => {
-                let remedy = "allow unprivileged user namespaces (sysctl user.max_user_namespaces, \
-                              kernel.unprivileged_userns_clone, kernel.apparmor_restrict_unprivileged_userns), or run as root";
-                let remedy = (!host.is_root).then(|| remedy.to_string());
-                Availability::Missing { reason: error.to_string(), remedy }
-            }
-        }
+        let found = crate::oci::availability(self, host, |request| {
+            self.launch(host, request)?.stop()?;
+            let user = if host.is_root { "" } else { "user, " };
+            Ok(format!("{user}mount, pid, net, uts, ipc and cgroup namespaces"))
+        });
+        axes::with_namespaces_remedy(found, host)
     }
 
     fn prepare(&self, _: &Host, _: &GuestRequest) -> Result<(), PlatformError> {

@@ -4,6 +4,7 @@
 //! no isolation. With the host's root the guest sees the host as it is. With any other image it gets that image as its root, in a
 //! mount namespace of its own, because that is the only way to run the same files; nothing else is separated then either.
 
+use crate::axes;
 use crate::spawn::Start;
 use crate::{Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError};
 use rustix::thread::UnshareFlags;
@@ -32,7 +33,7 @@ impl Platform for Native {
     }
 
     fn keys(&self) -> &'static [KeySpec] {
-        &[]
+        &[axes::CPUS, axes::MEMORY, axes::ROOTFS]
     }
 
     fn capabilities(&self, _: &EnvironmentSpec) -> Capabilities {
@@ -44,14 +45,7 @@ impl Platform for Native {
     }
 
     fn availability(&self, host: &Host) -> Availability {
-        let start = Start {
-            platform: self.name(),
-            name: "native-availability".into(),
-            namespaces: UnshareFlags::empty(),
-            root: None,
-            cpus: &[],
-            memory_bytes: None,
-        };
+        let start = Start::bare(self.name(), "native-availability".into());
         match start.launch(host).and_then(|mut guest| guest.stop()) {
             Ok(()) if host.hierarchy.usable().is_ok() => {
                 Availability::Ready { detail: format!("control groups {}", host.hierarchy.layout()) }

@@ -9,7 +9,9 @@ mod guest;
 mod step;
 
 pub(crate) use guest::Start;
+pub(crate) use step::shown_groups;
 
+use crate::axes::Storage;
 use child::Prepared;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -44,6 +46,11 @@ pub struct SpawnRequest<'a> {
     pub cgroup: Option<&'a Cgroup>,
     /// CPUs; empty means all.
     pub cpus: &'a [u32],
+    /// File of the network namespace to be in; the present one, or a new one by `namespaces`, when absent.
+    pub network: Option<&'a Path>,
+    /// What lies behind [`Storage::TARGET`] of the root. Without a root an overlay is mounted at [`Storage::merged`], for the program to
+    /// pass on; that takes a mount namespace.
+    pub storage: &'a Storage,
     /// Program, by its absolute path in the root, and arguments.
     pub argv: &'a [OsString],
     /// File that standard error is appended to.

@@ -1,12 +1,14 @@
 //! A guest that is a process of this host: what `native` and `namespaces` have in common.
 
 use super::{SpawnRequest, Spawned, spawn};
+use crate::axes::Storage;
+use crate::oci::with_tail;
 use crate::{Guest, GuestRequest, Host, PlatformError, Session};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, pidfd_send_signal, waitid};
 use rustix::thread::UnshareFlags;
 use std::ffi::OsString;
 use std::os::fd::AsFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use weigh_host::cgroup::{Cgroup, Limits};
 use weigh_host::clock::monotonic_ns;
@@ -28,28 +30,52 @@ pub(crate) struct Start<'a> {
     /// Unique in the run: names the control group and the log.
     pub(crate) name: String,
     pub(crate) namespaces: UnshareFlags,
-    /// The host's own root when absent.
+    /// The host's own root when absent. Where there is a `runtime`, it makes the root.
     pub(crate) root: Option<&'a Root>,
     pub(crate) cpus: &'a [u32],
     pub(crate) memory_bytes: Option<u64>,
+    /// File of the network namespace to be in.
+    pub(crate) network: Option<&'a Path>,
+    /// Word of the key `storage`.
+    pub(crate) storage: &'a str,
+    /// The platform's program that makes the guest, with its arguments; none: the probe itself.
+    pub(crate) runtime: Option<&'a Runtime<'a>>,
 }
 
+/// Tells the command line of a platform's program, from the guest's control group and storage.
+pub(crate) type Runtime<'a> = dyn Fn(Option<&Cgroup>, &Storage) -> Vec<OsString> + 'a;
+
 impl<'a> Start<'a> {
+    /// The probe as a process of the host, with nothing of its own.
+    pub(crate) fn bare(platform: &'static str, name: String) -> Self {
+        Self {
+            platform,
+            name,
+            namespaces: UnshareFlags::empty(),
+            root: None,
+            cpus: &[],
+            memory_bytes: None,
+            network: None,
+            storage: "tmpfs",
+            runtime: None,
+        }
+    }
+
     /// A guest as it is asked for, in the root that is asked for.
     pub(crate) fn new(platform: &'static str, request: &'a GuestRequest, namespaces: UnshareFlags) -> Self {
         Self {
-            platform,
-            name: format!("{platform}-{}", request.instance),
             namespaces,
             root: Some(&request.root),
             cpus: &request.cpus,
             memory_bytes: request.memory_bytes,
+            storage: request.environment.get("storage").unwrap_or("tmpfs"),
+            ..Self::bare(platform, format!("{platform}-{}", request.instance))
         }
     }
 
     /// What starting it changes on the host, in sentences.
     pub(crate) fn host_changes(&self) -> Vec<String> {
-        let process = if self.root.is_some() {
+        let process = if self.root.is_some() || self.runtime.is_some() {
             format!("start {} in namespaces of its own; its mounts are seen by no other process", self.name)
         } else {
             format!("start {} as an ordinary process", self.name)
@@ -64,18 +90,23 @@ impl<'a> Start<'a> {
 
     /// Starts it and waits for its probe's hello. What was begun is undone when it does not come.
     pub(crate) fn launch(&self, host: &Host) -> Result<LocalGuest, PlatformError> {
+        let storage = self.storage(host)?;
         let cgroup = self.control_group(host)?;
         let log = log_path(host, &self.name);
-        let program = match self.root {
-            Some(_) => OsString::from(weigh_images::PROBE),
-            None => host.programs.probe.clone().into(),
+        let argv = match (self.runtime, self.root) {
+            (Some(runtime), _) => runtime(cgroup.as_ref(), &storage),
+            (None, Some(_)) => vec![OsString::from(weigh_images::PROBE)],
+            (None, None) => vec![host.programs.probe.clone().into()],
         };
         let request = SpawnRequest {
             namespaces: self.namespaces,
-            root: self.root,
+            // A platform's program makes the root itself.
+            root: self.root.filter(|_| self.runtime.is_none()),
             cgroup: cgroup.as_ref(),
             cpus: self.cpus,
-            argv: &[program],
+            network: self.network,
+            storage: &storage,
+            argv: &argv,
             log: &log,
         };
         // A guest without a control group is known to the ledger by its number, which it has only once it is there.
@@ -99,6 +130,7 @@ impl<'a> Start<'a> {
                 if let Some(entry) = entry {
                     let _ = host.ledger.forget(entry);
                 }
+                remove_storage(&storage)?;
                 return Err(self.failed(error.to_string(), None));
             }
         };
@@ -112,6 +144,7 @@ impl<'a> Start<'a> {
             entry,
             frozen: false,
             spawned_ns,
+            storage,
             stopped: false,
         };
         match guest.session.hello(HELLO_DEADLINE) {
@@ -119,9 +152,16 @@ impl<'a> Start<'a> {
             Err(error) => {
                 let reason = error.to_string();
                 let _ = guest.stop();
+                let reason = if self.runtime.is_some() { with_tail(&reason, &log) } else { reason };
                 Err(self.failed(reason, Some(log)))
             }
         }
+    }
+
+    fn storage(&self, host: &Host) -> Result<Storage, PlatformError> {
+        let storage = Storage::make(self.storage, &host.work, &self.name)
+            .and_then(|storage| self.root.map_or(Ok(()), |root| storage.place(root)).map(|()| storage));
+        storage.map_err(PlatformError::io(format!("make the storage of {}", self.name)))
     }
 
     fn control_group(&self, host: &Host) -> Result<Option<Cgroup>, PlatformError> {
@@ -160,6 +200,16 @@ impl<'a> Start<'a> {
     }
 }
 
+fn remove_storage(storage: &Storage) -> Result<(), PlatformError> {
+    let Some(directory) = storage.directory() else { return Ok(()) };
+    match std::fs::remove_dir_all(directory) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(PlatformError::io(format!("remove {}", directory.display()))(error))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Where a guest's standard error goes.
 pub(crate) fn log_path(host: &Host, name: &str) -> PathBuf {
     host.logs.join(format!("{name}.log"))
@@ -176,6 +226,7 @@ pub(crate) struct LocalGuest {
     entry: Option<EntryId>,
     frozen: bool,
     spawned_ns: u64,
+    storage: Storage,
     stopped: bool,
 }
 
@@ -281,7 +332,7 @@ impl LocalGuest {
         if let Some(entry) = self.entry.take() {
             self.ledger.forget(entry)?;
         }
-        Ok(())
+        remove_storage(&self.storage)
     }
 }
 

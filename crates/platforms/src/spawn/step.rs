@@ -1,6 +1,7 @@
 //! What the child does before its exec, prepared so that doing it allocates nothing.
 
 use super::{SpawnError, SpawnRequest};
+use crate::axes::Storage;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, mkdirat, openat, symlinkat};
 use rustix::io::Errno;
 use rustix::mount::{
@@ -10,9 +11,10 @@ use rustix::net::{AddressFamily, SocketType, socket};
 use rustix::thread::{CpuSet, UnshareFlags};
 use std::ffi::{CStr, CString};
 use std::fs::File;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use weigh_host::cgroup::Cgroup;
 use weigh_images::{Mount, Root};
 
 /// Host name of guests with a UTS namespace of their own.
@@ -35,6 +37,8 @@ pub(super) enum Act<'a> {
     Join(BorrowedFd<'a>),
     Affinity(Box<CpuSet>),
     CgroupNamespace,
+    /// Enters a network namespace by its open file.
+    Network(File),
     HostName,
     LoopbackUp,
     /// Nothing that is mounted from here on is seen by the host, and nothing the host mounts is seen here.
@@ -50,6 +54,10 @@ pub(super) enum Act<'a> {
         target: CString,
         flags: MountFlags,
         data: &'static CStr,
+    },
+    Overlay {
+        target: CString,
+        data: CString,
     },
     /// The second is done where the first is not permitted.
     Permitted(Box<Act<'a>>, Box<Act<'a>>),
@@ -83,6 +91,10 @@ impl Act<'_> {
             Self::Join(file) => rustix::io::write(file, b"0").map(|_| ()),
             Self::Affinity(cpus) => rustix::thread::sched_setaffinity(None, cpus),
             Self::CgroupNamespace => unshare(UnshareFlags::NEWCGROUP),
+            Self::Network(file) => rustix::thread::move_into_link_name_space(
+                file.as_fd(),
+                Some(rustix::thread::LinkNameSpaceType::Network),
+            ),
             Self::HostName => rustix::system::sethostname(HOST_NAME),
             Self::LoopbackUp => loopback_up(),
             Self::Private => mount_change(c"/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC),
@@ -92,6 +104,9 @@ impl Act<'_> {
             }
             Self::FileSystem { kind, target, flags, data } => {
                 mount(*kind, target.as_c_str(), *kind, *flags, *data)
+            }
+            Self::Overlay { target, data } => {
+                mount(c"overlay", target.as_c_str(), c"overlay", MountFlags::empty(), data.as_c_str())
             }
             Self::Permitted(first, second) => match first.run() {
                 Err(Errno::PERM | Errno::ACCESS) => second.run(),
@@ -164,7 +179,6 @@ pub(super) fn all<'a>(request: &SpawnRequest<'_>, joins: &'a [File]) -> Result<V
     let mut list = Steps(Vec::with_capacity(64));
     let new = request.namespaces;
     for file in joins {
-        use std::os::fd::AsFd;
         list.add("join the control group", Act::Join(file.as_fd()));
     }
     // After the group: joining a cpuset resets the affinity.
@@ -177,6 +191,11 @@ pub(super) fn all<'a>(request: &SpawnRequest<'_>, joins: &'a [File]) -> Result<V
     if new.contains(UnshareFlags::NEWCGROUP) {
         list.add("make a namespace of control groups", Act::CgroupNamespace);
     }
+    if let Some(network) = request.network {
+        let what = format!("enter the network namespace {}", network.display());
+        let file = File::open(network).map_err(SpawnError::at(what.clone()))?;
+        list.add(what, Act::Network(file));
+    }
     if new.contains(UnshareFlags::NEWUTS) {
         list.add("set the host name", Act::HostName);
     }
@@ -186,6 +205,9 @@ pub(super) fn all<'a>(request: &SpawnRequest<'_>, joins: &'a [File]) -> Result<V
     if let Some(root) = request.root {
         let devices = if new.contains(UnshareFlags::NEWPID) { Devices::Private } else { Devices::Host };
         list.root(root, devices, request)?;
+    } else if let Some(merged) = request.storage.merged() {
+        list.add("make mounts private", Act::Private);
+        list.storage(request.storage, &merged)?;
     }
     Ok(list.0)
 }
@@ -216,11 +238,19 @@ impl Steps<'_> {
                     self.places(root, &bind.target, bind.source.is_dir())?;
                     self.bind(&bind.source, &target, bind.read_only)?;
                 }
+                Mount::Scratch(path)
+                    if path == Path::new(Storage::TARGET) && *request.storage != Storage::Tmpfs =>
+                {
+                    self.storage(request.storage, &target)?;
+                }
                 Mount::Scratch(path) => {
                     let data = if path.ends_with("tmp") { c"mode=1777" } else { c"mode=0755" };
                     self.file_system(c"tmpfs", &target, MountFlags::empty(), data)?;
                 }
             }
+        }
+        if !root.scratch.iter().any(|path| path == Path::new(Storage::TARGET)) {
+            self.storage(request.storage, &below(top, Path::new(Storage::TARGET)))?;
         }
         match devices {
             Devices::Host => {
@@ -281,12 +311,37 @@ impl Steps<'_> {
         Ok(())
     }
 
+    /// Mounts what holds the guest's `/var/tmp`; a tmpfs is the business of the root's own scratch mounts.
+    fn storage(&mut self, storage: &Storage, target: &Path) -> Result<(), SpawnError> {
+        match storage {
+            Storage::Tmpfs => Ok(()),
+            Storage::Volume(directory) => self.bind(directory, target, false),
+            Storage::Overlay { lower, upper, work } => {
+                let mut data = b"lowerdir=".to_vec();
+                data.extend_from_slice(lower.as_os_str().as_bytes());
+                for (name, directory) in [(",upperdir=", upper), (",workdir=", work)] {
+                    data.extend_from_slice(name.as_bytes());
+                    data.extend_from_slice(directory.as_os_str().as_bytes());
+                }
+                let data = path(Path::new(std::ffi::OsStr::from_bytes(&data)))?;
+                self.add(
+                    format!("mount an overlay at {}", target.display()),
+                    Act::Overlay { target: path(target)?, data },
+                );
+                Ok(())
+            }
+        }
+    }
+
     /// Shows the guest its own control groups, so that programs find their limits where they look for them.
     fn control_groups(&mut self, sys: &Path, request: &SpawnRequest<'_>) -> Result<(), SpawnError> {
         let Some(cgroup) = request.cgroup else { return Ok(()) };
         let place = sys.join("fs/cgroup");
-        if let Some(directory) = cgroup.v2_directory() {
-            return self.bind(&directory, &place, true);
+        let shown = shown_groups(cgroup);
+        if let [(directory, name)] = &*shown
+            && name.as_os_str().is_empty()
+        {
+            return self.bind(directory, &place, true);
         }
         self.file_system(
             c"tmpfs",
@@ -294,11 +349,9 @@ impl Steps<'_> {
             MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC,
             c"mode=0755",
         )?;
-        for directory in cgroup.directories() {
-            let mount = directory.ancestors().nth(cgroup.relative_path().components().count());
-            let Some(name) = mount.and_then(Path::file_name) else { continue };
-            self.directory(&place.join(name), 0o755)?;
-            self.bind(&directory, &place.join(name), true)?;
+        for (directory, name) in shown {
+            self.directory(&place.join(&name), 0o755)?;
+            self.bind(&directory, &place.join(&name), true)?;
         }
         Ok(())
     }
@@ -351,6 +404,20 @@ impl<'a> Steps<'a> {
     fn add(&mut self, what: impl Into<String>, act: Act<'a>) {
         self.0.push(Step { what: what.into(), act });
     }
+}
+
+/// The directories of a control group, each with the place below `/sys/fs/cgroup` where its processes look for it; an empty place
+/// when the one directory is all there is.
+pub(crate) fn shown_groups(cgroup: &Cgroup) -> Vec<(PathBuf, PathBuf)> {
+    if let Some(directory) = cgroup.v2_directory() {
+        return vec![(directory, PathBuf::new())];
+    }
+    let depth = cgroup.relative_path().components().count();
+    let named = |directory: PathBuf| {
+        let name = PathBuf::from(directory.ancestors().nth(depth)?.file_name()?);
+        Some((directory, name))
+    };
+    cgroup.directories().into_iter().filter_map(named).collect()
 }
 
 /// The place of a guest's absolute path while the root is still a directory of the host.

@@ -45,6 +45,8 @@ impl Place {
             root: None,
             cgroup: None,
             cpus: &[],
+            network: None,
+            storage: &crate::axes::Storage::Tmpfs,
             argv,
             log: &self.log,
         }

@@ -119,6 +119,12 @@ impl Bench {
         }
     }
 
+    /// Type of the file system that a path of the host lies on, as `/proc/mounts` has it.
+    pub fn file_system(path: &Path) -> String {
+        let done = Invocation::new("findmnt").args(["-n", "-o", "FSTYPE", "-T"]).arg(path).run_ok().unwrap();
+        String::from_utf8(done.output).unwrap().trim().into()
+    }
+
     pub fn launch(&self, request: &GuestRequest) -> Result<Box<dyn Guest>, PlatformError> {
         let (platform, _) = resolve(&request.environment).unwrap();
         platform.prepare(&self.host, request)?;

@@ -17,19 +17,6 @@ mod limits;
 #[path = "../static_probe/mod.rs"]
 mod static_probe;
 
-/// Every environment that is tested, as a module of tests.
-const ENVIRONMENTS: &[&str] = &[
-    "native",
-    "namespaces",
-    "namespaces:user=mapped",
-    "runc",
-    "docker",
-    "docker:net=none",
-    "uml",
-    "qemu:accel=tcg",
-    "null",
-];
-
 macro_rules! checks {
     ($environment:expr; $($file:ident: $($check:ident)*;)*) => {
         $($(
@@ -42,28 +29,35 @@ macro_rules! checks {
 }
 
 macro_rules! environments {
-    ($($module:ident $index:literal)*) => { $(
-        mod $module {
-            checks! { crate::ENVIRONMENTS[$index];
-                commands: statuses surroundings refusals flood input files busy_guests;
-                awake: clock_and_identity frozen_guests_stand_still two_guests_at_once the_probe_alone the_users_files;
-                limits: cpus memory;
-                ending: dropped busy hung dead frozen deadline availability_leaves_nothing;
+    ($($module:ident $environment:literal)*) => {
+        /// Every environment that is tested, as a module of tests.
+        const ENVIRONMENTS: &[&str] = &[$($environment),*];
+
+        $(
+            mod $module {
+                checks! { $environment;
+                    commands: statuses surroundings refusals flood input files busy_guests;
+                    awake: clock_and_identity frozen_guests_stand_still two_guests_at_once the_probe_alone the_users_files;
+                    limits: cpus memory;
+                    ending: dropped busy hung dead frozen deadline availability_leaves_nothing;
+                }
             }
-        }
-    )* };
+        )*
+    };
 }
 
 environments! {
-    native 0
-    namespaces 1
-    namespaces_mapped 2
-    runc 3
-    docker 4
-    docker_without_network 5
-    uml 6
-    qemu 7
-    null 8
+    native "native"
+    namespaces "namespaces"
+    namespaces_mapped "namespaces:user=mapped"
+    bubblewrap "bubblewrap"
+    bubblewrap_mapped "bubblewrap:user=mapped"
+    runc "runc"
+    docker "docker"
+    docker_without_network "docker:net=none"
+    uml "uml"
+    qemu "qemu:accel=tcg"
+    null "null"
 }
 
 /// A platform that is not tested here does not exist.

@@ -1,0 +1,172 @@
+//! Sandboxes by bubblewrap, the program below Flatpak: namespaces and binds by an ordinary program of the host, without a daemon.
+//!
+//! `bwrap` is told every mount on its command line, makes the namespaces, and waits outside of them for the probe, which is process 1
+//! inside. It is started in the guest's control group like any process of the host and stays there, so that all it costs is the
+//! guest's. Its option `--die-with-parent` is not used: that signal comes at the end of the *thread* that started it. The probe
+//! ends with its standard input instead.
+
+use crate::axes::{self, Storage};
+use crate::namespaces::USER;
+use crate::spawn::{Start, shown_groups};
+use crate::{
+    Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, setting,
+};
+use rustix::thread::UnshareFlags;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use weigh_host::cgroup::Cgroup;
+use weigh_host::command::Invocation;
+use weigh_images::Mount;
+use weigh_model::EnvironmentSpec;
+
+const REMEDY: &str =
+    "install it with `apt-get install bubblewrap`, or name the file with `bubblewrap:binary=PATH`";
+
+/// The platform `bubblewrap`.
+pub struct Bubblewrap;
+
+impl Platform for Bubblewrap {
+    fn name(&self) -> &'static str {
+        "bubblewrap"
+    }
+
+    fn summary(&self) -> &'static str {
+        "a sandbox by bwrap: all namespaces, no new privileges, no daemon; for ordinary users too"
+    }
+
+    fn keys(&self) -> &'static [KeySpec] {
+        const KEYS: &[KeySpec] = &[
+            axes::net(&["none", "host"]),
+            USER,
+            axes::STORAGE,
+            axes::CPUS,
+            axes::MEMORY,
+            axes::ROOTFS,
+            axes::BINARY,
+        ];
+        KEYS
+    }
+
+    fn capabilities(&self, environment: &EnvironmentSpec) -> Capabilities {
+        Capabilities {
+            networks: axes::networks(self, environment, &[&["none", "host"], &["host", "none"]]),
+            needs_root: false,
+            memory_limit: weigh_host::facts::is_root(),
+            implies: axes::own_root(),
+            ..Capabilities::CONTAINER
+        }
+    }
+
+    fn availability(&self, host: &Host) -> Availability {
+        let found = crate::oci::availability(self, host, |request| {
+            let program = self.program(&request.environment)?;
+            let output = Invocation::new(program).arg("--version").run_ok()?.output;
+            self.launch(host, request)?.stop()?;
+            Ok(String::from_utf8_lossy(&output).trim().into())
+        });
+        axes::with_namespaces_remedy(found, host)
+    }
+
+    fn prepare(&self, _: &Host, request: &GuestRequest) -> Result<(), PlatformError> {
+        self.program(&request.environment).map(|_| ())
+    }
+
+    fn launch(&self, host: &Host, request: &GuestRequest) -> Result<Box<dyn Guest>, PlatformError> {
+        let program = self.program(&request.environment)?;
+        let runtime = |cgroup: Option<&Cgroup>, storage: &Storage| {
+            let mut command = Arguments(vec![program.clone().into()]);
+            self.isolate(&mut command, &request.environment);
+            command.mount(request, cgroup, storage);
+            command.add(["--", weigh_images::PROBE]);
+            command.0
+        };
+        let overlay = setting(self, &request.environment, "storage") == "overlay";
+        if overlay && !host.is_root {
+            return Err(PlatformError::Missing {
+                what: "the right to mount an overlay for a sandbox".into(),
+                remedy: Some("run as root, or with `storage=volume`".into()),
+            });
+        }
+        // This version of bwrap cannot mount overlays itself; where none but it sees the mount, it can bind one.
+        let namespaces = if overlay { UnshareFlags::NEWNS } else { UnshareFlags::empty() };
+        let start = Start { runtime: Some(&runtime), ..Start::new(self.name(), request, namespaces) };
+        Ok(Box::new(start.launch(host)?))
+    }
+
+    fn host_changes(&self, request: &GuestRequest) -> Vec<String> {
+        Start::new(self.name(), request, UnshareFlags::empty()).host_changes()
+    }
+}
+
+impl Bubblewrap {
+    fn program(&self, environment: &EnvironmentSpec) -> Result<PathBuf, PlatformError> {
+        axes::program(self, environment, "bwrap", REMEDY)
+    }
+
+    /// Not `--unshare-all`, which makes a user namespace as well, for root too.
+    fn isolate(&self, command: &mut Arguments, environment: &EnvironmentSpec) {
+        command.add(["--unshare-ipc", "--unshare-pid", "--unshare-uts", "--hostname", "weigh", "--as-pid-1"]);
+        command.add(["--unshare-cgroup-try"]);
+        if setting(self, environment, "net") == "none" {
+            command.add(["--unshare-net"]);
+        }
+        if setting(self, environment, "user") == "mapped" || !weigh_host::facts::is_root() {
+            command.add(["--unshare-user", "--uid", "0", "--gid", "0"]);
+        }
+    }
+}
+
+/// A command line.
+struct Arguments(Vec<OsString>);
+
+impl Arguments {
+    fn add<T: Into<OsString>>(&mut self, words: impl IntoIterator<Item = T>) {
+        self.0.extend(words.into_iter().map(Into::into));
+    }
+
+    fn bind(&mut self, read_only: bool, source: &Path, target: impl AsRef<Path>) {
+        let option = if read_only { "--ro-bind" } else { "--bind" };
+        self.add([option.as_ref(), source.as_os_str(), target.as_ref().as_os_str()]);
+    }
+
+    fn tmpfs(&mut self, target: &Path) {
+        let mode = crate::oci::mounts::scratch_mode(target);
+        self.add(["--perms".as_ref(), mode.as_ref(), "--tmpfs".as_ref(), target.as_os_str()]);
+    }
+
+    fn mount(&mut self, request: &GuestRequest, cgroup: Option<&Cgroup>, storage: &Storage) {
+        self.bind(true, &request.root.skeleton, "/");
+        let on_disk = match storage {
+            Storage::Tmpfs => None,
+            Storage::Volume(directory) => Some(directory.clone()),
+            Storage::Overlay { .. } => storage.merged(),
+        };
+        let target = Path::new(Storage::TARGET);
+        for mount in request.root.mounts() {
+            match mount {
+                Mount::Bind(bind) => self.bind(bind.read_only, &bind.source, &bind.target),
+                // Mounted below, where a root that has no such place has one by then.
+                Mount::Scratch(path) if path == target && on_disk.is_some() => {}
+                Mount::Scratch(path) => self.tmpfs(path),
+            }
+        }
+        if let Some(directory) = on_disk {
+            self.bind(false, &directory, target);
+        }
+        self.add(["--proc", "/proc", "--dev", "/dev"]);
+        self.bind(true, Path::new("/sys"), "/sys");
+        self.control_groups(cgroup);
+    }
+
+    /// Shows the guest its own control groups, so that programs find their limits where they look for them.
+    fn control_groups(&mut self, cgroup: Option<&Cgroup>) {
+        let place = Path::new("/sys/fs/cgroup");
+        let shown = cgroup.map(shown_groups).unwrap_or_default();
+        if shown.iter().any(|(_, name)| !name.as_os_str().is_empty()) {
+            self.tmpfs(place);
+        }
+        for (directory, name) in shown {
+            self.bind(true, &directory, place.join(name));
+        }
+    }
+}

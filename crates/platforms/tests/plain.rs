@@ -1,0 +1,113 @@
+//! Guests that one program of the host makes: namespaces by weighbridge itself, bubblewrap, systemd-nspawn.
+//!
+//! What cannot be tested here is skipped, visibly, unless `WEIGH_REQUIRE` names it.
+
+#![expect(clippy::unwrap_used, reason = "what these helpers unwrap is what the tests are about")]
+#![expect(clippy::print_stderr, clippy::print_stdout, reason = "skipped tests and victims say so")]
+
+mod common;
+mod static_probe;
+
+use common::victim::{Killed, kill_and_sweep};
+use common::{Bench, ready, says, turn};
+use std::time::Duration;
+use weigh_model::ImageSpec;
+
+#[test]
+#[ignore = "the victim of another test"]
+fn victim() {
+    common::victim::play();
+}
+
+/// `storage` is what lies behind `/var/tmp`, whatever the image, and what was written there is gone with the guest.
+fn storage_is_what_the_key_says(test: &str, platform: &str) {
+    let _turn = turn();
+    if !ready(test, platform) {
+        return;
+    }
+    let bench = Bench::new(test);
+    let disk = Bench::file_system(&bench.host.work);
+    for (word, expected) in [("tmpfs", "tmpfs"), ("volume", &*disk), ("overlay", "overlay")] {
+        let mut guest = bench.guest(&format!("{platform}:storage={word}"));
+        let script = "cd /var/tmp; stat -c %a .; echo kept > file; cat file; awk '$2 == \"/var/tmp\" {print $3}' /proc/mounts";
+        let said = says(&mut *guest, script);
+        assert_eq!(said, format!("1777\nkept\n{expected}"), "{platform} {word}");
+        guest.stop().unwrap();
+        let request = bench.request_with(&format!("{platform}:storage={word}"), &ImageSpec::Probe, None);
+        let mut guest = bench.launch(&request).unwrap();
+        let mounts = guest.session().facts(&["/var/tmp".into()], &[]).unwrap().mounts;
+        assert!(word == "tmpfs" || format!("{mounts:?}").contains(expected), "{platform} {word}: {mounts:?}");
+        guest.stop().unwrap();
+    }
+    let left: Vec<_> =
+        std::fs::read_dir(&bench.host.work).unwrap().flatten().map(|e| e.file_name()).collect();
+    assert!(left.iter().all(|name| name.to_string_lossy().starts_with("root-")), "{left:?}");
+    bench.close();
+}
+
+/// Which namespaces a guest shares with the host is what the keys say.
+fn namespaces_are_what_the_keys_say(test: &str, platform: &str, expected: &[(&str, &[&str])]) {
+    let _turn = turn();
+    if !ready(test, platform) {
+        return;
+    }
+    let bench = Bench::new(test);
+    let names = ["mnt", "pid", "net", "uts", "ipc", "cgroup", "user"];
+    let host =
+        |name: &str| std::fs::read_link(format!("/proc/self/ns/{name}")).unwrap().display().to_string();
+    for (keys, shared) in expected {
+        let mut guest = bench.guest(&format!("{platform}:{keys}"));
+        let seen = says(&mut *guest, "cd /proc/self/ns; readlink mnt pid net uts ipc cgroup user");
+        let seen: Vec<&str> = names
+            .into_iter()
+            .zip(seen.lines())
+            .filter(|(name, is)| host(name) == *is)
+            .map(|(name, _)| name)
+            .collect();
+        assert_eq!(seen, *shared, "{platform}:{keys}");
+        guest.stop().unwrap();
+    }
+    bench.close();
+}
+
+/// Killed at any moment, weighbridge leaves nothing that a sweep does not find.
+fn killed_at_any_moment(test: &str, platform: &str, launching: &[u64]) {
+    let _turn = turn();
+    if !ready(test, platform) {
+        return;
+    }
+    for after_ms in launching {
+        kill_and_sweep(test, platform, Killed::Launching(Duration::from_millis(*after_ms)));
+    }
+    kill_and_sweep(test, platform, Killed::Running);
+    kill_and_sweep(test, platform, Killed::Frozen);
+}
+
+#[test]
+fn storage_of_namespaces() {
+    storage_is_what_the_key_says("storage-namespaces", "namespaces");
+}
+
+#[test]
+fn storage_of_bubblewrap() {
+    storage_is_what_the_key_says("storage-bwrap", "bubblewrap");
+}
+
+#[test]
+fn namespaces_of_bubblewrap() {
+    namespaces_are_what_the_keys_say(
+        "spaces-bwrap",
+        "bubblewrap",
+        &[
+            ("net=none", &["user"]),
+            ("net=host", &["net", "user"]),
+            ("user=mapped", &[]),
+            ("user=mapped,net=host", &["net"]),
+        ],
+    );
+}
+
+#[test]
+fn bubblewrap_is_killed() {
+    killed_at_any_moment("killed-bwrap", "bubblewrap:storage=overlay", &[0, 3, 8, 15, 30]);
+}
