@@ -1,4 +1,4 @@
-//! What is kept between runs because it is dear to make again: guest kernels, proofs of acceleration.
+//! What is kept between runs because it is dear to make again: guest kernels, root file systems, proofs of acceleration.
 //!
 //! ```text
 //! WEIGH_CACHE, else /var/cache/weighbridge as root, else $XDG_CACHE_HOME/weighbridge, which is ~/.cache/weighbridge by default
@@ -96,28 +96,34 @@ impl CacheDirectory {
         ledger: &Ledger,
         make: impl FnOnce(&Path) -> Result<(), E>,
     ) -> Result<PathBuf, CacheError<E>> {
+        self.directory_within(LOCK_DEADLINE, name, ledger, make)
+    }
+
+    /// As [`CacheDirectory::directory`], for what takes long to make: a run that makes the same entry is waited for until
+    /// `deadline` is over.
+    ///
+    /// # Errors
+    /// As [`CacheDirectory::directory`].
+    pub fn directory_within<E: std::error::Error>(
+        &self,
+        deadline: Duration,
+        name: &str,
+        ledger: &Ledger,
+        make: impl FnOnce(&Path) -> Result<(), E>,
+    ) -> Result<PathBuf, CacheError<E>> {
         let place = self.path.join(name);
         if place.exists() {
             return Ok(place);
         }
         let parent = place.parent().unwrap_or(&self.path).to_path_buf();
-        let io = |doing, path: &Path| {
-            let path = path.to_path_buf();
-            move |source| CacheError::Io { doing, path, source }
-        };
         fs::create_dir_all(&parent).map_err(io("make the directory", &parent))?;
-        let _lock = lock(&with_ending(&place, ".lock"))?;
+        let _lock = lock(&with_ending(&place, ".lock"), deadline)?;
         if place.exists() {
             return Ok(place);
         }
         // Under the lock nobody else works on it: what is left of a run that died is in the way.
         let staging = with_ending(&place, ".new");
-        match fs::remove_dir_all(&staging) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                return Err(io("remove", &staging)(error));
-            }
-            _ => {}
-        }
+        remove_tree(&staging)?;
         let entry = ledger.record(Change::Directory { path: staging.clone() })?;
         let made = fs::create_dir(&staging).map_err(io("make the directory", &staging)).and_then(|()| {
             make(&staging).map_err(CacheError::Make)?;
@@ -130,13 +136,48 @@ impl CacheDirectory {
         ledger.forget(entry)?;
         made.map(|()| place)
     }
+
+    /// Removes the directory of this name. It loses its name first, so that what has a name is always whole. Whether there was one.
+    ///
+    /// # Errors
+    /// [`CacheError`]; what could not be removed has no name any more, and is in the ledger.
+    pub fn remove(&self, name: &str, ledger: &Ledger) -> Result<bool, CacheError<io::Error>> {
+        let place = self.path.join(name);
+        if !place.exists() {
+            return Ok(false);
+        }
+        let _lock = lock(&with_ending(&place, ".lock"), LOCK_DEADLINE)?;
+        let staging = with_ending(&place, ".new");
+        remove_tree(&staging)?;
+        let entry = ledger.record(Change::Directory { path: staging.clone() })?;
+        let there = match fs::rename(&place, &staging) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => false,
+            renamed => renamed.map(|()| true).map_err(io("rename", &place))?,
+        };
+        remove_tree(&staging)?;
+        ledger.forget(entry)?;
+        Ok(there)
+    }
+}
+
+fn io<E: std::error::Error>(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> CacheError<E> {
+    let path = path.to_path_buf();
+    move |source| CacheError::Io { doing, path, source }
+}
+
+/// Removes a directory with everything in it, if it is there.
+fn remove_tree<E: std::error::Error>(path: &Path) -> Result<(), CacheError<E>> {
+    match fs::remove_dir_all(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(io("remove", path)(error)),
+        _ => Ok(()),
+    }
 }
 
 /// Holds the lock of an entry until it is dropped. The empty file stays: removing it could leave two runs with a lock each.
-fn lock<E: std::error::Error>(path: &Path) -> Result<File, CacheError<E>> {
+fn lock<E: std::error::Error>(path: &Path, deadline: Duration) -> Result<File, CacheError<E>> {
     let failed = |source| CacheError::Io { doing: "lock", path: path.into(), source };
     let file = File::options().create(true).append(true).open(path).map_err(failed)?;
-    let end = Instant::now() + LOCK_DEADLINE;
+    let end = Instant::now() + deadline;
     loop {
         match file.try_lock() {
             Ok(()) => return Ok(file),
@@ -145,7 +186,7 @@ fn lock<E: std::error::Error>(path: &Path) -> Result<File, CacheError<E>> {
                 std::thread::sleep(Duration::from_millis(50));
             }
             Err(TryLockError::WouldBlock) => {
-                return Err(CacheError::Held { path: path.into(), after: LOCK_DEADLINE });
+                return Err(CacheError::Held { path: path.into(), after: deadline });
             }
         }
     }
@@ -218,6 +259,20 @@ mod tests {
             .unwrap_err();
         assert_eq!(error.to_string(), "no network");
         assert!(cache.get("k").is_none() && !base.path().join("cache/k.new").exists());
+        assert_eq!(ledger.standing(), []);
+    }
+
+    #[test]
+    fn what_is_removed_can_be_made_again() {
+        let base = tempfile::tempdir().unwrap();
+        let cache = CacheDirectory::at(base.path().join("cache"));
+        let ledger = ledger(base.path(), "run");
+        assert!(!cache.remove("k", &ledger).unwrap());
+        let make = |staging: &Path| fs::write(staging.join("file"), "");
+        cache.directory("k", &ledger, make).unwrap();
+        assert!(cache.remove("k", &ledger).unwrap());
+        assert!(cache.get("k").is_none() && !base.path().join("cache/k.new").exists());
+        assert!(cache.directory("k", &ledger, make).unwrap().join("file").exists());
         assert_eq!(ledger.standing(), []);
     }
 }

@@ -15,7 +15,7 @@ mod tree;
 pub use change::{Change, NoPlatforms, PlatformUndo};
 #[cfg(test)]
 pub(crate) use sweep::sweep_dead;
-pub use sweep::{Sweep, pending, sweep};
+pub use sweep::{Sweep, is_live, pending, sweep};
 
 use crate::lock::{Opened, lock_file};
 use crate::state::StateDirectory;

@@ -1,10 +1,10 @@
-//! Tar archives: unpacking those of users, writing the skeleton as one.
+//! Unpacking tar archives of users.
 
 use crate::ImageError;
 use std::fs::{self, File};
-use std::io::{self, BufReader, Read, Seek, Write};
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::path::{Component, Path, PathBuf};
+use std::io::{BufReader, Read, Seek};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Component, Path};
 
 /// First bytes of compressed files, their names, and the command that unpacks them.
 const COMPRESSIONS: [(&[u8], &str, &str); 4] = [
@@ -139,46 +139,4 @@ fn is_tar_header(header: &[u8]) -> bool {
 fn is_root(directory: &Path) -> Result<bool, ImageError> {
     let probe = directory.metadata().map_err(ImageError::io("look at", directory))?;
     Ok(probe.uid() == 0)
-}
-
-/// Writes a directory as an archive: sorted, owned by root, without times, so that the same skeleton gives the same bytes.
-pub(crate) fn write(directory: &Path, output: impl Write) -> io::Result<()> {
-    let mut builder = tar::Builder::new(output);
-    let mut pending = vec![PathBuf::new()];
-    while let Some(relative) = pending.pop() {
-        let mut names = fs::read_dir(directory.join(&relative))?
-            .map(|entry| entry.map(|entry| entry.file_name()))
-            .collect::<io::Result<Vec<_>>>()?;
-        names.sort();
-        for name in names {
-            let path = relative.join(name);
-            append(&mut builder, directory, &path)?;
-            if directory.join(&path).symlink_metadata()?.is_dir() {
-                pending.push(path);
-            }
-        }
-    }
-    builder.into_inner()?.flush()
-}
-
-fn append(builder: &mut tar::Builder<impl Write>, directory: &Path, path: &Path) -> io::Result<()> {
-    let source = directory.join(path);
-    let metadata = source.symlink_metadata()?;
-    let mut header = tar::Header::new_gnu();
-    header.set_mode(metadata.permissions().mode() & 0o7777);
-    header.set_uid(0);
-    header.set_gid(0);
-    header.set_mtime(0);
-    header.set_size(0);
-    if metadata.is_symlink() {
-        header.set_entry_type(tar::EntryType::Symlink);
-        builder.append_link(&mut header, path, fs::read_link(&source)?)
-    } else if metadata.is_dir() {
-        header.set_entry_type(tar::EntryType::Directory);
-        builder.append_data(&mut header, path, io::empty())
-    } else {
-        header.set_entry_type(tar::EntryType::Regular);
-        header.set_size(metadata.len());
-        builder.append_data(&mut header, path, File::open(&source)?)
-    }
 }

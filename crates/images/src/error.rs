@@ -8,13 +8,34 @@ use std::path::{Path, PathBuf};
 pub enum ImageError {
     /// The image's path does not exist.
     #[error(
-        "there is no image at {}: give `host`, `probe`, or the path of a directory or a tar archive",
+        "there is no image at {}: give `host`, `probe`, `debian`, `oci:REF`, or the path of a directory or a tar archive",
         path.display()
     )]
     NotFound {
         /// As given.
         path: PathBuf,
     },
+    /// The image has to be built or pulled first.
+    #[error("the image `{image}` is not here yet: get it with `weigh image build {image}`")]
+    NotBuilt {
+        /// As on the command line.
+        image: String,
+    },
+    /// No image of this name is kept.
+    #[error("no image `{name}` is kept here: `weigh image list` shows those that are")]
+    NotKept {
+        /// As given.
+        name: String,
+    },
+    /// A run uses the image.
+    #[error("the image `{name}` is in use: wait for the run that uses it to end, or stop it with Ctrl-C")]
+    InUse {
+        /// Its name.
+        name: String,
+    },
+    /// The cache cannot be used.
+    #[error("{0}")]
+    Cache(String),
     /// The image is neither a directory nor an archive.
     #[error(
         "{} is neither a directory nor a tar archive: give the root directory of a system, or a tar archive of one",

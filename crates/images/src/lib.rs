@@ -10,6 +10,9 @@
 //! A platform mounts them in the order of [`Root::mounts`]; one that takes archives instead of directories (an engine's
 //! image store) gets the skeleton from [`Root::write_tar`], a machine's kernel from [`Initramfs`].
 //!
+//! Systems with an init of their own boot from [`Root::tree`], the image as one directory. The images that weighbridge builds or pulls
+//! itself are in the [`store`].
+//!
 //! # Loops
 //! With the host's root as the image, the skeleton usually lies below one of the binds (`/var/lib/...` below `/var`), so
 //! it is visible once more inside the guest, at its own place. That cannot recurse: a bind mount shows the mounts that
@@ -17,18 +20,22 @@
 //! so the bind that holds the skeleton is the first of [`Root::binds`], when nothing but the skeleton can be copied.
 
 mod archive;
+pub mod debian;
 mod digest;
 mod error;
 pub mod initramfs;
 pub mod kernel;
 pub mod modules;
+mod pack;
 pub mod package;
 mod root;
+pub mod store;
 #[cfg(test)]
 mod tests;
 
 pub use error::ImageError;
 pub use initramfs::Initramfs;
+pub use pack::write_lxd_metadata;
 pub use root::{Bind, Mount, Programs, Root};
 
 /// Directory of the programs inside every guest.

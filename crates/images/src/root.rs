@@ -1,7 +1,9 @@
 //! Preparing a guest's root.
 
 use crate::digest::ContentDigest;
-use crate::{ImageError, archive};
+use crate::pack::Owners;
+use crate::store::{Hold, Store};
+use crate::{ImageError, archive, pack};
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, Permissions};
 use std::io::{self, Write};
@@ -95,6 +97,8 @@ pub struct Root {
     /// make their own copies: an image's directory, or what an archive was unpacked to. Absent for the host's root and the probe alone.
     /// Never to be written to: guests of other runs may share it. The programs for guests are not in it.
     pub tree: Option<PathBuf>,
+    /// What keeps an image of this host's from being removed as long as a root of it is in use.
+    pub hold: Option<Hold>,
 }
 
 impl Root {
@@ -114,14 +118,40 @@ impl Root {
         work: &Path,
         working_directory: Option<&Path>,
     ) -> Result<Self, ImageError> {
+        Self::prepare_with(Store::open().as_ref(), image, programs, work, working_directory)
+    }
+
+    /// As [`Root::prepare`], with the images of a store of the caller's.
+    ///
+    /// # Errors
+    /// As [`Root::prepare`].
+    pub fn prepare_with(
+        store: Option<&Store>,
+        image: &ImageSpec,
+        programs: &Programs,
+        work: &Path,
+        working_directory: Option<&Path>,
+    ) -> Result<Self, ImageError> {
+        // Before anything is made for it.
+        let kept = match image {
+            ImageSpec::Debian | ImageSpec::Oci(_) => {
+                let not_built = || ImageError::NotBuilt { image: image.to_string() };
+                Some(store.ok_or_else(not_built)?.hold(image)?)
+            }
+            ImageSpec::Probe | ImageSpec::Host | ImageSpec::Path(_) => None,
+        };
         let mut builder = Builder::new(programs, work)?;
         match image {
             ImageSpec::Probe => builder.digest.part(b"probe"),
             ImageSpec::Host => builder.host(working_directory)?,
             ImageSpec::Path(path) => builder.path(path, work, working_directory)?,
-            ImageSpec::Debian | ImageSpec::Oci(_) => {
-                return Err(ImageError::NotFound { path: image.to_string().into() });
-            }
+            ImageSpec::Debian | ImageSpec::Oci(_) => {}
+        }
+        if let Some((kept, hold)) = kept {
+            builder.digest.part(b"kept");
+            kept.digest_into(&mut builder.digest);
+            builder.tree(kept.tree())?;
+            builder.root.hold = Some(hold);
         }
         builder.finish()
     }
@@ -144,7 +174,17 @@ impl Root {
     /// # Errors
     /// Those of reading the skeleton and of writing to `output`.
     pub fn write_tar(&self, output: impl Write) -> io::Result<()> {
-        archive::write(&self.skeleton, output)
+        pack::write(&self.skeleton, output, Owners::Root)
+    }
+
+    /// Writes the whole image ([`Root::tree`]) as a tar archive with its owners, for engines that keep images of their own. The same
+    /// tree gives the same bytes.
+    ///
+    /// # Errors
+    /// Those of reading the tree and of writing to `output`; there is no tree.
+    pub fn write_tree_tar(&self, output: impl Write) -> io::Result<()> {
+        let tree = self.tree.as_ref().ok_or_else(|| io::Error::other("this root has no image of its own"))?;
+        pack::write(tree, output, Owners::AsTheyAre)
     }
 }
 
@@ -184,6 +224,7 @@ impl Builder {
             host: false,
             notes: Vec::new(),
             tree: None,
+            hold: None,
         };
         Ok(Self { root, digest })
     }
@@ -218,19 +259,24 @@ impl Builder {
             let mut skip: Vec<PathBuf> = PRIVATE.iter().map(|name| canonical.join(name)).collect();
             skip.extend(self.root.skeleton.parent().map(Path::to_path_buf));
             self.digest.tree(&canonical, &skip)?;
-            self.root.tree = Some(canonical.clone());
-            self.place_root(&canonical, &PRIVATE)
+            self.tree(canonical)
         } else if metadata.is_file() {
             let unpacked = work.join("image");
             archive::unpack(&canonical, &unpacked)?;
             self.digest.part(b"archive");
             self.digest.file(&canonical)?;
             let unpacked = unpacked.canonicalize().map_err(ImageError::io("resolve", &unpacked))?;
-            self.root.tree = Some(unpacked.clone());
-            self.place_root(&unpacked, &PRIVATE)
+            self.tree(unpacked)
         } else {
             Err(ImageError::NotAnImage { path: path.into() })
         }
+    }
+
+    /// Takes a directory as the whole image.
+    fn tree(&mut self, tree: PathBuf) -> Result<(), ImageError> {
+        self.place_root(&tree, &PRIVATE)?;
+        self.root.tree = Some(tree);
+        Ok(())
     }
 
     fn host(&mut self, working_directory: Option<&Path>) -> Result<(), ImageError> {

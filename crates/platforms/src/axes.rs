@@ -5,6 +5,7 @@
 
 use crate::{GuestRequest, KeySpec, Platform, Values, setting};
 use std::path::PathBuf;
+use weigh_images::store::Store;
 use weigh_model::{EnvironmentSpec, ImageSpec, SpecError, parse_bytes};
 
 /// `cpus`: how many CPUs guests of this environment get, of those that the run gives to all.
@@ -158,13 +159,10 @@ pub(crate) fn check(environment: &EnvironmentSpec) -> Result<(), SpecError> {
             Err(error) => return Err(too_small(error.to_string())),
         }
     }
-    if let Some(text) = environment.get("rootfs")
-        && let ImageSpec::Path(path) = ImageSpec::from(text.to_string())
-        && !path.exists()
+    if let Some(image) = rootfs(environment)
+        && let Err(error) = Store::check(&image)
     {
-        let message = format!("there is no image at {}", path.display());
-        let help = "write `host`, `probe`, `debian`, `oci:REF`, or the path of a directory or a tar archive";
-        return Err(environment.value_error("rootfs", message, Some(help.into())));
+        return Err(environment.value_error("rootfs", error.to_string(), None));
     }
     Ok(())
 }

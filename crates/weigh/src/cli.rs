@@ -87,6 +87,12 @@ pub enum Command {
     },
     /// Check that the method keeps on this host what it promises
     Selftest(SelftestArgs),
+    /// Get, list and remove the root file systems that this host keeps for guests
+    Image {
+        /// What to do
+        #[command(subcommand)]
+        what: ImageCommand,
+    },
     /// Undo everything that any earlier run left on this host
     Clean {
         /// Only say what would be undone
@@ -143,6 +149,23 @@ pub enum SelftestFormat {
     Table,
     /// For programs
     Json,
+}
+
+/// What `image` does.
+#[derive(Debug, Subcommand)]
+pub enum ImageCommand {
+    /// Build an image unless it is there: `debian`, a small system with systemd (root, mmdebstrap and a network; some minutes)
+    Build {
+        /// The image, as `--image` takes it
+        name: String,
+    },
+    /// List the images that are kept, with their sizes and digests
+    List(JsonArg),
+    /// Remove an image that no run uses
+    Remove {
+        /// Its name, or the first 8 digits of its digest or more
+        name: String,
+    },
 }
 
 /// `--json` alone.
@@ -237,7 +260,8 @@ pub struct RunArgs {
     /// Workload parameter, `key=value` or `workload.key=value`; a list `a,b,c` sweeps
     #[arg(long, value_name = "KEY=VALUE")]
     pub param: Vec<String>,
-    /// Root file system of the guests: `host` (a read-only view of this one), `probe`, a directory or a tar archive
+    /// Root file system of the guests: `host` (a read-only view of this one), `probe`, `debian` (see `weigh image`), a directory or a tar
+    /// archive
     #[arg(long, default_value = "host", value_name = "IMAGE")]
     pub image: String,
     /// CPUs that every environment's work is confined to, as in `0-3,8`

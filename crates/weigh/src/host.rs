@@ -35,9 +35,10 @@ impl Occupied {
             .hint("one run at a time per host; wait for it to end or stop it with Ctrl-C"),
             other => Failure::new(Kind::Failed, "cannot take the lock of this host").because(other),
         })?;
-        // Nobody else holds the lock: whatever ledgers there are belong to runs that died.
-        let pending = ledger::pending(&state).map_err(ledger_failure)?;
-        let leftovers = pending.into_iter().map(|(run, changes)| (run, changes.len())).collect();
+        // Nobody else holds the lock: whatever ledgers there are belong to runs that died, or to an image that is being built.
+        let pending = ledger::pending(&state).map_err(ledger_failure)?.into_iter();
+        let dead = pending.filter(|(run, _)| !ledger::is_live(&state, run));
+        let leftovers = dead.map(|(run, changes)| (run, changes.len())).collect();
         let id = format!("{}-{}", clock::utc_now().replace([':', '-'], ""), std::process::id());
         let ledger = Ledger::create(&state, &id).map_err(ledger_failure)?;
         let work = state.path().join(format!("work-{id}"));

@@ -6,6 +6,7 @@ use crate::error::{Failure, Kind, file_failure};
 use crate::placement::Placement;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use weigh_images::store::Store;
 use weigh_model::{
     Effort, EnvironmentPlan, EnvironmentSpec, GuestPlan, HostFacts, ImageSpec, NoiseLimits, PARITY_KEYS,
     PLAN_FORMAT, Plan, WorkloadPlan, check_parity_word, nearest, parse_bytes, parse_cpu_list, parse_duration,
@@ -57,12 +58,7 @@ pub fn plan(args: &RunArgs, facts: &HostFacts, here: &mut dyn Surroundings) -> R
     let allow_unequal = allow_unequal(args)?;
     let cpus = args.cpus.as_deref().map(|list| cpus(list, facts)).transpose()?.unwrap_or_default();
     let image = ImageSpec::from(args.image.clone());
-    if let ImageSpec::Path(path) = &image
-        && !path.exists()
-    {
-        return Err(Failure::input(format!("there is no image at {}", path.display()))
-            .hint("give `host`, `probe`, or the path of a directory or a tar archive"));
-    }
+    Store::check(&image).map_err(|error| Failure::input(error.to_string()))?;
     let memory_bytes = args.memory.as_deref().map(memory).transpose()?;
     let (environments, baseline) = environments(args, here)?;
     let placement = Placement::new(&abilities(&environments)?, cpus, memory_bytes, facts);

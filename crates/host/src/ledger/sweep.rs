@@ -115,6 +115,12 @@ pub fn pending(state: &StateDirectory) -> Result<Vec<(String, Vec<Change>)>, Led
     Ok(runs)
 }
 
+/// Whether a run holds its ledger, so that what it has changed is in use and not left over.
+pub fn is_live(state: &StateDirectory, run: &str) -> bool {
+    let path = state.ledger_dir().join(format!("{run}.jsonl"));
+    matches!(open_existing(&path), Err(Opened::Held))
+}
+
 /// Every ledger, by name of its run.
 fn ledgers(state: &StateDirectory) -> Result<Vec<(String, PathBuf)>, LedgerError> {
     let run = |path: &PathBuf| path.file_stem().unwrap_or_default().to_string_lossy().into_owned();

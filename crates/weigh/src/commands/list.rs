@@ -1,9 +1,11 @@
 //! `weigh list`: platforms, workloads, images.
 
+use super::image;
 use crate::cli::Listed;
 use crate::error::Failure;
 use crate::{request, ui};
 use serde::Serialize;
+use weigh_images::store::Record;
 use weigh_platforms::{self as platforms, Values};
 
 #[derive(Serialize)]
@@ -13,7 +15,7 @@ struct Entry {
     details: Vec<Detail>,
 }
 
-#[derive(Serialize)]
+#[derive(Clone, Serialize)]
 struct Detail {
     kind: &'static str,
     name: String,
@@ -105,12 +107,22 @@ fn workload_entries() -> Result<Vec<Entry>, Failure> {
 fn image_entries() -> Vec<Entry> {
     let image =
         |name: &str, summary: &str| Entry { name: name.into(), summary: summary.into(), details: Vec::new() };
+    let kept: Vec<Detail> = image::kept().iter().map(detail).collect();
+    let of = |prefix: &str| kept.iter().filter(|detail| detail.name.starts_with(prefix)).cloned().collect();
     vec![
         image("host", "a read-only view of this host's own root, with private /tmp and /run (the default)"),
         image("probe", "the probe and the kernels alone"),
+        Entry {
+            details: of("debian"),
+            ..image("debian", "a small Debian system with systemd: `weigh image build debian`")
+        },
         image("DIR", "a directory with a root file system, seen read-only"),
         image("TAR", "a tar archive of a root file system, unpacked for the run"),
     ]
+}
+
+fn detail(kept: &Record) -> Detail {
+    Detail { kind: "kept", name: kept.name.clone(), summary: image::line(kept) }
 }
 
 fn text(entries: &[Entry]) -> String {

@@ -5,6 +5,7 @@ mod clean;
 mod compare;
 mod completions;
 mod doctor;
+mod image;
 mod list;
 mod man;
 mod resume;
@@ -30,6 +31,7 @@ pub fn run(arguments: Cli) -> Result<(), Failure> {
         Command::Analyse { file, baseline, format, gate } => analyse::run(&file, &baseline, format, gate),
         Command::Resume { run, gate } => resume::run(&run, gate),
         Command::Selftest(args) => selftest::run(&args),
+        Command::Image { what } => image::run(what),
         Command::Clean { dry_run } => clean::run(dry_run),
         Command::Completions { shell } => completions::run(shell),
         Command::Man { directory } => man::run(directory.as_deref()),

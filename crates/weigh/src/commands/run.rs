@@ -298,6 +298,7 @@ fn host_changes(plan: &Plan, environment: &EnvironmentPlan) -> impl Iterator<Ite
         host: plan.guest.image == ImageSpec::Host,
         notes: Vec::new(),
         tree: None,
+        hold: None,
     };
     let request = GuestRequest {
         environment: environment.spec.clone(),

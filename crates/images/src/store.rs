@@ -1,0 +1,261 @@
+//! The images that this host keeps: built or pulled once, used by every run.
+//!
+//! ```text
+//! <cache>/images/debian-0123456789abcdef/        one image, whole from the moment that it has this name
+//!                                        image.json   what it is
+//!                                        tree/        its root file system
+//! <cache>/images/debian-0123456789abcdef.use     runs that use it hold a shared flock(2) here
+//! ```
+
+use crate::ImageError;
+use crate::digest::ContentDigest;
+use serde::{Deserialize, Serialize};
+use std::collections::HashSet;
+use std::fs::{self, File, TryLockError};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use weigh_host::cache::CacheDirectory;
+use weigh_host::ledger::Ledger;
+use weigh_model::ImageSpec;
+
+/// Directory of the images in the cache.
+const IMAGES: &str = "images";
+/// What an image is, in its directory.
+const RECORD: &str = "image.json";
+/// Its root file system, in its directory.
+const TREE: &str = "tree";
+/// Version of the record.
+const FORMAT: u32 = 1;
+/// How many digits of a digest an entry's name has.
+const LABEL_DIGITS: usize = 16;
+
+/// An image as its record has it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Record {
+    /// Version of the record. Changes: 1, first version.
+    pub format: u32,
+    /// As `--image` takes it: `debian`, `oci:REF`.
+    pub name: String,
+    /// SHA-256, hexadecimal, of what the image was made from: of a built one its recipe, of a pulled one its manifest.
+    pub identity: String,
+    /// SHA-256, hexadecimal, of what is in it: of a built one the packages with their versions.
+    pub content: String,
+    /// Size of its files, bytes; a file with several names counts once.
+    pub bytes: u64,
+    /// When it was made, RFC 3339 in UTC.
+    pub made: String,
+    /// One line on what it is.
+    pub summary: String,
+}
+
+impl Record {
+    /// The record of an image that was just made, with the size and time of it.
+    pub(crate) fn new(name: String, identity: String, content: String, tree: &Path) -> io::Result<Self> {
+        let (bytes, made) = (size(tree)?, weigh_host::clock::utc_now());
+        Ok(Self { format: FORMAT, name, identity, content, bytes, made, summary: String::new() })
+    }
+
+    /// Puts it beside the tree.
+    pub(crate) fn write(&self, directory: &Path) -> io::Result<()> {
+        let mut text = serde_json::to_vec_pretty(self)?;
+        text.push(b'\n');
+        fs::write(directory.join(RECORD), text)
+    }
+}
+
+/// An image that is kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Kept {
+    /// What it is.
+    pub record: Record,
+    /// Its directory.
+    directory: PathBuf,
+}
+
+impl Kept {
+    /// Its root file system, never to be written to.
+    pub fn tree(&self) -> PathBuf {
+        self.directory.join(TREE)
+    }
+
+    /// What of a root's digest is the image's.
+    pub(crate) fn digest_into(&self, digest: &mut ContentDigest) {
+        for part in [&self.record.name, &self.record.identity, &self.record.content] {
+            digest.part(part.as_bytes());
+        }
+    }
+}
+
+/// An image that cannot be removed while this, or a copy of it, is there.
+#[derive(Debug, Clone)]
+pub struct Hold {
+    path: PathBuf,
+    _lock: Arc<File>,
+}
+
+impl PartialEq for Hold {
+    fn eq(&self, other: &Self) -> bool {
+        self.path == other.path
+    }
+}
+
+impl Eq for Hold {}
+
+/// The images that this user's runs on this host share.
+#[derive(Debug, Clone)]
+pub struct Store {
+    cache: CacheDirectory,
+}
+
+impl Store {
+    /// The images in a cache.
+    pub fn at(cache: CacheDirectory) -> Self {
+        Self { cache }
+    }
+
+    /// The images of this user; `None` when no place is known for a cache.
+    pub fn open() -> Option<Self> {
+        CacheDirectory::open().map(Self::at)
+    }
+
+    pub(crate) fn cache(&self) -> &CacheDirectory {
+        &self.cache
+    }
+
+    /// Name in the cache of the image of this kind and identity.
+    pub(crate) fn entry(kind: &str, identity: &str) -> String {
+        format!("{IMAGES}/{kind}-{}", &identity[..identity.len().min(LABEL_DIGITS)])
+    }
+
+    /// The place of a file of an entry that is not in its directory.
+    pub(crate) fn beside(&self, entry: &str, ending: &str) -> PathBuf {
+        self.cache.path().join(format!("{entry}.{ending}"))
+    }
+
+    /// All images that are whole, by name, the newest of a name first.
+    pub fn list(&self) -> Vec<Kept> {
+        let entries = fs::read_dir(self.cache.path().join(IMAGES));
+        let paths = entries.into_iter().flatten().flatten().map(|entry| entry.path());
+        let mut kept: Vec<Kept> =
+            paths.filter(|path| path.extension().is_none()).filter_map(|path| open(&path)).collect();
+        kept.sort_by(|a, b| a.record.name.cmp(&b.record.name).then(b.record.made.cmp(&a.record.made)));
+        kept
+    }
+
+    /// The entry in the cache, if it is there.
+    pub(crate) fn get(&self, entry: &str) -> Option<Kept> {
+        open(&self.cache.path().join(entry))
+    }
+
+    /// The image that a name on the command line means; for `debian` the one of this version's recipe.
+    pub fn find(&self, image: &ImageSpec) -> Option<Kept> {
+        match image {
+            ImageSpec::Debian => self.get(&crate::debian::Recipe::here().entry()),
+            ImageSpec::Oci(_) => self.list().into_iter().find(|kept| kept.record.name == image.to_string()),
+            ImageSpec::Host | ImageSpec::Probe | ImageSpec::Path(_) => None,
+        }
+    }
+
+    /// Whether a run can have this image, as far as can be told without preparing it: so that it is refused before anything is done.
+    ///
+    /// # Errors
+    /// [`ImageError::NotFound`], [`ImageError::NotBuilt`].
+    pub fn check(image: &ImageSpec) -> Result<(), ImageError> {
+        match image {
+            ImageSpec::Path(path) if !path.exists() => Err(ImageError::NotFound { path: path.clone() }),
+            ImageSpec::Debian | ImageSpec::Oci(_) => {
+                let kept = Self::open().and_then(|store| store.find(image));
+                kept.map(drop).ok_or_else(|| ImageError::NotBuilt { image: image.to_string() })
+            }
+            ImageSpec::Host | ImageSpec::Probe | ImageSpec::Path(_) => Ok(()),
+        }
+    }
+
+    /// The image, which is not removed as long as the hold lives.
+    ///
+    /// # Errors
+    /// [`ImageError::NotBuilt`]; the lock cannot be had.
+    pub fn hold(&self, image: &ImageSpec) -> Result<(Kept, Hold), ImageError> {
+        let not_built = || ImageError::NotBuilt { image: image.to_string() };
+        let path = use_file(&self.find(image).ok_or_else(not_built)?.directory);
+        let lock = open_lock(&path).map_err(ImageError::io("open", &path))?;
+        // Who removes an image holds this for as long as a rename takes.
+        lock.lock_shared().map_err(ImageError::io("lock", &path))?;
+        let kept = self.find(image).ok_or_else(not_built)?;
+        Ok((kept, Hold { path, _lock: Arc::new(lock) }))
+    }
+
+    /// Removes every image of this name, or the one whose identity begins so. Returns what was removed.
+    ///
+    /// # Errors
+    /// There is none, one is in use, or it cannot be removed.
+    pub fn remove(&self, name: &str, ledger: &Ledger) -> Result<Vec<Kept>, ImageError> {
+        let by_digest = |kept: &Kept| name.len() >= 8 && kept.record.identity.starts_with(name);
+        let chosen: Vec<Kept> =
+            self.list().into_iter().filter(|kept| kept.record.name == name || by_digest(kept)).collect();
+        if chosen.is_empty() {
+            return Err(ImageError::NotKept { name: name.into() });
+        }
+        for kept in &chosen {
+            self.remove_one(kept, ledger)?;
+        }
+        Ok(chosen)
+    }
+
+    fn remove_one(&self, kept: &Kept, ledger: &Ledger) -> Result<(), ImageError> {
+        let path = use_file(&kept.directory);
+        let lock = open_lock(&path).map_err(ImageError::io("open", &path))?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                return Err(ImageError::InUse { name: kept.record.name.clone() });
+            }
+            Err(TryLockError::Error(error)) => return Err(ImageError::io("lock", &path)(error)),
+        }
+        let label = kept.directory.file_name().unwrap_or_default().to_string_lossy();
+        let removed = self.cache.remove(&format!("{IMAGES}/{label}"), ledger);
+        removed.map(drop).map_err(|error| ImageError::Cache(error.to_string()))
+    }
+}
+
+/// The image in a directory, if it is one of a format that this version reads.
+fn open(directory: &Path) -> Option<Kept> {
+    let record: Record = serde_json::from_slice(&fs::read(directory.join(RECORD)).ok()?).ok()?;
+    (record.format == FORMAT).then(|| Kept { record, directory: directory.into() })
+}
+
+/// The file whose lock says that the image is in use. It stays when the image is removed: two files of one name would be two locks.
+fn use_file(directory: &Path) -> PathBuf {
+    directory.with_extension("use")
+}
+
+/// Opens a lock's file; for reading is enough, so that a user can use what root has built.
+fn open_lock(path: &Path) -> io::Result<File> {
+    match File::open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            File::options().create(true).append(true).open(path)
+        }
+        opened => opened,
+    }
+}
+
+/// Size of the regular files below a directory, bytes.
+fn size(directory: &Path) -> io::Result<u64> {
+    let (mut sum, mut several, mut pending) = (0, HashSet::new(), vec![directory.to_path_buf()]);
+    while let Some(directory) = pending.pop() {
+        for entry in fs::read_dir(&directory)? {
+            let entry = entry?;
+            let metadata = entry.metadata()?;
+            if metadata.is_dir() {
+                pending.push(entry.path());
+            } else if metadata.is_file()
+                && (metadata.nlink() < 2 || several.insert((metadata.dev(), metadata.ino())))
+            {
+                sum += metadata.len();
+            }
+        }
+    }
+    Ok(sum)
+}

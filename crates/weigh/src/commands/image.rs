@@ -1,0 +1,129 @@
+//! `weigh image`: the root file systems that this host keeps for guests.
+
+use crate::cli::ImageCommand;
+use crate::error::{Failure, Kind};
+use crate::host::{ledger_failure, state_directory};
+use crate::ui;
+use weigh_host::clock;
+use weigh_host::ledger::Ledger;
+use weigh_images::ImageError;
+use weigh_images::debian::{BuildError, Recipe};
+use weigh_images::store::{Kept, Record, Store};
+use weigh_model::{ImageSpec, nearest};
+use weigh_platforms::Undoers;
+
+/// How many digits of a digest people are shown.
+const SHOWN_DIGITS: usize = 12;
+
+/// Builds, lists or removes.
+///
+/// # Errors
+/// Bad input; an image that cannot be built, or that is in use.
+pub fn run(what: ImageCommand) -> Result<(), Failure> {
+    match what {
+        ImageCommand::Build { name } => build(&name),
+        ImageCommand::List(arg) => list(arg.json),
+        ImageCommand::Remove { name } => remove(&name),
+    }
+}
+
+/// What is kept on this host.
+pub fn kept() -> Vec<Record> {
+    let kept = Store::open().map(|store| store.list()).unwrap_or_default();
+    kept.into_iter().map(|kept| kept.record).collect()
+}
+
+/// What an image is, on one line without its name.
+pub fn line(record: &Record) -> String {
+    let digest = &record.identity[..SHOWN_DIGITS.min(record.identity.len())];
+    let mebibytes = record.bytes as f64 / f64::from(1 << 20);
+    format!("sha256:{digest}  {mebibytes:.0} MiB  {}  {}", record.made, record.summary)
+}
+
+fn build(name: &str) -> Result<(), Failure> {
+    match ImageSpec::from(name.to_string()) {
+        ImageSpec::Debian => {}
+        ImageSpec::Host | ImageSpec::Probe => {
+            return Err(Failure::input(format!("the image `{name}` is always there")));
+        }
+        ImageSpec::Oci(_) | ImageSpec::Path(_) => return Err(unknown(name)),
+    }
+    let store = store()?;
+    if let Some(kept) = store.find(&ImageSpec::Debian) {
+        ui::note("it is there already");
+        show(&kept);
+        return Ok(());
+    }
+    let kept = recorded(|ledger| {
+        let mut say = |step: &str| ui::note(step);
+        Recipe::here().build(&store, ledger, &mut say).map_err(build_failure)
+    })?;
+    show(&kept);
+    Ok(())
+}
+
+fn show(kept: &Kept) {
+    ui::print(&format!("{}  {}\n{}", kept.record.name, line(&kept.record), kept.tree().display()));
+}
+
+fn unknown(name: &str) -> Failure {
+    let hint = match nearest(name, ["debian"]) {
+        Some(nearest) => format!("did you mean `{nearest}`?"),
+        None => "`debian` can be built; `--image` takes a directory or a tar archive as it is".into(),
+    };
+    Failure::input(format!("there is no image `{name}` to build")).at("image", name, 0..name.len()).hint(hint)
+}
+
+fn build_failure(error: BuildError) -> Failure {
+    let kind = match error {
+        BuildError::NoProgram(_) | BuildError::NotRoot => Kind::Input,
+        _ => Kind::Failed,
+    };
+    Failure::new(kind, "the image `debian` cannot be built").because(error)
+}
+
+fn list(json: bool) -> Result<(), Failure> {
+    let kept = kept();
+    if json {
+        ui::print(&serde_json::to_string_pretty(&kept).expect("plain data becomes JSON"));
+    } else if kept.is_empty() {
+        ui::print("no image is kept here; `weigh image build debian` makes one");
+    } else {
+        let width = kept.iter().map(|record| record.name.len()).max().unwrap_or(0);
+        let lines = kept.iter().map(|record| format!("{:width$}  {}", record.name, line(record)));
+        ui::print(&lines.collect::<Vec<_>>().join("\n"));
+    }
+    Ok(())
+}
+
+fn remove(name: &str) -> Result<(), Failure> {
+    let store = store()?;
+    let removed = recorded(|ledger| {
+        store.remove(name, ledger).map_err(|error| match error {
+            ImageError::NotKept { .. } => Failure::input(error.to_string()),
+            other => Failure::new(Kind::Failed, other.to_string()),
+        })
+    })?;
+    for kept in removed {
+        ui::print(&format!("removed {}  {}", kept.record.name, line(&kept.record)));
+    }
+    Ok(())
+}
+
+fn store() -> Result<Store, Failure> {
+    Store::open().ok_or_else(|| {
+        Failure::input("there is no place for weighbridge's cache: neither XDG_CACHE_HOME nor HOME is set")
+            .hint("set WEIGH_CACHE to a directory")
+    })
+}
+
+/// Does something with a ledger of its own. The host is not locked: a build takes minutes, and disturbs runs no more than any program.
+fn recorded<T>(act: impl FnOnce(&Ledger) -> Result<T, Failure>) -> Result<T, Failure> {
+    let id = format!("{}-{}", clock::utc_now().replace([':', '-'], ""), std::process::id());
+    let ledger = Ledger::create(&state_directory()?, &id).map_err(ledger_failure)?;
+    let done = act(&ledger);
+    let closed = ledger.close(&Undoers).map_err(ledger_failure);
+    let done = done?;
+    closed?;
+    Ok(done)
+}
