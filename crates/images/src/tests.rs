@@ -1,9 +1,13 @@
+use crate::store::{Record, Store};
 use crate::{Bind, ImageError, KERNELS, Mount, PROBE, Programs, Root};
 use std::fs;
 use std::io::Read;
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
+use weigh_host::cache::CacheDirectory;
+use weigh_host::ledger::Ledger;
+use weigh_host::state::StateDirectory;
 use weigh_model::ImageSpec;
 
 struct Bench {
@@ -356,4 +360,98 @@ fn skeleton_as_an_archive() {
     assert_eq!(seen["tmp"].0, 0o1777);
     assert!(seen.contains_key("bin") && seen.contains_key("usr") && seen.contains_key("vmlinuz"));
     assert!(!seen.keys().any(|name| name.starts_with("usr/")), "only the mount point");
+}
+
+/// A store with one image that a registry could have given.
+fn store_with(bench: &Bench, name: &str) -> Store {
+    let store = Store::at(CacheDirectory::at(bench.path("cache")));
+    let ledger = Ledger::create(&StateDirectory::at(bench.path("state")), "make").unwrap();
+    let image = bench.image("source");
+    store
+        .cache()
+        .directory(&Store::entry("oci", "0123456789abcdef0123"), &ledger, |staging| {
+            fs::rename(&image, staging.join("tree"))?;
+            let identity = "0123456789abcdef0123".to_string();
+            Record::new(name.into(), identity, "content".into(), &staging.join("tree"))?.write(staging)
+        })
+        .unwrap();
+    store
+}
+
+#[test]
+fn an_image_that_is_kept_is_used_where_it_is() {
+    let bench = Bench::new();
+    let store = store_with(&bench, "oci:example.test/a:1");
+    let image = ImageSpec::Oci("example.test/a:1".into());
+    let prepare = |work: &str| {
+        Root::prepare_with(Some(&store), &image, &bench.programs, &bench.path(work), None).unwrap()
+    };
+    let root = prepare("work");
+    let tree = root.tree.clone().unwrap();
+    assert!(tree.join("usr/bin/tool").is_file());
+    assert_eq!(targets(&root), ["/etc", "/home", "/usr", "/var", "/vmlinuz"]);
+    assert_eq!(root.digest, prepare("again").digest);
+    let tar = |root: &Root| {
+        let mut bytes = Vec::new();
+        root.write_tree_tar(&mut bytes).unwrap();
+        bytes
+    };
+    assert_eq!(tar(&root), tar(&root));
+}
+
+#[test]
+fn an_image_in_use_is_not_removed() {
+    let bench = Bench::new();
+    let store = store_with(&bench, "oci:example.test/a:1");
+    let image = ImageSpec::Oci("example.test/a:1".into());
+    let ledger = Ledger::create(&StateDirectory::at(bench.path("state")), "remove").unwrap();
+    let root = Root::prepare_with(Some(&store), &image, &bench.programs, &bench.path("work"), None).unwrap();
+    let copy = root.clone();
+    drop(root);
+    assert!(matches!(store.remove("oci:example.test/a:1", &ledger), Err(ImageError::InUse { .. })));
+    drop(copy);
+    assert!(matches!(store.remove("oci:example.test/b", &ledger), Err(ImageError::NotKept { .. })));
+    assert_eq!(store.remove("0123456789", &ledger).unwrap().len(), 1);
+    assert!(store.list().is_empty());
+    let error =
+        Root::prepare_with(Some(&store), &image, &bench.programs, &bench.path("later"), None).unwrap_err();
+    assert!(error.to_string().contains("`weigh image build oci:example.test/a:1`"), "{error}");
+    assert!(!bench.path("later").exists(), "refused before anything is made");
+}
+
+/// Files with several names stay one file, owners and times are kept, and what is no file of a system is left out.
+#[test]
+fn a_tree_becomes_an_archive_and_a_tree_again() {
+    let bench = Bench::new();
+    let image = bench.image("image");
+    fs::hard_link(image.join("usr/bin/tool"), image.join("usr/bin/other")).unwrap();
+    rustix::fs::mkfifoat(rustix::fs::CWD, image.join("pipe"), rustix::fs::Mode::RUSR).unwrap();
+    let root = bench.prepare(&ImageSpec::Path(image.clone()), "work").unwrap();
+    let mut bytes = Vec::new();
+    root.write_tree_tar(&mut bytes).unwrap();
+    fs::write(bench.path("image.tar"), bytes).unwrap();
+    let again = bench.prepare(&ImageSpec::Path(bench.path("image.tar")), "again").unwrap();
+    let tree = again.tree.unwrap();
+    let inode = |name: &str| tree.join("usr/bin").join(name).metadata().unwrap().ino();
+    assert_eq!(inode("tool"), inode("other"));
+    assert_eq!(fs::read_to_string(tree.join("usr/bin/other")).unwrap(), "a tool");
+    let time = |tree: &Path| tree.join("vmlinuz").metadata().unwrap().mtime();
+    assert_eq!(time(&tree), time(&image));
+    assert!(!tree.join("pipe").exists());
+}
+
+#[test]
+fn metadata_for_lxd_is_one_file() {
+    let mut bytes = Vec::new();
+    crate::write_lxd_metadata("a \"small\" system", &mut bytes).unwrap();
+    let mut archive = tar::Archive::new(&bytes[..]);
+    let mut text = String::new();
+    let mut entry = archive.entries().unwrap().next().unwrap().unwrap();
+    entry.read_to_string(&mut text).unwrap();
+    assert_eq!(&*entry.path_bytes(), b"metadata.yaml");
+    assert!(text.contains("description: \"a \\\"small\\\" system\"\n"), "{text}");
+    assert!(
+        text.starts_with(&format!("architecture: {}\ncreation_date: ", std::env::consts::ARCH)),
+        "{text}"
+    );
 }

@@ -439,6 +439,7 @@ mod tests {
             host: true,
             notes: Vec::new(),
             tree: None,
+            hold: None,
         }
     }
 

@@ -146,6 +146,7 @@ mod tests {
             host: true,
             notes: Vec::new(),
             tree: None,
+            hold: None,
         };
         let container = |own_network| Container {
             root: &root,

@@ -183,6 +183,7 @@ mod tests {
             host: false,
             notes: Vec::new(),
             tree: None,
+            hold: None,
         }
     }
 
