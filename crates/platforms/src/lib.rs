@@ -4,6 +4,7 @@
 //! guests can do is data in [`Capabilities`].
 
 pub mod axes;
+mod enter;
 mod oci;
 mod platform;
 mod registry;
@@ -11,6 +12,7 @@ pub mod session;
 
 pub mod bubblewrap;
 pub mod docker;
+pub mod lxc;
 pub mod namespaces;
 pub mod native;
 pub mod null;
@@ -32,6 +34,7 @@ const ALL: &[&dyn Platform] = &[
     &bubblewrap::Bubblewrap,
     &runc::Runc,
     &docker::Docker,
+    &lxc::Lxc,
     &uml::Uml,
     &qemu::Qemu,
     &null::Null,

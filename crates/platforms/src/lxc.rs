@@ -1,0 +1,238 @@
+//! Containers by LXC: one program in a container, or a system with an init of its own.
+//!
+//! A container of one program is `lxc-execute` in the foreground: its standard streams are the channel to the probe, and LXC's small
+//! init is above the probe. A system is started by `lxc-start`; the probe is brought in by `lxc-attach` as soon as the container
+//! runs, and so lives beside the system's init in the container's namespaces and control groups.
+//!
+//! LXC keeps its state in processes. So nothing has to be undone by LXC itself: its monitor and the container die with control groups
+//! that are weighbridge's, their mounts with them, and what lies on disk is in the run's work directory.
+
+mod config;
+mod guest;
+mod rootfs;
+
+use crate::axes;
+use crate::oci::availability;
+use crate::{
+    Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, Values, setting,
+};
+use guest::LxcGuest;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use weigh_host::command::{Invocation, find_program};
+use weigh_model::{EnvironmentSpec, SpecError};
+
+const REMEDY: &str =
+    "install it with `apt-get install lxc`, or name the directory of another build with `lxc:binary=PATH`";
+/// Where Debian and others keep the configuration that all containers share, `lxc.container.conf(5)`.
+const SHARE: &str = "/usr/share/lxc/config";
+/// For any command of LXC's; bringing a container up takes a fraction of a second.
+const COMMAND_DEADLINE: Duration = Duration::from_secs(20);
+
+/// In what a container differs from the host because of what it is.
+const IMPLIES: &[(&str, &str)] = &[
+    ("mounts:/tmp", "its /tmp is a tmpfs of its own"),
+    ("mounts:", "its root is put together from read-only binds, an overlay or a copy, as `root` says"),
+    ("network", "a network namespace of its own, as `net` says"),
+];
+
+/// The platform `lxc`.
+pub struct Lxc;
+
+impl Platform for Lxc {
+    fn name(&self) -> &'static str {
+        "lxc"
+    }
+
+    fn summary(&self) -> &'static str {
+        "a container by LXC with the configuration that LXC ships: one program, or a whole system"
+    }
+
+    fn keys(&self) -> &'static [KeySpec] {
+        const KEYS: &[KeySpec] = &[
+            KeySpec {
+                name: "init",
+                values: Values::Words(&["single", "full"]),
+                default: "single",
+                summary: "what runs inside: one program below LXC's own small init, or a system with systemd",
+            },
+            KeySpec {
+                name: "root",
+                values: Values::Words(&["shared", "copied", "overlay"]),
+                default: "shared",
+                summary: "root file system: one for all guests, read-only; a copy for each; an overlay for each (default of init=full)",
+            },
+            axes::USER,
+            axes::net(&["none", "host"]),
+            axes::STORAGE,
+            axes::CPUS,
+            axes::MEMORY,
+            axes::ROOTFS,
+            axes::SECCOMP,
+            axes::BINARY,
+        ];
+        KEYS
+    }
+
+    fn capabilities(&self, environment: &EnvironmentSpec) -> Capabilities {
+        let system = is_system(environment);
+        let networks = axes::networks(self, environment, &[&["none", "host"], &["host", "none"]]);
+        Capabilities { networks, system, host_root: !system, implies: IMPLIES, ..Capabilities::CONTAINER }
+    }
+
+    fn check(&self, environment: &EnvironmentSpec) -> Result<(), SpecError> {
+        let system = is_system(environment);
+        if system && setting(self, environment, "net") == "host" {
+            let message = "a system would set up the host's own network as it starts".to_string();
+            let help =
+                "write `net=none` or `net=bridge`, or `init=single` for one program in the host's network";
+            return Err(environment.value_error("net", message, Some(help.into())));
+        }
+        let without = environment.get("rootfs").filter(|word| matches!(*word, "host" | "probe"));
+        if let (true, Some(word)) = (system, without) {
+            let message = format!("the image `{word}` has no system that could be started");
+            let help = "write `rootfs=debian`, a directory or an archive with systemd in it";
+            return Err(environment.value_error("rootfs", message, Some(help.into())));
+        }
+        Ok(())
+    }
+
+    fn availability(&self, host: &Host) -> Availability {
+        availability(self, host, |request| {
+            let programs = Programs::find(host, "")?;
+            self.launch(host, request)?.stop()?;
+            programs.version()
+        })
+    }
+
+    fn prepare(&self, host: &Host, request: &GuestRequest) -> Result<(), PlatformError> {
+        Plan::new(host, request)?.prepare(host, request)
+    }
+
+    fn launch(&self, host: &Host, request: &GuestRequest) -> Result<Box<dyn Guest>, PlatformError> {
+        let plan = Plan::new(host, request)?;
+        plan.prepare(host, request)?;
+        Ok(Box::new(LxcGuest::launch(host, request, &plan)?))
+    }
+
+    fn restores(&self, _: &Host, _: &EnvironmentSpec) -> Result<(), String> {
+        Err("lxc-checkpoint saves no container whose standard streams are pipes, and the probe speaks over them"
+            .into())
+    }
+
+    fn host_changes(&self, request: &GuestRequest) -> Vec<String> {
+        let system = is_system(&request.environment);
+        let network = match setting(self, &request.environment, "net") {
+            "host" => "in the host's network",
+            _ => "with a network of its own that has only loopback",
+        };
+        let root = match root_word(&request.environment) {
+            "copied" => "copy the root file system for each guest into the run's work directory",
+            "overlay" => "keep what a guest writes to its root in the run's work directory",
+            _ => "mount the root file system read-only in each guest",
+        };
+        let what = if system { "a system" } else { "a container" };
+        vec![
+            "make control groups weighbridge-<run>/lxc-<instance> and weighbridge-<run>/lxc-<instance>-monitor"
+                .into(),
+            root.into(),
+            format!("run {what} weighbridge-<run>-<instance> {network}"),
+        ]
+    }
+}
+
+/// Whether the container has an init of its own.
+fn is_system(environment: &EnvironmentSpec) -> bool {
+    environment.get("init") == Some("full")
+}
+
+/// The value of `root`, whose default depends on `init`: a system must be able to write to its root.
+fn root_word(environment: &EnvironmentSpec) -> &str {
+    environment.get("root").unwrap_or(if is_system(environment) { "overlay" } else { "shared" })
+}
+
+/// LXC's programs, all of one build.
+#[derive(Debug, Clone)]
+struct Programs {
+    execute: PathBuf,
+    start: PathBuf,
+    attach: PathBuf,
+    /// Directory of the configuration that the build ships.
+    share: PathBuf,
+}
+
+impl Programs {
+    /// Those that are installed, or those in the directory that is named, or beside the program that is named.
+    fn find(host: &Host, binary: &str) -> Result<Self, PlatformError> {
+        if !host.is_root {
+            let what = "the right to make containers with lxc".to_string();
+            return Err(PlatformError::Missing { what, remedy: Some("run weigh as root".into()) });
+        }
+        let named = Path::new(binary);
+        let directory = match (binary.is_empty(), named.is_dir()) {
+            (true, _) => None,
+            (false, true) => Some(named),
+            (false, false) => named.parent(),
+        };
+        let find = |name: &str| {
+            let word = directory.map_or_else(|| name.into(), |it| it.join(name).display().to_string());
+            find_program(&word).ok_or_else(|| PlatformError::Missing {
+                what: format!("the program {word}"),
+                remedy: Some(REMEDY.into()),
+            })
+        };
+        let beside = directory.map(|it| it.join("../share/lxc/config"));
+        let share = beside.filter(|it| it.join("common.conf").is_file()).unwrap_or_else(|| SHARE.into());
+        let common = share.join("common.conf");
+        if !common.is_file() {
+            let what = format!("LXC's configuration {}", common.display());
+            return Err(PlatformError::Missing { what, remedy: Some(REMEDY.into()) });
+        }
+        let (execute, start, attach) = (find("lxc-execute")?, find("lxc-start")?, find("lxc-attach")?);
+        Ok(Self { execute, start, attach, share })
+    }
+
+    fn version(&self) -> Result<String, PlatformError> {
+        let output =
+            Invocation::new(&self.execute).arg("--version").deadline(COMMAND_DEADLINE).run_ok()?.output;
+        Ok(format!("LXC {}", String::from_utf8_lossy(&output).trim()))
+    }
+}
+
+/// What an environment asks for, with everything looked up.
+struct Plan {
+    programs: Programs,
+    system: bool,
+    rootfs: rootfs::Kind,
+    /// The first of the host's numbers that users of the container have, where they are mapped.
+    mapped: Option<u32>,
+    seccomp: bool,
+    storage: String,
+    own_network: bool,
+}
+
+impl Plan {
+    fn new(host: &Host, request: &GuestRequest) -> Result<Self, PlatformError> {
+        let environment = &request.environment;
+        let setting = |key: &str| setting(&Lxc, environment, key);
+        let programs = Programs::find(host, setting("binary"))?;
+        let mapped = match setting("user") {
+            "mapped" => Some(rootfs::first_of_range()?),
+            _ => None,
+        };
+        Ok(Self {
+            programs,
+            system: is_system(environment),
+            rootfs: rootfs::Kind::of(root_word(environment)),
+            mapped,
+            seccomp: setting("seccomp") == "on",
+            storage: setting("storage").into(),
+            own_network: setting("net") != "host",
+        })
+    }
+
+    /// Makes what all guests share; called again it finds it made.
+    fn prepare(&self, host: &Host, request: &GuestRequest) -> Result<(), PlatformError> {
+        rootfs::base(self, host, &request.root).map(|_| ())
+    }
+}

@@ -1,0 +1,78 @@
+//! The configuration of one container, `lxc.container.conf(5)`.
+
+use super::Plan;
+use super::rootfs::{Rootfs, field};
+use std::path::Path;
+
+/// How many users of the host a mapped container has.
+pub(super) const MAPPED_USERS: u32 = 65536;
+
+/// What one container is to be.
+pub(super) struct Config<'a> {
+    pub(super) plan: &'a Plan,
+    pub(super) rootfs: &'a Rootfs,
+    /// Of the container, relative to the mount points of the control groups. It must not exist: LXC makes it.
+    pub(super) payload: &'a Path,
+    /// The group that LXC's monitor has its own groups in.
+    pub(super) monitor: &'a Path,
+    /// A network namespace that is there already.
+    pub(super) namespace: Option<&'a Path>,
+    /// Where a system's console goes.
+    pub(super) console: &'a Path,
+}
+
+impl Config<'_> {
+    /// The text of the file.
+    pub(super) fn text(&self) -> String {
+        let mut lines = Vec::new();
+        let mut set = |key: &str, value: &str| lines.push(format!("lxc.{key} = {value}"));
+        let plan = self.plan;
+        let include = |name: &str| plan.programs.share.join(name).display().to_string();
+        set("include", &include("common.conf"));
+        if let Some(first) = plan.mapped {
+            set("include", &include("userns.conf"));
+            set("idmap", &format!("u 0 {first} {MAPPED_USERS}"));
+            set("idmap", &format!("g 0 {first} {MAPPED_USERS}"));
+        }
+        // Who does not own a network namespace cannot have a sysfs of it.
+        let foreign_network = plan.mapped.is_some() && (!plan.own_network || self.namespace.is_some());
+        let sys = if foreign_network { "" } else { " sys:mixed" };
+        let groups = if plan.system { " cgroup:mixed" } else { "" };
+        set("mount.auto", "");
+        set("mount.auto", &format!("proc:mixed{sys}{groups}"));
+        if foreign_network {
+            set("mount.entry", "/sys sys none rbind,ro 0 0");
+        }
+        set("uts.name", "weighbridge");
+        if plan.system {
+            set("console.logfile", &self.console.display().to_string());
+            set("init.cmd", "/sbin/init");
+        } else {
+            set("console.path", "none");
+            set("tty.max", "0");
+        }
+        set("rootfs.path", &self.rootfs.path);
+        if !self.rootfs.options.is_empty() {
+            set("rootfs.options", &self.rootfs.options.join(","));
+        }
+        for entry in &self.rootfs.entries {
+            set("mount.entry", entry);
+        }
+        match self.namespace {
+            Some(file) => set("namespace.share.net", &file.display().to_string()),
+            None if plan.own_network => {
+                set("net.0.type", "empty");
+                set("net.0.flags", "up");
+            }
+            None => set("net.0.type", "none"),
+        }
+        if !plan.seccomp {
+            set("seccomp.profile", "");
+        }
+        set("cgroup.dir.container", &field(self.payload));
+        set("cgroup.dir.monitor", &field(&self.monitor.join("lxc")));
+        set("cgroup.dir.monitor.pivot", &field(&self.monitor.join("pivot")));
+        lines.push(String::new());
+        lines.join("\n")
+    }
+}

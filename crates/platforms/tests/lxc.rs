@@ -1,0 +1,208 @@
+//! Containers by LXC: single programs and whole systems, with each kind of root, and that nothing of them outlives a crash.
+
+#![expect(clippy::unwrap_used, reason = "all of this file is a test, its helpers too")]
+#![expect(clippy::print_stderr, reason = "what is skipped must be seen")]
+
+mod common;
+mod static_probe;
+
+use common::victim::{Killed, kill_and_sweep};
+use common::{Bench, MINUTE, command, ready, says, shell, turn};
+use std::os::unix::fs::PermissionsExt;
+use std::time::{Duration, Instant};
+use weigh_model::ImageSpec;
+use weigh_platforms::{Guest, PlatformError, RunOptions};
+
+#[test]
+#[ignore = "the victim of another test"]
+fn victim() {
+    common::victim::play();
+}
+
+/// A root file system with systemd in it, or why there is none.
+fn debian(test: &str) -> Option<ImageSpec> {
+    match std::env::var_os("WEIGH_DEBIAN") {
+        Some(path) => Some(ImageSpec::Path(path.into())),
+        None => {
+            eprintln!("SKIPPED {test}: WEIGH_DEBIAN names no directory with a Debian system");
+            None
+        }
+    }
+}
+
+/// Lets other users pass through a bench's directories, as they may through the state directory of weighbridge: the root of a mapped
+/// container is one of them.
+fn open_to_others(bench: &Bench) {
+    let base = bench.state.path().parent().unwrap();
+    std::fs::set_permissions(base, std::fs::Permissions::from_mode(0o711)).unwrap();
+}
+
+/// Waits until a system's init says that it is up.
+fn is_up(guest: &mut dyn Guest) -> String {
+    let end = Instant::now() + MINUTE;
+    loop {
+        let done = shell(guest, "systemctl is-system-running 2>&1");
+        let said = String::from_utf8(done.output).unwrap().trim().to_string();
+        if matches!(said.as_str(), "running" | "degraded") || Instant::now() > end {
+            return said;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn one_program_has_what_its_keys_say() {
+    let _turn = turn();
+    if !ready("one_program", "lxc") {
+        return;
+    }
+    let bench = Bench::new("lxc-single");
+    let before_ns = weigh_host::clock::monotonic_ns();
+    let mut guest = bench.guest("lxc:seccomp=off,storage=overlay");
+    assert!((before_ns..weigh_host::clock::monotonic_ns()).contains(&guest.spawned_ns()));
+    assert_eq!(says(&mut *guest, "ls /sys/class/net"), "lo");
+    assert_eq!(says(&mut *guest, "cat /sys/class/net/lo/operstate"), "unknown", "loopback is up");
+    assert_eq!(says(&mut *guest, "grep -w Seccomp /proc/self/status | tr -d '\\t'"), "Seccomp:0");
+    assert_eq!(says(&mut *guest, "echo x > /var/tmp/x; stat -f -c %T /var/tmp"), "overlayfs");
+    assert_ne!(shell(&mut *guest, "touch /usr/x").end.status, weigh_protocol::Status::Exited(0));
+    let accounts = guest.accounts();
+    assert_eq!(accounts.groups.len(), 1);
+    assert!(accounts.helpers.iter().any(|helper| helper.name.starts_with("lxc")), "{accounts:?}");
+    assert!(guest.processes().len() >= 3, "monitor, LXC's init, the probe");
+    let mut other = bench.guest("lxc:net=host");
+    assert_eq!(says(&mut *other, "grep -w Seccomp /proc/self/status | tr -d '\\t'"), "Seccomp:2");
+    assert_eq!(says(&mut *other, "stat -f -c %T /var/tmp"), "tmpfs");
+    let links = std::fs::read_dir("/sys/class/net").unwrap().count().to_string();
+    assert_eq!(says(&mut *other, "ls /sys/class/net | wc -l"), links);
+    for guest in [&mut guest, &mut other] {
+        guest.stop().unwrap();
+        guest.stop().unwrap();
+    }
+    bench.close();
+}
+
+#[test]
+fn a_mapped_root_is_nobody_outside() {
+    let _turn = turn();
+    if !ready("a_mapped_root", "lxc:user=mapped") {
+        return;
+    }
+    let bench = Bench::new("lxc-mapped");
+    open_to_others(&bench);
+    for environment in ["lxc:user=mapped", "lxc:user=mapped,net=host,storage=volume"] {
+        let mut guest = bench.guest(environment);
+        assert_eq!(says(&mut *guest, "id -u"), "0");
+        assert_eq!(says(&mut *guest, "head -1 /proc/self/uid_map | awk '{print ($2 > 0)}'"), "1");
+        says(&mut *guest, "touch /tmp/x /var/tmp/x");
+        guest.stop().unwrap();
+    }
+    bench.close();
+}
+
+#[test]
+fn systems_start_from_every_kind_of_root() {
+    let _turn = turn();
+    let Some(image) = debian("systems_start") else { return };
+    if !ready("systems_start", "lxc") {
+        return;
+    }
+    let bench = Bench::new("lxc-system");
+    open_to_others(&bench);
+    for keys in [
+        "root=overlay,storage=volume",
+        "root=copied,seccomp=off",
+        "root=shared",
+        "root=overlay,user=mapped",
+        "root=copied,user=mapped",
+        "root=shared,user=mapped",
+    ] {
+        let request = bench.request_with(&format!("lxc:init=full,{keys}"), &image, None);
+        let mut guest = bench.launch(&request).unwrap();
+        let said = is_up(&mut *guest);
+        let failed = says(&mut *guest, "systemctl list-units --failed --no-legend --plain | cut -d' ' -f1");
+        // Debian's systemd tries to mount what no mapped root may mount.
+        let expected = if keys.contains("mapped") { "sys-kernel-debug.mount" } else { "" };
+        assert_eq!(failed, expected, "{keys}: {said}");
+        assert_eq!(says(&mut *guest, "cat /proc/1/comm"), "systemd");
+        says(&mut *guest, "touch /etc/written /var/written /var/tmp/written /run/written");
+        let root = shell(&mut *guest, "touch /usr/written").end.status;
+        assert_eq!(root == weigh_protocol::Status::Exited(0), !keys.contains("shared"), "{keys}");
+        assert!(guest.processes().len() > 4);
+        let facts = guest.session().facts(&[], &[]).unwrap();
+        let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
+        assert_eq!(facts.boot.as_deref(), Some(boot.trim()), "{keys}");
+        let line = command(&["sh", "-c", "exec sleep 100"]);
+        let id = guest.session().start(&line).unwrap();
+        guest.freeze().unwrap();
+        guest.thaw().unwrap();
+        guest.session().signal(id, 9).unwrap();
+        guest.session().finish(id, MINUTE).unwrap();
+        guest.stop().unwrap();
+    }
+    let ImageSpec::Path(tree) = &image else { panic!() };
+    assert!(!tree.join("etc/written").exists(), "an image is never written to");
+    bench.close();
+}
+
+#[test]
+fn two_systems_run_at_once_with_limits() {
+    let _turn = turn();
+    let Some(image) = debian("two_systems") else { return };
+    if !ready("two_systems", "lxc") {
+        return;
+    }
+    let bench = Bench::new("lxc-two");
+    let mut guests: Vec<_> = (0..2)
+        .map(|_| {
+            let mut request = bench.request_with("lxc:init=full", &image, None);
+            request.cpus = weigh_host::facts::allowed_cpus()[..1].to_vec();
+            request.memory_bytes = Some(256 << 20);
+            bench.launch(&request).unwrap()
+        })
+        .collect();
+    for guest in &mut guests {
+        assert_eq!(is_up(&mut **guest), "running");
+        assert_eq!(says(&mut **guest, "nproc"), "1");
+        let hungry = command(&["sh", "-c", "head -c 600000000 /dev/zero | tail | wc -c"]);
+        let done = guest.session().run(&hungry, RunOptions::within(MINUTE)).unwrap();
+        assert_ne!(done.output, b"600000000\n", "the limit does not hold");
+    }
+    drop(guests);
+    bench.close();
+}
+
+#[test]
+fn what_has_no_system_is_refused_with_a_remedy() {
+    let _turn = turn();
+    if !ready("what_has_no_system", "lxc") {
+        return;
+    }
+    let bench = Bench::new("lxc-refused");
+    for environment in ["lxc:init=full", "lxc:root=copied", "lxc:root=overlay"] {
+        let refused = bench.launch(&bench.request(environment)).map(|_| ()).unwrap_err();
+        let PlatformError::Missing { remedy: Some(remedy), .. } = refused else { panic!("{refused}") };
+        assert!(remedy.contains("rootfs=debian"), "{remedy}");
+    }
+    let resolve = |text: &str| {
+        weigh_platforms::resolve(&weigh_model::EnvironmentSpec::parse(text).unwrap()).map(|_| ()).unwrap_err()
+    };
+    for (text, word) in [("lxc:init=full,net=host", "host"), ("lxc:init=full,rootfs=probe", "probe")] {
+        let error = resolve(text);
+        assert_eq!(&error.text[error.span.clone()], word);
+    }
+    bench.close();
+}
+
+#[test]
+fn nothing_outlives_a_crash() {
+    let _turn = turn();
+    if !ready("nothing_outlives", "lxc") {
+        return;
+    }
+    for (number, milliseconds) in [2, 8, 20, 35, 60].into_iter().enumerate() {
+        let when = Killed::Launching(Duration::from_millis(milliseconds));
+        kill_and_sweep(&format!("lxc-launching-{number}"), "lxc", when);
+    }
+    kill_and_sweep("lxc-running", "lxc", Killed::Running);
+    kill_and_sweep("lxc-frozen", "lxc", Killed::Frozen);
+}
