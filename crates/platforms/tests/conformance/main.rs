@@ -53,6 +53,7 @@ environments! {
     bubblewrap "bubblewrap"
     bubblewrap_mapped "bubblewrap:user=mapped"
     runc "runc"
+    lxc "lxc"
     docker "docker"
     docker_without_network "docker:net=none"
     uml "uml"
