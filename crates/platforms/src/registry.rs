@@ -129,12 +129,15 @@ fn check_value(spec: &EnvironmentSpec, key: &KeySpec, value: &str) -> Result<(),
     }
 }
 
-/// Undoes what platforms recorded in a ledger, by the platform's name.
+/// Undoes what platforms, and the networks of their guests, recorded in a ledger, by the platform's name.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Undoers;
 
 impl PlatformUndo for Undoers {
     fn undo(&self, platform: &str, what: &str, id: &str, detail: &serde_json::Value) -> Result<(), String> {
+        if platform == weigh_network::PLATFORM {
+            return weigh_network::undo(what, id, detail);
+        }
         match find(platform) {
             Some(platform) => platform.undo(what, id, detail),
             None => Err(format!("this version of weighbridge has no platform {platform}")),

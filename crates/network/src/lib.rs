@@ -1,0 +1,130 @@
+//! Networks of guests, made for a run and taken away with it.
+//!
+//! ```text
+//!  client namespace          host                       guest's namespace
+//!  eth0 ----veth---- (bridge) bridge of the run ----veth---- eth0
+//!  eth0 ----veth---- (nat)    host's address --DNAT--> bridge ----veth---- eth0
+//! ```
+//!
+//! A driver calls [`GuestNetwork::make`] before it starts its first program, starts the guest in
+//! [`GuestNetwork::namespace`] (`setns(2)`, the `path` of an OCI runtime's network namespace, `--network-namespace-path`),
+//! keeps it as long as the guest lives, and calls [`GuestNetwork::remove`] when the guest has ended. A platform that plugs a
+//! guest in by itself calls [`GuestNetwork::reserve`] and makes its veth on [`GuestNetwork::bridge`] with
+//! [`GuestNetwork::address`]. A client connects by [`connect`] to what [`GuestNetwork::reach`] says, or goes there with all
+//! that it does by [`within`] or [`enter`].
+//!
+//! Every link, rule, table and setting is in the run's ledger before it is made, with a name that was chosen before; [`undo`]
+//! takes it away again in whatever process. All that belongs to one network namespace: where this process is in another one
+//! than that of PID 1, "host" means the one it is in.
+
+mod firewall;
+mod guest;
+mod made;
+mod namespace;
+mod nat;
+mod run;
+mod subnet;
+mod tool;
+mod undo;
+
+pub use guest::GuestNetwork;
+pub use namespace::{connect, enter, within};
+pub use undo::undo;
+
+use std::io;
+use std::str::FromStr;
+use weigh_host::command::CommandError;
+use weigh_host::ledger::LedgerError;
+
+/// Name under which the changes of this crate are in the ledger, as a platform's.
+pub const PLATFORM: &str = "network";
+
+/// Bits of the prefix of every subnet that is taken.
+pub const PREFIX_BITS: u8 = 24;
+
+/// What network a guest has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Mode {
+    /// A namespace of its own with nothing but the loopback interface.
+    None,
+    /// The host's own network.
+    Host,
+    /// An address on a bridge of the run, where the client is as well.
+    Bridge,
+    /// An address behind address translation: masqueraded on its way out, reached by the host's address.
+    Nat,
+}
+
+impl FromStr for Mode {
+    type Err = NetworkError;
+
+    /// A value of the key `net`.
+    fn from_str(word: &str) -> Result<Self, NetworkError> {
+        match word {
+            "none" => Ok(Self::None),
+            "host" => Ok(Self::Host),
+            "bridge" => Ok(Self::Bridge),
+            "nat" => Ok(Self::Nat),
+            _ => Err(NetworkError::Mode(word.into())),
+        }
+    }
+}
+
+/// Why a guest has no network.
+#[derive(Debug, thiserror::Error)]
+pub enum NetworkError {
+    /// There is no such mode.
+    #[error("`{0}` is no mode of a guest's network; use none, host, bridge or nat")]
+    Mode(String),
+    /// A program is not installed.
+    #[error("the program `{program}` is not installed; {remedy}")]
+    Missing {
+        /// Its name.
+        program: &'static str,
+        /// How to install it.
+        remedy: &'static str,
+    },
+    /// A program failed.
+    #[error(transparent)]
+    Command(#[from] CommandError),
+    /// The ledger could not be written, or something could not be undone.
+    #[error(transparent)]
+    Ledger(#[from] LedgerError),
+    /// A system call failed.
+    #[error("cannot {doing}: {source}")]
+    Io {
+        /// What was tried.
+        doing: String,
+        /// Why it failed.
+        source: io::Error,
+    },
+    /// A link of the chosen name is there already.
+    #[error("a network interface named {0} is there already; run `weigh clean`")]
+    LinkExists(String),
+    /// Every private address is in use.
+    #[error("no unused private subnet is left; free a /24 of 10.0.0.0/8, 172.16.0.0/12 or 192.168.0.0/16")]
+    NoSubnet,
+    /// The subnet of a run is full.
+    #[error("the run has {0} guests on one network already, and there is no address for more")]
+    Full(usize),
+    /// Something else changes the network all the time.
+    #[error(
+        "the networks of this host are being changed by another run of weighbridge for more than {0:?}; try again"
+    )]
+    Busy(std::time::Duration),
+    /// A tool said something that cannot be understood.
+    #[error("cannot understand what `{command}` says: {reason}")]
+    Output {
+        /// The command line.
+        command: String,
+        /// What is wrong with its output.
+        reason: String,
+    },
+}
+
+impl NetworkError {
+    pub(crate) fn io<E: Into<io::Error>>(doing: impl Into<String>) -> impl FnOnce(E) -> Self {
+        let doing = doing.into();
+        |source| Self::Io { doing, source: source.into() }
+    }
+}

@@ -1,0 +1,272 @@
+//! What the guests of a run share: a bridge, a client's namespace, rules.
+
+use crate::made::Made;
+use crate::subnet::{Subnet, choose};
+use crate::tool::{Seen, Turn, ip, link_exists};
+use crate::{Mode, NetworkError, PREFIX_BITS, firewall, namespace, nat};
+use serde_json::json;
+use sha2::{Digest, Sha256};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::net::Ipv4Addr;
+use std::ops::RangeInclusive;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use weigh_host::ledger::Ledger;
+
+/// Places of guests in a subnet.
+pub(crate) const PLACES: RangeInclusive<u8> = 2..=250;
+/// Place of the host's own address.
+const HOST: u8 = 1;
+/// Place of the client.
+const CLIENT: u8 = 254;
+/// How often a subnet is chosen anew because somebody else took it meanwhile.
+const ATTEMPTS: u32 = 10;
+
+/// The networks that this process has made: one per ledger, that is per run, and mode.
+static NETWORKS: Mutex<BTreeMap<(PathBuf, Mode), Weak<RunNetwork>>> = Mutex::new(BTreeMap::new());
+
+/// The network of a run in one mode.
+#[derive(Debug)]
+pub(crate) struct RunNetwork {
+    made: Made,
+    key: (PathBuf, Mode),
+    names: Names,
+    guests: Subnet,
+    /// Where the host has an address for every guest, with [`Mode::Nat`].
+    published: Option<Subnet>,
+    client: PathBuf,
+    places: Mutex<Places>,
+}
+
+#[derive(Debug)]
+struct Places {
+    used: BTreeSet<u8>,
+    last: u8,
+}
+
+/// Names of a run's interfaces. They have 15 characters at most (`IFNAMSIZ`, netdevice(7)), a run's name has more: eight digits of
+/// a digest stand for it.
+#[derive(Debug)]
+struct Names {
+    bridge: String,
+    alias: String,
+    seed: u32,
+}
+
+impl Names {
+    fn new(run: &str, mode: Mode) -> Self {
+        let digest = Sha256::digest(run.as_bytes());
+        let seed = u32::from_be_bytes([digest[0], digest[1], digest[2], digest[3]]);
+        let letter = if mode == Mode::Nat { 'n' } else { 'b' };
+        Self { bridge: format!("wb{seed:08x}{letter}"), alias: format!("weighbridge-{run}"), seed }
+    }
+
+    fn client(&self) -> String {
+        format!("{}c", self.bridge)
+    }
+
+    fn guest(&self, place: u8) -> String {
+        format!("{}{place}", self.bridge)
+    }
+}
+
+impl RunNetwork {
+    /// The network of a run, made if this is its first guest.
+    pub(crate) fn join(
+        ledger: &Ledger,
+        run: &str,
+        work: &Path,
+        mode: Mode,
+    ) -> Result<Arc<Self>, NetworkError> {
+        let mut networks = NETWORKS.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = (ledger.path().to_path_buf(), mode);
+        if let Some(network) = networks.get(&key).and_then(Weak::upgrade) {
+            return Ok(network);
+        }
+        let network = Arc::new(Self::make(ledger, key.clone(), run, work)?);
+        networks.insert(key, Arc::downgrade(&network));
+        Ok(network)
+    }
+
+    /// One guest less. With the last one the network goes.
+    pub(crate) fn leave(self: Arc<Self>) -> Result<(), NetworkError> {
+        // Held to the end: who comes next finds all of the network or nothing of it.
+        let mut networks = NETWORKS.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(mut network) = Arc::into_inner(self) else { return Ok(()) };
+        networks.remove(&network.key);
+        network.made.undo()
+    }
+
+    fn make(ledger: &Ledger, key: (PathBuf, Mode), run: &str, work: &Path) -> Result<Self, NetworkError> {
+        let names = Names::new(run, key.1);
+        let client = work.join(format!("network/client-{}", names.bridge));
+        let mut made = Made::new(ledger);
+        made.namespace(&client)?;
+        let nat = key.1 == Mode::Nat;
+        let subnets = {
+            let _turn = Turn::take()?;
+            let built = Self::bridge(&mut made, &names);
+            built.and_then(|guests| {
+                let published = if nat {
+                    Some(Self::translated(&mut made, &names, guests, &client)?)
+                } else {
+                    Self::bridged(&mut made, &names, guests, &client)?;
+                    None
+                };
+                Ok((guests, published))
+            })
+        };
+        // The turn is over before what was begun is undone: that may take a turn itself.
+        let (guests, published) = subnets?;
+        let places = Mutex::new(Places { used: BTreeSet::new(), last: *PLACES.end() });
+        Ok(Self { made, key, names, guests, published, client, places })
+    }
+
+    fn bridge(made: &mut Made, names: &Names) -> Result<Subnet, NetworkError> {
+        let name = &names.bridge;
+        absent(name)?;
+        made.record("link", name, json!({}))?;
+        // Without snooping no queries of the bridge's own get into what is measured.
+        ip(&[
+            format!("link add dev {name} type bridge stp_state 0 forward_delay 0 mcast_snooping 0"),
+            format!("link set dev {name} alias {}", names.alias),
+            format!("link set dev {name} up"),
+        ])?;
+        take_subnet(name, names.seed)
+    }
+
+    fn bridged(made: &mut Made, names: &Names, guests: Subnet, client: &Path) -> Result<(), NetworkError> {
+        let (bridge, own) = (&names.bridge, names.client());
+        let outside = [format!("link set dev {own} master {bridge}")];
+        let inside = [format!("address add {}/{PREFIX_BITS} dev eth0", guests.host(CLIENT))];
+        plug(made, &own, &names.alias, client, &outside, &inside)?;
+        firewall::accept(made, &names.alias, &[&["-i", bridge, "-o", bridge]])
+    }
+
+    fn translated(
+        made: &mut Made,
+        names: &Names,
+        guests: Subnet,
+        client: &Path,
+    ) -> Result<Subnet, NetworkError> {
+        let (bridge, own) = (&names.bridge, names.client());
+        plug(made, &own, &names.alias, client, &[], &[])?;
+        let published = take_subnet(&own, names.seed.rotate_left(16))?;
+        let address = format!("address add {}/{PREFIX_BITS} dev eth0", published.host(CLIENT));
+        namespace::within(Some(client), || ip(&[address]))??;
+        nat::translate(made, &names.alias, (bridge, guests), (&own, published))?;
+        nat::forward(made, bridge, &names.alias)?;
+        let answers = ["-o", bridge, "-m", "conntrack", "--ctstate", "RELATED,ESTABLISHED"];
+        firewall::accept(made, &names.alias, &[&["-i", bridge], &["-i", &own, "-o", bridge], &answers])?;
+        Ok(published)
+    }
+
+    /// An address for one more guest. The one that was given back last is the last to be given again.
+    pub(crate) fn take_place(&self) -> Result<u8, NetworkError> {
+        let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = places.last;
+        let place = (last..=*PLACES.end())
+            .skip(1)
+            .chain(*PLACES.start()..=last)
+            .find(|place| !places.used.contains(place));
+        let place = place.ok_or(NetworkError::Full(places.used.len()))?;
+        places.used.insert(place);
+        places.last = place;
+        Ok(place)
+    }
+
+    /// Gives it back.
+    pub(crate) fn free_place(&self, place: u8) {
+        self.places.lock().unwrap_or_else(PoisonError::into_inner).used.remove(&place);
+    }
+
+    /// Connects the namespace of a guest.
+    pub(crate) fn plug(&self, made: &mut Made, place: u8, guest: &Path) -> Result<(), NetworkError> {
+        let name = self.names.guest(place);
+        let outside = [format!("link set dev {name} master {}", self.names.bridge)];
+        let inside = [
+            format!("address add {}/{PREFIX_BITS} dev eth0", self.address(place)),
+            format!("route add default via {}", self.gateway()),
+        ];
+        plug(made, &name, &self.names.alias, guest, &outside, &inside)
+    }
+
+    /// Gives the host the address by which the client reaches a guest, where there is translation. It stays as long as the client's
+    /// link: without a guest behind it nobody answers.
+    pub(crate) fn publish(&self, place: u8) -> Option<String> {
+        let published = self.published?;
+        Some(format!("address replace {}/32 dev {}", published.host(place), self.names.client()))
+    }
+
+    /// The bridge's name.
+    pub(crate) fn bridge_name(&self) -> &str {
+        &self.names.bridge
+    }
+
+    /// The address of a guest.
+    pub(crate) fn address(&self, place: u8) -> Ipv4Addr {
+        self.guests.host(place)
+    }
+
+    /// The host's address on the bridge.
+    pub(crate) fn gateway(&self) -> Ipv4Addr {
+        self.guests.host(HOST)
+    }
+
+    /// Where the client connects to for a guest.
+    pub(crate) fn reached_at(&self, place: u8) -> Ipv4Addr {
+        self.published.unwrap_or(self.guests).host(place)
+    }
+
+    /// The client's namespace.
+    pub(crate) fn client(&self) -> &Path {
+        &self.client
+    }
+}
+
+/// Makes a veth whose end `eth0` is in a namespace. `outside` is done to the other end before it is up, `inside` in the namespace.
+fn plug(
+    made: &mut Made,
+    name: &str,
+    alias: &str,
+    inside_of: &Path,
+    outside: &[String],
+    inside: &[String],
+) -> Result<(), NetworkError> {
+    absent(name)?;
+    made.record("link", name, json!({}))?;
+    let file = File::open(inside_of)
+        .map_err(NetworkError::io(format!("open the network namespace {}", inside_of.display())))?;
+    // Named by the descriptor: a path may hold what a command of ip must not.
+    let there = format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd());
+    let made = [
+        format!("link add dev {name} type veth peer name eth0 netns {there}"),
+        format!("link set dev {name} alias {alias}"),
+    ];
+    let up = [format!("link set dev {name} up")];
+    ip(&[&made, outside, &up].concat())?;
+    let first = ["link set dev lo up".to_string(), "link set dev eth0 up".into()];
+    namespace::within(Some(inside_of), || ip(&[&first, inside].concat()))?
+}
+
+/// An interface of this name that is there is not ours to take away.
+fn absent(name: &str) -> Result<(), NetworkError> {
+    if link_exists(name)? { Err(NetworkError::LinkExists(name.into())) } else { Ok(()) }
+}
+
+/// Gives an interface the host's address in a subnet that nobody else uses. Must hold a [`Turn`], which keeps other runs away; others
+/// may take the same one in the same moment, which is seen afterwards, and then the choice is theirs.
+fn take_subnet(link: &str, seed: u32) -> Result<Subnet, NetworkError> {
+    for attempt in 0..ATTEMPTS {
+        let subnet = choose(&Seen::now()?.taken(link), seed.wrapping_add(attempt))?;
+        let address = format!("{}/{PREFIX_BITS}", subnet.host(HOST));
+        ip(&[format!("address add {address} dev {link}")])?;
+        if !Seen::now()?.taken(link).iter().any(|other| other.overlaps(subnet)) {
+            return Ok(subnet);
+        }
+        ip(&[format!("address delete {address} dev {link}")])?;
+    }
+    Err(NetworkError::NoSubnet)
+}

@@ -1,0 +1,112 @@
+//! Subnets, and the choice of one that nobody uses.
+
+use crate::{NetworkError, PREFIX_BITS};
+use std::fmt;
+use std::net::Ipv4Addr;
+
+/// The private ranges of RFC 1918, the roomiest first.
+const PRIVATE: [Subnet; 3] = [
+    Subnet { base: 10 << 24, bits: 8 },
+    Subnet { base: 172 << 24 | 16 << 16, bits: 12 },
+    Subnet { base: 192 << 24 | 168 << 16, bits: 16 },
+];
+
+/// A range of addresses of version 4.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Subnet {
+    base: u32,
+    /// Bits of the prefix.
+    pub(crate) bits: u8,
+}
+
+impl Subnet {
+    /// The subnet that holds an address.
+    pub(crate) fn new(address: Ipv4Addr, bits: u8) -> Self {
+        let bits = bits.min(32);
+        Self { base: address.to_bits() & mask(bits), bits }
+    }
+
+    /// `10.0.0.0/8`, or an address alone.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let (address, bits) = text.split_once('/').unwrap_or((text, "32"));
+        Some(Self::new(address.parse().ok()?, bits.parse().ok().filter(|bits| *bits <= 32)?))
+    }
+
+    /// Whether an address is in both.
+    pub(crate) fn overlaps(self, other: Self) -> bool {
+        let common = mask(self.bits.min(other.bits));
+        self.base & common == other.base & common
+    }
+
+    /// The address at a place in the subnet.
+    pub(crate) fn host(self, place: u8) -> Ipv4Addr {
+        Ipv4Addr::from_bits(self.base | u32::from(place))
+    }
+}
+
+impl fmt::Display for Subnet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", Ipv4Addr::from_bits(self.base), self.bits)
+    }
+}
+
+fn mask(bits: u8) -> u32 {
+    u32::MAX.checked_shl(32 - u32::from(bits)).unwrap_or(0)
+}
+
+/// A private /24 that overlaps none of those taken. Runs begin their search at different places, given by `seed`, so that two that
+/// cannot see each other yet hardly meet.
+pub(crate) fn choose(taken: &[Subnet], seed: u32) -> Result<Subnet, NetworkError> {
+    let all = PRIVATE.into_iter().flat_map(|range| {
+        let count = 1u32 << (PREFIX_BITS - range.bits);
+        let step = 1u32 << (32 - PREFIX_BITS);
+        (0..count).map(move |at| Subnet {
+            base: range.base + (seed.wrapping_add(at) % count) * step,
+            bits: PREFIX_BITS,
+        })
+    });
+    let mut free = all.filter(|subnet| !taken.iter().any(|other| subnet.overlaps(*other)));
+    free.next().ok_or(NetworkError::NoSubnet)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn subnets(texts: &[&str]) -> Vec<Subnet> {
+        texts.iter().map(|text| Subnet::parse(text).unwrap()).collect()
+    }
+
+    #[test]
+    fn overlap_is_seen_both_ways() {
+        let [wide, narrow, other, single, all] =
+            subnets(&["10.0.0.0/8", "10.1.2.0/24", "10.1.3.0/24", "10.1.2.255", "0.0.0.0/0"])[..]
+        else {
+            panic!()
+        };
+        assert!(wide.overlaps(narrow) && narrow.overlaps(wide));
+        assert!(narrow.overlaps(single) && single.overlaps(narrow));
+        assert!(!narrow.overlaps(other) && !other.overlaps(single));
+        assert!(all.overlaps(single));
+        assert_eq!(Subnet::parse("10.0.0.0/33"), None);
+        assert_eq!(Subnet::new(Ipv4Addr::new(10, 1, 2, 3), 24).to_string(), "10.1.2.0/24");
+    }
+
+    #[test]
+    fn what_is_taken_is_not_chosen() {
+        for seed in [0, 7, 65535, u32::MAX] {
+            assert!(choose(&[], seed).unwrap().overlaps(PRIVATE[0]));
+            let chosen = choose(&subnets(&["10.0.0.0/9", "10.128.0.0/10"]), seed).unwrap();
+            assert!(chosen.overlaps(Subnet::parse("10.192.0.0/10").unwrap()), "{chosen}");
+            let chosen = choose(&subnets(&["10.0.0.0/8", "172.17.0.1/16"]), seed).unwrap();
+            assert!(chosen.overlaps(PRIVATE[1]) && chosen.bits == 24, "{chosen}");
+            assert!(!chosen.overlaps(Subnet::parse("172.17.0.0/16").unwrap()));
+            let chosen = choose(&subnets(&["10.0.0.0/8", "172.16.0.0/12"]), seed).unwrap();
+            assert!(chosen.overlaps(PRIVATE[2]), "{chosen}");
+        }
+        let all = subnets(&["10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16"]);
+        assert!(matches!(choose(&all, 3), Err(NetworkError::NoSubnet)));
+        let first = choose(&[], 9).unwrap();
+        assert_ne!(choose(&[first], 9).unwrap(), first);
+    }
+}

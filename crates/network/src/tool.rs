@@ -1,0 +1,151 @@
+//! `ip` and `nft`, and what they say.
+
+use crate::NetworkError;
+use crate::subnet::Subnet;
+use serde::Deserialize;
+use std::net::Ipv4Addr;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener};
+use std::time::{Duration, Instant};
+use weigh_host::command::{CommandError, Finished, Invocation};
+
+/// How long a tool may take: it may wait for others that change rules.
+const DEADLINE: Duration = Duration::from_secs(20);
+/// How long another run may keep us from changing the network.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// One invocation of a tool.
+pub(crate) fn tool(program: &str, arguments: &[&str]) -> Invocation {
+    Invocation::new(program).args(arguments.iter().copied()).deadline(DEADLINE)
+}
+
+/// Runs `ip` once for all these commands, in the network namespace of this thread. The first that fails is the last.
+pub(crate) fn ip(commands: &[String]) -> Result<(), NetworkError> {
+    let invocation = tool("ip", &["-batch", "-"]).input(commands.join("\n") + "\n");
+    invocation.run_ok().map(drop).map_err(missing("ip"))
+}
+
+/// Feeds `nft` a script, which is done wholly or not at all.
+pub(crate) fn nft(script: &str) -> Result<(), NetworkError> {
+    tool("nft", &["-f", "-"]).input(script).run_ok().map(drop).map_err(missing("nft"))
+}
+
+/// Turns the absence of a program into what to do about it.
+pub(crate) fn missing(program: &'static str) -> impl FnOnce(CommandError) -> NetworkError {
+    move |error| match error {
+        CommandError::NotFound { .. } => NetworkError::Missing {
+            program,
+            remedy: match program {
+                "ip" => "install it (package iproute2)",
+                "nft" => "install it (package nftables)",
+                _ => "install it (package iptables)",
+            },
+        },
+        other => other.into(),
+    }
+}
+
+/// A network interface as `ip -json address` shows it.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Link {
+    #[serde(rename = "ifname")]
+    pub(crate) name: String,
+    #[serde(rename = "ifalias", default)]
+    pub(crate) alias: String,
+    #[serde(default)]
+    addr_info: Vec<Address>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Address {
+    family: String,
+    local: Option<String>,
+    /// The other end, of a link between two.
+    address: Option<String>,
+    prefixlen: u8,
+}
+
+#[derive(Debug, Deserialize)]
+struct Route {
+    dst: String,
+    #[serde(default)]
+    dev: String,
+}
+
+/// What is in use in the network namespace of this thread.
+#[derive(Debug)]
+pub(crate) struct Seen {
+    /// Its interfaces.
+    pub(crate) links: Vec<Link>,
+    routes: Vec<Route>,
+}
+
+impl Seen {
+    /// Looks.
+    pub(crate) fn now() -> Result<Self, NetworkError> {
+        Ok(Self {
+            links: list(&["-json", "address", "show"])?,
+            routes: list(&["-json", "-4", "route", "show", "table", "all"])?,
+        })
+    }
+
+    /// The subnets of everybody but the interface `own`: addresses, routes, and the servers of names, which may be behind the default
+    /// route.
+    pub(crate) fn taken(&self, own: &str) -> Vec<Subnet> {
+        let addresses = self.links.iter().filter(|link| link.name != own).flat_map(|link| {
+            let version4 = link.addr_info.iter().filter(|address| address.family == "inet");
+            version4.flat_map(|address| {
+                let ends = [&address.local, &address.address].into_iter().flatten();
+                ends.filter_map(|end| Some(Subnet::new(end.parse().ok()?, address.prefixlen)))
+            })
+        });
+        let routes = self.routes.iter().filter(|route| route.dev != own && route.dst != "default");
+        let routes = routes.filter_map(|route| Subnet::parse(&route.dst)).filter(|subnet| subnet.bits > 0);
+        addresses.chain(routes).chain(name_servers()).collect()
+    }
+}
+
+fn list<T: for<'a> Deserialize<'a>>(arguments: &[&str]) -> Result<Vec<T>, NetworkError> {
+    let invocation = tool("ip", arguments);
+    let command = invocation.command_line();
+    let Finished { output, .. } = invocation.run_ok().map_err(missing("ip"))?;
+    if output.iter().all(u8::is_ascii_whitespace) {
+        return Ok(Vec::new());
+    }
+    serde_json::from_slice(&output)
+        .map_err(|error| NetworkError::Output { command, reason: error.to_string() })
+}
+
+fn name_servers() -> Vec<Subnet> {
+    let text = std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default();
+    let servers = text.lines().filter_map(|line| line.trim().strip_prefix("nameserver"));
+    servers.filter_map(|server| Some(Subnet::new(server.trim().parse::<Ipv4Addr>().ok()?, 32))).collect()
+}
+
+/// Whether there is an interface of this name.
+pub(crate) fn link_exists(name: &str) -> Result<bool, NetworkError> {
+    let finished = tool("ip", &["link", "show", "dev", name]).run().map_err(missing("ip"))?;
+    Ok(finished.status.success())
+}
+
+/// Held while subnets are chosen and shared settings are changed: by one process per network namespace, on which all of that
+/// depends. An abstract socket (`unix(7)`) has exactly this scope, leaves no file, and goes with the process.
+#[derive(Debug)]
+pub(crate) struct Turn(#[expect(dead_code, reason = "held, not used")] UnixListener);
+
+impl Turn {
+    /// Waits for it.
+    pub(crate) fn take() -> Result<Self, NetworkError> {
+        let failed = || NetworkError::io("wait for others that change the network");
+        let name = SocketAddr::from_abstract_name("weighbridge-network").map_err(failed())?;
+        let end = Instant::now() + PATIENCE;
+        loop {
+            match UnixListener::bind_addr(&name) {
+                Ok(socket) => return Ok(Self(socket)),
+                Err(error) if error.kind() != std::io::ErrorKind::AddrInUse => return Err(failed()(error)),
+                Err(_) if Instant::now() > end => return Err(NetworkError::Busy(PATIENCE)),
+                Err(_) => std::thread::sleep(Duration::from_millis(2)),
+            }
+        }
+    }
+}

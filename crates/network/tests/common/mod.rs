@@ -1,0 +1,170 @@
+//! What the tests of networks have in common: hosts to change, runs, and talks between a client and a guest.
+
+#![allow(dead_code, reason = "no test file needs all of it")]
+
+use rustix::thread::{UnshareFlags, unshare_unsafe};
+use std::io::{Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use weigh_host::command::{Invocation, find_program};
+use weigh_host::ledger::{Change, Ledger, PlatformUndo, Sweep, sweep};
+use weigh_host::state::StateDirectory;
+use weigh_network::{GuestNetwork, Mode, NetworkError, connect, within};
+
+/// How long anything may take that should be a matter of milliseconds.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Whether networks can be made here; says why not, and fails when `WEIGH_REQUIRE` names `network`.
+pub fn ready(test: &str) -> bool {
+    let missing = ["ip", "nft", "iptables-nft"].into_iter().find(|name| find_program(name).is_none());
+    let reason = match missing {
+        _ if !weigh_host::facts::is_root() => "only root makes networks".to_string(),
+        Some(name) => format!("{name} is not installed"),
+        None => return true,
+    };
+    let required = std::env::var("WEIGH_REQUIRE").unwrap_or_default();
+    assert!(!required.split(',').any(|word| word == "network"), "networks are required: {reason}");
+    eprintln!("SKIPPED {test}: {reason}");
+    false
+}
+
+/// Undoes as weigh does.
+pub struct Undo;
+
+impl PlatformUndo for Undo {
+    fn undo(&self, platform: &str, what: &str, id: &str, detail: &serde_json::Value) -> Result<(), String> {
+        assert_eq!(platform, weigh_network::PLATFORM);
+        weigh_network::undo(what, id, detail)
+    }
+}
+
+/// A run of its own, in a state directory of its own.
+pub struct Run {
+    pub ledger: Ledger,
+    pub name: String,
+    pub work: PathBuf,
+    pub state: StateDirectory,
+    _base: Option<tempfile::TempDir>,
+}
+
+impl Run {
+    pub fn new(test: &str) -> Self {
+        static RUNS: AtomicU64 = AtomicU64::new(0);
+        let base = tempfile::tempdir_in("/var/tmp").unwrap();
+        let number = RUNS.fetch_add(1, Ordering::Relaxed);
+        let name = format!("test-{test}-{}-{number}", std::process::id());
+        let mut run = Self::at(&base.path().join("state of a run"), &name);
+        run._base = Some(base);
+        run
+    }
+
+    /// In a state directory that outlives this process.
+    pub fn at(state: &Path, name: &str) -> Self {
+        let state = StateDirectory::at(state);
+        let ledger = Ledger::create(&state, name).unwrap();
+        let work = state.path().join("work");
+        ledger.record(Change::Directory { path: work.clone() }).unwrap();
+        std::fs::create_dir_all(&work).unwrap();
+        Self { ledger, name: name.into(), work, state, _base: None }
+    }
+
+    pub fn try_guest(&self, instance: u64, mode: Mode) -> Result<GuestNetwork, NetworkError> {
+        GuestNetwork::make(&self.ledger, &self.name, &self.work, instance, mode)
+    }
+
+    pub fn guest(&self, instance: u64, mode: Mode) -> GuestNetwork {
+        self.try_guest(instance, mode).unwrap()
+    }
+
+    /// Ends the run as weigh does.
+    pub fn close(self) {
+        self.ledger.close(&Undo).unwrap();
+        assert!(!self.state.path().exists(), "the work directory is gone");
+    }
+}
+
+/// Sweeps what dead runs left until none seems to live: a child that somebody has just forked holds a lock until its exec.
+pub fn sweep_dead(state: &Path) -> Sweep {
+    let state = StateDirectory::at(state);
+    let end = Instant::now() + PATIENCE;
+    loop {
+        let swept = sweep(&state, &Undo).unwrap();
+        if swept.live.is_empty() || Instant::now() > end {
+            return swept;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// What a tool says; it must succeed.
+pub fn said(program: &str, arguments: &[&str]) -> String {
+    let done = Invocation::new(program).args(arguments.iter().copied()).run_ok().unwrap();
+    String::from_utf8(done.output).unwrap()
+}
+
+/// Does something on a host of its own: a network namespace with a way out, and the rules of Docker's engine, which forwards nothing.
+pub fn on_a_host<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    let host = || {
+        // SAFETY: only the network namespace is unshared, no descriptors and no memory.
+        unsafe { unshare_unsafe(UnshareFlags::NEWNET) }.unwrap();
+        said("ip", &["link", "set", "lo", "up"]);
+        for rule in
+            ["-P FORWARD DROP", "-N DOCKER-USER", "-A DOCKER-USER -j RETURN", "-A FORWARD -j DOCKER-USER"]
+        {
+            said("iptables-nft", &rule.split(' ').collect::<Vec<_>>());
+        }
+        work()
+    };
+    std::thread::scope(|scope| scope.spawn(host).join())
+        .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+/// All that runs may change of the host's network, without what changes by itself.
+pub fn picture() -> String {
+    let rules = said("nft", &["--stateless", "list", "ruleset"]);
+    let forward = std::fs::read_to_string("/proc/sys/net/ipv4/ip_forward").unwrap();
+    let links = said("ip", &["-oneline", "link", "show"]);
+    let addresses = said("ip", &["-oneline", "address", "show"]);
+    let routes = said("ip", &["route", "show", "table", "all"]);
+    [rules, forward, links, addresses, routes].join("----\n")
+}
+
+/// Waits for what the kernel takes away by itself, and compares.
+pub fn is_as_before(before: &str) {
+    let end = Instant::now() + PATIENCE;
+    while picture() != before && Instant::now() < end {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(picture(), before);
+}
+
+/// Something that answers `pong` to one client after another, in a guest's namespace; says who the first client was.
+pub fn serve(namespace: &Path, port: u16) -> std::sync::mpsc::Receiver<IpAddr> {
+    let listener = within(Some(namespace), || TcpListener::bind(("0.0.0.0", port)).unwrap()).unwrap();
+    let (send, clients) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let (mut stream, client) = listener.accept().unwrap();
+        stream.write_all(b"pong").unwrap();
+        let _ = send.send(client.ip());
+    });
+    clients
+}
+
+/// What the server at an address says.
+pub fn ask(address: SocketAddr, from: Option<&Path>) -> String {
+    let mut stream: TcpStream = connect(address, from, PATIENCE).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    text
+}
+
+/// Talks to a guest as a client does, and says which address the guest saw.
+pub fn talk(guest: &GuestNetwork, port: u16) -> IpAddr {
+    let clients = serve(guest.namespace(), port);
+    let (address, from) = guest.reach(port).unwrap();
+    assert_eq!(ask(address, from.as_deref()), "pong");
+    clients.recv_timeout(PATIENCE).unwrap()
+}

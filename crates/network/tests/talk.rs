@@ -1,0 +1,140 @@
+//! Guests and clients talk, through bridges and translation, whatever the host's firewall forwards.
+
+mod common;
+
+use common::{Run, ask, is_as_before, on_a_host, picture, ready, said, serve, talk};
+use std::io::ErrorKind;
+use std::net::IpAddr;
+use std::time::Duration;
+use weigh_network::{GuestNetwork, Mode, connect, within};
+
+/// On this very host, whatever else runs here, Docker's engine maybe.
+#[test]
+fn guests_are_reached_on_this_host() {
+    if !ready("guests_are_reached_on_this_host") {
+        return;
+    }
+    let run = Run::new("here");
+    for mode in [Mode::Bridge, Mode::Nat] {
+        let mut guests = [run.guest(1, mode), run.guest(2, mode)];
+        for guest in &guests {
+            talk(guest, 7000);
+        }
+        for guest in &mut guests {
+            guest.remove().unwrap();
+        }
+    }
+    let name = run.name.clone();
+    run.close();
+    for text in [said("ip", &["link"]), said("nft", &["list", "ruleset"]), said("iptables-nft", &["-S"])] {
+        assert!(!text.contains(&name), "{text}");
+    }
+}
+
+#[test]
+fn a_bridge_is_one_network() {
+    if !ready("a_bridge_is_one_network") {
+        return;
+    }
+    on_a_host(|| {
+        let before = picture();
+        let run = Run::new("bridge");
+        let (first, second) = (run.guest(1, Mode::Bridge), run.guest(2, Mode::Bridge));
+        assert_eq!(first.bridge(), second.bridge());
+        assert_ne!(first.address(), second.address());
+        let client = talk(&first, 80);
+        assert!(Some(client) != first.gateway() && Some(client) != second.address(), "{client}");
+        // Guests reach each other, and the host reaches them.
+        let clients = serve(second.namespace(), 81);
+        let there = (second.address().unwrap(), 81).into();
+        assert_eq!(ask(there, Some(first.namespace())), "pong");
+        assert_eq!(clients.recv().unwrap(), first.address().unwrap());
+        let clients = serve(second.namespace(), 82);
+        assert_eq!(ask((second.address().unwrap(), 82).into(), None), "pong");
+        assert_eq!(clients.recv().unwrap(), second.gateway().unwrap());
+        drop((first, second));
+        is_as_before(&before);
+        run.close();
+    });
+}
+
+#[test]
+fn translation_is_really_used() {
+    if !ready("translation_is_really_used") {
+        return;
+    }
+    on_a_host(|| {
+        let before = picture();
+        let run = Run::new("nat");
+        let (first, second) = (run.guest(1, Mode::Nat), run.guest(2, Mode::Nat));
+        let (address, from) = second.reach(80).unwrap();
+        assert_ne!(address.ip(), second.address().unwrap());
+        let client = talk(&second, 80);
+        assert!(Some(client) != second.gateway(), "the guest sees who the client is, {client}");
+        let rules = said("nft", &["list", "table", "ip", &format!("weighbridge-{}", run.name)]);
+        let counted = rules.lines().find(|line| line.contains("dnat")).unwrap();
+        assert!(counted.contains("counter packets 1 "), "{rules}");
+        // Nothing listens, but the packets came to the right guest, whose kernel said so.
+        let (address, _) = first.reach(80).unwrap();
+        let refused = connect(address, from.as_deref(), Duration::from_secs(10)).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
+        drop((first, second));
+        is_as_before(&before);
+        run.close();
+    });
+}
+
+/// What leaves by another interface of the host has the host's address there.
+#[test]
+fn guests_go_out_with_the_hosts_address() {
+    if !ready("guests_go_out_with_the_hosts_address") {
+        return;
+    }
+    on_a_host(|| {
+        let run = Run::new("masquerade");
+        let outside = run.guest(1, Mode::None);
+        let path = outside.namespace().to_str().unwrap();
+        // A space in a path is no matter to ip when it is one argument.
+        said("ip", &["link", "add", "up0", "type", "veth", "peer", "name", "eth0", "netns", path]);
+        said("ip", &["address", "add", "203.0.113.1/24", "dev", "up0"]);
+        said("ip", &["link", "set", "up0", "up"]);
+        within(Some(outside.namespace()), || {
+            said("ip", &["address", "add", "203.0.113.9/24", "dev", "eth0"]);
+            said("ip", &["link", "set", "eth0", "up"]);
+        })
+        .unwrap();
+        let guest = run.guest(2, Mode::Nat);
+        let clients = serve(outside.namespace(), 80);
+        let there = ("203.0.113.9".parse::<IpAddr>().unwrap(), 80).into();
+        assert_eq!(ask(there, Some(guest.namespace())), "pong");
+        assert_eq!(clients.recv().unwrap(), "203.0.113.1".parse::<IpAddr>().unwrap());
+        drop((guest, outside));
+        run.close();
+    });
+}
+
+#[test]
+fn the_other_modes_are_what_they_say() {
+    if !ready("the_other_modes_are_what_they_say") {
+        return;
+    }
+    on_a_host(|| {
+        let before = picture();
+        let run = Run::new("modes");
+        let alone = run.guest(1, Mode::None);
+        assert_eq!(
+            (alone.address(), alone.gateway(), alone.bridge(), alone.reach(80)),
+            (None, None, None, None)
+        );
+        let links = within(Some(alone.namespace()), || said("ip", &["-oneline", "link"])).unwrap();
+        assert!(links.contains("lo: <LOOPBACK,UP") && !links.contains("eth0"), "{links}");
+        let hosts = run.guest(2, Mode::Host);
+        assert_eq!(hosts.reach(80), Some(("127.0.0.1:80".parse().unwrap(), None)));
+        is_as_before(&before);
+        let own = GuestNetwork::reserve(&run.ledger, &run.name, &run.work, Mode::Nat).unwrap();
+        assert!(own.address().is_some() && own.bridge().is_some() && own.reach(1).is_some());
+        drop((alone, hosts, own));
+        is_as_before(&before);
+        run.close();
+    });
+}
