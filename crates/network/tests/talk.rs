@@ -1,5 +1,7 @@
 //! Guests and clients talk, through bridges and translation, whatever the host's firewall forwards.
 
+#![expect(clippy::unwrap_used, clippy::print_stderr, reason = "helpers of tests")]
+
 mod common;
 
 use common::{Run, ask, is_as_before, on_a_host, picture, ready, said, serve, talk};
