@@ -9,6 +9,20 @@ pub fn monotonic_ns() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
+/// CPU time that a process of this host has used, all its threads that are and were, without its children; nanoseconds. `None` when it is
+/// gone (`clock_getcpuclockid(3)`).
+pub fn process_cpu_ns(pid: u32) -> Option<u64> {
+    let mut clock: libc::clockid_t = 0;
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: both calls only write to the places that they are given, which outlive them.
+    let done = unsafe {
+        libc::clock_getcpuclockid(libc::pid_t::try_from(pid).ok()?, &raw mut clock) == 0
+            && libc::clock_gettime(clock, &raw mut time) == 0
+    };
+    let (seconds, rest) = (u64::try_from(time.tv_sec).ok()?, u64::try_from(time.tv_nsec).ok()?);
+    done.then_some(seconds * 1_000_000_000 + rest)
+}
+
 /// The wall clock as RFC 3339 in UTC with whole seconds: `2026-01-31T12:00:00Z`. For people; no duration is computed from it.
 pub fn utc_now() -> String {
     jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
@@ -23,6 +37,18 @@ mod tests {
         let before = monotonic_ns();
         std::thread::sleep(std::time::Duration::from_millis(2));
         assert!(monotonic_ns() - before >= 2_000_000);
+    }
+
+    #[test]
+    fn cpu_time_of_processes_is_read() {
+        let before = process_cpu_ns(std::process::id()).unwrap();
+        let until = monotonic_ns() + 5_000_000;
+        while monotonic_ns() < until {
+            std::hint::spin_loop();
+        }
+        assert!(process_cpu_ns(std::process::id()).unwrap() > before);
+        assert_eq!(process_cpu_ns(u32::MAX), None);
+        assert_eq!(process_cpu_ns(4_000_000), None, "above every number that a process can have");
     }
 
     #[test]

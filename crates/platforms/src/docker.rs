@@ -6,8 +6,8 @@
 
 mod channel;
 mod engine;
-mod freezer;
 
+use crate::oci::freezer::Freezer;
 use crate::oci::mounts::{self, GuestMount, scratch_mode};
 use crate::oci::witness::{Witness, parent_of};
 use crate::oci::{availability, with_tail};
@@ -20,7 +20,6 @@ use bollard::models::{
 };
 use channel::Channel;
 use engine::{Engine, Inspected};
-use freezer::Freezer;
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::fs;

@@ -16,6 +16,7 @@ pub mod lxc;
 pub mod namespaces;
 pub mod native;
 pub mod null;
+pub mod podman;
 pub mod qemu;
 pub mod runc;
 pub mod spawn;
@@ -34,6 +35,7 @@ const ALL: &[&dyn Platform] = &[
     &bubblewrap::Bubblewrap,
     &runc::Runc,
     &docker::Docker,
+    &podman::Podman,
     &lxc::Lxc,
     &uml::Uml,
     &qemu::Qemu,

@@ -5,7 +5,9 @@
 //! standard streams are the channel to the probe.
 
 mod bundle;
+pub(crate) mod freezer;
 pub(crate) mod mounts;
+pub(crate) mod own_layer;
 pub(crate) mod witness;
 
 use crate::{Availability, Guest, GuestRequest, Host, Platform, PlatformError, Session};

@@ -158,6 +158,22 @@ impl Cgroup {
 }
 
 impl Hierarchy {
+    /// The processes in a group of weighbridge's and below it, ascending; none when there is no such group. For undoing, when
+    /// there is no [`Cgroup`] any more.
+    pub fn members(&self, relative: &Path) -> Vec<u32> {
+        self.processes_of(relative).into_iter().collect()
+    }
+
+    /// Kills every process in a group of weighbridge's and below it, frozen ones too, and waits until none is left. No such group: does
+    /// nothing.
+    ///
+    /// # Errors
+    /// A path that is none of weighbridge's; processes that are left after 10 s.
+    pub fn kill(&self, relative: &Path) -> Result<(), String> {
+        super::check_relative(relative)?;
+        self.kill_tree(relative)
+    }
+
     /// Kills and removes a group wherever a hierarchy has it: container runtimes make groups of this name in hierarchies that
     /// weighbridge itself does not use.
     pub(crate) fn remove_tree(&self, relative: &Path) -> Result<(), String> {

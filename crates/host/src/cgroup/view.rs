@@ -93,6 +93,16 @@ impl CgroupView {
         all
     }
 
+    /// CPU time used by all that was ever in it, user and kernel, nanoseconds (`cpuacct.usage`; `cpu.stat` of version 2).
+    pub fn cpu_ns(&self) -> Option<u64> {
+        if let Some(directory) = self.v1_directory("cpuacct") {
+            return fs::read_to_string(directory.join("cpuacct.usage")).ok()?.trim().parse().ok();
+        }
+        let text = fs::read_to_string(self.v2.as_ref()?.join("cpu.stat")).ok()?;
+        let used = text.lines().find_map(|line| line.strip_prefix("usage_usec "))?;
+        Some(used.trim().parse::<u64>().ok()? * 1000)
+    }
+
     /// The directory that has the files of a controller of version 1.
     pub fn v1_directory(&self, controller: &str) -> Option<&Path> {
         let mut all = self.v1.iter();

@@ -46,6 +46,10 @@ const NOT_SHOWN: [&str; 25] = [
 const ENGINES: [&str; 5] =
     ["/var/lib/docker", "/var/lib/containerd", "/var/lib/containers", "/var/lib/lxc", "/var/snap"];
 
+/// Name of the directory below a run's work directory where an engine keeps what is the run's alone. What it mounts there is no part of
+/// the host's root either, of whichever run it is.
+pub(crate) const OWN_STORE: &str = "weighbridge-engine";
+
 /// One mount of a guest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum GuestMount {
@@ -117,10 +121,20 @@ fn mount_points(table: &[u8]) -> BTreeSet<PathBuf> {
             let kind = kind.split(|byte| *byte == b'.').next()?;
             let shown = !NOT_SHOWN.iter().any(|name| name.as_bytes() == kind)
                 && !ENGINES.iter().any(|directory| point.starts_with(directory))
+                && !point.iter().any(|part| part == OWN_STORE)
                 && point.to_str().is_some();
             shown.then_some(point)
         })
         .collect()
+}
+
+/// Every mount point of a mount table (`proc_pid_mountinfo(5)`), in its order.
+pub(crate) fn all_mount_points(table: &[u8]) -> impl Iterator<Item = PathBuf> {
+    let lines = table.split(|byte| *byte == b'\n');
+    lines.filter_map(|line| {
+        let point = line.split(|byte| *byte == b' ').nth(4)?;
+        Some(PathBuf::from(OsString::from_vec(unescape(point))))
+    })
 }
 
 /// Space, tab, newline and backslash are written as a backslash and three octal digits.
@@ -156,6 +170,7 @@ mod tests {
             25 22 0:40 / /var/lib/docker/overlay2/abc/merged rw - overlay overlay rw\n\
             26 22 0:41 / /root/mnt rw - fuse.sshfs host: rw\n\
             27 22 254:0 /d /var/lib/docker rw - ext4 /dev/vda rw\n\
+            29 22 0:43 / /var/tmp/run/weighbridge-engine/shm rw - tmpfs shm rw\n\
             28 22 0:42 / /boot/efi rw - vfat /dev/sda1 rw\n\
             broken line\n";
         let points: Vec<_> = mount_points(table).into_iter().collect();

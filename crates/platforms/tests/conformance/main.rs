@@ -56,6 +56,7 @@ environments! {
     lxc "lxc"
     docker "docker"
     docker_without_network "docker:net=none"
+    podman "podman"
     uml "uml"
     qemu "qemu:accel=tcg"
     null "null"

@@ -1,4 +1,4 @@
-//! The control group that the engine made for a container.
+//! The control group that an engine made for a container.
 //!
 //! Freezing by the group's own file takes microseconds; asking the engine takes tens of milliseconds, several times per block.
 
@@ -12,14 +12,14 @@ const DEADLINE: Duration = Duration::from_secs(2);
 
 /// A container's group in the hierarchy that can freeze it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Freezer {
+pub(crate) struct Freezer {
     directory: PathBuf,
     version_2: bool,
 }
 
 impl Freezer {
     /// The group of a process, when it is the container's and may be written to.
-    pub(super) fn of(pid: u32, container: &str) -> Option<Self> {
+    pub(crate) fn of(pid: u32, container: &str) -> Option<Self> {
         let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
         let found = Self::find(&groups, container, &fs::read_to_string("/proc/self/mountinfo").ok()?)?;
         let usable = rustix::fs::access(found.control(), rustix::fs::Access::WRITE_OK).is_ok();
@@ -65,7 +65,7 @@ impl Freezer {
     ///
     /// # Errors
     /// The group is gone, or does not obey within 2 s; then it is left thawed.
-    pub(super) fn set(&self, frozen: bool) -> io::Result<()> {
+    pub(crate) fn set(&self, frozen: bool) -> io::Result<()> {
         self.order(frozen)?;
         let end = Instant::now() + DEADLINE;
         while !self.is(frozen)? {
@@ -108,7 +108,7 @@ impl Freezer {
     }
 
     /// PIDs of the processes in the group.
-    pub(super) fn processes(&self) -> Vec<u32> {
+    pub(crate) fn processes(&self) -> Vec<u32> {
         let text = fs::read_to_string(self.directory.join("cgroup.procs")).unwrap_or_default();
         text.lines().filter_map(|line| line.parse().ok()).filter(|pid| *pid != 0).collect()
     }

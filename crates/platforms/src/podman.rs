@@ -1,0 +1,242 @@
+//! Containers by Podman, as root and without a daemon: `podman run` in the foreground, `conmon` beside the container, its network by
+//! netavark.
+//!
+//! Everything that Podman keeps is in a store of the run's own. The skeleton of the root is imported as an image of one layer;
+//! everything else of the root is mounted.
+
+mod guest;
+mod network;
+mod store;
+
+use crate::axes::{self, Storage};
+use crate::oci::mounts::{self, GuestMount, scratch_mode};
+use crate::oci::own_layer;
+use crate::{
+    Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, Values, setting,
+};
+use guest::PodmanGuest;
+use network::Network;
+use serde_json::Value;
+use std::path::Path;
+use store::Store;
+use weigh_model::EnvironmentSpec;
+
+/// In what a container differs from the host because of what it is.
+const IMPLIES: &[(&str, &str)] = &[
+    ("mounts:/tmp", "its /tmp is a tmpfs of its own"),
+    ("mounts:/", "its root is the engine's overlay of an image, with read-only mounts on it"),
+    ("mounts:", "its working directory is a read-only mount"),
+    ("network", "a network namespace of its own, as `net` says"),
+    ("user", "the engine runs containers as root"),
+];
+
+/// What `net` may be, each with the others after it.
+const NETWORKS: &[&[&str]] =
+    &[&["bridge", "host", "none"], &["host", "bridge", "none"], &["none", "bridge", "host"]];
+
+/// First of the host's user numbers that root of a user namespace is, and how many there are: what `/etc/subuid` gives first.
+const MAPPED: &str = "0:100000:65536";
+
+/// The platform `podman`.
+pub struct Podman;
+
+impl Platform for Podman {
+    fn name(&self) -> &'static str {
+        "podman"
+    }
+
+    fn summary(&self) -> &'static str {
+        "a container by Podman as root, without a daemon, in a store of the run's own"
+    }
+
+    fn keys(&self) -> &'static [KeySpec] {
+        const KEYS: &[KeySpec] = &[
+            axes::net(NETWORKS[0]),
+            axes::STORAGE,
+            axes::SECCOMP,
+            axes::USER,
+            axes::CPUS,
+            axes::MEMORY,
+            axes::ROOTFS,
+            axes::BINARY,
+            KeySpec {
+                name: "runtime",
+                values: Values::Text,
+                default: "runc",
+                summary: "the runtime below it, a name or a path, as in `runtime=crun`",
+            },
+        ];
+        KEYS
+    }
+
+    fn capabilities(&self, environment: &EnvironmentSpec) -> Capabilities {
+        let networks = axes::networks(self, environment, NETWORKS);
+        Capabilities { networks, implies: IMPLIES, ..Capabilities::CONTAINER }
+    }
+
+    fn availability(&self, host: &Host) -> Availability {
+        crate::oci::availability(self, host, |request| {
+            self.prepare(host, request)?;
+            let described = self.store(host, request)?.describe(host)?;
+            self.launch(host, request)?.stop()?;
+            Ok(described)
+        })
+    }
+
+    fn prepare(&self, host: &Host, request: &GuestRequest) -> Result<(), PlatformError> {
+        let store = self.store(host, request)?;
+        store.make(host)?;
+        if self.value(request, "net") == "bridge" {
+            Network::make(host, &store)?;
+        }
+        store.import(host, &*self.root(host, request)?).map(|_| ())
+    }
+
+    fn launch(&self, host: &Host, request: &GuestRequest) -> Result<Box<dyn Guest>, PlatformError> {
+        let store = self.store(host, request)?;
+        let network = match self.value(request, "net") {
+            "bridge" => Some(Network::make(host, &store)?.name),
+            _ => None,
+        };
+        let arguments = self.arguments(host, request, network.as_deref())?;
+        Ok(Box::new(PodmanGuest::launch(host, request, store, network, &arguments)?))
+    }
+
+    fn host_changes(&self, request: &GuestRequest) -> Vec<String> {
+        let network = match self.value(request, "net") {
+            "host" => "in the host's network",
+            "none" => "without a network",
+            _ => "at a bridge of the run's own, which netavark makes with its rules in iptables",
+        };
+        vec![
+            "make a store of Podman's in the run's work directory and import an image of a few megabytes".into(),
+            "make control groups weighbridge-<run>/podman-<instance>, for the container and for Podman's client".into(),
+            format!("run a container weighbridge-<run>-<instance> {network}"),
+        ]
+    }
+
+    fn undo(&self, what: &str, id: &str, detail: &Value) -> Result<(), String> {
+        match what {
+            "container" => guest::undo(id, detail),
+            "network" => network::undo(id, detail),
+            "store" => store::undo(id, detail),
+            _ => Err(format!("the platform podman never makes a {what}")),
+        }
+    }
+}
+
+impl Podman {
+    fn value<'a>(&self, request: &'a GuestRequest, key: &str) -> &'a str {
+        setting(self, &request.environment, key)
+    }
+
+    fn store(&self, host: &Host, request: &GuestRequest) -> Result<Store, PlatformError> {
+        Store::find(host, self.value(request, "binary"), self.value(request, "runtime"))
+    }
+
+    /// The root, with `/var/tmp` in the container's own layer where the keys say so.
+    fn root<'a>(
+        &self,
+        host: &Host,
+        request: &'a GuestRequest,
+    ) -> Result<own_layer::Layered<'a>, PlatformError> {
+        let own = self.value(request, "storage") == "overlay";
+        own_layer::of(&request.root, own, &host.work)
+            .map_err(PlatformError::io("lay out a root with a writable /var/tmp"))
+    }
+
+    /// What follows `podman run` and the names of this guest: all that users would say.
+    fn arguments(
+        &self,
+        host: &Host,
+        request: &GuestRequest,
+        network: Option<&str>,
+    ) -> Result<Vec<String>, PlatformError> {
+        let root = self.root(host, request)?;
+        let mut words: Vec<String> =
+            ["--pull=never", "--log-driver=none", "--http-proxy=false"].map(Into::into).into();
+        let mapped = self.value(request, "user") == "mapped";
+        words.extend(["--network".into(), network.unwrap_or(self.value(request, "net")).into()]);
+        let storage = Storage::make(
+            self.value(request, "storage"),
+            &host.work,
+            &format!("podman-{}", request.instance),
+        )
+        .map_err(PlatformError::io("make the directory of /var/tmp"))?;
+        match &storage {
+            Storage::Overlay { .. } => {}
+            _ => words.extend(["--read-only".into(), "--read-only-tmpfs=false".into()]),
+        }
+        for mount in &mounts::of_root(&root).map_err(PlatformError::io("read the host's mounts"))? {
+            match (mount, &storage) {
+                (GuestMount::Scratch(target), Storage::Volume(_)) if target == Path::new(Storage::TARGET) => {
+                }
+                (GuestMount::Scratch(target), _) => {
+                    // The engine's own default is `noexec`; programs are put here and run.
+                    let mode = scratch_mode(target);
+                    let options = format!("rw,exec,nosuid,nodev,mode={mode},notmpcopyup");
+                    words.extend(["--tmpfs".into(), format!("{}:{options}", target.display())]);
+                }
+                (GuestMount::Bind(bind), _) => {
+                    let kind = if bind.read_only { "ro=true" } else { "ro=false" };
+                    words.extend(mount_option(&bind.source, &bind.target, kind, mapped));
+                }
+            }
+        }
+        if let Storage::Volume(directory) = &storage {
+            words.extend(mount_option(directory, Path::new(Storage::TARGET), "ro=false", mapped));
+        }
+        if !request.cpus.is_empty() {
+            let cpus: Vec<String> = request.cpus.iter().map(u32::to_string).collect();
+            words.extend(["--cpuset-cpus".into(), cpus.join(",")]);
+        }
+        if let Some(bytes) = request.memory_bytes {
+            // The same number means no swap beyond the memory.
+            words.extend(
+                ["--memory", "--memory-swap"]
+                    .into_iter()
+                    .flat_map(|option| [option.into(), bytes.to_string()]),
+            );
+        }
+        if self.value(request, "seccomp") == "off" {
+            words.extend(["--security-opt".into(), "seccomp=unconfined".into()]);
+        }
+        if mapped {
+            words.extend(["--uidmap", MAPPED, "--gidmap", MAPPED].map(Into::into));
+        }
+        words.extend([store::image_name(&root), weigh_images::PROBE.into()]);
+        Ok(words)
+    }
+}
+
+/// A bind in the form of comma-separated values with quotes where they are needed. It comes without the mounts below it, but in a user
+/// namespace: there the kernel lets nobody see what lies under a mount (`mount_namespaces(7)`), and they come along.
+fn mount_option(source: &Path, target: &Path, kind: &str, mapped: bool) -> [String; 2] {
+    let field = |name: &str, path: &Path| {
+        let text = format!("{name}={}", path.display());
+        if text.contains([',', '"']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text }
+    };
+    let (source, target) = (field("source", source), field("target", target));
+    let alone =
+        if mapped { "bind-propagation=rprivate" } else { "bind-nonrecursive=true,bind-propagation=private" };
+    ["--mount".into(), format!("type=bind,{source},{target},{kind},{alone}")]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn binds_are_quoted_where_podman_would_split_them() {
+        let [_, plain] = mount_option(Path::new("/a b"), Path::new("/c"), "ro=true", false);
+        assert!(plain.starts_with("type=bind,source=/a b,target=/c,ro=true,"), "{plain}");
+        let [_, quoted] = mount_option(Path::new("/a,b"), Path::new("/c\"d"), "ro=true", true);
+        assert!(quoted.contains("\"source=/a,b\",\"target=/c\"\"d\""), "{quoted}");
+    }
+
+    #[test]
+    fn undoing_needs_to_know_the_store() {
+        assert!(Podman.undo("container", "x", &serde_json::json!({})).unwrap_err().contains("where"));
+        assert!(Podman.undo("pod", "x", &serde_json::json!({})).is_err());
+    }
+}

@@ -1,0 +1,227 @@
+//! The run's own network of Podman: a bridge by netavark, as users get it, with a subnet that nothing on the host uses.
+//!
+//! Only its description is written here, in the form of `podman network inspect`; netavark makes the bridge with the first
+//! container and takes it away with the last one. What it leaves, chains that all its networks share, goes with the run's store.
+
+use super::store::Store;
+use crate::{Host, PlatformError};
+use serde_json::{Value, json};
+use std::fs;
+use std::net::Ipv4Addr;
+use std::time::Duration;
+use weigh_host::command::Invocation;
+use weigh_host::ledger::Change;
+
+/// For one call of `iptables`; it waits for others that hold its lock.
+const DEADLINE: Duration = Duration::from_secs(20);
+/// What all chains of netavark begin with, whosever networks they serve.
+const CHAINS: &str = "NETAVARK";
+
+/// A network.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Network {
+    /// Its name and that of its bridge.
+    pub(super) name: String,
+    /// The bridge's address, the guests' gateway.
+    pub(super) gateway: Ipv4Addr,
+}
+
+impl Network {
+    /// The network of a store, described for Podman in its directory, unless it is already.
+    ///
+    /// # Errors
+    /// Those of writing to the ledger and the directory; no subnet is free.
+    pub(super) fn make(host: &Host, store: &Store) -> Result<Self, PlatformError> {
+        let name = name_of(store);
+        let file = store.path("networks").join(format!("{name}.json"));
+        if let Some(gateway) = fs::read(&file).ok().and_then(|text| gateway_of(&text)) {
+            return Ok(Self { name, gateway });
+        }
+        let gateway = unused_gateway(&host.run)?;
+        let [a, b, c, _] = gateway.octets();
+        let subnet = format!("{a}.{b}.{c}.0/24");
+        host.ledger.record(Change::Platform {
+            platform: "podman".into(),
+            what: "network".into(),
+            id: name.clone(),
+            detail: json!({"subnet": subnet, "chains_there": has_chains()}),
+        })?;
+        // The identity is Podman's: 64 hexadecimal digits, any that are unique in the store.
+        let text = json!({
+            "name": name,
+            "id": format!("{:0>64}", name.bytes().fold(String::new(), |id, byte| id + &format!("{byte:02x}"))),
+            "driver": "bridge",
+            "network_interface": name,
+            "created": "2000-01-01T00:00:00Z",
+            "subnets": [{"subnet": subnet, "gateway": gateway}],
+            "ipv6_enabled": false,
+            "internal": false,
+            "dns_enabled": false,
+            "ipam_options": {"driver": "host-local"},
+        });
+        fs::write(&file, text.to_string()).map_err(PlatformError::io(format!("write {}", file.display())))?;
+        Ok(Self { name, gateway })
+    }
+}
+
+/// At most 15 bytes, as names of links are; one per store, and so per run.
+fn name_of(store: &Store) -> String {
+    format!("wbp{:010x}", store.number() >> 24)
+}
+
+fn gateway_of(text: &[u8]) -> Option<Ipv4Addr> {
+    let network: Value = serde_json::from_slice(text).ok()?;
+    network.get("subnets")?.get(0)?.get("gateway")?.as_str()?.parse().ok()
+}
+
+/// First address of a subnet of 256 that no route of the host leads to.
+fn unused_gateway(run: &str) -> Result<Ipv4Addr, PlatformError> {
+    let table =
+        fs::read_to_string("/proc/net/fib_trie").map_err(PlatformError::io("read the host's routes"))?;
+    let used: Vec<Ipv4Addr> =
+        table.split(|c: char| c.is_whitespace() || c == '/').filter_map(|word| word.parse().ok()).collect();
+    let start = run.bytes().fold(std::process::id(), |sum, byte| sum.wrapping_mul(31) + u32::from(byte));
+    (0..512)
+        .map(|step| (start.wrapping_add(step * 7) % 512 + 0xcc00) as u16)
+        .map(|number| Ipv4Addr::new(10, (number >> 8) as u8, number as u8, 1))
+        .find(|gateway| !used.iter().any(|address| address.octets()[..3] == gateway.octets()[..3]))
+        .ok_or_else(|| PlatformError::Missing {
+            what: "an unused subnet in 10.204.0.0/15".into(),
+            remedy: None,
+        })
+}
+
+fn has_chains() -> bool {
+    ["filter", "nat"].iter().any(|table| rules(table).iter().any(|rule| rule.contains(CHAINS)))
+}
+
+/// The rules of a table as `iptables -S` says them.
+fn rules(table: &str) -> Vec<String> {
+    let list = Invocation::new("iptables").args(["--wait", "10", "-t", table, "-S"]).deadline(DEADLINE).run();
+    let output = list.map(|done| done.output).unwrap_or_default();
+    String::from_utf8_lossy(&output).lines().map(Into::into).collect()
+}
+
+/// Takes away what netavark has left of a network: its link, its rules, and where nobody else uses them the chains that it shares.
+///
+/// # Errors
+/// What is still there.
+pub(super) fn undo(name: &str, detail: &Value) -> Result<(), String> {
+    let subnet = detail.get("subnet").and_then(Value::as_str).unwrap_or_default();
+    if subnet.is_empty() || !name.starts_with("wbp") {
+        return Err(format!("the ledger does not say what the network {name} is"));
+    }
+    if std::path::Path::new("/sys/class/net").join(name).exists() {
+        let delete = Invocation::new("ip").args(["link", "delete", name]).deadline(DEADLINE);
+        delete.run_ok().map_err(|error| error.to_string())?;
+    }
+    let comment = format!("name: {name} ");
+    for table in ["filter", "nat"] {
+        let own = |rule: &str| {
+            let mut words = rule.split(' ');
+            words.any(|word| word == subnet) || rule.contains(&comment)
+        };
+        // The chains of one network are named after it; rules that lead there say its subnet or its name.
+        let rules = rules(table);
+        let chains: Vec<&str> =
+            rules.iter().filter(|rule| own(rule)).filter_map(|rule| own_chain(rule)).collect();
+        for rule in rules.iter().filter(|rule| own(rule) || chains.iter().any(|chain| begins(rule, chain))) {
+            change(table, rule, "-A", "-D")?;
+        }
+        for chain in chains {
+            change(table, &format!("-N {chain}"), "-N", "-X")?;
+        }
+        if detail.get("chains_there") == Some(&Value::Bool(false)) {
+            remove_shared(table)?;
+        }
+    }
+    Ok(())
+}
+
+fn begins(rule: &str, chain: &str) -> bool {
+    rule.strip_prefix("-A ").and_then(|rest| rest.split(' ').next()) == Some(chain)
+}
+
+/// The chain of one network that a rule leads to.
+fn own_chain(rule: &str) -> Option<&str> {
+    let chain = rule.rsplit_once("-j ")?.1.split(' ').next()?;
+    let rest = chain.strip_prefix("NETAVARK-")?;
+    let hash = rest.strip_prefix("DN-").unwrap_or(rest);
+    let is_hash = hash.len() == 13 && hash.bytes().all(|byte| byte.is_ascii_hexdigit());
+    is_hash.then_some(chain)
+}
+
+/// Removes the chains that all networks of netavark share, unless a network uses them.
+fn remove_shared(table: &str) -> Result<(), String> {
+    let rules = rules(table);
+    if rules.iter().any(|rule| own_chain(rule).is_some() || rule.contains("-A NETAVARK_FORWARD ")) {
+        return Ok(());
+    }
+    let shared = |rule: &&String| rule.contains(CHAINS);
+    for rule in rules.iter().filter(shared).filter(|rule| rule.starts_with("-A ")) {
+        change(table, rule, "-A", "-D")?;
+    }
+    for rule in rules.iter().filter(shared).filter(|rule| rule.starts_with("-N ")) {
+        change(table, rule, "-N", "-X")?;
+    }
+    Ok(())
+}
+
+/// Turns what `-S` said into the command that takes it away. What somebody else has taken away by now is fine.
+fn change(table: &str, rule: &str, from: &str, to: &str) -> Result<(), String> {
+    let Some(rest) = rule.strip_prefix(from) else { return Ok(()) };
+    let words = words(rest);
+    let iptables = || Invocation::new("iptables").args(["--wait", "10", "-t", table]).deadline(DEADLINE);
+    match iptables().arg(to).args(&words).run_ok() {
+        Ok(_) => Ok(()),
+        Err(_) if !rules(table).iter().any(|now| now == rule) => Ok(()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// Splits a rule at its spaces; what is between double quotes is one word.
+fn words(rule: &str) -> Vec<String> {
+    let mut words = Vec::new();
+    for (index, part) in rule.split('"').enumerate() {
+        if index % 2 == 1 {
+            words.push(part.into());
+        } else {
+            words.extend(part.split_whitespace().map(Into::into));
+        }
+    }
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rules_are_taken_apart() {
+        let rule = "-A NETAVARK-HOSTPORT-DNAT -p tcp -m tcp --dport 80 -m comment --comment \"dnat name: wbp1 id: ab\" -j NETAVARK-DN-4493E873ABA36";
+        assert_eq!(own_chain(rule), Some("NETAVARK-DN-4493E873ABA36"));
+        assert_eq!(own_chain("-A PREROUTING -j NETAVARK-HOSTPORT-DNAT"), None);
+        assert_eq!(own_chain("-A X -j ACCEPT"), None);
+        assert!(begins(rule, "NETAVARK-HOSTPORT-DNAT") && !begins(rule, "NETAVARK"));
+        let words = words(&rule[3..]);
+        assert_eq!(
+            (words[0].as_str(), words[9].as_str()),
+            ("NETAVARK-HOSTPORT-DNAT", "dnat name: wbp1 id: ab")
+        );
+    }
+
+    #[test]
+    fn a_subnet_is_found_and_kept() {
+        let gateway = unused_gateway("some run").unwrap();
+        assert_eq!((gateway.octets()[0], gateway.octets()[3]), (10, 1));
+        let text = json!({"subnets": [{"gateway": gateway}]}).to_string();
+        assert_eq!(gateway_of(text.as_bytes()), Some(gateway));
+        assert_eq!(gateway_of(b"{}"), None);
+    }
+
+    #[test]
+    fn undoing_needs_to_know_the_network() {
+        assert!(undo("wbp0", &json!({})).is_err());
+        assert!(undo("eth0", &json!({"subnet": "10.204.0.0/24"})).is_err());
+    }
+}
