@@ -2,12 +2,6 @@
 //! nothing of them.
 
 #![expect(clippy::unwrap_used, reason = "all of this file is a test, its helpers too")]
-#![expect(
-    clippy::print_stdout,
-    clippy::print_stderr,
-    reason = "what is skipped must be seen; a victim says how far it is"
-)]
-
 mod common;
 mod static_probe;
 
