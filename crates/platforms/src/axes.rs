@@ -176,6 +176,17 @@ pub fn rootfs(environment: &EnvironmentSpec) -> Option<ImageSpec> {
     })
 }
 
+/// The image of an environment: its own where it names one, else that of the run; but a guest with an init of its own boots the
+/// Debian image, where that of the run is no system.
+pub fn image(platform: &dyn Platform, environment: &EnvironmentSpec, of_run: &ImageSpec) -> ImageSpec {
+    let boots = || platform.capabilities(environment).system;
+    match rootfs(environment) {
+        Some(own) => own,
+        None if matches!(of_run, ImageSpec::Host | ImageSpec::Probe) && boots() => ImageSpec::Debian,
+        None => of_run.clone(),
+    }
+}
+
 /// Lets the environment's own `cpus` and `memory` decide over those of the run. `all_cpus` are those of the host, for a run that
 /// names none.
 pub fn settle_request(mut request: GuestRequest, all_cpus: &[u32]) -> GuestRequest {
@@ -192,24 +203,24 @@ pub fn settle_request(mut request: GuestRequest, all_cpus: &[u32]) -> GuestReque
 }
 
 /// In what an environment differs from others because of the common keys that it has: (parity key, reason).
-pub fn implied(environment: &EnvironmentSpec) -> Vec<(&'static str, &'static str)> {
+///
+/// `own_image`: whether its image is another one than that of the run.
+pub fn implied(environment: &EnvironmentSpec, own_image: bool) -> Vec<(&'static str, &'static str)> {
     const BY_KEY: &[(&str, &[(&str, &str)])] = &[
         ("cpus", &[("cpus", "its key `cpus` says so")]),
         ("memory", &[("memory", "its key `memory` says so")]),
         ("storage", &[("mounts:", "its key `storage` says so")]),
         ("user", &[("user", "its key `user` says so")]),
-        (
-            "rootfs",
-            &[
-                ("operating-system", "its key `rootfs` says so"),
-                ("libc", "its key `rootfs` says so"),
-                ("binary:", "its key `rootfs` says so"),
-                ("mounts:", "its key `rootfs` says so"),
-            ],
-        ),
+    ];
+    const BY_IMAGE: &[(&str, &str)] = &[
+        ("operating-system", "a root file system of its own"),
+        ("libc", "a root file system of its own"),
+        ("binary:", "a root file system of its own"),
+        ("mounts:", "a root file system of its own"),
     ];
     let has = |key: &&(&str, &[(&'static str, &'static str)])| environment.get(key.0).is_some();
-    BY_KEY.iter().filter(has).flat_map(|(_, implied)| implied.iter().copied()).collect()
+    let by_key = BY_KEY.iter().filter(has).flat_map(|(_, implied)| implied.iter().copied());
+    by_key.chain(BY_IMAGE.iter().copied().filter(|_| own_image)).collect()
 }
 
 /// What holds a guest's `/var/tmp`.
@@ -316,10 +327,23 @@ mod tests {
 
     #[test]
     fn what_the_keys_say_is_intended() {
-        assert!(implied(&spec("runc")).is_empty());
+        assert!(implied(&spec("runc"), false).is_empty());
         let keys: Vec<&str> =
-            implied(&spec("runc:cpus=1,rootfs=debian")).iter().map(|(key, _)| *key).collect();
+            implied(&spec("runc:cpus=1,rootfs=debian"), true).iter().map(|(key, _)| *key).collect();
         assert_eq!(keys, ["cpus", "operating-system", "libc", "binary:", "mounts:"]);
+    }
+
+    #[test]
+    fn what_boots_boots_a_system() {
+        let image = |text: &str, of_run: &str| {
+            let platform = crate::find("lxc").unwrap();
+            super::image(platform, &spec(text), &ImageSpec::from(of_run.to_string())).to_string()
+        };
+        assert_eq!(image("lxc", "host"), "host");
+        assert_eq!(image("lxc:rootfs=probe", "host"), "probe");
+        assert_eq!(image("lxc:init=full", "host"), "debian");
+        assert_eq!(image("lxc:init=full", "/a/system"), "/a/system");
+        assert_eq!(image("lxc:init=full,rootfs=/another", "host"), "/another");
     }
 
     #[test]

@@ -154,7 +154,6 @@ impl<'a> Fleet<'a> {
     ) -> Result<Self, RunnerError> {
         let guest = &plan.guest;
         let mut roots = Roots { host, prepared: Vec::new() };
-        let root = roots.get(&guest.image, guest.working_directory.as_deref())?;
         let mut fleet = Self {
             host,
             host_facts,
@@ -167,13 +166,9 @@ impl<'a> Fleet<'a> {
         };
         for environment in &plan.environments {
             let (platform, spec) = resolve(&environment.spec)?;
-            let root = match axes::rootfs(&spec) {
-                Some(image) => {
-                    let directory = guest.working_directory.as_deref().filter(|_| image == ImageSpec::Host);
-                    roots.get(&image, directory)?
-                }
-                None => Arc::clone(&root),
-            };
+            let image = axes::image(platform, &spec, &guest.image);
+            let directory = guest.working_directory.as_deref().filter(|_| image == ImageSpec::Host);
+            let root = roots.get(&image, directory)?;
             let request = fleet.request(&spec, &root);
             let prepared = platform.prepare(host, &request);
             let unprepared = prepared.err().map(|error| LaunchFailure::new(next_instance, &error, None));
@@ -268,7 +263,8 @@ impl<'a> Fleet<'a> {
     /// In what an environment may differ from others because of what it is.
     pub(crate) fn implies(&self, environment: usize) -> Vec<(&'static str, &'static str)> {
         let berth = &self.berths[environment];
-        let mut implies = axes::implied(&berth.spec);
+        let image = axes::image(berth.platform, &berth.spec, &self.plan.guest.image);
+        let mut implies = axes::implied(&berth.spec, image != self.plan.guest.image);
         implies.extend_from_slice(berth.platform.capabilities(&berth.spec).implies);
         implies
     }

@@ -60,7 +60,7 @@ pub fn plan(args: &RunArgs, facts: &HostFacts, here: &mut dyn Surroundings) -> R
     let image = ImageSpec::from(args.image.clone());
     Store::check(&image).map_err(|error| Failure::input(error.to_string()))?;
     let memory_bytes = args.memory.as_deref().map(memory).transpose()?;
-    let (environments, baseline) = environments(args, here)?;
+    let (environments, baseline) = environments(args, &image, here)?;
     let placement = Placement::new(&abilities(&environments)?, cpus, memory_bytes, facts);
     for note in &placement.notes {
         here.note(note);
@@ -333,6 +333,7 @@ fn abilities(environments: &[EnvironmentPlan]) -> Result<Vec<(String, Capabiliti
 /// The environments to compare and the baseline's name. All of them are checked before the first is settled.
 fn environments(
     args: &RunArgs,
+    image: &ImageSpec,
     here: &mut dyn Surroundings,
 ) -> Result<(Vec<EnvironmentPlan>, String), Failure> {
     let mut specs: Vec<EnvironmentSpec> = Vec::new();
@@ -359,6 +360,14 @@ fn environments(
     for spec in specs {
         let is_baseline = spec.to_string() == baseline.to_string();
         let named = is_baseline || !args.on.is_empty();
+        let (platform, resolved) = platforms::resolve(&spec)?;
+        if let Err(error) = Store::check(&platforms::axes::image(platform, &resolved, image)) {
+            if named {
+                return Err(Failure::input(format!("{spec} has no root file system: {error}")));
+            }
+            here.note(&format!("without {spec}: {error}"));
+            continue;
+        }
         let Some((name, settled)) = settle(&spec, named, here)? else { continue };
         if is_baseline {
             baseline_name.clone_from(&name);

@@ -122,7 +122,7 @@ impl Bench {
 
     /// A request for a guest with the host's root, or the one that its keys ask for.
     pub fn request(&self) -> GuestRequest {
-        self.request_with(&axes::rootfs(&self.environment).unwrap_or(ImageSpec::Host), None)
+        self.request_with(&axes::image(self.platform, &self.environment, &ImageSpec::Host), None)
     }
 
     pub fn request_with(&self, image: &ImageSpec, working_directory: Option<&Path>) -> GuestRequest {
