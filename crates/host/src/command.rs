@@ -3,7 +3,10 @@
 //! Every program gets its own process group and a deadline that ends in SIGKILL of the whole group. Output goes to files in
 //! memory, not to pipes, so that a grandchild that keeps its standard output open cannot hold weighbridge up.
 
+mod private;
+
 use crate::cgroup::Cgroup;
+use private::PrivateMounts;
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 use std::ffi::{OsStr, OsString};
@@ -101,6 +104,7 @@ pub struct Invocation {
     log: Option<PathBuf>,
     join: Vec<PathBuf>,
     pass: Vec<OwnedFd>,
+    mounts: PrivateMounts,
 }
 
 impl Invocation {
@@ -117,6 +121,7 @@ impl Invocation {
             log: None,
             join: Vec::new(),
             pass: Vec::new(),
+            mounts: PrivateMounts::default(),
         }
     }
 
@@ -177,6 +182,13 @@ impl Invocation {
     /// The program has this descriptor open, under the number that it has here. It is closed here once the program runs.
     pub fn pass(mut self, descriptor: OwnedFd) -> Self {
         self.pass.push(descriptor);
+        self
+    }
+
+    /// The program does not see this mount of the host: it gets a mount namespace of its own, where that is unmounted. It takes root.
+    /// Where nothing is mounted, nothing is hidden.
+    pub fn without_mount(mut self, mount: &Path) -> Self {
+        self.mounts.hide(mount);
         self
     }
 
@@ -300,6 +312,13 @@ impl Invocation {
             // SAFETY: between fork and exec the closure only calls write(2) on files opened before; it allocates nothing.
             unsafe {
                 command.pre_exec(move || files.iter().try_for_each(|mut file| file.write_all(b"0")));
+            }
+        }
+        if !self.mounts.is_empty() {
+            let mounts = self.mounts.clone();
+            // SAFETY: between fork and exec the closure only calls unshare(2), mount(2) and umount2(2); it allocates nothing.
+            unsafe {
+                command.pre_exec(move || mounts.enter());
             }
         }
         let passed: Vec<i32> = self.pass.iter().map(AsRawFd::as_raw_fd).collect();

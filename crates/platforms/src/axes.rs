@@ -40,6 +40,13 @@ pub const SECCOMP: KeySpec = KeySpec {
     summary: "the platform's usual filter of system calls, on or off",
 };
 
+/// `seccomp` of platforms that have no filter by themselves: on, it has the effect of Docker's.
+pub const SECCOMP_OFF: KeySpec = KeySpec {
+    default: "off",
+    summary: "a filter of system calls with the effect of Docker's usual one, on or off",
+    ..SECCOMP
+};
+
 /// `user`: whom the guest's root is.
 pub const USER: KeySpec = KeySpec {
     name: "user",
@@ -162,7 +169,8 @@ pub(crate) fn check(environment: &EnvironmentSpec) -> Result<(), SpecError> {
     if let Some(image) = rootfs(environment)
         && let Err(error) = Store::check(&image)
     {
-        return Err(environment.value_error("rootfs", error.to_string(), None));
+        let help = "write `host`, `probe`, `debian`, `oci:REF`, or the path of a directory or a tar archive";
+        return Err(environment.value_error("rootfs", error.to_string(), Some(help.into())));
     }
     Ok(())
 }

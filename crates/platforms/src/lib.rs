@@ -5,12 +5,14 @@
 
 pub mod axes;
 mod enter;
+mod network;
 mod oci;
 mod platform;
 mod registry;
 pub mod session;
 
 pub mod bubblewrap;
+pub mod crun;
 pub mod docker;
 pub mod lxc;
 pub mod namespaces;
@@ -19,9 +21,11 @@ pub mod null;
 pub mod podman;
 pub mod qemu;
 pub mod runc;
+pub mod runsc;
 pub mod spawn;
 pub mod uml;
 
+pub use oci::Oci;
 pub use platform::{
     Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, Reach, Values,
 };
@@ -33,10 +37,12 @@ const ALL: &[&dyn Platform] = &[
     &native::Native,
     &namespaces::Namespaces,
     &bubblewrap::Bubblewrap,
-    &runc::Runc,
+    &runc::RUNC,
+    &crun::CRUN,
     &docker::Docker,
     &podman::Podman,
     &lxc::Lxc,
+    &runsc::RUNSC,
     &uml::Uml,
     &qemu::Qemu,
     &null::Null,

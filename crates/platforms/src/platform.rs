@@ -387,6 +387,9 @@ pub enum PlatformError {
     /// A program could not be run.
     #[error(transparent)]
     Command(#[from] CommandError),
+    /// A guest's network could not be made or undone.
+    #[error(transparent)]
+    Network(#[from] weigh_network::NetworkError),
     /// A root file system could not be made.
     #[error(transparent)]
     Image(#[from] ImageError),

@@ -163,11 +163,14 @@ mod tests {
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
         let registry = include_str!("lib.rs");
         let list = &registry[registry.find("const ALL").unwrap()..];
+        // In pieces, or this file would be one of them.
+        const MARKS: [[&str; 2]; 2] = [["impl Platform", " for"], ["Oci::", "new("]];
         let mut found = 0;
         for file in std::fs::read_dir(source).unwrap() {
             let path = file.unwrap().path();
             if path.is_dir()
-                || !std::fs::read_to_string(&path).unwrap().contains(concat!("impl Platform", " for"))
+                || !std::fs::read_to_string(&path)
+                    .is_ok_and(|text| MARKS.iter().any(|mark| text.contains(&mark.concat())))
             {
                 continue;
             }

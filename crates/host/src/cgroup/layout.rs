@@ -139,6 +139,12 @@ impl Hierarchy {
         self.layout
     }
 
+    /// Where version 2 is mounted beside version 1. Not every container runtime takes a host with both.
+    pub fn unified(&self) -> Option<&Path> {
+        let mount = self.mounts.iter().find(|mount| mount.kind == Kind::V2)?;
+        (self.layout == Layout::Hybrid).then_some(mount.path.as_path())
+    }
+
     /// Whether weighbridge can make groups here.
     ///
     /// # Errors

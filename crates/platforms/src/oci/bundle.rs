@@ -1,9 +1,12 @@
 //! The bundle of an OCI container: `config.json` (Open Container Initiative, runtime specification 1.0.2).
 
 use super::mounts::{self, GuestMount, scratch_mode};
+use super::seccomp;
+use crate::axes::Storage;
 use serde_json::{Value, json};
 use std::fs;
 use std::io;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use weigh_images::Root;
 
@@ -45,9 +48,39 @@ pub(crate) struct Container<'a> {
     pub(crate) cgroup: &'a Path,
     pub(crate) cpus: &'a [u32],
     pub(crate) memory_bytes: Option<u64>,
-    /// A network namespace with nothing but loopback in it; else the host's own.
-    pub(crate) own_network: bool,
+    pub(crate) network: Network<'a>,
+    pub(crate) storage: &'a Storage,
+    pub(crate) binds: Binds,
+    /// Its root is nobody outside, [`MAPPED`].
+    pub(crate) mapped: bool,
+    /// A filter of system calls.
+    pub(crate) filtered: bool,
 }
+
+/// How the parts of a root are bound.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Binds {
+    /// One by one, each without the mounts below it.
+    Single,
+    /// With all mounts below, with this word for "read-only". A runtime that binds in a user namespace can do nothing else: there the
+    /// kernel gives no part of a tree away that something may be hidden below (`mount_namespaces(7)`, locked mounts).
+    Whole(&'static str),
+}
+
+/// The network namespace of a container.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Network<'a> {
+    /// One of its own with nothing but loopback in it.
+    Own,
+    /// The host's.
+    Host,
+    /// One that is there.
+    At(&'a Path),
+}
+
+/// First user and group of the host that users and groups of a user namespace become, and how many. It is the range that Linux
+/// distributions leave free for that (`subuid(5)`).
+pub(crate) const MAPPED: (u32, u32) = (100_000, 65_536);
 
 /// Writes `config.json` into a new directory.
 ///
@@ -55,17 +88,36 @@ pub(crate) struct Container<'a> {
 /// Those of the file system, and of reading the host's mount table.
 pub(crate) fn write(directory: &Path, container: &Container<'_>) -> io::Result<()> {
     fs::create_dir_all(directory)?;
-    let config = config(container, &mounts::of_root(container.root)?);
+    let mut mounts = match container.binds {
+        Binds::Single => mounts::of_root(container.root)?,
+        Binds::Whole(_) => mounts::whole(container.root),
+    };
+    mounts.retain(|mount| match mount {
+        GuestMount::Scratch(target) => {
+            *container.storage == Storage::Tmpfs || target != Path::new(Storage::TARGET)
+        }
+        // Some runtimes open what they have bound, which who is nobody on the host may not.
+        GuestMount::Bind(bind) => !container.mapped || is_open(&bind.source),
+    });
+    let config = config(container, &mounts);
     fs::write(directory.join("config.json"), serde_json::to_vec_pretty(&config)?)
 }
 
+/// Whether all users of the host may look at a file or into a directory.
+fn is_open(path: &Path) -> bool {
+    path.metadata().is_ok_and(|found| {
+        let wanted = if found.is_dir() { 0o005 } else { 0o004 };
+        found.permissions().mode() & wanted == wanted
+    })
+}
+
 fn config(container: &Container<'_>, of_root: &[GuestMount]) -> Value {
-    let mut namespaces = vec!["pid", "ipc", "uts", "mount", "cgroup"];
-    if container.own_network {
-        namespaces.push("network");
-    }
-    let mounts: Vec<Value> = kernel_mounts().into_iter().chain(of_root.iter().map(mount)).collect();
-    json!({
+    let mounts: Vec<Value> = kernel_mounts(container)
+        .into_iter()
+        .chain(of_root.iter().map(|of_root| mount(of_root, container.binds)))
+        .chain(storage(container))
+        .collect();
+    let mut config = json!({
         "ociVersion": "1.0.2",
         "process": {
             "terminal": false,
@@ -85,11 +137,58 @@ fn config(container: &Container<'_>, of_root: &[GuestMount]) -> Value {
         "linux": {
             "cgroupsPath": container.cgroup,
             "resources": resources(container),
-            "namespaces": namespaces.iter().map(|kind| json!({"type": kind})).collect::<Vec<_>>(),
+            "namespaces": namespaces(container),
             "maskedPaths": MASKED,
             "readonlyPaths": READ_ONLY,
         },
-    })
+    });
+    let linux = &mut config["linux"];
+    if container.mapped {
+        let mapping = json!([{"containerID": 0, "hostID": MAPPED.0, "size": MAPPED.1}]);
+        linux["uidMappings"] = mapping.clone();
+        linux["gidMappings"] = mapping;
+    }
+    if container.filtered {
+        linux["seccomp"] = seccomp::filter();
+    }
+    config
+}
+
+fn namespaces(container: &Container<'_>) -> Vec<Value> {
+    let kinds =
+        ["pid", "ipc", "uts", "mount", "cgroup"].into_iter().chain(container.mapped.then_some("user"));
+    let mut namespaces: Vec<Value> = kinds.map(|kind| json!({"type": kind})).collect();
+    match container.network {
+        Network::Own => namespaces.push(json!({"type": "network"})),
+        Network::At(path) => namespaces.push(json!({"type": "network", "path": path})),
+        Network::Host => {}
+    }
+    namespaces
+}
+
+/// What lies behind the guest's `/var/tmp`, where that is no scratch mount.
+fn storage(container: &Container<'_>) -> Option<Value> {
+    match container.storage {
+        Storage::Tmpfs => None,
+        Storage::Volume(directory) => Some(json!({
+            "destination": Storage::TARGET, "type": "bind", "source": directory, "options": ["bind", "rw", "nosuid", "nodev"],
+        })),
+        Storage::Overlay { lower, upper, work } => {
+            let layer = |name: &str, path: &Path| format!("{name}={}", path.display());
+            let mut options = vec![
+                layer("lowerdir", lower),
+                layer("upperdir", upper),
+                layer("workdir", work),
+                "nosuid".into(),
+                "nodev".into(),
+            ];
+            // Without it the kernel notes what it has to in attributes that only the host's root may write.
+            options.extend(container.mapped.then(|| "userxattr".to_string()));
+            Some(
+                json!({"destination": Storage::TARGET, "type": "overlay", "source": "overlay", "options": options}),
+            )
+        }
+    }
 }
 
 fn resources(container: &Container<'_>) -> Value {
@@ -105,24 +204,35 @@ fn resources(container: &Container<'_>) -> Value {
     resources
 }
 
-fn kernel_mounts() -> Vec<Value> {
+fn kernel_mounts(container: &Container<'_>) -> Vec<Value> {
     let mount = |kind: &str, target: &str, options: &[&str]| json!({"destination": target, "type": kind, "source": kind, "options": options});
+    // Only who owns the network namespace may mount this one.
+    let sys = if container.mapped && container.network != Network::Own {
+        json!({"destination": "/sys", "type": "bind", "source": "/sys", "options": ["rbind", "nosuid", "noexec", "nodev", "ro"]})
+    } else {
+        mount("sysfs", "/sys", &["nosuid", "noexec", "nodev", "ro"])
+    };
     vec![
         mount("proc", "/proc", &["nosuid", "noexec", "nodev"]),
         mount("tmpfs", "/dev", &["nosuid", "strictatime", "mode=755", "size=65536k"]),
         mount("devpts", "/dev/pts", &["nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620"]),
         mount("tmpfs", "/dev/shm", &["nosuid", "noexec", "nodev", "mode=1777", "size=65536k"]),
         mount("mqueue", "/dev/mqueue", &["nosuid", "noexec", "nodev"]),
-        mount("sysfs", "/sys", &["nosuid", "noexec", "nodev", "ro"]),
+        sys,
         mount("cgroup", "/sys/fs/cgroup", &["nosuid", "noexec", "nodev", "relatime", "ro"]),
     ]
 }
 
-fn mount(mount: &GuestMount) -> Value {
+fn mount(mount: &GuestMount, binds: Binds) -> Value {
     match mount {
         GuestMount::Bind(bind) => {
-            let access = if bind.read_only { "ro" } else { "rw" };
-            json!({"destination": bind.target, "type": "bind", "source": bind.source, "options": ["bind", access]})
+            let options = match (binds, bind.read_only) {
+                (Binds::Whole(read_only), true) if bind.source.is_dir() => ["rbind", read_only],
+                (Binds::Whole(_), false) if bind.source.is_dir() => ["rbind", "rw"],
+                (_, true) => ["bind", "ro"],
+                (_, false) => ["bind", "rw"],
+            };
+            json!({"destination": bind.target, "type": "bind", "source": bind.source, "options": options})
         }
         GuestMount::Scratch(target) => {
             let mode = format!("mode={}", scratch_mode(target));
@@ -148,16 +258,20 @@ mod tests {
             tree: None,
             hold: None,
         };
-        let container = |own_network| Container {
+        let container = |network| Container {
             root: &root,
             cgroup: Path::new("/weighbridge-r/g"),
             cpus: &[1, 3],
             memory_bytes: Some(1 << 28),
-            own_network,
+            network,
+            storage: &Storage::Tmpfs,
+            binds: Binds::Single,
+            mapped: false,
+            filtered: false,
         };
         let usr = Bind { source: "/usr".into(), target: "/usr".into(), read_only: true };
         let mounts = [GuestMount::Scratch("/tmp".into()), GuestMount::Bind(usr)];
-        let value = config(&container(true), &mounts);
+        let value = config(&container(Network::Own), &mounts);
         assert_eq!(value["root"], json!({"path": "/state/skeleton", "readonly": true}));
         assert_eq!(value["linux"]["resources"]["cpu"]["cpus"], "1,3");
         assert_eq!(value["linux"]["resources"]["memory"]["limit"], 1u64 << 28);
@@ -166,7 +280,31 @@ mod tests {
         let all = value["mounts"].as_array().unwrap();
         assert_eq!(all[all.len() - 2]["options"], json!(["nosuid", "nodev", "mode=1777"]));
         assert_eq!(all[all.len() - 1]["options"], json!(["bind", "ro"]));
-        let value = config(&container(false), &mounts);
+        let value = config(&container(Network::Host), &mounts);
         assert!(!value["linux"]["namespaces"].as_array().unwrap().contains(&json!({"type": "network"})));
+        assert!(value["linux"].get("seccomp").is_none() && value["linux"].get("uidMappings").is_none());
+        let overlay = Storage::Overlay { lower: "/l".into(), upper: "/u".into(), work: "/w".into() };
+        let container = Container {
+            storage: &overlay,
+            binds: Binds::Whole("rro"),
+            mapped: true,
+            filtered: true,
+            ..container(Network::At(Path::new("/run/net")))
+        };
+        let value = config(&container, &mounts);
+        let namespaces = value["linux"]["namespaces"].as_array().unwrap();
+        assert!(namespaces.contains(&json!({"type": "network", "path": "/run/net"})));
+        assert!(namespaces.contains(&json!({"type": "user"})));
+        assert_eq!(value["linux"]["uidMappings"][0]["hostID"], MAPPED.0);
+        assert_eq!(value["linux"]["seccomp"]["defaultAction"], "SCMP_ACT_ALLOW");
+        let last = value["mounts"].as_array().unwrap().last().unwrap();
+        assert_eq!((&last["destination"], &last["type"]), (&json!("/var/tmp"), &json!("overlay")));
+        assert!(
+            value["mounts"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .any(|mount| mount["options"] == json!(["rbind", "rro"]))
+        );
     }
 }

@@ -83,15 +83,17 @@ pub(crate) fn of_root(root: &Root) -> io::Result<Vec<GuestMount>> {
     Ok(flatten(root, &mount_points(&table)))
 }
 
+/// The mounts of a root as the image has them, for binds that take along what is mounted below.
+pub(crate) fn whole(root: &Root) -> Vec<GuestMount> {
+    let mounts = root.mounts().into_iter().map(|mount| match mount {
+        Mount::Bind(bind) => GuestMount::Bind(bind.clone()),
+        Mount::Scratch(target) => GuestMount::Scratch(target.into()),
+    });
+    mounts.collect()
+}
+
 fn flatten(root: &Root, mounted: &BTreeSet<PathBuf>) -> Vec<GuestMount> {
-    let mut mounts: Vec<GuestMount> = root
-        .mounts()
-        .into_iter()
-        .map(|mount| match mount {
-            Mount::Bind(bind) => GuestMount::Bind(bind.clone()),
-            Mount::Scratch(target) => GuestMount::Scratch(target.into()),
-        })
-        .collect();
+    let mut mounts = whole(root);
     let taken: BTreeSet<PathBuf> = mounts.iter().map(|mount| mount.target().into()).collect();
     for bind in &root.binds {
         for point in mounted.iter().filter(|point| **point != bind.source) {

@@ -35,6 +35,16 @@ pub(crate) fn parent_of(pid: u32) -> Option<u32> {
     stat(pid).map(|stat| stat.parent)
 }
 
+/// CPU time of the children that a process has waited for, and of theirs, nanoseconds; a multiple of a clock tick.
+pub(crate) fn ended_children_cpu_ns(pid: u32) -> u64 {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let Some((_, fields)) = text.rsplit_once(')') else { return 0 };
+    // Fields 16 and 17 of all, user and system.
+    let ticks: u64 =
+        fields.split_whitespace().skip(13).take(2).filter_map(|field| field.parse::<u64>().ok()).sum();
+    ticks * (1_000_000_000 / rustix::param::clock_ticks_per_second().max(1))
+}
+
 impl Witness {
     /// Remembers more processes.
     pub(crate) fn see(&mut self, pids: impl IntoIterator<Item = u32>) {
@@ -96,6 +106,16 @@ mod tests {
         assert!(witness.wait_ended(Duration::from_secs(5)));
         drop(child);
         assert!(witness.wait_ended(Duration::ZERO));
+    }
+
+    #[test]
+    fn work_of_children_is_counted_when_they_have_ended() {
+        let script = "sh -c 'i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done'; echo done; sleep 60";
+        let mut shell = Invocation::new("sh").args(["-c", script]).spawn().unwrap();
+        let mut said = [0; 5];
+        std::io::Read::read_exact(&mut fs::File::from(shell.take_output().unwrap()), &mut said).unwrap();
+        assert!(ended_children_cpu_ns(shell.pid()) > 0);
+        assert_eq!(ended_children_cpu_ns(u32::MAX), 0);
     }
 
     #[test]

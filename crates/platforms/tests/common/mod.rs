@@ -13,6 +13,7 @@
 pub mod victim;
 
 use std::collections::BTreeSet;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -65,6 +66,8 @@ impl Bench {
     pub fn new(test: &str) -> Self {
         static RUNS: AtomicU64 = AtomicU64::new(0);
         let base = tempfile::tempdir_in("/var/tmp").unwrap();
+        // The root of a user namespace is nobody here, and has to get to its root.
+        std::fs::set_permissions(base.path(), PermissionsExt::from_mode(0o711)).unwrap();
         let number = RUNS.fetch_add(1, Ordering::Relaxed);
         let run = format!("test-{test}-{}-{number}", std::process::id());
         let mut bench = Self::at(&base.path().join("state"), &run);

@@ -2,6 +2,7 @@
 
 use super::{Bench, MINUTE, command, nothing_is_left, traces};
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::Duration;
 use weigh_host::command::Invocation;
@@ -43,6 +44,7 @@ pub fn play() {
 /// finds nothing to do. Returns how many changes were undone.
 pub fn kill_and_sweep(test: &str, environment: &str, when: Killed) -> usize {
     let base = tempfile::tempdir_in("/var/tmp").unwrap();
+    std::fs::set_permissions(base.path(), PermissionsExt::from_mode(0o711)).unwrap();
     let run = format!("test-{test}-{}", std::process::id());
     let ledgers = base.path().join("state");
     let state = if when == Killed::Frozen { "frozen" } else { "running" };

@@ -1,0 +1,69 @@
+//! Mounts that a program does not see.
+
+use rustix::io::Errno;
+use rustix::mount::{MountPropagationFlags, UnmountFlags, mount_change, unmount};
+use rustix::thread::{UnshareFlags, unshare_unsafe};
+use std::ffi::CString;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// A mount namespace of the program's own in which some mounts of the host are not there.
+///
+/// What the host mounts and unmounts later is seen in it, so that a program that lives long holds nothing of the host's up; what is
+/// done in it is not seen outside.
+#[derive(Debug, Clone, Default)]
+pub(super) struct PrivateMounts {
+    hidden: Vec<CString>,
+}
+
+impl PrivateMounts {
+    /// Takes one more mount away. A path that cannot be one of the file system, because it holds a zero byte, hides nothing.
+    pub(super) fn hide(&mut self, mount: &Path) {
+        self.hidden.extend(CString::new(mount.as_os_str().as_bytes()));
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.hidden.is_empty()
+    }
+
+    /// Enters the namespace. Runs between fork and exec: only system calls, nothing is allocated.
+    pub(super) fn enter(&self) -> io::Result<()> {
+        // SAFETY: only the mount namespace is unshared, no descriptors and no memory.
+        unsafe { unshare_unsafe(UnshareFlags::NEWNS) }?;
+        mount_change(c"/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)?;
+        for mount in &self.hidden {
+            match unmount(mount.as_c_str(), UnmountFlags::DETACH | UnmountFlags::NOFOLLOW) {
+                // No mount point, umount2(2): nothing is to be hidden.
+                Ok(()) | Err(Errno::INVAL | Errno::NOENT) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::command::Invocation;
+    use std::path::Path;
+
+    #[test]
+    fn a_hidden_mount_is_hidden_from_the_program_alone() {
+        if !crate::facts::is_root() {
+            eprintln!(
+                "SKIPPED a_hidden_mount_is_hidden_from_the_program_alone: only root can have mounts of its own"
+            );
+            return;
+        }
+        let mounts = || std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+        let before = mounts();
+        assert!(before.contains(" /proc "));
+        let script = "test ! -e /proc/self && mount -t tmpfs none /proc && touch /proc/mine && echo hidden";
+        let hide = |path: &str| Invocation::new("sh").args(["-c", script]).without_mount(Path::new(path));
+        assert_eq!(hide("/proc").run_ok().unwrap().output, b"hidden\n");
+        assert_eq!(mounts(), before, "the host's mounts are as they were");
+        let seen = Invocation::new("test").args(["-e", "/proc/self"]).without_mount(Path::new("/no/mount"));
+        seen.run_ok().unwrap();
+    }
+}

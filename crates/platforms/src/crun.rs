@@ -1,0 +1,33 @@
+//! Containers by crun, the runtime in C that Podman prefers.
+//!
+//! crun 1.8 refuses a host that has version 2 of control groups mounted beside version 1. There it runs in a mount namespace of its own
+//! in which that mount is not there; the host's stays as it is.
+
+use crate::oci::{Kind, Oci, Saving};
+use crate::{KeySpec, axes};
+
+const KEYS: &[KeySpec] = &[
+    axes::net(&["none", "host", "bridge", "nat"]),
+    axes::STORAGE,
+    axes::CPUS,
+    axes::MEMORY,
+    axes::ROOTFS,
+    axes::SECCOMP_OFF,
+    axes::USER,
+    axes::BINARY,
+];
+
+const KIND: Kind = Kind {
+    name: "crun",
+    summary: "a container by crun without an engine: as runc, by a smaller runtime",
+    keys: KEYS,
+    implies: axes::OWN_ROOT,
+    own_kernel: false,
+    refuses_hybrid: true,
+    flags: |_| Vec::new(),
+    to_prove: |_| None,
+    saving: Saving::CriuLibrary,
+};
+
+/// The platform `crun`.
+pub const CRUN: Oci = Oci::new(&KIND);

@@ -1,0 +1,177 @@
+//! The one driver of all runtimes. In what they differ is data.
+
+use super::bundle::Binds;
+use super::guest::Begin;
+use super::runtime::Runtime;
+use super::{leftovers, restore};
+use crate::{
+    Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, axes, setting,
+};
+use serde_json::Value;
+use std::path::Path;
+use weigh_model::EnvironmentSpec;
+
+/// What tells one runtime from another.
+pub(crate) struct Kind {
+    /// The platform, which is the program as well, and Debian's package.
+    pub(crate) name: &'static str,
+    pub(crate) summary: &'static str,
+    pub(crate) keys: &'static [KeySpec],
+    /// [`Capabilities::implies`].
+    pub(crate) implies: &'static [(&'static str, &'static str)],
+    /// Its guests do not run on the host's kernel.
+    pub(crate) own_kernel: bool,
+    /// It does not run where version 2 of control groups is mounted beside version 1.
+    pub(crate) refuses_hybrid: bool,
+    /// What stands before every command because of an environment's keys.
+    pub(crate) flags: fn(&EnvironmentSpec) -> Vec<String>,
+    /// Whether an environment takes hardware that must be proven before a plan is made, and what it is that is proven then.
+    pub(crate) to_prove: fn(&EnvironmentSpec) -> Option<&'static str>,
+    /// How it saves guests.
+    pub(crate) saving: Saving,
+}
+
+/// How a runtime saves a guest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Saving {
+    /// By the program CRIU, which it runs.
+    Criu,
+    /// By CRIU as a library, which it was built with or not.
+    CriuLibrary,
+    /// By itself.
+    Itself,
+}
+
+/// The platform of one runtime.
+pub struct Oci(&'static Kind);
+
+impl Oci {
+    pub(crate) const fn new(kind: &'static Kind) -> Self {
+        Self(kind)
+    }
+
+    pub(super) fn kind(&self) -> &'static Kind {
+        self.0
+    }
+
+    fn start(
+        &self,
+        host: &Host,
+        request: &GuestRequest,
+        begin: Begin<'_>,
+    ) -> Result<Box<dyn Guest>, PlatformError> {
+        let runtime = Runtime::find(self, host, &request.environment)?;
+        let word = |key| setting(self, &request.environment, key);
+        let mapped = word("user") == "mapped";
+        let binds = match (self.0.own_kernel, mapped) {
+            // Its kernel keeps the guest from writing, whatever is mounted.
+            (true, _) => Binds::Whole("ro"),
+            (false, true) => Binds::Whole("rro"),
+            (false, false) => Binds::Single,
+        };
+        let wishes = super::guest::Wishes {
+            network: word("net"),
+            storage: word("storage"),
+            binds,
+            mapped,
+            filtered: word("seccomp") == "on",
+        };
+        Ok(Box::new(super::guest::launch(runtime, host, request, &wishes, begin)?))
+    }
+}
+
+impl Platform for Oci {
+    fn name(&self) -> &'static str {
+        self.0.name
+    }
+
+    fn summary(&self) -> &'static str {
+        self.0.summary
+    }
+
+    fn keys(&self) -> &'static [KeySpec] {
+        self.0.keys
+    }
+
+    fn capabilities(&self, environment: &EnvironmentSpec) -> Capabilities {
+        Capabilities {
+            networks: axes::networks(self, environment, NETWORKS),
+            implies: self.0.implies,
+            shares_kernel: !self.0.own_kernel,
+            settles: (self.0.to_prove)(environment).is_some(),
+            ..Capabilities::CONTAINER
+        }
+    }
+
+    fn settle(&self, host: &Host, environment: &EnvironmentSpec) -> Result<EnvironmentSpec, PlatformError> {
+        if let Some(what) = (self.0.to_prove)(environment) {
+            super::with_probe(host, environment.clone(), |request| self.launch(host, request)?.stop())
+                .map_err(|error| match error {
+                    missing @ PlatformError::Missing { .. } => missing,
+                    error => PlatformError::Missing {
+                        what: format!("{what} ({})", super::with_causes(&error)),
+                        remedy: None,
+                    },
+                })?;
+        }
+        Ok(environment.clone())
+    }
+
+    fn availability(&self, host: &Host) -> Availability {
+        super::availability(self, host, |request| {
+            let version = Runtime::find(self, host, &request.environment)?.version()?;
+            self.launch(host, request)?.stop()?;
+            Ok(version)
+        })
+    }
+
+    fn prepare(&self, host: &Host, request: &GuestRequest) -> Result<(), PlatformError> {
+        Runtime::find(self, host, &request.environment).map(|_| ())
+    }
+
+    fn launch(&self, host: &Host, request: &GuestRequest) -> Result<Box<dyn Guest>, PlatformError> {
+        self.start(host, request, Begin::Fresh)
+    }
+
+    fn restores(&self, host: &Host, environment: &EnvironmentSpec) -> Result<(), String> {
+        let runtime = Runtime::find(self, host, environment).map_err(|error| error.to_string())?;
+        restore::possible(&runtime, self.0.saving, environment)
+    }
+
+    fn restore(
+        &self,
+        host: &Host,
+        request: &GuestRequest,
+        saved: &Path,
+    ) -> Result<Box<dyn Guest>, PlatformError> {
+        self.restores(host, &request.environment).map_err(restore::missing)?;
+        self.start(host, request, Begin::Saved(saved))
+    }
+
+    fn host_changes(&self, request: &GuestRequest) -> Vec<String> {
+        let name = self.0.name;
+        let network = match setting(self, &request.environment, "net") {
+            "host" => "in the host's network",
+            "none" => "with a network of its own that has only loopback",
+            _ => "in a network namespace that is joined to a bridge of the run",
+        };
+        vec![
+            format!("make a control group weighbridge-<run>/{name}-<instance>"),
+            format!(
+                "run a container weighbridge-<run>-<instance> {network}, with {name}'s state in the run's work directory"
+            ),
+        ]
+    }
+
+    fn undo(&self, what: &str, id: &str, detail: &Value) -> Result<(), String> {
+        leftovers::undo(what, id, detail)
+    }
+}
+
+/// The networks of guests, the present one first.
+const NETWORKS: &[&[&str]] = &[
+    &["none", "host", "bridge", "nat"],
+    &["host", "none", "bridge", "nat"],
+    &["bridge", "none", "host", "nat"],
+    &["nat", "none", "host", "bridge"],
+];

@@ -1,0 +1,147 @@
+//! What a crash leaves of a container, and how another process takes it away.
+//!
+//! The container's control group has a ledger entry of its own, made before the container's, so undone after it. What is undone here
+//! is what that does not reach: the runtime that waits outside of the group, which would go on to make a container when only the group
+//! were taken away, and files of the runtime outside of the run's work directory.
+
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use serde_json::Value;
+use std::fs;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// For killed processes to be gone.
+const DEATH_DEADLINE: Duration = Duration::from_secs(10);
+/// Where runsc puts its socket when the path below its state directory is too long for one.
+const SOCKET_PLACES: [&str; 3] = ["/run", "/var/run", "/tmp"];
+
+/// Takes away what a crash left of a container, but for what its control group holds.
+///
+/// # Errors
+/// What is still there.
+pub(super) fn undo(what: &str, id: &str, detail: &Value) -> Result<(), String> {
+    let Some(state) = detail.get("state").and_then(Value::as_str).map(PathBuf::from) else {
+        return Err(format!("the ledger does not say where the {what} {id} is"));
+    };
+    kill_runtimes(&state, id)?;
+    remove_files(&state, id)
+}
+
+/// Files and directories of a container: of runc and crun, and of runsc.
+fn files(state: &Path, id: &str) -> Vec<PathBuf> {
+    let socket = format!("runsc-{id}.sock");
+    let mut files: Vec<PathBuf> = [
+        id.to_string(),
+        format!("{id}_sandbox:{id}.state"),
+        format!("{id}_sandbox:{id}.lock"),
+        socket.clone(),
+    ]
+    .iter()
+    .map(|name| state.join(name))
+    .collect();
+    files.extend(SOCKET_PLACES.iter().map(|place| Path::new(place).join(&socket)));
+    files
+}
+
+/// Whether a runtime may know a container.
+pub(super) fn is_known(state: &Path, id: &str) -> bool {
+    files(state, id).iter().any(|path| path.symlink_metadata().is_ok())
+}
+
+/// Removes what a runtime wrote down of a container that is gone.
+///
+/// # Errors
+/// What could not be removed.
+pub(super) fn remove_files(state: &Path, id: &str) -> Result<(), String> {
+    for path in files(state, id) {
+        let removed = match path.symlink_metadata() {
+            Ok(found) if found.is_dir() => fs::remove_dir_all(&path),
+            Ok(_) => fs::remove_file(&path),
+            Err(_) => continue,
+        };
+        match removed {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(format!("cannot remove {}: {error}", path.display()));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Kills the processes of a runtime that serve a container: those that have its name, which no other container ever has, and the
+/// runtime's state directory among their arguments.
+fn kill_runtimes(state: &Path, id: &str) -> Result<(), String> {
+    let until = Instant::now() + DEATH_DEADLINE;
+    loop {
+        let serving = serving(state, id);
+        if serving.is_empty() {
+            return Ok(());
+        }
+        if Instant::now() > until {
+            return Err(format!("the processes {serving:?} of its runtime do not end"));
+        }
+        for pid in serving {
+            let Some(pid) = Pid::from_raw(pid) else { continue };
+            let Ok(handle) = pidfd_open(pid, PidfdFlags::empty()) else { continue };
+            // Looked at again: from here on the handle means the process that is killed.
+            if serves(pid.as_raw_nonzero().get(), state, id) {
+                let _gone_meanwhile = pidfd_send_signal(handle, Signal::KILL);
+            }
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+fn serving(state: &Path, id: &str) -> Vec<i32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    pids.filter(|pid| serves(*pid, state, id)).collect()
+}
+
+/// A zombie has no arguments any more, and so serves nobody.
+fn serves(pid: i32, state: &Path, id: &str) -> bool {
+    let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let state = state.as_os_str().as_bytes();
+    let mut words = line.split(|byte| *byte == 0);
+    let is_state = |word: &[u8]| word == state || word.strip_prefix(b"--root=") == Some(state);
+    words.clone().any(|word| word == id.as_bytes()) && words.any(is_state)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+    use weigh_host::command::Invocation;
+
+    #[test]
+    fn runtimes_of_one_container_are_killed_and_its_files_removed() {
+        let base = tempfile::tempdir().unwrap();
+        let state = base.path();
+        for name in ["c-1", "c-10"] {
+            fs::create_dir(state.join(name)).unwrap();
+            fs::write(state.join(name).join("state.json"), "{}").unwrap();
+        }
+        fs::write(state.join("c-1_sandbox:c-1.lock"), "").unwrap();
+        let waiting = |id: &str| {
+            let script = "sleep 60; true";
+            let words = ["-c", script, "runtime", "--root", state.to_str().unwrap(), "run", id];
+            Invocation::new("sh").args(words).spawn().unwrap()
+        };
+        let (mut mine, mut other) = (waiting("c-1"), waiting("c-10"));
+        assert!(is_known(state, "c-1") && !is_known(state, "c-2"));
+        // A shell that has not been executed yet has this test's arguments.
+        while serving(state, "c-1").is_empty() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let detail = json!({"state": state});
+        undo("container", "c-1", &detail).unwrap();
+        undo("container", "c-1", &detail).unwrap();
+        assert!(mine.wait(Duration::from_secs(5)).unwrap().is_some());
+        assert!(other.try_wait().unwrap().is_none());
+        assert!(!is_known(state, "c-1") && is_known(state, "c-10"));
+        assert!(undo("container", "c-1", &json!({})).is_err());
+    }
+}

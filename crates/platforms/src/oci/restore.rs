@@ -1,0 +1,103 @@
+//! Saving guests and starting them again from what was saved.
+//!
+//! The channel is the container's standard streams. A runtime gives a restored container its own, so the pipes of the new guest take the
+//! place of those of the saved one, and the probe does not notice.
+
+use super::driver::Saving;
+use super::runtime::Runtime;
+use crate::PlatformError;
+use std::path::Path;
+use std::time::Duration;
+use weigh_host::command::{Invocation, find_program};
+use weigh_model::EnvironmentSpec;
+
+/// For writing a guest's memory to a disk.
+const SAVE_DEADLINE: Duration = Duration::from_secs(120);
+/// Older ones do not restore processes on kernels of today: they do not know how to place the vDSO.
+const FIRST_CRIU: u32 = 4;
+/// What a runtime makes of a guest, in the directory given to [`save`].
+const IMAGE: &str = "image";
+/// What CRIU says of it, beside.
+const CRIU_LOGS: &str = "criu";
+
+/// Whether guests can be saved and restored here.
+///
+/// # Errors
+/// Why not, as a clause.
+pub(super) fn possible(
+    runtime: &Runtime,
+    saving: Saving,
+    environment: &EnvironmentSpec,
+) -> Result<(), String> {
+    let name = runtime.platform;
+    if saving == Saving::Itself {
+        return Ok(());
+    }
+    if saving == Saving::CriuLibrary {
+        let features = runtime.says_of_itself().map_err(|error| error.to_string())?;
+        if !features.split_whitespace().any(|word| word == "+CRIU") {
+            return Err(format!("this {name} was built without CRIU"));
+        }
+    }
+    let needed = format!("{name} needs CRIU of version {FIRST_CRIU} or later to save guests");
+    let program = find_program(environment.get("criu").unwrap_or("criu"));
+    let Some(program) = program else { return Err(format!("{needed}, and there is none here")) };
+    let said = Invocation::new(&program)
+        .arg("--version")
+        .deadline(Duration::from_secs(10))
+        .run_ok()
+        .map_err(|error| format!("{needed}, and {error}"))?;
+    let said = String::from_utf8_lossy(&said.output).into_owned();
+    match version(&said) {
+        Some((major, _)) if major >= FIRST_CRIU => Ok(()),
+        Some((_, version)) => Err(format!("{needed}, and {} is version {version}", program.display())),
+        None => Err(format!("{needed}, and {} does not tell its version", program.display())),
+    }
+}
+
+/// The version that `criu --version` tells: its first number, and all of it.
+fn version(said: &str) -> Option<(u32, &str)> {
+    let version = said.lines().find_map(|line| line.strip_prefix("Version:"))?.trim();
+    let digits = version.find(|c: char| !c.is_ascii_digit()).unwrap_or(version.len());
+    Some((version[..digits].parse().ok()?, version))
+}
+
+/// For a platform that cannot save guests here.
+pub(super) fn missing(reason: String) -> PlatformError {
+    PlatformError::Missing { what: format!("a way to save and restore guests ({reason})"), remedy: None }
+}
+
+/// Writes a guest to a directory. Its processes have ended then.
+///
+/// # Errors
+/// What the runtime said.
+pub(super) fn save(runtime: &Runtime, id: &str, directory: &Path, log: &Path) -> Result<(), PlatformError> {
+    let image = directory.join(IMAGE);
+    std::fs::create_dir_all(&image).map_err(PlatformError::io(format!("make {}", image.display())))?;
+    let command = with_directories(runtime.command().arg("checkpoint"), directory).arg(id);
+    command.deadline(SAVE_DEADLINE).log_to(log).run_ok()?;
+    Ok(())
+}
+
+/// The beginning of the command that starts a guest from what was saved.
+pub(super) fn command(runtime: &Runtime, saved: &Path) -> Invocation {
+    with_directories(runtime.command().arg("restore"), saved)
+}
+
+fn with_directories(command: Invocation, directory: &Path) -> Invocation {
+    let command = command.arg("--image-path").arg(directory.join(IMAGE));
+    command.arg("--work-path").arg(directory.join(CRIU_LOGS))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_version_of_criu_is_read() {
+        // criu 3.17.1 of Debian 12, and one built from a checkout.
+        assert_eq!(version("Version: 3.17.1\n"), Some((3, "3.17.1")));
+        assert_eq!(version("Version: 4.1\nGitID: v4.1-1-g0f0b\n"), Some((4, "4.1")));
+        assert_eq!(version("something else"), None);
+    }
+}

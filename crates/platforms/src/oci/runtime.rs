@@ -1,0 +1,109 @@
+//! A runtime's program and how it is called.
+
+use super::driver::Oci;
+use crate::{Host, PlatformError, axes};
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use weigh_host::command::Invocation;
+use weigh_model::EnvironmentSpec;
+
+/// For any command of a runtime.
+const COMMAND_DEADLINE: Duration = Duration::from_secs(20);
+
+/// One runtime, as one environment uses it.
+#[derive(Debug, Clone)]
+pub(super) struct Runtime {
+    /// Name of the platform.
+    pub(super) platform: &'static str,
+    /// The program.
+    pub(super) binary: PathBuf,
+    /// Where it keeps its state.
+    pub(super) state: PathBuf,
+    /// What stands before every command.
+    flags: Vec<String>,
+    /// A mount of the host that it must not see.
+    hidden: Option<PathBuf>,
+}
+
+impl Runtime {
+    /// The runtime of an environment: the binary that its keys name, or the one that is installed.
+    ///
+    /// # Errors
+    /// [`PlatformError::Missing`] with the remedy.
+    pub(super) fn find(
+        driver: &Oci,
+        host: &Host,
+        environment: &EnvironmentSpec,
+    ) -> Result<Self, PlatformError> {
+        let kind = driver.kind();
+        let platform = kind.name;
+        if !host.is_root {
+            let what = format!("the right to make containers with {platform}");
+            return Err(PlatformError::Missing { what, remedy: Some("run weigh as root".into()) });
+        }
+        let remedy = format!(
+            "install it with `apt-get install {platform}`, or name the file with `{platform}:binary=PATH`"
+        );
+        // Absolute: what goes into the ledger is undone by another process, maybe in another directory.
+        let binary = axes::program(driver, environment, platform, &remedy)?;
+        Ok(Self {
+            platform,
+            binary,
+            state: host.work.join(format!("{platform}-state")),
+            flags: (kind.flags)(environment),
+            hidden: host.hierarchy.unified().filter(|_| kind.refuses_hybrid).map(Into::into),
+        })
+    }
+
+    /// A command of the runtime.
+    pub(super) fn command(&self) -> Invocation {
+        let command = Invocation::new(&self.binary).arg("--root").arg(&self.state).args(&self.flags);
+        let command = command.deadline(COMMAND_DEADLINE);
+        match &self.hidden {
+            Some(mount) => command.without_mount(mount),
+            None => command,
+        }
+    }
+
+    /// First line of `--version`.
+    ///
+    /// # Errors
+    /// Those of running it.
+    pub(super) fn version(&self) -> Result<String, PlatformError> {
+        let said = self.says_of_itself()?;
+        Ok(said.lines().next().unwrap_or_default().trim().into())
+    }
+
+    /// All of `--version`: with crun the last line tells what it was built with.
+    ///
+    /// # Errors
+    /// Those of running it.
+    pub(super) fn says_of_itself(&self) -> Result<String, PlatformError> {
+        let version = Invocation::new(&self.binary).arg("--version").deadline(COMMAND_DEADLINE);
+        Ok(String::from_utf8_lossy(&version.run_ok()?.output).into_owned())
+    }
+
+    /// What another process needs to undo a container.
+    pub(super) fn detail(&self) -> Value {
+        json!({"state": self.state})
+    }
+
+    /// Has the runtime take away what is left of a container whose processes have ended.
+    ///
+    /// # Errors
+    /// Why it is still there.
+    pub(super) fn delete(&self, id: &str) -> Result<(), String> {
+        if !super::leftovers::is_known(&self.state, id) {
+            return Ok(());
+        }
+        let deleted = self.command().args(["delete", "--force", id]).run_ok();
+        deleted.map(|_| ()).map_err(|error| error.to_string())?;
+        super::leftovers::remove_files(&self.state, id)
+    }
+
+    /// The log of an invocation, beside the guest's.
+    pub(super) fn says(&self, error: impl std::fmt::Display, log: &Path) -> String {
+        super::with_tail(&error.to_string(), log)
+    }
+}

@@ -1,0 +1,69 @@
+//! Sandboxes by gVisor: a kernel in user space, the sentry, between the guest's programs and the host's kernel.
+//!
+//! Sentry, file server and the guest's processes are in the guest's control group, so they are charged to the guest and confined with it;
+//! the runtime that waits for them is a helper outside of it.
+
+use crate::oci::{Kind, Oci, Saving};
+use crate::{KeySpec, Values, axes};
+use weigh_model::EnvironmentSpec;
+
+/// In what a sandbox differs from the host because of what it is.
+const IMPLIES: &[(&str, &str)] = &[
+    ("kernel", "a kernel of its own, in user space"),
+    ("cpu-model", "the CPU that its kernel shows"),
+    ("memory", "its kernel tells a memory of its own"),
+    ("transparent-huge-pages", "decided by its own kernel"),
+    ("mitigations", "its kernel does not tell them"),
+    ("clock-source", "its kernel takes the time from the host's clock"),
+    ("aslr", "decided by its own kernel"),
+    ("mounts:*", "files by a server outside, scratch in its own memory"),
+    ("network", "a network stack of its own, unless `net` says otherwise"),
+    ("acceleration", "system calls by its own kernel, as `platform` says"),
+];
+
+const KEYS: &[KeySpec] = &[
+    KeySpec {
+        name: "platform",
+        values: Values::Words(&["systrap", "ptrace", "kvm"]),
+        default: "systrap",
+        summary: "how its kernel gets hold of system calls: systrap, ptrace, or kvm, which is proven by starting a guest",
+    },
+    axes::net(&["none", "host", "bridge", "nat"]),
+    KeySpec {
+        values: Values::Words(&["tmpfs", "volume"]),
+        summary: "what holds /var/tmp: its own memory, or a directory of the host through the file server",
+        ..axes::STORAGE
+    },
+    axes::CPUS,
+    axes::MEMORY,
+    axes::ROOTFS,
+    axes::BINARY,
+];
+
+const KIND: Kind = Kind {
+    name: "runsc",
+    summary: "a sandbox by gVisor's runsc: the guest's system calls are served by a kernel in user space",
+    keys: KEYS,
+    implies: IMPLIES,
+    own_kernel: true,
+    refuses_hybrid: false,
+    flags,
+    to_prove: |environment| {
+        (environment.get("platform") == Some("kvm")).then_some("a KVM that gVisor's guests come up with")
+    },
+    saving: Saving::Itself,
+};
+
+/// The platform `runsc`.
+pub const RUNSC: Oci = Oci::new(&KIND);
+
+/// What every command must be told alike, because the sandbox takes it from there.
+fn flags(environment: &EnvironmentSpec) -> Vec<String> {
+    let network = match environment.get("net").unwrap_or("none") {
+        word @ ("none" | "host") => word,
+        _ => "sandbox",
+    };
+    let platform = environment.get("platform").unwrap_or("systrap");
+    // Without the last it keeps what a guest writes to its root in a file of the skeleton, which is all guests'.
+    vec![format!("--network={network}"), format!("--platform={platform}"), "--overlay2=none".into()]
+}
