@@ -328,7 +328,11 @@ mod tests {
         ] {
             let error = check(&spec(text)).unwrap_err();
             assert_eq!(&error.text[error.span.clone()], wrong, "{text}");
-            assert!(error.help.is_some(), "{text}");
+            assert!(
+                error.help.is_some() || error.message.contains(": give "),
+                "{text}: no remedy in {}",
+                error.message
+            );
         }
         check(&spec("runc:cpus=2,memory=1GiB,rootfs=probe")).unwrap();
     }
