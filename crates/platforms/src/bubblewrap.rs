@@ -7,7 +7,7 @@
 
 use crate::axes::{self, Storage};
 use crate::namespaces::USER;
-use crate::spawn::{Start, shown_groups};
+use crate::spawn::{Runtime, Start, shown_groups};
 use crate::{
     Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, setting,
 };
@@ -73,7 +73,7 @@ impl Platform for Bubblewrap {
 
     fn launch(&self, host: &Host, request: &GuestRequest) -> Result<Box<dyn Guest>, PlatformError> {
         let program = self.program(&request.environment)?;
-        let runtime = |cgroup: Option<&Cgroup>, storage: &Storage| {
+        let command = |cgroup: Option<&Cgroup>, storage: &Storage| {
             let mut command = Arguments(vec![program.clone().into()]);
             self.isolate(&mut command, &request.environment);
             command.mount(request, cgroup, storage);
@@ -89,6 +89,14 @@ impl Platform for Bubblewrap {
         }
         // This version of bwrap cannot mount overlays itself; where none but it sees the mount, it can bind one.
         let namespaces = if overlay { UnshareFlags::NEWNS } else { UnshareFlags::empty() };
+        let runtime = Runtime {
+            command: &command,
+            mounts: &[],
+            variables: &[],
+            groups: false,
+            system: false,
+            directory: None,
+        };
         let start = Start { runtime: Some(&runtime), ..Start::new(self.name(), request, namespaces) };
         Ok(Box::new(start.launch(host)?))
     }

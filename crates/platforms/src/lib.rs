@@ -17,6 +17,7 @@ pub mod docker;
 pub mod lxc;
 pub mod namespaces;
 pub mod native;
+pub mod nspawn;
 pub mod null;
 pub mod podman;
 pub mod qemu;
@@ -39,6 +40,8 @@ const ALL: &[&dyn Platform] = &[
     &bubblewrap::Bubblewrap,
     &runc::RUNC,
     &crun::CRUN,
+    &nspawn::Nspawn,
+    &runc::Runc,
     &docker::Docker,
     &podman::Podman,
     &lxc::Lxc,

@@ -6,9 +6,12 @@
 
 mod child;
 mod guest;
+mod inside;
 mod step;
 
-pub(crate) use guest::Start;
+pub(crate) use guest::{LocalGuest, Runtime, Start};
+pub use inside::Inside;
+pub(crate) use inside::is_first;
 pub(crate) use step::shown_groups;
 
 use crate::axes::Storage;
@@ -23,7 +26,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStringExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 use step::Step;
 use weigh_host::cgroup::Cgroup;
@@ -51,10 +54,60 @@ pub struct SpawnRequest<'a> {
     /// What lies behind [`Storage::TARGET`] of the root. Without a root an overlay is mounted at [`Storage::merged`], for the program to
     /// pass on; that takes a mount namespace.
     pub storage: &'a Storage,
+    /// Mounts that only this process and its children see; they take a mount namespace.
+    pub mounts: &'a [OwnMount],
+    /// The system to be in beside its init: its namespaces, root and groups, which are joined last.
+    pub inside: Option<&'a Inside>,
     /// Program, by its absolute path in the root, and arguments.
     pub argv: &'a [OsString],
+    /// Environment variables beside `PATH`, as `NAME=value`.
+    pub variables: &'a [OsString],
     /// File that standard error is appended to.
     pub log: &'a Path,
+    /// Standard output goes to the log as well, and the pipe of it is at its end from the beginning.
+    pub quiet: bool,
+}
+
+impl<'a> SpawnRequest<'a> {
+    /// A program as it is, with nothing of its own.
+    pub fn new(argv: &'a [OsString], log: &'a Path) -> Self {
+        Self {
+            namespaces: UnshareFlags::empty(),
+            root: None,
+            cgroup: None,
+            cpus: &[],
+            network: None,
+            storage: &Storage::Tmpfs,
+            mounts: &[],
+            inside: None,
+            argv,
+            variables: &[],
+            log,
+            quiet: false,
+        }
+    }
+}
+
+/// A mount of a process's own.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum OwnMount {
+    /// An empty directory in memory over this one.
+    Empty(PathBuf),
+    /// This directory, read-only, whatever is below it.
+    ReadOnly(PathBuf),
+    /// A directory or file at another place, read-only.
+    Bind(PathBuf, PathBuf),
+    /// An overlay file system.
+    Overlay {
+        /// Read only.
+        lower: PathBuf,
+        /// Takes what is written.
+        upper: PathBuf,
+        /// What the kernel needs beside it.
+        work: PathBuf,
+        /// Where it is mounted.
+        target: PathBuf,
+    },
 }
 
 /// A process that was started. Dropping it neither ends nor reaps it.
@@ -107,17 +160,19 @@ pub fn spawn(
         .open(request.log)
         .map_err(SpawnError::at(format!("open {}", request.log.display())))?;
     let argv = request.argv.iter().map(c_string).collect::<Result<Vec<_>, _>>()?;
-    let (joins, into) = open_cgroup(request.cgroup)?;
+    let (joins, into) = open_groups(request)?;
     let steps = step::all(request, &joins)?;
+    let variables = request.variables.iter().map(c_string).collect::<Result<Vec<_>, _>>()?;
     let prepared = Prepared::new(
         &steps,
-        argv,
+        [argv, variables],
         wait.as_fd(),
         input_read.as_fd(),
-        output_write.as_fd(),
+        if request.quiet { log.as_fd() } else { output_write.as_fd() },
         log.as_fd(),
         report.as_fd(),
     );
+    let _entered = request.inside.map(Inside::enter_processes).transpose()?;
     let (pid, pidfd) = clone(request.namespaces, into.as_ref(), &prepared)
         .map_err(SpawnError::at("start a process (clone3)"))?;
     let mut newborn = Newborn { pidfd: Some(pidfd) };
@@ -149,16 +204,20 @@ impl Drop for Newborn {
 }
 
 /// Descriptors by which the child joins its control group: one per hierarchy of version 1, or one to be born into.
-fn open_cgroup(cgroup: Option<&Cgroup>) -> Result<(Vec<File>, Option<OwnedFd>), SpawnError> {
-    let Some(cgroup) = cgroup else { return Ok((Vec::new(), None)) };
+fn open_groups(request: &SpawnRequest<'_>) -> Result<(Vec<File>, Option<OwnedFd>), SpawnError> {
+    let open = |path: PathBuf| {
+        OpenOptions::new().write(true).open(&path).map_err(SpawnError::at(format!("open {}", path.display())))
+    };
+    if let Some(inside) = request.inside {
+        let files = inside.join_files()?.into_iter().map(open).collect::<Result<_, _>>()?;
+        return Ok((files, None));
+    }
+    let Some(cgroup) = request.cgroup else { return Ok((Vec::new(), None)) };
     if let Some(directory) = cgroup.v2_directory() {
         let file = File::open(&directory).map_err(SpawnError::at(format!("open {}", directory.display())))?;
         return Ok((Vec::new(), Some(file.into())));
     }
-    let files = cgroup.join_files().into_iter().map(|path| {
-        OpenOptions::new().write(true).open(&path).map_err(SpawnError::at(format!("open {}", path.display())))
-    });
-    Ok((files.collect::<Result<_, _>>()?, None))
+    Ok((cgroup.join_files().into_iter().map(open).collect::<Result<_, _>>()?, None))
 }
 
 fn c_string(text: &OsString) -> Result<CString, SpawnError> {

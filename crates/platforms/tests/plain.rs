@@ -9,6 +9,8 @@ mod static_probe;
 
 use common::victim::{Killed, kill_and_sweep};
 use common::{Bench, ready, says, turn};
+use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::time::Duration;
 use weigh_model::ImageSpec;
 
@@ -109,4 +111,108 @@ fn namespaces_of_bubblewrap() {
 #[test]
 fn bubblewrap_is_killed() {
     killed_at_any_moment("killed-bwrap", "bubblewrap:storage=overlay", &[0, 3, 8, 15, 30]);
+}
+
+#[test]
+fn storage_of_nspawn() {
+    storage_is_what_the_key_says("storage-nspawn", "nspawn");
+}
+
+#[test]
+fn namespaces_of_nspawn() {
+    namespaces_are_what_the_keys_say(
+        "spaces-nspawn",
+        "nspawn",
+        &[
+            ("net=none", &["user"]),
+            ("net=host", &["net", "user"]),
+            ("user=mapped", &[]),
+            ("user=mapped,net=host", &["net"]),
+        ],
+    );
+}
+
+#[test]
+fn nspawn_is_killed() {
+    killed_at_any_moment("killed-nspawn", "nspawn:storage=overlay", &[0, 10, 30, 60, 120]);
+}
+
+/// The filter is on or off, and systemd-nspawn leaves nothing of its own on the host.
+#[test]
+fn the_filter_of_nspawn_can_be_left_out() {
+    let _turn = turn();
+    let test = "seccomp-nspawn";
+    if !ready(test, "nspawn") {
+        return;
+    }
+    let entries = |at: &str| std::fs::read_dir(at).into_iter().flatten().flatten().map(|entry| entry.path());
+    // What systemd-nspawn makes where nobody gives it a place of its own.
+    let names = ["nspawn", "payload", "supervisor"];
+    let places = ["/run/systemd", "/sys/fs/cgroup", "/sys/fs/cgroup/systemd", "/sys/fs/cgroup/unified"];
+    let state = || -> BTreeSet<PathBuf> {
+        let known = |path: &PathBuf| names.iter().any(|name| path.ends_with(name));
+        places.iter().flat_map(|at| entries(at)).filter(known).collect()
+    };
+    let before = state();
+    let bench = Bench::new(test);
+    for (word, mode) in [("on", "2"), ("off", "0")] {
+        let mut guest = bench.guest(&format!("nspawn:seccomp={word}"));
+        assert_eq!(
+            says(&mut *guest, "sed -n 's/^Seccomp:[[:space:]]*//p' /proc/self/status"),
+            mode,
+            "{word}"
+        );
+        guest.stop().unwrap();
+    }
+    bench.close();
+    assert_eq!(state(), before);
+}
+
+const FULL: [&str; 3] = ["overlay", "copied", "shared"];
+
+/// A whole system comes up, with the probe beside its init, in namespaces and groups of its own, and goes away.
+#[test]
+fn nspawn_boots_a_system() {
+    let _turn = turn();
+    let test = "nspawn-full";
+    if std::env::var("WEIGH_PLATFORMS").as_deref() != Ok("all") {
+        eprintln!("SKIPPED {test}: it boots whole systems; set WEIGH_PLATFORMS=all");
+        return;
+    }
+    if !ready(test, "nspawn") {
+        return;
+    }
+    let image = match std::env::var_os("WEIGH_TEST_TREE") {
+        Some(tree) => ImageSpec::Path(tree.into()),
+        None => ImageSpec::Debian,
+    };
+    let bench = Bench::new(test);
+    for root in FULL {
+        let environment = format!("nspawn:init=full,root={root},storage=volume");
+        let mut guest = bench.launch(&bench.request_with(&environment, &image, None)).unwrap();
+        assert_eq!(says(&mut *guest, "cat /proc/1/comm"), "systemd", "{environment}");
+        // There is no bus to ask at first.
+        let wait = "until systemctl is-system-running --wait 2>/dev/null | grep -E 'running|degraded'; do sleep 0.05; done";
+        let state = says(&mut *guest, wait);
+        assert!(root == "shared" || state == "running", "{environment}: {state}");
+        assert_eq!(
+            says(&mut *guest, "systemctl is-active multi-user.target"),
+            "active",
+            "{environment}: {state}"
+        );
+        assert!(guest.processes().len() > 3, "{environment}");
+        println!(
+            "{environment}: {state}; {}",
+            says(
+                &mut *guest,
+                "systemctl --failed --no-pager --no-legend; systemd-analyze --no-pager; cat /proc/self/cgroup"
+            )
+        );
+        guest.freeze().unwrap();
+        guest.thaw().unwrap();
+        assert_eq!(says(&mut *guest, "echo on"), "on");
+        guest.stop().unwrap();
+    }
+    bench.close();
+    kill_and_sweep(test, "nspawn:init=full", Killed::Running);
 }

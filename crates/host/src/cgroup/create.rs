@@ -54,7 +54,7 @@ impl Hierarchy {
     /// Makes the directories and sets the limits; returns the controllers that are missing for limits that were asked for.
     fn fill(&self, cgroup: &Cgroup, limits: &Limits) -> Result<Vec<&'static str>, CgroupError> {
         let relative = cgroup.relative_path();
-        for mount in self.used() {
+        for mount in self.joined() {
             make_directories(mount, relative)?;
         }
         let cpus = limits.cpus.iter().map(u32::to_string).collect::<Vec<_>>().join(",");

@@ -66,7 +66,17 @@ impl Cgroup {
     /// and exit of the host until a grace period is over, so it takes microseconds where `cgroup.procs` takes milliseconds.
     pub fn join_files(&self) -> Vec<PathBuf> {
         let file = |kind: &Kind| if *kind == Kind::V2 { "cgroup.procs" } else { "tasks" };
-        self.hierarchy.used().map(|mount| mount.path.join(&self.relative).join(file(&mount.kind))).collect()
+        self.hierarchy.joined().map(|mount| mount.path.join(&self.relative).join(file(&mount.kind))).collect()
+    }
+
+    /// The groups at or below this one that hold a process, one per hierarchy in which the group was made.
+    pub fn directories_of(&self, pid: u32) -> Vec<PathBuf> {
+        let holds = |directory: &PathBuf| {
+            let text = fs::read_to_string(directory.join("cgroup.procs")).unwrap_or_default();
+            text.lines().any(|line| line.parse() == Ok(pid))
+        };
+        let groups = self.hierarchy.joined().map(|mount| mount.path.join(&self.relative));
+        groups.filter_map(|group| tree(&group).into_iter().find(holds)).collect()
     }
 
     /// Controllers that this host lacks and whose limits were asked for: `cpuset`, `memory`. These limits are not in force.

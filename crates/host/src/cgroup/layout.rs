@@ -76,9 +76,26 @@ impl Mount {
 pub struct Hierarchy {
     layout: Layout,
     pub(super) mounts: Vec<Mount>,
+    /// Groups are made in hierarchies without controllers, too.
+    for_systems: bool,
 }
 
 impl Hierarchy {
+    /// For guests whose program or init makes groups itself in hierarchies that count and limit nothing (`name=systemd`, version 2 beside
+    /// version 1): groups are made there as well, so that what it makes lies below them and is removed with them.
+    pub fn for_systems(&self) -> Self {
+        Self { for_systems: true, ..self.clone() }
+    }
+
+    /// The mounts in which groups are made: those that guests use, and for systems those without controllers.
+    pub(super) fn joined(&self) -> impl Iterator<Item = &Mount> {
+        let plain = |mount: &&Mount| mount.kind == Kind::V2 || mount.kind == Kind::V1(Vec::new());
+        self.used().chain(
+            self.mounts
+                .iter()
+                .filter(move |mount| self.for_systems && self.layout != Layout::V2 && plain(mount)),
+        )
+    }
     /// The control groups of this host, found in `/proc/self/mountinfo`.
     pub fn detect() -> Self {
         let mounts = Process::myself().and_then(|process| process.mountinfo());
@@ -100,7 +117,7 @@ impl Hierarchy {
             Layout::V1 => v1.collect(),
             Layout::Hybrid => v1.chain([v2(root.join("unified"))]).collect(),
         };
-        Self { layout, mounts }
+        Self { layout, mounts, for_systems: false }
     }
 
     pub(super) fn from_mounts(all: impl Iterator<Item = MountInfo>) -> Self {
@@ -131,7 +148,7 @@ impl Hierarchy {
             (false, true) => Layout::V2,
             (false, false) => Layout::Missing,
         };
-        Self { layout, mounts }
+        Self { layout, mounts, for_systems: false }
     }
 
     /// How the control groups are laid out.

@@ -30,14 +30,14 @@ pub(super) struct Prepared<'a> {
     output: BorrowedFd<'a>,
     error: BorrowedFd<'a>,
     report: BorrowedFd<'a>,
-    /// Keeps alive what `argv` points to.
-    _words: Vec<CString>,
+    /// Keeps alive what `argv` and `environment` point to.
+    _words: [Vec<CString>; 2],
 }
 
 impl<'a> Prepared<'a> {
     pub(super) fn new(
         steps: &'a [Step<'a>],
-        words: Vec<CString>,
+        [words, variables]: [Vec<CString>; 2],
         wait: BorrowedFd<'a>,
         input: BorrowedFd<'a>,
         output: BorrowedFd<'a>,
@@ -47,8 +47,10 @@ impl<'a> Prepared<'a> {
         let list =
             |words: &mut dyn Iterator<Item = *const c_char>| words.chain([ptr::null()]).collect::<Vec<_>>();
         let argv = list(&mut words.iter().map(|word| word.as_ptr()));
-        let environment = list(&mut ENVIRONMENT.iter().map(|word| word.as_ptr()));
-        Self { steps, program: argv[0], argv, environment, wait, input, output, error, report, _words: words }
+        let variables_too = variables.iter().map(|word| word.as_ptr());
+        let environment = list(&mut ENVIRONMENT.iter().map(|word| word.as_ptr()).chain(variables_too));
+        let _words = [words, variables];
+        Self { steps, program: argv[0], argv, environment, wait, input, output, error, report, _words }
     }
 
     /// The child's whole life until its exec.

@@ -1,13 +1,13 @@
 //! A guest that is a process of this host: what `native` and `namespaces` have in common.
 
-use super::{SpawnRequest, Spawned, spawn};
+use super::{Inside, OwnMount, SpawnRequest, Spawned, spawn};
 use crate::axes::Storage;
 use crate::oci::with_tail;
 use crate::{Guest, GuestRequest, Host, PlatformError, Session};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, pidfd_send_signal, waitid};
 use rustix::thread::UnshareFlags;
 use std::ffi::OsString;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use weigh_host::cgroup::{Cgroup, Limits};
@@ -17,6 +17,8 @@ use weigh_images::Root;
 
 /// How long a guest may take to say hello. Without a machine to boot it takes milliseconds.
 const HELLO_DEADLINE: Duration = Duration::from_secs(10);
+/// How long a system may take until its init runs.
+const INIT_DEADLINE: Duration = Duration::from_secs(20);
 /// How long a guest that was asked to end may take before it is killed.
 const SHUTDOWN_DEADLINE: Duration = Duration::from_secs(2);
 /// How long stopping processes by signal may take.
@@ -42,8 +44,21 @@ pub(crate) struct Start<'a> {
     pub(crate) runtime: Option<&'a Runtime<'a>>,
 }
 
-/// Tells the command line of a platform's program, from the guest's control group and storage.
-pub(crate) type Runtime<'a> = dyn Fn(Option<&Cgroup>, &Storage) -> Vec<OsString> + 'a;
+/// A platform's program that makes a guest.
+pub(crate) struct Runtime<'a> {
+    /// Tells its command line, from the guest's control group and storage.
+    pub(crate) command: &'a dyn Fn(Option<&Cgroup>, &Storage) -> Vec<OsString>,
+    /// What it sees, and nobody else.
+    pub(crate) mounts: &'a [OwnMount],
+    /// Environment variables beside `PATH`, as `NAME=value`.
+    pub(crate) variables: &'a [OsString],
+    /// It makes control groups itself, also where there are no controllers.
+    pub(crate) groups: bool,
+    /// The guest has an init of its own, and the probe is started beside it.
+    pub(crate) system: bool,
+    /// Directory below the run's work directory that goes with the guest.
+    pub(crate) directory: Option<PathBuf>,
+}
 
 impl<'a> Start<'a> {
     /// The probe as a process of the host, with nothing of its own.
@@ -94,7 +109,7 @@ impl<'a> Start<'a> {
         let cgroup = self.control_group(host)?;
         let log = log_path(host, &self.name);
         let argv = match (self.runtime, self.root) {
-            (Some(runtime), _) => runtime(cgroup.as_ref(), &storage),
+            (Some(runtime), _) => (runtime.command)(cgroup.as_ref(), &storage),
             (None, Some(_)) => vec![OsString::from(weigh_images::PROBE)],
             (None, None) => vec![host.programs.probe.clone().into()],
         };
@@ -106,8 +121,10 @@ impl<'a> Start<'a> {
             cpus: self.cpus,
             network: self.network,
             storage: &storage,
-            argv: &argv,
-            log: &log,
+            mounts: self.runtime.map_or(&[], |runtime| runtime.mounts),
+            variables: self.runtime.map_or(&[], |runtime| runtime.variables),
+            quiet: self.runtime.is_some_and(|runtime| runtime.system),
+            ..SpawnRequest::new(&argv, &log)
         };
         // A guest without a control group is known to the ledger by its number, which it has only once it is there.
         let mut entry = None;
@@ -120,7 +137,12 @@ impl<'a> Start<'a> {
             }
             Ok(())
         });
-        let Spawned { pid, pidfd, input, output } = match spawned {
+        let beside = |spawned: Spawned| match &cgroup {
+            Some(cgroup) if request.quiet => self.beside(cgroup, spawned, &log),
+            _ => Ok((spawned, None)),
+        };
+        let spawned = spawned.map_err(|error| error.to_string()).and_then(beside);
+        let (Spawned { pid, pidfd, input, output }, supervisor) = match spawned {
             Ok(spawned) => spawned,
             Err(error) => {
                 // The process is gone; what is left in the ledger is undone with it.
@@ -130,8 +152,10 @@ impl<'a> Start<'a> {
                 if let Some(entry) = entry {
                     let _ = host.ledger.forget(entry);
                 }
-                remove_storage(&storage)?;
-                return Err(self.failed(error.to_string(), None));
+                for directory in self.directories(&storage) {
+                    remove_directory(&directory)?;
+                }
+                return Err(self.failed(error, None));
             }
         };
         let mut guest = LocalGuest {
@@ -144,7 +168,8 @@ impl<'a> Start<'a> {
             entry,
             frozen: false,
             spawned_ns,
-            storage,
+            supervisor,
+            directories: self.directories(&storage),
             stopped: false,
         };
         match guest.session.hello(HELLO_DEADLINE) {
@@ -156,6 +181,38 @@ impl<'a> Start<'a> {
                 Err(self.failed(reason, Some(log)))
             }
         }
+    }
+
+    /// Starts the probe beside the init of the system that a platform's program, just started, brings up.
+    fn beside(
+        &self,
+        cgroup: &Cgroup,
+        supervisor: Spawned,
+        log: &Path,
+    ) -> Result<(Spawned, Option<OwnedFd>), String> {
+        let found = Inside::wait(cgroup, supervisor.pid, weigh_images::PROBE, INIT_DEADLINE);
+        let inside = found.ok_or("its init does not start");
+        let argv = [OsString::from(weigh_images::PROBE)];
+        let probe = inside.map_err(Into::into).and_then(|inside| {
+            let request =
+                SpawnRequest { inside: Some(&inside), cpus: self.cpus, ..SpawnRequest::new(&argv, log) };
+            spawn(&request, |_| Ok(())).map_err(|error| error.to_string())
+        });
+        match probe {
+            Ok(probe) => Ok((probe, Some(supervisor.pidfd))),
+            Err(error) => {
+                let error = with_tail(&error, log);
+                let _ = pidfd_send_signal(&supervisor.pidfd, Signal::KILL);
+                let _ = waitid(WaitId::PidFd(supervisor.pidfd.as_fd()), WaitIdOptions::EXITED);
+                Err(error)
+            }
+        }
+    }
+
+    /// The directories that go with the guest.
+    fn directories(&self, storage: &Storage) -> Vec<PathBuf> {
+        let own = self.runtime.and_then(|runtime| runtime.directory.clone());
+        storage.directory().map(Path::to_path_buf).into_iter().chain(own).collect()
     }
 
     fn storage(&self, host: &Host) -> Result<Storage, PlatformError> {
@@ -177,11 +234,12 @@ impl<'a> Start<'a> {
             };
         }
         let limits = Limits { cpus: self.cpus.to_vec(), memory_bytes: self.memory_bytes };
-        let cgroup = host.hierarchy.create(
-            &host.ledger,
-            &format!("weighbridge-{}/{}", host.run, self.name),
-            &limits,
-        )?;
+        let hierarchy = match self.runtime {
+            Some(runtime) if runtime.groups => &host.hierarchy.for_systems(),
+            _ => &host.hierarchy,
+        };
+        let cgroup =
+            hierarchy.create(&host.ledger, &format!("weighbridge-{}/{}", host.run, self.name), &limits)?;
         // Without a cpuset the affinity still confines the guest to its CPUs; nothing replaces the memory controller.
         if cgroup.unlimited().contains(&"memory") {
             cgroup.remove()?;
@@ -200,8 +258,7 @@ impl<'a> Start<'a> {
     }
 }
 
-fn remove_storage(storage: &Storage) -> Result<(), PlatformError> {
-    let Some(directory) = storage.directory() else { return Ok(()) };
+fn remove_directory(directory: &Path) -> Result<(), PlatformError> {
     match std::fs::remove_dir_all(directory) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
             Err(PlatformError::io(format!("remove {}", directory.display()))(error))
@@ -220,13 +277,16 @@ pub(crate) struct LocalGuest {
     platform: &'static str,
     session: Session,
     pid: u32,
-    pidfd: std::os::fd::OwnedFd,
+    pidfd: OwnedFd,
     cgroup: Option<Cgroup>,
     ledger: Ledger,
     entry: Option<EntryId>,
     frozen: bool,
     spawned_ns: u64,
-    storage: Storage,
+    /// What started the guest's init, where the probe is not the first process.
+    supervisor: Option<OwnedFd>,
+    /// What goes with the guest.
+    directories: Vec<PathBuf>,
     stopped: bool,
 }
 
@@ -328,11 +388,13 @@ impl LocalGuest {
             return Err(PlatformError::Stop { platform: self.platform, reason });
         }
         // Reaps it; until here its number could not have become another's.
-        let _ = waitid(WaitId::PidFd(self.pidfd.as_fd()), WaitIdOptions::EXITED);
+        for ended in [Some(&self.pidfd), self.supervisor.as_ref()].into_iter().flatten() {
+            let _ = waitid(WaitId::PidFd(ended.as_fd()), WaitIdOptions::EXITED);
+        }
         if let Some(entry) = self.entry.take() {
             self.ledger.forget(entry)?;
         }
-        remove_storage(&self.storage)
+        self.directories.iter().try_for_each(|directory| remove_directory(directory))
     }
 }
 

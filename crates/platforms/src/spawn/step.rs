@@ -1,6 +1,6 @@
 //! What the child does before its exec, prepared so that doing it allocates nothing.
 
-use super::{SpawnError, SpawnRequest};
+use super::{OwnMount, SpawnError, SpawnRequest};
 use crate::axes::Storage;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, mkdirat, openat, symlinkat};
 use rustix::io::Errno;
@@ -8,7 +8,7 @@ use rustix::mount::{
     MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_bind_recursive, mount_change, unmount,
 };
 use rustix::net::{AddressFamily, SocketType, socket};
-use rustix::thread::{CpuSet, UnshareFlags};
+use rustix::thread::{CpuSet, ThreadNameSpaceType, UnshareFlags};
 use std::ffi::{CStr, CString};
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -39,6 +39,13 @@ pub(super) enum Act<'a> {
     CgroupNamespace,
     /// Enters a network namespace by its open file.
     Network(File),
+    /// Enters the namespaces of a process, but for that of processes.
+    Enter {
+        process: BorrowedFd<'a>,
+        namespaces: ThreadNameSpaceType,
+    },
+    /// Becomes the root of the present user namespace.
+    BecomeRoot,
     HostName,
     LoopbackUp,
     /// Nothing that is mounted from here on is seen by the host, and nothing the host mounts is seen here.
@@ -95,6 +102,10 @@ impl Act<'_> {
                 file.as_fd(),
                 Some(rustix::thread::LinkNameSpaceType::Network),
             ),
+            Self::Enter { process, namespaces } => {
+                rustix::thread::move_into_thread_name_spaces(process.as_fd(), *namespaces)
+            }
+            Self::BecomeRoot => become_root(),
             Self::HostName => rustix::system::sethostname(HOST_NAME),
             Self::LoopbackUp => loopback_up(),
             Self::Private => mount_change(c"/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC),
@@ -170,12 +181,25 @@ fn loopback_up() -> Result<(), Errno> {
     if result == 0 { Ok(()) } else { Err(last_errno()) }
 }
 
+/// By the kernel's own calls: the C library's would do it to all threads, of which there is one here.
+fn become_root() -> Result<(), Errno> {
+    // SAFETY: only numbers are passed; an empty list of groups needs no address.
+    let results = unsafe {
+        [
+            libc::syscall(libc::SYS_setgroups, 0, std::ptr::null::<libc::gid_t>()),
+            libc::syscall(libc::SYS_setresgid, 0, 0, 0),
+            libc::syscall(libc::SYS_setresuid, 0, 0, 0),
+        ]
+    };
+    if results == [0; 3] { Ok(()) } else { Err(last_errno()) }
+}
+
 fn last_errno() -> Errno {
     Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::INVAL)
 }
 
 /// Everything that the child of a request has to do, in order.
-pub(super) fn all<'a>(request: &SpawnRequest<'_>, joins: &'a [File]) -> Result<Vec<Step<'a>>, SpawnError> {
+pub(super) fn all<'a>(request: &SpawnRequest<'a>, joins: &'a [File]) -> Result<Vec<Step<'a>>, SpawnError> {
     let mut list = Steps(Vec::with_capacity(64));
     let new = request.namespaces;
     for file in joins {
@@ -205,9 +229,21 @@ pub(super) fn all<'a>(request: &SpawnRequest<'_>, joins: &'a [File]) -> Result<V
     if let Some(root) = request.root {
         let devices = if new.contains(UnshareFlags::NEWPID) { Devices::Private } else { Devices::Host };
         list.root(root, devices, request)?;
-    } else if let Some(merged) = request.storage.merged() {
+    } else if new.contains(UnshareFlags::NEWNS) {
         list.add("make mounts private", Act::Private);
-        list.storage(request.storage, &merged)?;
+        for mount in request.mounts {
+            list.own_mount(mount)?;
+        }
+        if let Some(merged) = request.storage.merged() {
+            list.storage(request.storage, &merged)?;
+        }
+    }
+    if let Some(inside) = request.inside {
+        let what = "enter the namespaces of the guest's init";
+        list.add(what, Act::Enter { process: inside.process(), namespaces: inside.namespaces() });
+        if inside.namespaces().contains(ThreadNameSpaceType::USER) {
+            list.add("become root of the guest", Act::BecomeRoot);
+        }
     }
     Ok(list.0)
 }
@@ -316,20 +352,28 @@ impl Steps<'_> {
         match storage {
             Storage::Tmpfs => Ok(()),
             Storage::Volume(directory) => self.bind(directory, target, false),
-            Storage::Overlay { lower, upper, work } => {
-                let mut data = b"lowerdir=".to_vec();
-                data.extend_from_slice(lower.as_os_str().as_bytes());
-                for (name, directory) in [(",upperdir=", upper), (",workdir=", work)] {
-                    data.extend_from_slice(name.as_bytes());
-                    data.extend_from_slice(directory.as_os_str().as_bytes());
-                }
-                let data = path(Path::new(std::ffi::OsStr::from_bytes(&data)))?;
-                self.add(
-                    format!("mount an overlay at {}", target.display()),
-                    Act::Overlay { target: path(target)?, data },
-                );
-                Ok(())
-            }
+            Storage::Overlay { lower, upper, work } => self.overlay([lower, upper, work], target),
+        }
+    }
+
+    fn overlay(&mut self, layers: [&Path; 3], target: &Path) -> Result<(), SpawnError> {
+        let mut data = Vec::new();
+        for (name, directory) in ["lowerdir=", ",upperdir=", ",workdir="].iter().zip(layers) {
+            data.extend_from_slice(name.as_bytes());
+            data.extend_from_slice(directory.as_os_str().as_bytes());
+        }
+        let data = path(Path::new(std::ffi::OsStr::from_bytes(&data)))?;
+        let act = Act::Overlay { target: path(target)?, data };
+        self.add(format!("mount an overlay at {}", target.display()), act);
+        Ok(())
+    }
+
+    fn own_mount(&mut self, mount: &OwnMount) -> Result<(), SpawnError> {
+        match mount {
+            OwnMount::Empty(at) => self.file_system(c"tmpfs", at, MountFlags::NOSUID, c"mode=0755"),
+            OwnMount::ReadOnly(at) => self.bind(at, at, true),
+            OwnMount::Bind(source, target) => self.bind(source, target, true),
+            OwnMount::Overlay { lower, upper, work, target } => self.overlay([lower, upper, work], target),
         }
     }
 

@@ -40,16 +40,7 @@ impl Place {
     }
 
     fn request<'a>(&'a self, argv: &'a [OsString]) -> SpawnRequest<'a> {
-        SpawnRequest {
-            namespaces: UnshareFlags::empty(),
-            root: None,
-            cgroup: None,
-            cpus: &[],
-            network: None,
-            storage: &crate::axes::Storage::Tmpfs,
-            argv,
-            log: &self.log,
-        }
+        SpawnRequest::new(argv, &self.log)
     }
 }
 

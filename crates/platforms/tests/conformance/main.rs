@@ -52,6 +52,7 @@ environments! {
     namespaces_mapped "namespaces:user=mapped"
     bubblewrap "bubblewrap"
     bubblewrap_mapped "bubblewrap:user=mapped"
+    nspawn "nspawn"
     runc "runc"
     runc_mapped "runc:user=mapped"
     crun "crun"

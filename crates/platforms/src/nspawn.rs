@@ -1,0 +1,160 @@
+//! Containers by systemd-nspawn: `chroot(8)` with namespaces, from the systemd project, for one program or for a whole system.
+//!
+//! It is started in the guest's control group and told to register nowhere and to keep where it is (`--register=no --keep-unit`), so no
+//! systemd is needed on the host. Its own directory below `/run/systemd` is one in memory that only it sees, so nothing of it is left, however
+//! it ends.
+//!
+//! With `init=single` the probe is the container's first process. With `init=full` the image's own init is, and the probe is started
+//! beside it, in its namespaces and in a control group of its own below the container's.
+//!
+//! systemd-nspawn gives every container a boot identity of its own, mounted over the kernel's. It is unmounted again, because it is by this
+//! identity that a guest is known to read the host's clock.
+
+mod command;
+mod identity;
+mod system;
+
+use crate::axes::{self, Storage};
+use crate::spawn::{Runtime, Start};
+use crate::{
+    Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, Values, setting,
+};
+use rustix::thread::UnshareFlags;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use weigh_host::cgroup::Cgroup;
+use weigh_host::command::Invocation;
+use weigh_model::{EnvironmentSpec, SpecError};
+
+const REMEDY: &str =
+    "install it with `apt-get install systemd-container`, or name the file with `nspawn:binary=PATH`";
+
+/// The platform `nspawn`.
+pub struct Nspawn;
+
+impl Platform for Nspawn {
+    fn name(&self) -> &'static str {
+        "nspawn"
+    }
+
+    fn summary(&self) -> &'static str {
+        "a container by systemd-nspawn: one program, or a whole system with its own init"
+    }
+
+    fn keys(&self) -> &'static [KeySpec] {
+        const KEYS: &[KeySpec] = &[
+            KeySpec {
+                name: "init",
+                values: Values::Words(&["single", "full"]),
+                default: "single",
+                summary: "the probe as the first process, or the init of the image with the probe beside it",
+            },
+            KeySpec {
+                name: "root",
+                values: Values::Words(&["overlay", "copied", "shared"]),
+                default: "overlay",
+                summary: "root of a system: an overlay above the image, a copy of it, or the image itself, read-only",
+            },
+            axes::net(&["none", "host"]),
+            axes::USER,
+            axes::SECCOMP,
+            axes::STORAGE,
+            axes::CPUS,
+            axes::MEMORY,
+            axes::ROOTFS,
+            axes::BINARY,
+        ];
+        KEYS
+    }
+
+    fn check(&self, environment: &EnvironmentSpec) -> Result<(), SpecError> {
+        let full = self.is_full(environment);
+        if !full && environment.get("root").is_some() {
+            let message = "only a system has a root of its own".to_string();
+            return Err(environment.key_error("root", message, Some("write `init=full` as well".into())));
+        }
+        if full
+            && setting(self, environment, "user") == "mapped"
+            && setting(self, environment, "root") != "copied"
+        {
+            let message = "a system that is mapped must own its root".to_string();
+            return Err(environment.value_error("user", message, Some("write `root=copied` as well".into())));
+        }
+        Ok(())
+    }
+
+    fn capabilities(&self, environment: &EnvironmentSpec) -> Capabilities {
+        Capabilities {
+            networks: axes::networks(self, environment, &[&["none", "host"], &["host", "none"]]),
+            system: self.is_full(environment),
+            host_root: !self.is_full(environment),
+            implies: axes::OWN_ROOT,
+            ..Capabilities::CONTAINER
+        }
+    }
+
+    fn availability(&self, host: &Host) -> Availability {
+        crate::oci::availability(self, host, |request| {
+            let program = self.program(host, &request.environment)?;
+            let output = Invocation::new(program).arg("--version").run_ok()?.output;
+            self.launch(host, request)?.stop()?;
+            Ok(String::from_utf8_lossy(&output).lines().next().unwrap_or_default().into())
+        })
+    }
+
+    fn prepare(&self, host: &Host, request: &GuestRequest) -> Result<(), PlatformError> {
+        self.program(host, &request.environment).map(|_| ())
+    }
+
+    fn launch(&self, host: &Host, request: &GuestRequest) -> Result<Box<dyn Guest>, PlatformError> {
+        let program = self.program(host, &request.environment)?;
+        let name = format!("{}-{}", self.name(), request.instance);
+        let root = if self.is_full(&request.environment) {
+            let word = setting(self, &request.environment, "root");
+            system::Root::make(word, request, &host.work.join(format!("{name}-root")))?
+        } else {
+            system::Root::single(&request.root)?
+        };
+        let command = |_: Option<&Cgroup>, storage: &Storage| -> Vec<OsString> {
+            command::line(self, &program, request, &root, storage)
+        };
+        let unfiltered = [OsString::from("SYSTEMD_SECCOMP=0")];
+        let filtered = setting(self, &request.environment, "seccomp") == "on";
+        let runtime = Runtime {
+            command: &command,
+            mounts: &root.mounts,
+            variables: if filtered { &[] } else { &unfiltered },
+            groups: true,
+            system: root.full,
+            directory: root.directory.clone(),
+        };
+        // The mounts that it gets, and those of the storage, are its own.
+        let start =
+            Start { runtime: Some(&runtime), ..Start::new(self.name(), request, UnshareFlags::NEWNS) };
+        let guest = start.launch(host)?;
+        identity::restore(&guest);
+        Ok(Box::new(guest))
+    }
+
+    fn host_changes(&self, request: &GuestRequest) -> Vec<String> {
+        let mut changes = Start::new(self.name(), request, UnshareFlags::NEWNS).host_changes();
+        if self.is_full(&request.environment) {
+            changes.push("put the system's root into the run's work directory".into());
+        }
+        changes
+    }
+}
+
+impl Nspawn {
+    fn is_full(&self, environment: &EnvironmentSpec) -> bool {
+        setting(self, environment, "init") == "full"
+    }
+
+    fn program(&self, host: &Host, environment: &EnvironmentSpec) -> Result<PathBuf, PlatformError> {
+        if !host.is_root {
+            let what = "the right to make containers with systemd-nspawn".to_string();
+            return Err(PlatformError::Missing { what, remedy: Some("run weigh as root".into()) });
+        }
+        axes::program(self, environment, "systemd-nspawn", REMEDY)
+    }
+}

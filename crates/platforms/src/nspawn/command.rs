@@ -1,0 +1,129 @@
+//! The command line of systemd-nspawn.
+
+use super::Nspawn;
+use super::system::Root;
+use crate::axes::Storage;
+use crate::{GuestRequest, setting};
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::Path;
+use weigh_images::Mount;
+
+/// First user on the host and number of users of a container with users of its own: above those that systemd-nspawn picks from itself
+/// (`systemd-nspawn(1)`, `--private-users=pick`), and nobody's.
+const USERS: &str = "1879113728:65536";
+
+/// What is the same for all: no registration, no unit of its own, nothing written into the image, no word but from the guest.
+const COMMON: [&str; 7] = [
+    "--quiet",
+    "--register=no",
+    "--keep-unit",
+    "--resolv-conf=off",
+    "--timezone=off",
+    "--link-journal=no",
+    "--hostname=weigh",
+];
+
+/// The whole command line.
+pub(super) fn line(
+    platform: &Nspawn,
+    program: &Path,
+    request: &GuestRequest,
+    root: &Root,
+    storage: &Storage,
+) -> Vec<OsString> {
+    let environment = &request.environment;
+    let mut line: Vec<OsString> = vec![program.into()];
+    line.extend(COMMON.map(Into::into));
+    line.push(format!("--machine=weighbridge-{}", request.instance).into());
+    line.push(option("--directory=", root.path.as_os_str()));
+    if setting(platform, environment, "net") == "none" {
+        line.push("--private-network".into());
+    }
+    if setting(platform, environment, "user") == "mapped" {
+        line.push(format!("--private-users={USERS}").into());
+        // Its files stay the host's: it sees them as those of nobody. A copy is made its own.
+        let ownership = if root.full { "chown" } else { "off" };
+        line.push(format!("--private-users-ownership={ownership}").into());
+    }
+    let target = Path::new(Storage::TARGET);
+    let on_disk = match storage {
+        Storage::Tmpfs => None,
+        Storage::Volume(directory) => Some(directory.clone()),
+        Storage::Overlay { .. } => storage.merged(),
+    };
+    if root.full {
+        line.extend(root.options.iter().map(Into::into));
+        line.extend(["--boot", "--console=read-only"].map(Into::into));
+        let programs = request.root.skeleton.join(".weighbridge");
+        line.push(bind(true, &programs, Path::new("/.weighbridge")));
+        if on_disk.is_none() {
+            line.push(tmpfs(target));
+        }
+    } else {
+        line.extend(["--read-only", "--pipe"].map(Into::into));
+        for mount in request.root.mounts() {
+            match mount {
+                Mount::Bind(of_image) => {
+                    line.push(bind(of_image.read_only, &of_image.source, &of_image.target))
+                }
+                // These two it makes itself.
+                Mount::Scratch(path) if [Path::new("/tmp"), Path::new("/run")].contains(&path) => {}
+                Mount::Scratch(path) if path == target && on_disk.is_some() => {}
+                Mount::Scratch(path) => line.push(tmpfs(path)),
+            }
+        }
+    }
+    if let Some(directory) = on_disk {
+        line.push(bind(false, &directory, target));
+    }
+    if !root.full {
+        line.push(weigh_images::PROBE.into());
+    }
+    line
+}
+
+fn option(name: &str, value: &OsStr) -> OsString {
+    let mut option = OsString::from(name);
+    option.push(value);
+    option
+}
+
+fn tmpfs(target: &Path) -> OsString {
+    let mode = crate::oci::mounts::scratch_mode(target);
+    let mut option = option("--tmpfs=", &escaped(target));
+    option.push(format!(":mode={mode}"));
+    option
+}
+
+fn bind(read_only: bool, source: &Path, target: &Path) -> OsString {
+    let name = if read_only { "--bind-ro=" } else { "--bind=" };
+    let mut option = option(name, &escaped(source));
+    option.push(":");
+    option.push(escaped(target));
+    option
+}
+
+/// A colon in a path, and a backslash, need a backslash before them (`systemd-nspawn(1)`, `--bind=`).
+fn escaped(path: &Path) -> OsString {
+    let mut bytes = Vec::new();
+    for byte in path.as_os_str().as_bytes() {
+        if matches!(byte, b':' | b'\\') {
+            bytes.push(b'\\');
+        }
+        bytes.push(*byte);
+    }
+    OsString::from_vec(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn colons_in_paths_are_escaped() {
+        let option = bind(true, Path::new("/a:b"), Path::new("/c\\d"));
+        assert_eq!(option, r"--bind-ro=/a\:b:/c\\d");
+        assert_eq!(tmpfs(Path::new("/var/tmp")), "--tmpfs=/var/tmp:mode=1777");
+    }
+}

@@ -1,0 +1,136 @@
+//! A process inside a running system, beside its init: in its namespaces, its root and its control groups.
+
+use super::SpawnError;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use rustix::thread::{LinkNameSpaceType, ThreadNameSpaceType, move_into_link_name_space};
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use weigh_host::cgroup::Cgroup;
+
+/// Between two looks for the init of a system.
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// Namespaces as `/proc/PID/ns` names them; that of processes is entered in another way.
+const NAMESPACES: [(&str, ThreadNameSpaceType); 6] = [
+    ("mnt", ThreadNameSpaceType::MOUNT),
+    ("uts", ThreadNameSpaceType::HOST_NAME_AND_NIS_DOMAIN_NAME),
+    ("ipc", ThreadNameSpaceType::INTER_PROCESS_COMMUNICATION),
+    ("net", ThreadNameSpaceType::NETWORK),
+    ("cgroup", ThreadNameSpaceType::CONTROL_GROUP),
+    ("user", ThreadNameSpaceType::USER),
+];
+
+/// A running system, by its init.
+#[derive(Debug)]
+pub struct Inside {
+    process: OwnedFd,
+    processes: File,
+    namespaces: ThreadNameSpaceType,
+    groups: Vec<PathBuf>,
+}
+
+impl Inside {
+    /// The system in a control group whose init is this process.
+    ///
+    /// # Errors
+    /// It is gone.
+    pub fn of(pid: u32, cgroup: &Cgroup) -> io::Result<Self> {
+        let number = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or(io::ErrorKind::NotFound)?;
+        let process = pidfd_open(number, PidfdFlags::empty())?;
+        let link = |process: &str, name: &str| fs::read_link(format!("/proc/{process}/ns/{name}"));
+        let mut namespaces = ThreadNameSpaceType::empty();
+        for (name, kind) in NAMESPACES {
+            // The present user namespace cannot be entered again (setns(2)), and the others need not be.
+            namespaces.set(kind, link("self", name)? != link(&pid.to_string(), name)?);
+        }
+        let groups = cgroup.directories_of(pid);
+        let processes = File::open(format!("/proc/{pid}/ns/pid"))?;
+        Ok(Self { process, processes, namespaces, groups })
+    }
+
+    /// Waits until the init of the system in a control group runs, which `supervisor` starts, and until a file is there in its root. Nothing
+    /// when that takes too long, or the supervisor has ended.
+    pub(super) fn wait(cgroup: &Cgroup, supervisor: u32, file: &str, deadline: Duration) -> Option<Self> {
+        let exe = |pid: u32| fs::read_link(format!("/proc/{pid}/exe")).ok();
+        let end = Instant::now() + deadline;
+        while Instant::now() < end {
+            let program = exe(supervisor)?;
+            // Until its exec it is a copy of the supervisor, with the root still to come.
+            let is_init = |pid: &u32| {
+                is_first(*pid) && exe(*pid).is_some_and(|own| own != program) && {
+                    Path::new(&format!("/proc/{pid}/root{file}")).exists()
+                }
+            };
+            if let Some(pid) = cgroup.processes().into_iter().find(is_init) {
+                return Self::of(pid, cgroup).ok();
+            }
+            std::thread::sleep(PAUSE);
+        }
+        None
+    }
+
+    pub(super) fn process(&self) -> BorrowedFd<'_> {
+        self.process.as_fd()
+    }
+
+    pub(super) fn namespaces(&self) -> ThreadNameSpaceType {
+        self.namespaces
+    }
+
+    /// The files by which a process joins groups of its own beside those of the init, made where they are not there. They lie where the
+    /// init makes its own, so they go with them.
+    pub(super) fn join_files(&self) -> Result<Vec<PathBuf>, SpawnError> {
+        let mut files = Vec::new();
+        for directory in &self.groups {
+            let own = match directory.file_name().and_then(|name| name.to_str()) {
+                // systemd puts itself there; in version 2 no process may be in a group that has groups with controllers.
+                Some("init.scope") => directory.with_file_name("weighbridge"),
+                Some("payload") => directory.join("weighbridge"),
+                _ => directory.clone(),
+            };
+            match fs::create_dir(&own) {
+                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                    return Err(SpawnError::at(format!("make the control group {}", own.display()))(error));
+                }
+                _ => {}
+            }
+            // As in [`Cgroup::join_files`]; version 2 has no such file.
+            let tasks = own.join("tasks");
+            files.push(if tasks.exists() { tasks } else { own.join("cgroup.procs") });
+        }
+        Ok(files)
+    }
+
+    /// What this thread clones from now on is a process of the system, until the guard is dropped. The thread itself stays where it is
+    /// (`setns(2)`).
+    pub(super) fn enter_processes(&self) -> Result<Entered, SpawnError> {
+        let kind = Some(LinkNameSpaceType::ProcessID);
+        let own = File::open("/proc/self/ns/pid").map_err(SpawnError::at("open the own PID namespace"))?;
+        move_into_link_name_space(self.processes.as_fd(), kind)
+            .map_err(SpawnError::at("enter the PID namespace of the guest"))?;
+        Ok(Entered { own })
+    }
+}
+
+/// See [`Inside::enter_processes`].
+pub(super) struct Entered {
+    own: File,
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        // To go back to one's own namespace is always allowed.
+        let _ = move_into_link_name_space(self.own.as_fd(), Some(LinkNameSpaceType::ProcessID));
+    }
+}
+
+/// Whether a process is the first one of a PID namespace below the host's (`NSpid` of `proc_pid_status(5)`).
+pub(crate) fn is_first(pid: u32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:")).unwrap_or_default();
+    let numbers: Vec<&str> = numbers.split_whitespace().collect();
+    numbers.len() > 1 && numbers.last() == Some(&"1")
+}
