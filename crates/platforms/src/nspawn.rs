@@ -73,6 +73,11 @@ impl Platform for Nspawn {
             let message = "only a system has a root of its own".to_string();
             return Err(environment.key_error("root", message, Some("write `init=full` as well".into())));
         }
+        if full && setting(self, environment, "net") == "host" {
+            let message = "a system would set up the host's own network as it starts".to_string();
+            let help = "write `net=none`, or `init=single` for one program in the host's network";
+            return Err(environment.value_error("net", message, Some(help.into())));
+        }
         if full
             && setting(self, environment, "user") == "mapped"
             && setting(self, environment, "root") != "copied"

@@ -8,7 +8,7 @@ mod common;
 mod static_probe;
 
 use common::victim::{Killed, kill_and_sweep};
-use common::{Bench, ready, says, turn};
+use common::{Bench, ready, says, system_image, turn};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -182,14 +182,11 @@ fn nspawn_boots_a_system() {
     if !ready(test, "nspawn") {
         return;
     }
-    let image = match std::env::var_os("WEIGH_TEST_TREE") {
-        Some(tree) => ImageSpec::Path(tree.into()),
-        None => ImageSpec::Debian,
-    };
+    let Some(image) = system_image(test) else { return };
     let bench = Bench::new(test);
     for root in FULL {
-        let environment = format!("nspawn:init=full,root={root},storage=volume");
-        let mut guest = bench.launch(&bench.request_with(&environment, &image, None)).unwrap();
+        let environment = format!("nspawn:init=full,root={root},storage=volume,rootfs={image}");
+        let mut guest = bench.guest(&environment);
         assert_eq!(says(&mut *guest, "cat /proc/1/comm"), "systemd", "{environment}");
         // There is no bus to ask at first.
         let wait = "until systemctl is-system-running --wait 2>/dev/null | grep -E 'running|degraded'; do sleep 0.05; done";
@@ -201,7 +198,7 @@ fn nspawn_boots_a_system() {
             "{environment}: {state}"
         );
         assert!(guest.processes().len() > 3, "{environment}");
-        println!(
+        eprintln!(
             "{environment}: {state}; {}",
             says(
                 &mut *guest,
@@ -214,5 +211,10 @@ fn nspawn_boots_a_system() {
         guest.stop().unwrap();
     }
     bench.close();
-    kill_and_sweep(test, "nspawn:init=full", Killed::Running);
+    let environment = format!("nspawn:init=full,rootfs={image}");
+    for after_ms in [20, 100, 300] {
+        kill_and_sweep(test, &environment, Killed::Launching(Duration::from_millis(after_ms)));
+    }
+    kill_and_sweep(test, &environment, Killed::Running);
+    kill_and_sweep(test, &environment, Killed::Frozen);
 }

@@ -22,10 +22,11 @@ use weigh_host::cgroup::Hierarchy;
 use weigh_host::command::Invocation;
 use weigh_host::ledger::{Change, Ledger};
 use weigh_host::state::StateDirectory;
+use weigh_images::store::Store;
 use weigh_images::{Programs, Root};
 use weigh_model::{EnvironmentSpec, ImageSpec};
 use weigh_platforms::{
-    Availability, Completed, Guest, GuestRequest, Host, PlatformError, RunOptions, Undoers, resolve,
+    Availability, Completed, Guest, GuestRequest, Host, PlatformError, RunOptions, Undoers, axes, resolve,
 };
 use weigh_protocol::{Command, Status};
 
@@ -51,6 +52,19 @@ pub fn ready(test: &str, environment: &str) -> bool {
     assert!(!required.split(',').any(|word| word == platform.name()), "{environment} is required: {reason}");
     eprintln!("SKIPPED {test} on {environment}: {reason}; {}", remedy.unwrap_or_default());
     false
+}
+
+/// Value of the key `rootfs` for an image with an init of its own: the directory that `WEIGH_DEBIAN` names, or the image that is built
+/// here. Otherwise says that the test is skipped.
+pub fn system_image(test: &str) -> Option<String> {
+    if let Ok(directory) = std::env::var("WEIGH_DEBIAN") {
+        return Some(directory);
+    }
+    let found = Store::open().and_then(|store| store.find(&ImageSpec::Debian));
+    if found.is_none() {
+        eprintln!("SKIPPED {test}: there is no image of a system; `weigh image build debian` makes one");
+    }
+    found.map(|_| "debian".into())
 }
 
 /// A run of its own, in a state directory of its own.
@@ -96,9 +110,10 @@ impl Bench {
         Self { host, state, instances: AtomicU64::new(1), _base: None }
     }
 
-    /// A request for a guest with the host's root; every request has its own instance number and root.
+    /// A request for a guest with the host's root, or that of the key `rootfs`; every request has its own instance number and root.
     pub fn request(&self, environment: &str) -> GuestRequest {
-        self.request_with(environment, &ImageSpec::Host, None)
+        let image = axes::rootfs(&EnvironmentSpec::parse(environment).unwrap());
+        self.request_with(environment, &image.unwrap_or(ImageSpec::Host), None)
     }
 
     pub fn request_with(
