@@ -5,7 +5,7 @@
 //! ends with weighbridge.
 
 use crate::digest::ContentDigest;
-use crate::store::{Kept, Record, Store};
+use crate::store::{self, Kept, Record, Store};
 use std::ffi::OsString;
 use std::fs;
 use std::io::{self, BufRead, BufReader, Seek, SeekFrom};
@@ -156,7 +156,7 @@ impl Recipe {
         say: &mut dyn FnMut(&str),
     ) -> Result<Kept, BuildError> {
         let entry = self.entry();
-        let log = store.beside(&entry, "log");
+        let log = store.beside(&entry, store::LOG);
         // Who waits does so for as long as the other's build may take, and a little for what comes after it.
         let deadline = DEADLINE + Duration::from_secs(60);
         let place = store

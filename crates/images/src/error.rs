@@ -1,5 +1,6 @@
 //! What can be wrong with an image.
 
+use crate::oci::ReferenceError;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -21,6 +22,9 @@ pub enum ImageError {
         /// As on the command line.
         image: String,
     },
+    /// The name of an image of a registry is none.
+    #[error(transparent)]
+    Reference(#[from] ReferenceError),
     /// No image of this name is kept.
     #[error("no image `{name}` is kept here: `weigh image list` shows those that are")]
     NotKept {

@@ -26,6 +26,7 @@ mod error;
 pub mod initramfs;
 pub mod kernel;
 pub mod modules;
+pub mod oci;
 mod pack;
 pub mod package;
 mod root;

@@ -5,10 +5,12 @@
 //!                                        image.json   what it is
 //!                                        tree/        its root file system
 //! <cache>/images/debian-0123456789abcdef.use     runs that use it hold a shared flock(2) here
+//! <cache>/images/oci-0123456789abcdef.names      further names of it, one a line: tags that a registry may give to another image
 //! ```
 
 use crate::ImageError;
 use crate::digest::ContentDigest;
+use crate::oci::Reference;
 use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
 use std::fs::{self, File, TryLockError};
@@ -26,6 +28,10 @@ const IMAGES: &str = "images";
 const RECORD: &str = "image.json";
 /// Its root file system, in its directory.
 const TREE: &str = "tree";
+/// Ending of the file of further names.
+const NAMES: &str = "names";
+/// Ending of the file of what was said while it was made.
+pub(crate) const LOG: &str = "log";
 /// Version of the record.
 const FORMAT: u32 = 1;
 /// How many digits of a digest an entry's name has.
@@ -36,7 +42,7 @@ const LABEL_DIGITS: usize = 16;
 pub struct Record {
     /// Version of the record. Changes: 1, first version.
     pub format: u32,
-    /// As `--image` takes it: `debian`, `oci:REF`.
+    /// As `--image` takes it: `debian`, or `oci:REF` by digest.
     pub name: String,
     /// SHA-256, hexadecimal, of what the image was made from: of a built one its recipe, of a pulled one its manifest.
     pub identity: String,
@@ -70,11 +76,22 @@ impl Record {
 pub struct Kept {
     /// What it is.
     pub record: Record,
+    /// What else `--image` takes for it: tags.
+    pub tags: Vec<String>,
     /// Its directory.
     directory: PathBuf,
 }
 
 impl Kept {
+    /// The name that people know it by.
+    pub fn name(&self) -> &str {
+        self.tags.first().unwrap_or(&self.record.name)
+    }
+
+    fn is_named(&self, name: &str) -> bool {
+        self.record.name == name || self.tags.iter().any(|tag| tag == name)
+    }
+
     /// Its root file system, never to be written to.
     pub fn tree(&self) -> PathBuf {
         self.directory.join(TREE)
@@ -140,7 +157,7 @@ impl Store {
         let paths = entries.into_iter().flatten().flatten().map(|entry| entry.path());
         let mut kept: Vec<Kept> =
             paths.filter(|path| path.extension().is_none()).filter_map(|path| open(&path)).collect();
-        kept.sort_by(|a, b| a.record.name.cmp(&b.record.name).then(b.record.made.cmp(&a.record.made)));
+        kept.sort_by(|a, b| a.name().cmp(b.name()).then(b.record.made.cmp(&a.record.made)));
         kept
     }
 
@@ -153,7 +170,10 @@ impl Store {
     pub fn find(&self, image: &ImageSpec) -> Option<Kept> {
         match image {
             ImageSpec::Debian => self.get(&crate::debian::Recipe::here().entry()),
-            ImageSpec::Oci(_) => self.list().into_iter().find(|kept| kept.record.name == image.to_string()),
+            ImageSpec::Oci(text) => {
+                let name = format!("oci:{}", text.parse::<Reference>().ok()?);
+                self.list().into_iter().find(|kept| kept.is_named(&name))
+            }
             ImageSpec::Host | ImageSpec::Probe | ImageSpec::Path(_) => None,
         }
     }
@@ -161,11 +181,14 @@ impl Store {
     /// Whether a run can have this image, as far as can be told without preparing it: so that it is refused before anything is done.
     ///
     /// # Errors
-    /// [`ImageError::NotFound`], [`ImageError::NotBuilt`].
+    /// [`ImageError::NotFound`], [`ImageError::NotBuilt`], [`ImageError::Reference`].
     pub fn check(image: &ImageSpec) -> Result<(), ImageError> {
         match image {
             ImageSpec::Path(path) if !path.exists() => Err(ImageError::NotFound { path: path.clone() }),
             ImageSpec::Debian | ImageSpec::Oci(_) => {
+                if let ImageSpec::Oci(text) = image {
+                    text.parse::<Reference>()?;
+                }
                 let kept = Self::open().and_then(|store| store.find(image));
                 kept.map(drop).ok_or_else(|| ImageError::NotBuilt { image: image.to_string() })
             }
@@ -192,9 +215,13 @@ impl Store {
     /// # Errors
     /// There is none, one is in use, or it cannot be removed.
     pub fn remove(&self, name: &str, ledger: &Ledger) -> Result<Vec<Kept>, ImageError> {
+        let whole = match ImageSpec::from(name.to_string()) {
+            ImageSpec::Oci(text) => format!("oci:{}", text.parse::<Reference>()?),
+            _ => name.to_string(),
+        };
         let by_digest = |kept: &Kept| name.len() >= 8 && kept.record.identity.starts_with(name);
         let chosen: Vec<Kept> =
-            self.list().into_iter().filter(|kept| kept.record.name == name || by_digest(kept)).collect();
+            self.list().into_iter().filter(|kept| kept.is_named(&whole) || by_digest(kept)).collect();
         if chosen.is_empty() {
             return Err(ImageError::NotKept { name: name.into() });
         }
@@ -210,20 +237,52 @@ impl Store {
         match lock.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
-                return Err(ImageError::InUse { name: kept.record.name.clone() });
+                return Err(ImageError::InUse { name: kept.name().into() });
             }
             Err(TryLockError::Error(error)) => return Err(ImageError::io("lock", &path)(error)),
         }
         let label = kept.directory.file_name().unwrap_or_default().to_string_lossy();
         let removed = self.cache.remove(&format!("{IMAGES}/{label}"), ledger);
-        removed.map(drop).map_err(|error| ImageError::Cache(error.to_string()))
+        removed.map_err(|error| ImageError::Cache(error.to_string()))?;
+        for ending in [NAMES, LOG] {
+            let path = kept.directory.with_extension(ending);
+            match fs::remove_file(&path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return Err(ImageError::io("remove", &path)(error));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives an image one more name, and takes it from any other.
+    pub(crate) fn name(&self, entry: &str, name: &str) -> io::Result<()> {
+        let place = self.cache.path().join(entry);
+        for kept in self.list() {
+            let has = kept.tags.iter().any(|tag| tag == name);
+            let gets = kept.directory == place;
+            if has == gets {
+                continue;
+            }
+            let mut tags = kept.tags;
+            tags.retain(|tag| tag != name);
+            tags.extend(gets.then(|| name.to_string()));
+            let path = kept.directory.with_extension(NAMES);
+            let staging = path.with_extension(format!("{NAMES}.{}", std::process::id()));
+            fs::write(&staging, tags.iter().map(|tag| format!("{tag}\n")).collect::<String>())?;
+            fs::rename(&staging, &path)?;
+        }
+        Ok(())
     }
 }
 
 /// The image in a directory, if it is one of a format that this version reads.
 fn open(directory: &Path) -> Option<Kept> {
     let record: Record = serde_json::from_slice(&fs::read(directory.join(RECORD)).ok()?).ok()?;
-    (record.format == FORMAT).then(|| Kept { record, directory: directory.into() })
+    let names = fs::read_to_string(directory.with_extension(NAMES)).unwrap_or_default();
+    let tags = names.lines().map(Into::into).collect();
+    (record.format == FORMAT).then(|| Kept { record, tags, directory: directory.into() })
 }
 
 /// The file whose lock says that the image is in use. It stays when the image is removed: two files of one name would be two locks.

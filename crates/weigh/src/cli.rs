@@ -154,7 +154,10 @@ pub enum SelftestFormat {
 /// What `image` does.
 #[derive(Debug, Subcommand)]
 pub enum ImageCommand {
-    /// Build an image unless it is there: `debian`, a small system with systemd (root, mmdebstrap and a network; some minutes)
+    /// Build or pull an image unless it is there
+    ///
+    /// `debian` is a small system with systemd; building it needs root, mmdebstrap, a network and some minutes. `oci:REF` is an image of a
+    /// registry, as in `oci:localhost:5000/name:tag`.
     Build {
         /// The image, as `--image` takes it
         name: String,
@@ -260,8 +263,8 @@ pub struct RunArgs {
     /// Workload parameter, `key=value` or `workload.key=value`; a list `a,b,c` sweeps
     #[arg(long, value_name = "KEY=VALUE")]
     pub param: Vec<String>,
-    /// Root file system of the guests: `host` (a read-only view of this one), `probe`, `debian` (see `weigh image`), a directory or a tar
-    /// archive
+    /// Root file system of the guests: `host` (a read-only view of this one), `probe`, `debian` or `oci:REF` (see
+    /// `weigh image`), a directory or a tar archive
     #[arg(long, default_value = "host", value_name = "IMAGE")]
     pub image: String,
     /// CPUs that every environment's work is confined to, as in `0-3,8`

@@ -4,10 +4,13 @@ use crate::cli::ImageCommand;
 use crate::error::{Failure, Kind};
 use crate::host::{ledger_failure, state_directory};
 use crate::ui;
+use serde::Serialize;
+use std::path::PathBuf;
 use weigh_host::clock;
 use weigh_host::ledger::Ledger;
 use weigh_images::ImageError;
 use weigh_images::debian::{BuildError, Recipe};
+use weigh_images::oci::{self, PullError, Reference, ReferenceError};
 use weigh_images::store::{Kept, Record, Store};
 use weigh_model::{ImageSpec, nearest};
 use weigh_platforms::Undoers;
@@ -28,48 +31,64 @@ pub fn run(what: ImageCommand) -> Result<(), Failure> {
 }
 
 /// What is kept on this host.
-pub fn kept() -> Vec<Record> {
-    let kept = Store::open().map(|store| store.list()).unwrap_or_default();
-    kept.into_iter().map(|kept| kept.record).collect()
+pub fn kept() -> Vec<Kept> {
+    Store::open().map(|store| store.list()).unwrap_or_default()
 }
 
 /// What an image is, on one line without its name.
-pub fn line(record: &Record) -> String {
+pub fn about(record: &Record) -> String {
     let digest = &record.identity[..SHOWN_DIGITS.min(record.identity.len())];
     let mebibytes = record.bytes as f64 / f64::from(1 << 20);
-    format!("sha256:{digest}  {mebibytes:.0} MiB  {}  {}", record.made, record.summary)
+    format!("sha256:{digest}  {mebibytes:.1} MiB  {}  {}", record.made, record.summary)
+}
+
+fn line(kept: &Kept) -> String {
+    format!("{}  {}", kept.name(), about(&kept.record))
 }
 
 fn build(name: &str) -> Result<(), Failure> {
-    match ImageSpec::from(name.to_string()) {
-        ImageSpec::Debian => {}
+    let store = store()?;
+    let mut say = |step: &str| ui::note(step);
+    let kept = match ImageSpec::from(name.to_string()) {
+        ImageSpec::Debian => {
+            let build =
+                |ledger: &Ledger| Recipe::here().build(&store, ledger, &mut say).map_err(build_failure);
+            recorded(build)?
+        }
+        ImageSpec::Oci(text) => {
+            let reference: Reference = text.parse().map_err(reference_failure)?;
+            recorded(|ledger| {
+                oci::pull(&store, ledger, &reference, &mut say).map_err(|e| pull_failure(name, e))
+            })?
+        }
         ImageSpec::Host | ImageSpec::Probe => {
             return Err(Failure::input(format!("the image `{name}` is always there")));
         }
-        ImageSpec::Oci(_) | ImageSpec::Path(_) => return Err(unknown(name)),
-    }
-    let store = store()?;
-    if let Some(kept) = store.find(&ImageSpec::Debian) {
-        ui::note("it is there already");
-        show(&kept);
-        return Ok(());
-    }
-    let kept = recorded(|ledger| {
-        let mut say = |step: &str| ui::note(step);
-        Recipe::here().build(&store, ledger, &mut say).map_err(build_failure)
-    })?;
-    show(&kept);
+        ImageSpec::Path(_) => return Err(unknown(name)),
+    };
+    ui::print(&format!("{}\n{}", line(&kept), kept.tree().display()));
     Ok(())
 }
 
-fn show(kept: &Kept) {
-    ui::print(&format!("{}  {}\n{}", kept.record.name, line(&kept.record), kept.tree().display()));
+fn reference_failure(error: ReferenceError) -> Failure {
+    Failure::input(error.to_string())
+}
+
+fn pull_failure(name: &str, error: PullError) -> Failure {
+    let kind = match error {
+        PullError::NotThere(_) | PullError::OtherPlatform { .. } | PullError::Locked(_) => Kind::Input,
+        _ => Kind::Failed,
+    };
+    Failure::new(kind, format!("the image `{name}` cannot be had")).because(error)
 }
 
 fn unknown(name: &str) -> Failure {
     let hint = match nearest(name, ["debian"]) {
         Some(nearest) => format!("did you mean `{nearest}`?"),
-        None => "`debian` can be built; `--image` takes a directory or a tar archive as it is".into(),
+        None => {
+            "`debian` is built, `oci:REF` is pulled; `--image` takes a directory or a tar archive as it is"
+                .into()
+        }
     };
     Failure::input(format!("there is no image `{name}` to build")).at("image", name, 0..name.len()).hint(hint)
 }
@@ -82,15 +101,28 @@ fn build_failure(error: BuildError) -> Failure {
     Failure::new(kind, "the image `debian` cannot be built").because(error)
 }
 
+/// An image in `--json`.
+#[derive(Serialize)]
+struct Listed<'a> {
+    #[serde(flatten)]
+    record: &'a Record,
+    tags: &'a [String],
+    tree: PathBuf,
+}
+
 fn list(json: bool) -> Result<(), Failure> {
     let kept = kept();
     if json {
-        ui::print(&serde_json::to_string_pretty(&kept).expect("plain data becomes JSON"));
+        let listed: Vec<Listed<'_>> = kept
+            .iter()
+            .map(|kept| Listed { record: &kept.record, tags: &kept.tags, tree: kept.tree() })
+            .collect();
+        ui::print(&serde_json::to_string_pretty(&listed).expect("plain data becomes JSON"));
     } else if kept.is_empty() {
         ui::print("no image is kept here; `weigh image build debian` makes one");
     } else {
-        let width = kept.iter().map(|record| record.name.len()).max().unwrap_or(0);
-        let lines = kept.iter().map(|record| format!("{:width$}  {}", record.name, line(record)));
+        let width = kept.iter().map(|kept| kept.name().len()).max().unwrap_or(0);
+        let lines = kept.iter().map(|kept| format!("{:width$}  {}", kept.name(), about(&kept.record)));
         ui::print(&lines.collect::<Vec<_>>().join("\n"));
     }
     Ok(())
@@ -100,12 +132,12 @@ fn remove(name: &str) -> Result<(), Failure> {
     let store = store()?;
     let removed = recorded(|ledger| {
         store.remove(name, ledger).map_err(|error| match error {
-            ImageError::NotKept { .. } => Failure::input(error.to_string()),
+            ImageError::NotKept { .. } | ImageError::Reference(_) => Failure::input(error.to_string()),
             other => Failure::new(Kind::Failed, other.to_string()),
         })
     })?;
     for kept in removed {
-        ui::print(&format!("removed {}  {}", kept.record.name, line(&kept.record)));
+        ui::print(&format!("removed {}", line(&kept)));
     }
     Ok(())
 }

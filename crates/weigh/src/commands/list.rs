@@ -5,7 +5,7 @@ use crate::cli::Listed;
 use crate::error::Failure;
 use crate::{request, ui};
 use serde::Serialize;
-use weigh_images::store::Record;
+use weigh_images::store::Kept;
 use weigh_platforms::{self as platforms, Values};
 
 #[derive(Serialize)]
@@ -116,13 +116,20 @@ fn image_entries() -> Vec<Entry> {
             details: of("debian"),
             ..image("debian", "a small Debian system with systemd: `weigh image build debian`")
         },
+        Entry {
+            details: of("oci:"),
+            ..image(
+                "oci:REF",
+                "an image of a registry, as in oci:localhost:5000/name:tag: `weigh image build oci:REF`",
+            )
+        },
         image("DIR", "a directory with a root file system, seen read-only"),
         image("TAR", "a tar archive of a root file system, unpacked for the run"),
     ]
 }
 
-fn detail(kept: &Record) -> Detail {
-    Detail { kind: "kept", name: kept.name.clone(), summary: image::line(kept) }
+fn detail(kept: &Kept) -> Detail {
+    Detail { kind: "kept", name: kept.name().into(), summary: image::about(&kept.record) }
 }
 
 fn text(entries: &[Entry]) -> String {
