@@ -28,6 +28,7 @@ fn the_reference_is_what_it_was() {
         "analyse",
         "resume",
         "selftest",
+        "image",
         "clean",
         "completions",
         "man",

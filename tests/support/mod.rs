@@ -53,8 +53,14 @@ impl Stage {
 
     /// The binary as a process that the test can kill.
     pub fn spawn(&self, arguments: &[&str]) -> std::process::Child {
+        self.spawn_with(arguments, &[])
+    }
+
+    /// The same with more in its environment.
+    pub fn spawn_with(&self, arguments: &[&str], more: &[(&str, String)]) -> std::process::Child {
         let mut command = std::process::Command::new(assert_cmd::cargo::cargo_bin("weigh"));
         command.current_dir(self.here()).args(arguments).envs(self.environment());
+        command.envs(more.iter().map(|(name, value)| (name, value)));
         command.stdin(std::process::Stdio::null()).stdout(std::process::Stdio::null());
         command.stderr(std::fs::File::create(self.directory.path().join("stderr")).unwrap());
         command.spawn().unwrap()

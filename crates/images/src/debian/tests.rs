@@ -5,21 +5,8 @@ use weigh_host::facts::is_root;
 use weigh_host::state::StateDirectory;
 use weigh_model::ImageSpec;
 
-/// A program in mmdebstrap's place: it makes the least that is taken for a system at its last but one argument or the last.
-const FAKE: &str = r#"#!/bin/sh
-echo once >>"$COUNT"
-echo 'I: making a fake' >&2
-for argument; do case $argument in /*/tree) tree=$argument ;; esac; done
-mkdir -p "$tree/sbin" "$tree/etc" "$tree/usr/bin" "$tree/.weighbridge" "$tree/dev" "$tree/var/tmp"
-echo 'noise on standard output'
-touch "$tree/sbin/init" "$tree/etc/os-release"
-mount -t tmpfs none "$tree/dev"
-touch "$tree/dev/null"
-eval "$STEP"
-umount "$tree/dev"
-touch "$tree/usr/bin/dpkg"
-echo base=1 >"$tree/../packages"
-"#;
+/// A program in mmdebstrap's place.
+const FAKE: &str = include_str!("fake.sh");
 
 struct Bench {
     base: tempfile::TempDir,

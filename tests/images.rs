@@ -1,0 +1,190 @@
+//! Images that this host keeps, from building them to removing them.
+#![allow(clippy::print_stderr, reason = "a skipped test says so")]
+#![allow(clippy::unwrap_used, reason = "a test ends where its expectation does")]
+
+mod support;
+
+use rustix::process::geteuid;
+use serde_json::Value;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Output;
+use std::time::{Duration, Instant};
+use support::Stage;
+
+/// A program in mmdebstrap's place.
+const FAKE: &str = include_str!("../crates/images/src/debian/fake.sh");
+
+/// A stage with a cache and an mmdebstrap of its own.
+struct Shop {
+    stage: Stage,
+}
+
+impl Shop {
+    fn new() -> Self {
+        Self { stage: Stage::new() }
+    }
+
+    fn cache(&self) -> PathBuf {
+        self.stage.here().join("cache")
+    }
+
+    fn environment(&self) -> Vec<(&'static str, String)> {
+        let programs = self.stage.here().join("bin");
+        let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap());
+        vec![("WEIGH_CACHE", self.cache().display().to_string()), ("PATH", path)]
+    }
+
+    /// Puts the fake in mmdebstrap's place; it does a step in the middle of its work.
+    fn fake(&self, step: &str) {
+        let programs = self.stage.here().join("bin");
+        fs::create_dir_all(&programs).unwrap();
+        let count = self.stage.here().join("count").display().to_string();
+        let path = programs.join("mmdebstrap");
+        fs::write(&path, FAKE.replace("$COUNT", &count).replace("$STEP", step)).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+
+    fn weigh(&self, arguments: &[&str]) -> Output {
+        self.stage.weigh().envs(self.environment()).args(arguments).output().unwrap()
+    }
+
+    fn listed(&self) -> Vec<Value> {
+        let output = self.weigh(&["image", "list", "--json"]);
+        serde_json::from_slice(&output.stdout).unwrap()
+    }
+}
+
+fn said(output: &Output) -> String {
+    // Long lines are broken where the terminal ends.
+    let text =
+        format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    text.split_whitespace().filter(|word| *word != "│").collect::<Vec<_>>().join(" ")
+}
+
+fn root(test: &str) -> bool {
+    if geteuid().is_root() {
+        return true;
+    }
+    eprintln!("SKIPPED {test}: building an image needs root");
+    false
+}
+
+#[test]
+fn what_is_not_here_is_refused_before_anything_is_done() {
+    let shop = Shop::new();
+    for (arguments, words) in [
+        (&["--image", "debian"][..], "weigh image build debian"),
+        (&["--image", "oci:localhost:5000/a"], "weigh image build oci:localhost:5000/a"),
+        (&["--image", "oci:alpine"], "name the registry"),
+        (&["--image", "/not/there"], "there is no image at /not/there"),
+        (&["--on", "runc:rootfs=debian"], "weigh image build debian"),
+        (&["--on", "runc:rootfs=/not/there"], "there is no image at /not/there"),
+    ] {
+        let output = shop.weigh(&[&["run", "noploop", "--out", "out"], arguments].concat());
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", said(&output));
+        assert!(said(&output).contains(words), "{arguments:?}: {}", said(&output));
+    }
+    for name in ["debain", "host", "oci:alpine"] {
+        assert_eq!(shop.weigh(&["image", "build", name]).status.code(), Some(2), "{name}");
+    }
+    assert!(said(&shop.weigh(&["image", "build", "debain"])).contains("did you mean `debian`?"));
+    assert_eq!(shop.weigh(&["image", "remove", "debian"]).status.code(), Some(2));
+    assert!(!shop.stage.here().join("out").exists() && !shop.cache().exists());
+    shop.stage.host_is_as_before();
+}
+
+#[test]
+fn an_image_is_built_listed_and_removed() {
+    if !root("an_image_is_built_listed_and_removed") {
+        return;
+    }
+    let shop = Shop::new();
+    shop.fake("true");
+    let output = shop.weigh(&["image", "build", "debian"]);
+    assert!(output.status.success() && said(&output).contains("making a fake"), "{}", said(&output));
+    assert!(shop.weigh(&["image", "build", "debian"]).status.success(), "it is there");
+    assert_eq!(fs::read_to_string(shop.stage.here().join("count")).unwrap(), "once\n");
+    let listed = shop.listed();
+    assert_eq!(listed.len(), 1);
+    assert_eq!(listed[0]["name"], "debian");
+    assert!(Path::new(listed[0]["tree"].as_str().unwrap()).join("usr/bin/dpkg").exists());
+    let digest = &listed[0]["identity"].as_str().unwrap()[..12];
+    assert!(said(&shop.weigh(&["list", "images"])).contains(digest));
+    assert!(said(&shop.weigh(&["image", "remove", "debian"])).contains(digest));
+    assert!(shop.listed().is_empty());
+    shop.stage.host_is_as_before();
+}
+
+/// Nothing of a build outlives weighbridge, and what it has written is no image.
+#[test]
+fn a_build_that_is_killed_leaves_nothing_that_looks_finished() {
+    if !root("a_build_that_is_killed_leaves_nothing_that_looks_finished") {
+        return;
+    }
+    let shop = Shop::new();
+    // A length that no other sleep has.
+    let sleep = format!("sleep 4321.{}", std::process::id());
+    shop.fake(&sleep);
+    let mut child = shop.stage.spawn_with(&["image", "build", "debian"], &shop.environment());
+    let sleeps = || processes_with(&sleep.replace(' ', "\0"));
+    wait_until("the build goes on", || sleeps() > 0);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    wait_until("the build ends with weigh", || sleeps() == 0);
+    assert!(shop.listed().is_empty());
+    assert!(shop.weigh(&["clean"]).status.success());
+    let left: Vec<_> =
+        fs::read_dir(shop.cache().join("images")).unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert!(left.iter().all(|path| path.is_file()), "{left:?}");
+    shop.fake("true");
+    assert!(shop.weigh(&["image", "build", "debian"]).status.success());
+    assert_eq!(shop.listed().len(), 1);
+    shop.stage.host_is_as_before();
+}
+
+/// The real one, where it is kept already, or on request.
+#[test]
+fn guests_have_the_image_as_their_root() {
+    let test = "guests_have_the_image_as_their_root";
+    let stage = Stage::new();
+    let required =
+        std::env::var("WEIGH_REQUIRE").is_ok_and(|list| list.split(',').any(|name| name == "debian"));
+    if std::env::var_os("WEIGH_LONG").is_some() || required {
+        let built = stage
+            .weigh()
+            .args(["image", "build", "debian"])
+            .timeout(Duration::from_secs(2400))
+            .output()
+            .unwrap();
+        assert!(built.status.success(), "{}", said(&built));
+    } else if !said(&stage.weigh().args(["image", "list"]).output().unwrap()).contains("Debian") {
+        eprintln!("SKIPPED {test}: the image debian is not kept here; `weigh image build debian`");
+        return;
+    }
+    let arguments =
+        ["run", "--on", "namespaces", "--baseline", "namespaces", "--image", "debian", "--blocks", "2"];
+    let script =
+        "test -d /.weighbridge && test -e /lib/systemd/systemd && ! test -w /usr && dpkg --status xz-utils";
+    let output = stage.weigh().args(arguments).args(["--", "/bin/sh", "-c", script]).output().unwrap();
+    assert!(output.status.success(), "{}", said(&output));
+    assert!(!said(&output).contains("failed"), "{}", said(&output));
+    stage.host_is_as_before();
+}
+
+/// How many processes have this in their command line.
+fn processes_with(words: &str) -> usize {
+    let processes = fs::read_dir("/proc").unwrap().flatten();
+    let lines = processes.filter_map(|process| fs::read(process.path().join("cmdline")).ok());
+    // A shell that was told to start it has the words, too.
+    lines.filter(|line| String::from_utf8_lossy(line).starts_with(words)).count()
+}
+
+fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
+    let end = Instant::now() + Duration::from_secs(60);
+    while !done() {
+        assert!(Instant::now() < end, "{what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
