@@ -28,7 +28,7 @@ mod tool;
 mod undo;
 
 pub use guest::GuestNetwork;
-pub use namespace::{connect, enter, within};
+pub use namespace::{Visit, connect, enter, within};
 pub use undo::undo;
 
 use std::io;

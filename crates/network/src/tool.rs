@@ -45,7 +45,7 @@ pub(crate) fn missing(program: &'static str) -> impl FnOnce(CommandError) -> Net
     }
 }
 
-/// A network interface as `ip -json address` shows it.
+/// A network interface as `ip -details -json address` shows it; without the details it keeps the alias to itself.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Link {
     #[serde(rename = "ifname")]
@@ -84,7 +84,7 @@ impl Seen {
     /// Looks.
     pub(crate) fn now() -> Result<Self, NetworkError> {
         Ok(Self {
-            links: list(&["-json", "address", "show"])?,
+            links: list(&["-details", "-json", "address", "show"])?,
             routes: list(&["-json", "-4", "route", "show", "table", "all"])?,
         })
     }

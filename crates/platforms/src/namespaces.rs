@@ -5,6 +5,7 @@
 //! kernel's mechanisms cost, and what a container runtime costs beyond it is the runtime's own.
 
 use crate::axes;
+use crate::network;
 use crate::spawn::Start;
 use crate::{
     Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, setting,
@@ -47,13 +48,13 @@ impl Platform for Namespaces {
 
     fn keys(&self) -> &'static [KeySpec] {
         const KEYS: &[KeySpec] =
-            &[axes::net(&["none", "host"]), USER, axes::STORAGE, axes::CPUS, axes::MEMORY, axes::ROOTFS];
+            &[axes::net(network::WORDS), USER, axes::STORAGE, axes::CPUS, axes::MEMORY, axes::ROOTFS];
         KEYS
     }
 
     fn capabilities(&self, environment: &EnvironmentSpec) -> Capabilities {
         Capabilities {
-            networks: axes::networks(self, environment, &[&["none", "host"], &["host", "none"]]),
+            networks: axes::networks(self, environment, network::ORDERS),
             needs_root: false,
             memory_limit: weigh_host::facts::is_root(),
             implies: axes::own_root(),
@@ -75,11 +76,15 @@ impl Platform for Namespaces {
     }
 
     fn launch(&self, host: &Host, request: &GuestRequest) -> Result<Box<dyn Guest>, PlatformError> {
-        let start = Start::new(self.name(), request, self.flags(&request.environment));
-        Ok(Box::new(start.launch(host)?))
+        let network = network::of_guest(host, request, setting(self, &request.environment, "net"))?;
+        let plain = Start::new(self.name(), request, self.flags(&request.environment));
+        let guest = Start { network: network::namespace(network.as_ref()), ..plain }.launch(host)?;
+        Ok(Box::new(guest.with_network(network)))
     }
 
     fn host_changes(&self, request: &GuestRequest) -> Vec<String> {
-        Start::new(self.name(), request, self.flags(&request.environment)).host_changes()
+        let mut changes = Start::new(self.name(), request, self.flags(&request.environment)).host_changes();
+        changes.extend(network::host_changes(setting(self, &request.environment, "net")));
+        changes
     }
 }

@@ -1,7 +1,22 @@
-//! Networks of guests that are started in a namespace made beforehand.
+//! Networks of guests that are started in a namespace made beforehand, as the key `net` says.
+//!
+//! A driver calls [`of_guest`] before anything that it measures, starts its guest in [`namespace`] if there is one, keeps the network
+//! with the guest, answers [`crate::Guest::reach`] by [`reach`], and calls [`GuestNetwork::remove`] when the guest has ended.
 
 use crate::{GuestRequest, Host, PlatformError, Reach};
-use weigh_network::{GuestNetwork, Mode};
+use std::path::Path;
+use weigh_network::{GuestNetwork, Mode, NetworkError};
+
+/// What `net` takes, for [`crate::axes::net`].
+pub(crate) const WORDS: &[&str] = &["none", "host", "bridge", "nat"];
+
+/// The same with each of them first, for [`crate::axes::networks`].
+pub(crate) const ORDERS: &[&[&str]] = &[
+    WORDS,
+    &["host", "none", "bridge", "nat"],
+    &["bridge", "none", "host", "nat"],
+    &["nat", "none", "host", "bridge"],
+];
 
 /// The network that a value of `net` stands for. With `bridge` and `nat` its namespace is there for the guest to be started in; with
 /// `host` it only tells how the guest is reached. A guest without a network makes its empty namespace by itself, which its platform is
@@ -19,11 +34,46 @@ pub(crate) fn of_guest(
     Ok(match mode {
         Mode::None => None,
         Mode::Host => Some(GuestNetwork::reserve(ledger, run, work, mode)?),
+        Mode::Bridge | Mode::Nat if !host.is_root => {
+            return Err(PlatformError::Missing {
+                what: format!("the right to make a network for `net={word}`"),
+                remedy: Some("run as root, or with `net=none` or `net=host`".into()),
+            });
+        }
         Mode::Bridge | Mode::Nat => Some(GuestNetwork::make(ledger, run, work, request.instance, mode)?),
     })
+}
+
+/// The file of the namespace that the guest has to be in, where one was made.
+pub(crate) fn namespace(network: Option<&GuestNetwork>) -> Option<&Path> {
+    network.filter(|network| network.mode() != Mode::Host).map(GuestNetwork::namespace)
 }
 
 /// [`crate::Guest::reach`] of a guest in it.
 pub(crate) fn reach(network: Option<&GuestNetwork>, port: u16) -> Option<Reach> {
     network?.reach(port).map(|(address, from)| Reach { address, from })
+}
+
+/// What `net=<word>` changes on the host, in a sentence.
+pub(crate) fn host_changes(word: &str) -> Option<String> {
+    let shared = "make a bridge of the run in an unused subnet, with a network namespace of the guest and one of the client";
+    match word {
+        "bridge" => Some(format!("{shared}; let packets through it where the firewall drops them")),
+        "nat" => Some(format!(
+            "{shared}; translate addresses by an nft table of the run, let packets through where the firewall drops them, and \
+             switch forwarding on while guests run"
+        )),
+        _ => None,
+    }
+}
+
+impl From<NetworkError> for PlatformError {
+    fn from(error: NetworkError) -> Self {
+        match error {
+            NetworkError::Missing { program, remedy } => {
+                Self::Missing { what: format!("the program `{program}`"), remedy: Some(remedy.into()) }
+            }
+            other => Self::Network(other),
+        }
+    }
 }

@@ -27,6 +27,7 @@ use weigh_host::command::CommandError;
 use weigh_host::ledger::{Ledger, LedgerError};
 use weigh_images::{ImageError, Programs, Root};
 use weigh_model::{EnvironmentSpec, SpecError};
+use weigh_network::NetworkError;
 
 /// A way to run a guest: natively, in a container, in a sandbox, in a virtual machine.
 ///
@@ -387,9 +388,6 @@ pub enum PlatformError {
     /// A program could not be run.
     #[error(transparent)]
     Command(#[from] CommandError),
-    /// A guest's network could not be made or undone.
-    #[error(transparent)]
-    Network(#[from] weigh_network::NetworkError),
     /// A root file system could not be made.
     #[error(transparent)]
     Image(#[from] ImageError),
@@ -401,6 +399,9 @@ pub enum PlatformError {
         /// The failure.
         source: std::io::Error,
     },
+    /// The guest's network could not be made or taken away.
+    #[error("the network of a guest: {0}")]
+    Network(#[source] NetworkError),
 }
 
 impl PlatformError {

@@ -173,8 +173,13 @@ pub fn spawn(
         report.as_fd(),
     );
     let _entered = request.inside.map(Inside::enter_processes).transpose()?;
+    // Entered by this thread, for the child to be born there: in a user namespace of its own it would have no right to enter.
+    let there = request.network.map(weigh_network::Visit::begin).transpose();
+    let there =
+        there.map_err(|error| SpawnError::at("enter the guest's network")(io::Error::other(error)))?;
     let (pid, pidfd) = clone(request.namespaces, into.as_ref(), &prepared)
         .map_err(SpawnError::at("start a process (clone3)"))?;
+    drop(there);
     let mut newborn = Newborn { pidfd: Some(pidfd) };
     drop(prepared);
     // The child's ends: an end of file must be seen when it alone closes them.

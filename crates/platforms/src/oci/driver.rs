@@ -5,7 +5,8 @@ use super::guest::Begin;
 use super::runtime::Runtime;
 use super::{leftovers, restore};
 use crate::{
-    Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, axes, setting,
+    Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, axes, network,
+    setting,
 };
 use serde_json::Value;
 use std::path::Path;
@@ -95,7 +96,7 @@ impl Platform for Oci {
 
     fn capabilities(&self, environment: &EnvironmentSpec) -> Capabilities {
         Capabilities {
-            networks: axes::networks(self, environment, NETWORKS),
+            networks: axes::networks(self, environment, network::ORDERS),
             implies: self.0.implies,
             shares_kernel: !self.0.own_kernel,
             settles: (self.0.to_prove)(environment).is_some(),
@@ -150,28 +151,22 @@ impl Platform for Oci {
 
     fn host_changes(&self, request: &GuestRequest) -> Vec<String> {
         let name = self.0.name;
-        let network = match setting(self, &request.environment, "net") {
+        let word = setting(self, &request.environment, "net");
+        let place = match word {
             "host" => "in the host's network",
             "none" => "with a network of its own that has only loopback",
             _ => "in a network namespace that is joined to a bridge of the run",
         };
-        vec![
+        let own = [
             format!("make a control group weighbridge-<run>/{name}-<instance>"),
             format!(
-                "run a container weighbridge-<run>-<instance> {network}, with {name}'s state in the run's work directory"
+                "run a container weighbridge-<run>-<instance> {place}, with {name}'s state in the run's work directory"
             ),
-        ]
+        ];
+        own.into_iter().chain(network::host_changes(word)).collect()
     }
 
     fn undo(&self, what: &str, id: &str, detail: &Value) -> Result<(), String> {
         leftovers::undo(what, id, detail)
     }
 }
-
-/// The networks of guests, the present one first.
-const NETWORKS: &[&[&str]] = &[
-    &["none", "host", "bridge", "nat"],
-    &["host", "none", "bridge", "nat"],
-    &["bridge", "none", "host", "nat"],
-    &["nat", "none", "host", "bridge"],
-];

@@ -3,7 +3,7 @@
 use super::{Inside, OwnMount, SpawnRequest, Spawned, spawn};
 use crate::axes::Storage;
 use crate::oci::with_tail;
-use crate::{Guest, GuestRequest, Host, PlatformError, Session};
+use crate::{Guest, GuestRequest, Host, PlatformError, Reach, Session};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, pidfd_send_signal, waitid};
 use rustix::thread::UnshareFlags;
 use std::ffi::OsString;
@@ -14,6 +14,7 @@ use weigh_host::cgroup::{Cgroup, Limits};
 use weigh_host::clock::monotonic_ns;
 use weigh_host::ledger::{Change, EntryId, Ledger};
 use weigh_images::Root;
+use weigh_network::GuestNetwork;
 
 /// How long a guest may take to say hello. Without a machine to boot it takes milliseconds.
 const HELLO_DEADLINE: Duration = Duration::from_secs(10);
@@ -170,6 +171,7 @@ impl<'a> Start<'a> {
             spawned_ns,
             supervisor,
             directories: self.directories(&storage),
+            network: None,
             stopped: false,
         };
         match guest.session.hello(HELLO_DEADLINE) {
@@ -287,10 +289,17 @@ pub(crate) struct LocalGuest {
     supervisor: Option<OwnedFd>,
     /// What goes with the guest.
     directories: Vec<PathBuf>,
+    network: Option<GuestNetwork>,
     stopped: bool,
 }
 
 impl LocalGuest {
+    /// The guest with the network that it runs in, which goes with it.
+    pub(crate) fn with_network(mut self, network: Option<GuestNetwork>) -> Self {
+        self.network = network;
+        self
+    }
+
     /// Stops or continues every process by signals; for guests without a control group.
     fn signal_all(&self, signal: Signal) -> Result<(), PlatformError> {
         let stop = signal == Signal::STOP;
@@ -394,6 +403,9 @@ impl LocalGuest {
         if let Some(entry) = self.entry.take() {
             self.ledger.forget(entry)?;
         }
+        if let Some(network) = &mut self.network {
+            network.remove()?;
+        }
         self.directories.iter().try_for_each(|directory| remove_directory(directory))
     }
 }
@@ -413,6 +425,10 @@ impl Guest for LocalGuest {
 
     fn cgroup(&self) -> Option<&Cgroup> {
         self.cgroup.as_ref()
+    }
+
+    fn reach(&self, port: u16) -> Option<Reach> {
+        crate::network::reach(self.network.as_ref(), port)
     }
 
     fn spawned_ns(&self) -> u64 {

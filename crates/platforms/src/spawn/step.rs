@@ -37,8 +37,6 @@ pub(super) enum Act<'a> {
     Join(BorrowedFd<'a>),
     Affinity(Box<CpuSet>),
     CgroupNamespace,
-    /// Enters a network namespace by its open file.
-    Network(File),
     /// Enters the namespaces of a process, but for that of processes.
     Enter {
         process: BorrowedFd<'a>,
@@ -98,10 +96,6 @@ impl Act<'_> {
             Self::Join(file) => rustix::io::write(file, b"0").map(|_| ()),
             Self::Affinity(cpus) => rustix::thread::sched_setaffinity(None, cpus),
             Self::CgroupNamespace => unshare(UnshareFlags::NEWCGROUP),
-            Self::Network(file) => rustix::thread::move_into_link_name_space(
-                file.as_fd(),
-                Some(rustix::thread::LinkNameSpaceType::Network),
-            ),
             Self::Enter { process, namespaces } => {
                 rustix::thread::move_into_thread_name_spaces(process.as_fd(), *namespaces)
             }
@@ -214,11 +208,6 @@ pub(super) fn all<'a>(request: &SpawnRequest<'a>, joins: &'a [File]) -> Result<V
     }
     if new.contains(UnshareFlags::NEWCGROUP) {
         list.add("make a namespace of control groups", Act::CgroupNamespace);
-    }
-    if let Some(network) = request.network {
-        let what = format!("enter the network namespace {}", network.display());
-        let file = File::open(network).map_err(SpawnError::at(what.clone()))?;
-        list.add(what, Act::Network(file));
     }
     if new.contains(UnshareFlags::NEWUTS) {
         list.add("set the host name", Act::HostName);

@@ -10,6 +10,7 @@
     reason = "what is skipped is said, and a victim tells how far it is"
 )]
 
+pub mod network;
 pub mod victim;
 
 use std::collections::BTreeSet;

@@ -1,0 +1,206 @@
+//! Whatever ends a run, and whatever else is going on, the host's network is as it was.
+
+#![expect(clippy::unwrap_used, clippy::print_stderr, clippy::print_stdout, reason = "helpers of tests")]
+
+mod common;
+
+use common::{Run, is_as_before, on_a_host, picture, ready, said, sweep_dead, talk};
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::time::Duration;
+use weigh_host::command::Invocation;
+use weigh_network::{Mode, NetworkError};
+
+/// Set for the process that is killed: its state directory.
+const VICTIM: &str = "WEIGH_TEST_VICTIM";
+
+#[test]
+#[ignore = "the victim of another test"]
+fn victim() {
+    let Some(state) = std::env::var_os(VICTIM) else { return };
+    let run = Run::at(Path::new(&state), "victim");
+    println!("\nbegins");
+    for instance in 0.. {
+        let mode = if instance % 2 == 0 { Mode::Nat } else { Mode::Bridge };
+        let mut pair = [run.guest(2 * instance, mode), run.guest(2 * instance + 1, mode)];
+        pair[0].remove().unwrap();
+        drop(pair);
+    }
+}
+
+/// SIGKILL while networks are made and taken away, at instants that are spread over all of it.
+#[test]
+fn a_crash_at_any_instant_leaves_nothing() {
+    if !ready("a_crash_at_any_instant_leaves_nothing") {
+        return;
+    }
+    on_a_host(|| {
+        std::fs::write("/proc/sys/net/ipv4/ip_forward", "0").unwrap();
+        let before = picture();
+        let mut interrupted = 0;
+        for number in 0..40 {
+            let base = tempfile::tempdir_in("/var/tmp").unwrap();
+            let state = base.path().join("state");
+            let mut child = Invocation::new(std::env::current_exe().unwrap())
+                .args(["--exact", "victim", "--ignored", "--nocapture"])
+                .env(VICTIM, &state)
+                .log_to(&base.path().join("log"))
+                .spawn()
+                .unwrap();
+            let output = BufReader::new(std::fs::File::from(child.take_output().unwrap()));
+            assert!(output.lines().map_while(Result::ok).any(|line| line == "begins"));
+            // Not a multiple of anything that happens in it.
+            std::thread::sleep(Duration::from_micros(700 + 7_919 * number));
+            child.kill_group();
+            child.wait(common::PATIENCE).unwrap().unwrap();
+            interrupted += usize::from(picture() != before);
+            let swept = sweep_dead(&state);
+            assert!(swept.failed.is_empty() && swept.live.is_empty(), "{number}: {swept:?}");
+            assert!(!state.exists(), "{number}");
+            is_as_before(&before);
+        }
+        assert!(interrupted > 10, "hardly any of them was in the middle of something: {interrupted}");
+    });
+}
+
+/// Two at once are as if alone, and whoever ends first leaves forwarding to the other.
+#[test]
+fn runs_do_not_disturb_each_other() {
+    if !ready("runs_do_not_disturb_each_other") {
+        return;
+    }
+    on_a_host(|| {
+        let forwarding = || std::fs::read_to_string("/proc/sys/net/ipv4/ip_forward").unwrap();
+        for off in [false, true] {
+            std::fs::write("/proc/sys/net/ipv4/ip_forward", if off { "0" } else { "1" }).unwrap();
+            let before = picture();
+            let runs = [Run::new("one"), Run::new("two")];
+            let [first, second] = &runs;
+            let guests = [first, second].map(|run| [run.guest(1, Mode::Nat), run.guest(2, Mode::Bridge)]);
+            let mut networks: Vec<String> = guests
+                .iter()
+                .flatten()
+                .map(|guest| guest.gateway().unwrap().to_string())
+                .chain(guests.iter().map(|pair| pair[0].reach(1).unwrap().0.ip().to_string()))
+                .map(|address| address.rsplit_once('.').unwrap().0.into())
+                .collect();
+            networks.sort();
+            networks.dedup();
+            assert_eq!(networks.len(), 6, "subnets of their own: {networks:?}");
+            for guest in guests.iter().flatten() {
+                talk(guest, 80);
+            }
+            let [ended, going_on] = guests;
+            drop(ended);
+            assert_eq!(forwarding().trim(), "1");
+            for guest in &going_on {
+                talk(guest, 81);
+            }
+            drop(going_on);
+            assert_eq!(forwarding().trim(), if off { "0" } else { "1" });
+            is_as_before(&before);
+            runs.into_iter().for_each(Run::close);
+        }
+    });
+}
+
+/// Guests of one run are made and taken away by many threads.
+#[test]
+fn many_threads_make_networks() {
+    if !ready("many_threads_make_networks") {
+        return;
+    }
+    on_a_host(|| {
+        let before = picture();
+        let run = Run::new("threads");
+        // Threads are where their parent was.
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let run = &run;
+                scope.spawn(move || {
+                    for round in 0..4 {
+                        let mode = if (thread + round) % 2 == 0 { Mode::Nat } else { Mode::Bridge };
+                        let mut guest = run.guest(10 * thread + round, mode);
+                        talk(&guest, 80);
+                        guest.remove().unwrap();
+                    }
+                });
+            }
+        });
+        is_as_before(&before);
+        run.close();
+    });
+}
+
+#[test]
+fn addresses_of_others_are_left_to_them() {
+    if !ready("addresses_of_others_are_left_to_them") {
+        return;
+    }
+    on_a_host(|| {
+        said("ip", &["link", "add", "other0", "type", "bridge"]);
+        said("ip", &["link", "set", "other0", "up"]);
+        // By an address, by a route, and by one that is not in the main table.
+        said("ip", &["address", "add", "10.1.2.3/9", "dev", "other0"]);
+        said("ip", &["route", "add", "10.128.0.0/9", "dev", "other0"]);
+        said("ip", &["route", "add", "172.16.0.0/13", "dev", "other0", "table", "77"]);
+        let run = Run::new("others");
+        let guest = run.guest(1, Mode::Nat);
+        for address in [guest.address().unwrap(), guest.reach(1).unwrap().0.ip()] {
+            let text = address.to_string();
+            let second: u8 = text.split('.').nth(1).unwrap().parse().unwrap();
+            assert!(text.starts_with("172.") && (24..32).contains(&second), "{text}");
+        }
+        talk(&guest, 80);
+        drop(guest);
+        said("ip", &["route", "add", "172.16.0.0/12", "dev", "other0"]);
+        said("ip", &["route", "add", "192.168.0.0/16", "dev", "other0"]);
+        let before = picture();
+        assert!(matches!(run.try_guest(2, Mode::Bridge), Err(NetworkError::NoSubnet)));
+        is_as_before(&before);
+        run.close();
+    });
+}
+
+/// A link of the name that a run would give is not taken away, whoever made it.
+#[test]
+fn links_of_others_are_left_to_them() {
+    if !ready("links_of_others_are_left_to_them") {
+        return;
+    }
+    on_a_host(|| {
+        let run = Run::new("names");
+        let name = run.guest(1, Mode::Bridge).bridge().unwrap().to_string();
+        said("ip", &["link", "add", &name, "type", "bridge"]);
+        let before = picture();
+        match run.try_guest(2, Mode::Bridge) {
+            Err(NetworkError::LinkExists(there)) => assert_eq!(there, name),
+            other => panic!("{other:?}"),
+        }
+        is_as_before(&before);
+        run.close();
+        is_as_before(&before);
+    });
+}
+
+/// Rules that somebody flushed, chains that went with Docker's engine, links that were deleted: nothing is left to undo.
+#[test]
+fn what_others_took_away_is_no_failure() {
+    if !ready("what_others_took_away_is_no_failure") {
+        return;
+    }
+    on_a_host(|| {
+        let run = Run::new("taken");
+        let mut guest = run.guest(1, Mode::Nat);
+        let bridge = guest.bridge().unwrap().to_string();
+        said("iptables-nft", &["-D", "FORWARD", "-j", "DOCKER-USER"]);
+        said("iptables-nft", &["-F", "DOCKER-USER"]);
+        said("iptables-nft", &["-X", "DOCKER-USER"]);
+        said("nft", &["delete", "table", "ip", &format!("weighbridge-{}", run.name)]);
+        said("ip", &["link", "delete", "dev", &bridge]);
+        guest.remove().unwrap();
+        run.close();
+        let said = said("ip", &["-oneline", "link"]);
+        assert_eq!(said.lines().count(), 1, "{said}");
+    });
+}

@@ -1,0 +1,81 @@
+//! Clients that reach guests, for every platform with a network.
+
+use super::{Bench, MINUTE, ready, says, turn};
+use std::io::Read;
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+use weigh_platforms::{Guest, Reach};
+
+/// The port that the guest listens on.
+const PORT: u16 = 7007;
+
+/// Answers one client and says who it was. Perl is on every Debian host.
+const SERVER: &str = "perl -MIO::Socket::INET -e '\
+$s = IO::Socket::INET->new(Listen => 1, LocalPort => 7007, ReuseAddr => 1) or die $@; $s->timeout(60);\
+$c = $s->accept or die $!; print {$c} q(pong); close $c; print $c->peerhost || q(gone)'";
+
+/// Connects until somebody listens, and reads to the end.
+fn ask(reach: &Reach) -> String {
+    let end = Instant::now() + MINUTE;
+    loop {
+        match weigh_network::connect(reach.address, reach.from.as_deref(), Duration::from_secs(5)) {
+            Ok(mut stream) => {
+                let mut text = String::new();
+                stream.set_read_timeout(Some(MINUTE)).unwrap();
+                if stream.read_to_string(&mut text).is_ok() && !text.is_empty() {
+                    return text;
+                }
+            }
+            Err(error) => assert!(Instant::now() < end, "{reach:?}: {error}"),
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// A client talks to a server in the guest; returns what [`Guest::reach`] said.
+pub fn talk(guest: &mut dyn Guest) -> Reach {
+    let reach = guest.reach(PORT).expect("a guest that can be reached");
+    assert_eq!(guest.address().map(|address| address.is_unspecified()), Some(false));
+    std::thread::scope(|scope| {
+        let server = scope.spawn(|| says(guest, SERVER));
+        assert_eq!(ask(&reach), "pong");
+        server.join().unwrap();
+    });
+    reach
+}
+
+/// Two guests of each environment are reached, one by one and at addresses of their own, and nothing is left.
+pub fn guests_are_reached(test: &str, environments: &[&str]) {
+    let _turn = turn();
+    for environment in environments {
+        if !ready(test, environment) {
+            continue;
+        }
+        let bench = Bench::new(test);
+        let mut guests = [0, 1].map(|_| {
+            let mut request = bench.request(environment);
+            request.publish.push(PORT);
+            bench.launch(&request).unwrap()
+        });
+        let addresses = guests.each_mut().map(|guest| talk(&mut **guest).address.ip());
+        assert!(addresses[0] != addresses[1] || addresses[0].is_loopback(), "{environment}: {addresses:?}");
+        for guest in &mut guests {
+            guest.stop().unwrap();
+        }
+        bench.close();
+    }
+}
+
+/// A guest without network is not reached, and sees nothing but its loopback interface.
+pub fn nobody_reaches(test: &str, environment: &str) {
+    let _turn = turn();
+    if !ready(test, environment) {
+        return;
+    }
+    let bench = Bench::new(test);
+    let mut guest = bench.guest(environment);
+    assert_eq!((guest.reach(PORT), guest.address()), (None, None::<IpAddr>));
+    assert_eq!(says(&mut *guest, "tail -n +3 /proc/net/dev | cut -d: -f1 | tr -d ' '"), "lo");
+    guest.stop().unwrap();
+    bench.close();
+}
