@@ -1,6 +1,6 @@
 //! Whatever ends a run, and whatever else is going on, the host's network is as it was.
 
-#![expect(clippy::unwrap_used, clippy::print_stderr, clippy::print_stdout, reason = "helpers of tests")]
+#![expect(clippy::unwrap_used, clippy::print_stderr, reason = "helpers of tests")]
 
 mod common;
 
