@@ -66,7 +66,9 @@ fn lists_are_complete() {
     for name in ["native", "namespaces", "runc", "docker", "uml", "null", "docker-host"] {
         assert!(platforms.contains(name), "{name}:\n{platforms}");
     }
-    for name in ["noploop", "stream", "gups", "lzma", "syscall", "memory-latency", "echo", "block", "spin"] {
+    for name in
+        ["noploop", "stream", "gups", "lzma", "syscall", "memory-latency", "echo", "block", "spin", "spawn"]
+    {
         assert!(workloads.contains(name), "{name}:\n{workloads}");
     }
     assert!(stdout(&stage, &["list", "images"]).contains("probe"));

@@ -6,6 +6,7 @@ mod gups;
 mod lzma;
 mod memory_latency;
 mod noploop;
+mod spawn;
 mod spin;
 mod stream;
 mod syscall;
@@ -31,4 +32,5 @@ pub(crate) const ALL: &[&Kernel] = &[
     &echo::KERNEL,
     &block::KERNEL,
     &spin::KERNEL,
+    &spawn::KERNEL,
 ];

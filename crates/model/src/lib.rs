@@ -17,6 +17,7 @@ mod sample;
 mod series;
 mod size;
 mod spelling;
+mod start;
 mod unit;
 
 pub use environment::{EnvironmentSpec, SpecError, parse_environment_list};
@@ -35,4 +36,5 @@ pub use sample::{
 pub use series::{Comparison, Observation, Series};
 pub use size::{SizeError, format_bytes, parse_bytes, parse_cpu_list, parse_duration};
 pub use spelling::nearest;
+pub use start::{Caches, StartPlan, Started, stamps};
 pub use unit::Unit;

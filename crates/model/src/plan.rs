@@ -1,13 +1,13 @@
 //! `plan.json`: everything that decides a run.
 
-use crate::{EnvironmentSpec, MetricSpec, NoiseLimits};
+use crate::{EnvironmentSpec, MetricSpec, NoiseLimits, StartPlan};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 
-/// Version of the plan file. Changes: 1, first version; 2, noise limits, operations, and variables of an environment.
-pub const PLAN_FORMAT: u32 = 2;
+/// Version of the plan file. Changes: 1, first version; 2, noise limits, operations, and variables of an environment; 3, starts.
+pub const PLAN_FORMAT: u32 = 3;
 
 /// Everything that decides a run: the same plan can be run again, here or on another host.
 ///
@@ -176,7 +176,7 @@ pub struct WorkloadPlan {
     pub params: BTreeMap<String, String>,
     /// `quick`, `standard` or `paper`.
     pub size: String,
-    /// Program and arguments; a name without a slash is looked up in the guest, `weigh-kernels` beside the probe.
+    /// Program and arguments; a name without a slash is looked up in the guest, `weigh-kernels` beside the probe. Empty for a start.
     pub command: Vec<String>,
     /// Command run before every measured or warm-up iteration.
     pub prepare: Option<Vec<String>>,
@@ -205,6 +205,9 @@ pub struct WorkloadPlan {
     /// must have seen at least 95 % of them, or the trial fails: somebody's cache was measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub random_read_bytes: Option<Extraction>,
+    /// What is started, where it is the coming up of guests that is measured and not a command in one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start: Option<StartPlan>,
 }
 
 /// The unit of work that CPU time is charged per.
@@ -261,6 +264,8 @@ pub enum Extraction {
         /// The quantile, from 0 to 1.
         quantile: f64,
     },
+    /// The time or rate that the metric's own name says, taken by the host's clock while guests come up; only of a start.
+    Stamp,
     /// A field of a parser of the workloads crate, for tools whose output needs one.
     Parser {
         /// Name of the parser.

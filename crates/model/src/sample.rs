@@ -5,8 +5,9 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// Version of the samples file. Changes: 1, first version; 2, what the host saw, clock checks, facts from inside, noisy hosts, the
-/// environment of a wrong clock, operations, histograms. Files of version 1 can be read: they lack these.
-pub const SAMPLES_FORMAT: u32 = 2;
+/// environment of a wrong clock, operations, histograms; 3, metrics that an environment cannot have. Files of earlier versions can be
+/// read: they lack these.
+pub const SAMPLES_FORMAT: u32 = 3;
 
 /// One line of the samples file. Lines are only ever appended.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -192,6 +193,9 @@ pub struct Iteration {
     /// Latency histograms by JSON pointer, HdrHistogram V2, base64, nanoseconds.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub histograms: BTreeMap<String, String>,
+    /// Metrics that this environment cannot have, and why, in words: no failure, and never 0.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub absent: BTreeMap<String, String>,
 }
 
 /// A unit (block, workload) over all environments whose trials do not count.

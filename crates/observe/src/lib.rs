@@ -20,6 +20,7 @@ mod perf;
 mod pressure;
 mod rest;
 mod scripted;
+mod spent;
 mod stat;
 mod sum;
 mod throttle;
@@ -27,6 +28,7 @@ mod tree;
 
 pub use observer::Observer;
 pub use scripted::{Call, Scripted};
+pub use spent::spent;
 pub use sum::add;
 
 use weigh_host::accounts::Accounts;

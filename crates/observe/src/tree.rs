@@ -47,6 +47,12 @@ impl Tree {
     }
 }
 
+/// CPU time of the children of a process that ended and were waited for, in whole ticks, nanoseconds.
+pub(crate) fn ended_children_ns(pid: u32) -> Option<u64> {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    Some(ProcessStat::parse(&text)?.children_ticks * clock_tick_ns())
+}
+
 impl TreeTime {
     fn count(&mut self, pid: u32, place: Place) {
         let Ok(text) = fs::read_to_string(format!("/proc/{pid}/stat")) else { return };

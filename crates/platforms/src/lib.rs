@@ -31,7 +31,7 @@ pub use platform::{
     Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, Reach, Values,
 };
 pub use registry::{ALIASES, Undoers, all, defaults, find, resolve, setting};
-pub use session::{Completed, RunOptions, Session, SessionError};
+pub use session::{Arrival, Completed, RunOptions, Session, SessionError};
 
 /// Every platform, in the order in which tables show them. One word each.
 const ALL: &[&dyn Platform] = &[

@@ -12,7 +12,7 @@ use crate::{
     setting,
 };
 use probe::{Fake, Shared};
-use script::Script;
+use script::{Noise, Script};
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
@@ -66,6 +66,12 @@ impl Platform for Null {
             ),
             key("fact-from", Values::Number, "0", "the first instance that shows them"),
             key("launch", Values::Words(&["ok", "fail"]), "ok", "whether guests start"),
+            key(
+                "launch-time",
+                Values::Text,
+                "",
+                "what the start of a guest is said to take, with `effect` and `sd`",
+            ),
             key(
                 "real",
                 Values::Words(&["no", "yes"]),
@@ -176,6 +182,8 @@ impl Null {
         if script.refuses_to_launch {
             return Err(failed("the environment says launch=fail".into()));
         }
+        let mut noise = Noise::new(script.seed, &format!("launch {environment}"), instance);
+        let launch_time = script.launch_time(&mut noise);
         let spawned_ns = monotonic_ns();
         let (ours, theirs) = UnixStream::pair().map_err(PlatformError::io("make a socket pair"))?;
         let write = ours.try_clone().map_err(PlatformError::io("duplicate a socket"))?;
@@ -193,6 +201,11 @@ impl Null {
         let facts = facts(said).unwrap_or_default();
         let mut guest = NullGuest { session, shared, facts, thread: Some(thread), spawned_ns };
         guest.session.hello(DEADLINE)?;
+        if let (Some(time), Some(arrival)) = (launch_time, guest.session.arrival()) {
+            // Nobody waits: the guest was spawned as long before its hello as it says.
+            guest.spawned_ns =
+                arrival.hello_ns.saturating_sub(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
+        }
         Ok(guest)
     }
 }

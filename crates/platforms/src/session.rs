@@ -29,8 +29,19 @@ pub const OUTPUT_LIMIT_BYTES: u64 = 4 << 20;
 pub struct Session {
     wire: Wire,
     last_id: u32,
-    probe_pid: Option<u32>,
+    arrival: Option<Arrival>,
     running: Option<Running>,
+}
+
+/// How the probe came up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Arrival {
+    /// Its PID in its own PID namespace.
+    pub pid: u32,
+    /// When it began, `CLOCK_MONOTONIC` of the guest, nanoseconds. It is the host's where the guest reads the host's clock.
+    pub started_ns: u64,
+    /// When its hello was read, host's monotonic clock, nanoseconds.
+    pub hello_ns: u64,
 }
 
 /// How a command is run.
@@ -112,6 +123,16 @@ struct Running {
     error: Vec<u8>,
 }
 
+impl Running {
+    /// Keeps a piece of the command's output.
+    fn take(&mut self, stream: Stream, bytes: &[u8]) {
+        match stream {
+            Stream::Output => self.output.extend_from_slice(bytes),
+            Stream::Error => self.error.extend_from_slice(bytes),
+        }
+    }
+}
+
 /// What is left to feed to a command.
 struct Feed<'a> {
     rest: &'a [u8],
@@ -122,7 +143,7 @@ struct Feed<'a> {
 impl Session {
     /// Talks over these ends of two pipes, or over two descriptors of one socket or device. Both become non-blocking.
     pub fn new(read: OwnedFd, write: OwnedFd) -> Self {
-        Self { wire: Wire::new(read, write), last_id: 0, probe_pid: None, running: None }
+        Self { wire: Wire::new(read, write), last_id: 0, arrival: None, running: None }
     }
 
     /// The same, where the probe reads a terminal: it loses what is not taken in time, so that only a little may be under way, which is
@@ -151,8 +172,8 @@ impl Session {
         let until = Instant::now() + deadline;
         loop {
             match self.wire.receive(until)? {
-                Some(Reply::Hello { version: VERSION, pid }) => {
-                    self.probe_pid = Some(pid);
+                Some(Reply::Hello { version: VERSION, pid, started_ns }) => {
+                    self.arrival = Some(Arrival { pid, started_ns, hello_ns: monotonic_ns() });
                     return Ok(pid);
                 }
                 Some(Reply::Hello { version, .. }) => {
@@ -168,7 +189,13 @@ impl Session {
 
     /// What the probe said its PID is, after [`Session::hello`].
     pub fn probe_pid(&self) -> Option<u32> {
-        self.probe_pid
+        self.arrival.map(|arrival| arrival.pid)
+    }
+
+    /// How the probe came up, after [`Session::hello`]. Of a guest that was restored: how it came up before it was saved, but for the
+    /// time of the hello.
+    pub fn arrival(&self) -> Option<Arrival> {
+        self.arrival
     }
 
     /// Whether a call answered [`SessionError::Lost`].
@@ -208,6 +235,42 @@ impl Session {
                 Ok(id)
             }
             other => Err(self.unexpected(&other)),
+        }
+    }
+
+    /// Waits until a running command has written `text` to its standard output, and returns when that was read on the host's monotonic
+    /// clock, nanoseconds.
+    ///
+    /// # Errors
+    /// [`SessionError::Refused`] when the command ends without having written it, with what it wrote, or when no such command runs;
+    /// [`SessionError::Deadline`] when the time is up, and the command has been killed; [`SessionError::Lost`].
+    pub fn await_output(&mut self, id: u32, text: &[u8], deadline: Duration) -> Result<u64, SessionError> {
+        let until = Instant::now() + deadline;
+        loop {
+            let Some(running) = self.running.as_mut().filter(|running| running.id == id) else {
+                let reason = format!("there is no running command {id}");
+                return Err(SessionError::Refused { reason, errno: libc::ESRCH });
+            };
+            if running.output.windows(text.len().max(1)).any(|window| window == text) {
+                return Ok(monotonic_ns());
+            }
+            match self.wire.receive(until)? {
+                Some(Reply::Output { id: of, stream, bytes }) if of == id => running.take(stream, &bytes),
+                Some(Reply::Ended { id: of, .. }) if of == id => {
+                    let said = [running.output.as_slice(), running.error.as_slice()].concat();
+                    let said = String::from_utf8_lossy(&said).trim().to_string();
+                    self.running = None;
+                    let reason =
+                        format!("the command ended before it said `{}`: {said}", text.escape_ascii());
+                    return Err(SessionError::Refused { reason, errno: 0 });
+                }
+                Some(_) => {}
+                None => {
+                    let killed = self.kill(id, deadline);
+                    self.running = None;
+                    return Err(killed);
+                }
+            }
         }
     }
 
@@ -369,7 +432,7 @@ impl Session {
         }
         let ended = match self.collect(id, until, feed) {
             Ok(Some(completed)) => Ok(completed),
-            Ok(None) => self.kill(id, deadline),
+            Ok(None) => Err(self.kill(id, deadline)),
             Err(error) => Err(error),
         };
         self.running = None;
@@ -377,17 +440,18 @@ impl Session {
     }
 
     /// Kills a command whose time is up.
-    fn kill(&mut self, id: u32, after: Duration) -> Result<Completed, SessionError> {
+    fn kill(&mut self, id: u32, after: Duration) -> SessionError {
         let until = Instant::now() + KILL_GRACE;
-        self.wire.send(&Request::Signal { id, signal: libc::SIGKILL })?;
         let feed = Feed { rest: &[], under_way: 0, open: false };
-        match self.collect(id, until, feed)? {
-            Some(killed) => Err(SessionError::Deadline { after, killed: Box::new(killed) }),
-            None => Err(self.wire.lose(format!(
+        let asked = self.wire.send(&Request::Signal { id, signal: libc::SIGKILL });
+        match asked.and_then(|()| self.collect(id, until, feed)) {
+            Ok(Some(killed)) => SessionError::Deadline { after, killed: Box::new(killed) },
+            Ok(None) => self.wire.lose(format!(
                 "the command did not end within {} s, and the guest did not end it within {} s more",
                 after.as_secs_f64(),
                 KILL_GRACE.as_secs()
-            ))),
+            )),
+            Err(error) => error,
         }
     }
 
@@ -403,10 +467,7 @@ impl Session {
             let Some(reply) = self.wire.receive(until)? else { return Ok(None) };
             let Some(running) = &mut self.running else { return Ok(None) };
             match reply {
-                Reply::Output { id: of, stream, bytes } if of == id => match stream {
-                    Stream::Output => running.output.extend_from_slice(&bytes),
-                    Stream::Error => running.error.extend_from_slice(&bytes),
-                },
+                Reply::Output { id: of, stream, bytes } if of == id => running.take(stream, &bytes),
                 Reply::InputTaken { id: of, bytes } if of == id => {
                     feed.under_way = feed.under_way.saturating_sub(bytes as usize);
                 }

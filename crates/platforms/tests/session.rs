@@ -62,7 +62,7 @@ impl Peer {
 
     fn hello(&mut self) {
         assert_eq!(self.receive(), Some(Request::Hello { version: VERSION }));
-        self.send(&Reply::Hello { version: VERSION, pid: 7 });
+        self.send(&Reply::Hello { version: VERSION, pid: 7, started_ns: 5 });
     }
 
     /// Takes the request to run a command.

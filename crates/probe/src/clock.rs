@@ -1,7 +1,21 @@
 //! The guest's clocks.
 
+use core::sync::atomic::{AtomicU64, Ordering};
 use rustix::time::{ClockId, clock_gettime};
 use weigh_protocol::ClockReading;
+
+/// When the probe began, `CLOCK_MONOTONIC`, nanoseconds.
+static STARTED_NS: AtomicU64 = AtomicU64::new(0);
+
+/// Notes that the probe begins now. The first thing that it does.
+pub fn begin() {
+    STARTED_NS.store(monotonic_ns(), Ordering::Relaxed);
+}
+
+/// When the probe began, `CLOCK_MONOTONIC`, nanoseconds.
+pub fn started_ns() -> u64 {
+    STARTED_NS.load(Ordering::Relaxed)
+}
 
 /// One clock, nanoseconds.
 fn read_ns(clock: ClockId) -> u64 {

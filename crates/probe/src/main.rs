@@ -57,6 +57,7 @@ const USAGE: c_int = 2;
 /// `arguments` must be an array of `count` strings that live as long as the process, as C has it (C17 5.1.2.2.1).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn main(count: c_int, arguments: *const *const c_char) -> c_int {
+    clock::begin();
     let count = usize::try_from(count).unwrap_or(0);
     // SAFETY: as the caller promises.
     let arguments: Vec<String> = (0..count)

@@ -20,7 +20,11 @@ const LAST_WAIT_NS: u64 = 2_000_000_000;
 
 /// What this probe says to a host that asks, and over a device without being asked.
 pub fn hello() -> Reply {
-    Reply::Hello { version: VERSION, pid: getpid().as_raw_nonzero().get().unsigned_abs() }
+    Reply::Hello {
+        version: VERSION,
+        pid: getpid().as_raw_nonzero().get().unsigned_abs(),
+        started_ns: clock::started_ns(),
+    }
 }
 
 /// Serves until the host shuts the guest down, the channel is closed or SIGTERM comes.

@@ -4,8 +4,8 @@ use alloc::{boxed::Box, string::String, vec::Vec};
 use serde::{Deserialize, Serialize};
 
 /// Version of the protocol; host and probe of different versions do not talk. Changes: 1, first version; 2, facts of programs, mounts and
-/// mitigations.
-pub const VERSION: u32 = 2;
+/// mitigations; 3, when the probe began.
+pub const VERSION: u32 = 3;
 
 /// Bytes after which a probe on a terminal says [`Reply::Taken`]. A terminal loses bytes when more come than its reader takes
 /// (N_TTY of Linux holds 4095), so a host keeps less than that under way.
@@ -123,6 +123,8 @@ pub enum Reply {
         version: u32,
         /// PID of the probe in its own PID namespace.
         pid: u32,
+        /// When the probe began, before anything else that it did: `CLOCK_MONOTONIC` of the guest, nanoseconds.
+        started_ns: u64,
     },
     /// The command runs.
     Started {

@@ -64,6 +64,7 @@ const HEADER: &[&str] = &[
     "void_causes",
     "noisy_host",
     "closed_loop",
+    "absent",
 ];
 
 fn number(value: Option<f64>) -> String {
@@ -116,6 +117,7 @@ fn circumstances(report: &Report, cell: &Cell) -> Vec<String> {
         causes.join(";"),
         report.circumstances.noisy_host.is_some().to_string(),
         closed_loop(report, cell).map(|closed| closed.to_string()).unwrap_or_default(),
+        text(cell.absent.as_deref().unwrap_or_default()),
     ]);
     row
 }

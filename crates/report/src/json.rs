@@ -177,6 +177,7 @@ struct CellRow<'a> {
     runs: Option<Sides>,
     operation: Option<&'a str>,
     closed_loop: Option<bool>,
+    absent: Option<&'a str>,
 }
 
 #[derive(Serialize)]
@@ -298,6 +299,7 @@ fn cell<'a>(report: &'a Report, cell: &'a Cell) -> CellRow<'a> {
         runs: cell.runs.as_ref().map(Sides::from),
         operation: charge.map(|charge| charge.operation.as_str()),
         closed_loop: crate::rows::closed_loop(report, cell),
+        absent: cell.absent.as_deref(),
     }
 }
 

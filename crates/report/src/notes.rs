@@ -416,6 +416,9 @@ fn meaning(flag: Flag) -> &'static str {
         Flag::NotSteady => "iterations within a trial do not come to a steady state",
         Flag::TooFewForQuantile => "too few samples for the quantile; there is no value",
         Flag::Unequal => "the environment differs from the baseline in something that was allowed by name",
+        Flag::Absent => {
+            "the environment cannot have this metric, for the reason given; it counts as no failure"
+        }
         Flag::Exploratory => "from a quick run",
     }
 }

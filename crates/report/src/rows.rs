@@ -88,11 +88,12 @@ fn row(around: &Around<'_>, cell: &Cell) -> Row {
     }
     // What a remark says with names or numbers is not said again by its flag.
     let said = |flag: &Flag| match flag {
-        Flag::Failed | Flag::NotMeasured => true,
+        Flag::Failed | Flag::NotMeasured | Flag::Absent => true,
         Flag::Unequal => !allowed.is_empty(),
         other => around.common.contains(other),
     };
     beside.extend(cell.flags.iter().filter(|flag| !said(flag)).map(|flag| flag_word(*flag)));
+    beside.extend(cell.absent.iter().map(|reason| format!("absent: {}", crate::text::harmless(reason))));
     beside.extend(remarks(cell, around.scale));
     let charge = charges::charge(report, &cell.workload, &cell.environment);
     Row {
@@ -136,6 +137,7 @@ fn verdict(cell: &Cell, baseline: bool) -> String {
     match cell.verdict {
         Some(verdict) => verdict_words(verdict),
         None if baseline && cell.runs.is_some() => "baseline".into(),
+        None if cell.summary.is_none() && cell.flags.contains(&Flag::Absent) => "ABSENT".into(),
         None if cell.flags.contains(&Flag::NotMeasured) => "NOT MEASURED".into(),
         None if cell.primary => "NO VERDICT".into(),
         None => String::new(),

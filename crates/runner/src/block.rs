@@ -3,7 +3,7 @@
 use crate::RunnerError;
 use crate::fleet::{Fleet, LaunchFailure, State};
 use crate::noise::Signals;
-use crate::order::block_order;
+use crate::order::{BlockOrder, block_order};
 use crate::run::{Ended, Runner};
 use crate::trial::{Failure, Measured, Performance, Performed, Progress, Setting, Watch};
 use weigh_host::clock::{monotonic_ns, utc_now};
@@ -24,14 +24,39 @@ impl Runner<'_> {
     pub(crate) fn block(&mut self, block: u32, open: &[(usize, u32)]) -> Result<Ended, RunnerError> {
         let (workloads, environments) = (self.plan.workloads.len(), self.plan.environments.len());
         let order = block_order(self.plan.seed, block, workloads, environments);
-        for environment in order.launches {
-            let needed = open.iter().any(|(w, _)| self.journal.history().active(block, environment, *w));
-            if needed && self.launch_for_block(environment)? == Ended::Interrupted {
+        // Starts come first: an instance that stands, even a frozen one, would be beside them.
+        let is_start = |workload: &usize| self.plan.workloads[*workload].start.is_some();
+        let (starts, commands): (Vec<usize>, Vec<usize>) = order.workloads.iter().partition(|w| is_start(w));
+        let of = |some: &[usize]| -> Vec<(usize, u32)> {
+            open.iter().copied().filter(|(workload, _)| some.contains(workload)).collect()
+        };
+        let (open_starts, open_commands) = (of(&starts), of(&commands));
+        if !open_starts.is_empty() && self.compare_before_starts(block, &open_starts)? == Ended::Interrupted {
+            return Ok(Ended::Interrupted);
+        }
+        if self.units(block, &order, &starts, &open_starts)? == Ended::Interrupted {
+            return Ok(Ended::Interrupted);
+        }
+        for environment in &order.launches {
+            let active = |workload| self.journal.history().active(block, *environment, workload);
+            let needed = open_commands.iter().any(|(workload, _)| active(*workload));
+            if needed && self.launch_for_block(*environment)? == Ended::Interrupted {
                 return Ok(Ended::Interrupted);
             }
         }
         self.compare_instances(block)?;
-        for workload in order.workloads {
+        self.units(block, &order, &commands, &open_commands)
+    }
+
+    /// The open ones of these workloads, in this order.
+    fn units(
+        &mut self,
+        block: u32,
+        order: &BlockOrder,
+        workloads: &[usize],
+        open: &[(usize, u32)],
+    ) -> Result<Ended, RunnerError> {
+        for &workload in workloads {
             let Some((_, attempt)) = open.iter().find(|(w, _)| *w == workload) else { continue };
             let environments = order.environments[workload].iter().copied();
             let active: Vec<usize> =
@@ -129,7 +154,8 @@ impl Runner<'_> {
             workload: workload.clone(),
             environment: environment.clone(),
         })?;
-        let dead = matches!(self.fleet.berths[place.environment].state, State::Dead);
+        let is_start = self.plan.workloads[place.workload].start.is_some();
+        let dead = !is_start && matches!(self.fleet.berths[place.environment].state, State::Dead);
         if dead {
             self.launch(place.environment)?;
             self.judge(place.environment)?;
@@ -203,6 +229,9 @@ impl Runner<'_> {
         sequence: u64,
     ) -> Result<(u64, Result<Measured, TrialFailure>), RunnerError> {
         let workload = &self.plan.workloads[place.workload];
+        if let Some(start) = workload.start {
+            return self.start_trial(place.environment, place.workload, start, &format!("trial-{sequence}"));
+        }
         let working_directory = self.fleet.working_directory(place.environment);
         let variables = &self.plan.environments[place.environment].variables;
         let Fleet { berths, sensors, .. } = &mut self.fleet;

@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
+use weigh_host::accounts::Process;
 use weigh_images::Root;
 use weigh_model::{EnvironmentSpec, HostFacts, ImageSpec, Plan};
 use weigh_observe::{Attached, Sensors};
@@ -24,6 +25,8 @@ pub(crate) struct Berth {
     described: bool,
     /// Set when the platform could not be prepared: then no instance can be launched.
     unprepared: Option<LaunchFailure>,
+    /// The platform's daemons, as its last guest named them.
+    pub(crate) daemons: Vec<Process>,
     pub(crate) state: State,
 }
 
@@ -52,6 +55,23 @@ pub(crate) struct Instance {
     /// What it looks like, when it was launched.
     pub(crate) facts: Facts,
     freezes: bool,
+}
+
+/// How guests of an environment are started.
+pub(crate) struct Recipe<'a> {
+    pub(crate) host: &'a Host,
+    pub(crate) platform: &'static dyn Platform,
+    pub(crate) can: Capabilities,
+    /// The request for the first of them.
+    pub(crate) request: GuestRequest,
+}
+
+impl Recipe<'_> {
+    /// Starts the guest of that number among those of the recipe.
+    pub(crate) fn launch(&self, number: u32) -> Result<Box<dyn Guest>, PlatformError> {
+        let instance = self.request.instance + u64::from(number);
+        self.platform.launch(self.host, &GuestRequest { instance, ..self.request.clone() })
+    }
 }
 
 /// A launch that failed.
@@ -181,6 +201,7 @@ impl<'a> Fleet<'a> {
                 timed,
                 described: false,
                 unprepared,
+                daemons: Vec::new(),
                 state: State::Empty,
             });
         }
@@ -250,9 +271,34 @@ impl<'a> Fleet<'a> {
         let mut instance = Instance { guest, number, attached, clock, warm: BTreeSet::new(), facts, freezes };
         instance.rest().map_err(failed)?;
         self.berths[environment].described |= describe;
-        let cpus = if request.cpus.is_empty() { &self.host_facts.cpus } else { &request.cpus };
-        instance.attached = self.sensors.attach(&instance.guest.accounts(), cpus);
+        let accounts = instance.guest.accounts();
+        instance.attached = self.sensors.attach(&accounts, self.cpus(&request));
+        self.berths[environment].daemons = accounts.daemons;
         Ok(instance)
+    }
+
+    /// The CPUs that a guest may use.
+    pub(crate) fn cpus<'r>(&self, request: &'r GuestRequest) -> &'r [u32]
+    where
+        'a: 'r,
+    {
+        if request.cpus.is_empty() { &self.host_facts.cpus } else { &request.cpus }
+    }
+
+    /// What it takes to start so many guests beside the berth. Their numbers are taken.
+    pub(crate) fn recipe(&mut self, environment: usize, guests: u32) -> Result<Recipe<'a>, LaunchFailure> {
+        let berth = &self.berths[environment];
+        if let Some(unprepared) = &berth.unprepared {
+            return Err(unprepared.clone());
+        }
+        let recipe = Recipe {
+            host: self.host,
+            platform: berth.platform,
+            can: berth.platform.capabilities(&berth.spec),
+            request: self.request(&berth.spec, &berth.root),
+        };
+        self.next_instance += u64::from(guests);
+        Ok(recipe)
     }
 
     /// Whether some workload is measured in a guest that has never run it. Reading its program would warm it up.

@@ -46,6 +46,7 @@ pub mod parity;
 mod pilot;
 mod progress;
 mod run;
+mod start;
 mod stop;
 mod trial;
 

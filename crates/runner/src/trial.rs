@@ -327,6 +327,7 @@ impl<'a> Performance<'a> {
             tool_duration_ns: extracted.tool_duration_ns,
             random_read_bytes: extracted.random_read_bytes,
             histograms: extracted.histograms,
+            absent: BTreeMap::new(),
         };
         Ok((iteration, completed))
     }

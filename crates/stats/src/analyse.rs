@@ -185,6 +185,7 @@ fn absolute(comparison: &Comparison, side: &Side<'_>) -> Cell {
         tried: side.series.tried,
         failed: side.series.failed,
         unusable: side.sample.unusable,
+        absent: None,
         summary: side.sample.summary(),
         overhead: None,
         typical: None,
@@ -279,6 +280,7 @@ fn finish(draft: Draft, side: &Side<'_>, options: &Options, warnings: &mut Vec<W
     if options.exploratory && cell.verdict != Some(Verdict::Baseline) {
         cell.flags.push(Flag::Exploratory);
     }
+    cell.absent = options.absent(&cell.workload, &cell.metric.name, &cell.environment);
     cell.flags.extend(options.flags_of(&cell.workload, &cell.metric.name, &cell.environment));
     cell.flags.sort_unstable();
     cell.flags.dedup();

@@ -43,6 +43,9 @@ pub struct CellFlag {
     pub environment: String,
     /// What to know.
     pub flag: Flag,
+    /// Why, where only words say it.
+    #[serde(default)]
+    pub reason: Option<String>,
 }
 
 impl CellFlag {
@@ -87,9 +90,18 @@ impl Options {
 
     /// The flags of a cell that the records give: its own, and those of the baseline.
     pub(crate) fn flags_of(&self, workload: &str, metric: &str, environment: &str) -> Vec<Flag> {
-        let touches = |name: &str| name == environment || name == self.baseline;
-        let about = self.flags.iter().filter(|f| touches(&f.environment) && f.is_about(workload, metric));
+        // What the baseline cannot have says nothing of who can.
+        let touches = |f: &&CellFlag| {
+            f.environment == environment || f.environment == self.baseline && f.flag != Flag::Absent
+        };
+        let about = self.flags.iter().filter(|f| touches(f) && f.is_about(workload, metric));
         about.map(|f| f.flag).collect()
+    }
+
+    /// Why an environment cannot have a metric, if that is so.
+    pub(crate) fn absent(&self, workload: &str, metric: &str, environment: &str) -> Option<String> {
+        let mut about = self.flags.iter().filter(|f| f.flag == Flag::Absent && f.is_about(workload, metric));
+        about.find(|f| f.environment == environment).and_then(|f| f.reason.clone())
     }
 }
 
@@ -134,6 +146,9 @@ pub struct Cell {
     /// Values that are zero, negative or not a number: no cost, so an error of the measurement. Each removes its pair
     /// only; the cell has no verdict.
     pub unusable: u32,
+    /// Why the environment cannot have this metric, where it cannot.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub absent: Option<String>,
     /// Absolute values; none when nothing was measured.
     pub summary: Option<Summary>,
     /// The average effect: geometric mean of the ratio of costs, less 1, with its 95 % interval. None for the baseline
@@ -304,13 +319,15 @@ pub enum Flag {
     TooFewForQuantile,
     /// The environment differs from the baseline in something that was allowed by name.
     Unequal,
+    /// The environment cannot have this metric; [`Cell::absent`] says why.
+    Absent,
     /// From a quick run.
     Exploratory,
 }
 
 impl Flag {
     /// Every flag, in order.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 21] = [
         Self::Failed,
         Self::BaselineFailed,
         Self::UnusableValues,
@@ -330,6 +347,7 @@ impl Flag {
         Self::NotSteady,
         Self::TooFewForQuantile,
         Self::Unequal,
+        Self::Absent,
         Self::Exploratory,
     ];
 }
@@ -357,6 +375,7 @@ impl fmt::Display for Flag {
             Self::NotSteady => "NOT_STEADY",
             Self::TooFewForQuantile => "TOO_FEW_FOR_QUANTILE",
             Self::Unequal => "UNEQUAL",
+            Self::Absent => "ABSENT",
             Self::Exploratory => "EXPLORATORY",
         })
     }

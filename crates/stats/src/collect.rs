@@ -288,7 +288,9 @@ impl<'a> Collector<'a> {
                         self.fail(&environment.name, &workload.id, *block, false, failure);
                     }
                     Outcome::Measured { iterations } => {
-                        let durations = iterations.iter().map(|iteration| iteration.guest_duration_ns);
+                        // Where every metric is absent nothing was timed.
+                        let timed = iterations.iter().filter(|iteration| !iteration.values.is_empty());
+                        let durations = timed.map(|iteration| iteration.guest_duration_ns);
                         shortest_ns = durations.min().unwrap_or(u64::MAX).min(shortest_ns);
                     }
                 }
@@ -361,6 +363,7 @@ impl<'a> Collector<'a> {
             metric: metric.map(Into::into),
             environment: environment.into(),
             flag,
+            reason: None,
         });
     }
 
@@ -417,6 +420,7 @@ impl<'a> Collector<'a> {
         let mut series =
             Series { environment: environment.into(), observations: Vec::new(), failed: 0, tried: 0 };
         let mut fewest: Option<u64> = None;
+        let mut absent: Option<String> = None;
         for (block, trials) in units {
             let Some(trial) = trials.get(environment) else { continue };
             series.tried += 1;
@@ -429,6 +433,7 @@ impl<'a> Collector<'a> {
                     series.observations.push(Observation { block: Some(*block), value });
                 }
                 BlockValue::TooFew { samples } => fewest = Some(fewest.unwrap_or(samples).min(samples)),
+                BlockValue::Absent(reason) => absent = absent.or(Some(reason)),
                 BlockValue::Missing => {
                     series.failed += 1;
                     let failure = TrialFailure {
@@ -438,6 +443,12 @@ impl<'a> Collector<'a> {
                     };
                     self.fail(environment, &workload.id, *block, false, &failure);
                 }
+            }
+        }
+        if let Some(reason) = absent {
+            self.flag(Some(workload), Some(&metric.spec.name), environment, Flag::Absent);
+            if let Some(flag) = self.flags.last_mut() {
+                flag.reason = Some(reason);
             }
         }
         if let Some(samples) = fewest {
@@ -476,10 +487,15 @@ enum BlockValue {
     },
     /// An iteration lacks the metric.
     Missing,
+    /// The environment cannot have the metric, and why.
+    Absent(String),
 }
 
 /// The quantile of the merged histograms, or the median iteration.
 fn block_value(iterations: &[Iteration], metric: &MetricSource) -> BlockValue {
+    if let Some(reason) = iterations.iter().find_map(|i| i.absent.get(&metric.spec.name)) {
+        return BlockValue::Absent(reason.clone());
+    }
     let Extraction::Quantile { histogram, quantile } = &metric.from else {
         return median_value(iterations, &metric.spec).map_or(BlockValue::Missing, BlockValue::Value);
     };

@@ -76,6 +76,7 @@ pub(crate) fn measured(sequence: u64, value: f64) -> Record {
                 tool_duration_ns: None,
                 random_read_bytes: None,
                 histograms: Default::default(),
+                absent: Default::default(),
             }],
         },
         observed: None,

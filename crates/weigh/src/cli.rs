@@ -22,6 +22,8 @@ const EXIT_CODES: &str = "Exit codes: 0 done, 1 failed, 2 usage or bad input, 3 
 pub enum Command {
     /// Compare environments on workloads, or on a command of your own after `--`
     Run(Box<RunArgs>),
+    /// Measure how long guests take to come up, from the first program of the platform to the first response
+    Start(Box<StartArgs>),
     /// Say which platforms are ready, and what is missing with the remedy
     Doctor(JsonArg),
     /// List platforms, workloads or images
@@ -242,41 +244,15 @@ pub struct RunArgs {
     /// A command of your own, run in every environment
     #[arg(last = true, value_name = "COMMAND")]
     pub command: Vec<String>,
-    /// Environments: `platform[:key=value,...]`, repeated or separated by `;`; default: every ready platform
-    #[arg(long, value_name = "ENV")]
-    pub on: Vec<String>,
-    /// Environment that the others are compared with; default: `native`, which is added when it is not among them
-    #[arg(long, value_name = "ENV")]
-    pub baseline: Option<String>,
-    /// 6 blocks and small workloads; exploratory, never EQUIVALENT
-    #[arg(long, conflicts_with_all = ["blocks", "precision"])]
-    pub quick: bool,
-    /// Number of blocks
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000), conflicts_with = "precision")]
-    pub blocks: Option<u32>,
-    /// Stop when every primary interval is this narrow, per cent either way (30 to 60 blocks)
-    #[arg(long, value_name = "PCT", value_parser = positive)]
-    pub precision: Option<f64>,
+    /// What all measurements have in common
+    #[command(flatten)]
+    pub common: MeasureArgs,
     /// Workload size; default: `quick` with --quick, else `standard`
     #[arg(long)]
     pub size: Option<Size>,
     /// Workload parameter, `key=value` or `workload.key=value`; a list `a,b,c` sweeps
     #[arg(long, value_name = "KEY=VALUE")]
     pub param: Vec<String>,
-    /// Root file system of the guests: `host` (a read-only view of this one), `probe`, `debian` or `oci:REF` (see
-    /// `weigh image`), a directory or a tar archive
-    #[arg(long, default_value = "host", value_name = "IMAGE")]
-    pub image: String,
-    /// CPUs that every environment's work is confined to, as in `0-3,8`
-    #[arg(long, value_name = "LIST")]
-    pub cpus: Option<String>,
-    /// Memory limit of every environment, as in `2GiB`
-    #[arg(long, value_name = "SIZE")]
-    pub memory: Option<String>,
-    /// Compare although guests differ in this, and say so beside every ratio: `cpus`, `memory`, `libc`, `binary:PROGRAM`,
-    /// `mounts:PATH`...; a list `a,b` names several
-    #[arg(long, value_name = "KEY", value_delimiter = ',')]
-    pub allow_unequal: Vec<String>,
     /// Unmeasured runs in every fresh instance
     #[arg(long, value_name = "N")]
     pub warmup: Option<u32>,
@@ -292,12 +268,52 @@ pub struct RunArgs {
     /// End a run of the workload that takes longer, as in `90s`
     #[arg(long, value_name = "TIME")]
     pub deadline: Option<String>,
-    /// Bound on the whole run, as in `10m`
-    #[arg(long, value_name = "TIME")]
-    pub budget: Option<String>,
     /// Keep one instance per environment for the whole run instead of a fresh one per block
     #[arg(long)]
     pub reuse: bool,
+    /// A workload manifest of your own
+    #[arg(long, value_name = "FILE")]
+    pub workload: Vec<PathBuf>,
+    /// Run this plan.json exactly
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["workloads", "command", "on", "baseline", "quick", "blocks", "precision", "size", "param", "image", "cpus", "memory", "warmup", "iterations", "prepare", "cleanup", "deadline", "budget", "reuse", "margin", "allow_unequal", "void_above", "warn_above", "no_void", "seed", "workload"])]
+    pub plan: Option<PathBuf>,
+}
+
+/// Options of everything that measures.
+#[derive(Debug, Args)]
+pub struct MeasureArgs {
+    /// Environments: `platform[:key=value,...]`, repeated or separated by `;`; default: every ready platform
+    #[arg(long, value_name = "ENV")]
+    pub on: Vec<String>,
+    /// Environment that the others are compared with; default: `native`, which is added when it is not among them
+    #[arg(long, value_name = "ENV")]
+    pub baseline: Option<String>,
+    /// 6 blocks, and small workloads; exploratory, never EQUIVALENT
+    #[arg(long, conflicts_with_all = ["blocks", "precision"])]
+    pub quick: bool,
+    /// Number of blocks
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000), conflicts_with = "precision")]
+    pub blocks: Option<u32>,
+    /// Stop when every primary interval is this narrow, per cent either way (30 to 60 blocks)
+    #[arg(long, value_name = "PCT", value_parser = positive)]
+    pub precision: Option<f64>,
+    /// Root file system of the guests: `host` (a read-only view of this one), `probe`, `debian` or `oci:REF` (see
+    /// `weigh image`), a directory or a tar archive
+    #[arg(long, default_value = "host", value_name = "IMAGE")]
+    pub image: String,
+    /// CPUs that every environment's work is confined to, as in `0-3,8`
+    #[arg(long, value_name = "LIST")]
+    pub cpus: Option<String>,
+    /// Memory limit of every environment, as in `2GiB`
+    #[arg(long, value_name = "SIZE")]
+    pub memory: Option<String>,
+    /// Compare although guests differ in this, and say so beside every ratio: `cpus`, `memory`, `libc`, `binary:PROGRAM`,
+    /// `mounts:PATH`...; a list `a,b` names several
+    #[arg(long, value_name = "KEY", value_delimiter = ',')]
+    pub allow_unequal: Vec<String>,
+    /// Bound on the whole run, as in `10m`
+    #[arg(long, value_name = "TIME")]
+    pub budget: Option<String>,
     /// Equivalence margin, per cent
     #[arg(long, value_name = "PCT", default_value_t = 2.0, value_parser = positive)]
     pub margin: f64,
@@ -322,15 +338,41 @@ pub struct RunArgs {
     /// Exit 3 when an overhead's whole interval lies above this many per cent
     #[arg(long, value_name = "PCT")]
     pub gate: Option<f64>,
-    /// A workload manifest of your own
-    #[arg(long, value_name = "FILE")]
-    pub workload: Vec<PathBuf>,
-    /// Run this plan.json exactly
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["workloads", "command", "on", "baseline", "quick", "blocks", "precision", "size", "param", "image", "cpus", "memory", "warmup", "iterations", "prepare", "cleanup", "deadline", "budget", "reuse", "margin", "allow_unequal", "void_above", "warn_above", "no_void", "seed", "workload"])]
-    pub plan: Option<PathBuf>,
     /// Output format of the result
     #[arg(long, default_value = "table")]
     pub format: OutputFormat,
+}
+
+/// Options of `start`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  weigh start --on native,namespaces,runc,docker --quick
+  weigh start --on native,namespaces --caches cold --blocks 30
+  weigh start --on namespaces --guests 200 --blocks 6
+  weigh start --on native,runc --rate --restore --spawn
+
+Every time begins when the platform's first program starts: start_to_code ends at the first instruction of ours in the guest, \
+start_to_init when the guest is up (its probe answers; a full system has reached multi-user.target), start_to_service when a server \
+in it listens, start_to_response when a client outside has its first answer. What a platform cannot have is absent, with the reason.")]
+pub struct StartArgs {
+    /// What all measurements have in common
+    #[command(flatten)]
+    pub common: MeasureArgs,
+    /// What the host's page cache holds at every start: `warm`, what the starts before left; `cold`, nothing (needs root)
+    #[arg(long, value_name = "WORD", default_value = "warm")]
+    pub caches: String,
+    /// Start so many guests at once; a list `1,50,200` measures each number
+    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=10_000), default_value = "1")]
+    pub guests: Vec<u32>,
+    /// Also measure how many guests are started and removed per second, by as many at a time
+    #[arg(long, value_name = "N", value_delimiter = ',', num_args = 0..=1, require_equals = true, default_missing_value = "1,2,4,8", value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    pub rate: Vec<u32>,
+    /// Also measure coming back from a saved state, where the platform can
+    #[arg(long)]
+    pub restore: bool,
+    /// Also measure how long a process takes to start inside: fork and exec, vfork and exec, posix_spawn
+    #[arg(long)]
+    pub spawn: bool,
 }
 
 fn positive(text: &str) -> Result<f64, String> {

@@ -1,6 +1,6 @@
 //! From the command line to a plan.
 
-use crate::cli::{RunArgs, Size};
+use crate::cli::{MeasureArgs, RunArgs, Size};
 use crate::embedded;
 use crate::error::{Failure, Kind, file_failure};
 use crate::placement::Placement;
@@ -53,8 +53,22 @@ pub fn plan(args: &RunArgs, facts: &HostFacts, here: &mut dyn Surroundings) -> R
         return read_plan(file);
     }
     let library = library(&args.workload)?;
-    // Bad input first; the parameters are decided again when it is known what the guests get.
-    workloads(args, &library, facts)?;
+    let plan = plan_of(&args.common, facts, here, &|facts| workloads(args, &library, facts))?;
+    Ok(Plan { guest: GuestPlan { reuse: args.reuse, ..plan.guest }, ..plan })
+}
+
+/// Makes the plan of what `make` gives, which is called twice: its parameters are decided again when it is known what guests get.
+///
+/// # Errors
+/// Bad input, each with its place and remedy.
+pub fn plan_of(
+    args: &MeasureArgs,
+    facts: &HostFacts,
+    here: &mut dyn Surroundings,
+    make: &dyn Fn(&HostFacts) -> Result<Vec<WorkloadPlan>, Failure>,
+) -> Result<Plan, Failure> {
+    // Bad input first.
+    make(facts)?;
     let allow_unequal = allow_unequal(args)?;
     let cpus = args.cpus.as_deref().map(|list| cpus(list, facts)).transpose()?.unwrap_or_default();
     let image = ImageSpec::from(args.image.clone());
@@ -65,7 +79,7 @@ pub fn plan(args: &RunArgs, facts: &HostFacts, here: &mut dyn Surroundings) -> R
     for note in &placement.notes {
         here.note(note);
     }
-    let workloads = workloads(args, &library, &placement.of_host(facts))?;
+    let workloads = make(&placement.of_host(facts))?;
     Ok(Plan {
         format: PLAN_FORMAT,
         name: name(&workloads),
@@ -81,7 +95,7 @@ pub fn plan(args: &RunArgs, facts: &HostFacts, here: &mut dyn Surroundings) -> R
             image,
             cpus: placement.cpus,
             memory_bytes: placement.memory_bytes,
-            reuse: args.reuse,
+            reuse: false,
         },
         margin: args.margin / 100.0,
         allow_unequal,
@@ -90,7 +104,7 @@ pub fn plan(args: &RunArgs, facts: &HostFacts, here: &mut dyn Surroundings) -> R
     })
 }
 
-fn effort(args: &RunArgs) -> Effort {
+fn effort(args: &MeasureArgs) -> Effort {
     let (minimum, maximum, step) = PRECISION_BLOCKS;
     match (args.quick, args.blocks) {
         (true, _) => Effort::Quick { blocks: QUICK_BLOCKS },
@@ -105,7 +119,7 @@ fn effort(args: &RunArgs) -> Effort {
 }
 
 /// When noise warns and when it voids.
-fn noise(args: &RunArgs) -> Result<NoiseLimits, Failure> {
+fn noise(args: &MeasureArgs) -> Result<NoiseLimits, Failure> {
     if args.warn_above > args.void_above && !args.no_void {
         let (warn, void) = (args.warn_above, args.void_above);
         return Err(Failure::input(format!(
@@ -155,7 +169,7 @@ pub fn library(files: &[PathBuf]) -> Result<Library, Failure> {
 }
 
 fn workloads(args: &RunArgs, library: &Library, facts: &HostFacts) -> Result<Vec<WorkloadPlan>, Failure> {
-    let size = args.size.unwrap_or(if args.quick { Size::Quick } else { Size::Standard }).word();
+    let size = args.size.unwrap_or(if args.common.quick { Size::Quick } else { Size::Standard }).word();
     let mut names: Vec<String> = Vec::new();
     for name in &args.workloads {
         if names.contains(name) {
@@ -299,7 +313,7 @@ impl Parameters {
 }
 
 /// Parity keys that may differ, each once.
-fn allow_unequal(args: &RunArgs) -> Result<Vec<String>, Failure> {
+fn allow_unequal(args: &MeasureArgs) -> Result<Vec<String>, Failure> {
     let mut words: Vec<String> = Vec::new();
     for word in &args.allow_unequal {
         check_parity_word(word).map_err(|nearest| {
@@ -332,7 +346,7 @@ fn abilities(environments: &[EnvironmentPlan]) -> Result<Vec<(String, Capabiliti
 
 /// The environments to compare and the baseline's name. All of them are checked before the first is settled.
 fn environments(
-    args: &RunArgs,
+    args: &MeasureArgs,
     image: &ImageSpec,
     here: &mut dyn Surroundings,
 ) -> Result<(Vec<EnvironmentPlan>, String), Failure> {

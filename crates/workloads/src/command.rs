@@ -67,6 +67,7 @@ pub fn command_workload(argv: &[String], options: &CommandOptions) -> WorkloadPl
         operations: None,
         tool_duration: None,
         random_read_bytes: None,
+        start: None,
     }
 }
 

@@ -217,6 +217,7 @@ impl<'a> Output<'a> {
             | Extraction::SystemTime
             | Extraction::CpuTime
             | Extraction::MaximumResidentSet
+            | Extraction::Stamp
             | Extraction::Quantile { .. } => true,
         };
         if passed {
@@ -261,7 +262,8 @@ impl<'a> Output<'a> {
                 let found = groups.get(1).ok_or_else(missing)?.as_str().trim();
                 found.parse().map_err(|_| unusable(format!("`{found}`")))?
             }
-            Extraction::Quantile { .. } => return Err(missing()),
+            // The first is made of histograms, the second is never in the output of a command.
+            Extraction::Quantile { .. } | Extraction::Stamp => return Err(missing()),
             Extraction::Parser { parser, field } => {
                 let parser = parsers::find(parser).ok_or_else(missing)?;
                 (parser.value)(&self.text, field).ok_or_else(missing)?
@@ -328,6 +330,7 @@ fn words(extraction: &Extraction) -> String {
         Extraction::Quantile { histogram, quantile } => {
             format!("the quantile {quantile} of the histogram at `{histogram}`")
         }
+        Extraction::Stamp => "a stamp of a guest's start".into(),
         Extraction::Parser { parser, field } => format!("`{field}` by the parser `{parser}`"),
     }
 }

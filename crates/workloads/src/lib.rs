@@ -16,6 +16,7 @@ mod library;
 mod manifest;
 pub mod parsers;
 mod planning;
+mod start;
 mod template;
 mod workload;
 
@@ -24,4 +25,5 @@ pub use extract::{Ended, ExtractError, Extracted, RawResult, Resources, extract}
 pub use library::{Library, UnknownWorkload};
 pub use manifest::ManifestError;
 pub use planning::ParamError;
+pub use start::start_workload;
 pub use workload::{ParamKind, ParamSpec, Size, Workload};

@@ -13,8 +13,18 @@ macro_rules! embedded {
 
 /// The built-in manifests, in the order in which they are listed and a bare `weigh` runs them: the machine first, then the
 /// kernel's doors, memory, work, network.
-const EMBEDDED: &[(&str, &str)] =
-    embedded!["noploop", "syscall", "stream", "memory-latency", "lzma", "gups", "echo", "block", "spin"];
+const EMBEDDED: &[(&str, &str)] = embedded![
+    "noploop",
+    "syscall",
+    "stream",
+    "memory-latency",
+    "lzma",
+    "gups",
+    "echo",
+    "block",
+    "spin",
+    "spawn"
+];
 
 /// All workloads.
 ///

@@ -144,6 +144,7 @@ impl Workload {
             operations: self.operations.clone(),
             tool_duration: self.tool_duration.clone(),
             random_read_bytes: self.random_read_bytes.clone(),
+            start: None,
         })
     }
 

@@ -2,14 +2,14 @@
 //!
 //! Each operation runs in batches; the result is the median over batches of the time of one operation.
 
-mod operations;
+pub(super) mod operations;
 
 use crate::clock::{median, now_ns, seconds_since};
 use crate::kernel::{Kernel, KernelError};
 use crate::machine;
 use crate::options::{Kind, OptionSpec, Options};
 use crate::outcome::Outcome;
-use operations::{Forker, MapAndUnmap, PingPong, Reader, get_pid};
+use operations::{Forker, MapAndUnmap, PingPong, Reader, Way, get_pid};
 
 /// First argument with which `weigh-kernels` ends at once and with success: what `fork_exec` starts.
 pub const QUICK_EXIT: &str = "--quick-exit";
@@ -76,10 +76,27 @@ fn run(options: &Options) -> Result<Outcome, KernelError> {
 }
 
 /// Counts of good and bad results, and the shortest batch.
-struct Tally {
+pub(super) struct Tally {
     good: u64,
     wrong: Vec<(&'static str, u64)>,
     shortest: f64,
+}
+
+impl Tally {
+    pub(super) fn new() -> Self {
+        Self { good: 0, wrong: Vec::new(), shortest: f64::INFINITY }
+    }
+
+    /// What all operations together say of the check.
+    pub(super) fn conclude(self, outcome: &mut Outcome) {
+        outcome.warn_when_short("the shortest batch", self.shortest);
+        let wrong: Vec<_> = self.wrong.iter().map(|(name, count)| format!("{count} of {name}")).collect();
+        let statement = match wrong.as_slice() {
+            [] => format!("all {} operations gave what they must", self.good),
+            wrong => format!("wrong results: {}", wrong.join(", ")),
+        };
+        outcome.checked(wrong.is_empty(), statement);
+    }
 }
 
 fn measure(options: &Options, forker: &Forker) -> Result<Outcome, KernelError> {
@@ -89,7 +106,7 @@ fn measure(options: &Options, forker: &Forker) -> Result<Outcome, KernelError> {
     machine::pin_to(cpus[0]).map_err(KernelError::system("bind the process to a CPU"))?;
     let mut outcome = Outcome::new();
     outcome.fact("cpu", cpus[0]);
-    let mut tally = Tally { good: 0, wrong: Vec::new(), shortest: f64::INFINITY };
+    let mut tally = Tally::new();
     let wanted = |name: &str| options.has("operations", name);
     let count = |name: &str| options.at_least(name, 1).map(|count| count.div_ceil(batches));
 
@@ -111,7 +128,7 @@ fn measure(options: &Options, forker: &Forker) -> Result<Outcome, KernelError> {
     }
     if wanted("fork_exec") {
         outcome.fact("fork_exec_is", "fork, execve of a static program that ends at once, wait");
-        repeat(&mut outcome, &mut tally, "fork_exec", batches, count("fork")?, 1, || forker.once())?;
+        repeat(&mut outcome, &mut tally, "fork_exec", batches, count("fork")?, 1, || forker.once(Way::Fork))?;
     }
     if wanted("context_switch") {
         let mut players = PingPong::start()?;
@@ -124,18 +141,12 @@ fn measure(options: &Options, forker: &Forker) -> Result<Outcome, KernelError> {
         players.stop()?;
     }
     machine::pin_to_all(&cpus).map_err(KernelError::system("unbind the process from its CPU"))?;
-    outcome.warn_when_short("the shortest batch", tally.shortest);
-    let wrong: Vec<_> = tally.wrong.iter().map(|(name, count)| format!("{count} of {name}")).collect();
-    let statement = match wrong.as_slice() {
-        [] => format!("all {} operations gave what they must", tally.good),
-        wrong => format!("wrong results: {}", wrong.join(", ")),
-    };
-    outcome.checked(wrong.is_empty(), statement);
+    tally.conclude(&mut outcome);
     Ok(outcome)
 }
 
 /// Runs `batches` batches of `count` calls after a short warm-up; each call stands for `weight` operations.
-fn repeat(
+pub(super) fn repeat(
     outcome: &mut Outcome,
     tally: &mut Tally,
     name: &'static str,

@@ -167,7 +167,10 @@ impl Probe<'_> {
     fn answer(&mut self, request: Request) -> Option<()> {
         self.travel(false);
         match request {
-            Request::Hello { .. } => self.send(&Reply::Hello { version: VERSION, pid: 1 }),
+            Request::Hello { .. } => {
+                let started_ns = self.began_ns;
+                self.send(&Reply::Hello { version: VERSION, pid: 1, started_ns })
+            }
             Request::Run { id, command } => self.run(id, &command),
             Request::Input { id, bytes } => self.send(&Reply::InputTaken { id, bytes: bytes.len() as u32 }),
             Request::CloseInput { .. } => Some(()),

@@ -32,6 +32,8 @@ pub(super) struct Script {
     pub(super) time: Duration,
     pub(super) real: bool,
     pub(super) refuses_to_launch: bool,
+    /// What its coming up is said to take; what it takes in truth when absent.
+    launch_time: Option<Duration>,
     /// The guest says that it runs on a boot of its own.
     pub(super) own_kernel: bool,
     /// Rate of the guest's clock.
@@ -84,6 +86,11 @@ impl Script {
             time: duration("time")?,
             real: setting("real") == "yes",
             refuses_to_launch: setting("launch") == "fail",
+            launch_time: if setting("launch-time").is_empty() {
+                None
+            } else {
+                Some(duration("launch-time")?)
+            },
             own_kernel: setting("kernel") == "own",
             clock: rate.ok_or_else(|| wrong(environment, "clock", "a rate, not negative", "1.01"))?,
             cpus,
@@ -118,6 +125,12 @@ impl Script {
     pub(super) fn way(&self, answer: bool, noise: &mut Noise) -> Duration {
         let way = if answer { self.back } else { self.there };
         if self.jitter.is_zero() { way } else { way + self.jitter.mul_f64(noise.uniform()) }
+    }
+
+    /// What the coming up of this guest is said to take, with the noise and the effect that commands have.
+    pub(super) fn launch_time(&self, noise: &mut Noise) -> Option<Duration> {
+        let time = self.launch_time?;
+        Some(time.mul_f64((1.0 + self.effect) * (self.sd * noise.normal()).exp()))
     }
 
     /// The time that a command takes.

@@ -131,6 +131,7 @@ pub fn plan(name: &str, environments: &[&str], comparisons: &[Comparison], effor
             operations: None,
             tool_duration: None,
             random_read_bytes: None,
+            start: None,
         });
     }
     Plan {

@@ -2,7 +2,7 @@
 
 use super::{Compared, Difference, Facts, Side, compare, memory_bytes};
 use crate::fleet::State;
-use crate::run::Runner;
+use crate::run::{Ended, Runner};
 use crate::{RunnerError, UnequalEnvironment};
 use weigh_model::{Exclusion, FailureKind, InstanceFacts, Plan, Record, TrialFailure};
 
@@ -145,6 +145,41 @@ impl Runner<'_> {
             }
         }
         self.parity.settle();
+        self.conclude(block, unequal)
+    }
+
+    /// As [`Runner::compare_instances`] for a block that begins with starts, whose guests are asked nothing: if it has not been done yet,
+    /// launches an instance of every environment that takes part, one after the other, and ends it.
+    pub(crate) fn compare_before_starts(
+        &mut self,
+        block: u32,
+        open: &[(usize, u32)],
+    ) -> Result<Ended, RunnerError> {
+        if self.parity.is_settled() {
+            return Ok(Ended::Done);
+        }
+        let mut unequal = Vec::new();
+        for environment in self.baseline_first() {
+            let active = |workload| self.journal.history().active(block, environment, workload);
+            if !open.iter().any(|(workload, _)| active(*workload)) {
+                continue;
+            }
+            if self.interrupted() {
+                return Ok(Ended::Interrupted);
+            }
+            self.launch(environment)?;
+            unequal.extend(self.refuses(environment)?);
+            if let Some(message) = self.fleet.stop(environment, State::Empty, &mut self.statistics) {
+                self.journal.warn(message)?;
+            }
+        }
+        self.parity.settle();
+        self.conclude(block, unequal)?;
+        Ok(Ended::Done)
+    }
+
+    /// Ends the run because of environments that are unequal, or leaves them out.
+    fn conclude(&mut self, block: u32, unequal: Vec<UnequalEnvironment>) -> Result<(), RunnerError> {
         if unequal.is_empty() {
             return Ok(());
         }

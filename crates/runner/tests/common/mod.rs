@@ -283,6 +283,7 @@ pub fn workload(name: &str) -> WorkloadPlan {
         operations: None,
         tool_duration: None,
         random_read_bytes: None,
+        start: None,
     }
 }
 

@@ -60,7 +60,8 @@ pub(crate) fn timed_by(metric: &MetricSource) -> TimedBy {
     match metric.from {
         Extraction::Duration => TimedBy::Us,
         Extraction::UserTime | Extraction::SystemTime | Extraction::CpuTime => TimedBy::Guest,
-        Extraction::MaximumResidentSet => TimedBy::Nobody,
+        // A stamp is the host's, or proven to be.
+        Extraction::MaximumResidentSet | Extraction::Stamp => TimedBy::Nobody,
         _ if ["B", "1"].contains(&metric.spec.unit.symbol()) => TimedBy::Nobody,
         _ => TimedBy::Guest,
     }

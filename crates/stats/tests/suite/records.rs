@@ -31,6 +31,7 @@ pub fn workload(id: &str, metrics: Vec<MetricSpec>) -> WorkloadPlan {
         operations: None,
         tool_duration: None,
         random_read_bytes: None,
+        start: None,
     }
 }
 
@@ -94,6 +95,7 @@ pub fn iteration(values: &[(&str, f64)]) -> Iteration {
         tool_duration_ns: None,
         random_read_bytes: None,
         histograms: Default::default(),
+        absent: Default::default(),
     }
 }
 

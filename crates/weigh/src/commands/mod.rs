@@ -12,6 +12,7 @@ mod resume;
 mod run;
 mod selftest;
 mod show;
+mod start;
 
 use crate::cli::{Cli, Command};
 use crate::error::Failure;
@@ -24,6 +25,7 @@ use clap::Parser;
 pub fn run(arguments: Cli) -> Result<(), Failure> {
     match arguments.command.unwrap_or_else(quick) {
         Command::Run(args) => run::run(&args),
+        Command::Start(args) => start::run(&args),
         Command::Doctor(arg) => doctor::run(arg.json),
         Command::List { what, json } => list::run(what, json),
         Command::Show { run, format, output, gate } => show::run(&run, format, output.as_deref(), gate),

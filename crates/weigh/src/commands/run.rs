@@ -1,6 +1,6 @@
 //! `weigh run`: plan, run, show.
 
-use crate::cli::{OutputFormat, RunArgs};
+use crate::cli::{MeasureArgs, OutputFormat, RunArgs};
 use crate::error::{Failure, Kind, file_failure};
 use crate::host::Occupied;
 use crate::request::Surroundings;
@@ -10,7 +10,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use weigh_host::{clock, facts};
 use weigh_images::Root;
-use weigh_model::{EnvironmentPlan, EnvironmentSpec, Event, FinishReason, HostFacts, ImageSpec, Plan};
+use weigh_model::{
+    EnvironmentPlan, EnvironmentSpec, Event, FinishReason, HostFacts, ImageSpec, Plan, Started,
+};
 use weigh_platforms::{self as platforms, Availability, GuestRequest, Host, Platform, PlatformError};
 use weigh_runner::order::block_order;
 use weigh_runner::{RunOptions, RunnerError};
@@ -25,24 +27,36 @@ pub const RUNS: &str = "weigh-runs";
 /// Bad input, a host that cannot be used, nothing measured, a gate crossed.
 pub fn run(args: &RunArgs) -> Result<(), Failure> {
     let facts = facts::host_facts();
+    let named = !args.common.on.is_empty() || args.plan.is_some();
+    carry_out(&args.common, named, &facts, &|here| request::plan(args, &facts, here))
+}
+
+/// Makes a plan, then carries it out in a new run directory, or prints it. `named` says whether the user named the environments.
+///
+/// # Errors
+/// As [`run`].
+pub fn carry_out(
+    args: &MeasureArgs,
+    named: bool,
+    facts: &HostFacts,
+    plan: &dyn Fn(&mut dyn Surroundings) -> Result<Plan, Failure>,
+) -> Result<(), Failure> {
     if args.dry_run {
-        let plan = request::plan(args, &facts, &mut Nowhere)?;
-        ui::print(&describe(&plan));
+        ui::print(&describe(&plan(&mut Nowhere)?));
         return Ok(());
     }
     let mut here = Here { occupied: None };
-    let plan = request::plan(args, &facts, &mut here);
+    let plan = plan(&mut here);
     let left = here.leave();
     let plan = plan?;
     left?;
     let directory = match &args.out {
-        Some(path) => RunDirectory::create_at(path, &plan, &facts)?,
-        None => RunDirectory::create(Path::new(RUNS), &plan, &facts, &clock::utc_now())?,
+        Some(path) => RunDirectory::create_at(path, &plan, facts)?,
+        None => RunDirectory::create(Path::new(RUNS), &plan, facts, &clock::utc_now())?,
     };
     // What the user named is measured as asked or not at all; what nobody named is left out where it is unequal.
-    let options =
-        RunOptions { leave_out_unequal: args.on.is_empty() && args.plan.is_none(), ..RunOptions::default() };
-    measure(&plan, &facts, directory, Manner { format: args.format, gate: args.gate, options })
+    let options = RunOptions { leave_out_unequal: !named, ..RunOptions::default() };
+    measure(&plan, facts, directory, Manner { format: args.format, gate: args.gate, options })
 }
 
 /// How a run is done and shown.
@@ -242,6 +256,10 @@ fn describe(plan: &Plan) -> String {
         lines.push(format!("environment: {}", environment.name));
     }
     for workload in &plan.workloads {
+        if let Some(start) = &workload.start {
+            lines.push(format!("start: {}: {}, caches {}", workload.id, in_words(start.what), start.caches));
+            continue;
+        }
         lines.push(format!(
             "workload: {} [{}], {} warm-up, {} measured per block: {}",
             workload.id,
@@ -286,6 +304,18 @@ fn describe(plan: &Plan) -> String {
         );
     }
     lines.join("\n")
+}
+
+/// What a trial starts.
+fn in_words(what: Started) -> String {
+    match what {
+        Started::One => "one fresh guest per block, up to the first response of a service".into(),
+        Started::AtOnce { guests } => format!("{guests} fresh guests at once per block"),
+        Started::Churn { concurrency, guests } => {
+            format!("{guests} fresh guests per block, each removed when it is up, {concurrency} at a time")
+        }
+        Started::Restored => "one guest per block, saved and restored".into(),
+    }
 }
 
 /// What launching an environment would change. The root is an empty one: nothing is prepared for a dry run.

@@ -193,5 +193,6 @@ fn fake_work() -> WorkloadPlan {
         operations: None,
         tool_duration: None,
         random_read_bytes: None,
+        start: None,
     }
 }

@@ -9,6 +9,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+/// What the server says when clients can come.
+const LISTENING: &str = "listening";
+
 /// How often a server looks whether it is to end.
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -187,6 +190,11 @@ pub(super) fn serve(
         let served = Arc::clone(&served);
         threads.push(std::thread::spawn(move || udp(&socket, &served, AS_IT_IS)));
     }
+    // Whoever started the server may wait for this line; the result is another one.
+    let mut output = std::io::stdout().lock();
+    let said = writeln!(output, "{LISTENING}").and_then(|()| output.flush());
+    said.map_err(KernelError::system("say that the server listens"))?;
+    drop(output);
     let enough = || requests > 0 && served.requests() >= requests;
     while !ended() && !enough() && threads.iter().all(|thread| !thread.is_finished()) {
         std::thread::sleep(LOOK);

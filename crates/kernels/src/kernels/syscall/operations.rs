@@ -85,15 +85,26 @@ impl MapAndUnmap {
     }
 }
 
+/// How a program is started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::kernels) enum Way {
+    /// The child has a copy of everything until its execve.
+    Fork,
+    /// The child borrows the parent's memory until its execve, and the parent waits (vfork(2)).
+    Vfork,
+    /// As the C library does it.
+    PosixSpawn,
+}
+
 /// Starts a program and waits for it.
-pub(super) struct Forker {
+pub(in crate::kernels) struct Forker {
     program: CString,
     argument: CString,
 }
 
 impl Forker {
     /// This program, by `/proc/self/exe`, or by the path under which the kernel started it where there is no /proc.
-    pub(super) fn of_this_program() -> Result<Self, KernelError> {
+    pub(in crate::kernels) fn of_this_program() -> Result<Self, KernelError> {
         if machine::exists("/proc/self/exe") {
             return Ok(Self::of("/proc/self/exe"));
         }
@@ -101,7 +112,8 @@ impl Forker {
         let path = unsafe { libc::getauxval(libc::AT_EXECFN) } as *const libc::c_char;
         if path.is_null() {
             return Err(KernelError::Unable(
-                "neither /proc nor the kernel says where this program lies; leave fork_exec out of `--operations`".into(),
+                "neither /proc nor the kernel says where this program lies; leave out what starts programs"
+                    .into(),
             ));
         }
         // SAFETY: the kernel put that string on this process's stack, where it stays.
@@ -110,7 +122,7 @@ impl Forker {
     }
 
     /// The program at `path`.
-    pub(super) fn of(path: &str) -> Self {
+    pub(in crate::kernels) fn of(path: &str) -> Self {
         let program = CString::new(path).expect("paths in this program have no zero bytes");
         Self { program, argument: Self::argument() }
     }
@@ -120,9 +132,21 @@ impl Forker {
     }
 
     /// Whether the child ended with success.
-    pub(super) fn once(&self) -> Result<bool, KernelError> {
-        let arguments = [self.program.as_ptr(), self.argument.as_ptr(), std::ptr::null()];
-        let environment = [std::ptr::null()];
+    pub(in crate::kernels) fn once(&self, way: Way) -> Result<bool, KernelError> {
+        let child = match way {
+            Way::Fork => self.fork()?,
+            Way::Vfork => self.vfork()?,
+            Way::PosixSpawn => self.spawn()?,
+        };
+        Ok(wait(child)?.exit_status() == Some(0))
+    }
+
+    fn arguments(&self) -> [*const libc::c_char; 3] {
+        [self.program.as_ptr(), self.argument.as_ptr(), std::ptr::null()]
+    }
+
+    fn fork(&self) -> Result<Pid, KernelError> {
+        let (arguments, environment) = (self.arguments(), [std::ptr::null()]);
         let child = fork("start a process")?;
         let Some(child) = child else {
             // SAFETY: the child of a fork may call these two; the strings and arrays live until then.
@@ -131,7 +155,58 @@ impl Forker {
                 libc::_exit(127)
             }
         };
-        Ok(wait(child)?.exit_status() == Some(0))
+        Ok(child)
+    }
+
+    /// By clone(2) with the flags of vfork and a stack of the child's own: vfork(2) itself returns twice on one stack, which Rust
+    /// cannot promise to survive.
+    fn vfork(&self) -> Result<Pid, KernelError> {
+        /// What the child needs: program, arguments, environment.
+        struct Borrowed(*const libc::c_char, *const *const libc::c_char, *const *const libc::c_char);
+        extern "C" fn child(borrowed: *mut libc::c_void) -> libc::c_int {
+            // SAFETY: the parent waits in clone until the execve or the exit, so that what it lent lives.
+            unsafe {
+                let Borrowed(program, arguments, environment) = &*borrowed.cast::<Borrowed>();
+                libc::execve(*program, *arguments, *environment);
+                libc::_exit(127)
+            }
+        }
+        const STACK_BYTES: usize = 64 << 10;
+        let mut stack: Vec<u128> = Vec::with_capacity(STACK_BYTES / size_of::<u128>());
+        let (arguments, environment) = (self.arguments(), [std::ptr::null()]);
+        let mut borrowed = Borrowed(self.program.as_ptr(), arguments.as_ptr(), environment.as_ptr());
+        // SAFETY: the stack is the child's alone, aligned and large enough for one call of execve, and lives until clone returns, which
+        // is when the child has left it; the stack grows down from its end on every machine that this is built for.
+        let pid = unsafe {
+            let top = stack.as_mut_ptr().byte_add(STACK_BYTES).cast();
+            let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
+            libc::clone(child, top, flags, (&raw mut borrowed).cast())
+        };
+        Pid::from_raw(pid).filter(|_| pid > 0).ok_or_else(|| KernelError::System {
+            doing: "start a process".into(),
+            source: std::io::Error::last_os_error(),
+        })
+    }
+
+    fn spawn(&self) -> Result<Pid, KernelError> {
+        let arguments = self.arguments().map(<*const libc::c_char>::cast_mut);
+        let environment = [std::ptr::null_mut()];
+        let mut pid = 0;
+        // SAFETY: the strings and arrays live until the call returns; neither actions nor attributes are given.
+        let error = unsafe {
+            libc::posix_spawn(
+                &raw mut pid,
+                self.program.as_ptr(),
+                std::ptr::null(),
+                std::ptr::null(),
+                arguments.as_ptr(),
+                environment.as_ptr(),
+            )
+        };
+        Pid::from_raw(pid).filter(|_| error == 0).ok_or_else(|| KernelError::System {
+            doing: "start a process".into(),
+            source: std::io::Error::from_raw_os_error(error),
+        })
     }
 }
 

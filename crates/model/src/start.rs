@@ -1,0 +1,107 @@
+//! What `weigh start` measures: a workload that is no command in a guest, but the coming up of guests.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// Names of the metrics of a start, as plans and samples have them.
+pub mod stamps {
+    /// From the start of the platform's first program to the first instruction of ours in the guest, seconds.
+    pub const CODE: &str = "start_to_code";
+    /// To the guest being initialised: the probe answers, and where the guest has an init of its own, its services are up. Seconds.
+    pub const INIT: &str = "start_to_init";
+    /// To a server in the guest saying that it listens, seconds.
+    pub const SERVICE: &str = "start_to_service";
+    /// To its first response, read by a client outside of the guest over the platform's own network, seconds.
+    pub const RESPONSE: &str = "start_to_response";
+    /// From asking for the guest's end to everything of it being gone, seconds.
+    pub const STOP: &str = "stop";
+    /// Of guests that are started at once: from the first start to the last guest's init, seconds.
+    pub const ALL_INIT: &str = "all_to_init";
+    /// The slowest of them, from its own start to its init, seconds.
+    pub const SLOWEST_INIT: &str = "slowest_to_init";
+    /// From asking for the end of all of them to everything being gone, seconds.
+    pub const ALL_STOP: &str = "all_stop";
+    /// Guests started and removed per second.
+    pub const RATE: &str = "guest_rate";
+    /// From the start of the platform's first program to the answer of a guest that is restored from its saved state, seconds.
+    pub const RESTORE: &str = "restore_to_init";
+    /// Saving the state of a guest, seconds.
+    pub const SAVE: &str = "save";
+}
+
+/// What is done in one trial of a start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StartPlan {
+    /// What is started.
+    pub what: Started,
+    /// What of it the host's page cache may hold.
+    pub caches: Caches,
+}
+
+/// What a trial starts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "kind")]
+pub enum Started {
+    /// One fresh guest, stamp by stamp up to the first response of a service, and its end.
+    One,
+    /// Guests at once, up to the init of the last, and their end.
+    AtOnce {
+        /// How many.
+        guests: u32,
+    },
+    /// Guests one after the other in several lanes, each removed as soon as it is up.
+    Churn {
+        /// Lanes.
+        concurrency: u32,
+        /// Guests in all.
+        guests: u32,
+    },
+    /// A guest that was saved before.
+    Restored,
+}
+
+/// What the host's page cache may hold when a guest is started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Caches {
+    /// Whatever the starts before left there.
+    Warm,
+    /// Nothing: it is dropped before every trial, in every environment.
+    Cold,
+}
+
+impl Caches {
+    /// Every word, the default first.
+    pub const WORDS: [&'static str; 2] = ["warm", "cold"];
+
+    /// The one of that name.
+    pub fn parse(word: &str) -> Option<Self> {
+        match word {
+            "warm" => Some(Self::Warm),
+            "cold" => Some(Self::Cold),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Caches {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Warm => "warm",
+            Self::Cold => "cold",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_read_as_they_are_written() {
+        for word in Caches::WORDS {
+            assert_eq!(Caches::parse(word).unwrap().to_string(), word);
+        }
+        assert_eq!(Caches::parse("tepid"), None);
+    }
+}

@@ -1,0 +1,226 @@
+//! Trials in which guests come up: `weigh start`.
+//!
+//! ```text
+//! caches dropped, where asked for
+//! window of the sensors opens
+//!   launch                      spawn, the guest's first instruction, hello: stamps of the platform and the probe
+//!   init                        of a full system: its services are up
+//! window closes                 CPU time of guest, helpers, client and daemons up to here; the stamps stand still meanwhile
+//!   service, first response     a server in the guest, a client outside
+//!   stop
+//! ```
+//!
+//! Nothing else of the run is there while it goes on.
+
+mod client;
+mod crowd;
+mod one;
+mod restored;
+mod system;
+
+use crate::RunnerError;
+use crate::fleet::{Fleet, Recipe};
+use crate::run::Runner;
+use crate::trial::{Failure, Measured, describe};
+use std::collections::BTreeMap;
+use weigh_host::accounts::Accounts;
+use weigh_model::{
+    Caches, Charge, CpuTime, FailureKind, Iteration, Observed, StartPlan, Started, TrialFailure,
+};
+use weigh_observe::{Attached, spent};
+use weigh_platforms::{Guest, GuestRequest, PlatformError};
+
+/// Where the kernel takes the wish to drop caches (Documentation/admin-guide/sysctl/vm.rst).
+const DROP_CACHES: &str = "/proc/sys/vm/drop_caches";
+
+/// What a trial of starts came to, beside what the sensors saw.
+#[derive(Default)]
+struct Came {
+    values: BTreeMap<String, f64>,
+    absent: BTreeMap<String, String>,
+    /// First spawn and last stamp, host's monotonic clock, nanoseconds.
+    bracket: (u64, u64),
+    /// What is shown as the duration, nanoseconds.
+    duration_ns: u64,
+    /// Guests started.
+    guests: u32,
+    observed: Observed,
+    /// What did not end cleanly.
+    complaints: Vec<String>,
+}
+
+impl Came {
+    fn put(&mut self, metric: &str, ns: u64) {
+        self.values.insert(metric.into(), ns as f64 * 1e-9);
+    }
+
+    fn lacks(&mut self, metric: &str, reason: &str) {
+        self.absent.insert(metric.into(), reason.into());
+    }
+
+    fn measured(self) -> Measured {
+        let iteration = Iteration {
+            host_started_ns: self.bracket.0,
+            host_ended_ns: self.bracket.1,
+            guest_duration_ns: self.duration_ns,
+            user_ns: 0,
+            system_ns: 0,
+            maximum_resident_set_bytes: 0,
+            minor_faults: 0,
+            major_faults: 0,
+            voluntary_switches: 0,
+            involuntary_switches: 0,
+            operations: (!self.values.is_empty()).then_some(f64::from(self.guests)),
+            values: self.values,
+            tool_duration_ns: None,
+            random_read_bytes: None,
+            histograms: BTreeMap::new(),
+            absent: self.absent,
+        };
+        // No clock of a guest dates anything here.
+        Measured { iterations: vec![iteration], observed: Box::new(self.observed), clock: None }
+    }
+}
+
+/// A guest that did not come up.
+fn not_launched(error: &PlatformError) -> Failure {
+    let log = match error {
+        PlatformError::Launch { log, .. } => log.clone(),
+        _ => None,
+    };
+    Failure { log, ..Failure::new(FailureKind::Launch, describe(error)) }
+}
+
+/// The time between two stamps. A later one that reads earlier is of another clock, and no time has passed then.
+fn since(earlier_ns: u64, later_ns: u64) -> u64 {
+    later_ns.saturating_sub(earlier_ns)
+}
+
+/// Drops what the host's page cache holds, after writing back what is dirty, which cannot be dropped.
+fn drop_caches() -> Result<(), Failure> {
+    rustix::fs::sync();
+    std::fs::write(DROP_CACHES, "3").map_err(|error| {
+        let reason = format!("the page cache cannot be dropped by {DROP_CACHES}: {error}; measure warm");
+        Failure::new(FailureKind::Preparation, reason)
+    })
+}
+
+/// The sensors around the coming up of guests, who are not known when it begins.
+struct Window {
+    attached: Attached,
+    daemons: Accounts,
+    before: Charge,
+}
+
+impl Window {
+    fn open(fleet: &mut Fleet<'_>, environment: usize, request: &GuestRequest) -> Self {
+        let daemons = Accounts { daemons: fleet.berths[environment].daemons.clone(), ..Accounts::default() };
+        let cpus = fleet.cpus(request);
+        let attached = fleet.sensors.attach(&daemons, cpus);
+        let before = spent(&daemons);
+        fleet.sensors.begin(attached);
+        Self { attached, daemons, before }
+    }
+
+    /// Closes it with what the guests and those who worked for them alone used since they began.
+    ///
+    /// What else was busy may be foreign or not: a platform's daemon starts programs that end before anybody can ask who they were. So
+    /// it is told and wholly uncertain, and voids nothing.
+    fn close(self, fleet: &mut Fleet<'_>, used: Charge) -> Observed {
+        let mut observed = fleet.sensors.end(self.attached);
+        fleet.sensors.detach(self.attached);
+        let after = spent(&self.daemons);
+        let known: u64 = used.guest_ns + used.helpers_ns.values().sum::<u64>();
+        let unknown_ns = observed.foreign.ns.saturating_sub(known);
+        observed.foreign = CpuTime { ns: unknown_ns, uncertainty_ns: unknown_ns };
+        let charge = &mut observed.charge;
+        charge.unattributed_ns = charge.unattributed_ns.saturating_sub_unsigned(known);
+        charge.guest_ns = used.guest_ns;
+        charge.helpers_ns = used.helpers_ns;
+        charge.counters.clear();
+        charge.cycles = None;
+        for (name, ns) in after.daemons_ns {
+            let before = self.before.daemons_ns.get(&name).copied().unwrap_or(0);
+            charge.daemons_ns.insert(name, ns.saturating_sub(before));
+        }
+        observed
+    }
+
+    /// Closes it for nothing.
+    fn abandon(self, fleet: &mut Fleet<'_>) {
+        fleet.sensors.end(self.attached);
+        fleet.sensors.detach(self.attached);
+    }
+}
+
+/// What a guest and all who worked for its coming up alone used until now, and its platform's daemons.
+fn used_by(guest: &dyn Guest) -> (Charge, Accounts) {
+    let accounts = guest.accounts();
+    let mut charge = spent(&Accounts { daemons: Vec::new(), ..accounts.clone() });
+    for (name, ns) in guest.launch_cpu_ns() {
+        *charge.helpers_ns.entry(name).or_insert(0) += ns;
+    }
+    (charge, accounts)
+}
+
+impl Runner<'_> {
+    /// One trial, with the number of its first guest. `when` names the file of what went wrong.
+    pub(crate) fn start_trial(
+        &mut self,
+        environment: usize,
+        workload: usize,
+        start: StartPlan,
+        when: &str,
+    ) -> Result<(u64, Result<Measured, TrialFailure>), RunnerError> {
+        if let Some(unequal) = self.parity.unequal(environment) {
+            return Ok((0, Err(unequal.clone())));
+        }
+        let guests = match start.what {
+            Started::One => 1,
+            Started::Restored => 2,
+            Started::AtOnce { guests } | Started::Churn { guests, .. } => guests,
+        };
+        let recipe = match self.fleet.recipe(environment, guests) {
+            Ok(recipe) => recipe,
+            Err(failure) => return Ok((failure.instance, Err(self.launch_failure(&failure)))),
+        };
+        self.statistics.launches += u64::from(guests);
+        let number = recipe.request.instance;
+        let came = self.come_up(environment, workload, start, recipe);
+        Ok((
+            number,
+            match came {
+                Ok(came) => {
+                    for complaint in &came.complaints {
+                        self.journal.warn(complaint.clone())?;
+                    }
+                    Ok(came.measured())
+                }
+                Err(failure) => Err(self.file_failure(environment, workload, when, failure)?),
+            },
+        ))
+    }
+
+    fn come_up(
+        &mut self,
+        environment: usize,
+        workload: usize,
+        start: StartPlan,
+        recipe: Recipe<'_>,
+    ) -> Result<Came, Failure> {
+        let cold = start.caches == Caches::Cold;
+        let deadline = std::time::Duration::from_secs_f64(self.plan.workloads[workload].deadline_s);
+        let fleet = &mut self.fleet;
+        if cold && start.what != Started::Restored {
+            drop_caches()?;
+        }
+        match start.what {
+            Started::One => one::come_up(fleet, environment, recipe, deadline),
+            Started::AtOnce { guests } => crowd::at_once(fleet, environment, &recipe, guests, deadline),
+            Started::Churn { concurrency, guests } => {
+                crowd::churn(fleet, environment, &recipe, concurrency, guests)
+            }
+            Started::Restored => restored::come_up(fleet, environment, &recipe, cold),
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! One guest, stamp by stamp.
+
+use super::client::Client;
+use super::system::{init_ns, of_session};
+use super::{Came, Window, not_launched, since, used_by};
+use crate::fleet::{Fleet, Recipe};
+use crate::trial::{Failure, describe};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::time::{Duration, Instant};
+use weigh_host::clock::monotonic_ns;
+use weigh_model::{FailureKind, stamps};
+use weigh_platforms::{Capabilities, Guest, Reach};
+use weigh_protocol::{COMMAND_PATH, Command};
+
+/// What the server in the guest says when it can be talked to.
+const LISTENING: &[u8] = b"listening\n";
+/// How long the server may take to say it, and its first response to come.
+const SERVICE_DEADLINE: Duration = Duration::from_secs(30);
+/// How long the server may take to end when it is killed.
+const END_DEADLINE: Duration = Duration::from_secs(5);
+
+/// Starts a guest, takes its stamps and ends it.
+pub(super) fn come_up(
+    fleet: &mut Fleet<'_>,
+    environment: usize,
+    mut recipe: Recipe<'_>,
+    deadline: Duration,
+) -> Result<Came, Failure> {
+    let port = free_port();
+    recipe.request.publish = port.into_iter().collect();
+    let window = Window::open(fleet, environment, &recipe.request);
+    let mut guest = match recipe.launch(0) {
+        Ok(guest) => guest,
+        Err(error) => {
+            window.abandon(fleet);
+            return Err(not_launched(&error));
+        }
+    };
+    let log = guest.log();
+    let spawned_ns = guest.spawned_ns();
+    let mut came = Came { guests: 1, ..Came::default() };
+    let init = first_instruction_ns(&mut *guest, &recipe.can)
+        .and_then(|code_ns| Ok((code_ns, init_ns(&mut *guest, &recipe.can, deadline)?)));
+    let (code_ns, init_ns) = match init {
+        Ok(stamps) => stamps,
+        Err(failure) => {
+            window.abandon(fleet);
+            return Err(failure.in_guest(log));
+        }
+    };
+    came.put(stamps::CODE, since(spawned_ns, code_ns));
+    came.put(stamps::INIT, since(spawned_ns, init_ns));
+    came.duration_ns = since(spawned_ns, init_ns);
+    let pause_ns = monotonic_ns();
+    let (used, accounts) = used_by(&*guest);
+    came.observed = window.close(fleet, used);
+    fleet.berths[environment].daemons = accounts.daemons;
+    // What was just counted took time that no user of the platform pays for.
+    let origin_ns = spawned_ns + since(pause_ns, monotonic_ns());
+    serve(&mut *guest, &recipe.can, port, origin_ns, &mut came)
+        .map_err(|failure| failure.in_guest(log.clone()))?;
+    let asked_ns = monotonic_ns();
+    guest
+        .stop()
+        .map_err(|error| Failure { log, ..Failure::new(FailureKind::GuestDied, describe(&error)) })?;
+    let ended_ns = monotonic_ns();
+    came.put(stamps::STOP, since(asked_ns, ended_ns));
+    came.bracket = (spawned_ns, ended_ns);
+    Ok(came)
+}
+
+/// When the probe began: by its own clock where that is the host's, else when its hello came. A clock is only taken for the host's when
+/// its reading lies between the spawn and the hello.
+fn first_instruction_ns(guest: &mut dyn Guest, can: &Capabilities) -> Result<u64, Failure> {
+    let spawned_ns = guest.spawned_ns();
+    let hello_ns = super::system::hello_ns(guest)?;
+    let started_ns = guest.session().arrival().map(|arrival| arrival.started_ns);
+    let within = |ns: &u64| can.shares_kernel && (spawned_ns..=hello_ns).contains(ns);
+    Ok(started_ns.filter(within).unwrap_or(hello_ns))
+}
+
+/// Starts a server in the guest and waits for its first response. Where the guest cannot have one the stamps are absent.
+fn serve(
+    guest: &mut dyn Guest,
+    can: &Capabilities,
+    port: Option<u16>,
+    origin_ns: u64,
+    came: &mut Came,
+) -> Result<(), Failure> {
+    if !can.fork {
+        let reason = "the guest runs its one program and no server beside it";
+        came.lacks(stamps::SERVICE, reason);
+        came.lacks(stamps::RESPONSE, reason);
+        return Ok(());
+    }
+    let port = port.ok_or_else(|| Failure::new(FailureKind::Preparation, "no port of the host is free"))?;
+    let on_host = network(guest, can) == "host";
+    let reach = guest.reach(port).or_else(|| {
+        let address = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port);
+        on_host.then_some(Reach { address, from: None })
+    });
+    let client = match &reach {
+        Some(reach) => Some(Client::new(reach.from.as_deref()).map_err(|error| unreachable_by(&error))?),
+        None => None,
+    };
+    // On the host's own network the server is nobody else's business.
+    let at: IpAddr = match &reach {
+        Some(reach) if !on_host || !reach.address.ip().is_loopback() => Ipv4Addr::UNSPECIFIED.into(),
+        _ => Ipv4Addr::LOCALHOST.into(),
+    };
+    let id = guest.session().start(&server(at, port)).map_err(|error| not_served(&error))?;
+    let served = guest.session().await_output(id, LISTENING, SERVICE_DEADLINE);
+    let listening_ns = served.map_err(|error| not_served(&error))?;
+    came.put(stamps::SERVICE, since(origin_ns, listening_ns));
+    match client.zip(reach) {
+        Some((client, reach)) => {
+            let until = Instant::now() + SERVICE_DEADLINE;
+            let response_ns =
+                client.first_response_ns(reach.address, until).map_err(|error| unreachable_by(&error))?;
+            came.put(stamps::RESPONSE, since(origin_ns, response_ns));
+        }
+        None => came.lacks(stamps::RESPONSE, &no_way(&network(guest, can))),
+    }
+    // A server that does not end goes with its guest.
+    let session = guest.session();
+    let _ = session.signal(id, 9).and_then(|()| session.finish(id, END_DEADLINE).map(drop));
+    Ok(())
+}
+
+/// The network of the guest in a word, as parity has it.
+fn network(guest: &dyn Guest, can: &Capabilities) -> String {
+    let said = guest.facts().remove("network");
+    said.unwrap_or_else(|| can.networks.first().copied().unwrap_or("host").into())
+}
+
+fn no_way(network: &str) -> String {
+    match network {
+        "none" => "the guest has no network to answer over".into(),
+        other => format!("the platform tells no way to reach a port of the guest over its network ({other})"),
+    }
+}
+
+fn not_served(error: &weigh_platforms::SessionError) -> Failure {
+    of_session(error, "the service did not come up")
+}
+
+fn unreachable_by(error: &std::io::Error) -> Failure {
+    Failure::new(FailureKind::Check, format!("the service gave no response: {error}"))
+}
+
+/// The server: it lives until it is killed, as its standard input stays open.
+fn server(at: IpAddr, port: u16) -> Command {
+    let address = SocketAddr::new(at, port).to_string();
+    let argv = ["weigh-kernels", "echo", "--protocols", "tcp", "--serve", &address];
+    Command {
+        argv: argv.map(String::from).to_vec(),
+        environment: vec![("PATH".into(), COMMAND_PATH.into())],
+        working_directory: None,
+        input: true,
+        output_limit_bytes: 64 << 10,
+    }
+}
+
+/// A port that nobody on the host listens on: some guests share the host's network, and some publish their port on it.
+fn free_port() -> Option<u16> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).ok()?;
+    Some(listener.local_addr().ok()?.port())
+}

@@ -1,0 +1,77 @@
+//! A guest that was saved, and comes back.
+
+use super::{Came, Window, drop_caches, not_launched, since, used_by};
+use crate::fleet::{Fleet, Recipe};
+use crate::trial::{Failure, describe};
+use weigh_host::clock::monotonic_ns;
+use weigh_model::{FailureKind, stamps};
+use weigh_platforms::{GuestRequest, PlatformError};
+
+/// Saves a fresh guest, restores it, and ends it. Where that is not possible the metrics are absent with the reason.
+pub(super) fn come_up(
+    fleet: &mut Fleet<'_>,
+    environment: usize,
+    recipe: &Recipe<'_>,
+    cold: bool,
+) -> Result<Came, Failure> {
+    let mut came = Came { guests: 1, ..Came::default() };
+    if let Err(reason) = recipe.platform.restores(recipe.host, &recipe.request.environment) {
+        came.lacks(stamps::RESTORE, &reason);
+        came.lacks(stamps::SAVE, &reason);
+        return Ok(came);
+    }
+    // Below the run's work directory, which is in the ledger.
+    let saved = recipe.host.work.join(format!("saved-{}", recipe.request.instance));
+    let result = restore(fleet, environment, recipe, cold, &saved, &mut came);
+    if let Err(error) = std::fs::remove_dir_all(&saved)
+        && error.kind() != std::io::ErrorKind::NotFound
+    {
+        came.complaints.push(format!("{} could not be removed: {error}", saved.display()));
+    }
+    result.map(|()| came)
+}
+
+fn restore(
+    fleet: &mut Fleet<'_>,
+    environment: usize,
+    recipe: &Recipe<'_>,
+    cold: bool,
+    saved: &std::path::Path,
+    came: &mut Came,
+) -> Result<(), Failure> {
+    std::fs::create_dir(saved).map_err(|error| {
+        Failure::new(FailureKind::Preparation, format!("cannot make {}: {error}", saved.display()))
+    })?;
+    let mut guest = recipe.launch(0).map_err(|error| not_launched(&error))?;
+    let asked_ns = monotonic_ns();
+    guest.save(saved).map_err(|error| broken("it could not be saved", &error))?;
+    came.put(stamps::SAVE, since(asked_ns, monotonic_ns()));
+    guest.stop().map_err(|error| broken("it did not end when it was saved", &error))?;
+    drop(guest);
+    if cold {
+        drop_caches()?;
+    }
+    let window = Window::open(fleet, environment, &recipe.request);
+    let request = GuestRequest { instance: recipe.request.instance + 1, ..recipe.request.clone() };
+    let mut guest = match recipe.platform.restore(recipe.host, &request, saved) {
+        Ok(guest) => guest,
+        Err(error) => {
+            window.abandon(fleet);
+            return Err(not_launched(&error));
+        }
+    };
+    let (used, accounts) = used_by(&*guest);
+    came.observed = window.close(fleet, used);
+    fleet.berths[environment].daemons = accounts.daemons;
+    let spawned_ns = guest.spawned_ns();
+    let hello_ns = super::system::hello_ns(&mut *guest)?;
+    came.put(stamps::RESTORE, since(spawned_ns, hello_ns));
+    came.duration_ns = since(spawned_ns, hello_ns);
+    guest.stop().map_err(|error| broken("it did not end when it was restored", &error))?;
+    came.bracket = (spawned_ns, monotonic_ns());
+    Ok(())
+}
+
+fn broken(what: &str, error: &PlatformError) -> Failure {
+    Failure::new(FailureKind::GuestDied, format!("{what}: {}", describe(error)))
+}

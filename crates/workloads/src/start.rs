@@ -1,0 +1,114 @@
+//! Starts as workloads: what `weigh start` plans.
+
+use std::collections::BTreeMap;
+use weigh_model::{
+    Better, Caches, Extraction, MetricSource, MetricSpec, Operations, StartPlan, Started, Unit, WorkloadPlan,
+    stamps,
+};
+
+/// How long a service of a guest, or the init of a whole system, may take, seconds.
+const DEADLINE_S: f64 = 120.0;
+
+/// The workload that starts guests so. Its id tells what is started, as in `start`, `start{caches=cold}`, `start{guests=200}`,
+/// `start-rate{concurrency=4}` and `start-restore`.
+pub fn start_workload(start: StartPlan) -> WorkloadPlan {
+    let mut params = BTreeMap::new();
+    if start.caches == Caches::Cold {
+        params.insert("caches".to_string(), start.caches.to_string());
+    }
+    let seconds = |name: &str, primary: bool| metric(name, Unit::second(), Better::Lower, primary);
+    let (name, metrics) = match start.what {
+        Started::One => (
+            "start",
+            vec![
+                seconds(stamps::INIT, true),
+                seconds(stamps::CODE, false),
+                seconds(stamps::SERVICE, false),
+                seconds(stamps::RESPONSE, false),
+                seconds(stamps::STOP, false),
+            ],
+        ),
+        Started::AtOnce { guests } => {
+            params.insert("guests".into(), guests.to_string());
+            let metrics = vec![
+                seconds(stamps::ALL_INIT, true),
+                seconds(stamps::INIT, false),
+                seconds(stamps::SLOWEST_INIT, false),
+                seconds(stamps::ALL_STOP, false),
+            ];
+            ("start", metrics)
+        }
+        Started::Churn { concurrency, .. } => {
+            params.insert("concurrency".into(), concurrency.to_string());
+            let rate = metric(stamps::RATE, Unit::normalise("guest/s").0, Better::Higher, true);
+            ("start-rate", vec![rate])
+        }
+        Started::Restored => {
+            ("start-restore", vec![seconds(stamps::RESTORE, false), seconds(stamps::SAVE, false)])
+        }
+    };
+    let shown: Vec<String> = params.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    let braces = if shown.is_empty() { String::new() } else { format!("{{{}}}", shown.join(",")) };
+    WorkloadPlan {
+        id: format!("{name}{braces}"),
+        name: name.into(),
+        params,
+        size: "standard".into(),
+        command: Vec::new(),
+        prepare: None,
+        cleanup: None,
+        // Every guest is fresh; what is warm is the host, by the pilot and the blocks before.
+        warmup: 1,
+        iterations: 1,
+        deadline_s: DEADLINE_S,
+        expected_s: None,
+        check: None,
+        metrics,
+        operations: Some(Operations { name: "start".into(), from: Extraction::Stamp }),
+        tool_duration: None,
+        random_read_bytes: None,
+        start: Some(start),
+    }
+}
+
+fn metric(name: &str, unit: Unit, better: Better, primary: bool) -> MetricSource {
+    let spec = MetricSpec { name: name.into(), unit, better, primary };
+    MetricSource { spec, from: Extraction::Stamp, factor: 1.0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_tell_what_is_started() {
+        let id = |what, caches| start_workload(StartPlan { what, caches }).id;
+        assert_eq!(id(Started::One, Caches::Warm), "start");
+        assert_eq!(id(Started::One, Caches::Cold), "start{caches=cold}");
+        assert_eq!(id(Started::AtOnce { guests: 9 }, Caches::Warm), "start{guests=9}");
+        assert_eq!(id(Started::AtOnce { guests: 9 }, Caches::Cold), "start{caches=cold,guests=9}");
+        let churn = Started::Churn { concurrency: 4, guests: 16 };
+        assert_eq!(id(churn, Caches::Warm), "start-rate{concurrency=4}");
+        assert_eq!(id(Started::Restored, Caches::Warm), "start-restore");
+    }
+
+    #[test]
+    fn one_metric_at_most_gets_a_verdict() {
+        let churn = Started::Churn { concurrency: 1, guests: 1 };
+        for (what, primary) in [
+            (Started::One, Some(stamps::INIT)),
+            (Started::AtOnce { guests: 2 }, Some(stamps::ALL_INIT)),
+            (churn, Some(stamps::RATE)),
+            (Started::Restored, None),
+        ] {
+            let plan = start_workload(StartPlan { what, caches: Caches::Warm });
+            let named: Vec<&str> =
+                plan.metrics.iter().filter(|m| m.spec.primary).map(|m| m.spec.name.as_str()).collect();
+            assert_eq!(named, primary.into_iter().collect::<Vec<_>>());
+            assert_eq!(
+                serde_json::from_str::<WorkloadPlan>(&serde_json::to_string(&plan).unwrap()).unwrap(),
+                plan
+            );
+        }
+    }
+}
