@@ -120,7 +120,7 @@ fn a_device_announces_itself() {
         peer.stream.set_nonblocking(true).unwrap();
         assert!(peer.stream.read(&mut [0; 16]).is_err(), "the host spoke first");
         peer.stream.set_nonblocking(false).unwrap();
-        peer.send(&Reply::Hello { version: VERSION, pid: 1 });
+        peer.send(&Reply::Hello { version: VERSION, pid: 1, started_ns: 5 });
         let id = peer.started();
         peer.ended(id);
     });
@@ -164,7 +164,7 @@ fn a_terminal_is_not_flooded() {
 fn another_version_is_named() {
     let (mut session, peer) = talk(|mut peer| {
         peer.receive();
-        peer.send(&Reply::Hello { version: VERSION + 1, pid: 1 });
+        peer.send(&Reply::Hello { version: VERSION + 1, pid: 1, started_ns: 5 });
     });
     let error = session.hello(LONG).unwrap_err();
     assert!(
