@@ -20,7 +20,7 @@ test-containers:
 # check on every platform.
 test-long:
 	WEIGH_LONG=1 cargo test --release --package weigh-stats --package weigh-images --no-fail-fast
-	WEIGH_LONG=1 cargo test --release --package weigh --test selftest --no-fail-fast -- --test-threads=1
+	WEIGH_LONG=1 cargo test --release --package weigh --test selftest --test images --no-fail-fast -- --test-threads=1
 	WEIGH_LONG=1 cargo test --package weigh-platforms --no-fail-fast -- --test-threads=1
 
 lint:

@@ -16,6 +16,11 @@ use std::time::{Duration, Instant};
 /// How long one run waits for another that makes the same entry.
 const LOCK_DEADLINE: Duration = Duration::from_secs(600);
 
+/// Ending of the names of what is not whole.
+pub const STAGING: &str = ".new";
+/// Between the entry's name and that of the run which makes it.
+const MADE_BY: &str = ".by-";
+
 /// Why an entry of the cache cannot be had; `E` is why it could not be made.
 #[derive(Debug, thiserror::Error)]
 pub enum CacheError<E: std::error::Error> {
@@ -96,17 +101,17 @@ impl CacheDirectory {
         ledger: &Ledger,
         make: impl FnOnce(&Path) -> Result<(), E>,
     ) -> Result<PathBuf, CacheError<E>> {
-        self.directory_within(LOCK_DEADLINE, name, ledger, make)
+        self.directory_with(&mut |waited| waited < LOCK_DEADLINE, name, ledger, make)
     }
 
-    /// As [`CacheDirectory::directory`], for what takes long to make: a run that makes the same entry is waited for until
-    /// `deadline` is over.
+    /// As [`CacheDirectory::directory`], for what takes long to make: while another run makes the same entry, `patience` is asked again and
+    /// again, with how long that has been, whether to go on waiting.
     ///
     /// # Errors
     /// As [`CacheDirectory::directory`].
-    pub fn directory_within<E: std::error::Error>(
+    pub fn directory_with<E: std::error::Error>(
         &self,
-        deadline: Duration,
+        patience: &mut dyn FnMut(Duration) -> bool,
         name: &str,
         ledger: &Ledger,
         make: impl FnOnce(&Path) -> Result<(), E>,
@@ -117,13 +122,11 @@ impl CacheDirectory {
         }
         let parent = place.parent().unwrap_or(&self.path).to_path_buf();
         fs::create_dir_all(&parent).map_err(io("make the directory", &parent))?;
-        let _lock = lock(&with_ending(&place, ".lock"), deadline)?;
+        let _lock = lock(&with_ending(&place, ".lock"), patience)?;
         if place.exists() {
             return Ok(place);
         }
-        // Under the lock nobody else works on it: what is left of a run that died is in the way.
-        let staging = with_ending(&place, ".new");
-        remove_tree(&staging)?;
+        let staging = staging(&place, ledger)?;
         let entry = ledger.record(Change::Directory { path: staging.clone() })?;
         let made = fs::create_dir(&staging).map_err(io("make the directory", &staging)).and_then(|()| {
             make(&staging).map_err(CacheError::Make)?;
@@ -146,9 +149,8 @@ impl CacheDirectory {
         if !place.exists() {
             return Ok(false);
         }
-        let _lock = lock(&with_ending(&place, ".lock"), LOCK_DEADLINE)?;
-        let staging = with_ending(&place, ".new");
-        remove_tree(&staging)?;
+        let _lock = lock(&with_ending(&place, ".lock"), &mut |waited| waited < LOCK_DEADLINE)?;
+        let staging = staging(&place, ledger)?;
         let entry = ledger.record(Change::Directory { path: staging.clone() })?;
         let there = match fs::rename(&place, &staging) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => false,
@@ -173,20 +175,39 @@ fn remove_tree<E: std::error::Error>(path: &Path) -> Result<(), CacheError<E>> {
     }
 }
 
+/// Where an entry is made, or removed. The name is this run's own, so that undoing what a dead run has recorded never meets a living one.
+/// Under the entry's lock nobody else works on it, so what is there of runs that died is removed first.
+fn staging<E: std::error::Error>(place: &Path, ledger: &Ledger) -> Result<PathBuf, CacheError<E>> {
+    let (Some(parent), Some(name)) = (place.parent(), place.file_name()) else {
+        return Ok(with_ending(place, STAGING));
+    };
+    let prefix = format!("{}{MADE_BY}", name.to_string_lossy());
+    for entry in fs::read_dir(parent).map_err(io("read the directory", parent))?.flatten() {
+        let name = entry.file_name();
+        if name.to_string_lossy().strip_prefix(&prefix).is_some_and(|rest| rest.ends_with(STAGING)) {
+            remove_tree(&entry.path())?;
+        }
+    }
+    Ok(with_ending(place, &format!("{MADE_BY}{}{STAGING}", ledger.run())))
+}
+
 /// Holds the lock of an entry until it is dropped. The empty file stays: removing it could leave two runs with a lock each.
-fn lock<E: std::error::Error>(path: &Path, deadline: Duration) -> Result<File, CacheError<E>> {
+fn lock<E: std::error::Error>(
+    path: &Path,
+    patience: &mut dyn FnMut(Duration) -> bool,
+) -> Result<File, CacheError<E>> {
     let failed = |source| CacheError::Io { doing: "lock", path: path.into(), source };
     let file = File::options().create(true).append(true).open(path).map_err(failed)?;
-    let end = Instant::now() + deadline;
+    let since = Instant::now();
     loop {
         match file.try_lock() {
             Ok(()) => return Ok(file),
             Err(TryLockError::Error(error)) => return Err(failed(error)),
-            Err(TryLockError::WouldBlock) if Instant::now() < end => {
+            Err(TryLockError::WouldBlock) if patience(since.elapsed()) => {
                 std::thread::sleep(Duration::from_millis(50));
             }
             Err(TryLockError::WouldBlock) => {
-                return Err(CacheError::Held { path: path.into(), after: deadline });
+                return Err(CacheError::Held { path: path.into(), after: since.elapsed() });
             }
         }
     }
@@ -247,19 +268,39 @@ mod tests {
         let cache = CacheDirectory::at(base.path().join("cache"));
         let ledger = ledger(base.path(), "run");
         // As a run leaves it that died in the middle.
-        fs::create_dir_all(base.path().join("cache/k.new")).unwrap();
-        fs::write(base.path().join("cache/k.new/half"), "").unwrap();
+        let half = base.path().join("cache/k.by-dead.new");
+        fs::create_dir_all(&half).unwrap();
+        fs::write(half.join("half"), "").unwrap();
         let error = cache
             .directory("k", &ledger, |staging| {
-                assert!(!staging.join("half").exists());
+                assert!(!half.exists() && staging.ends_with("k.by-run.new"));
                 assert_eq!(ledger.standing(), [Change::Directory { path: staging.into() }]);
                 fs::write(staging.join("file"), "half").unwrap();
                 Err(io::Error::other("no network"))
             })
             .unwrap_err();
         assert_eq!(error.to_string(), "no network");
-        assert!(cache.get("k").is_none() && !base.path().join("cache/k.new").exists());
+        assert!(cache.get("k").is_none() && !base.path().join("cache/k.by-run.new").exists());
         assert_eq!(ledger.standing(), []);
+    }
+
+    #[test]
+    fn who_has_no_patience_does_not_wait() {
+        let base = tempfile::tempdir().unwrap();
+        let cache = CacheDirectory::at(base.path().join("cache"));
+        let result = cache.directory("k", &ledger(base.path(), "a"), |_| {
+            let mut asked = 0;
+            let mut patience = |_| {
+                asked += 1;
+                asked < 3
+            };
+            let other = cache
+                .directory_with(&mut patience, "k", &ledger(base.path(), "b"), |_| Ok::<_, io::Error>(()));
+            assert!(matches!(other, Err(CacheError::Held { .. })));
+            assert_eq!(asked, 3);
+            Ok::<_, io::Error>(())
+        });
+        result.unwrap();
     }
 
     #[test]
@@ -271,7 +312,7 @@ mod tests {
         let make = |staging: &Path| fs::write(staging.join("file"), "");
         cache.directory("k", &ledger, make).unwrap();
         assert!(cache.remove("k", &ledger).unwrap());
-        assert!(cache.get("k").is_none() && !base.path().join("cache/k.new").exists());
+        assert!(cache.get("k").is_none() && !base.path().join("cache/k.by-run.new").exists());
         assert!(cache.directory("k", &ledger, make).unwrap().join("file").exists());
         assert_eq!(ledger.standing(), []);
     }

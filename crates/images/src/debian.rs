@@ -4,6 +4,7 @@
 //! is the one that this host's apt(8) knows. Everything is written below the cache, in a mount and process namespace of its own that
 //! ends with weighbridge.
 
+use crate::Watch;
 use crate::digest::ContentDigest;
 use crate::store::{self, Kept, Record, Store};
 use std::ffi::OsString;
@@ -63,6 +64,9 @@ pub enum BuildError {
         /// What it said.
         log: PathBuf,
     },
+    /// Who waited for it does so no longer.
+    #[error("the build was interrupted; nothing of it is kept")]
+    Interrupted,
     /// What it made is no such system.
     #[error("what mmdebstrap made has no {0}")]
     Incomplete(&'static str),
@@ -145,27 +149,26 @@ impl Recipe {
         Store::entry("debian", &self.identity())
     }
 
-    /// The image, built unless it is there; `say` is told in lines how the build goes on. Two builds at once are one.
+    /// The image, built unless it is there. Two builds at once are one.
     ///
     /// # Errors
     /// [`BuildError`]; then there is no image.
-    pub fn build(
-        &self,
-        store: &Store,
-        ledger: &Ledger,
-        say: &mut dyn FnMut(&str),
-    ) -> Result<Kept, BuildError> {
+    pub fn build(&self, store: &Store, ledger: &Ledger, watch: &Watch<'_>) -> Result<Kept, BuildError> {
         let entry = self.entry();
         let log = store.beside(&entry, store::LOG);
         // Who waits does so for as long as the other's build may take, and a little for what comes after it.
-        let deadline = DEADLINE + Duration::from_secs(60);
-        let place = store
-            .cache()
-            .directory_within(deadline, &entry, ledger, |staging| self.build_in(staging, &log, say))?;
-        store.get(&entry).ok_or_else(|| BuildError::Cache(format!("{} has no record", place.display())))
+        let mut patience = watch.patience(DEADLINE + Duration::from_secs(60));
+        let make = |staging: &Path| self.build_in(staging, &log, watch);
+        match store.cache().directory_with(&mut patience, &entry, ledger, make) {
+            Ok(place) => store
+                .get(&entry)
+                .ok_or_else(|| BuildError::Cache(format!("{} has no record", place.display()))),
+            Err(CacheError::Held { .. }) if watch.interrupted() => Err(BuildError::Interrupted),
+            Err(error) => Err(error.into()),
+        }
     }
 
-    fn build_in(&self, staging: &Path, log: &Path, say: &mut dyn FnMut(&str)) -> Result<(), BuildError> {
+    fn build_in(&self, staging: &Path, log: &Path, watch: &Watch<'_>) -> Result<(), BuildError> {
         if !weigh_host::facts::is_root() {
             return Err(BuildError::NotRoot);
         }
@@ -181,7 +184,7 @@ impl Recipe {
             fs::remove_file(log).map_err(BuildError::io("remove", log))?;
         }
         let arguments = self.arguments(staging, &archives(&self.release));
-        run(confined(&program, &arguments).env("TMPDIR", &scratch).log_to(log), log, say)?;
+        run(confined(&program, &arguments).env("TMPDIR", &scratch).log_to(log), log, watch)?;
         finish(self, staging)
     }
 
@@ -263,14 +266,14 @@ fn confined(program: &Path, arguments: &[OsString]) -> Invocation {
 }
 
 /// Runs a build to its end and tells what it says.
-fn run(build: Invocation, log: &Path, say: &mut dyn FnMut(&str)) -> Result<(), BuildError> {
+fn run(build: Invocation, log: &Path, watch: &Watch<'_>) -> Result<(), BuildError> {
     let end = Instant::now() + DEADLINE;
     let mut running = build.spawn()?;
     drop((running.take_input(), running.take_output()));
     let mut seen = 0;
     loop {
         let ended = running.wait(NEWS).map_err(BuildError::io("wait for the build logged in", log))?;
-        seen = news(log, seen, say).map_err(BuildError::io("read", log))?;
+        seen = news(log, seen, watch).map_err(BuildError::io("read", log))?;
         match ended {
             Some(status) if status.success() => return Ok(()),
             Some(status) => {
@@ -281,8 +284,9 @@ fn run(build: Invocation, log: &Path, say: &mut dyn FnMut(&str)) -> Result<(), B
                 let (status, said) = (status.to_string(), last.join("; "));
                 return Err(BuildError::Failed { status, said, log: log.into() });
             }
+            // Dropped, it is killed.
+            None if watch.interrupted() => return Err(BuildError::Interrupted),
             None if Instant::now() > end => {
-                running.kill_group();
                 return Err(BuildError::Deadline { after: DEADLINE, log: log.into() });
             }
             None => {}
@@ -291,14 +295,14 @@ fn run(build: Invocation, log: &Path, say: &mut dyn FnMut(&str)) -> Result<(), B
 }
 
 /// Tells the steps that were logged since `seen`, bytes, and returns how much was looked at.
-fn news(log: &Path, mut seen: u64, say: &mut dyn FnMut(&str)) -> io::Result<u64> {
+fn news(log: &Path, mut seen: u64, watch: &Watch<'_>) -> io::Result<u64> {
     let mut file = BufReader::new(fs::File::open(log)?);
     file.seek(SeekFrom::Start(seen))?;
     let mut line = Vec::new();
     while file.read_until(b'\n', &mut line)? > 0 && line.ends_with(b"\n") {
         seen += line.len() as u64;
         if let Some(step) = String::from_utf8_lossy(&line).strip_prefix("I: ") {
-            say(step.trim_end());
+            watch.say(step.trim_end());
         }
         line.clear();
     }

@@ -33,11 +33,13 @@ mod root;
 pub mod store;
 #[cfg(test)]
 mod tests;
+mod watch;
 
 pub use error::ImageError;
 pub use initramfs::Initramfs;
 pub use pack::write_lxd_metadata;
 pub use root::{Bind, Mount, Programs, Root};
+pub use watch::Watch;
 
 /// Directory of the programs inside every guest.
 pub const PROGRAM_DIRECTORY: &str = "/.weighbridge";

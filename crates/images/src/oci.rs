@@ -10,6 +10,7 @@ mod registry;
 
 pub use reference::{Reference, ReferenceError};
 
+use crate::Watch;
 use crate::store::{Kept, Record, Store};
 use layers::Layers;
 use manifest::{Descriptor, Manifest, Platform};
@@ -44,6 +45,9 @@ pub enum PullError {
         /// Why.
         source: io::Error,
     },
+    /// Who waited for it does so no longer.
+    #[error("the pull was interrupted; nothing of it is kept")]
+    Stopped,
     /// The registry answers with an error.
     #[error("{address} gives status {status}")]
     Status {
@@ -116,7 +120,7 @@ impl From<CacheError<PullError>> for PullError {
     }
 }
 
-/// Pulls an image unless the one that the reference now means is there; `say` is told in lines how it goes on.
+/// Pulls an image unless the one that the reference now means is there. Two pulls at once are one.
 ///
 /// # Errors
 /// [`PullError`]; then there is no new image.
@@ -124,7 +128,7 @@ pub fn pull(
     store: &Store,
     ledger: &Ledger,
     reference: &Reference,
-    say: &mut dyn FnMut(&str),
+    watch: &Watch<'_>,
 ) -> Result<Kept, PullError> {
     let mut registry = Registry::new(reference);
     let (mut bytes, mut digest) = registry.manifest(reference.version())?;
@@ -134,19 +138,24 @@ pub fn pull(
     let Manifest::Image { config, layers } = Manifest::parse(&bytes)? else {
         return Err(PullError::Manifest("it is a list in a list".into()));
     };
-    say(&format!("manifest {digest}"));
+    watch.say(&format!("manifest {digest}"));
     let identity = digest.trim_start_matches(SHA256);
     let entry = Store::entry("oci", identity);
     let name = format!("oci:{}", reference.pinned(&digest));
-    store.cache().directory_within(DEADLINE, &entry, ledger, |staging| {
+    let mut patience = watch.patience(DEADLINE);
+    let pulled = store.cache().directory_with(&mut patience, &entry, ledger, |staging| {
         let summary = format!("{} layers", layers.len());
-        fetch(&mut registry, &config, &layers, staging, say)?;
+        fetch(&mut registry, &config, &layers, staging, watch)?;
         let tree = staging.join("tree");
         let mut record = Record::new(name, identity.into(), identity.into(), &tree)
             .map_err(PullError::io("look through", &tree))?;
         record.summary = summary;
         record.write(staging).map_err(PullError::io("write the record in", staging))
-    })?;
+    });
+    match pulled {
+        Err(CacheError::Held { .. }) if watch.interrupted() => return Err(PullError::Stopped),
+        other => other?,
+    };
     // A digest is a name of its own, which the record has.
     if reference.digest.is_none() {
         let named = store.name(&entry, &format!("oci:{reference}"));
@@ -161,10 +170,10 @@ fn fetch(
     config: &Descriptor,
     layers: &[Descriptor],
     staging: &Path,
-    say: &mut dyn FnMut(&str),
+    watch: &Watch<'_>,
 ) -> Result<(), PullError> {
     let blob = staging.join("blob");
-    registry.blob(config, &blob)?;
+    registry.blob(config, &blob, watch)?;
     let text = fs::read(&blob).map_err(PullError::io("read", &blob))?;
     // Images that are no systems of files have configurations of other kinds, which say no platform.
     let platform: Platform = serde_json::from_slice(&text)
@@ -176,7 +185,7 @@ fn fetch(
     fs::create_dir(&tree).map_err(PullError::io("make the directory", &tree))?;
     let root = Layers::new(&tree)?;
     for (at, layer) in layers.iter().enumerate() {
-        say(&format!(
+        watch.say(&format!(
             "layer {} of {}, {:.1} MiB",
             at + 1,
             layers.len(),
@@ -188,7 +197,7 @@ fn fetch(
                 layer.media_type
             )));
         }
-        registry.blob(layer, &blob)?;
+        registry.blob(layer, &blob, watch)?;
         root.add(&blob)?;
     }
     fs::remove_file(&blob).map_err(PullError::io("remove", &blob))

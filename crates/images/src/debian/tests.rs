@@ -1,5 +1,6 @@
 use super::*;
 use std::os::unix::fs::PermissionsExt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use weigh_host::cache::CacheDirectory;
 use weigh_host::facts::is_root;
 use weigh_host::state::StateDirectory;
@@ -38,7 +39,7 @@ impl Bench {
     }
 
     fn build(&self, run: &str, recipe: &Recipe) -> Result<Kept, BuildError> {
-        recipe.build(&self.store, &self.ledger(run), &mut |_| {})
+        recipe.build(&self.store, &self.ledger(run), &Watch::new(&mut |_| {}, &AtomicBool::new(false)))
     }
 
     /// What is in the directory of the images.
@@ -149,6 +150,27 @@ fn its_steps_are_told() {
     let bench = Bench::new();
     let mut told = Vec::new();
     let recipe = bench.recipe("true");
-    recipe.build(&bench.store, &bench.ledger("a"), &mut |step| told.push(step.to_string())).unwrap();
+    let mut say = |step: &str| told.push(step.to_string());
+    recipe.build(&bench.store, &bench.ledger("a"), &Watch::new(&mut say, &AtomicBool::new(false))).unwrap();
     assert_eq!(told, ["making a fake"]);
+}
+
+#[test]
+fn a_build_that_is_interrupted_leaves_nothing() {
+    if !is_root() {
+        return;
+    }
+    let bench = Bench::new();
+    let recipe = bench.recipe("sleep 600");
+    let ledger = bench.ledger("a");
+    let interrupt = AtomicBool::new(false);
+    let mut say = |_: &str| interrupt.store(true, Ordering::Relaxed);
+    let result = recipe.build(&bench.store, &ledger, &Watch::new(&mut say, &interrupt));
+    assert!(matches!(result, Err(BuildError::Interrupted)), "{result:?}");
+    assert_eq!(ledger.standing(), []);
+    assert!(
+        bench.names().iter().all(|name| name.ends_with(".lock") || name.ends_with(".log")),
+        "{:?}",
+        bench.names()
+    );
 }

@@ -3,6 +3,7 @@
 use super::PullError;
 use super::manifest::{ACCEPTED, Descriptor};
 use super::reference::{Reference, SHA256, is_loopback};
+use crate::Watch;
 use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
 use std::fs::File;
@@ -68,7 +69,12 @@ impl<'a> Registry<'a> {
     }
 
     /// Writes a blob to a file; it is whole and the one that was asked for, or this is an error.
-    pub(super) fn blob(&mut self, blob: &Descriptor, into: &Path) -> Result<(), PullError> {
+    pub(super) fn blob(
+        &mut self,
+        blob: &Descriptor,
+        into: &Path,
+        watch: &Watch<'_>,
+    ) -> Result<(), PullError> {
         let answer = self.get(&format!("blobs/{}", blob.digest))?;
         // One byte more than there may be, so that too much is noticed.
         let mut body = answer.into_body().into_reader().take(blob.size + 1);
@@ -76,6 +82,9 @@ impl<'a> Registry<'a> {
         let mut hash = Sha256::new();
         let mut buffer = vec![0; 1 << 17];
         loop {
+            if watch.interrupted() {
+                return Err(PullError::Stopped);
+            }
             let read = match body.read(&mut buffer) {
                 Ok(0) => break,
                 Ok(read) => read,

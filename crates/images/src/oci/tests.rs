@@ -5,7 +5,9 @@ use super::layers::tests::Item;
 use super::registry::digest;
 use super::*;
 use serde_json::json;
+use std::io::{Read, Write};
 use std::net::TcpListener;
+use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 use weigh_host::cache::CacheDirectory;
 use weigh_host::command::{Invocation, Running, find_program};
@@ -105,7 +107,7 @@ impl Bench {
     fn pull(&self, version: &str) -> Result<Kept, PullError> {
         let run = format!("pull-{:?}", Instant::now()).replace(|c: char| !c.is_ascii_alphanumeric(), "-");
         let ledger = Ledger::create(&StateDirectory::at(self.base.path().join("state")), &run).unwrap();
-        pull(&self.store, &ledger, &self.reference(version), &mut |_| {})
+        pull_quietly(&self.store, &ledger, &self.reference(version))
     }
 
     /// The file in which the registry has a blob.
@@ -114,6 +116,10 @@ impl Bench {
         let blobs = self.base.path().join("registry/docker/registry/v2/blobs/sha256");
         blobs.join(&digits[..2]).join(digits).join("data")
     }
+}
+
+fn pull_quietly(store: &Store, ledger: &Ledger, reference: &Reference) -> Result<Kept, PullError> {
+    pull(store, ledger, reference, &Watch::new(&mut |_| {}, &AtomicBool::new(false)))
 }
 
 /// A layer with one file.
@@ -178,6 +184,63 @@ fn what_the_registry_changed_is_not_taken() {
     assert!(bench.store.list().is_empty());
 }
 
+/// Answers requests one after the other, each by the first answer that its first line and its headers ask for.
+fn serve(listener: &TcpListener, answer: impl Fn(&str) -> String) {
+    for stream in listener.incoming() {
+        let mut stream = stream.unwrap();
+        let mut request = Vec::new();
+        while !request.ends_with(b"\r\n\r\n") {
+            let mut byte = [0];
+            if stream.read(&mut byte).unwrap() == 0 {
+                break;
+            }
+            request.push(byte[0]);
+        }
+        let request = String::from_utf8(request).unwrap();
+        if request.starts_with("GET /end ") {
+            return;
+        }
+        stream.write_all(answer(&request).as_bytes()).unwrap();
+    }
+}
+
+fn response(status: &str, headers: &str, body: &str) -> String {
+    format!("HTTP/1.1 {status}\r\nConnection: close\r\nContent-Length: {}\r\n{headers}\r\n{body}", body.len())
+}
+
+/// What public registries want: nothing is given without a token, and everybody is given a token.
+#[test]
+fn a_token_is_fetched_where_one_is_wanted() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let authority = listener.local_addr().unwrap().to_string();
+    let manifest =
+        json!({"schemaVersion": 2, "layers": [], "config": {"digest": digest(b"x"), "size": 1}}).to_string();
+    let challenge = format!(
+        "WWW-Authenticate: Bearer realm=\"http://{authority}/token\",service=\"here\",scope=\"repository:a/b:pull\"\r\n"
+    );
+    let answer = |request: &str| {
+        let line = request.lines().next().unwrap();
+        let known = request.to_lowercase().contains("authorization: bearer secret");
+        if line.starts_with("GET /token?") {
+            assert!(line.contains("service=here") && line.contains("repository"), "{line}");
+            response("200 OK", "", r#"{"access_token": "secret"}"#)
+        } else if line.starts_with("GET /v2/a/b/manifests/latest ") && known {
+            response("200 OK", "", &manifest)
+        } else {
+            response("401 Unauthorized", &challenge, "")
+        }
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| serve(&listener, answer));
+        let reference: Reference = format!("{authority}/a/b").parse().unwrap();
+        let found = Registry::new(&reference).manifest("latest");
+        let hidden = Registry::new(&reference).manifest("other");
+        let _ended = ureq::get(format!("http://{authority}/end")).call();
+        assert_eq!(found.unwrap(), (manifest.clone().into_bytes(), digest(manifest.as_bytes())));
+        assert!(matches!(hidden, Err(PullError::Locked(_))), "{hidden:?}");
+    });
+}
+
 #[test]
 fn a_registry_that_is_not_there_is_said() {
     let base = tempfile::tempdir().unwrap();
@@ -185,6 +248,6 @@ fn a_registry_that_is_not_there_is_said() {
     let store = Store::at(CacheDirectory::at(base.path().join("cache")));
     let ledger = Ledger::create(&StateDirectory::at(base.path().join("state")), "pull").unwrap();
     let reference = format!("127.0.0.1:{port}/a").parse().unwrap();
-    let error = pull(&store, &ledger, &reference, &mut |_| {}).unwrap_err();
+    let error = pull_quietly(&store, &ledger, &reference).unwrap_err();
     assert!(error.to_string().contains(&format!("127.0.0.1:{port}")), "{error}");
 }

@@ -14,6 +14,10 @@ pub fn run(dry_run: bool) -> Result<(), Failure> {
     let state = state_directory()?;
     if dry_run {
         for (run, changes) in ledger::pending(&state).map_err(ledger_failure)? {
+            if ledger::is_live(&state, &run) {
+                ui::note(&format!("would be left alone: {run} is going on"));
+                continue;
+            }
             for change in changes.iter().rev() {
                 ui::print(&format!("{run}: would undo: {change}"));
             }

@@ -8,10 +8,10 @@ use serde::Serialize;
 use std::path::PathBuf;
 use weigh_host::clock;
 use weigh_host::ledger::Ledger;
-use weigh_images::ImageError;
 use weigh_images::debian::{BuildError, Recipe};
 use weigh_images::oci::{self, PullError, Reference, ReferenceError};
 use weigh_images::store::{Kept, Record, Store};
+use weigh_images::{ImageError, Watch};
 use weigh_model::{ImageSpec, nearest};
 use weigh_platforms::Undoers;
 
@@ -49,16 +49,17 @@ fn line(kept: &Kept) -> String {
 fn build(name: &str) -> Result<(), Failure> {
     let store = store()?;
     let mut say = |step: &str| ui::note(step);
+    let interrupt = super::run::catch_signals()?;
+    let watch = Watch::new(&mut say, &interrupt);
     let kept = match ImageSpec::from(name.to_string()) {
         ImageSpec::Debian => {
-            let build =
-                |ledger: &Ledger| Recipe::here().build(&store, ledger, &mut say).map_err(build_failure);
+            let build = |ledger: &Ledger| Recipe::here().build(&store, ledger, &watch).map_err(build_failure);
             recorded(build)?
         }
         ImageSpec::Oci(text) => {
             let reference: Reference = text.parse().map_err(reference_failure)?;
             recorded(|ledger| {
-                oci::pull(&store, ledger, &reference, &mut say).map_err(|e| pull_failure(name, e))
+                oci::pull(&store, ledger, &reference, &watch).map_err(|e| pull_failure(name, e))
             })?
         }
         ImageSpec::Host | ImageSpec::Probe => {
