@@ -1,31 +1,25 @@
 //! Unpacking tar archives of users.
 
-use crate::ImageError;
-use std::fs::{self, File};
-use std::io::{BufReader, Read, Seek};
+use crate::{ImageError, compression};
+use std::fs;
+use std::io::{Cursor, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path};
 
-/// First bytes of compressed files, their names, and the command that unpacks them.
-const COMPRESSIONS: [(&[u8], &str, &str); 4] = [
-    (b"\x1f\x8b", "gzip", "gzip -dk"),
-    (b"\xfd7zXZ\0", "xz", "xz -dk"),
-    (b"\x28\xb5\x2f\xfd", "zstd", "zstd -d"),
-    (b"BZh", "bzip2", "bzip2 -dk"),
-];
+/// First bytes of files that bzip2 has compressed, which is not unpacked here.
+const BZIP2: &[u8] = b"BZh";
 
 /// Size of a tar header, and offset and length of the checksum in it (POSIX pax interchange format, ustar header block).
 const HEADER: usize = 512;
 const CHECKSUM: std::ops::Range<usize> = 148..156;
 
-/// Unpacks a user's archive into a new directory. Nothing is written outside of it, whatever the archive says.
+/// Unpacks a user's archive, compressed or not, into a new directory. Nothing is written outside of it, whatever the archive says.
 ///
 /// Device nodes, pipes and sockets are left out: guests get their own `/dev`.
 pub(crate) fn unpack(archive: &Path, into: &Path) -> Result<(), ImageError> {
-    let mut file = File::open(archive).map_err(ImageError::io("open", archive))?;
-    refuse_other_formats(archive, &mut file)?;
+    let reader = open(archive)?;
     fs::create_dir_all(into).map_err(ImageError::io("make the directory", into))?;
-    let mut reader = tar::Archive::new(BufReader::with_capacity(1 << 18, file));
+    let mut reader = tar::Archive::new(reader);
     reader.set_preserve_permissions(true);
     reader.set_preserve_ownerships(is_root(into)?);
     reader.set_preserve_mtime(true);
@@ -105,19 +99,19 @@ fn name_of<R: Read>(entry: &tar::Entry<'_, R>) -> String {
     String::from_utf8_lossy(&entry.path_bytes()).into_owned()
 }
 
-fn refuse_other_formats(archive: &Path, file: &mut File) -> Result<(), ImageError> {
+/// The archive's bytes, unpacked, once it is known that they are one's.
+fn open(archive: &Path) -> Result<impl Read, ImageError> {
+    let mut bytes = compression::open(archive).map_err(ImageError::io("open", archive))?;
     let mut header = Vec::with_capacity(HEADER);
-    (&*file).take(HEADER as u64).read_to_end(&mut header).map_err(ImageError::io("read", archive))?;
-    file.rewind().map_err(ImageError::io("read", archive))?;
-    for (magic, format, remedy) in COMPRESSIONS {
-        if header.starts_with(magic) {
-            return Err(ImageError::Compressed { path: archive.into(), format, remedy });
-        }
+    let read = bytes.by_ref().take(HEADER as u64).read_to_end(&mut header);
+    read.map_err(ImageError::io("unpack", archive))?;
+    if header.starts_with(BZIP2) {
+        return Err(ImageError::Compressed { path: archive.into(), format: "bzip2", remedy: "bzip2 -dk" });
     }
     if !is_tar_header(&header) {
         return Err(ImageError::NotAnImage { path: archive.into() });
     }
-    Ok(())
+    Ok(Cursor::new(header).chain(bytes))
 }
 
 /// Every tar dialect sums its header with the checksum field taken as spaces; older ones have no magic word.

@@ -49,7 +49,7 @@ pub enum ImageError {
         /// As given.
         path: PathBuf,
     },
-    /// The archive is compressed.
+    /// The archive is compressed with what is not unpacked here.
     #[error("{} is compressed with {format}: unpack it first with `{} {}`", path.display(), remedy, path.display())]
     Compressed {
         /// As given.

@@ -20,6 +20,7 @@
 //! so the bind that holds the skeleton is the first of [`Root::binds`], when nothing but the skeleton can be copied.
 
 mod archive;
+mod compression;
 pub mod debian;
 mod digest;
 mod error;

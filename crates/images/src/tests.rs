@@ -1,7 +1,7 @@
 use crate::store::{Record, Store};
 use crate::{Bind, ImageError, KERNELS, Mount, PROBE, Programs, Root};
 use std::fs;
-use std::io::Read;
+use std::io::{Read, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
@@ -228,9 +228,11 @@ fn what_is_no_image_is_said() {
         bench.prepare(&ImageSpec::Path(junk.clone()), "c").unwrap_err(),
         ImageError::NotAnImage { .. }
     ));
-    fs::write(&junk, b"\x1f\x8b\x08rest").unwrap();
+    fs::write(&junk, b"BZh9rest").unwrap();
     let error = bench.prepare(&ImageSpec::Path(junk.clone()), "d").unwrap_err();
-    assert!(error.to_string().contains(&format!("`gzip -dk {}`", junk.display())), "{error}");
+    assert!(error.to_string().contains(&format!("`bzip2 -dk {}`", junk.display())), "{error}");
+    fs::write(&junk, b"\x1f\x8b\x08rest").unwrap();
+    assert!(bench.prepare(&ImageSpec::Path(junk.clone()), "g").is_err(), "damaged");
     let node = bench.path("pipe");
     rustix::fs::mknodat(rustix::fs::CWD, &node, rustix::fs::FileType::Fifo, rustix::fs::Mode::RUSR, 0)
         .unwrap();
@@ -454,4 +456,24 @@ fn metadata_for_lxd_is_one_file() {
         text.starts_with(&format!("architecture: {}\ncreation_date: ", std::env::consts::ARCH)),
         "{text}"
     );
+}
+
+#[test]
+fn a_compressed_archive_is_the_same_image() {
+    let bench = Bench::new();
+    let plain = bench.archive("plain.tar", |builder| {
+        raw_entry(builder, "bin/tool", tar::EntryType::Regular, "", b"a tool");
+    });
+    let bytes = fs::read(plain).unwrap();
+    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    gzip.write_all(&bytes).unwrap();
+    let mut xz = liblzma::write::XzEncoder::new(Vec::new(), 0);
+    xz.write_all(&bytes).unwrap();
+    let zstd = zstd::encode_all(&bytes[..], 1).unwrap();
+    for (name, packed) in [("gz", gzip.finish().unwrap()), ("xz", xz.finish().unwrap()), ("zst", zstd)] {
+        let path = bench.path(&format!("image.tar.{name}"));
+        fs::write(&path, packed).unwrap();
+        let root = bench.prepare(&ImageSpec::Path(path), name).unwrap();
+        assert_eq!(fs::read_to_string(root.tree.unwrap().join("bin/tool")).unwrap(), "a tool", "{name}");
+    }
 }

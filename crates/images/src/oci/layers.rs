@@ -4,12 +4,12 @@
 //! (openat2(2), `RESOLVE_IN_ROOT`), so that no link and no `..` leads out of it. The last part of a path is never followed.
 
 use super::PullError;
-use flate2::read::MultiGzDecoder;
+use crate::compression;
 use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
 use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, FileTimes, Permissions};
-use std::io::{self, BufReader, Read, Seek};
+use std::io::{self, Read};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{PermissionsExt, lchown, symlink};
@@ -22,11 +22,6 @@ const WHITEOUT: &[u8] = b".wh.";
 const OPAQUE: &[u8] = b".wh..wh..opq";
 /// Beginning of the names of entries that mean something to an old file system alone.
 const RESERVED: &[u8] = b".wh..wh.";
-/// First bytes of compressed layers.
-const GZIP: &[u8] = b"\x1f\x8b";
-const ZSTD: &[u8] = b"\x28\xb5\x2f\xfd";
-/// Largest window of zstd, as a power of two: that of `zstd --ultra`.
-const ZSTD_WINDOW: u32 = 27;
 
 /// The directory that layers are put into.
 pub(super) struct Layers {
@@ -77,7 +72,7 @@ impl Layers {
         layer: &Path,
         mut act: impl FnMut(&Path, Kind, &mut tar::Entry<'_, Box<dyn Read>>) -> io::Result<()>,
     ) -> Result<(), PullError> {
-        let mut archive = tar::Archive::new(reader(layer)?);
+        let mut archive = tar::Archive::new(compression::open(layer).map_err(PullError::io("open", layer))?);
         for entry in archive.entries().map_err(PullError::io("read", layer))? {
             let mut entry = entry.map_err(PullError::io("read", layer))?;
             let named = entry.path_bytes().into_owned();
@@ -258,28 +253,6 @@ fn remove(path: &Path) -> io::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         other => other,
     }
-}
-
-/// The archive in a layer's file, whatever it is compressed with.
-fn reader(layer: &Path) -> Result<Box<dyn Read>, PullError> {
-    let failed = PullError::io("read", layer);
-    let open = || -> io::Result<Box<dyn Read>> {
-        let mut file = File::open(layer)?;
-        let mut magic = Vec::new();
-        (&file).take(4).read_to_end(&mut magic)?;
-        file.rewind()?;
-        let file = BufReader::with_capacity(1 << 17, file);
-        if magic.starts_with(GZIP) {
-            Ok(Box::new(MultiGzDecoder::new(file)))
-        } else if magic.starts_with(ZSTD) {
-            let mut decoder = zstd::Decoder::with_buffer(file)?;
-            decoder.window_log_max(ZSTD_WINDOW)?;
-            Ok(Box::new(decoder))
-        } else {
-            Ok(Box::new(file))
-        }
-    };
-    open().map_err(failed)
 }
 
 #[cfg(test)]

@@ -124,7 +124,10 @@ fn image_entries() -> Vec<Entry> {
             )
         },
         image("DIR", "a directory with a root file system, seen read-only"),
-        image("TAR", "a tar archive of a root file system, unpacked for the run"),
+        image(
+            "TAR",
+            "a tar archive of a root file system, as it is or compressed by gzip, xz or zstd; unpacked for the run",
+        ),
     ]
 }
 

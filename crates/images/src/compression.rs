@@ -1,0 +1,38 @@
+//! Files that somebody may have compressed.
+
+use flate2::read::MultiGzDecoder;
+use liblzma::read::XzDecoder;
+use std::fs::File;
+use std::io::{self, BufReader, Read, Seek};
+use std::path::Path;
+
+/// First bytes of what each program writes (RFC 1952, the .xz file format, RFC 8878).
+const GZIP: &[u8] = b"\x1f\x8b";
+const XZ: &[u8] = b"\xfd7zXZ\0";
+const ZSTD: &[u8] = b"\x28\xb5\x2f\xfd";
+/// How many bytes tell them.
+const MAGIC: u64 = 6;
+/// Largest window of zstd, as a power of two: that of `zstd --ultra`.
+const ZSTD_WINDOW: u32 = 27;
+/// How much is read at once, bytes.
+const BUFFER: usize = 1 << 17;
+
+/// What is in a file, unpacked when gzip, xz or zstd has packed it.
+pub(crate) fn open(path: &Path) -> io::Result<Box<dyn Read>> {
+    let mut file = File::open(path)?;
+    let mut magic = Vec::new();
+    (&file).take(MAGIC).read_to_end(&mut magic)?;
+    file.rewind()?;
+    let file = BufReader::with_capacity(BUFFER, file);
+    if magic.starts_with(GZIP) {
+        Ok(Box::new(MultiGzDecoder::new(file)))
+    } else if magic.starts_with(XZ) {
+        Ok(Box::new(XzDecoder::new_multi_decoder(file)))
+    } else if magic.starts_with(ZSTD) {
+        let mut decoder = zstd::Decoder::with_buffer(file)?;
+        decoder.window_log_max(ZSTD_WINDOW)?;
+        Ok(Box::new(decoder))
+    } else {
+        Ok(Box::new(file))
+    }
+}
