@@ -159,7 +159,9 @@ impl Layers {
                 fs::create_dir(&path)?;
             }
             self.give(&path, entry.header())?;
-            return fs::set_permissions(&path, mode);
+            // Whom everything belongs to must be able to fill it.
+            let least = if self.owners { 0 } else { 0o700 };
+            return fs::set_permissions(&path, Permissions::from_mode(mode.mode() | least));
         }
         if kind.is_symlink() {
             let target = entry.link_name_bytes().ok_or_else(|| fault("is a link to nothing"))?.into_owned();
