@@ -9,7 +9,7 @@ use crate::axes::{self, Storage};
 use crate::namespaces::USER;
 use crate::spawn::{Runtime, Start, shown_groups};
 use crate::{
-    Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, setting,
+    Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, network, setting,
 };
 use rustix::thread::UnshareFlags;
 use std::ffi::OsString;
@@ -36,7 +36,7 @@ impl Platform for Bubblewrap {
 
     fn keys(&self) -> &'static [KeySpec] {
         const KEYS: &[KeySpec] = &[
-            axes::net(&["none", "host"]),
+            axes::net(network::WORDS),
             USER,
             axes::STORAGE,
             axes::CPUS,
@@ -49,7 +49,7 @@ impl Platform for Bubblewrap {
 
     fn capabilities(&self, environment: &EnvironmentSpec) -> Capabilities {
         Capabilities {
-            networks: axes::networks(self, environment, &[&["none", "host"], &["host", "none"]]),
+            networks: axes::networks(self, environment, network::ORDERS),
             needs_root: false,
             memory_limit: weigh_host::facts::is_root(),
             implies: axes::own_root(),
@@ -98,11 +98,13 @@ impl Platform for Bubblewrap {
             directory: None,
         };
         let start = Start { runtime: Some(&runtime), ..Start::new(self.name(), request, namespaces) };
-        Ok(Box::new(start.launch(host)?))
+        Ok(Box::new(start.launch_in(host, request, setting(self, &request.environment, "net"))?))
     }
 
     fn host_changes(&self, request: &GuestRequest) -> Vec<String> {
-        Start::new(self.name(), request, UnshareFlags::empty()).host_changes()
+        let changes = Start::new(self.name(), request, UnshareFlags::empty()).host_changes();
+        let network = network::host_changes(setting(self, &request.environment, "net"));
+        changes.into_iter().chain(network).collect()
     }
 }
 

@@ -76,10 +76,8 @@ impl Platform for Namespaces {
     }
 
     fn launch(&self, host: &Host, request: &GuestRequest) -> Result<Box<dyn Guest>, PlatformError> {
-        let network = network::of_guest(host, request, setting(self, &request.environment, "net"))?;
-        let plain = Start::new(self.name(), request, self.flags(&request.environment));
-        let guest = Start { network: network::namespace(network.as_ref()), ..plain }.launch(host)?;
-        Ok(Box::new(guest.with_network(network)))
+        let start = Start::new(self.name(), request, self.flags(&request.environment));
+        Ok(Box::new(start.launch_in(host, request, setting(self, &request.environment, "net"))?))
     }
 
     fn host_changes(&self, request: &GuestRequest) -> Vec<String> {

@@ -17,7 +17,8 @@ mod system;
 use crate::axes::{self, Storage};
 use crate::spawn::{Runtime, Start};
 use crate::{
-    Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, Values, setting,
+    Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, Values, network,
+    setting,
 };
 use rustix::thread::UnshareFlags;
 use std::ffi::OsString;
@@ -55,7 +56,7 @@ impl Platform for Nspawn {
                 default: "overlay",
                 summary: "root of a system: an overlay above the image, a copy of it, or the image itself, read-only",
             },
-            axes::net(&["none", "host"]),
+            axes::net(network::WORDS),
             axes::USER,
             axes::SECCOMP,
             axes::STORAGE,
@@ -75,7 +76,8 @@ impl Platform for Nspawn {
         }
         if full && setting(self, environment, "net") == "host" {
             let message = "a system would set up the host's own network as it starts".to_string();
-            let help = "write `net=none`, or `init=single` for one program in the host's network";
+            let help =
+                "write `net=none` or `net=bridge`, or `init=single` for one program in the host's network";
             return Err(environment.value_error("net", message, Some(help.into())));
         }
         if full
@@ -90,7 +92,7 @@ impl Platform for Nspawn {
 
     fn capabilities(&self, environment: &EnvironmentSpec) -> Capabilities {
         Capabilities {
-            networks: axes::networks(self, environment, &[&["none", "host"], &["host", "none"]]),
+            networks: axes::networks(self, environment, network::ORDERS),
             system: self.is_full(environment),
             host_root: !self.is_full(environment),
             implies: axes::OWN_ROOT,
@@ -136,7 +138,7 @@ impl Platform for Nspawn {
         // The mounts that it gets, and those of the storage, are its own.
         let start =
             Start { runtime: Some(&runtime), ..Start::new(self.name(), request, UnshareFlags::NEWNS) };
-        let guest = start.launch(host)?;
+        let guest = start.launch_in(host, request, setting(self, &request.environment, "net"))?;
         identity::restore(&guest);
         Ok(Box::new(guest))
     }
@@ -146,6 +148,7 @@ impl Platform for Nspawn {
         if self.is_full(&request.environment) {
             changes.push("put the system's root into the run's work directory".into());
         }
+        changes.extend(network::host_changes(setting(self, &request.environment, "net")));
         changes
     }
 }

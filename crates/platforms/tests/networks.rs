@@ -9,6 +9,7 @@ use common::network::{guests_are_reached, nobody_reaches};
 use common::victim::{Killed, kill_and_sweep};
 use common::{ready, turn};
 use std::time::Duration;
+use weigh_model::EnvironmentSpec;
 
 #[test]
 #[ignore = "the victim of another test"]
@@ -16,17 +17,43 @@ fn victim() {
     common::victim::play();
 }
 
-#[test]
-fn namespaces_have_networks() {
-    nobody_reaches("no-network", "namespaces");
-    let environments = ["namespaces:net=host", "namespaces:net=bridge", "namespaces:net=nat"];
-    guests_are_reached("networks", &environments);
+/// Whatever a platform's key `net` takes: a client reaches the guest, or nobody does.
+fn every_network_is_what_its_word_says(name: &str) {
+    let _turn = turn();
+    let platform = weigh_platforms::find(name).unwrap();
+    let plain = EnvironmentSpec::new(name, Default::default());
+    let words = platform.capabilities(&plain).networks;
+    assert!(words.contains(&"bridge") && words.contains(&"nat"), "{words:?}");
+    for word in words {
+        let environment = format!("{name}:net={word}");
+        if *word == "none" {
+            nobody_reaches("no-network", &environment);
+        } else {
+            guests_are_reached("networks", &environment);
+        }
+    }
 }
+
+macro_rules! platforms {
+    ($($name:ident)*) => {
+        $(
+            #[test]
+            fn $name() {
+                every_network_is_what_its_word_says(stringify!($name));
+            }
+        )*
+    };
+}
+
+platforms! { namespaces bubblewrap nspawn runc crun }
 
 /// A guest whose root is nobody outside is in a network that it could not have entered itself.
 #[test]
 fn mapped_users_have_networks() {
-    guests_are_reached("mapped", &["namespaces:net=bridge,user=mapped", "namespaces:net=nat,user=mapped"]);
+    let _turn = turn();
+    for word in ["bridge", "nat"] {
+        guests_are_reached("mapped", &format!("namespaces:net={word},user=mapped"));
+    }
 }
 
 #[test]

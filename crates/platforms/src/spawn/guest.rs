@@ -3,7 +3,7 @@
 use super::{Inside, OwnMount, SpawnRequest, Spawned, spawn};
 use crate::axes::Storage;
 use crate::oci::with_tail;
-use crate::{Guest, GuestRequest, Host, PlatformError, Reach, Session};
+use crate::{Guest, GuestRequest, Host, PlatformError, Reach, Session, network};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, pidfd_send_signal, waitid};
 use rustix::thread::UnshareFlags;
 use std::ffi::OsString;
@@ -102,6 +102,19 @@ impl<'a> Start<'a> {
             "make no control group, for want of root: CPUs by affinity alone".into()
         };
         vec![group, process]
+    }
+
+    /// Starts it in the network that a value of `net` stands for, which goes with it.
+    pub(crate) fn launch_in(
+        self,
+        host: &Host,
+        request: &GuestRequest,
+        net: &str,
+    ) -> Result<LocalGuest, PlatformError> {
+        let network = network::of_guest(host, request, net)?;
+        let mut guest = Start { network: network::namespace(network.as_ref()), ..self }.launch(host)?;
+        guest.network = network;
+        Ok(guest)
     }
 
     /// Starts it and waits for its probe's hello. What was begun is undone when it does not come.
@@ -294,12 +307,6 @@ pub(crate) struct LocalGuest {
 }
 
 impl LocalGuest {
-    /// The guest with the network that it runs in, which goes with it.
-    pub(crate) fn with_network(mut self, network: Option<GuestNetwork>) -> Self {
-        self.network = network;
-        self
-    }
-
     /// Stops or continues every process by signals; for guests without a control group.
     fn signal_all(&self, signal: Signal) -> Result<(), PlatformError> {
         let stop = signal == Signal::STOP;
@@ -428,7 +435,7 @@ impl Guest for LocalGuest {
     }
 
     fn reach(&self, port: u16) -> Option<Reach> {
-        crate::network::reach(self.network.as_ref(), port)
+        network::reach(self.network.as_ref(), port)
     }
 
     fn spawned_ns(&self) -> u64 {
