@@ -13,10 +13,13 @@
 //! [`GuestNetwork::address`]. A client connects by [`connect`] to what [`GuestNetwork::reach`] says, or goes there with all
 //! that it does by [`within`] or [`enter`].
 //!
+//! Where an engine makes the whole network itself, [`Client`] is a client beside it.
+//!
 //! Every link, rule, table and setting is in the run's ledger before it is made, with a name that was chosen before; [`undo`]
 //! takes it away again in whatever process. All that belongs to one network namespace: where this process is in another one
 //! than that of PID 1, "host" means the one it is in.
 
+mod client;
 mod firewall;
 mod guest;
 mod made;
@@ -27,6 +30,7 @@ mod subnet;
 mod tool;
 mod undo;
 
+pub use client::{Client, Run, unused_subnet};
 pub use guest::GuestNetwork;
 pub use namespace::{Visit, connect, enter, within};
 pub use undo::undo;

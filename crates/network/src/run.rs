@@ -18,9 +18,9 @@ use weigh_host::ledger::Ledger;
 /// Places of guests in a subnet.
 pub(crate) const PLACES: RangeInclusive<u8> = 2..=250;
 /// Place of the host's own address.
-const HOST: u8 = 1;
+pub(crate) const HOST: u8 = 1;
 /// Place of the client.
-const CLIENT: u8 = 254;
+pub(crate) const CLIENT: u8 = 254;
 /// How often a subnet is chosen anew because somebody else took it meanwhile.
 const ATTEMPTS: u32 = 10;
 
@@ -40,10 +40,35 @@ pub(crate) struct RunNetwork {
     places: Mutex<Places>,
 }
 
+/// The places of a subnet that are in use.
 #[derive(Debug)]
-struct Places {
+pub(crate) struct Places {
     used: BTreeSet<u8>,
     last: u8,
+}
+
+impl Default for Places {
+    fn default() -> Self {
+        Self { used: BTreeSet::new(), last: *PLACES.end() }
+    }
+}
+
+impl Places {
+    /// One that is free. The one that was given back last is the last to be given again.
+    pub(crate) fn take(&mut self) -> Result<u8, NetworkError> {
+        let last = self.last;
+        let all = (last..=*PLACES.end()).skip(1).chain(*PLACES.start()..=last);
+        let place = all.into_iter().find(|place| !self.used.contains(place));
+        let place = place.ok_or(NetworkError::Full(self.used.len()))?;
+        self.used.insert(place);
+        self.last = place;
+        Ok(place)
+    }
+
+    /// Gives one back.
+    pub(crate) fn free(&mut self, place: u8) {
+        self.used.remove(&place);
+    }
 }
 
 /// Names of a run's interfaces. They have 15 characters at most (`IFNAMSIZ`, netdevice(7)), a run's name has more: eight digits of
@@ -120,7 +145,7 @@ impl RunNetwork {
         };
         // The turn is over before what was begun is undone: that may take a turn itself.
         let (guests, published) = subnets?;
-        let places = Mutex::new(Places { used: BTreeSet::new(), last: *PLACES.end() });
+        let places = Mutex::default();
         Ok(Self { made, key, names, guests, published, client, places })
     }
 
@@ -163,23 +188,14 @@ impl RunNetwork {
         Ok(published)
     }
 
-    /// An address for one more guest. The one that was given back last is the last to be given again.
+    /// An address for one more guest.
     pub(crate) fn take_place(&self) -> Result<u8, NetworkError> {
-        let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
-        let last = places.last;
-        let place = (last..=*PLACES.end())
-            .skip(1)
-            .chain(*PLACES.start()..=last)
-            .find(|place| !places.used.contains(place));
-        let place = place.ok_or(NetworkError::Full(places.used.len()))?;
-        places.used.insert(place);
-        places.last = place;
-        Ok(place)
+        self.places.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     /// Gives it back.
     pub(crate) fn free_place(&self, place: u8) {
-        self.places.lock().unwrap_or_else(PoisonError::into_inner).used.remove(&place);
+        self.places.lock().unwrap_or_else(PoisonError::into_inner).free(place);
     }
 
     /// Connects the namespace of a guest.
@@ -227,7 +243,7 @@ impl RunNetwork {
 }
 
 /// Makes a veth whose end `eth0` is in a namespace. `outside` is done to the other end before it is up, `inside` in the namespace.
-fn plug(
+pub(crate) fn plug(
     made: &mut Made,
     name: &str,
     alias: &str,
@@ -258,7 +274,7 @@ fn absent(name: &str) -> Result<(), NetworkError> {
 
 /// Gives an interface the host's address in a subnet that nobody else uses. Must hold a [`Turn`], which keeps other runs away; others
 /// may take the same one in the same moment, which is seen afterwards, and then the choice is theirs.
-fn take_subnet(link: &str, seed: u32) -> Result<Subnet, NetworkError> {
+pub(crate) fn take_subnet(link: &str, seed: u32) -> Result<Subnet, NetworkError> {
     for attempt in 0..ATTEMPTS {
         let subnet = choose(&Seen::now()?.taken(link), seed.wrapping_add(attempt))?;
         let address = format!("{}/{PREFIX_BITS}", subnet.host(HOST));

@@ -4,6 +4,7 @@
 //! The container is run in the foreground, so that the runtime itself waits for it and takes it away when it ends. Its
 //! standard streams are the channel to the probe.
 
+pub(crate) mod access;
 mod bundle;
 mod driver;
 pub(crate) mod freezer;
@@ -11,7 +12,7 @@ mod guest;
 mod leftovers;
 pub(crate) mod mounts;
 pub(crate) mod own_layer;
-mod restore;
+pub(crate) mod restore;
 mod runtime;
 mod seccomp;
 pub(crate) mod witness;

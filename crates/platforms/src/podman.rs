@@ -9,6 +9,7 @@ mod network;
 mod store;
 
 use crate::axes::{self, Storage};
+use crate::oci::access::Access;
 use crate::oci::mounts::{self, GuestMount, scratch_mode};
 use crate::oci::own_layer;
 use crate::{
@@ -21,18 +22,13 @@ use std::path::Path;
 use store::Store;
 use weigh_model::EnvironmentSpec;
 
-/// In what a container differs from the host because of what it is.
-const IMPLIES: &[(&str, &str)] = &[
-    ("mounts:/tmp", "its /tmp is a tmpfs of its own"),
-    ("mounts:/", "its root is the engine's overlay of an image, with read-only mounts on it"),
-    ("mounts:", "its working directory is a read-only mount"),
-    ("network", "a network namespace of its own, as `net` says"),
-    ("user", "the engine runs containers as root"),
-];
-
 /// What `net` may be, each with the others after it.
-const NETWORKS: &[&[&str]] =
-    &[&["bridge", "host", "none"], &["host", "bridge", "none"], &["none", "bridge", "host"]];
+const NETWORKS: &[&[&str]] = &[
+    &["nat", "bridge", "host", "none"],
+    &["bridge", "nat", "host", "none"],
+    &["host", "nat", "bridge", "none"],
+    &["none", "nat", "bridge", "host"],
+];
 
 /// First of the host's user numbers that root of a user namespace is, and how many there are: what `/etc/subuid` gives first.
 const MAPPED: &str = "0:100000:65536";
@@ -71,7 +67,7 @@ impl Platform for Podman {
 
     fn capabilities(&self, environment: &EnvironmentSpec) -> Capabilities {
         let networks = axes::networks(self, environment, NETWORKS);
-        Capabilities { networks, implies: IMPLIES, ..Capabilities::CONTAINER }
+        Capabilities { networks, implies: crate::docker::IMPLIES, ..Capabilities::CONTAINER }
     }
 
     fn availability(&self, host: &Host) -> Availability {
@@ -86,26 +82,31 @@ impl Platform for Podman {
     fn prepare(&self, host: &Host, request: &GuestRequest) -> Result<(), PlatformError> {
         let store = self.store(host, request)?;
         store.make(host)?;
-        if self.value(request, "net") == "bridge" {
-            Network::make(host, &store)?;
-        }
+        self.network(host, request, &store)?;
         store.import(host, &*self.root(host, request)?).map(|_| ())
     }
 
     fn launch(&self, host: &Host, request: &GuestRequest) -> Result<Box<dyn Guest>, PlatformError> {
         let store = self.store(host, request)?;
-        let network = match self.value(request, "net") {
-            "bridge" => Some(Network::make(host, &store)?.name),
-            _ => None,
-        };
-        let arguments = self.arguments(host, request, network.as_deref())?;
-        Ok(Box::new(PodmanGuest::launch(host, request, store, network, &arguments)?))
+        let network = self.network(host, request, &store)?;
+        let bridge = network.as_ref().map(|network| network.name.as_str());
+        let access = Access::before(host, request, self.value(request, "net"), bridge)?;
+        let mut arguments = access_options(&access);
+        arguments.extend(self.arguments(host, request, bridge)?);
+        Ok(Box::new(PodmanGuest::launch(host, request, store, (network.as_ref(), access), &arguments)?))
+    }
+
+    fn restores(&self, host: &Host, _: &EnvironmentSpec) -> Result<(), String> {
+        let _ = host;
+        crate::oci::restore::criu_is_usable("podman", "criu")?;
+        Err("this version of weighbridge does not use podman's checkpoints".into())
     }
 
     fn host_changes(&self, request: &GuestRequest) -> Vec<String> {
         let network = match self.value(request, "net") {
             "host" => "in the host's network",
             "none" => "without a network",
+            "nat" => "at a bridge of the run's own, with ports that netavark publishes by rules in iptables",
             _ => "at a bridge of the run's own, which netavark makes with its rules in iptables",
         };
         vec![
@@ -132,6 +133,19 @@ impl Podman {
 
     fn store(&self, host: &Host, request: &GuestRequest) -> Result<Store, PlatformError> {
         Store::find(host, self.value(request, "binary"), self.value(request, "runtime"))
+    }
+
+    /// The run's own network, where the guest gets an address in it.
+    fn network(
+        &self,
+        host: &Host,
+        request: &GuestRequest,
+        store: &Store,
+    ) -> Result<Option<Network>, PlatformError> {
+        match self.value(request, "net") {
+            "nat" | "bridge" => Network::make(host, store).map(Some),
+            _ => Ok(None),
+        }
     }
 
     /// The root, with `/var/tmp` in the container's own layer where the keys say so.
@@ -207,6 +221,15 @@ impl Podman {
         words.extend([store::image_name(&root), weigh_images::PROBE.into()]);
         Ok(words)
     }
+}
+
+/// Ports as users publish them, for both protocols.
+fn access_options(access: &Access) -> Vec<String> {
+    let Some((address, ports)) = access.published() else { return Vec::new() };
+    let options = ports.iter().flat_map(|port| {
+        ["tcp", "udp"].map(|protocol| format!("--publish={address}:{port}:{port}/{protocol}"))
+    });
+    options.collect()
 }
 
 /// A bind in the form of comma-separated values with quotes where they are needed. It comes without the mounts below it, but in a user

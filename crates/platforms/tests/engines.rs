@@ -7,7 +7,17 @@ mod static_probe;
 
 use common::victim::{Killed, kill_and_sweep};
 use common::{Bench, ready, says, turn};
+use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::path::PathBuf;
 use std::time::Duration;
+use weigh_host::accounts::Process;
+use weigh_host::command::Invocation;
+use weigh_network::{connect, within};
+use weigh_platforms::{Guest, GuestRequest, PlatformError};
+
+const ENGINES: [&str; 2] = ["docker", "podman"];
+const PORT: u16 = 7001;
 
 #[test]
 #[ignore = "the victim of another test"]
@@ -15,28 +25,209 @@ fn victim() {
     common::victim::play();
 }
 
+/// What engines make on the host under names that do not hold the run's.
+fn of_engines() -> BTreeSet<String> {
+    let names = |directory: &str, prefixes: &[&str]| {
+        let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+        let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+        names.filter(|name| prefixes.iter().any(|prefix| name.starts_with(prefix))).collect::<Vec<_>>()
+    };
+    let mut found: BTreeSet<String> = names("/sys/class/net", &["wbp", "wbd"]).into_iter().collect();
+    found.extend(names("/run/netns", &["netns-"]));
+    found.extend(names("/run", &["weighbridge-podman"]));
+    for table in ["filter", "nat"] {
+        if let Ok(done) = Invocation::new("iptables").args(["-w", "10", "-t", table, "-S"]).run() {
+            let text = String::from_utf8_lossy(&done.output).into_owned();
+            found.extend(text.lines().filter(|line| line.contains("NETAVARK")).map(Into::into));
+        }
+    }
+    found
+}
+
+/// The network namespace of a guest.
+fn namespace_of(guest: &dyn Guest) -> PathBuf {
+    let pid = guest.accounts().groups[0].processes()[0];
+    format!("/proc/{pid}/ns/net").into()
+}
+
+/// Whom a server in a guest sees when it is reached as the guest says.
+fn visitor_of(guest: &dyn Guest, port: u16) -> IpAddr {
+    let listen = || TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).unwrap();
+    let server = within(Some(&namespace_of(guest)), listen).unwrap();
+    let reach = guest.reach(port).unwrap();
+    let accepted = std::thread::spawn(move || server.accept().unwrap().1.ip());
+    let made = connect(reach.address, reach.from.as_deref(), Duration::from_secs(5));
+    assert!(made.is_ok(), "{reach:?}: {made:?}");
+    accepted.join().unwrap()
+}
+
+fn published(bench: &Bench, environment: &str) -> GuestRequest {
+    GuestRequest { publish: vec![PORT], ..bench.request(environment) }
+}
+
+fn subnet(address: IpAddr) -> Vec<u8> {
+    let IpAddr::V4(address) = address else { panic!("{address}") };
+    address.octets()[..3].to_vec()
+}
+
 #[test]
-fn podman_s_storage_filter_and_user_are_as_asked() {
+fn guests_are_reached_the_way_that_their_network_says() {
     let _turn = turn();
-    if !ready("podman-axes", "podman:net=none") {
+    for engine in ENGINES.into_iter().filter(|engine| ready("engines-reach", engine)) {
+        let before = of_engines();
+        let bench = Bench::new(&format!("{engine}-reach"));
+        for net in ["nat", "bridge", "proxy", "host", "none"] {
+            if (engine, net) == ("podman", "proxy") {
+                continue;
+            }
+            let environment = format!("{engine}:net={net}");
+            let mut guest = bench.launch(&published(&bench, &environment)).unwrap();
+            let own = guest.address();
+            let links = says(guest.as_mut(), "sed -n 's/^ *\\([^:]*\\):.*/\\1/p' /proc/net/dev");
+            let has_link = links.lines().any(|link| link == "eth0");
+            assert!(net == "host" || has_link != (net == "none"), "{environment}: {links}");
+            if net == "none" {
+                assert!(own.is_none() && guest.reach(PORT).is_none(), "{environment}");
+                guest.stop().unwrap();
+                continue;
+            }
+            let reach = guest.reach(PORT).unwrap();
+            let visitor = visitor_of(guest.as_ref(), PORT);
+            match net {
+                // Translated on its way in, and nothing else: a proxy would show itself instead of the client.
+                "nat" => {
+                    assert_eq!(subnet(visitor), subnet(reach.address.ip()), "{environment}");
+                    assert!(reach.from.is_some() && subnet(visitor) != subnet(own.unwrap()), "{environment}");
+                    assert_eq!(guest.reach(PORT + 1), None, "{environment}");
+                }
+                "bridge" => {
+                    assert_eq!(subnet(visitor), subnet(own.unwrap()), "{environment}");
+                    assert_eq!(reach.address, SocketAddr::new(own.unwrap(), PORT), "{environment}");
+                    assert!(reach.from.is_some(), "{environment}");
+                }
+                "proxy" => {
+                    assert!(reach.address.ip().is_loopback() && reach.from.is_none(), "{environment}");
+                    assert_eq!(
+                        subnet(visitor),
+                        subnet(own.unwrap()),
+                        "{environment}: the proxy, on the bridge"
+                    );
+                    let port = reach.address.port().to_string();
+                    let proxies = Process::named("docker-proxy");
+                    assert!(
+                        proxies.iter().any(|proxy| proxy.has_argument(&port)),
+                        "{environment}: {proxies:?}"
+                    );
+                    let helpers = guest.accounts().helpers;
+                    assert!(helpers.iter().any(|helper| helper.name == "docker-proxy"), "{helpers:?}");
+                }
+                _ => assert!(visitor.is_loopback() && own.is_none(), "{environment}: {visitor}"),
+            }
+            guest.stop().unwrap();
+        }
+        bench.close();
+        assert_eq!(of_engines(), before, "{engine}");
+    }
+}
+
+#[test]
+fn several_guests_come_and_go_at_once() {
+    let _turn = turn();
+    for engine in ENGINES.into_iter().filter(|engine| ready("engines-many", engine)) {
+        let before = of_engines();
+        let bench = Bench::new(&format!("{engine}-many"));
+        for net in ["nat", "bridge"] {
+            let environment = format!("{engine}:net={net}");
+            let requests: Vec<GuestRequest> = (0..4).map(|_| published(&bench, &environment)).collect();
+            bench.launch(&requests[0]).unwrap().stop().unwrap();
+            std::thread::scope(|scope| {
+                let guests: Vec<_> = requests
+                    .iter()
+                    .map(|request| {
+                        let bench = &bench;
+                        scope.spawn(move || {
+                            let guest = bench.launch(request).unwrap();
+                            visitor_of(guest.as_ref(), PORT);
+                            guest
+                        })
+                    })
+                    .collect();
+                let mut guests: Vec<_> = guests.into_iter().map(|guest| guest.join().unwrap()).collect();
+                let addresses: BTreeSet<_> =
+                    guests.iter().map(|guest| guest.reach(PORT).unwrap().address).collect();
+                assert_eq!(addresses.len(), 4, "{environment}");
+                std::thread::scope(|scope| {
+                    for guest in &mut guests {
+                        scope.spawn(|| guest.stop().unwrap());
+                    }
+                });
+            });
+        }
+        bench.close();
+        assert_eq!(of_engines(), before, "{engine}");
+    }
+}
+
+#[test]
+fn docker_is_told_what_only_it_can_know() {
+    let _turn = turn();
+    if !ready("docker-told", "docker") {
         return;
     }
-    let bench = Bench::new("podman-axes");
+    let bench = Bench::new("docker-told");
+    let mut guest = bench.guest("docker:net=none,runtime=runc");
+    guest.stop().unwrap();
+    for (environment, remedy) in
+        [("docker:runtime=nosuch", "daemon.json"), ("docker:user=mapped", "userns-remap")]
+    {
+        match bench.launch(&bench.request(environment)) {
+            Err(PlatformError::Missing { remedy: Some(said), .. }) => {
+                assert!(said.contains(remedy), "{said}")
+            }
+            Err(other) => panic!("{environment}: {other}"),
+            // An engine that maps users.
+            Ok(mut guest) if environment.contains("mapped") => guest.stop().unwrap(),
+            Ok(_) => panic!("{environment} is taken"),
+        }
+    }
+    bench.close();
+}
+
+#[test]
+fn storage_and_filter_are_as_asked() {
+    let _turn = turn();
     let kind = "stat -f -c %T /var/tmp; stat -c %a /var/tmp; echo x > /var/tmp/x; cat /var/tmp/x";
-    for (storage, filesystem) in [("tmpfs", "tmpfs"), ("volume", ""), ("overlay", "overlayfs")] {
-        let mut guest = bench.guest(&format!("podman:net=none,storage={storage}"));
-        let said = says(guest.as_mut(), kind);
-        let lines: Vec<&str> = said.lines().collect();
-        assert_eq!(lines[1..], ["1777", "x"], "{storage}: {said}");
-        assert!(lines[0].contains(filesystem), "{storage}: {said}");
-        assert_eq!(says(guest.as_mut(), "touch /x 2>/dev/null; echo $?") == "0", storage == "overlay");
-        guest.stop().unwrap();
+    for engine in ENGINES.into_iter().filter(|engine| ready("engines-axes", engine)) {
+        let bench = Bench::new(&format!("{engine}-axes"));
+        for (storage, filesystem) in [("tmpfs", "tmpfs"), ("volume", ""), ("overlay", "")] {
+            let mut guest = bench.guest(&format!("{engine}:net=none,storage={storage}"));
+            let said = says(guest.as_mut(), kind);
+            let lines: Vec<&str> = said.lines().collect();
+            assert_eq!(lines[1..], ["1777", "x"], "{engine} {storage}: {said}");
+            assert!(lines[0].contains(filesystem), "{engine} {storage}: {said}");
+            let same = says(guest.as_mut(), "[ $(stat -c %d /var/tmp) = $(stat -c %d /) ]; echo $?");
+            assert_eq!(same == "0", storage == "overlay", "{engine} {storage}");
+            let writable = says(guest.as_mut(), "touch /x 2>/dev/null; echo $?");
+            assert_eq!(writable == "0", storage == "overlay", "{engine} {storage}");
+            guest.stop().unwrap();
+        }
+        for (seccomp, mode) in [("on", "2"), ("off", "0")] {
+            let mut guest = bench.guest(&format!("{engine}:net=none,seccomp={seccomp}"));
+            let seen = says(guest.as_mut(), "sed -n 's/^Seccomp:[^0-9]*//p' /proc/self/status");
+            assert_eq!(seen, mode, "{engine}");
+            guest.stop().unwrap();
+        }
+        bench.close();
     }
-    for (seccomp, mode) in [("on", "2"), ("off", "0")] {
-        let mut guest = bench.guest(&format!("podman:net=none,seccomp={seccomp}"));
-        assert_eq!(says(guest.as_mut(), "sed -n 's/^Seccomp:[^0-9]*//p' /proc/self/status"), mode);
-        guest.stop().unwrap();
+}
+
+#[test]
+fn podman_maps_users() {
+    let _turn = turn();
+    if !ready("podman-mapped", "podman") {
+        return;
     }
+    let bench = Bench::new("podman-mapped");
     let mut guest = bench.guest("podman:net=none,user=mapped");
     let map = says(guest.as_mut(), "cat /proc/self/uid_map; id -u");
     let words: Vec<&str> = map.split_whitespace().collect();
@@ -46,20 +237,29 @@ fn podman_s_storage_filter_and_user_are_as_asked() {
 }
 
 #[test]
-fn killed_with_a_container_of_podman_nothing_is_left() {
+fn killed_at_any_instant_nothing_is_left() {
     let _turn = turn();
-    if !ready("podman-killed", "podman") {
-        return;
+    let launching = |ms| Killed::Launching(Duration::from_millis(ms));
+    let mut cases = vec![
+        ("podman", launching(120)),
+        ("podman", launching(450)),
+        ("podman:net=bridge", Killed::Running),
+        ("podman:storage=volume", Killed::Frozen),
+        ("docker", launching(30)),
+        ("docker:net=bridge,storage=volume", launching(250)),
+        ("docker:net=bridge,storage=volume", Killed::Running),
+        ("docker:net=proxy", Killed::Frozen),
+    ];
+    if std::env::var_os("WEIGH_LONG").is_some() {
+        let instants = (0..24).map(|step| launching(step * 40));
+        cases.extend(instants.flat_map(|at| [("podman", at), ("docker:net=bridge,storage=volume", at)]));
     }
-    for (number, when) in [
-        Killed::Launching(Duration::from_millis(150)),
-        Killed::Launching(Duration::from_millis(500)),
-        Killed::Running,
-        Killed::Frozen,
-    ]
-    .into_iter()
-    .enumerate()
-    {
-        kill_and_sweep(&format!("podman-killed-{number}"), "podman", when);
+    let here: Vec<&str> = ENGINES.into_iter().filter(|engine| ready("engines-killed", engine)).collect();
+    for (number, (environment, when)) in cases.into_iter().enumerate() {
+        if here.iter().any(|engine| environment.starts_with(engine)) {
+            let before = of_engines();
+            kill_and_sweep(&format!("engines-killed-{number}"), environment, when);
+            assert_eq!(of_engines(), before, "{environment} {when:?}");
+        }
     }
 }

@@ -8,6 +8,7 @@ use bollard::query_parameters::{
 };
 use bollard::{API_DEFAULT_VERSION, Docker};
 use futures_util::TryStreamExt;
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::io;
 use std::net::IpAddr;
@@ -41,7 +42,7 @@ pub(super) enum EngineError {
 
 impl EngineError {
     /// Whether what was asked for does not exist.
-    fn is_not_found(&self) -> bool {
+    pub(super) fn is_not_found(&self) -> bool {
         matches!(self, Self::Refused { status: Some(404), .. })
     }
 }
@@ -70,6 +71,8 @@ pub(super) struct Inspected {
     pub(super) id: String,
     /// Address in the engine's bridge.
     pub(super) address: Option<IpAddr>,
+    /// Ports of the host at which ports of the container are published.
+    pub(super) ports: BTreeMap<u16, u16>,
 }
 
 /// The socket that `DOCKER_HOST` names, or the default one.
@@ -123,7 +126,13 @@ impl Engine {
         &self.socket
     }
 
-    fn call<T>(
+    /// The client itself, for calls of other files.
+    pub(super) fn docker(&self) -> &Docker {
+        &self.docker
+    }
+
+    /// Waits for one answer.
+    pub(super) fn call<T>(
         &self,
         doing: &'static str,
         future: impl Future<Output = Result<T, Error>>,
@@ -185,9 +194,16 @@ impl Engine {
     pub(super) fn inspect(&self, name: &str) -> Result<Inspected, EngineError> {
         let found = self.call("describe a container", self.docker.inspect_container(name, None))?;
         let pid = found.state.and_then(|state| state.pid).and_then(|pid| u32::try_from(pid).ok());
-        let networks = found.network_settings.and_then(|settings| settings.networks).unwrap_or_default();
+        let settings = found.network_settings.unwrap_or_default();
+        let networks = settings.networks.unwrap_or_default();
         let address = networks.values().find_map(|network| network.ip_address.as_ref()?.parse().ok());
-        Ok(Inspected { pid: pid.filter(|pid| *pid > 0), id: found.id.unwrap_or_default(), address })
+        let ports = settings.ports.unwrap_or_default();
+        let ports = ports.into_iter().filter_map(|(inside, bindings)| {
+            let outside = bindings?.into_iter().find_map(|binding| binding.host_port?.parse().ok())?;
+            Some((inside.strip_suffix("/tcp")?.parse().ok()?, outside))
+        });
+        let pid = pid.filter(|pid| *pid > 0);
+        Ok(Inspected { pid, id: found.id.unwrap_or_default(), address, ports: ports.collect() })
     }
 
     /// PIDs of a container's processes.

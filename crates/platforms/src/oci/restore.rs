@@ -39,9 +39,16 @@ pub(super) fn possible(
             return Err(format!("this {name} was built without CRIU"));
         }
     }
+    criu_is_usable(name, environment.get("criu").unwrap_or("criu"))
+}
+
+/// Whether there is a CRIU that knows kernels of today, for a platform that saves guests by it.
+///
+/// # Errors
+/// Why not, as a clause.
+pub(crate) fn criu_is_usable(name: &str, criu: &str) -> Result<(), String> {
     let needed = format!("{name} needs CRIU of version {FIRST_CRIU} or later to save guests");
-    let program = find_program(environment.get("criu").unwrap_or("criu"));
-    let Some(program) = program else { return Err(format!("{needed}, and there is none here")) };
+    let Some(program) = find_program(criu) else { return Err(format!("{needed}, and there is none here")) };
     let said = Invocation::new(&program)
         .arg("--version")
         .deadline(Duration::from_secs(10))

@@ -3,14 +3,17 @@
 //! Podman's client stays in the foreground and carries the talk with the probe between its own streams and `conmon`, which watches
 //! over the container and tidies up after it.
 
+use super::network::Network;
 use super::store::Store;
+use crate::oci::access::Access;
 use crate::oci::freezer::Freezer;
 use crate::oci::with_tail;
 use crate::oci::witness::Witness;
 use crate::{Guest, GuestRequest, Host, PlatformError, Reach, Session};
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::fs;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use weigh_host::accounts::{Accounts, Process};
@@ -42,7 +45,7 @@ pub(super) struct PodmanGuest {
     pid: Option<u32>,
     conmon: Option<u32>,
     id: String,
-    network: Option<String>,
+    access: Access,
     witness: Witness,
     spawned_ns: u64,
     launch_cpu: Vec<(String, u64)>,
@@ -59,7 +62,7 @@ impl PodmanGuest {
         host: &Host,
         request: &GuestRequest,
         store: Store,
-        network: Option<String>,
+        (network, access): (Option<&Network>, Access),
         arguments: &[String],
     ) -> Result<Self, PlatformError> {
         let name = format!("weighbridge-{}-{}", host.run, request.instance);
@@ -87,13 +90,13 @@ impl PodmanGuest {
             pid: None,
             conmon: None,
             id: String::new(),
-            network,
+            access,
             witness: Witness::default(),
             spawned_ns: 0,
             launch_cpu: Vec::new(),
             stopped: false,
         };
-        match guest.start(arguments, &log) {
+        match guest.start(host, network, arguments, &log) {
             Ok(()) => Ok(guest),
             Err(error) => {
                 // The first error is the one to tell; what cannot be undone stays in the ledger.
@@ -103,7 +106,13 @@ impl PodmanGuest {
         }
     }
 
-    fn start(&mut self, arguments: &[String], log: &Path) -> Result<(), PlatformError> {
+    fn start(
+        &mut self,
+        host: &Host,
+        network: Option<&Network>,
+        arguments: &[String],
+        log: &Path,
+    ) -> Result<(), PlatformError> {
         let launch =
             |reason: String| PlatformError::Launch { platform: "podman", reason, log: Some(log.into()) };
         let parent = Path::new("/").join(self.group.relative_path());
@@ -134,6 +143,9 @@ impl PodmanGuest {
         self.conmon = read("conmon").trim().parse().ok();
         self.freezer = self.pid.and_then(|pid| Freezer::of(pid, &self.id));
         self.launch_cpu = self.ended_cpu();
+        let address = network.and_then(|_| address_of(self.pid?));
+        let bridge = network.map(|network| (network.name.as_str(), network.gateway));
+        self.access.up(host, address, BTreeMap::new(), bridge)?;
         self.witness.see(self.processes());
         Ok(())
     }
@@ -239,9 +251,12 @@ impl Guest for PodmanGuest {
         accounts
     }
 
+    fn address(&self) -> Option<IpAddr> {
+        self.access.address()
+    }
+
     fn reach(&self, port: u16) -> Option<Reach> {
-        let address = address_of(self.pid?, self.network.as_ref()?)?;
-        Some(Reach { address: SocketAddr::new(address, port), from: None })
+        self.access.reach(port)
     }
 
     fn freeze(&mut self) -> Result<(), PlatformError> {
@@ -256,12 +271,15 @@ impl Guest for PodmanGuest {
         if self.stopped {
             return Ok(());
         }
+        // Before the container: netavark takes its bridge away with the last that is on it.
+        let left = self.access.leave();
         let ended = self.end().map_err(|reason| PlatformError::Stop { platform: "podman", reason });
         // What is stuck in the container does not keep the rest from being undone.
         let removed = [&self.client_group, &self.group].iter().try_for_each(|group| group.remove());
         ended?;
         self.running = None;
         removed?;
+        left?;
         self.ledger.forget(self.entry)?;
         for what in ["id", "pid", "conmon"] {
             // They lie in the run's own directory.
@@ -331,7 +349,7 @@ fn wait_empty(group: &Cgroup, deadline: Duration) -> bool {
 
 /// The address of a process's first link but loopback, from its own view of the routes (`/proc/PID/net/fib_trie`): the one marked
 /// `LOCAL` that is not of 127.0.0.0/8.
-fn address_of(pid: u32, _network: &str) -> Option<IpAddr> {
+fn address_of(pid: u32) -> Option<IpAddr> {
     let text = fs::read_to_string(format!("/proc/{pid}/net/fib_trie")).ok()?;
     let lines: Vec<&str> = text.lines().collect();
     let local = |pair: &[&str]| {

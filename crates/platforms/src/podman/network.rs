@@ -4,6 +4,7 @@
 //! container and takes it away with the last one. What it leaves, chains that all its networks share, goes with the run's store.
 
 use super::store::Store;
+use crate::oci::access::failed;
 use crate::{Host, PlatformError};
 use serde_json::{Value, json};
 use std::fs;
@@ -37,7 +38,7 @@ impl Network {
         if let Some(gateway) = fs::read(&file).ok().and_then(|text| gateway_of(&text)) {
             return Ok(Self { name, gateway });
         }
-        let gateway = unused_gateway(&host.run)?;
+        let gateway = weigh_network::unused_subnet(&host.run).map_err(failed)?;
         let [a, b, c, _] = gateway.octets();
         let subnet = format!("{a}.{b}.{c}.0/24");
         host.ledger.record(Change::Platform {
@@ -53,7 +54,12 @@ impl Network {
             "driver": "bridge",
             "network_interface": name,
             "created": "2000-01-01T00:00:00Z",
-            "subnets": [{"subnet": subnet, "gateway": gateway}],
+            // The last addresses are for clients.
+            "subnets": [{
+                "subnet": subnet,
+                "gateway": gateway,
+                "lease_range": {"start_ip": format!("{a}.{b}.{c}.2"), "end_ip": format!("{a}.{b}.{c}.250")},
+            }],
             "ipv6_enabled": false,
             "internal": false,
             "dns_enabled": false,
@@ -72,23 +78,6 @@ fn name_of(store: &Store) -> String {
 fn gateway_of(text: &[u8]) -> Option<Ipv4Addr> {
     let network: Value = serde_json::from_slice(text).ok()?;
     network.get("subnets")?.get(0)?.get("gateway")?.as_str()?.parse().ok()
-}
-
-/// First address of a subnet of 256 that no route of the host leads to.
-fn unused_gateway(run: &str) -> Result<Ipv4Addr, PlatformError> {
-    let table =
-        fs::read_to_string("/proc/net/fib_trie").map_err(PlatformError::io("read the host's routes"))?;
-    let used: Vec<Ipv4Addr> =
-        table.split(|c: char| c.is_whitespace() || c == '/').filter_map(|word| word.parse().ok()).collect();
-    let start = run.bytes().fold(std::process::id(), |sum, byte| sum.wrapping_mul(31) + u32::from(byte));
-    (0..512)
-        .map(|step| (start.wrapping_add(step * 7) % 512 + 0xcc00) as u16)
-        .map(|number| Ipv4Addr::new(10, (number >> 8) as u8, number as u8, 1))
-        .find(|gateway| !used.iter().any(|address| address.octets()[..3] == gateway.octets()[..3]))
-        .ok_or_else(|| PlatformError::Missing {
-            what: "an unused subnet in 10.204.0.0/15".into(),
-            remedy: None,
-        })
 }
 
 fn has_chains() -> bool {
@@ -211,9 +200,8 @@ mod tests {
     }
 
     #[test]
-    fn a_subnet_is_found_and_kept() {
-        let gateway = unused_gateway("some run").unwrap();
-        assert_eq!((gateway.octets()[0], gateway.octets()[3]), (10, 1));
+    fn the_gateway_is_kept() {
+        let gateway = Ipv4Addr::new(10, 1, 2, 1);
         let text = json!({"subnets": [{"gateway": gateway}]}).to_string();
         assert_eq!(gateway_of(text.as_bytes()), Some(gateway));
         assert_eq!(gateway_of(b"{}"), None);

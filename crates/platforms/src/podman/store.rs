@@ -3,13 +3,12 @@
 //! So nothing of the user's storage is touched, a record that a crash leaves half written harms nobody, and what is left to undo
 //! are processes, mounts and network devices.
 
+use crate::oci::access::number_of;
 use crate::oci::mounts::OWN_STORE;
 use crate::{Host, PlatformError};
 use rustix::mount::{UnmountFlags, unmount};
 use serde_json::{Value, json};
-use std::ffi::OsStr;
 use std::fs;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use weigh_host::cgroup::{Cgroup, Limits};
@@ -57,7 +56,7 @@ impl Store {
         let binary = program(if binary.is_empty() { "podman" } else { binary }, podman)?;
         let runtime = program(if runtime.is_empty() { "runc" } else { runtime }, runc)?;
         // Another build may keep its records in another way.
-        let build = hash(&[binary.as_os_str(), runtime.as_os_str()]);
+        let build = number_of(&[binary.as_os_str(), runtime.as_os_str()]);
         let directory = host.work.join(OWN_STORE).join(format!("podman-{:08x}", build >> 32));
         Ok(Self { binary, runtime, directory })
     }
@@ -80,7 +79,7 @@ impl Store {
 
     /// A number that no other store of this host has.
     pub(super) fn number(&self) -> u64 {
-        hash(&[self.directory.as_os_str()])
+        number_of(&[self.directory.as_os_str()])
     }
 
     /// Directory of what does not outlive a start of the host. Podman refuses one with a path of more than 50 bytes, so it does not lie with
@@ -240,12 +239,6 @@ fn mounted_below(directory: &Path) -> Vec<PathBuf> {
 fn is_mounted(path: &Path) -> bool {
     let table = fs::read("/proc/self/mountinfo").unwrap_or_default();
     crate::oci::mounts::all_mount_points(&table).any(|point| point == path)
-}
-
-/// FNV-1a.
-fn hash(words: &[&OsStr]) -> u64 {
-    let bytes = words.iter().flat_map(|word| word.as_bytes());
-    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3))
 }
 
 /// Name of the image of a root.

@@ -248,7 +248,10 @@ pub fn traces(run: &str) -> BTreeSet<String> {
             traces.extend(text.lines().filter(|line| line.contains(run)).map(Into::into));
         }
     }
-    for what in [&["ps", "--all", "--format", "{{.Names}}"][..], &["images", "--format", "{{.Repository}}"]] {
+    let containers = &["ps", "--all", "--format", "{{.Names}}"][..];
+    let images = &["images", "--format", "{{.Repository}}"];
+    let volumes = &["volume", "ls", "--format", "{{.Name}}"];
+    for what in [containers, images, volumes, &["network", "ls", "--format", "{{.Name}}"]] {
         if let Ok(done) = Invocation::new("docker").args(what).run() {
             let text = String::from_utf8(done.output).unwrap();
             traces.extend(text.lines().filter(|line| line.contains(run)).map(Into::into));

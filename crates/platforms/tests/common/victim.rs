@@ -8,7 +8,7 @@ use std::time::Duration;
 use weigh_host::command::Invocation;
 use weigh_host::ledger::sweep;
 use weigh_host::state::StateDirectory;
-use weigh_platforms::Undoers;
+use weigh_platforms::{GuestRequest, Undoers};
 
 /// Set for the process that is killed: environment, state directory, run, and what it does.
 const VICTIM: &str = "WEIGH_TEST_VICTIM";
@@ -30,7 +30,8 @@ pub fn play() {
     let words: Vec<&str> = what.split('|').collect();
     let bench = Bench::at(Path::new(words[1]), words[2]);
     println!("\nbegins");
-    let mut guest = bench.guest(words[0]);
+    let request = GuestRequest { publish: vec![7001], ..bench.request(words[0]) };
+    let mut guest = bench.launch(&request).unwrap();
     // A root without programs has no sleep; the guest is there all the same.
     let _ = guest.session().start(&command(&["sleep", "1000"]));
     if words[3] == "frozen" {

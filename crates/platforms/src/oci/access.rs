@@ -1,0 +1,141 @@
+//! How clients reach the guests of an engine, over what the engine itself makes of the network.
+
+use crate::{GuestRequest, Host, PlatformError, Reach};
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::os::unix::ffi::OsStrExt;
+use weigh_network::{Client, NetworkError, Run};
+
+/// The way to one guest.
+#[derive(Debug, Default)]
+pub(crate) struct Access {
+    word: String,
+    publish: Vec<u16>,
+    client: Option<Client>,
+    /// The guest's own address on the engine's bridge.
+    address: Option<IpAddr>,
+    /// Ports of the host's loopback interface, by ports of the guest.
+    proxied: BTreeMap<u16, u16>,
+}
+
+impl Access {
+    /// What has to be there before the engine makes the container. `word` is the value of `net`; `accept` the engine's bridge, where its own
+    /// rules do not let published ports through every firewall.
+    ///
+    /// # Errors
+    /// The client's network could not be made.
+    pub(crate) fn before(
+        host: &Host,
+        request: &GuestRequest,
+        word: &str,
+        accept: Option<&str>,
+    ) -> Result<Self, PlatformError> {
+        let client = match word {
+            "nat" if !request.publish.is_empty() => {
+                Some(Client::behind_link(run(host), accept).map_err(failed)?)
+            }
+            _ => None,
+        };
+        Ok(Self { word: word.into(), publish: request.publish.clone(), client, ..Self::default() })
+    }
+
+    /// The host's address at which the engine publishes ports, and which ports: for a client elsewhere one that is this guest's alone, so
+    /// that the port keeps its number; for a proxy the loopback interface, with numbers that are free.
+    pub(crate) fn published(&self) -> Option<(Ipv4Addr, &[u16])> {
+        let address = match self.word.as_str() {
+            "nat" => self.client.as_ref()?.published()?,
+            "proxy" if !self.publish.is_empty() => Ipv4Addr::LOCALHOST,
+            _ => return None,
+        };
+        Some((address, &self.publish))
+    }
+
+    /// What has to be there once the container runs: its address, the ports that a proxy listens on, and a client on its bridge.
+    ///
+    /// # Errors
+    /// The client's network could not be made.
+    pub(crate) fn up(
+        &mut self,
+        host: &Host,
+        address: Option<IpAddr>,
+        proxied: BTreeMap<u16, u16>,
+        bridge: Option<(&str, Ipv4Addr)>,
+    ) -> Result<(), PlatformError> {
+        (self.address, self.proxied) = (address, proxied);
+        if let ("bridge", false, Some((bridge, gateway))) =
+            (self.word.as_str(), self.publish.is_empty(), bridge)
+        {
+            self.client = Some(Client::on_bridge(run(host), bridge, gateway).map_err(failed)?);
+        }
+        Ok(())
+    }
+
+    /// The guest's own address on the engine's bridge.
+    pub(crate) fn address(&self) -> Option<IpAddr> {
+        self.address
+    }
+
+    /// See [`crate::Guest::reach`].
+    pub(crate) fn reach(&self, port: u16) -> Option<Reach> {
+        let from = || self.client.as_ref().and_then(Client::namespace).map(Into::into);
+        let (address, port, from) = match self.word.as_str() {
+            "host" => (Ipv4Addr::LOCALHOST.into(), port, None),
+            // Without a client of its own, from the host, which is on the bridge.
+            "bridge" => (self.address?, port, from()),
+            "nat" if self.publish.contains(&port) => {
+                (self.client.as_ref()?.published()?.into(), port, from())
+            }
+            "proxy" => (Ipv4Addr::LOCALHOST.into(), *self.proxied.get(&port)?, None),
+            _ => return None,
+        };
+        Some(Reach { address: SocketAddr::new(address, port), from })
+    }
+
+    /// Takes the client away, unless other guests have it too.
+    ///
+    /// # Errors
+    /// What could not be undone; it stays in the ledger.
+    pub(crate) fn leave(&mut self) -> Result<(), PlatformError> {
+        self.client.as_mut().map_or(Ok(()), Client::remove).map_err(failed)
+    }
+}
+
+fn run(host: &Host) -> Run<'_> {
+    Run { ledger: &host.ledger, name: &host.run, work: &host.work }
+}
+
+/// An error of the networks as one of the platform.
+pub(crate) fn failed(error: NetworkError) -> PlatformError {
+    PlatformError::io("make the network of a guest's client")(std::io::Error::other(error))
+}
+
+/// A number that stands for words where names are short (FNV-1a).
+pub(crate) fn number_of(words: &[&OsStr]) -> u64 {
+    let bytes = words.iter().flat_map(|word| word.as_bytes());
+    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_network_is_reached_its_own_way() {
+        let address: IpAddr = [10, 1, 2, 3].into();
+        let access = |word: &str| Access {
+            word: word.into(),
+            publish: vec![80],
+            address: Some(address),
+            proxied: BTreeMap::from([(80, 4000)]),
+            client: None,
+        };
+        let reach = |word, port| access(word).reach(port).map(|reach| reach.address.to_string());
+        assert_eq!(reach("host", 5).as_deref(), Some("127.0.0.1:5"));
+        assert_eq!(reach("bridge", 5).as_deref(), Some("10.1.2.3:5"));
+        assert_eq!(reach("proxy", 80).as_deref(), Some("127.0.0.1:4000"));
+        assert_eq!((reach("proxy", 5), reach("nat", 80), reach("none", 80)), (None, None, None));
+        assert_eq!(access("proxy").published(), Some((Ipv4Addr::LOCALHOST, &[80][..])));
+        assert_eq!(access("bridge").published(), None);
+    }
+}
