@@ -11,7 +11,7 @@ mod config;
 mod guest;
 mod rootfs;
 
-use crate::axes;
+use crate::axes::{self, is_system};
 use crate::oci::availability;
 use crate::{
     Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, Values, setting,
@@ -139,11 +139,6 @@ impl Platform for Lxc {
             format!("run {what} weighbridge-<run>-<instance> {network}"),
         ]
     }
-}
-
-/// Whether the container has an init of its own.
-fn is_system(environment: &EnvironmentSpec) -> bool {
-    environment.get("init") == Some("full")
 }
 
 /// The value of `root`, whose default depends on `init`: a system must be able to write to its root.
