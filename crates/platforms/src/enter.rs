@@ -3,15 +3,15 @@
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
-use std::fs::{self, File};
+use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
 
 /// Of the kernel that runs, `proc_sys_kernel(5)`.
 const BOOT_IDENTITY: &str = "/proc/sys/kernel/random/boot_id";
 
-/// Uncovers the kernel's own boot identity in a guest's mount namespace. LXC mounts another one over it; with the kernel's own, the
-/// guest can be seen to share the host's kernel, and with it the host's clock. Nothing mounted there: does nothing.
+/// Uncovers the kernel's own boot identity in a guest's mount namespace, where a platform has mounted another one over it. By it the
+/// guest is seen to share the host's kernel, and with it the host's clock. Nothing mounted there: does nothing.
 ///
 /// # Errors
 /// The process is gone, or its namespace cannot be entered.
@@ -28,14 +28,4 @@ pub(crate) fn uncover_boot_identity(pid: u32) -> io::Result<()> {
     };
     let thread = std::thread::Builder::new().name("enter".into()).spawn(enter)?;
     thread.join().unwrap_or_else(|_| Err(io::Error::other("the thread that entered it panicked")))
-}
-
-/// The one among processes of the host that is the first of its PID namespace, `proc_pid_status(5)`.
-pub(crate) fn first_of_namespace(pids: &[u32]) -> Option<u32> {
-    pids.iter().copied().find(|pid| {
-        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-        let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
-        numbers
-            .is_some_and(|it| it.split_whitespace().count() > 1 && it.split_whitespace().last() == Some("1"))
-    })
 }

@@ -4,14 +4,16 @@
 //! init is above the probe. A system is started by `lxc-start`; the probe is brought in by `lxc-attach` as soon as the container
 //! runs, and so lives beside the system's init in the container's namespaces and control groups.
 //!
-//! LXC keeps its state in processes. So nothing has to be undone by LXC itself: its monitor and the container die with control groups
+//! LXC keeps its state in processes. So nothing has to be undone by LXC: its monitor and the container die with control groups
 //! that are weighbridge's, their mounts with them, and what lies on disk is in the run's work directory.
 
 mod config;
 mod guest;
+mod link;
 mod rootfs;
 
-use crate::axes::{self, is_system};
+use crate::axes;
+use crate::network;
 use crate::oci::availability;
 use crate::{
     Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, Values, setting,
@@ -63,7 +65,7 @@ impl Platform for Lxc {
                 summary: "root file system: one for all guests, read-only; a copy for each; an overlay for each (default of init=full)",
             },
             axes::USER,
-            axes::net(&["none", "host"]),
+            axes::net(network::WORDS),
             axes::STORAGE,
             axes::CPUS,
             axes::MEMORY,
@@ -76,7 +78,7 @@ impl Platform for Lxc {
 
     fn capabilities(&self, environment: &EnvironmentSpec) -> Capabilities {
         let system = is_system(environment);
-        let networks = axes::networks(self, environment, &[&["none", "host"], &["host", "none"]]);
+        let networks = axes::networks(self, environment, network::ORDERS);
         Capabilities { networks, system, host_root: !system, implies: IMPLIES, ..Capabilities::CONTAINER }
     }
 
@@ -120,11 +122,20 @@ impl Platform for Lxc {
             .into())
     }
 
+    fn undo(&self, what: &str, id: &str, _: &serde_json::Value) -> Result<(), String> {
+        match what {
+            "link" => link::undo(id),
+            _ => Err(format!("the platform lxc never makes a {what}")),
+        }
+    }
+
     fn host_changes(&self, request: &GuestRequest) -> Vec<String> {
         let system = is_system(&request.environment);
-        let network = match setting(self, &request.environment, "net") {
+        let word = setting(self, &request.environment, "net");
+        let network = match word {
             "host" => "in the host's network",
-            _ => "with a network of its own that has only loopback",
+            "none" => "with a network of its own that has only loopback",
+            _ => "with a link to the bridge of the run",
         };
         let root = match root_word(&request.environment) {
             "copied" => "copy the root file system for each guest into the run's work directory",
@@ -132,13 +143,19 @@ impl Platform for Lxc {
             _ => "mount the root file system read-only in each guest",
         };
         let what = if system { "a system" } else { "a container" };
-        vec![
+        let own = [
             "make control groups weighbridge-<run>/lxc-<instance> and weighbridge-<run>/lxc-<instance>-monitor"
-                .into(),
+                .to_string(),
             root.into(),
             format!("run {what} weighbridge-<run>-<instance> {network}"),
-        ]
+        ];
+        network::host_changes(word).into_iter().chain(own).collect()
     }
+}
+
+/// Whether the container has an init of its own.
+fn is_system(environment: &EnvironmentSpec) -> bool {
+    environment.get("init") == Some("full")
 }
 
 /// The value of `root`, whose default depends on `init`: a system must be able to write to its root.
@@ -203,7 +220,8 @@ struct Plan {
     mapped: Option<u32>,
     seccomp: bool,
     storage: String,
-    own_network: bool,
+    /// The value of `net`.
+    network: String,
 }
 
 impl Plan {
@@ -222,7 +240,7 @@ impl Plan {
             mapped,
             seccomp: setting("seccomp") == "on",
             storage: setting("storage").into(),
-            own_network: setting("net") != "host",
+            network: setting("net").into(),
         })
     }
 

@@ -6,6 +6,7 @@
 mod common;
 mod static_probe;
 
+use common::network::{guests_are_reached, nobody_reaches, talk};
 use common::victim::{Killed, kill_and_sweep};
 use common::{Bench, MINUTE, command, ready, says, shell, turn};
 use std::os::unix::fs::PermissionsExt;
@@ -98,6 +99,31 @@ fn a_mapped_root_is_nobody_outside() {
 }
 
 #[test]
+fn containers_are_reached_as_their_network_says() {
+    guests_are_reached("lxc-reach", &["lxc:net=bridge", "lxc:net=nat"]);
+    nobody_reaches("lxc-alone", "lxc:net=none");
+}
+
+#[test]
+fn systems_and_mapped_containers_are_reached() {
+    let _turn = turn();
+    if !debian("systems_are_reached") || !ready("systems_are_reached", "lxc") {
+        return;
+    }
+    let bench = Bench::new("lxc-reach-system");
+    open_to_others(&bench);
+    for keys in ["net=host", "net=nat,user=mapped", "init=full,net=bridge", "init=full,net=nat,user=mapped"] {
+        let mut guest = bench.guest(&format!("lxc:{keys}"));
+        talk(&mut *guest);
+        if keys.contains("init=full") {
+            assert_eq!(is_up(&mut *guest), "running", "{keys}");
+        }
+        guest.stop().unwrap();
+    }
+    bench.close();
+}
+
+#[test]
 fn systems_start_from_every_kind_of_root() {
     let _turn = turn();
     if !debian("systems_start") || !ready("systems_start", "lxc") {
@@ -113,19 +139,19 @@ fn systems_start_from_every_kind_of_root() {
         "root=copied,user=mapped",
         "root=shared,user=mapped",
     ] {
-        let started = Instant::now();
         let request = bench.request(&format!("lxc:init=full,{keys}"));
         let mut guest = bench.launch(&request).unwrap();
         let said = is_up(&mut *guest);
         let failed = says(&mut *guest, "systemctl list-units --failed --no-legend --plain | cut -d' ' -f1");
 
         assert_eq!(said, "running", "{keys}: {failed}");
-        eprintln!("TIME {keys} {:?}", started.elapsed());
         assert_eq!(says(&mut *guest, "cat /proc/1/comm"), "systemd");
         says(&mut *guest, "touch /etc/written /var/written /var/tmp/written /run/written");
         let root = shell(&mut *guest, "touch /usr/written").end.status;
         assert_eq!(root == weigh_protocol::Status::Exited(0), !keys.contains("shared"), "{keys}");
         assert!(guest.processes().len() > 4);
+        let used = guest.launch_cpu_ns();
+        assert!(used.len() == 1 && used[0].0 == "lxc-start" && used[0].1 > 100_000, "{used:?}");
         let facts = guest.session().facts(&[], &[]).unwrap();
         let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
         assert_eq!(facts.boot.as_deref(), Some(boot.trim()), "{keys}");
@@ -203,6 +229,7 @@ fn nothing_outlives_a_crash() {
     }
     kill_and_sweep("lxc-running", "lxc", Killed::Running);
     kill_and_sweep("lxc-frozen", "lxc", Killed::Frozen);
+    kill_and_sweep("lxc-network", "lxc:net=nat,storage=overlay", Killed::Running);
     if debian("nothing_outlives") {
         for (number, milliseconds) in [15, 70, 200].into_iter().enumerate() {
             let when = Killed::Launching(Duration::from_millis(milliseconds));

@@ -2,10 +2,29 @@
 
 use super::Plan;
 use super::rootfs::{Rootfs, field};
+use std::net::IpAddr;
 use std::path::Path;
 
 /// How many users of the host a mapped container has.
 pub(super) const MAPPED_USERS: u32 = 65536;
+
+/// How a container comes to its network.
+pub(super) enum Network<'a> {
+    /// A namespace of its own with nothing but loopback.
+    Empty,
+    /// The host's.
+    Host,
+    /// A namespace that is there already.
+    Namespace(&'a Path),
+    /// A namespace of its own with a link to a bridge.
+    Link {
+        /// The link's end on the host.
+        name: &'a str,
+        bridge: &'a str,
+        address: IpAddr,
+        gateway: IpAddr,
+    },
+}
 
 /// What one container is to be.
 pub(super) struct Config<'a> {
@@ -15,8 +34,7 @@ pub(super) struct Config<'a> {
     pub(super) payload: &'a Path,
     /// The group that LXC's monitor has its own groups in.
     pub(super) monitor: &'a Path,
-    /// A network namespace that is there already.
-    pub(super) namespace: Option<&'a Path>,
+    pub(super) network: Network<'a>,
     /// Where a system's console goes.
     pub(super) console: &'a Path,
 }
@@ -35,7 +53,8 @@ impl Config<'_> {
             set("idmap", &format!("g 0 {first} {MAPPED_USERS}"));
         }
         // Who does not own a network namespace cannot have a sysfs of it.
-        let foreign_network = plan.mapped.is_some() && (!plan.own_network || self.namespace.is_some());
+        let own_network = matches!(self.network, Network::Empty | Network::Link { .. });
+        let foreign_network = plan.mapped.is_some() && !own_network;
         let sys = if foreign_network { "" } else { " sys:mixed" };
         let groups = if plan.system { " cgroup:mixed" } else { "" };
         set("mount.auto", "");
@@ -58,13 +77,23 @@ impl Config<'_> {
         for entry in &self.rootfs.entries {
             set("mount.entry", entry);
         }
-        match self.namespace {
-            Some(file) => set("namespace.share.net", &file.display().to_string()),
-            None if plan.own_network => {
+        match &self.network {
+            Network::Namespace(file) => set("namespace.share.net", &file.display().to_string()),
+            // LXC's word for "no other than the host's".
+            Network::Host => set("net.0.type", "none"),
+            Network::Empty => {
                 set("net.0.type", "empty");
                 set("net.0.flags", "up");
             }
-            None => set("net.0.type", "none"),
+            Network::Link { name, bridge, address, gateway } => {
+                set("net.0.type", "veth");
+                set("net.0.link", bridge);
+                set("net.0.veth.pair", name);
+                set("net.0.name", "eth0");
+                set("net.0.flags", "up");
+                set("net.0.ipv4.address", &format!("{address}/{}", weigh_network::PREFIX_BITS));
+                set("net.0.ipv4.gateway", &gateway.to_string());
+            }
         }
         if !plan.seccomp {
             set("seccomp.profile", "");

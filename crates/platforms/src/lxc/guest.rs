@@ -1,18 +1,20 @@
 //! A container that runs.
 
 use super::config::Config;
+use super::link::Link;
 use super::rootfs::{Rootfs, storage_name};
 use super::{COMMAND_DEADLINE, Plan};
-use crate::enter::{first_of_namespace, uncover_boot_identity};
+use crate::enter::uncover_boot_identity;
 use crate::oci::with_tail;
 use crate::oci::witness::Witness;
-use crate::{Guest, GuestRequest, Host, PlatformError, Session};
+use crate::spawn::is_first;
+use crate::{Guest, GuestRequest, Host, PlatformError, Reach, Session};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use weigh_host::accounts::{Accounts, Process};
 use weigh_host::cgroup::{Cgroup, Layout, Limits};
-use weigh_host::clock::monotonic_ns;
+use weigh_host::clock::{monotonic_ns, process_cpu_ns};
 use weigh_host::command::{Invocation, Running};
 
 /// From the start of LXC to the probe's hello; a loaded machine may need seconds.
@@ -39,10 +41,13 @@ pub(super) struct LxcGuest {
     /// With control groups of version 2, the part of `monitor` that programs are started in: a group with groups below it that have
     /// controllers cannot hold processes.
     client: Option<Cgroup>,
+    link: Option<Link>,
     running: Option<Running>,
     session: Option<Session>,
     witness: Witness,
     spawned_ns: u64,
+    /// Of `lxc-start`, which has ended by then.
+    launch_cpu_ns: u64,
 }
 
 impl LxcGuest {
@@ -57,10 +62,12 @@ impl LxcGuest {
             cgroup: None,
             monitor: None,
             client: None,
+            link: None,
             running: None,
             session: None,
             witness: Witness::default(),
             spawned_ns: 0,
+            launch_cpu_ns: 0,
         };
         let started = guest.confine(host, request, &short).and_then(|()| guest.start(host, request, plan));
         match started {
@@ -89,6 +96,7 @@ impl LxcGuest {
     fn start(&mut self, host: &Host, request: &GuestRequest, plan: &Plan) -> Result<(), PlatformError> {
         fs::create_dir_all(&self.directory).map_err(PlatformError::io("make a guest's directory"))?;
         let rootfs = Rootfs::make(plan, host, request, &self.directory)?;
+        let link = self.link.insert(Link::make(host, request, plan)?);
         let (Some(cgroup), Some(monitor)) = (&self.cgroup, &self.monitor) else {
             return Err(self.failed("it has no control groups".into()));
         };
@@ -97,7 +105,7 @@ impl LxcGuest {
             rootfs: &rootfs,
             payload: &cgroup.relative_path().join("payload"),
             monitor: monitor.relative_path(),
-            namespace: None,
+            network: link.network(),
             console: &self.log.with_extension("console.log"),
         };
         let file = self.directory.join("config");
@@ -107,6 +115,7 @@ impl LxcGuest {
             let start = start.arg("--logfile").arg(&self.log).args(["--logpriority", "ERROR"]);
             self.spawned_ns = monotonic_ns();
             start.deadline(COMMAND_DEADLINE).run_ok()?;
+            self.launch_cpu_ns = self.client_cpu_ns();
             self.uncover();
             self.speak(self.command(&plan.programs.attach).args(["--clear-env", "--"]))
         } else {
@@ -140,11 +149,18 @@ impl LxcGuest {
         Ok(())
     }
 
+    /// CPU time that was used in the monitor's group by processes that are not there any more.
+    fn client_cpu_ns(&self) -> u64 {
+        let Some(monitor) = &self.monitor else { return 0 };
+        let living: u64 = monitor.processes().into_iter().filter_map(process_cpu_ns).sum();
+        monitor.cpu_ns().map_or(0, |all| all.saturating_sub(living))
+    }
+
     /// A guest whose kernel is not seen to be the host's is measured all the same, with a wider bracket around its clock.
     fn uncover(&self) {
-        let inside: Vec<u32> = self.cgroup.iter().flat_map(Cgroup::processes).collect();
-        if let Some(first) = first_of_namespace(&inside) {
-            let _ = uncover_boot_identity(first);
+        let mut inside = self.cgroup.iter().flat_map(Cgroup::processes);
+        if let Some(first) = inside.find(|pid| is_first(*pid)) {
+            let _its_clock_is_checked_otherwise = uncover_boot_identity(first);
         }
     }
 
@@ -222,6 +238,17 @@ impl Guest for LxcGuest {
         self.spawned_ns
     }
 
+    fn launch_cpu_ns(&self) -> Vec<(String, u64)> {
+        match self.launch_cpu_ns {
+            0 => Vec::new(),
+            used => vec![("lxc-start".into(), used)],
+        }
+    }
+
+    fn reach(&self, port: u16) -> Option<Reach> {
+        self.link.as_ref()?.reach(port)
+    }
+
     fn log(&self) -> Option<PathBuf> {
         Some(self.log.clone())
     }
@@ -255,6 +282,8 @@ impl Guest for LxcGuest {
         self.running = None;
         removed?;
         (self.client, self.monitor, self.cgroup) = (None, None, None);
+        self.link.iter_mut().try_for_each(Link::remove)?;
+        self.link = None;
         for directory in [&self.directory, &self.storage] {
             match fs::remove_dir_all(directory) {
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => {

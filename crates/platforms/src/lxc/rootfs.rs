@@ -12,7 +12,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, lchown};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use weigh_host::command::Invocation;
-use weigh_images::{Mount, Root};
+use weigh_images::Root;
 
 /// For copying a root file system; a slow disk may need minutes.
 const COPY_DEADLINE: Duration = Duration::from_secs(600);
@@ -206,7 +206,7 @@ impl Rootfs {
             vec![bind(&own, Path::new("/.weighbridge"), true), GuestMount::Scratch("/tmp".into())]
         } else if plan.mapped.is_some() {
             // Mounts below one that a user namespace inherits cannot be left out, so each brings its own.
-            root.mounts().into_iter().map(owned).collect()
+            mounts::whole(root)
         } else {
             mounts::of_root(root).map_err(PlatformError::io("read the host's mounts"))?
         };
@@ -257,13 +257,6 @@ pub(super) fn storage_name(request: &GuestRequest) -> String {
 
 fn bind(source: &Path, target: &Path, read_only: bool) -> GuestMount {
     GuestMount::Bind(weigh_images::Bind { source: source.into(), target: target.into(), read_only })
-}
-
-fn owned(mount: Mount<'_>) -> GuestMount {
-    match mount {
-        Mount::Bind(bind) => GuestMount::Bind(bind.clone()),
-        Mount::Scratch(target) => GuestMount::Scratch(target.into()),
-    }
 }
 
 /// A mount as LXC takes it. `create`: its mount point may have to be made, which LXC does.

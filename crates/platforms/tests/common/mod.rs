@@ -111,10 +111,11 @@ impl Bench {
         Self { host, state, instances: AtomicU64::new(1), _base: None }
     }
 
-    /// A request for a guest with the host's root, or that of the key `rootfs`; every request has its own instance number and root.
+    /// A request for a guest with the host's root, or the one that its keys ask for; every request has its own instance number and
+    /// root.
     pub fn request(&self, environment: &str) -> GuestRequest {
-        let image = axes::rootfs(&EnvironmentSpec::parse(environment).unwrap());
-        self.request_with(environment, &image.unwrap_or(ImageSpec::Host), None)
+        let (platform, spec) = resolve(&EnvironmentSpec::parse(environment).unwrap()).unwrap();
+        self.request_with(environment, &axes::image(platform, &spec, &ImageSpec::Host), None)
     }
 
     pub fn request_with(

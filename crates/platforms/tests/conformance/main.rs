@@ -58,6 +58,7 @@ environments! {
     crun "crun"
     runsc "runsc"
     lxc "lxc"
+    lxc_full "lxc:init=full"
     docker "docker"
     docker_without_network "docker:net=none"
     docker_on_the_hosts_network "docker:net=host"

@@ -1,0 +1,101 @@
+//! How a container comes to its network.
+//!
+//! An ordinary container is started in a namespace that is made beforehand, as those of other platforms are. A mapped one must own its
+//! namespace, or it could mount no sysfs of it: LXC makes it, with a link to the bridge of the run.
+
+use super::Plan;
+use super::config::Network;
+use crate::{GuestRequest, Host, PlatformError, Reach, network};
+use serde_json::Value;
+use std::path::Path;
+use weigh_host::command::Invocation;
+use weigh_host::ledger::{Change, EntryId, Ledger};
+use weigh_network::{GuestNetwork, Mode};
+
+/// The network of one container.
+pub(super) struct Link {
+    network: Option<GuestNetwork>,
+    ledger: Ledger,
+    /// The end on the host of a link that LXC makes, which goes with its namespace as a rule.
+    own: Option<(String, EntryId)>,
+}
+
+impl Link {
+    /// Makes what has to be there before the container.
+    pub(super) fn make(host: &Host, request: &GuestRequest, plan: &Plan) -> Result<Self, PlatformError> {
+        let mode: Mode = plan.network.parse()?;
+        let ledger = host.ledger.clone();
+        if plan.mapped.is_none() || !matches!(mode, Mode::Bridge | Mode::Nat) {
+            return Ok(Self { network: network::of_guest(host, request, &plan.network)?, ledger, own: None });
+        }
+        let network = GuestNetwork::reserve(&ledger, &host.run, &host.work, mode)?;
+        let name = name(&host.run, request.instance);
+        let entry = ledger.record(Change::Platform {
+            platform: "lxc".into(),
+            what: "link".into(),
+            id: name.clone(),
+            detail: Value::Null,
+        })?;
+        Ok(Self { network: Some(network), ledger, own: Some((name, entry)) })
+    }
+
+    /// In the words of the configuration.
+    pub(super) fn network(&self) -> Network<'_> {
+        let Some(network) = &self.network else { return Network::Empty };
+        match (&self.own, network.bridge(), network.address(), network.gateway()) {
+            (Some((name, _)), Some(bridge), Some(address), Some(gateway)) => {
+                Network::Link { name, bridge, address, gateway }
+            }
+            _ if network.mode() == Mode::Host => Network::Host,
+            _ => network::namespace(self.network.as_ref()).map_or(Network::Empty, Network::Namespace),
+        }
+    }
+
+    pub(super) fn reach(&self, port: u16) -> Option<Reach> {
+        network::reach(self.network.as_ref(), port)
+    }
+
+    /// Takes it away, after the container has ended.
+    pub(super) fn remove(&mut self) -> Result<(), PlatformError> {
+        if let Some((name, entry)) = &self.own {
+            undo(name).map_err(|reason| PlatformError::Stop { platform: "lxc", reason })?;
+            self.ledger.forget(*entry)?;
+            self.own = None;
+        }
+        Ok(self.network.iter_mut().try_for_each(GuestNetwork::remove)?)
+    }
+}
+
+/// A name that no other link has: interfaces may have 15 letters, too few for the run's name.
+fn name(run: &str, instance: u64) -> String {
+    // FNV-1a, 64 bits.
+    let hash = format!("{run}-{instance}").bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    format!("wbl{:012x}", hash >> 16)
+}
+
+/// Removes a link's end on the host, and with it the other one. It is gone already, as a rule.
+pub(super) fn undo(name: &str) -> Result<(), String> {
+    let place = Path::new("/sys/class/net").join(name);
+    if !place.exists() {
+        return Ok(());
+    }
+    match Invocation::new("ip").args(["link", "delete", "dev", name]).run_ok() {
+        // The namespace that had the other end was taken down meanwhile.
+        Err(error) if place.exists() => Err(error.to_string()),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_fit_and_differ() {
+        assert!(name("a-run", 1).len() <= 15);
+        assert_ne!(name("a-run", 1), name("a-run", 2));
+        undo(&name("a-run-that-never-was", 1)).unwrap();
+    }
+}
