@@ -44,7 +44,10 @@ impl GuestNetwork {
         let file = work.join(format!("network/guest-{instance}"));
         network.made.namespace(&file)?;
         match &network.shared {
-            Some((shared, place)) => shared.plug(&mut network.made, *place, &file)?,
+            Some((shared, place)) => {
+                shared.plug(&mut network.made, *place, &file)?;
+                shared.prove(*place, &file)?;
+            }
             None => namespace::within(Some(&file), || ip(&["link set dev lo up".into()]))??,
         }
         network.namespace = file;

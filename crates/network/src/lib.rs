@@ -116,6 +116,17 @@ pub enum NetworkError {
         "the networks of this host are being changed by another run of weighbridge for more than {0:?}; try again"
     )]
     Busy(std::time::Duration),
+    /// Packets do not arrive.
+    #[error(
+        "a client does not reach guests on the bridge {bridge} of this host ({source}); let the host's firewall forward what \
+         comes in by interfaces named wb*, or use net=none or net=host"
+    )]
+    Blocked {
+        /// The run's bridge.
+        bridge: String,
+        /// What connecting came to.
+        source: io::Error,
+    },
     /// A tool said something that cannot be understood.
     #[error("cannot understand what `{command}` says: {reason}")]
     Output {

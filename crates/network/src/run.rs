@@ -8,11 +8,13 @@ use serde_json::json;
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, TcpListener};
 use std::ops::RangeInclusive;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
 use weigh_host::ledger::Ledger;
 
 /// Places of guests in a subnet.
@@ -21,6 +23,8 @@ pub(crate) const PLACES: RangeInclusive<u8> = 2..=250;
 pub(crate) const HOST: u8 = 1;
 /// Place of the client.
 pub(crate) const CLIENT: u8 = 254;
+/// How long the first connection to a guest may take; the kernel alone answers.
+const PROOF: Duration = Duration::from_secs(5);
 /// How often a subnet is chosen anew because somebody else took it meanwhile.
 const ATTEMPTS: u32 = 10;
 
@@ -38,6 +42,8 @@ pub(crate) struct RunNetwork {
     published: Option<Subnet>,
     client: PathBuf,
     places: Mutex<Places>,
+    /// A guest has been reached.
+    proven: AtomicBool,
 }
 
 /// The places of a subnet that are in use.
@@ -145,8 +151,8 @@ impl RunNetwork {
         };
         // The turn is over before what was begun is undone: that may take a turn itself.
         let (guests, published) = subnets?;
-        let places = Mutex::default();
-        Ok(Self { made, key, names, guests, published, client, places })
+        let (places, proven) = Default::default();
+        Ok(Self { made, key, names, guests, published, client, places, proven })
     }
 
     fn bridge(made: &mut Made, names: &Names) -> Result<Subnet, NetworkError> {
@@ -207,6 +213,23 @@ impl RunNetwork {
             format!("route add default via {}", self.gateway()),
         ];
         plug(made, &name, &self.names.alias, guest, &outside, &inside)
+    }
+
+    /// Has the client connect to a guest that runs nothing yet, once: a firewall of a kind that nobody has thought of is told now, and not by
+    /// a server that seems to hang.
+    pub(crate) fn prove(&self, place: u8, guest: &Path) -> Result<(), NetworkError> {
+        if self.proven.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let listen =
+            || TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).and_then(|it| Ok((it.local_addr()?, it)));
+        let listener = namespace::within(Some(guest), listen)?;
+        let (address, _listener) = listener.map_err(NetworkError::io("listen in a guest's network"))?;
+        let there = (self.reached_at(place), address.port()).into();
+        namespace::connect(there, Some(&self.client), PROOF)
+            .map_err(|source| NetworkError::Blocked { bridge: self.names.bridge.clone(), source })?;
+        self.proven.store(true, Ordering::Relaxed);
+        Ok(())
     }
 
     /// Gives the host the address by which the client reaches a guest, where there is translation. It stays as long as the client's

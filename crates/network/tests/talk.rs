@@ -8,7 +8,7 @@ use common::{Run, ask, is_as_before, on_a_host, picture, ready, said, serve, tal
 use std::io::ErrorKind;
 use std::net::IpAddr;
 use std::time::Duration;
-use weigh_network::{GuestNetwork, Mode, connect, within};
+use weigh_network::{GuestNetwork, Mode, NetworkError, connect, within};
 
 /// On this very host, whatever else runs here, Docker's engine maybe.
 #[test]
@@ -75,7 +75,7 @@ fn translation_is_really_used() {
         assert!(Some(client) != second.gateway(), "the guest sees who the client is, {client}");
         let rules = said("nft", &["list", "table", "ip", &format!("weighbridge-{}", run.name)]);
         let counted = rules.lines().find(|line| line.contains("dnat")).unwrap();
-        assert!(counted.contains("counter packets 1 "), "{rules}");
+        assert!(counted.contains("counter packets 2 "), "one that is proof, and ours: {rules}");
         // Nothing listens, but the packets came to the right guest, whose kernel said so.
         let (address, _) = first.reach(80).unwrap();
         let refused = connect(address, from.as_deref(), Duration::from_secs(10)).unwrap_err();
@@ -111,6 +111,30 @@ fn guests_go_out_with_the_hosts_address() {
         assert_eq!(ask(there, Some(guest.namespace())), "pong");
         assert_eq!(clients.recv().unwrap(), "203.0.113.1".parse::<IpAddr>().unwrap());
         drop((guest, outside));
+        run.close();
+    });
+}
+
+/// A firewall that is nobody's we know: said at once, and nothing is left.
+#[test]
+fn a_closed_path_is_told() {
+    if !ready("a_closed_path_is_told") {
+        return;
+    }
+    on_a_host(|| {
+        said(
+            "nft",
+            &["add table inet own { chain forward { type filter hook forward priority 5; policy drop; } }"],
+        );
+        let before = picture();
+        let run = Run::new("closed");
+        match run.try_guest(1, Mode::Nat) {
+            Err(error @ NetworkError::Blocked { .. }) => {
+                assert!(error.to_string().contains("firewall"), "{error}")
+            }
+            other => panic!("{other:?}"),
+        }
+        is_as_before(&before);
         run.close();
     });
 }
