@@ -4,24 +4,21 @@
 //! is the one that this host's apt(8) knows. Everything is written below the cache, in a mount and process namespace of its own that
 //! ends with weighbridge.
 
-use crate::Watch;
+mod run;
+
 use crate::digest::ContentDigest;
+use crate::making::{KeepError, Watch, refused};
 use crate::store::{self, Kept, Record, Store};
 use std::ffi::OsString;
 use std::fs;
-use std::io::{self, BufRead, BufReader, Seek, SeekFrom};
+use std::io;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
-use weigh_host::cache::CacheError;
+use std::time::Duration;
 use weigh_host::command::{CommandError, Invocation, find_program};
 use weigh_host::ledger::Ledger;
 
-/// For the whole build.
-const DEADLINE: Duration = Duration::from_secs(30 * 60);
 /// For asking apt(8) for the archives that it knows.
 const LOOK_UP: Duration = Duration::from_secs(60);
-/// How often the log is looked at for news.
-const NEWS: Duration = Duration::from_millis(250);
 
 /// The release where the host has none of Debian's.
 const RELEASE: &str = "bookworm";
@@ -64,42 +61,20 @@ pub enum BuildError {
         /// What it said.
         log: PathBuf,
     },
-    /// Who waited for it does so no longer.
-    #[error("the build was interrupted; nothing of it is kept")]
-    Interrupted,
     /// What it made is no such system.
     #[error("what mmdebstrap made has no {0}")]
     Incomplete(&'static str),
     /// A program could not be started.
     #[error(transparent)]
     Command(#[from] CommandError),
-    /// The cache cannot be used.
-    #[error("the cache cannot be used: {0}")]
-    Cache(String),
-    /// The system refused something.
-    #[error("could not {doing} {}: {source}", path.display())]
-    Io {
-        /// What was tried, a verb.
-        doing: &'static str,
-        /// With what.
-        path: PathBuf,
-        /// Why not.
-        source: io::Error,
-    },
+    /// It could not be kept.
+    #[error(transparent)]
+    Keep(#[from] KeepError),
 }
 
 impl BuildError {
     fn io<'a>(doing: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> Self + 'a {
-        move |source| Self::Io { doing, path: path.into(), source }
-    }
-}
-
-impl From<CacheError<BuildError>> for BuildError {
-    fn from(error: CacheError<BuildError>) -> Self {
-        match error {
-            CacheError::Make(error) => error,
-            other => Self::Cache(other.to_string()),
-        }
+        refused(doing, path)
     }
 }
 
@@ -157,15 +132,8 @@ impl Recipe {
         let entry = self.entry();
         let log = store.beside(&entry, store::LOG);
         // Who waits does so for as long as the other's build may take, and a little for what comes after it.
-        let mut patience = watch.patience(DEADLINE + Duration::from_secs(60));
-        let make = |staging: &Path| self.build_in(staging, &log, watch);
-        match store.cache().directory_with(&mut patience, &entry, ledger, make) {
-            Ok(place) => store
-                .get(&entry)
-                .ok_or_else(|| BuildError::Cache(format!("{} has no record", place.display()))),
-            Err(CacheError::Held { .. }) if watch.interrupted() => Err(BuildError::Interrupted),
-            Err(error) => Err(error.into()),
-        }
+        let deadline = run::DEADLINE + Duration::from_secs(60);
+        store.make(&entry, ledger, watch, deadline, |staging| self.build_in(staging, &log, watch))
     }
 
     fn build_in(&self, staging: &Path, log: &Path, watch: &Watch<'_>) -> Result<(), BuildError> {
@@ -184,7 +152,7 @@ impl Recipe {
             fs::remove_file(log).map_err(BuildError::io("remove", log))?;
         }
         let arguments = self.arguments(staging, &archives(&self.release));
-        run(confined(&program, &arguments).env("TMPDIR", &scratch).log_to(log), log, watch)?;
+        run::to_end(run::confined(&program, &arguments).env("TMPDIR", &scratch), log, watch)?;
         finish(self, staging)
     }
 
@@ -249,64 +217,6 @@ fn archives_of(targets: &str, release: &str) -> Vec<String> {
     }
     // Updates alone are no system.
     if lines.iter().any(|line| line.ends_with(&format!(" {release} main"))) { lines } else { Vec::new() }
-}
-
-/// A program in a mount and process namespace of its own, which the kernel ends with the thread that starts it (setpriv(1),
-/// unshare(1)): nothing of a build outlives weighbridge, and no mount of it is ever seen outside.
-fn confined(program: &Path, arguments: &[OsString]) -> Invocation {
-    Invocation::new("setpriv")
-        .args(["--pdeathsig", "KILL", "--"])
-        .args(["unshare", "--mount", "--pid", "--fork", "--kill-child=KILL", "--mount-proc", "--"])
-        // Its standard output belongs into the log, too.
-        .args(["/bin/sh", "-c", "exec \"$@\" >&2", "sh"])
-        .arg(program)
-        .args(arguments)
-        .env("LC_ALL", "C.UTF-8")
-        .env("DEBIAN_FRONTEND", "noninteractive")
-}
-
-/// Runs a build to its end and tells what it says.
-fn run(build: Invocation, log: &Path, watch: &Watch<'_>) -> Result<(), BuildError> {
-    let end = Instant::now() + DEADLINE;
-    let mut running = build.spawn()?;
-    drop((running.take_input(), running.take_output()));
-    let mut seen = 0;
-    loop {
-        let ended = running.wait(NEWS).map_err(BuildError::io("wait for the build logged in", log))?;
-        seen = news(log, seen, watch).map_err(BuildError::io("read", log))?;
-        match ended {
-            Some(status) if status.success() => return Ok(()),
-            Some(status) => {
-                let text = fs::read_to_string(log).unwrap_or_default();
-                let mut last: Vec<&str> =
-                    text.lines().rev().filter(|line| !line.trim().is_empty()).take(4).collect();
-                last.reverse();
-                let (status, said) = (status.to_string(), last.join("; "));
-                return Err(BuildError::Failed { status, said, log: log.into() });
-            }
-            // Dropped, it is killed.
-            None if watch.interrupted() => return Err(BuildError::Interrupted),
-            None if Instant::now() > end => {
-                return Err(BuildError::Deadline { after: DEADLINE, log: log.into() });
-            }
-            None => {}
-        }
-    }
-}
-
-/// Tells the steps that were logged since `seen`, bytes, and returns how much was looked at.
-fn news(log: &Path, mut seen: u64, watch: &Watch<'_>) -> io::Result<u64> {
-    let mut file = BufReader::new(fs::File::open(log)?);
-    file.seek(SeekFrom::Start(seen))?;
-    let mut line = Vec::new();
-    while file.read_until(b'\n', &mut line)? > 0 && line.ends_with(b"\n") {
-        seen += line.len() as u64;
-        if let Some(step) = String::from_utf8_lossy(&line).strip_prefix("I: ") {
-            watch.say(step.trim_end());
-        }
-        line.clear();
-    }
-    Ok(seen)
 }
 
 /// Checks what was built, and writes down what it is.

@@ -26,6 +26,7 @@ mod digest;
 mod error;
 pub mod initramfs;
 pub mod kernel;
+mod making;
 pub mod modules;
 pub mod oci;
 mod pack;
@@ -34,13 +35,12 @@ mod root;
 pub mod store;
 #[cfg(test)]
 mod tests;
-mod watch;
 
 pub use error::ImageError;
 pub use initramfs::Initramfs;
+pub use making::{KeepError, Watch};
 pub use pack::write_lxd_metadata;
 pub use root::{Bind, Mount, Programs, Root};
-pub use watch::Watch;
 
 /// Directory of the programs inside every guest.
 pub const PROGRAM_DIRECTORY: &str = "/.weighbridge";

@@ -10,7 +10,7 @@ mod registry;
 
 pub use reference::{Reference, ReferenceError};
 
-use crate::Watch;
+use crate::making::{KeepError, Watch, refused};
 use crate::store::{Kept, Record, Store};
 use layers::Layers;
 use manifest::{Descriptor, Manifest, Platform};
@@ -18,9 +18,8 @@ use reference::SHA256;
 use registry::Registry;
 use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
-use weigh_host::cache::CacheError;
 use weigh_host::ledger::Ledger;
 
 /// How long a pull waits for another of the same image.
@@ -45,9 +44,6 @@ pub enum PullError {
         /// Why.
         source: io::Error,
     },
-    /// Who waited for it does so no longer.
-    #[error("the pull was interrupted; nothing of it is kept")]
-    Stopped,
     /// The registry answers with an error.
     #[error("{address} gives status {status}")]
     Status {
@@ -90,33 +86,14 @@ pub enum PullError {
         /// Why not.
         source: io::Error,
     },
-    /// The cache cannot be used.
-    #[error("the cache cannot be used: {0}")]
-    Cache(String),
-    /// The system refused something.
-    #[error("could not {doing} {}: {source}", path.display())]
-    Io {
-        /// What was tried, a verb.
-        doing: &'static str,
-        /// With what.
-        path: PathBuf,
-        /// Why not.
-        source: io::Error,
-    },
+    /// It could not be kept.
+    #[error(transparent)]
+    Keep(#[from] KeepError),
 }
 
 impl PullError {
     fn io<'a>(doing: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> Self + 'a {
-        move |source| Self::Io { doing, path: path.into(), source }
-    }
-}
-
-impl From<CacheError<PullError>> for PullError {
-    fn from(error: CacheError<PullError>) -> Self {
-        match error {
-            CacheError::Make(error) => error,
-            other => Self::Cache(other.to_string()),
-        }
+        refused(doing, path)
     }
 }
 
@@ -142,8 +119,7 @@ pub fn pull(
     let identity = digest.trim_start_matches(SHA256);
     let entry = Store::entry("oci", identity);
     let name = format!("oci:{}", reference.pinned(&digest));
-    let mut patience = watch.patience(DEADLINE);
-    let pulled = store.cache().directory_with(&mut patience, &entry, ledger, |staging| {
+    store.make(&entry, ledger, watch, DEADLINE, |staging| {
         let summary = format!("{} layers", layers.len());
         fetch(&mut registry, &config, &layers, staging, watch)?;
         let tree = staging.join("tree");
@@ -151,17 +127,13 @@ pub fn pull(
             .map_err(PullError::io("look through", &tree))?;
         record.summary = summary;
         record.write(staging).map_err(PullError::io("write the record in", staging))
-    });
-    match pulled {
-        Err(CacheError::Held { .. }) if watch.interrupted() => return Err(PullError::Stopped),
-        other => other?,
-    };
+    })?;
     // A digest is a name of its own, which the record has.
     if reference.digest.is_none() {
         let named = store.name(&entry, &format!("oci:{reference}"));
-        named.map_err(|error| PullError::Cache(format!("cannot name the image: {error}")))?;
+        named.map_err(|error| KeepError::Cache(format!("cannot name the image: {error}")))?;
     }
-    store.get(&entry).ok_or_else(|| PullError::Cache(format!("{entry} has no record")))
+    Ok(store.get(&entry).ok_or_else(|| KeepError::Cache(format!("{entry} was removed at once")))?)
 }
 
 /// Fetches the layers and puts one over the other.

@@ -8,14 +8,15 @@
 //! <cache>/images/oci-0123456789abcdef.names      further names of it, one a line: tags that a registry may give to another image
 //! ```
 
+mod record;
+
+pub use record::{Kept, Record};
+
 use crate::ImageError;
-use crate::digest::ContentDigest;
 use crate::oci::Reference;
-use serde::{Deserialize, Serialize};
-use std::collections::HashSet;
+use record::{NAMES, open};
 use std::fs::{self, File, TryLockError};
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use weigh_host::cache::CacheDirectory;
@@ -24,86 +25,10 @@ use weigh_model::ImageSpec;
 
 /// Directory of the images in the cache.
 const IMAGES: &str = "images";
-/// What an image is, in its directory.
-const RECORD: &str = "image.json";
-/// Its root file system, in its directory.
-const TREE: &str = "tree";
-/// Ending of the file of further names.
-const NAMES: &str = "names";
 /// Ending of the file of what was said while it was made.
 pub(crate) const LOG: &str = "log";
-/// Version of the record.
-const FORMAT: u32 = 1;
 /// How many digits of a digest an entry's name has.
 const LABEL_DIGITS: usize = 16;
-
-/// An image as its record has it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Record {
-    /// Version of the record. Changes: 1, first version.
-    pub format: u32,
-    /// As `--image` takes it: `debian`, or `oci:REF` by digest.
-    pub name: String,
-    /// SHA-256, hexadecimal, of what the image was made from: of a built one its recipe, of a pulled one its manifest.
-    pub identity: String,
-    /// SHA-256, hexadecimal, of what is in it: of a built one the packages with their versions.
-    pub content: String,
-    /// Size of its files, bytes; a file with several names counts once.
-    pub bytes: u64,
-    /// When it was made, RFC 3339 in UTC.
-    pub made: String,
-    /// One line on what it is.
-    pub summary: String,
-}
-
-impl Record {
-    /// The record of an image that was just made, with the size and time of it.
-    pub(crate) fn new(name: String, identity: String, content: String, tree: &Path) -> io::Result<Self> {
-        let (bytes, made) = (size(tree)?, weigh_host::clock::utc_now());
-        Ok(Self { format: FORMAT, name, identity, content, bytes, made, summary: String::new() })
-    }
-
-    /// Puts it beside the tree.
-    pub(crate) fn write(&self, directory: &Path) -> io::Result<()> {
-        let mut text = serde_json::to_vec_pretty(self)?;
-        text.push(b'\n');
-        fs::write(directory.join(RECORD), text)
-    }
-}
-
-/// An image that is kept.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Kept {
-    /// What it is.
-    pub record: Record,
-    /// What else `--image` takes for it: tags.
-    pub tags: Vec<String>,
-    /// Its directory.
-    directory: PathBuf,
-}
-
-impl Kept {
-    /// The name that people know it by.
-    pub fn name(&self) -> &str {
-        self.tags.first().unwrap_or(&self.record.name)
-    }
-
-    fn is_named(&self, name: &str) -> bool {
-        self.record.name == name || self.tags.iter().any(|tag| tag == name)
-    }
-
-    /// Its root file system, never to be written to.
-    pub fn tree(&self) -> PathBuf {
-        self.directory.join(TREE)
-    }
-
-    /// What of a root's digest is the image's.
-    pub(crate) fn digest_into(&self, digest: &mut ContentDigest) {
-        for part in [&self.record.name, &self.record.identity, &self.record.content] {
-            digest.part(part.as_bytes());
-        }
-    }
-}
 
 /// An image that cannot be removed while this, or a copy of it, is there.
 #[derive(Debug, Clone)]
@@ -277,14 +202,6 @@ impl Store {
     }
 }
 
-/// The image in a directory, if it is one of a format that this version reads.
-fn open(directory: &Path) -> Option<Kept> {
-    let record: Record = serde_json::from_slice(&fs::read(directory.join(RECORD)).ok()?).ok()?;
-    let names = fs::read_to_string(directory.with_extension(NAMES)).unwrap_or_default();
-    let tags = names.lines().map(Into::into).collect();
-    (record.format == FORMAT).then(|| Kept { record, tags, directory: directory.into() })
-}
-
 /// The file whose lock says that the image is in use. It stays when the image is removed: two files of one name would be two locks.
 fn use_file(directory: &Path) -> PathBuf {
     directory.with_extension("use")
@@ -298,23 +215,4 @@ fn open_lock(path: &Path) -> io::Result<File> {
         }
         opened => opened,
     }
-}
-
-/// Size of the regular files below a directory, bytes.
-fn size(directory: &Path) -> io::Result<u64> {
-    let (mut sum, mut several, mut pending) = (0, HashSet::new(), vec![directory.to_path_buf()]);
-    while let Some(directory) = pending.pop() {
-        for entry in fs::read_dir(&directory)? {
-            let entry = entry?;
-            let metadata = entry.metadata()?;
-            if metadata.is_dir() {
-                pending.push(entry.path());
-            } else if metadata.is_file()
-                && (metadata.nlink() < 2 || several.insert((metadata.dev(), metadata.ino())))
-            {
-                sum += metadata.len();
-            }
-        }
-    }
-    Ok(sum)
 }

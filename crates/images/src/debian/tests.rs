@@ -166,7 +166,7 @@ fn a_build_that_is_interrupted_leaves_nothing() {
     let interrupt = AtomicBool::new(false);
     let mut say = |_: &str| interrupt.store(true, Ordering::Relaxed);
     let result = recipe.build(&bench.store, &ledger, &Watch::new(&mut say, &interrupt));
-    assert!(matches!(result, Err(BuildError::Interrupted)), "{result:?}");
+    assert!(matches!(result, Err(BuildError::Keep(KeepError::Interrupted))), "{result:?}");
     assert_eq!(ledger.standing(), []);
     assert!(
         bench.names().iter().all(|name| name.ends_with(".lock") || name.ends_with(".log")),

@@ -3,7 +3,7 @@
 use super::PullError;
 use super::manifest::{ACCEPTED, Descriptor};
 use super::reference::{Reference, SHA256, is_loopback};
-use crate::Watch;
+use crate::making::{KeepError, Watch};
 use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
 use std::fs::File;
@@ -83,7 +83,7 @@ impl<'a> Registry<'a> {
         let mut buffer = vec![0; 1 << 17];
         loop {
             if watch.interrupted() {
-                return Err(PullError::Stopped);
+                return Err(KeepError::Interrupted.into());
             }
             let read = match body.read(&mut buffer) {
                 Ok(0) => break,

@@ -7,6 +7,7 @@ use super::*;
 use serde_json::json;
 use std::io::{Read, Write};
 use std::net::TcpListener;
+use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 use weigh_host::cache::CacheDirectory;

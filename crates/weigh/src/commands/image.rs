@@ -39,7 +39,9 @@ pub fn kept() -> Vec<Kept> {
 pub fn about(record: &Record) -> String {
     let digest = &record.identity[..SHOWN_DIGITS.min(record.identity.len())];
     let mebibytes = record.bytes as f64 / f64::from(1 << 20);
-    format!("sha256:{digest}  {mebibytes:.1} MiB  {}  {}", record.made, record.summary)
+    let other = record.name == "debian" && record.identity != Recipe::here().identity();
+    let note = if other { ", by the recipe of another version: not used" } else { "" };
+    format!("sha256:{digest}  {mebibytes:.1} MiB  {}  {}{note}", record.made, record.summary)
 }
 
 fn line(kept: &Kept) -> String {
