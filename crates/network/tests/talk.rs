@@ -122,10 +122,8 @@ fn a_closed_path_is_told() {
         return;
     }
     on_a_host(|| {
-        said(
-            "nft",
-            &["add table inet own { chain forward { type filter hook forward priority 5; policy drop; } }"],
-        );
+        said("nft", &["add table inet own"]);
+        said("nft", &["add chain inet own forward { type filter hook forward priority 5; policy drop; }"]);
         let before = picture();
         let run = Run::new("closed");
         match run.try_guest(1, Mode::Nat) {
