@@ -72,7 +72,7 @@ pub fn plan_of(
     let allow_unequal = allow_unequal(args)?;
     let cpus = args.cpus.as_deref().map(|list| cpus(list, facts)).transpose()?.unwrap_or_default();
     let image = ImageSpec::from(args.image.clone());
-    Store::check(&image).map_err(|error| Failure::input(error.to_string()))?;
+    check_image(&image)?;
     let memory_bytes = args.memory.as_deref().map(memory).transpose()?;
     let (environments, baseline) = environments(args, &image, here)?;
     let placement = Placement::new(&abilities(&environments)?, cpus, memory_bytes, facts);
@@ -102,6 +102,11 @@ pub fn plan_of(
         digests: embedded::digests(),
         noise: noise(args)?,
     })
+}
+
+/// Whether guests can have this image.
+fn check_image(image: &ImageSpec) -> Result<(), Failure> {
+    Store::check(image).map_err(|error| Failure::input(error.to_string()))
 }
 
 fn effort(args: &MeasureArgs) -> Effort {
@@ -442,6 +447,7 @@ pub fn read_plan(file: &std::path::Path) -> Result<Plan, Failure> {
     for environment in &plan.environments {
         platforms::resolve(&environment.spec)?;
     }
+    check_image(&plan.guest.image)?;
     if !plan.environments.iter().any(|environment| environment.name == plan.baseline) {
         return Err(Failure::input(format!(
             "the plan's baseline `{}` is none of its environments",
