@@ -11,8 +11,9 @@ use common::victim::{Killed, kill_and_sweep};
 use common::{Bench, ready, says, system_image, turn};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use weigh_model::ImageSpec;
+use weigh_platforms::GuestRequest;
 
 #[test]
 #[ignore = "the victim of another test"]
@@ -217,4 +218,56 @@ fn nspawn_boots_a_system() {
     }
     kill_and_sweep(test, &environment, Killed::Running);
     kill_and_sweep(test, &environment, Killed::Frozen);
+}
+
+/// Guests that are up at once.
+const MANY: u64 = 200;
+/// What one more guest may cost this process, bytes: of what is aimed at, 100 kB, a debug build takes more.
+const BOOKKEEPING_BYTES: u64 = 300_000;
+
+/// Proportional set size of this process, bytes.
+fn own_memory() -> u64 {
+    let text = std::fs::read_to_string("/proc/self/smaps_rollup").unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix("Pss:")).unwrap();
+    line.trim().strip_suffix(" kB").unwrap().trim().parse::<u64>().unwrap() * 1024
+}
+
+/// Many guests come up from as many threads, answer, and are gone again.
+#[test]
+fn many_guests_at_once() {
+    let _turn = turn();
+    let test = "many";
+    if !weigh_host::facts::is_root() || !ready(test, "namespaces") {
+        return;
+    }
+    let bench = Bench::new(test);
+    let first = bench.request_with("namespaces", &ImageSpec::Probe, None);
+    // What is allocated once for all is not a guest's.
+    bench.launch(&first).unwrap().stop().unwrap();
+    let before = own_memory();
+    let started = Instant::now();
+    let mut guests: Vec<_> = std::thread::scope(|scope| {
+        let launch = |instance: u64| {
+            let request = GuestRequest { instance, ..first.clone() };
+            let bench = &bench;
+            scope.spawn(move || bench.launch(&request).unwrap())
+        };
+        let launched: Vec<_> = (1000..1000 + MANY).map(launch).collect();
+        launched.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    let up = started.elapsed();
+    for guest in &mut guests {
+        assert!(guest.session().facts(&[], &[]).unwrap().init);
+    }
+    let each = own_memory().saturating_sub(before) / MANY;
+    let started = Instant::now();
+    std::thread::scope(|scope| {
+        for mut guest in guests {
+            scope.spawn(move || guest.stop().unwrap());
+        }
+    });
+    let down = started.elapsed();
+    eprintln!("{MANY} guests: up within {up:?}, down within {down:?}, {each} bytes of this process for each");
+    assert!(each < BOOKKEEPING_BYTES, "{each} bytes for each guest");
+    bench.close();
 }
