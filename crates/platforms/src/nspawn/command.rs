@@ -57,6 +57,7 @@ pub(super) fn line(
         line.extend(["--boot", "--console=read-only"].map(Into::into));
         let programs = request.root.skeleton.join(".weighbridge");
         line.push(bind(true, &programs, Path::new("/.weighbridge")));
+        line.extend(root.hidden.map(|file| bind(true, Path::new("/dev/null"), Path::new(file))));
         if on_disk.is_none() {
             line.push(tmpfs(target));
         }

@@ -10,6 +10,9 @@ use weigh_host::command::Invocation;
 /// For a copy of a whole system.
 const COPY_DEADLINE: Duration = Duration::from_secs(120);
 
+/// By this file systemd empties `/tmp` while it comes up, which is empty anyway, and may take what the probe was given to put there.
+const CLEANING: &str = "/usr/lib/tmpfiles.d/tmp.conf";
+
 /// What a container is given as its root, and what has to be done for it.
 pub(super) struct Root {
     pub(super) path: PathBuf,
@@ -19,6 +22,8 @@ pub(super) struct Root {
     pub(super) mounts: Vec<OwnMount>,
     /// Options of systemd-nspawn.
     pub(super) options: &'static [&'static str],
+    /// A file of the image that is hidden, absolute in the guest.
+    pub(super) hidden: Option<&'static str>,
     /// What goes with the guest.
     pub(super) directory: Option<PathBuf>,
 }
@@ -34,6 +39,7 @@ impl Root {
             // Else it would add what a system usually has to a directory that is shared by guests.
             mounts: vec![own_state(), OwnMount::ReadOnly(root.skeleton.clone())],
             options: &[],
+            hidden: None,
             directory: None,
         })
     }
@@ -55,6 +61,7 @@ impl Root {
             full: true,
             mounts: vec![own_state()],
             options: &[],
+            hidden: Some(CLEANING).filter(|file| tree.join(relative(Path::new(file))).exists()),
             directory: Some(directory.into()),
         };
         match word {

@@ -53,6 +53,7 @@ environments! {
     bubblewrap "bubblewrap"
     bubblewrap_mapped "bubblewrap:user=mapped"
     nspawn "nspawn"
+    nspawn_full "nspawn:init=full"
     runc "runc"
     runc_mapped "runc:user=mapped"
     crun "crun"
