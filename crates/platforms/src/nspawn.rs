@@ -76,8 +76,7 @@ impl Platform for Nspawn {
         }
         if full && setting(self, environment, "net") == "host" {
             let message = "a system would set up the host's own network as it starts".to_string();
-            let help =
-                "write `net=none` or `net=bridge`, or `init=single` for one program in the host's network";
+            let help = "write `net=none`, `net=bridge` or `net=nat`, or `init=single` for one program in the host's network";
             return Err(environment.value_error("net", message, Some(help.into())));
         }
         if full
@@ -122,8 +121,12 @@ impl Platform for Nspawn {
         } else {
             system::Root::single(&request.root)?
         };
+        let network = network::of_guest(host, request, setting(self, &request.environment, "net"))?;
+        let namespace = network::namespace(network.as_ref());
+        // In a user namespace it has no right to enter the network: then it is started there, and told nothing of it.
+        let mapped = setting(self, &request.environment, "user") == "mapped";
         let command = |_: Option<&Cgroup>, storage: &Storage| -> Vec<OsString> {
-            command::line(self, &program, request, &root, storage)
+            command::line(self, &program, request, &root, namespace.filter(|_| !mapped), storage)
         };
         let unfiltered = [OsString::from("SYSTEMD_SECCOMP=0")];
         let filtered = setting(self, &request.environment, "seccomp") == "on";
@@ -136,9 +139,12 @@ impl Platform for Nspawn {
             directory: root.directory.clone(),
         };
         // The mounts that it gets, and those of the storage, are its own.
-        let start =
-            Start { runtime: Some(&runtime), ..Start::new(self.name(), request, UnshareFlags::NEWNS) };
-        let guest = start.launch_in(host, request, setting(self, &request.environment, "net"))?;
+        let start = Start {
+            runtime: Some(&runtime),
+            network: namespace.filter(|_| mapped),
+            ..Start::new(self.name(), request, UnshareFlags::NEWNS)
+        };
+        let guest = start.launch(host)?.with_network(network);
         identity::restore(&guest);
         Ok(Box::new(guest))
     }

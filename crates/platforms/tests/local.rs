@@ -1,7 +1,7 @@
 //! What the platforms without a runtime promise beyond `conformance.rs`: their guests die with weighbridge, a crash leaves
 //! nothing that a sweep does not find, and an ordinary user can use them.
 
-#![expect(clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr, reason = "helpers of tests")]
+#![expect(clippy::unwrap_used, clippy::print_stderr, reason = "helpers of tests")]
 
 mod common;
 mod static_probe;

@@ -7,6 +7,7 @@
 mod common;
 mod static_probe;
 
+use common::network::{guests_are_reached, talk};
 use common::victim::{Killed, kill_and_sweep};
 use common::{Bench, ready, says, system_image, turn};
 use std::collections::BTreeSet;
@@ -162,6 +163,9 @@ fn the_filter_of_nspawn_can_be_left_out() {
     assert_eq!(state(), before);
 }
 
+/// Waits until a system is up, and says how. There is no bus to ask at first.
+const UP: &str =
+    "until systemctl is-system-running --wait 2>/dev/null | grep -E 'running|degraded'; do sleep 0.05; done";
 const FULL: [&str; 3] = ["overlay", "copied", "shared"];
 
 /// A whole system comes up, with the probe beside its init, in namespaces and groups of its own, and goes away.
@@ -182,9 +186,7 @@ fn nspawn_boots_a_system() {
         let environment = format!("nspawn:init=full,root={root},storage=volume,rootfs={image}");
         let mut guest = bench.guest(&environment);
         assert_eq!(says(&mut *guest, "cat /proc/1/comm"), "systemd", "{environment}");
-        // There is no bus to ask at first.
-        let wait = "until systemctl is-system-running --wait 2>/dev/null | grep -E 'running|degraded'; do sleep 0.05; done";
-        let state = says(&mut *guest, wait);
+        let state = says(&mut *guest, UP);
         assert!(root == "shared" || state == "running", "{environment}: {state}");
         assert_eq!(
             says(&mut *guest, "systemctl is-active multi-user.target"),
@@ -203,6 +205,11 @@ fn nspawn_boots_a_system() {
         guest.thaw().unwrap();
         assert_eq!(says(&mut *guest, "echo on"), "on");
         guest.stop().unwrap();
+    }
+    for net in ["bridge", "nat"] {
+        let mut guest = bench.guest(&format!("nspawn:init=full,net={net},rootfs={image}"));
+        says(&mut *guest, UP);
+        talk(&mut *guest);
     }
     bench.close();
     let environment = format!("nspawn:init=full,rootfs={image}");
@@ -263,4 +270,10 @@ fn many_guests_at_once() {
     eprintln!("{MANY} guests: up within {up:?}, down within {down:?}, {each} bytes of this process for each");
     assert!(each < BOOKKEEPING_BYTES, "{each} bytes for each guest");
     bench.close();
+}
+
+/// A guest whose root is nobody outside is in a network that it could not have entered itself.
+#[test]
+fn mapped_users_have_networks() {
+    guests_are_reached("net-mapped", &["bubblewrap:net=nat,user=mapped", "nspawn:net=bridge,user=mapped"]);
 }

@@ -24,12 +24,13 @@ const COMMON: [&str; 7] = [
     "--hostname=weigh",
 ];
 
-/// The whole command line.
+/// The whole command line. `network` is the namespace that it has to enter.
 pub(super) fn line(
     platform: &Nspawn,
     program: &Path,
     request: &GuestRequest,
     root: &Root,
+    network: Option<&Path>,
     storage: &Storage,
 ) -> Vec<OsString> {
     let environment = &request.environment;
@@ -37,8 +38,10 @@ pub(super) fn line(
     line.extend(COMMON.map(Into::into));
     line.push(format!("--machine=weighbridge-{}", request.instance).into());
     line.push(option("--directory=", root.path.as_os_str()));
-    if setting(platform, environment, "net") == "none" {
-        line.push("--private-network".into());
+    match network {
+        Some(namespace) => line.push(option("--network-namespace-path=", namespace.as_os_str())),
+        None if setting(platform, environment, "net") == "none" => line.push("--private-network".into()),
+        None => {}
     }
     if setting(platform, environment, "user") == "mapped" {
         line.push(format!("--private-users={USERS}").into());

@@ -112,9 +112,8 @@ impl<'a> Start<'a> {
         net: &str,
     ) -> Result<LocalGuest, PlatformError> {
         let network = network::of_guest(host, request, net)?;
-        let mut guest = Start { network: network::namespace(network.as_ref()), ..self }.launch(host)?;
-        guest.network = network;
-        Ok(guest)
+        let guest = Start { network: network::namespace(network.as_ref()), ..self }.launch(host)?;
+        Ok(guest.with_network(network))
     }
 
     /// Starts it and waits for its probe's hello. What was begun is undone when it does not come.
@@ -307,6 +306,12 @@ pub(crate) struct LocalGuest {
 }
 
 impl LocalGuest {
+    /// The guest with the network that it is in, which goes with it.
+    pub(crate) fn with_network(mut self, network: Option<GuestNetwork>) -> Self {
+        self.network = network;
+        self
+    }
+
     /// Stops or continues every process by signals; for guests without a control group.
     fn signal_all(&self, signal: Signal) -> Result<(), PlatformError> {
         let stop = signal == Signal::STOP;
