@@ -100,7 +100,10 @@ fn a_mapped_root_is_nobody_outside() {
 
 #[test]
 fn containers_are_reached_as_their_network_says() {
-    guests_are_reached("lxc-reach", &["lxc:net=bridge", "lxc:net=nat"]);
+    let _turn = turn();
+    for environment in ["lxc:net=bridge", "lxc:net=nat"] {
+        guests_are_reached("lxc-reach", environment);
+    }
     nobody_reaches("lxc-alone", "lxc:net=none");
 }
 
