@@ -65,12 +65,7 @@ impl Platform for Docker {
             axes::net(NETWORKS[0]),
             axes::STORAGE,
             axes::SECCOMP,
-            KeySpec {
-                name: "user",
-                values: Values::Words(&["engine", "root", "mapped"]),
-                default: "engine",
-                summary: "root of the host, root of a user namespace that is nobody outside, or as the engine is configured",
-            },
+            axes::USER,
             axes::CPUS,
             axes::MEMORY,
             axes::ROOTFS,
@@ -200,7 +195,7 @@ impl Docker {
     /// What only the engine can tell of an environment: whether it has the runtime, and whether it maps users.
     fn prove(&self, request: &GuestRequest, engine: &Engine) -> Result<(), PlatformError> {
         let (runtime, user) = (self.value(request, "runtime"), self.value(request, "user"));
-        if runtime.is_empty() && user == "engine" {
+        if runtime.is_empty() && user == "root" {
             return Ok(());
         }
         let abilities = engine.abilities()?;

@@ -263,3 +263,35 @@ fn killed_at_any_instant_nothing_is_left() {
         }
     }
 }
+
+/// What a launch costs beyond what the engine's client does: before its first program, and all of it.
+#[test]
+#[ignore = "a measurement, for people to read"]
+fn the_drivers_own_share() {
+    let _turn = turn();
+    for environment in ["docker", "docker:net=none", "podman", "podman:net=none"] {
+        let bench = Bench::new("engines-share");
+        let mut samples = Vec::new();
+        for _ in 0..12 {
+            let request = bench.request(environment);
+            let (platform, _) = weigh_platforms::resolve(&request.environment).unwrap();
+            platform.prepare(&bench.host, &request).unwrap();
+            let begun = weigh_host::clock::monotonic_ns();
+            let mut guest = platform.launch(&bench.host, &request).unwrap();
+            let all = weigh_host::clock::monotonic_ns() - begun;
+            let cpu = guest.launch_cpu_ns();
+            let before = guest.spawned_ns() - begun;
+            let stopping = weigh_host::clock::monotonic_ns();
+            guest.stop().unwrap();
+            samples.push((before, all, weigh_host::clock::monotonic_ns() - stopping, cpu));
+        }
+        let median = |pick: fn(&(u64, u64, u64, Vec<(String, u64)>)) -> u64| {
+            let mut values: Vec<u64> = samples.iter().map(pick).collect();
+            values.sort_unstable();
+            values[values.len() / 2] / 1000
+        };
+        let (before, all, stop) = (median(|s| s.0), median(|s| s.1), median(|s| s.2));
+        eprintln!("{environment}: before {before} us, launch {all} us, stop {stop} us, {:?}", samples[5].3);
+        bench.close();
+    }
+}

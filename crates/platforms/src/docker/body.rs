@@ -22,7 +22,7 @@ pub(super) struct Wishes<'a> {
     pub(super) filtered: bool,
     /// Another runtime than the engine's default.
     pub(super) runtime: Option<&'a str>,
-    /// Root of the host, on an engine that would map it.
+    /// Root of the host, also on an engine that would map it.
     pub(super) unmapped: bool,
 }
 

@@ -6,7 +6,7 @@ use bollard::models::ContainerCreateBody;
 use bollard::query_parameters::{
     CreateContainerOptions, CreateImageOptions, RemoveContainerOptions, RemoveImageOptions, TopOptions,
 };
-use bollard::{API_DEFAULT_VERSION, Docker};
+use bollard::{API_DEFAULT_VERSION, ClientVersion, Docker};
 use futures_util::TryStreamExt;
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -14,6 +14,7 @@ use std::io;
 use std::net::IpAddr;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tokio::runtime::Runtime;
 use weigh_host::command::find_program;
@@ -22,6 +23,14 @@ use weigh_host::command::find_program;
 const DEFAULT_SOCKET: &str = "/var/run/docker.sock";
 /// An answer takes milliseconds, a start or a removal on a loaded machine seconds.
 const DEADLINE: Duration = Duration::from_secs(60);
+
+/// Versions of the engine's interface that were agreed upon: asking again would be a part of every guest's start.
+static VERSIONS: Mutex<Vec<(PathBuf, ClientVersion)>> = Mutex::new(Vec::new());
+
+fn version_of(socket: &Path) -> Option<ClientVersion> {
+    let versions = VERSIONS.lock().unwrap_or_else(PoisonError::into_inner);
+    versions.iter().find(|(known, _)| known == socket).map(|(_, version)| *version)
+}
 
 /// Why the engine did not do what it was asked.
 #[derive(Debug, thiserror::Error)]
@@ -109,15 +118,16 @@ impl Engine {
         // The plain system call tells the cases apart that the client's library does not.
         UnixStream::connect(socket).map_err(|error| missing(socket, &error))?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let (docker, negotiated) = {
-            let address = socket.to_string_lossy();
-            let docker = Docker::connect_with_unix(&address, DEADLINE.as_secs(), API_DEFAULT_VERSION)
-                .map_err(|error| refused("accept a connection", error))?;
-            let negotiated = docker.clone().negotiate_version();
-            (docker, negotiated)
-        };
-        let engine = Self { runtime, docker, socket: socket.into() };
-        engine.call("tell its version", negotiated)?;
+        let known = version_of(socket);
+        let version = known.as_ref().unwrap_or(API_DEFAULT_VERSION);
+        let docker = Docker::connect_with_unix(&socket.to_string_lossy(), DEADLINE.as_secs(), version)
+            .map_err(|error| refused("accept a connection", error))?;
+        let mut engine = Self { runtime, docker, socket: socket.into() };
+        if known.is_none() {
+            engine.docker = engine.call("tell its version", engine.docker.clone().negotiate_version())?;
+            let mut versions = VERSIONS.lock().unwrap_or_else(PoisonError::into_inner);
+            versions.push((socket.into(), engine.docker.client_version()));
+        }
         Ok(engine)
     }
 
