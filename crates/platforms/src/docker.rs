@@ -26,6 +26,8 @@ use guest::{DockerGuest, shim_of, thaw};
 use serde_json::{Value, json};
 use std::net::Ipv4Addr;
 use std::path::Path;
+use std::time::Duration;
+use weigh_host::clock::monotonic_ns;
 use weigh_host::ledger::{Change, EntryId};
 use weigh_images::Root;
 use weigh_model::EnvironmentSpec;
@@ -47,6 +49,9 @@ const NETWORKS: &[&[&str]] = &[
     &["host", "nat", "bridge", "proxy", "none"],
     &["none", "nat", "bridge", "proxy", "host"],
 ];
+
+/// So long after something was asked for, the engine has made it or never will, nanoseconds.
+const SETTLED_NS: u64 = 5_000_000_000;
 
 /// The platform `docker`.
 pub struct Docker;
@@ -160,23 +165,37 @@ impl Platform for Docker {
             return Err(format!("the ledger does not say which engine has the {what} {id}"));
         };
         let engine = Engine::connect_to(Path::new(socket)).map_err(|error| error.to_string())?;
-        match what {
-            "container" => {
-                if let Ok(Inspected { pid: Some(pid), id: identity, .. }) = engine.inspect(id) {
-                    let mut witness = Witness::default();
-                    witness.see([pid].into_iter().chain(shim_of(pid)));
-                    witness.revive();
-                    thaw(Freezer::of(pid, &identity).as_ref(), &engine, id);
-                }
-                engine.remove(id)
+        // What the run asked for when it died, the engine may be about to make.
+        let since = detail.get("recorded_ns").and_then(Value::as_u64).unwrap_or_default();
+        loop {
+            let age = monotonic_ns().checked_sub(since);
+            let was_there = remove(&engine, what, id)?;
+            if was_there || age.is_none_or(|age| age > SETTLED_NS) {
+                return Ok(());
             }
-            "image" => engine.remove_image(id),
-            "network" => engine.remove_network(id),
-            "volume" => engine.remove_volume(id),
-            _ => return Err(format!("the platform docker never makes a {what}")),
+            std::thread::sleep(Duration::from_millis(50));
         }
-        .map_err(|error| error.to_string())
     }
+}
+
+/// Removes one of the engine's things; whether it was there.
+fn remove(engine: &Engine, what: &str, id: &str) -> Result<bool, String> {
+    match what {
+        "container" => {
+            if let Ok(Inspected { pid: Some(pid), id: identity, .. }) = engine.inspect(id) {
+                let mut witness = Witness::default();
+                witness.see([pid].into_iter().chain(shim_of(pid)));
+                witness.revive();
+                thaw(Freezer::of(pid, &identity).as_ref(), engine, id);
+            }
+            engine.remove(id)
+        }
+        "image" => engine.remove_image(id),
+        "network" => engine.remove_network(id),
+        "volume" => engine.remove_volume(id),
+        _ => return Err(format!("the platform docker never makes a {what}")),
+    }
+    .map_err(|error| error.to_string())
 }
 
 impl Docker {
@@ -274,7 +293,7 @@ fn change(what: &str, id: &str, engine: &Engine) -> Change {
         platform: "docker".into(),
         what: what.into(),
         id: id.into(),
-        detail: json!({"socket": engine.socket()}),
+        detail: json!({"socket": engine.socket(), "recorded_ns": monotonic_ns()}),
     }
 }
 

@@ -264,6 +264,9 @@ fn killed_at_any_instant_nothing_is_left() {
     }
 }
 
+/// Nanoseconds before the first program, of all of a launch, of stopping; CPU time of what has ended.
+type Share = (u64, u64, u64, Vec<(String, u64)>);
+
 /// What a launch costs beyond what the engine's client does: before its first program, and all of it.
 #[test]
 #[ignore = "a measurement, for people to read"]
@@ -271,7 +274,7 @@ fn the_drivers_own_share() {
     let _turn = turn();
     for environment in ["docker", "docker:net=none", "podman", "podman:net=none"] {
         let bench = Bench::new("engines-share");
-        let mut samples = Vec::new();
+        let mut samples: Vec<Share> = Vec::new();
         for _ in 0..12 {
             let request = bench.request(environment);
             let (platform, _) = weigh_platforms::resolve(&request.environment).unwrap();
@@ -285,7 +288,7 @@ fn the_drivers_own_share() {
             guest.stop().unwrap();
             samples.push((before, all, weigh_host::clock::monotonic_ns() - stopping, cpu));
         }
-        let median = |pick: fn(&(u64, u64, u64, Vec<(String, u64)>)) -> u64| {
+        let median = |pick: fn(&Share) -> u64| {
             let mut values: Vec<u64> = samples.iter().map(pick).collect();
             values.sort_unstable();
             values[values.len() / 2] / 1000

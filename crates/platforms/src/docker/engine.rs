@@ -180,13 +180,10 @@ impl Engine {
         self.call("import the root file system", progress.try_for_each(|_| async { Ok(()) }))
     }
 
-    /// Removes an image. One that is gone is fine.
-    pub(super) fn remove_image(&self, name: &str) -> Result<(), EngineError> {
+    /// Removes an image; whether there was one.
+    pub(super) fn remove_image(&self, name: &str) -> Result<bool, EngineError> {
         let options = RemoveImageOptions { force: true, noprune: false, ..Default::default() };
-        match self.call("remove an image", self.docker.remove_image(name, Some(options), None)) {
-            Err(error) if !error.is_not_found() => Err(error),
-            _ => Ok(()),
-        }
+        was_there(self.call("remove an image", self.docker.remove_image(name, Some(options), None)))
     }
 
     /// Makes a container; nothing runs yet.
@@ -241,14 +238,15 @@ impl Engine {
         }
     }
 
-    /// Kills and removes a container with its anonymous volumes. One that is gone is fine.
-    pub(super) fn remove(&self, name: &str) -> Result<(), EngineError> {
+    /// Kills and removes a container with its anonymous volumes; whether there was one.
+    pub(super) fn remove(&self, name: &str) -> Result<bool, EngineError> {
         let options = RemoveContainerOptions { v: true, force: true, link: false };
         match self.call("remove a container", self.docker.remove_container(name, Some(options))) {
-            Err(error) if error.is_not_found() => Ok(()),
             // Somebody else removes it: gone soon, or the next try says why not.
-            Err(EngineError::Refused { status: Some(409), .. }) => self.wait_until_removed(name),
-            other => other,
+            Err(EngineError::Refused { status: Some(409), .. }) => {
+                self.wait_until_removed(name).map(|()| true)
+            }
+            other => was_there(other),
         }
     }
 
@@ -285,6 +283,15 @@ pub(super) async fn call<T>(
     match tokio::time::timeout(DEADLINE, future).await {
         Ok(answer) => answer.map_err(|error| refused(doing, error)),
         Err(_) => Err(EngineError::Silent { doing }),
+    }
+}
+
+/// Of a removal: whether there was something. Nothing is fine.
+pub(super) fn was_there<T>(removed: Result<T, EngineError>) -> Result<bool, EngineError> {
+    match removed {
+        Ok(_) => Ok(true),
+        Err(error) if error.is_not_found() => Ok(false),
+        Err(error) => Err(error),
     }
 }
 

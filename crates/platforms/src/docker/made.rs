@@ -1,6 +1,6 @@
 //! What the engine makes beside containers and images: networks and volumes; and what it tells of itself.
 
-use super::engine::{Engine, EngineError};
+use super::engine::{Engine, EngineError, was_there};
 use bollard::models::{Ipam, IpamConfig, NetworkCreateRequest, VolumeCreateRequest};
 use bollard::query_parameters::{InspectNetworkOptions, RemoveVolumeOptions};
 use std::collections::HashMap;
@@ -64,9 +64,9 @@ impl Engine {
         self.call("make a network", self.docker().create_network(request)).map(|_| ())
     }
 
-    /// Removes a network. One that is gone is fine.
-    pub(super) fn remove_network(&self, name: &str) -> Result<(), EngineError> {
-        gone_is_fine(self.call("remove a network", self.docker().remove_network(name)))
+    /// Removes a network; whether there was one.
+    pub(super) fn remove_network(&self, name: &str) -> Result<bool, EngineError> {
+        was_there(self.call("remove a network", self.docker().remove_network(name)))
     }
 
     /// Makes a volume in the engine's own place.
@@ -75,16 +75,9 @@ impl Engine {
         self.call("make a volume", self.docker().create_volume(request)).map(|_| ())
     }
 
-    /// Removes a volume. One that is gone is fine.
-    pub(super) fn remove_volume(&self, name: &str) -> Result<(), EngineError> {
+    /// Removes a volume; whether there was one.
+    pub(super) fn remove_volume(&self, name: &str) -> Result<bool, EngineError> {
         let options = Some(RemoveVolumeOptions { force: true });
-        gone_is_fine(self.call("remove a volume", self.docker().remove_volume(name, options)))
-    }
-}
-
-fn gone_is_fine(done: Result<(), EngineError>) -> Result<(), EngineError> {
-    match done {
-        Err(error) if error.is_not_found() => Ok(()),
-        other => other,
+        was_there(self.call("remove a volume", self.docker().remove_volume(name, options)))
     }
 }
