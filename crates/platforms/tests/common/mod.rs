@@ -13,7 +13,7 @@
 pub mod network;
 pub mod victim;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -40,18 +40,25 @@ pub fn turn() -> MutexGuard<'static, ()> {
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whether guests of an environment can run here, asked by launching one. Otherwise says that the test is skipped and why, and fails
-/// when `WEIGH_REQUIRE` names the platform.
+/// Whether guests of an environment can run here, asked once by launching one. Otherwise says that the test is skipped and why, and
+/// fails when `WEIGH_REQUIRE` names the platform.
 pub fn ready(test: &str, environment: &str) -> bool {
+    static KNOWN: Mutex<BTreeMap<&str, Availability>> = Mutex::new(BTreeMap::new());
     let spec = EnvironmentSpec::parse(environment).unwrap();
     let (platform, _) = resolve(&spec).unwrap();
-    let bench = Bench::new(&format!("{test}-available"));
-    let found = platform.availability(&bench.host);
-    bench.close();
-    let Availability::Missing { reason, remedy } = found else { return true };
+    let ask = || {
+        let bench = Bench::new(&format!("{test}-available"));
+        let found = platform.availability(&bench.host);
+        bench.close();
+        found
+    };
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let Availability::Missing { reason, remedy } = known.entry(platform.name()).or_insert_with(ask) else {
+        return true;
+    };
     let required = std::env::var("WEIGH_REQUIRE").unwrap_or_default();
     assert!(!required.split(',').any(|word| word == platform.name()), "{environment} is required: {reason}");
-    eprintln!("SKIPPED {test} on {environment}: {reason}; {}", remedy.unwrap_or_default());
+    eprintln!("SKIPPED {test} on {environment}: {reason}; {}", remedy.clone().unwrap_or_default());
     false
 }
 

@@ -1,0 +1,363 @@
+//! What the keys of the runtimes runc, crun and runsc promise: networks, storage, filters, users, saving; and many guests at once.
+
+#![expect(clippy::unwrap_used, reason = "all of this file is a test, its helpers too")]
+#![expect(clippy::print_stderr, reason = "what is skipped must be seen")]
+
+mod common;
+mod static_probe;
+
+use common::victim::{Killed, kill_and_sweep};
+use common::{Bench, command, ready, says, shell, turn};
+use std::io::Read;
+use std::time::{Duration, Instant};
+use weigh_host::command::Invocation;
+use weigh_model::{EnvironmentSpec, ImageSpec};
+use weigh_platforms::{Guest, GuestRequest, PlatformError, resolve};
+use weigh_protocol::Status;
+
+/// The runtimes that work here.
+fn runtimes(test: &str) -> impl Iterator<Item = &'static str> {
+    ["runc", "crun", "runsc"].into_iter().filter(move |platform| ready(test, platform))
+}
+
+/// Those whose guests are on the host's kernel.
+fn containers(test: &str) -> impl Iterator<Item = &'static str> {
+    runtimes(test).filter(|platform| *platform != "runsc")
+}
+
+#[test]
+#[ignore = "the victim of another test"]
+fn victim() {
+    common::victim::play();
+}
+
+/// A server in the guest that says one thing to whoever comes.
+const SERVER: &str = "import socket\n\
+s = socket.socket()\n\
+s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)\n\
+s.bind(('0.0.0.0', PORT))\n\
+s.listen()\n\
+print('listens', flush=True)\n\
+while True:\n\
+    c, a = s.accept()\n\
+    c.sendall(b'from inside')\n\
+    c.close()\n";
+
+/// What a client hears from the server, which may take a moment to come up.
+fn hear(guest: &dyn Guest, port: u16) -> String {
+    let reach = guest.reach(port).unwrap();
+    let until = Instant::now() + Duration::from_secs(20);
+    loop {
+        let mut said = String::new();
+        let stream = weigh_network::connect(reach.address, reach.from.as_deref(), Duration::from_secs(2));
+        match stream.and_then(|mut stream| {
+            stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+            stream.read_to_string(&mut said)
+        }) {
+            Ok(_) if !said.is_empty() => return said,
+            other => assert!(Instant::now() < until, "{reach:?}: {other:?}"),
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn a_server_in_a_guest_is_reached_as_its_network_says() {
+    let _turn = turn();
+    for platform in runtimes("a_server_in_a_guest_is_reached_as_its_network_says") {
+        let bench = Bench::new(&format!("reach-{platform}"));
+        // Unusual ports: with the host's network the server is on the host.
+        for (net, port) in [("bridge", 8080), ("nat", 8080), ("host", 47_919)] {
+            let mut guest = bench.guest(&format!("{platform}:net={net}"));
+            let server = SERVER.replace("PORT", &port.to_string());
+            let id = guest.session().start(&command(&["python3", "-c", &server])).unwrap();
+            assert_eq!(hear(&*guest, port), "from inside", "{platform} {net}");
+            assert_eq!(guest.address().is_some_and(|address| address.is_loopback()), net == "host");
+            guest.session().signal(id, 9).unwrap();
+            guest.stop().unwrap();
+            guest.stop().unwrap();
+        }
+        let mut guest = bench.guest(&format!("{platform}:net=none"));
+        assert!(guest.reach(8080).is_none());
+        guest.stop().unwrap();
+        bench.close();
+    }
+}
+
+#[test]
+fn storage_is_what_its_key_says() {
+    let _turn = turn();
+    for platform in runtimes("storage_is_what_its_key_says") {
+        let bench = Bench::new(&format!("storage-{platform}"));
+        let disk = Bench::file_system(&bench.host.work);
+        let own_kernel = platform == "runsc";
+        for (word, seen) in [("tmpfs", "tmpfs"), ("volume", &disk), ("overlay", "overlay")] {
+            if word == "overlay" && own_kernel {
+                continue;
+            }
+            let environment = format!("{platform}:storage={word}");
+            let mut guest = bench.guest(&environment);
+            let kind = says(&mut *guest, "grep ' /var/tmp ' /proc/self/mounts | tail -n 1 | cut -d ' ' -f 3");
+            // A file server of the sandbox stands between.
+            let seen = if own_kernel && word == "volume" { "9p" } else { seen };
+            assert_eq!(kind, seen, "{environment}");
+            says(&mut *guest, "head -c 1000000 /dev/zero > /var/tmp/x && rm /var/tmp/x && touch /var/tmp/y");
+            // Nobody else's files are there.
+            let mut other = bench.guest(&environment);
+            assert_eq!(says(&mut *other, "ls -A /var/tmp"), "", "{environment}");
+            other.stop().unwrap();
+            guest.stop().unwrap();
+            let left = std::fs::read_dir(&bench.host.work).unwrap().flatten();
+            let left: Vec<_> =
+                left.filter(|entry| entry.file_name().to_string_lossy().ends_with("-storage")).collect();
+            assert!(left.is_empty(), "{left:?}");
+        }
+        let mut probe = bench
+            .launch(&bench.request_with(&format!("{platform}:storage=volume"), &ImageSpec::Probe, None))
+            .unwrap();
+        probe.session().put("/var/tmp/note", 0o600, b"kept").unwrap();
+        probe.stop().unwrap();
+        bench.close();
+    }
+}
+
+#[test]
+fn a_filter_refuses_what_dockers_refuses() {
+    let _turn = turn();
+    // What works without a filter and is refused with it; the last is refused with an error that makes C libraries take another call.
+    let calls = [
+        "unshare --user true",
+        "python3 -c 'import ctypes; c = ctypes.CDLL(None, use_errno=True); c.syscall(250, 0, -2, 0, 0, 0) >= 0 or exit(ctypes.get_errno() == 1)'",
+        "python3 -c 'import ctypes; c = ctypes.CDLL(None); exit(c.personality(0x0040000) == -1)'",
+    ];
+    for platform in containers("a_filter_refuses_what_dockers_refuses") {
+        let bench = Bench::new(&format!("seccomp-{platform}"));
+        for (word, mode) in [("off", "0"), ("on", "2")] {
+            let mut guest = bench.guest(&format!("{platform}:seccomp={word}"));
+            let said = says(&mut *guest, "sed -n 's/^Seccomp:[[:space:]]*//p' /proc/self/status");
+            assert_eq!(said, mode, "{platform} {word}");
+            for call in calls {
+                let status = shell(&mut *guest, call).end.status;
+                assert_eq!(status == Status::Exited(0), word == "off", "{platform} {word}: {call}");
+            }
+            // Threads, processes and pipes are made as ever.
+            says(
+                &mut *guest,
+                "python3 -c 'import threading; t = threading.Thread(target=print); t.start(); t.join()' | cat",
+            );
+            guest.stop().unwrap();
+        }
+        bench.close();
+    }
+}
+
+#[test]
+fn a_mapped_root_is_nobody_outside() {
+    let _turn = turn();
+    for platform in containers("a_mapped_root_is_nobody_outside") {
+        let bench = Bench::new(&format!("mapped-{platform}"));
+        for net in ["none", "host", "bridge"] {
+            for storage in ["tmpfs", "volume", "overlay"] {
+                if net != "none" && storage != "tmpfs" {
+                    continue;
+                }
+                let environment = format!("{platform}:user=mapped,net={net},storage={storage}");
+                let mut guest = bench.guest(&environment);
+                assert_eq!(says(&mut *guest, "id -u"), "0", "{environment}");
+                says(&mut *guest, "touch /var/tmp/x && rm /var/tmp/x && ls /sys/class/net > /dev/null");
+                assert_ne!(shell(&mut *guest, "touch /etc/x").end.status, Status::Exited(0), "{environment}");
+                let probes = guest.cgroup().unwrap().processes();
+                assert!(!probes.is_empty());
+                for pid in probes {
+                    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+                    assert!(status.contains("Uid:\t100000\t100000"), "{environment}: {status}");
+                }
+                guest.stop().unwrap();
+            }
+        }
+        bench.close();
+    }
+}
+
+#[test]
+fn a_mapped_root_that_cannot_reach_its_root_is_told_how() {
+    let _turn = turn();
+    for platform in containers("a_mapped_root_that_cannot_reach_its_root_is_told_how") {
+        let bench = Bench::new(&format!("closed-{platform}"));
+        let request = bench.request(&format!("{platform}:user=mapped"));
+        let closed = std::os::unix::fs::PermissionsExt::from_mode(0o700);
+        std::fs::set_permissions(bench.state.path(), closed).unwrap();
+        let error = bench.launch(&request).err().unwrap().to_string();
+        assert!(error.contains("closed to others") && error.contains("chmod o+x"), "{error}");
+        bench.close();
+    }
+}
+
+/// Saved, stopped and started again a guest is as it was.
+#[test]
+fn a_saved_guest_goes_on_where_it_was() {
+    let _turn = turn();
+    let test = "a_saved_guest_goes_on_where_it_was";
+    for name in runtimes(test) {
+        let bench = Bench::new(&format!("restore-{name}"));
+        let request = bench.request(name);
+        let (platform, _) = resolve(&request.environment).unwrap();
+        if let Err(reason) = platform.restores(&bench.host, &request.environment) {
+            eprintln!("SKIPPED {test} on {name}: {reason}");
+            assert!(name != "runsc", "{reason}");
+            assert!(reason.contains("CRIU"), "{reason}");
+            let refused = platform.restore(&bench.host, &request, &bench.host.work).err().unwrap();
+            assert!(matches!(refused, PlatformError::Missing { .. }), "{refused}");
+            bench.close();
+            continue;
+        }
+        let saved = bench.host.work.join("saved");
+        std::fs::create_dir(&saved).unwrap();
+        let mut guest = bench.launch(&request).unwrap();
+        guest.session().put("/tmp/note", 0o600, b"kept").unwrap();
+        says(&mut *guest, "setsid sleep 1000 > /dev/null 2>&1 < /dev/null & true");
+        let sleeping = "cat /proc/[0-9]*/comm 2> /dev/null | grep -c sleep";
+        assert_eq!(says(&mut *guest, sleeping), "1", "{name}");
+        guest.save(&saved).unwrap();
+        guest.stop().unwrap();
+        for _ in 0..2 {
+            let mut again = platform.restore(&bench.host, &request, &saved).unwrap();
+            assert_eq!(again.session().get("/tmp/note", 10).unwrap(), b"kept", "{name}");
+            assert_eq!(says(&mut *again, sleeping), "1", "{name}");
+            again.freeze().unwrap();
+            again.thaw().unwrap();
+            assert_eq!(says(&mut *again, "echo goes on"), "goes on", "{name}");
+            again.stop().unwrap();
+        }
+        bench.close();
+    }
+}
+
+#[test]
+fn criu_is_asked_for_its_version() {
+    let _turn = turn();
+    if !ready("criu_is_asked_for_its_version", "runc") {
+        return;
+    }
+    let bench = Bench::new("criu");
+    for (said, works) in [("Version: 3.17.1", false), ("Version: 4.1", true), ("nothing", false)] {
+        let program = bench.host.work.join("criu");
+        std::fs::write(&program, format!("#!/bin/sh\necho '{said}'\n")).unwrap();
+        std::fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        let spec = EnvironmentSpec::parse(&format!("runc:criu={}", program.display())).unwrap();
+        let (platform, environment) = resolve(&spec).unwrap();
+        let found = platform.restores(&bench.host, &environment);
+        assert_eq!(found.is_ok(), works, "{said}: {found:?}");
+        assert!(found.err().is_none_or(|reason| reason.contains("version 4 or later")));
+    }
+    bench.close();
+}
+
+#[test]
+fn every_platform_of_the_sandbox_comes_up_or_says_why_not() {
+    let _turn = turn();
+    if !ready("every_platform_of_the_sandbox_comes_up_or_says_why_not", "runsc") {
+        return;
+    }
+    let bench = Bench::new("sandboxes");
+    for word in ["systrap", "ptrace"] {
+        let mut guest = bench.guest(&format!("runsc:platform={word}"));
+        assert!(says(&mut *guest, "uname -a").contains("Linux"), "{word}");
+        assert!(says(&mut *guest, "dmesg | head -n 1").contains("gVisor"), "{word}");
+        guest.stop().unwrap();
+    }
+    let (platform, kvm) = resolve(&EnvironmentSpec::parse("runsc:platform=kvm").unwrap()).unwrap();
+    assert!(platform.capabilities(&kvm).settles);
+    match platform.settle(&bench.host, &kvm) {
+        Ok(settled) => assert_eq!(settled, kvm),
+        Err(PlatformError::Missing { what, .. }) => assert!(what.contains("KVM"), "{what}"),
+        Err(error) => panic!("{error}"),
+    }
+    bench.close();
+}
+
+#[test]
+fn fifty_guests_are_up_at_once() {
+    let _turn = turn();
+    for platform in containers("fifty_guests_are_up_at_once") {
+        let bench = Bench::new(&format!("fifty-{platform}"));
+        let request = bench.request_with(platform, &ImageSpec::Probe, None);
+        let started = Instant::now();
+        let mut guests: Vec<_> = std::thread::scope(|scope| {
+            let launch = |instance| {
+                let request = GuestRequest { instance, ..request.clone() };
+                let bench = &bench;
+                scope.spawn(move || bench.launch(&request).unwrap())
+            };
+            let launching: Vec<_> = (1..=50).map(launch).collect();
+            launching.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        eprintln!("{platform}: 50 guests up after {:?}", started.elapsed());
+        for guest in &mut guests {
+            guest.session().clock().unwrap();
+            assert!(guest.spawned_ns() > 0);
+        }
+        std::thread::scope(|scope| {
+            for mut guest in guests {
+                scope.spawn(move || guest.stop().unwrap());
+            }
+        });
+        bench.close();
+    }
+}
+
+/// Guests with all that their keys can make, killed while they are made and when they are there.
+#[test]
+fn nothing_of_the_keys_outlives_a_killed_run() {
+    let _turn = turn();
+    for (platform, environment) in [
+        ("runc", "runc:net=nat,storage=volume,seccomp=on,user=mapped"),
+        ("crun", "crun:net=bridge,storage=overlay,user=mapped"),
+        ("runsc", "runsc:net=nat,storage=volume"),
+    ] {
+        if !ready("nothing_of_the_keys_outlives_a_killed_run", platform) {
+            continue;
+        }
+        for (number, after_ms) in [40, 100, 200, 350].into_iter().enumerate() {
+            let when = Killed::Launching(Duration::from_millis(after_ms));
+            kill_and_sweep(&format!("keys-{platform}-{number}"), environment, when);
+        }
+        kill_and_sweep(&format!("keys-{platform}-up"), environment, Killed::Running);
+    }
+}
+
+/// Not a check: what the driver adds to what the runtime itself takes.
+#[test]
+#[ignore = "a measurement"]
+fn what_the_driver_adds() {
+    let _turn = turn();
+    const GUESTS: u64 = 20;
+    for platform in runtimes("what_the_driver_adds") {
+        let bench = Bench::new(&format!("adds-{platform}"));
+        let request = bench.request_with(platform, &ImageSpec::Probe, None);
+        let (mut before, mut up, mut stop) = (Vec::new(), Vec::new(), Vec::new());
+        for instance in 1..=GUESTS {
+            let request = GuestRequest { instance, ..request.clone() };
+            let asked_ns = weigh_host::clock::monotonic_ns();
+            let mut guest = bench.launch(&request).unwrap();
+            let up_ns = weigh_host::clock::monotonic_ns();
+            guest.stop().unwrap();
+            before.push(guest.spawned_ns() - asked_ns);
+            up.push(up_ns - guest.spawned_ns());
+            stop.push(weigh_host::clock::monotonic_ns() - up_ns);
+        }
+        let median_ms = |mut times: Vec<u64>| {
+            times.sort_unstable();
+            times[times.len() / 2] as f64 / 1e6
+        };
+        eprintln!(
+            "{platform}: {:.1} ms before the runtime starts, {:.1} ms until the probe answers, {:.1} ms to stop",
+            median_ms(before),
+            median_ms(up),
+            median_ms(stop)
+        );
+        bench.close();
+    }
+    let done = Invocation::new("true").run_ok().unwrap();
+    eprintln!("a program that does nothing: {:.1} ms", done.took.as_secs_f64() * 1e3);
+}
