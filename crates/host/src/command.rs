@@ -192,6 +192,12 @@ impl Invocation {
         self
     }
 
+    /// The program finds this directory of the host empty, in a mount namespace of its own. It takes root.
+    pub fn with_empty(mut self, directory: &Path) -> Self {
+        self.mounts.empty(directory);
+        self
+    }
+
     /// The command line as a shell would take it, for logs and messages.
     pub fn command_line(&self) -> String {
         let mut line = quote(&self.program);

@@ -107,9 +107,12 @@ struct Open {
 
 impl Open {
     /// Appends whole lines or nothing: a line that did not fit the disk is taken back, or it would spoil the next.
-    fn append(&mut self, line: &Line, sync: bool) -> io::Result<()> {
-        let mut text = serde_json::to_vec(line)?;
-        text.push(b'\n');
+    fn append(&mut self, lines: &[Line], sync: bool) -> io::Result<()> {
+        let mut text = Vec::new();
+        for line in lines {
+            serde_json::to_writer(&mut text, line)?;
+            text.push(b'\n');
+        }
         let written =
             self.file.write_all(&text).and_then(|()| if sync { self.file.sync_data() } else { Ok(()) });
         match written {
@@ -140,7 +143,7 @@ impl Ledger {
         let failed = |doing, source| LedgerError::Io { doing, path: path.clone(), source };
         let file = create_file(state, &path, run)?;
         let mut open = Open { file, length: 0, next: 0, standing: Vec::new() };
-        open.append(&Line::header(run), true).map_err(|source| failed("write", source))?;
+        open.append(&[Line::header(run)], true).map_err(|source| failed("write", source))?;
         for directory in [directory.as_path(), state.path()] {
             // The new name itself has to be on disk as well.
             File::open(directory)
@@ -171,17 +174,34 @@ impl Ledger {
     /// [`LedgerError::Refused`] when undoing the change could destroy something that was there before,
     /// [`LedgerError::Io`] when it could not be written: then the change must not be made. [`LedgerError::Closed`].
     pub fn record(&self, change: Change) -> Result<EntryId, LedgerError> {
-        if let Err(reason) = change.check() {
-            return Err(LedgerError::Refused { change: Box::new(change), reason });
+        let ids = self.record_all(vec![change])?;
+        Ok(*ids.first().expect("one change has one entry"))
+    }
+
+    /// Writes down changes that are about to be made, in this order, in one go: waiting for the disk is what takes time. They are undone
+    /// one by one, the last one first.
+    ///
+    /// # Errors
+    /// As [`Ledger::record`]; then none of them is recorded.
+    pub fn record_all(&self, changes: Vec<Change>) -> Result<Vec<EntryId>, LedgerError> {
+        for change in &changes {
+            if let Err(reason) = change.check() {
+                return Err(LedgerError::Refused { change: Box::new(change.clone()), reason });
+            }
         }
         let mut guard = self.lock();
         let open = guard.as_mut().ok_or_else(|| LedgerError::Closed(self.0.run.clone()))?;
-        let id = EntryId(open.next);
-        open.append(&Line::Change { entry: id.0, change: change.clone() }, true)
-            .map_err(|source| self.failed("write", source))?;
-        open.next += 1;
-        open.standing.push((id, change));
-        Ok(id)
+        let ids: Vec<u64> = (open.next..).take(changes.len()).collect();
+        let lines: Vec<Line> = ids
+            .iter()
+            .zip(&changes)
+            .map(|(id, change)| Line::Change { entry: *id, change: change.clone() })
+            .collect();
+        open.append(&lines, true).map_err(|source| self.failed("write", source))?;
+        open.next += ids.len() as u64;
+        let ids: Vec<EntryId> = ids.into_iter().map(EntryId).collect();
+        open.standing.extend(ids.iter().copied().zip(changes));
+        Ok(ids)
     }
 
     /// Undoes one change. An entry that is undone already is fine.
@@ -213,7 +233,7 @@ impl Ledger {
         let Some(at) = open.standing.iter().position(|(entry, _)| *entry == id) else { return Ok(()) };
         open.standing.remove(at);
         // Not synced: after a crash that loses the line the undo is only repeated.
-        open.append(&Line::Undone { undone: id.0 }, false).map_err(|source| self.failed("write", source))
+        open.append(&[Line::Undone { undone: id.0 }], false).map_err(|source| self.failed("write", source))
     }
 
     /// The changes that stand, oldest first.

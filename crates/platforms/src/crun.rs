@@ -25,6 +25,7 @@ const KIND: Kind = Kind {
     own_kernel: false,
     refuses_hybrid: true,
     flags: |_| Vec::new(),
+    emptied: |_| None,
     to_prove: |_| None,
     saving: Saving::CriuLibrary,
 };

@@ -30,6 +30,7 @@ const KIND: Kind = Kind {
     flags: |environment| {
         environment.get("criu").into_iter().flat_map(|path| ["--criu".into(), path.into()]).collect()
     },
+    emptied: |_| None,
     to_prove: |_| None,
     saving: Saving::Criu,
 };

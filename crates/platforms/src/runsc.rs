@@ -48,6 +48,7 @@ const KIND: Kind = Kind {
     own_kernel: true,
     refuses_hybrid: false,
     flags,
+    emptied: |environment| (network(environment) == "sandbox").then_some(SETTINGS),
     to_prove: |environment| {
         (environment.get("platform") == Some("kvm")).then_some("a KVM that gVisor's guests come up with")
     },
@@ -57,12 +58,23 @@ const KIND: Kind = Kind {
 /// The platform `runsc`.
 pub const RUNSC: Oci = Oci::new(&KIND);
 
+/// Settings of the host's network. Versions before August 2024 take a namespace for the host's own when they find `core/rmem_default`
+/// there, and give it no network (gVisor, issue 10704); since Linux 6.11 every namespace has it. A network of gVisor's own needs none of
+/// the host's settings.
+const SETTINGS: &str = "/proc/sys/net";
+
+/// The network stack in runsc's words.
+fn network(environment: &EnvironmentSpec) -> &'static str {
+    match environment.get("net").unwrap_or("none") {
+        "none" => "none",
+        "host" => "host",
+        _ => "sandbox",
+    }
+}
+
 /// What every command must be told alike, because the sandbox takes it from there.
 fn flags(environment: &EnvironmentSpec) -> Vec<String> {
-    let network = match environment.get("net").unwrap_or("none") {
-        word @ ("none" | "host") => word,
-        _ => "sandbox",
-    };
+    let network = network(environment);
     let platform = environment.get("platform").unwrap_or("systrap");
     // Without the last it keeps what a guest writes to its root in a file of the skeleton, which is all guests'.
     vec![format!("--network={network}"), format!("--platform={platform}"), "--overlay2=none".into()]

@@ -3,7 +3,7 @@
 use super::group::{Cgroup, write_control};
 use super::layout::{Hierarchy, Kind, Layout, Mount};
 use super::{CgroupError, Limits, check_relative};
-use crate::ledger::{Change, Ledger};
+use crate::ledger::{Change, EntryId, Ledger};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -20,6 +20,21 @@ impl Hierarchy {
     /// # Errors
     /// [`CgroupError`]; what was made of the group by then is removed again.
     pub fn create(&self, ledger: &Ledger, name: &str, limits: &Limits) -> Result<Cgroup, CgroupError> {
+        self.create_with(ledger, name, limits, Vec::new()).map(|(cgroup, _)| cgroup)
+    }
+
+    /// The same, with further changes that the caller makes next, recorded with the group, which saves waiting for the disk again. They
+    /// are undone before it.
+    ///
+    /// # Errors
+    /// As [`Hierarchy::create`]; then the further changes are struck out again.
+    pub fn create_with(
+        &self,
+        ledger: &Ledger,
+        name: &str,
+        limits: &Limits,
+        next: Vec<Change>,
+    ) -> Result<(Cgroup, Vec<EntryId>), CgroupError> {
         let relative = PathBuf::from(name);
         check_relative(&relative).map_err(|reason| CgroupError::Name { path: relative.clone(), reason })?;
         if self.layout() == Layout::Missing {
@@ -36,16 +51,21 @@ impl Hierarchy {
                 enable_on_root(ledger, &mount.path)?;
             }
         }
-        let entry = ledger.record(Change::Cgroup { path: relative.clone() })?;
+        let changes = [Change::Cgroup { path: relative.clone() }].into_iter().chain(next).collect();
+        let mut entries = ledger.record_all(changes)?;
+        let entry = entries.remove(0);
         let mut cgroup = Cgroup::new(self.clone(), relative, ledger.clone(), entry);
         match self.fill(&cgroup, limits) {
             Ok(unlimited) => {
                 cgroup.unlimited = unlimited;
-                Ok(cgroup)
+                Ok((cgroup, entries))
             }
             Err(error) => {
                 // The first error is the one to tell; what cannot be removed stays in the ledger.
                 let _ = cgroup.remove();
+                for entry in entries {
+                    let _ = ledger.forget(entry);
+                }
                 Err(error)
             }
         }

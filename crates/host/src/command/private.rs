@@ -1,7 +1,7 @@
 //! Mounts that a program does not see.
 
 use rustix::io::Errno;
-use rustix::mount::{MountPropagationFlags, UnmountFlags, mount_change, unmount};
+use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_change, unmount};
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 use std::ffi::CString;
 use std::io;
@@ -15,6 +15,7 @@ use std::path::Path;
 #[derive(Debug, Clone, Default)]
 pub(super) struct PrivateMounts {
     hidden: Vec<CString>,
+    emptied: Vec<CString>,
 }
 
 impl PrivateMounts {
@@ -23,8 +24,13 @@ impl PrivateMounts {
         self.hidden.extend(CString::new(mount.as_os_str().as_bytes()));
     }
 
+    /// Covers one more directory with an empty one.
+    pub(super) fn empty(&mut self, directory: &Path) {
+        self.emptied.extend(CString::new(directory.as_os_str().as_bytes()));
+    }
+
     pub(super) fn is_empty(&self) -> bool {
-        self.hidden.is_empty()
+        self.hidden.is_empty() && self.emptied.is_empty()
     }
 
     /// Enters the namespace. Runs between fork and exec: only system calls, nothing is allocated.
@@ -38,6 +44,9 @@ impl PrivateMounts {
                 Ok(()) | Err(Errno::INVAL | Errno::NOENT) => {}
                 Err(error) => return Err(error.into()),
             }
+        }
+        for directory in &self.emptied {
+            mount(c"none", directory.as_c_str(), c"tmpfs", MountFlags::RDONLY, None)?;
         }
         Ok(())
     }
@@ -65,5 +74,9 @@ mod tests {
         assert_eq!(mounts(), before, "the host's mounts are as they were");
         let seen = Invocation::new("test").args(["-e", "/proc/self"]).without_mount(Path::new("/no/mount"));
         seen.run_ok().unwrap();
+        let empty =
+            Invocation::new("ls").args(["-A", "/etc", "/usr/share"]).with_empty(Path::new("/usr/share"));
+        let listed = String::from_utf8(empty.run_ok().unwrap().output).unwrap();
+        assert!(listed.contains("passwd") && listed.ends_with("/usr/share:\n"), "{listed}");
     }
 }

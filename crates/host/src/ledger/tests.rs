@@ -99,6 +99,23 @@ fn the_newest_change_is_undone_first_and_what_fails_stays() {
 }
 
 #[test]
+fn changes_that_are_recorded_together_are_undone_one_by_one() {
+    let (_base, state) = state();
+    let ledger = Ledger::create(&state, "run").unwrap();
+    let ids = ledger.record_all(["a", "b", "c"].map(of_platform).to_vec()).unwrap();
+    assert_eq!(ids.len(), 3);
+    ledger.forget(ids[1]).unwrap();
+    let outside = Change::Directory { path: "relative".into() };
+    assert!(ledger.record_all(vec![of_platform("d"), outside]).is_err());
+    assert_eq!(ledger.standing(), [of_platform("a"), of_platform("c")]);
+    assert_eq!(ledger.record_all(Vec::new()).unwrap(), []);
+    abandon(ledger);
+    let recorder = Recorder::default();
+    sweep(&state, &recorder).unwrap();
+    assert_eq!(*recorder.0.borrow(), ["c", "a"]);
+}
+
+#[test]
 fn a_live_ledger_is_never_swept() {
     let (_base, state) = state();
     let ledger = Ledger::create(&state, "alive").unwrap();

@@ -24,6 +24,8 @@ pub(crate) struct Kind {
     pub(crate) own_kernel: bool,
     /// It does not run where version 2 of control groups is mounted beside version 1.
     pub(crate) refuses_hybrid: bool,
+    /// A directory of the host that it must find empty because of an environment's keys.
+    pub(crate) emptied: fn(&EnvironmentSpec) -> Option<&'static str>,
     /// What stands before every command because of an environment's keys.
     pub(crate) flags: fn(&EnvironmentSpec) -> Vec<String>,
     /// Whether an environment takes hardware that must be proven before a plan is made, and what it is that is proven then.

@@ -7,6 +7,7 @@ use super::{leftovers, restore};
 use crate::axes::Storage;
 use crate::{Guest, GuestRequest, Host, PlatformError, Reach, Session, network};
 use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -23,6 +24,9 @@ const HELLO_DEADLINE: Duration = Duration::from_secs(15);
 const SHUTDOWN_DEADLINE: Duration = Duration::from_secs(2);
 /// For the runtime to take a container away whose processes have ended.
 const EXIT_DEADLINE: Duration = Duration::from_secs(5);
+
+/// Of a run's name that is part of its containers' names, bytes.
+const LONGEST_RUN: usize = 40;
 
 /// What the keys of an environment say of its guests, in their words.
 pub(super) struct Wishes<'a> {
@@ -55,7 +59,7 @@ pub(super) fn launch(
 ) -> Result<OciGuest, PlatformError> {
     let name = format!("{}-{}", runtime.platform, request.instance);
     let cgroup_name = format!("weighbridge-{}/{name}", host.run);
-    let id = format!("weighbridge-{}-{}", host.run, request.instance);
+    let id = container_id(&host.run, request.instance);
     if wishes.mapped {
         reachable(&request.root.skeleton)?;
     }
@@ -81,15 +85,16 @@ pub(super) fn launch(
         .map_err(PlatformError::io(format!("write the bundle {}", bundle.display())))?;
     record_controllers(host)?;
     let limits = Limits { cpus: request.cpus.clone(), memory_bytes: request.memory_bytes };
-    let cgroup = host.hierarchy.create(&host.ledger, &cgroup_name, &limits)?;
     // Recorded after its control group, so that after a crash it is undone before: the runtime is gone then, and cannot put anything
     // into the group any more.
-    let entry = host.ledger.record(Change::Platform {
+    let container = Change::Platform {
         platform: runtime.platform.into(),
         what: "container".into(),
         id: id.clone(),
-        detail: runtime.detail(),
-    })?;
+        detail: runtime.detail(&cgroup_name),
+    };
+    let (cgroup, entries) =
+        host.hierarchy.create_with(&host.ledger, &cgroup_name, &limits, vec![container])?;
     let mut guest = OciGuest {
         log: host.logs.join(format!("{name}.log")),
         storage: (storage != Storage::Tmpfs).then(|| host.work.join(format!("{name}-storage"))),
@@ -97,7 +102,7 @@ pub(super) fn launch(
         id,
         bundle,
         ledger: host.ledger.clone(),
-        entry,
+        entries,
         cgroup: Some(cgroup),
         network,
         running: None,
@@ -114,6 +119,17 @@ pub(super) fn launch(
             Err(error)
         }
     }
+}
+
+/// Name of a container, unique on this host. That of a run whose name is long tells it by a hash: runsc makes a socket of the name, and
+/// the path of a socket has little room (`unix(7)`).
+fn container_id(run: &str, instance: u64) -> String {
+    if run.len() <= LONGEST_RUN {
+        return format!("weighbridge-{run}-{instance}");
+    }
+    let mut hasher = DefaultHasher::new();
+    run.hash(&mut hasher);
+    format!("weighbridge-{:016x}-{instance}", hasher.finish())
 }
 
 /// The directories behind the guest's storage, and the place in its root where they are mounted.
@@ -190,7 +206,7 @@ pub(super) struct OciGuest {
     storage: Option<PathBuf>,
     log: PathBuf,
     ledger: Ledger,
-    entry: EntryId,
+    entries: Vec<EntryId>,
     cgroup: Option<Cgroup>,
     network: Option<GuestNetwork>,
     running: Option<Running>,
@@ -325,7 +341,7 @@ impl Guest for OciGuest {
         self.cgroup = None;
         let stuck = |reason| PlatformError::Stop { platform, reason };
         leftovers::remove_files(&self.runtime.state, &self.id).map_err(stuck)?;
-        self.ledger.forget(self.entry)?;
+        self.entries.iter().try_for_each(|entry| self.ledger.forget(*entry))?;
         self.network.iter_mut().try_for_each(GuestNetwork::remove)?;
         for directory in [Some(&self.bundle), self.storage.as_ref()].into_iter().flatten() {
             match fs::remove_dir_all(directory) {

@@ -14,8 +14,6 @@ use std::time::{Duration, Instant};
 
 /// For killed processes to be gone.
 const DEATH_DEADLINE: Duration = Duration::from_secs(10);
-/// Where runsc puts its socket when the path below its state directory is too long for one.
-const SOCKET_PLACES: [&str; 3] = ["/run", "/var/run", "/tmp"];
 
 /// Takes away what a crash left of a container, but for what its control group holds.
 ///
@@ -25,24 +23,15 @@ pub(super) fn undo(what: &str, id: &str, detail: &Value) -> Result<(), String> {
     let Some(state) = detail.get("state").and_then(Value::as_str).map(PathBuf::from) else {
         return Err(format!("the ledger does not say where the {what} {id} is"));
     };
-    kill_runtimes(&state, id)?;
+    let group = detail.get("group").and_then(Value::as_str).unwrap_or_default();
+    kill_runtimes(&state, id, group)?;
     remove_files(&state, id)
 }
 
 /// Files and directories of a container: of runc and crun, and of runsc.
-fn files(state: &Path, id: &str) -> Vec<PathBuf> {
-    let socket = format!("runsc-{id}.sock");
-    let mut files: Vec<PathBuf> = [
-        id.to_string(),
-        format!("{id}_sandbox:{id}.state"),
-        format!("{id}_sandbox:{id}.lock"),
-        socket.clone(),
-    ]
-    .iter()
-    .map(|name| state.join(name))
-    .collect();
-    files.extend(SOCKET_PLACES.iter().map(|place| Path::new(place).join(&socket)));
-    files
+fn files(state: &Path, id: &str) -> [PathBuf; 4] {
+    let of_runsc = |ending: &str| state.join(format!("{id}_sandbox:{id}.{ending}"));
+    [state.join(id), of_runsc("state"), of_runsc("lock"), state.join(format!("runsc-{id}.sock"))]
 }
 
 /// Whether a runtime may know a container.
@@ -72,24 +61,25 @@ pub(super) fn remove_files(state: &Path, id: &str) -> Result<(), String> {
 }
 
 /// Kills the processes of a runtime that serve a container: those that have its name, which no other container ever has, and the
-/// runtime's state directory among their arguments.
-fn kill_runtimes(state: &Path, id: &str) -> Result<(), String> {
+/// runtime's state directory among their arguments. Those in the container's group may be frozen, and end when the group is undone.
+fn kill_runtimes(state: &Path, id: &str, group: &str) -> Result<(), String> {
     let until = Instant::now() + DEATH_DEADLINE;
     loop {
-        let serving = serving(state, id);
-        if serving.is_empty() {
+        let mut outside = 0;
+        for pid in serving(state, id) {
+            let Some(number) = Pid::from_raw(pid) else { continue };
+            let Ok(handle) = pidfd_open(number, PidfdFlags::empty()) else { continue };
+            // Looked at again: from here on the handle means the process that is killed.
+            if serves(pid, state, id) {
+                outside += usize::from(!is_in(pid, group));
+                let _gone_meanwhile = pidfd_send_signal(handle, Signal::KILL);
+            }
+        }
+        if outside == 0 {
             return Ok(());
         }
         if Instant::now() > until {
-            return Err(format!("the processes {serving:?} of its runtime do not end"));
-        }
-        for pid in serving {
-            let Some(pid) = Pid::from_raw(pid) else { continue };
-            let Ok(handle) = pidfd_open(pid, PidfdFlags::empty()) else { continue };
-            // Looked at again: from here on the handle means the process that is killed.
-            if serves(pid.as_raw_nonzero().get(), state, id) {
-                let _gone_meanwhile = pidfd_send_signal(handle, Signal::KILL);
-            }
+            return Err(format!("{outside} processes of its runtime do not end"));
         }
         std::thread::sleep(Duration::from_millis(2));
     }
@@ -99,6 +89,15 @@ fn serving(state: &Path, id: &str) -> Vec<i32> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     pids.filter(|pid| serves(*pid, state, id)).collect()
+}
+
+/// Whether a process is in a control group of this path, in any hierarchy.
+fn is_in(pid: i32, group: &str) -> bool {
+    let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
+    groups
+        .lines()
+        .filter_map(|line| line.splitn(3, ':').nth(2))
+        .any(|path| path.trim_start_matches('/') == group)
 }
 
 /// A zombie has no arguments any more, and so serves nobody.
@@ -136,7 +135,7 @@ mod tests {
         while serving(state, "c-1").is_empty() {
             std::thread::sleep(Duration::from_millis(1));
         }
-        let detail = json!({"state": state});
+        let detail = json!({"state": state, "group": "weighbridge-r/c-1"});
         undo("container", "c-1", &detail).unwrap();
         undo("container", "c-1", &detail).unwrap();
         assert!(mine.wait(Duration::from_secs(5)).unwrap().is_some());

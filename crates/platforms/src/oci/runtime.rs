@@ -24,6 +24,8 @@ pub(super) struct Runtime {
     flags: Vec<String>,
     /// A mount of the host that it must not see.
     hidden: Option<PathBuf>,
+    /// A directory of the host that it must find empty.
+    emptied: Option<&'static str>,
 }
 
 impl Runtime {
@@ -52,6 +54,7 @@ impl Runtime {
             binary,
             state: host.work.join(format!("{platform}-state")),
             flags: (kind.flags)(environment),
+            emptied: (kind.emptied)(environment),
             hidden: host.hierarchy.unified().filter(|_| kind.refuses_hybrid).map(Into::into),
         })
     }
@@ -60,8 +63,12 @@ impl Runtime {
     pub(super) fn command(&self) -> Invocation {
         let command = Invocation::new(&self.binary).arg("--root").arg(&self.state).args(&self.flags);
         let command = command.deadline(COMMAND_DEADLINE);
-        match &self.hidden {
+        let command = match &self.hidden {
             Some(mount) => command.without_mount(mount),
+            None => command,
+        };
+        match self.emptied {
+            Some(directory) => command.with_empty(Path::new(directory)),
             None => command,
         }
     }
@@ -84,9 +91,9 @@ impl Runtime {
         Ok(String::from_utf8_lossy(&version.run_ok()?.output).into_owned())
     }
 
-    /// What another process needs to undo a container.
-    pub(super) fn detail(&self) -> Value {
-        json!({"state": self.state})
+    /// What another process needs to undo a container that is in this control group.
+    pub(super) fn detail(&self, group: &str) -> Value {
+        json!({"state": self.state, "group": group})
     }
 
     /// Has the runtime take away what is left of a container whose processes have ended.
