@@ -4,7 +4,6 @@
 //! runtimes promise in `runtimes.rs`.
 
 #![expect(clippy::unwrap_used, reason = "all of this file is a test, its helpers too")]
-#![expect(clippy::print_stderr, reason = "what is skipped must be seen")]
 
 mod common;
 mod static_probe;

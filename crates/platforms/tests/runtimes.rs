@@ -1,7 +1,6 @@
 //! What the keys of the runtimes runc, crun and runsc promise: networks, storage, filters, users, saving; and many guests at once.
 
 #![expect(clippy::unwrap_used, reason = "all of this file is a test, its helpers too")]
-#![expect(clippy::print_stderr, reason = "what is skipped must be seen")]
 
 mod common;
 mod static_probe;
