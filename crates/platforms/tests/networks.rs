@@ -45,14 +45,16 @@ macro_rules! platforms {
     };
 }
 
-platforms! { namespaces bubblewrap nspawn runc crun }
+platforms! { namespaces bubblewrap nspawn runc crun runsc }
 
 /// A guest whose root is nobody outside is in a network that it could not have entered itself.
 #[test]
 fn mapped_users_have_networks() {
     let _turn = turn();
-    for word in ["bridge", "nat"] {
-        guests_are_reached("mapped", &format!("namespaces:net={word},user=mapped"));
+    for platform in ["namespaces", "runc", "crun"] {
+        for word in ["bridge", "nat"] {
+            guests_are_reached("mapped", &format!("{platform}:net={word},user=mapped"));
+        }
     }
 }
 

@@ -6,12 +6,11 @@ mod common;
 mod static_probe;
 
 use common::victim::{Killed, kill_and_sweep};
-use common::{Bench, command, ready, says, shell, turn};
-use std::io::Read;
+use common::{Bench, ready, says, shell, turn};
 use std::time::{Duration, Instant};
 use weigh_host::command::Invocation;
 use weigh_model::{EnvironmentSpec, ImageSpec};
-use weigh_platforms::{Guest, GuestRequest, PlatformError, resolve};
+use weigh_platforms::{GuestRequest, PlatformError, resolve};
 use weigh_protocol::Status;
 
 /// The runtimes that work here.
@@ -28,54 +27,6 @@ fn containers(test: &str) -> impl Iterator<Item = &'static str> {
 #[ignore = "the victim of another test"]
 fn victim() {
     common::victim::play();
-}
-
-/// A server in the guest that says one thing to whoever comes.
-const SERVER: &str = "import socket
-s = socket.create_server(('0.0.0.0', PORT))
-while True:
-    s.accept()[0].sendall(b'from inside')
-";
-
-/// What a client hears from the server, which may take a moment to come up.
-fn hear(guest: &dyn Guest, port: u16) -> String {
-    let reach = guest.reach(port).unwrap();
-    let until = Instant::now() + Duration::from_secs(30);
-    loop {
-        let mut said = String::new();
-        let stream = weigh_network::connect(reach.address, reach.from.as_deref(), Duration::from_secs(2));
-        match stream.and_then(|mut stream| {
-            stream.set_read_timeout(Some(Duration::from_secs(5)))?;
-            stream.read_to_string(&mut said)
-        }) {
-            Ok(_) if !said.is_empty() => return said,
-            other => assert!(Instant::now() < until, "{reach:?}: {other:?}"),
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
-
-#[test]
-fn a_server_in_a_guest_is_reached_as_its_network_says() {
-    let _turn = turn();
-    for platform in runtimes("a_server_in_a_guest_is_reached_as_its_network_says") {
-        let bench = Bench::new(&format!("reach-{platform}"));
-        // Unusual ports: with the host's network the server is on the host.
-        for (net, port) in [("bridge", 8080), ("nat", 8080), ("host", 47_919)] {
-            let mut guest = bench.guest(&format!("{platform}:net={net}"));
-            let server = SERVER.replace("PORT", &port.to_string());
-            let id = guest.session().start(&command(&["python3", "-c", &server])).unwrap();
-            assert_eq!(hear(&*guest, port), "from inside", "{platform} {net}");
-            assert_eq!(guest.address().is_some_and(|address| address.is_loopback()), net == "host");
-            guest.session().signal(id, 9).unwrap();
-            guest.stop().unwrap();
-            guest.stop().unwrap();
-        }
-        let mut guest = bench.guest(&format!("{platform}:net=none"));
-        assert!(guest.reach(8080).is_none());
-        guest.stop().unwrap();
-        bench.close();
-    }
 }
 
 #[test]
