@@ -9,7 +9,7 @@ mod support;
 
 use serde_json::Value;
 use std::time::Duration;
-use support::{Stage, ready, shown};
+use support::{Stage, diagnosis, is_ready, shown};
 
 /// Every container and sandbox with what the studies varied.
 const ENVIRONMENTS: &[&str] = &[
@@ -24,11 +24,11 @@ const ENVIRONMENTS: &[&str] = &[
     "docker:storage=volume",
     "docker:storage=overlay",
     "podman",
+    "podman",
     "lxc",
     "lxc:init=full",
     "nspawn",
     "nspawn:init=full",
-    "incus",
 ];
 
 /// Whether these tests were asked for.
@@ -42,13 +42,11 @@ fn wanted(test: &str) -> bool {
 
 /// The environments whose platform is ready here.
 fn here(stage: &Stage, test: &str) -> Vec<&'static str> {
+    let diagnosis = diagnosis(stage);
     let platform = |environment: &str| environment.split(':').next().unwrap_or_default().to_string();
-    let mut known = std::collections::BTreeMap::new();
-    let mut is_ready = |environment: &&&str| {
-        let name = platform(environment);
-        *known.entry(name.clone()).or_insert_with(|| ready(stage, &name, test))
-    };
-    ENVIRONMENTS.iter().filter(|environment| is_ready(environment)).copied().collect()
+    let names: std::collections::BTreeSet<String> = ENVIRONMENTS.iter().map(|name| platform(name)).collect();
+    let ready: Vec<&String> = names.iter().filter(|name| is_ready(&diagnosis, name, test)).collect();
+    ENVIRONMENTS.iter().filter(|name| ready.contains(&&platform(name))).copied().collect()
 }
 
 /// `--on` for every environment, after native.

@@ -230,12 +230,21 @@ fn processes() -> Vec<String> {
     found
 }
 
+/// What the doctor says of every platform; it launches a guest of each.
+pub fn diagnosis(stage: &Stage) -> serde_json::Value {
+    let output = stage.weigh().args(["doctor", "--json"]).output().unwrap();
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
 /// Whether a platform is ready on this host; says so when it is not, and fails when `WEIGH_REQUIRE` names it.
 pub fn ready(stage: &Stage, platform: &str, test: &str) -> bool {
-    let output = stage.weigh().args(["doctor", "--json"]).output().unwrap();
-    let diagnosis: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    let state =
-        diagnosis["platforms"].as_array().unwrap().iter().find(|state| state["name"] == platform).unwrap();
+    is_ready(&diagnosis(stage), platform, test)
+}
+
+/// [`ready`] in a diagnosis that is there already.
+pub fn is_ready(diagnosis: &serde_json::Value, platform: &str, test: &str) -> bool {
+    let mut states = diagnosis["platforms"].as_array().unwrap().iter();
+    let state = states.find(|state| state["name"] == platform).unwrap_or_else(|| panic!("no {platform}"));
     if state["ready"] == true {
         return true;
     }
