@@ -24,7 +24,6 @@ const ENVIRONMENTS: &[&str] = &[
     "docker:storage=volume",
     "docker:storage=overlay",
     "podman",
-    "podman",
     "lxc",
     "lxc:init=full",
     "nspawn",

@@ -43,7 +43,8 @@ impl Occupied {
         let ledger = Ledger::create(&state, &id).map_err(ledger_failure)?;
         let work = state.path().join(format!("work-{id}"));
         ledger.record(Change::Directory { path: work.clone() }).map_err(ledger_failure)?;
-        let logs = logs.unwrap_or_else(|| work.join("logs"));
+        // Some tools change their directory before they open their log.
+        let logs = logs.and_then(|logs| std::path::absolute(logs).ok()).unwrap_or_else(|| work.join("logs"));
         for directory in [&work, &logs] {
             fs::create_dir_all(directory)
                 .map_err(|error| file_failure("make the directory", directory, error))?;
