@@ -5,6 +5,7 @@
 
 pub mod axes;
 mod enter;
+mod link;
 mod network;
 mod oci;
 mod platform;
@@ -14,6 +15,7 @@ pub mod session;
 pub mod bubblewrap;
 pub mod crun;
 pub mod docker;
+pub mod incus;
 pub mod lxc;
 pub mod namespaces;
 pub mod native;
@@ -43,6 +45,8 @@ const ALL: &[&dyn Platform] = &[
     &docker::Docker,
     &podman::Podman,
     &lxc::Lxc,
+    &incus::INCUS,
+    &incus::LXD,
     &nspawn::Nspawn,
     &runsc::RUNSC,
     &uml::Uml,

@@ -8,9 +8,9 @@
 //! that are weighbridge's, their mounts with them, and what lies on disk is in the run's work directory.
 
 mod config;
+pub(crate) mod groups;
 mod guest;
-mod link;
-mod rootfs;
+pub(crate) mod rootfs;
 
 use crate::axes;
 use crate::network;
@@ -124,7 +124,7 @@ impl Platform for Lxc {
 
     fn undo(&self, what: &str, id: &str, _: &serde_json::Value) -> Result<(), String> {
         match what {
-            "link" => link::undo(id),
+            "link" => crate::link::undo(id),
             _ => Err(format!("the platform lxc never makes a {what}")),
         }
     }

@@ -9,7 +9,6 @@ mod static_probe;
 use common::network::{guests_are_reached, nobody_reaches, talk};
 use common::victim::{Killed, kill_and_sweep};
 use common::{Bench, MINUTE, command, ready, says, shell, turn};
-use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
 use weigh_model::ImageSpec;
 use weigh_platforms::{Guest, PlatformError, RunOptions};
@@ -27,13 +26,6 @@ fn debian(test: &str) -> bool {
         eprintln!("SKIPPED {test}: {error}");
     }
     found.is_ok()
-}
-
-/// Lets other users pass through a bench's directories, as they may through the state directory of weighbridge: the root of a mapped
-/// container is one of them.
-fn open_to_others(bench: &Bench) {
-    let base = bench.state.path().parent().unwrap();
-    std::fs::set_permissions(base, std::fs::Permissions::from_mode(0o711)).unwrap();
 }
 
 /// Waits until a system's init says that it is up.
@@ -87,7 +79,6 @@ fn a_mapped_root_is_nobody_outside() {
         return;
     }
     let bench = Bench::new("lxc-mapped");
-    open_to_others(&bench);
     for environment in ["lxc:user=mapped", "lxc:user=mapped,net=host,storage=volume"] {
         let mut guest = bench.guest(environment);
         assert_eq!(says(&mut *guest, "id -u"), "0");
@@ -114,7 +105,6 @@ fn systems_and_mapped_containers_are_reached() {
         return;
     }
     let bench = Bench::new("lxc-reach-system");
-    open_to_others(&bench);
     for keys in ["net=host", "net=nat,user=mapped", "init=full,net=bridge", "init=full,net=nat,user=mapped"] {
         let mut guest = bench.guest(&format!("lxc:{keys}"));
         talk(&mut *guest);
@@ -133,7 +123,6 @@ fn systems_start_from_every_kind_of_root() {
         return;
     }
     let bench = Bench::new("lxc-system");
-    open_to_others(&bench);
     for keys in [
         "root=overlay,storage=volume",
         "root=copied,seccomp=off",
@@ -218,6 +207,38 @@ fn what_has_no_system_is_refused_with_a_remedy() {
         assert_eq!(&error.text[error.span.clone()], word);
     }
     bench.close();
+}
+
+#[test]
+fn managers_run_systems() {
+    let _turn = turn();
+    for platform in ["incus", "lxd"] {
+        let test = format!("{platform}-systems");
+        if !debian(&test) || !ready(&test, platform) {
+            continue;
+        }
+        let bench = Bench::new(&test);
+        for keys in ["net=bridge", "net=nat,user=root,seccomp=off"] {
+            let mut guest = bench.guest(&format!("{platform}:{keys}"));
+            assert_eq!(is_up(&mut *guest), "running", "{keys}");
+            let outside = says(&mut *guest, "awk 'NR == 1 {print $2}' /proc/self/uid_map");
+            assert_eq!(outside == "0", keys.contains("user=root"), "{keys}");
+            talk(&mut *guest);
+            guest.freeze().unwrap();
+            guest.thaw().unwrap();
+            let accounts = guest.accounts();
+            assert!(!accounts.daemons.is_empty() && !accounts.helpers.is_empty(), "{accounts:?}");
+            assert!(guest.launch_cpu_ns()[0].1 > 100_000);
+            guest.stop().unwrap();
+            guest.stop().unwrap();
+        }
+        bench.close();
+        kill_and_sweep(
+            &format!("{platform}-running"),
+            &format!("{platform}:user=root,net=nat"),
+            Killed::Running,
+        );
+    }
 }
 
 #[test]

@@ -1,39 +1,19 @@
 //! The configuration of one container, `lxc.container.conf(5)`.
 
 use super::Plan;
-use super::rootfs::{Rootfs, field};
-use std::net::IpAddr;
+use super::groups::Groups;
+use super::rootfs::Rootfs;
+use crate::link::Network;
 use std::path::Path;
 
 /// How many users of the host a mapped container has.
 pub(super) const MAPPED_USERS: u32 = 65536;
 
-/// How a container comes to its network.
-pub(super) enum Network<'a> {
-    /// A namespace of its own with nothing but loopback.
-    Empty,
-    /// The host's.
-    Host,
-    /// A namespace that is there already.
-    Namespace(&'a Path),
-    /// A namespace of its own with a link to a bridge.
-    Link {
-        /// The link's end on the host.
-        name: &'a str,
-        bridge: &'a str,
-        address: IpAddr,
-        gateway: IpAddr,
-    },
-}
-
 /// What one container is to be.
 pub(super) struct Config<'a> {
     pub(super) plan: &'a Plan,
     pub(super) rootfs: &'a Rootfs,
-    /// Of the container, relative to the mount points of the control groups. It must not exist: LXC makes it.
-    pub(super) payload: &'a Path,
-    /// The group that LXC's monitor has its own groups in.
-    pub(super) monitor: &'a Path,
+    pub(super) groups: &'a Groups,
     pub(super) network: Network<'a>,
     /// Where a system's console goes.
     pub(super) console: &'a Path,
@@ -98,9 +78,9 @@ impl Config<'_> {
         if !plan.seccomp {
             set("seccomp.profile", "");
         }
-        set("cgroup.dir.container", &field(self.payload));
-        set("cgroup.dir.monitor", &field(&self.monitor.join("lxc")));
-        set("cgroup.dir.monitor.pivot", &field(&self.monitor.join("pivot")));
+        for (key, value) in self.groups.configuration() {
+            set(key, &value);
+        }
         lines.push(String::new());
         lines.join("\n")
     }

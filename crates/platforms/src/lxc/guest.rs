@@ -1,20 +1,19 @@
 //! A container that runs.
 
 use super::config::Config;
-use super::link::Link;
+use super::groups::Groups;
 use super::rootfs::{Rootfs, storage_name};
 use super::{COMMAND_DEADLINE, Plan};
-use crate::enter::uncover_boot_identity;
+use crate::link::Link;
 use crate::oci::with_tail;
 use crate::oci::witness::Witness;
-use crate::spawn::is_first;
 use crate::{Guest, GuestRequest, Host, PlatformError, Reach, Session};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use weigh_host::accounts::{Accounts, Process};
-use weigh_host::cgroup::{Cgroup, Layout, Limits};
-use weigh_host::clock::{monotonic_ns, process_cpu_ns};
+use weigh_host::accounts::Accounts;
+use weigh_host::cgroup::Cgroup;
+use weigh_host::clock::monotonic_ns;
 use weigh_host::command::{Invocation, Running};
 
 /// From the start of LXC to the probe's hello; a loaded machine may need seconds.
@@ -34,13 +33,7 @@ pub(super) struct LxcGuest {
     directory: PathBuf,
     storage: PathBuf,
     log: PathBuf,
-    /// Holds the container's group, and the limits.
-    cgroup: Option<Cgroup>,
-    /// Holds LXC's monitor and client.
-    monitor: Option<Cgroup>,
-    /// With control groups of version 2, the part of `monitor` that programs are started in: a group with groups below it that have
-    /// controllers cannot hold processes.
-    client: Option<Cgroup>,
+    groups: Option<Groups>,
     link: Option<Link>,
     running: Option<Running>,
     session: Option<Session>,
@@ -59,9 +52,7 @@ impl LxcGuest {
             directory: host.work.join(&short),
             storage: host.work.join(format!("{}-storage", storage_name(request))),
             log: host.logs.join(format!("{short}.log")),
-            cgroup: None,
-            monitor: None,
-            client: None,
+            groups: None,
             link: None,
             running: None,
             session: None,
@@ -69,7 +60,10 @@ impl LxcGuest {
             spawned_ns: 0,
             launch_cpu_ns: 0,
         };
-        let started = guest.confine(host, request, &short).and_then(|()| guest.start(host, request, plan));
+        let started = Groups::make(host, request, &short).and_then(|groups| {
+            guest.groups = Some(groups);
+            guest.start(host, request, plan)
+        });
         match started {
             Ok(()) => Ok(guest),
             Err(error) => {
@@ -80,31 +74,17 @@ impl LxcGuest {
         }
     }
 
-    fn confine(&mut self, host: &Host, request: &GuestRequest, short: &str) -> Result<(), PlatformError> {
-        let limits = Limits { cpus: request.cpus.clone(), memory_bytes: request.memory_bytes };
-        let name = format!("weighbridge-{}/{short}", host.run);
-        let make = |name: &str, limits: &Limits| host.hierarchy.create(&host.ledger, name, limits);
-        self.cgroup = Some(make(&name, &limits)?);
-        // Newest first is how a ledger is undone: no monitor is there any more when the container's processes are killed.
-        self.monitor = Some(make(&format!("{name}-monitor"), &Limits::default())?);
-        if host.hierarchy.layout() == Layout::V2 {
-            self.client = Some(make(&format!("{name}-monitor/client"), &Limits::default())?);
-        }
-        self.cgroup.iter().chain(&self.monitor).try_for_each(pass_cpus_on)
-    }
-
     fn start(&mut self, host: &Host, request: &GuestRequest, plan: &Plan) -> Result<(), PlatformError> {
         fs::create_dir_all(&self.directory).map_err(PlatformError::io("make a guest's directory"))?;
         let rootfs = Rootfs::make(plan, host, request, &self.directory)?;
-        let link = self.link.insert(Link::make(host, request, plan)?);
-        let (Some(cgroup), Some(monitor)) = (&self.cgroup, &self.monitor) else {
+        let link = self.link.insert(Link::make("lxc", host, request, &plan.network, plan.mapped.is_some())?);
+        let Some(groups) = &self.groups else {
             return Err(self.failed("it has no control groups".into()));
         };
         let config = Config {
             plan,
             rootfs: &rootfs,
-            payload: &cgroup.relative_path().join("payload"),
-            monitor: monitor.relative_path(),
+            groups,
             network: link.network(),
             console: &self.log.with_extension("console.log"),
         };
@@ -115,14 +95,14 @@ impl LxcGuest {
             let start = start.arg("--logfile").arg(&self.log).args(["--logpriority", "ERROR"]);
             self.spawned_ns = monotonic_ns();
             start.deadline(COMMAND_DEADLINE).run_ok()?;
-            self.launch_cpu_ns = self.client_cpu_ns();
-            self.uncover();
+            self.launch_cpu_ns = self.groups.as_ref().map_or(0, Groups::ended_cpu_ns);
+            self.groups.iter().for_each(Groups::uncover_boot_identity);
             self.speak(self.command(&plan.programs.attach).args(["--clear-env", "--"]))
         } else {
             let execute = self.command(&plan.programs.execute).arg("--rcfile").arg(&file).arg("--");
             self.spawned_ns = monotonic_ns();
             self.speak(execute)?;
-            self.uncover();
+            self.groups.iter().for_each(Groups::uncover_boot_identity);
             Ok(())
         }
     }
@@ -130,8 +110,8 @@ impl LxcGuest {
     /// A program of LXC's for this container, in the group that is made for it.
     fn command(&self, program: &Path) -> Invocation {
         let command = Invocation::new(program).args(["--lxcpath", LXC_PATH, "--name", &self.name]);
-        match self.client.as_ref().or(self.monitor.as_ref()) {
-            Some(group) => command.pre_exec_cgroup(group),
+        match &self.groups {
+            Some(groups) => groups.start_in(command),
             None => command,
         }
     }
@@ -149,33 +129,14 @@ impl LxcGuest {
         Ok(())
     }
 
-    /// CPU time that was used in the monitor's group by processes that are not there any more.
-    fn client_cpu_ns(&self) -> u64 {
-        let Some(monitor) = &self.monitor else { return 0 };
-        let living: u64 = monitor.processes().into_iter().filter_map(process_cpu_ns).sum();
-        monitor.cpu_ns().map_or(0, |all| all.saturating_sub(living))
-    }
-
-    /// A guest whose kernel is not seen to be the host's is measured all the same, with a wider bracket around its clock.
-    fn uncover(&self) {
-        let mut inside = self.cgroup.iter().flat_map(Cgroup::processes);
-        if let Some(first) = inside.find(|pid| is_first(*pid)) {
-            let _its_clock_is_checked_otherwise = uncover_boot_identity(first);
-        }
-    }
-
     fn failed(&self, reason: String) -> PlatformError {
         PlatformError::Launch { platform: "lxc", reason, log: Some(self.log.clone()) }
     }
 
     /// Ends everything that runs, by asking or by force.
     fn end(&mut self) -> Result<(), String> {
-        if let Some(cgroup) = &self.cgroup {
-            // A frozen guest hears nothing, and one that was stopped by a signal neither.
-            let _ = cgroup.thaw();
-        }
-        self.witness.see(Guest::processes(self));
-        self.witness.revive();
+        let Some(groups) = &self.groups else { return Ok(()) };
+        groups.rouse(&mut self.witness);
         let asked = self.session.as_mut().is_some_and(|session| session.shutdown(SHUTDOWN_DEADLINE).is_ok());
         if let Some(session) = &mut self.session {
             session.close();
@@ -186,39 +147,15 @@ impl LxcGuest {
         };
         let alone = asked && ended(EXIT_DEADLINE);
         // A system goes on without the probe, and LXC's small init waits for whatever the probe has left.
-        if let Some(cgroup) = &self.cgroup {
-            cgroup.kill_all().map_err(|error| error.to_string())?;
-        }
+        groups.kill()?;
         if !alone
             && !ended(EXIT_DEADLINE)
             && let Some(running) = &mut self.running
         {
             running.kill_group();
         }
-        // The monitor waits for the container; one that does not is killed with its group.
-        if !self.witness.wait_ended(EXIT_DEADLINE)
-            && let Some(monitor) = &self.monitor
-        {
-            monitor.kill_all().map_err(|error| error.to_string())?;
-        }
-        if self.witness.wait_ended(EXIT_DEADLINE) {
-            Ok(())
-        } else {
-            Err("some of its processes live on".into())
-        }
+        groups.outlive(&self.witness)
     }
-}
-
-/// With control groups of version 1 a new group has no CPUs, and LXC fills only those that it makes at the top. So the kernel is asked
-/// to do it for what LXC makes below ours (`Documentation/admin-guide/cgroup-v1/cgroups.rst`, "clone_children").
-fn pass_cpus_on(group: &Cgroup) -> Result<(), PlatformError> {
-    for directory in group.directories().iter().filter(|it| it.join("cpuset.mems").exists()) {
-        let file = directory.join("cgroup.clone_children");
-        if file.exists() {
-            fs::write(&file, "1").map_err(PlatformError::io(format!("write {}", file.display())))?;
-        }
-    }
-    Ok(())
 }
 
 impl Guest for LxcGuest {
@@ -227,11 +164,11 @@ impl Guest for LxcGuest {
     }
 
     fn processes(&self) -> Vec<u32> {
-        self.cgroup.iter().chain(&self.monitor).flat_map(Cgroup::processes).collect()
+        self.groups.iter().flat_map(Groups::processes).collect()
     }
 
     fn cgroup(&self) -> Option<&Cgroup> {
-        self.cgroup.as_ref()
+        self.groups.as_ref().map(Groups::cgroup)
     }
 
     fn spawned_ns(&self) -> u64 {
@@ -255,33 +192,25 @@ impl Guest for LxcGuest {
 
     /// The container's control group; LXC's monitor, and what holds the probe's streams, are helpers.
     fn accounts(&self) -> Accounts {
-        let Some(cgroup) = &self.cgroup else { return Accounts::default() };
-        let mut accounts = Accounts::of_group(cgroup.view());
-        let name = |pid: u32| {
-            let comm = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-            Process { name: comm.trim_end().into(), pid }
-        };
-        accounts.helpers = self.monitor.iter().flat_map(Cgroup::processes).map(name).collect();
-        accounts
+        self.groups.as_ref().map(Groups::accounts).unwrap_or_default()
     }
 
     fn freeze(&mut self) -> Result<(), PlatformError> {
-        Ok(self.cgroup.iter().try_for_each(Cgroup::freeze)?)
+        Ok(self.cgroup().map_or(Ok(()), Cgroup::freeze)?)
     }
 
     fn thaw(&mut self) -> Result<(), PlatformError> {
-        Ok(self.cgroup.iter().try_for_each(Cgroup::thaw)?)
+        Ok(self.cgroup().map_or(Ok(()), Cgroup::thaw)?)
     }
 
     fn stop(&mut self) -> Result<(), PlatformError> {
         let ended = self.end().map_err(|reason| PlatformError::Stop { platform: "lxc", reason });
         // What is stuck in the container does not keep the rest from being undone.
-        let groups = [&self.client, &self.monitor, &self.cgroup];
-        let removed = groups.into_iter().flatten().try_for_each(Cgroup::remove);
+        let removed = self.groups.iter().try_for_each(Groups::remove);
         ended?;
         self.running = None;
         removed?;
-        (self.client, self.monitor, self.cgroup) = (None, None, None);
+        self.groups = None;
         self.link.iter_mut().try_for_each(Link::remove)?;
         self.link = None;
         for directory in [&self.directory, &self.storage] {

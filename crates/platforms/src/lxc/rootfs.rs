@@ -50,7 +50,7 @@ pub(super) struct Rootfs {
 }
 
 /// A path as a field of `fstab(5)`, where blanks are written as octal numbers.
-pub(super) fn field(path: &Path) -> String {
+pub(crate) fn field(path: &Path) -> String {
     path.display().to_string().replace('\\', "\\134").replace(' ', "\\040").replace('\t', "\\011")
 }
 
@@ -308,9 +308,14 @@ fn give(plan: &Plan, paths: &[&Path]) -> Result<(), PlatformError> {
 
 /// The root of a mapped container is an ordinary user of the host, who must come to what it mounts.
 fn enterable(plan: &Plan, path: &Path) -> Result<(), PlatformError> {
-    if plan.mapped.is_none() {
-        return Ok(());
-    }
+    if plan.mapped.is_some() { reachable(path) } else { Ok(()) }
+}
+
+/// Whether the root of a mapped container comes to a path.
+///
+/// # Errors
+/// What keeps it away, and the remedy.
+pub(crate) fn reachable(path: &Path) -> Result<(), PlatformError> {
     let closed = path.ancestors().skip(1).find(|it| it.metadata().is_ok_and(|it| it.mode() & 0o001 == 0));
     closed.map_or(Ok(()), |closed| {
         Err(PlatformError::Missing {

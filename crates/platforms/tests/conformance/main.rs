@@ -60,6 +60,8 @@ environments! {
     runsc "runsc"
     lxc "lxc"
     lxc_full "lxc:init=full"
+    incus "incus"
+    lxd "lxd"
     docker "docker"
     docker_without_network "docker:net=none"
     docker_on_the_hosts_network "docker:net=host"

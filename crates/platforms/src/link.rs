@@ -1,19 +1,37 @@
-//! How a container comes to its network.
+//! How containers of LXC's library come to their network.
 //!
 //! An ordinary container is started in a namespace that is made beforehand, as those of other platforms are. A mapped one must own its
-//! namespace, or it could mount no sysfs of it: LXC makes it, with a link to the bridge of the run.
+//! namespace, or it could mount no sysfs of it: then LXC makes it, with a link to the bridge of the run. Managers of containers always do.
 
-use super::Plan;
-use super::config::Network;
 use crate::{GuestRequest, Host, PlatformError, Reach, network};
 use serde_json::Value;
+use std::net::IpAddr;
 use std::path::Path;
 use weigh_host::command::Invocation;
 use weigh_host::ledger::{Change, EntryId, Ledger};
 use weigh_network::{GuestNetwork, Mode};
 
+/// A network in the words of LXC's configuration.
+pub(crate) enum Network<'a> {
+    /// A namespace of its own with nothing but loopback.
+    Empty,
+    /// The host's.
+    Host,
+    /// A namespace that is there already.
+    Namespace(&'a Path),
+    /// A namespace of its own with a link to a bridge.
+    Link {
+        /// The link's end on the host.
+        name: &'a str,
+        bridge: &'a str,
+        address: IpAddr,
+        gateway: IpAddr,
+    },
+}
+
 /// The network of one container.
-pub(super) struct Link {
+pub(crate) struct Link {
+    platform: &'static str,
     network: Option<GuestNetwork>,
     ledger: Ledger,
     /// The end on the host of a link that LXC makes, which goes with its namespace as a rule.
@@ -21,26 +39,33 @@ pub(super) struct Link {
 }
 
 impl Link {
-    /// Makes what has to be there before the container.
-    pub(super) fn make(host: &Host, request: &GuestRequest, plan: &Plan) -> Result<Self, PlatformError> {
-        let mode: Mode = plan.network.parse()?;
+    /// Makes what has to be there before the container, for a value of `net`. `owns`: whether the container must own its namespace.
+    pub(crate) fn make(
+        platform: &'static str,
+        host: &Host,
+        request: &GuestRequest,
+        word: &str,
+        owns: bool,
+    ) -> Result<Self, PlatformError> {
+        let mode: Mode = word.parse()?;
         let ledger = host.ledger.clone();
-        if plan.mapped.is_none() || !matches!(mode, Mode::Bridge | Mode::Nat) {
-            return Ok(Self { network: network::of_guest(host, request, &plan.network)?, ledger, own: None });
+        if !owns || !matches!(mode, Mode::Bridge | Mode::Nat) {
+            let network = network::of_guest(host, request, word)?;
+            return Ok(Self { platform, network, ledger, own: None });
         }
         let network = GuestNetwork::reserve(&ledger, &host.run, &host.work, mode)?;
         let name = name(&host.run, request.instance);
         let entry = ledger.record(Change::Platform {
-            platform: "lxc".into(),
+            platform: platform.into(),
             what: "link".into(),
             id: name.clone(),
             detail: Value::Null,
         })?;
-        Ok(Self { network: Some(network), ledger, own: Some((name, entry)) })
+        Ok(Self { platform, network: Some(network), ledger, own: Some((name, entry)) })
     }
 
     /// In the words of the configuration.
-    pub(super) fn network(&self) -> Network<'_> {
+    pub(crate) fn network(&self) -> Network<'_> {
         let Some(network) = &self.network else { return Network::Empty };
         match (&self.own, network.bridge(), network.address(), network.gateway()) {
             (Some((name, _)), Some(bridge), Some(address), Some(gateway)) => {
@@ -51,14 +76,14 @@ impl Link {
         }
     }
 
-    pub(super) fn reach(&self, port: u16) -> Option<Reach> {
+    pub(crate) fn reach(&self, port: u16) -> Option<Reach> {
         network::reach(self.network.as_ref(), port)
     }
 
     /// Takes it away, after the container has ended.
-    pub(super) fn remove(&mut self) -> Result<(), PlatformError> {
+    pub(crate) fn remove(&mut self) -> Result<(), PlatformError> {
         if let Some((name, entry)) = &self.own {
-            undo(name).map_err(|reason| PlatformError::Stop { platform: "lxc", reason })?;
+            undo(name).map_err(|reason| PlatformError::Stop { platform: self.platform, reason })?;
             self.ledger.forget(*entry)?;
             self.own = None;
         }
@@ -76,7 +101,10 @@ fn name(run: &str, instance: u64) -> String {
 }
 
 /// Removes a link's end on the host, and with it the other one. It is gone already, as a rule.
-pub(super) fn undo(name: &str) -> Result<(), String> {
+///
+/// # Errors
+/// Why it is still there.
+pub(crate) fn undo(name: &str) -> Result<(), String> {
     let place = Path::new("/sys/class/net").join(name);
     if !place.exists() {
         return Ok(());

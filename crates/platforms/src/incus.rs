@@ -1,0 +1,185 @@
+//! Systems in containers by Incus and by LXD: managers that keep images and containers, and have LXC's library run them.
+//!
+//! A run has a daemon of its own, with all its state below the run's work directory, in a mount namespace of its own and in control groups
+//! of weighbridge's; it ends with the run. A daemon that somebody else runs on the host is not looked at. The containers' control
+//! groups are weighbridge's too, so that a sweep needs no daemon to end them.
+
+mod daemon;
+mod guest;
+
+use crate::axes;
+use crate::link;
+use crate::network;
+use crate::oci::with_causes;
+use crate::{
+    Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, Values, setting,
+};
+use daemon::Daemon;
+use guest::ManagedGuest;
+use std::sync::Arc;
+use weigh_images::Root;
+use weigh_model::{EnvironmentSpec, ImageSpec, SpecError};
+
+/// In what a container differs from the host because of what it is.
+const IMPLIES: &[(&str, &str)] = &[
+    ("mounts:", "its root is the manager's copy of an image"),
+    ("network", "a network namespace of its own, as `net` says"),
+    ("user", "its root is mapped, as `user` says"),
+];
+
+/// The networks of containers, the present one first. None is the host's: a system would set it up.
+const NETWORKS: &[&[&str]] =
+    &[&["none", "bridge", "nat"], &["bridge", "none", "nat"], &["nat", "none", "bridge"]];
+
+/// The platform `incus`.
+pub static INCUS: Manager = Manager(&Flavor {
+    name: "incus",
+    summary: "a system in a container by Incus, by a daemon of the run's own",
+    client: "incus",
+    daemons: &["incusd", "/usr/libexec/incus/incusd", "/usr/lib/incus/incusd", "/opt/incus/bin/incusd"],
+    variables: ["INCUS_DIR", "INCUS_CONF"],
+    remedy: "install it with `apt-get install incus-base` (Debian 12: from bookworm-backports)",
+});
+
+/// The platform `lxd`.
+pub static LXD: Manager = Manager(&Flavor {
+    name: "lxd",
+    summary: "a system in a container by LXD, by a daemon of the run's own",
+    client: "lxc",
+    daemons: &["lxd", "/usr/lib/lxd/lxd"],
+    variables: ["LXD_DIR", "LXD_CONF"],
+    remedy: "install it with `apt-get install lxd`; LXD from a snap keeps to its own state and cannot be used",
+});
+
+/// In what managers differ.
+#[derive(Debug)]
+struct Flavor {
+    name: &'static str,
+    summary: &'static str,
+    /// Program of the users.
+    client: &'static str,
+    /// Where the daemon may be.
+    daemons: &'static [&'static str],
+    /// Environment variables with the daemon's directory and the client's.
+    variables: [&'static str; 2],
+    remedy: &'static str,
+}
+
+/// A platform whose containers are made by a manager.
+pub struct Manager(&'static Flavor);
+
+impl Platform for Manager {
+    fn name(&self) -> &'static str {
+        self.0.name
+    }
+
+    fn summary(&self) -> &'static str {
+        self.0.summary
+    }
+
+    fn keys(&self) -> &'static [KeySpec] {
+        const KEYS: &[KeySpec] = &[
+            KeySpec { default: "mapped", ..axes::USER },
+            axes::net(NETWORKS[0]),
+            axes::CPUS,
+            axes::MEMORY,
+            axes::ROOTFS,
+            axes::SECCOMP,
+            KeySpec {
+                name: "binary",
+                values: Values::Path,
+                default: "",
+                summary: "the daemon to use instead of the installed one, so that two builds can be compared",
+            },
+        ];
+        KEYS
+    }
+
+    fn capabilities(&self, environment: &EnvironmentSpec) -> Capabilities {
+        let networks = axes::networks(self, environment, NETWORKS);
+        Capabilities { networks, system: true, host_root: false, implies: IMPLIES, ..Capabilities::CONTAINER }
+    }
+
+    fn check(&self, environment: &EnvironmentSpec) -> Result<(), SpecError> {
+        match environment.get("rootfs") {
+            Some(word @ ("host" | "probe")) => {
+                let message = format!("the image `{word}` has no system that could be started");
+                let help = "write `rootfs=debian`, a directory or an archive with systemd in it";
+                Err(environment.value_error("rootfs", message, Some(help.into())))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn availability(&self, host: &Host) -> Availability {
+        match self.prove(host) {
+            Ok(detail) => Availability::Ready { detail },
+            Err(PlatformError::Missing { what, remedy }) => {
+                Availability::Missing { reason: format!("{what} is missing"), remedy }
+            }
+            Err(error) => Availability::Missing { reason: with_causes(&error), remedy: None },
+        }
+    }
+
+    fn prepare(&self, host: &Host, request: &GuestRequest) -> Result<(), PlatformError> {
+        self.ready(host, request).map(|_| ())
+    }
+
+    fn launch(&self, host: &Host, request: &GuestRequest) -> Result<Box<dyn Guest>, PlatformError> {
+        let daemon = self.ready(host, request)?;
+        Ok(Box::new(ManagedGuest::launch(self, host, request, daemon)?))
+    }
+
+    fn restores(&self, _: &Host, _: &EnvironmentSpec) -> Result<(), String> {
+        Err(format!(
+            "{} saves containers only with CRIU, and none whose probe was brought in from outside",
+            self.0.name
+        ))
+    }
+
+    fn undo(&self, what: &str, id: &str, _: &serde_json::Value) -> Result<(), String> {
+        match what {
+            "link" => link::undo(id),
+            _ => Err(format!("the platform {} never makes a {what}", self.0.name)),
+        }
+    }
+
+    fn host_changes(&self, request: &GuestRequest) -> Vec<String> {
+        let name = self.0.name;
+        let own = [
+            format!(
+                "run a daemon of {name} for this run alone, with its state and a copy of the image in the run's work directory"
+            ),
+            format!(
+                "make control groups weighbridge-<run>/{name}-daemon, weighbridge-<run>/{name}-<instance> and one for its monitor"
+            ),
+            "run a container g-<instance> by it".to_string(),
+        ];
+        network::host_changes(setting(self, &request.environment, "net")).into_iter().chain(own).collect()
+    }
+}
+
+impl Manager {
+    /// The daemon of the run, with the image of the request.
+    fn ready(&self, host: &Host, request: &GuestRequest) -> Result<Daemon, PlatformError> {
+        let daemon = Daemon::find(self.0, host, setting(self, &request.environment, "binary"))?;
+        daemon.start(host)?;
+        daemon.import(&request.root)?;
+        Ok(daemon)
+    }
+
+    /// Launches a guest of the Debian image; tells the version.
+    fn prove(&self, host: &Host) -> Result<String, PlatformError> {
+        let version = Daemon::find(self.0, host, "")?.version()?;
+        crate::oci::with_probe(host, EnvironmentSpec::new(self.0.name, Default::default()), |request| {
+            let work = host.work.join(format!("{}-{}-system", self.0.name, request.instance));
+            let root = Root::prepare(&ImageSpec::Debian, &host.programs, &work, None);
+            let root = root.map_err(|error| PlatformError::Missing {
+                what: format!("the image of a system to start ({error})"),
+                remedy: Some("build it with `weigh image build debian`".into()),
+            })?;
+            self.launch(host, &GuestRequest { root: Arc::new(root), ..request.clone() })?.stop()
+        })?;
+        Ok(version)
+    }
+}

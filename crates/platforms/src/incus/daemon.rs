@@ -1,0 +1,154 @@
+//! The daemon of a run.
+
+use super::Flavor;
+use crate::oci::with_tail;
+use crate::{Host, PlatformError};
+use std::fs;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+use weigh_host::accounts::Process;
+use weigh_host::cgroup::{Hierarchy, Limits};
+use weigh_host::command::{Invocation, find_program};
+use weigh_images::Root;
+
+/// For the daemon to come up.
+const READY_DEADLINE: Duration = Duration::from_secs(60);
+/// For taking an image in and making a container of it: a slow disk may need minutes.
+pub(super) const COPY_DEADLINE: Duration = Duration::from_secs(600);
+/// For any other command.
+pub(super) const COMMAND_DEADLINE: Duration = Duration::from_secs(60);
+/// Name of the only storage pool.
+pub(super) const POOL: &str = "default";
+
+/// The daemon of a run, and the programs that it takes.
+#[derive(Debug)]
+pub(super) struct Daemon {
+    flavor: &'static Flavor,
+    program: PathBuf,
+    client: PathBuf,
+    /// Its state. The name is short: a socket is in there, whose path may have 107 bytes (`unix(7)`).
+    directory: PathBuf,
+    group: String,
+    log: PathBuf,
+}
+
+impl Daemon {
+    /// The programs, whether the daemon runs or not.
+    ///
+    /// # Errors
+    /// [`PlatformError::Missing`] with the remedy.
+    pub(super) fn find(flavor: &'static Flavor, host: &Host, binary: &str) -> Result<Self, PlatformError> {
+        let missing = |what: String| PlatformError::Missing { what, remedy: Some(flavor.remedy.into()) };
+        if !host.is_root {
+            let what = format!("the right to run a daemon of {}", flavor.name);
+            return Err(PlatformError::Missing { what, remedy: Some("run weigh as root".into()) });
+        }
+        let named = [binary];
+        let candidates = if binary.is_empty() { flavor.daemons } else { &named };
+        let program = candidates.iter().find_map(|name| find_program(name));
+        let program = program.ok_or_else(|| missing(format!("the daemon {}", candidates[0])))?;
+        let client =
+            find_program(flavor.client).ok_or_else(|| missing(format!("the program {}", flavor.client)))?;
+        // Two builds in one run have a daemon each.
+        let build = u32::from(!binary.is_empty());
+        let short = flavor.name.get(..1).unwrap_or_default();
+        Ok(Self {
+            flavor,
+            program,
+            client,
+            directory: host.work.join(format!("{short}{build}")),
+            group: format!("weighbridge-{}/{}-daemon{build}", host.run, flavor.name),
+            log: host.logs.join(format!("{}-daemon.log", flavor.name)),
+        })
+    }
+
+    /// What the daemon says of itself.
+    pub(super) fn version(&self) -> Result<String, PlatformError> {
+        let output =
+            Invocation::new(&self.program).arg("--version").deadline(COMMAND_DEADLINE).run_ok()?.output;
+        Ok(format!("{} {}", self.flavor.name, String::from_utf8_lossy(&output).trim()))
+    }
+
+    /// Starts it unless it runs. It ends when the run's ledger is closed or swept, with its control group.
+    pub(super) fn start(&self, host: &Host) -> Result<(), PlatformError> {
+        static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+        let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+        if UnixStream::connect(self.directory.join("unix.socket")).is_ok() {
+            return Ok(());
+        }
+        let fresh = !self.directory.exists();
+        for directory in [&self.directory, &self.directory.with_extension("conf")] {
+            fs::create_dir_all(directory)
+                .map_err(PlatformError::io(format!("make the directory {}", directory.display())))?;
+        }
+        // Its mounts are seen by nobody else, and go with it.
+        let private = ["--fork", "unshare", "--mount", "--propagation", "private"];
+        let start = self.in_directory(Invocation::new("setsid")).args(private).arg(&self.program);
+        let start = start.args(["--group", "root", "--logfile"]).arg(&self.log);
+        let group = host.hierarchy.create(&host.ledger, &self.group, &Limits::default())?;
+        // It asks the network for what nobody here needs.
+        let start = start.env("HTTPS_PROXY", "http://127.0.0.1:1").pre_exec_cgroup(&group);
+        start.deadline(COMMAND_DEADLINE).run_ok()?;
+        let ready = self.in_directory(Invocation::new(&self.program)).arg("waitready").arg("--timeout=50");
+        ready.deadline(READY_DEADLINE).run_ok().map_err(|error| self.failed(&error.to_string()))?;
+        if fresh {
+            self.command(&["storage", "create", POOL, "dir"]).run_ok()?;
+        }
+        Ok(())
+    }
+
+    /// Takes the image in, unless it is there.
+    pub(super) fn import(&self, root: &Root) -> Result<(), PlatformError> {
+        static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+        let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+        let alias = alias(root);
+        let known = self.command(&["query", &format!("/1.0/images/aliases/{alias}")]).run()?;
+        if known.status.success() {
+            return Ok(());
+        }
+        let place = self.directory.with_extension("image");
+        let io = |doing: &str| PlatformError::io(format!("{doing} {}", place.display()));
+        fs::create_dir_all(&place).map_err(io("make the directory"))?;
+        let metadata = format!(
+            "architecture: {}\ncreation_date: 1\nproperties: {{description: root file system of weighbridge}}\n",
+            std::env::consts::ARCH
+        );
+        fs::write(place.join("metadata.yaml"), metadata).map_err(io("write to"))?;
+        let pack = Invocation::new("tar").arg("--create").arg("--file").arg(place.join("metadata.tar"));
+        pack.arg("--directory").arg(&place).arg("metadata.yaml").run_ok()?;
+        let archive = fs::File::create(place.join("rootfs.tar")).map_err(io("write to"))?;
+        root.write_tree_tar(std::io::BufWriter::new(archive)).map_err(io("pack the image in"))?;
+        let import = self.command(&["image", "import"]).arg(place.join("metadata.tar"));
+        let import = import.arg(place.join("rootfs.tar")).args(["--alias", &alias]);
+        import.deadline(COPY_DEADLINE).run_ok()?;
+        fs::remove_dir_all(&place).map_err(io("remove"))
+    }
+
+    /// The client with these arguments.
+    pub(super) fn command(&self, arguments: &[&str]) -> Invocation {
+        self.in_directory(Invocation::new(&self.client)).args(arguments).deadline(COMMAND_DEADLINE)
+    }
+
+    /// The client and the processes that serve all containers, as shared.
+    pub(super) fn processes(&self) -> Vec<Process> {
+        let name = |pid| Process { name: format!("{} daemon", self.flavor.name), pid };
+        Hierarchy::detect().members(self.group.as_ref()).into_iter().map(name).collect()
+    }
+
+    fn in_directory(&self, command: Invocation) -> Invocation {
+        let [daemon, client] = self.flavor.variables;
+        command.env(daemon, &self.directory).env(client, self.directory.with_extension("conf"))
+    }
+
+    fn failed(&self, reason: &str) -> PlatformError {
+        let reason = with_tail(reason, &self.log);
+        PlatformError::Launch { platform: self.flavor.name, reason, log: Some(self.log.clone()) }
+    }
+}
+
+/// Name of an image at the daemon.
+pub(super) fn alias(root: &Root) -> String {
+    format!("root-{}", root.digest.chars().take(12).collect::<String>())
+}

@@ -1,0 +1,142 @@
+//! The control groups of a container of LXC's library, whoever manages it.
+//!
+//! LXC would make groups of its own at the top of every hierarchy. It is told to make them in groups of weighbridge's instead, so that a
+//! container and its monitor can be limited, frozen, charged, killed and removed without LXC.
+
+use super::rootfs::field;
+use crate::enter::uncover_boot_identity;
+use crate::oci::witness::Witness;
+use crate::spawn::is_first;
+use crate::{GuestRequest, Host, PlatformError};
+use std::fs;
+use std::time::Duration;
+use weigh_host::accounts::{Accounts, Process};
+use weigh_host::cgroup::{Cgroup, Layout, Limits};
+use weigh_host::clock::process_cpu_ns;
+use weigh_host::command::Invocation;
+
+/// For the monitor to end after its container.
+const EXIT_DEADLINE: Duration = Duration::from_secs(5);
+
+/// The groups of one container.
+pub(crate) struct Groups {
+    /// Holds the container's group, and the limits.
+    cgroup: Cgroup,
+    /// Holds LXC's monitor, and clients.
+    monitor: Cgroup,
+    /// With control groups of version 2, the part of `monitor` that programs are started in: a group with groups below it that have
+    /// controllers cannot hold processes.
+    client: Option<Cgroup>,
+}
+
+impl Groups {
+    /// Makes them, with the limits of the request. `short` names them and is unique in the run.
+    pub(crate) fn make(host: &Host, request: &GuestRequest, short: &str) -> Result<Self, PlatformError> {
+        let limits = Limits { cpus: request.cpus.clone(), memory_bytes: request.memory_bytes };
+        let name = format!("weighbridge-{}/{short}", host.run);
+        let make = |name: &str, limits: &Limits| host.hierarchy.create(&host.ledger, name, limits);
+        let cgroup = make(&name, &limits)?;
+        // Newest first is how a ledger is undone: no monitor is there any more when the container's processes are killed.
+        let monitor = make(&format!("{name}-monitor"), &Limits::default());
+        let monitor = monitor.inspect_err(|_| drop(cgroup.remove()))?;
+        let mut groups = Self { cgroup, monitor, client: None };
+        groups.fill(host, &name).inspect_err(|_| drop(groups.remove()))?;
+        Ok(groups)
+    }
+
+    fn fill(&mut self, host: &Host, name: &str) -> Result<(), PlatformError> {
+        if host.hierarchy.layout() == Layout::V2 {
+            let name = format!("{name}-monitor/client");
+            self.client = Some(host.hierarchy.create(&host.ledger, &name, &Limits::default())?);
+        }
+        [&self.cgroup, &self.monitor].into_iter().try_for_each(pass_cpus_on)
+    }
+
+    /// Keys of `lxc.container.conf(5)`, without the `lxc.` before them, that send LXC here. The container's group must not exist yet.
+    pub(crate) fn configuration(&self) -> [(&'static str, String); 3] {
+        let monitor = self.monitor.relative_path();
+        [
+            ("cgroup.dir.container", field(&self.cgroup.relative_path().join("payload"))),
+            ("cgroup.dir.monitor", field(&monitor.join("lxc"))),
+            ("cgroup.dir.monitor.pivot", field(&monitor.join("pivot"))),
+        ]
+    }
+
+    /// A program that belongs to the container and not into it.
+    pub(crate) fn start_in(&self, command: Invocation) -> Invocation {
+        command.pre_exec_cgroup(self.client.as_ref().unwrap_or(&self.monitor))
+    }
+
+    /// The group that holds the container's, and nothing else.
+    pub(crate) fn cgroup(&self) -> &Cgroup {
+        &self.cgroup
+    }
+
+    /// Those of the container and of LXC.
+    pub(crate) fn processes(&self) -> Vec<u32> {
+        [&self.cgroup, &self.monitor].into_iter().flat_map(Cgroup::processes).collect()
+    }
+
+    /// The container's group; LXC's monitor, and what holds the probe's streams, are helpers.
+    pub(crate) fn accounts(&self) -> Accounts {
+        let mut accounts = Accounts::of_group(self.cgroup.view());
+        let name = |pid: u32| {
+            let comm = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+            Process { name: comm.trim_end().into(), pid }
+        };
+        accounts.helpers = self.monitor.processes().into_iter().map(name).collect();
+        accounts
+    }
+
+    /// CPU time that was used in the monitor's group by processes that are not there any more, nanoseconds.
+    pub(crate) fn ended_cpu_ns(&self) -> u64 {
+        let living: u64 = self.monitor.processes().into_iter().filter_map(process_cpu_ns).sum();
+        self.monitor.cpu_ns().map_or(0, |all| all.saturating_sub(living))
+    }
+
+    /// Shows the container the boot identity of the host, which LXC hides. A guest whose kernel is not seen to be the host's is measured all
+    /// the same, with a wider bracket around its clock.
+    pub(crate) fn uncover_boot_identity(&self) {
+        if let Some(first) = self.cgroup.processes().into_iter().find(|pid| is_first(*pid)) {
+            let _its_clock_is_checked_otherwise = uncover_boot_identity(first);
+        }
+    }
+
+    /// Lets go on whatever stands: one that is frozen hears nothing, and one that was stopped by a signal neither.
+    pub(crate) fn rouse(&self, witness: &mut Witness) {
+        let _killing_needs_it_not = self.cgroup.thaw();
+        witness.see(self.processes());
+        witness.revive();
+    }
+
+    /// Kills all that is in the container.
+    pub(crate) fn kill(&self) -> Result<(), String> {
+        self.cgroup.kill_all().map_err(|error| error.to_string())
+    }
+
+    /// Waits until all are gone that were seen. The monitor waits for the container; one that does not end then is killed.
+    pub(crate) fn outlive(&self, witness: &Witness) -> Result<(), String> {
+        if !witness.wait_ended(EXIT_DEADLINE) {
+            self.monitor.kill_all().map_err(|error| error.to_string())?;
+        }
+        if witness.wait_ended(EXIT_DEADLINE) { Ok(()) } else { Err("some of its processes live on".into()) }
+    }
+
+    /// Kills what is left, and removes them.
+    pub(crate) fn remove(&self) -> Result<(), PlatformError> {
+        let groups = self.client.iter().chain([&self.monitor, &self.cgroup]);
+        Ok(groups.into_iter().try_for_each(Cgroup::remove)?)
+    }
+}
+
+/// With control groups of version 1 a new group has no CPUs, and LXC fills only those that it makes at the top. So the kernel is asked
+/// to do it for what LXC makes below ours (`Documentation/admin-guide/cgroup-v1/cgroups.rst`, "clone_children").
+fn pass_cpus_on(group: &Cgroup) -> Result<(), PlatformError> {
+    for directory in group.directories().iter().filter(|it| it.join("cpuset.mems").exists()) {
+        let file = directory.join("cgroup.clone_children");
+        if file.exists() {
+            fs::write(&file, "1").map_err(PlatformError::io(format!("write {}", file.display())))?;
+        }
+    }
+    Ok(())
+}
