@@ -8,6 +8,7 @@ use common::{Run, ask, is_as_before, on_a_host, picture, ready, said, serve, tal
 use std::io::ErrorKind;
 use std::net::IpAddr;
 use std::time::Duration;
+use weigh_host::command::Invocation;
 use weigh_network::{GuestNetwork, Mode, NetworkError, connect, within};
 
 /// On this very host, whatever else runs here, Docker's engine maybe.
@@ -111,6 +112,32 @@ fn guests_go_out_with_the_hosts_address() {
         assert_eq!(ask(there, Some(guest.namespace())), "pong");
         assert_eq!(clients.recv().unwrap(), "203.0.113.1".parse::<IpAddr>().unwrap());
         drop((guest, outside));
+        run.close();
+    });
+}
+
+/// Rules of the older kind of iptables are in tables of their own, which every packet passes as well.
+#[test]
+fn the_older_iptables_are_asked_too() {
+    if !ready("the_older_iptables_are_asked_too") {
+        return;
+    }
+    on_a_host(|| {
+        let set = Invocation::new("iptables-legacy").args(["-P", "FORWARD", "DROP"]).run_ok();
+        if let Err(error) = set {
+            eprintln!("SKIPPED the_older_iptables_are_asked_too: {error}");
+            return;
+        }
+        let before = said("iptables-legacy", &["-S"]);
+        let run = Run::new("legacy");
+        let guests = [run.guest(1, Mode::Bridge), run.guest(2, Mode::Nat)];
+        for guest in &guests {
+            talk(guest, 80);
+        }
+        let rules = said("iptables-legacy", &["-S", "FORWARD"]);
+        assert_eq!(rules.matches(&format!("weighbridge-{}", run.name)).count(), 4, "{rules}");
+        drop(guests);
+        assert_eq!(said("iptables-legacy", &["-S"]), before);
         run.close();
     });
 }
