@@ -40,6 +40,7 @@ pub(super) struct DockerGuest {
     /// The volume of its own and its entry of the ledger.
     volume: Option<(String, EntryId)>,
     access: Access,
+    log: PathBuf,
     witness: Witness,
     spawned_ns: u64,
     /// CPU time of the runtime, which has ended.
@@ -83,6 +84,7 @@ impl DockerGuest {
             pid: None,
             id: String::new(),
             access,
+            log: log.clone(),
             witness: Witness::default(),
             spawned_ns: 0,
             runtime_ns: None,
@@ -157,6 +159,10 @@ impl Guest for DockerGuest {
 
     fn cgroup(&self) -> Option<&Cgroup> {
         None
+    }
+
+    fn log(&self) -> Option<PathBuf> {
+        Some(self.log.clone())
     }
 
     fn spawned_ns(&self) -> u64 {

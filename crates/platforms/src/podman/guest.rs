@@ -46,6 +46,9 @@ pub(super) struct PodmanGuest {
     conmon: Option<u32>,
     id: String,
     access: Access,
+    log: PathBuf,
+    /// Directories behind its `/var/tmp`.
+    storage: PathBuf,
     witness: Witness,
     spawned_ns: u64,
     launch_cpu: Vec<(String, u64)>,
@@ -91,6 +94,8 @@ impl PodmanGuest {
             conmon: None,
             id: String::new(),
             access,
+            log: log.clone(),
+            storage: host.work.join(format!("podman-{}-storage", request.instance)),
             witness: Witness::default(),
             spawned_ns: 0,
             launch_cpu: Vec::new(),
@@ -230,6 +235,10 @@ impl Guest for PodmanGuest {
         None
     }
 
+    fn log(&self) -> Option<PathBuf> {
+        Some(self.log.clone())
+    }
+
     fn spawned_ns(&self) -> u64 {
         self.spawned_ns
     }
@@ -282,9 +291,10 @@ impl Guest for PodmanGuest {
         left?;
         self.ledger.forget(self.entry)?;
         for what in ["id", "pid", "conmon"] {
-            // They lie in the run's own directory.
+            // They lie in the run's own directory, as does the storage.
             let _ = fs::remove_file(file(&self.store, &self.name, what));
         }
+        let _ = fs::remove_dir_all(&self.storage);
         self.stopped = true;
         Ok(())
     }
