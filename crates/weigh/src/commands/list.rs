@@ -20,7 +20,12 @@ struct Detail {
     kind: &'static str,
     name: String,
     summary: String,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    default: &'static str,
 }
+
+/// A summary that so many entries have is printed once, below them all.
+const COMMON: usize = 3;
 
 /// Prints what can be named on the command line.
 ///
@@ -52,7 +57,8 @@ fn platform_entries() -> Vec<Entry> {
                 .map(|key| Detail {
                     kind: "key",
                     name: format!("{}={}", key.name, values(key.values)),
-                    summary: format!("{} (default {})", key.summary, key.default),
+                    summary: key.summary.into(),
+                    default: key.default,
                 })
                 .collect(),
         })
@@ -89,11 +95,13 @@ fn workload_entries() -> Result<Vec<Entry>, Failure> {
                     if metric.spec.better == weigh_model::Better::Lower { "lower" } else { "higher" },
                     if metric.spec.primary { ", primary" } else { "" }
                 ),
+                default: "",
             });
             let params = workload.params().iter().filter(|param| param.settable).map(|param| Detail {
                 kind: "param",
                 name: param.name.clone(),
                 summary: param.summary.clone(),
+                default: "",
             });
             Entry {
                 name: workload.name().into(),
@@ -132,17 +140,38 @@ fn image_entries() -> Vec<Entry> {
 }
 
 fn detail(kept: &Kept) -> Detail {
-    Detail { kind: "kept", name: kept.name().into(), summary: image::about(&kept.record) }
+    Detail { kind: "kept", name: kept.name().into(), summary: image::about(&kept.record), default: "" }
 }
 
 fn text(entries: &[Entry]) -> String {
     let width = entries.iter().map(|entry| entry.name.len()).max().unwrap_or(0);
+    let details = || entries.iter().flat_map(|entry| &entry.details);
+    let is_common = |detail: &Detail| {
+        detail.kind == "key" && details().filter(|other| other.summary == detail.summary).count() >= COMMON
+    };
     let mut lines = Vec::new();
+    let mut common: Vec<(&str, &str)> = Vec::new();
     for entry in entries {
         lines.push(format!("{:width$}  {}", entry.name, entry.summary));
         for detail in &entry.details {
-            lines.push(format!("{:width$}    {} {}: {}", "", detail.kind, detail.name, detail.summary));
+            let mut line = format!("{:width$}    {} {}", "", detail.kind, detail.name);
+            if !detail.default.is_empty() {
+                line += &format!(" (default {})", detail.default);
+            }
+            if is_common(detail) {
+                let key = detail.name.split('=').next().unwrap_or_default();
+                if !common.contains(&(key, detail.summary.as_str())) {
+                    common.push((key, &detail.summary));
+                }
+            } else {
+                line += &format!(": {}", detail.summary);
+            }
+            lines.push(line);
         }
+    }
+    if !common.is_empty() {
+        lines.push("\nKeys that several have:".into());
+        lines.extend(common.iter().map(|(key, summary)| format!("  {key:<9} {summary}")));
     }
     lines.join("\n")
 }
