@@ -14,6 +14,9 @@ use weigh_host::command::find_program;
 /// How long iptables waits for its lock, seconds.
 const WAIT_S: &str = "10";
 
+/// How often a rule is deleted: once for every copy that somebody may have restored.
+const MOST: usize = 20;
+
 /// A table of filters that may drop what is forwarded.
 struct Filter {
     program: &'static str,
@@ -94,7 +97,7 @@ pub(crate) fn undo(id: &str, detail: &Value) -> Result<(), String> {
         return Err("it is no rule of weighbridge's".into());
     }
     let with = |action| tool(&program, &["-w", WAIT_S, action, &chain]).args(&rule).run();
-    loop {
+    for _ in 0..MOST {
         let found = with("-C").map_err(|error| error.to_string())?;
         if found.status.success() {
             // Somebody may have deleted it in between.
@@ -110,6 +113,7 @@ pub(crate) fn undo(id: &str, detail: &Value) -> Result<(), String> {
             false => Err(said.trim().replace('\n', "; ")),
         };
     }
+    Err(format!("it is still there after it was deleted {MOST} times"))
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use crate::made::Made;
 use crate::run::PLACES;
 use crate::subnet::Subnet;
 use crate::tool::{Seen, Turn, ip, nft};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::fmt::Write as _;
 
 /// The kernel's switch (`ip-sysctl.rst`, "ip_forward"), as the network namespace of this thread has it.
@@ -51,13 +51,17 @@ pub(crate) fn forward(made: &mut Made, bridge: &str, alias: &str) -> Result<(), 
     if is_on && !needed_by_others(bridge)? {
         return Ok(());
     }
-    made.record("forwarding", bridge, json!({ "was": 0 }))?;
+    made.record("forwarding", bridge, json!({ "boot": boot() }))?;
     ip(&[format!("link set dev {bridge} alias {alias}{WAS_OFF}")])?;
     std::fs::write(FORWARD, "1").map_err(NetworkError::io("switch forwarding of packets on"))
 }
 
 /// Switches forwarding off again, unless another run that found it off needs it.
-pub(crate) fn stop_forwarding(bridge: &str) -> Result<(), String> {
+pub(crate) fn stop_forwarding(bridge: &str, detail: &Value) -> Result<(), String> {
+    // The host has started anew since, and whoever has switched it on now wants it on.
+    if detail["boot"] != boot() {
+        return Ok(());
+    }
     let stop = || {
         let _turn = Turn::take()?;
         // From now on nobody leaves it to us: of two that end at the same time the later one switches it off.
@@ -72,6 +76,12 @@ pub(crate) fn stop_forwarding(bridge: &str) -> Result<(), String> {
         std::fs::write(FORWARD, "0").map_err(NetworkError::io("switch forwarding of packets off"))
     };
     stop().map_err(|error| error.to_string())
+}
+
+/// Which start of the host this is.
+fn boot() -> String {
+    let identity = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
+    identity.map(|text| text.trim().into()).unwrap_or_default()
 }
 
 fn needed_by_others(bridge: &str) -> Result<bool, NetworkError> {

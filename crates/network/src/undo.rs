@@ -13,7 +13,7 @@ pub fn undo(what: &str, id: &str, detail: &Value) -> Result<(), String> {
         "link" => link(id),
         "table" => table(id),
         "rule" => firewall::undo(id, detail),
-        "forwarding" => nat::stop_forwarding(id),
+        "forwarding" => nat::stop_forwarding(id, detail),
         _ => Err(format!("this version of weighbridge makes no {what} of a network")),
     }
 }

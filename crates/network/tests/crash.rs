@@ -104,6 +104,21 @@ fn runs_do_not_disturb_each_other() {
     });
 }
 
+/// What a run switched on before the host was started anew is not its to switch off.
+#[test]
+fn another_boot_is_another_host() {
+    if !ready("another_boot_is_another_host") {
+        return;
+    }
+    on_a_host(|| {
+        let switch = "/proc/sys/net/ipv4/ip_forward";
+        std::fs::write(switch, "1").unwrap();
+        let earlier = serde_json::json!({ "boot": "a former one" });
+        weigh_network::undo("forwarding", "wb00000000n", &earlier).unwrap();
+        assert_eq!(std::fs::read_to_string(switch).unwrap().trim(), "1");
+    });
+}
+
 /// Guests of one run are made and taken away by many threads.
 #[test]
 fn many_threads_make_networks() {
