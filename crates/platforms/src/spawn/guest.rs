@@ -415,10 +415,10 @@ impl LocalGuest {
         if let Some(entry) = self.entry.take() {
             self.ledger.forget(entry)?;
         }
-        if let Some(network) = &mut self.network {
-            network.remove()?;
-        }
-        self.directories.iter().try_for_each(|directory| remove_directory(directory))
+        // What fails of the one does not keep the other.
+        let removed = self.network.as_mut().map_or(Ok(()), GuestNetwork::remove);
+        self.directories.iter().try_for_each(|directory| remove_directory(directory))?;
+        Ok(removed?)
     }
 }
 
