@@ -207,3 +207,42 @@ fn a_slow_start_crosses_the_gate() {
     assert_eq!(slow["unit"], "s");
     stage.host_is_as_before();
 }
+
+/// Ctrl-C ends after the trial and needs no cleaning; SIGKILL needs `clean`; after either, `resume` completes the run.
+#[test]
+fn interrupted_starts_go_on_and_leave_nothing() {
+    let stage = Stage::new();
+    let on =
+        with_native(&stage, &["namespaces", "runc"], "interrupted_starts_go_on_and_leave_nothing").join(",");
+    let samples = stage.here().join("r/samples.jsonl");
+    let trials = || {
+        let text = std::fs::read_to_string(&samples).unwrap_or_default();
+        text.lines().filter(|line| line.contains("\"record\":\"trial\"")).count()
+    };
+    let wait_for = |wanted: usize| {
+        let start = std::time::Instant::now();
+        while trials() < wanted {
+            assert!(start.elapsed().as_secs() < 60, "{} trials: {}", trials(), stage.spawned_said());
+            std::thread::sleep(std::time::Duration::from_millis(2));
+        }
+    };
+    let arguments = ["start", "--on", &on, "--guests", "1,3", "--blocks", "12", "--no-void", "--out", "r"];
+    let mut child = stage.spawn(&arguments);
+    wait_for(5);
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    child.wait().unwrap();
+    stage.host_is_as_before();
+    let finished = trials();
+    let mut child = stage.spawn(&["resume", "r"]);
+    wait_for(finished + 4);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    stage.weigh().arg("clean").assert().success();
+    stage.host_is_as_before();
+    stage.weigh().args(["resume", "r"]).assert().success();
+    let report = shown(&stage, "r");
+    assert_eq!(report["blocks"]["done"], 12, "{}", report["voids"]);
+    assert_eq!(report["failures"].as_array().unwrap().len(), 0, "{}", report["failures"]);
+    stage.host_is_as_before();
+}

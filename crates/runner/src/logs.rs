@@ -74,7 +74,11 @@ impl RawLogs {
 
     /// A path as records carry it: relative to the run directory where it lies within.
     pub(crate) fn relative(&self, path: &Path) -> String {
-        path.strip_prefix(&self.directory).unwrap_or(path).display().to_string()
+        let within = |directory: &Path| path.strip_prefix(directory).ok().map(Path::to_path_buf);
+        // Platforms are given an absolute path, whatever the user's was.
+        let inside = within(&self.directory)
+            .or_else(|| std::path::absolute(&self.directory).ok().and_then(|directory| within(&directory)));
+        inside.unwrap_or_else(|| path.into()).display().to_string()
     }
 }
 

@@ -79,7 +79,10 @@ pub fn measure(
     let Manner { format, gate, options } = manner;
     let interrupt = catch_signals()?;
     let path = directory.path().to_path_buf();
-    let occupied = Occupied::new(&path.display().to_string(), Some(directory.logs().to_path_buf()))?;
+    // Absolute, because tools of platforms write logs from directories of their own.
+    let logs = std::path::absolute(directory.logs())
+        .map_err(|error| file_failure("find the directory of logs", &path, error))?;
+    let occupied = Occupied::new(&path.display().to_string(), Some(logs))?;
     for (run, changes) in &occupied.leftovers {
         ui::note(&format!(
             "warning: run {run} ended early and left {changes} changes on this host; `weigh clean` undoes them"
