@@ -8,7 +8,7 @@
 use assert_cmd::Command;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 /// One test changes and looks at the host at a time.
@@ -238,7 +238,9 @@ pub fn diagnosis(stage: &Stage) -> serde_json::Value {
 
 /// Whether a platform is ready on this host; says so when it is not, and fails when `WEIGH_REQUIRE` names it.
 pub fn ready(stage: &Stage, platform: &str, test: &str) -> bool {
-    is_ready(&diagnosis(stage), platform, test)
+    // Asked once: what is there does not change while tests run.
+    static DIAGNOSIS: OnceLock<serde_json::Value> = OnceLock::new();
+    is_ready(DIAGNOSIS.get_or_init(|| diagnosis(stage)), platform, test)
 }
 
 /// [`ready`] in a diagnosis that is there already.

@@ -69,6 +69,7 @@ const TINY: &[Tiny] = &[
             ("latency_256MiB", "s"),
         ],
     ),
+    ("spawn", "--processes 8 --batches 2", &[("fork_exec", "s"), ("vfork_exec", "s"), ("posix_spawn", "s")]),
     (
         "echo",
         "--requests 4000",
@@ -286,7 +287,10 @@ fn a_server_ends_when_its_stdin_is_closed() {
     drop(listener);
     // assert_cmd closes stdin at once.
     let output = program().args(["echo", "--serve", &address]).assert().success().get_output().stdout.clone();
-    let result: Value = serde_json::from_slice(&output).unwrap();
+    let text = String::from_utf8(output).unwrap();
+    let (first, result) = text.split_once('\n').unwrap();
+    assert_eq!(first, "listening", "clients may come");
+    let result: Value = serde_json::from_str(result).unwrap();
     assert_eq!(result["facts"]["served"], 0);
 }
 

@@ -111,6 +111,55 @@ fn silence_is_a_lost_guest() {
     peer.join().unwrap();
 }
 
+/// When a probe began is its own word, when it said so is the host's.
+#[test]
+fn an_arrival_is_dated_on_both_sides() {
+    let (mut session, peer) = talk(|mut peer| peer.hello());
+    assert_eq!(session.arrival(), None);
+    let before_ns = weigh_host::clock::monotonic_ns();
+    session.hello(LONG).unwrap();
+    let arrival = session.arrival().unwrap();
+    assert_eq!((arrival.pid, arrival.started_ns), (7, 5));
+    assert!((before_ns..=weigh_host::clock::monotonic_ns()).contains(&arrival.hello_ns));
+    peer.join().unwrap();
+}
+
+/// A service says in the middle of its life that it is there, in as many pieces as it likes.
+#[test]
+fn a_running_command_is_waited_for_by_its_words() {
+    let (mut session, peer) = talk(|mut peer| {
+        peer.hello();
+        let id = peer.started();
+        for piece in ["starting\nlist", "ening\n"] {
+            peer.send(&Reply::Output { id, stream: Stream::Output, bytes: piece.into() });
+        }
+        peer.ended(id);
+        let id = peer.started();
+        peer.send(&Reply::Output { id, stream: Stream::Error, bytes: b"address in use".to_vec() });
+        peer.ended(id);
+        let id = peer.started();
+        assert!(matches!(peer.receive(), Some(Request::Signal { signal: 9, .. })), "its time is up");
+        peer.ended(id);
+    });
+    session.hello(LONG).unwrap();
+    let before_ns = weigh_host::clock::monotonic_ns();
+    let id = session.start(&command()).unwrap();
+    let at_ns = session.await_output(id, b"listening\n", LONG).unwrap();
+    assert!(at_ns > before_ns);
+    assert_eq!(session.finish(id, LONG).unwrap().output, b"starting\nlistening\n", "nothing is taken away");
+
+    let id = session.start(&command()).unwrap();
+    let error = session.await_output(id, b"listening\n", LONG).unwrap_err();
+    assert!(error.to_string().contains("address in use"), "{error}");
+    assert!(session.await_output(id, b"x", LONG).is_err(), "it has ended");
+
+    let id = session.start(&command()).unwrap();
+    let error = session.await_output(id, b"listening\n", SHORT).unwrap_err();
+    assert!(matches!(error, SessionError::Deadline { .. }), "{error}");
+    assert!(!session.is_lost());
+    peer.join().unwrap();
+}
+
 /// A probe on a terminal says hello first, and hears nothing that a terminal could echo before that.
 #[test]
 fn a_device_announces_itself() {

@@ -8,6 +8,8 @@ use std::os::fd::OwnedFd;
 use std::time::Instant;
 use weigh_protocol::{CREDIT, Decoder, FrameError, Reply, Request, encode};
 
+/// Read at once. Hundreds of guests have one of these each, so it is not larger than it takes to be quick.
+const BUFFER_BYTES: usize = 16 << 10;
 /// Noise kept for people.
 const NOISE_KEPT: usize = 8 << 10;
 
@@ -38,7 +40,7 @@ impl Wire {
             outgoing: Vec::new(),
             written: 0,
             noise: Vec::new(),
-            buffer: vec![0; 64 << 10].into_boxed_slice(),
+            buffer: vec![0; BUFFER_BYTES].into_boxed_slice(),
             replies: VecDeque::new(),
             window: None,
             under_way: 0,

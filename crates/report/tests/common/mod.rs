@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "every test program uses a part of these")]
 
 pub mod machines;
+pub mod starts;
 pub mod texts;
 
 use std::collections::BTreeMap;
@@ -431,6 +432,7 @@ pub fn all() -> Vec<(&'static str, Report)> {
         ("sequential", sequential()),
         ("nothing", nothing()),
         ("machines", machines::report()),
+        ("starts", starts::report()),
     ]
 }
 

@@ -32,6 +32,37 @@ fn a_complete_run_gives_a_number_per_block() {
     assert_eq!(collected.instances["e"], 3);
 }
 
+/// What an environment cannot have is no failure, no value, and no matter of the others.
+#[test]
+fn absent_metrics_have_a_reason_and_no_number() {
+    let plan = plan_of(vec![metric("time", Better::Lower, true), metric("response", Better::Lower, false)]);
+    let trial = |block, environment: &'static str, response: Option<f64>| {
+        let mut iteration = iteration(&[("time", 1.0)]);
+        match response {
+            Some(value) => iteration.values.insert("response".into(), value).map(drop),
+            None => iteration.absent.insert("response".into(), "no network".into()).map(drop),
+        };
+        trial_of(At(block, 0, "w", environment), vec![iteration])
+    };
+    let unit =
+        |block| vec![trial(block, "native", None), trial(block, "e", Some(2.0)), trial(block, "f", None)];
+    let collected = collect(&plan, &file((0..3).map(unit)));
+    assert!(collected.failures.is_empty() && collected.warnings.is_empty(), "{collected:?}");
+    let analysis = analyse(&collected.comparisons, &Options::for_run(&plan, &collected));
+    let cell = |environment: &str| {
+        analysis.cells.iter().find(|c| c.metric.name == "response" && c.environment == environment).unwrap()
+    };
+    for environment in ["native", "f"] {
+        let absent = cell(environment);
+        assert_eq!(absent.absent.as_deref(), Some("no network"));
+        assert!(absent.flags.contains(&Flag::Absent) && absent.summary.is_none() && absent.failed == 0);
+    }
+    // The baseline's lack is not that of who has it.
+    assert!(cell("e").absent.is_none() && !cell("e").flags.contains(&Flag::Absent));
+    assert_eq!(cell("e").summary.unwrap().median, 2.0);
+    assert!(analysis.cells.iter().all(|c| c.metric.name != "time" || !c.flags.contains(&Flag::Absent)));
+}
+
 #[test]
 fn blocks_done_are_those_of_the_slowest_workload() {
     let records = file([unit(0, 0, "w", 1.0), unit(0, 0, "v", 1.0), unit(1, 0, "w", 1.0)]);
