@@ -210,13 +210,16 @@ pub fn settle_request(mut request: GuestRequest, all_cpus: &[u32]) -> GuestReque
     request
 }
 
+/// Why memory differs when the key `memory` says so: then by any amount.
+pub const MEMORY_BY_KEY: &str = "its key `memory` says so";
+
 /// In what an environment differs from others because of the common keys that it has: (parity key, reason).
 ///
 /// `own_image`: whether its image is another one than that of the run.
 pub fn implied(environment: &EnvironmentSpec, own_image: bool) -> Vec<(&'static str, &'static str)> {
     const BY_KEY: &[(&str, &[(&str, &str)])] = &[
         ("cpus", &[("cpus", "its key `cpus` says so")]),
-        ("memory", &[("memory", "its key `memory` says so")]),
+        ("memory", &[("memory", MEMORY_BY_KEY)]),
         ("storage", &[("mounts:", "its key `storage` says so")]),
         ("user", &[("user", "its key `user` says so")]),
     ];

@@ -23,6 +23,7 @@ pub(crate) use watch::Parity;
 
 use std::collections::{BTreeMap, BTreeSet};
 use weigh_model::{PARITY_KEYS_OF_PLATFORMS, parity_word_covers};
+use weigh_platforms::axes;
 
 /// Facts by parity key.
 pub type Facts = BTreeMap<String, String>;
@@ -121,6 +122,7 @@ fn meant(
     match difference.key.as_str() {
         "mitigations" if !same_kernel => Some("another kernel has mitigations of its own".into()),
         "mitigations" => None,
+        "memory" if [of_baseline, of_other].contains(&Some(axes::MEMORY_BY_KEY)) => either(),
         "memory" => {
             let (other, baseline) =
                 (memory_bytes(&difference.value)?, memory_bytes(&difference.baseline_value)?);
