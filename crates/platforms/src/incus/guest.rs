@@ -4,7 +4,7 @@ use super::Manager;
 use super::daemon::{COPY_DEADLINE, Daemon, POOL, alias};
 use crate::link::{Link, Network};
 use crate::lxc::groups::Groups;
-use crate::lxc::rootfs::{field, reachable};
+use crate::lxc::rootfs::{KEEP_TMP, field, reachable};
 use crate::oci::with_tail;
 use crate::oci::witness::Witness;
 use crate::{Guest, GuestRequest, Host, PlatformError, Reach, Session, setting};
@@ -95,6 +95,7 @@ impl ManagedGuest {
             "mount.entry".into(),
             format!("{} .weighbridge none bind,ro,create=dir 0 0", field(&probe)),
         ));
+        raw.push(("mount.entry".into(), KEEP_TMP.into()));
         for place in ["tmp", "var/tmp"] {
             raw.push((
                 "mount.entry".into(),

@@ -49,6 +49,10 @@ pub(super) struct Rootfs {
     pub(super) entries: Vec<String>,
 }
 
+/// Keeps systemd from emptying `/tmp` as it starts, when somebody may work there already; `tmpfiles.d(5)` has the way. It is the guest's own
+/// and empty.
+pub(crate) const KEEP_TMP: &str = "/dev/null etc/tmpfiles.d/tmp.conf none bind,ro,create=file 0 0";
+
 /// A path as a field of `fstab(5)`, where blanks are written as octal numbers.
 pub(crate) fn field(path: &Path) -> String {
     path.display().to_string().replace('\\', "\\134").replace(' ', "\\040").replace('\t', "\\011")
@@ -220,6 +224,9 @@ impl Rootfs {
             let below_scratch =
                 scratch.iter().any(|it| mount.target().starts_with(it) && mount.target() != it);
             self.entries.push(entry(mount, plan, whole || below_scratch)?);
+        }
+        if plan.system {
+            self.entries.push(KEEP_TMP.into());
         }
         self.store(plan, root, &storage, whole)
     }

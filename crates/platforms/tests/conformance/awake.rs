@@ -105,8 +105,11 @@ pub fn two_guests_at_once(bench: &Bench) {
     second.stop().unwrap();
 }
 
-/// A root with nothing but the probe and the program beside it.
+/// A root with nothing but the probe and the program beside it. No system boots from it.
 pub fn the_probe_alone(bench: &Bench) {
+    if bench.capabilities.system {
+        return;
+    }
     let mut guest = bench.launch(&bench.request_with(&ImageSpec::Probe, None));
     let facts = guest.session().facts(&[], &[]).unwrap();
     assert!(!facts.kernel.is_empty());
