@@ -5,6 +5,7 @@
 //! the child only makes system calls. The first one that fails is reported through a pipe with its step.
 
 mod child;
+mod family;
 mod guest;
 mod inside;
 mod step;

@@ -150,6 +150,17 @@ mod tests {
         pairs.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect()
     }
 
+    #[test]
+    fn a_limit_by_key_is_meant_whatever_it_is() {
+        let (host, guest) =
+            (facts(&[("memory", "8000000000 bytes")]), facts(&[("memory", "16000000 bytes")]));
+        let own = [("memory", axes::MEMORY_BY_KEY)];
+        let side = |facts, implies| Side { facts, implies };
+        assert_eq!(compare(side(&host, &[]), side(&guest, &own), &[]).intended.len(), 1);
+        assert_eq!(compare(side(&guest, &own), side(&host, &[]), &[]).intended.len(), 1);
+        assert_eq!(compare(side(&host, &[]), side(&guest, &[]), &[]).refused.len(), 1);
+    }
+
     const MACHINE: &[(&str, &str)] = &[
         ("kernel", "a kernel of its own"),
         ("memory", "its kernel keeps some"),
