@@ -132,10 +132,20 @@ impl HostState {
         );
         // Counters of rules say who passed, not who is there.
         let unnumbered = |text: String| {
-            let words = text
-                .lines()
-                .map(|line| line.split(" counter packets ").next().unwrap_or_default().to_string());
-            words.filter(|line| !line.trim().starts_with("# ")).collect::<Vec<_>>().join("\n")
+            let word = |before: &str, word: &str| match before {
+                "packets" | "bytes" => "n".to_string(),
+                _ => word.to_string(),
+            };
+            let line = |line: &str| {
+                let words: Vec<&str> = line.split_whitespace().collect();
+                let before = std::iter::once("").chain(words.iter().copied());
+                before.zip(&words).map(|(before, this)| word(before, this)).collect::<Vec<_>>().join(" ")
+            };
+            text.lines()
+                .filter(|line| !line.trim().starts_with("# "))
+                .map(line)
+                .collect::<Vec<_>>()
+                .join("\n")
         };
         add("nft", unnumbered(output("nft", &["list", "ruleset"])));
         add("container", output("docker", &["ps", "-aq", "--no-trunc"]));
@@ -196,8 +206,11 @@ fn cgroups(directory: &Path) -> Vec<String> {
     let mut found = Vec::new();
     for path in list(directory) {
         if path.is_dir() && !path.is_symlink() {
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            // A service's own, named by random numbers: they come and go with its work. (A container of an engine has 64 digits.)
+            let random = name.len() == 32 && name.bytes().all(|byte| byte.is_ascii_hexdigit());
             // The engine makes its own parent group with its first container and keeps it.
-            if !path.ends_with("docker") {
+            if !path.ends_with("docker") && !random {
                 found.push(path.display().to_string());
             }
             found.extend(cgroups(&path));
