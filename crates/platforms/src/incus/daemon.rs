@@ -5,7 +5,7 @@ use crate::oci::with_tail;
 use crate::{Host, PlatformError};
 use std::fs;
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use weigh_host::accounts::Process;
@@ -49,8 +49,11 @@ impl Daemon {
         let candidates = if binary.is_empty() { flavor.daemons } else { &named };
         let program = candidates.iter().find_map(|name| find_program(name));
         let program = program.ok_or_else(|| missing(format!("the daemon {}", candidates[0])))?;
-        let client =
-            find_program(flavor.client).ok_or_else(|| missing(format!("the program {}", flavor.client)))?;
+        // A build brings its own client, as a rule.
+        let beside = Path::new(binary).parent().map(|directory| directory.join(flavor.client));
+        let beside = beside.filter(|it| it.is_absolute()).and_then(|it| find_program(it.to_str()?));
+        let client = beside.or_else(|| find_program(flavor.client));
+        let client = client.ok_or_else(|| missing(format!("the program {}", flavor.client)))?;
         // Two builds in one run have a daemon each.
         let build = u32::from(!binary.is_empty());
         let short = flavor.name.get(..1).unwrap_or_default();
