@@ -287,8 +287,13 @@ impl Builder {
         self.place_root(Path::new("/"), &hidden)?;
         let Some(directory) = working_directory else { return Ok(()) };
         let directory = directory.canonicalize().map_err(ImageError::io("resolve", directory))?;
-        let top = directory.components().nth(1).map(|part| part.as_os_str().to_owned());
-        let Some(top) = top.filter(|top| hidden.iter().any(|name| top == *name)) else { return Ok(()) };
+        let Some(top) = directory.components().nth(1).map(|part| part.as_os_str().to_owned()) else {
+            return Ok(());
+        };
+        let covered = self.root.scratch.iter().any(|scratch| directory.starts_with(scratch));
+        if !covered && !hidden.iter().any(|name| top == *name) {
+            return Ok(());
+        }
         let kernels_own = ["proc", "sys", "dev"].iter().any(|name| top == *name);
         if kernels_own || self.root.scratch.contains(&directory) {
             self.root.notes.push(format!(

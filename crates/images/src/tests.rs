@@ -286,17 +286,19 @@ fn hidden_working_directory_is_bound() {
     let below = |directory: &Path, work: &str| {
         Root::prepare(&ImageSpec::Host, &bench.programs, &bench.path(work), Some(directory)).unwrap()
     };
-    let project = tempfile::tempdir_in("/tmp").unwrap();
-    let root = below(project.path(), "a");
-    let bind = root.binds.iter().find(|bind| bind.source == project.path()).unwrap();
-    assert!(bind.target == project.path() && bind.read_only);
-    let mounts = root.mounts();
-    let at = |path: &Path| mounts.iter().position(|mount| mount.target() == path).unwrap();
-    assert!(at(Path::new("/tmp")) < at(project.path()));
+    for (place, work) in [("/tmp", "a"), ("/var/tmp", "a-var")] {
+        let project = tempfile::tempdir_in(place).unwrap();
+        let root = below(project.path(), work);
+        let bind = root.binds.iter().find(|bind| bind.source == project.path()).unwrap();
+        assert!(bind.target == project.path() && bind.read_only);
+        let mounts = root.mounts();
+        let at = |path: &Path| mounts.iter().position(|mount| mount.target() == path).unwrap();
+        assert!(at(Path::new(place)) < at(project.path()));
+    }
     let root = below(Path::new("/usr/bin"), "b");
     assert!(!targets(&root).contains(&"/usr/bin"), "seen through /usr");
-    for hidden in ["/tmp", "/dev"] {
-        let root = below(Path::new(hidden), &format!("c{}", &hidden[1..]));
+    for hidden in ["/tmp", "/var/tmp", "/dev"] {
+        let root = below(Path::new(hidden), &format!("c{}", hidden.replace('/', "-")));
         assert!(root.notes[0].starts_with(hidden) && !targets(&root).contains(&hidden));
     }
 }
