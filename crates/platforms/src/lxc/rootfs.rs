@@ -214,7 +214,10 @@ impl Rootfs {
         } else {
             mounts::of_root(root).map_err(PlatformError::io("read the host's mounts"))?
         };
-        all.retain(|mount| mount.target() != Path::new(Storage::TARGET));
+        let storage_target = Path::new(Storage::TARGET);
+        all.retain(|mount| mount.target() != storage_target);
+        let (within, all): (Vec<_>, Vec<_>) =
+            all.into_iter().partition(|mount| mount.target().starts_with(storage_target));
         let scratch: Vec<PathBuf> = all
             .iter()
             .filter(|it| matches!(it, GuestMount::Scratch(_)))
@@ -228,7 +231,11 @@ impl Rootfs {
         if plan.system {
             self.entries.push(KEEP_TMP.into());
         }
-        self.store(plan, root, &storage, whole)
+        self.store(plan, root, &storage, whole)?;
+        for mount in &within {
+            self.entries.push(entry(mount, plan, true)?);
+        }
+        Ok(())
     }
 
     /// Mounts what holds `/var/tmp`.
