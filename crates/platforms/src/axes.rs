@@ -256,6 +256,11 @@ impl Storage {
     /// Where it is mounted in the guest.
     pub const TARGET: &'static str = "/var/tmp";
 
+    /// Whether a place in the guest lies below [`Storage::TARGET`], so that it is mounted after the storage.
+    pub fn holds(place: &std::path::Path) -> bool {
+        place.starts_with(Self::TARGET) && place != std::path::Path::new(Self::TARGET)
+    }
+
     /// Makes the directories of a guest's storage below the run's work directory, which is in the ledger already and must lie on a
     /// disk. A driver removes `<work>/<name>-storage` when the guest has ended.
     ///

@@ -144,6 +144,13 @@ impl Arguments {
         self.add(["--perms".as_ref(), mode.as_ref(), "--tmpfs".as_ref(), target.as_os_str()]);
     }
 
+    fn mount_one(&mut self, mount: Mount<'_>) {
+        match mount {
+            Mount::Bind(bind) => self.bind(bind.read_only, &bind.source, &bind.target),
+            Mount::Scratch(path) => self.tmpfs(path),
+        }
+    }
+
     fn mount(&mut self, request: &GuestRequest, cgroup: Option<&Cgroup>, storage: &Storage) {
         self.bind(true, &request.root.skeleton, "/");
         let on_disk = match storage {
@@ -152,16 +159,22 @@ impl Arguments {
             Storage::Overlay { .. } => storage.merged(),
         };
         let target = Path::new(Storage::TARGET);
-        for mount in request.root.mounts() {
+        let mounts = request.root.mounts();
+        // What lies below the storage comes after it: a user's directory, maybe.
+        let (stored, first): (Vec<_>, Vec<_>) =
+            mounts.into_iter().partition(|mount| Storage::holds(mount.target()));
+        for mount in first {
             match mount {
-                Mount::Bind(bind) => self.bind(bind.read_only, &bind.source, &bind.target),
                 // Mounted below, where a root that has no such place has one by then.
                 Mount::Scratch(path) if path == target && on_disk.is_some() => {}
-                Mount::Scratch(path) => self.tmpfs(path),
+                mount => self.mount_one(mount),
             }
         }
         if let Some(directory) = on_disk {
             self.bind(false, &directory, target);
+        }
+        for mount in stored {
+            self.mount_one(mount);
         }
         self.add(["--proc", "/proc", "--dev", "/dev"]);
         self.bind(true, Path::new("/sys"), "/sys");

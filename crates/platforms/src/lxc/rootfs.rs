@@ -214,10 +214,9 @@ impl Rootfs {
         } else {
             mounts::of_root(root).map_err(PlatformError::io("read the host's mounts"))?
         };
-        let storage_target = Path::new(Storage::TARGET);
-        all.retain(|mount| mount.target() != storage_target);
+        all.retain(|mount| mount.target() != Path::new(Storage::TARGET));
         let (within, all): (Vec<_>, Vec<_>) =
-            all.into_iter().partition(|mount| mount.target().starts_with(storage_target));
+            all.into_iter().partition(|mount| Storage::holds(mount.target()));
         let scratch: Vec<PathBuf> = all
             .iter()
             .filter(|it| matches!(it, GuestMount::Scratch(_)))

@@ -112,10 +112,14 @@ fn is_open(path: &Path) -> bool {
 }
 
 fn config(container: &Container<'_>, of_root: &[GuestMount]) -> Value {
+    // What lies below the storage comes after it: a user's directory, maybe.
+    let (stored, first): (Vec<_>, Vec<_>) = of_root.iter().partition(|mount| Storage::holds(mount.target()));
+    let of_root = |of_root: &&GuestMount| mount(of_root, container.binds);
     let mounts: Vec<Value> = kernel_mounts(container)
         .into_iter()
-        .chain(of_root.iter().map(|of_root| mount(of_root, container.binds)))
+        .chain(first.iter().map(of_root))
         .chain(storage(container))
+        .chain(stored.iter().map(of_root))
         .collect();
     let mut config = json!({
         "ociVersion": "1.0.2",
