@@ -2,17 +2,21 @@
 
 use crate::guest_clock::GuestClock;
 use crate::parity::{Facts, Subject, gather};
+use crate::start::system;
 use crate::trial::describe;
 use crate::{RunStatistics, RunnerError};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use weigh_host::accounts::Process;
 use weigh_images::Root;
 use weigh_model::{EnvironmentSpec, HostFacts, ImageSpec, Plan};
 use weigh_observe::{Attached, Sensors};
 use weigh_platforms::{Capabilities, Guest, GuestRequest, Host, Platform, PlatformError, axes, resolve};
+
+/// For a guest's own init to bring its services up; an emulated machine is slow.
+const SYSTEM_DEADLINE: Duration = Duration::from_secs(120);
 
 /// One environment and its instance.
 pub(crate) struct Berth {
@@ -260,6 +264,15 @@ impl<'a> Fleet<'a> {
             .map_err(|error| LaunchFailure::new(number, &error, None))?;
         let log = guest.log();
         let failed = |error| LaunchFailure::new(number, &error, log.clone());
+        // What a system still starts would be measured as the workload's.
+        if berth.platform.capabilities(&berth.spec).system {
+            system::init_ns(&mut *guest, &berth.platform.capabilities(&berth.spec), SYSTEM_DEADLINE)
+                .map_err(|failure| LaunchFailure {
+                    instance: number,
+                    reason: failure.reason,
+                    log: log.clone(),
+                })?;
+        }
         let clock = GuestClock::identify(guest.session(), berth.timed, &self.host_facts.boot)
             .map_err(|error| failed(error.into()))?;
         let describe = !berth.described && (self.piloting || !self.measures_cold());

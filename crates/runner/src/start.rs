@@ -16,7 +16,7 @@ mod client;
 mod crowd;
 mod one;
 mod restored;
-mod system;
+pub(crate) mod system;
 
 use crate::RunnerError;
 use crate::fleet::{Fleet, Recipe};

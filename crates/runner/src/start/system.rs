@@ -13,7 +13,7 @@ systemctl is-active --quiet multi-user.target && exit 0; sleep 0.01; done";
 
 /// When the guest was initialised, host's monotonic clock, nanoseconds: when its probe said hello, or when its own init had reached
 /// `multi-user.target`.
-pub(super) fn init_ns(guest: &mut dyn Guest, can: &Capabilities, deadline: Duration) -> Result<u64, Failure> {
+pub(crate) fn init_ns(guest: &mut dyn Guest, can: &Capabilities, deadline: Duration) -> Result<u64, Failure> {
     let hello_ns = hello_ns(guest)?;
     if !can.system {
         return Ok(hello_ns);
