@@ -13,6 +13,9 @@ pub(super) enum Line {
         run: String,
         /// Process that holds the ledger.
         pid: u32,
+        /// When that process started, clock ticks since boot (`proc_pid_stat(5)`): its number alone may be another's by now.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        start_ticks: Option<u64>,
         /// Boot in which the changes were made: processes do not survive it.
         boot: String,
         since: String,
@@ -29,6 +32,7 @@ impl Line {
             ledger: FORMAT,
             run: run.into(),
             pid: std::process::id(),
+            start_ticks: crate::process::start_ticks(std::process::id()),
             boot: boot(),
             since: crate::clock::utc_now(),
         }
@@ -49,6 +53,8 @@ pub(super) struct Contents {
     pub(super) this_boot: bool,
     /// Numbers (from 1) of lines that cannot be read, a cut last one apart.
     pub(super) damaged: Vec<usize>,
+    /// Whether the process that made it has ended for certain.
+    pub(super) dead: bool,
     /// Format of the file where it is a newer one than this program knows.
     pub(super) newer: Option<u32>,
 }
@@ -62,8 +68,10 @@ pub(super) fn parse(text: &[u8]) -> Contents {
             continue;
         }
         match serde_json::from_slice(line) {
-            Ok(Line::Header { ledger, boot: then, .. }) => {
+            Ok(Line::Header { ledger, boot: then, pid, start_ticks, .. }) => {
                 contents.this_boot = then == boot();
+                let lives = |start| crate::process::is_alive(pid, start);
+                contents.dead = !contents.this_boot || start_ticks.is_some_and(|start| !lives(start));
                 contents.newer = (ledger > FORMAT).then_some(ledger);
             }
             Ok(Line::Change { entry, change }) => contents.standing.push((EntryId(entry), change)),

@@ -7,6 +7,10 @@ use crate::state::StateDirectory;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// How long a child may take from its fork to its exec on a busy machine.
+const FORKED: Duration = Duration::from_secs(5);
 
 /// What a sweep did.
 #[derive(Debug, Default)]
@@ -29,7 +33,7 @@ pub struct Sweep {
 pub fn sweep(state: &StateDirectory, platforms: &dyn PlatformUndo) -> Result<Sweep, LedgerError> {
     let mut result = Sweep::default();
     for (run, path) in ledgers(state)? {
-        match open_existing(&path) {
+        match open_patiently(&path) {
             Ok(file) => sweep_one(&path, file, platforms, &mut result).map_err(|source| LedgerError::Io {
                 doing: "sweep",
                 path: path.clone(),
@@ -51,6 +55,19 @@ pub fn sweep(state: &StateDirectory, platforms: &dyn PlatformUndo) -> Result<Swe
     crate::lock::remove_stale(state);
     state.remove_if_empty();
     Ok(result)
+}
+
+/// Opens a ledger. The lock of a run that is dead goes with the last of the children that it had just forked, at their exec.
+fn open_patiently(path: &Path) -> Result<File, Opened> {
+    let mut opened = open_existing(path);
+    let is_dead = || std::fs::read(path).is_ok_and(|text| parse(&text).dead);
+    if matches!(opened, Err(Opened::Held)) && is_dead() {
+        crate::wait::until(FORKED, || {
+            opened = open_existing(path);
+            !matches!(opened, Err(Opened::Held))
+        });
+    }
+    opened
 }
 
 fn sweep_one(
@@ -118,7 +135,7 @@ pub fn pending(state: &StateDirectory) -> Result<Vec<(String, Vec<Change>)>, Led
 /// Whether a run holds its ledger, so that what it has changed is in use and not left over.
 pub fn is_live(state: &StateDirectory, run: &str) -> bool {
     let path = state.ledger_dir().join(format!("{run}.jsonl"));
-    matches!(open_existing(&path), Err(Opened::Held))
+    matches!(open_patiently(&path), Err(Opened::Held))
 }
 
 /// Every ledger, by name of its run.
