@@ -194,7 +194,7 @@ mod tests {
         assert!(begins(rule, "NETAVARK-HOSTPORT-DNAT") && !begins(rule, "NETAVARK"));
         let words = words(&rule[3..]);
         assert_eq!(
-            (words[0].as_str(), words[9].as_str()),
+            (words[0].as_str(), words[10].as_str()),
             ("NETAVARK-HOSTPORT-DNAT", "dnat name: wbp1 id: ab")
         );
     }
