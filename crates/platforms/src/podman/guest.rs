@@ -133,6 +133,8 @@ impl PodmanGuest {
             .arg("--conmon-pidfile")
             .arg(file(&self.store, &self.name, "conmon"))
             .args(arguments)
+            // conmon writes a file `oom` where it was started when the guest runs out of memory.
+            .current_dir(&self.store.directory)
             .pre_exec_cgroup(&self.client_group);
         self.spawned_ns = monotonic_ns();
         let mut running = command.log_to(log).spawn()?;
