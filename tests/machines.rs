@@ -1,20 +1,57 @@
 //! Virtual machines through the whole of `weigh`: what they say of themselves, what a crash leaves of them, what their disks hide.
 #![allow(clippy::print_stderr, reason = "a skipped test says so")]
+#![allow(clippy::disallowed_methods, reason = "a test kills a machine as a user would")]
 #![allow(clippy::unwrap_used, reason = "a test ends where its expectation does")]
 
 mod support;
 
 use serde_json::Value;
 use std::time::Duration;
-use support::{Stage, ready, shown};
+use support::{Stage, known_diagnosis, ready, shown};
 
 /// The machines that are ready here.
 fn machines(stage: &Stage, test: &str) -> Vec<&'static str> {
-    ["uml", "qemu"].into_iter().filter(|platform| ready(stage, platform, test)).collect()
+    // Those whose start takes long are for the long tests.
+    let slow = if std::env::var_os("WEIGH_LONG").is_some() { &["libvirt"][..] } else { &[] };
+    let all = ["uml", "qemu"].into_iter().chain(slow.iter().copied());
+    all.filter(|platform| ready(stage, platform, test)).collect()
 }
 
 fn environments(report: &Value) -> &Vec<Value> {
     report["environments"].as_array().unwrap()
+}
+
+/// A machine that is tuned in all its parts; it has a disk, so that there is something for a thread to serve.
+const TUNED: &str = "qemu:accel=tcg,disk=raw,hugepages=off,size=8MiB,tune=on";
+
+/// What was read back from a machine of QEMU's says whether it is tuned.
+fn how_it_is_made(name: &str, environment: &Value) {
+    let (facts, is_tuned) = (&environment["facts"], name == TUNED);
+    let fact =
+        |key: &str| facts[format!("machine:{key}")].as_str().unwrap_or_else(|| panic!("{name}: no {key}"));
+    let cpus = facts["cpus"].as_u64().unwrap();
+    assert_eq!(fact("topology") == format!("{cpus}x1x1"), !is_tuned || cpus == 1, "{name}: {facts}");
+    assert_eq!(fact("iothread") == "none", !is_tuned, "{name}: {facts}");
+    assert!(fact("pages").starts_with("4 KiB"), "{name}: {facts}");
+    if cpus > 1 {
+        let word = if is_tuned { "pinned: 0 on " } else { "free on " };
+        assert!(fact("placement").starts_with(word), "{name}: {facts}");
+    }
+    if cfg!(target_arch = "x86_64") && facts["acceleration"] == "tcg" {
+        assert_eq!(fact("cpu"), if is_tuned { "max" } else { "qemu64" }, "{name}");
+    }
+    let reason = environment["intended"]["machine:placement"].as_str();
+    assert!(reason.is_some_and(|reason| reason.contains("made and placed")), "{name}: {environment}");
+}
+
+/// Whether machines can have taps here.
+fn taps_ready() -> bool {
+    let device = std::fs::OpenOptions::new().read(true).write(true).open("/dev/net/tun");
+    let ready = rustix::process::geteuid().is_root() && device.is_ok();
+    if !ready {
+        eprintln!("SKIPPED machines with taps: {:?}", device.err());
+    }
+    ready
 }
 
 /// One block is enough to see names, facts, clocks and CPU time.
@@ -26,9 +63,11 @@ fn machines_say_what_they_are() {
         return;
     }
     let on = format!("native,{}", machines.join(","));
+    let tuned = if machines.contains(&"qemu") { &["--on", TUNED][..] } else { &[] };
     stage
         .weigh()
         .args(["run", "noploop", "--on", &on, "--blocks", "1", "--size", "quick", "--no-void", "--out", "r"])
+        .args(tuned)
         .assert()
         .success();
     let report = shown(&stage, "r");
@@ -44,7 +83,10 @@ fn machines_say_what_they_are() {
         // Which machine runs how is in its name, and no emulation is called by the name of hardware support.
         match facts["acceleration"].as_str().unwrap() {
             "user-mode" => assert_eq!(name, "uml"),
-            word => assert_eq!(name, format!("qemu:accel={word}")),
+            word => {
+                assert!(name.contains(&format!(":accel={word}")), "{name}: {word}");
+                how_it_is_made(name, environment);
+            }
         }
         assert_ne!(facts["kernel"], report["environments"][0]["facts"]["kernel"], "{name}");
         assert_eq!(facts["network"], "none", "{name}");
@@ -59,6 +101,45 @@ fn machines_say_what_they_are() {
     stage.host_is_as_before();
 }
 
+/// A client reads from a server in a machine by QEMU's own network, which takes no right, and by a tap.
+#[test]
+fn machines_answer_over_their_networks() {
+    let stage = Stage::new();
+    let test = "machines_answer_over_their_networks";
+    let mut on = vec!["native"];
+    on.extend(ready(&stage, "qemu", test).then_some("qemu:net=user"));
+    if taps_ready() {
+        on.extend(ready(&stage, "uml", test).then_some("uml:net=nat"));
+        on.extend(ready(&stage, "qemu", test).then_some("qemu:net=bridge"));
+    }
+    if on.len() == 1 {
+        return;
+    }
+    let mut command = stage.weigh();
+    command.args(["start", "--blocks", "1", "--no-void", "--image", "probe", "--out", "r"]);
+    on.iter().for_each(|environment| {
+        command.args(["--on", environment]);
+    });
+    command.assert().success();
+    let report = shown(&stage, "r");
+    assert_eq!(report["failures"].as_array().unwrap().len(), 0, "{}", report["failures"]);
+    let median = |name: &str, metric: &str| {
+        let cells = report["cells"].as_array().unwrap();
+        let cell = cells.iter().find(|cell| cell["environment"] == name && cell["metric"] == metric);
+        cell.and_then(|cell| cell["median"].as_f64()).unwrap_or_else(|| panic!("no {metric} of {name}"))
+    };
+    for environment in environments(&report) {
+        let name = environment["name"].as_str().unwrap();
+        assert!(median(name, "start_to_service") < median(name, "start_to_response"), "{name}");
+        if name != "native" {
+            let (network, card) = (&environment["facts"]["network"], &environment["facts"]["network-card"]);
+            assert!(name.contains(&format!("net={}", network.as_str().unwrap())), "{name}: {network}");
+            assert!(card.as_str().is_some_and(|card| !card.is_empty()), "{name}: {card}");
+        }
+    }
+    stage.host_is_as_before();
+}
+
 /// SIGKILL while machines boot and while they work.
 #[test]
 fn killed_with_machines_clean_restores_the_host() {
@@ -67,7 +148,21 @@ fn killed_with_machines_clean_restores_the_host() {
     if machines.is_empty() {
         return;
     }
-    let on = format!("native,{}", machines.join(","));
+    // With taps of theirs, and with large pages from the host's pool, where those can be had.
+    let networks: &[(&str, &str)] = match taps_ready() {
+        true => &[
+            ("uml", "uml:net=bridge"),
+            ("qemu", "qemu:net=nat,tune=on"),
+            ("libvirt", "libvirt:accel=tcg,net=nat"),
+        ],
+        false => &[],
+    };
+    let with_network = |platform: &str| {
+        let found = networks.iter().find(|(name, _)| *name == platform);
+        found.map_or(platform, |(_, environment)| environment).to_string()
+    };
+    let on: Vec<String> = machines.iter().map(|platform| with_network(platform)).collect();
+    let on = format!("native,{}", on.join(","));
     for (i, delay_ms) in [300, 900, 1700, 2600, 4000].into_iter().enumerate() {
         let out = format!("r{i}");
         let arguments =
@@ -91,6 +186,74 @@ fn killed_with_machines_clean_restores_the_host() {
     }
 }
 
+/// SIGKILL for a machine in the middle of a trial: the trial has failed and says so, and everything else goes on.
+#[test]
+fn a_machine_that_is_killed_fails_one_trial() {
+    let stage = Stage::new();
+    if !ready(&stage, "qemu", "a_machine_that_is_killed_fails_one_trial") {
+        return;
+    }
+    // With this seed the machine's trial of the first block comes after the native one.
+    let arguments = [
+        "run",
+        "--no-void",
+        "--on",
+        "native,tcg",
+        "--blocks",
+        "2",
+        "--seed",
+        "1",
+        "--out",
+        "r",
+        "--",
+        "sleep",
+        "1.5",
+    ];
+    let mut run = stage.spawn(&arguments);
+    let trials = || -> Vec<Value> {
+        let text = std::fs::read_to_string(stage.here().join("r/samples.jsonl")).unwrap_or_default();
+        let records = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        records.filter(|record| record["record"] == "trial").collect()
+    };
+    let started = std::time::Instant::now();
+    while trials().is_empty() {
+        assert!(started.elapsed() < Duration::from_secs(180), "{}", stage.spawned_said());
+        assert!(run.try_wait().unwrap().is_none(), "{}", stage.spawned_said());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(
+        trials()[0]["environment"],
+        "native",
+        "another seed has the machine's trial after the native one"
+    );
+    // Its trial begins at once, and takes two times one and a half seconds.
+    std::thread::sleep(Duration::from_millis(500));
+    let machines = machines_of(run.id());
+    assert_eq!(machines.len(), 1, "{machines:?}");
+    let killed = std::process::Command::new("kill").args(["-9", &machines[0].to_string()]).status().unwrap();
+    assert!(killed.success());
+    assert!(run.wait().unwrap().success(), "{}", stage.spawned_said());
+    let report = shown(&stage, "r");
+    let failures = report["failures"].as_array().unwrap();
+    assert_eq!(failures.len(), 1, "{failures:?}");
+    assert_eq!(failures[0]["environment"], "tcg");
+    assert!(failures[0]["reason"].as_str().unwrap().contains("lost"), "{failures:?}");
+    assert_eq!(report["blocks"]["done"], 2);
+    let of_second = trials().into_iter().filter(|trial| trial["block"] == 1);
+    assert_eq!(of_second.filter(|trial| trial["outcome"] == "done" || trial["failure"].is_null()).count(), 2);
+    stage.host_is_as_before();
+}
+
+/// The QEMUs that a process has started.
+fn machines_of(parent: u32) -> Vec<u32> {
+    let read =
+        |pid: u32, file: &str| std::fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default();
+    let processes = std::fs::read_dir("/proc").unwrap().flatten();
+    let ids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let is_child = |pid: &u32| read(*pid, "status").lines().any(|line| line == format!("PPid:\t{parent}"));
+    ids.filter(is_child).filter(|pid| read(*pid, "cmdline").contains("qemu-system-")).collect()
+}
+
 /// The same disk behind the host's page cache and past it: the cached one gives no number.
 #[test]
 fn a_page_cached_disk_is_caught() {
@@ -98,7 +261,7 @@ fn a_page_cached_disk_is_caught() {
     if !ready(&stage, "qemu", "a_page_cached_disk_is_caught") {
         return;
     }
-    let (direct, cached) = ("qemu:disk=32MiB", "qemu:disk=32MiB,cache=writeback");
+    let (direct, cached) = ("qemu:disk=raw,size=32MiB", "qemu:disk=raw,size=32MiB,cache=writeback");
     let reads = ["--param", "path=/dev/vda", "--param", "file-bytes=0", "--param", "operations=12000"];
     let output = stage
         .weigh()
@@ -115,7 +278,7 @@ fn a_page_cached_disk_is_caught() {
     for failure in failures {
         assert!(failure["environment"].as_str().unwrap().contains("cache=writeback"), "{failure}");
         let reason = failure["reason"].as_str().unwrap();
-        assert!(reason.contains("a cache") && reason.contains("`cache=none`"), "{reason}");
+        assert!(reason.contains("a cache of the host") && reason.contains("`cache=none`"), "{reason}");
     }
     let cells = report["cells"].as_array().unwrap();
     for cell in cells.iter().filter(|cell| cell["metric"] == "latency_p50") {
@@ -140,10 +303,7 @@ fn kvm_is_proven_or_refused() {
     if output.status.success() {
         let report = shown(&stage, "r");
         let kvm = &environments(&report)[1];
-        assert_eq!(
-            (kvm["name"].as_str(), kvm["facts"]["acceleration"].as_str()),
-            (Some("qemu:accel=kvm"), Some("kvm"))
-        );
+        assert_eq!((kvm["name"].as_str(), kvm["facts"]["acceleration"].as_str()), (Some("kvm"), Some("kvm")));
     } else {
         // Lines are broken where the terminal ends.
         let said = String::from_utf8_lossy(&output.stderr);
@@ -153,6 +313,55 @@ fn kvm_is_proven_or_refused() {
             assert!(said.contains("/dev/kvm opens"), "{said}");
         }
         assert!(!stage.here().join("r").exists(), "a plan that cannot be made leaves no run");
+        // The doctor says the same, where nobody has asked for KVM.
+        let of_doctor = |name: &str| {
+            let mut states = known_diagnosis(&stage)["platforms"].as_array().unwrap().iter();
+            states.find(|state| state["name"] == name).unwrap_or_else(|| panic!("the doctor has no {name}"))
+        };
+        let (kvm, qemu) = (of_doctor("kvm"), of_doctor("qemu"));
+        assert_eq!((&kvm["ready"], &qemu["ready"]), (&Value::Bool(false), &Value::Bool(true)), "{kvm}");
+        for state in [kvm, qemu] {
+            assert!(state["detail"].as_str().unwrap().contains("/dev/kvm"), "{state}");
+        }
+        assert!(kvm["remedy"].as_str().is_some_and(|remedy| !remedy.is_empty()), "{kvm}");
+    }
+    stage.host_is_as_before();
+}
+
+/// What the coming up of a machine is made of adds up, is absent with a reason where there is no machine, and a saved machine is back
+/// sooner than a fresh one.
+#[test]
+fn the_start_of_a_machine_is_told_in_parts() {
+    let stage = Stage::new();
+    if !ready(&stage, "qemu", "the_start_of_a_machine_is_told_in_parts") {
+        return;
+    }
+    let machine = "qemu:accel=tcg";
+    stage
+        .weigh()
+        .args(["start", "--on", "native", "--on", machine, "--image", "probe", "--memory", "256MiB"])
+        .args(["--restore", "--blocks", "1", "--no-void", "--out", "r"])
+        .assert()
+        .success();
+    let report = shown(&stage, "r");
+    let cells = report["cells"].as_array().unwrap();
+    let cell = |environment: &str, metric: &str| {
+        let is = |cell: &&Value| cell["environment"] == environment && cell["metric"] == metric;
+        cells.iter().find(is).unwrap_or_else(|| panic!("no {metric} of {environment}"))
+    };
+    let of = |metric: &str| {
+        let cell = cell(machine, metric);
+        cell["median"].as_f64().unwrap_or_else(|| panic!("{cell}"))
+    };
+    let parts = ["boot_vmm", "boot_firmware", "boot_kernel", "boot_user"];
+    let sum: f64 = parts.iter().map(|part| of(part)).sum();
+    assert!((sum - of("start_to_init")).abs() < 1e-6, "{sum} is not {}", of("start_to_init"));
+    assert_eq!(of("boot_vmm"), of("start_to_code"));
+    assert!(of("boot_kernel") > 0.02 && of("boot_kernel") > of("boot_clock_bound"), "{}", of("boot_kernel"));
+    assert!(of("restore_to_init") < of("start_to_init") && of("save") > 0.0);
+    for part in parts {
+        let reason = cell("native", part)["absent"].as_str().unwrap();
+        assert!(reason.contains("no machine"), "{reason}");
     }
     stage.host_is_as_before();
 }

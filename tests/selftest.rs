@@ -165,3 +165,37 @@ fn a_neighbour_that_burns_a_core_now_and_then_does_not_move_it_out() {
     assert_eq!(code, Some(0), "{text}");
     stage.host_is_as_before();
 }
+
+#[test]
+fn a_pair_that_is_not_there_has_the_nearest() {
+    let stage = Stage::new();
+    let output = stage.weigh().args(["selftest", "--tools", "--pair", "steam"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("`steam`") && said.contains("stream"), "{said}");
+    assert!(!stage.here().join("weigh-runs").exists());
+    stage.host_is_as_before();
+}
+
+/// The slow lane: the kernels are as quick as the tools they stand for. Debug builds have optimised kernels, too.
+#[test]
+fn kernels_do_what_the_canonical_tools_do() {
+    if std::env::var_os("WEIGH_LONG").is_none() {
+        eprintln!(
+            "SKIPPED kernels_do_what_the_canonical_tools_do: WEIGH_LONG is not set; `make test-long` runs it"
+        );
+        return;
+    }
+    let stage = Stage::new();
+    let mut command = stage.weigh();
+    command.timeout(Duration::from_secs(3600));
+    let output = command.args(["selftest", "--tools", "--format", "json", "--out", "it"]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    let outcomes: Value = serde_json::from_slice(&output.stdout).unwrap();
+    eprintln!("{outcomes:#}");
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    for outcome in outcomes.as_array().unwrap() {
+        assert!(outcome["found"]["Ok"]["blocks"].as_u64() >= Some(10), "{outcome}");
+    }
+    stage.host_is_as_before();
+}

@@ -102,9 +102,11 @@ pub struct Invocation {
     input: Option<Vec<u8>>,
     deadline: Duration,
     log: Option<PathBuf>,
+    output_to_log: bool,
     join: Vec<PathBuf>,
     pass: Vec<OwnedFd>,
     mounts: PrivateMounts,
+    dies_with_caller: bool,
 }
 
 impl Invocation {
@@ -119,9 +121,11 @@ impl Invocation {
             input: None,
             deadline: DEFAULT_DEADLINE,
             log: None,
+            output_to_log: false,
             join: Vec::new(),
             pass: Vec::new(),
             mounts: PrivateMounts::default(),
+            dies_with_caller: false,
         }
     }
 
@@ -173,6 +177,12 @@ impl Invocation {
         self
     }
 
+    /// Of a program that is spawned: its standard output is appended to the log as well, instead of being a pipe.
+    pub fn output_to_log(mut self) -> Self {
+        self.output_to_log = true;
+        self
+    }
+
     /// The program joins a control group before it is executed, so that nothing it does escapes.
     pub fn pre_exec_cgroup(mut self, cgroup: &Cgroup) -> Self {
         self.join = cgroup.join_files();
@@ -195,6 +205,20 @@ impl Invocation {
     /// The program finds this directory of the host empty, in a mount namespace of its own. It takes root.
     pub fn with_empty(mut self, directory: &Path) -> Self {
         self.mounts.empty(directory);
+        self
+    }
+
+    /// The program finds another directory in the place of this one of the host, in a mount namespace of its own. It takes root.
+    pub fn with_own(mut self, directory: &Path, own: &Path) -> Self {
+        self.mounts.replace(directory, own);
+        self
+    }
+
+    /// The program is killed when the thread that starts it ends, even if that is killed itself (`PR_SET_PDEATHSIG(2const)`). For tools that
+    /// change the host in one step: one that outlived a killed weighbridge would make its change after it had been undone. Only for
+    /// [`Invocation::run`], which waits in that thread.
+    pub fn dies_with_caller(mut self) -> Self {
+        self.dies_with_caller = true;
         self
     }
 
@@ -265,7 +289,8 @@ impl Invocation {
         Err(CommandError::Status { command, status: finished.status, error: tail(said) })
     }
 
-    /// Starts a program that goes on: standard input and output are pipes, standard error is appended to the log.
+    /// Starts a program that goes on: standard input and output are pipes, standard error is appended to the log, and standard output
+    /// as well after [`Invocation::output_to_log`].
     ///
     /// # Errors
     /// [`CommandError::NotFound`], [`CommandError::Start`] or [`CommandError::Io`].
@@ -281,7 +306,13 @@ impl Invocation {
                 .map_err(|source| CommandError::Io { doing: "write the log", command: line.clone(), source })?
                 .into(),
         };
-        let mut group = self.start(&line, Stdio::piped(), Stdio::piped(), stderr)?;
+        let stdout = match self.log.as_ref().filter(|_| self.output_to_log) {
+            None => Stdio::piped(),
+            Some(path) => append(path)
+                .map_err(|source| CommandError::Io { doing: "write the log", command: line.clone(), source })?
+                .into(),
+        };
+        let mut group = self.start(&line, Stdio::piped(), stdout, stderr)?;
         let input = group.child.stdin.take().map(OwnedFd::from);
         let output = group.child.stdout.take().map(OwnedFd::from);
         Ok(Running { group, input, output })
@@ -318,6 +349,21 @@ impl Invocation {
             // SAFETY: between fork and exec the closure only calls write(2) on files opened before; it allocates nothing.
             unsafe {
                 command.pre_exec(move || files.iter().try_for_each(|mut file| file.write_all(b"0")));
+            }
+        }
+        if self.dies_with_caller {
+            let caller = rustix::process::getpid();
+            // SAFETY: between fork and exec the closure only calls prctl(2) and getppid(2); it allocates nothing.
+            unsafe {
+                command.pre_exec(move || {
+                    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+                    // It may have been killed before that.
+                    if rustix::process::getppid() == Some(caller) {
+                        Ok(())
+                    } else {
+                        Err(io::ErrorKind::NotFound.into())
+                    }
+                });
             }
         }
         if !self.mounts.is_empty() {

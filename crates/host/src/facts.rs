@@ -55,6 +55,27 @@ pub fn allowed_cpus() -> Vec<u32> {
     }
 }
 
+/// These CPUs by the cores that they are threads of, in the order of their first thread. Where the kernel does not say each is a core.
+pub fn cores(cpus: &[u32]) -> Vec<Vec<u32>> {
+    cores_at("/sys/devices/system/cpu".as_ref(), cpus)
+}
+
+fn cores_at(directory: &std::path::Path, cpus: &[u32]) -> Vec<Vec<u32>> {
+    let mut cores: Vec<Vec<u32>> = Vec::new();
+    for cpu in cpus {
+        if cores.iter().any(|core| core.contains(cpu)) {
+            continue;
+        }
+        let file = directory.join(format!("cpu{cpu}/topology/thread_siblings_list"));
+        let siblings = fs::read_to_string(file).ok();
+        let siblings = siblings.and_then(|list| weigh_model::parse_cpu_list(list.trim()).ok());
+        let mut core = siblings.unwrap_or_default();
+        core.retain(|sibling| cpus.contains(sibling));
+        cores.push(if core.contains(cpu) { core } else { vec![*cpu] });
+    }
+    cores
+}
+
 fn allowed_list(status: &str) -> Option<Vec<u32>> {
     let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
     weigh_model::parse_cpu_list(list).ok()
@@ -133,6 +154,20 @@ mod tests {
         assert_eq!(memory_total_bytes("MemTotal:       1024 kB\n"), Some(1_048_576));
         assert_eq!(memory_total_bytes("nothing"), None);
         assert_eq!(allowed_list("Name:\tx\nCpus_allowed_list:\t0-1,4\n"), Some(vec![0, 1, 4]));
+    }
+
+    #[test]
+    fn threads_of_a_core_are_together() {
+        let base = tempfile::tempdir().unwrap();
+        for (cpu, siblings) in [(0, "0,2"), (1, "1,3"), (2, "0,2"), (3, "1,3")] {
+            let directory = base.path().join(format!("cpu{cpu}/topology"));
+            fs::create_dir_all(&directory).unwrap();
+            fs::write(directory.join("thread_siblings_list"), format!("{siblings}\n")).unwrap();
+        }
+        assert_eq!(cores_at(base.path(), &[0, 1, 2, 3]), [[0, 2], [1, 3]]);
+        assert_eq!(cores_at(base.path(), &[1, 2, 3]), [vec![1, 3], vec![2]]);
+        assert_eq!(cores_at(base.path(), &[7, 8]), [[7], [8]], "the kernel does not say");
+        assert!(cores_at(base.path(), &[]).is_empty());
     }
 
     #[test]

@@ -23,6 +23,7 @@ mod archive;
 mod compression;
 pub mod debian;
 mod digest;
+pub mod disk;
 mod error;
 pub mod initramfs;
 pub mod kernel;
@@ -31,6 +32,7 @@ pub mod modules;
 pub mod oci;
 mod pack;
 pub mod package;
+pub mod qcow2;
 mod root;
 pub mod store;
 #[cfg(test)]

@@ -13,6 +13,7 @@ mod record;
 pub use record::{Kept, Record};
 
 use crate::ImageError;
+use crate::disk::DISKS;
 use crate::oci::Reference;
 use record::{NAMES, open};
 use std::fs::{self, File, TryLockError};
@@ -169,6 +170,7 @@ impl Store {
         let label = kept.directory.file_name().unwrap_or_default().to_string_lossy();
         let removed = self.cache.remove(&format!("{IMAGES}/{label}"), ledger);
         removed.map_err(|error| ImageError::Cache(error.to_string()))?;
+        self.remove_disks(&format!("{label}-"), ledger)?;
         for ending in [NAMES, LOG] {
             let path = kept.directory.with_extension(ending);
             match fs::remove_file(&path) {
@@ -177,6 +179,17 @@ impl Store {
                 }
                 _ => {}
             }
+        }
+        Ok(())
+    }
+
+    /// Removes the disks that were made of an image; who uses one holds the image.
+    fn remove_disks(&self, of_image: &str, ledger: &Ledger) -> Result<(), ImageError> {
+        let entries = fs::read_dir(self.cache.path().join(DISKS)).into_iter().flatten().flatten();
+        let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+        for name in names.filter(|name| name.starts_with(of_image) && !name.ends_with(".lock")) {
+            let removed = self.cache.remove(&format!("{DISKS}/{name}"), ledger);
+            removed.map_err(|error| ImageError::Cache(error.to_string()))?;
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! The kernels against the same loops in C, and against `xz`: one command, one table.
+//! The kernels against the same loops in C, against `xz` and against OpenBLAS: one command, one table.
 //!
 //! ```text
 //! cargo run --release -p weigh-kernels --example versus_c -- [--blocks 15] [--seed 1] [--only stream,gups] [--ours PROGRAM]
@@ -24,6 +24,9 @@ type Metrics = BTreeMap<String, f64>;
 /// Long enough for every program on a slow machine; one that hangs must not hang this one.
 const DEADLINE: Duration = Duration::from_secs(120);
 
+/// Threads bound to CPUs as ours are: on a busy machine that alone would make a difference. OpenBLAS is compared on one thread.
+const ENVIRONMENT: [(&str, &str); 2] = [("OMP_PROC_BIND", "true"), ("OPENBLAS_NUM_THREADS", "1")];
+
 const STREAM_ELEMENTS: u64 = 16 << 20;
 const STREAM_REPETITIONS: &str = "20";
 const TABLE_BYTES: &str = "67108864";
@@ -32,6 +35,10 @@ const TEXT_BYTES: usize = 12 << 20;
 const NATIVE: &[&str] = &["-O3", "-march=native", "-fopenmp"];
 const WIDE: &[&str] = &["-O3", "-march=native", "-mprefer-vector-width=512", "-fopenmp"];
 const PLAIN: &[&str] = &["-O3", "-fopenmp"];
+/// The library stands before the source that needs it; without the first flag the linker would drop it.
+const BLAS: &[&str] = &["-O3", "-Wl,--no-as-needed", "-lopenblas"];
+/// Order of the system of equations: large enough that products of matrices are nearly all of it.
+const ORDER: &str = "4000";
 
 /// One program of a contest.
 struct Program {
@@ -176,9 +183,7 @@ fn c_program(scratch: &Path, source: &str, flags: &[&str], line: &str) -> Result
     let (program, arguments) =
         (compile(scratch, source, flags)?, line.split(' ').map(str::to_owned).collect::<Vec<_>>());
     let run = move || {
-        // Bound to CPUs as ours are: on a busy machine that alone would make a difference.
-        let output =
-            Command::new(&program).args(&arguments).env("OMP_PROC_BIND", "true").timeout(DEADLINE).ok()?;
+        let output = Command::new(&program).args(&arguments).envs(ENVIRONMENT).timeout(DEADLINE).ok()?;
         let mut metrics = Metrics::new();
         for line in String::from_utf8(output.stdout)?.lines() {
             let (name, value) = line.split_once(' ').ok_or("a line without a value")?;
@@ -232,6 +237,22 @@ fn all(ours: &Path, scratch: &Path, only: Option<&[String]>) -> Result<Vec<Conte
         let programs = vec![ours(&format!("lzma --bytes {TEXT_BYTES}")), xz(scratch)?];
         contests.push(Contest { name: "lzma", target: 0.98, lower_is_better: false, programs });
     }
+    if wanted("lu") {
+        match theirs("dgesv", BLAS, &format!("{ORDER} 1")) {
+            Ok(program) => {
+                let programs = vec![
+                    ours(&format!("lu --n {ORDER} --threads 1 --repetitions 1")),
+                    Program { name: "OpenBLAS dgesv, one thread".into(), ..program },
+                ];
+                contests.push(Contest { name: "lu", target: 0.90, lower_is_better: false, programs });
+            }
+            Err(error) if only.is_some() => return Err(error),
+            Err(_) => writeln!(
+                std::io::stderr(),
+                "SKIPPED lu: benches-c/dgesv.c does not link here; install libopenblas-dev"
+            )?,
+        }
+    }
     if wanted("noploop") {
         let programs = vec![
             ours("noploop --nops 1000000000 --repetitions 5"),
@@ -262,7 +283,7 @@ fn all(ours: &Path, scratch: &Path, only: Option<&[String]>) -> Result<Vec<Conte
     }
     if contests.is_empty() {
         return Err(
-            "`--only` names no contest; there are stream, gups, lzma, noploop, memory-latency, syscall"
+            "`--only` names no contest; there are stream, gups, lzma, lu, noploop, memory-latency, syscall"
                 .into(),
         );
     }

@@ -1,16 +1,26 @@
 //! The kernels, a file each.
 
-mod block;
+pub(crate) mod block;
+mod bulk;
+mod crew;
 mod echo;
+mod fileserver;
 mod gups;
+mod load;
+mod lu;
 mod lzma;
 mod memory_latency;
 mod noploop;
+mod null_server;
+mod pi;
+pub(crate) mod place;
+mod serving;
 mod spawn;
 mod spin;
 mod stream;
 mod syscall;
 pub mod text;
+mod window;
 
 use crate::kernel::Kernel;
 
@@ -26,11 +36,17 @@ pub(crate) const ALL: &[&Kernel] = &[
     &noploop::KERNEL,
     &stream::KERNEL,
     &gups::KERNEL,
+    &lu::KERNEL,
+    &pi::KERNEL,
     &lzma::KERNEL,
     &syscall::KERNEL,
     &memory_latency::KERNEL,
     &echo::KERNEL,
+    &bulk::KERNEL,
+    &load::KERNEL,
+    &null_server::KERNEL,
     &block::KERNEL,
+    &fileserver::KERNEL,
     &spin::KERNEL,
     &spawn::KERNEL,
 ];

@@ -13,7 +13,9 @@ mod machine;
 mod memory;
 mod options;
 mod outcome;
+mod pool;
 mod team;
+mod tools;
 
 pub use clock::{now_ns, tick_ns};
 pub use kernel::{Kernel, KernelError, all, find, names};
@@ -21,3 +23,4 @@ pub use kernels::QUICK_EXIT;
 pub use kernels::text::english_like;
 pub use options::{Kind, OptionSpec, Options, UsageError};
 pub use outcome::{Check, Metric, Outcome};
+pub use tools::{Tool, tools};

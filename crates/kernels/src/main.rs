@@ -1,4 +1,4 @@
-//! `weigh-kernels KERNEL [--key value]...` prints one JSON line.
+//! `weigh-kernels KERNEL [--key value]...` prints one JSON line, as does `weigh-kernels TOOL`.
 //!
 //! Exit codes: 0, 1 when the kernel could not run, 2 for a command line that cannot be understood, 3 when the check
 //! failed (the line is printed all the same, so that the reason can be read).
@@ -6,7 +6,7 @@
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::process::ExitCode;
-use weigh_kernels::{Kernel, KernelError, Options, UsageError, all, find, now_ns};
+use weigh_kernels::{Kernel, KernelError, OptionSpec, Options, Tool, UsageError, all, find, now_ns, tools};
 
 const CANNOT_RUN: u8 = 1;
 const USAGE: u8 = 2;
@@ -22,10 +22,27 @@ fn main() -> ExitCode {
         None => fail(USAGE, &format!("name a kernel\n\n{}", help())),
         Some("--help" | "-h" | "help") => print(&help()),
         Some("--version" | "-V") => print(concat!("weigh-kernels ", env!("CARGO_PKG_VERSION"), "\n")),
-        Some(name) => match find(name) {
-            Ok(kernel) => run(kernel, arguments.collect(), started_ns),
-            Err(error) => fail(USAGE, &error.to_string()),
+        Some(name) => match (tools().iter().find(|tool| tool.name == name), find(name)) {
+            (Some(tool), _) => run_tool(tool, arguments.collect()),
+            (None, Ok(kernel)) => run(kernel, arguments.collect(), started_ns),
+            (None, Err(error)) => fail(USAGE, &error.to_string()),
         },
+    }
+}
+
+fn run_tool(tool: &Tool, arguments: Vec<String>) -> ExitCode {
+    // What stands after `--` are arguments of another program.
+    let own = arguments.iter().take_while(|argument| *argument != "--");
+    if own.into_iter().any(|argument| argument == "--help" || argument == "-h") {
+        return print(&tool_help(tool));
+    }
+    match tool.run(arguments) {
+        Ok((line, passed)) => {
+            let printed = print(&format!("{line}\n"));
+            if passed { printed } else { ExitCode::from(CHECK_FAILED) }
+        }
+        Err(KernelError::Usage(UsageError(message))) => fail(USAGE, &message),
+        Err(error) => fail(CANNOT_RUN, &format!("{}: {error}", tool.name)),
     }
 }
 
@@ -66,10 +83,15 @@ fn fail(code: u8, message: &str) -> ExitCode {
 fn help() -> String {
     let mut text = String::from(
         "Micro-benchmarks that check their own work. Prints one JSON line.\n\n\
-         Usage: weigh-kernels KERNEL [--key value]...\n       weigh-kernels KERNEL --help\n\nKernels:\n",
+         Usage: weigh-kernels KERNEL [--key value]...\n       weigh-kernels TOOL [--key value]... [-- COMMAND]\n       \
+         weigh-kernels KERNEL --help\n\nKernels:\n",
     );
     for kernel in all() {
         let _ = writeln!(text, "  {:<16}{}", kernel.name, kernel.summary);
+    }
+    text.push_str("\nTools, which measure nothing of their own:\n");
+    for tool in tools() {
+        let _ = writeln!(text, "  {:<16}{}", tool.name, tool.summary);
     }
     text.push_str(
         "\nExit codes: 0; 1 the kernel could not run; 2 the command line is wrong; 3 the check failed, the result does not count.\n",
@@ -80,15 +102,29 @@ fn help() -> String {
 fn kernel_help(kernel: &Kernel) -> String {
     let mut text =
         format!("{}\n\nUsage: weigh-kernels {} [--key value]...\n\nOptions:\n", kernel.summary, kernel.name);
-    for option in kernel.options {
-        let default =
-            if option.default.is_empty() { String::new() } else { format!(" [{}]", option.default) };
-        let _ = writeln!(text, "  --{:<18}{}{default}", option.name, option.summary);
-    }
+    options_help(&mut text, kernel.options);
     text.push_str("\nMetrics:\n");
     for (name, unit) in kernel.metrics {
         let _ = writeln!(text, "  {name:<20}{unit}");
     }
     let _ = writeln!(text, "\nOperation: {}\nCheck: {}", kernel.operation, kernel.check);
     text
+}
+
+fn tool_help(tool: &Tool) -> String {
+    let command = if tool.takes_command { " -- COMMAND [ARGUMENT]..." } else { "" };
+    let mut text = format!(
+        "{}\n\nUsage: weigh-kernels {} [--key value]...{command}\n\nOptions:\n",
+        tool.summary, tool.name
+    );
+    options_help(&mut text, tool.options);
+    text
+}
+
+fn options_help(text: &mut String, options: &[OptionSpec]) {
+    for option in options {
+        let default =
+            if option.default.is_empty() { String::new() } else { format!(" [{}]", option.default) };
+        let _ = writeln!(text, "  --{:<18}{}{default}", option.name, option.summary);
+    }
 }

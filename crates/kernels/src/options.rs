@@ -8,6 +8,8 @@ use std::fmt::Write as _;
 pub enum Kind {
     /// A whole number: `1000000`, `1_000_000`, `1e6`.
     Count,
+    /// A decimal number that is not negative: `10`, `0.5`.
+    Decimal,
     /// A number of bytes: `64KiB`, `128MiB`, `4096`.
     Bytes,
     /// Numbers of bytes with commas between: `16KiB,4MiB`.
@@ -41,6 +43,7 @@ pub struct UsageError(pub String);
 #[derive(Debug, Clone, PartialEq)]
 enum Setting {
     Number(u64),
+    Decimal(f64),
     Numbers(Vec<u64>),
     Word(String),
     Words(Vec<String>),
@@ -103,6 +106,7 @@ impl Options {
             .map(|(name, setting)| {
                 let value = match setting {
                     Setting::Number(number) => json!(number),
+                    Setting::Decimal(number) => json!(number),
                     Setting::Numbers(numbers) => json!(numbers),
                     Setting::Word(word) => json!(word),
                     Setting::Words(words) => json!(words),
@@ -121,6 +125,13 @@ impl Options {
         match self.setting(name) {
             Setting::Number(number) => *number,
             other => unreachable!("--{name} is not a number but {other:?}"),
+        }
+    }
+
+    pub(crate) fn decimal(&self, name: &str) -> f64 {
+        match self.setting(name) {
+            Setting::Decimal(number) => *number,
+            other => unreachable!("--{name} is not a decimal number but {other:?}"),
         }
     }
 
@@ -184,6 +195,11 @@ fn read(spec: &OptionSpec, text: &str) -> Result<Setting, UsageError> {
         Kind::Count => Setting::Number(
             count(text).ok_or_else(|| wrong("it must be a whole number, as in `1000000` or `1e6`".into()))?,
         ),
+        Kind::Decimal => Setting::Decimal(
+            text.parse().ok().filter(|number: &f64| number.is_finite() && *number >= 0.0).ok_or_else(
+                || wrong("it must be a number that is not negative, as in `10` or `0.5`".into()),
+            )?,
+        ),
         Kind::Bytes => Setting::Number(bytes(text)?),
         Kind::ByteList => Setting::Numbers(parts().map(bytes).collect::<Result<_, _>>()?),
         Kind::Word(words) => Setting::Word(word(text, words)?),
@@ -210,6 +226,7 @@ mod tests {
 
     const SPECS: &[OptionSpec] = &[
         OptionSpec { name: "threads", kind: Kind::Count, default: "0", summary: "" },
+        OptionSpec { name: "seconds", kind: Kind::Decimal, default: "1", summary: "" },
         OptionSpec { name: "array-bytes", kind: Kind::Bytes, default: "1MiB", summary: "" },
         OptionSpec { name: "sizes", kind: Kind::ByteList, default: "1KiB", summary: "" },
         OptionSpec {
@@ -227,8 +244,10 @@ mod tests {
 
     #[test]
     fn values_are_typed() {
-        let options = parse("--threads 1e3 --array-bytes=2KiB --sizes 1KiB,3 --protocols udp").unwrap();
+        let options =
+            parse("--threads 1e3 --seconds 0.25 --array-bytes=2KiB --sizes 1KiB,3 --protocols udp").unwrap();
         assert_eq!(options.number("threads"), 1000);
+        assert_eq!(options.decimal("seconds"), 0.25);
         assert_eq!(options.number("array-bytes"), 2048);
         assert_eq!(options.numbers("sizes"), [1024, 3]);
         assert_eq!(options.word("stores"), "regular");
@@ -245,6 +264,8 @@ mod tests {
         assert!(message("--threads").contains("needs a value"));
         assert!(message("--threads two").contains("whole number"));
         assert!(message("--threads -1").contains("whole number"));
+        assert!(message("--seconds -1").contains("not negative"));
+        assert!(message("--seconds NaN").contains("not negative"));
         assert!(message("--array-bytes 3parsecs").contains("parsecs"));
         assert!(message("--stores reguler").contains("did you mean `regular`?"));
         assert!(message("--protocols tcp,sctp").contains("tcp, udp"));

@@ -39,6 +39,9 @@ pub struct Outcome {
     pub histograms: Vec<(String, Histogram<u64>)>,
     /// Bytes read at random places of a disk, where the kernel reads any.
     pub random_read_bytes: Option<u64>,
+    /// What a load generator needed itself: a member of the line of its own, so that whoever reads it can tell a slow server from
+    /// a slow loader.
+    pub loader: Option<Map<String, Value>>,
     /// What the numbers depend on: threads, instruction set, huge pages, the tick of the clock.
     pub facts: Map<String, Value>,
     /// Sentences for people.
@@ -58,6 +61,7 @@ impl Outcome {
             operations: 0,
             histograms: Vec::new(),
             random_read_bytes: None,
+            loader: None,
             facts,
             warnings: Vec::new(),
         }
@@ -126,6 +130,9 @@ impl Outcome {
         if let Some(bytes) = self.random_read_bytes {
             line["random_read_bytes"] = bytes.into();
         }
+        if let Some(loader) = &self.loader {
+            line["loader"] = loader.clone().into();
+        }
         line
     }
 }
@@ -163,6 +170,8 @@ mod tests {
     #[test]
     fn what_a_kernel_does_not_have_is_not_printed() {
         let line = Outcome::new().to_json("noploop", Map::new(), 1.0);
-        assert!(line.get("histograms").is_none() && line.get("random_read_bytes").is_none());
+        for member in ["histograms", "random_read_bytes", "loader"] {
+            assert!(line.get(member).is_none(), "{member}");
+        }
     }
 }

@@ -17,10 +17,11 @@ fn program() -> Command {
     command
 }
 
-/// Runs a command line in which DISK stands for a file of its own.
+/// Runs a command line in which DISK stands for a file of its own and FOLDER for its directory.
 fn run(line: &str) -> Value {
     let folder = tempfile::tempdir().unwrap();
-    let line = line.replace("DISK", folder.path().join("disk").to_str().unwrap());
+    let path = folder.path().to_str().unwrap();
+    let line = line.replace("DISK", &format!("{path}/disk")).replace("FOLDER", path);
     let output =
         program().args(line.split_whitespace()).assert().success().stderr("").get_output().stdout.clone();
     let text = String::from_utf8(output).unwrap();
@@ -36,13 +37,37 @@ const TINY: &[Tiny] = &[
     ("spin", "--work 1e6", &[("duration", "s")]),
     (
         "block",
-        "--path DISK --file-bytes 64KiB --access cached --operations 4000",
+        "--path DISK --file-bytes 64KiB --direct off --operations 4000",
         &[
             ("latency_p50", "s"),
             ("latency_p99", "s"),
             ("latency_p999", "s"),
             ("rate", "op/s"),
             ("throughput", "B/s"),
+        ],
+    ),
+    (
+        "fileserver",
+        "--directory FOLDER --files 20 --threads 2 --file-bytes 4KiB --append-bytes 1KiB --operations 5000",
+        &[
+            ("rate", "op/s"),
+            ("throughput", "B/s"),
+            ("create_latency_p50", "s"),
+            ("create_latency_p99", "s"),
+            ("open_latency_p50", "s"),
+            ("open_latency_p99", "s"),
+            ("write_latency_p50", "s"),
+            ("write_latency_p99", "s"),
+            ("append_latency_p50", "s"),
+            ("append_latency_p99", "s"),
+            ("read_latency_p50", "s"),
+            ("read_latency_p99", "s"),
+            ("close_latency_p50", "s"),
+            ("close_latency_p99", "s"),
+            ("stat_latency_p50", "s"),
+            ("stat_latency_p99", "s"),
+            ("delete_latency_p50", "s"),
+            ("delete_latency_p99", "s"),
         ],
     ),
     ("noploop", "--nops 1e6", &[("duration", "s"), ("rate", "op/s")]),
@@ -52,6 +77,8 @@ const TINY: &[Tiny] = &[
         &[("copy", "B/s"), ("scale", "B/s"), ("add", "B/s"), ("triad", "B/s")],
     ),
     ("gups", "--table-bytes 1MiB", &[("rate", "update/s")]),
+    ("lu", "--n 100 --repetitions 2", &[("rate", "FLOP/s")]),
+    ("pi", "--digits 10000", &[("computation_time", "s"), ("total_time", "s"), ("efficiency", "1")]),
     ("lzma", "--bytes 100000 --level 0", &[("rate", "B/s")]),
     (
         "syscall",
@@ -82,7 +109,23 @@ const TINY: &[Tiny] = &[
             ("udp_rate", "op/s"),
         ],
     ),
+    ("bulk", "--seconds 0.05", &[("throughput", "B/s"), ("sender_cpu", "s"), ("receiver_cpu", "s")]),
+    (
+        "load",
+        "--requests 4000 --warmup-seconds 0",
+        &[
+            ("rate", "op/s"),
+            ("latency_p50", "s"),
+            ("latency_p99", "s"),
+            ("latency_p999", "s"),
+            ("received", "B/s"),
+            ("sent", "B/s"),
+        ],
+    ),
 ];
+
+/// Kernels that only serve: they measure nothing, and end when their stdin is closed.
+const SERVERS: &[&str] = &["null-server"];
 
 #[test]
 fn every_kernel_prints_its_metrics_its_check_and_its_facts() {
@@ -109,7 +152,7 @@ fn every_kernel_prints_its_metrics_its_check_and_its_facts() {
         assert!(result["warnings"].is_array());
         assert!(!result["params"].as_object().unwrap().is_empty());
     }
-    assert_eq!(TINY.len(), weigh_kernels::all().len());
+    assert_eq!(TINY.len() + SERVERS.len(), weigh_kernels::all().len());
 }
 
 #[test]
@@ -130,13 +173,17 @@ fn operations_are_the_work_that_was_done_warm_up_included() {
     // Copy and scale move two arrays, add and triad three.
     assert_eq!(operations("stream --array-bytes 1MiB --repetitions 2"), 2 * 10 * (1 << 20));
     assert_eq!(operations("gups --table-bytes 64KiB --updates 12345"), 12_345);
+    // The system of order 100 that warms up, and two that count: 2/3 n^3 + 2 n^2 each, rounded together.
+    assert_eq!(operations("lu --n 100 --repetitions 2"), 2_060_000);
+    assert_eq!(operations("pi --digits 1000"), 1000);
     assert_eq!(operations("lzma --bytes 50000 --level 0 --repetitions 2"), 100_000);
     assert_eq!(operations("syscall --operations getpid --getpid 1000 --batches 5"), 20 + 1000);
     assert_eq!(operations("memory-latency --sizes 4KiB --loads 8 --batches 2"), 20 * 8 * 2 + 128);
     assert_eq!(operations("echo --protocols tcp --requests 30 --warmup 7"), 37);
+    assert_eq!(operations("load --protocol redis --requests 30 --pipeline 4 --warmup-seconds 0"), 30);
     assert_eq!(operations("spin --work 1e6"), 1_000_000);
     assert_eq!(
-        operations("block --path DISK --file-bytes 64KiB --access cached --operations 30 --warmup 7"),
+        operations("block --path DISK --file-bytes 64KiB --direct off --operations 30 --warmup 7"),
         37
     );
 }
@@ -145,7 +192,8 @@ fn operations_are_the_work_that_was_done_warm_up_included() {
 fn latencies_are_printed_as_histograms_that_agree_with_the_quantiles() {
     let cases = [
         ("echo --requests 400", vec![("tcp_latency", 400), ("udp_latency", 400)]),
-        ("block --path DISK --file-bytes 64KiB --access cached --operations 400", vec![("latency", 400)]),
+        ("block --path DISK --file-bytes 64KiB --direct off --operations 400", vec![("latency", 400)]),
+        ("load --protocol http --requests 400 --warmup-seconds 0", vec![("latency", 400)]),
     ];
     for (line, histograms) in cases {
         let result = run(line);
@@ -180,7 +228,7 @@ fn the_environment_adds_a_known_fraction_to_a_spin() {
 #[test]
 fn random_reads_say_how_many_bytes_they_read() {
     let result =
-        run("block --path DISK --file-bytes 64KiB --access cached --operations 30 --warmup 7 --bytes 8KiB");
+        run("block --path DISK --file-bytes 64KiB --direct off --operations 30 --warmup 7 --bytes 8KiB");
     assert_eq!(result["random_read_bytes"], 37 * 8192);
     assert!(run("spin --work 1e6").get("random_read_bytes").is_none());
 }
@@ -214,8 +262,14 @@ fn wrong_command_lines_exit_with_2_and_say_what_to_write() {
     wrong("stream --array-bytes 8", "is too small");
     wrong("stream --repetitions 1", "the least is 2");
     wrong("lzma --level 12", "the highest is 9");
+    wrong("lu --n 0", "the least is 1");
+    wrong("lu --m 100", "did you mean `--n`?");
+    wrong("pi --digits 10", "the least is 100");
+    wrong("pi --digit 1000", "did you mean `--digits`?");
     wrong("syscall --operations getpid,forkexec", "did you mean `fork_exec`?");
     wrong("echo --serve 127.0.0.1:0", "needs a port");
+    wrong("null-server --protocol redis", "--listen 127.0.0.1:7007");
+    wrong("load --protocol reddis", "did you mean `redis`?");
 }
 
 #[test]
@@ -226,6 +280,7 @@ fn what_cannot_be_done_exits_with_1() {
         .code(1)
         .stdout("")
         .stderr(contains("stream: cannot map"));
+    program().args(["lu", "--n", "8e6"]).assert().code(1).stdout("").stderr(contains("lu: cannot map"));
     program()
         .args(["echo", "--connect", "127.0.0.1:1", "--timeout-ms", "50"])
         .assert()
@@ -281,17 +336,29 @@ fn a_failed_check_exits_with_3_and_prints_the_line() {
 }
 
 #[test]
-fn a_server_ends_when_its_stdin_is_closed() {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap().to_string();
-    drop(listener);
-    // assert_cmd closes stdin at once.
-    let output = program().args(["echo", "--serve", &address]).assert().success().get_output().stdout.clone();
-    let text = String::from_utf8(output).unwrap();
-    let (first, result) = text.split_once('\n').unwrap();
-    assert_eq!(first, "listening", "clients may come");
-    let result: Value = serde_json::from_str(result).unwrap();
-    assert_eq!(result["facts"]["served"], 0);
+fn servers_end_when_their_stdin_is_closed() {
+    for server in ["echo --serve", "bulk --serve", "null-server --protocol redis --listen"] {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        drop(listener);
+        // assert_cmd closes stdin at once.
+        let arguments = server.split(' ').chain([address.as_str()]);
+        let output = program().args(arguments).assert().success().get_output().stdout.clone();
+        let text = String::from_utf8(output).unwrap();
+        let (first, result) = text.split_once('\n').unwrap();
+        assert_eq!(first, "listening", "{server}: clients may come");
+        let result: Value = serde_json::from_str(result).unwrap();
+        assert_eq!(result["facts"]["served"], 0, "{server}");
+    }
+}
+
+#[test]
+fn what_a_load_generator_needed_itself_is_a_member_of_its_line() {
+    let result = run("load --protocol redis --requests 400 --threads 2 --warmup-seconds 0");
+    let busy = result["loader"]["busiest_busy"].as_f64().unwrap();
+    assert!((0.0..=1.0).contains(&busy), "{result}");
+    assert_eq!(result["facts"]["busiest_busy"], result["loader"]["busiest_busy"]);
+    assert!(run("spin --work 1e6").get("loader").is_none());
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! What happens while a run goes on: the runner emits, others consume.
 
-use crate::{TrialFailure, VoidUnit};
+use crate::{Headroom, TrialFailure, VoidUnit};
 use serde::{Deserialize, Serialize};
 
 /// An event with the time it happened, a line of `events.jsonl`.
@@ -35,6 +35,8 @@ pub enum Event {
         /// Duration of one iteration, seconds, or the failure.
         result: Result<f64, TrialFailure>,
     },
+    /// What a load generator reached against a server that answers at once.
+    Headroom(Headroom),
     /// The estimate before the first measured trial.
     Estimated {
         /// Time for the fewest blocks, seconds.

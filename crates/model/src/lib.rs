@@ -17,24 +17,30 @@ mod sample;
 mod series;
 mod size;
 mod spelling;
+mod staging;
 mod start;
 mod unit;
 
 pub use environment::{EnvironmentSpec, SpecError, parse_environment_list};
 pub use event::{CellProgress, Event, FinishReason, Timestamped};
 pub use metric::{Better, MetricSpec};
-pub use observed::{Charge, ClockCheck, ClockState, CpuTime, HostSettings, NoiseLimits, Observed, Pressure};
-pub use parity::{PARITY_KEYS, PARITY_KEYS_OF_PLATFORMS, check_parity_word, parity_word_covers};
+pub use observed::{
+    Charge, ClockCheck, ClockState, CpuTime, HostSettings, LoaderUse, NoiseLimits, Observed, Pressure,
+};
+pub use parity::{
+    PARITY_KEYS, PARITY_KEYS_OF_PLATFORMS, check_parity_word, is_parity_key_of_platforms, parity_word_covers,
+};
 pub use plan::{
     Effort, EnvironmentPlan, Extraction, GuestPlan, HostFacts, ImageSpec, MetricSource, Operations,
     PLAN_FORMAT, Plan, WorkloadPlan,
 };
 pub use sample::{
-    Exclusion, FailureKind, InstanceFacts, Iteration, NoisyHost, Outcome, Record, SAMPLES_FORMAT, Trial,
-    TrialFailure, VoidCause, VoidUnit,
+    Exclusion, FailureKind, Headroom, InstanceFacts, Iteration, NoisyHost, Outcome, Record, SAMPLES_FORMAT,
+    Trial, TrialFailure, VoidCause, VoidUnit,
 };
 pub use series::{Comparison, Observation, Series};
 pub use size::{SizeError, format_bytes, parse_bytes, parse_cpu_list, parse_duration};
 pub use spelling::nearest;
+pub use staging::{LoadLoop, RUN_WORDS, ServerPlan, Staging, Transport};
 pub use start::{Caches, StartPlan, Started, stamps};
 pub use unit::Unit;

@@ -76,6 +76,32 @@ pub struct Observed {
     pub charge: Charge,
     /// CPU time that the sensors themselves took, nanoseconds.
     pub sensors_ns: u64,
+    /// The load generator, where a server was measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub loader: Option<LoaderUse>,
+}
+
+/// What a load generator used, and how busy its CPUs were with it and whatever else ran there.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LoaderUse {
+    /// CPUs that it may use.
+    pub cpus: Vec<u32>,
+    /// Time that each of them was not idle, in the same order, nanoseconds, as far as ticks tell.
+    pub busy_ns: Vec<u64>,
+    /// CPU time of its processes, nanoseconds.
+    pub used_ns: u64,
+}
+
+impl LoaderUse {
+    /// The share of a window that the busiest of its CPUs was busy, at least what its processes used of all of them; 0 to 1.
+    pub fn busiest_share(&self, window_ns: u64) -> f64 {
+        if window_ns == 0 {
+            return 0.0;
+        }
+        let busiest_ns = self.busy_ns.iter().copied().max().unwrap_or(0) as f64;
+        let each_ns = self.used_ns as f64 / self.cpus.len().max(1) as f64;
+        (busiest_ns.max(each_ns) / window_ns as f64).min(1.0)
+    }
 }
 
 /// Pressure stall information: time in which some, or all, tasks of the host waited (Documentation/accounting/psi.rst).
@@ -139,7 +165,8 @@ pub struct Charge {
     /// How far off `unattributed_ns` may be, nanoseconds.
     pub unattributed_uncertainty_ns: u64,
     /// What says why an environment is slower, where the host can tell: `vm_exits`, `page_faults`, `tlb_misses`,
-    /// `context_switches`, `cpu_migrations`, `system_calls`, `block_read_bytes`, `block_written_bytes`, `network_packets`.
+    /// `context_switches`, `cpu_migrations`, `system_calls`, `block_read_bytes`, `block_written_bytes`, `guest_disk_read_bytes`,
+    /// `guest_disk_written_bytes`, `network_packets`.
     pub counters: BTreeMap<String, u64>,
 }
 
@@ -198,6 +225,15 @@ mod tests {
         assert_eq!(time.certain_share(1_000_000_000, 2), 0.005);
         assert_eq!(CpuTime { ns: 10, uncertainty_ns: 20 }.certain_share(1000, 1), 0.0);
         assert_eq!(time.certain_share(0, 1), 0.0);
+    }
+
+    #[test]
+    fn the_busiest_cpu_of_a_loader_decides() {
+        let loader = LoaderUse { cpus: vec![0, 2], busy_ns: vec![200, 750], used_ns: 900 };
+        assert_eq!(loader.busiest_share(1000), 0.75);
+        assert_eq!(LoaderUse { used_ns: 1600, ..loader.clone() }.busiest_share(1000), 0.8);
+        assert_eq!(LoaderUse { used_ns: 9000, ..loader.clone() }.busiest_share(1000), 1.0);
+        assert_eq!((loader.busiest_share(0), LoaderUse::default().busiest_share(5)), (0.0, 0.0));
     }
 
     #[test]

@@ -30,12 +30,28 @@ pub const PARITY_KEYS: &[(&str, &str)] = &[
         "file system and options of the mount that a path lies on: the root, /tmp, the working directory",
     ),
     ("network", "network as the environment's `net` key names it: host, nat, none..."),
+    ("network-card", "a machine's network card, and who carries its packets on the host"),
     ("cache", "how the host caches the guest's disk"),
+    (
+        "disk",
+        "the machine's disk for workloads: format, file or block device, how the host's kernel is asked for it",
+    ),
+    ("root", "what holds the machine's root: initramfs, 9p, virtiofs, a disk"),
     ("acceleration", "what executes a virtual machine's instructions: kvm, tcg"),
+    (
+        "machine:",
+        "how a virtual machine is made and placed, read back from it: cpu, placement, topology, caches, pages, iothread, devices, balloon, ksm, and what could not be tuned",
+    ),
 ];
 
 /// Keys that are facts of the platform and not of every guest: where one is absent, there is no such thing.
-pub const PARITY_KEYS_OF_PLATFORMS: &[&str] = &["network", "cache", "acceleration"];
+pub const PARITY_KEYS_OF_PLATFORMS: &[&str] =
+    &["network", "network-card", "cache", "disk", "root", "acceleration", "machine:"];
+
+/// Whether a key is among [`PARITY_KEYS_OF_PLATFORMS`].
+pub fn is_parity_key_of_platforms(key: &str) -> bool {
+    PARITY_KEYS_OF_PLATFORMS.iter().any(|word| parity_word_covers(word, key))
+}
 
 /// Whether a word of `--allow-unequal`, or a key of a platform's `implies`, stands for a key: the key itself, the part of it before
 /// the colon (`binary` for every `binary:<program>`), or the beginning before a final `*`. `memory_bytes`, as reports call the

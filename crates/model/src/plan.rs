@@ -1,13 +1,14 @@
 //! `plan.json`: everything that decides a run.
 
-use crate::{EnvironmentSpec, MetricSpec, NoiseLimits, StartPlan};
+use crate::{Better, EnvironmentSpec, Iteration, MetricSpec, NoiseLimits, Staging, StartPlan};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 
-/// Version of the plan file. Changes: 1, first version; 2, noise limits, operations, and variables of an environment; 3, starts.
-pub const PLAN_FORMAT: u32 = 3;
+/// Version of the plan file. Changes: 1, first version; 2, noise limits, operations, and variables of an environment; 3, starts; 4,
+/// what is put around a command.
+pub const PLAN_FORMAT: u32 = 4;
 
 /// Everything that decides a run: the same plan can be run again, here or on another host.
 ///
@@ -208,6 +209,30 @@ pub struct WorkloadPlan {
     /// What is started, where it is the coming up of guests that is measured and not a command in one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start: Option<StartPlan>,
+    /// What is put around the command.
+    #[serde(default, skip_serializing_if = "Staging::is_empty")]
+    pub staging: Staging,
+}
+
+impl WorkloadPlan {
+    /// How many of what were done a second in these runs: operations where the workload counts them, by the command's own clock where it
+    /// tells; else what its first rate says at the median, a primary one if there is one.
+    pub fn reached(&self, iterations: &[Iteration]) -> Option<(&str, f64)> {
+        if let Some(counted) = &self.operations {
+            let operations = iterations.iter().map(|iteration| iteration.operations).sum::<Option<f64>>()?;
+            let ns =
+                iterations.iter().map(|i| i.tool_duration_ns.unwrap_or(i.guest_duration_ns)).sum::<u64>();
+            return (ns > 0).then(|| (counted.name.as_str(), operations / (ns as f64 * 1e-9)));
+        }
+        let rates =
+            self.metrics.iter().map(|metric| &metric.spec).filter(|spec| spec.better == Better::Higher);
+        let first = rates.min_by_key(|spec| !spec.primary)?;
+        let values = iterations.iter().map(|iteration| iteration.values.get(&first.name).copied());
+        let mut values = values.collect::<Option<Vec<f64>>>()?;
+        values.sort_by(f64::total_cmp);
+        let unit = first.unit.symbol();
+        Some((unit.strip_suffix("/s").unwrap_or(unit), *values.get(values.len() / 2)?))
+    }
 }
 
 /// The unit of work that CPU time is charged per.

@@ -5,9 +5,9 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// Version of the samples file. Changes: 1, first version; 2, what the host saw, clock checks, facts from inside, noisy hosts, the
-/// environment of a wrong clock, operations, histograms; 3, metrics that an environment cannot have. Files of earlier versions can be
-/// read: they lack these.
-pub const SAMPLES_FORMAT: u32 = 3;
+/// environment of a wrong clock, operations, histograms; 3, metrics that an environment cannot have; 4, load generators and their headroom.
+/// Files of earlier versions can be read: they lack these.
+pub const SAMPLES_FORMAT: u32 = 4;
 
 /// One line of the samples file. Lines are only ever appended.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -28,6 +28,22 @@ pub enum Record {
     Facts(InstanceFacts),
     /// From here on noise voids nothing.
     NoisyHost(NoisyHost),
+    /// What a load generator reached against a server that answers at once.
+    Headroom(Headroom),
+}
+
+/// What a load generator reached on the path to an environment against a server that answers at once, once, before anything was measured:
+/// more than that no server there can be seen to do (METHOD: loader headroom).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Headroom {
+    /// [`crate::EnvironmentPlan::name`].
+    pub environment: String,
+    /// [`crate::WorkloadPlan::id`].
+    pub workload: String,
+    /// What one is of what was counted, in the singular: an operation of the workload, or the name of its first rate.
+    pub operation: String,
+    /// How many of them a second.
+    pub rate_per_s: f64,
 }
 
 /// An instance as the probe and the platform describe it.

@@ -27,6 +27,18 @@ pub mod stamps {
     pub const RESTORE: &str = "restore_to_init";
     /// Saving the state of a guest, seconds.
     pub const SAVE: &str = "save";
+    /// Of a machine: from the start of the platform's first program to the machine being let go, seconds.
+    pub const BOOT_VMM: &str = "boot_vmm";
+    /// From there to the start of the kernel's clock, seconds.
+    pub const BOOT_FIRMWARE: &str = "boot_firmware";
+    /// From there to the first instruction of the first program, by the guest's own clock, seconds.
+    pub const BOOT_KERNEL: &str = "boot_kernel";
+    /// From there to the guest being initialised, seconds.
+    pub const BOOT_USER: &str = "boot_user";
+    /// How far off the two borders may be that are known in the guest's clock, seconds: half of the best round trip.
+    pub const BOOT_BOUND: &str = "boot_clock_bound";
+    /// What a machine's coming up is made of, in order, and the bound of its inner borders.
+    pub const BOOT: [&str; 5] = [BOOT_VMM, BOOT_FIRMWARE, BOOT_KERNEL, BOOT_USER, BOOT_BOUND];
 }
 
 /// What is done in one trial of a start.

@@ -1,10 +1,13 @@
 //! The network of one guest.
 
 use crate::made::Made;
-use crate::run::RunNetwork;
+use crate::run::{HOST, PLACES, RunNetwork};
+use crate::subnet::{Subnet, choose};
 use crate::tool::ip;
-use crate::{Mode, NetworkError, namespace};
+use crate::{Mode, NetworkError, PREFIX_BITS, namespace, tap};
+use sha2::{Digest, Sha256};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use weigh_host::ledger::Ledger;
@@ -20,6 +23,9 @@ pub struct GuestNetwork {
     mode: Mode,
     namespace: PathBuf,
     shared: Option<(Arc<RunNetwork>, u8)>,
+    tap: Option<String>,
+    /// Of a machine that is alone with its client.
+    alone: Option<Subnet>,
     made: Made,
 }
 
@@ -37,6 +43,9 @@ impl GuestNetwork {
         instance: u64,
         mode: Mode,
     ) -> Result<Self, NetworkError> {
+        if mode == Mode::Tap {
+            return Err(NetworkError::Unfit { mode, guests: "guests without a kernel of their own" });
+        }
         let mut network = Self::reserve(ledger, run, work, mode)?;
         if mode == Mode::Host {
             return Ok(network);
@@ -54,6 +63,53 @@ impl GuestNetwork {
         Ok(network)
     }
 
+    /// A tap device for a machine, on a bridge of the run with [`Mode::Bridge`] and [`Mode::Nat`], in a namespace of its client's with
+    /// [`Mode::Tap`]. It is there until [`GuestNetwork::remove`], whatever opens and closes it. The machine's kernel must take
+    /// [`GuestNetwork::address`] with [`crate::PREFIX_BITS`], and [`GuestNetwork::gateway`], by itself.
+    ///
+    /// # Errors
+    /// As [`GuestNetwork::make`]; the other modes are for guests of other kinds.
+    pub fn tap(
+        ledger: &Ledger,
+        run: &str,
+        work: &Path,
+        instance: u64,
+        mode: Mode,
+    ) -> Result<Self, NetworkError> {
+        if matches!(mode, Mode::None | Mode::Host) {
+            return Err(NetworkError::Unfit { mode, guests: "machines with a tap" });
+        }
+        let mut network = Self::reserve(ledger, run, work, mode)?;
+        match &network.shared {
+            Some((shared, place)) => {
+                if !shared.is_proven() {
+                    // A machine that has not booted answers nobody: a guest of the kernel's own that is there for a moment does, elsewhere
+                    // in the subnet, so that nobody remembers its hardware address for the machine's.
+                    Self::make(ledger, run, work, instance, mode)?.remove()?;
+                }
+                network.tap = Some(shared.plug_tap(&mut network.made, *place)?);
+            }
+            None => {
+                let file = work.join(format!("network/client-{instance}"));
+                network.made.namespace(&file)?;
+                network.namespace = file;
+                network.join_client(run, instance)?;
+            }
+        }
+        Ok(network)
+    }
+
+    /// Makes the tap in the client's namespace, where nothing else is: any private subnet will do. Those of a run's machines differ.
+    fn join_client(&mut self, run: &str, instance: u64) -> Result<(), NetworkError> {
+        let digest = Sha256::digest(run.as_bytes());
+        let seed = u32::from_be_bytes([digest[0], digest[1], digest[2], digest[3]]);
+        let subnet = choose(&[], seed.wrapping_add(instance as u32))?;
+        let address = format!("address add {}/{PREFIX_BITS} dev eth0", subnet.host(HOST));
+        tap::make_within(&self.namespace, "eth0", &format!("weighbridge-{run}"), &[address])?;
+        (self.alone, self.tap) = (Some(subnet), Some("eth0".into()));
+        Ok(())
+    }
+
     /// An address on the bridge of the run, for a platform that makes the guest's namespace and its veth on [`GuestNetwork::bridge`] by
     /// itself; it gives the guest [`GuestNetwork::address`] with [`crate::PREFIX_BITS`] and [`GuestNetwork::gateway`]. Then
     /// [`GuestNetwork::namespace`] is the host's.
@@ -61,7 +117,8 @@ impl GuestNetwork {
     /// # Errors
     /// As [`GuestNetwork::make`].
     pub fn reserve(ledger: &Ledger, run: &str, work: &Path, mode: Mode) -> Result<Self, NetworkError> {
-        let mut network = Self { mode, namespace: HOSTS.into(), shared: None, made: Made::new(ledger) };
+        let (tap, alone, made) = (None, None, Made::new(ledger));
+        let mut network = Self { mode, namespace: HOSTS.into(), shared: None, tap, alone, made };
         if matches!(mode, Mode::Bridge | Mode::Nat) {
             let shared = RunNetwork::join(ledger, run, work, mode)?;
             match shared.take_place() {
@@ -90,12 +147,35 @@ impl GuestNetwork {
 
     /// The guest's address, with a prefix of [`crate::PREFIX_BITS`].
     pub fn address(&self) -> Option<IpAddr> {
-        self.shared.as_ref().map(|(shared, place)| shared.address(*place).into())
+        match (&self.shared, self.alone) {
+            (Some((shared, place)), _) => Some(shared.address(*place).into()),
+            (None, alone) => alone.map(|subnet| subnet.host(*PLACES.start()).into()),
+        }
     }
 
-    /// The host's address on the bridge, through which the guest's default route goes.
+    /// The host's address on the bridge, through which the guest's default route goes; with [`Mode::Tap`] the client's.
     pub fn gateway(&self) -> Option<IpAddr> {
-        self.shared.as_ref().map(|(shared, _)| shared.gateway().into())
+        match (&self.shared, self.alone) {
+            (Some((shared, _)), _) => Some(shared.gateway().into()),
+            (None, alone) => alone.map(|subnet| subnet.host(HOST).into()),
+        }
+    }
+
+    /// Name of the machine's tap: an interface of the host, but with [`Mode::Tap`] of the client's namespace.
+    pub fn tap_name(&self) -> Option<&str> {
+        self.tap.as_deref()
+    }
+
+    /// Opens the tap, as a program does that is told its name, for one that takes a descriptor. There is one queue, which whoever has
+    /// the descriptor holds.
+    ///
+    /// # Errors
+    /// There is no tap, or somebody has opened it already.
+    pub fn queue(&self) -> Result<OwnedFd, NetworkError> {
+        let name =
+            self.tap_name().ok_or(NetworkError::Unfit { mode: self.mode, guests: "machines with a tap" })?;
+        let namespace = self.alone.map(|_| self.namespace.as_path());
+        namespace::within(namespace, || tap::open(name))?
     }
 
     /// Name of the run's bridge, for platforms that make their own veth.
@@ -111,12 +191,14 @@ impl GuestNetwork {
     /// - [`Mode::Bridge`]: the guest's address, from a namespace on the same bridge.
     /// - [`Mode::Nat`]: an address of the host that is this guest's, from a namespace behind another link of the host: every packet is
     ///   translated and forwarded, as that of a client on another machine would be.
+    /// - [`Mode::Tap`]: the machine's address, from the namespace at the other end of its tap.
     pub fn reach(&self, port: u16) -> Option<(SocketAddr, Option<PathBuf>)> {
         match (&self.shared, self.mode) {
             (Some((shared, place)), _) => {
                 let address = IpAddr::from(shared.reached_at(*place));
                 Some((SocketAddr::new(address, port), Some(shared.client().into())))
             }
+            (None, Mode::Tap) => Some((SocketAddr::new(self.address()?, port), Some(self.namespace.clone()))),
             (None, Mode::Host) => Some((SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port), None)),
             (None, _) => None,
         }

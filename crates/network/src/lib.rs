@@ -4,6 +4,11 @@
 //!  client namespace          host                       guest's namespace
 //!  eth0 ----veth---- (bridge) bridge of the run ----veth---- eth0
 //!  eth0 ----veth---- (nat)    host's address --DNAT--> bridge ----veth---- eth0
+//!
+//!  client namespace          host                       machine
+//!  eth0 ----veth---- (bridge) bridge of the run ----tap----- eth0
+//!  eth0 ----veth---- (nat)    host's address --DNAT--> bridge ----tap----- eth0
+//!  eth0 -------------(tap)----------------------------tap----- eth0
 //! ```
 //!
 //! A driver calls [`GuestNetwork::make`] before it starts its first program, starts the guest in
@@ -12,6 +17,9 @@
 //! guest in by itself calls [`GuestNetwork::reserve`] and makes its veth on [`GuestNetwork::bridge`] with
 //! [`GuestNetwork::address`]. A client connects by [`connect`] to what [`GuestNetwork::reach`] says, or goes there with all
 //! that it does by [`within`] or [`enter`].
+//!
+//! A machine has no namespace: its driver calls [`GuestNetwork::tap`], names [`GuestNetwork::tap_name`] to the program that plays the
+//! machine or hands it [`GuestNetwork::queue`], and has the machine's kernel take [`GuestNetwork::address`].
 //!
 //! Where an engine makes the whole network itself, [`Client`] is a client beside it.
 //!
@@ -27,6 +35,7 @@ mod namespace;
 mod nat;
 mod run;
 mod subnet;
+mod tap;
 mod tool;
 mod undo;
 
@@ -35,6 +44,7 @@ pub use guest::GuestNetwork;
 pub use namespace::{Visit, connect, enter, within};
 pub use undo::undo;
 
+use sha2::{Digest, Sha256};
 use std::io;
 use std::str::FromStr;
 use weigh_host::command::CommandError;
@@ -45,6 +55,19 @@ pub const PLATFORM: &str = "network";
 
 /// Bits of the prefix of every subnet that is taken.
 pub const PREFIX_BITS: u8 = 24;
+
+/// The hardware address of a guest's network card, where the driver gives it one: of those that anybody may give (IEEE 802's local
+/// bit), the same whenever the same guest is asked about, another one for every guest of every run.
+pub fn hardware_address(run: &str, instance: u64) -> String {
+    hardware_address_of(&format!("{run}\n{instance}"))
+}
+
+/// The one that belongs to a name.
+fn hardware_address_of(name: &str) -> String {
+    let digest = Sha256::digest(name.as_bytes());
+    let rest: String = digest[..5].iter().map(|byte| format!(":{byte:02x}")).collect();
+    format!("02{rest}")
+}
 
 /// What network a guest has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -57,6 +80,8 @@ pub enum Mode {
     Bridge,
     /// An address behind address translation: masqueraded on its way out, reached by the host's address.
     Nat,
+    /// A tap that joins a machine and its client alone: nothing of the host's is between them. Only by [`GuestNetwork::tap`].
+    Tap,
 }
 
 impl FromStr for Mode {
@@ -69,6 +94,7 @@ impl FromStr for Mode {
             "host" => Ok(Self::Host),
             "bridge" => Ok(Self::Bridge),
             "nat" => Ok(Self::Nat),
+            "tap" => Ok(Self::Tap),
             _ => Err(NetworkError::Mode(word.into())),
         }
     }
@@ -78,8 +104,19 @@ impl FromStr for Mode {
 #[derive(Debug, thiserror::Error)]
 pub enum NetworkError {
     /// There is no such mode.
-    #[error("`{0}` is no mode of a guest's network; use none, host, bridge or nat")]
+    #[error("`{0}` is no mode of a guest's network; use none, host, bridge, nat or tap")]
     Mode(String),
+    /// Guests of this kind cannot have it.
+    #[error("{guests} cannot have a network of the mode {mode:?}")]
+    Unfit {
+        /// The mode.
+        mode: Mode,
+        /// Which guests.
+        guests: &'static str,
+    },
+    /// The host has no tap devices.
+    #[error("this host has no tap devices: /dev/net/tun: {0}; load the kernel's module `tun`")]
+    NoTaps(#[source] io::Error),
     /// A program is not installed.
     #[error("the program `{program}` is not installed; {remedy}")]
     Missing {
@@ -141,5 +178,19 @@ impl NetworkError {
     pub(crate) fn io<E: Into<io::Error>>(doing: impl Into<String>) -> impl FnOnce(E) -> Self {
         let doing = doing.into();
         |source| Self::Io { doing, source: source.into() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hardware_address_is_a_guests_own() {
+        let address = hardware_address("run", 1);
+        assert_eq!(address, hardware_address("run", 1));
+        assert!(address.starts_with("02:") && address.len() == 17, "{address}");
+        assert_ne!(address, hardware_address("run", 2));
+        assert_ne!(address, hardware_address("runs", 1));
     }
 }

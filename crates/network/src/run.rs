@@ -3,7 +3,7 @@
 use crate::made::Made;
 use crate::subnet::{Subnet, choose};
 use crate::tool::{Seen, Turn, ip, link_exists};
-use crate::{Mode, NetworkError, PREFIX_BITS, firewall, namespace, nat};
+use crate::{Mode, NetworkError, PREFIX_BITS, firewall, namespace, nat, tap};
 use serde_json::json;
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
@@ -159,9 +159,13 @@ impl RunNetwork {
         let name = &names.bridge;
         absent(name)?;
         made.record("link", name, json!({}))?;
-        // Without snooping no queries of the bridge's own get into what is measured.
+        // With an address of its own it does not take that of its ports, which changes with them: a machine would go on sending to the
+        // former one. Without snooping no queries of the bridge's own get into what is measured.
+        let address = crate::hardware_address_of(name);
         ip(&[
-            format!("link add dev {name} type bridge stp_state 0 forward_delay 0 mcast_snooping 0"),
+            format!(
+                "link add dev {name} address {address} type bridge stp_state 0 forward_delay 0 mcast_snooping 0"
+            ),
             format!("link set dev {name} alias {}", names.alias),
             format!("link set dev {name} up"),
         ])?;
@@ -215,10 +219,23 @@ impl RunNetwork {
         plug(made, &name, &self.names.alias, guest, &outside, &inside)
     }
 
+    /// Makes the tap of a machine, whose name it returns.
+    pub(crate) fn plug_tap(&self, made: &mut Made, place: u8) -> Result<String, NetworkError> {
+        let name = self.names.guest(place);
+        let bridged = [format!("link set dev {name} master {}", self.names.bridge)];
+        tap::make(made, &name, &self.names.alias, &bridged)?;
+        Ok(name)
+    }
+
+    /// Whether a client has reached a guest.
+    pub(crate) fn is_proven(&self) -> bool {
+        self.proven.load(Ordering::Relaxed)
+    }
+
     /// Has the client connect to a guest that runs nothing yet, once: a firewall of a kind that nobody has thought of is told now, and not by
     /// a server that seems to hang.
     pub(crate) fn prove(&self, place: u8, guest: &Path) -> Result<(), NetworkError> {
-        if self.proven.load(Ordering::Relaxed) {
+        if self.is_proven() {
             return Ok(());
         }
         let listen =
@@ -291,7 +308,7 @@ pub(crate) fn plug(
 }
 
 /// An interface of this name that is there is not ours to take away.
-fn absent(name: &str) -> Result<(), NetworkError> {
+pub(crate) fn absent(name: &str) -> Result<(), NetworkError> {
     if link_exists(name)? { Err(NetworkError::LinkExists(name.into())) } else { Ok(()) }
 }
 

@@ -16,7 +16,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// One invocation of a tool.
 pub(crate) fn tool(program: &str, arguments: &[&str]) -> Invocation {
-    Invocation::new(program).args(arguments.iter().copied()).deadline(DEADLINE)
+    Invocation::new(program).args(arguments.iter().copied()).deadline(DEADLINE).dies_with_caller()
 }
 
 /// Runs `ip` once for all these commands, in the network namespace of this thread. The first that fails is the last.

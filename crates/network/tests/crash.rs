@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{Run, is_as_before, on_a_host, picture, ready, said, sweep_dead, talk};
+use common::{Run, is_as_before, on_a_host, picture, ready, said, sweep_dead, talk, taps_ready};
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::time::Duration;
@@ -19,10 +19,16 @@ const VICTIM: &str = "WEIGH_TEST_VICTIM";
 fn victim() {
     let Some(state) = std::env::var_os(VICTIM) else { return };
     let run = Run::at(Path::new(&state), "victim");
+    let taps = taps_ready("the taps of a victim");
     println!("\nbegins");
     for instance in 0.. {
         let mode = if instance % 2 == 0 { Mode::Nat } else { Mode::Bridge };
-        let mut pair = [run.guest(2 * instance, mode), run.guest(2 * instance + 1, mode)];
+        let second = match instance % 3 {
+            remainder if remainder == 0 || !taps => run.guest(2 * instance + 1, mode),
+            1 => run.tap(2 * instance + 1, mode),
+            _ => run.tap(2 * instance + 1, Mode::Tap),
+        };
+        let mut pair = [run.guest(2 * instance, mode), second];
         pair[0].remove().unwrap();
         drop(pair);
     }

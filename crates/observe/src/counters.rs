@@ -3,7 +3,7 @@
 //! | counter | source |
 //! |---|---|
 //! | `page_faults` | `pgfault` of the group's `memory.stat` (the kernel may hold back up to 64 events per CPU); without a group `minflt` and `majflt` of `/proc/PID/stat` |
-//! | `block_read_bytes`, `block_written_bytes` | the group's `io.stat`, or `blkio.throttle.io_service_bytes_recursive` of version 1; without it `/proc/PID/io`. Bytes that the guest had devices move. Version 1 charges buffered writes to nobody |
+//! | `block_read_bytes`, `block_written_bytes` | the group's `io.stat`, or `blkio.throttle.io_service_bytes_recursive` of version 1 where the kernel fills it; without it `/proc/PID/io`. Bytes that the guest had devices move. Version 1 charges buffered writes to nobody |
 //! | `host_device_read_bytes`, `host_device_written_bytes` | `/sys/block/*/stat` of the devices that are no layer over others: bytes for everybody |
 //! | `network_packets` | `/proc/PID/net/dev`, both directions, without loopback; where the guest has a network namespace of its own |
 //! | `vm_exits` | `exits` in KVM's debugfs directory of the machine |
@@ -121,7 +121,8 @@ impl Counters {
 impl Block {
     fn open(accounts: &Accounts) -> Self {
         let file = |view: &CgroupView| match view.v1_directory("blkio") {
-            Some(directory) => Kept::open(directory.join("blkio.throttle.io_service_bytes_recursive")),
+            Some(directory) if counts(directory) => Kept::open(directory.join(THROTTLE)),
+            Some(_) => None,
             None => Kept::open(view.v2.as_ref()?.join("io.stat")),
         };
         let groups: Option<Vec<Kept>> = accounts.groups.iter().map(file).collect();
@@ -213,6 +214,17 @@ fn has_groups_below(view: &CgroupView) -> bool {
         let mut entries = fs::read_dir(directory).into_iter().flatten().flatten();
         entries.any(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
     })
+}
+
+/// What version 1 has.
+const THROTTLE: &str = "blkio.throttle.io_service_bytes_recursive";
+
+/// Whether version 1 counts at all. Newer kernels begin with it when the first limit is set on a device: until then the file is there
+/// and names no device, whatever is read. The topmost group has read something since the host came up.
+fn counts(directory: &Path) -> bool {
+    let top = directory.ancestors().map(|group| group.join(THROTTLE)).take_while(|file| file.exists()).last();
+    let text = top.and_then(|file| fs::read_to_string(file).ok()).unwrap_or_default();
+    text.lines().any(|line| line.split_ascii_whitespace().nth(1) == Some("Read"))
 }
 
 /// Read and written: `8:0 Read 123` a line in version 1, `8:0 rbytes=123 wbytes=4 ...` in version 2.
@@ -355,6 +367,35 @@ mod tests {
         assert!(!counts.contains_key("page_faults"), "there is no group of the memory controller");
         fs::create_dir(root.join("cpuacct/below")).unwrap();
         assert!(!read(view).contains_key("block_read_bytes"), "it would be short");
+    }
+
+    #[test]
+    fn version_1_is_believed_where_the_kernel_counts_for_it() {
+        let root = tempfile::tempdir().unwrap();
+        let root = root.path();
+        let group = root.join("blkio/group");
+        write(root, "blkio/group/cgroup.procs", "");
+        write(root, &format!("blkio/group/{THROTTLE}"), "8:0 Read 100\n8:0 Write 30\nTotal 130\n");
+        let view = CgroupView { v2: None, v1: vec![(vec!["blkio".into()], group.clone())] };
+        let read = || Counters::open(root, &Accounts::of_group(view.clone())).read(&mut Vec::new());
+        // A group that has read nothing yet, on a host that counts.
+        write(root, &format!("blkio/{THROTTLE}"), "8:0 Read 5000\nTotal 5000\n");
+        assert_eq!(read()["block_read_bytes"], 100);
+        write(root, &format!("blkio/group/{THROTTLE}"), "Total 0\n");
+        assert_eq!(read()["block_read_bytes"], 0);
+        // A host that does not: the zero is none of the group's, and its processes are asked.
+        write(root, &format!("blkio/{THROTTLE}"), "Total 0\n");
+        let own = std::process::id();
+        write(root, "blkio/group/cgroup.procs", &format!("{own}\n"));
+        let counts = read();
+        if Path::new("/proc/self/io").exists() {
+            let text = fs::read_to_string("/proc/self/io").unwrap();
+            let read_bytes: u64 =
+                text.lines().find_map(|line| line.strip_prefix("read_bytes: ")?.parse().ok()).unwrap();
+            assert!(counts["block_read_bytes"] <= read_bytes);
+        }
+        fs::create_dir(group.join("below")).unwrap();
+        assert!(!read().contains_key("block_read_bytes"), "it would be short");
     }
 
     #[test]

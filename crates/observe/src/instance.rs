@@ -5,6 +5,7 @@ use crate::counters::{Counters, Counts, PAGE_FAULTS};
 use crate::cpu::{GroupClock, Place, Spent, clock_tick_ns, process_ns, scheduler_tick_ns};
 use crate::frequency::{Frequency, span};
 use crate::kernel_threads::KernelThreads;
+use crate::loader::{LoaderClock, LoaderReading};
 use crate::perf;
 use crate::pressure::growth;
 use crate::rest::Rest;
@@ -62,6 +63,8 @@ pub(crate) struct Reading {
     pub(crate) own_ns: u64,
     /// What goes with the instance.
     pub(crate) clocks: Clocks,
+    /// The load generator, where there is one.
+    pub(crate) loader: Option<LoaderReading>,
 }
 
 /// The part of a reading that goes with the instance.
@@ -185,7 +188,13 @@ impl Instance {
     }
 
     /// What happened between two readings.
-    pub(crate) fn compare(&self, earlier: &Reading, later: &Reading, rest: &Rest) -> Observed {
+    pub(crate) fn compare(
+        &self,
+        earlier: &Reading,
+        later: &Reading,
+        loader: Option<&LoaderClock>,
+        rest: &Rest,
+    ) -> Observed {
         let window_ns = later.at_ns - earlier.at_ns;
         let mut charge = Charge::default();
         let mut known = Spent::default();
@@ -209,6 +218,11 @@ impl Instance {
         known.add(Spent::of(charge.weigh_ns, self.own));
 
         let mut observed = Observed { window_ns, cpus: self.used.clone(), ..Observed::default() };
+        if let (Some(clock), Some(earlier), Some(later)) = (loader, &earlier.loader, &later.loader) {
+            let (spent, used) = clock.compare(earlier, later);
+            known.add(spent);
+            observed.loader = Some(used);
+        }
         let uncertain_ns = later.clocks.tree.uncertainty_ns.max(earlier.clocks.tree.uncertainty_ns);
         if let (Some(before), Some(after)) = (&earlier.stat, &later.stat) {
             let (used, all) = (after.used.since(&before.used), after.all.since(&before.all));

@@ -15,6 +15,7 @@ mod frequency;
 mod instance;
 mod kernel_log;
 mod kernel_threads;
+mod loader;
 mod observer;
 mod perf;
 mod pressure;
@@ -45,6 +46,12 @@ pub trait Sensors {
 
     /// Gets ready to observe an instance that may use `cpus`.
     fn attach(&mut self, accounts: &Accounts, cpus: &[u32]) -> Attached;
+
+    /// Gets ready for windows in which a load generator runs, which is neither foreign nor charged to a guest, with the CPUs that it may
+    /// use; none: there is no more. Sensors that see nothing of it pass it over.
+    fn set_loader(&mut self, loader: Option<(&Accounts, &[u32])>) {
+        let _ = loader;
+    }
 
     /// Begins to observe. One instance is observed at a time; a second call begins anew.
     fn begin(&mut self, instance: Attached);

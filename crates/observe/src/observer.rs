@@ -4,6 +4,7 @@ use crate::cpu::{HostClock, clock_tick_ns, own_ns, thread_ns};
 use crate::files::Kept;
 use crate::instance::{Instance, Reading, Surroundings};
 use crate::kernel_log::KernelLog;
+use crate::loader::LoaderClock;
 use crate::pressure::PressureFiles;
 use crate::rest::Rest;
 use crate::stat::Stat;
@@ -31,6 +32,8 @@ pub struct Observer {
     instances: BTreeMap<u64, (Instance, Option<Begun>)>,
     next: u64,
     rest: Rest,
+    /// The load generator and its CPUs.
+    loader: Option<(Accounts, Vec<u32>)>,
     scratch: Vec<u8>,
 }
 
@@ -39,6 +42,7 @@ pub struct Observer {
 struct Begun {
     reading: Reading,
     surroundings: Surroundings,
+    loader: Option<LoaderClock>,
     sensors_ns: u64,
 }
 
@@ -65,20 +69,23 @@ impl Observer {
             instances: BTreeMap::new(),
             next: 0,
             rest: Rest::default(),
+            loader: None,
             scratch: Vec::new(),
             root: root.into(),
         }
     }
 
     /// Reads all counters of CPU time, those first that grow by themselves.
-    fn read(&mut self, instance: &Instance) -> Reading {
+    fn read(&mut self, instance: &Instance, loader: Option<&LoaderClock>) -> Reading {
         let (used, scratch) = (&instance.used, &mut self.scratch);
+        let at_ns = monotonic_ns();
         let reading = Reading {
-            at_ns: monotonic_ns(),
+            at_ns,
             stat: self.stat.as_ref().and_then(|file| Stat::read(file, used, scratch)),
             running_ns: self.clock.as_ref().and_then(|clock| clock.read(used, scratch)),
             own_ns: own_ns(),
             clocks: instance.read(scratch),
+            loader: loader.map(|clock| clock.read(at_ns, used, self.stat.as_ref(), scratch)),
         };
         if let Some(stat) = &reading.stat {
             self.rest.see(reading.at_ns, stat.all.softirq * clock_tick_ns());
@@ -104,6 +111,10 @@ impl Sensors for Observer {
         Attached(number)
     }
 
+    fn set_loader(&mut self, loader: Option<(&Accounts, &[u32])>) {
+        self.loader = loader.map(|(accounts, cpus)| (accounts.clone(), cpus.to_vec()));
+    }
+
     fn begin(&mut self, instance: Attached) {
         let started = thread_ns();
         let Some((mut observed, _)) = self.instances.remove(&instance.0) else { return };
@@ -112,8 +123,10 @@ impl Sensors for Observer {
         }
         // CPU time last here and first at the end: what the other readings take is outside of the window.
         let surroundings = self.surroundings(&mut observed);
-        let reading = self.read(&observed);
-        let begun = Begun { reading, surroundings, sensors_ns: thread_ns() - started };
+        let loader = self.loader.as_ref();
+        let loader = loader.map(|(accounts, cpus)| LoaderClock::open(accounts, cpus, &observed.used));
+        let reading = self.read(&observed, loader.as_ref());
+        let begun = Begun { reading, surroundings, loader, sensors_ns: thread_ns() - started };
         self.instances.insert(instance.0, (observed, Some(begun)));
     }
 
@@ -123,9 +136,10 @@ impl Sensors for Observer {
             return Observed::default();
         };
         let seen = begun.map(|begun| {
-            let reading = self.read(&observed);
+            let loader = begun.loader.as_ref();
+            let reading = self.read(&observed, loader);
             let surroundings = self.surroundings(&mut observed);
-            let mut seen = observed.compare(&begun.reading, &reading, &self.rest);
+            let mut seen = observed.compare(&begun.reading, &reading, loader, &self.rest);
             observed.describe(&begun.surroundings, &surroundings, &mut seen);
             seen.settings = observed.settings(reading.at_ns);
             seen.kernel_log = self.kernel_log.as_mut().map(KernelLog::read).unwrap_or_default();
@@ -226,6 +240,39 @@ mod tests {
         let busy = fake.observe(Layout::V2, group, nap);
         let known = busy.charge.weigh_ns + busy.charge.daemons_ns.values().sum::<u64>();
         assert!(busy.foreign.ns + known >= busy.window_ns, "nothing was idle, and nobody is known: {busy:?}");
+    }
+
+    /// The loader is on CPU 0, or on both: what it uses is neither foreign nor the guest's, and its CPU tells how busy it was.
+    #[test]
+    fn a_loader_is_no_stranger() {
+        let fake = Fake::new();
+        for (name, cpus) in [("g", "1"), ("l", "0-1")] {
+            fake.write(&format!("cgroup/{name}/cpu.stat"), "usage_usec 0\n");
+            fake.write(&format!("cgroup/{name}/cpuset.cpus.effective"), cpus);
+        }
+        let group =
+            |name: &str| CgroupView { v2: Some(fake.path(&format!("cgroup/{name}"))), v1: Vec::new() };
+        let mut observer = Observer::at(fake.0.path(), &Hierarchy::at(fake.path("cgroup"), Layout::V2));
+        let instance = observer.attach(&Accounts::of_group(group("g")), &[1]);
+        let mut seen = |loader: Option<&Accounts>| {
+            fake.write("proc/stat", "cpu0 0 0 0 0 0 0 0 0\ncpu1 0 0 0 0 0 0 0 0\nctxt 100\n");
+            fake.write("cgroup/l/cpu.stat", "usage_usec 0\n");
+            observer.set_loader(loader.map(|accounts| (accounts, &[0][..])));
+            observer.begin(instance);
+            std::thread::sleep(std::time::Duration::from_millis(100));
+            // CPU 0 was never idle, CPU 1 always.
+            fake.write("proc/stat", "cpu0 90 0 0 0 0 0 0 0\ncpu1 0 0 0 90000 0 0 0 0\nctxt 100\n");
+            fake.write("cgroup/l/cpu.stat", "usage_usec 60000\n");
+            observer.end(instance)
+        };
+        let accounts = Accounts::of_group(group("l"));
+        let (with, without) = (seen(Some(&accounts)), seen(None));
+        let loader = with.loader.clone().unwrap();
+        assert_eq!((loader.cpus.as_slice(), loader.used_ns), (&[0][..], 60_000_000));
+        assert_eq!(loader.busy_ns, [with.window_ns]);
+        assert_eq!(loader.busiest_share(with.window_ns), 1.0);
+        assert_eq!((without.loader, with.charge.guest_ns), (None, 0));
+        assert!(with.foreign.uncertainty_ns > without.foreign.uncertainty_ns, "it may have run on CPU 1");
     }
 
     #[test]

@@ -86,6 +86,17 @@ impl Stat {
     }
 }
 
+/// Time that each of these CPUs was idle, clock ticks; none where one of them is not there.
+pub(crate) fn idle_of(text: &str, cpus: &[u32]) -> Option<Vec<u64>> {
+    let of = |cpu: &u32| {
+        let name = format!("cpu{cpu}");
+        let line = text.lines().find_map(|line| line.strip_prefix(&name)?.strip_prefix(' '))?;
+        let ticks = |at: usize| line.split_ascii_whitespace().nth(at)?.parse::<u64>().ok();
+        Some(ticks(3)? + ticks(4)?)
+    };
+    cpus.iter().map(of).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -99,6 +110,12 @@ mod tests {
         assert_eq!(stat.used, Times { cpus: 1, idle: 2020, interrupts: 7, softirq: 5, steal: 2 });
         assert_eq!(stat.all, Times { cpus: 2, idle: 3030, interrupts: 10, softirq: 7, steal: 3 });
         assert_eq!(stat.context_switches, 1234);
+    }
+
+    #[test]
+    fn every_cpu_has_its_idle_time() {
+        assert_eq!(idle_of(TEXT, &[1, 0]), Some(vec![2020, 1010]));
+        assert_eq!((idle_of(TEXT, &[2]), idle_of(TEXT, &[])), (None, Some(vec![])));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use crate::frequency::span;
 use std::collections::BTreeMap;
-use weigh_model::{Charge, CpuTime, Observed, Pressure};
+use weigh_model::{Charge, CpuTime, LoaderUse, Observed, Pressure};
 
 /// Most lines of the kernel's log that a trial keeps.
 pub(crate) const KERNEL_LINES: usize = 8;
@@ -36,6 +36,7 @@ pub fn add(total: &mut Observed, window: Observed) {
     total.kernel_log.extend(window.kernel_log);
     total.kernel_log.truncate(KERNEL_LINES);
     charge(&mut total.charge, window.charge);
+    total.loader = total.loader.take().zip(window.loader).map(|(one, other)| loaders(one, other));
     total.sensors_ns += window.sensors_ns;
 }
 
@@ -54,6 +55,15 @@ fn charge(total: &mut Charge, window: Charge) {
     total.counters.retain(|name, _| window.counters.contains_key(name));
     for (name, value) in &mut total.counters {
         *value += window.counters.get(name).copied().unwrap_or(0);
+    }
+}
+
+/// One loader in two windows: its CPUs are the same.
+fn loaders(one: LoaderUse, other: LoaderUse) -> LoaderUse {
+    LoaderUse {
+        cpus: one.cpus,
+        busy_ns: one.busy_ns.iter().zip(&other.busy_ns).map(|(one, other)| one + other).collect(),
+        used_ns: one.used_ns + other.used_ns,
     }
 }
 
@@ -108,6 +118,7 @@ mod tests {
                 ..Charge::default()
             },
             sensors_ns: 1,
+            loader: Some(LoaderUse { cpus: vec![0], busy_ns: vec![6], used_ns: 5 }),
             ..Observed::default()
         }
     }
@@ -133,6 +144,7 @@ mod tests {
         assert_eq!((total.charge.unattributed_ns, total.charge.unattributed_uncertainty_ns), (-6, 50));
         assert_eq!(total.charge.helpers_ns["shim"], 4);
         assert_eq!(total.charge.counters["page_faults"], 18);
+        assert_eq!(total.loader, Some(LoaderUse { cpus: vec![0], busy_ns: vec![12], used_ns: 10 }));
     }
 
     #[test]
@@ -141,5 +153,7 @@ mod tests {
         add(&mut total, Observed { charge: Charge::default(), ..window() });
         assert_eq!(total.charge.cycles, None);
         assert!(total.charge.counters.is_empty());
+        add(&mut total, Observed { loader: None, ..window() });
+        assert_eq!(total.loader, None);
     }
 }

@@ -213,6 +213,9 @@ pub fn settle_request(mut request: GuestRequest, all_cpus: &[u32]) -> GuestReque
 /// Why memory differs when the key `memory` says so: then by any amount.
 pub const MEMORY_BY_KEY: &str = "its key `memory` says so";
 
+/// Why guests of another machine differ: then in anything that a machine decides, mitigations and the amount of memory among it.
+pub const ANOTHER_MACHINE: &str = "another machine";
+
 /// In what an environment differs from others because of the common keys that it has: (parity key, reason).
 ///
 /// `own_image`: whether its image is another one than that of the run.

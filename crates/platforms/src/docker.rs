@@ -131,7 +131,7 @@ impl Platform for Docker {
         Ok(Box::new(DockerGuest::launch(host, request, &engine, body, access, network)?))
     }
 
-    fn restores(&self, _: &Host, _: &EnvironmentSpec) -> Result<(), String> {
+    fn restores(&self, _: &Host, _: &GuestRequest) -> Result<(), String> {
         let abilities = Engine::connect().and_then(|engine| engine.abilities());
         let abilities = abilities.map_err(|error| error.to_string())?;
         if !abilities.experimental {

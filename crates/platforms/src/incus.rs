@@ -130,7 +130,7 @@ impl Platform for Manager {
         Ok(Box::new(ManagedGuest::launch(self, host, request, daemon)?))
     }
 
-    fn restores(&self, _: &Host, _: &EnvironmentSpec) -> Result<(), String> {
+    fn restores(&self, _: &Host, _: &GuestRequest) -> Result<(), String> {
         Err(format!(
             "{} saves containers only with CRIU, and none whose probe was brought in from outside",
             self.0.name

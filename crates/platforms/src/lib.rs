@@ -6,31 +6,40 @@
 pub mod axes;
 mod enter;
 mod link;
+pub mod loader;
 mod network;
 mod oci;
 mod platform;
 mod registry;
 pub mod session;
+mod stand_in;
+mod vm;
 
 pub mod bubblewrap;
+pub mod cloud_hypervisor;
 pub mod crun;
 pub mod docker;
+pub mod firecracker;
 pub mod incus;
+pub mod libvirt;
 pub mod lxc;
 pub mod namespaces;
 pub mod native;
 pub mod nspawn;
 pub mod null;
+pub mod osv;
 pub mod podman;
 pub mod qemu;
 pub mod runc;
 pub mod runsc;
 pub mod spawn;
+pub mod ssh;
 pub mod uml;
 
 pub use oci::Oci;
 pub use platform::{
-    Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, Reach, Values,
+    Availability, Capabilities, DiskMeter, DiskMoved, Guest, GuestRequest, Host, KeySpec, Platform,
+    PlatformError, Reach, Values,
 };
 pub use registry::{ALIASES, Undoers, all, defaults, find, resolve, setting};
 pub use session::{Arrival, Completed, RunOptions, Session, SessionError};
@@ -51,5 +60,10 @@ const ALL: &[&dyn Platform] = &[
     &runsc::RUNSC,
     &uml::Uml,
     &qemu::Qemu,
+    &libvirt::Libvirt,
+    &firecracker::Firecracker,
+    &cloud_hypervisor::CloudHypervisor,
+    &osv::Osv,
+    &ssh::Ssh,
     &null::Null,
 ];

@@ -117,7 +117,7 @@ impl Platform for Lxc {
         Ok(Box::new(LxcGuest::launch(host, request, &plan)?))
     }
 
-    fn restores(&self, _: &Host, _: &EnvironmentSpec) -> Result<(), String> {
+    fn restores(&self, _: &Host, _: &GuestRequest) -> Result<(), String> {
         Err("lxc-checkpoint saves no container whose standard streams are pipes, and the probe speaks over them"
             .into())
     }

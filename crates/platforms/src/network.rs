@@ -34,13 +34,24 @@ pub(crate) fn of_guest(
     Ok(match mode {
         Mode::None => None,
         Mode::Host => Some(GuestNetwork::reserve(ledger, run, work, mode)?),
-        Mode::Bridge | Mode::Nat if !host.is_root => {
-            return Err(PlatformError::Missing {
-                what: format!("the right to make a network for `net={word}`"),
-                remedy: Some("run as root, or with `net=none` or `net=host`".into()),
-            });
+        Mode::Bridge | Mode::Nat | Mode::Tap => {
+            ability(host, word)?;
+            Some(GuestNetwork::make(ledger, run, work, request.instance, mode)?)
         }
-        Mode::Bridge | Mode::Nat => Some(GuestNetwork::make(ledger, run, work, request.instance, mode)?),
+    })
+}
+
+/// Whether whoever runs this may make a network.
+///
+/// # Errors
+/// No, with the remedy.
+pub(crate) fn ability(host: &Host, word: &str) -> Result<(), PlatformError> {
+    if host.is_root {
+        return Ok(());
+    }
+    Err(PlatformError::Missing {
+        what: format!("the right to make a network for `net={word}`"),
+        remedy: Some("run as root, or with `net=none`".into()),
     })
 }
 

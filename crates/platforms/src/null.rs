@@ -24,6 +24,7 @@ use weigh_host::clock::monotonic_ns;
 use weigh_model::{EnvironmentSpec, SpecError};
 
 const DEADLINE: Duration = Duration::from_secs(5);
+const FAULTS: Values = Values::Words(&["none", "exit", "check", "garbage", "missing", "hang", "mute", "die"]);
 
 /// The fake platform.
 pub struct Null;
@@ -52,7 +53,7 @@ impl Platform for Null {
             key("seed", Values::Number, "1", "seed of noise and drift"),
             key(
                 "fault",
-                Values::Words(&["none", "exit", "check", "garbage", "missing", "hang", "mute", "die"]),
+                FAULTS,
                 "none",
                 "what goes wrong: the exit status, the check, the output, the program, the command, the guest's answers, the guest",
             ),
@@ -64,6 +65,20 @@ impl Platform for Null {
                 "",
                 "parity facts that it shows, `KEY=VALUE` joined by `+`, in place of its own",
             ),
+            key(
+                "fork",
+                Values::Words(&["no", "yes"]),
+                "no",
+                "whether the guest can run a server: a command called `serve`",
+            ),
+            key(
+                "loader-fault",
+                FAULTS,
+                "none",
+                "what goes wrong with the load generator of such a server, as `fault`",
+            ),
+            key("loader-at", Values::Number, "", "the fault strikes this command of a load generator"),
+            key("loader-every", Values::Number, "", "the fault strikes every so many of its commands"),
             key("fact-from", Values::Number, "0", "the first instance that shows them"),
             key("launch", Values::Words(&["ok", "fail"]), "ok", "whether guests start"),
             key(
@@ -107,7 +122,7 @@ impl Platform for Null {
         Capabilities {
             needs_root: false,
             host_root: false,
-            fork: false,
+            fork: setting(self, environment, "fork") == "yes",
             timed: setting(self, environment, "real") == "yes",
             fake: true,
             ..Capabilities::CONTAINER
@@ -159,6 +174,17 @@ impl Platform for Null {
     fn host_changes(&self, _: &GuestRequest) -> Vec<String> {
         Vec::new()
     }
+}
+
+/// The environment of the fake that plays the load generator for a fake guest: it takes the same times, and has faults of its own.
+pub fn loader_of(environment: &EnvironmentSpec) -> EnvironmentSpec {
+    const ALIKE: [&str; 6] = ["time", "effect", "sd", "drift", "seed", "real"];
+    let of_loader = |(name, value): (&String, &String)| {
+        let own = name.strip_prefix("loader-");
+        let name = own.or_else(|| ALIKE.contains(&name.as_str()).then_some(name))?;
+        Some((name.to_string(), value.clone()))
+    };
+    EnvironmentSpec::new(&environment.platform, environment.keys.iter().filter_map(of_loader).collect())
 }
 
 /// What the key `fact` says, or the part of it that has no value.

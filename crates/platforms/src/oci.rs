@@ -88,7 +88,10 @@ pub(crate) fn with_causes(error: &dyn std::error::Error) -> String {
 pub(crate) fn with_tail(error: &str, log: &Path) -> String {
     let text = fs::read(log).unwrap_or_default();
     let text = String::from_utf8_lossy(&text[text.len().saturating_sub(TAIL)..]).into_owned();
-    let said: Vec<&str> =
-        text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with("$ ")).collect();
+    // Command lines, and that one ended well, are for those who read the log.
+    let says = |line: &&str| {
+        !line.is_empty() && !line.starts_with("$ ") && !line.starts_with("# exit status: 0 after")
+    };
+    let said: Vec<&str> = text.lines().map(str::trim).filter(says).collect();
     if said.is_empty() { error.into() } else { format!("{error}: {}", said.join("; ")) }
 }

@@ -81,12 +81,12 @@ pub trait Platform: Send + Sync {
     /// The guest did not come up in time; what was begun has been undone.
     fn launch(&self, host: &Host, request: &GuestRequest) -> Result<Box<dyn Guest>, PlatformError>;
 
-    /// Whether guests of this environment can be saved and restored here, told by looking for what it takes.
+    /// Whether such guests can be saved and restored here, told by looking for what it takes. Called after [`Platform::prepare`].
     ///
     /// # Errors
     /// Why not, as a clause for people: "runc has no CRIU of version 4 or later here".
-    fn restores(&self, host: &Host, environment: &EnvironmentSpec) -> Result<(), String> {
-        let _ = (host, environment);
+    fn restores(&self, host: &Host, request: &GuestRequest) -> Result<(), String> {
+        let _ = (host, request);
         Err(format!("{} cannot save and restore guests", self.name()))
     }
 
@@ -101,8 +101,8 @@ pub trait Platform: Send + Sync {
         request: &GuestRequest,
         saved: &Path,
     ) -> Result<Box<dyn Guest>, PlatformError> {
-        let _ = (request, saved);
-        let reason = self.restores(host, &request.environment).err().unwrap_or_default();
+        let _ = saved;
+        let reason = self.restores(host, request).err().unwrap_or_default();
         Err(PlatformError::Missing { what: format!("a way to restore guests ({reason})"), remedy: None })
     }
 
@@ -143,8 +143,33 @@ pub trait Guest: Send {
         BTreeMap::new()
     }
 
+    /// How the guest is, read back from what runs it and from inside, by parity key. It is asked when it is awake and runs nothing, after
+    /// it has come up: what this takes is not charged to its start.
+    ///
+    /// # Errors
+    /// It is lost.
+    fn read_back(&mut self) -> Result<BTreeMap<String, String>, SessionError> {
+        Ok(BTreeMap::new())
+    }
+
     /// What the guest and the platform's tools said, for failures to name.
     fn log(&self) -> Option<PathBuf> {
+        None
+    }
+
+    /// The directory, as the guest sees it, below which commands may make files that go with the guest, where it is another than
+    /// `/var/tmp`, which a key `storage` speaks of.
+    fn scratch(&self) -> Option<&Path> {
+        None
+    }
+
+    /// The program with the builtin kernels, as the guest sees it, for scripts; commands find it by its name.
+    fn kernels(&self) -> &Path {
+        Path::new(weigh_images::KERNELS)
+    }
+
+    /// Tells what the guest moves of its disks, where it has any of its own and the platform counts.
+    fn disk_meter(&self) -> Option<Box<dyn DiskMeter>> {
         None
     }
 
@@ -163,6 +188,17 @@ pub trait Guest: Send {
     /// When the first program of the platform was started for this guest, host's monotonic clock, nanoseconds: after the
     /// measurement's own preparations, before anything that every user of the platform pays for.
     fn spawned_ns(&self) -> u64;
+
+    /// When the guest's own code began to run, host's monotonic clock, nanoseconds, where the platform sees it: a virtual machine is let
+    /// go when everything around it stands. Elsewhere the probe's first instruction is that.
+    fn code_ns(&self) -> Option<u64> {
+        None
+    }
+
+    /// Why the guest ended by itself, in words, as far as the platform saw it. Asked when the talk with it broke off.
+    fn obituary(&mut self) -> Option<String> {
+        None
+    }
 
     /// Who worked for the coming up of this guest and is not among [`Guest::accounts`] any more, by name with CPU time, nanoseconds: the
     /// platform's client that has ended, a runtime. Shared daemons are in `accounts` as shared.
@@ -199,6 +235,22 @@ pub trait Guest: Send {
     /// # Errors
     /// What could not be undone; it stays in the ledger for `weigh clean`.
     fn stop(&mut self) -> Result<(), PlatformError>;
+}
+
+/// Counts what a guest moves of its disks, as its virtual devices do it: below the guest's own caches, above all of the host's. Reading it
+/// disturbs nobody, and goes on beside everything else that is done with the guest.
+pub trait DiskMeter: Send {
+    /// Since the guest was started; nothing when it cannot be told any more.
+    fn read(&mut self) -> Option<DiskMoved>;
+}
+
+/// Bytes that a guest has moved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DiskMoved {
+    /// From the disk.
+    pub read_bytes: u64,
+    /// To the disk.
+    pub written_bytes: u64,
 }
 
 /// A key that a platform takes.
@@ -261,6 +313,9 @@ pub struct Capabilities {
     /// Commands take the time that the guest says they took. Not so for a fake that makes its durations up, whose clock cannot be
     /// checked.
     pub timed: bool,
+    /// Guests run on another machine. The sensors of this host see nothing of them, so that nothing is charged to them and no noise of
+    /// this host concerns them; their files are their own.
+    pub elsewhere: bool,
     /// Nothing is executed: answers come from a script, for tests of weighbridge itself. Never among the defaults.
     pub fake: bool,
 }
@@ -282,6 +337,7 @@ impl Capabilities {
         settles: false,
         implies: &[],
         timed: true,
+        elsewhere: false,
         fake: false,
     };
 }

@@ -96,7 +96,7 @@ impl Platform for Podman {
         Ok(Box::new(PodmanGuest::launch(host, request, store, (network.as_ref(), access), &arguments)?))
     }
 
-    fn restores(&self, host: &Host, _: &EnvironmentSpec) -> Result<(), String> {
+    fn restores(&self, host: &Host, _: &GuestRequest) -> Result<(), String> {
         let _ = host;
         crate::oci::restore::criu_is_usable("podman", "criu")?;
         Err("this version of weighbridge does not use podman's checkpoints".into())

@@ -1,9 +1,9 @@
 //! Virtual machines by QEMU: a kernel booted directly, the probe as its init, a virtio port as the channel.
 //!
 //! The machine has no device that is not named, and no firmware beyond what starts a kernel. The kernel is the host's own or Debian's
-//! for clouds ([`weigh_images::kernel`]), with its defaults, mitigations among them. Each CPU of the guest is a thread pinned to one of
-//! the CPUs that were asked for; QEMU's other threads, and virtiofsd(1) where it serves files, run anywhere and are charged with the
-//! guest, whose control group they are in.
+//! for clouds ([`weigh_images::kernel`]), with its defaults, mitigations among them. Each CPU of the guest is a thread that may run on the
+//! CPUs that were asked for, pinned to one of them where the machine is tuned (`vm/tune.rs`); QEMU's other threads, and virtiofsd(1) where it
+//! serves files, run anywhere and are charged with the guest, whose control group they are in.
 //!
 //! **Acceleration** is part of the environment's name: [`Platform::settle`] makes `accel=` explicit, and KVM counts only where a guest
 //! has answered under it (`qemu/accel.rs`).
@@ -13,20 +13,35 @@
 //!
 //! **The root** is in memory: the skeleton as initial RAM file system. Files of the host or of an image are shared read-only by 9p where
 //! the guest's kernel knows it, else by virtiofs, which needs root. Where neither can be had an image is packed into the guest's
-//! memory if it fits; of the host's own files the guest then sees none, and has the builtin kernels alone.
+//! memory if it fits; of the host's own files the guest then sees none, and has the builtin kernels alone. `root=disk` has the image on an ext4
+//! disk, with an overlay for each guest; from it a system can start (`init=full`).
 
-mod accel;
-mod disk;
+pub(crate) mod accel;
+mod channel;
+mod devices;
+mod disks;
+mod end;
 mod guest;
+mod keys;
 mod machine;
+mod memory;
+mod meter;
+mod net;
+mod part;
 mod prepare;
 mod qmp;
-mod share;
+pub(crate) mod share;
+mod state;
+pub(crate) mod storage;
+mod tune;
 
+use crate::vm::disk::Wanted;
+use crate::vm::tune::{Model, Tuning, host_cpus};
 use crate::{
-    Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, Values, setting,
+    Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, axes, setting,
 };
 use accel::{Acceleration, Proof, Subject};
+use disks::{Cache, Opening};
 use guest::QemuGuest;
 use prepare::Prepared;
 use std::path::{Path, PathBuf};
@@ -50,9 +65,7 @@ const REMEDY: &str = if cfg!(target_arch = "aarch64") {
     "install with: apt-get install qemu-system-x86"
 };
 /// Types of machine.
-const MACHINES: &[&str] = if cfg!(target_arch = "aarch64") { &["virt"] } else { &["q35", "microvm"] };
-/// What a guest has when nothing is said, but never more than half of the host's memory, bytes.
-const DEFAULT_MEMORY_BYTES: u64 = 1 << 30;
+const MACHINES: &[&str] = if cfg!(target_arch = "aarch64") { &["virt"] } else { &["q35", "pc", "microvm"] };
 /// Memory of a guest that only proves something, bytes.
 const PROOF_MEMORY_BYTES: u64 = 256 << 20;
 /// For QEMU to tell its version.
@@ -65,14 +78,21 @@ const IMPLIES: &[(&str, &str)] = &[
     ("cpu-model", "the machine's model of CPU"),
     ("memory", "the machine's kernel keeps a part of its memory"),
     ("transparent-huge-pages", "the default of the machine's kernel"),
-    ("operating-system", "the root is in the machine's memory, with what of the image can be shared"),
-    ("mounts:*", "the root is in the machine's memory, with what is shared mounted into it"),
-    ("network", "the machine has no network"),
+    (
+        "operating-system",
+        "the root is in the machine's memory, with what of the image can be shared, or on a disk",
+    ),
+    ("mounts:*", "the root is in the machine's memory, with what is shared mounted into it, or on a disk"),
+    ("root", "what a machine has as its root, as its key `root` says"),
+    ("disk", "the environment's keys of disks"),
+    ("network", "a network of the machine's own, as `net` says"),
+    ("network-card", "a card of the machine's own, served as `net` and `vhost` say"),
     (
         "acceleration",
         "a machine is executed by KVM or by emulation; emulation translates code, so that a loop of NOPs costs next to nothing",
     ),
     ("cache", "the environment's cache key"),
+    ("machine:", "how the machine is made and placed"),
 ];
 
 /// QEMU.
@@ -82,47 +102,127 @@ pub struct Qemu;
 struct Settings<'a> {
     binary: PathBuf,
     machine: &'a str,
-    cpu: Option<&'a str>,
+    /// How its CPUs and memory are made and placed.
+    tuning: Tuning,
     kernel: Option<&'a Path>,
-    disk_bytes: Option<u64>,
-    cached: bool,
-    cpus: Vec<u32>,
+    disk: Option<Wanted>,
+    opening: Opening,
+    root: RootKind,
+    /// Whether a system is started.
+    system: bool,
     memory_bytes: u64,
+    balloon_bytes: u64,
+    is_merged: bool,
 }
 
 impl<'a> Settings<'a> {
     fn of(request: &'a GuestRequest) -> Result<Self, PlatformError> {
         let environment = &request.environment;
         let given = |key| Some(setting(&Qemu, environment, key)).filter(|value| !value.is_empty());
-        let name = given("binary").unwrap_or(BINARY);
-        let binary = find_program(name).ok_or_else(|| PlatformError::Missing {
-            what: format!("the program {name}"),
-            remedy: Some(REMEDY.into()),
-        })?;
+        let binary = binary(environment)?;
         let cpus = match request.cpus.as_slice() {
             [] => weigh_host::facts::allowed_cpus(),
             cpus => cpus.to_vec(),
         };
+        let tuning = Tuning::of(&Qemu, environment, &host_cpus(Path::new("/"), &cpus))
+            .map_err(|reason| PlatformError::Launch { platform: PLATFORM, reason, log: None })?;
         Ok(Self {
             binary,
             machine: setting(&Qemu, environment, "machine"),
-            cpu: given("cpu"),
+            tuning,
             kernel: given("kernel").map(Path::new),
-            disk_bytes: given("disk").and_then(disk_bytes),
-            cached: setting(&Qemu, environment, "cache") == "writeback",
-            cpus,
-            memory_bytes: request.memory_bytes.unwrap_or_else(default_memory),
+            disk: Wanted::of(&Qemu, environment),
+            opening: opening(environment),
+            root: RootKind::of(environment),
+            system: is_system(environment),
+            memory_bytes: request.memory_bytes.unwrap_or_else(crate::vm::default_memory_bytes),
+            balloon_bytes: given("balloon").and_then(size).unwrap_or(0),
+            is_merged: setting(&Qemu, environment, "ksm") == "on",
         })
     }
 }
 
-/// The size of the disk; `None` for `none`, and for what [`Platform::check`] has refused.
-fn disk_bytes(value: &str) -> Option<u64> {
+/// The size of a disk or a balloon; `None` for `none`, and for what [`Platform::check`] has refused.
+fn size(value: &str) -> Option<u64> {
     parse_bytes(value).ok().filter(|bytes| *bytes > 0)
 }
 
-fn default_memory() -> u64 {
-    DEFAULT_MEMORY_BYTES.min(weigh_host::facts::host_facts().memory_bytes / 2)
+/// The QEMU that is meant.
+fn binary(environment: &EnvironmentSpec) -> Result<PathBuf, PlatformError> {
+    let name = Some(setting(&Qemu, environment, "binary")).filter(|name| !name.is_empty()).unwrap_or(BINARY);
+    find_program(name).ok_or_else(|| PlatformError::Missing {
+        what: format!("the program {name}"),
+        remedy: Some(REMEDY.into()),
+    })
+}
+
+/// What holds the root.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum RootKind {
+    /// Shared files where they can be had, else memory.
+    Auto,
+    Initramfs,
+    Disk,
+    Shared(share::Share),
+}
+
+impl RootKind {
+    fn of(environment: &EnvironmentSpec) -> Self {
+        match setting(&Qemu, environment, "root") {
+            "auto" if is_system(environment) => Self::Disk,
+            "disk" => Self::Disk,
+            "initramfs" => Self::Initramfs,
+            word => share::Share::from_word(word).map_or(Self::Auto, Self::Shared),
+        }
+    }
+}
+
+/// Whether guests have an init of their own.
+fn is_system(environment: &EnvironmentSpec) -> bool {
+    setting(&Qemu, environment, "init") == "full"
+}
+
+/// How the disks are opened.
+fn opening(environment: &EnvironmentSpec) -> Opening {
+    let cache = Cache::of(setting(&Qemu, environment, "cache"));
+    let aio = disks::aio(setting(&Qemu, environment, "aio"), cache).to_string();
+    Opening { cache, aio, iothread: None }
+}
+
+/// What the keys of disks and roots have to do with each other.
+fn check_disks(environment: &EnvironmentSpec) -> Result<(), SpecError> {
+    Wanted::check(&Qemu, environment)?;
+    let (on_disk, system) = (RootKind::of(environment) == RootKind::Disk, is_system(environment));
+    let without = setting(&Qemu, environment, "disk") == "none" && !on_disk;
+    let about = ["cache", "aio"].into_iter().find(|key| environment.get(key).is_some());
+    if let Some(key) = about.filter(|_| without) {
+        let help = "name a disk too, as in `disk=raw,size=10GiB`".into();
+        let message = format!("there is no disk for `{key}` to be about");
+        return Err(environment.key_error(key, message, Some(help)));
+    }
+    let opening = opening(environment);
+    if opening.aio == "native" && !opening.cache.direct {
+        let message = format!(
+            "aio=native blocks where the host's page cache is in its way, as with cache={}",
+            opening.cache.word
+        );
+        let help = "write aio=threads or aio=io_uring, or cache=none or cache=directsync";
+        return Err(environment.value_error("aio", message, Some(help.into())));
+    }
+    if system && !on_disk {
+        let message = "a system starts from a disk".to_string();
+        return Err(environment.value_error(
+            "root",
+            message,
+            Some("write root=disk, or leave it out".into()),
+        ));
+    }
+    if on_disk && let Some(word) = environment.get("rootfs").filter(|word| ["host", "probe"].contains(word)) {
+        let message = format!("no disk is made of the image `{word}`");
+        let help = "write `rootfs=debian`, a directory or an archive of a root file system";
+        return Err(environment.value_error("rootfs", message, Some(help.into())));
+    }
+    Ok(())
 }
 
 impl Platform for Qemu {
@@ -135,60 +235,16 @@ impl Platform for Qemu {
     }
 
     fn keys(&self) -> &'static [KeySpec] {
-        const KEYS: &[KeySpec] = &[
-            KeySpec {
-                name: "accel",
-                values: Values::Words(&["auto", "kvm", "tcg"]),
-                default: "auto",
-                summary: "what executes the guest: KVM, emulation, or KVM where it is proven; the name of the environment says which",
-            },
-            KeySpec {
-                name: "kernel",
-                values: Values::Path,
-                default: "",
-                summary: "the guest's kernel; else the newest of the host's that can serve, else Debian's for clouds",
-            },
-            KeySpec {
-                name: "machine",
-                values: Values::Words(MACHINES),
-                default: MACHINES[0],
-                summary: "QEMU's type of machine",
-            },
-            KeySpec {
-                name: "cpu",
-                values: Values::Text,
-                default: "",
-                summary: "QEMU's model of CPU; else `host` under KVM and `max` without",
-            },
-            KeySpec {
-                name: "disk",
-                values: Values::Text,
-                default: "none",
-                summary: "size of a disk, /dev/vda in the guest: a raw file filled with random content",
-            },
-            KeySpec {
-                name: "cache",
-                values: Values::Words(&["none", "writeback"]),
-                default: "none",
-                summary: "whether the host's page cache stands between the guest and its disk",
-            },
-            KeySpec {
-                name: "binary",
-                values: Values::Path,
-                default: "",
-                summary: "the QEMU to run, instead of the one that is installed",
-            },
-        ];
-        KEYS
+        keys::KEYS
     }
 
     fn capabilities(&self, environment: &EnvironmentSpec) -> Capabilities {
         Capabilities {
-            networks: &["none"],
-            system: false,
+            networks: axes::networks(self, environment, net::ORDERS),
+            system: is_system(environment),
             shares_kernel: false,
             freeze: true,
-            needs_root: false,
+            needs_root: net::needs_root(environment),
             cpu_limit: true,
             memory_limit: true,
             fork: true,
@@ -198,28 +254,24 @@ impl Platform for Qemu {
             settles: true,
             implies: IMPLIES,
             timed: true,
+            elsewhere: false,
             fake: false,
         }
     }
 
     fn check(&self, environment: &EnvironmentSpec) -> Result<(), SpecError> {
-        let disk = setting(self, environment, "disk");
-        if disk != "none" && disk_bytes(disk).is_none() {
-            let help = "write a size, as in `disk=10GiB`, or `none`".into();
-            return Err(environment.value_error(
-                "disk",
-                format!("`{disk}` is no size of a disk"),
-                Some(help),
-            ));
-        }
-        if disk == "none" && environment.get("cache").is_some() {
-            let help = "name a disk too, as in `disk=10GiB`".into();
-            return Err(environment.key_error("cache", "there is no disk to be cached".into(), Some(help)));
-        }
-        Ok(())
+        net::check(environment)?;
+        check_disks(environment)?;
+        crate::vm::tune::check(environment)?;
+        devices::check(environment)?;
+        memory::check(environment)
     }
 
     fn settle(&self, host: &Host, environment: &EnvironmentSpec) -> Result<EnvironmentSpec, PlatformError> {
+        channel::Channel::check(environment)?;
+        if opening(environment).aio == "io_uring" {
+            disks::check_io_uring(&binary(environment)?)?;
+        }
         let acceleration = self.acceleration(host, environment)?.0;
         let mut keys = environment.keys.clone();
         keys.insert("accel".into(), acceleration.word().into());
@@ -234,7 +286,7 @@ impl Platform for Qemu {
             let prepared = prepare::prepare(host, request)?;
             let (acceleration, because) = self.acceleration(host, &request.environment)?;
             let until = Instant::now() + guest::HELLO_DEADLINE;
-            QemuGuest::launch(host, request, &prepared, acceleration, until)?.stop()?;
+            QemuGuest::launch(host, request, &prepared, acceleration, None, until)?.stop()?;
             let because = because.map(|seen| format!(" ({seen})")).unwrap_or_default();
             Ok(format!("{version}, kernel {}, {}{because}", prepared.source, described(acceleration)))
         })
@@ -245,10 +297,22 @@ impl Platform for Qemu {
     }
 
     fn launch(&self, host: &Host, request: &GuestRequest) -> Result<Box<dyn Guest>, PlatformError> {
-        let acceleration = self.acceleration(host, &request.environment)?.0;
-        let prepared = prepare::prepare(host, request)?;
-        let until = Instant::now() + guest::HELLO_DEADLINE;
-        Ok(Box::new(QemuGuest::launch(host, request, &prepared, acceleration, until)?))
+        self.start(host, request, None)
+    }
+
+    fn restores(&self, host: &Host, request: &GuestRequest) -> Result<(), String> {
+        let prepared = prepare::prepare(host, request).map_err(|error| error.to_string())?;
+        state::obstacle(request, &prepared).map_or(Ok(()), Err)
+    }
+
+    fn restore(
+        &self,
+        host: &Host,
+        request: &GuestRequest,
+        saved: &Path,
+    ) -> Result<Box<dyn Guest>, PlatformError> {
+        self.restores(host, request).map_err(state::missing)?;
+        self.start(host, request, Some(saved))
     }
 
     fn host_changes(&self, request: &GuestRequest) -> Vec<String> {
@@ -258,26 +322,43 @@ impl Platform for Qemu {
         changes.push(format!(
             "keep the guest's kernel in {cache}, fetched by apt-get where the host has none that serves; it stays for later runs"
         ));
-        let bytes = disk_bytes(setting(self, &request.environment, "disk"));
-        if let Some(bytes) = bytes {
-            changes.push(format!("write a disk of {bytes} bytes in the run's work directory"));
+        changes.extend(Wanted::of(self, &request.environment).iter().flat_map(Wanted::host_changes));
+        if RootKind::of(&request.environment) == RootKind::Disk {
+            changes.push(format!(
+                "keep a disk of the image in {cache}, as long as the image is kept; each guest's own changes go with the guest"
+            ));
         }
+        changes.extend(memory::host_changes(&request.environment).map(String::from));
         if weigh_host::facts::is_root() {
             changes.push("make a control group weighbridge-<run>/qemu-<instance>".into());
         }
+        changes.extend(net::host_changes(&request.environment));
         changes.push("run a machine weighbridge-<run>-<instance>".into());
         changes
     }
 
-    fn undo(&self, what: &str, id: &str, _: &serde_json::Value) -> Result<(), String> {
+    fn undo(&self, what: &str, id: &str, detail: &serde_json::Value) -> Result<(), String> {
         match what {
-            "machine" => guest::undo(id),
-            other => Err(format!("the platform qemu never makes a {other}")),
+            "machine" => crate::vm::processes::end(id),
+            other => crate::vm::setting::undo(other, detail)
+                .unwrap_or_else(|| Err(format!("the platform qemu never makes a {other}"))),
         }
     }
 }
 
 impl Qemu {
+    fn start(
+        &self,
+        host: &Host,
+        request: &GuestRequest,
+        saved: Option<&Path>,
+    ) -> Result<Box<dyn Guest>, PlatformError> {
+        let acceleration = self.acceleration(host, &request.environment)?.0;
+        let prepared = prepare::prepare(host, request)?;
+        let until = Instant::now() + guest::HELLO_DEADLINE;
+        Ok(Box::new(QemuGuest::launch(host, request, &prepared, acceleration, saved, until)?))
+    }
+
     /// What executes guests of this environment, and, where that is emulation by want of something better, why.
     fn acceleration(
         &self,
@@ -291,9 +372,10 @@ impl Qemu {
         match self.proof(host, environment, CacheDirectory::open().as_ref())? {
             Proof::Proven => Ok((Acceleration::Kvm, None)),
             Proof::Disproven { seen, .. } if asked == "auto" => Ok((Acceleration::Tcg, Some(seen))),
-            Proof::Disproven { seen, remedy } => {
-                Err(PlatformError::Missing { what: format!("working KVM ({seen})"), remedy: Some(remedy) })
-            }
+            Proof::Disproven { seen, remedy } => Err(PlatformError::Missing {
+                what: format!("working KVM ({seen})"),
+                remedy: Some(format!("{remedy}; accel=tcg emulates instead")),
+            }),
         }
     }
 
@@ -309,10 +391,10 @@ impl Qemu {
         let instance = NEXT.fetch_add(1, Ordering::Relaxed);
         let work = host.work.join(format!("{PLATFORM}-{instance}-root"));
         let mut keys = environment.keys.clone();
-        // A disk proves nothing, and takes time to write.
-        for key in ["disk", "cache", "label"] {
-            keys.remove(key);
-        }
+        // What the proof is about: nothing else decides it, and disks and networks take time to make.
+        keys.retain(|key, _| ["accel", "kernel", "machine", "binary"].contains(&key.as_str()));
+        let model = tune::model_argument(&Model::of(self, environment), Acceleration::Kvm);
+        keys.extend(model.clone().map(|model| ("cpu".into(), model)));
         keys.insert("accel".into(), Acceleration::Kvm.word().into());
         let request = |root| GuestRequest {
             environment: EnvironmentSpec::new(PLATFORM, keys.clone()),
@@ -331,7 +413,7 @@ impl Qemu {
             binary: &settings.binary,
             kernel: &prepared.kernel,
             kind: settings.machine,
-            cpu: settings.cpu.unwrap_or_default(),
+            cpu: model.as_deref().unwrap_or_default(),
         };
         let proof = accel::prove(host, cache, &subject, || self.prove_by_booting(host, &request, &prepared));
         let _ = std::fs::remove_dir_all(&work);
@@ -345,7 +427,7 @@ impl Qemu {
         prepared: &Prepared,
     ) -> Result<(), PlatformError> {
         let until = Instant::now() + accel::PROOF_DEADLINE;
-        QemuGuest::launch(host, request, prepared, Acceleration::Kvm, until)?.stop()
+        QemuGuest::launch(host, request, prepared, Acceleration::Kvm, None, until)?.stop()
     }
 }
 
@@ -367,6 +449,9 @@ fn version(binary: &Path) -> Result<String, PlatformError> {
 /// Whether guests see the host's files, as far as it can be told without fetching a kernel: a kernel that is fetched is Debian's, which
 /// knows virtiofs and not 9p.
 fn shares_files(platform: &Qemu, environment: &EnvironmentSpec) -> bool {
+    if matches!(RootKind::of(environment), RootKind::Disk | RootKind::Initramfs) {
+        return false;
+    }
     let named = Some(setting(platform, environment, "kernel")).filter(|path| !path.is_empty()).map(Path::new);
     let kernel = CacheDirectory::open().and_then(|cache| GuestKernel::at_hand(named, &cache));
     match kernel {

@@ -6,8 +6,15 @@ use weigh_host::ledger::PlatformUndo;
 use weigh_model::{EnvironmentSpec, SpecError, nearest};
 
 /// Short names of environments.
-pub const ALIASES: &[(&str, &str)] =
-    &[("docker-host", "docker:net=host"), ("docker-nat", "docker:net=nat"), ("kvm", "qemu:accel=kvm")];
+pub const ALIASES: &[(&str, &str)] = &[
+    ("docker-host", "docker:net=host"),
+    ("docker-nat", "docker:net=nat"),
+    ("kvm", "qemu:accel=kvm"),
+    ("kvm-tuned", "qemu:accel=kvm,tune=on"),
+    ("tcg", "qemu:accel=tcg"),
+    #[cfg(target_arch = "x86_64")]
+    ("microvm", "qemu:machine=microvm"),
+];
 
 /// The key that every platform takes: tells two environments apart that are otherwise alike.
 const LABEL: KeySpec = KeySpec {
@@ -22,10 +29,11 @@ pub fn all() -> &'static [&'static dyn Platform] {
     ALL
 }
 
-/// The platforms that a run without `--on` tries: all but the fakes.
+/// The platforms that a run without `--on` tries: all but the fakes, and those that must be told something, such as a machine's address.
 pub fn defaults() -> impl Iterator<Item = &'static dyn Platform> {
     all().iter().copied().filter(|platform| {
-        !platform.capabilities(&EnvironmentSpec::new(platform.name(), Default::default())).fake
+        let bare = EnvironmentSpec::new(platform.name(), Default::default());
+        !platform.capabilities(&bare).fake && platform.check(&bare).is_ok()
     })
 }
 
@@ -129,7 +137,7 @@ fn check_value(spec: &EnvironmentSpec, key: &KeySpec, value: &str) -> Result<(),
     }
 }
 
-/// Undoes what platforms, and the networks of their guests, recorded in a ledger, by the platform's name.
+/// Undoes what platforms, and the networks and disks of their guests, recorded in a ledger, by the platform's name.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Undoers;
 
@@ -137,6 +145,9 @@ impl PlatformUndo for Undoers {
     fn undo(&self, platform: &str, what: &str, id: &str, detail: &serde_json::Value) -> Result<(), String> {
         if platform == weigh_network::PLATFORM {
             return weigh_network::undo(what, id, detail);
+        }
+        if platform == crate::vm::disk::PLATFORM {
+            return crate::vm::disk::undo(what, id);
         }
         match find(platform) {
             Some(platform) => platform.undo(what, id, detail),

@@ -181,7 +181,7 @@ impl Session {
                 }
                 Some(_) => {}
                 None => {
-                    return Err(self.wire.lose(format!("no hello within {} s", deadline.as_secs_f64())));
+                    return Err(self.wire.lose(format!("no hello within {:.1} s", deadline.as_secs_f64())));
                 }
             }
         }
@@ -293,6 +293,20 @@ impl Session {
     pub fn finish(&mut self, id: u32, deadline: Duration) -> Result<Completed, SessionError> {
         let feed = Feed { rest: &[], under_way: 0, open: false };
         self.run_to_end(id, Instant::now() + deadline, deadline, feed)
+    }
+
+    /// Waits a little for the end of a command that [`Session::start`] started, and takes what it wrote meanwhile; none when it goes on.
+    ///
+    /// # Errors
+    /// [`SessionError::Refused`] when no such command runs, [`SessionError::Lost`].
+    pub fn try_finish(&mut self, id: u32, patience: Duration) -> Result<Option<Completed>, SessionError> {
+        self.running_as(id)?;
+        let feed = Feed { rest: &[], under_way: 0, open: false };
+        let ended = self.collect(id, Instant::now() + patience, feed)?;
+        if ended.is_some() {
+            self.running = None;
+        }
+        Ok(ended)
     }
 
     /// Writes a file in the guest; missing directories are made.
@@ -426,10 +440,7 @@ impl Session {
         deadline: Duration,
         feed: Feed<'_>,
     ) -> Result<Completed, SessionError> {
-        if self.running.as_ref().is_none_or(|running| running.id != id) {
-            let reason = format!("there is no running command {id}");
-            return Err(SessionError::Refused { reason, errno: libc::ESRCH });
-        }
+        self.running_as(id)?;
         let ended = match self.collect(id, until, feed) {
             Ok(Some(completed)) => Ok(completed),
             Ok(None) => Err(self.kill(id, deadline)),
@@ -437,6 +448,15 @@ impl Session {
         };
         self.running = None;
         ended
+    }
+
+    /// Refuses for a command that does not run.
+    fn running_as(&self, id: u32) -> Result<(), SessionError> {
+        if self.running.as_ref().is_some_and(|running| running.id == id) {
+            return Ok(());
+        }
+        let reason = format!("there is no running command {id}");
+        Err(SessionError::Refused { reason, errno: libc::ESRCH })
     }
 
     /// Kills a command whose time is up.

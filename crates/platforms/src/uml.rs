@@ -4,6 +4,8 @@
 //! mounted read-only through hostfs. The channel is the first serial line of the machine, which is the kernel process's standard
 //! input and output; the console goes to standard error, which is the guest's log. So the kernel's words never meet the protocol's.
 //!
+//! Its network card is a vector device on a tap of the host, whose frames it moves many at a time; the older transports move one.
+//!
 //! A machine of this kind has one CPU. Its memory is a file that the kernel makes in `/dev/shm` and unlinks at once.
 //!
 //! Sources: `Documentation/virt/uml/user_mode_linux_howto_v2.rst` of the kernel; `linux.uml --help`.
@@ -11,8 +13,10 @@
 mod guest;
 mod root;
 
+use crate::vm::tap;
 use crate::{
-    Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, Values, setting,
+    Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, Values, axes,
+    setting,
 };
 use root::{initramfs, initramfs_path, mounts, utf8};
 use rustix::fs::{StatVfsMountFlags, statvfs};
@@ -40,6 +44,10 @@ const MEMORY_PLACE: &str = "/dev/shm";
 /// For `--version`.
 const VERSION_DEADLINE: Duration = Duration::from_secs(10);
 
+/// What `net` takes, with each of the words first.
+const NETWORKS: &[&[&str]] =
+    &[&["none", "bridge", "nat"], &["bridge", "none", "nat"], &["nat", "none", "bridge"]];
+
 /// Where a guest differs from the host because it is what it is.
 const IMPLIES: &[(&str, &str)] = &[
     ("kernel", "a kernel of its own, in user mode"),
@@ -50,7 +58,8 @@ const IMPLIES: &[(&str, &str)] = &[
     ("clock-source", "its kernel takes the time from the host's clock"),
     ("aslr", "decided by its own kernel"),
     ("mounts:*", "the host's directories through hostfs, scratch in its own memory"),
-    ("network", "a network of its own that has only loopback"),
+    ("network", "a network of its own, as `net` says"),
+    ("network-card", "a card of its own kernel's kind"),
     ("acceleration", "a kernel in user mode: system calls by ptrace, no hardware takes part"),
 ];
 
@@ -119,18 +128,28 @@ impl Platform for Uml {
     }
 
     fn keys(&self) -> &'static [KeySpec] {
-        const KEYS: &[KeySpec] = &[KeySpec {
-            name: "binary",
-            values: Values::Path,
-            default: "",
-            summary: "the user-mode kernel to use, which is a program, so that two builds can be compared",
-        }];
+        const KEYS: &[KeySpec] = &[
+            KeySpec {
+                name: "net",
+                values: Values::Words(NETWORKS[0]),
+                default: NETWORKS[0][0],
+                summary: "network: none (only loopback), bridge (an address on a bridge of the run), nat (behind address translation)",
+            },
+            axes::MEMORY,
+            axes::ROOTFS,
+            KeySpec {
+                name: "binary",
+                values: Values::Path,
+                default: "",
+                summary: "the user-mode kernel to use, which is a program, so that two builds can be compared",
+            },
+        ];
         KEYS
     }
 
-    fn capabilities(&self, _: &EnvironmentSpec) -> Capabilities {
+    fn capabilities(&self, environment: &EnvironmentSpec) -> Capabilities {
         Capabilities {
-            networks: &["none"],
+            networks: axes::networks(self, environment, NETWORKS),
             shares_kernel: false,
             most_cpus: Some(1),
             sized_memory: true,
@@ -166,8 +185,9 @@ impl Platform for Uml {
             memory_bytes: memory_bytes(request)?,
             memory_place: MEMORY_PLACE,
             cpu: request.cpus.first().copied(),
+            network: setting(self, &request.environment, "net"),
         };
-        Ok(Box::new(machine.launch(host, &format!("{}-{}", self.name(), request.instance))?))
+        Ok(Box::new(machine.launch(host, request, &format!("{}-{}", self.name(), request.instance))?))
     }
 
     fn host_changes(&self, request: &GuestRequest) -> Vec<String> {
@@ -182,6 +202,7 @@ impl Platform for Uml {
             ),
             "write an initial RAM file system into the run's work directory, once per image".into(),
         ]);
+        changes.extend(tap::host_changes(setting(self, &request.environment, "net")));
         changes
     }
 }

@@ -5,11 +5,12 @@
 mod common;
 mod static_probe;
 
-use common::network::{guests_are_reached, nobody_reaches};
+use common::network::{guests_are_reached, nobody_reaches, so_many_are_reached, taps_ready};
 use common::victim::{Killed, kill_and_sweep};
-use common::{ready, turn};
+use common::{Bench, MINUTE, ready, turn};
 use std::time::Duration;
-use weigh_model::EnvironmentSpec;
+use weigh_model::{EnvironmentSpec, ImageSpec};
+use weigh_platforms::{Guest, Reach, resolve};
 
 #[test]
 #[ignore = "the victim of another test"]
@@ -47,6 +48,37 @@ macro_rules! platforms {
 
 platforms! { namespaces bubblewrap nspawn runc crun runsc }
 
+/// Machines boot slowly, so that two of them meet on one network alone.
+fn every_network_of_machines(environment: &str) {
+    let _turn = turn();
+    let spec = EnvironmentSpec::parse(environment).unwrap();
+    let words = weigh_platforms::find(&spec.platform).unwrap().capabilities(&spec).networks;
+    assert!(words.contains(&"bridge") && words.contains(&"nat"), "{words:?}");
+    for word in words {
+        let environment = format!("{environment},net={word}");
+        match *word {
+            "none" => nobody_reaches("no-network", &environment),
+            "user" => so_many_are_reached("machines", &environment, 1),
+            _ if !taps_ready(&environment) => {}
+            "bridge" => so_many_are_reached("machines", &environment, 2),
+            _ => so_many_are_reached("machines", &environment, 1),
+        }
+    }
+}
+
+#[test]
+fn uml() {
+    if !taps_ready("uml") {
+        return;
+    }
+    every_network_is_what_its_word_says("uml");
+}
+
+#[test]
+fn qemu() {
+    every_network_of_machines("qemu:accel=tcg");
+}
+
 /// A guest whose root is nobody outside is in a network that it could not have entered itself.
 #[test]
 fn mapped_users_have_networks() {
@@ -73,4 +105,51 @@ fn a_crash_leaves_no_network() {
             kill_and_sweep(&format!("network-{milliseconds}ms"), environment, when);
         }
     }
+}
+
+/// A machine's tap is a link of the host, or in a namespace of the client's; while the machine boots, both are there.
+#[test]
+fn a_crash_leaves_no_tap() {
+    let _turn = turn();
+    for (environment, when) in [
+        ("uml:net=bridge", Killed::Frozen),
+        ("qemu:accel=tcg,net=nat", Killed::Running),
+        ("qemu:accel=tcg,net=bridge", Killed::Launching(Duration::from_millis(700))),
+        ("qemu:accel=tcg,net=tap", Killed::Launching(Duration::from_millis(400))),
+    ] {
+        if taps_ready("tap-crash") && ready("tap-crash", environment) {
+            kill_and_sweep("tap", environment, when);
+        }
+    }
+}
+
+/// Its kernel has the address that it was given before it was saved, and so has its client.
+#[test]
+fn a_machine_that_is_restored_has_its_network() {
+    let _turn = turn();
+    let environment = "qemu:accel=tcg,net=tap";
+    if !taps_ready("network-restored") || !ready("network-restored", environment) {
+        return;
+    }
+    let bench = Bench::new("network-restored");
+    let request = bench.request_with(environment, &ImageSpec::Probe, None);
+    let (platform, _) = resolve(&request.environment).unwrap();
+    platform.restores(&bench.host, &request).unwrap();
+    // Nothing listens, but the machine's kernel says so.
+    let is_there = |guest: &dyn Guest| {
+        let Reach { address, from } = guest.reach(7).unwrap();
+        let refused = weigh_network::connect(address, from.as_deref(), MINUTE).unwrap_err();
+        assert_eq!(refused.kind(), std::io::ErrorKind::ConnectionRefused, "{refused}");
+        address
+    };
+    let mut guest = bench.launch(&request).unwrap();
+    let before = is_there(&*guest);
+    let saved = bench.host.work.join("saved");
+    std::fs::create_dir(&saved).unwrap();
+    guest.save(&saved).unwrap();
+    guest.stop().unwrap();
+    let mut guest = platform.restore(&bench.host, &request, &saved).unwrap();
+    assert_eq!(is_there(&*guest), before);
+    guest.stop().unwrap();
+    bench.close();
 }

@@ -49,20 +49,28 @@ impl Bench {
     }
 
     fn launch(&self, environment: &str, instance: u64) -> Box<dyn Guest> {
-        let (platform, environment) = resolve(&EnvironmentSpec::parse(environment).unwrap()).unwrap();
+        let one = weigh_host::facts::allowed_cpus().into_iter().take(1).collect();
+        self.launch_on(environment, instance, one).unwrap()
+    }
+
+    fn launch_on(
+        &self,
+        environment: &str,
+        instance: u64,
+        cpus: Vec<u32>,
+    ) -> Result<Box<dyn Guest>, PlatformError> {
+        let request = GuestRequest { cpus, ..self.request(environment, instance) };
+        resolve(&request.environment).unwrap().0.launch(&self.host, &request)
+    }
+
+    /// With one CPU.
+    fn request(&self, environment: &str, instance: u64) -> GuestRequest {
+        let (_, environment) = resolve(&EnvironmentSpec::parse(environment).unwrap()).unwrap();
+        let cpus = weigh_host::facts::allowed_cpus().into_iter().take(1).collect();
         let place = self.host.work.join(format!("root-{instance}"));
         let root = Root::prepare(&ImageSpec::Probe, &self.host.programs, &place, None).unwrap();
-        let cpus = weigh_host::facts::allowed_cpus().into_iter().take(1).collect();
         let memory_bytes = Some(256 << 20);
-        let request = GuestRequest {
-            environment,
-            instance,
-            root: Arc::new(root),
-            cpus,
-            memory_bytes,
-            publish: Vec::new(),
-        };
-        platform.launch(&self.host, &request).unwrap()
+        GuestRequest { environment, instance, root: Arc::new(root), cpus, memory_bytes, publish: Vec::new() }
     }
 
     fn settle(&self, environment: &str) -> Result<String, PlatformError> {
@@ -135,22 +143,118 @@ fn a_microvm_boots() {
     bench.close();
 }
 
-/// The disk is there, full, and its way past the host's cache is told.
+fn number(path: &str) -> u64 {
+    std::fs::read_to_string(path).unwrap().trim().parse().unwrap()
+}
+
+/// The CPUs to which threads of a guest's processes are pinned, asked of the kernel and not of weigh.
+fn pinned(guest: &dyn Guest) -> Vec<u32> {
+    let tasks = guest.processes().into_iter().flat_map(|process| {
+        std::fs::read_dir(format!("/proc/{process}/task")).unwrap().map(|entry| entry.unwrap().path())
+    });
+    let list = |task: PathBuf| {
+        let status = std::fs::read_to_string(task.join("status")).unwrap_or_default();
+        let line = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
+        line.trim().parse().ok()
+    };
+    let mut cpus: Vec<u32> = tasks.filter_map(list).collect();
+    cpus.sort_unstable();
+    cpus
+}
+
+/// Everything that is tuned is so in the machine that runs, and the host is as before when it has ended.
+#[cfg(target_arch = "x86_64")]
 #[test]
-fn a_disk_is_full_of_random_bytes() {
-    let Some(bench) = Bench::new("disk") else { return };
-    for (instance, (cache, fact)) in
-        [("none", "none"), ("writeback", "host's page cache (writeback)")].into_iter().enumerate()
-    {
-        let mut guest = bench.launch(&format!("qemu:accel=tcg,disk=8MiB,cache={cache}"), instance as u64);
-        assert_eq!(guest.facts()["cache"], fact);
-        let size = guest.session().get("/sys/class/block/vda/size", 100).unwrap();
-        assert_eq!(String::from_utf8_lossy(&size).trim(), (8 * 2048).to_string());
-        let content = guest.session().get("/dev/vda", 16 << 20).unwrap();
-        assert_eq!(content.len(), 8 << 20);
-        assert!(content.chunks(4096).all(|block| block.iter().any(|byte| *byte != 0)));
-        guest.stop().unwrap();
+fn a_tuned_machine_is_what_it_says() {
+    let Some(bench) = Bench::new("tuned") else { return };
+    const POOL: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages";
+    let can_reserve = bench.host.is_root && std::path::Path::new(POOL).exists();
+    let before = if can_reserve { number(POOL) } else { 0 };
+    let cpus: Vec<u32> = weigh_host::facts::allowed_cpus().into_iter().take(2).collect();
+    let environment = "qemu:accel=tcg,tune=on,disk=raw,size=8MiB";
+    let mut guest = bench.launch_on(environment, 0, cpus.clone()).unwrap();
+    let facts = guest.read_back().unwrap();
+    assert_eq!(
+        (&facts["machine:cpu"][..], &facts["machine:iothread"][..]),
+        ("max", "disk-thread"),
+        "{facts:?}"
+    );
+    assert!(facts["machine:placement"].starts_with("pinned: 0 on "), "{facts:?}");
+    if cpus.len() > 1 {
+        assert_eq!(pinned(&*guest), cpus, "{facts:?}");
     }
+    if can_reserve {
+        // Large pages may be all in use on a busy host: then it is said, and nothing is changed.
+        let (pages, now) = (&facts["machine:pages"][..], number(POOL));
+        match facts.get("machine:not-tuned") {
+            None => assert_eq!((pages, now), ("2 MiB, reserved", before + 128)),
+            Some(why) => assert!(why.contains("no large pages: ") && now == before, "{why}"),
+        }
+    }
+    guest.stop().unwrap();
+    if can_reserve {
+        assert_eq!(number(POOL), before);
+    }
+    // Sizes that are no whole pages.
+    let error = bench.launch_on("qemu:accel=tcg,topology=3x1x1", 1, cpus).err().unwrap().to_string();
+    assert!(error.contains("topology=3x1x1") && error.contains("CPUs"), "{error}");
+    bench.close();
+}
+
+/// A machine as the usual tools make it, untuned, with a balloon: it has what it says, and its guest the memory that it is meant to have.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn an_untuned_machine_has_its_devices_and_its_balloon() {
+    let Some(bench) = Bench::new("untuned") else { return };
+    let cpus: Vec<u32> = weigh_host::facts::allowed_cpus().into_iter().take(2).collect();
+    let environment = "qemu:accel=tcg,machine=pc,devices=default,balloon=128MiB,tune=off";
+    let mut guest = bench.launch_on(environment, 0, cpus.clone()).unwrap();
+    let facts = guest.read_back().unwrap();
+    assert_eq!(facts["machine:cpu"], "qemu64");
+    assert_eq!(facts["machine:topology"], format!("{}x1x1", cpus.len()));
+    assert_eq!(facts["machine:balloon"], format!("holds {} of {} bytes", 128 << 20, 384 << 20));
+    let devices = &facts["machine:devices"];
+    for device in ["pc: ", "VGA", "intel-hda", "hda-duplex", "usb-tablet", "virtio-balloon-pci"] {
+        assert!(devices.contains(device), "{device} in {devices}");
+    }
+    assert!(facts["machine:pages"].starts_with("4 KiB"), "{facts:?}");
+    assert!(!facts.contains_key("machine:ksm") && !facts.contains_key("machine:not-tuned"), "{facts:?}");
+    if cpus.len() > 1 {
+        assert_eq!(pinned(&*guest), Vec::<u32>::new());
+        assert!(facts["machine:placement"].starts_with("free on "), "{facts:?}");
+    }
+    // The balloon took its part: of 384 MiB the guest's kernel has less than 256.
+    let total = guest.session().facts(&[], &[]).unwrap().memory_total_bytes.unwrap();
+    assert!(((128 << 20)..(256 << 20)).contains(&total), "{total}");
+    guest.stop().unwrap();
+    bench.close();
+}
+
+/// Equal pages of two guests become one, and the host's setting is put back after the last of them.
+#[test]
+fn equal_pages_are_merged() {
+    let Some(bench) = Bench::new("ksm") else { return };
+    const RUN: &str = "/sys/kernel/mm/ksm/run";
+    if !bench.host.is_root || !std::path::Path::new(RUN).exists() {
+        eprintln!("SKIPPED equal_pages_are_merged: needs root and a kernel with KSM");
+        return bench.close();
+    }
+    let (before, shared) = (number(RUN), || number("/sys/kernel/mm/ksm/pages_sharing"));
+    let earlier = shared();
+    let environment = "qemu:accel=tcg,ksm=on";
+    let mut guests = [bench.launch(environment, 0), bench.launch(environment, 1)];
+    assert_eq!(number(RUN), 1);
+    let facts = guests[1].read_back().unwrap();
+    assert!(facts["machine:ksm"].starts_with("on, "), "{facts:?}");
+    let started = Instant::now();
+    while shared() < earlier + 1000 {
+        assert!(started.elapsed() < Duration::from_secs(60), "{} pages", shared());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    guests[0].stop().unwrap();
+    assert_eq!(number(RUN), 1, "the other guest needs it");
+    guests[1].stop().unwrap();
+    assert_eq!(number(RUN), before);
     bench.close();
 }
 
@@ -185,5 +289,141 @@ fn a_frozen_guest_does_not_see_the_time() {
         assert!(!log.contains(word), "{log}");
     }
     guest.stop().unwrap();
+    bench.close();
+}
+
+/// The probe as a command that runs until its input ends.
+fn waiting() -> Command {
+    Command {
+        argv: vec!["/.weighbridge/probe".into()],
+        environment: Vec::new(),
+        working_directory: None,
+        input: true,
+        output_limit_bytes: 1000,
+    }
+}
+
+/// Saved once, a machine goes on twice: its files in memory, its first process and a command that ran are there, and its kernel has
+/// noticed nothing. Another machine does not take its state.
+#[test]
+fn a_saved_machine_goes_on_where_it_was() {
+    let Some(bench) = Bench::new("restore") else { return };
+    let saved = bench.host.work.join("saved");
+    std::fs::create_dir(&saved).unwrap();
+    let request = bench.request("qemu:accel=tcg", 0);
+    let (platform, _) = resolve(&request.environment).unwrap();
+    platform.prepare(&bench.host, &request).unwrap();
+    platform.restores(&bench.host, &request).unwrap();
+    let mut guest = platform.launch(&bench.host, &request).unwrap();
+    let began = |guest: &mut dyn Guest| {
+        let stat = String::from_utf8(guest.session().get("/proc/1/stat", 1000).unwrap()).unwrap();
+        stat.rsplit(") ").next().unwrap().split(' ').nth(19).unwrap().to_string()
+    };
+    let before = began(&mut *guest);
+    guest.session().put("/note", 0o600, b"kept").unwrap();
+    let read = guest.session().clock().unwrap().0.monotonic_ns;
+    let started_ns = guest.session().arrival().unwrap().started_ns;
+    let id = guest.session().start(&waiting()).unwrap();
+    guest.save(&saved).unwrap();
+    guest.stop().unwrap();
+    for instance in [1, 2] {
+        let request = GuestRequest { instance, ..request.clone() };
+        let asked = Instant::now();
+        let mut again = platform.restore(&bench.host, &request, &saved).unwrap();
+        eprintln!("restored within {:?} by {}", asked.elapsed(), request.environment);
+        assert_eq!(again.session().arrival().unwrap().started_ns, started_ns, "the probe is another one");
+        let error = again.session().get("/note", 10).unwrap_err().to_string();
+        assert!(error.contains(&format!("command {id} runs")), "{error}");
+        again.session().signal(id, 9).unwrap();
+        let until = Instant::now() + Duration::from_secs(30);
+        let note = loop {
+            match again.session().get("/note", 10) {
+                Ok(note) => break note,
+                Err(error) => assert!(Instant::now() < until, "{error}"),
+            }
+        };
+        assert_eq!(note, b"kept");
+        assert_eq!(began(&mut *again), before);
+        assert!(again.session().clock().unwrap().0.monotonic_ns > read);
+        again.freeze().unwrap();
+        again.thaw().unwrap();
+        let log = std::fs::read_to_string(again.log().unwrap()).unwrap();
+        for word in ["stall", "lockup", "unstable", "WARNING", "BUG"] {
+            assert!(!log.contains(word), "{log}");
+        }
+        again.stop().unwrap();
+    }
+    let other = GuestRequest { instance: 3, memory_bytes: Some(320 << 20), ..request.clone() };
+    let error = platform.restore(&bench.host, &other, &saved).err().unwrap().to_string();
+    assert!(error.contains("memory bytes") && error.contains("the same machine"), "{error}");
+    // What is no state is told in QEMU's words, at once.
+    std::fs::write(saved.join("machine.state"), "rubbish").unwrap();
+    let asked = Instant::now();
+    let error = platform.restore(&bench.host, &request, &saved).err().unwrap().to_string();
+    assert!(error.contains("migration") && asked.elapsed() < Duration::from_secs(20), "{error}");
+    bench.close();
+}
+
+/// What is not in the memory alone is not saved, and the reason is told before anything is started.
+#[test]
+fn machines_that_cannot_be_saved_say_why() {
+    let Some(bench) = Bench::new("unsaved") else { return };
+    let request = bench.request("qemu:accel=tcg,disk=raw,size=1MiB", 0);
+    let (platform, _) = resolve(&request.environment).unwrap();
+    platform.prepare(&bench.host, &request).unwrap();
+    let reason = platform.restores(&bench.host, &request).unwrap_err();
+    assert!(reason.contains("disk"), "{reason}");
+    let error = platform.restore(&bench.host, &request, &bench.host.work).err().unwrap();
+    assert!(matches!(error, PlatformError::Missing { .. }) && error.to_string().contains("disk"), "{error}");
+    bench.close();
+}
+
+/// A kernel that gives up is told as that, and at once.
+#[test]
+fn a_panic_is_told_in_its_words() {
+    let Some(bench) = Bench::new("panic") else { return };
+    let mut guest = bench.launch("qemu:accel=tcg", 0);
+    let asked = Instant::now();
+    let error = guest.session().put("/proc/sysrq-trigger", 0o200, b"c").unwrap_err().to_string();
+    let told = guest.obituary().unwrap();
+    assert!(asked.elapsed() < Duration::from_secs(20), "{:?}", asked.elapsed());
+    assert!(error.contains("lost"), "{error}");
+    assert!(told.contains("its kernel panicked: sysrq triggered crash"), "{told}");
+    guest.stop().unwrap();
+    bench.close();
+}
+
+/// The probe talks over a second serial line as well, saved and restored too, and the console stays apart. Where the host has no vsock
+/// for guests, asking for it says so.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn channels_are_what_their_key_says() {
+    let Some(bench) = Bench::new("channel") else { return };
+    let request = bench.request("qemu:accel=tcg,channel=serial,machine=microvm", 0);
+    let (platform, _) = resolve(&request.environment).unwrap();
+    platform.prepare(&bench.host, &request).unwrap();
+    let mut guest = platform.launch(&bench.host, &request).unwrap();
+    let bytes: Vec<u8> = (0..20_000_u32).map(|i| (i * 31 % 256) as u8).collect();
+    guest.session().put("/bytes", 0o600, &bytes).unwrap();
+    assert_eq!(guest.session().get("/bytes", 1 << 20).unwrap(), bytes);
+    let log = std::fs::read_to_string(guest.log().unwrap()).unwrap();
+    assert!(log.contains("weigh-probe: init at"), "the console is the kernel's and the probe's: {log}");
+    let saved = bench.host.work.join("saved");
+    std::fs::create_dir(&saved).unwrap();
+    guest.save(&saved).unwrap();
+    guest.stop().unwrap();
+    let again = GuestRequest { instance: 1, ..request };
+    let mut again = platform.restore(&bench.host, &again, &saved).unwrap();
+    assert_eq!(again.session().get("/bytes", 1 << 20).unwrap(), bytes);
+    again.stop().unwrap();
+    match (bench.settle("qemu:accel=tcg,channel=vsock"), std::path::Path::new("/dev/vhost-vsock").exists()) {
+        (Ok(_), true) => {
+            let mut guest = bench.launch("qemu:accel=tcg,channel=vsock", 2);
+            assert_eq!(guest.session().facts(&[], &[]).unwrap().cpus, [0]);
+            guest.stop().unwrap();
+        }
+        (Err(error), _) => assert!(error.to_string().contains("/dev/vhost-vsock"), "{error}"),
+        (Ok(settled), false) => panic!("{settled} without a device"),
+    }
     bench.close();
 }

@@ -147,7 +147,7 @@ fn a_saved_guest_goes_on_where_it_was() {
         let bench = Bench::new(&format!("restore-{name}"));
         let request = bench.request(name);
         let (platform, _) = resolve(&request.environment).unwrap();
-        if let Err(reason) = platform.restores(&bench.host, &request.environment) {
+        if let Err(reason) = platform.restores(&bench.host, &request) {
             eprintln!("SKIPPED {test} on {name}: {reason}");
             assert!(name != "runsc", "{reason}");
             assert!(reason.contains("CRIU"), "{reason}");
@@ -189,9 +189,9 @@ fn criu_is_asked_for_its_version() {
         let program = bench.host.work.join("criu");
         std::fs::write(&program, format!("#!/bin/sh\necho '{said}'\n")).unwrap();
         std::fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-        let spec = EnvironmentSpec::parse(&format!("runc:criu={}", program.display())).unwrap();
-        let (platform, environment) = resolve(&spec).unwrap();
-        let found = platform.restores(&bench.host, &environment);
+        let request = bench.request(&format!("runc:criu={}", program.display()));
+        let (platform, _) = resolve(&request.environment).unwrap();
+        let found = platform.restores(&bench.host, &request);
         assert_eq!(found.is_ok(), works, "{said}: {found:?}");
         assert!(found.err().is_none_or(|reason| reason.contains("version 4 or later")));
     }

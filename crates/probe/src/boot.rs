@@ -1,10 +1,11 @@
-//! What the init of a machine does before it talks: kernel modules, mounts, the loopback interface, the channel's device.
+//! What the init of a machine does before it talks: kernel modules, its root, mounts, network interfaces, the channel's device.
 //!
 //! The tables are those of [`weigh_protocol::boot`]. Nothing here ends the boot: what fails is said on the console, and the host sees
 //! by what is missing, at the latest by the hello that does not come.
 
+use crate::clock;
 use crate::files::read_small;
-use crate::{clock, signals};
+use crate::network::{self, Address};
 use alloc::ffi::CString;
 use alloc::format;
 use alloc::string::String;
@@ -12,7 +13,7 @@ use alloc::vec::Vec;
 use rustix::fs::{Mode, OFlags, RawDir};
 use rustix::io::Errno;
 use rustix::mount::MountFlags;
-use weigh_protocol::boot::{BootModule, BootMount, MODULES, MOUNTS};
+use weigh_protocol::boot::{BootModule, BootMount, MODULES, MOUNTS, NO_NETWORK};
 
 /// Time for the device of a virtio port to appear.
 const PORT_PATIENCE_NS: u64 = 10_000_000_000;
@@ -21,8 +22,9 @@ const PORT_PAUSE: rustix::time::Timespec = rustix::time::Timespec { tv_sec: 0, t
 /// Where the kernel tells the names of virtio ports.
 const PORTS: &str = "/sys/class/virtio-ports";
 
-/// Everything in order; the mounts of `/proc`, `/sys` and `/dev` are there.
-pub fn boot() {
+/// Everything in order; the mounts of `/proc`, `/sys` and `/dev` are there. `disk` holds the root, where that is not in memory: without
+/// it nothing would be as it is said to be.
+pub fn boot(address: Option<Address>, disk: Option<&str>) -> Result<(), String> {
     let modules = read_small(MODULES).unwrap_or_default();
     for module in BootModule::parse(&modules) {
         if let Err(errno) = load(&module) {
@@ -30,6 +32,7 @@ pub fn boot() {
         }
     }
     let mounts = read_small(MOUNTS).unwrap_or_default();
+    disk.map_or(Ok(()), crate::root::enter)?;
     for mount in BootMount::parse(&mounts) {
         match mount.map(|mount| (make_mount(&mount), mount)) {
             Ok((Ok(()), _)) => {}
@@ -39,12 +42,16 @@ pub fn boot() {
             Err(reason) => say(&format!("{MOUNTS}: {reason}")),
         }
     }
-    if let Err(errno) = raise_loopback() {
+    if let Err(errno) = network::raise_loopback() {
         say(&format!("cannot raise lo: {errno}"));
+    }
+    if let Some(Err(reason)) = address.map(Address::configure) {
+        say(&format!("{NO_NETWORK}{reason}"));
     }
     // A name that every system can look up.
     let _ = rustix::system::sethostname(b"localhost");
     say(&format!("init at {} ns of boot time", clock::read().boottime_ns));
+    Ok(())
 }
 
 /// Writes a line to the console.
@@ -119,28 +126,8 @@ fn make_directories(path: &str) -> Result<(), Errno> {
     Ok(())
 }
 
-/// netdevice(7): without it nothing in the guest can talk to itself.
-fn raise_loopback() -> Result<(), Errno> {
-    // SAFETY: the request is initialised and outlives the calls, which read and write nothing else; the descriptor is closed once.
-    unsafe {
-        let socket = libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0);
-        if socket < 0 {
-            return Err(signals::last_errno());
-        }
-        let mut request: libc::ifreq = core::mem::zeroed();
-        for (to, from) in request.ifr_name.iter_mut().zip(*b"lo") {
-            *to = from as _;
-        }
-        request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as _;
-        let failed = libc::ioctl(socket, libc::SIOCSIFFLAGS as _, &raw const request) < 0;
-        let errno = signals::last_errno();
-        libc::close(socket);
-        if failed { Err(errno) } else { Ok(()) }
-    }
-}
-
-/// The device of the virtio port of that name, when it is there in time.
-pub fn port(name: &str) -> Result<String, String> {
+/// The device of the virtio port of that name, when it is there in time. `booting`: it may be on its way.
+pub fn port(name: &str, booting: bool) -> Result<String, String> {
     let until_ns = clock::monotonic_ns() + PORT_PATIENCE_NS;
     loop {
         let names = directory(PORTS);
@@ -153,8 +140,7 @@ pub fn port(name: &str) -> Result<String, String> {
         {
             return Ok(device);
         }
-        // Only while a machine boots can one be on its way.
-        if !rustix::process::getpid().is_init() || clock::monotonic_ns() > until_ns {
+        if !booting || clock::monotonic_ns() > until_ns {
             let seen = if names.is_empty() { "none".into() } else { names.join(", ") };
             return Err(format!("there is no virtio port `{name}`; seen: {seen}"));
         }

@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::termios::{OptionalActions, isatty, tcgetattr, tcsetattr};
@@ -26,6 +26,8 @@ pub struct Channel {
     written: usize,
     /// On a terminal: bytes read that the host has not been told of.
     untold: Option<usize>,
+    /// Where the host connects, and connects again after the machine was saved and restored.
+    listener: Option<OwnedFd>,
 }
 
 impl Channel {
@@ -46,15 +48,38 @@ impl Channel {
             settings.make_raw();
             tcsetattr(&read, OptionalActions::Now, &settings)?;
         }
-        let write = rustix::io::fcntl_dupfd_cloexec(&read, 3)?;
-        let channel = Self::new(read, write)?;
-        Ok(Self { untold: terminal.then_some(0), ..channel })
+        Ok(Self { untold: terminal.then_some(0), ..Self::over(read)? })
+    }
+
+    /// Over both directions of a socket.
+    pub fn over(socket: OwnedFd) -> Result<Self, Errno> {
+        let write = rustix::io::fcntl_dupfd_cloexec(&socket, 3)?;
+        Self::new(socket, write)
+    }
+
+    /// Over connections that the host makes to a listening socket, one at a time. Waits for the first.
+    pub fn accepted_by(listener: OwnedFd) -> Result<Self, Errno> {
+        let channel = Self::over(accept(&listener)?)?;
+        Ok(Self { listener: Some(listener), ..channel })
+    }
+
+    /// Takes the next connection in place of this one, which is over. Waits for it.
+    pub fn accept_next(&mut self) -> Result<(), Errno> {
+        let listener = self.listener.take().ok_or(Errno::NOTCONN)?;
+        *self = Self::accepted_by(listener)?;
+        Ok(())
+    }
+
+    /// The end to wait for another connection on, where the host connects.
+    pub fn listener(&self) -> Option<BorrowedFd<'_>> {
+        self.listener.as_ref().map(AsFd::as_fd)
     }
 
     fn new(read: OwnedFd, write: OwnedFd) -> Result<Self, Errno> {
         rustix::io::ioctl_fionbio(&read, true)?;
         rustix::io::ioctl_fionbio(&write, true)?;
-        Ok(Self { read, write, decoder: Decoder::new(), outgoing: Vec::new(), written: 0, untold: None })
+        let decoder = Decoder::new();
+        Ok(Self { read, write, decoder, outgoing: Vec::new(), written: 0, untold: None, listener: None })
     }
 
     /// The end to wait for requests on.
@@ -163,5 +188,64 @@ impl Channel {
             Ok(_) | Err(Errno::INTR) => self.flush(),
             Err(_) => Err(Closed),
         }
+    }
+}
+
+/// The next connection.
+fn accept(listener: &OwnedFd) -> Result<OwnedFd, Errno> {
+    loop {
+        // SAFETY: no address is asked for; the descriptor is new and nobody else knows it.
+        let accepted = unsafe {
+            let (nobody, nothing) = (core::ptr::null_mut(), core::ptr::null_mut());
+            let fd = libc::accept4(listener.as_raw_fd(), nobody, nothing, libc::SOCK_CLOEXEC);
+            if fd < 0 { Err(crate::signals::last_errno()) } else { Ok(OwnedFd::from_raw_fd(fd)) }
+        };
+        match accepted {
+            // Who knocked has gone again.
+            Err(Errno::INTR | Errno::CONNABORTED) => {}
+            other => return other,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::format;
+    use std::io::{Read, Write};
+    use std::os::unix::net::{UnixListener, UnixStream};
+
+    /// A host that connects anew, as it does to a machine that was restored, is heard and answered; what came before is forgotten.
+    #[test]
+    fn the_next_connection_takes_the_place_of_the_last() {
+        let place = std::env::temp_dir().join(format!("weigh-probe-listener-{}", std::process::id()));
+        let listener = UnixListener::bind(&place).unwrap();
+        let mut first = UnixStream::connect(&place).unwrap();
+        let mut channel = Channel::accepted_by(listener.into()).unwrap();
+        let mut half = Vec::new();
+        encode(&Request::Hello { version: 1 }, &mut half).unwrap();
+        first.write_all(&half[..half.len() - 1]).unwrap();
+        channel.receive().unwrap();
+        assert!(channel.next_request().is_none());
+        drop(first);
+        assert!(channel.receive().is_err());
+        let mut second = UnixStream::connect(&place).unwrap();
+        std::fs::remove_file(&place).unwrap();
+        channel.accept_next().unwrap();
+        assert!(channel.listener().is_some());
+        second.write_all(&half).unwrap();
+        channel.receive().unwrap();
+        assert_eq!(channel.next_request(), Some(Request::Hello { version: 1 }));
+        channel.send(&Reply::Done { id: 7 });
+        channel.finish().unwrap();
+        let mut answer = [0; 4];
+        second.read_exact(&mut answer).unwrap();
+    }
+
+    #[test]
+    fn a_channel_that_was_not_accepted_has_no_next() {
+        let (a, b) = UnixStream::pair().unwrap();
+        let mut channel = Channel::new(a.into(), b.into()).unwrap();
+        assert_eq!(channel.accept_next(), Err(Errno::NOTCONN));
     }
 }

@@ -32,7 +32,14 @@ pub fn serve(channel: Channel, program: &str) -> Result<(), String> {
     let signals = signals::descriptor().map_err(|errno| format!("cannot wait for signals: {errno}"))?;
     let own_directory = init::own_directory(program);
     let mut server = Server { channel, signals, own_directory, running: None, buffer: Box::new([0; PIECE]) };
-    while let Ok(true) = server.turn() {}
+    loop {
+        match server.turn() {
+            Ok(true) => {}
+            Ok(false) => break,
+            Err(Closed) if server.take_next_connection() => {}
+            Err(Closed) => break,
+        }
+    }
     server.end();
     Ok(())
 }
@@ -50,6 +57,7 @@ struct Server {
 enum Source {
     Signals,
     Requests,
+    Connection,
     Room,
     Input,
     Stream(usize),
@@ -69,6 +77,8 @@ impl Server {
                 Source::Signals if signals::drain(&self.signals) => return Ok(false),
                 Source::Signals => self.reap(),
                 Source::Requests => self.channel.receive()?,
+                // Whoever connects is the host; a machine that was restored may never learn that its last connection is gone.
+                Source::Connection => return Err(Closed),
                 Source::Room => self.channel.flush()?,
                 Source::Input => {
                     if let Some(running) = &mut self.running {
@@ -91,6 +101,9 @@ impl Server {
             (Source::Signals, PollFd::from_borrowed_fd(self.signals.as_fd(), PollFlags::IN)),
             (Source::Requests, PollFd::from_borrowed_fd(self.channel.read_end(), PollFlags::IN)),
         ];
+        if let Some(listener) = self.channel.listener() {
+            waits.push((Source::Connection, PollFd::from_borrowed_fd(listener, PollFlags::IN)));
+        }
         if self.channel.has_pending() {
             let room = PollFd::from_borrowed_fd(self.channel.write_end(), PollFlags::OUT);
             waits.push((Source::Room, room));
@@ -208,8 +221,45 @@ impl Server {
         }
     }
 
+    /// Ends what runs for a host that has gone, and waits for one to connect. `false` where none can, or when the probe is to end.
+    fn take_next_connection(&mut self) -> bool {
+        if self.channel.listener().is_none() {
+            return false;
+        }
+        self.end_running();
+        self.running = None;
+        while let Some(listener) = self.channel.listener() {
+            let mut fds = [
+                PollFd::from_borrowed_fd(listener, PollFlags::IN),
+                PollFd::from_borrowed_fd(self.signals.as_fd(), PollFlags::IN),
+            ];
+            if !matches!(poll(&mut fds, None), Ok(_) | Err(Errno::INTR)) {
+                return false;
+            }
+            let [connection, signal] = fds.map(|fd| !fd.revents().is_empty());
+            if signal {
+                if signals::drain(&self.signals) {
+                    return false;
+                }
+                self.reap();
+            }
+            if connection {
+                let accepted = self.channel.accept_next().is_ok();
+                self.channel.send(&hello());
+                return accepted;
+            }
+        }
+        false
+    }
+
     /// Kills what runs and waits a little for it to be gone; says what is left to say.
     fn end(&mut self) {
+        self.end_running();
+        // The host may be gone; then there is nobody to tell.
+        let _ = self.channel.finish();
+    }
+
+    fn end_running(&mut self) {
         if let Some(running) = &self.running {
             running.signal(libc::SIGKILL);
         }
@@ -226,7 +276,5 @@ impl Server {
             let _ = poll(&mut [PollFd::new(&self.signals, PollFlags::IN)], Some(&timeout));
             signals::drain(&self.signals);
         }
-        // The host may be gone; then there is nobody to tell.
-        let _ = self.channel.finish();
     }
 }

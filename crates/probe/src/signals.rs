@@ -19,6 +19,13 @@ pub fn settle() {
     }
 }
 
+/// Undoes what [`settle`] ignores, for what this process becomes.
+pub fn restore() {
+    for signal in IGNORED {
+        set(signal, libc::SIG_DFL);
+    }
+}
+
 /// Sets a disposition to the default or to nothing, with a plain system call: also called between clone and exec, and for signals
 /// that the C library keeps for itself and does not let through. SIGKILL and SIGSTOP cannot be set.
 pub fn set(signal: libc::c_int, disposition: libc::sighandler_t) {

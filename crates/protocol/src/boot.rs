@@ -19,6 +19,8 @@ use core::fmt;
 pub const MODULES: &str = "/.weighbridge/modules";
 /// Where the mounts are listed.
 pub const MOUNTS: &str = "/.weighbridge/mounts";
+/// What stands on the console before the reason when the machine's network card has not the address that it was to have.
+pub const NO_NETWORK: &str = "no network: ";
 
 /// One mount.
 #[derive(Debug, Clone, PartialEq, Eq)]

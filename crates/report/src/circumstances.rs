@@ -4,7 +4,7 @@ use crate::Report;
 use crate::quantity::{duration_ns, plain_percent, share};
 use crate::text::join;
 use weigh_model::{ClockState, HostSettings, NoiseLimits};
-use weigh_stats::{ClockSummary, NoiseSummary};
+use weigh_stats::{ClockSummary, LoaderSummary, NoiseSummary};
 
 /// What is known of an environment's clock, in words (METHOD: clocks).
 pub(crate) fn clock_words(clock: &ClockSummary) -> String {
@@ -101,6 +101,7 @@ pub(crate) fn noise(report: &Report) -> Vec<(String, String)> {
         "sensors".into(),
         format!("weighbridge's own took {} of one CPU", share(noise.sensors_share)),
     ));
+    lines.extend(report.circumstances.loaders.iter().map(|l| ("load generator".to_string(), loader(l))));
     lines.push((
         "kernel log".into(),
         match noise.kernel_log.len() {
@@ -111,6 +112,40 @@ pub(crate) fn noise(report: &Report) -> Vec<(String, String)> {
     ));
     lines.extend(noise.kernel_log.iter().map(|line| ("kernel log".to_string(), line.clone())));
     lines
+}
+
+/// How busy a load generator was, and how much more it could have asked for.
+fn loader(loader: &LoaderSummary) -> String {
+    let LoaderSummary { workload, environment, operation, .. } = loader;
+    let kind = if loader.closed { "closed" } else { "open" };
+    let busy = share(loader.busiest_share);
+    let mut text = format!("{workload} in {environment}: {kind} loop, its busiest CPU {busy} busy");
+    match (loader.reached_per_s, loader.headroom_per_s) {
+        (Some(reached), Some(headroom)) if headroom > 0.0 => text.push_str(&format!(
+            "; {} of what it reaches there against a server that answers at once ({} {operation}/s)",
+            share(reached / headroom),
+            significant(headroom)
+        )),
+        _ => text.push_str("; what it can reach there is not proven"),
+    }
+    text
+}
+
+/// Three digits of a large number.
+fn significant(number: f64) -> String {
+    let (factor, prefix) = [(1e9, " G"), (1e6, " M"), (1e3, " k")]
+        .into_iter()
+        .find(|(factor, _)| number >= *factor)
+        .unwrap_or((1.0, ""));
+    let scaled = number / factor;
+    let digits = if scaled >= 100.0 {
+        0
+    } else if scaled >= 10.0 {
+        1
+    } else {
+        2
+    };
+    format!("{scaled:.digits$}{prefix}")
 }
 
 fn disturbed(noise: &NoiseSummary, limits: &NoiseLimits) -> String {

@@ -5,7 +5,7 @@ use crate::quantity::Scale;
 use serde::Serialize;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
-use weigh_model::{PARITY_KEYS_OF_PLATFORMS, Unit, parity_word_covers};
+use weigh_model::{Unit, is_parity_key_of_platforms, parity_word_covers};
 
 /// Facts that a reader looks for first.
 const FIRST: &[&str] = &["kernel", "cpus", "memory", "acceleration", "network", "mounts:/", "cache"];
@@ -144,7 +144,7 @@ pub(crate) fn short(keys: &[String]) -> String {
 /// A fact in words. What only some platforms have is absent where there is none; anything else that is absent is not known.
 fn fact(key: &str, value: Option<&Value>) -> String {
     match value {
-        None if !PARITY_KEYS_OF_PLATFORMS.contains(&key) => "unknown".into(),
+        None if !is_parity_key_of_platforms(key) => "unknown".into(),
         None | Some(Value::Null) => "none".into(),
         Some(Value::String(text)) => text.clone(),
         Some(other) => other.to_string(),

@@ -8,7 +8,8 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use weigh_model::{Better, ClockState, HostFacts, HostSettings, NoiseLimits, NoisyHost, VoidCause};
 use weigh_stats::{
-    Cell, ChargeSummary, Flag, Interval, NoiseSummary, OneRun, Pairing, Summary, TwoRuns, Verdict,
+    Cell, ChargeSummary, Flag, Interval, LoaderSummary, NoiseSummary, OneRun, Pairing, Summary, TwoRuns,
+    Verdict,
 };
 
 /// Version of the format. Changes: 1, first version.
@@ -43,6 +44,7 @@ struct Root<'a> {
     noise: Option<Noise<'a>>,
     noisy_host: Option<&'a NoisyHost>,
     charges: Vec<ChargeRow<'a>>,
+    loaders: &'a [LoaderSummary],
 }
 
 #[derive(Serialize)]
@@ -421,6 +423,7 @@ pub(crate) fn render(report: &Report) -> Result<String, ReportError> {
         noise: report.circumstances.noise.as_ref().map(noise),
         noisy_host: report.circumstances.noisy_host.as_ref(),
         charges: report.circumstances.charges.iter().map(charge).collect(),
+        loaders: &report.circumstances.loaders,
     };
     Ok(serde_json::to_string_pretty(&root)? + "\n")
 }

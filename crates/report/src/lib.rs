@@ -28,6 +28,7 @@ mod terminal;
 mod text;
 mod troubles;
 
+pub use quantity::Scale;
 pub use report::{ComparedRuns, EnvironmentFacts, Format, Options, Report, ReportError};
 
 /// Writes a report in one format. The text ends with a line break.

@@ -368,7 +368,9 @@ pub(crate) fn legend(report: &Report) -> Vec<(String, String)> {
     {
         legend.push((
             "NO VERDICT".into(),
-            "trials failed, values were unusable, the clock is unproven, or there was nothing to compare with".into(),
+            "trials failed, values were unusable, the clock is unproven, the load generator was the limit, or there was nothing to compare \
+             with"
+            .into(),
         ));
     }
     legend
@@ -412,6 +414,9 @@ fn meaning(flag: Flag) -> &'static str {
         }
         Flag::ClockUnproven => {
             "the tool timed itself by a clock of the guest that could not be proven; there is no verdict"
+        }
+        Flag::LoaderBound => {
+            "a CPU of the load generator was busy for more than 70 % of the time, here or in the baseline; there is no verdict on throughput"
         }
         Flag::NotSteady => "iterations within a trial do not come to a steady state",
         Flag::TooFewForQuantile => "too few samples for the quantile; there is no value",

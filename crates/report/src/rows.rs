@@ -6,7 +6,7 @@ use crate::differences::{Difference, Standing, keys, short};
 use crate::document::{Bar, Row, Table, Tone};
 use crate::quantity::{Effect, Scale, magnitude};
 use crate::text::join;
-use weigh_model::{Better, Extraction};
+use weigh_model::{Better, Extraction, LoadLoop, ServerPlan};
 use weigh_stats::{Cell, Flag, Verdict};
 
 /// The table of one workload and metric, the baseline first.
@@ -52,7 +52,8 @@ struct Around<'a> {
     differences: &'a [Difference],
 }
 
-/// Which way is better. A latency of a closed loop says so: it is not what clients of a loaded service see.
+/// Which way is better. What was taken in a closed loop says so: its latencies are not what clients of a loaded service see, and its rate is
+/// that of client and server together. What was not says so where a server was loaded.
 fn direction(report: &Report, cell: &Cell) -> String {
     let direction = match cell.metric.better {
         Better::Higher => "higher is better",
@@ -60,13 +61,24 @@ fn direction(report: &Report, cell: &Cell) -> String {
     };
     match closed_loop(report, cell) {
         Some(true) => format!("{direction}, closed loop"),
+        Some(false) if server(report, cell).is_some() => format!("{direction}, open loop"),
         _ => direction.into(),
     }
 }
 
-/// Whether a quantile of latencies was taken in a closed loop, where each request waits for the answer to the one before (METHOD:
-/// latency). None for other metrics. A workload is taken to be a closed loop unless its parameters say `loop=open`.
+/// The server that a cell is about.
+fn server<'a>(report: &'a Report, cell: &Cell) -> Option<&'a ServerPlan> {
+    let workload = report.plan.as_ref()?.workloads.iter().find(|workload| workload.id == cell.workload)?;
+    workload.staging.server.as_ref()
+}
+
+/// Whether a metric of a server, or a quantile of latencies, was taken in a closed loop, where each request waits for the answer to the one
+/// before (METHOD: latency). None for other metrics. Without a server that says it, a workload is taken to be a closed loop unless its
+/// parameters say `loop=open`.
 pub(crate) fn closed_loop(report: &Report, cell: &Cell) -> Option<bool> {
+    if let Some(server) = server(report, cell) {
+        return Some(server.kind == LoadLoop::Closed);
+    }
     let workload = report.plan.as_ref()?.workloads.iter().find(|workload| workload.id == cell.workload)?;
     let metric = workload.metrics.iter().find(|metric| metric.spec.name == cell.metric.name)?;
     matches!(metric.from, Extraction::Quantile { .. })

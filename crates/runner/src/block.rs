@@ -5,6 +5,7 @@ use crate::fleet::{Fleet, LaunchFailure, State};
 use crate::noise::Signals;
 use crate::order::{BlockOrder, block_order};
 use crate::run::{Ended, Runner};
+use crate::serve::Occasion;
 use crate::trial::{Failure, Measured, Performance, Performed, Progress, Setting, Watch};
 use weigh_host::clock::{monotonic_ns, utc_now};
 use weigh_model::{Event, FailureKind, Iteration, Outcome, Record, Trial, TrialFailure, VoidCause, VoidUnit};
@@ -17,6 +18,7 @@ struct Place {
     workload: usize,
     environment: usize,
     padding_bytes: usize,
+    seed: u64,
 }
 
 impl Runner<'_> {
@@ -67,6 +69,7 @@ impl Runner<'_> {
                 workload,
                 environment: 0,
                 padding_bytes: order.padding_bytes,
+                seed: order.seed,
             };
             if self.unit(place, &active)? == Ended::Interrupted {
                 return Ok(Ended::Interrupted);
@@ -170,7 +173,7 @@ impl Runner<'_> {
         let took_s = (host_ended_ns - host_started_ns) as f64 / 1e9;
         let (outcome, observed, clock) = match result {
             Ok(Measured { iterations, observed, clock }) => {
-                (Outcome::Measured { iterations }, Some(observed), clock)
+                (Outcome::Measured { iterations }, observed, clock)
             }
             Err(failure) => (Outcome::Failed(failure), None, None),
         };
@@ -234,6 +237,8 @@ impl Runner<'_> {
         }
         let working_directory = self.fleet.working_directory(place.environment);
         let variables = &self.plan.environments[place.environment].variables;
+        let bare = self.fleet.berths[place.environment].bare;
+        let scene = self.fleet.scene(place.environment, place.workload);
         let Fleet { berths, sensors, .. } = &mut self.fleet;
         let instance = match &mut berths[place.environment].state {
             State::Running(instance) => instance,
@@ -251,13 +256,26 @@ impl Runner<'_> {
             return Ok((number, Err(unequal.clone())));
         }
         let log = self.logs.cell(place.environment, place.workload);
-        let performance = Performance::new(workload, working_directory, place.padding_bytes, variables);
+        let occasion = Occasion {
+            ports: instance.ports.clone(),
+            words: instance.words(bare, sequence, place.seed),
+            padding_bytes: place.padding_bytes,
+            trial: sequence,
+            seed: place.seed,
+        };
+        let words = occasion.words.clone();
+        let performance =
+            Performance::new(workload, working_directory, place.padding_bytes, variables, words);
         let label = format!("trial {sequence}, block {}, attempt {}", place.block, place.attempt);
-        let (clock, watch) = (instance.clock, Watch::new(&mut **sensors, instance.attached));
+        let (clock, watch) =
+            (instance.clock, Watch::new(&mut **sensors, instance.attached, instance.disk_meter()));
         let warm_up = !instance.warm.contains(&place.workload);
-        let awake = instance.awake(|guest| {
-            let session = guest.session();
-            performance.perform(Setting { session, clock, watch, warm_up, log: &mut *log, label: &label })
+        let awake = instance.awake(|guest| match &scene {
+            Some(scene) => scene.perform(guest, &occasion, watch, log, &label),
+            None => {
+                let session = guest.session();
+                performance.perform(Setting { session, clock, watch, warm_up, log, label: &label })
+            }
         });
         let died = |reason| Performed {
             outcome: Err(Failure::new(FailureKind::GuestDied, reason)),
@@ -277,7 +295,7 @@ impl Runner<'_> {
             Ok(measured) => Ok(measured),
             Err(failure) => {
                 let when = format!("trial-{sequence}");
-                let failure = failure.in_guest(guest_log);
+                let failure = failure.because(awake.obituary).in_guest(guest_log);
                 Err(self.file_failure(place.environment, place.workload, &when, failure)?)
             }
         };

@@ -219,6 +219,22 @@ pub(crate) fn check_shared(awake: Awake, runs: &[Timed]) -> ClockCheck {
     check(awake, if misfit_ns > 0 { ClockState::Wrong } else { ClockState::Shared }, misfit_ns)
 }
 
+/// The check of a guest that tells no time: its durations are the host's own, with the way to the guest in them. A command that says it
+/// took longer than there was time between request and answer has a wrong clock all the same.
+pub(crate) fn taken_here(runs: &[Timed]) -> ClockCheck {
+    let whole = runs.iter().map(|run| Timed { guest_ns: run.bracket_ns, ..*run });
+    let misfit_ns = worst_misfit_ns(&whole.collect::<Vec<_>>(), 0);
+    ClockCheck {
+        state: if misfit_ns > 0 { ClockState::Wrong } else { ClockState::Bracket },
+        offset_ns: 0,
+        round_trips_ns: [0, 0],
+        awake_ns: 0,
+        rate_ppm: None,
+        bound_ppm: None,
+        misfit_ns,
+    }
+}
+
 fn check(awake: Awake, state: ClockState, misfit_ns: i64) -> ClockCheck {
     ClockCheck {
         state,

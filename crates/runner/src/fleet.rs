@@ -2,6 +2,8 @@
 
 use crate::guest_clock::GuestClock;
 use crate::parity::{Facts, Subject, gather};
+use crate::serve::{Scene, ports};
+use crate::staging::{self, Words};
 use crate::start::system;
 use crate::trial::describe;
 use crate::{RunStatistics, RunnerError};
@@ -13,7 +15,9 @@ use weigh_host::accounts::Process;
 use weigh_images::Root;
 use weigh_model::{EnvironmentSpec, HostFacts, ImageSpec, Plan};
 use weigh_observe::{Attached, Sensors};
-use weigh_platforms::{Capabilities, Guest, GuestRequest, Host, Platform, PlatformError, axes, resolve};
+use weigh_platforms::{
+    Capabilities, DiskMeter, Guest, GuestRequest, Host, Platform, PlatformError, axes, resolve,
+};
 
 /// For a guest's own init to bring its services up; an emulated machine is slow.
 const SYSTEM_DEADLINE: Duration = Duration::from_secs(120);
@@ -25,6 +29,8 @@ pub(crate) struct Berth {
     root: Arc<Root>,
     freezes: bool,
     timed: bool,
+    /// Its guests have nothing but the probe, and no storage.
+    pub(crate) bare: bool,
     /// What the probe was asked about the measured programs counts for all instances.
     described: bool,
     /// Set when the platform could not be prepared: then no instance can be launched.
@@ -32,6 +38,16 @@ pub(crate) struct Berth {
     /// The platform's daemons, as its last guest named them.
     pub(crate) daemons: Vec<Process>,
     pub(crate) state: State,
+}
+
+impl Berth {
+    /// Ports of its instance.
+    fn ports(&self) -> &[u16] {
+        match &self.state {
+            State::Running(instance) => &instance.ports,
+            State::Empty | State::Dead | State::Failed(_) => &[],
+        }
+    }
 }
 
 /// What is there of an environment.
@@ -50,14 +66,16 @@ pub(crate) enum State {
 pub(crate) struct Instance {
     guest: Box<dyn Guest>,
     pub(crate) number: u64,
-    /// How the sensors know it.
-    pub(crate) attached: Attached,
+    /// How the sensors know it; none where they see nothing of it.
+    pub(crate) attached: Option<Attached>,
     /// Whose clock it reads.
     pub(crate) clock: GuestClock,
     /// Workloads, by their place in the plan, that have been warmed up in it.
     pub(crate) warm: BTreeSet<usize>,
     /// What it looks like, when it was launched.
     pub(crate) facts: Facts,
+    /// Ports that servers in it may listen on.
+    pub(crate) ports: Vec<u16>,
     freezes: bool,
 }
 
@@ -107,6 +125,8 @@ pub(crate) struct Awake<R> {
     pub(crate) lost: bool,
     /// Why it could not be frozen although its work was done.
     pub(crate) complaint: Option<String>,
+    /// What the platform saw of its end, where it died.
+    pub(crate) obituary: Option<String>,
 }
 
 impl Instance {
@@ -115,14 +135,27 @@ impl Instance {
         if self.freezes
             && let Err(error) = self.guest.thaw()
         {
-            return Awake { value: Err(describe(&error)), lost: true, complaint: None };
+            let obituary = self.guest.obituary();
+            return Awake { value: Err(describe(&error)), lost: true, complaint: None, obituary };
         }
         let value = Ok(work(&mut *self.guest));
         if self.guest.session().is_lost() {
-            return Awake { value, lost: true, complaint: None };
+            let obituary = self.guest.obituary();
+            return Awake { value, lost: true, complaint: None, obituary };
         }
         let complaint = self.rest().err().map(|error| describe(&error));
-        Awake { value, lost: complaint.is_some(), complaint }
+        Awake { value, lost: complaint.is_some(), complaint, obituary: None }
+    }
+
+    /// Counts what the guest moves of its disks, where it has any of its own.
+    pub(crate) fn disk_meter(&self) -> Option<Box<dyn DiskMeter>> {
+        self.guest.disk_meter()
+    }
+
+    /// What the run fills in for commands in it. `bare`: it has nothing but the probe.
+    pub(crate) fn words(&self, bare: bool, trial: u64, seed: u64) -> Words {
+        let words = Words::new(&staging::scratch(&*self.guest, bare), trial, seed);
+        words.with(staging::KERNELS, self.guest.kernels().display().to_string())
     }
 
     /// What the guest and the platform's tools said.
@@ -197,12 +230,14 @@ impl<'a> Fleet<'a> {
             let prepared = platform.prepare(host, &request);
             let unprepared = prepared.err().map(|error| LaunchFailure::new(next_instance, &error, None));
             let Capabilities { freeze: freezes, timed, .. } = platform.capabilities(&spec);
+            let bare = image == ImageSpec::Probe && matches!(spec.get("storage"), None | Some("tmpfs"));
             fleet.berths.push(Berth {
                 platform,
                 spec,
                 root,
                 freezes,
                 timed,
+                bare,
                 described: false,
                 unprepared,
                 daemons: Vec::new(),
@@ -255,7 +290,9 @@ impl<'a> Fleet<'a> {
             return Err(unprepared.clone());
         }
         let number = self.next_instance;
-        let request = self.request(&berth.spec, &berth.root);
+        let ports = self.ports(number)?;
+        let mut request = self.request(&berth.spec, &berth.root);
+        request.publish.clone_from(&ports);
         self.next_instance += 1;
         let berth = &self.berths[environment];
         let mut guest = berth
@@ -280,14 +317,52 @@ impl<'a> Fleet<'a> {
         let capabilities = berth.platform.capabilities(&berth.spec);
         let facts = gather(&mut *guest, &capabilities, &subject).map_err(|error| failed(error.into()))?;
         let freezes = berth.freezes;
-        let attached = Attached(u64::MAX);
-        let mut instance = Instance { guest, number, attached, clock, warm: BTreeSet::new(), facts, freezes };
+        let (attached, warm) = (None, BTreeSet::new());
+        let mut instance = Instance { guest, number, attached, clock, warm, facts, ports, freezes };
         instance.rest().map_err(failed)?;
         self.berths[environment].described |= describe;
         let accounts = instance.guest.accounts();
-        instance.attached = self.sensors.attach(&accounts, self.cpus(&request));
+        if !capabilities.elsewhere {
+            instance.attached = Some(self.sensors.attach(&accounts, self.cpus(&request)));
+        }
         self.berths[environment].daemons = accounts.daemons;
         Ok(instance)
+    }
+
+    /// Ports for the servers of an instance, which no other instance has.
+    fn ports(&self, instance: u64) -> Result<Vec<u16>, LaunchFailure> {
+        let taken: Vec<u16> = self.berths.iter().flat_map(Berth::ports).copied().collect();
+        ports::unused(ports::wanted(self.plan), &taken).ok_or_else(|| LaunchFailure {
+            instance,
+            reason: "no port of the host is free for a server; end what listens on so many".into(),
+            log: None,
+        })
+    }
+
+    /// A workload that is a server, in an environment; none where it is another.
+    pub(crate) fn scene(&self, environment: usize, workload: usize) -> Option<Scene<'a>> {
+        let workload = &self.plan.workloads[workload];
+        let berth = &self.berths[environment];
+        let request = self.request(&berth.spec, &berth.root);
+        let rest = |cpu: &&u32| !request.cpus.contains(cpu);
+        let rest: Vec<u32> = self.host_facts.cpus.iter().filter(rest).copied().collect();
+        Some(Scene {
+            host: self.host,
+            workload,
+            server: workload.staging.server.as_ref()?,
+            spec: berth.spec.clone(),
+            root: Arc::clone(&berth.root),
+            can: berth.platform.capabilities(&berth.spec),
+            variables: &self.plan.environments[environment].variables,
+            directory: self.working_directory(environment),
+            loader_directory: self.plan.guest.working_directory.as_deref(),
+            // Where the guest may run everywhere, the loader is among its CPUs.
+            cpus: if request.cpus.is_empty() || rest.is_empty() {
+                self.host_facts.cpus.clone()
+            } else {
+                rest
+            },
+        })
     }
 
     /// The CPUs that a guest may use.
@@ -330,7 +405,9 @@ impl<'a> Fleet<'a> {
 
     /// Where the commands of an environment are executed: the user's directory, where its guests see the host's root.
     pub(crate) fn working_directory(&self, environment: usize) -> Option<&'a Path> {
-        self.plan.guest.working_directory.as_deref().filter(|_| self.berths[environment].root.host)
+        let berth = &self.berths[environment];
+        let elsewhere = berth.platform.capabilities(&berth.spec).elsewhere;
+        self.plan.guest.working_directory.as_deref().filter(|_| berth.root.host && !elsewhere)
     }
 
     /// Ends the instance of an environment, if there is one, and leaves `state` in its place. What could not be undone is
@@ -343,7 +420,9 @@ impl<'a> Fleet<'a> {
     ) -> Option<String> {
         let before = std::mem::replace(&mut self.berths[environment].state, state);
         let State::Running(mut instance) = before else { return None };
-        self.sensors.detach(instance.attached);
+        if let Some(attached) = instance.attached {
+            self.sensors.detach(attached);
+        }
         let started = Instant::now();
         let stopped = instance.guest.stop();
         statistics.stop_s += started.elapsed().as_secs_f64();

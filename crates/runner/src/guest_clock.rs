@@ -19,6 +19,8 @@ pub(crate) enum GuestClock {
     Shared,
     /// One of its own.
     Own,
+    /// The host's, because nothing in the guest tells a time: its durations were taken here.
+    TakenHere,
     /// Its durations are made up.
     MadeUp,
 }
@@ -40,8 +42,12 @@ impl GuestClock {
             Err(SessionError::Refused { .. }) => None,
             Err(lost) => return Err(lost),
         };
-        let shared = boot.as_deref() == Some(host_boot) && exchange(session)?.is_within();
-        Ok(if shared { Self::Shared } else { Self::Own })
+        match exchange(session) {
+            Ok(reading) if boot.as_deref() == Some(host_boot) && reading.is_within() => Ok(Self::Shared),
+            Ok(_) => Ok(Self::Own),
+            Err(SessionError::Refused { .. }) => Ok(Self::TakenHere),
+            Err(lost) => Err(lost),
+        }
     }
 
     /// The exchanges at one end; none where there is nothing to check.
@@ -49,7 +55,7 @@ impl GuestClock {
         let wanted = match self {
             Self::Shared => FEW,
             Self::Own => EXCHANGES,
-            Self::MadeUp => return Ok(None),
+            Self::MadeUp | Self::TakenHere => return Ok(None),
         };
         let until = Instant::now() + LONGEST;
         let mut exchanges = Vec::with_capacity(wanted);
@@ -67,6 +73,9 @@ impl GuestClock {
         start: Option<Exchanged>,
         runs: &[Timed],
     ) -> Result<Option<ClockCheck>, SessionError> {
+        if self == Self::TakenHere {
+            return Ok(Some(clock::taken_here(runs)));
+        }
         let (Some(start), Some(end)) = (start, self.exchange(session)?) else { return Ok(None) };
         let mut awake = Awake { start, end };
         if self == Self::Shared {

@@ -88,6 +88,7 @@ impl<'a> History<'a> {
     pub(crate) fn add(&mut self, record: &Record) {
         match record {
             Record::Header { .. } => {}
+            Record::Headroom(_) => {}
             Record::NoisyHost(_) => self.noisy = true,
             Record::Facts(facts) => self.next_instance = self.next_instance.max(facts.instance + 1),
             Record::Trial(trial) => self.add_trial(trial),

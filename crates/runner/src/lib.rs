@@ -30,6 +30,11 @@
 //!   blocks; one block is always measured. A resumed run has spent the host time of its trials on record.
 //! - **The environment of every command** is `PATH` (the usual one of root), `HOME=/tmp`, `LC_ALL=C` and `WEIGH_PAD`, whose
 //!   random length is the same for all environments of a block; nothing of the user's own is in it.
+//! - **Set-up and tear-down** of a workload stand around its trial, and around its run in the pilot: a failed set-up fails the trial, a
+//!   tear-down is run after failures, too. `{scratch}` is another directory in every trial.
+//! - **A server** is driven from outside of the guest, by a load generator on the host's other CPUs (`serve.rs`). One that does not come
+//!   up, ends early or cannot be reached fails its trial. What the loader reaches against a server that answers at once is found out
+//!   in the pilot.
 //! - **Raw output** is in `logs/<environment>-<workload>.log`, up to 64 MiB; that of a failed command in a file of its own,
 //!   named in the failure.
 
@@ -46,6 +51,8 @@ pub mod parity;
 mod pilot;
 mod progress;
 mod run;
+mod serve;
+mod staging;
 mod start;
 mod stop;
 mod trial;

@@ -137,6 +137,9 @@ impl Signals {
 
 /// What is known of a clock, in words.
 pub(crate) fn describe_clock(clock: &ClockCheck) -> String {
+    if clock.awake_ns == 0 && clock.round_trips_ns == [0, 0] && clock.misfit_ns == 0 {
+        return "nothing in the guest tells a time".into();
+    }
     let misfit_ms = clock.misfit_ns as f64 * 1e-6;
     let round_trip_us = *clock.round_trips_ns.iter().max().unwrap_or(&0) as f64 * 1e-3;
     let rate = match (clock.rate_ppm, clock.bound_ppm) {

@@ -25,6 +25,8 @@ pub struct BlockOrder {
     pub workloads: Vec<usize>,
     /// `environments[w]` is the order of the environments for the workload at place `w` of the *plan*.
     pub environments: Vec<Vec<usize>>,
+    /// A random number for the commands, the same for every environment of the block.
+    pub seed: u64,
     /// Bytes by which the commands' environment is padded, the same for every environment of the block.
     pub padding_bytes: usize,
 }
@@ -36,6 +38,7 @@ enum Purpose {
     Workloads,
     Environments(usize),
     Padding,
+    Seed,
 }
 
 /// The order of `block`: a pure function, the same on every machine and in every version.
@@ -47,6 +50,7 @@ pub fn block_order(seed: u64, block: u32, workloads: usize, environments: usize)
         environments: (0..workloads)
             .map(|workload| permutation(Purpose::Environments(workload), environments))
             .collect(),
+        seed: generator(seed, block, Purpose::Seed).next_u64(),
         padding_bytes: below(MAXIMUM_PADDING_BYTES as u64 + 1, &mut generator(seed, block, Purpose::Padding))
             as usize,
     }
@@ -58,6 +62,8 @@ fn generator(seed: u64, block: u32, purpose: Purpose) -> Pcg64 {
         Purpose::Workloads => 1,
         Purpose::Padding => 2,
         Purpose::Environments(workload) => 3 + workload as u64,
+        // Far from the numbers of workloads.
+        Purpose::Seed => u64::MAX,
     };
     let mut key = 0;
     for word in [seed, u64::from(block), purpose] {

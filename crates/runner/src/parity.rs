@@ -5,13 +5,14 @@
 //!
 //! # What follows from what
 //! - **Equal** values say nothing.
-//! - A key that one side could not tell is no difference, and is said; `network`, `cache` and `acceleration` are facts of platforms,
-//!   and absent means `none`.
+//! - A key that one side could not tell is no difference, and is said; `network`, `network-card`, `cache` and `acceleration` are facts
+//!   of platforms, and absent means `none`.
 //! - A machine with a kernel of its own whose kernel does not offer `transparent-huge-pages`, `clock-source` or `mitigations` has
 //!   `none`; that is a value like another.
 //! - **Intended** is what [`weigh_platforms::Capabilities::implies`] of either environment lists, with the reason that stands there.
 //!   `memory` is intended only as far as a machine's own kernel explains it: [`kept_by_kernel`]. `mitigations` are intended exactly
 //!   when the kernels differ, whatever a platform lists.
+//!   Another machine ([`axes::ANOTHER_MACHINE`]) explains any amount of memory and any mitigations.
 //! - **Allowed** is what `--allow-unequal` names and nothing implies.
 //! - **Refused** is the rest.
 
@@ -22,7 +23,7 @@ pub use gather::{Subject, gather};
 pub(crate) use watch::Parity;
 
 use std::collections::{BTreeMap, BTreeSet};
-use weigh_model::{PARITY_KEYS_OF_PLATFORMS, parity_word_covers};
+use weigh_model::{is_parity_key_of_platforms, parity_word_covers};
 use weigh_platforms::axes;
 
 /// Facts by parity key.
@@ -75,7 +76,7 @@ pub fn compare(baseline: Side<'_>, other: Side<'_>, allowed: &[String]) -> Compa
     let keys: BTreeSet<&String> = baseline.facts.keys().chain(other.facts.keys()).collect();
     let same_kernel = baseline.facts.get("kernel") == other.facts.get("kernel");
     for key in keys {
-        let absent = || PARITY_KEYS_OF_PLATFORMS.contains(&key.as_str()).then(|| "none".to_string());
+        let absent = || is_parity_key_of_platforms(key).then(|| "none".to_string());
         let value_of = |side: Side<'_>| side.facts.get(key).cloned().or_else(absent);
         let (value, baseline_value) = match (value_of(other), value_of(baseline)) {
             (Some(value), Some(baseline_value)) => (value, baseline_value),
@@ -120,6 +121,7 @@ fn meant(
         of_other.map(str::to_string).or(baseline)
     };
     match difference.key.as_str() {
+        _ if [of_baseline, of_other].contains(&Some(axes::ANOTHER_MACHINE)) => either(),
         "mitigations" if !same_kernel => Some("another kernel has mitigations of its own".into()),
         "mitigations" => None,
         "memory" if [of_baseline, of_other].contains(&Some(axes::MEMORY_BY_KEY)) => either(),
@@ -159,6 +161,20 @@ mod tests {
         assert_eq!(compare(side(&host, &[]), side(&guest, &own), &[]).intended.len(), 1);
         assert_eq!(compare(side(&guest, &own), side(&host, &[]), &[]).intended.len(), 1);
         assert_eq!(compare(side(&host, &[]), side(&guest, &[]), &[]).refused.len(), 1);
+    }
+
+    #[test]
+    fn another_machine_differs_as_it_likes() {
+        let (here, there) = (
+            facts(&[("kernel", "6.1"), ("memory", "1000 bytes"), ("mitigations", "a"), ("libc", "b")]),
+            facts(&[("kernel", "6.1"), ("memory", "9000 bytes"), ("mitigations", "c"), ("libc", "d")]),
+        );
+        let elsewhere = [("memory", axes::ANOTHER_MACHINE), ("mitigations", axes::ANOTHER_MACHINE)];
+        let side = |facts, implies| Side { facts, implies };
+        let compared = compare(side(&here, &[]), side(&there, &elsewhere), &[]);
+        assert_eq!(compared.intended.keys().collect::<Vec<_>>(), ["memory", "mitigations"]);
+        assert_eq!(compared.refused[0].key, "libc");
+        assert_eq!(compare(side(&there, &elsewhere), side(&here, &[]), &[]).intended.len(), 2);
     }
 
     const MACHINE: &[(&str, &str)] = &[

@@ -1,11 +1,15 @@
 //! The pilot: every workload once in every environment, unmeasured, to see that it works and how long it takes.
 
-use crate::fleet::State;
+use crate::fleet::{Instance, State};
 use crate::run::{Ended, Runner};
+use crate::serve::Occasion;
 use crate::trial::{Failure, Performance};
 use crate::{RunnerError, UnequalEnvironment};
 use std::time::Instant;
 use weigh_model::{Event, Exclusion, FailureKind, Record, TrialFailure};
+
+/// Numbers from here on are of the pilot, not of trials.
+const PILOT: u64 = 900_000;
 
 /// What the pilot found so far.
 #[derive(Default)]
@@ -99,9 +103,17 @@ impl Runner<'_> {
         found: &mut Found,
     ) -> Result<(), RunnerError> {
         let result = self.run_once(environment, workload)?;
+        if result.is_ok() {
+            self.prove_headroom(environment, workload)?;
+        }
         let name = self.plan.environments[environment].name.clone();
         let plan = &self.plan.workloads[workload];
         match &result {
+            Ok(once) if plan.staging.server.is_some() => {
+                // A server comes up and is filled once for all runs of a trial.
+                let further = f64::from((plan.warmup + plan.iterations).saturating_sub(1));
+                found.block_s += once.whole_s + once.command_s * further;
+            }
             Ok(once) => found.block_s += once.whole_s * f64::from(plan.warmup + plan.iterations),
             Err(failure) => found.exclusions.push(Exclusion {
                 environment: name.clone(),
@@ -138,23 +150,30 @@ impl Runner<'_> {
             self.launch(environment)?;
         }
         let working_directory = self.fleet.working_directory(environment);
-        let berth = &mut self.fleet.berths[environment];
-        let instance = match &mut berth.state {
+        let bare = self.fleet.berths[environment].bare;
+        let scene = self.fleet.scene(environment, workload);
+        let instance = match &mut self.fleet.berths[environment].state {
             State::Running(instance) => instance,
             State::Failed(failure) => {
                 let failure = failure.clone();
                 if dead {
-                    berth.state = State::Dead; // the next workload tries again
+                    self.fleet.berths[environment].state = State::Dead; // the next workload tries again
                 }
                 return Ok(Err(self.launch_failure(&failure)));
             }
             State::Empty | State::Dead => unreachable!("a launch leaves an instance or a failure"),
         };
         let variables = &self.plan.environments[environment].variables;
-        let performance = Performance::new(&self.plan.workloads[workload], working_directory, 0, variables);
+        let occasion = occasion(instance, bare, workload);
+        let words = occasion.words.clone();
+        let performance =
+            Performance::new(&self.plan.workloads[workload], working_directory, 0, variables, words);
         let guest_log = instance.log();
         let started = Instant::now();
-        let awake = instance.awake(|guest| performance.once(guest.session(), None));
+        let awake = instance.awake(|guest| match &scene {
+            Some(scene) => scene.once(guest, &occasion),
+            None => performance.once_staged(guest.session()),
+        });
         let whole_s = started.elapsed().as_secs_f64();
         let outcome = awake.value.unwrap_or_else(|reason| Err(Failure::new(FailureKind::GuestDied, reason)));
         if awake.lost {
@@ -166,8 +185,51 @@ impl Runner<'_> {
                 Ok(Ok(Once { command_s: command_ns as f64 / 1e9, whole_s }))
             }
             Err(failure) => {
-                self.file_failure(environment, workload, "pilot", failure.in_guest(guest_log)).map(Err)
+                let failure = failure.because(awake.obituary).in_guest(guest_log);
+                self.file_failure(environment, workload, "pilot", failure).map(Err)
             }
         }
+    }
+
+    /// Has the load generator of a server reach what it can on the path to this environment, and puts it on record. Where that does not
+    /// work the user is told, and the workload is measured without the proof.
+    fn prove_headroom(&mut self, environment: usize, workload: usize) -> Result<(), RunnerError> {
+        let Some(scene) = self.fleet.scene(environment, workload) else { return Ok(()) };
+        let bare = self.fleet.berths[environment].bare;
+        let State::Running(instance) = &mut self.fleet.berths[environment].state else { return Ok(()) };
+        let occasion = occasion(instance, bare, workload);
+        let name = self.plan.environments[environment].name.as_str();
+        let awake = instance.awake(|guest| scene.headroom(guest, &occasion, name));
+        if awake.lost {
+            self.bury(environment, awake.complaint)?;
+        }
+        let proven = awake.value.unwrap_or_else(|reason| Err(Failure::new(FailureKind::GuestDied, reason)));
+        match proven {
+            Ok(None) => Ok(()),
+            Ok(Some(headroom)) => {
+                self.journal.append(Record::Headroom(headroom.clone()))?;
+                self.journal.event(Event::Headroom(headroom))
+            }
+            Err(failure) => {
+                let failure = self.file_failure(environment, workload, "headroom", failure)?;
+                let id = &self.plan.workloads[workload].id;
+                self.journal.warn(format!(
+                    "{id} in {name}: what the load generator can reach is not proven, as the server that answers at once was not \
+                     loaded: {}; watch for LOADER-BOUND",
+                    failure.reason
+                ))
+            }
+        }
+    }
+}
+
+/// A run of the pilot.
+fn occasion(instance: &Instance, bare: bool, workload: usize) -> Occasion {
+    Occasion {
+        ports: instance.ports.clone(),
+        words: instance.words(bare, PILOT + workload as u64, 0),
+        padding_bytes: 0,
+        trial: PILOT + workload as u64,
+        seed: 0,
     }
 }

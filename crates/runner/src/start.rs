@@ -12,6 +12,7 @@
 //!
 //! Nothing else of the run is there while it goes on.
 
+mod boot;
 mod client;
 mod crowd;
 mod one;
@@ -25,7 +26,7 @@ use crate::trial::{Failure, Measured, describe};
 use std::collections::BTreeMap;
 use weigh_host::accounts::Accounts;
 use weigh_model::{
-    Caches, Charge, CpuTime, FailureKind, Iteration, Observed, StartPlan, Started, TrialFailure,
+    Caches, Charge, CpuTime, FailureKind, Iteration, Observed, StartPlan, Started, TrialFailure, stamps,
 };
 use weigh_observe::{Attached, spent};
 use weigh_platforms::{Guest, GuestRequest, PlatformError};
@@ -78,7 +79,7 @@ impl Came {
             absent: self.absent,
         };
         // No clock of a guest dates anything here.
-        Measured { iterations: vec![iteration], observed: Box::new(self.observed), clock: None }
+        Measured { iterations: vec![iteration], observed: Some(Box::new(self.observed)), clock: None }
     }
 }
 
@@ -185,7 +186,7 @@ impl Runner<'_> {
             Err(failure) => return Ok((failure.instance, Err(self.launch_failure(&failure)))),
         };
         self.statistics.launches += u64::from(guests);
-        let number = recipe.request.instance;
+        let (number, elsewhere) = (recipe.request.instance, recipe.can.elsewhere);
         let came = self.come_up(environment, workload, start, recipe);
         Ok((
             number,
@@ -194,7 +195,9 @@ impl Runner<'_> {
                     for complaint in &came.complaints {
                         self.journal.warn(complaint.clone())?;
                     }
-                    Ok(came.measured())
+                    let measured = came.measured();
+                    let observed = measured.observed.filter(|_| !elsewhere);
+                    Ok(Measured { observed, ..measured })
                 }
                 Err(failure) => Err(self.file_failure(environment, workload, when, failure)?),
             },
@@ -215,7 +218,11 @@ impl Runner<'_> {
             drop_caches()?;
         }
         match start.what {
-            Started::One => one::come_up(fleet, environment, recipe, deadline),
+            Started::One => {
+                let metrics = &self.plan.workloads[workload].metrics;
+                let boot = metrics.iter().any(|metric| metric.spec.name == stamps::BOOT_KERNEL);
+                one::come_up(fleet, environment, recipe, deadline, boot)
+            }
             Started::AtOnce { guests } => crowd::at_once(fleet, environment, &recipe, guests, deadline),
             Started::Churn { concurrency, guests } => {
                 crowd::churn(fleet, environment, &recipe, concurrency, guests)

@@ -388,6 +388,22 @@ fn random_reads_have_to_reach_the_hosts_device() {
             assert!(name == "page_faults" || failure.reason.contains("1899"), "{}", failure.reason);
         }
     }
+    // A machine's own disk tells whose cache it was, and is no proof by itself.
+    for (asked, host, word) in [
+        (2000, Some(100), "a cache of the host"),
+        (100, Some(100), "a cache in the machine"),
+        (2000, None, "cannot be read"),
+    ] {
+        let both = move |_: &Now| {
+            let host = host.map(|bytes| ("host_device_read_bytes".to_string(), bytes));
+            let counters = host.into_iter().chain([("guest_disk_read_bytes".into(), asked)]).collect();
+            Observed { charge: Charge { counters, ..Charge::default() }, ..quiet() }
+        };
+        let (_, store, _bench) = run(&plan, both);
+        let trials = trials(&store);
+        let failure = failure(&trials[0]).expect("a cache was measured");
+        assert!(failure.reason.contains(word), "{}", failure.reason);
+    }
     // Neither others' reads nor a host that reads ahead hide a cache.
     for (guest, host, word) in [(0, 9_000_000, "saw 0"), (2_000_000, 2_000_000, "read ahead")] {
         let both = move |_: &Now| Observed {

@@ -144,7 +144,10 @@ fn compared(comparison: &Comparison, side: &Side<'_>, baseline: Option<&Side<'_>
         cell.log_ratios = pair(side.sample, baseline.sample);
         kinds.extend(without_partner(cell.log_ratios.len(), side, baseline));
         let logs: Vec<f64> = cell.log_ratios.iter().map(|(_, d)| *d).collect();
-        cell.n = count(logs.len());
+        // Without a baseline to pair with, the absolute values are all there is, and rest on their own number.
+        if !baseline.sample.logs.is_empty() {
+            cell.n = count(logs.len());
+        }
         cell.typical = typical(&logs);
         (cell.log_ratios.iter().map(|(block, d)| (Some(*block), *d)).collect(), Estimate::of(&logs))
     } else {
@@ -161,7 +164,7 @@ fn compared(comparison: &Comparison, side: &Side<'_>, baseline: Option<&Side<'_>
     describe(&mut cell, estimate);
     if estimate.is_none() && cell.summary.is_some() {
         let n = if cell.pairing == Pairing::Paired {
-            cell.n
+            count(cell.log_ratios.len())
         } else {
             cell.n.min(count(baseline.sample.logs.len()))
         };
@@ -347,10 +350,11 @@ fn belongs_to_family(cell: &Cell) -> bool {
 }
 
 /// Whether trials or values are missing from one side for a reason that may have to do with the result, so that what is left
-/// is no fair sample, or were taken with a clock that nothing proves: no verdict is given.
+/// is no fair sample, or were taken with a clock that nothing proves, or by a load generator that was the limit itself: no verdict is
+/// given.
 fn is_impaired(cell: &Cell) -> bool {
-    const IMPAIRED: [Flag; 4] =
-        [Flag::Failed, Flag::BaselineFailed, Flag::UnusableValues, Flag::ClockUnproven];
+    const IMPAIRED: [Flag; 5] =
+        [Flag::Failed, Flag::BaselineFailed, Flag::UnusableValues, Flag::ClockUnproven, Flag::LoaderBound];
     cell.flags.iter().any(|flag| IMPAIRED.contains(flag))
 }
 

@@ -136,8 +136,8 @@ pub struct Cell {
     pub metric: MetricSpec,
     /// Environment name.
     pub environment: String,
-    /// What the intervals rest on: pairs of blocks where paired; for the baseline, and unpaired, the values of this
-    /// environment; for two runs, the smaller of the two numbers.
+    /// What the intervals rest on: pairs of blocks where paired; for the baseline, unpaired, and where the baseline has no value at all,
+    /// the values of this environment; for two runs, the smaller of the two numbers.
     pub n: u32,
     /// Trials tried, failed ones included.
     pub tried: u32,
@@ -313,6 +313,8 @@ pub enum Flag {
     ClockWarning,
     /// The metric is timed by the tool inside a guest whose clock could not be proven: no verdict.
     ClockUnproven,
+    /// A CPU of the load generator was busy for more than 70 % of the time, in this cell or in the baseline's: no verdict on throughput.
+    LoaderBound,
     /// Iterations show no steady state within a trial.
     NotSteady,
     /// Too few samples for the quantile: no value.
@@ -327,7 +329,7 @@ pub enum Flag {
 
 impl Flag {
     /// Every flag, in order.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 22] = [
         Self::Failed,
         Self::BaselineFailed,
         Self::UnusableValues,
@@ -344,6 +346,7 @@ impl Flag {
         Self::HostClock,
         Self::ClockWarning,
         Self::ClockUnproven,
+        Self::LoaderBound,
         Self::NotSteady,
         Self::TooFewForQuantile,
         Self::Unequal,
@@ -372,6 +375,7 @@ impl fmt::Display for Flag {
             Self::HostClock => "HOST_CLOCK",
             Self::ClockWarning => "CLOCK_WARNING",
             Self::ClockUnproven => "CLOCK_UNPROVEN",
+            Self::LoaderBound => "LOADER_BOUND",
             Self::NotSteady => "NOT_STEADY",
             Self::TooFewForQuantile => "TOO_FEW_FOR_QUANTILE",
             Self::Unequal => "UNEQUAL",

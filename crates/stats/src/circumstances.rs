@@ -2,6 +2,7 @@
 
 pub(crate) mod charge;
 pub(crate) mod clock;
+pub(crate) mod loader;
 pub(crate) mod noise;
 pub(crate) mod parity;
 
@@ -19,8 +20,31 @@ pub struct Circumstances {
     pub clocks: Vec<ClockSummary>,
     /// CPU time, by workload and environment in the order of the plan; cells without an observation are left out.
     pub charges: Vec<ChargeSummary>,
+    /// The load generators of servers, by workload and environment in the order of the plan.
+    pub loaders: Vec<LoaderSummary>,
     /// Where voiding was given up.
     pub noisy_host: Option<NoisyHost>,
+}
+
+/// The load generator of a server in an environment.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LoaderSummary {
+    /// Workload id.
+    pub workload: String,
+    /// Environment name.
+    pub environment: String,
+    /// Whether a request waits for the answer to the one before.
+    pub closed: bool,
+    /// Trials behind the median.
+    pub trials: u32,
+    /// Share of a trial's time that the busiest of the loader's CPUs was busy, median over trials.
+    pub busiest_share: f64,
+    /// What the rates count, in the singular.
+    pub operation: String,
+    /// What the loader reached against a server that answers at once, a second; none where that was not found out.
+    pub headroom_per_s: Option<f64>,
+    /// What it reached against the server, a second, median over trials.
+    pub reached_per_s: Option<f64>,
 }
 
 /// What disturbed the trials that count.

@@ -2,7 +2,7 @@
 
 use crate::analyse::SHORT_S;
 use crate::analysis::{CellFlag, Flag};
-use crate::circumstances::{Circumstances, charge, clock, noise, parity};
+use crate::circumstances::{Circumstances, LoaderSummary, charge, clock, loader, noise, parity};
 use crate::estimate::count;
 use crate::quantile::{self, Quantile};
 use crate::samples::{is_cost, median_iteration};
@@ -11,8 +11,9 @@ use crate::warning::{Warning, WarningKind};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use weigh_model::{
-    Comparison, Exclusion, Extraction, FailureKind, InstanceFacts, Iteration, MetricSource, MetricSpec,
-    NoisyHost, Observation, Outcome, Plan, Record, Series, Trial, TrialFailure, VoidUnit, WorkloadPlan,
+    Comparison, Exclusion, Extraction, FailureKind, Headroom, InstanceFacts, Iteration, MetricSource,
+    MetricSpec, NoisyHost, Observation, Outcome, Plan, Record, Series, Trial, TrialFailure, VoidUnit,
+    WorkloadPlan,
 };
 
 /// What the records of a run come to.
@@ -117,6 +118,8 @@ struct Collector<'a> {
     instances: BTreeMap<&'a str, HashSet<u64>>,
     facts: Vec<&'a InstanceFacts>,
     noisy_host: Option<&'a NoisyHost>,
+    headroom: Vec<&'a Headroom>,
+    loaders: Vec<LoaderSummary>,
     /// Trials that count, of all workloads.
     counting: Vec<&'a Trial>,
     charges: Vec<crate::ChargeSummary>,
@@ -136,6 +139,8 @@ impl<'a> Collector<'a> {
             instances: BTreeMap::new(),
             facts: Vec::new(),
             noisy_host: None,
+            headroom: Vec::new(),
+            loaders: Vec::new(),
             counting: Vec::new(),
             charges: Vec::new(),
             flags: Vec::new(),
@@ -162,6 +167,7 @@ impl<'a> Collector<'a> {
                 }
                 Record::Excluded(exclusion) => collector.exclude(exclusion),
                 Record::Facts(facts) => collector.facts.push(facts),
+                Record::Headroom(headroom) => collector.headroom.push(headroom),
                 Record::NoisyHost(noisy) => collector.noisy_host = Some(noisy),
             }
         }
@@ -314,6 +320,10 @@ impl<'a> Collector<'a> {
             if trials().any(|trial| noise::is_disturbed(trial, &plan.noise)) {
                 self.flag(Some(workload), None, name, Flag::Disturbed);
             }
+            let loader = loader::summary(workload, name, trials(), &self.headroom);
+            if let Some(loader) = loader {
+                self.look_at_loader(workload, loader);
+            }
             for metric in &workload.metrics {
                 for flag in clock::flags(metric, trials()) {
                     self.flag(Some(workload), Some(&metric.spec.name), name, flag);
@@ -323,6 +333,17 @@ impl<'a> Collector<'a> {
                 }
             }
         }
+    }
+
+    /// A load generator without time left says nothing of throughput.
+    fn look_at_loader(&mut self, workload: &WorkloadPlan, loader: LoaderSummary) {
+        if let Some(kind) = loader.warning() {
+            self.warn(Some(&workload.id), Some(&loader.environment), kind);
+            for metric in workload.metrics.iter().filter(|metric| loader::is_throughput(metric)) {
+                self.flag(Some(workload), Some(&metric.spec.name), &loader.environment, Flag::LoaderBound);
+            }
+        }
+        self.loaders.push(loader);
     }
 
     /// Whether the iterations of the trials of a cell come to a steady state. No number is changed by it.
@@ -375,6 +396,7 @@ impl<'a> Collector<'a> {
             noise: noise::summary(&self.counting, &plan.noise),
             clocks: clock::summaries(plan, &self.counting),
             charges: std::mem::take(&mut self.charges),
+            loaders: std::mem::take(&mut self.loaders),
             noisy_host: self.noisy_host.cloned(),
         };
         for kind in noise::warnings(circumstances.noise.as_ref(), self.noisy_host, &plan.noise) {

@@ -36,7 +36,8 @@ pub use analysis::{
     TwoRuns, Verdict,
 };
 pub use calibration::{Band, binomial_band, mean_within, poisson_binomial_band, power, rejection_by_chance};
-pub use circumstances::{ChargeSummary, Circumstances, ClockSummary, NoiseSummary};
+pub use circumstances::loader::LOADER_BOUND_SHARE;
+pub use circumstances::{ChargeSummary, Circumstances, ClockSummary, LoaderSummary, NoiseSummary};
 pub use collect::{Collected, Failure, collect};
 pub use compare::compare_runs;
 pub use stop::precise_enough;

@@ -174,6 +174,13 @@ pub enum WarningKind {
         /// Trials with a check.
         trials: u32,
     },
+    /// A CPU of the load generator had no time left.
+    LoaderBound {
+        /// Median share of the time that its busiest CPU was busy.
+        share: f64,
+        /// Trials behind the median.
+        trials: u32,
+    },
     /// The iterations of some trials come to no steady state.
     NotSteady {
         /// Such trials.
@@ -364,6 +371,14 @@ impl fmt::Display for WarningKind {
             Self::ClockUnproven { unproven, trials } => write!(
                 f,
                 "the guest's clock could not be proven in {unproven} of {trials} trials: durations are the host's bracket there, and what the tool timed itself gets no verdict; give every trial more work, so that its clock can be told"
+            ),
+            Self::LoaderBound { share, trials } => write!(
+                f,
+                "the busiest CPU of the load generator was busy for {} of the time (median of {trials} trials), beyond the {} up to which throughput is \
+                 the server's: it gets no verdict, and latencies hold the loader's own waiting; leave the loader more CPUs (`--cpus` names those \
+                 of the guests), or load less",
+                percent(share),
+                percent(&crate::LOADER_BOUND_SHARE)
             ),
             Self::NotSteady { unsteady, trials } => write!(
                 f,

@@ -124,6 +124,16 @@ pub struct SelftestArgs {
     /// 200 comparisons without an effect and 50 with each
     #[arg(long)]
     pub long: bool,
+    /// Instead, the builtin kernels against the tools that they stand for (hpcc, fio, sockperf, OpenBLAS): exit 1 when the whole interval
+    /// of a ratio lies outside of what is asked
+    #[arg(long, conflicts_with_all = ["long", "fake"])]
+    pub tools: bool,
+    /// Blocks of a pair with --tools; default: 15
+    #[arg(long, value_name = "N", requires = "tools", value_parser = clap::value_parser!(u32).range(2..))]
+    pub blocks: Option<u32>,
+    /// Only these pairs with --tools
+    #[arg(long, value_name = "NAME", requires = "tools", value_delimiter = ',')]
+    pub pair: Vec<String>,
     /// Seed of every random choice
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,

@@ -24,16 +24,50 @@ impl Placement {
     ///
     /// Where one environment can only have so many CPUs, all get as many (METHOD: placement): the last ones, so that CPU 0, which
     /// serves most interrupts, is left to weigh. A machine must have a size of memory, so that the others get that as their limit.
+    ///
+    /// Where a server is measured, `cores` are the host's, each with its threads: guests get the latter half of them, and the load generator
+    /// the others.
     pub fn new(
         environments: &[(String, Capabilities)],
         cpus: Vec<u32>,
         memory_bytes: Option<u64>,
         host: &HostFacts,
+        cores: Option<&[Vec<u32>]>,
     ) -> Self {
         let mut placement = Self { cpus, memory_bytes, notes: Vec::new() };
         placement.limit_cpus(environments, host);
+        if let Some(cores) = cores {
+            placement.make_room_for_loader(cores, host);
+        }
         placement.size_memory(environments, host);
         placement
+    }
+
+    fn make_room_for_loader(&mut self, cores: &[Vec<u32>], host: &HostFacts) {
+        if host.cpus.len() < 2 {
+            self.notes.push(
+                "a server is measured, and this host has one CPU for it and its load generator: its throughput is that of both together, and \
+                 gets no verdict when it is LOADER-BOUND"
+                    .into(),
+            );
+            return;
+        }
+        let decided = self.cpus.is_empty();
+        if decided {
+            self.cpus = match cores {
+                [] | [_] => host.cpus[host.cpus.len().div_ceil(2)..].to_vec(),
+                several => several[several.len().div_ceil(2)..].concat(),
+            };
+            self.cpus.sort_unstable();
+        }
+        let rest = loader_cpus(&self.cpus, host);
+        let shared = if cores.len() == 1 { "; both are threads of one core" } else { "" };
+        self.notes.push(format!(
+            "a server is measured: guests get {}, the load generator {}{shared}{}",
+            cpu_words(&self.cpus),
+            cpu_words(&rest),
+            if decided { "; --cpus names others for the guests" } else { "" }
+        ));
     }
 
     fn limit_cpus(&mut self, environments: &[(String, Capabilities)], host: &HostFacts) {
@@ -43,11 +77,10 @@ impl Placement {
             return;
         }
         self.cpus = host.cpus[host.cpus.len() - most..].to_vec();
-        let listed: Vec<String> = self.cpus.iter().map(u32::to_string).collect();
         let plural = if most == 1 { "" } else { "s" };
         self.notes.push(format!(
-            "{name} can have {most} CPU{plural}, so every environment gets {most}: CPU{plural} {}; --cpus says otherwise",
-            listed.join(",")
+            "{name} can have {most} CPU{plural}, so every environment gets {most}: {}; --cpus says otherwise",
+            cpu_words(&self.cpus)
         ));
     }
 
@@ -56,8 +89,10 @@ impl Placement {
         if self.memory_bytes.is_some() {
             return;
         }
-        let unlimited =
-            environments.iter().find(|(_, can)| !can.sized_memory && !can.memory_limit && !can.fake);
+        // Another machine has what it has.
+        let unlimited = environments
+            .iter()
+            .find(|(_, can)| !can.sized_memory && !can.memory_limit && !can.fake && !can.elsewhere);
         if let Some((name, _)) = unlimited {
             self.notes.push(format!(
                 "{machine} is a machine with a size of memory, and {name} cannot be limited to it here; run as root to compare them on equal memory"
@@ -82,6 +117,18 @@ impl Placement {
         seen.memory_bytes = self.memory_bytes.map_or(host.memory_bytes, |bytes| bytes.min(host.memory_bytes));
         seen
     }
+}
+
+/// The CPUs of a load generator: those that no guest may use, or all where there are no others.
+pub fn loader_cpus(guests: &[u32], host: &HostFacts) -> Vec<u32> {
+    let rest: Vec<u32> = host.cpus.iter().copied().filter(|cpu| !guests.contains(cpu)).collect();
+    if guests.is_empty() || rest.is_empty() { host.cpus.clone() } else { rest }
+}
+
+/// `CPU 1`, `CPUs 1,3`.
+pub fn cpu_words(cpus: &[u32]) -> String {
+    let listed: Vec<String> = cpus.iter().map(u32::to_string).collect();
+    format!("CPU{} {}", if cpus.len() == 1 { "" } else { "s" }, listed.join(","))
 }
 
 #[cfg(test)]
@@ -112,7 +159,48 @@ mod tests {
     fn place(can: &[Capabilities], cpus: &[u32], memory: Option<u64>, host: &HostFacts) -> Placement {
         let named: Vec<(String, Capabilities)> =
             can.iter().enumerate().map(|(at, can)| (format!("e{at}"), *can)).collect();
-        Placement::new(&named, cpus.to_vec(), memory, host)
+        Placement::new(&named, cpus.to_vec(), memory, host, None)
+    }
+
+    /// The guests' CPUs and the note, with a server.
+    fn serve(
+        can: &[Capabilities],
+        cpus: &[u32],
+        host_cpus: &[u32],
+        cores: &[Vec<u32>],
+    ) -> (Vec<u32>, String) {
+        let named: Vec<(String, Capabilities)> = can.iter().map(|can| ("e".into(), *can)).collect();
+        let host = host(host_cpus, 24 * GIB);
+        let placement = Placement::new(&named, cpus.to_vec(), Some(GIB), &host, Some(cores));
+        (placement.cpus, placement.notes.last().cloned().unwrap_or_default())
+    }
+
+    #[test]
+    fn guests_and_loader_have_cpus_of_their_own() {
+        let container = [Capabilities::CONTAINER];
+        let single = |cpus: &[u32]| cpus.iter().map(|cpu| vec![*cpu]).collect::<Vec<_>>();
+        let (cpus, note) = serve(&container, &[], &[0, 1], &single(&[0, 1]));
+        assert_eq!(cpus, [1]);
+        assert!(note.contains("guests get CPU 1, the load generator CPU 0;"), "{note}");
+        assert_eq!(serve(&container, &[], &[0, 1, 2], &single(&[0, 1, 2])).0, [2]);
+        // Threads of a core stay on one side.
+        let threads = [vec![0, 4], vec![1, 5], vec![2, 6], vec![3, 7]];
+        let (cpus, note) = serve(&container, &[], &[0, 1, 2, 3, 4, 5, 6, 7], &threads);
+        assert_eq!(cpus, [2, 3, 6, 7]);
+        assert!(note.contains("the load generator CPUs 0,1,4,5"), "{note}");
+        let (cpus, note) = serve(&container, &[], &[0, 1], &[vec![0, 1]]);
+        assert!(cpus == [1] && note.contains("threads of one core"), "{note}");
+    }
+
+    #[test]
+    fn what_is_decided_already_stands_and_is_said() {
+        let cores: Vec<Vec<u32>> = (0..4).map(|cpu| vec![cpu]).collect();
+        let (cpus, note) = serve(&[ONE_CPU], &[], &[0, 1, 2, 3], &cores);
+        assert!(cpus == [3] && note.contains("the load generator CPUs 0,1,2"), "{note}");
+        let (cpus, note) = serve(&[Capabilities::CONTAINER], &[0, 1], &[0, 1, 2, 3], &cores);
+        assert!(cpus == [0, 1] && note.ends_with("the load generator CPUs 2,3"), "{note}");
+        let (cpus, note) = serve(&[Capabilities::CONTAINER], &[], &[5], &[vec![5]]);
+        assert!(cpus.is_empty() && note.contains("one CPU"), "{note}");
     }
 
     #[test]

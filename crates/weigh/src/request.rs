@@ -68,14 +68,21 @@ pub fn plan_of(
     make: &dyn Fn(&HostFacts) -> Result<Vec<WorkloadPlan>, Failure>,
 ) -> Result<Plan, Failure> {
     // Bad input first.
-    make(facts)?;
+    let serves = make(facts)?.iter().any(|workload| workload.staging.server.is_some());
     let allow_unequal = allow_unequal(args)?;
     let cpus = args.cpus.as_deref().map(|list| cpus(list, facts)).transpose()?.unwrap_or_default();
+    if serves && facts.cpus.len() > 1 && facts.cpus.iter().all(|cpu| cpus.contains(cpu)) {
+        let hint = "name fewer CPUs for the guests, or leave --cpus out";
+        return Err(
+            Failure::input("a server is measured, and `--cpus` leaves its load generator none").hint(hint)
+        );
+    }
     let image = ImageSpec::from(args.image.clone());
     check_image(&image)?;
     let memory_bytes = args.memory.as_deref().map(memory).transpose()?;
     let (environments, baseline) = environments(args, &image, here)?;
-    let placement = Placement::new(&abilities(&environments)?, cpus, memory_bytes, facts);
+    let cores = serves.then(|| weigh_host::facts::cores(&facts.cpus));
+    let placement = Placement::new(&abilities(&environments)?, cpus, memory_bytes, facts, cores.as_deref());
     for note in &placement.notes {
         here.note(note);
     }

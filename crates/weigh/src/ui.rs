@@ -107,6 +107,13 @@ impl Progress {
                     self.line(&format!("{environment} cannot run {workload}: {}", failure.reason))
                 }
             },
+            Event::Headroom(headroom) => self.line(&format!(
+                "{} in {}: the load generator reaches {} {}/s against a server that answers at once",
+                headroom.workload,
+                headroom.environment,
+                amount(headroom.rate_per_s),
+                headroom.operation
+            )),
             Event::Estimated { fewest_s, most_s } => self.line(&estimate(*fewest_s, *most_s)),
             Event::BlockStarted { block, of } => {
                 self.blocks = (*block, *of);
@@ -280,6 +287,14 @@ pub fn human(seconds: f64) -> String {
     }
 }
 
+/// A large number for people: `118 k`, `2.4 M`.
+fn amount(number: f64) -> String {
+    let prefixes = [(1e9, " G"), (1e6, " M"), (1e3, " k")];
+    let (factor, prefix) = prefixes.into_iter().find(|(factor, _)| number >= *factor).unwrap_or((1.0, ""));
+    let scaled = number / factor;
+    if scaled < 10.0 { format!("{scaled:.1}{prefix}") } else { format!("{scaled:.0}{prefix}") }
+}
+
 /// A void unit in a line: where, why, and what was seen.
 fn void(unit: &VoidUnit) -> String {
     let cause = match unit.cause {
@@ -304,6 +319,11 @@ mod tests {
         assert_eq!(human(12.4), "12 s");
         assert_eq!(human(200.0), "3 min 20 s");
         assert_eq!(human(7500.0), "2 h 5 min");
+    }
+
+    #[test]
+    fn amounts_read_well() {
+        assert_eq!([amount(17.0), amount(118_400.0), amount(2.44e6)], ["17", "118 k", "2.4 M"]);
     }
 
     #[test]

@@ -68,6 +68,7 @@ pub fn command_workload(argv: &[String], options: &CommandOptions) -> WorkloadPl
         tool_duration: None,
         random_read_bytes: None,
         start: None,
+        staging: weigh_model::Staging::default(),
     }
 }
 

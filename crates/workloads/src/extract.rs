@@ -3,7 +3,7 @@
 use crate::parsers;
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use hdrhistogram::Histogram;
-use hdrhistogram::serialization::Deserializer;
+use hdrhistogram::serialization::{Deserializer, Serializer as _, V2Serializer};
 use regex::RegexBuilder;
 use serde_json::Value;
 use std::borrow::Cow;
@@ -171,8 +171,15 @@ pub fn extract(plan: &WorkloadPlan, result: &RawResult<'_>) -> Result<Extracted,
     extracted.operations = amount(operations, "operations")?;
     let duration_s = amount(plan.tool_duration.as_ref(), "the tool's own duration")?;
     extracted.tool_duration_ns = duration_s.map(|seconds| (seconds * 1e9).round() as u64);
-    let random_reads = amount(plan.random_read_bytes.as_ref(), "bytes read at random places")?;
-    extracted.random_read_bytes = random_reads.map(|bytes| bytes.round() as u64);
+    if let Some(from) = &plan.random_read_bytes {
+        // A job that only wrote claims nothing that a device has to have seen.
+        let what = "bytes read at random places";
+        let bytes = output.number(from, what, result)?;
+        if !(bytes.is_finite() && bytes >= 0.0) {
+            return Err(output.unusable(what, format!("{bytes}")));
+        }
+        extracted.random_read_bytes = Some(bytes.round() as u64).filter(|bytes| *bytes > 0);
+    }
     Ok(extracted)
 }
 
@@ -284,6 +291,17 @@ impl<'a> Output<'a> {
     /// The text of a histogram that others can be added to and that holds something.
     fn histogram(&self, metric: &MetricSource, pointer: &str) -> Result<String, ExtractError> {
         let missing = || self.missing(&metric.spec.name, &metric.from);
+        if let Some((parser, field)) = parsers::parsed_histogram(pointer) {
+            let histogram = (parser.histogram)(&self.text, field).ok_or_else(missing)?;
+            let mut bytes = Vec::new();
+            let written = V2Serializer::new().serialize(&histogram, &mut bytes);
+            let fault = match written {
+                Ok(_) if !histogram.is_empty() => return Ok(BASE64_STANDARD.encode(bytes)),
+                Ok(_) => "is empty".into(),
+                Err(error) => format!("cannot be kept: {error}"),
+            };
+            return Err(ExtractError::Histogram { pointer: pointer.into(), fault });
+        }
         let text = self.json.as_ref().and_then(|json| json.pointer(pointer)).ok_or_else(missing)?;
         let fault = |fault: String| ExtractError::Histogram { pointer: pointer.into(), fault };
         let text = text.as_str().ok_or_else(|| fault("is no text".into()))?;

@@ -25,5 +25,5 @@ pub use extract::{Ended, ExtractError, Extracted, RawResult, Resources, extract}
 pub use library::{Library, UnknownWorkload};
 pub use manifest::ManifestError;
 pub use planning::ParamError;
-pub use start::start_workload;
+pub use start::{start_workload, with_boot_metrics};
 pub use workload::{ParamKind, ParamSpec, Size, Workload};

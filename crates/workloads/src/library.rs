@@ -19,11 +19,58 @@ const EMBEDDED: &[(&str, &str)] = embedded![
     "stream",
     "memory-latency",
     "lzma",
+    "lu",
+    "pi",
     "gups",
     "echo",
+    "bulk",
     "block",
+    "fileserver",
+    "fio-sequential",
+    "fio-random",
+    "fio-latency",
+    "fio-cloudspectator",
+    "bonnie",
+    "dd",
     "spin",
-    "spawn"
+    "spawn",
+    "dgesv",
+    "echo-remote",
+    "echo-remote-udp",
+    "bulk-remote",
+    "nuttcp-transmit",
+    "nuttcp-receive",
+    "netperf-tcp-rr",
+    "netperf-udp-rr",
+    "netperf-tcp-stream",
+    "netperf-udp-stream",
+    "sockperf-tcp",
+    "sockperf-udp",
+    "sockperf-load",
+    "qperf-tcp-lat",
+    "qperf-udp-lat",
+    "qperf-tcp-bw",
+    "qperf-udp-bw",
+    "redis",
+    "redis-open",
+    "redis-benchmark",
+    "mariadb",
+    "nginx",
+    "nginx-open",
+    "nginx-wrk",
+    "xz",
+    "linpack",
+    "libquantum",
+    "sjeng",
+    "openssl-speed",
+    "stress-ng",
+    "hpcc-stream",
+    "hpcc-gups",
+    "y-cruncher",
+    "geekbench",
+    "nbench",
+    "spec-cpu",
+    "intel-linpack"
 ];
 
 /// All workloads.
@@ -35,6 +82,11 @@ const EMBEDDED: &[(&str, &str)] = embedded![
 /// description = "Rate of one thread at 16 KiB blocks."
 /// command = ["openssl", "speed", "-mr", "-seconds", "{seconds}", "-evp", "sha256"]   # {param}; {{ and }} are braces
 /// # prepare = [...]  cleanup = [...]              # before and after every run; {param} as above
+/// # setup = [...]  teardown = [...]               # once in a fresh instance, before the warm-up and at the end; unmeasured
+/// # setup_deadline = "10m"
+/// packages = ["openssl"]                          # Debian packages with the programs, named when one is absent
+/// # serves = ["felter-2014/table-1"]              # rows of the studies
+/// # stand_in = "lzma"                             # the free workload, where the program may not be given away
 /// warmup = 1                                      # unmeasured runs in a fresh instance (1)
 /// iterations = 1                                  # measured runs per block (1), summarised by the median
 /// deadline = "2m"                                 # default: 30 x expected, at least 1m; without expected 10m
@@ -42,8 +94,8 @@ const EMBEDDED: &[(&str, &str)] = embedded![
 ///
 /// [params.seconds]
 /// summary = "seconds per block size"
-/// kind = "count"                                  # text (default), count, bytes (64MiB, llc*4)
-/// quick = 1                                       # or: default = 3, for all sizes
+/// kind = "count"                                  # text (default), count, number (0.5), bytes (64MiB, llc*4)
+/// quick = 1                                       # or: default = 3, for all sizes; or: required = "where to have it from"
 /// standard = 3
 /// paper = 3
 ///
@@ -66,8 +118,25 @@ const EMBEDDED: &[(&str, &str)] = embedded![
 /// regex = '^\+F:\d+:sha256:.*:([0-9.]+)$'         # or json = "/a/b", parser + field, duration = true,
 ///                                                 # user_time = true, system_time = true, cpu_time = true, maximum_resident_set = true
 ///                                                 # histogram = "/a/b" with quantile = 0.99: an HdrHistogram (V2, base64, ns),
-///                                                 # merged over the iterations of a trial
+///                                                 # merged over the iterations of a trial; or parser + field + quantile
 /// # sizes = ["standard", "paper"]                 # when it does not exist at every size
+/// ```
+///
+/// In every command the run fills in `{scratch}`, a directory in the guest for files, empty at the set-up and removed with the guest, on
+/// whatever the environment's `storage` is; and `{seed}`, a number that all environments of a block share and no other block has.
+///
+/// # A server
+/// ```toml
+/// command = ["redis-benchmark", "-h", "{address}", "-p", "{port}", "--csv"]   # the load generator, outside of the guest
+/// [server]
+/// command = ["redis-server", "--bind", "{listen}", "--port", "{port}", "--dir", "{scratch}"]   # in the guest
+/// ports = 1                                       # 1 to 3: {port}, {port2}, {port3}
+/// transport = ["tcp"]                             # tcp, udp
+/// loop = "closed"                                 # or "open": requests leave by a schedule
+/// ready = ["redis-cli", "-h", "{address}", "-p", "{port}", "ping"]   # until it exits with 0; default: a TCP connection to {port}
+/// # fill = [...]                                  # on the loader's side, once, when the server is up
+/// null = ["weigh-kernels", "null-server", "--protocol", "redis", "--listen", "{listen}:{port}"]   # answers at once: the loader's limit
+/// # null_load = [...]                             # the load generator's command for it, where it is another
 /// ```
 ///
 /// A name of a built-in workload is reserved: samples filed under it must mean the same everywhere, so a user's manifest with

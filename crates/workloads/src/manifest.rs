@@ -1,6 +1,7 @@
 //! Reading a manifest: first its keys, then its types, then what they mean together.
 
 mod keys;
+mod staging;
 mod validate;
 
 use crate::workload::{ParamKind, Size, Workload};
@@ -9,7 +10,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use toml::Spanned;
-use weigh_model::Better;
+use weigh_model::{Better, LoadLoop, Transport};
 
 /// A manifest that cannot be used, with the place of the fault.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -67,6 +68,15 @@ struct Manifest {
     command: Spanned<Vec<Spanned<String>>>,
     prepare: Option<Spanned<Vec<Spanned<String>>>>,
     cleanup: Option<Spanned<Vec<Spanned<String>>>>,
+    setup: Option<Spanned<Vec<Spanned<String>>>>,
+    teardown: Option<Spanned<Vec<Spanned<String>>>>,
+    setup_deadline: Option<Spanned<String>>,
+    #[serde(default)]
+    packages: Vec<Spanned<String>>,
+    #[serde(default)]
+    serves: Vec<Spanned<String>>,
+    stand_in: Option<Spanned<String>>,
+    server: Option<Spanned<ManifestServer>>,
     warmup: Option<Spanned<u32>>,
     iterations: Option<Spanned<u32>>,
     deadline: Option<Spanned<String>>,
@@ -81,6 +91,30 @@ struct Manifest {
     random_reads: Option<Spanned<ManifestNumber>>,
     #[serde(default)]
     metric: Vec<Spanned<ManifestMetric>>,
+}
+
+/// A server in the guest; the manifest's `command` is then the load generator's.
+#[derive(Debug, Deserialize)]
+struct ManifestServer {
+    command: Spanned<Vec<Spanned<String>>>,
+    #[serde(default = "one")]
+    ports: Spanned<u8>,
+    #[serde(default = "tcp")]
+    transport: Spanned<Vec<Transport>>,
+    ready: Option<Spanned<Vec<Spanned<String>>>>,
+    fill: Option<Spanned<Vec<Spanned<String>>>>,
+    null: Option<Spanned<Vec<Spanned<String>>>>,
+    null_load: Option<Spanned<Vec<Spanned<String>>>>,
+    #[serde(rename = "loop")]
+    kind: LoadLoop,
+}
+
+fn one() -> Spanned<u8> {
+    Spanned::new(0..0, 1)
+}
+
+fn tcp() -> Spanned<Vec<Transport>> {
+    Spanned::new(0..0, vec![Transport::Tcp])
 }
 
 #[derive(Debug, Deserialize)]
@@ -101,6 +135,7 @@ struct ManifestParam {
     paper: Option<Spanned<toml::Value>>,
     #[serde(default = "yes")]
     settable: bool,
+    required: Option<Spanned<String>>,
 }
 
 fn text() -> ParamKind {

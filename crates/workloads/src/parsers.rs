@@ -1,7 +1,28 @@
 //! Parsers for the output of real tools, for what a JSON pointer and a regular expression cannot say.
 
+mod bonnie;
+mod dd;
+mod fio;
+mod geekbench;
+mod hpcc;
+mod intel_linpack;
+mod nbench;
+mod netperf;
+mod nuttcp;
+mod openssl;
+mod qperf;
+mod redis_benchmark;
+mod sockperf;
+mod spec;
 mod stream;
+mod stress_ng;
+mod sysbench;
+mod wrk;
+mod ycruncher;
 
+use hdrhistogram::Histogram;
+
+pub use fio::{FioDirection, FioGroup, fio_groups};
 pub use stream::{StreamRun, stream_runs};
 
 /// A parser: named by manifests as `parser = "..."` with a `field`.
@@ -15,9 +36,53 @@ pub(crate) struct Parser {
     pub(crate) value: fn(text: &str, field: &str) -> Option<f64>,
     /// Whether a check passed; `None` when the output does not say.
     pub(crate) passes: fn(text: &str, field: &str) -> Option<bool>,
+    /// Fields that are histograms of latency.
+    pub(crate) histograms: &'static [&'static str],
+    /// The histogram of a field, nanoseconds.
+    pub(crate) histogram: fn(text: &str, field: &str) -> Option<Histogram<u64>>,
 }
 
-const ALL: &[Parser] = &[stream::PARSER];
+/// What stands between the names of a parser and of its field in the name of a histogram. A histogram of the output itself is named by
+/// a JSON pointer, which begins with a slash.
+const OF_PARSER: char = ':';
+
+/// The name under which a parser's histogram is kept.
+pub(crate) fn histogram_name(parser: &str, field: &str) -> String {
+    format!("{parser}{OF_PARSER}{field}")
+}
+
+/// The parser and the field of a histogram's name; nothing where it is a JSON pointer.
+pub(crate) fn parsed_histogram(name: &str) -> Option<(&'static Parser, &str)> {
+    let (parser, field) = name.split_once(OF_PARSER).filter(|_| !name.starts_with('/'))?;
+    Some((find(parser)?, field))
+}
+
+/// For parsers without histograms.
+pub(crate) fn no_histogram(_: &str, _: &str) -> Option<Histogram<u64>> {
+    None
+}
+
+const ALL: &[Parser] = &[
+    bonnie::PARSER,
+    dd::PARSER,
+    fio::PARSER,
+    stream::PARSER,
+    nuttcp::PARSER,
+    netperf::PARSER,
+    sockperf::PARSER,
+    qperf::PARSER,
+    redis_benchmark::PARSER,
+    sysbench::PARSER,
+    wrk::PARSER,
+    hpcc::PARSER,
+    openssl::PARSER,
+    stress_ng::PARSER,
+    ycruncher::PARSER,
+    geekbench::PARSER,
+    nbench::PARSER,
+    spec::PARSER,
+    intel_linpack::PARSER,
+];
 
 pub(crate) fn find(name: &str) -> Option<&'static Parser> {
     ALL.iter().find(|parser| parser.name == name)

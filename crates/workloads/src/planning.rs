@@ -4,7 +4,7 @@ use crate::template::fill;
 use crate::workload::{ParamKind, ParamSpec, Size, Workload};
 use std::collections::BTreeMap;
 use std::ops::Range;
-use weigh_model::{HostFacts, WorkloadPlan, nearest, parse_bytes};
+use weigh_model::{HostFacts, ServerPlan, Staging, WorkloadPlan, nearest, parse_bytes};
 
 /// Assumed size of the last-level cache where the kernel does not tell: that of a large server, so that arrays sized by it
 /// are rather too large than cached.
@@ -109,7 +109,8 @@ impl Workload {
     ) -> Result<WorkloadPlan, ParamError> {
         let mut substituted = BTreeMap::new();
         for spec in &self.params {
-            let value = chosen.get(spec.name.as_str()).copied().unwrap_or(&spec.defaults[size as usize]);
+            let default = || self.default_of(spec, size);
+            let value = chosen.get(spec.name.as_str()).copied().map_or_else(default, Ok)?;
             substituted.insert(spec.name.as_str(), spec.substitute(value, cache)?);
         }
         let fill_all = |words: &[String]| -> Vec<String> {
@@ -145,7 +146,46 @@ impl Workload {
             tool_duration: self.tool_duration.clone(),
             random_read_bytes: self.random_read_bytes.clone(),
             start: None,
+            staging: self.staging_of(&fill_all),
         })
+    }
+
+    /// The value of a parameter that the user has not given.
+    fn default_of<'s>(&self, spec: &'s ParamSpec, size: Size) -> Result<&'s str, ParamError> {
+        let Some(required) = &spec.required else { return Ok(&spec.defaults[size as usize]) };
+        let free = self
+            .stand_in
+            .as_ref()
+            .map(|other| format!("; the workload {other} measures the same and needs nothing"));
+        let message = format!(
+            "{} needs `--param {}=...`, {}: {required}{}",
+            self.name,
+            spec.name,
+            spec.summary,
+            free.unwrap_or_default()
+        );
+        let (param, value, nearest) = (spec.name.clone(), String::new(), None);
+        Err(ParamError { param, value, message, nearest, name_is_wrong: true })
+    }
+
+    /// What is put around the command, with every parameter decided.
+    fn staging_of(&self, fill_all: &impl Fn(&[String]) -> Vec<String>) -> Staging {
+        let Staging { setup, teardown, setup_deadline_s, packages, server } = &self.staging;
+        let fill = |command: &Option<Vec<String>>| command.as_deref().map(fill_all);
+        Staging {
+            setup: fill(setup),
+            teardown: fill(teardown),
+            setup_deadline_s: *setup_deadline_s,
+            packages: packages.clone(),
+            server: server.as_ref().map(|server| ServerPlan {
+                command: fill_all(&server.command),
+                ready: fill(&server.ready),
+                fill: fill(&server.fill),
+                null: fill(&server.null),
+                null_load: fill(&server.null_load),
+                ..server.clone()
+            }),
+        }
     }
 
     /// The manifest's deadline; else thirty times what is expected, which an emulated machine needs, and a minute at least.
@@ -176,6 +216,13 @@ impl ParamSpec {
                     self.name
                 ))
             }),
+            ParamKind::Number => match value.parse::<f64>() {
+                Ok(number) if number.is_finite() && number >= 0.0 => Ok(number.to_string()),
+                _ => Err(wrong(format!(
+                    "`{value}` is not a value of `{}`; write a number, as in 0.5",
+                    self.name
+                ))),
+            },
             ParamKind::BytesOrNone if value == "0" => Ok("0".into()),
             ParamKind::Bytes | ParamKind::BytesOrNone => match value.strip_prefix("llc*") {
                 Some(multiple) => multiple

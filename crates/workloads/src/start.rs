@@ -68,7 +68,17 @@ pub fn start_workload(start: StartPlan) -> WorkloadPlan {
         tool_duration: None,
         random_read_bytes: None,
         start: Some(start),
+        staging: weigh_model::Staging::default(),
     }
+}
+
+/// Adds what a machine's coming up is made of to the workload that starts one guest; any other it leaves as it is.
+pub fn with_boot_metrics(mut workload: WorkloadPlan) -> WorkloadPlan {
+    if workload.start.is_some_and(|start| start.what == Started::One) {
+        let parts = stamps::BOOT.map(|name| metric(name, Unit::second(), Better::Lower, false));
+        workload.metrics.extend(parts);
+    }
+    workload
 }
 
 fn metric(name: &str, unit: Unit, better: Better, primary: bool) -> MetricSource {
@@ -90,6 +100,16 @@ mod tests {
         let churn = Started::Churn { concurrency: 4, guests: 16 };
         assert_eq!(id(churn, Caches::Warm), "start-rate{concurrency=4}");
         assert_eq!(id(Started::Restored, Caches::Warm), "start-restore");
+    }
+
+    #[test]
+    fn only_the_start_of_one_guest_has_parts() {
+        let names = |what| {
+            let plan = with_boot_metrics(start_workload(StartPlan { what, caches: Caches::Warm }));
+            plan.metrics.into_iter().map(|metric| metric.spec.name).collect::<Vec<_>>()
+        };
+        assert!(stamps::BOOT.iter().all(|part| names(Started::One).contains(&part.to_string())));
+        assert!(!names(Started::Restored).contains(&stamps::BOOT_KERNEL.to_string()));
     }
 
     #[test]

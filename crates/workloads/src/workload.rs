@@ -1,7 +1,7 @@
 //! A workload, read and found valid.
 
 use std::fmt;
-use weigh_model::{Extraction, MetricSource, Operations};
+use weigh_model::{Extraction, MetricSource, Operations, Staging};
 
 /// How much work: seconds, a proper measurement, or what the papers did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Deserialize)]
@@ -63,6 +63,9 @@ pub struct Workload {
     pub(crate) operations: Option<Operations>,
     pub(crate) tool_duration: Option<Extraction>,
     pub(crate) random_read_bytes: Option<Extraction>,
+    pub(crate) staging: Staging,
+    pub(crate) serves: Vec<String>,
+    pub(crate) stand_in: Option<String>,
 }
 
 /// A parameter of a workload.
@@ -78,6 +81,8 @@ pub struct ParamSpec {
     pub defaults: [String; 3],
     /// Whether the user may set it; some follow from the size alone.
     pub settable: bool,
+    /// Why there is no default and where the user has a value from; he must give one then.
+    pub required: Option<String>,
 }
 
 /// What the values of a parameter look like.
@@ -88,6 +93,8 @@ pub enum ParamKind {
     Text,
     /// A whole number: `1000000`, `1e6`.
     Count,
+    /// A decimal number that is not negative: `0.5`.
+    Number,
     /// A number of bytes: `64MiB`, `4096`, or `llc*4`, a multiple of the host's last-level cache. The command gets the plain number.
     Bytes,
     /// As `bytes`, or 0 for none.
@@ -128,6 +135,21 @@ impl Workload {
     /// What charged CPU time is divided by, in the singular; none where one run of the command is the operation.
     pub fn operation(&self) -> Option<&str> {
         self.operations.as_ref().map(|operations| operations.name.as_str())
+    }
+
+    /// Rows of the studies that it serves, as `study/row`.
+    pub fn serves(&self) -> &[String] {
+        &self.serves
+    }
+
+    /// Debian packages that have the programs it runs.
+    pub fn packages(&self) -> &[String] {
+        &self.staging.packages
+    }
+
+    /// The workload that measures the same with a program that anybody may have, where this one's may not be given away.
+    pub fn stand_in(&self) -> Option<&str> {
+        self.stand_in.as_deref()
     }
 
     /// Whether a bare `weigh` runs it.

@@ -1,7 +1,9 @@
 //! Mounts that a program does not see.
 
 use rustix::io::Errno;
-use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_change, unmount};
+use rustix::mount::{
+    MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_bind, mount_change, unmount,
+};
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 use std::ffi::CString;
 use std::io;
@@ -16,6 +18,8 @@ use std::path::Path;
 pub(super) struct PrivateMounts {
     hidden: Vec<CString>,
     emptied: Vec<CString>,
+    /// What is found, and where.
+    replaced: Vec<(CString, CString)>,
 }
 
 impl PrivateMounts {
@@ -29,8 +33,16 @@ impl PrivateMounts {
         self.emptied.extend(CString::new(directory.as_os_str().as_bytes()));
     }
 
+    /// Covers one more directory with another one.
+    pub(super) fn replace(&mut self, directory: &Path, by: &Path) {
+        let path = |path: &Path| CString::new(path.as_os_str().as_bytes());
+        if let (Ok(directory), Ok(by)) = (path(directory), path(by)) {
+            self.replaced.push((by, directory));
+        }
+    }
+
     pub(super) fn is_empty(&self) -> bool {
-        self.hidden.is_empty() && self.emptied.is_empty()
+        self.hidden.is_empty() && self.emptied.is_empty() && self.replaced.is_empty()
     }
 
     /// Enters the namespace. Runs between fork and exec: only system calls, nothing is allocated.
@@ -47,6 +59,9 @@ impl PrivateMounts {
         }
         for directory in &self.emptied {
             mount(c"none", directory.as_c_str(), c"tmpfs", MountFlags::RDONLY, None)?;
+        }
+        for (by, directory) in &self.replaced {
+            mount_bind(by.as_c_str(), directory.as_c_str())?;
         }
         Ok(())
     }
@@ -78,5 +93,11 @@ mod tests {
             Invocation::new("ls").args(["-A", "/etc", "/usr/share"]).with_empty(Path::new("/usr/share"));
         let listed = String::from_utf8(empty.run_ok().unwrap().output).unwrap();
         assert!(listed.contains("passwd") && listed.ends_with("/usr/share:\n"), "{listed}");
+        let own = tempfile::tempdir().unwrap();
+        std::fs::write(own.path().join("file"), "own").unwrap();
+        let list = Invocation::new("ls").args(["-A", "/usr/share"]);
+        let listed = list.with_own(Path::new("/usr/share"), own.path()).run_ok().unwrap();
+        assert_eq!(listed.output, b"file\n");
+        assert_eq!(mounts(), before, "the host's mounts are as they were");
     }
 }

@@ -116,3 +116,35 @@ fn a_descriptor_that_is_passed_is_open_under_its_number() {
     here.read_to_string(&mut said).unwrap();
     assert_eq!(said, "heard\n");
 }
+
+/// What a child process of the test below does: it has a tool change something, and is killed meanwhile.
+#[test]
+fn child_whose_tool_takes_its_time() {
+    let Ok(directory) = std::env::var("WEIGH_TEST_TOOL") else { return };
+    let script = format!("touch {directory}/begun; sleep 1; touch {directory}/changed");
+    let _ = Invocation::new("sh").args(["-c", &script]).dies_with_caller().run();
+}
+
+#[test]
+fn a_tool_changes_nothing_after_its_caller_was_killed() {
+    let directory = tempfile::tempdir().unwrap();
+    let test = "command::tests::child_whose_tool_takes_its_time";
+    let mut caller = Invocation::new(std::env::current_exe().unwrap())
+        .args(["--exact", test])
+        .env("WEIGH_TEST_TOOL", directory.path())
+        .log_to(&directory.path().join("log"))
+        .spawn()
+        .unwrap();
+    assert!(crate::wait::until(Duration::from_secs(20), || directory.path().join("begun").exists()));
+    // kill -9 of it alone: the tool leads a group of its own.
+    let handle = crate::process::handle(caller.pid()).unwrap().unwrap();
+    crate::process::kill(&handle).unwrap();
+    assert!(caller.wait(Duration::from_secs(10)).unwrap().is_some());
+    std::thread::sleep(Duration::from_millis(1500));
+    assert!(!directory.path().join("changed").exists(), "the tool outlived its caller");
+    drop(caller);
+    // Where nobody is killed it does its work.
+    let script = format!("touch {}/changed", directory.path().display());
+    Invocation::new("sh").args(["-c", &script]).dies_with_caller().run_ok().unwrap();
+    assert!(directory.path().join("changed").exists());
+}

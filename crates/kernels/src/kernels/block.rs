@@ -1,41 +1,48 @@
-//! `block`: reads at random places of a file or block device, one at a time.
+//! `block`: reads and writes of a file or block device, one or many in flight.
 //!
-//! Reads go past the page cache (`O_DIRECT`); where the file system cannot do that there is no result, because reads from a cache
-//! would measure memory. `--access cached` reads through the cache on purpose, to test that somebody notices.
+//! They go past the page cache (`O_DIRECT`); where the file system cannot do that there is no result, because a cache would be
+//! measured, which is memory. `--direct off` goes through the cache on purpose, to test that somebody notices.
+//!
+//! Requests are issued in a closed loop: the next of a slot when its last one is completed. A latency begins before the call that
+//! submits the request and ends when its completion is seen.
 
+mod blocking;
 mod content;
+mod disk;
+mod job;
+mod report;
+mod sample;
+mod uring;
 
-use crate::clock::{now_ns, seconds, seconds_since};
+use super::window::{End, Window};
+use crate::clock::now_ns;
 use crate::kernel::{Kernel, KernelError};
-use crate::memory::Region;
 use crate::options::{Kind, OptionSpec, Options};
 use crate::outcome::Outcome;
+use crate::{UsageError, clock};
 use content::SECTOR;
-use hdrhistogram::Histogram;
-use rand_core::Rng;
-use rand_pcg::Pcg64Mcg;
-use std::fs::{File, OpenOptions};
-use std::io::{Seek, SeekFrom};
-use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
-use std::path::Path;
+use disk::{Access, Disk};
+use job::{Job, Mix, Tally};
+use std::path::PathBuf;
 
-/// The longest latency that the histogram tells from longer ones.
-const LONGEST_NS: u64 = 100_000_000_000;
+/// The most requests in flight: a thread each must be possible, and no study has more.
+const DEEPEST: u64 = 1024;
 
-/// Three digits: buckets are at most .1 % wide.
-const DIGITS: u8 = 3;
+/// The longest request: `O_DIRECT` itself moves less than 2 GiB at once (read(2)).
+const LONGEST: u64 = 1 << 30;
 
 pub(super) static KERNEL: Kernel = Kernel {
     name: "block",
-    summary: "latency and rate of reads at random places of a disk, one in flight",
-    operation: "read",
-    check: "every read gave as many bytes as were asked for, and, where the kernel wrote the file itself, the sectors of that place",
+    summary: "latency and rate of requests to a disk: random or sequential, reads or writes, one or many in flight",
+    operation: "request",
+    check: "every request moved as many bytes as it should; where the kernel wrote the file itself, reads gave the sectors of that \
+            place; a sample of the writes was read back and is what was written",
     options: &[
         OptionSpec {
             name: "path",
             kind: Kind::Text,
             default: "/var/tmp/weigh-block",
-            summary: "file or block device to read",
+            summary: "file or block device",
         },
         OptionSpec {
             name: "file-bytes",
@@ -43,13 +50,44 @@ pub(super) static KERNEL: Kernel = Kernel {
             default: "0",
             summary: "write a file of so many bytes there first, unless it is there; 0: it must be there",
         },
-        OptionSpec { name: "bytes", kind: Kind::Bytes, default: "4KiB", summary: "bytes of a read" },
-        OptionSpec { name: "operations", kind: Kind::Count, default: "5000", summary: "reads" },
+        OptionSpec {
+            name: "task",
+            kind: Kind::Word(&["measure", "prepare", "remove"]),
+            default: "measure",
+            summary: "prepare: only write the file that `--file-bytes` asks for; remove: remove it",
+        },
+        OptionSpec { name: "bytes", kind: Kind::Bytes, default: "4KiB", summary: "bytes of a request" },
+        OptionSpec {
+            name: "pattern",
+            kind: Kind::Word(&["random", "sequential"]),
+            default: "random",
+            summary: "random places, or one after the other, again from the beginning at the end",
+        },
+        OptionSpec {
+            name: "mix",
+            kind: Kind::Word(&["read", "write", "mixed"]),
+            default: "read",
+            summary: "mixed: 70 % reads, 30 % writes",
+        },
+        OptionSpec { name: "depth", kind: Kind::Count, default: "1", summary: "requests in flight" },
+        OptionSpec {
+            name: "engine",
+            kind: Kind::Word(&["auto", "by-depth", "io_uring", "threads", "pread"]),
+            default: "auto",
+            summary: "by-depth: pread for one in flight, io_uring for more; auto: a thread each where there is no io_uring",
+        },
+        OptionSpec { name: "operations", kind: Kind::Count, default: "5000", summary: "measured requests" },
+        OptionSpec {
+            name: "seconds",
+            kind: Kind::Count,
+            default: "0",
+            summary: "measure for so long, whatever `--operations` says; 0: until they are done",
+        },
         OptionSpec {
             name: "warmup",
             kind: Kind::Count,
             default: "50",
-            summary: "reads before the clock starts",
+            summary: "requests before the clock starts, and as many as are in flight beside the first at least",
         },
         OptionSpec {
             name: "seed",
@@ -58,10 +96,16 @@ pub(super) static KERNEL: Kernel = Kernel {
             summary: "seed of the places; 0 is another one each time",
         },
         OptionSpec {
-            name: "access",
-            kind: Kind::Word(&["direct", "cached"]),
-            default: "direct",
+            name: "direct",
+            kind: Kind::Word(&["on", "off"]),
+            default: "on",
             summary: "past the page cache, or through it",
+        },
+        OptionSpec {
+            name: "destroy",
+            kind: Kind::Word(&["off", "on"]),
+            default: "off",
+            summary: "on: a block device may be written, and what is on it is lost",
         },
     ],
     metrics: &[
@@ -74,138 +118,156 @@ pub(super) static KERNEL: Kernel = Kernel {
     run,
 };
 
-/// What is read, and how.
-struct Disk {
-    file: File,
-    /// Its length, bytes.
-    bytes: u64,
-    /// Whether its sectors say where they belong.
-    stamped: bool,
+/// Who issues the requests.
+enum Engine {
+    Pread,
+    Threads,
+    IoUring(Box<io_uring::IoUring>),
+}
+
+impl Engine {
+    /// As `--engine` asks. The second is why it is not what `auto` would rather have.
+    fn choose(word: &str, depth: usize) -> Result<(Self, Option<String>), KernelError> {
+        let ring = || uring::open(depth).map(|ring| Self::IoUring(Box::new(ring)));
+        match (word, depth) {
+            ("pread", 2..) => Err(UsageError(format!(
+                "`--engine pread` has one request in flight; for `--depth {depth}` leave `--engine` out, or use `--engine threads`"
+            ))
+            .into()),
+            ("pread", _) | ("auto" | "by-depth", 1) => Ok((Self::Pread, None)),
+            ("threads", _) => Ok((Self::Threads, None)),
+            ("io_uring" | "by-depth", _) => ring().map(|engine| (engine, None)).map_err(|why| {
+                KernelError::Unable(format!(
+                    "{why}: allow it, or use `--engine threads`, in all environments that are compared"
+                ))
+            }),
+            _ => Ok(match ring() {
+                Ok(engine) => (engine, None),
+                Err(why) => (Self::Threads, Some(why)),
+            }),
+        }
+    }
+
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Pread => "pread",
+            Self::Threads => "threads",
+            Self::IoUring(_) => "io_uring",
+        }
+    }
+
+    fn run(self, job: &Job) -> Result<Tally, KernelError> {
+        match self {
+            Self::Pread => blocking::one(job),
+            Self::Threads => blocking::threads(job),
+            Self::IoUring(ring) => uring::run(job, *ring),
+        }
+    }
+}
+
+/// The numbers among the options.
+struct Settings {
+    path: PathBuf,
+    block: usize,
+    depth: usize,
+    mix: Mix,
+    sequential: bool,
+    warmup: u64,
+    end: End,
+    seed: u64,
+}
+
+impl Settings {
+    fn of(options: &Options) -> Result<Self, KernelError> {
+        let block = options.at_least("bytes", SECTOR as u64)?;
+        if !block.is_multiple_of(SECTOR as u64) || block > LONGEST {
+            return Err(UsageError(format!(
+                "`--bytes {block}` must be a multiple of the sector of {SECTOR}, and {} at most",
+                weigh_model::format_bytes(LONGEST)
+            ))
+            .into());
+        }
+        let depth = options.at_least("depth", 1)?;
+        if depth > DEEPEST {
+            return Err(UsageError(format!("`--depth {depth}` is too deep; the most is {DEEPEST}")).into());
+        }
+        let end = match options.number("seconds") {
+            0 => End::Operations(options.at_least("operations", 1)?),
+            seconds => End::Time(seconds.saturating_mul(1_000_000_000)),
+        };
+        Ok(Self {
+            path: PathBuf::from(options.word("path")),
+            block: block as usize,
+            depth: depth as usize,
+            mix: Mix::of(options.word("mix")),
+            sequential: options.word("pattern") == "sequential",
+            warmup: options.number("warmup").max(depth - 1),
+            end,
+            seed: match options.number("seed") {
+                0 => now_ns(),
+                seed => seed,
+            },
+        })
+    }
+}
+
+/// Writes the kernel's file for programs of others that measure disks, unless it is there; past the page cache means that it has to lie
+/// on a disk.
+pub(crate) fn provide_file(path: &std::path::Path, bytes: u64, direct: bool) -> Result<(), KernelError> {
+    content::provide(path, bytes, Access { direct, writes: false, destroy: false })
+}
+
+/// Whether a file begins as one that the kernel wrote.
+pub(crate) fn is_ours(path: &std::path::Path) -> Result<bool, KernelError> {
+    content::is_stamped(path)
 }
 
 fn run(options: &Options) -> Result<Outcome, KernelError> {
-    let path = Path::new(options.word("path"));
-    let block = options.at_least("bytes", SECTOR as u64)?;
-    if !block.is_multiple_of(SECTOR as u64) {
-        return Err(crate::UsageError(format!(
-            "`--bytes {block}` must be a multiple of the sector of {SECTOR}"
-        ))
-        .into());
-    }
+    let settings = Settings::of(options)?;
     let file_bytes = options.number("file-bytes");
+    if options.word("task") == "remove" {
+        let removed = file_bytes > 0 && content::remove(&settings.path)?;
+        return Ok(report::removed(&settings.path, removed));
+    }
+    let chosen = Engine::choose(options.word("engine"), settings.depth)?;
+    let access = Access {
+        direct: options.word("direct") == "on",
+        writes: settings.mix.writes(),
+        destroy: options.word("destroy") == "on",
+    };
     if file_bytes > 0 {
-        content::provide(path, file_bytes)?;
+        content::provide(&settings.path, file_bytes, access)?;
     }
-    let disk = open(path, options.word("access") == "direct")?;
-    measure(options, &disk, block)
+    let disk = disk::open(&settings.path, access)?;
+    if options.word("task") == "prepare" {
+        return Ok(report::prepared(&disk));
+    }
+    measure(&settings, &disk, chosen)
 }
 
-/// Opens the disk for reading. There is no way from direct access to the cached one but the user's own word.
-fn open(path: &Path, direct: bool) -> Result<Disk, KernelError> {
-    let doing = format!("open {} for reading", path.display());
-    let flags = if direct { libc::O_DIRECT } else { 0 };
-    let mut file = OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(|error| {
-        if direct && error.raw_os_error() == Some(libc::EINVAL) {
-            return KernelError::Unable(format!(
-                "cannot {doing} past the page cache: its file system has no O_DIRECT; name a file on a disk, or the disk"
-            ));
-        }
-        if error.kind() == std::io::ErrorKind::NotFound {
-            return KernelError::Unable(format!(
-                "there is no {}; name a file or block device with `--path`, or have one written with `--file-bytes 1GiB`",
-                path.display()
-            ));
-        }
-        KernelError::System { doing: doing.clone(), source: error }
-    })?;
-    let kind = file.metadata().map_err(KernelError::system("read what kind of file it is"))?.file_type();
-    if !kind.is_file() && !kind.is_block_device() {
-        return Err(KernelError::Unable(format!("{} is neither a file nor a block device", path.display())));
-    }
-    let bytes = file.seek(SeekFrom::End(0)).map_err(KernelError::system("find the length of the disk"))?;
-    let stamped = kind.is_file() && content::is_stamped(path)?;
-    Ok(Disk { file, bytes, stamped })
-}
-
-fn measure(options: &Options, disk: &Disk, block: u64) -> Result<Outcome, KernelError> {
-    let operations = options.at_least("operations", 1)?;
-    let warmup = options.number("warmup");
-    let places = disk.bytes / block;
-    if places < 2 {
-        let (there, block) = (weigh_model::format_bytes(disk.bytes), weigh_model::format_bytes(block));
-        return Err(KernelError::Unable(format!(
-            "{} holds {there}, too little for reads of {block} at random places",
-            options.word("path")
-        )));
-    }
-    let seed = match options.number("seed") {
-        0 => now_ns(),
-        seed => seed,
+fn measure(
+    settings: &Settings,
+    disk: &Disk,
+    (engine, missing): (Engine, Option<String>),
+) -> Result<Outcome, KernelError> {
+    let window = Window::new(settings.warmup, settings.end);
+    let size = (settings.block, settings.depth);
+    let job = Job::new(disk, size, (settings.mix, settings.sequential), window, settings.seed)?;
+    let name = engine.name();
+    let tally = engine.run(&job)?;
+    let read_back = match job.sample.lock() {
+        Ok(sample) if settings.mix.writes() => Some(sample.read_back(&job)?),
+        _ => None,
     };
-    let mut random = Pcg64Mcg::new(u128::from(seed) << 64 | 0x5851_f42d_4c95_7f2d);
-    // O_DIRECT wants memory that is aligned as the device's sectors are: a page is enough for all of them.
-    let mut region = Region::map(block as usize, false)?;
-    let buffer = region.as_mut_slice();
-    let mut short = 0u64;
-    let mut misplaced = 0u64;
-    let mut read_one = |buffer: &mut [u8]| -> Result<u64, KernelError> {
-        let place = ((u128::from(random.next_u64()) * u128::from(places)) >> 64) as u64 * block;
-        let start = now_ns();
-        let length =
-            disk.file.read_at(buffer, place).map_err(KernelError::system("read at a random place"))?;
-        let took = now_ns() - start;
-        if length != buffer.len() {
-            short += 1;
-        } else if disk.stamped && !content::belongs(buffer, place) {
-            misplaced += 1;
-        }
-        Ok(took)
-    };
-    for _ in 0..warmup {
-        read_one(buffer)?;
-    }
-    let mut latency_ns =
-        Histogram::new_with_bounds(1, LONGEST_NS, DIGITS).expect("the bounds are constants that a test uses");
-    let start = now_ns();
-    for _ in 0..operations {
-        latency_ns.saturating_record(read_one(buffer)?);
-    }
-    let duration = seconds_since(start);
-
     let mut outcome = Outcome::new();
-    report(&mut outcome, latency_ns, duration, block);
-    outcome.operations = warmup + operations;
-    outcome.random_read_bytes = Some((warmup + operations) * block);
-    outcome.fact("access", options.word("access"));
-    outcome.fact("disk_bytes", disk.bytes);
-    outcome.fact("load", "closed loop, one read in flight");
-    outcome.fact("seed", seed);
-    outcome.warn_when_short("all reads together", duration);
-    let compared = if disk.stamped { " of the right sectors" } else { "" };
-    outcome.checked(
-        short == 0 && misplaced == 0,
-        format!(
-            "{} of {} reads gave {block} bytes{compared}; {short} gave fewer, {misplaced} gave other sectors",
-            warmup + operations - short - misplaced,
-            warmup + operations
-        ),
-    );
-    Ok(outcome)
-}
-
-fn report(outcome: &mut Outcome, latency_ns: Histogram<u64>, duration: f64, block: u64) {
-    let samples = latency_ns.len();
-    for (name, quantile, least) in super::PERCENTILES {
-        if samples >= least {
-            let value_ns = latency_ns.value_at_quantile(quantile);
-            outcome.metric(format!("latency_{name}"), seconds(value_ns), "s");
-        } else {
-            outcome.warn(format!("latency_{name} needs {least} reads and has {samples}; it is left out"));
-        }
+    outcome.fact("engine", name);
+    if let Some(why) = missing {
+        outcome.warn(format!("{why}: {} threads with one request each instead", settings.depth));
     }
-    outcome.metric("rate", samples as f64 / duration, "op/s");
-    outcome.metric("throughput", (samples * block) as f64 / duration, "B/s");
-    outcome.histograms.push(("latency".into(), latency_ns));
+    report::state(&mut outcome, settings, disk);
+    report::report(&mut outcome, &job, &tally);
+    report::check(&mut outcome, &job, &tally, read_back);
+    Ok(outcome)
 }
 
 #[cfg(test)]

@@ -5,9 +5,9 @@
 //! closed loop: the next request is sent when the response is there, so that a slow server slows the load, and the
 //! percentiles are not those of a service under a fixed load.
 
-mod client;
+pub(super) mod client;
 mod server;
-mod wire;
+pub(super) mod wire;
 
 use crate::kernel::{Kernel, KernelError};
 use crate::machine;
@@ -111,7 +111,7 @@ fn run(options: &Options) -> Result<Outcome, KernelError> {
     }
 }
 
-fn resolve(option: &str, address: &str) -> Result<SocketAddr, KernelError> {
+pub(super) fn resolve(option: &str, address: &str) -> Result<SocketAddr, KernelError> {
     let mut found = address.to_socket_addrs().map_err(|error| {
         crate::UsageError(format!(
             "cannot read `--{option} {address}` ({error}): write it as `127.0.0.1:7007`"
@@ -166,7 +166,7 @@ fn state_load(outcome: &mut Outcome, load: &Load) {
 }
 
 /// The loopback interface of a new network namespace or a minimal guest is often down: says so and what to do.
-fn explain_loopback(error: KernelError) -> KernelError {
+pub(super) fn explain_loopback(error: KernelError) -> KernelError {
     let KernelError::System { doing, source } = &error else { return error };
     let unreachable = source.raw_os_error() == Some(libc::ENETUNREACH);
     if unreachable || source.kind() == std::io::ErrorKind::AddrNotAvailable {

@@ -1,10 +1,11 @@
-//! English-like text from a seed: the input of the lzma kernel, which needs no file.
+//! English-like text from a seed: the input of the lzma kernel, which needs no file, and of compressors, which do.
 //!
 //! Words are made of syllables; their frequencies fall as those of a natural language do (Zipf); now and then a phrase
 //! that was used before comes again. `xz -2` makes it about a third as long, as it does with enwik9.
 
 use rand_core::Rng;
 use rand_pcg::Pcg64Mcg;
+use std::ops::Range;
 
 const ONSETS: &[&str] = &[
     "", "b", "c", "d", "f", "g", "h", "l", "m", "n", "p", "r", "s", "t", "v", "w", "th", "st", "pr", "tr",
@@ -65,48 +66,73 @@ fn draws() -> Vec<u32> {
 /// `bytes` bytes of text; the same `seed` gives the same text on every machine, and a longer text begins with a
 /// shorter one.
 pub fn english_like(seed: u64, bytes: usize) -> Vec<u8> {
-    let mut random = Pcg64Mcg::new(u128::from(seed) << 64 | 0x9e37_79b9_7f4a_7c15);
-    let (words, table) = (vocabulary(&mut random), draws());
+    let mut writer = Writer::new(seed);
     let mut text = Vec::with_capacity(bytes + 64);
-    let mut history: Vec<u32> = Vec::with_capacity(2 * MEMORY);
-    let mut phrase = 0..0;
-    let (mut sentence, mut sentences) = (0, 0);
     while text.len() < bytes {
-        let word = match phrase.next() {
+        writer.word(&mut text);
+    }
+    text.truncate(bytes);
+    text
+}
+
+/// The text of a seed, a word at a time, for texts that need not lie in memory as a whole.
+pub(crate) struct Writer {
+    random: Pcg64Mcg,
+    words: Vec<String>,
+    table: Vec<u32>,
+    history: Vec<u32>,
+    /// Words of the past that come again.
+    phrase: Range<usize>,
+    /// Words of this sentence, and sentences so far.
+    sentence: usize,
+    sentences: usize,
+}
+
+impl Writer {
+    pub(crate) fn new(seed: u64) -> Self {
+        let mut random = Pcg64Mcg::new(u128::from(seed) << 64 | 0x9e37_79b9_7f4a_7c15);
+        let (words, table) = (vocabulary(&mut random), draws());
+        let history = Vec::with_capacity(2 * MEMORY);
+        Self { random, words, table, history, phrase: 0..0, sentence: 0, sentences: 0 }
+    }
+
+    /// Appends the next word and what stands after it.
+    pub(crate) fn word(&mut self, text: &mut Vec<u8>) {
+        let random = &mut self.random;
+        let history = &mut self.history;
+        let word = match self.phrase.next() {
             Some(index) => history[index],
             None => {
                 if history.len() > 16 && random.next_u64().is_multiple_of(PHRASE_EVERY) {
                     let reach = history.len().min(MEMORY);
-                    let length = 2 + below(&mut random, 6);
-                    let start = history.len() - 1 - below(&mut random, reach - 10);
-                    phrase = start..(start + length).min(history.len());
+                    let length = 2 + below(random, 6);
+                    let start = history.len() - 1 - below(random, reach - 10);
+                    self.phrase = start..(start + length).min(history.len());
                 }
-                table[below(&mut random, table.len())]
+                self.table[below(random, self.table.len())]
             }
         };
         history.push(word);
         if history.len() == 2 * MEMORY {
             // Phrases in progress would point to other words; they are not, for the text goes on with a new draw.
             history.drain(..MEMORY);
-            phrase = 0..0;
+            self.phrase = 0..0;
         }
-        let word = words[word as usize].as_bytes();
+        let word = self.words[word as usize].as_bytes();
         let start = text.len();
         text.extend_from_slice(word);
-        if sentence == 0 {
+        if self.sentence == 0 {
             text[start].make_ascii_uppercase();
         }
-        sentence += 1;
-        if sentence > 5 && below(&mut random, 14) == 0 {
-            sentence = 0;
-            sentences += 1;
-            text.extend_from_slice(if sentences % 6 == 0 { b".\n\n" } else { b". " });
+        self.sentence += 1;
+        if self.sentence > 5 && below(random, 14) == 0 {
+            self.sentence = 0;
+            self.sentences += 1;
+            text.extend_from_slice(if self.sentences.is_multiple_of(6) { b".\n\n" } else { b". " });
         } else {
-            text.extend_from_slice(if below(&mut random, 16) == 0 { b", " } else { b" " });
+            text.extend_from_slice(if below(random, 16) == 0 { b", " } else { b" " });
         }
     }
-    text.truncate(bytes);
-    text
 }
 
 #[cfg(test)]

@@ -101,8 +101,9 @@ pub(super) fn volume_of(body: &ContainerCreateBody) -> Option<String> {
 /// Ports as users publish them, for both protocols.
 fn ports(access: &Access) -> Option<PortMap> {
     let (address, ports) = access.published()?;
-    // The engine chooses where the address is everybody's.
-    let number = |port: &u16| (!address.is_loopback()).then(|| port.to_string());
+    // The engine chooses where the address is everybody's; but a server of several ports tells its clients their numbers.
+    let same = !address.is_loopback() || ports.len() > 1;
+    let number = |port: &u16| same.then(|| port.to_string());
     let binding = |port| PortBinding { host_ip: Some(address.to_string()), host_port: number(port) };
     let both =
         |port| ["tcp", "udp"].map(|protocol| (format!("{port}/{protocol}"), Some(vec![binding(port)])));

@@ -14,6 +14,9 @@ use weigh_protocol::{
     VERSION, encode,
 };
 
+/// The program that plays a server.
+const SERVER: &str = "serve";
+
 /// A fake guest as it was asked for.
 pub(super) struct Fake {
     pub(super) environment: EnvironmentSpec,
@@ -220,7 +223,9 @@ impl Probe<'_> {
             return self.refuse(id, &format!("there is no program `{program}`"), Errno::NOENT);
         }
         self.send(&Reply::Started { id, pid: 2 })?;
-        let until = (fault != Some(Fault::Hang)).then(|| Instant::now() + duration);
+        // A server runs until it is told to end.
+        let serves = fault.is_none() && command.argv.first().is_some_and(|program| program == SERVER);
+        let until = (fault != Some(Fault::Hang) && !serves).then(|| Instant::now() + duration);
         let output_limit_bytes = command.output_limit_bytes;
         let started_ns = self.clock_ns();
         self.running = Some(Running { id, fault, duration, started_ns, output_limit_bytes, until });
@@ -228,7 +233,7 @@ impl Probe<'_> {
             Some(Fault::Die) => None,
             Some(Fault::Mute) => self.until_closed(),
             Some(Fault::Hang) => Some(()),
-            _ if self.script.real => Some(()),
+            _ if self.script.real || serves => Some(()),
             _ => self.finish(),
         }
     }

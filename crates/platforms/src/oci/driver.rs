@@ -136,7 +136,8 @@ impl Platform for Oci {
         self.start(host, request, Begin::Fresh)
     }
 
-    fn restores(&self, host: &Host, environment: &EnvironmentSpec) -> Result<(), String> {
+    fn restores(&self, host: &Host, request: &GuestRequest) -> Result<(), String> {
+        let environment = &request.environment;
         let runtime = Runtime::find(self, host, environment).map_err(|error| error.to_string())?;
         restore::possible(&runtime, self.0.saving, environment)
     }
@@ -147,7 +148,7 @@ impl Platform for Oci {
         request: &GuestRequest,
         saved: &Path,
     ) -> Result<Box<dyn Guest>, PlatformError> {
-        self.restores(host, &request.environment).map_err(restore::missing)?;
+        self.restores(host, request).map_err(restore::missing)?;
         self.start(host, request, Begin::Saved(saved))
     }
 

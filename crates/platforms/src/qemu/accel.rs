@@ -15,7 +15,7 @@ use std::time::Duration;
 use weigh_host::cache::CacheDirectory;
 
 /// From the start of QEMU to the hello of a guest under KVM, which takes well under a second where it works.
-pub(super) const PROOF_DEADLINE: Duration = Duration::from_secs(10);
+pub(crate) const PROOF_DEADLINE: Duration = Duration::from_secs(10);
 /// `_IO(KVMIO, 0x01)` of `include/uapi/linux/kvm.h`.
 const KVM_CREATE_VM: libc::Ioctl = 0xAE01;
 /// Directory of the cache for proofs.
@@ -25,7 +25,7 @@ const RESULT: &str = "result.json";
 
 /// What executes the instructions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Acceleration {
+pub(crate) enum Acceleration {
     /// The processor, by Linux's KVM.
     Kvm,
     /// QEMU's translator: emulation, whose results say nothing about virtual machines under KVM.
@@ -34,7 +34,7 @@ pub(super) enum Acceleration {
 
 impl Acceleration {
     /// As in `accel=`, and in facts.
-    pub(super) fn word(self) -> &'static str {
+    pub(crate) fn word(self) -> &'static str {
         match self {
             Self::Kvm => "kvm",
             Self::Tcg => "tcg",
@@ -42,7 +42,7 @@ impl Acceleration {
     }
 
     /// QEMU's option; a thread for every CPU of the guest. Nothing else is ever tried instead.
-    pub(super) fn argument(self) -> &'static str {
+    pub(crate) fn argument(self) -> &'static str {
         match self {
             Self::Kvm => "kvm",
             Self::Tcg => "tcg,thread=multi",
@@ -52,7 +52,7 @@ impl Acceleration {
 
 /// Whether KVM works.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Proof {
+pub(crate) enum Proof {
     /// A guest has answered under it.
     Proven,
     /// None has; what was seen, and what to do.
@@ -65,12 +65,12 @@ pub(super) enum Proof {
 }
 
 /// What is to be proven: the host's boot is part of it by itself.
-pub(super) struct Subject<'a> {
-    pub(super) binary: &'a Path,
-    pub(super) kernel: &'a Path,
+pub(crate) struct Subject<'a> {
+    pub(crate) binary: &'a Path,
+    pub(crate) kernel: &'a Path,
     /// What else decides it: type of machine and model of CPU.
-    pub(super) kind: &'a str,
-    pub(super) cpu: &'a str,
+    pub(crate) kind: &'a str,
+    pub(crate) cpu: &'a str,
 }
 
 impl Subject<'_> {
@@ -89,7 +89,7 @@ impl Subject<'_> {
 }
 
 /// What is known of KVM here; `boot_guest` boots a guest within [`PROOF_DEADLINE`], and is called when nothing is known.
-pub(super) fn prove(
+pub(crate) fn prove(
     host: &Host,
     cache: Option<&CacheDirectory>,
     subject: &Subject<'_>,
@@ -139,8 +139,7 @@ fn disproven(error: &PlatformError) -> Proof {
             "/dev/kvm opens and makes a machine, yet no guest answered in the {} s that it had: {said}",
             PROOF_DEADLINE.as_secs()
         ),
-        remedy: "enable nested virtualisation on the machine that this one runs on, or use accel=tcg, which emulates"
-            .into(),
+        remedy: "enable nested virtualisation on the machine that this one runs on".into(),
     }
 }
 

@@ -1,12 +1,21 @@
 //! A machine that runs: how it is started, held, and ended.
 
 use super::accel::Acceleration;
-use super::machine::{Disk, Machine, SharedFiles};
+use super::channel::Channel;
+use super::devices::Devices;
+use super::end;
+use super::machine::Machine;
+use super::memory::{Memory, Wishes};
+use super::net::Net;
+use super::part::Part;
 use super::prepare::Prepared;
 use super::qmp::{Qmp, QmpError};
-use super::share::{Daemon, Share};
+use super::state::{self, Saved};
+use super::storage::Storage;
+use super::tune::{Tune, asked};
 use super::{PLATFORM, Settings};
-use crate::{Guest, GuestRequest, Host, PlatformError, Session};
+use crate::vm::tap;
+use crate::{DiskMeter, Guest, GuestRequest, Host, PlatformError, Reach, Session, SessionError};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -26,12 +35,17 @@ pub(super) const HELLO_DEADLINE: Duration = Duration::from_secs(60);
 const SHUTDOWN_DEADLINE: Duration = Duration::from_secs(5);
 /// For QEMU to answer, and to end when it is told to.
 const MONITOR_DEADLINE: Duration = Duration::from_secs(3);
+/// For QEMU to tell how the machine is, beside a guest at work on a busy host.
+const READ_BACK_DEADLINE: Duration = Duration::from_secs(10);
+/// For QEMU to tell why a machine ended whose channel is closed.
+const END_DEADLINE: Duration = Duration::from_millis(300);
 /// For a killed process to be gone.
 const DEATH_DEADLINE: Duration = Duration::from_secs(10);
-/// How long a process may take from its start to having arguments.
-const EXEC_GRACE: Duration = Duration::from_millis(20);
 /// What QEMU itself may take beyond the guest's memory, bytes: the translator's code (up to 1 GiB), device models, page tables.
 const SLACK_BYTES: u64 = 1536 << 20;
+
+/// For a machine's state to be written to a disk.
+const SAVE_DEADLINE: Duration = Duration::from_secs(120);
 
 /// Lines of the log that an error repeats.
 const LAST_WORDS: usize = 4;
@@ -45,15 +59,49 @@ pub(super) struct QemuGuest {
     cgroup: Option<Cgroup>,
     running: Option<Running>,
     spawned_ns: u64,
-    daemon: Option<Running>,
+    resumed_ns: u64,
+    parts: Option<Parts>,
+    /// Until it is one of the parts.
+    storage: Option<Storage>,
     qmp: Option<Qmp>,
     session: Option<Session>,
     frozen: bool,
+    /// What it takes for its state to be of use, or why it has none that is.
+    savable: Result<Value, String>,
+    /// Its state has been written, and it goes on elsewhere.
+    saved: bool,
     facts: BTreeMap<String, String>,
 }
 
+/// What the machine is put together from.
+struct Parts {
+    tune: Tune,
+    memory: Memory,
+    storage: Storage,
+    net: Net,
+    devices: Devices,
+    channel: Channel,
+}
+
+impl Parts {
+    fn all(&self) -> [&dyn Part; 6] {
+        [&self.channel, &self.tune, &self.memory, &self.storage, &self.net, &self.devices]
+    }
+
+    fn all_mut(&mut self) -> [&mut dyn Part; 6] {
+        [
+            &mut self.channel,
+            &mut self.tune,
+            &mut self.memory,
+            &mut self.storage,
+            &mut self.net,
+            &mut self.devices,
+        ]
+    }
+}
+
 impl QemuGuest {
-    /// Starts a machine and returns when its probe has said hello, before `until`.
+    /// Starts a machine, or with a directory lets one go on that was saved there, and returns when its probe has said hello, before `until`.
     ///
     /// # Errors
     /// It did not come up; what was begun is undone.
@@ -62,10 +110,12 @@ impl QemuGuest {
         request: &GuestRequest,
         prepared: &Prepared,
         acceleration: Acceleration,
+        saved: Option<&Path>,
         until: Instant,
     ) -> Result<Self, PlatformError> {
         let name = format!("weighbridge-{}-{}", host.run, request.instance);
         let log = host.logs.join(format!("{PLATFORM}-{}.log", request.instance));
+        let storage = Storage::make(host, request, prepared, &Settings::of(request)?)?;
         // By its name, which is among the program's arguments, a machine is found again after a crash of weigh at any moment.
         let entry = host.ledger.record(Change::Platform {
             platform: PLATFORM.into(),
@@ -81,13 +131,17 @@ impl QemuGuest {
             cgroup: None,
             running: None,
             spawned_ns: 0,
-            daemon: None,
+            resumed_ns: 0,
+            parts: None,
+            storage: Some(storage),
             qmp: None,
             session: None,
             frozen: false,
+            savable: Err("it has not been started".into()),
+            saved: false,
             facts: BTreeMap::new(),
         };
-        match guest.start(host, request, prepared, acceleration, until) {
+        match guest.start(host, request, prepared, acceleration, saved, until) {
             Ok(()) => Ok(guest),
             Err(error) => {
                 // The first error is the one to tell; what cannot be undone stays in the ledger.
@@ -103,91 +157,80 @@ impl QemuGuest {
         request: &GuestRequest,
         prepared: &Prepared,
         acceleration: Acceleration,
+        saved: Option<&Path>,
         until: Instant,
     ) -> Result<(), PlatformError> {
         let settings = Settings::of(request)?;
+        let made_of = state::made_of(request, &settings, prepared, acceleration.word());
+        let mut saved = saved.map(|directory| Saved::open(directory, &made_of)).transpose()?;
+        self.savable = state::obstacle(request, prepared).map_or(Ok(made_of), Err);
+        let mut storage = self.storage.take().expect("a machine is started once");
+        let wishes = Wishes {
+            guest_bytes: settings.memory_bytes,
+            balloon_bytes: settings.balloon_bytes,
+            is_shared: storage.shares_memory(),
+            hugepages: settings.tuning.hugepages,
+            is_merged: settings.is_merged,
+        };
+        let tune = Tune::new(settings.tuning, acceleration, storage.has_disk())
+            .map_err(|reason| PlatformError::Launch { platform: PLATFORM, reason, log: None })?;
+        storage.served_by(tune.iothread());
         if host.is_root {
             // No CPU set: the threads that are the guest's CPUs are pinned one by one, and what serves them may run anywhere.
-            let limits = Limits {
-                cpus: Vec::new(),
-                memory_bytes: Some(settings.memory_bytes.saturating_add(SLACK_BYTES)),
-            };
+            let limits =
+                Limits { cpus: Vec::new(), memory_bytes: Some(wishes.bytes().saturating_add(SLACK_BYTES)) };
             let group = format!("weighbridge-{}/{PLATFORM}-{}", host.run, request.instance);
             self.cgroup = Some(host.hierarchy.create(&host.ledger, &group, &limits)?);
         }
-        let (channel, theirs) = pair()?;
         let (monitor, monitor_of_qemu) = pair()?;
+        let parts = self.parts.insert(Parts {
+            tune,
+            memory: Memory::make(host, wishes)?,
+            storage,
+            net: Net::make(host, request)?,
+            devices: Devices::of(&request.environment),
+            channel: Channel::make(&request.environment, &self.name)?,
+        });
         self.spawned_ns = monotonic_ns();
-        let served = match &prepared.share {
-            Some((Share::Virtiofs, shared)) => {
-                let Daemon { running, connection } = Daemon::start(shared, self.cgroup.as_ref(), &self.log)?;
-                self.daemon = Some(running);
-                Some(connection)
-            }
-            _ => None,
-        };
+        parts.storage.serve(self.cgroup.as_ref(), &self.log)?;
         let machine = Machine {
             name: &self.name,
             kind: settings.machine,
             acceleration,
-            cpu: settings.cpu.unwrap_or(match acceleration {
-                Acceleration::Kvm => "host",
-                Acceleration::Tcg => "max",
-            }),
-            cpus: settings.cpus.len(),
-            memory_bytes: settings.memory_bytes,
             kernel: &prepared.kernel,
             initramfs: &prepared.initramfs,
             console: &self.log,
-            channel: theirs.as_raw_fd(),
             qmp: monitor_of_qemu.as_raw_fd(),
-            share: prepared.share.as_ref().map(|(kind, path)| SharedFiles {
-                kind: *kind,
-                path,
-                connection: served.as_ref().map(AsRawFd::as_raw_fd),
-            }),
-            disk: prepared.disk.clone().map(|path| Disk { path, cached: settings.cached }),
+            restored: saved.is_some(),
+            parts: parts.all().to_vec(),
         };
         let mut command = Invocation::new(&settings.binary).args(machine.arguments()).log_to(&self.log);
         if let Some(cgroup) = &self.cgroup {
             command = command.pre_exec_cgroup(cgroup);
         }
-        for descriptor in [theirs, monitor_of_qemu].into_iter().chain(served) {
+        let of_parts = parts.all_mut().into_iter().flat_map(Part::passed);
+        let state = saved.as_mut().and_then(Saved::passed);
+        for descriptor in [monitor_of_qemu].into_iter().chain(of_parts).chain(state) {
             command = command.pass(descriptor);
         }
         self.running = Some(command.spawn()?);
-        self.bring_up(monitor, channel, &settings, acceleration, until)?;
-        if prepared.disk.is_some() {
-            let cache = if settings.cached { "host's page cache (writeback)" } else { "none" };
-            self.facts.insert("cache".into(), cache.into());
-        }
-        Ok(())
+        self.bring_up(monitor, acceleration, saved.as_ref(), until)
     }
 
     /// Lets the machine go once its CPUs are where they belong, and waits for the probe.
     fn bring_up(
         &mut self,
         monitor: OwnedFd,
-        channel: OwnedFd,
-        settings: &Settings<'_>,
         asked: Acceleration,
+        saved: Option<&Saved>,
         until: Instant,
     ) -> Result<(), PlatformError> {
-        let talk = |monitor: OwnedFd| -> Result<(Qmp, String), QmpError> {
+        let parts = self.parts.as_mut().expect("the parts are made before the machine");
+        let pid = self.running.as_ref().map_or(0, Running::pid);
+        let mut talk = |monitor: OwnedFd| -> Result<(Qmp, String, u64), QmpError> {
             let mut qmp = Qmp::new(UnixStream::from(monitor), until)?;
-            let threads = threads(&qmp.execute("query-cpus-fast", json!({}), until)?);
-            for (thread, cpu) in threads.iter().zip(&settings.cpus) {
-                pin(*thread, *cpu).map_err(|error| {
-                    QmpError::Lost(format!("has a CPU that cannot be pinned to CPU {cpu}: {error}"))
-                })?;
-            }
-            if threads.len() != settings.cpus.len() {
-                return Err(QmpError::Lost(format!(
-                    "has {} CPUs instead of {}",
-                    threads.len(),
-                    settings.cpus.len()
-                )));
-            }
+            parts.tune.place(&mut qmp, until)?;
+            parts.net.connect(&mut qmp, pid, until)?;
             // What QEMU says executes the instructions counts, not what it was asked for.
             let kvm = qmp.execute("query-kvm", json!({}), until)?;
             let word = match kvm.get("enabled").and_then(Value::as_bool) {
@@ -200,18 +243,44 @@ impl QemuGuest {
                     "executes the guest by {word} although {asked} was asked for"
                 )));
             }
+            if let Some(saved) = saved {
+                saved.load(&mut qmp, until)?;
+            }
             qmp.execute("cont", json!({}), until)?;
-            qmp.event("RESUME", until)?;
-            Ok((qmp, word.into()))
+            let resumed_ns = qmp.event("RESUME", until)?.seen_ns;
+            Ok((qmp, word.into(), resumed_ns))
         };
-        let (qmp, acceleration) = talk(monitor).map_err(|error| self.failed(&error.to_string()))?;
+        let (qmp, acceleration, resumed_ns) =
+            talk(monitor).map_err(|error| self.failed(&error.to_string()))?;
         self.qmp = Some(qmp);
+        self.resumed_ns = resumed_ns;
         self.facts.insert("acceleration".into(), acceleration);
-        let write = channel.try_clone().map_err(PlatformError::io("duplicate the guest's channel"))?;
-        let mut session = Session::new(channel, write);
-        let hello = session.hello(until.saturating_duration_since(Instant::now()));
-        self.session = Some(session);
-        hello.map(|_| ()).map_err(|error| self.failed(&error.to_string()))
+        let channel = &mut self.parts.as_mut().expect("the parts live as long as the machine").channel;
+        let running = &mut self.running;
+        let lives = || running.as_mut().is_some_and(|running| matches!(running.try_wait(), Ok(None)));
+        let (session, hello) = channel.session(saved.is_some(), until, lives);
+        self.session = session;
+        hello.map_err(|error| self.silent(&error.to_string()))?;
+        let console = std::fs::read(&self.log).unwrap_or_default();
+        let console = of_this_machine(&String::from_utf8_lossy(&console));
+        tap::check(&console).map_err(|reason| self.failed(&reason))?;
+        let memory = &self.parts.as_ref().expect("the parts live as long as the machine").memory;
+        let settled = self.qmp.as_mut().map_or(Ok(()), |qmp| memory.settle(qmp));
+        settled.map_err(|error| self.failed(&error.to_string()))
+    }
+
+    /// What runs for it: QEMU, and what serves its files.
+    fn programs(&mut self) -> impl Iterator<Item = &mut Running> {
+        let daemon = self.parts.as_mut().and_then(|parts| parts.storage.daemon.as_mut());
+        self.running.iter_mut().chain(daemon)
+    }
+
+    /// A launch that failed because the machine does not talk.
+    fn silent(&mut self, reason: &str) -> PlatformError {
+        match self.end_seen() {
+            Some(end) => self.failed(&format!("{reason}; {end}")),
+            None => self.failed(reason),
+        }
     }
 
     fn failed(&self, reason: &str) -> PlatformError {
@@ -220,6 +289,20 @@ impl QemuGuest {
             reason: with_last_words(reason, &self.log),
             log: Some(self.log.clone()),
         }
+    }
+
+    /// How the machine ended: what its kernel said last, what QEMU tells of it, and how QEMU ended.
+    fn end_seen(&mut self) -> Option<String> {
+        let events = match &mut self.qmp {
+            Some(qmp) => qmp.last_events(Instant::now() + END_DEADLINE),
+            None => Vec::new(),
+        };
+        let console = std::fs::read(&self.log).unwrap_or_default();
+        let told = end::in_words(&of_this_machine(&String::from_utf8_lossy(&console)), &events);
+        told.or_else(|| {
+            let status = self.running.as_mut()?.wait(Duration::ZERO).ok()??;
+            Some(format!("QEMU ended ({status})"))
+        })
     }
 
     /// Runs a command of the monitor.
@@ -238,12 +321,13 @@ impl QemuGuest {
 
     /// Ends everything that runs: by the probe, by the monitor, by force.
     fn end(&mut self) -> Result<(), String> {
-        if self.frozen {
+        if self.frozen && !self.saved {
             // A frozen guest hears nothing.
             let _ = self.thaw();
         }
         if let Some(session) = &mut self.session {
-            let asked = !session.is_lost() && session.shutdown(SHUTDOWN_DEADLINE).is_ok();
+            // A saved one goes on elsewhere, and must not end there.
+            let asked = !self.saved && !session.is_lost() && session.shutdown(SHUTDOWN_DEADLINE).is_ok();
             session.close();
             let patience = if asked { MONITOR_DEADLINE } else { Duration::ZERO };
             if !self.has_ended(patience) && self.monitor("quit").is_ok() {
@@ -251,14 +335,12 @@ impl QemuGuest {
             }
         }
         self.qmp = None;
-        for running in self.running.iter_mut().chain(&mut self.daemon) {
-            running.kill_group();
-        }
+        self.programs().for_each(Running::kill_group);
         if let Some(cgroup) = &self.cgroup {
             cgroup.kill_all().map_err(|error| error.to_string())?;
         }
         let ended = |running: &mut Running| matches!(running.wait(DEATH_DEADLINE), Ok(Some(_)));
-        if self.running.iter_mut().chain(&mut self.daemon).all(ended) {
+        if self.programs().all(ended) {
             Ok(())
         } else {
             Err(format!("its processes live on {DEATH_DEADLINE:?} after they were killed"))
@@ -274,7 +356,10 @@ impl Guest for QemuGuest {
     fn processes(&self) -> Vec<u32> {
         match &self.cgroup {
             Some(cgroup) => cgroup.processes(),
-            None => self.running.iter().chain(&self.daemon).map(Running::pid).collect(),
+            None => {
+                let daemon = self.parts.as_ref().and_then(|parts| parts.storage.daemon.as_ref());
+                self.running.iter().chain(daemon).map(Running::pid).collect()
+            }
         }
     }
 
@@ -286,6 +371,10 @@ impl Guest for QemuGuest {
         self.spawned_ns
     }
 
+    fn code_ns(&self) -> Option<u64> {
+        Some(self.resumed_ns)
+    }
+
     fn accounts(&self) -> Accounts {
         match &self.cgroup {
             Some(cgroup) => Accounts::of_group(cgroup.view()),
@@ -294,11 +383,50 @@ impl Guest for QemuGuest {
     }
 
     fn facts(&self) -> BTreeMap<String, String> {
-        self.facts.clone()
+        let of_parts = self.parts.iter().flat_map(|parts| parts.all()).flat_map(Part::facts);
+        self.facts.clone().into_iter().chain(of_parts).collect()
+    }
+
+    fn read_back(&mut self) -> Result<BTreeMap<String, String>, SessionError> {
+        let mut facts = BTreeMap::new();
+        let (Some(parts), Some(qmp), Some(session)) = (&self.parts, &mut self.qmp, &mut self.session) else {
+            return Ok(facts);
+        };
+        let process = self.running.as_ref().map_or(0, Running::pid);
+        let mut monitor = asked(qmp, Instant::now() + READ_BACK_DEADLINE);
+        facts.extend(parts.tune.read_back(process, session, &mut monitor)?);
+        facts.extend(parts.memory.read_back(process, &mut monitor));
+        facts.extend(parts.devices.read_back(&mut monitor));
+        let notes = [&parts.tune.notes[..], &parts.memory.notes[..]].concat();
+        if !notes.is_empty() {
+            facts.insert("machine:not-tuned".into(), notes.join("; "));
+        }
+        Ok(facts)
+    }
+
+    fn reach(&self, port: u16) -> Option<Reach> {
+        self.parts.as_ref()?.net.reach(port)
     }
 
     fn log(&self) -> Option<PathBuf> {
         Some(self.log.clone())
+    }
+
+    fn obituary(&mut self) -> Option<String> {
+        self.end_seen()
+    }
+
+    fn save(&mut self, directory: &Path) -> Result<(), PlatformError> {
+        let made_of = self.savable.clone().map_err(state::missing)?;
+        self.freeze()?;
+        let Some(qmp) = &mut self.qmp else { return Err(self.failed("it has been stopped")) };
+        state::save(qmp, directory, &made_of, Instant::now() + SAVE_DEADLINE)?;
+        self.saved = true;
+        Ok(())
+    }
+
+    fn disk_meter(&self) -> Option<Box<dyn DiskMeter>> {
+        self.parts.as_ref()?.storage.meter()
     }
 
     /// The guest's clocks stop with its CPUs: time in which it is frozen does not exist for it.
@@ -324,9 +452,14 @@ impl Guest for QemuGuest {
         let removed = self.cgroup.iter().try_for_each(Cgroup::remove);
         ended?;
         self.running = None;
-        self.daemon = None;
         removed?;
         self.cgroup = None;
+        if let Some(parts) = &mut self.parts {
+            parts.net.remove()?;
+            parts.memory.remove()?;
+            parts.storage.give_back()?;
+        }
+        self.parts = None;
         Ok(self.ledger.forget(self.entry)?)
     }
 }
@@ -338,14 +471,18 @@ impl Drop for QemuGuest {
     }
 }
 
+/// What the log has of the machine that was started last. What came before is of other machines, or is the command line, which the log
+/// has for those who look.
+fn of_this_machine(log: &str) -> String {
+    let command = log.rfind("\n$ ").map_or(0, |at| at + 1);
+    log[command..].lines().filter(|line| !line.starts_with("$ ")).collect::<Vec<_>>().join("\n")
+}
+
 /// An error with the last that QEMU and the guest's console said, on one line.
 fn with_last_words(reason: &str, log: &Path) -> String {
     let text = std::fs::read(log).unwrap_or_default();
-    let text = String::from_utf8_lossy(&text).into_owned();
-    // What came before is of other machines, or is the command line, which the log has for those who look.
-    let command = text.rfind("\n$ ").map_or(0, |at| at + 1);
-    let of_this = text[command..].lines().filter(|line| !line.starts_with("$ "));
-    let said: Vec<&str> = of_this.map(str::trim).filter(|line| !line.is_empty()).collect();
+    let text = of_this_machine(&String::from_utf8_lossy(&text));
+    let said: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     let last = &said[said.len().saturating_sub(LAST_WORDS)..];
     if last.is_empty() { reason.into() } else { format!("{reason}: {}", last.join("; ")) }
 }
@@ -353,95 +490,4 @@ fn with_last_words(reason: &str, log: &Path) -> String {
 fn pair() -> Result<(OwnedFd, OwnedFd), PlatformError> {
     socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
         .map_err(PlatformError::io("make a pair of sockets"))
-}
-
-/// The threads that are the guest's CPUs, in the order of the CPUs.
-fn threads(answer: &Value) -> Vec<u32> {
-    let number = |cpu: &Value, name: &str| cpu.get(name)?.as_u64().and_then(|n| u32::try_from(n).ok());
-    let cpus = answer.as_array().map(Vec::as_slice).unwrap_or_default();
-    let mut threads: Vec<(u32, u32)> =
-        cpus.iter().filter_map(|cpu| Some((number(cpu, "cpu-index")?, number(cpu, "thread-id")?))).collect();
-    threads.sort_unstable();
-    threads.into_iter().map(|(_, thread)| thread).collect()
-}
-
-fn pin(thread: u32, cpu: u32) -> rustix::io::Result<()> {
-    let mut set = rustix::thread::CpuSet::new();
-    set.set(cpu as usize);
-    rustix::thread::sched_setaffinity(rustix::process::Pid::from_raw(thread.cast_signed()), &set)
-}
-
-/// Ends the machine of this name, whoever started it: it is told by its arguments, of which the name is one whole word.
-///
-/// # Errors
-/// It lives on.
-pub(super) fn undo(name: &str) -> Result<(), String> {
-    use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
-    let is_it = |pid: i32| {
-        let arguments = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        let mut words = arguments.split(|byte| *byte == 0);
-        words.any(|word| word.split(|byte| *byte == b',').next() == Some(name.as_bytes()))
-    };
-    let found = || -> Vec<i32> {
-        let processes = std::fs::read_dir(Path::new("/proc")).into_iter().flatten().flatten();
-        let ids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
-        ids.filter(|pid| is_it(*pid) && pid.cast_unsigned() != std::process::id()).collect()
-    };
-    let mut ids = found();
-    if ids.is_empty() {
-        // A process in the middle of execve(2) has no arguments yet by which to know it.
-        std::thread::sleep(EXEC_GRACE);
-        ids = found();
-    }
-    for pid in ids {
-        let Some(handle) = Pid::from_raw(pid).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok())
-        else {
-            continue;
-        };
-        // Looked at again: from here on the handle means this very process.
-        if !is_it(pid) {
-            continue;
-        }
-        pidfd_send_signal(&handle, Signal::KILL)
-            .map_err(|error| format!("cannot kill process {pid}: {error}"))?;
-        let wait = rustix::event::Timespec { tv_sec: DEATH_DEADLINE.as_secs() as _, tv_nsec: 0 };
-        let mut fds = [rustix::event::PollFd::new(&handle, rustix::event::PollFlags::IN)];
-        if !matches!(rustix::event::poll(&mut fds, Some(&wait)), Ok(1..)) {
-            return Err(format!("process {pid} did not end within {DEATH_DEADLINE:?} of being killed"));
-        }
-    }
-    Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn threads_come_in_the_order_of_the_cpus() {
-        let answer = json!([
-            {"cpu-index": 1, "thread-id": 71, "target": "x86_64"},
-            {"cpu-index": 0, "thread-id": 70},
-            {"thread-id": 99},
-        ]);
-        assert_eq!(threads(&answer), [70, 71]);
-        assert_eq!(threads(&json!({})), Vec::<u32>::new());
-    }
-
-    #[test]
-    fn a_machine_is_found_by_its_whole_name() {
-        let name = format!("weighbridge-undo-{}", std::process::id());
-        let start = |word: &str| {
-            Invocation::new("sh")
-                .args(["-c", "while :; do sleep 1; done", "x", "-name", word])
-                .spawn()
-                .unwrap()
-        };
-        let mut other = start(&format!("{name}1,process=x"));
-        let mut it = start(&format!("{name},process=x"));
-        undo(&name).unwrap();
-        assert!(it.wait(Duration::from_secs(5)).unwrap().is_some());
-        assert!(other.try_wait().unwrap().is_none());
-        undo(&name).unwrap();
-    }
 }

@@ -1,58 +1,28 @@
 //! The command line of one machine.
 
 use super::accel::Acceleration;
-use super::share::Share;
-use serde_json::json;
+use super::part::{Line, Part, escape, escape_path};
 use std::ffi::OsString;
 use std::os::fd::RawFd;
-use std::path::{Path, PathBuf};
-
-/// Name of the virtio port over which host and probe talk.
-const PORT: &str = "weighbridge";
-/// Tag of the host's files in the guest.
-pub(super) const TAG: &str = "weighbridge";
-/// Firmware that only starts a kernel that is handed to it; part of QEMU for x86.
-const QBOOT: &str = "qboot.rom";
+use std::path::Path;
 
 /// Everything that decides a machine.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(super) struct Machine<'a> {
     /// As processes and ledgers name it.
     pub(super) name: &'a str,
     /// QEMU's type of machine.
     pub(super) kind: &'a str,
     pub(super) acceleration: Acceleration,
-    /// QEMU's model of CPU.
-    pub(super) cpu: &'a str,
-    pub(super) cpus: usize,
-    pub(super) memory_bytes: u64,
     pub(super) kernel: &'a Path,
     pub(super) initramfs: &'a Path,
     /// File that the console's output is appended to.
     pub(super) console: &'a Path,
-    /// Our ends are elsewhere; these numbers QEMU inherits.
-    pub(super) channel: RawFd,
+    /// Our end is elsewhere; this number QEMU inherits.
     pub(super) qmp: RawFd,
-    pub(super) share: Option<SharedFiles<'a>>,
-    pub(super) disk: Option<Disk>,
-}
-
-/// Files of the host in the guest.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct SharedFiles<'a> {
-    pub(super) kind: Share,
-    /// Root of what is shared.
-    pub(super) path: &'a Path,
-    /// The connection to the daemon that serves them, for virtiofs.
-    pub(super) connection: Option<RawFd>,
-}
-
-/// A disk of the guest.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Disk {
-    pub(super) path: PathBuf,
-    /// Whether the host's page cache stands between guest and disk.
-    pub(super) cached: bool,
+    /// It waits for the state of a machine that was saved, and boots nothing.
+    pub(super) restored: bool,
+    pub(super) parts: Vec<&'a dyn Part>,
 }
 
 impl Machine<'_> {
@@ -61,17 +31,13 @@ impl Machine<'_> {
         let mut line = Line::default();
         line.pair("-name", &format!("{},process={}", escape(self.name), "qemu-guest"));
         for alone in ["-nodefaults", "-no-user-config", "-no-reboot", "-S"] {
-            line.0.push(alone.into());
+            line.word(alone);
+        }
+        if self.restored {
+            line.pair("-incoming", "defer");
         }
         line.pair("-display", "none");
-        line.pair("-machine", &self.machine());
         line.pair("-accel", self.acceleration.argument());
-        line.pair("-cpu", self.cpu);
-        line.pair("-smp", &format!("{0},maxcpus={0},sockets=1,cores={0},threads=1", self.cpus));
-        line.pair("-m", &format!("{}k", self.memory_bytes >> 10));
-        if self.has_qboot() {
-            line.pair("-bios", QBOOT);
-        }
         line.pair("-kernel", self.kernel);
         line.pair("-initrd", self.initramfs);
         line.pair("-append", &self.kernel_arguments());
@@ -79,30 +45,13 @@ impl Machine<'_> {
         line.pair("-mon", "chardev=qmp,mode=control");
         line.pair("-chardev", &format!("file,id=console,path={},append=on", escape_path(self.console)));
         line.pair("-serial", "chardev:console");
-        line.pair("-chardev", &format!("socket,id=channel,fd={}", self.channel));
-        line.pair("-device", "virtio-serial-pci,max_ports=2");
-        line.pair("-device", &format!("virtserialport,chardev=channel,name={PORT}"));
-        self.shared_files(&mut line);
-        self.disk(&mut line);
-        line.0
-    }
-
-    fn machine(&self) -> String {
-        let options = match self.kind {
-            // Controllers without a device behind them cost boot time and nothing else.
-            "q35" => ",sata=off,smbus=off,usb=off,vmport=off",
-            "microvm" => ",pcie=on,rtc=on,auto-kernel-cmdline=off",
-            _ => "",
-        };
-        let shared = match self.share {
-            Some(SharedFiles { kind: Share::Virtiofs, .. }) => ",memory-backend=memory",
-            _ => "",
-        };
-        format!("{}{options}{shared}", self.kind)
-    }
-
-    fn has_qboot(&self) -> bool {
-        self.kind == "q35"
+        if self.kind == "microvm" {
+            ["pcie=on", "rtc=on", "auto-kernel-cmdline=off"].iter().for_each(|option| line.machine(*option));
+        }
+        for part in &self.parts {
+            part.arguments(&mut line);
+        }
+        line.finish(self.kind)
     }
 
     /// What is after ` -- ` is handed to the probe. Mitigations are the kernel's own defaults.
@@ -113,70 +62,14 @@ impl Machine<'_> {
             ("microvm", Acceleration::Tcg) => tsc_khz().map(|khz| format!(" tsc_early_khz={khz}")),
             _ => None,
         };
+        let words = self.parts.iter().map(|part| part.probe_arguments()).filter(|words| !words.is_empty());
+        let of_parts: String = words.map(|words| format!(" {words}")).collect();
         format!(
-            "console={console} quiet panic=-1 reboot=t{} rdinit={} -- --channel port:{PORT}",
+            "console={console} quiet panic=-1 reboot=t{} rdinit={} --{of_parts}",
             clock.unwrap_or_default(),
             weigh_images::PROBE
         )
     }
-
-    fn shared_files(&self, line: &mut Line) {
-        let Some(share) = &self.share else { return };
-        match share.kind {
-            Share::NineP => {
-                let path = escape_path(share.path);
-                line.pair(
-                    "-fsdev",
-                    &format!("local,id=files,path={path},security_model=none,readonly=on,multidevs=remap"),
-                );
-                line.pair("-device", &format!("virtio-9p-pci,fsdev=files,mount_tag={TAG}"));
-            }
-            Share::Virtiofs => {
-                // Its daemon reads and writes the guest's memory.
-                let size = self.memory_bytes >> 10;
-                line.pair("-object", &format!("memory-backend-memfd,id=memory,size={size}k,share=on"));
-                if let Some(fd) = share.connection {
-                    line.pair("-chardev", &format!("socket,id=files,fd={fd}"));
-                }
-                line.pair("-device", &format!("vhost-user-fs-pci,chardev=files,tag={TAG}"));
-            }
-        }
-    }
-
-    fn disk(&self, line: &mut Line) {
-        let Some(disk) = &self.disk else { return };
-        let file = json!({
-            "driver": "file", "node-name": "file", "filename": disk.path, "locking": "on",
-            "aio": if disk.cached { "threads" } else { "native" },
-            "cache": {"direct": !disk.cached, "no-flush": false},
-        });
-        let raw = json!({
-            "driver": "raw", "node-name": "disk", "file": "file",
-            "cache": {"direct": !disk.cached, "no-flush": false},
-        });
-        line.pair("-blockdev", &file.to_string());
-        line.pair("-blockdev", &raw.to_string());
-        line.pair("-device", "virtio-blk-pci,drive=disk,serial=weighbridge");
-    }
-}
-
-#[derive(Default)]
-struct Line(Vec<OsString>);
-
-impl Line {
-    fn pair(&mut self, option: &str, value: &(impl AsRef<std::ffi::OsStr> + ?Sized)) {
-        self.0.push(option.into());
-        self.0.push(value.as_ref().into());
-    }
-}
-
-/// In QEMU's lists of options a comma in a value is written twice.
-fn escape(value: &str) -> String {
-    value.replace(',', ",,")
-}
-
-fn escape_path(path: &Path) -> String {
-    escape(&path.to_string_lossy())
 }
 
 /// How fast this host's TSC counts, which is how fast that of a machine without acceleration does. Counted against the monotonic clock
@@ -217,16 +110,12 @@ mod tests {
             name: "weighbridge-run-1",
             kind: "q35",
             acceleration: Acceleration::Tcg,
-            cpu: "max",
-            cpus: 2,
-            memory_bytes: 512 << 20,
             kernel: Path::new("/k/vmlinux"),
             initramfs: Path::new("/w/initramfs"),
             console: Path::new("/logs/a,b.log"),
-            channel: 7,
             qmp: 8,
-            share: None,
-            disk: None,
+            restored: false,
+            parts: Vec::new(),
         }
     }
 
@@ -241,46 +130,25 @@ mod tests {
             "-nodefaults -no-user-config",
             "-S",
             "-accel tcg",
-            "-cpu max",
-            "-smp 2,maxcpus=2",
-            "-m 524288k",
-            "socket,id=channel,fd=7",
+            "-machine q35",
             "socket,id=qmp,fd=8",
             "path=/logs/a,,b.log,append=on",
-            "rdinit=/.weighbridge/probe -- --channel port:weighbridge",
+            "rdinit=/.weighbridge/probe --",
         ] {
             assert!(line.contains(part), "{part} in {line}");
         }
-        for absent in ["kvm", "mitigations", "memory-backend", "blockdev", "fsdev", "tsc_early_khz"] {
+        for absent in
+            ["kvm", "mitigations", "memory-backend", "blockdev", "fsdev", "tsc_early_khz", "-incoming"]
+        {
             assert!(!line.contains(absent), "{absent} in {line}");
         }
-    }
-
-    #[test]
-    fn shared_files_are_read_only_or_their_daemons() {
-        let share = |kind, connection| SharedFiles { kind, path: Path::new("/x,y"), connection };
-        let nine_p = line(&Machine { share: Some(share(Share::NineP, None)), ..machine() });
-        assert!(nine_p.contains("path=/x,,y,security_model=none,readonly=on"), "{nine_p}");
-        let virtiofs = line(&Machine { share: Some(share(Share::Virtiofs, Some(9))), ..machine() });
-        assert!(virtiofs.contains("memory-backend-memfd,id=memory,size=524288k,share=on"), "{virtiofs}");
-        assert!(virtiofs.contains("memory-backend=memory") && virtiofs.contains("fd=9"), "{virtiofs}");
-    }
-
-    #[test]
-    fn a_disk_bypasses_the_hosts_cache_unless_told() {
-        let disk = |cached| Some(Disk { path: "/w/di\"sk".into(), cached });
-        let direct = line(&Machine { disk: disk(false), ..machine() });
-        assert!(direct.contains(r#""aio":"native""#) && direct.contains(r#""direct":true"#), "{direct}");
-        assert!(direct.contains(r#"/w/di\"sk"#), "{direct}");
-        let cached = line(&Machine { disk: disk(true), ..machine() });
-        assert!(cached.contains(r#""aio":"threads""#) && cached.contains(r#""direct":false"#), "{cached}");
     }
 
     #[cfg(target_arch = "x86_64")]
     #[test]
     fn a_microvm_is_told_its_clock() {
         let micro = line(&Machine { kind: "microvm", ..machine() });
-        assert!(micro.contains("tsc_early_khz=") && !micro.contains("-bios"), "{micro}");
+        assert!(micro.contains("tsc_early_khz=") && micro.contains("pcie=on"), "{micro}");
         let kvm = line(&Machine { kind: "microvm", acceleration: Acceleration::Kvm, ..machine() });
         assert!(!kvm.contains("tsc_early_khz="), "{kvm}");
         let (first, second) = (tsc_khz().unwrap(), tsc_khz().unwrap());

@@ -1,24 +1,21 @@
-//! What all guests of an environment share: kernel, initial RAM file system, disk.
+//! What all guests of an environment share: kernel, initial RAM file system, the root that their own are made of.
 
+use super::channel::Channel;
 use super::share::{self, Share};
-use super::{Settings, disk};
+use super::{RootKind, Settings, devices, disks, net};
+use crate::vm::boot::{self, Contents};
+use crate::vm::disk as vm_disk;
 use crate::{GuestRequest, Host, PlatformError};
 use serde_json::{Value, json};
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
-use weigh_host::cache::CacheDirectory;
-use weigh_images::Root;
-use weigh_images::initramfs::Initramfs;
-use weigh_images::kernel::{GuestKernel, KernelError};
-use weigh_protocol::boot::{BootModule, BootMount, MODULES, MOUNTS};
+use weigh_images::disk::RootDisk;
+use weigh_images::kernel::GuestKernel;
+use weigh_protocol::boot::BootMount;
 
-/// Without these there is no channel.
-const MODULES_OF_ALL: [&str; 2] = ["virtio_pci", "virtio_console"];
-/// Directory of the modules in the guest.
-const MODULE_DIRECTORY: &str = "/.weighbridge/modules.d";
-/// An image that is packed into memory may take so much of it: the archive and what is unpacked of it are there at the same time.
-const PACKED_SHARE: u64 = 4;
+/// Without it there is no device of virtio's.
+const MODULES_OF_ALL: [&str; 1] = ["virtio_pci"];
 /// Name of the file that says that everything else is there.
 const DONE: &str = "prepared.json";
 
@@ -32,25 +29,8 @@ pub(super) struct Prepared {
     pub(super) initramfs: PathBuf,
     /// How the root's binds get into the guest, and the directory that is shared; absent when nothing is to be shared or can be.
     pub(super) share: Option<(Share, PathBuf)>,
-    pub(super) disk: Option<PathBuf>,
-}
-
-/// The kernel that an environment boots.
-///
-/// # Errors
-/// None can be had.
-pub(super) fn kernel(host: &Host, settings: &Settings<'_>) -> Result<GuestKernel, PlatformError> {
-    let cache = CacheDirectory::open().ok_or_else(|| PlatformError::Missing {
-        what: "a place for guest kernels".into(),
-        remedy: Some("set WEIGH_CACHE to a directory".into()),
-    })?;
-    let log = host.logs.join("kernel.log");
-    GuestKernel::find(settings.kernel, &cache, &host.ledger, &log).map_err(|error| match error {
-        KernelError::Unobtainable { .. } | KernelError::Fetch(_) => {
-            PlatformError::Missing { what: format!("a kernel for guests ({error})"), remedy: None }
-        }
-        other => PlatformError::io("get a kernel for the guest")(std::io::Error::other(other)),
-    })
+    /// The image as a disk, which no guest writes to.
+    pub(super) root: Option<RootDisk>,
 }
 
 /// Makes what is not there yet.
@@ -63,31 +43,51 @@ pub(super) fn prepare(host: &Host, request: &GuestRequest) -> Result<Prepared, P
     if let Some(prepared) = read(&place) {
         return Ok(prepared);
     }
+    if settings.opening.aio == "io_uring" {
+        disks::check_io_uring(&settings.binary)?;
+    }
     fs::create_dir_all(&place).map_err(PlatformError::io(format!("make {}", place.display())))?;
-    let kernel = kernel(host, &settings)?;
-    let share = if request.root.binds.is_empty() { None } else { Share::of(&kernel) };
+    let kernel = boot::kernel(host, settings.kernel)?;
+    let root = match settings.root {
+        RootKind::Disk => Some(vm_disk::root_disk(host, request, settings.system)?),
+        _ => None,
+    };
+    let share = share(&kernel, request, &settings)?;
     let share = share.map(|share| (share, share::common(&request.root)));
     let initramfs = place.join("initramfs.cpio");
-    archive(&kernel, request, &settings, share.as_ref())?.write_file(&initramfs)?;
-    check_memory(&kernel.boot, &initramfs, settings.memory_bytes)?;
-    let disk = match settings.disk_bytes {
-        None => None,
-        Some(bytes) => {
-            let path = place.join("disk.raw");
-            disk::make(&path, bytes)?;
-            Some(path)
-        }
-    };
+    boot::write(&kernel, &contents(request, &settings, share.as_ref()), &initramfs)?;
+    if let Some(disk) = &settings.disk {
+        disk.prepare(host)?;
+    }
     let prepared = Prepared {
         kernel: kernel.boot,
         release: kernel.release,
         source: kernel.source,
         initramfs,
         share,
-        disk,
+        root,
     };
     write(&place, &prepared).map_err(PlatformError::io(format!("write to {}", place.display())))?;
     Ok(prepared)
+}
+
+/// How the parts of the image get into the guest.
+///
+/// # Errors
+/// The way that is asked for by name cannot be had.
+fn share(
+    kernel: &GuestKernel,
+    request: &GuestRequest,
+    settings: &Settings<'_>,
+) -> Result<Option<Share>, PlatformError> {
+    if request.root.binds.is_empty() {
+        return Ok(None);
+    }
+    match settings.root {
+        RootKind::Auto => Ok(Share::of(kernel)),
+        RootKind::Initramfs | RootKind::Disk => Ok(None),
+        RootKind::Shared(share) => share.check(kernel).map(|()| Some(share)),
+    }
 }
 
 /// Tells apart what is prepared differently.
@@ -98,91 +98,32 @@ fn key(request: &GuestRequest, settings: &Settings<'_>) -> u64 {
     hasher.finish()
 }
 
-/// The initial RAM file system: the skeleton, the modules, the tables, and the image where it cannot be shared.
-fn archive(
-    kernel: &GuestKernel,
-    request: &GuestRequest,
+/// What goes into the guest's memory at boot.
+fn contents<'a>(
+    request: &'a GuestRequest,
     settings: &Settings<'_>,
     share: Option<&(Share, PathBuf)>,
-) -> Result<Initramfs, PlatformError> {
-    let root = &request.root;
-    let mut archive = Initramfs::new();
-    archive.skeleton(root)?;
+) -> Contents<'a> {
+    let root = &*request.root;
+    let on_disk = settings.root == RootKind::Disk;
     let mounts: Vec<BootMount> = match share {
         Some((share, shared)) => share.mounts(root, shared),
-        None => root.scratch.iter().map(|path| share::scratch(path)).collect(),
+        None if on_disk => vm_disk::mounts(root, settings.system),
+        None => root.scratch.iter().map(|path| boot::scratch(path)).collect(),
     };
-    if share.is_none() && !root.host && !root.binds.is_empty() {
-        check_size(root, settings.memory_bytes)?;
-        archive.image(root)?;
+    let mut modules = MODULES_OF_ALL.to_vec();
+    modules.extend(share.iter().flat_map(|(share, _)| share.modules()));
+    if settings.disk.is_some() {
+        modules.push("virtio_blk");
     }
-    let mut names = MODULES_OF_ALL.to_vec();
-    names.extend(share.iter().flat_map(|(share, _)| share.modules()));
-    if settings.disk_bytes.is_some() {
-        names.push("virtio_blk");
+    modules.extend(Channel::modules(&request.environment));
+    if on_disk {
+        modules.extend(vm_disk::MODULES);
     }
-    let modules = match &kernel.modules {
-        Some(tree) => tree
-            .resolve(&names)
-            .map_err(|error| PlatformError::io("gather the guest's modules")(std::io::Error::other(error)))?,
-        None => Vec::new(),
-    };
-    let mut table = String::new();
-    for module in modules {
-        let path = format!("{MODULE_DIRECTORY}/{}.ko", module.name);
-        table += &BootModule { path: path.clone(), parameters: String::new() }.to_string();
-        archive.bytes(&path, module.content, 0o644)?;
-    }
-    archive.bytes(MODULES, table, 0o644)?;
-    archive.bytes(MOUNTS, mounts.iter().map(ToString::to_string).collect::<String>(), 0o644)?;
-    Ok(archive)
-}
-
-/// A kernel that does not fit panics, or says nothing at all. Kernel and initial RAM file system are in memory twice for a moment:
-/// packed or as they were loaded, and where they are used.
-fn check_memory(kernel: &Path, initramfs: &Path, memory_bytes: u64) -> Result<(), PlatformError> {
-    let size = |path: &Path| path.metadata().map_or(0, |metadata| metadata.len());
-    let needed = 2 * (size(kernel) + size(initramfs));
-    if needed <= memory_bytes {
-        return Ok(());
-    }
-    let mib = |bytes: u64| bytes >> 20;
-    let what = format!(
-        "memory for the guest's kernel and root: {} MiB of the {} MiB given",
-        mib(needed),
-        mib(memory_bytes)
-    );
-    Err(PlatformError::Missing {
-        what,
-        remedy: Some(format!("give --memory {}MiB or more", mib(needed) + 64)),
-    })
-}
-
-/// An image that is packed has to leave room for what is measured.
-fn check_size(root: &Root, memory_bytes: u64) -> Result<(), PlatformError> {
-    let size = root.binds.iter().map(|bind| size_of(&bind.source)).sum::<u64>();
-    if size <= memory_bytes / PACKED_SHARE {
-        return Ok(());
-    }
-    let mib = |bytes: u64| bytes >> 20;
-    let what = format!(
-        "a way to show the guest an image of {} MiB: its kernel knows neither 9p nor virtiofs with a daemon here, and packed into \
-         memory it may take a quarter of the guest's {} MiB",
-        mib(size),
-        mib(memory_bytes)
-    );
-    let remedy = "install virtiofsd and run weigh as root, name a kernel with 9p by kernel=PATH, give --memory more, or use --image probe";
-    Err(PlatformError::Missing { what, remedy: Some(remedy.into()) })
-}
-
-/// Bytes of the files at and below a path.
-fn size_of(path: &Path) -> u64 {
-    let Ok(metadata) = path.symlink_metadata() else { return 0 };
-    if !metadata.is_dir() {
-        return metadata.len();
-    }
-    let entries = fs::read_dir(path).into_iter().flatten().flatten();
-    entries.map(|entry| size_of(&entry.path())).sum()
+    modules.extend(net::modules(&request.environment));
+    modules.extend(devices::modules(&request.environment));
+    let packed = share.is_none() && !on_disk && !root.host && !root.binds.is_empty();
+    Contents { root, packed, modules, mounts, memory_bytes: settings.memory_bytes }
 }
 
 fn write(place: &Path, prepared: &Prepared) -> std::io::Result<()> {
@@ -193,7 +134,7 @@ fn write(place: &Path, prepared: &Prepared) -> std::io::Result<()> {
         "source": prepared.source,
         "initramfs": text(&prepared.initramfs),
         "share": prepared.share.as_ref().map(|(share, path)| json!([share.word(), text(path)])),
-        "disk": prepared.disk.as_deref().map(text),
+        "root": prepared.root.as_ref().map(|disk| json!([text(&disk.path), disk.bytes])),
     });
     let staging = place.join("prepared.new");
     fs::write(&staging, value.to_string())?;
@@ -207,13 +148,17 @@ fn read(place: &Path) -> Option<Prepared> {
         Value::Null => None,
         pair => Some((Share::from_word(pair[0].as_str()?)?, pair[1].as_str()?.into())),
     };
+    let root = match &value["root"] {
+        Value::Null => None,
+        pair => Some(RootDisk { path: pair[0].as_str()?.into(), bytes: pair[1].as_u64()? }),
+    };
     Some(Prepared {
         kernel: text(&value["kernel"])?.into(),
         release: text(&value["release"])?,
         source: text(&value["source"])?,
         initramfs: text(&value["initramfs"])?.into(),
         share,
-        disk: text(&value["disk"]).map(Into::into),
+        root,
     })
 }
 
@@ -231,43 +176,11 @@ mod tests {
             source: "Debian's".into(),
             initramfs: "/i".into(),
             share: Some((Share::Virtiofs, "/".into())),
-            disk: Some("/d".into()),
+            root: Some(RootDisk { path: "/d".into(), bytes: 7 << 30 }),
         };
-        for prepared in [Prepared { share: None, disk: None, ..full.clone() }, full] {
+        for prepared in [Prepared { share: None, root: None, ..full.clone() }, full] {
             write(base.path(), &prepared).unwrap();
             assert_eq!(read(base.path()), Some(prepared));
         }
-    }
-
-    #[test]
-    fn a_kernel_that_does_not_fit_is_said() {
-        let base = tempfile::tempdir().unwrap();
-        let (kernel, root) = (base.path().join("k"), base.path().join("r"));
-        fs::write(&kernel, vec![0; 2 << 20]).unwrap();
-        fs::write(&root, vec![0; 1 << 20]).unwrap();
-        check_memory(&kernel, &root, 6 << 20).unwrap();
-        let error = check_memory(&kernel, &root, 5 << 20).unwrap_err().to_string();
-        assert!(error.contains("6 MiB of the 5 MiB") && error.contains("--memory 70MiB"), "{error}");
-    }
-
-    #[test]
-    fn an_image_that_does_not_fit_is_said() {
-        let base = tempfile::tempdir().unwrap();
-        fs::create_dir(base.path().join("a")).unwrap();
-        fs::write(base.path().join("a/file"), vec![1; 3 << 20]).unwrap();
-        let bind = weigh_images::Bind { source: base.path().join("a"), target: "/a".into(), read_only: true };
-        let root = Root {
-            skeleton: base.path().into(),
-            binds: vec![bind],
-            scratch: Vec::new(),
-            digest: String::new(),
-            host: false,
-            notes: Vec::new(),
-            tree: None,
-            hold: None,
-        };
-        check_size(&root, 12 << 20).unwrap();
-        let error = check_size(&root, 11 << 20).unwrap_err().to_string();
-        assert!(error.contains("3 MiB") && error.contains("--image probe"), "{error}");
     }
 }

@@ -2,8 +2,11 @@
 //!
 //! Source: QEMU, `docs/interop/qmp-spec.txt` and the QMP reference manual.
 
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use serde_json::{Value, json};
-use std::io::{self, Read, Write};
+use std::io::{self, IoSlice, Read, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::BorrowedFd;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 use weigh_host::clock::monotonic_ns;
@@ -42,10 +45,12 @@ pub(super) struct Qmp {
 }
 
 /// Something that QEMU told unasked.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub(super) struct Event {
     /// Such as `RESUME`.
     pub(super) name: String,
+    /// What it says beside its name; null when that is nothing.
+    pub(super) data: Value,
     /// When it was read, host's monotonic clock, nanoseconds.
     pub(super) seen_ns: u64,
 }
@@ -81,6 +86,38 @@ impl Qmp {
         line.push('\n');
         self.set_timeout(until, command)?;
         self.stream.write_all(line.as_bytes()).map_err(|error| failed(&error, command))?;
+        self.result(command, until)
+    }
+
+    /// Gives QEMU a descriptor, which later commands know by that name (`getfd`).
+    ///
+    /// # Errors
+    /// [`QmpError`].
+    pub(super) fn give(
+        &mut self,
+        name: &str,
+        descriptor: BorrowedFd<'_>,
+        until: Instant,
+    ) -> Result<(), QmpError> {
+        const COMMAND: &str = "getfd";
+        let mut line = json!({"execute": COMMAND, "arguments": {"fdname": name}}).to_string();
+        line.push('\n');
+        self.set_timeout(until, COMMAND)?;
+        let descriptors = [descriptor];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
+        let sent =
+            sendmsg(&self.stream, &[IoSlice::new(line.as_bytes())], &mut ancillary, SendFlags::NOSIGNAL);
+        match sent {
+            Ok(n) if n == line.len() => self.result(COMMAND, until).map(drop),
+            Ok(_) => Err(QmpError::Lost("takes no more commands".into())),
+            Err(errno) => Err(failed(&errno.into(), COMMAND)),
+        }
+    }
+
+    /// What a command comes to.
+    fn result(&mut self, command: &str, until: Instant) -> Result<Value, QmpError> {
         loop {
             let mut message = self.next(until, command)?;
             if let Some(result) = message.get_mut("return") {
@@ -106,6 +143,12 @@ impl Qmp {
         }
     }
 
+    /// All that QEMU has told unasked and nobody has asked for, up to `until` or its end.
+    pub(super) fn last_events(&mut self, until: Instant) -> Vec<Event> {
+        while self.next(until, "its end").is_ok() {}
+        std::mem::take(&mut self.events)
+    }
+
     /// The next message. Events are put aside as well.
     fn next(&mut self, until: Instant, waiting: &str) -> Result<Value, QmpError> {
         loop {
@@ -114,7 +157,8 @@ impl Qmp {
                 let message: Value = serde_json::from_slice(&line)
                     .map_err(|_| QmpError::Lost("said something that is not JSON".into()))?;
                 if let Some(name) = message.get("event").and_then(Value::as_str) {
-                    self.events.push(Event { name: name.into(), seen_ns: monotonic_ns() });
+                    let data = message.get("data").cloned().unwrap_or_default();
+                    self.events.push(Event { name: name.into(), data, seen_ns: monotonic_ns() });
                 }
                 return Ok(message);
             }
@@ -156,6 +200,7 @@ fn failed(error: &io::Error, waiting: &str) -> QmpError {
 mod tests {
     use super::*;
     use std::io::{BufRead, BufReader};
+    use std::os::fd::AsFd;
     use std::thread::JoinHandle;
 
     fn soon() -> Instant {
@@ -184,6 +229,7 @@ mod tests {
         let (stream, fake) = fake(&[
             "{\"return\": {}}\r\n",
             "{\"event\": \"RESUME\", \"timestamp\": {}}\r\n{\"return\": {\"running\": true}}\r\n",
+            "{\"event\": \"SHUTDOWN\", \"data\": {\"guest\": true}}\r\n{\"return\": {}}\r\n",
             "{\"error\": {\"class\": \"GenericError\", \"desc\": \"no such thing\"}}\r\n",
             "{\"event\": \"STOP\"}\n",
         ]);
@@ -191,12 +237,19 @@ mod tests {
         assert_eq!(qmp.execute("cont", json!({}), soon()).unwrap(), json!({"running": true}));
         let before = monotonic_ns();
         assert!(qmp.event("RESUME", soon()).unwrap().seen_ns <= before);
+        let file = std::fs::File::open("/dev/null").unwrap();
+        qmp.give("null", file.as_fd(), soon()).unwrap();
         let error = qmp.execute("wish", json!({"for": 1}), soon()).unwrap_err();
         assert_eq!(error.to_string(), "QEMU refused `wish`: no such thing");
         let error = qmp.execute("stop", json!({}), soon()).unwrap_err();
         assert!(matches!(error, QmpError::Lost(_)), "{error}");
-        assert_eq!(qmp.event("STOP", soon()).unwrap().name, "STOP");
-        assert_eq!(fake.join().unwrap()[2], r#"{"execute":"wish","arguments":{"for":1}}"#);
+        assert_eq!(
+            qmp.last_events(soon()).iter().map(|event| event.name.as_str()).collect::<Vec<_>>(),
+            ["SHUTDOWN", "STOP"]
+        );
+        let heard = fake.join().unwrap();
+        assert_eq!(heard[2], r#"{"execute":"getfd","arguments":{"fdname":"null"}}"#);
+        assert_eq!(heard[3], r#"{"execute":"wish","arguments":{"for":1}}"#);
     }
 
     #[test]

@@ -3,8 +3,9 @@
 //! Both are mounted read-only. 9p is also served read-only; virtiofs is not, because the daemon that comes with QEMU 7.2 has no such
 //! option.
 
-use super::machine::TAG;
+use super::storage::TAG;
 use crate::PlatformError;
+use crate::vm::boot::scratch;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use weigh_host::cgroup::Cgroup;
@@ -14,12 +15,15 @@ use weigh_protocol::boot::BootMount;
 
 /// Where the daemon is: the one that is a package of its own, and the one that is part of QEMU 7.
 const DAEMONS: [&str; 3] = ["/usr/libexec/virtiofsd", "/usr/lib/qemu/virtiofsd", "/usr/lib/virtiofsd"];
+/// How a daemon is had.
+const INSTALL_DAEMON: &str =
+    "install with: apt-get install virtiofsd (or qemu-system-common before Debian 13)";
 /// Where the guest mounts what is shared before it binds its parts to their places.
 const PLACE: &str = "/.weighbridge/files";
 
 /// A way to share files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Share {
+pub(crate) enum Share {
     /// `virtio-9p`, served by QEMU itself.
     NineP,
     /// `vhost-user-fs`, served by virtiofsd(1).
@@ -28,28 +32,47 @@ pub(super) enum Share {
 
 impl Share {
     /// The way that works with this kernel here, if any does.
-    pub(super) fn of(kernel: &GuestKernel) -> Option<Self> {
-        if kernel.modules.is_some() && Self::NineP.modules().iter().all(|module| kernel.has(module)) {
-            return Some(Self::NineP);
+    pub(crate) fn of(kernel: &GuestKernel) -> Option<Self> {
+        [Self::NineP, Self::Virtiofs].into_iter().find(|share| share.check(kernel).is_ok())
+    }
+
+    /// Whether this way works with this kernel here.
+    ///
+    /// # Errors
+    /// What is missing.
+    pub(crate) fn check(self, kernel: &GuestKernel) -> Result<(), PlatformError> {
+        let missing =
+            |what: String, remedy: &str| Err(PlatformError::Missing { what, remedy: Some(remedy.into()) });
+        let known = self.modules().iter().all(|module| kernel.has(module));
+        // Of a kernel without modules nobody knows whether it has 9p, which few have.
+        if !known || (self == Self::NineP && kernel.modules.is_none()) {
+            let what = format!("{} in the guest's kernel {}", self.word(), kernel.release);
+            return missing(what, "name another kernel by kernel=PATH, or write root=disk");
         }
-        let served = weigh_host::facts::is_root() && daemon().is_some();
-        (served && Self::Virtiofs.modules().iter().all(|module| kernel.has(module))).then_some(Self::Virtiofs)
+        match self {
+            Self::NineP => Ok(()),
+            Self::Virtiofs if !weigh_host::facts::is_root() => {
+                missing("root, to serve files by virtiofs".into(), "run weigh as root")
+            }
+            Self::Virtiofs if daemon().is_none() => missing("the program virtiofsd".into(), INSTALL_DAEMON),
+            Self::Virtiofs => Ok(()),
+        }
     }
 
     /// As ledgers of prepared machines name it.
-    pub(super) fn word(self) -> &'static str {
+    pub(crate) fn word(self) -> &'static str {
         match self {
             Self::NineP => "9p",
             Self::Virtiofs => "virtiofs",
         }
     }
 
-    pub(super) fn from_word(word: &str) -> Option<Self> {
+    pub(crate) fn from_word(word: &str) -> Option<Self> {
         [Self::NineP, Self::Virtiofs].into_iter().find(|share| share.word() == word)
     }
 
     /// Kernel modules that the guest needs for it.
-    pub(super) fn modules(self) -> &'static [&'static str] {
+    pub(crate) fn modules(self) -> &'static [&'static str] {
         match self {
             Self::NineP => &["9pnet_virtio", "9p"],
             Self::Virtiofs => &["virtiofs"],
@@ -68,7 +91,7 @@ impl Share {
     }
 
     /// All mounts of a root whose binds lie below `shared` on the host.
-    pub(super) fn mounts(self, root: &Root, shared: &Path) -> Vec<BootMount> {
+    pub(crate) fn mounts(self, root: &Root, shared: &Path) -> Vec<BootMount> {
         let bind = |mount: Mount<'_>| match mount {
             Mount::Scratch(path) => scratch(path),
             Mount::Bind(bind) => {
@@ -82,14 +105,8 @@ impl Share {
     }
 }
 
-/// A private scratch directory.
-pub(super) fn scratch(path: &Path) -> BootMount {
-    let mode = if path.ends_with("tmp") { "1777" } else { "0755" };
-    BootMount::new("tmpfs", "tmpfs", &path.to_string_lossy(), &format!("nosuid,nodev,mode={mode}"))
-}
-
 /// The deepest directory that holds all binds of a root.
-pub(super) fn common(root: &Root) -> PathBuf {
+pub(crate) fn common(root: &Root) -> PathBuf {
     let mut sources = root.binds.iter().map(|bind| bind.source.as_path());
     let mut common = sources.next().and_then(Path::parent).unwrap_or(Path::new("/")).to_path_buf();
     for source in sources {
@@ -99,14 +116,14 @@ pub(super) fn common(root: &Root) -> PathBuf {
 }
 
 /// virtiofsd(1), where it is installed.
-pub(super) fn daemon() -> Option<&'static Path> {
+pub(crate) fn daemon() -> Option<&'static Path> {
     DAEMONS.iter().map(Path::new).find(|path| path.is_file())
 }
 
 /// A daemon that serves one guest, and the connection to it.
-pub(super) struct Daemon {
-    pub(super) running: Running,
-    pub(super) connection: OwnedFd,
+pub(crate) struct Daemon {
+    pub(crate) running: Running,
+    pub(crate) connection: OwnedFd,
 }
 
 impl Daemon {
@@ -114,38 +131,48 @@ impl Daemon {
     ///
     /// # Errors
     /// It is not installed, or does not start.
-    pub(super) fn start(shared: &Path, cgroup: Option<&Cgroup>, log: &Path) -> Result<Self, PlatformError> {
-        let binary = daemon().ok_or_else(|| PlatformError::Missing {
-            what: "the program virtiofsd".into(),
-            remedy: Some(
-                "install with: apt-get install virtiofsd (or qemu-system-common before Debian 13)".into(),
-            ),
-        })?;
+    pub(crate) fn start(shared: &Path, cgroup: Option<&Cgroup>, log: &Path) -> Result<Self, PlatformError> {
         let (listener, connection) = connected().map_err(PlatformError::io("make a socket for virtiofsd"))?;
-        let mut command = Invocation::new(binary);
-        // The older daemon, which is part of QEMU, takes its options by `-o`. A root of its own would need a mount namespace that
-        // pivot_root(2) refuses on initial RAM file systems; it serves files that are meant to be seen.
-        let old = binary.starts_with("/usr/lib/qemu");
-        let source = shared.to_string_lossy();
-        command = if old {
-            let options = format!("source={},cache=always,sandbox=chroot", source.replace(',', "\\,"));
-            command
-                .arg(format!("--fd={}", listener.as_raw_fd()))
-                .args(["-f", "--thread-pool-size=0", "-o"])
-                .arg(options)
-        } else {
-            command.arg(format!("--fd={}", listener.as_raw_fd())).arg("--shared-dir").arg(shared).args([
-                "--cache=always",
-                "--sandbox=chroot",
-                "--thread-pool-size=0",
-            ])
-        };
-        if let Some(cgroup) = cgroup {
-            command = command.pre_exec_cgroup(cgroup);
-        }
-        let running = command.pass(listener).log_to(log).spawn()?;
-        Ok(Self { running, connection })
+        Ok(Self { running: serve(listener, shared, cgroup, log)?, connection })
     }
+}
+
+/// Starts virtiofsd(1) for the one connection that will come to a listening socket, in the guest's control group.
+///
+/// # Errors
+/// It is not installed, or does not start.
+pub(crate) fn serve(
+    listener: OwnedFd,
+    shared: &Path,
+    cgroup: Option<&Cgroup>,
+    log: &Path,
+) -> Result<Running, PlatformError> {
+    let binary = daemon().ok_or_else(|| PlatformError::Missing {
+        what: "the program virtiofsd".into(),
+        remedy: Some(INSTALL_DAEMON.into()),
+    })?;
+    let mut command = Invocation::new(binary);
+    // The older daemon, which is part of QEMU, takes its options by `-o`. A root of its own would need a mount namespace that
+    // pivot_root(2) refuses on initial RAM file systems; it serves files that are meant to be seen.
+    let old = binary.starts_with("/usr/lib/qemu");
+    let source = shared.to_string_lossy();
+    command = if old {
+        let options = format!("source={},cache=always,sandbox=chroot", source.replace(',', "\\,"));
+        command
+            .arg(format!("--fd={}", listener.as_raw_fd()))
+            .args(["-f", "--thread-pool-size=0", "-o"])
+            .arg(options)
+    } else {
+        command.arg(format!("--fd={}", listener.as_raw_fd())).arg("--shared-dir").arg(shared).args([
+            "--cache=always",
+            "--sandbox=chroot",
+            "--thread-pool-size=0",
+        ])
+    };
+    if let Some(cgroup) = cgroup {
+        command = command.pre_exec_cgroup(cgroup);
+    }
+    Ok(command.pass(listener).log_to(log).spawn()?)
 }
 
 /// A listening socket and a connection to it; no file system knows their name, and the kernel forgets it with them

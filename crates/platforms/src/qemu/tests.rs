@@ -146,8 +146,49 @@ fn disks_are_checked() {
         let error = crate::resolve(&EnvironmentSpec::parse(text).unwrap()).err().unwrap();
         error.text[error.span].to_string()
     };
-    assert_eq!(refused("qemu:disk=big"), "big");
-    assert_eq!(refused("qemu:disk=0"), "0");
-    assert_eq!(refused("qemu:cache=none"), "cache");
-    crate::resolve(&EnvironmentSpec::parse("qemu:disk=1GiB,cache=writeback").unwrap()).unwrap();
+    for (text, word) in [
+        ("qemu:disk=1GiB", "1GiB"),
+        ("qemu:disk=raw,size=0", "0"),
+        ("qemu:size=1GiB", "size"),
+        ("qemu:cache=none", "cache"),
+        ("qemu:aio=threads", "aio"),
+        ("qemu:disk=raw,cache=writeback,aio=native", "native"),
+        ("qemu:root=disk,rootfs=probe", "probe"),
+        ("qemu:init=full,root=9p", "9p"),
+        ("qemu:init=full,rootfs=host", "host"),
+    ] {
+        assert_eq!(refused(text), word, "{text}");
+    }
+    for text in [
+        "qemu:disk=raw,size=1GiB,cache=writeback",
+        "qemu:disk=qcow2,cache=unsafe,aio=io_uring",
+        "qemu:root=disk,cache=directsync,aio=native",
+        "qemu:init=full",
+    ] {
+        crate::resolve(&EnvironmentSpec::parse(text).unwrap()).unwrap();
+    }
+}
+
+/// What cannot be had is refused when the plan is made, with what QEMU says.
+#[test]
+fn io_uring_is_proven_or_refused() {
+    let bench = Bench::new("io_uring");
+    let fake = bench.fake("echo 'fake-qemu: aio=io_uring was specified, but is not supported' >&2; exit 1");
+    let mut keys = fake.keys.clone();
+    for (key, value) in [("disk", "raw"), ("aio", "io_uring"), ("accel", "tcg")] {
+        keys.insert(key.into(), value.into());
+    }
+    let error = Qemu.settle(&bench.host, &EnvironmentSpec::new(PLATFORM, keys)).unwrap_err().to_string();
+    assert!(error.contains("not supported") && error.contains("aio=threads"), "{error}");
+    bench.close();
+}
+
+/// A system is told from a program, and boots the image of one.
+#[test]
+fn a_system_is_a_capability() {
+    let can = |text: &str| Qemu.capabilities(&EnvironmentSpec::parse(text).unwrap());
+    assert!(!can("qemu").system && can("qemu:init=full").system);
+    assert!(!can("qemu:init=full").host_root && !can("qemu:root=initramfs").host_root);
+    let spec = EnvironmentSpec::parse("qemu:init=full").unwrap();
+    assert_eq!(crate::axes::image(&Qemu, &spec, &ImageSpec::Host), ImageSpec::Debian);
 }

@@ -171,6 +171,7 @@ impl<'a> Start<'a> {
                 return Err(self.failed(error, None));
             }
         };
+        let scratch = self.scratch(host);
         let mut guest = LocalGuest {
             platform: self.platform,
             session: Session::new(output, input),
@@ -182,7 +183,9 @@ impl<'a> Start<'a> {
             frozen: false,
             spawned_ns,
             supervisor,
-            directories: self.directories(&storage),
+            directories: self.directories(&storage).into_iter().chain(scratch.clone()).collect(),
+            scratch,
+            kernels: self.kernels(host),
             network: None,
             stopped: false,
         };
@@ -227,6 +230,21 @@ impl<'a> Start<'a> {
     fn directories(&self, storage: &Storage) -> Vec<PathBuf> {
         let own = self.runtime.and_then(|runtime| runtime.directory.clone());
         storage.directory().map(Path::to_path_buf).into_iter().chain(own).collect()
+    }
+
+    /// For files of commands that run among the host's own: below the run's work directory, which is in the ledger. Made when it is
+    /// first used.
+    fn scratch(&self, host: &Host) -> Option<PathBuf> {
+        let on_host = self.root.is_none() && self.runtime.is_none();
+        on_host.then(|| host.work.join(format!("{}-scratch", self.name)))
+    }
+
+    /// Where the kernels are: beside the probe.
+    fn kernels(&self, host: &Host) -> PathBuf {
+        match (self.runtime, self.root) {
+            (None, None) => host.programs.kernels.clone(),
+            _ => weigh_images::KERNELS.into(),
+        }
     }
 
     fn storage(&self, host: &Host) -> Result<Storage, PlatformError> {
@@ -301,6 +319,9 @@ pub(crate) struct LocalGuest {
     supervisor: Option<OwnedFd>,
     /// What goes with the guest.
     directories: Vec<PathBuf>,
+    /// Where its commands make files, where that is not `/var/tmp`.
+    scratch: Option<PathBuf>,
+    kernels: PathBuf,
     network: Option<GuestNetwork>,
     stopped: bool,
 }
@@ -425,6 +446,14 @@ impl LocalGuest {
 impl Guest for LocalGuest {
     fn session(&mut self) -> &mut Session {
         &mut self.session
+    }
+
+    fn scratch(&self) -> Option<&Path> {
+        self.scratch.as_deref()
+    }
+
+    fn kernels(&self) -> &Path {
+        &self.kernels
     }
 
     fn processes(&self) -> Vec<u32> {

@@ -2,7 +2,8 @@
 
 use super::root::init_argument;
 use crate::oci::with_tail;
-use crate::{Guest, Host, PlatformError, Session};
+use crate::vm::tap::{self, Tap};
+use crate::{Guest, GuestRequest, Host, PlatformError, Reach, Session};
 use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use std::collections::BTreeMap;
@@ -22,18 +23,25 @@ const EXIT_DEADLINE: Duration = Duration::from_secs(5);
 const CHANNEL: &str = "/dev/ttyS0";
 
 /// A machine to start.
-pub(super) struct Machine {
+pub(super) struct Machine<'a> {
     pub(super) program: PathBuf,
     pub(super) initramfs: PathBuf,
     pub(super) memory_bytes: u64,
     /// Directory for the file that is its memory.
     pub(super) memory_place: &'static str,
     pub(super) cpu: Option<u32>,
+    /// Value of `net`.
+    pub(super) network: &'a str,
 }
 
-impl Machine {
+impl Machine<'_> {
     /// Starts it and waits for its probe's hello. `name` is unique in the run.
-    pub(super) fn launch(&self, host: &Host, name: &str) -> Result<UmlGuest, PlatformError> {
+    pub(super) fn launch(
+        &self,
+        host: &Host,
+        request: &GuestRequest,
+        name: &str,
+    ) -> Result<UmlGuest, PlatformError> {
         let log = host.logs.join(format!("{name}.log"));
         // Holds the kernel's files for its management console; below the run's work directory, which is in the ledger.
         let directory = host.work.join(name);
@@ -44,9 +52,17 @@ impl Machine {
         let cgroup = host.hierarchy.create(&host.ledger, &group, &limits).inspect_err(|_| {
             let _ = std::fs::remove_dir_all(&directory);
         })?;
-        let mut guest =
-            UmlGuest { cgroup: Some(cgroup), running: None, spawned_ns: 0, session: None, directory, log };
-        match guest.start(self) {
+        let mut guest = UmlGuest {
+            cgroup: Some(cgroup),
+            running: None,
+            spawned_ns: 0,
+            session: None,
+            directory,
+            log,
+            network: None,
+        };
+        let network = tap::of_guest(host, request, self.network);
+        match network.map(|network| guest.network = network).and_then(|()| guest.start(self)) {
             Ok(()) => Ok(guest),
             Err(error) => {
                 // The first error is the one to tell; what cannot be undone stays in the ledger.
@@ -63,13 +79,26 @@ impl Machine {
             .arg(format!("initrd={}", self.initramfs.display()))
             .arg(init_argument())
             .args(["uml_dir=./", "umid=machine", "con=null", "con0=null,fd:2", "ssl=null", "ssl0=fd:0,fd:1"])
+            .args(guest.network.as_ref().map(card))
             // A panic ends the machine at once instead of leaving it to its deadline.
             .args(["quiet", "panic=-1", "--", "--channel", CHANNEL])
+            .args(
+                guest
+                    .network
+                    .iter()
+                    .flat_map(|tap| tap.probe_arguments().split(' ').map(String::from).collect::<Vec<_>>()),
+            )
             .env_clear()
             .env("TMPDIR", self.memory_place)
             .current_dir(&guest.directory)
             .log_to(&guest.log)
     }
+}
+
+/// The machine's card: frames are moved in vectors of so many, and small ones that belong together are joined on their way in
+/// (`user_mode_linux_howto_v2.rst`, "Vector transports").
+fn card(tap: &Tap) -> String {
+    format!("vec0:transport=tap,ifname={},depth=128,gro=1,mac={}", tap.name(), tap.hardware_address())
 }
 
 /// A machine: the kernel's process, and one process for every address space inside.
@@ -80,6 +109,7 @@ pub(super) struct UmlGuest {
     session: Option<Session>,
     directory: PathBuf,
     log: PathBuf,
+    network: Option<Tap>,
 }
 
 impl UmlGuest {
@@ -96,7 +126,9 @@ impl UmlGuest {
         self.running = Some(running);
         let session = self.session.insert(Session::over_terminal(output, input));
         let announced = session.announced(HELLO_DEADLINE);
-        announced.map(|_| ()).map_err(|error| self.failed(&error.to_string()))
+        announced.map_err(|error| self.failed(&error.to_string()))?;
+        let console = std::fs::read(&self.log).unwrap_or_default();
+        tap::check(&String::from_utf8_lossy(&console)).map_err(|reason| self.failed(&reason))
     }
 
     fn failed(&self, reason: &str) -> PlatformError {
@@ -152,8 +184,16 @@ impl Guest for UmlGuest {
     }
 
     fn facts(&self) -> BTreeMap<String, String> {
-        let facts = [("acceleration", "user-mode"), ("network", "none")];
-        facts.map(|(key, value)| (key.into(), value.into())).into()
+        let word = self.network.as_ref().map_or("none", Tap::word);
+        let mut facts = vec![("acceleration", "user-mode"), ("network", word)];
+        if self.network.is_some() {
+            facts.push(("network-card", "vector, on a tap"));
+        }
+        facts.into_iter().map(|(key, value)| (key.into(), value.into())).collect()
+    }
+
+    fn reach(&self, port: u16) -> Option<Reach> {
+        self.network.as_ref()?.reach(port)
     }
 
     fn log(&self) -> Option<PathBuf> {
@@ -180,6 +220,8 @@ impl Guest for UmlGuest {
             return Err(PlatformError::Stop { platform: "uml", reason });
         }
         self.running = None;
+        self.network.iter_mut().try_for_each(Tap::remove)?;
+        self.network = None;
         self.cgroup = None;
         match std::fs::remove_dir_all(&self.directory) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {

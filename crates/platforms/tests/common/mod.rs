@@ -11,6 +11,8 @@
 )]
 
 pub mod network;
+pub mod osv;
+pub mod sshd;
 pub mod victim;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,6 +1,7 @@
 //! Clients that reach guests, for every platform with a network.
 
 use super::{Bench, MINUTE, ready, says};
+use std::collections::BTreeSet;
 use std::io::Read;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
@@ -13,6 +14,16 @@ const PORT: u16 = 7007;
 const SERVER: &str = "perl -MIO::Socket::INET -e '\
 $s = IO::Socket::INET->new(Listen => 1, LocalPort => 7007, ReuseAddr => 1) or die $@; $s->timeout(60);\
 $c = $s->accept or die $!; print {$c} q(pong); close $c; print $c->peerhost || q(gone)'";
+
+/// Whether machines can have taps here. Otherwise says so, and fails when `WEIGH_REQUIRE` names `network`.
+pub fn taps_ready(test: &str) -> bool {
+    let device = std::fs::OpenOptions::new().read(true).write(true).open("/dev/net/tun");
+    let Err(error) = device else { return true };
+    let required = std::env::var("WEIGH_REQUIRE").unwrap_or_default();
+    assert!(!required.split(',').any(|word| word == "network"), "taps are required: /dev/net/tun: {error}");
+    eprintln!("SKIPPED {test}: /dev/net/tun: {error}");
+    false
+}
 
 /// Connects until somebody listens, and reads to the end.
 fn ask(reach: &Reach) -> String {
@@ -46,20 +57,30 @@ pub fn talk(guest: &mut dyn Guest) -> Reach {
 
 /// Two guests are reached, one by one and at addresses of their own, and nothing is left.
 pub fn guests_are_reached(test: &str, environment: &str) {
+    so_many_are_reached(test, environment, 2);
+}
+
+/// The same of so many guests.
+pub fn so_many_are_reached(test: &str, environment: &str, count: usize) {
     if !ready(test, environment) {
         return;
     }
     eprintln!("{environment}");
     let bench = Bench::new(test);
-    let mut guests = [0, 1].map(|_| {
+    let launch = |_| {
         let mut request = bench.request(environment);
         request.publish.push(PORT);
         bench.launch(&request).unwrap()
-    });
-    let addresses = guests.each_mut().map(|guest| talk(&mut **guest).address);
+    };
+    let mut guests: Vec<_> = (0..count).map(launch).collect();
+    let addresses: Vec<_> = guests.iter_mut().map(|guest| talk(&mut **guest).address).collect();
     let loopback = addresses[0].ip().is_loopback();
-    assert!(addresses[0] != addresses[1] || loopback, "{environment}: {addresses:?}");
+    let all: BTreeSet<_> = addresses.iter().collect();
+    assert!(all.len() == count || loopback, "{environment}: {addresses:?}");
     for guest in &mut guests {
+        if let Some(word) = guest.facts().get("network") {
+            assert!(environment.contains(&format!("net={word}")), "{environment} is {word}");
+        }
         guest.stop().unwrap();
     }
     bench.close();

@@ -107,9 +107,9 @@ pub fn two_guests_at_once(bench: &Bench) {
     second.stop().unwrap();
 }
 
-/// A root with nothing but the probe and the program beside it. No system boots from it.
+/// A root with nothing but the probe and the program beside it. No system boots from it, and another machine has its own.
 pub fn the_probe_alone(bench: &Bench) {
-    if bench.capabilities.system {
+    if bench.capabilities.system || bench.capabilities.elsewhere {
         return;
     }
     let mut guest = bench.launch(&bench.request_with(&ImageSpec::Probe, None));

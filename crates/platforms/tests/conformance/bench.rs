@@ -1,6 +1,6 @@
 //! The environment of every check, and which checks are put off.
 
-use crate::common;
+use crate::common::{self, osv, sshd};
 use std::collections::BTreeMap;
 use std::ops::Deref;
 use std::path::Path;
@@ -32,34 +32,58 @@ impl Deref for Bench {
     }
 }
 
-/// Runs a check for an environment, or skips it when the platform is missing here.
+/// Runs a check for an environment, or skips it when the platform is missing here. One that must be told where its guests are gets a
+/// place made for it.
 pub fn check(name: &str, environment: &str, check: fn(&Bench)) {
+    if let Some(reason) = put_off(name, environment) {
+        eprintln!("SKIPPED {name} on {environment}: {reason}");
+    } else if environment == "ssh" {
+        match sshd::missing() {
+            Some(reason) => skip_or_fail(name, environment, environment, &reason),
+            None => {
+                let machine = sshd::Machine::start(None);
+                check_at(name, &machine.environment(), check);
+                machine.assert_empty();
+            }
+        }
+    } else if environment == "osv" {
+        let fake = osv::Fake::new(None);
+        check_at(name, &fake.environment("runs", "loader.elf"), check);
+    } else {
+        check_at(name, environment, check);
+    }
+}
+
+/// Says that a check is skipped, and fails when the platform is required.
+fn skip_or_fail(name: &str, environment: &str, platform: &str, reason: &str) {
+    let required = std::env::var("WEIGH_REQUIRE").unwrap_or_default();
+    assert!(!required.split(',').any(|name| name == platform), "{environment} is required: {reason}");
+    eprintln!("SKIPPED {name} on {environment}: {reason}");
+}
+
+fn check_at(name: &str, environment: &str, check: fn(&Bench)) {
     let spec = EnvironmentSpec::parse(environment).unwrap();
     let Ok((platform, resolved)) = resolve(&spec) else {
         // Not in the registry: `every_platform_is_tested` and the registry's own test watch over that.
         eprintln!("SKIPPED {name} on {environment}: this weighbridge has no such platform");
         return;
     };
-    if let Some(reason) = put_off(name, environment) {
-        eprintln!("SKIPPED {name} on {environment}: {reason}");
+    let can = platform.capabilities(&resolved);
+    if !can.fork && !can.fake && !OF_ONE_PROGRAM.contains(&name) {
+        eprintln!("SKIPPED {name} on {environment}: its guests run one program and have tests of their own");
         return;
     }
     if let Some(reason) = missing(platform, &resolved) {
-        let required = std::env::var("WEIGH_REQUIRE").unwrap_or_default();
-        assert!(
-            !required.split(',').any(|name| name == platform.name()),
-            "{environment} is required: {reason}"
-        );
-        eprintln!("SKIPPED {name} on {environment}: {reason}");
-        return;
+        return skip_or_fail(name, environment, platform.name(), &reason);
     }
     let bench = Bench::new(platform, resolved);
     check(&bench);
     bench.close();
 }
 
-/// Environments whose guests take too long for every run of the default tests.
-const SLOW: &[&str] = &["podman", "incus", "lxd", "init=full"];
+/// Environments whose guests take too long for every run of the default tests, and variants of one that is tested there. A platform, or
+/// one key with its value.
+const SLOW: &[&str] = &["podman", "incus", "lxd", "init=full", "libvirt", "ssh", "net=none", "net=host"];
 /// The checks that say most about a guest, for a look at every platform.
 const TELLING: &[&str] = &[
     "statuses",
@@ -74,6 +98,10 @@ const TELLING: &[&str] = &[
     "dropped",
     "dead",
 ];
+
+/// The checks that need no program of the system.
+const OF_ONE_PROGRAM: &[&str] =
+    &["memory", "dropped", "busy", "hung", "dead", "frozen", "deadline", "availability_leaves_nothing"];
 
 /// Why a check does not belong to this run of the tests. `WEIGH_LONG` puts nothing off; `WEIGH_PLATFORMS=all` asks for the
 /// telling checks of every environment, slow ones too; otherwise the slow ones wait.
@@ -106,7 +134,15 @@ fn missing(platform: &'static dyn Platform, environment: &EnvironmentSpec) -> Op
     if needs_root && !weigh_host::facts::is_root() {
         return Some("needs root".into());
     }
+    if must_be_told(platform) {
+        return None;
+    }
     KNOWN.lock().unwrap().entry(platform.name()).or_insert_with(known).clone()
+}
+
+/// Whether the platform cannot be used without being told something, so that nobody can ask whether it is ready.
+pub fn must_be_told(platform: &dyn Platform) -> bool {
+    platform.check(&EnvironmentSpec::new(platform.name(), Default::default())).is_err()
 }
 
 impl Bench {

@@ -1,6 +1,6 @@
 //! Ends: whatever state a guest is in, it goes, and nothing of it stays. What stays is searched for after every check.
 
-use crate::bench::{Bench, MINUTE, command, run, shell};
+use crate::bench::{Bench, MINUTE, command, must_be_told, run, shell};
 use crate::common::is_left;
 use rustix::process::{Pid, Signal, kill_process};
 use std::time::{Duration, Instant};
@@ -128,6 +128,11 @@ pub fn deadline(bench: &Bench) {
 
 /// Looking whether a platform is there leaves no guest; what guests share, such as an image, may stay until the run ends.
 pub fn availability_leaves_nothing(bench: &Bench) {
+    if must_be_told(bench.platform) {
+        let found = bench.platform.availability(&bench.host);
+        assert!(matches!(&found, Availability::Missing { remedy: Some(_), .. }), "{found:?}");
+        return bench.assert_no_guest_in_the_ledger();
+    }
     for _ in 0..2 {
         let found = bench.platform.availability(&bench.host);
         assert!(matches!(&found, Availability::Ready { detail } if !detail.is_empty()), "{found:?}");

@@ -69,6 +69,11 @@ environments! {
     podman_mapped "podman:user=mapped,storage=overlay"
     uml "uml"
     qemu "qemu:accel=tcg"
+    firecracker "firecracker"
+    libvirt "libvirt:accel=tcg"
+    cloud_hypervisor "cloud-hypervisor"
+    osv "osv"
+    ssh "ssh"
     null "null"
 }
 

@@ -20,6 +20,22 @@ fn the_version_is_told() {
 }
 
 #[test]
+fn words_about_a_network_are_right_or_refused() {
+    for (words, said) in [
+        (&["--address", "10.0.0.2"][..], "10.0.0.2/24"),
+        (&["--address"], "takes an address"),
+        (&["--gateway", "10.0.0.1"], "--address"),
+        (&["--address", "10.0.0.2/24", "--gateway", "10.0.1.1"], "not in the subnet"),
+        // This process has a network already.
+        (&["--address", "10.0.0.2/24", "--gateway", "10.0.0.1"], "init of a machine"),
+    ] {
+        let output = program(probe_path()).args(words).output().unwrap();
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.code() == Some(2) && error.contains(said), "{words:?}: {error}");
+    }
+}
+
+#[test]
 fn exit_statuses_and_signals() {
     let mut probe = Driver::start();
     assert_eq!(probe.run(command(&["true"])).end.status, Status::Exited(0));

@@ -173,3 +173,13 @@ fn a_port_that_does_not_appear_is_named() {
     assert_eq!(output.status.code(), Some(2));
     assert!(String::from_utf8(output.stderr).unwrap().contains("there is no virtio port `no.such.name`"));
 }
+
+#[test]
+fn what_is_for_machines_alone_is_refused() {
+    for words in [["--root", "/dev/vda"], ["--init", "/sbin/init"]] {
+        let output = program(probe_path()).args(words).output().unwrap();
+        assert_eq!(output.status.code(), Some(2));
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(said.contains(words[0]) && said.contains("the init of a machine"), "{said}");
+    }
+}

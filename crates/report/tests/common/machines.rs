@@ -8,7 +8,7 @@ use weigh_model::{
 };
 use weigh_report::{EnvironmentFacts, Report};
 use weigh_stats::{
-    ChargeSummary, Circumstances, ClockSummary, Flag, Interval, NoiseSummary, Verdict, analyse,
+    ChargeSummary, Circumstances, ClockSummary, Flag, Interval, LoaderSummary, NoiseSummary, Verdict, analyse,
 };
 
 pub const DOCKER: &str = "docker:net=nat";
@@ -143,6 +143,24 @@ fn charges() -> Vec<ChargeSummary> {
     ]
 }
 
+fn loader(
+    environment: &str,
+    busiest_share: f64,
+    headroom: Option<f64>,
+    reached: Option<f64>,
+) -> LoaderSummary {
+    LoaderSummary {
+        workload: "echo".into(),
+        environment: environment.into(),
+        closed: true,
+        trials: 30,
+        busiest_share,
+        operation: "request".into(),
+        headroom_per_s: headroom,
+        reached_per_s: reached,
+    }
+}
+
 fn circumstances() -> Circumstances {
     Circumstances {
         noise: Some(NoiseSummary {
@@ -186,6 +204,10 @@ fn circumstances() -> Circumstances {
             ),
         ],
         charges: charges(),
+        loaders: vec![
+            loader("native", 0.55, Some(412_000.0), Some(118_400.0)),
+            loader(DOCKER, 0.92, None, Some(104_000.0)),
+        ],
         noisy_host: Some(NoisyHost { from_block: 7, void_units: 12, units: 21 }),
     }
 }

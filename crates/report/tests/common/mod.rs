@@ -133,6 +133,7 @@ pub fn plan(name: &str, environments: &[&str], comparisons: &[Comparison], effor
             tool_duration: None,
             random_read_bytes: None,
             start: None,
+            staging: weigh_model::Staging::default(),
         });
     }
     Plan {

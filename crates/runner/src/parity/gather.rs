@@ -10,6 +10,9 @@ use weigh_protocol::{GuestFacts, MountFacts, ProgramFacts};
 
 /// Digits of a digest that are shown: 64 bits, enough for files that nobody made to collide.
 const DIGITS: usize = 16;
+/// Version 1 of control groups writes the largest number of pages that it counts where there is no limit
+/// (Documentation/admin-guide/cgroup-v1/memory.rst); no machine has so much.
+const UNLIMITED_BYTES: u64 = 1 << 60;
 
 /// What a plan's guests are asked about.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -25,7 +28,11 @@ impl Subject {
     pub fn of(plan: &Plan) -> Self {
         let directory = plan.guest.working_directory.as_deref();
         let mut subject = Self { programs: Vec::new(), paths: vec!["/".into(), "/tmp".into()] };
-        for program in plan.workloads.iter().filter_map(|workload| workload.command.first()) {
+        let in_guest = plan.workloads.iter().map(|workload| match &workload.staging.server {
+            Some(server) => &server.command,
+            None => &workload.command,
+        });
+        for program in in_guest.filter_map(|command| command.first()) {
             if !subject.programs.iter().any(|(known, _)| known == program) {
                 subject.programs.push((program.clone(), absolute(program, directory)));
             }
@@ -73,6 +80,7 @@ pub fn gather(
     }
     facts.insert("network".into(), capabilities.networks.first().copied().unwrap_or("host").into());
     facts.extend(guest.facts());
+    facts.extend(guest.read_back()?);
     Ok(facts)
 }
 
@@ -84,6 +92,7 @@ fn limit_from_outside(accounts: &Accounts) -> Option<u64> {
         };
         let v2 = group.v2.as_deref().and_then(|directory| read(directory, "memory.max"));
         let v1 = group.v1_directory("memory").and_then(|directory| read(directory, "memory.limit_in_bytes"));
+        let v1 = v1.filter(|bytes| *bytes < UNLIMITED_BYTES);
         v2.into_iter().chain(v1).min()
     };
     accounts.groups.iter().filter_map(limit).min()
@@ -263,6 +272,8 @@ mod tests {
         let limit = || limit_from_outside(&Accounts::of_group(group.clone()));
         assert_eq!(limit(), None);
         std::fs::write(v2.join("memory.max"), "max\n").unwrap();
+        assert_eq!(limit(), None);
+        std::fs::write(v1.join("memory.limit_in_bytes"), "9223372036854771712\n").unwrap();
         assert_eq!(limit(), None);
         std::fs::write(v1.join("memory.limit_in_bytes"), "1048576\n").unwrap();
         assert_eq!(limit(), Some(1 << 20));

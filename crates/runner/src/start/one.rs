@@ -1,15 +1,18 @@
 //! One guest, stamp by stamp.
 
+use super::boot::{NOT_TOLD, Seen};
 use super::client::Client;
 use super::system::{init_ns, of_session};
 use super::{Came, Window, not_launched, since, used_by};
 use crate::fleet::{Fleet, Recipe};
+use crate::guest_clock::GuestClock;
+use crate::serve::way::{listen_at, network, no_way, reach};
 use crate::trial::{Failure, describe};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::time::{Duration, Instant};
 use weigh_host::clock::monotonic_ns;
 use weigh_model::{FailureKind, stamps};
-use weigh_platforms::{Capabilities, Guest, Reach};
+use weigh_platforms::{Capabilities, Guest};
 use weigh_protocol::{COMMAND_PATH, Command};
 
 /// What the server in the guest says when it can be talked to.
@@ -19,12 +22,13 @@ const SERVICE_DEADLINE: Duration = Duration::from_secs(30);
 /// How long the server may take to end when it is killed.
 const END_DEADLINE: Duration = Duration::from_secs(5);
 
-/// Starts a guest, takes its stamps and ends it.
+/// Starts a guest, takes its stamps and ends it. With `boot` it is also told what the coming up of a machine is made of.
 pub(super) fn come_up(
     fleet: &mut Fleet<'_>,
     environment: usize,
     mut recipe: Recipe<'_>,
     deadline: Duration,
+    boot: bool,
 ) -> Result<Came, Failure> {
     let port = free_port();
     recipe.request.publish = port.into_iter().collect();
@@ -45,7 +49,7 @@ pub(super) fn come_up(
         Ok(stamps) => stamps,
         Err(failure) => {
             window.abandon(fleet);
-            return Err(failure.in_guest(log));
+            return Err(failure.of_guest(&mut *guest, log));
         }
     };
     came.put(stamps::CODE, since(spawned_ns, code_ns));
@@ -55,10 +59,14 @@ pub(super) fn come_up(
     let (used, accounts) = used_by(&*guest);
     came.observed = window.close(fleet, used);
     fleet.berths[environment].daemons = accounts.daemons;
+    if boot {
+        boot_parts(&mut *guest, &recipe.can, init_ns, &mut came)
+            .map_err(|failure| failure.of_guest(&mut *guest, log.clone()))?;
+    }
     // What was just counted took time that no user of the platform pays for.
     let origin_ns = spawned_ns + since(pause_ns, monotonic_ns());
     serve(&mut *guest, &recipe.can, port, origin_ns, &mut came)
-        .map_err(|failure| failure.in_guest(log.clone()))?;
+        .map_err(|failure| failure.of_guest(&mut *guest, log.clone()))?;
     let asked_ns = monotonic_ns();
     guest
         .stop()
@@ -69,14 +77,52 @@ pub(super) fn come_up(
     Ok(came)
 }
 
-/// When the probe began: by its own clock where that is the host's, else when its hello came. A clock is only taken for the host's when
-/// its reading lies between the spawn and the hello.
+/// When the guest's code began to run: when the platform let a machine go; else when the probe began, by its own clock where that is the
+/// host's; else when its hello came. What is told only counts when it lies between the spawn and the hello.
 fn first_instruction_ns(guest: &mut dyn Guest, can: &Capabilities) -> Result<u64, Failure> {
     let spawned_ns = guest.spawned_ns();
     let hello_ns = super::system::hello_ns(guest)?;
     let started_ns = guest.session().arrival().map(|arrival| arrival.started_ns);
-    let within = |ns: &u64| can.shares_kernel && (spawned_ns..=hello_ns).contains(ns);
-    Ok(started_ns.filter(within).unwrap_or(hello_ns))
+    let own = started_ns.filter(|_| can.shares_kernel);
+    let within = |ns: &u64| (spawned_ns..=hello_ns).contains(ns);
+    Ok(guest.code_ns().or(own).filter(within).unwrap_or(hello_ns))
+}
+
+/// What the coming up of a machine is made of; absent for whatever is none.
+fn boot_parts(
+    guest: &mut dyn Guest,
+    can: &Capabilities,
+    init_ns: u64,
+    came: &mut Came,
+) -> Result<(), Failure> {
+    if !can.sized_memory {
+        let reason = "the guest is no machine that boots a kernel of its own";
+        stamps::BOOT.iter().for_each(|metric| came.lacks(metric, reason));
+        return Ok(());
+    }
+    let lost = |error| of_session(&error, "the guest's clock could not be read");
+    let exchanged = GuestClock::Own.exchange(guest.session()).map_err(lost)?;
+    let (Some(exchanged), Some(arrival)) = (exchanged, guest.session().arrival()) else {
+        let reason = "the guest's clock could not be read";
+        stamps::BOOT.iter().for_each(|metric| came.lacks(metric, reason));
+        return Ok(());
+    };
+    let (spawned_ns, code_ns) = (guest.spawned_ns(), guest.code_ns());
+    let parts = Seen { code_ns, started_ns: arrival.started_ns, init_ns }.parts(&exchanged);
+    let vmm_ns = code_ns.map(|code_ns| since(spawned_ns, code_ns)).ok_or(NOT_TOLD);
+    for (metric, part) in [
+        (stamps::BOOT_VMM, vmm_ns),
+        (stamps::BOOT_FIRMWARE, parts.firmware_ns),
+        (stamps::BOOT_KERNEL, Ok(parts.kernel_ns)),
+        (stamps::BOOT_USER, parts.user_ns),
+        (stamps::BOOT_BOUND, Ok(parts.bound_ns)),
+    ] {
+        match part {
+            Ok(ns) => came.put(metric, ns),
+            Err(reason) => came.lacks(metric, reason),
+        }
+    }
+    Ok(())
 }
 
 /// Starts a server in the guest and waits for its first response. Where the guest cannot have one the stamps are absent.
@@ -94,20 +140,12 @@ fn serve(
         return Ok(());
     }
     let port = port.ok_or_else(|| Failure::new(FailureKind::Preparation, "no port of the host is free"))?;
-    let on_host = network(guest, can) == "host";
-    let reach = guest.reach(port).or_else(|| {
-        let address = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port);
-        on_host.then_some(Reach { address, from: None })
-    });
+    let reach = reach(guest, can, port);
     let client = match &reach {
         Some(reach) => Some(Client::new(reach.from.as_deref()).map_err(|error| unreachable_by(&error))?),
         None => None,
     };
-    // On the host's own network the server is nobody else's business.
-    let at: IpAddr = match &reach {
-        Some(reach) if !on_host || !reach.address.ip().is_loopback() => Ipv4Addr::UNSPECIFIED.into(),
-        _ => Ipv4Addr::LOCALHOST.into(),
-    };
+    let at = listen_at(guest, can, reach.as_ref());
     let id = guest.session().start(&server(at, port)).map_err(|error| not_served(&error))?;
     let served = guest.session().await_output(id, LISTENING, SERVICE_DEADLINE);
     let listening_ns = served.map_err(|error| not_served(&error))?;
@@ -125,19 +163,6 @@ fn serve(
     let session = guest.session();
     let _ = session.signal(id, 9).and_then(|()| session.finish(id, END_DEADLINE).map(drop));
     Ok(())
-}
-
-/// The network of the guest in a word, as parity has it.
-fn network(guest: &dyn Guest, can: &Capabilities) -> String {
-    let said = guest.facts().remove("network");
-    said.unwrap_or_else(|| can.networks.first().copied().unwrap_or("host").into())
-}
-
-fn no_way(network: &str) -> String {
-    match network {
-        "none" => "the guest has no network to answer over".into(),
-        other => format!("the platform tells no way to reach a port of the guest over its network ({other})"),
-    }
 }
 
 fn not_served(error: &weigh_platforms::SessionError) -> Failure {

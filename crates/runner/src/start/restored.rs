@@ -15,7 +15,7 @@ pub(super) fn come_up(
     cold: bool,
 ) -> Result<Came, Failure> {
     let mut came = Came { guests: 1, ..Came::default() };
-    if let Err(reason) = recipe.platform.restores(recipe.host, &recipe.request.environment) {
+    if let Err(reason) = recipe.platform.restores(recipe.host, &recipe.request) {
         came.lacks(stamps::RESTORE, &reason);
         came.lacks(stamps::SAVE, &reason);
         return Ok(came);

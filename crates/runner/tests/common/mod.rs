@@ -284,6 +284,7 @@ pub fn workload(name: &str) -> WorkloadPlan {
         tool_duration: None,
         random_read_bytes: None,
         start: None,
+        staging: weigh_model::Staging::default(),
     }
 }
 

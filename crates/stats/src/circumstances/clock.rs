@@ -26,7 +26,7 @@ pub(crate) fn summaries(plan: &Plan, trials: &[&Trial]) -> Vec<ClockSummary> {
             round_trip_ns: median(
                 checks
                     .iter()
-                    .filter(|check| check.state != ClockState::Shared)
+                    .filter(|check| check.state != ClockState::Shared && check.round_trips_ns != [0, 0])
                     .map(|check| check.round_trips_ns[0].max(check.round_trips_ns[1]) as f64),
             ),
         };

@@ -1,7 +1,7 @@
 //! Differences between environments that were allowed by name.
 
 use std::collections::BTreeSet;
-use weigh_model::{InstanceFacts, PARITY_KEYS_OF_PLATFORMS, Plan, parity_word_covers};
+use weigh_model::{InstanceFacts, Plan, is_parity_key_of_platforms, parity_word_covers};
 
 /// The environments that differ from the baseline in a key that the plan allows by name, and in which keys.
 ///
@@ -10,7 +10,7 @@ use weigh_model::{InstanceFacts, PARITY_KEYS_OF_PLATFORMS, Plan, parity_word_cov
 pub(crate) fn unequal<'a>(plan: &'a Plan, facts: &[&'a InstanceFacts]) -> Vec<(&'a str, Vec<&'a str>)> {
     let of = |environment: &str, key: &str| -> BTreeSet<Option<&'a str>> {
         // A platform that names no network has none.
-        let absent = PARITY_KEYS_OF_PLATFORMS.contains(&key).then_some("none");
+        let absent = is_parity_key_of_platforms(key).then_some("none");
         let instances = facts.iter().filter(|instance| instance.environment == environment);
         instances.map(|instance| instance.facts.get(key).map(String::as_str).or(absent)).collect()
     };

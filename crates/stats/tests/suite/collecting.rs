@@ -60,6 +60,11 @@ fn absent_metrics_have_a_reason_and_no_number() {
     // The baseline's lack is not that of who has it.
     assert!(cell("e").absent.is_none() && !cell("e").flags.contains(&Flag::Absent));
     assert_eq!(cell("e").summary.unwrap().median, 2.0);
+    assert_eq!(
+        (cell("e").n, cell("native").n, cell("e").log_ratios.len()),
+        (3, 0, 0),
+        "its values are its own"
+    );
     assert!(analysis.cells.iter().all(|c| c.metric.name != "time" || !c.flags.contains(&Flag::Absent)));
 }
 

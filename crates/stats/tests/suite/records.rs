@@ -32,6 +32,7 @@ pub fn workload(id: &str, metrics: Vec<MetricSpec>) -> WorkloadPlan {
         tool_duration: None,
         random_read_bytes: None,
         start: None,
+        staging: weigh_model::Staging::default(),
     }
 }
 

@@ -33,7 +33,7 @@ fn what_is_stored_is_read_back() {
     assert_eq!(found.recovered, None);
     assert_eq!(read.events().unwrap().events, [event("seen")]);
     let first = fs::read_to_string(run.path().join(SAMPLES)).unwrap();
-    assert_eq!(first.lines().next(), Some(r#"{"record":"header","format":3}"#));
+    assert_eq!(first.lines().next(), Some(r#"{"record":"header","format":4}"#));
     let left_over: Vec<_> = fs::read_dir(run.path())
         .unwrap()
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
@@ -181,7 +181,7 @@ fn damage_inside_is_refused_with_its_line() {
         lines.join("\n") + "\n"
     };
     for damage in
-        ["{\"record\":\"trial\"", "", "null", r#"{"record":"header","format":3}"#, r#"{"record":"new"}"#]
+        ["{\"record\":\"trial\"", "", "null", r#"{"record":"header","format":4}"#, r#"{"record":"new"}"#]
     {
         for line in [3, 4] {
             fs::write(&file, with_line(line, damage)).unwrap();
@@ -206,11 +206,11 @@ fn newer_formats_are_named_with_both_versions() {
         .unwrap();
     let error = RunDirectory::open(&path).unwrap().records().unwrap_err();
     assert!(matches!(error, StoreError::NewerFormat { found: 7, supported: SAMPLES_FORMAT, .. }));
-    assert!(error.to_string().contains("format 7") && error.to_string().contains("up to 3"), "{error}");
+    assert!(error.to_string().contains("format 7") && error.to_string().contains("up to 4"), "{error}");
 
-    fs::write(path.join(PLAN), "{\"format\": 4, \"quite\": \"different\"}").unwrap();
+    fs::write(path.join(PLAN), "{\"format\": 7, \"quite\": \"different\"}").unwrap();
     let error = RunDirectory::open(&path).unwrap_err();
-    assert!(matches!(error, StoreError::NewerFormat { found: 4, supported: PLAN_FORMAT, .. }), "{error}");
+    assert!(matches!(error, StoreError::NewerFormat { found: 7, supported: PLAN_FORMAT, .. }), "{error}");
 }
 
 #[test]

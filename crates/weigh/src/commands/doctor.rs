@@ -8,13 +8,16 @@ use std::thread;
 use std::time::Duration;
 use weigh_host::accounts::Accounts;
 use weigh_host::{facts, noise};
-use weigh_model::{NoiseLimits, Observed};
+use weigh_model::{EnvironmentSpec, NoiseLimits, Observed};
 use weigh_observe::{Observer, Sensors};
-use weigh_platforms::{self as platforms, Availability};
+use weigh_platforms::{self as platforms, Availability, PlatformError};
 use weigh_report::quantity::{plain_percent, share};
 
 /// How long the host is looked at: long enough that the kernel's ticks of CPU time, ten milliseconds, are a per cent and not all of it.
 const LOOK: Duration = Duration::from_secs(1);
+
+/// Aliases that promise what a platform has under their name alone where it is proven.
+const PROVEN: &[&str] = &["kvm"];
 
 #[derive(Serialize)]
 struct Diagnosis {
@@ -152,6 +155,7 @@ pub fn run(json: bool) -> Result<(), Failure> {
                 PlatformState { name: platform.name(), ready: false, detail: reason, remedy }
             }
         })
+        .chain(PROVEN.iter().map(|name| proven(name, &occupied.host)))
         .collect();
     occupied.close()?;
     let diagnosis =
@@ -162,6 +166,21 @@ pub fn run(json: bool) -> Result<(), Failure> {
         text(&diagnosis)
     });
     Ok(())
+}
+
+/// Whether what an alias stands for can be had here: its platform proves it by booting a guest, or knows from an earlier proof.
+fn proven(alias: &'static str, host: &platforms::Host) -> PlatformState {
+    let state = |ready, detail, remedy| PlatformState { name: alias, ready, detail, remedy };
+    let spec = EnvironmentSpec::new(alias, Default::default());
+    let (platform, environment) = match platforms::resolve(&spec) {
+        Ok(resolved) => resolved,
+        Err(error) => return state(false, error.to_string(), None),
+    };
+    match platform.settle(host, &environment) {
+        Ok(_) => state(true, format!("a guest has answered as {environment}"), None),
+        Err(PlatformError::Missing { what, remedy }) => state(false, format!("no {what}"), remedy),
+        Err(error) => state(false, error.to_string(), None),
+    }
 }
 
 fn text(diagnosis: &Diagnosis) -> String {

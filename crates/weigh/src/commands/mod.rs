@@ -11,6 +11,7 @@ mod man;
 mod resume;
 mod run;
 mod selftest;
+mod selftest_tools;
 mod show;
 mod start;
 

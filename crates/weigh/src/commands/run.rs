@@ -3,6 +3,7 @@
 use crate::cli::{MeasureArgs, OutputFormat, RunArgs};
 use crate::error::{Failure, Kind, file_failure};
 use crate::host::Occupied;
+use crate::placement::{cpu_words, loader_cpus};
 use crate::request::Surroundings;
 use crate::{outcome, request, ui};
 use std::path::{Path, PathBuf};
@@ -11,7 +12,8 @@ use std::sync::atomic::AtomicBool;
 use weigh_host::{clock, facts};
 use weigh_images::Root;
 use weigh_model::{
-    EnvironmentPlan, EnvironmentSpec, Event, FinishReason, HostFacts, ImageSpec, Plan, Started,
+    EnvironmentPlan, EnvironmentSpec, Event, FinishReason, HostFacts, ImageSpec, LoadLoop, Plan, ServerPlan,
+    Started,
 };
 use weigh_platforms::{self as platforms, Availability, GuestRequest, Host, Platform, PlatformError};
 use weigh_runner::order::block_order;
@@ -42,7 +44,7 @@ pub fn carry_out(
     plan: &dyn Fn(&mut dyn Surroundings) -> Result<Plan, Failure>,
 ) -> Result<(), Failure> {
     if args.dry_run {
-        ui::print(&describe(&plan(&mut Nowhere)?));
+        ui::print(&describe(&plan(&mut Nowhere)?, facts));
         return Ok(());
     }
     let mut here = Here { occupied: None };
@@ -252,7 +254,7 @@ pub fn stay_off(cpus: &[u32], facts: &HostFacts) {
 }
 
 /// What `--dry-run` prints: the plan, the order of the first blocks, the host changes.
-fn describe(plan: &Plan) -> String {
+fn describe(plan: &Plan, facts: &HostFacts) -> String {
     let mut lines = vec![format!("plan: {} (seed {})", plan.name, plan.seed)];
     lines.push(format!("baseline: {}", plan.baseline));
     for environment in &plan.environments {
@@ -271,6 +273,9 @@ fn describe(plan: &Plan) -> String {
             workload.iterations,
             workload.command.join(" ")
         ));
+        if let Some(server) = &workload.staging.server {
+            lines.extend(describe_server(plan, server, facts));
+        }
     }
     lines.push(format!("blocks: {}", blocks(plan)));
     if let Some(seconds) = plan.workloads.iter().map(|workload| workload.expected_s).sum::<Option<f64>>() {
@@ -306,7 +311,41 @@ fn describe(plan: &Plan) -> String {
             host_changes(plan, environment).map(|change| format!("  {}: {change}", environment.name)),
         );
     }
+    if plan.workloads.iter().any(|workload| workload.staging.server.is_some()) {
+        lines.push(
+            "  load generator: make the control group weighbridge-<run>/loader, start a process in it, one at a time".into(),
+        );
+    }
     lines.join("\n")
+}
+
+/// What will listen where, and who loads it from where.
+fn describe_server(plan: &Plan, server: &ServerPlan, facts: &HostFacts) -> Vec<String> {
+    let transport: Vec<&str> = server.transport.iter().map(|transport| transport.word()).collect();
+    let plural = if server.ports == 1 { "" } else { "s" };
+    let guests = match plan.guest.cpus.as_slice() {
+        [] => "all CPUs".into(),
+        some => cpu_words(some),
+    };
+    let mut lines = vec![format!(
+        "  serves in the guest, on {guests}, at {} unused port{plural} ({}): {}",
+        server.ports,
+        transport.join(", "),
+        server.command.join(" ")
+    )];
+    let ready =
+        server.ready.as_ref().map_or("a TCP connection to the first port".into(), |words| words.join(" "));
+    lines.push(format!("  is up when this works: {ready}"));
+    lines.extend(server.fill.iter().map(|fill| format!("  is filled by: {}", fill.join(" "))));
+    let kind = if server.kind == LoadLoop::Closed { "a closed loop" } else { "an open loop" };
+    let cpus = cpu_words(&loader_cpus(&plan.guest.cpus, facts));
+    lines.push(format!(
+        "  is loaded from outside in {kind}, on {cpus}, over the environment's own network: the host's loopback interface without one"
+    ));
+    if let Some(null) = &server.null {
+        lines.push(format!("  headroom of the load generator is proven once against: {}", null.join(" ")));
+    }
+    lines
 }
 
 /// What a trial starts.

@@ -23,6 +23,9 @@ const LONG: (u32, u32) = (200, 50);
 /// A count outside of its band, a host that cannot be used, nothing measured.
 pub fn run(args: &SelftestArgs) -> Result<(), Failure> {
     let facts = facts::host_facts();
+    if args.tools {
+        return super::selftest_tools::run(args, &facts);
+    }
     let (no_effect, per_effect) = if args.long { LONG } else { SHORT };
     let design = Design {
         seed: args.seed.unwrap_or_else(request::random_seed),
@@ -96,7 +99,7 @@ fn sensors(subject: &Subject) -> Box<dyn Sensors> {
 }
 
 /// The directory of this selftest. Its name is none that `last` looks for.
-fn directory(out: Option<&Path>) -> Result<PathBuf, Failure> {
+pub(super) fn directory(out: Option<&Path>) -> Result<PathBuf, Failure> {
     let stamp = clock::utc_now().replace([':', '-'], "");
     let stamp = stamp.split(['.', 'Z']).next().unwrap_or_default().to_string();
     let path =

@@ -5,8 +5,9 @@ use crate::error::Failure;
 use crate::{request, ui};
 use std::collections::BTreeMap;
 use weigh_host::facts;
-use weigh_model::{Caches, HostFacts, StartPlan, Started, WorkloadPlan, nearest};
-use weigh_workloads::start_workload;
+use weigh_model::{Caches, EnvironmentPlan, HostFacts, Plan, StartPlan, Started, WorkloadPlan, nearest};
+use weigh_platforms::resolve;
+use weigh_workloads::{start_workload, with_boot_metrics};
 
 /// Guests that are started and removed to tell a rate, per lane; at least [`FEWEST_CHURNED`] in all.
 const CHURNED_PER_LANE: u32 = 4;
@@ -25,7 +26,15 @@ pub fn run(args: &StartArgs) -> Result<(), Failure> {
         ui::note("note: `--caches cold` drops the page cache of the whole host before every start");
     }
     super::run::carry_out(&args.common, named, &facts, &|here| {
-        request::plan_of(&args.common, &facts, here, &|facts| workloads(args, facts))
+        let plan = request::plan_of(&args.common, &facts, here, &|facts| workloads(args, facts))?;
+        let machine = |environment: &EnvironmentPlan| {
+            let known = resolve(&environment.spec);
+            known.is_ok_and(|(platform, spec)| platform.capabilities(&spec).sized_memory)
+        };
+        if !plan.environments.iter().any(machine) {
+            return Ok(plan);
+        }
+        Ok(Plan { workloads: plan.workloads.into_iter().map(with_boot_metrics).collect(), ..plan })
     })
 }
 

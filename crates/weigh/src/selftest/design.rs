@@ -194,5 +194,6 @@ fn fake_work() -> WorkloadPlan {
         tool_duration: None,
         random_read_bytes: None,
         start: None,
+        staging: weigh_model::Staging::default(),
     }
 }

@@ -208,6 +208,9 @@ fn amounts_and_histograms_are_kept_beside_the_values() {
         (extracted.operations, extracted.tool_duration_ns, extracted.random_read_bytes),
         (Some(10.0), Some(1_500_000_000), Some(4096))
     );
+    // A job that only wrote claims no reads.
+    let wrote = extract(&plan, &result(ENDED_WELL, &output.replace("read 4096", "read 0"), "")).unwrap();
+    assert_eq!(wrote.random_read_bytes, None);
     for (from, to, words) in [
         ("10,", "0,", "the value of operations is 0"),
         ("operations", "operation", "no value of operations"),

@@ -3,7 +3,7 @@
 use super::*;
 use crate::workload::Size;
 use std::collections::{BTreeMap, BTreeSet};
-use weigh_model::{Extraction, HostFacts};
+use weigh_model::{Extraction, HostFacts, RUN_WORDS};
 
 pub(crate) fn host(last_level_cache_bytes: Option<u64>) -> HostFacts {
     HostFacts {
@@ -38,14 +38,30 @@ fn built_in_manifests_are_complete() {
     for ((listed, _), workload) in EMBEDDED.iter().zip(library.workloads()) {
         assert_eq!(workload.name(), *listed, "a file is named after its workload");
         assert!(workload.check.is_some(), "{listed}: a built-in workload proves its work");
+        let mut is_kernel = false;
         for size in Size::ALL {
             assert!(workload.expected_s(size).is_some(), "{listed} {size}");
-            let plans = workload.plan(size.word(), &BTreeMap::new(), &host(Some(1 << 20))).unwrap();
+            let required = workload.params().iter().filter(|param| param.required.is_some());
+            let given = required.map(|param| (param.name.clone(), vec!["/opt/own".into()])).collect();
+            let plans = workload.plan(size.word(), &given, &host(Some(1 << 20))).unwrap();
             let [plan] = plans.as_slice() else { panic!("{listed}: one plan without a sweep") };
             assert_eq!(plan.id, *listed);
-            assert_eq!(plan.command[0], "weigh-kernels");
-            assert_eq!(plan.command[1], *listed);
-            assert!(!plan.command.iter().any(|word| word.contains('{')), "{:?}", plan.command);
+            let words = plan.command.iter().chain(plan.staging.setup.iter().flatten());
+            for word in words {
+                let known = RUN_WORDS
+                    .iter()
+                    .fold(word.clone(), |word, known| word.replace(&format!("{{{known}}}"), ""));
+                let param =
+                    workload.params().iter().find(|param| known.contains(&format!("{{{}}}", param.name)));
+                assert!(param.is_none(), "{listed}: {word}");
+            }
+            is_kernel = plan.command[0] == "weigh-kernels" && plan.command[1] == *listed;
+        }
+        if let Some(other) = workload.stand_in() {
+            assert!(library.get(other).is_ok_and(|other| other.stand_in().is_none()), "{listed}: {other}");
+        }
+        if !is_kernel {
+            continue;
         }
         for metric in workload.metrics() {
             let (name, from) = (&metric.spec.name, &metric.from);
@@ -77,6 +93,7 @@ fn the_default_set_is_what_a_bare_weigh_runs() {
     assert_eq!(primary("lzma"), ["rate"]);
     assert_eq!(primary("gups"), ["rate"]);
     assert_eq!(primary("echo"), ["tcp_latency_p50"]);
+    assert_eq!(primary("bulk"), ["throughput"]);
     assert_eq!(primary("block"), ["latency_p50"]);
     assert_eq!(primary("spin"), ["duration"]);
 }

@@ -12,6 +12,13 @@ const TOP: &[&str] = &[
     "command",
     "prepare",
     "cleanup",
+    "setup",
+    "teardown",
+    "setup_deadline",
+    "packages",
+    "serves",
+    "stand_in",
+    "server",
     "warmup",
     "iterations",
     "deadline",
@@ -25,7 +32,8 @@ const TOP: &[&str] = &[
     "metric",
 ];
 const SIZES: &[&str] = &["quick", "standard", "paper"];
-const PARAM: &[&str] = &["summary", "kind", "default", "quick", "standard", "paper", "settable"];
+const PARAM: &[&str] = &["summary", "kind", "default", "quick", "standard", "paper", "settable", "required"];
+const SERVER: &[&str] = &["command", "ports", "transport", "ready", "fill", "null", "null_load", "loop"];
 const CHECK: &[&str] = &["statement", "json", "regex", "parser", "field"];
 const OPERATIONS: &[&str] = &["name", "json", "regex", "parser", "field"];
 const NUMBER: &[&str] = &["json", "regex", "parser", "field"];
@@ -56,6 +64,7 @@ pub(super) fn check(text: &str) -> Result<(), Fault> {
     for (key, value) in top {
         match (key.get_ref().as_ref(), value.get_ref()) {
             ("expected", DeValue::Table(table)) => check_table(table, "`expected`", SIZES)?,
+            ("server", DeValue::Table(table)) => check_table(table, "`[server]`", SERVER)?,
             ("check", DeValue::Table(table)) => check_table(table, "`[check]`", CHECK)?,
             ("operations", DeValue::Table(table)) => check_table(table, "`[operations]`", OPERATIONS)?,
             (name @ ("tool_duration" | "random_reads"), DeValue::Table(table)) => {

@@ -149,7 +149,7 @@ fn wrong_types_are_underlined() {
     wrong("\"2m\"", "\"two minutes\"", "\"two minutes\"", "two minutes", "");
     wrong("better = \"higher\"", "better = \"more\"", "\"more\"", "unknown variant `more`", "");
     wrong("quick = 1, st", "quick = 0, st", "0", "above 0", "");
-    wrong("kind = \"count\"", "kind = \"number\"", "\"number\"", "unknown variant", "");
+    wrong("kind = \"count\"", "kind = \"weight\"", "\"weight\"", "unknown variant", "");
     wrong("quick = 1\n", "quick = [1]\n", "[1]", "a value of the type array", "");
     wrong("quick = 1\n", "quick = \"many\"\n", "\"many\"", "`many` is not a value of `seconds`", "");
     wrong("deadline = ", "iterations = 0\ndeadline = ", "0", "nothing would be measured", "");
@@ -252,4 +252,153 @@ fn names_and_texts_are_sound() {
     wrong("\"SHA-256 of zeros\"", "\"\"", "\"\"", "this text is empty", "");
     wrong("\"SHA-256 of zeros\"", "\"a\\nb\"", "\"a\\nb\"", "several lines", "");
     wrong("[\"mkdir\", \"/tmp/{label}\"]", "[]", "[]", "the command has no program", "");
+}
+
+/// A workload that measures a server.
+const SERVER: &str = r#"
+name = "answers"
+summary = "answers of a server"
+description = "What a client sees."
+command = ["client", "{address}:{port}", "--control", "{port2}", "--seed", "{seed}", "--clients", "{clients}"]
+setup = ["make-data", "{scratch}", "{clients}"]
+teardown = ["remove-data", "{scratch}"]
+setup_deadline = "3m"
+packages = ["libc6-dev", "g++"]
+serves = ["felter-2014/fig-8"]
+stand_in = "echo"
+
+[server]
+command = ["serve", "{listen}:{port}", "{scratch}"]
+ports = 2
+transport = ["tcp", "udp"]
+ready = ["client", "--ping", "{address}:{port}"]
+null = ["serve", "--nothing", "{listen}:{port}"]
+loop = "open"
+
+[params.clients]
+summary = "clients"
+kind = "count"
+default = 8
+
+[params.share]
+summary = "share of writes"
+kind = "number"
+default = 0.5
+
+[params.program]
+summary = "path of the client"
+required = "ask its author"
+
+[check]
+statement = "it ends well"
+
+[[metric]]
+name = "latency_p99"
+unit = "s"
+better = "lower"
+primary = true
+parser = "fake"
+field = "latency"
+quantile = 0.99
+"#;
+
+/// The same without what only a parser with histograms can give.
+fn server() -> String {
+    let command = "[\"client\", \"{share}\", \"{program}\"";
+    let quantile = "parser = \"fake\"\nfield = \"latency\"\nquantile = 0.99";
+    SERVER
+        .replace("[\"client\", \"{address}", &format!("{command}, \"{{address}}"))
+        .replace(quantile, "duration = true")
+}
+
+#[test]
+fn what_stands_around_a_command_is_read() {
+    let workload = read(Path::new("m.toml"), &server()).unwrap();
+    assert_eq!(
+        (workload.serves(), workload.stand_in()),
+        (["felter-2014/fig-8".to_string()].as_slice(), Some("echo"))
+    );
+    let staging = &workload.staging;
+    assert_eq!(staging.setup_deadline_s, Some(180.0));
+    assert_eq!(staging.packages, ["libc6-dev", "g++"]);
+    let server = staging.server.as_ref().unwrap();
+    assert_eq!((server.ports, server.kind), (2, weigh_model::LoadLoop::Open));
+    assert_eq!(server.transport, [weigh_model::Transport::Tcp, weigh_model::Transport::Udp]);
+    assert_eq!((server.fill.as_ref(), server.null_load.as_ref()), (None, None));
+    let given = |params: &[(&str, &str)]| {
+        let params = params.iter().map(|(name, value)| ((*name).into(), vec![(*value).into()])).collect();
+        workload.plan("quick", &params, &crate::library::tests::host(None))
+    };
+    let plan = given(&[("program", "/opt/c"), ("clients", "3")]).unwrap().remove(0);
+    assert_eq!(plan.command[..4], ["client", "0.5", "/opt/c", "{address}:{port}"]);
+    assert_eq!(plan.staging.setup.unwrap(), ["make-data", "{scratch}", "3"]);
+    assert_eq!(plan.staging.server.unwrap().command, ["serve", "{listen}:{port}", "{scratch}"]);
+    let missing = given(&[]).unwrap_err().to_string();
+    assert_eq!(
+        missing,
+        "answers needs `--param program=...`, path of the client: ask its author; the workload echo measures the same and needs nothing"
+    );
+    let wrong = given(&[("program", "/opt/c"), ("share", "half")]).unwrap_err().to_string();
+    assert!(wrong.contains("write a number, as in 0.5"), "{wrong}");
+}
+
+#[test]
+fn words_of_the_run_have_their_side() {
+    let fault = |from: &str, to: &str| {
+        let text = server();
+        assert!(text.contains(from), "{from}");
+        let error = read(Path::new("m.toml"), &text.replacen(from, to, 1)).unwrap_err();
+        (
+            error.text[error.span.clone().unwrap_or(0..0)].to_string(),
+            error.message,
+            error.help.unwrap_or_default(),
+        )
+    };
+    for (from, to, at, says) in [
+        (
+            "{listen}:{port}\", \"{scratch}",
+            "{address}:{port}\", \"{scratch}",
+            "{address}",
+            "only the loader's commands",
+        ),
+        (
+            "{address}:{port}\", \"--control",
+            "{listen}:{port}\", \"--control",
+            "{listen}",
+            "only the server's commands",
+        ),
+        ("{port2}", "{port3}", "{port3}", "how many ports"),
+        ("ports = 2", "ports = 4", "4", "how many it listens on"),
+        ("felter-2014/fig-8", "felter-2014", "\"felter-2014\"", "felter-2014/fig-6"),
+        ("\"g++\"", "\"G++\"", "\"G++\"", "apt(8)"),
+        ("loop = ", "lop = ", "lop", "`loop`"),
+        ("null = ", "null_load = ", "[\"serve\", \"--nothing\", \"{listen}:{port}\"]", ""),
+        ("required = \"ask its author\"", "required = \"x\"\ndefault = 1", "\"x\"", "keep `required`"),
+    ] {
+        let (found, message, help) = fault(from, to);
+        if from == "null = " {
+            assert!(message.contains("{listen}"), "{message}");
+            continue;
+        }
+        assert_eq!(found, at, "{message}; {help}");
+        assert!(help.contains(says), "{message}; {help}");
+    }
+    // Without a server nothing is filled in but the directory and the seed.
+    let error =
+        read(Path::new("m.toml"), &GOOD.replace("/tmp/{label}", "{scratch}/{label}/{port}")).unwrap_err();
+    assert!(error.message.contains("`{port}`"), "{}", error.message);
+    assert!(read(Path::new("m.toml"), &GOOD.replace("/tmp/{label}", "{scratch}/{label}/{seed}")).is_ok());
+    // A parameter of such a name is the manifest's own.
+    let own = GOOD.replace("[params.label]", "[params.port]").replace("{label}", "{port}");
+    let plan = read(Path::new("m.toml"), &own).unwrap();
+    let plan = plan.plan("quick", &Default::default(), &crate::library::tests::host(None)).unwrap().remove(0);
+    assert_eq!(plan.prepare.unwrap(), ["mkdir", "/tmp/x"]);
+}
+
+#[test]
+fn a_parser_without_histograms_gives_no_quantile() {
+    let text =
+        SERVER.replace("\"fake\"", "\"stream\"").replace("\"--clients\"", "\"{share}\", \"{program}\"");
+    let error = read(Path::new("m.toml"), &text).unwrap_err();
+    assert!(error.message.contains("the parser `stream` has no field `latency`"), "{}", error.message);
 }

@@ -1,5 +1,6 @@
 //! What the parts of a manifest mean together.
 
+use super::staging;
 use super::{
     Fault, Manifest, ManifestCheck, ManifestMetric, ManifestNumber, ManifestOperations, ManifestParam,
 };
@@ -9,7 +10,9 @@ use crate::workload::{ParamSpec, Size, Workload};
 use regex::RegexBuilder;
 use std::ops::Range;
 use toml::Spanned;
-use weigh_model::{Extraction, MetricSource, MetricSpec, Operations, Unit, nearest, parse_duration};
+use weigh_model::{
+    Extraction, MetricSource, MetricSpec, Operations, RUN_WORDS, Unit, nearest, parse_duration,
+};
 
 /// Beginning of the names of metrics that the statistics add.
 const RESERVED: &str = "cpu_per_";
@@ -17,7 +20,7 @@ const RESERVED: &str = "cpu_per_";
 /// Any cache size will do to see that a default can be read.
 const SOME_CACHE_BYTES: u64 = 1 << 20;
 
-pub(super) fn workload(text: &str, manifest: Manifest) -> Result<Workload, Fault> {
+pub(super) fn workload(text: &str, mut manifest: Manifest) -> Result<Workload, Fault> {
     check_name(&manifest.name)?;
     for line in [&manifest.summary, &manifest.description] {
         if line.get_ref().trim().is_empty() {
@@ -31,13 +34,18 @@ pub(super) fn workload(text: &str, manifest: Manifest) -> Result<Workload, Fault
             "move the rest to `description`",
         ));
     }
-    let params = manifest
-        .params
+    let params = std::mem::take(&mut manifest.params)
         .into_iter()
         .map(|(name, param)| param_spec(&name, param))
         .collect::<Result<Vec<_>, _>>()?;
-    let commands = [Some(&manifest.command), manifest.prepare.as_ref(), manifest.cleanup.as_ref()];
-    check_commands(text, &commands, &params)?;
+    check_commands(text, &staging::commands(&manifest), &params)?;
+    let serves = staging::serves(&manifest.serves)?;
+    let stand_in = manifest
+        .stand_in
+        .as_ref()
+        .map(|name| check_name(name).map(|()| name.get_ref().clone()))
+        .transpose()?;
+    let staging = staging::staging(&manifest)?;
     let (check_statement, check) = match manifest.check {
         Some(check) => check_of(check)?,
         None => {
@@ -86,6 +94,9 @@ pub(super) fn workload(text: &str, manifest: Manifest) -> Result<Workload, Fault
         operations,
         tool_duration,
         random_read_bytes,
+        staging,
+        serves,
+        stand_in,
     })
 }
 
@@ -161,7 +172,15 @@ fn param_spec(name: &Spanned<String>, param: Spanned<ManifestParam>) -> Result<P
         kind: param.kind,
         defaults: Default::default(),
         settable: param.settable,
+        required: param.required.as_ref().map(|why| why.get_ref().clone()),
     };
+    if let Some(required) = &param.required {
+        if sizes.iter().chain([&param.default]).any(Option::is_some) {
+            let message = format!("`{}` has a value too", spec.name);
+            return Err(Fault::new(required.span(), message, "keep `required` or the value"));
+        }
+        return Ok(spec);
+    }
     if param.default.is_some()
         && let Some(size) = sizes.iter().flatten().next()
     {
@@ -196,11 +215,9 @@ fn param_spec(name: &Spanned<String>, param: Spanned<ManifestParam>) -> Result<P
     Ok(spec)
 }
 
-type Command<'a> = Option<&'a Spanned<Vec<Spanned<String>>>>;
-
-fn check_commands(text: &str, commands: &[Command<'_>], params: &[ParamSpec]) -> Result<(), Fault> {
+fn check_commands(text: &str, commands: &[staging::Command<'_>], params: &[ParamSpec]) -> Result<(), Fault> {
     let mut used: Vec<&str> = Vec::new();
-    for command in commands.iter().flatten() {
+    for (command, side) in commands {
         if command.get_ref().first().is_none_or(|program| program.get_ref().is_empty()) {
             return Err(Fault::new(
                 command.span(),
@@ -218,6 +235,11 @@ fn check_commands(text: &str, commands: &[Command<'_>], params: &[ParamSpec]) ->
             })?;
             for piece in pieces {
                 let Piece::Placeholder(name) = piece else { continue };
+                if RUN_WORDS.contains(&name) && !params.iter().any(|param| param.name == name) {
+                    let span = within(text, word.span(), &format!("{{{name}}}"));
+                    staging::check_run_word(name, *side, span)?;
+                    continue;
+                }
                 let Some(param) = params.iter().find(|param| param.name == name) else {
                     let help = match nearest(name, params.iter().map(|param| param.name.as_str())) {
                         Some(meant) => format!("did you mean `{{{meant}}}`?"),
@@ -311,6 +333,7 @@ fn metrics_of(metrics: Vec<Spanned<ManifestMetric>>) -> Result<(Vec<MetricSource
             field: metric.field,
             histogram: metric.histogram,
             quantile: metric.quantile,
+            is_metric: true,
             from_kernel: from_kernel
                 .into_iter()
                 .filter_map(|(set, from)| set.map(|set| (set, from)))
@@ -355,6 +378,8 @@ struct Sources {
     histogram: Option<Spanned<String>>,
     quantile: Option<Spanned<f64>>,
     from_kernel: Vec<(Spanned<bool>, Extraction)>,
+    /// Whether it may be a quantile.
+    is_metric: bool,
     /// Groups that a regular expression needs: a value is read from the first, a check needs none.
     groups: usize,
 }
@@ -363,7 +388,7 @@ impl Sources {
     fn count(&self) -> usize {
         let texts = [&self.json, &self.regex, &self.parser, &self.histogram];
         let field_alone = self.field.is_some() && self.parser.is_none();
-        let quantile_alone = self.quantile.is_some() && self.histogram.is_none();
+        let quantile_alone = self.quantile.is_some() && self.histogram.is_none() && self.parser.is_none();
         let alone = usize::from(field_alone) + usize::from(quantile_alone);
         texts.into_iter().flatten().count() + self.from_kernel.len() + alone
     }
@@ -388,7 +413,10 @@ impl Sources {
             return regex_of(pattern, self.groups).map(|extraction| (extraction, None));
         }
         if let Some(parser) = self.parser {
-            return parser_of(parser, self.field, self.groups == 0);
+            return match (self.quantile, self.is_metric) {
+                (Some(quantile), true) => parsed_quantile(&parser, self.field, &quantile),
+                _ => parser_of(parser, self.field, self.groups == 0),
+            };
         }
         if let Some(histogram) = self.histogram {
             return quantile_of(histogram, self.quantile);
@@ -428,15 +456,28 @@ fn quantile_of(
     let Some(quantile) = quantile else {
         return Err(Fault::new(histogram.span(), "a histogram without a quantile", "add `quantile = 0.99`"));
     };
-    if !(*quantile.get_ref() > 0.0 && *quantile.get_ref() < 1.0) {
-        return Err(Fault::new(
-            quantile.span(),
-            "a quantile lies between 0 and 1",
-            "write 0.99 for the 99th percentile",
-        ));
-    }
-    let quantile = quantile.into_inner();
+    let quantile = between_0_and_1(&quantile)?;
     Ok((Extraction::Quantile { histogram: pointer_of(histogram)?, quantile }, Some("s")))
+}
+
+/// A quantile of a histogram that a parser makes.
+fn parsed_quantile(
+    parser: &Spanned<String>,
+    field: Option<Spanned<String>>,
+    quantile: &Spanned<f64>,
+) -> Result<(Extraction, Option<&'static str>), Fault> {
+    let found = parser_named(parser)?;
+    let field = field_among(parser, field, found.name, found.histograms)?;
+    let histogram = parsers::histogram_name(found.name, &field);
+    Ok((Extraction::Quantile { histogram, quantile: between_0_and_1(quantile)? }, Some("s")))
+}
+
+fn between_0_and_1(quantile: &Spanned<f64>) -> Result<f64, Fault> {
+    if *quantile.get_ref() > 0.0 && *quantile.get_ref() < 1.0 {
+        return Ok(*quantile.get_ref());
+    }
+    let help = "write 0.99 for the 99th percentile";
+    Err(Fault::new(quantile.span(), "a quantile lies between 0 and 1", help))
 }
 
 fn regex_of(pattern: Spanned<String>, groups: usize) -> Result<Extraction, Fault> {
@@ -464,33 +505,45 @@ fn parser_of(
     field: Option<Spanned<String>>,
     is_check: bool,
 ) -> Result<(Extraction, Option<&'static str>), Fault> {
-    let Some(found) = parsers::find(parser.get_ref()) else {
+    let found = parser_named(&parser)?;
+    let known: Vec<&str> =
+        if is_check { found.checks.to_vec() } else { found.fields.iter().map(|(field, _)| *field).collect() };
+    let field = field_among(&parser, field, found.name, &known)?;
+    let unit = found.fields.iter().find(|(name, _)| *name == field).map(|(_, unit)| *unit);
+    Ok((Extraction::Parser { parser: parser.into_inner(), field }, unit))
+}
+
+fn parser_named(parser: &Spanned<String>) -> Result<&'static parsers::Parser, Fault> {
+    parsers::find(parser.get_ref()).ok_or_else(|| {
         let known: Vec<&str> = parsers::names().collect();
         let help = match nearest(parser.get_ref(), known.iter().copied()) {
             Some(meant) => format!("did you mean `{meant}`?"),
             None => format!("the parsers are: {}", known.join(", ")),
         };
-        return Err(Fault::new(parser.span(), format!("there is no parser `{}`", parser.get_ref()), help));
-    };
-    let known: Vec<&str> =
-        if is_check { found.checks.to_vec() } else { found.fields.iter().map(|(field, _)| *field).collect() };
+        Fault::new(parser.span(), format!("there is no parser `{}`", parser.get_ref()), help)
+    })
+}
+
+/// The field, if it is one of those that the parser has.
+fn field_among(
+    parser: &Spanned<String>,
+    field: Option<Spanned<String>>,
+    name: &str,
+    known: &[&str],
+) -> Result<String, Fault> {
     let fields = format!("the fields are: {}", known.join(", "));
     let Some(field) = field else {
         return Err(Fault::new(parser.span(), "a parser without a field", fields));
     };
-    if !known.contains(&field.get_ref().as_str()) {
-        let help = nearest(field.get_ref(), known).map_or(fields, |meant| format!("did you mean `{meant}`?"));
-        return Err(Fault::new(
-            field.span(),
-            format!("the parser `{}` has no field `{}`", found.name, field.get_ref()),
-            help,
-        ));
+    if known.contains(&field.get_ref().as_str()) {
+        return Ok(field.into_inner());
     }
-    let unit = found.fields.iter().find(|(name, _)| name == field.get_ref()).map(|(_, unit)| *unit);
-    Ok((Extraction::Parser { parser: parser.into_inner(), field: field.into_inner() }, unit))
+    let nearest = nearest(field.get_ref(), known.iter().copied());
+    let help = nearest.map_or(fields, |meant| format!("did you mean `{meant}`?"));
+    Err(Fault::new(field.span(), format!("the parser `{name}` has no field `{}`", field.get_ref()), help))
 }
 
-fn seconds(text: &Spanned<String>) -> Result<f64, Fault> {
+pub(super) fn seconds(text: &Spanned<String>) -> Result<f64, Fault> {
     let duration = parse_duration(text.get_ref()).map_err(|error| Fault {
         span: Some(text.span()),
         message: error.to_string(),

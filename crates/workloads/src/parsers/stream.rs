@@ -10,6 +10,8 @@ pub(super) const PARSER: Parser = Parser {
     checks: &["validates"],
     value,
     passes,
+    histograms: &[],
+    histogram: super::no_histogram,
 };
 
 /// One run of STREAM: the best rate of each kernel.

@@ -95,7 +95,7 @@ pub(super) fn tcp(address: SocketAddr, load: &Load) -> Result<Talk, KernelError>
 }
 
 /// Tries again while nobody listens: a server that was started at the same time may need a moment.
-fn connect_tcp(address: SocketAddr, timeout: Duration) -> std::io::Result<TcpStream> {
+pub(in crate::kernels) fn connect_tcp(address: SocketAddr, timeout: Duration) -> std::io::Result<TcpStream> {
     let deadline = Instant::now() + timeout;
     loop {
         match TcpStream::connect_timeout(&address, timeout) {

@@ -2,15 +2,13 @@
 
 use super::wire::{GREETING_BYTES, LARGEST_DATAGRAM, Shape};
 use crate::kernel::KernelError;
+use crate::kernels::serving;
 use std::collections::HashMap;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
-
-/// What the server says when clients can come.
-const LISTENING: &str = "listening";
 
 /// How often a server looks whether it is to end.
 const LOOK: Duration = Duration::from_millis(20);
@@ -153,13 +151,7 @@ pub(super) fn until_stdin_closes(
     protocols: [bool; 2],
     requests: u64,
 ) -> Result<Arc<Served>, KernelError> {
-    let closed = Arc::new(AtomicBool::new(false));
-    let flag = Arc::clone(&closed);
-    std::thread::spawn(move || {
-        // What comes in does not matter, and an unreadable stdin is as good as a closed one.
-        let _ = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
-        flag.store(true, Ordering::Relaxed);
-    });
+    let closed = serving::ends_with_stdin();
     serve(address, protocols, requests, || closed.load(Ordering::Relaxed))
 }
 
@@ -190,11 +182,7 @@ pub(super) fn serve(
         let served = Arc::clone(&served);
         threads.push(std::thread::spawn(move || udp(&socket, &served, AS_IT_IS)));
     }
-    // Whoever started the server may wait for this line; the result is another one.
-    let mut output = std::io::stdout().lock();
-    let said = writeln!(output, "{LISTENING}").and_then(|()| output.flush());
-    said.map_err(KernelError::system("say that the server listens"))?;
-    drop(output);
+    serving::say_listening()?;
     let enough = || requests > 0 && served.requests() >= requests;
     while !ended() && !enough() && threads.iter().all(|thread| !thread.is_finished()) {
         std::thread::sleep(LOOK);

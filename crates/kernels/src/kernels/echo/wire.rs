@@ -4,25 +4,25 @@
 //! the response begins with the same bytes. Over UDP the greeting is a datagram, and the server remembers it by sender.
 
 /// Bytes of a greeting.
-pub(super) const GREETING_BYTES: usize = 16;
+pub(in crate::kernels) const GREETING_BYTES: usize = 16;
 
 /// The payload of the largest IPv4 datagram.
-pub(super) const LARGEST_DATAGRAM: u64 = 65_507;
+pub(in crate::kernels) const LARGEST_DATAGRAM: u64 = 65_507;
 
 /// Bounds what a greeting can make the server allocate.
-pub(super) const LARGEST_MESSAGE: u64 = 64 << 20;
+pub(in crate::kernels) const LARGEST_MESSAGE: u64 = 64 << 20;
 
 const MAGIC: [u8; 8] = *b"wbecho 1";
 
 /// Sizes of requests and responses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Shape {
-    pub(super) request_bytes: u32,
-    pub(super) response_bytes: u32,
+pub(in crate::kernels) struct Shape {
+    pub(in crate::kernels) request_bytes: u32,
+    pub(in crate::kernels) response_bytes: u32,
 }
 
 impl Shape {
-    pub(super) fn greeting(self) -> [u8; GREETING_BYTES] {
+    pub(in crate::kernels) fn greeting(self) -> [u8; GREETING_BYTES] {
         let mut bytes = [0; GREETING_BYTES];
         bytes[..8].copy_from_slice(&MAGIC);
         bytes[8..12].copy_from_slice(&self.request_bytes.to_le_bytes());
@@ -31,7 +31,7 @@ impl Shape {
     }
 
     /// The sizes, if `message` is a greeting with sizes that can be.
-    pub(super) fn from_greeting(message: &[u8]) -> Option<Self> {
+    pub(in crate::kernels) fn from_greeting(message: &[u8]) -> Option<Self> {
         let (magic, sizes) = message.split_first_chunk::<8>()?;
         let (request, response) = sizes.split_first_chunk::<4>()?;
         let shape = Self {
@@ -49,19 +49,19 @@ impl Shape {
     }
 
     /// Puts the number of a request at its beginning, as much of it as there is room for.
-    pub(super) fn number(self, request: &mut [u8], number: u64) {
+    pub(in crate::kernels) fn number(self, request: &mut [u8], number: u64) {
         let room = request.len().min(8);
         request[..room].copy_from_slice(&number.to_le_bytes()[..room]);
     }
 
     /// Makes the beginning of the response that of the request.
-    pub(super) fn answer(self, request: &[u8], response: &mut [u8]) {
+    pub(in crate::kernels) fn answer(self, request: &[u8], response: &mut [u8]) {
         let echoed = self.echoed();
         response[..echoed].copy_from_slice(&request[..echoed]);
     }
 
     /// Whether `response` answers request `number`.
-    pub(super) fn answers(self, response: &[u8], number: u64) -> bool {
+    pub(in crate::kernels) fn answers(self, response: &[u8], number: u64) -> bool {
         let echoed = self.echoed();
         response.len() == self.response_bytes as usize && response[..echoed] == number.to_le_bytes()[..echoed]
     }

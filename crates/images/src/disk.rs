@@ -1,0 +1,322 @@
+//! The root file system of an image as a disk: ext4, made by mke2fs(8) from the image's directory without mounting anything.
+
+use crate::digest::ContentDigest;
+use crate::{ImageError, Root};
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use weigh_host::cache::{CacheDirectory, CacheError};
+use weigh_host::command::{CommandError, Invocation, find_program};
+use weigh_host::ledger::Ledger;
+
+/// Directory of the disks in the cache.
+pub(crate) const DISKS: &str = "disks";
+/// Name of the disk in its directory.
+const NAME: &str = "root.ext4";
+/// For mke2fs to copy an image; a slow disk may need minutes.
+const DEADLINE: Duration = Duration::from_secs(600);
+/// Room that a guest finds on its root beside the image's files, bytes. It is a hole until somebody writes there.
+const ROOM: u64 = 2 << 30;
+/// Lengths of disks are multiples of it, bytes.
+const STEP: u64 = 256 << 20;
+/// What an image must have to be booted.
+const NEEDED: [&str; 1] = ["sbin/init"];
+
+/// All that mke2fs takes from its configuration file, so that the same image gives the same file system on every host.
+const CONFIGURATION: &str = "\
+[defaults]
+base_features = sparse_super,filetype,resize_inode,dir_index,ext_attr
+blocksize = 4096
+inode_size = 256
+inode_ratio = 16384
+[fs_types]
+ext4 = {
+features = has_journal,extent,huge_file,flex_bg,metadata_csum,64bit,dir_nlink,extra_isize,large_file
+}
+";
+/// What is initialised now does not disturb the guest later (ext4(5), `lazy_itable_init`).
+const EXTENDED: &str = "lazy_itable_init=0,lazy_journal_init=0,nodiscard,root_owner=0:0";
+/// The time that the file system is said to be made at, seconds.
+const MADE_AT: &str = "1";
+
+/// Why there is no disk of an image.
+#[derive(Debug, thiserror::Error)]
+pub enum DiskError {
+    /// The image has no directory of its own.
+    #[error(
+        "the image has no root file system of its own that a disk could be made of; name one, as with `rootfs=debian`"
+    )]
+    NoTree,
+    /// The image has no init.
+    #[error("the image has no /{0}; name one that is a whole system, as with `rootfs=debian`")]
+    NoSystem(&'static str),
+    /// The program that makes it is missing.
+    #[error("the program mke2fs is missing; install with: apt-get install e2fsprogs")]
+    NoProgram,
+    /// It failed.
+    #[error(transparent)]
+    Command(#[from] CommandError),
+    /// The image cannot be read.
+    #[error(transparent)]
+    Image(#[from] ImageError),
+    /// The disk cannot be kept.
+    #[error("{0}")]
+    Cache(String),
+    /// A file could not be made.
+    #[error("could not {doing} {}: {source}", path.display())]
+    Io {
+        /// What was tried, a verb.
+        doing: &'static str,
+        /// With what.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+}
+
+impl DiskError {
+    fn io<'a>(doing: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> Self + 'a {
+        move |source| Self::Io { doing, path: path.into(), source }
+    }
+}
+
+/// The root of an image as a raw disk image with an ext4 file system on it, which nobody may write to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RootDisk {
+    /// The file.
+    pub path: PathBuf,
+    /// Its length.
+    pub bytes: u64,
+}
+
+impl RootDisk {
+    /// The disk of a root's image, made unless it is there: of an image that this host keeps in the cache, of any other below `work`, a
+    /// directory of the run. Programs of weighbridge are not on it.
+    ///
+    /// # Errors
+    /// [`DiskError`].
+    pub fn make(
+        root: &Root,
+        cache: Option<&CacheDirectory>,
+        work: &Path,
+        ledger: &Ledger,
+    ) -> Result<Self, DiskError> {
+        let tree = root.tree.as_deref().ok_or(DiskError::NoTree)?;
+        let identity = identity(tree)?;
+        let place = match (kept_as(root, tree), cache) {
+            (Some(label), Some(cache)) => {
+                let name = format!("{DISKS}/{label}-{}", &identity[..16]);
+                let made = cache.directory(&name, ledger, |staging| write(tree, &identity, staging));
+                made.map_err(|error| match error {
+                    CacheError::Make(error) => error,
+                    other => DiskError::Cache(other.to_string()),
+                })?
+            }
+            _ => {
+                let place = work.join(format!("disk-{}", &identity[..16]));
+                if !place.exists() {
+                    let staging = place.with_extension("new");
+                    if staging.exists() {
+                        fs::remove_dir_all(&staging).map_err(DiskError::io("remove", &staging))?;
+                    }
+                    fs::create_dir_all(&staging).map_err(DiskError::io("make the directory", &staging))?;
+                    write(tree, &identity, &staging)?;
+                    fs::rename(&staging, &place).map_err(DiskError::io("make", &place))?;
+                }
+                place
+            }
+        };
+        let path = place.join(NAME);
+        let bytes = path.metadata().map_err(DiskError::io("look at", &path))?.len();
+        Ok(Self { path, bytes })
+    }
+
+    /// Whether the image has an init that can be booted.
+    ///
+    /// # Errors
+    /// It has none, or no root file system of its own.
+    pub fn check_system(root: &Root) -> Result<(), DiskError> {
+        let tree = root.tree.as_deref().ok_or(DiskError::NoTree)?;
+        let missing = NEEDED.iter().find(|path| tree.join(path).symlink_metadata().is_err());
+        missing.map_or(Ok(()), |path| Err(DiskError::NoSystem(path)))
+    }
+
+    /// A disk of a guest's own that shows this one and takes what the guest writes: qcow2, a few kilobytes.
+    ///
+    /// # Errors
+    /// It cannot be written, or something of that name is there.
+    pub fn overlay(&self, path: &Path) -> Result<(), DiskError> {
+        crate::qcow2::overlay(path, &self.path, self.bytes).map_err(DiskError::io("make", path))
+    }
+
+    /// A copy of a guest's own, for what reads raw images only. Holes stay holes, and a file system that can share blocks between
+    /// files does so.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn copy(&self, path: &Path) -> Result<(), DiskError> {
+        let copy =
+            Invocation::new("cp").args(["--reflink=auto", "--sparse=always", "--no-target-directory", "--"]);
+        copy.arg(&self.path).arg(path).deadline(DEADLINE).run_ok()?;
+        Ok(())
+    }
+}
+
+/// The name in the cache of the image that a root is made of, where the cache has it.
+fn kept_as(root: &Root, tree: &Path) -> Option<String> {
+    root.hold.as_ref()?;
+    Some(tree.parent()?.file_name()?.to_str()?.to_string())
+}
+
+/// SHA-256, hexadecimal, of all that decides the disk.
+fn identity(tree: &Path) -> Result<String, DiskError> {
+    let mut digest = ContentDigest::new();
+    for part in [CONFIGURATION, EXTENDED, MADE_AT] {
+        digest.part(part.as_bytes());
+    }
+    digest.part(&ROOM.to_le_bytes());
+    digest.tree(tree, &[])?;
+    Ok(digest.finish())
+}
+
+/// Makes the disk in an empty directory.
+fn write(tree: &Path, identity: &str, directory: &Path) -> Result<(), DiskError> {
+    let program = find_program("mke2fs")
+        .or_else(|| Some(PathBuf::from("/usr/sbin/mke2fs")).filter(|path| path.exists()))
+        .ok_or(DiskError::NoProgram)?;
+    let configuration = directory.join("mke2fs.conf");
+    fs::write(&configuration, CONFIGURATION).map_err(DiskError::io("write", &configuration))?;
+    let path = directory.join(NAME);
+    let content = size(tree).map_err(DiskError::io("look through", tree))?;
+    // Inodes, the journal and the tables of groups come on top of the files.
+    let bytes = (content + content / 8 + ROOM).next_multiple_of(STEP);
+    let uuid = uuid(identity);
+    Invocation::new(program)
+        .env("MKE2FS_CONFIG", &configuration)
+        .env("E2FSPROGS_FAKE_TIME", MADE_AT)
+        .env("SOURCE_DATE_EPOCH", MADE_AT)
+        .args([
+            "-q",
+            "-t",
+            "ext4",
+            "-m",
+            "0",
+            "-U",
+            &uuid,
+            "-E",
+            &format!("hash_seed={uuid},{EXTENDED}"),
+            "-d",
+        ])
+        .arg(tree)
+        .arg(&path)
+        .arg(format!("{}k", bytes >> 10))
+        .deadline(DEADLINE)
+        .run_ok()?;
+    Ok(())
+}
+
+/// A UUID that says from what the file system was made.
+fn uuid(identity: &str) -> String {
+    let part = |range: std::ops::Range<usize>| identity.get(range).unwrap_or_default();
+    [part(0..8), part(8..12), part(12..16), part(16..20), part(20..32)].join("-")
+}
+
+/// Bytes of the files below a directory, each rounded up to a block, and a block for each directory.
+fn size(directory: &Path) -> io::Result<u64> {
+    let mut sum = 0;
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        let metadata = entry.metadata()?;
+        sum += 4096;
+        if metadata.is_dir() {
+            sum += size(&entry.path())?;
+        } else if metadata.is_file() {
+            sum += metadata.size().next_multiple_of(4096);
+        }
+    }
+    Ok(sum)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Programs;
+    use weigh_host::state::StateDirectory;
+    use weigh_model::ImageSpec;
+
+    fn root(base: &Path, name: &str) -> Root {
+        let image = base.join("image");
+        for directory in ["sbin", "etc", "var/empty"] {
+            fs::create_dir_all(image.join(directory)).unwrap();
+        }
+        fs::write(image.join("sbin/init"), "#!/bin/sh\n").unwrap();
+        fs::write(image.join("etc/hosts"), vec![b'x'; 100_000]).unwrap();
+        let programs = Programs { probe: "/bin/true".into(), kernels: "/bin/true".into() };
+        Root::prepare(&ImageSpec::Path(image), &programs, &base.join(name), None).unwrap()
+    }
+
+    fn has_mke2fs(test: &str) -> bool {
+        let found = Path::new("/usr/sbin/mke2fs").exists() || find_program("mke2fs").is_some();
+        if !found {
+            eprintln!("SKIPPED {test}: mke2fs is not installed");
+        }
+        found
+    }
+
+    /// What debugfs(8) reads from the disk is what the image has, and what is already made is made once.
+    #[test]
+    fn a_disk_holds_the_image() {
+        if !has_mke2fs("a_disk_holds_the_image") {
+            return;
+        }
+        let base = tempfile::tempdir_in("/var/tmp").unwrap();
+        let ledger = Ledger::create(&StateDirectory::at(base.path().join("state")), "run").unwrap();
+        let (root, work) = (root(base.path(), "a"), base.path().join("work"));
+        RootDisk::check_system(&root).unwrap();
+        let disk = RootDisk::make(&root, None, &work, &ledger).unwrap();
+        assert!(disk.bytes >= ROOM && disk.bytes.is_multiple_of(STEP), "{disk:?}");
+        let metadata = disk.path.metadata().unwrap();
+        assert!(metadata.blocks() * 512 < 200 << 20, "what holds nothing is a hole: {}", metadata.blocks());
+        let read = |path: &str| {
+            let debugfs = Invocation::new("/usr/sbin/debugfs").args(["-R", &format!("cat {path}")]);
+            debugfs.arg(&disk.path).run_ok().unwrap().output
+        };
+        assert_eq!(read("/etc/hosts"), vec![b'x'; 100_000]);
+        assert_eq!(read("/sbin/init"), b"#!/bin/sh\n");
+        let again = RootDisk::make(&root, None, &work, &ledger).unwrap();
+        assert_eq!(again.path.metadata().unwrap().ino(), metadata.ino());
+        assert_eq!(fs::read_dir(&work).unwrap().count(), 1);
+        let copy = base.path().join("copy");
+        disk.copy(&copy).unwrap();
+        assert_eq!(copy.metadata().unwrap().len(), disk.bytes);
+        assert!(copy.metadata().unwrap().blocks() * 512 < 200 << 20);
+        disk.overlay(&base.path().join("top")).unwrap();
+    }
+
+    /// A file that changes, and nothing else, makes another disk.
+    #[test]
+    fn another_image_is_another_disk() {
+        let base = tempfile::tempdir().unwrap();
+        let tree = root(base.path(), "a").tree.unwrap();
+        let before = identity(&tree).unwrap();
+        assert_eq!(identity(&tree).unwrap(), before);
+        fs::write(tree.join("etc/hosts"), "other").unwrap();
+        assert_ne!(identity(&tree).unwrap(), before);
+        assert_eq!(uuid(&before).split('-').map(str::len).collect::<Vec<_>>(), [8, 4, 4, 4, 12]);
+    }
+
+    #[test]
+    fn what_is_no_system_is_said() {
+        let base = tempfile::tempdir().unwrap();
+        let mut root = root(base.path(), "a");
+        fs::remove_file(root.tree.as_ref().unwrap().join("sbin/init")).unwrap();
+        let error = RootDisk::check_system(&root).unwrap_err().to_string();
+        assert!(error.contains("/sbin/init") && error.contains("rootfs=debian"), "{error}");
+        root.tree = None;
+        let ledger = Ledger::create(&StateDirectory::at(base.path().join("state")), "run").unwrap();
+        let error = RootDisk::make(&root, None, base.path(), &ledger).unwrap_err().to_string();
+        assert!(error.contains("rootfs=debian"), "{error}");
+    }
+}

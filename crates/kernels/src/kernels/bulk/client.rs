@@ -1,0 +1,160 @@
+//! The end that orders transfers and says what came.
+
+use super::datagrams::{self, LOOK, Streams};
+use super::server::{PATIENCE, bound, thread_cpu_ns};
+use super::stream;
+use super::wire::{ACCOUNT_BYTES, Account, HELLO, ORDER_BYTES, Order};
+use crate::kernel::KernelError;
+use crate::kernels::echo::client::connect_tcp;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// Both ends of one stream, or of several together.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Transfer {
+    pub(super) sent: Account,
+    pub(super) received: Account,
+    /// CPU time of this end's threads.
+    pub(super) cpu_ns: u64,
+}
+
+/// Runs `streams` transfers at once, each on a thread of its own bound to `cpu`.
+pub(super) fn transfer(
+    address: SocketAddr,
+    order: Order,
+    streams: u64,
+    cpu: Option<usize>,
+) -> Result<Transfer, KernelError> {
+    let one =
+        |index: u64| move || run(address, Order { token: order.token.wrapping_add(index), ..order }, cpu);
+    let transfers = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..streams).map(|index| scope.spawn(one(index))).collect();
+        let join = |thread: std::thread::ScopedJoinHandle<'_, _>| {
+            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        };
+        threads.into_iter().map(join).collect::<Vec<Result<Transfer, KernelError>>>()
+    });
+    let mut all = Transfer::default();
+    for one in transfers {
+        let one = one?;
+        all.sent = sum(all.sent, one.sent);
+        all.received = sum(all.received, one.received);
+        all.cpu_ns += one.cpu_ns;
+    }
+    Ok(all)
+}
+
+fn sum(one: Account, other: Account) -> Account {
+    Account {
+        bytes: one.bytes + other.bytes,
+        messages: one.messages + other.messages,
+        elapsed_ns: one.elapsed_ns.max(other.elapsed_ns),
+        wrong: one.wrong + other.wrong,
+    }
+}
+
+fn run(address: SocketAddr, order: Order, cpu: Option<usize>) -> Result<Transfer, KernelError> {
+    let failed = |doing: &str| KernelError::system::<std::io::Error>(format!("{doing} {address}"));
+    bound(cpu).map_err(failed("bind a thread to a CPU for the transfer with"))?;
+    let before_ns = thread_cpu_ns();
+    let mut control = connect_tcp(address, PATIENCE).map_err(failed("connect to"))?;
+    control
+        .set_nodelay(true)
+        .and_then(|()| control.set_read_timeout(Some(PATIENCE)))
+        .and_then(|()| control.set_write_timeout(Some(PATIENCE)))
+        .map_err(failed("set up the connection to"))?;
+    let mut transfer = match (order.udp, order.to_server) {
+        (false, to_server) => {
+            begin(&mut control, address, order)?;
+            if to_server {
+                let sent = stream::send(&mut control, order).map_err(failed("send to"))?;
+                Transfer { sent, received: account(&mut control, address)?, cpu_ns: 0 }
+            } else {
+                let received = stream::receive(&mut control, order).map_err(failed("receive from"))?;
+                Transfer { sent: received, received, cpu_ns: 0 }
+            }
+        }
+        (true, true) => {
+            begin(&mut control, address, order)?;
+            let socket = socket_to(address)?;
+            let sent = datagrams::send(order, |message| socket.send(message)).map_err(failed("send to"))?;
+            control.write_all(&sent.to_bytes()).map_err(failed("tell how much was sent to"))?;
+            Transfer { sent, received: account(&mut control, address)?, cpu_ns: 0 }
+        }
+        (true, false) => receive_datagrams(&mut control, address, order)?,
+    };
+    transfer.cpu_ns += thread_cpu_ns() - before_ns;
+    Ok(transfer)
+}
+
+/// Says what is wanted, and hears that it will be done.
+fn begin(control: &mut TcpStream, address: SocketAddr, order: Order) -> Result<(), KernelError> {
+    let failed = |doing: &str| KernelError::system::<std::io::Error>(format!("{doing} {address}"));
+    let mut back = [0; ORDER_BYTES];
+    control
+        .write_all(&order.to_bytes())
+        .and_then(|()| control.read_exact(&mut back))
+        .map_err(failed("agree on a transfer with"))?;
+    if back != order.to_bytes() {
+        return Err(KernelError::Unable(format!(
+            "what answers at {address} is no bulk server of this version"
+        )));
+    }
+    Ok(())
+}
+
+fn account(control: &mut TcpStream, address: SocketAddr) -> Result<Account, KernelError> {
+    let mut bytes = [0; ACCOUNT_BYTES];
+    let heard = control.read_exact(&mut bytes);
+    heard.map_err(KernelError::system(format!("hear from {address} how much was transferred")))?;
+    Ok(Account::from_bytes(&bytes))
+}
+
+fn socket_to(address: SocketAddr) -> Result<UdpSocket, KernelError> {
+    let local = if address.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
+    UdpSocket::bind(local)
+        .and_then(|socket| socket.connect(address).map(|()| socket))
+        .map_err(KernelError::system(format!("make a UDP socket for {address}")))
+}
+
+/// Has the server send here: a thread receives while this one waits for the server's word that it is done.
+fn receive_datagrams(
+    control: &mut TcpStream,
+    address: SocketAddr,
+    order: Order,
+) -> Result<Transfer, KernelError> {
+    let streams = Arc::new(Streams::default());
+    let expected = streams.expect(order);
+    let socket = socket_to(address)?;
+    let ended = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let receiver = scope.spawn(|| {
+            let received = datagrams::receive(&socket, &streams, &ended);
+            received.map(|()| thread_cpu_ns())
+        });
+        let transfer = (|| {
+            begin(control, address, order)?;
+            let mut hello = order.message();
+            order.number(&mut hello, HELLO);
+            // A hello can be lost, so it is repeated until something comes.
+            for _ in 0..PATIENCE.as_millis() / LOOK.as_millis() {
+                if expected.account().messages > 0 {
+                    break;
+                }
+                socket.send(&hello).map_err(KernelError::system(format!("send to {address} over UDP")))?;
+                std::thread::sleep(LOOK);
+            }
+            let patience = Some(PATIENCE + Duration::from_nanos(order.duration_ns));
+            control.set_read_timeout(patience).map_err(KernelError::system("set up a connection"))?;
+            let sent = account(control, address)?;
+            Ok(Transfer { sent, received: expected.settled(), cpu_ns: 0 })
+        })();
+        ended.store(true, Ordering::Relaxed);
+        let received = receiver.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        let cpu_ns = received.map_err(KernelError::system("receive over UDP"))?;
+        transfer.map(|transfer| Transfer { cpu_ns, ..transfer })
+    })
+}

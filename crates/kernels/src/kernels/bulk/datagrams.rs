@@ -1,0 +1,177 @@
+//! Messages over UDP: the side that sends them, and the one socket that receives them for all streams.
+
+use super::wire::{Account, FILLER, HELLO, LARGEST_DATAGRAM, Order, STAMP_BYTES, word};
+use crate::clock::now_ns;
+use std::collections::HashMap;
+use std::io::ErrorKind;
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// How often a receiver looks whether it is to end.
+pub(super) const LOOK: Duration = Duration::from_millis(20);
+
+/// Sends messages as fast as they go for as long as the order says. `send` is that of a socket.
+pub(super) fn send(order: Order, send: impl Fn(&[u8]) -> std::io::Result<usize>) -> std::io::Result<Account> {
+    let mut message = order.message();
+    let mut account = Account::default();
+    let start_ns = now_ns();
+    while account.elapsed_ns < order.duration_ns {
+        order.number(&mut message, account.messages);
+        match send(&message) {
+            Ok(_) => account.messages += 1,
+            // A full queue on the way: that one was not sent. A refusal is the answer to an earlier one, which is lost.
+            Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => std::thread::yield_now(),
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    ErrorKind::Interrupted | ErrorKind::ConnectionRefused | ErrorKind::WouldBlock
+                ) => {}
+            Err(error) => return Err(error),
+        }
+        account.elapsed_ns = now_ns() - start_ns;
+    }
+    account.bytes = account.messages * u64::from(order.message_bytes);
+    Ok(account)
+}
+
+/// What came of one stream so far.
+#[derive(Debug, Clone, Copy, Default)]
+struct Seen {
+    account: Account,
+    first_ns: u64,
+    /// Where its other end is, once that has said hello.
+    peer: Option<SocketAddr>,
+    /// Bytes that each of its messages must have.
+    message_bytes: u64,
+}
+
+/// Streams that a receiver expects, by token.
+#[derive(Default)]
+pub(super) struct Streams {
+    seen: Mutex<HashMap<u64, Seen>>,
+}
+
+impl Streams {
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<u64, Seen>> {
+        // Counts are whole at every moment, so that a panic elsewhere does not spoil them.
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Begins to count the messages of a stream.
+    pub(super) fn expect(self: &Arc<Self>, order: Order) -> Expected {
+        let message_bytes = u64::from(order.message_bytes);
+        self.lock().insert(order.token, Seen { message_bytes, ..Seen::default() });
+        Expected { streams: Arc::clone(self), token: order.token }
+    }
+}
+
+/// A stream that is expected, as long as this lives.
+pub(super) struct Expected {
+    streams: Arc<Streams>,
+    token: u64,
+}
+
+impl Expected {
+    pub(super) fn account(&self) -> Account {
+        self.streams.lock().get(&self.token).map(|seen| seen.account).unwrap_or_default()
+    }
+
+    pub(super) fn peer(&self) -> Option<SocketAddr> {
+        self.streams.lock().get(&self.token).and_then(|seen| seen.peer)
+    }
+
+    /// What came in all: waits until nothing more comes. To be called when the sender has said that it is done.
+    pub(super) fn settled(&self) -> Account {
+        let mut before = self.account();
+        loop {
+            std::thread::sleep(3 * LOOK);
+            let now = self.account();
+            if now == before {
+                return now;
+            }
+            before = now;
+        }
+    }
+}
+
+impl Drop for Expected {
+    fn drop(&mut self) {
+        self.streams.lock().remove(&self.token);
+    }
+}
+
+/// Receives for all streams until `ended`.
+pub(super) fn receive(socket: &UdpSocket, streams: &Streams, ended: &AtomicBool) -> std::io::Result<()> {
+    socket.set_read_timeout(Some(LOOK))?;
+    // One byte more than the largest, so that one that is too long is seen to be.
+    let mut message = vec![0; LARGEST_DATAGRAM as usize + 1];
+    while !ended.load(Ordering::Relaxed) {
+        match socket.recv_from(&mut message) {
+            Ok((length, peer)) => count(&message[..length], peer, &mut streams.lock()),
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    ErrorKind::WouldBlock
+                        | ErrorKind::TimedOut
+                        | ErrorKind::Interrupted
+                        | ErrorKind::ConnectionRefused
+                ) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+fn count(message: &[u8], peer: SocketAddr, streams: &mut HashMap<u64, Seen>) {
+    let (Some(token), Some(number)) = (word(message, 0), word(message, 8)) else { return };
+    // What comes for a stream that nobody expects is late, or nobody's.
+    let Some(seen) = streams.get_mut(&token) else { return };
+    if number == HELLO {
+        seen.peer = Some(peer);
+        return;
+    }
+    let now = now_ns();
+    if seen.account.messages == 0 {
+        seen.first_ns = now;
+    }
+    seen.account.messages += 1;
+    seen.account.bytes += message.len() as u64;
+    seen.account.elapsed_ns = now - seen.first_ns;
+    let sampled = number.is_multiple_of(super::wire::SAMPLE);
+    let right = message.len() as u64 == seen.message_bytes
+        && (!sampled || message[STAMP_BYTES..].iter().all(|byte| *byte == FILLER));
+    seen.account.wrong += u64::from(!right);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_are_counted_and_wrong_ones_seen() {
+        let order = Order { udp: true, to_server: true, message_bytes: 40, duration_ns: 0, token: 5 };
+        let peer = "127.0.0.1:9".parse().unwrap();
+        let streams = Arc::new(Streams::default());
+        let expected = streams.expect(order);
+        let mut message = order.message();
+        let mut come = |number: u64, length: usize, last: u8| {
+            order.number(&mut message, number);
+            message[39] = last;
+            count(&message[..length], peer, &mut streams.lock());
+        };
+        come(HELLO, 40, FILLER);
+        for number in 0..20 {
+            come(number, 40, FILLER);
+        }
+        assert_eq!(expected.peer(), Some(peer));
+        let account = expected.account();
+        assert_eq!((account.messages, account.bytes, account.wrong), (20, 800, 0));
+        come(20, 39, FILLER);
+        come(32, 40, 0);
+        assert_eq!(expected.account().wrong, 2);
+        drop(expected);
+        assert!(streams.lock().is_empty());
+    }
+}

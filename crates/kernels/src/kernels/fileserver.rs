@@ -1,0 +1,308 @@
+//! `fileserver`: what a file server does to its files, by the loop of Filebench's personality `fileserver`, in many threads.
+//!
+//! A loop has eleven operations, as the personality counts them: create, write whole, close; open, append, close; open, read whole,
+//! close; delete; stat. A file is chosen at random for each group, and no other thread uses it meanwhile. The page cache is used, as
+//! Filebench does: what is not on the disk when the clock stops is not waited for.
+
+mod content;
+mod record;
+mod tree;
+mod worker;
+
+use super::crew::run_together;
+use super::place;
+use super::window::{End, Window};
+use crate::UsageError;
+use crate::clock::{now_ns, seconds};
+use crate::kernel::{Kernel, KernelError};
+use crate::options::{Kind as Written, OptionSpec, Options};
+use crate::outcome::Outcome;
+use content::{Content, PAGE};
+use rand_pcg::Pcg64Mcg;
+use record::{Kind, Record};
+use std::path::Path;
+use std::sync::atomic::Ordering;
+use tree::{Known, Sizes, Tree};
+use worker::{Found, Load};
+
+/// Files for each thread at least: a fifth of the names is without a file at first, and every thread may take one of them.
+const FILES_OF_THREAD: u64 = 5;
+
+/// Files that are compared byte for byte at the end.
+const COMPARED: usize = 64;
+
+/// The most files and threads that numbers here are made for.
+const MOST_FILES: u64 = 10_000_000;
+const MOST_THREADS: u64 = 4096;
+
+/// The longest request, and the longest append.
+const LONGEST: u64 = 64 << 20;
+
+pub(super) static KERNEL: Kernel = Kernel {
+    name: "fileserver",
+    summary: "rate of file operations: create, write whole, append, read whole, delete, stat, in many threads",
+    operation: "flowop",
+    check: "every file that was read had its length and, in every page, its own stamp; every stat gave the length that was written; in \
+            the end as many files and bytes are there as should be, and a sample is compared byte for byte",
+    options: &[
+        OptionSpec {
+            name: "directory",
+            kind: Written::Text,
+            default: "/var/tmp",
+            summary: "where a directory with the files is made, and removed in the end",
+        },
+        OptionSpec {
+            name: "files",
+            kind: Written::Count,
+            default: "500",
+            summary: "names of files; four fifths of them are there at first",
+        },
+        OptionSpec {
+            name: "file-bytes",
+            kind: Written::Bytes,
+            default: "32KiB",
+            summary: "bytes of a new file on average",
+        },
+        OptionSpec {
+            name: "sizes",
+            kind: Written::Word(&["gamma", "fixed"]),
+            default: "gamma",
+            summary: "gamma distribution of shape 1.5, as Filebench has it, or all alike",
+        },
+        OptionSpec {
+            name: "append-bytes",
+            kind: Written::Bytes,
+            default: "16KiB",
+            summary: "the most that is appended; any number up to it is as likely",
+        },
+        OptionSpec {
+            name: "io-bytes",
+            kind: Written::Bytes,
+            default: "1MiB",
+            summary: "bytes of a request when a file is written or read whole",
+        },
+        OptionSpec { name: "threads", kind: Written::Count, default: "50", summary: "threads" },
+        OptionSpec {
+            name: "operations",
+            kind: Written::Count,
+            default: "10000",
+            summary: "measured operations, eleven in a loop",
+        },
+        OptionSpec {
+            name: "seconds",
+            kind: Written::Count,
+            default: "0",
+            summary: "measure for so long, whatever `--operations` says; 0: until they are done",
+        },
+        OptionSpec {
+            name: "warmup",
+            kind: Written::Count,
+            default: "550",
+            summary: "operations before the clock starts",
+        },
+        OptionSpec {
+            name: "seed",
+            kind: Written::Count,
+            default: "0",
+            summary: "seed of files and sizes; 0 is another one each time",
+        },
+    ],
+    metrics: &[
+        ("rate", "op/s"),
+        ("throughput", "B/s"),
+        ("create_latency_p50", "s"),
+        ("create_latency_p99", "s"),
+        ("open_latency_p50", "s"),
+        ("open_latency_p99", "s"),
+        ("write_latency_p50", "s"),
+        ("write_latency_p99", "s"),
+        ("append_latency_p50", "s"),
+        ("append_latency_p99", "s"),
+        ("read_latency_p50", "s"),
+        ("read_latency_p99", "s"),
+        ("close_latency_p50", "s"),
+        ("close_latency_p99", "s"),
+        ("stat_latency_p50", "s"),
+        ("stat_latency_p99", "s"),
+        ("delete_latency_p50", "s"),
+        ("delete_latency_p99", "s"),
+    ],
+    run,
+};
+
+/// The numbers among the options.
+struct Settings {
+    files: u32,
+    sizes: Sizes,
+    append_bytes: u64,
+    io_bytes: u64,
+    threads: usize,
+    end: End,
+    warmup: u64,
+    seed: u64,
+}
+
+impl Settings {
+    fn of(options: &Options) -> Result<Self, UsageError> {
+        let between = |name: &str, least: u64, most: u64| {
+            let number = options.at_least(name, least)?;
+            if number > most {
+                return Err(UsageError(format!("`--{name} {number}` is too much; the most is {most}")));
+            }
+            Ok(number)
+        };
+        let threads = between("threads", 1, MOST_THREADS)?;
+        let files = between("files", 1, MOST_FILES)?;
+        if files < threads * FILES_OF_THREAD {
+            return Err(UsageError(format!(
+                "`--files {files}` are too few for {threads} threads: {} at least, so that none has to wait for a file",
+                threads * FILES_OF_THREAD
+            )));
+        }
+        let io_bytes = between("io-bytes", PAGE, LONGEST)?;
+        if !io_bytes.is_multiple_of(PAGE) {
+            return Err(UsageError(format!("`--io-bytes {io_bytes}` must be a multiple of {PAGE}")));
+        }
+        let file_bytes = options.at_least("file-bytes", 1)?;
+        Ok(Self {
+            files: files as u32,
+            sizes: match options.word("sizes") {
+                "fixed" => Sizes::Fixed(file_bytes),
+                _ => Sizes::Gamma(file_bytes),
+            },
+            append_bytes: between("append-bytes", 1, LONGEST)?,
+            io_bytes,
+            threads: threads as usize,
+            end: match options.number("seconds") {
+                0 => End::Operations(options.at_least("operations", 1)?),
+                seconds => End::Time(seconds.saturating_mul(1_000_000_000)),
+            },
+            warmup: options.number("warmup"),
+            seed: match options.number("seed") {
+                0 => now_ns(),
+                seed => seed,
+            },
+        })
+    }
+
+    /// Bytes that the files take at most, on average: all names with a file that an append made longer.
+    fn bytes_needed(&self) -> u64 {
+        let (Sizes::Fixed(bytes) | Sizes::Gamma(bytes)) = self.sizes;
+        // A file takes whole blocks, and its inode and name take some.
+        u64::from(self.files).saturating_mul(bytes.saturating_add(self.append_bytes + PAGE))
+    }
+
+    fn content(&self) -> Content {
+        Content::new(&mut Pcg64Mcg::new(u128::from(self.seed) << 1 | 1))
+    }
+}
+
+fn run(options: &Options) -> Result<Outcome, KernelError> {
+    let settings = Settings::of(options)?;
+    let directory = Path::new(options.word("directory"));
+    place::require_space(
+        directory,
+        settings.bytes_needed(),
+        "use fewer `--files`, less `--file-bytes`, or another `--directory`",
+    )?;
+    let mut random = Pcg64Mcg::new(u128::from(settings.seed) << 64 | 0x2545_f491);
+    let mut content = settings.content();
+    let tree =
+        Tree::make(directory, settings.files, settings.sizes, &mut random, &mut content, settings.io_bytes)?;
+    let outcome = serve(&settings, &tree, &mut content)?;
+    tree.remove()?;
+    Ok(outcome)
+}
+
+fn serve(settings: &Settings, tree: &Tree, content: &mut Content) -> Result<Outcome, KernelError> {
+    let window = Window::new(settings.warmup, settings.end);
+    let record = Record::new();
+    let found = Found::default();
+    let load = Load {
+        tree,
+        record: &record,
+        window: &window,
+        sizes: settings.sizes,
+        append_bytes: settings.append_bytes,
+        io_bytes: settings.io_bytes,
+        seed: settings.seed,
+        found: &found,
+    };
+    let template = content.clone();
+    let bytes = run_together(
+        settings.threads,
+        || window.begin(),
+        || window.close(now_ns()),
+        |index| worker::work(&load, template.clone(), index),
+    )?;
+    let mut outcome = Outcome::new();
+    outcome.fact("threads", settings.threads);
+    outcome.fact("load", format!("closed loop, {} threads", settings.threads));
+    outcome.fact("seed", settings.seed);
+    report(&mut outcome, &window, record, bytes.iter().sum());
+    check(&mut outcome, settings, tree, content, &found)?;
+    Ok(outcome)
+}
+
+fn report(outcome: &mut Outcome, window: &Window, record: Record, bytes: u64) {
+    let duration = window.seconds();
+    let histograms = record.into_histograms();
+    let operations: u64 = histograms.iter().map(hdrhistogram::Histogram::len).sum();
+    outcome.metric("rate", operations as f64 / duration, "op/s");
+    outcome.metric("throughput", bytes as f64 / duration, "B/s");
+    for (kind, latency_ns) in Kind::NAMES.iter().zip(histograms) {
+        for (name, quantile, least) in super::PERCENTILES.into_iter().take(2) {
+            let (name, samples) = (format!("{kind}_latency_{name}"), latency_ns.len());
+            if samples >= least {
+                outcome.metric(name, seconds(latency_ns.value_at_quantile(quantile)), "s");
+            } else {
+                outcome.warn(format!("{name} needs {least} operations and has {samples}; it is left out"));
+            }
+        }
+        outcome.histograms.push((format!("{kind}_latency"), latency_ns));
+    }
+    outcome.operations = window.operations();
+    outcome.warn_when_short("all operations together", duration);
+}
+
+/// Compares what the threads found, and what is there now, with what they wrote.
+fn check(
+    outcome: &mut Outcome,
+    settings: &Settings,
+    tree: &Tree,
+    content: &mut Content,
+    found: &Found,
+) -> Result<(), KernelError> {
+    let number = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
+    let (short, foreign, wrong_sizes) =
+        (number(&found.short), number(&found.foreign), number(&found.wrong_sizes));
+    let known = tree.files();
+    let should: (u64, u64) = (known.len() as u64, known.iter().map(|known| known.bytes).sum());
+    let there = tree.count()?;
+    // Files are in the order in which threads put them back: the last are those that were used last.
+    let compared: Vec<Known> = known.into_iter().rev().take(COMPARED).collect();
+    let mut damaged = 0;
+    for known in &compared {
+        let whole = worker::is_whole(tree, content, *known, settings.io_bytes)?;
+        damaged += u64::from(!whole);
+    }
+    let measured = outcome.value("rate").unwrap_or(0.0) > 0.0;
+    outcome.checked(
+        measured && short == 0 && foreign == 0 && wrong_sizes == 0 && damaged == 0 && there == should,
+        format!(
+            "{} files read, {short} of them too short and {foreign} with content of others; {} lengths asked for, {wrong_sizes} wrong; \
+             {} of {} files and {} of {} bytes are there in the end; {damaged} of {} compared differ",
+            number(&found.read),
+            number(&found.sizes),
+            there.0,
+            should.0,
+            there.1,
+            should.1,
+            compared.len()
+        ),
+    );
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,107 @@
+//! How long each kind of operation took.
+
+use crate::clock::now_ns;
+use crate::kernels::window::{Stage, Window};
+use hdrhistogram::Histogram;
+use std::sync::{Mutex, PoisonError};
+
+/// The longest latency that the histograms tell from longer ones.
+const LONGEST_NS: u64 = 100_000_000_000;
+
+/// Three digits: buckets are at most .1 % wide.
+const DIGITS: u8 = 3;
+
+/// Latencies that a thread keeps before it shares them: threads then hardly ever wait for each other.
+const KEPT: usize = 1024;
+
+/// What is done to files: the flow operations of the personality.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Create,
+    Open,
+    Write,
+    Append,
+    Read,
+    Close,
+    Stat,
+    Delete,
+}
+
+impl Kind {
+    /// In the order of the numbers of the kinds.
+    pub(super) const NAMES: [&str; 8] =
+        ["create", "open", "write", "append", "read", "close", "stat", "delete"];
+}
+
+/// What all threads did.
+pub(super) struct Record {
+    histograms: Mutex<Vec<Histogram<u64>>>,
+}
+
+impl Record {
+    pub(super) fn new() -> Self {
+        let empty = Histogram::new_with_bounds(1, LONGEST_NS, DIGITS)
+            .expect("the bounds are constants that a test uses");
+        Self { histograms: Mutex::new(vec![empty; Kind::NAMES.len()]) }
+    }
+
+    /// One per kind.
+    pub(super) fn into_histograms(self) -> Vec<Histogram<u64>> {
+        self.histograms.into_inner().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn add(&self, latencies: &mut Vec<(Kind, u64)>) {
+        let mut histograms = self.histograms.lock().unwrap_or_else(PoisonError::into_inner);
+        for (kind, latency_ns) in latencies.drain(..) {
+            histograms[kind as usize].saturating_record(latency_ns);
+        }
+    }
+}
+
+/// What one thread does.
+pub(super) struct Recorder<'a> {
+    record: &'a Record,
+    window: &'a Window,
+    latencies: Vec<(Kind, u64)>,
+    /// Bytes that measured operations moved.
+    pub(super) bytes: u64,
+}
+
+impl<'a> Recorder<'a> {
+    pub(super) fn new(record: &'a Record, window: &'a Window) -> Self {
+        Self { record, window, latencies: Vec::with_capacity(KEPT), bytes: 0 }
+    }
+
+    /// Times one operation, whose second result is the bytes that it moved.
+    pub(super) fn time<T>(
+        &mut self,
+        kind: Kind,
+        operation: impl FnOnce() -> std::io::Result<(T, u64)>,
+    ) -> std::io::Result<T> {
+        let start_ns = now_ns();
+        let (result, bytes) = operation()?;
+        self.note(kind, start_ns, now_ns(), bytes);
+        Ok(result)
+    }
+
+    /// Counts an operation that took from `start_ns` to `end_ns`.
+    pub(super) fn note(&mut self, kind: Kind, start_ns: u64, end_ns: u64, bytes: u64) {
+        if self.window.completed(end_ns) == Stage::Measured {
+            self.bytes += bytes;
+            self.latencies.push((kind, end_ns.saturating_sub(start_ns)));
+            if self.latencies.len() == KEPT {
+                self.record.add(&mut self.latencies);
+            }
+        }
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.window.is_over()
+    }
+}
+
+impl Drop for Recorder<'_> {
+    fn drop(&mut self) {
+        self.record.add(&mut self.latencies);
+    }
+}

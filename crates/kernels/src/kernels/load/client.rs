@@ -1,0 +1,107 @@
+//! One connection to the server under load.
+
+use super::plan::Plan;
+use super::protocol::Protocol;
+use crate::kernel::KernelError;
+use crate::kernels::echo::client::connect_tcp;
+use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use std::collections::VecDeque;
+use std::io::{ErrorKind, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::OwnedFd;
+
+/// A request without its reply.
+pub(super) struct Waiting<E> {
+    /// When it left, in a closed loop; when it was to leave, in an open one.
+    pub(super) from_ns: u64,
+    /// Whether it belongs to the measurement, and not to the warm-up.
+    pub(super) measured: bool,
+    pub(super) expected: E,
+}
+
+/// A connection, what is still to be sent on it, and what is expected back.
+pub(super) struct Client<P: Protocol> {
+    pub(super) stream: TcpStream,
+    /// Requests that are not sent as a whole yet.
+    pub(super) out: Vec<u8>,
+    /// Bytes of `out` that are.
+    sent: usize,
+    /// What came and is not yet a whole reply.
+    pub(super) rest: Vec<u8>,
+    pub(super) partial: P::Partial,
+    pub(super) waiting: VecDeque<Waiting<P::Expected>>,
+    /// Whether it stands in the queue of those that may send.
+    pub(super) queued: bool,
+}
+
+impl<P: Protocol> Client<P> {
+    /// Connects, and says what the protocol wants said first.
+    pub(super) fn connect(address: SocketAddr, plan: &Plan, protocol: &P) -> Result<Self, KernelError> {
+        let failed = |doing: &str| KernelError::system::<std::io::Error>(format!("{doing} {address}"));
+        let mut stream = connect_tcp(address, plan.timeout).map_err(failed("connect to"))?;
+        stream
+            .set_nodelay(true)
+            .and_then(|()| stream.set_read_timeout(Some(plan.timeout)))
+            .map_err(failed("set up the connection to"))?;
+        protocol.greet(&mut stream).map_err(failed("greet"))?;
+        stream.set_nonblocking(true).map_err(failed("set up the connection to"))?;
+        Ok(Self {
+            stream,
+            out: Vec::new(),
+            sent: 0,
+            rest: Vec::new(),
+            partial: P::Partial::default(),
+            waiting: VecDeque::new(),
+            queued: false,
+        })
+    }
+
+    /// Edge-triggered and for both directions, so that no further call is needed for it.
+    pub(super) fn register(&self, epoll: &OwnedFd, number: usize) -> std::io::Result<()> {
+        let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
+        Ok(epoll::add(epoll, &self.stream, EventData::new_u64(number as u64), flags)?)
+    }
+
+    /// Sends as much as the connection takes now; returns how many bytes that was. An event tells when it takes more.
+    pub(super) fn flush(&mut self) -> std::io::Result<usize> {
+        let before = self.sent;
+        while self.sent < self.out.len() {
+            match (&self.stream).write(&self.out[self.sent..]) {
+                Ok(sent) => self.sent += sent,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(self.sent - before),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let sent = self.sent - before;
+        self.out.clear();
+        self.sent = 0;
+        Ok(sent)
+    }
+
+    /// Makes the connection again, without waiting for it, and asks again for what was not answered. False when the protocol does
+    /// not allow that.
+    pub(super) fn reconnect(&mut self, address: SocketAddr, protocol: &mut P) -> std::io::Result<bool> {
+        self.out.clear();
+        self.sent = 0;
+        self.rest.clear();
+        self.partial = P::Partial::default();
+        for waiting in &self.waiting {
+            if !protocol.repeat(&waiting.expected, &mut self.out) {
+                return Ok(false);
+            }
+        }
+        let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
+        match rustix::net::connect(&socket, &address) {
+            Ok(()) | Err(Errno::INPROGRESS) => {}
+            Err(error) => return Err(error.into()),
+        }
+        self.stream = TcpStream::from(socket);
+        self.stream.set_nodelay(true)?;
+        Ok(true)
+    }
+}

@@ -1,0 +1,115 @@
+//! What one thread of a load generator saw and used.
+
+use super::protocol::Reply;
+use crate::clock::now_ns;
+use hdrhistogram::Histogram;
+use rustix::time::{ClockId, clock_gettime};
+
+/// The longest latency that the histogram tells from longer ones.
+const LONGEST_NS: u64 = 100_000_000_000;
+
+/// Three digits: buckets are at most .1 % wide.
+const DIGITS: u8 = 3;
+
+/// A request that left later than this after its time was late.
+pub(super) const LATE_NS: u64 = 1_000_000;
+
+pub(super) fn histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, LONGEST_NS, DIGITS).expect("the bounds are constants that tests use")
+}
+
+/// Where a thread stood at one moment.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Mark {
+    pub(super) wall_ns: u64,
+    /// CPU time of the thread.
+    pub(super) cpu_ns: u64,
+    /// Time that the thread was ready to run and did not. 0 where the kernel does not say.
+    pub(super) delayed_ns: u64,
+    pub(super) bytes_in: u64,
+    pub(super) bytes_out: u64,
+}
+
+/// All that one thread counts.
+pub(super) struct Tally {
+    /// Of the requests of the measurement, from when they were to leave until their replies were there.
+    pub(super) latency_ns: Histogram<u64>,
+    /// Of the requests of the measurement, from when they were to leave until they left. Open loop only.
+    pub(super) delay_ns: Histogram<u64>,
+    /// Requests that left more than [`LATE_NS`] after their time.
+    pub(super) late: u64,
+    /// Requests that could not leave in time as all connections had as many in flight as they may.
+    pub(super) had_to_wait: u64,
+    /// Replies to requests of the warm-up and the measurement.
+    pub(super) replies: u64,
+    /// Replies that came while the measurement lasted.
+    pub(super) replies_in_time: u64,
+    /// Requests of the measurement whose time came.
+    pub(super) due: u64,
+    /// Replies that were whole and not the right ones, and what was wrong with the first.
+    pub(super) wrong: u64,
+    pub(super) first_wrong: Option<String>,
+    /// Requests that had no reply when the thread gave up waiting.
+    pub(super) unanswered: u64,
+    /// Connections that were made again as the server had closed them.
+    pub(super) reconnects: u64,
+    pub(super) bytes_in: u64,
+    pub(super) bytes_out: u64,
+    pub(super) last_reply_ns: u64,
+    /// Beginning and end of the measurement as the thread noticed them.
+    pub(super) opened: Option<Mark>,
+    pub(super) closed: Option<Mark>,
+}
+
+impl Tally {
+    pub(super) fn new() -> Self {
+        Self {
+            latency_ns: histogram(),
+            delay_ns: histogram(),
+            late: 0,
+            had_to_wait: 0,
+            replies: 0,
+            replies_in_time: 0,
+            due: 0,
+            wrong: 0,
+            first_wrong: None,
+            unanswered: 0,
+            reconnects: 0,
+            bytes_in: 0,
+            bytes_out: 0,
+            last_reply_ns: 0,
+            opened: None,
+            closed: None,
+        }
+    }
+
+    /// Counts a reply; the latency only of a right one, as a wrong one may have been the easier for it.
+    pub(super) fn reply(&mut self, reply: Reply, measured: bool, took_ns: u64) {
+        self.replies += 1;
+        match reply {
+            Reply::Right if measured => self.latency_ns.saturating_record(took_ns),
+            Reply::Right => {}
+            Reply::Wrong(why) | Reply::Nonsense(why) => {
+                self.wrong += 1;
+                self.first_wrong.get_or_insert(why);
+            }
+        }
+    }
+
+    pub(super) fn mark(&self) -> Mark {
+        let cpu = clock_gettime(ClockId::ThreadCPUTime);
+        Mark {
+            wall_ns: now_ns(),
+            cpu_ns: cpu.tv_sec as u64 * 1_000_000_000 + cpu.tv_nsec as u64,
+            delayed_ns: delayed_ns().unwrap_or(0),
+            bytes_in: self.bytes_in,
+            bytes_out: self.bytes_out,
+        }
+    }
+}
+
+/// The second number of `schedstat` (Documentation/scheduler/sched-stats.rst of Linux): nanoseconds spent waiting on a run queue.
+fn delayed_ns() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
+    text.split_whitespace().nth(1)?.parse().ok()
+}

@@ -1,0 +1,178 @@
+//! `null-server`: a server that answers at once, with the least work there can be.
+//!
+//! It stores nothing and looks nothing up. A load generator that is not faster against it than against a server under test has
+//! measured itself: that is how the headroom of a loader is proven on a path (METHOD.md, section 2).
+
+mod answers;
+mod commands;
+mod mysql;
+mod serve;
+
+use crate::kernel::{Kernel, KernelError};
+use crate::options::{Kind, OptionSpec, Options, UsageError};
+use crate::outcome::Outcome;
+use serve::Counts;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Length of a body or value when none is asked for: a small page.
+const BODY_BYTES: usize = 1024;
+
+/// Connections for which the limit of open files is raised.
+const MOST_CONNECTIONS: u64 = 50_000;
+
+pub(super) static KERNEL: Kernel = Kernel {
+    name: "null-server",
+    summary: "server that answers at once: echo, redis, http or mysql, to prove what a load generator can do",
+    operation: "request",
+    check: "every connection spoke the protocol that was asked for",
+    options: &[
+        OptionSpec {
+            name: "protocol",
+            kind: Kind::Word(&["echo", "redis", "http", "mysql"]),
+            default: "echo",
+            summary: "what to speak; mysql: every query has the same row",
+        },
+        OptionSpec {
+            name: "listen",
+            kind: Kind::Text,
+            default: "",
+            summary: "address to serve at, such as 127.0.0.1:7007, until stdin is closed (/dev/null: until killed)",
+        },
+        OptionSpec {
+            name: "value-bytes",
+            kind: Kind::Bytes,
+            default: "50",
+            summary: "redis: bytes of a value; it begins with its key",
+        },
+        OptionSpec {
+            name: "body-bytes",
+            kind: Kind::Bytes,
+            default: "1KiB",
+            summary: "http: bytes of a body",
+        },
+    ],
+    metrics: &[],
+    run,
+};
+
+/// What a null server can speak.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Protocol {
+    /// That of the kernel `echo`.
+    Echo,
+    /// RESP.
+    Redis,
+    /// HTTP/1.1 and 1.0.
+    Http,
+    /// The client/server protocol of MySQL, text queries only.
+    Mysql,
+}
+
+impl Protocol {
+    /// The one of that name among the words of `--protocol`.
+    pub(super) fn named(word: &str) -> Self {
+        match word {
+            "redis" => Self::Redis,
+            "http" => Self::Http,
+            "mysql" => Self::Mysql,
+            _ => Self::Echo,
+        }
+    }
+}
+
+/// How long its answers are.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Sizes {
+    /// Of a value of redis.
+    pub(super) value: usize,
+    /// Of a body of http; 0 is a small page.
+    pub(super) body: usize,
+}
+
+fn run(options: &Options) -> Result<Outcome, KernelError> {
+    let address = options.word("listen");
+    if address.is_empty() {
+        return Err(UsageError("name an address with `--listen 127.0.0.1:7007`".into()).into());
+    }
+    let address = super::echo::resolve("listen", address)?;
+    let bytes = |name: &str| {
+        let bytes = options.number(name);
+        let most = super::echo::wire::LARGEST_MESSAGE;
+        if bytes > most {
+            return Err(UsageError(format!("`--{name} {bytes}` is too large; the most is {most}")));
+        }
+        Ok(bytes as usize)
+    };
+    let sizes = Sizes { value: bytes("value-bytes")?, body: bytes("body-bytes")? };
+    super::serving::allow_sockets(MOST_CONNECTIONS);
+    let listener = TcpListener::bind(address)
+        .map_err(KernelError::system(format!("listen for TCP at {address}; is the port free?")))?;
+    let ended = super::serving::ends_with_stdin();
+    super::serving::say_listening()?;
+    let counts = serve(&listener, Protocol::named(options.word("protocol")), sizes, &ended)?;
+    let mut outcome = Outcome::new();
+    outcome.operations = counts.requests;
+    outcome.fact("path", format!("at {address}"));
+    outcome.fact("served", counts.requests);
+    outcome.fact("connections", counts.connections);
+    outcome.checked(
+        counts.malformed == 0,
+        format!(
+            "{} of {} connections did not speak the protocol, {} requests were answered",
+            counts.malformed, counts.connections, counts.requests
+        ),
+    );
+    Ok(outcome)
+}
+
+fn serve(
+    listener: &TcpListener,
+    protocol: Protocol,
+    sizes: Sizes,
+    ended: &AtomicBool,
+) -> Result<Counts, KernelError> {
+    let body = if sizes.body == 0 { BODY_BYTES } else { sizes.body };
+    match protocol {
+        Protocol::Echo => serve::until(listener, answers::Echo, ended),
+        Protocol::Redis => serve::until(listener, commands::Redis::new(sizes.value), ended),
+        Protocol::Http => serve::until(listener, answers::Http::new(body), ended),
+        Protocol::Mysql => serve::until(listener, mysql::Mysql::new(), ended),
+    }
+}
+
+/// Tells a server to end when this goes.
+struct EndsAtLast<'a>(&'a AtomicBool);
+
+impl Drop for EndsAtLast<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Runs `client` beside a null server on the loopback interface.
+pub(super) fn beside(
+    protocol: Protocol,
+    sizes: Sizes,
+    client: impl FnOnce(SocketAddr) -> Result<Outcome, KernelError>,
+) -> Result<Outcome, KernelError> {
+    let failed = || KernelError::system::<std::io::Error>("listen for TCP at 127.0.0.1");
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+        .map_err(failed())
+        .map_err(super::echo::explain_loopback)?;
+    let address = listener.local_addr().map_err(failed())?;
+    let ended = &AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let server = scope.spawn(|| serve(&listener, protocol, sizes, ended));
+        // Set when the client is done, and also when it panics.
+        let guard = EndsAtLast(ended);
+        let outcome = client(address);
+        drop(guard);
+        let counts = server.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        // What stopped the server is the cause of what the client saw.
+        counts.and(outcome)
+    })
+}
+
+#[cfg(test)]
+mod tests;

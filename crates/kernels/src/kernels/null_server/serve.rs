@@ -1,0 +1,238 @@
+//! One thread, one epoll, all connections.
+
+use crate::kernel::KernelError;
+use rustix::buffer::spare_capacity;
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+use rustix::io::Errno;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// How often the server looks whether it is to end, ns.
+const LOOK_NS: i64 = 20_000_000;
+
+/// Bytes that one read can take.
+const BUFFER: usize = 64 << 10;
+
+/// Events that one wait can bring.
+const EVENTS: usize = 256;
+
+/// A connection with so many bytes unsent is not read: its client does not read, either.
+const MOST_UNSENT: usize = 1 << 20;
+
+/// The number under which the listener is known; connections have those above.
+const LISTENER: u64 = 0;
+
+/// Makes the answers of a protocol.
+pub(super) trait Answer {
+    /// What is remembered of a connection.
+    type Session: Default;
+
+    /// Appends what the server says first on a new connection: nothing, by default.
+    fn open(&mut self, out: &mut Vec<u8>) {
+        let _ = out;
+    }
+
+    /// Appends the answers to the whole requests at the beginning of `input` to `out`.
+    fn answer(&mut self, session: &mut Self::Session, input: &[u8], out: &mut Vec<u8>) -> Answered;
+}
+
+/// How far a look at the input got.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Answered {
+    /// Bytes of the input that are done with.
+    pub(super) consumed: usize,
+    /// Requests that were answered.
+    pub(super) requests: u64,
+    /// What is to become of the connection when the answers are sent.
+    pub(super) then: Then,
+}
+
+/// What is to become of a connection.
+#[derive(Debug, Default, PartialEq, Eq, Clone, Copy)]
+pub(super) enum Then {
+    /// It is kept.
+    #[default]
+    Keep,
+    /// It is closed, as the client wants it.
+    Close,
+    /// It is closed, as what came is not the protocol.
+    Refuse,
+}
+
+/// What a server did.
+#[derive(Debug, Default, Clone, Copy)]
+pub(super) struct Counts {
+    pub(super) connections: u64,
+    pub(super) requests: u64,
+    /// Connections that did not speak the protocol.
+    pub(super) malformed: u64,
+}
+
+struct Connection<S> {
+    stream: TcpStream,
+    session: S,
+    /// What came and is not yet a whole request.
+    rest: Vec<u8>,
+    /// Answers that are not sent yet.
+    out: Vec<u8>,
+    closing: bool,
+    /// Whether the client will say nothing more: its end may have come with its last piece, and then is no event of its own.
+    ended: bool,
+}
+
+struct Server<'a, A: Answer> {
+    listener: &'a TcpListener,
+    epoll: OwnedFd,
+    answer: A,
+    /// By number less one; places of those that have gone are used again.
+    connections: Vec<Option<Connection<A::Session>>>,
+    free: Vec<usize>,
+    buffer: Vec<u8>,
+    counts: Counts,
+}
+
+/// Serves all who come, until `ended`.
+pub(super) fn until<A: Answer>(
+    listener: &TcpListener,
+    answer: A,
+    ended: &AtomicBool,
+) -> Result<Counts, KernelError> {
+    let failed = |source: std::io::Error| KernelError::System { doing: "serve with epoll".into(), source };
+    listener.set_nonblocking(true).map_err(failed)?;
+    let epoll = epoll::create(CreateFlags::CLOEXEC).map_err(|error| failed(error.into()))?;
+    epoll::add(&epoll, listener, EventData::new_u64(LISTENER), EventFlags::IN)
+        .map_err(|error| failed(error.into()))?;
+    let mut server = Server {
+        listener,
+        epoll,
+        answer,
+        connections: Vec::new(),
+        free: Vec::new(),
+        buffer: vec![0; BUFFER],
+        counts: Counts::default(),
+    };
+    let mut events: Vec<Event> = Vec::with_capacity(EVENTS);
+    let look = Timespec { tv_sec: 0, tv_nsec: LOOK_NS };
+    while !ended.load(Ordering::Relaxed) {
+        events.clear();
+        match epoll::wait(&server.epoll, spare_capacity(&mut events), Some(&look)) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(failed(error.into())),
+        }
+        for event in &events {
+            match event.data.u64() {
+                LISTENER => server.accept().map_err(failed)?,
+                number => server.serve(number as usize - 1, event.flags),
+            }
+        }
+    }
+    Ok(server.counts)
+}
+
+impl<A: Answer> Server<'_, A> {
+    fn accept(&mut self) -> std::io::Result<()> {
+        loop {
+            let stream = match self.listener.accept() {
+                Ok((stream, _)) => stream,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+                // Of a client that has gone already; one more file than allowed, and the client waits until another goes.
+                Err(error) if error.kind() == ErrorKind::ConnectionAborted => continue,
+                Err(error) if error.raw_os_error() == Some(libc::EMFILE) => return Ok(()),
+                Err(error) => return Err(error),
+            };
+            stream.set_nonblocking(true)?;
+            stream.set_nodelay(true)?;
+            let place = self.free.pop().unwrap_or_else(|| {
+                self.connections.push(None);
+                self.connections.len() - 1
+            });
+            let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
+            // The first event comes at once, as there is room to send, so that what is said first is sent then.
+            epoll::add(&self.epoll, &stream, EventData::new_u64(place as u64 + 1), flags)?;
+            let mut out = Vec::new();
+            self.answer.open(&mut out);
+            let session = A::Session::default();
+            self.connections[place] =
+                Some(Connection { stream, session, rest: Vec::new(), out, closing: false, ended: false });
+            self.counts.connections += 1;
+        }
+    }
+
+    /// Answers what a connection has to say; one that fails or ends is let go.
+    fn serve(&mut self, place: usize, flags: EventFlags) {
+        let Some(mut connection) = self.connections.get_mut(place).and_then(Option::take) else { return };
+        let ended = flags.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR);
+        connection.ended |= ended;
+        // An error is the client's: it counts what it missed.
+        let kept = connection.exchange(&mut self.answer, &mut self.buffer, &mut self.counts).unwrap_or(false);
+        if kept {
+            self.connections[place] = Some(connection);
+        } else {
+            self.free.push(place);
+        }
+    }
+}
+
+impl<S: Default> Connection<S> {
+    /// Reads and answers until nothing more is there, or nothing more can be sent. False when the connection is over.
+    fn exchange(
+        &mut self,
+        answer: &mut impl Answer<Session = S>,
+        buffer: &mut [u8],
+        counts: &mut Counts,
+    ) -> std::io::Result<bool> {
+        loop {
+            let flushed = self.flush()?;
+            if self.closing {
+                return Ok(!flushed);
+            }
+            if self.out.len() > MOST_UNSENT {
+                // Goes on with the event that tells that there is room again.
+                return Ok(true);
+            }
+            let length = match (&self.stream).read(buffer) {
+                Ok(0) => return Ok(false),
+                Ok(length) => length,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(true),
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                Err(error) => return Err(error),
+            };
+            let answered = if self.rest.is_empty() {
+                let answered = answer.answer(&mut self.session, &buffer[..length], &mut self.out);
+                self.rest.extend_from_slice(&buffer[answered.consumed..length]);
+                answered
+            } else {
+                self.rest.extend_from_slice(&buffer[..length]);
+                let answered = answer.answer(&mut self.session, &self.rest, &mut self.out);
+                self.rest.drain(..answered.consumed);
+                answered
+            };
+            counts.requests += answered.requests;
+            counts.malformed += u64::from(answered.then == Then::Refuse);
+            self.closing = answered.then != Then::Keep;
+            if length < buffer.len() && !self.closing && !self.ended {
+                // All is read: more is another event.
+                self.flush()?;
+                return Ok(true);
+            }
+        }
+    }
+
+    /// Sends as much as the connection takes; true when that was all.
+    fn flush(&mut self) -> std::io::Result<bool> {
+        let mut sent = 0;
+        while sent < self.out.len() {
+            match (&self.stream).write(&self.out[sent..]) {
+                Ok(length) => sent += length,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        self.out.drain(..sent);
+        Ok(self.out.is_empty())
+    }
+}

@@ -1,0 +1,148 @@
+//! `pi`: decimal digits of Pi on all CPUs, the job that Morabito et al. ran with y-cruncher (IC2E 2015, figure 2 and table II).
+//!
+//! The series of the Chudnovskys is summed by binary splitting, its branches shared out over the threads; then come a reciprocal, a root and
+//! products of numbers of full length, and the conversion to decimal. All numbers are those of the crate dashu, whose products run on one
+//! thread each, so that the last steps keep fewer CPUs busy than the first: that is what `efficiency` shows, and what a platform that
+//! schedules badly makes worse.
+//!
+//! The digits are verified in every run (see [`verify`]): binary digits at the end by a formula that shares nothing with the series, the
+//! steps after it modulo a prime, and the last digits against published ones where these are known.
+
+mod arithmetic;
+mod decimal;
+mod series;
+mod verify;
+
+use crate::clock::{now_ns, seconds, seconds_since};
+use crate::kernel::{Kernel, KernelError};
+use crate::options::{Kind, OptionSpec, Options};
+use crate::outcome::Outcome;
+use crate::pool;
+use crate::team::Team;
+use decimal::Decimals;
+use rustix::time::{ClockId, clock_gettime};
+use series::Pi;
+use verify::Verdict;
+
+/// With fewer digits there is nothing to share out, and no room for the binary digits that are verified.
+const LEAST_DIGITS: u64 = 100;
+
+/// Below this the factors of a term fit the 128 bits in which they are multiplied, and the verification has bits to compare.
+const MOST_DIGITS: u64 = 10_000_000_000;
+
+/// Digits in the facts.
+const SHOWN: usize = 10;
+
+pub(super) static KERNEL: Kernel = Kernel {
+    name: "pi",
+    summary: "decimal digits of Pi on all CPUs (y-cruncher's job)",
+    operation: "digit",
+    check: "binary digits at the end agree with Bellard's formula, the conversion holds modulo 2^61 - 1, and the last digits are \
+            the published ones where these are known",
+    options: &[
+        OptionSpec {
+            name: "digits",
+            kind: Kind::Count,
+            default: "1e6",
+            summary: "digits after the decimal point",
+        },
+        OptionSpec {
+            name: "threads",
+            kind: Kind::Count,
+            default: "0",
+            summary: "threads; 0 is one per usable CPU",
+        },
+    ],
+    metrics: &[("computation_time", "s"), ("total_time", "s"), ("efficiency", "1")],
+    run,
+};
+
+fn run(options: &Options) -> Result<Outcome, KernelError> {
+    measure(options, |_| ())
+}
+
+/// Where tests put errors in.
+#[cfg_attr(not(test), expect(dead_code, reason = "only tests look inside"))]
+enum Stage<'a> {
+    /// Before the conversion.
+    Number(&'a mut Pi),
+    /// After it.
+    Digits(&'a mut Decimals),
+}
+
+/// `spoil` is called at every stage; only tests do something there.
+fn measure(options: &Options, spoil: impl Fn(Stage<'_>) + Send) -> Result<Outcome, KernelError> {
+    let digits = options.at_least("digits", LEAST_DIGITS)?;
+    if digits > MOST_DIGITS {
+        return Err(
+            crate::UsageError(format!("`--digits {digits}` is too many; the most is {MOST_DIGITS}")).into()
+        );
+    }
+    let team = Team::new(options.number("threads"))?;
+    let run = pool::run(&team, || compute(digits as usize, spoil))?;
+
+    let mut outcome = Outcome::new();
+    outcome.metric("computation_time", run.computation_s, "s");
+    outcome.metric("total_time", run.total_s, "s");
+    outcome.metric("efficiency", run.cpu_s / (run.computation_s * team.threads() as f64), "1");
+    outcome.operations = digits;
+    team.state(&mut outcome);
+    outcome.fact("terms", run.terms);
+    outcome.fact("series_s", run.series_s);
+    outcome.fact("conversion_s", run.conversion_s);
+    outcome.fact("computation_cpu_s", run.cpu_s);
+    outcome.fact("last_digits", run.last_digits);
+    outcome.warn_when_short("the computation", run.computation_s);
+    outcome.checked(run.verdict.passed, run.verdict.statement);
+    Ok(outcome)
+}
+
+/// What one computation gave.
+struct Run {
+    terms: u64,
+    series_s: f64,
+    /// Series, reciprocal, root, products.
+    computation_s: f64,
+    /// CPU time of all threads in that time.
+    cpu_s: f64,
+    conversion_s: f64,
+    /// From the first term to the verdict.
+    total_s: f64,
+    last_digits: String,
+    verdict: Verdict,
+}
+
+fn compute(digits: usize, spoil: impl Fn(Stage<'_>)) -> Run {
+    let (start, cpu_start) = (now_ns(), cpu_ns());
+    let sum = series::sum(digits);
+    let series_s = seconds_since(start);
+    let mut pi = sum.finish(digits);
+    let computation_s = seconds_since(start);
+    let cpu_s = seconds(cpu_ns() - cpu_start);
+    let conversion_start = now_ns();
+    spoil(Stage::Number(&mut pi));
+    let mut decimals = decimal::convert(&pi, digits);
+    let conversion_s = seconds_since(conversion_start);
+    spoil(Stage::Digits(&mut decimals));
+    let verdict = verify::verify(&pi, &decimals);
+    Run {
+        terms: pi.terms,
+        series_s,
+        computation_s,
+        cpu_s,
+        conversion_s,
+        total_s: seconds_since(start),
+        last_digits: decimals.last(SHOWN),
+        verdict,
+    }
+}
+
+/// CPU time of all threads of this program so far.
+fn cpu_ns() -> u64 {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    // It starts with the program, so both parts are positive.
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,76 @@
+//! What workloads need around programs of others: room and files to work on, a clock around a program that tells no time.
+//!
+//! Tools measure nothing of their own: they are no kernels, and no workload is named after one. They take options as kernels
+//! do and print one JSON line.
+
+mod room;
+mod text;
+mod timed;
+
+use crate::kernel::KernelError;
+use crate::options::{OptionSpec, Options, UsageError};
+use serde_json::Value;
+
+/// A tool: what it is, as data, and the function that runs it.
+pub struct Tool {
+    /// Name on the command line.
+    pub name: &'static str,
+    /// One line: what it does.
+    pub summary: &'static str,
+    /// What can be set.
+    pub options: &'static [OptionSpec],
+    /// Whether a command stands after `--`.
+    pub takes_command: bool,
+    pub(crate) run: fn(&Options, &[String]) -> Result<Value, KernelError>,
+}
+
+impl Tool {
+    /// Runs the tool with the arguments after its name and returns the line that it prints, and whether its check passed.
+    ///
+    /// # Errors
+    /// Arguments that cannot be understood, and what the operating system refused.
+    pub fn run(&self, arguments: Vec<String>) -> Result<(Value, bool), KernelError> {
+        let mut options = arguments;
+        let mut command = Vec::new();
+        if self.takes_command {
+            let at = options.iter().position(|argument| argument == "--");
+            command = at.map(|at| options.split_off(at).split_off(1)).unwrap_or_default();
+            if command.is_empty() {
+                let message = format!("`{}` needs a command after `--`", self.name);
+                return Err(UsageError(message).into());
+            }
+        }
+        let line = (self.run)(&Options::parse(self.name, self.options, options)?, &command)?;
+        let passed = line.pointer("/check/passed") == Some(&Value::Bool(true));
+        Ok((line, passed))
+    }
+}
+
+/// In the order of the help.
+static ALL: &[&Tool] = &[&room::TOOL, &text::TOOL, &timed::TOOL];
+
+/// All tools.
+pub fn tools() -> &'static [&'static Tool] {
+    ALL
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tools_are_not_named_as_kernels_and_have_valid_defaults() {
+        for tool in tools() {
+            assert!(crate::names().all(|name| name != tool.name), "{}", tool.name);
+            assert_eq!(Options::defaults(tool.options).to_json().len(), tool.options.len());
+        }
+    }
+
+    #[test]
+    fn a_command_is_needed_where_one_is_taken() {
+        for line in [vec!["--bytes-of", "/etc/passwd"], vec!["--bytes-of", "/etc/passwd", "--"]] {
+            let error = timed::TOOL.run(line.into_iter().map(str::to_owned).collect()).unwrap_err();
+            assert!(error.to_string().contains("needs a command after `--`"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! Tap devices: interfaces whose other end is a program, such as the one that plays a machine.
+//!
+//! They are persistent, so that a program may open one by its name whenever it likes (`tuntap.rst` of the kernel). What passes has the
+//! header of virtio's network cards (`IFF_VNET_HDR`) where the program wants it: checksums and segments are then left to whoever needs
+//! them, as between two interfaces of one kernel.
+
+use crate::made::Made;
+use crate::run::absent;
+use crate::tool::ip;
+use crate::{NetworkError, namespace};
+use rustix::ioctl::{Setter, ioctl, opcode};
+use serde_json::json;
+use std::fs::OpenOptions;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+/// What opens a queue of one.
+const DEVICE: &str = "/dev/net/tun";
+/// `IFF_TAP`, `IFF_NO_PI` and `IFF_VNET_HDR` of `linux/if_tun.h`: frames, nothing before them but virtio's header.
+const FRAMES: u16 = 0x0002 | 0x1000 | 0x4000;
+/// Bytes of a name with the zero at its end (netdevice(7)).
+const NAME_BYTES: usize = 16;
+
+/// `struct ifreq` with flags.
+#[repr(C)]
+struct Request {
+    name: [u8; NAME_BYTES],
+    flags: u16,
+    _rest: [u8; 22],
+}
+
+/// Makes one in the namespace of this thread; `further` is done to it before it is up.
+pub(crate) fn make(made: &mut Made, name: &str, alias: &str, further: &[String]) -> Result<(), NetworkError> {
+    absent(name)?;
+    made.record("link", name, json!({}))?;
+    add(name, alias, further)
+}
+
+/// The same in a namespace, with which it goes.
+pub(crate) fn make_within(
+    namespace: &Path,
+    name: &str,
+    alias: &str,
+    further: &[String],
+) -> Result<(), NetworkError> {
+    namespace::within(Some(namespace), || add(name, alias, further))?
+}
+
+fn add(name: &str, alias: &str, further: &[String]) -> Result<(), NetworkError> {
+    let first =
+        [format!("tuntap add dev {name} mode tap vnet_hdr"), format!("link set dev {name} alias {alias}")];
+    let last = [format!("link set dev {name} up")];
+    // Without /dev/net/tun ip would say no more than that a file is not there.
+    if let Err(source) = std::fs::metadata(DEVICE) {
+        return Err(NetworkError::NoTaps(source));
+    }
+    ip(&[&first, further, &last].concat())
+}
+
+/// Opens the queue of one, in the namespace of this thread. While it is open the tap has a carrier.
+pub(crate) fn open(name: &str) -> Result<OwnedFd, NetworkError> {
+    let device = OpenOptions::new().read(true).write(true).open(DEVICE).map_err(NetworkError::NoTaps)?;
+    let mut request = Request { name: [0; NAME_BYTES], flags: FRAMES, _rest: [0; 22] };
+    for (to, from) in request.name[..NAME_BYTES - 1].iter_mut().zip(name.bytes()) {
+        *to = from;
+    }
+    // SAFETY: TUNSETIFF takes a `struct ifreq`, which the kernel reads and writes as far as this one goes; its number has the size of an
+    // int (tuntap.rst).
+    let set = unsafe { Setter::<{ opcode::write::<i32>(b'T', 202) }, Request>::new(request) };
+    // SAFETY: as above.
+    unsafe { ioctl(&device, set) }.map_err(NetworkError::io(format!("open the tap {name}")))?;
+    Ok(device.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_request_is_that_of_the_kernel() {
+        assert_eq!(size_of::<Request>(), 40);
+        assert_eq!(opcode::write::<i32>(b'T', 202), 0x4004_54ca);
+    }
+}

@@ -1,0 +1,390 @@
+//! Virtual machines by libvirt: domains without a file of their own, made and ended by virsh(1), executed by QEMU.
+//!
+//! The machine is what libvirt makes of a short document (`libvirt/xml.rs`): QEMU with the firmware, the controllers and the options that
+//! libvirt gives to everybody. The kernel is booted directly, the probe is its init, a virtio port the channel, as for machines of
+//! [`crate::qemu`]; what proves KVM and what shares files is the same code.
+//!
+//! A run has a **daemon of its own** (`libvirt/daemon.rs`), shared by all its guests and reported apart from them. With `uri=` it is the
+//! user's, which is asked for domains and for nothing else.
+//!
+//! **Freezing** is `virsh suspend`, which stops the guest's clocks with its CPUs.
+
+mod daemon;
+mod guest;
+mod net;
+mod prepare;
+mod process;
+mod storage;
+mod virsh;
+mod xml;
+
+use crate::qemu::accel::{self, Acceleration, Proof, Subject};
+use crate::qemu::share::{self, Share};
+use crate::vm::disk::{self, Wanted};
+use crate::vm::tune::{self, Tuning, Wish};
+use crate::vm::{keys, tap};
+use crate::{
+    Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, Values, axes,
+    setting,
+};
+use daemon::Daemon;
+use guest::LibvirtGuest;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+use weigh_host::cache::CacheDirectory;
+use weigh_images::Root;
+use weigh_images::kernel::GuestKernel;
+use weigh_model::{EnvironmentSpec, ImageSpec, SpecError};
+
+/// Name of the platform.
+const PLATFORM: &str = "libvirt";
+/// How it is installed.
+const REMEDY: &str = if cfg!(target_arch = "aarch64") {
+    "install with: apt-get install libvirt-daemon-system libvirt-clients qemu-system-arm"
+} else {
+    "install with: apt-get install libvirt-daemon-system libvirt-clients qemu-system-x86"
+};
+/// Types of machine; the first is libvirt's default.
+const MACHINES: &[&str] = if cfg!(target_arch = "aarch64") { &["virt"] } else { &["pc", "q35"] };
+/// Memory of a guest that only proves something, bytes.
+const PROOF_MEMORY_BYTES: u64 = 256 << 20;
+
+/// Why machines differ from the host, by parity key.
+const IMPLIES: &[(&str, &str)] = &[
+    ("kernel", "a machine boots a kernel of its own"),
+    ("clock-source", "a machine has clocks of its own"),
+    ("cpu-model", "the machine's model of CPU"),
+    ("memory", "the machine's kernel keeps a part of its memory"),
+    ("transparent-huge-pages", "the default of the machine's kernel"),
+    ("operating-system", "the root is the machine's own, with what of the image it has"),
+    ("mounts:*", "the root is in the machine's memory or on its disk, with what is shared mounted into it"),
+    ("network", "a network of the machine's own, as `net` says"),
+    ("network-card", "a card of the machine's own, served as `net` and `vhost` say"),
+    ("cache", "the environment's cache key"),
+    ("machine:", "how the machine is made and placed"),
+    (
+        "acceleration",
+        "a machine is executed by KVM or by emulation; emulation translates code, so that a loop of NOPs costs next to nothing",
+    ),
+];
+
+/// libvirt.
+pub struct Libvirt;
+
+/// What the keys of an environment and the request come to.
+struct Settings<'a> {
+    uri: &'a str,
+    emulator: PathBuf,
+    machine: &'a str,
+    kernel: Option<&'a Path>,
+    tuning: Tuning,
+    memory_bytes: u64,
+}
+
+impl<'a> Settings<'a> {
+    fn of(request: &'a GuestRequest) -> Result<Self, PlatformError> {
+        let environment = &request.environment;
+        let installed = format!("qemu-system-{}", std::env::consts::ARCH);
+        let emulator = axes::program(&Libvirt, environment, &installed, REMEDY)?;
+        let cpus = match request.cpus.as_slice() {
+            [] => weigh_host::facts::allowed_cpus(),
+            cpus => cpus.to_vec(),
+        };
+        let cpus = tune::host_cpus(Path::new("/"), &cpus);
+        let tuning = Tuning::of(&Libvirt, environment, &cpus).map_err(|reason| PlatformError::Launch {
+            platform: PLATFORM,
+            reason,
+            log: None,
+        })?;
+        let kernel = Some(setting(&Libvirt, environment, "kernel")).filter(|path| !path.is_empty());
+        Ok(Self {
+            uri: setting(&Libvirt, environment, "uri"),
+            emulator,
+            machine: setting(&Libvirt, environment, "machine"),
+            kernel: kernel.map(Path::new),
+            tuning,
+            memory_bytes: request.memory_bytes.unwrap_or_else(crate::vm::default_memory_bytes),
+        })
+    }
+
+    /// What each CPU of the guest may run on, in their order.
+    fn places(&self) -> Vec<Vec<u32>> {
+        let pin = |guest: u32| self.tuning.pin.iter().find(|(vcpu, _)| *vcpu == guest);
+        let place = |(guest, _)| pin(guest).map_or_else(|| self.tuning.cpus.clone(), |(_, cpu)| vec![*cpu]);
+        (0..).zip(&self.tuning.cpus).map(place).collect()
+    }
+
+    /// Whether the guest's disks have a thread of their own.
+    ///
+    /// # Errors
+    /// It is asked for by name and there is no disk.
+    fn iothread(&self, has_disk: bool) -> Result<bool, PlatformError> {
+        if !has_disk && self.tuning.iothread == Wish::Required {
+            let reason =
+                "there is no disk that iothread=on could be for; name one, or use iothread=off".into();
+            return Err(PlatformError::Launch { platform: PLATFORM, reason, log: None });
+        }
+        Ok(has_disk && self.tuning.iothread != Wish::Off)
+    }
+}
+
+impl Platform for Libvirt {
+    fn name(&self) -> &'static str {
+        PLATFORM
+    }
+
+    fn summary(&self) -> &'static str {
+        "a virtual machine by libvirt and QEMU, by a daemon of the run's own or one that the user names"
+    }
+
+    fn keys(&self) -> &'static [KeySpec] {
+        const KEYS: &[KeySpec] = &[
+            KeySpec {
+                name: "uri",
+                values: Values::Text,
+                default: "",
+                summary: "the daemon to use, as in qemu:///system; else one of the run's own",
+            },
+            keys::ACCEL,
+            keys::KERNEL,
+            KeySpec {
+                name: "machine",
+                values: Values::Words(MACHINES),
+                default: MACHINES[0],
+                summary: "QEMU's type of machine",
+            },
+            tune::TUNE,
+            tune::PIN,
+            tune::CPU,
+            tune::TOPOLOGY,
+            tune::HUGEPAGES,
+            tune::IOTHREAD,
+            storage::DISK,
+            disk::SIZE,
+            disk::DEVICE,
+            storage::CACHE,
+            storage::AIO,
+            storage::INIT,
+            KeySpec {
+                summary: "network: none (no card), bridge (an address on a bridge of the run), nat (behind address translation)",
+                ..axes::net(net::WORDS)
+            },
+            net::VHOST,
+            axes::CPUS,
+            axes::MEMORY,
+            axes::ROOTFS,
+            keys::BINARY,
+        ];
+        KEYS
+    }
+
+    fn capabilities(&self, environment: &EnvironmentSpec) -> Capabilities {
+        Capabilities {
+            networks: axes::networks(self, environment, net::ORDERS),
+            system: storage::is_system(environment),
+            shares_kernel: false,
+            freeze: true,
+            needs_root: setting(self, environment, "uri").is_empty(),
+            cpu_limit: true,
+            memory_limit: true,
+            fork: true,
+            host_root: !storage::is_system(environment) && shares_files(self, environment),
+            most_cpus: None,
+            sized_memory: true,
+            settles: true,
+            implies: IMPLIES,
+            elsewhere: false,
+            timed: true,
+            fake: false,
+        }
+    }
+
+    fn check(&self, environment: &EnvironmentSpec) -> Result<(), SpecError> {
+        tune::check(environment)?;
+        storage::check(environment)?;
+        net::check(environment)?;
+        match environment.get("uri") {
+            Some(uri) if !is_of_this_host(uri) => {
+                let message = format!("`{uri}` is no daemon of this host that runs QEMU");
+                let help = "write `qemu:///system`, `qemu:///session`, or a socket as in `qemu+unix:///system?socket=/run/x`";
+                Err(environment.value_error("uri", message, Some(help.into())))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn settle(&self, host: &Host, environment: &EnvironmentSpec) -> Result<EnvironmentSpec, PlatformError> {
+        let acceleration = self.acceleration(host, environment)?.0;
+        let mut keys = environment.keys.clone();
+        keys.insert("accel".into(), acceleration.word().into());
+        Ok(EnvironmentSpec::new(PLATFORM, keys))
+    }
+
+    fn availability(&self, host: &Host) -> Availability {
+        crate::oci::availability(self, host, |request| {
+            let request = &GuestRequest { memory_bytes: Some(PROOF_MEMORY_BYTES), ..request.clone() };
+            let daemon = self.ready(host, request)?;
+            let version = daemon.version()?;
+            let prepared = prepare::prepare(host, request)?;
+            let (acceleration, because) = self.acceleration(host, &request.environment)?;
+            let until = Instant::now() + guest::HELLO_DEADLINE;
+            LibvirtGuest::launch(host, request, &prepared, daemon, acceleration, until)?.stop()?;
+            let because = because.map(|seen| format!(" ({seen})")).unwrap_or_default();
+            let described = match acceleration {
+                Acceleration::Kvm => "KVM proven by a guest",
+                Acceleration::Tcg => "by emulation (accel=tcg), which says nothing about machines under KVM",
+            };
+            Ok(format!("{version}, kernel {}, {described}{because}", prepared.source))
+        })
+    }
+
+    fn prepare(&self, host: &Host, request: &GuestRequest) -> Result<(), PlatformError> {
+        self.ready(host, request)?;
+        prepare::prepare(host, request).map(|_| ())
+    }
+
+    fn launch(&self, host: &Host, request: &GuestRequest) -> Result<Box<dyn Guest>, PlatformError> {
+        let acceleration = self.acceleration(host, &request.environment)?.0;
+        let daemon = self.ready(host, request)?;
+        let prepared = prepare::prepare(host, request)?;
+        let deadline = match storage::is_system(&request.environment) {
+            true => guest::SYSTEM_DEADLINE,
+            false => guest::HELLO_DEADLINE,
+        };
+        let until = Instant::now() + deadline;
+        Ok(Box::new(LibvirtGuest::launch(host, request, &prepared, daemon, acceleration, until)?))
+    }
+
+    fn restores(&self, _: &Host, _: &GuestRequest) -> Result<(), String> {
+        Err("libvirt lets a saved machine go on only under the name that it was saved with, so that no two of one state are there \
+at once; `qemu` saves and restores the same machine"
+            .into())
+    }
+
+    fn host_changes(&self, request: &GuestRequest) -> Vec<String> {
+        let place = CacheDirectory::open().map(|cache| cache.path().display().to_string());
+        let cache = place.unwrap_or_else(|| "the cache directory".into());
+        let mut changes = vec![format!(
+            "keep the guest's kernel in {cache}, fetched by apt-get where the host has none that serves, and what libvirt finds out \
+             about QEMU; both stay for later runs"
+        )];
+        match setting(self, &request.environment, "uri") {
+            "" => changes.push(
+                "run a daemon of libvirt for this run alone, with its state in the run's work directory, in a control group \
+                 weighbridge-<run>/libvirt-daemon"
+                    .into(),
+            ),
+            uri => changes.push(format!("ask the daemon at {uri} for domains that have no file")),
+        }
+        let wanted = Wanted::of(self, &request.environment);
+        changes.extend(wanted.iter().flat_map(Wanted::host_changes));
+        if storage::is_system(&request.environment) {
+            changes.push("keep a disk of the image in the cache, and write what each guest changes to the run's work directory".into());
+        }
+        changes.extend(tap::host_changes(setting(self, &request.environment, "net")));
+        if weigh_host::facts::is_root() {
+            changes.push("make a control group weighbridge-<run>/libvirt-<instance>".into());
+        }
+        changes.push("run a domain weighbridge-<run>-<instance>".into());
+        changes
+    }
+
+    fn undo(&self, what: &str, id: &str, detail: &serde_json::Value) -> Result<(), String> {
+        match what {
+            "domain" => guest::undo(id, detail),
+            other => crate::vm::setting::undo(other, detail)
+                .unwrap_or_else(|| Err(format!("the platform libvirt never makes a {other}"))),
+        }
+    }
+}
+
+impl Libvirt {
+    /// The daemon for an environment, which runs and knows the QEMU.
+    fn ready(&self, host: &Host, request: &GuestRequest) -> Result<Daemon, PlatformError> {
+        let settings = Settings::of(request)?;
+        let daemon = Daemon::find(host, settings.uri)?;
+        daemon.start(host)?;
+        daemon.probe(&settings.emulator, settings.machine)?;
+        Ok(daemon)
+    }
+
+    /// What executes guests of this environment, and, where that is emulation by want of something better, why.
+    fn acceleration(
+        &self,
+        host: &Host,
+        environment: &EnvironmentSpec,
+    ) -> Result<(Acceleration, Option<String>), PlatformError> {
+        let asked = setting(self, environment, "accel");
+        if asked == "tcg" {
+            return Ok((Acceleration::Tcg, None));
+        }
+        match self.proof(host, environment)? {
+            Proof::Proven => Ok((Acceleration::Kvm, None)),
+            Proof::Disproven { seen, .. } if asked == "auto" => Ok((Acceleration::Tcg, Some(seen))),
+            Proof::Disproven { seen, remedy } => {
+                Err(PlatformError::Missing { what: format!("working KVM ({seen})"), remedy: Some(remedy) })
+            }
+        }
+    }
+
+    /// What is known of KVM for these keys, or comes out when a guest is booted.
+    fn proof(&self, host: &Host, environment: &EnvironmentSpec) -> Result<Proof, PlatformError> {
+        // Numbers that no run comes to, so that the guest's names are not taken.
+        static NEXT: AtomicU64 = AtomicU64::new(1 << 40);
+        let instance = NEXT.fetch_add(1, Ordering::Relaxed);
+        let work = host.work.join(format!("{PLATFORM}-{instance}-root"));
+        let mut keys = environment.keys.clone();
+        // None of these proves anything, and some take time to make.
+        for key in [
+            "label", "disk", "size", "device", "cache", "aio", "init", "rootfs", "iothread", "net", "vhost",
+            "topology",
+        ] {
+            keys.remove(key);
+        }
+        keys.insert("accel".into(), Acceleration::Kvm.word().into());
+        let root = Root::prepare(&ImageSpec::Probe, &host.programs, &work, None)?;
+        let request = GuestRequest {
+            environment: EnvironmentSpec::new(PLATFORM, keys),
+            instance,
+            root: Arc::new(root),
+            cpus: weigh_host::facts::allowed_cpus().into_iter().take(1).collect(),
+            memory_bytes: Some(PROOF_MEMORY_BYTES),
+            publish: Vec::new(),
+        };
+        // What has nothing to do with acceleration fails here, and is no disproof.
+        let settings = Settings::of(&request)?;
+        let daemon = self.ready(host, &request)?;
+        let prepared = prepare::prepare(host, &request)?;
+        let kind = format!("{PLATFORM} {} {}", settings.uri, settings.machine);
+        let cpu = format!("{:?}", settings.tuning.model);
+        let subject =
+            Subject { binary: &settings.emulator, kernel: &prepared.kernel, kind: &kind, cpu: &cpu };
+        let proof = accel::prove(host, CacheDirectory::open().as_ref(), &subject, || {
+            let until = Instant::now() + accel::PROOF_DEADLINE;
+            LibvirtGuest::launch(host, &request, &prepared, daemon.clone(), Acceleration::Kvm, until)?.stop()
+        });
+        let _ = std::fs::remove_dir_all(&work);
+        Ok(proof)
+    }
+}
+
+/// Whether a URI means a daemon that runs QEMU and shares this host's files: a channel is a socket in a directory.
+fn is_of_this_host(uri: &str) -> bool {
+    let Some((scheme, rest)) = uri.split_once("://") else { return false };
+    ["qemu", "qemu+unix"].contains(&scheme) && rest.starts_with('/')
+}
+
+/// Whether guests see the host's files, as far as it can be told without fetching a kernel: a kernel that is fetched is Debian's, which
+/// knows virtiofs and not 9p.
+fn shares_files(platform: &Libvirt, environment: &EnvironmentSpec) -> bool {
+    let named = Some(setting(platform, environment, "kernel")).filter(|path| !path.is_empty()).map(Path::new);
+    match CacheDirectory::open().and_then(|cache| GuestKernel::at_hand(named, &cache)) {
+        Some(kernel) => Share::of(&kernel).is_some(),
+        None => weigh_host::facts::is_root() && share::daemon().is_some(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,260 @@
+//! Whom a run talks to: a daemon of its own, or one that the user names.
+//!
+//! libvirtd(8) of the system has its paths built in. That of a run finds directories of the run in their place, in a mount namespace that
+//! nobody else sees: it has no network, no pool and no domain of the user's, starts none, and leaves none. Even `/run` is the run's, so that
+//! no system bus is there by which it would tell other daemons of its guests.
+
+use super::virsh::{COMMAND_DEADLINE, Virsh};
+use super::{PLATFORM, REMEDY};
+use crate::oci::with_tail;
+use crate::{Host, PlatformError};
+use std::fs;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+use weigh_host::accounts::Process;
+use weigh_host::cache::CacheDirectory;
+use weigh_host::cgroup::{Hierarchy, Limits};
+use weigh_host::command::{Invocation, find_program};
+
+/// The program.
+const DAEMON: &str = "libvirtd";
+/// For the daemon to come up.
+const READY_DEADLINE: Duration = Duration::from_secs(60);
+/// For looking what a QEMU can do, for which it is started several times.
+const PROBE_DEADLINE: Duration = Duration::from_secs(180);
+/// Directories that are built into the daemon, and where below its own they are. `/run` and the cache are apart.
+const BUILT_IN: [(&str, &str); 3] =
+    [("/etc/libvirt", "etc"), ("/var/lib/libvirt", "lib"), ("/var/log/libvirt", "log")];
+/// Where the daemon keeps what QEMUs can do.
+const CACHE: &str = "/var/cache/libvirt";
+/// Where its sockets are.
+const RUN: &str = "/run";
+/// Where a Unix socket's name ends (`unix(7)`, `sun_path`), bytes.
+pub(super) const LONGEST_SOCKET: usize = 107;
+
+/// Of the daemon itself. Whoever can open the socket is root.
+const LIBVIRTD_CONF: &str = "unix_sock_group = \"root\"\nunix_sock_rw_perms = \"0700\"\nauth_unix_ro = \"none\"\nauth_unix_rw = \"none\"\n";
+
+/// Of its QEMUs. As another user than root the daemon would find anew at every call what QEMU can do; control groups are weighbridge's.
+const QEMU_CONF: &str = "user = \"root\"\ngroup = \"root\"\ndynamic_ownership = 0\nremember_owner = 0\nsecurity_driver = \"none\"\n\
+namespaces = []\ncgroup_controllers = []\nhugetlbfs_mount = []\nstdio_handler = \"file\"\nmax_core = 0\n";
+
+/// A daemon, with the client for it.
+#[derive(Debug, Clone)]
+pub(super) struct Daemon {
+    pub(super) virsh: Virsh,
+    /// Where it is the run's own.
+    own: Option<Own>,
+}
+
+/// A daemon of the run's own.
+#[derive(Debug, Clone)]
+struct Own {
+    program: PathBuf,
+    /// Its state. The name is short: a socket is in there.
+    directory: PathBuf,
+    group: String,
+    log: PathBuf,
+}
+
+impl Daemon {
+    /// The programs, whether the daemon runs or not. An empty `uri` stands for a daemon of the run's own.
+    ///
+    /// # Errors
+    /// [`PlatformError::Missing`] with the remedy.
+    pub(super) fn find(host: &Host, uri: &str) -> Result<Self, PlatformError> {
+        let log = host.logs.join(format!("{PLATFORM}-daemon.log"));
+        if !uri.is_empty() {
+            return Ok(Self { virsh: Virsh::find(uri, &log)?, own: None });
+        }
+        if !host.is_root {
+            return Err(PlatformError::Missing {
+                what: "the right to run a daemon of libvirt".into(),
+                remedy: Some(
+                    "run weigh as root, or name your own daemon, as in `uri=qemu:///session`".into(),
+                ),
+            });
+        }
+        let missing = |what: String| PlatformError::Missing { what, remedy: Some(REMEDY.into()) };
+        let program = find_program(DAEMON).ok_or_else(|| missing(format!("the program {DAEMON}")))?;
+        let paths = BUILT_IN.iter().map(|(path, _)| *path).chain([CACHE, RUN]);
+        if let Some(path) = paths.into_iter().find(|path| !Path::new(path).is_dir()) {
+            return Err(missing(format!("the directory {path}, which is built into {DAEMON},")));
+        }
+        if host.work.starts_with(RUN) {
+            let what = format!(
+                "a working directory outside of {RUN}, which a daemon of the run's own has for itself,"
+            );
+            let remedy = "set WEIGH_STATE to a directory on a disk".to_string();
+            return Err(PlatformError::Missing { what, remedy: Some(remedy) });
+        }
+        let directory = host.work.join("lv");
+        let own = Own {
+            program,
+            group: format!("weighbridge-{}/{PLATFORM}-daemon", host.run),
+            log: log.clone(),
+            directory,
+        };
+        let uri = format!("qemu+unix:///system?socket={}", encoded(&own.socket()));
+        Ok(Self { virsh: Virsh::find(&uri, &log)?, own: Some(own) })
+    }
+
+    /// Starts it where it is the run's own and does not run, and has it look what a QEMU can do.
+    ///
+    /// # Errors
+    /// It does not come up, or knows no machines by this QEMU.
+    pub(super) fn start(&self, host: &Host) -> Result<(), PlatformError> {
+        if let Some(own) = &self.own {
+            own.start(host)?;
+        }
+        Ok(())
+    }
+
+    /// Has it look what a QEMU can do with a type of machine, which takes seconds the first time.
+    ///
+    /// # Errors
+    /// It cannot run it, in libvirt's words.
+    pub(super) fn probe(&self, emulator: &Path, machine: &str) -> Result<(), PlatformError> {
+        let emulator = emulator.to_string_lossy();
+        let words = ["domcapabilities", "--emulatorbin", &emulator, "--machine", machine];
+        self.virsh.run(None, &words, PROBE_DEADLINE).map(|_| ()).map_err(|said| PlatformError::Launch {
+            platform: PLATFORM,
+            reason: format!("libvirt has no machine {machine} by {emulator}: {said}"),
+            log: self.own.as_ref().map(|own| own.log.clone()),
+        })
+    }
+
+    /// What it says of itself.
+    pub(super) fn version(&self) -> Result<String, PlatformError> {
+        let said = self
+            .virsh
+            .run(None, &["version", "--daemon"], COMMAND_DEADLINE)
+            .map_err(|said| PlatformError::Launch { platform: PLATFORM, reason: said, log: None })?;
+        let of = |mark: &str| said.lines().find_map(|line| Some(line.split_once(mark)?.1.trim().to_string()));
+        let library = of("Running against daemon:").unwrap_or_else(|| "of an unknown version".into());
+        let emulator = of("Running hypervisor:").map(|words| format!(", {words}")).unwrap_or_default();
+        Ok(format!("libvirt {library}{emulator}"))
+    }
+
+    /// The last that the daemon of a run's own has written of a domain's QEMU.
+    pub(super) fn last_words(&self, domain: &str) -> Option<String> {
+        let log = self.own.as_ref()?.directory.join(format!("log/qemu/{domain}.log"));
+        let text = fs::read_to_string(log).ok()?;
+        let line = text.lines().rev().find(|line| !line.trim().is_empty())?;
+        // As in `2026-01-01 00:00:00.000+0000: shutting down, reason=crashed`.
+        Some(line.split_once("+0000: ").map_or(line, |(_, words)| words).trim().into())
+    }
+
+    pub(super) fn is_own(&self) -> bool {
+        self.own.is_some()
+    }
+
+    /// Processes that serve all guests.
+    pub(super) fn processes(&self) -> Vec<Process> {
+        match &self.own {
+            Some(own) => {
+                let members = Hierarchy::detect().members(own.group.as_ref());
+                members.into_iter().map(|pid| Process { name: DAEMON.into(), pid }).collect()
+            }
+            None => [DAEMON, "virtqemud", "virtlogd"].iter().flat_map(|name| Process::named(name)).collect(),
+        }
+    }
+}
+
+impl Own {
+    fn socket(&self) -> PathBuf {
+        self.directory.join("libvirt-sock")
+    }
+
+    fn start(&self, host: &Host) -> Result<(), PlatformError> {
+        static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+        let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+        if UnixStream::connect(self.socket()).is_ok() {
+            return Ok(());
+        }
+        check_length(&self.socket())?;
+        let make = |path: &Path| {
+            fs::create_dir_all(path)
+                .map_err(PlatformError::io(format!("make the directory {}", path.display())))
+        };
+        let write = |name: &str, text: &str| {
+            let path = self.directory.join("etc").join(name);
+            fs::write(&path, text).map_err(PlatformError::io(format!("write {}", path.display())))
+        };
+        let cache = CacheDirectory::open().map(|cache| cache.path().join(PLATFORM));
+        // What is found of a QEMU holds as long as that program does, and the daemon sees to that itself.
+        let cache = cache.unwrap_or_else(|| self.directory.join("cache"));
+        let run = self.directory.join("run");
+        let mut mounts = vec![(Path::new(RUN), run.clone()), (Path::new(CACHE), cache)];
+        mounts.extend(BUILT_IN.iter().map(|(path, own)| (Path::new(*path), self.directory.join(own))));
+        for (_, own) in &mounts {
+            make(own)?;
+        }
+        // The name that it would have by itself is longer than some sockets' names may be.
+        let sockets = format!("unix_sock_dir = \"{}\"\n", self.directory.display());
+        write("libvirtd.conf", &(sockets + LIBVIRTD_CONF))?;
+        write("qemu.conf", QEMU_CONF)?;
+        let group = host.hierarchy.create(&host.ledger, &self.group, &Limits::default())?;
+        // Warnings and errors.
+        let output = format!("3:file:{}", self.log.display());
+        let mut command = Invocation::new(&self.program).arg("--daemon");
+        command = command.arg("--config").arg("/etc/libvirt/libvirtd.conf").arg("--pid-file");
+        command = command.arg(run.join("libvirtd.pid")).env("LIBVIRT_LOG_OUTPUTS", output);
+        for (path, own) in &mounts {
+            command = command.with_own(path, own);
+        }
+        // It is there when the command that goes into the background comes back.
+        let started = command.pre_exec_cgroup(&group).deadline(READY_DEADLINE).log_to(&self.log).run_ok();
+        let connected = started.map_err(|error| error.to_string()).and_then(|_| {
+            UnixStream::connect(self.socket()).map_err(|error| format!("it does not listen: {error}"))
+        });
+        connected.map(|_| ()).map_err(|reason| PlatformError::Launch {
+            platform: PLATFORM,
+            reason: with_tail(&format!("a daemon of the run's own did not come up: {reason}"), &self.log),
+            log: Some(self.log.clone()),
+        })
+    }
+}
+
+/// # Errors
+/// A socket of this name cannot be.
+pub(super) fn check_length(socket: &Path) -> Result<(), PlatformError> {
+    let length = socket.as_os_str().len();
+    if length <= LONGEST_SOCKET {
+        return Ok(());
+    }
+    let what = format!("a shorter path than {} ({length} bytes, of {LONGEST_SOCKET})", socket.display());
+    Err(PlatformError::Missing {
+        what,
+        remedy: Some("set WEIGH_STATE to a directory with a short path".into()),
+    })
+}
+
+/// A path in the query of a URI (RFC 3986, section 2.1).
+fn encoded(path: &Path) -> String {
+    use std::fmt::Write;
+    use std::os::unix::ffi::OsStrExt;
+    path.as_os_str().as_bytes().iter().fold(String::new(), |mut text, byte| {
+        if byte.is_ascii_alphanumeric() || b"/-._~".contains(byte) {
+            text.push(char::from(*byte));
+        } else {
+            let _never_fails = write!(text, "%{byte:02X}");
+        }
+        text
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_fit_into_uris_and_sockets() {
+        assert_eq!(encoded(Path::new("/a b/c&d?-.sock")), "/a%20b/c%26d%3F-.sock");
+        check_length(Path::new(&"x".repeat(LONGEST_SOCKET))).unwrap();
+        let error = check_length(Path::new(&"x".repeat(LONGEST_SOCKET + 1))).unwrap_err().to_string();
+        assert!(error.contains("WEIGH_STATE"), "{error}");
+    }
+}

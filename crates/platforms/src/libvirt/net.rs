@@ -1,0 +1,71 @@
+//! The machine's network: a card of virtio's, which is a tap of the run's.
+
+use super::xml::Card;
+use super::{Libvirt, process};
+use crate::vm::tap::{self, Tap};
+use crate::{GuestRequest, Host, KeySpec, PlatformError, Values, setting};
+use weigh_host::accounts::Process;
+use weigh_model::{EnvironmentSpec, SpecError};
+
+/// What `net` takes.
+pub(super) const WORDS: &[&str] = &["none", "bridge", "nat"];
+/// The same with each of them first, for [`crate::axes::networks`].
+pub(super) const ORDERS: &[&[&str]] = &[WORDS, &["bridge", "none", "nat"], &["nat", "none", "bridge"]];
+/// `vhost`.
+pub(super) const VHOST: KeySpec = KeySpec {
+    name: "vhost",
+    values: Values::Words(&["auto", "on", "off"]),
+    default: "auto",
+    summary: "whether the host's kernel carries the packets of the guest's card instead of QEMU; auto: where it can",
+};
+
+/// What [`KeySpec`] cannot say of these keys.
+///
+/// # Errors
+/// `vhost` of a card that is not there.
+pub(super) fn check(environment: &EnvironmentSpec) -> Result<(), SpecError> {
+    if environment.get(VHOST.name).is_some() && setting(&Libvirt, environment, "net") == "none" {
+        let message = "there is no network card whose packets could be carried".into();
+        let help = "name a network too, as in `net=bridge`".into();
+        return Err(environment.key_error(VHOST.name, message, Some(help)));
+    }
+    Ok(())
+}
+
+/// The tap of a guest; none with `net=none`.
+///
+/// # Errors
+/// It could not be made; what was begun has been undone.
+pub(super) fn of_guest(host: &Host, request: &GuestRequest) -> Result<Option<Tap>, PlatformError> {
+    tap::of_guest(host, request, setting(&Libvirt, &request.environment, "net"))
+}
+
+/// The card whose other end a tap is.
+pub(super) fn card(environment: &EnvironmentSpec, tap: &Tap) -> Card {
+    let vhost = match setting(&Libvirt, environment, VHOST.name) {
+        "on" => Some(true),
+        "off" => Some(false),
+        _ => None,
+    };
+    Card { tap: tap.name().into(), hardware_address: tap.hardware_address().into(), vhost }
+}
+
+/// The fact `network-card`: who carries its packets, which vhost-net does by a worker that is named after QEMU's process.
+pub(super) fn card_fact(qemu: u32) -> String {
+    let name = format!("vhost-{qemu}");
+    let is_there = process::has_thread(qemu, &name) || !Process::named(&name).is_empty();
+    format!("virtio-net-pci, {}", if is_there { "vhost" } else { "no vhost" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn vhost_is_of_a_card() {
+        let resolve = |text: &str| crate::resolve(&EnvironmentSpec::parse(text).unwrap()).map(drop);
+        let error = resolve("libvirt:vhost=on").unwrap_err();
+        assert_eq!(&error.text[error.span.clone()], "vhost");
+        resolve("libvirt:net=nat,vhost=off").unwrap();
+    }
+}

@@ -1,0 +1,109 @@
+//! What all guests of an environment share: kernel, initial RAM file system, the disk of an image.
+
+use super::{Libvirt, PLATFORM, Settings, storage};
+use crate::qemu::share::{self, Share};
+use crate::vm::boot::{self, Contents};
+use crate::vm::disk::{self, Wanted};
+use crate::vm::tap;
+use crate::{GuestRequest, Host, PlatformError, setting};
+use std::collections::BTreeMap;
+use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use weigh_images::disk::RootDisk;
+use weigh_images::kernel::GuestKernel;
+use weigh_protocol::boot::BootMount;
+
+/// Without these there is no channel.
+const MODULES_OF_ALL: [&str; 2] = ["virtio_pci", "virtio_console"];
+
+/// Ready to boot.
+#[derive(Debug, Clone)]
+pub(super) struct Prepared {
+    pub(super) kernel: PathBuf,
+    /// Where the kernel is from, in words.
+    pub(super) source: String,
+    pub(super) initramfs: PathBuf,
+    /// How the root's binds get into the guest, and the directory that is shared; absent when nothing is to be shared or can be.
+    pub(super) share: Option<(Share, PathBuf)>,
+    /// The disk that the roots of guests lie above, for systems.
+    pub(super) root: Option<Arc<RootDisk>>,
+}
+
+/// Makes what is not there yet.
+///
+/// # Errors
+/// No kernel can be had, the image does not fit, no space.
+pub(super) fn prepare(host: &Host, request: &GuestRequest) -> Result<Prepared, PlatformError> {
+    // What this process has made; another one that goes on with the run makes it again.
+    static KNOWN: Mutex<BTreeMap<PathBuf, Prepared>> = Mutex::new(BTreeMap::new());
+    let settings = Settings::of(request)?;
+    let place = host.work.join(format!("{PLATFORM}-{:016x}", key(request, &settings)));
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(prepared) = known.get(&place).filter(|prepared| prepared.initramfs.exists()) {
+        return Ok(prepared.clone());
+    }
+    let prepared = make(host, request, &settings, place.clone())?;
+    known.insert(place, prepared.clone());
+    Ok(prepared)
+}
+
+fn make(
+    host: &Host,
+    request: &GuestRequest,
+    settings: &Settings<'_>,
+    place: PathBuf,
+) -> Result<Prepared, PlatformError> {
+    fs::create_dir_all(&place).map_err(PlatformError::io(format!("make {}", place.display())))?;
+    let kernel = boot::kernel(host, settings.kernel)?;
+    let is_system = storage::is_system(&request.environment);
+    let share = if request.root.binds.is_empty() || is_system { None } else { Share::of(&kernel) };
+    let share = share.map(|share| (share, share::common(&request.root)));
+    let initramfs = place.join("initramfs.cpio");
+    let contents = contents(request, settings, share.as_ref());
+    boot::write(&kernel, &contents, &initramfs)?;
+    if let Some(wanted) = Wanted::of(&Libvirt, &request.environment) {
+        wanted.prepare(host)?;
+    }
+    let root = if is_system { Some(Arc::new(disk::root_disk(host, request, true)?)) } else { None };
+    let GuestKernel { boot: kernel, source, .. } = kernel;
+    Ok(Prepared { kernel, source, initramfs, share, root })
+}
+
+/// Tells apart what is prepared differently.
+fn key(request: &GuestRequest, settings: &Settings<'_>) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (request.environment.to_string(), &request.root.skeleton, &request.root.digest).hash(&mut hasher);
+    settings.memory_bytes.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// What goes into the guest's memory at boot.
+fn contents<'a>(
+    request: &'a GuestRequest,
+    settings: &Settings<'_>,
+    share: Option<&(Share, PathBuf)>,
+) -> Contents<'a> {
+    let root = &*request.root;
+    let environment = &request.environment;
+    let is_system = storage::is_system(environment);
+    let mounts: Vec<BootMount> = match share {
+        Some((share, shared)) => share.mounts(root, shared),
+        None if is_system => disk::mounts(root, true),
+        None => root.scratch.iter().map(|path| boot::scratch(path)).collect(),
+    };
+    let mut modules = MODULES_OF_ALL.to_vec();
+    modules.extend(share.iter().flat_map(|(share, _)| share.modules()));
+    if setting(&Libvirt, environment, "net") != "none" {
+        modules.extend(tap::MODULES);
+    }
+    if Wanted::of(&Libvirt, environment).is_some() {
+        modules.push("virtio_blk");
+    }
+    if is_system {
+        modules.extend(disk::MODULES);
+    }
+    let packed = share.is_none() && !is_system && !root.host && !root.binds.is_empty();
+    Contents { root, packed, modules, mounts, memory_bytes: settings.memory_bytes }
+}

@@ -1,0 +1,94 @@
+//! A domain's QEMU as a process of the host: libvirt tells its name to QEMU, and nobody else.
+
+use std::fs;
+
+/// The word by which QEMU's command line names a domain.
+fn word_of(domain: &str) -> String {
+    format!("guest={domain}")
+}
+
+/// QEMU of a domain, where it runs.
+pub(super) fn of_domain(name: &str) -> Option<u32> {
+    let word = word_of(name);
+    with(|argument| argument.split(|byte| *byte == b',').next() == Some(word.as_bytes())).pop()
+}
+
+/// Processes that have an argument.
+pub(super) fn with_argument(word: &str) -> Vec<u32> {
+    with(|argument| !word.is_empty() && argument == word.as_bytes())
+}
+
+fn with(is_it: impl Fn(&[u8]) -> bool) -> Vec<u32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    pids.filter(|pid| {
+        let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        *pid != std::process::id() && line.split(|byte| *byte == 0).any(&is_it)
+    })
+    .collect()
+}
+
+/// Whether a process has a thread of this name.
+pub(super) fn has_thread(process: u32, name: &str) -> bool {
+    let threads = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
+    let mut names = threads.map(|thread| fs::read_to_string(thread.path().join("comm")).unwrap_or_default());
+    names.any(|found| found.trim_end() == name)
+}
+
+/// Kills QEMU of a domain, wherever it is.
+///
+/// # Errors
+/// It lives on.
+pub(super) fn end_domain(name: &str) -> Result<(), String> {
+    crate::vm::processes::end(&word_of(name))
+}
+
+/// What each of these threads of a process may run on.
+pub(super) fn places(process: u32, threads: impl Iterator<Item = u32>) -> Vec<Vec<u32>> {
+    let place = |thread| {
+        let status = fs::read_to_string(format!("/proc/{process}/task/{thread}/status")).unwrap_or_default();
+        let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+        list.and_then(|list| weigh_model::parse_cpu_list(list.trim()).ok()).unwrap_or_default()
+    };
+    threads.map(place).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+    use weigh_host::command::Invocation;
+
+    #[test]
+    fn a_domain_is_found_by_its_whole_name() {
+        let name = format!("weighbridge-libvirt-{}", std::process::id());
+        // It stands still without a child, which would have the same arguments for a moment.
+        let script = ["-c", "kill -STOP $$", "x", "-name"];
+        let start = |word: &str| Invocation::new("sh").args(script).arg(word).spawn().unwrap();
+        let mut other = start(&format!("guest={name}1,debug-threads=on"));
+        let mut it = start(&format!("guest={name},debug-threads=on"));
+        // A shell that has not been executed yet has this test's arguments, or none.
+        crate::vm::processes::tests::until(|| of_domain(&format!("{name}1")) == Some(other.pid()));
+        crate::vm::processes::tests::until(|| of_domain(&name) == Some(it.pid()));
+        assert_eq!(with_argument(&format!("guest={name},debug-threads=on")), [it.pid()]);
+        assert!(with_argument("").is_empty());
+        end_domain(&name).unwrap();
+        assert!(it.wait(Duration::from_secs(5)).unwrap().is_some());
+        assert!(other.try_wait().unwrap().is_none());
+        assert_eq!(of_domain(&name), None);
+    }
+
+    #[test]
+    fn threads_are_known_by_their_names() {
+        let own = fs::read_to_string("/proc/thread-self/comm").unwrap();
+        assert!(has_thread(std::process::id(), own.trim_end()));
+        assert!(!has_thread(std::process::id(), "no thread has it"));
+    }
+
+    #[test]
+    fn places_are_those_of_the_threads() {
+        let own = std::process::id();
+        let found = places(own, [own, u32::MAX].into_iter());
+        assert_eq!(found, [weigh_host::facts::allowed_cpus(), vec![]]);
+    }
+}

@@ -1,0 +1,205 @@
+//! The machine's disks: one for workloads, and the root of a system.
+
+use super::prepare::Prepared;
+use super::xml::Disk;
+use super::{Libvirt, PLATFORM};
+use crate::vm::disk::{self, DataDisk, GuestRoot, Wanted};
+use crate::{GuestRequest, Host, KeySpec, PlatformError, Values, setting};
+use serde_json::Value;
+use weigh_model::{EnvironmentSpec, SpecError};
+
+/// `disk`.
+pub(super) const DISK: KeySpec = disk::disk_key(&["none", "raw", "qcow2", "block"]);
+/// `cache`.
+pub(super) const CACHE: KeySpec = KeySpec {
+    name: "cache",
+    values: Values::Words(&["none", "directsync", "writeback", "writethrough"]),
+    default: "none",
+    summary: "whether the host's page cache stands between the guest and its disks (writeback, writethrough), and whether each write \
+is flushed (directsync, writethrough)",
+};
+/// `aio`.
+pub(super) const AIO: KeySpec = KeySpec {
+    name: "aio",
+    values: Values::Words(&["auto", "native", "threads", "io_uring"]),
+    default: "auto",
+    summary: "how QEMU reads and writes its disks; auto: native past the host's cache, threads through it",
+};
+/// `init`.
+pub(super) const INIT: KeySpec = KeySpec {
+    name: "init",
+    values: Values::Words(&["single", "full"]),
+    default: "single",
+    summary: "the probe alone, or a whole system from a disk, with the probe beside its init",
+};
+
+/// Whether the guest boots a system.
+pub(super) fn is_system(environment: &EnvironmentSpec) -> bool {
+    setting(&Libvirt, environment, INIT.name) == "full"
+}
+
+/// What [`KeySpec`] cannot say of these keys.
+///
+/// # Errors
+/// Something is said of a disk that is not there, or cannot be.
+pub(super) fn check(environment: &EnvironmentSpec) -> Result<(), SpecError> {
+    Wanted::check(&Libvirt, environment)?;
+    let has_disk = setting(&Libvirt, environment, DISK.name) != "none" || is_system(environment);
+    for key in [CACHE.name, AIO.name] {
+        if environment.get(key).is_some() && !has_disk {
+            let message = format!("there is no disk that `{key}` could be of");
+            let help = "name a disk too, as in `disk=raw`".into();
+            return Err(environment.key_error(key, message, Some(help)));
+        }
+    }
+    let cache = setting(&Libvirt, environment, CACHE.name);
+    if environment.get(AIO.name) == Some("native") && is_cached(cache) {
+        let message = format!("`aio=native` goes past the host's cache, `cache={cache}` through it");
+        let help = "write `aio=threads`, or `cache=none`".into();
+        return Err(environment.value_error(AIO.name, message, Some(help)));
+    }
+    match environment.get("rootfs") {
+        Some(word @ ("host" | "probe")) if is_system(environment) => {
+            let message = format!("the image `{word}` has no system that could be started");
+            let help = "write `rootfs=debian`, a directory or an archive with systemd in it";
+            Err(environment.value_error("rootfs", message, Some(help.into())))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn is_cached(cache: &str) -> bool {
+    ["writeback", "writethrough"].contains(&cache)
+}
+
+/// The disks of one machine.
+#[derive(Debug)]
+pub(super) struct Storage {
+    data: Option<DataDisk>,
+    root: Option<GuestRoot>,
+    cache: String,
+    aio: String,
+}
+
+impl Storage {
+    /// Takes or makes them.
+    ///
+    /// # Errors
+    /// No space; a device cannot be had.
+    pub(super) fn take(
+        host: &Host,
+        request: &GuestRequest,
+        prepared: &Prepared,
+    ) -> Result<Self, PlatformError> {
+        let environment = &request.environment;
+        let wanted = Wanted::of(&Libvirt, environment);
+        let data = wanted.map(|wanted| wanted.take(host, request.instance)).transpose()?;
+        let overlay = |disk: &_| GuestRoot::overlay(host, disk, request.instance);
+        let root = prepared.root.as_deref().map(overlay).transpose()?;
+        let cache = setting(&Libvirt, environment, CACHE.name).to_string();
+        let aio = match setting(&Libvirt, environment, AIO.name) {
+            "auto" if is_cached(&cache) => "threads",
+            "auto" => "native",
+            word => word,
+        };
+        Ok(Self { data, root, aio: aio.into(), cache })
+    }
+
+    /// In the order of their names in the guest.
+    pub(super) fn disks(&self) -> Vec<Disk> {
+        let (cache, aio) = (&self.cache, &self.aio);
+        let disk = |path: &std::path::Path, is_device, format, bytes| Disk {
+            path: path.into(),
+            is_device,
+            format,
+            bytes,
+            cache: cache.clone(),
+            aio: aio.clone(),
+        };
+        let data = self.data.iter().map(|data| {
+            let part = (!data.whole).then_some(data.bytes);
+            disk(&data.path, data.is_device(), data.format.word(), part)
+        });
+        let root = self.root.iter().map(|root| disk(&root.path, false, root.format.word(), None));
+        data.chain(root).collect()
+    }
+
+    /// What tells the probe where its root is.
+    pub(super) fn probe_words(&self) -> String {
+        match (&self.root, &self.data) {
+            (None, _) => String::new(),
+            (Some(_), None) => disk::probe_words("/dev/vda", true),
+            (Some(_), Some(_)) => disk::probe_words("/dev/vdb", true),
+        }
+    }
+
+    /// Whether there is a disk for workloads.
+    pub(super) fn has_data(&self) -> bool {
+        self.data.is_some()
+    }
+
+    /// Gives the disk for workloads back when the machine has ended.
+    ///
+    /// # Errors
+    /// A loop device stays, in the ledger.
+    pub(super) fn give_back(&mut self) -> Result<(), PlatformError> {
+        self.root = None;
+        self.data.as_mut().map_or(Ok(()), DataDisk::give_back)
+    }
+}
+
+/// The fact `cache`, of QEMU's answer to `query-block`: what it has, not what was asked for.
+///
+/// # Errors
+/// QEMU has no disk.
+pub(super) fn cache_fact(answer: &Value) -> Result<String, PlatformError> {
+    let disks = answer.as_array().map(Vec::as_slice).unwrap_or_default();
+    let cache = disks.iter().find_map(|disk| disk.pointer("/inserted/cache"));
+    let cache = cache.ok_or_else(|| PlatformError::Launch {
+        platform: PLATFORM,
+        reason: "QEMU has no disk although one was asked for".into(),
+        log: None,
+    })?;
+    let is = |name: &str| cache.get(name).and_then(Value::as_bool).unwrap_or(false);
+    Ok(match (is("direct"), is("writeback")) {
+        (true, true) => "none",
+        (true, false) => "none (directsync)",
+        (false, true) => "host's page cache (writeback)",
+        (false, false) => "host's page cache (writethrough)",
+    }
+    .into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn the_cache_is_what_qemu_has() {
+        let answer = |direct, writeback| {
+            let cache = json!({"no-flush": false, "direct": direct, "writeback": writeback});
+            json!([{"device": "", "inserted": {"cache": cache}, "qdev": "/machine/peripheral/virtio-disk0"}])
+        };
+        assert_eq!(cache_fact(&answer(true, true)).unwrap(), "none");
+        assert_eq!(cache_fact(&answer(false, true)).unwrap(), "host's page cache (writeback)");
+        assert_eq!(cache_fact(&answer(false, false)).unwrap(), "host's page cache (writethrough)");
+        cache_fact(&json!([])).unwrap_err();
+    }
+
+    #[test]
+    fn disks_that_cannot_be_are_refused() {
+        let refused = |text: &str| {
+            let error = crate::resolve(&EnvironmentSpec::parse(text).unwrap()).err().unwrap();
+            error.text[error.span].to_string()
+        };
+        assert_eq!(refused("libvirt:cache=none"), "cache");
+        assert_eq!(refused("libvirt:size=1GiB"), "size");
+        assert_eq!(refused("libvirt:disk=raw,size=big"), "big");
+        assert_eq!(refused("libvirt:disk=raw,cache=writeback,aio=native"), "native");
+        assert_eq!(refused("libvirt:init=full,rootfs=probe"), "probe");
+        for right in ["disk=qcow2,size=8MiB,cache=writeback,aio=threads", "init=full,cache=none"] {
+            crate::resolve(&EnvironmentSpec::parse(&format!("libvirt:{right}")).unwrap()).unwrap();
+        }
+    }
+}

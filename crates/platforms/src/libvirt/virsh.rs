@@ -1,0 +1,136 @@
+//! virsh(1), the client.
+
+use crate::PlatformError;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use weigh_host::cgroup::Cgroup;
+use weigh_host::command::{CommandError, Finished, Invocation, find_program};
+
+/// For a command that only asks or tells something.
+pub(super) const COMMAND_DEADLINE: Duration = Duration::from_secs(30);
+/// How virsh marks what it says of a failure.
+const MARK: &str = "error: ";
+/// What libvirt says of a domain that is not there (`VIR_ERR_NO_DOMAIN`, in virsh's words).
+const NO_DOMAIN: [&str; 2] = ["failed to get domain", "Domain not found"];
+/// What it says of one that is there and does not run.
+const NOT_RUNNING: &str = "domain is not running";
+
+/// A client of one daemon.
+#[derive(Debug, Clone)]
+pub(super) struct Virsh {
+    program: PathBuf,
+    uri: String,
+    log: PathBuf,
+}
+
+/// What became of a command about a domain.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Ended {
+    /// It was done.
+    Done,
+    /// There is no such domain, or it does not run.
+    Gone,
+}
+
+impl Virsh {
+    /// The installed client, for the daemon behind a URI.
+    ///
+    /// # Errors
+    /// [`PlatformError::Missing`] with the remedy.
+    pub(super) fn find(uri: &str, log: &Path) -> Result<Self, PlatformError> {
+        let missing = || PlatformError::Missing {
+            what: "the program virsh".into(),
+            remedy: Some(super::REMEDY.into()),
+        };
+        let program = find_program("virsh").ok_or_else(missing)?;
+        Ok(Self { program, uri: uri.into(), log: log.into() })
+    }
+
+    /// The same client, logged elsewhere.
+    pub(super) fn logged_to(&self, log: &Path) -> Self {
+        Self { log: log.into(), ..self.clone() }
+    }
+
+    /// What the ledger keeps to find the daemon again.
+    pub(super) fn uri(&self) -> &str {
+        &self.uri
+    }
+
+    /// Runs a command, charged to a control group where there is one.
+    ///
+    /// # Errors
+    /// In libvirt's words.
+    pub(super) fn run(
+        &self,
+        cgroup: Option<&Cgroup>,
+        arguments: &[&str],
+        deadline: Duration,
+    ) -> Result<String, String> {
+        let done = self.finish(cgroup, arguments, deadline)?;
+        if done.status.success() {
+            return Ok(String::from_utf8_lossy(&done.output).trim().into());
+        }
+        Err(said(&String::from_utf8_lossy(&done.error)))
+    }
+
+    /// Runs a command about a domain that may be gone.
+    ///
+    /// # Errors
+    /// In libvirt's words.
+    pub(super) fn run_if_there(&self, arguments: &[&str], deadline: Duration) -> Result<Ended, String> {
+        let done = self.finish(None, arguments, deadline)?;
+        if done.status.success() {
+            return Ok(Ended::Done);
+        }
+        let error = String::from_utf8_lossy(&done.error).into_owned();
+        if NO_DOMAIN.iter().any(|words| error.contains(words)) || error.contains(NOT_RUNNING) {
+            return Ok(Ended::Gone);
+        }
+        Err(said(&error))
+    }
+
+    fn finish(
+        &self,
+        cgroup: Option<&Cgroup>,
+        arguments: &[&str],
+        deadline: Duration,
+    ) -> Result<Finished, String> {
+        let command = Invocation::new(&self.program).args(["--connect", &self.uri, "--quiet"]);
+        let mut command = command.args(arguments).env("LC_ALL", "C").deadline(deadline).log_to(&self.log);
+        if let Some(cgroup) = cgroup {
+            command = command.pre_exec_cgroup(cgroup);
+        }
+        command.run().map_err(|error| match error {
+            CommandError::Deadline { after, error, .. } => {
+                let words = if error.is_empty() { String::new() } else { format!(": {}", said(&error)) };
+                format!("virsh {} got no answer within {after:?}{words}", arguments[0])
+            }
+            other => other.to_string(),
+        })
+    }
+}
+
+/// The first sentence that libvirt itself says of a failure: virsh says before it what it tried.
+fn said(error: &str) -> String {
+    let lines: Vec<&str> = error.lines().filter_map(|line| line.strip_prefix(MARK)).collect();
+    let words = lines.get(1).or(lines.first()).copied().unwrap_or(error);
+    words.lines().next().unwrap_or_default().trim().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As libvirt 9.0.0 says it.
+    #[test]
+    fn libvirts_own_words_are_told() {
+        let refused = "error: Failed to create domain from /w/x.xml\n\
+error: XML document failed to validate against schema: Unable to validate doc against /usr/share/libvirt/schemas/domain.rng\n\
+Element domain has extra content: devices\n";
+        assert!(said(refused).starts_with("XML document failed to validate"), "{}", said(refused));
+        assert!(!said(refused).contains("extra content"));
+        assert_eq!(said("error: failed to get domain 'x'\n"), "failed to get domain 'x'");
+        assert_eq!(said("virsh: no such thing\nmore"), "virsh: no such thing");
+        assert_eq!(said(""), "");
+    }
+}

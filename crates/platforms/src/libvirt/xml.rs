@@ -1,0 +1,343 @@
+//! A machine in libvirt's language for domains.
+
+use crate::qemu::accel::Acceleration;
+use crate::qemu::share::Share;
+use crate::vm::tune::{Model, Tuning};
+use quick_xml::Writer;
+use quick_xml::events::BytesText;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Name of the virtio port over which host and probe talk.
+pub(super) const PORT: &str = "weighbridge";
+/// Number of the thread for disks, which is the only one; also how many there are.
+const IOTHREAD: &str = "1";
+/// A document in the making.
+type Document = Writer<Vec<u8>>;
+
+/// Files of the host in the guest.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct SharedFiles {
+    pub(super) kind: Share,
+    /// Root of what is shared, for 9p; the socket of the daemon that serves it, for virtiofs.
+    pub(super) source: PathBuf,
+    /// Its tag in the guest.
+    pub(super) tag: &'static str,
+}
+
+/// The machine's network card, which is a tap of the host's.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Card {
+    pub(super) tap: String,
+    pub(super) hardware_address: String,
+    /// Who carries the packets: the host's kernel or QEMU; the kernel where it can, when nothing is said.
+    pub(super) vhost: Option<bool>,
+}
+
+/// A disk of the machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Disk {
+    /// What QEMU opens.
+    pub(super) path: PathBuf,
+    /// Whether that is a block device.
+    pub(super) is_device: bool,
+    /// As QEMU names it.
+    pub(super) format: &'static str,
+    /// How much of it the guest sees, where that is not all, bytes.
+    pub(super) bytes: Option<u64>,
+    /// libvirt's words for the host's cache and the way of input and output.
+    pub(super) cache: String,
+    pub(super) aio: String,
+}
+
+/// Everything that decides a machine.
+#[derive(Clone)]
+pub(super) struct Domain<'a> {
+    /// As libvirt, processes and ledgers name it.
+    pub(super) name: &'a str,
+    pub(super) acceleration: Acceleration,
+    /// QEMU's type of machine.
+    pub(super) machine: &'a str,
+    pub(super) emulator: &'a Path,
+    pub(super) memory_bytes: u64,
+    pub(super) tuning: &'a Tuning,
+    /// Whether the guest's memory is of reserved large pages.
+    pub(super) hugepages: bool,
+    pub(super) kernel: &'a Path,
+    pub(super) initramfs: &'a Path,
+    /// Words for the probe after those for the kernel.
+    pub(super) probe_words: &'a str,
+    /// File that the console's output is appended to.
+    pub(super) console: &'a Path,
+    /// Socket that QEMU listens on for the host's end of the channel.
+    pub(super) channel: &'a Path,
+    pub(super) share: Option<&'a SharedFiles>,
+    pub(super) card: Option<&'a Card>,
+    /// In the order of their names in the guest: `vda`, `vdb`.
+    pub(super) disks: &'a [Disk],
+    /// Whether a thread of its own serves the disks.
+    pub(super) iothread: bool,
+    /// Whether QEMU runs as root whatever the daemon's configuration says, and no file changes its owner for it.
+    pub(super) as_root: bool,
+}
+
+impl Domain<'_> {
+    /// The document.
+    pub(super) fn text(&self) -> String {
+        let mut document = Writer::new_with_indent(Vec::new(), b' ', 2);
+        self.domain(&mut document).expect("writing to memory does not fail");
+        String::from_utf8_lossy(&document.into_inner()).into_owned()
+    }
+
+    fn domain(&self, document: &mut Document) -> io::Result<()> {
+        let kind = match self.acceleration {
+            Acceleration::Kvm => "kvm",
+            Acceleration::Tcg => "qemu",
+        };
+        let domain = document.create_element("domain").with_attribute(("type", kind));
+        domain.write_inner_content(|inner| {
+            text(inner, "name", &[], self.name)?;
+            text(inner, "memory", &[("unit", "KiB")], &(self.memory_bytes >> 10).to_string())?;
+            self.backing(inner)?;
+            self.cpus(inner)?;
+            self.boot(inner)?;
+            // Machines for Arm have tables of ACPI only with a firmware that makes them.
+            if cfg!(target_arch = "x86_64") {
+                inner.create_element("features").write_inner_content(|features| {
+                    empty(features, "acpi", &[])?;
+                    empty(features, "apic", &[])
+                })?;
+            }
+            self.model(inner)?;
+            empty(inner, "clock", &[("offset", "utc")])?;
+            for event in ["on_poweroff", "on_reboot", "on_crash"] {
+                text(inner, event, &[], "destroy")?;
+            }
+            inner.create_element("devices").write_inner_content(|devices| self.devices(devices))?;
+            if self.as_root {
+                let label = inner.create_element("seclabel");
+                let label = label.with_attributes([("type", "static"), ("model", "dac"), ("relabel", "no")]);
+                label.write_inner_content(|label| text(label, "label", &[], "+0:+0"))?;
+            }
+            Ok(())
+        })?;
+        Ok(())
+    }
+
+    /// What the guest's memory is made of. A daemon that serves files reads and writes it; large pages are of a memory file, too, which needs
+    /// no mount of hugetlbfs.
+    fn backing(&self, document: &mut Document) -> io::Result<()> {
+        let is_shared = self.share.is_some_and(|share| share.kind == Share::Virtiofs);
+        if !is_shared && !self.hugepages {
+            return Ok(());
+        }
+        document.create_element("memoryBacking").write_inner_content(|backing| {
+            if self.hugepages {
+                empty(backing, "hugepages", &[])?;
+            }
+            empty(backing, "source", &[("type", "memfd")])?;
+            if is_shared {
+                empty(backing, "access", &[("mode", "shared")])?;
+            }
+            Ok(())
+        })?;
+        Ok(())
+    }
+
+    /// Number and place. CPUs of the guest that are not pinned may run on any CPU of the run; everything else in QEMU runs anywhere.
+    fn cpus(&self, document: &mut Document) -> io::Result<()> {
+        let count = self.tuning.cpus.len();
+        text(document, "vcpu", &[("placement", "static")], &count.to_string())?;
+        if self.iothread {
+            text(document, "iothreads", &[], IOTHREAD)?;
+        }
+        let all = list(&self.tuning.cpus);
+        document.create_element("cputune").write_inner_content(|tune| {
+            for guest in 0..count {
+                let pinned = self.tuning.pin.iter().find(|(vcpu, _)| usize::try_from(*vcpu) == Ok(guest));
+                let place = pinned.map_or_else(|| all.clone(), |(_, cpu)| cpu.to_string());
+                empty(tune, "vcpupin", &[("vcpu", &guest.to_string()), ("cpuset", &place)])?;
+            }
+            Ok(())
+        })?;
+        Ok(())
+    }
+
+    fn boot(&self, document: &mut Document) -> io::Result<()> {
+        let console = if cfg!(target_arch = "aarch64") { "ttyAMA0" } else { "ttyS0" };
+        // What is after ` -- ` is handed to the probe. Mitigations are the kernel's own defaults.
+        let line = format!(
+            "console={console} quiet panic=-1 reboot=t rdinit={} -- --channel port:{PORT} {}",
+            weigh_images::PROBE,
+            self.probe_words
+        );
+        document.create_element("os").write_inner_content(|os| {
+            let kind = [("arch", std::env::consts::ARCH), ("machine", self.machine)];
+            text(os, "type", &kind, "hvm")?;
+            text(os, "kernel", &[], &self.kernel.to_string_lossy())?;
+            text(os, "initrd", &[], &self.initramfs.to_string_lossy())?;
+            text(os, "cmdline", &[], line.trim_end())
+        })?;
+        Ok(())
+    }
+
+    /// Model and topology of the CPU. Nothing is said of what the daemon gives by itself.
+    fn model(&self, document: &mut Document) -> io::Result<()> {
+        let (mode, name) = match (&self.tuning.model, self.acceleration) {
+            // The default of machines for Arm is a CPU of 32 bits.
+            (Model::Default, _) if cfg!(target_arch = "x86_64") => (None, None),
+            (Model::Default | Model::Host, Acceleration::Kvm) => (Some("host-passthrough"), None),
+            (Model::Default | Model::Host, Acceleration::Tcg) => (Some("maximum"), None),
+            (Model::Named(name), _) => match name.as_str() {
+                "host" => (Some("host-passthrough"), None),
+                "max" => (Some("maximum"), None),
+                "host-model" => (Some("host-model"), None),
+                name => (Some("custom"), Some(name)),
+            },
+        };
+        let topology = self.tuning.topology;
+        // Every CPU a socket is what comes by itself.
+        let is_flat = topology.cores == 1 && topology.threads == 1;
+        if mode.is_none() && is_flat {
+            return Ok(());
+        }
+        let mut cpu = document.create_element("cpu");
+        if let Some(mode) = mode {
+            cpu = cpu.with_attribute(("mode", mode));
+        }
+        if name.is_some() {
+            cpu = cpu.with_attributes([("match", "exact"), ("check", "none")]);
+        }
+        cpu.write_inner_content(|cpu| {
+            if let Some(name) = name {
+                text(cpu, "model", &[("fallback", "forbid")], name)?;
+            }
+            if !is_flat {
+                let numbers = [topology.sockets, 1, topology.cores, topology.threads].map(|n| n.to_string());
+                let words = ["sockets", "dies", "cores", "threads"];
+                let attributes: Vec<(&str, &str)> =
+                    words.into_iter().zip(numbers.iter().map(String::as_str)).collect();
+                empty(cpu, "topology", &attributes)?;
+            }
+            // Without KVM there are none to be handed on.
+            if self.tuning.caches && mode == Some("host-passthrough") {
+                empty(cpu, "cache", &[("mode", "passthrough")])?;
+            }
+            Ok(())
+        })?;
+        Ok(())
+    }
+
+    /// Nothing is there that is not named, but what the daemon adds by itself to every machine.
+    fn devices(&self, devices: &mut Document) -> io::Result<()> {
+        text(devices, "emulator", &[], &self.emulator.to_string_lossy())?;
+        empty(devices, "controller", &[("type", "usb"), ("model", "none")])?;
+        devices.create_element("serial").with_attribute(("type", "file")).write_inner_content(|serial| {
+            empty(serial, "source", &[("path", &self.console.to_string_lossy()), ("append", "on")])?;
+            empty(serial, "target", &[("port", "0")])
+        })?;
+        devices.create_element("channel").with_attribute(("type", "unix")).write_inner_content(
+            |channel| {
+                empty(channel, "source", &[("mode", "bind"), ("path", &self.channel.to_string_lossy())])?;
+                empty(channel, "target", &[("type", "virtio"), ("name", PORT)])
+            },
+        )?;
+        if let Some(share) = self.share {
+            shared_files(devices, share)?;
+        }
+        if let Some(card) = self.card {
+            network_card(devices, card)?;
+        }
+        for (disk, letter) in self.disks.iter().zip('a'..='z') {
+            self.disk(devices, disk, &format!("vd{letter}"))?;
+        }
+        empty(devices, "memballoon", &[("model", "none")])
+    }
+
+    fn disk(&self, devices: &mut Document, disk: &Disk, name: &str) -> io::Result<()> {
+        let (kind, source) = if disk.is_device { ("block", "dev") } else { ("file", "file") };
+        let element = devices.create_element("disk").with_attributes([("type", kind), ("device", "disk")]);
+        element.write_inner_content(|inner| {
+            let mut driver = vec![("name", "qemu"), ("type", disk.format)];
+            driver.extend([("cache", disk.cache.as_str()), ("io", disk.aio.as_str())]);
+            if self.iothread {
+                driver.push(("iothread", IOTHREAD));
+            }
+            empty(inner, "driver", &driver)?;
+            let path = disk.path.to_string_lossy();
+            match disk.bytes {
+                None => empty(inner, "source", &[(source, &path)])?,
+                Some(bytes) => {
+                    let element = inner.create_element("source").with_attribute((source, &*path));
+                    element.write_inner_content(|source| {
+                        source.create_element("slices").write_inner_content(|slices| {
+                            let size = bytes.to_string();
+                            empty(slices, "slice", &[("type", "storage"), ("offset", "0"), ("size", &size)])
+                        })?;
+                        Ok(())
+                    })?;
+                }
+            }
+            empty(inner, "target", &[("dev", name), ("bus", "virtio")])
+        })?;
+        Ok(())
+    }
+}
+
+/// The tap is there already, and is not libvirt's to set up or to take away.
+fn network_card(devices: &mut Document, card: &Card) -> io::Result<()> {
+    let element = devices.create_element("interface").with_attribute(("type", "ethernet"));
+    element.write_inner_content(|inner| {
+        empty(inner, "mac", &[("address", &card.hardware_address)])?;
+        empty(inner, "target", &[("dev", &card.tap), ("managed", "no")])?;
+        empty(inner, "model", &[("type", "virtio")])?;
+        match card.vhost {
+            Some(true) => empty(inner, "driver", &[("name", "vhost")]),
+            Some(false) => empty(inner, "driver", &[("name", "qemu")]),
+            None => Ok(()),
+        }
+    })?;
+    Ok(())
+}
+
+fn shared_files(devices: &mut Document, share: &SharedFiles) -> io::Result<()> {
+    let source = share.source.to_string_lossy();
+    let files = devices.create_element("filesystem").with_attribute(("type", "mount"));
+    match share.kind {
+        Share::NineP => {
+            let files = files.with_attributes([("accessmode", "passthrough"), ("multidevs", "remap")]);
+            files.write_inner_content(|files| {
+                empty(files, "driver", &[("type", "path")])?;
+                empty(files, "source", &[("dir", &source)])?;
+                empty(files, "target", &[("dir", share.tag)])?;
+                empty(files, "readonly", &[])
+            })
+        }
+        // Served by the same daemon in the same way as files of a machine of QEMU's are.
+        Share::Virtiofs => files.write_inner_content(|files| {
+            empty(files, "driver", &[("type", "virtiofs")])?;
+            empty(files, "source", &[("socket", &source)])?;
+            empty(files, "target", &[("dir", share.tag)])
+        }),
+    }?;
+    Ok(())
+}
+
+fn empty(document: &mut Document, name: &str, attributes: &[(&str, &str)]) -> io::Result<()> {
+    document.create_element(name).with_attributes(attributes.iter().copied()).write_empty()?;
+    Ok(())
+}
+
+fn text(document: &mut Document, name: &str, attributes: &[(&str, &str)], content: &str) -> io::Result<()> {
+    let element = document.create_element(name).with_attributes(attributes.iter().copied());
+    element.write_text_content(BytesText::new(content))?;
+    Ok(())
+}
+
+/// CPUs as libvirt lists them.
+fn list(cpus: &[u32]) -> String {
+    cpus.iter().map(u32::to_string).collect::<Vec<_>>().join(",")
+}
+
+#[cfg(test)]
+mod tests;

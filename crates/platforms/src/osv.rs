@@ -1,0 +1,285 @@
+//! OSv: a unikernel that runs one program, `weigh-kernels`, in a machine of QEMU's.
+//!
+//! The image is the user's, with the program in it. There is no probe: a thread of weighbridge stands in for one, boots the image once for
+//! every command, with the command on its command line, and reads the result off the console. Nothing else than the builtin workloads can be
+//! run, and of those what does not fork.
+//!
+//! A command takes the time from the moment in which the console says that the program begins to the one in which its result is there. The
+//! boot is no part of it. What the program says of its own times is by OSv's clock, which cannot be proven.
+
+mod console;
+mod guest;
+mod image;
+
+use crate::axes::{BINARY, CPUS, MEMORY};
+use crate::qemu::accel::{self, Acceleration, Proof, Subject};
+use crate::{
+    Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, Values, setting,
+};
+use guest::{OsvGuest, TRIAL_DEADLINE, dismiss, machine};
+use image::{Boot, hash};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use weigh_host::cache::CacheDirectory;
+use weigh_images::Root;
+use weigh_model::{EnvironmentSpec, ImageSpec, SpecError};
+
+/// Name of the platform.
+const PLATFORM: &str = "osv";
+/// The program for guests of this host's kind.
+const QEMU: &str = if cfg!(target_arch = "aarch64") { "qemu-system-aarch64" } else { "qemu-system-x86_64" };
+const REMEDY: &str = "install with: apt-get install qemu-system";
+/// Memory of a machine when nothing is said, bytes.
+const DEFAULT_MEMORY_BYTES: u64 = 512 << 20;
+
+/// Where a guest differs from the host because it is what it is.
+const IMPLIES: &[(&str, &str)] = &[
+    ("kernel", "a unikernel: the program and its kernel are one"),
+    ("user", "a unikernel has no users"),
+    ("network", "the machine has no network"),
+    (
+        "acceleration",
+        "a machine is executed by KVM or by emulation; emulation translates code, so that a loop of NOPs costs next to nothing",
+    ),
+];
+
+/// OSv.
+pub struct Osv;
+
+/// What the keys of an environment and the request come to.
+struct Settings {
+    binary: PathBuf,
+    program: String,
+    cpus: Vec<u32>,
+    memory_bytes: u64,
+}
+
+impl Settings {
+    fn of(request: &GuestRequest) -> Result<Self, PlatformError> {
+        let cpus = match request.cpus.as_slice() {
+            [] => weigh_host::facts::allowed_cpus(),
+            cpus => cpus.to_vec(),
+        };
+        Ok(Self {
+            binary: crate::axes::program(&Osv, &request.environment, QEMU, REMEDY)?,
+            program: setting(&Osv, &request.environment, "program").into(),
+            cpus,
+            memory_bytes: request.memory_bytes.unwrap_or(DEFAULT_MEMORY_BYTES),
+        })
+    }
+}
+
+impl Platform for Osv {
+    fn name(&self) -> &'static str {
+        PLATFORM
+    }
+
+    fn summary(&self) -> &'static str {
+        "a unikernel by OSv under QEMU, from an image of yours that holds weigh-kernels; builtin workloads only"
+    }
+
+    fn keys(&self) -> &'static [KeySpec] {
+        const KEYS: &[KeySpec] = &[
+            KeySpec {
+                name: "image",
+                values: Values::Path,
+                default: "",
+                summary: "OSv's loader.elf, or a disk image in raw or qcow2 format; required",
+            },
+            KeySpec {
+                name: "kernel",
+                values: Values::Path,
+                default: "",
+                summary: "OSv's loader.elf to boot directly, with `image` as its disk",
+            },
+            KeySpec {
+                name: "program",
+                values: Values::Text,
+                default: "/weigh-kernels",
+                summary: "where weigh-kernels is in the image",
+            },
+            KeySpec {
+                name: "accel",
+                values: Values::Words(&["auto", "kvm", "tcg"]),
+                default: "auto",
+                summary: "what executes the machine: KVM where the image is proven to run under it, else emulation",
+            },
+            CPUS,
+            MEMORY,
+            BINARY,
+        ];
+        KEYS
+    }
+
+    fn capabilities(&self, _: &EnvironmentSpec) -> Capabilities {
+        Capabilities {
+            networks: &["none"],
+            shares_kernel: false,
+            fork: false,
+            host_root: false,
+            sized_memory: true,
+            settles: true,
+            implies: IMPLIES,
+            ..Capabilities::CONTAINER
+        }
+    }
+
+    fn check(&self, environment: &EnvironmentSpec) -> Result<(), SpecError> {
+        if environment.get("image").is_none() {
+            let help = "write `osv:image=PATH`, with a loader.elf or a disk image of OSv".into();
+            return Err(environment.platform_error("osv needs an image to boot".into(), Some(help)));
+        }
+        let program = setting(self, environment, "program");
+        let plain = |c: char| c.is_ascii_alphanumeric() || "-_./".contains(c);
+        if !program.starts_with('/') || !program.chars().all(plain) {
+            let help = "write an absolute path of plain letters, as in `program=/weigh-kernels`".into();
+            let message = format!("`{program}` cannot stand on OSv's command line");
+            return Err(environment.value_error("program", message, Some(help)));
+        }
+        Ok(())
+    }
+
+    fn settle(&self, host: &Host, environment: &EnvironmentSpec) -> Result<EnvironmentSpec, PlatformError> {
+        let mut keys = environment.keys.clone();
+        if setting(self, environment, "accel") != "tcg" {
+            let request = trial_request(host, environment)?;
+            let acceleration = acceleration(host, &request)?;
+            keys.insert("accel".into(), acceleration.word().into());
+        } else {
+            keys.insert("accel".into(), "tcg".into());
+        }
+        Ok(EnvironmentSpec::new(PLATFORM, keys))
+    }
+
+    fn availability(&self, _: &Host) -> Availability {
+        Availability::Missing {
+            reason: "no image is named".into(),
+            remedy: Some("name one, as in `osv:image=loader.elf`".into()),
+        }
+    }
+
+    fn prepare(&self, host: &Host, request: &GuestRequest) -> Result<(), PlatformError> {
+        prepared(host, request).map(|_| ())
+    }
+
+    fn launch(&self, host: &Host, request: &GuestRequest) -> Result<Box<dyn Guest>, PlatformError> {
+        let (boot, acceleration, version) = prepared(host, request)?;
+        Ok(Box::new(OsvGuest::launch(host, request, boot, acceleration, version)?))
+    }
+
+    fn host_changes(&self, request: &GuestRequest) -> Vec<String> {
+        let instance = request.instance;
+        vec![
+            format!("make the control group weighbridge-<run>/{PLATFORM}-{instance}"),
+            "run a machine of QEMU's in it for every command".into(),
+            "copy a disk image that boots by itself into the run's work directory, for its command line"
+                .into(),
+        ]
+    }
+}
+
+/// A number that no run comes to, so that the names of its guests are not taken.
+fn trial_instance() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1 << 41);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+/// A request of no run's, for trying the image out.
+fn trial_request(host: &Host, environment: &EnvironmentSpec) -> Result<GuestRequest, PlatformError> {
+    let instance = trial_instance();
+    let work = host.work.join(format!("{PLATFORM}-{instance}-root"));
+    let root = Arc::new(Root::prepare(&ImageSpec::Probe, &host.programs, &work, None)?);
+    let _ = std::fs::remove_dir_all(&work);
+    Ok(GuestRequest {
+        environment: environment.clone(),
+        instance,
+        root,
+        cpus: Vec::new(),
+        memory_bytes: None,
+        publish: Vec::new(),
+    })
+}
+
+/// What executes machines of this environment.
+fn acceleration(host: &Host, request: &GuestRequest) -> Result<Acceleration, PlatformError> {
+    let asked = setting(&Osv, &request.environment, "accel");
+    if asked == "tcg" {
+        return Ok(Acceleration::Tcg);
+    }
+    let settings = Settings::of(request)?;
+    let boot = Boot::of(request)?.prepare(host)?;
+    let image = boot.kernel.clone().or_else(|| boot.disk.clone().map(|(disk, _)| disk)).unwrap_or_default();
+    let subject = Subject { binary: &settings.binary, kernel: &image, kind: PLATFORM, cpu: "host" };
+    let tried = || try_out(host, request, boot.clone(), Acceleration::Kvm, accel::PROOF_DEADLINE).map(|_| ());
+    match accel::prove(host, CacheDirectory::open().as_ref(), &subject, tried) {
+        Proof::Proven => Ok(Acceleration::Kvm),
+        Proof::Disproven { .. } if asked == "auto" => Ok(Acceleration::Tcg),
+        Proof::Disproven { seen, remedy } => {
+            Err(PlatformError::Missing { what: format!("working KVM ({seen})"), remedy: Some(remedy) })
+        }
+    }
+}
+
+/// Boots the image once and has its program run; what the system says it is.
+fn try_out(
+    host: &Host,
+    request: &GuestRequest,
+    boot: Boot,
+    acceleration: Acceleration,
+    within: Duration,
+) -> Result<String, PlatformError> {
+    let trial = GuestRequest { instance: trial_instance(), ..request.clone() };
+    let (machine, copy) = machine(host, &trial, boot, acceleration, String::new())?;
+    let console = machine.try_out(within);
+    dismiss(machine, copy)?;
+    Ok(console?.version().unwrap_or_else(|| "OSv of a version that it does not tell".into()))
+}
+
+/// What a run needs of an environment: what is booted, by what, and what it says it is, which is found out once and kept beside the run's
+/// other files.
+fn prepared(host: &Host, request: &GuestRequest) -> Result<(Boot, Acceleration, String), PlatformError> {
+    if !host.is_root {
+        return Err(PlatformError::Missing {
+            what: "the right to make control groups for OSv".into(),
+            remedy: Some("run weigh as root".into()),
+        });
+    }
+    let boot = Boot::of(request)?.prepare(host)?;
+    let acceleration = acceleration(host, request)?;
+    let known = host.work.join(format!("{PLATFORM}-{:016x}.version", hash(&request.environment.to_string())));
+    if let Ok(version) = std::fs::read_to_string(&known) {
+        return Ok((boot, acceleration, version));
+    }
+    let version = try_out(host, request, boot.clone(), acceleration, TRIAL_DEADLINE)?;
+    std::fs::write(&known, &version).map_err(PlatformError::io(format!("write {}", known.display())))?;
+    Ok((boot, acceleration, version))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::resolve;
+
+    #[test]
+    fn an_image_must_be_named() {
+        for (text, wrong) in [
+            ("osv", "osv"),
+            ("osv:accel=tcg", "osv"),
+            ("osv:image=/no/such/loader.elf", "/no/such/loader.elf"),
+            ("osv:image=/bin/sh,program=weigh", "weigh"),
+            ("osv:image=/bin/sh,program=/a b", "/a b"),
+            ("osv:image=/bin/sh,accel=hvf", "hvf"),
+            ("osv:image=/bin/sh,rootfs=debian", "rootfs"),
+        ] {
+            let Err(error) = resolve(&EnvironmentSpec::parse(text).unwrap()) else {
+                panic!("{text} is taken")
+            };
+            assert_eq!(&error.text[error.span.clone()], wrong, "{text}");
+        }
+        resolve(&EnvironmentSpec::parse("osv:image=/bin/sh,kernel=/bin/sh,cpus=1,memory=64MiB").unwrap())
+            .unwrap();
+        assert!(crate::defaults().all(|platform| platform.name() != PLATFORM));
+    }
+}

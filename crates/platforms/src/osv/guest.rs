@@ -1,0 +1,353 @@
+//! A machine for every command: it boots, runs the one program, and powers off.
+
+use super::console::Console;
+use super::image::{Boot, command_line};
+use super::{PLATFORM, Settings};
+use crate::qemu::accel::Acceleration;
+use crate::stand_in::{Ended, Job, Player, Refusal, StandIn, Taken};
+use crate::{Guest, GuestRequest, Host, PlatformError, Session};
+use rustix::io::Errno;
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use weigh_host::cgroup::{Cgroup, Limits};
+use weigh_host::clock::monotonic_ns;
+use weigh_host::command::{Invocation, Running};
+use weigh_protocol::{Command, GuestFacts, ResourceUse, Status};
+
+/// For a machine to power off after its program has printed its result.
+const POWER_OFF_DEADLINE: Duration = Duration::from_secs(10);
+/// How often a machine that is to power off is looked at.
+const LOOK: Duration = Duration::from_millis(200);
+/// For a killed machine to be gone.
+const DEATH_DEADLINE: Duration = Duration::from_secs(5);
+/// A first run, without acceleration on a busy host.
+pub(super) const TRIAL_DEADLINE: Duration = Duration::from_secs(60);
+/// What it does.
+const TRIAL: [&str; 6] = ["weigh-kernels", "noploop", "--nops", "1000000", "--repetitions", "2"];
+
+/// What all machines of a guest have in common.
+pub(super) struct Machine {
+    pub(super) binary: PathBuf,
+    pub(super) program: String,
+    pub(super) boot: Boot,
+    pub(super) acceleration: Acceleration,
+    pub(super) cpus: usize,
+    pub(super) memory_bytes: u64,
+    pub(super) log: PathBuf,
+    /// The group that every machine joins.
+    pub(super) cgroup: Arc<Cgroup>,
+    /// What the console said of the system in a first run.
+    pub(super) version: String,
+}
+
+impl Machine {
+    /// QEMU with a command line for OSv. Nothing is there that is not named, and nothing is written to any disk.
+    fn invocation(&self, line: &str) -> std::io::Result<Invocation> {
+        let mut words: Vec<String> =
+            ["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none"].map(String::from).into();
+        let cpu = if self.acceleration == Acceleration::Kvm { "host" } else { "max" };
+        let mut pair = |name: &str, value: String| words.extend([name.to_string(), value]);
+        pair("-machine", if cfg!(target_arch = "aarch64") { "virt" } else { "q35" }.into());
+        pair("-accel", self.acceleration.argument().into());
+        pair("-cpu", cpu.into());
+        pair("-smp", self.cpus.to_string());
+        pair("-m", format!("{}M", self.memory_bytes >> 20));
+        pair("-chardev", "stdio,id=console,signal=off".into());
+        pair("-serial", "chardev:console".into());
+        pair("-device", "virtio-rng-pci".into());
+        if let Some((disk, format)) = &self.boot.disk {
+            let file = disk.to_string_lossy().replace(',', ",,");
+            pair("-drive", format!("file={file},if=none,id=hd0,format={format},snapshot=on,cache=unsafe"));
+            let first = if self.boot.kernel.is_none() { ",bootindex=0" } else { "" };
+            pair("-device", format!("virtio-blk-pci,drive=hd0{first}"));
+        }
+        words.extend(self.boot.arm(line)?);
+        Ok(Invocation::new(&self.binary).args(&words).log_to(&self.log).pre_exec_cgroup(&self.cgroup))
+    }
+
+    fn start(&self, line: &str) -> Result<Run, Refusal> {
+        let failed = |error: &dyn std::fmt::Display| Refusal::new(format!("{PLATFORM}: {error}"), Errno::IO);
+        let invocation = self.invocation(line).map_err(|error| failed(&error))?;
+        let mut running = invocation.spawn().map_err(|error| failed(&error))?;
+        let (input, output) = (running.take_input(), running.take_output());
+        let output = output.ok_or_else(|| failed(&"QEMU has no standard output"))?;
+        Ok(Run { running, _input: input, output, console: Console::default(), killed: false })
+    }
+
+    /// Boots once and has the program say something.
+    ///
+    /// # Errors
+    /// It did not.
+    pub(super) fn try_out(&self, within: Duration) -> Result<Console, PlatformError> {
+        let failed = |reason: String| PlatformError::Launch {
+            platform: PLATFORM,
+            reason,
+            log: Some(self.log.clone()),
+        };
+        let command = Command {
+            argv: TRIAL.map(String::from).into(),
+            environment: Vec::new(),
+            working_directory: None,
+            input: false,
+            output_limit_bytes: 0,
+        };
+        let line = command_line(&self.program, &command).map_err(failed)?;
+        let mut run = self.start(&line).map_err(|refusal| failed(refusal.reason))?;
+        let until = Instant::now() + within;
+        let ended = loop {
+            match run.take() {
+                Taken::Ended(ended) => break ended,
+                _ if Instant::now() > until => {
+                    run.running.kill_group();
+                    let said = run.console.complaint();
+                    let within = within.as_secs();
+                    return Err(failed(format!(
+                        "{} printed no result within {within} s: {said}",
+                        self.program
+                    )));
+                }
+                _ => {
+                    let wait = rustix::event::Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+                    let mut fds = [rustix::event::PollFd::new(&run.output, rustix::event::PollFlags::IN)];
+                    let _ = rustix::event::poll(&mut fds, Some(&wait));
+                }
+            }
+        };
+        let said = crate::oci::with_tail(&run.console.complaint(), &self.log);
+        match ended.status {
+            Status::Exited(0) if run.console.duration_ns().is_some() => Ok(run.console),
+            Status::Exited(0) => {
+                Err(failed(format!("its console does not say when the program begins: {said}")))
+            }
+            _ => Err(failed(format!("{} gave no result: {said}", self.program))),
+        }
+    }
+}
+
+/// One machine that runs.
+struct Run {
+    running: Running,
+    /// Open, or QEMU would read the end of its console.
+    _input: Option<OwnedFd>,
+    output: OwnedFd,
+    console: Console,
+    killed: bool,
+}
+
+impl Run {
+    fn ended(&mut self) -> Taken {
+        let _ = self.running.wait(DEATH_DEADLINE);
+        let status = if self.killed { Status::Signalled(libc::SIGKILL) } else { self.console.status() };
+        let mut output = self.console.result().map(<[u8]>::to_vec).unwrap_or_default();
+        if !output.is_empty() {
+            output.push(b'\n');
+        }
+        // Without both moments nobody knows how long it took; such a program has failed, or the console is not OSv's.
+        let duration_ns = self.console.duration_ns();
+        let status =
+            if duration_ns.is_none() && status == Status::Exited(0) { Status::Exited(1) } else { status };
+        Taken::Ended(Ended {
+            status,
+            duration_ns: duration_ns.unwrap_or(0),
+            resources: ResourceUse::default(),
+            output,
+            error: self.console.rest(),
+        })
+    }
+}
+
+impl Job for Run {
+    fn process(&self) -> u32 {
+        self.running.pid()
+    }
+
+    fn readable(&self) -> BorrowedFd<'_> {
+        self.output.as_fd()
+    }
+
+    fn patience(&self) -> Option<Duration> {
+        self.console.result_ns().map(|_| LOOK)
+    }
+
+    fn take(&mut self) -> Taken {
+        let now_ns = monotonic_ns();
+        let overdue = |since_ns: u64| now_ns.saturating_sub(since_ns) > POWER_OFF_DEADLINE.as_nanos() as u64;
+        if self.console.result_ns().is_some_and(overdue) {
+            // The result is there; a machine that does not power off has nothing more to say.
+            self.running.kill_group();
+            return self.ended();
+        }
+        let wait = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+        let mut fds = [rustix::event::PollFd::new(&self.output, rustix::event::PollFlags::IN)];
+        if !matches!(rustix::event::poll(&mut fds, Some(&wait)), Ok(1..)) {
+            return Taken::Output(Vec::new());
+        }
+        let mut buffer = [0; 16 << 10];
+        match rustix::io::read(&self.output, &mut buffer[..]) {
+            Ok(0) | Err(Errno::IO) => self.ended(),
+            Ok(n) => {
+                self.console.hear(&buffer[..n], now_ns);
+                Taken::Output(Vec::new())
+            }
+            Err(_) => Taken::Output(Vec::new()),
+        }
+    }
+
+    fn kill(&mut self) {
+        self.killed = true;
+        self.running.kill_group();
+    }
+}
+
+impl Player for Machine {
+    fn facts(&self, _: &[String]) -> GuestFacts {
+        GuestFacts {
+            kernel: self.version.clone(),
+            architecture: std::env::consts::ARCH.into(),
+            ..GuestFacts::default()
+        }
+    }
+
+    fn start(&mut self, command: &Command) -> Result<Box<dyn Job>, Refusal> {
+        let program = command.argv.first().map_or("", String::as_str);
+        if program != "weigh-kernels" {
+            let reason = format!(
+                "a unikernel runs one program, which is weigh-kernels here; `{program}` is another one"
+            );
+            return Err(Refusal::new(reason, Errno::NOENT));
+        }
+        let line =
+            command_line(&self.program, command).map_err(|reason| Refusal::new(reason, Errno::INVAL))?;
+        Ok(Box::new(Machine::start(self, &line)?))
+    }
+}
+
+/// A guest: a place for machines, one after the other.
+pub(super) struct OsvGuest {
+    stand_in: Option<StandIn>,
+    cgroup: Option<Arc<Cgroup>>,
+    acceleration: Acceleration,
+    copy: Option<PathBuf>,
+    log: PathBuf,
+    spawned_ns: u64,
+}
+
+impl OsvGuest {
+    /// Makes the place. Nothing boots before there is a command.
+    pub(super) fn launch(
+        host: &Host,
+        request: &GuestRequest,
+        boot: Boot,
+        acceleration: Acceleration,
+        version: String,
+    ) -> Result<Self, PlatformError> {
+        let spawned_ns = monotonic_ns();
+        let (machine, copy) = machine(host, request, boot, acceleration, version)?;
+        let (cgroup, log) = (Arc::clone(&machine.cgroup), machine.log.clone());
+        let mut guest = Self { stand_in: None, cgroup: Some(cgroup), acceleration, copy, log, spawned_ns };
+        guest.stand_in = Some(StandIn::start(PLATFORM, machine)?);
+        Ok(guest)
+    }
+}
+
+/// What a guest's machines are made of: a control group, and a disk of its own where the command line is on it.
+pub(super) fn machine(
+    host: &Host,
+    request: &GuestRequest,
+    boot: Boot,
+    acceleration: Acceleration,
+    version: String,
+) -> Result<(Machine, Option<PathBuf>), PlatformError> {
+    let settings = Settings::of(request)?;
+    let name = format!("{PLATFORM}-{}", request.instance);
+    let (boot, copy) = boot.of_guest(&host.work.join(format!("{name}.img")))?;
+    // All of QEMU within the CPUs of the guest: its memory is the machine's size and needs no bound.
+    let limits = Limits { cpus: settings.cpus.clone(), memory_bytes: None };
+    let group = format!("weighbridge-{}/{name}", host.run);
+    let cgroup =
+        host.hierarchy.create(&host.ledger, &group, &limits).inspect_err(|_| remove(copy.as_deref()))?;
+    let machine = Machine {
+        binary: settings.binary,
+        program: settings.program,
+        boot,
+        acceleration,
+        cpus: settings.cpus.len(),
+        memory_bytes: settings.memory_bytes,
+        log: host.logs.join(format!("{name}.log")),
+        cgroup: Arc::new(cgroup),
+        version,
+    };
+    Ok((machine, copy))
+}
+
+fn remove(copy: Option<&Path>) {
+    // It lies in the run's work directory, which is in the ledger.
+    let _ = copy.map(std::fs::remove_file);
+}
+
+/// Takes a machine apart that was only tried out.
+pub(super) fn dismiss(machine: Machine, copy: Option<PathBuf>) -> Result<(), PlatformError> {
+    remove(copy.as_deref());
+    Ok(machine.cgroup.remove()?)
+}
+
+impl Guest for OsvGuest {
+    fn session(&mut self) -> &mut Session {
+        self.stand_in
+            .as_mut()
+            .expect("a guest is only handed out with what stands in for its probe")
+            .session()
+    }
+
+    fn processes(&self) -> Vec<u32> {
+        self.cgroup.iter().flat_map(|cgroup| cgroup.processes()).collect()
+    }
+
+    fn cgroup(&self) -> Option<&Cgroup> {
+        self.cgroup.as_deref()
+    }
+
+    fn facts(&self) -> BTreeMap<String, String> {
+        let facts = [("acceleration", self.acceleration.word()), ("network", "none")];
+        facts.map(|(key, value)| (key.into(), value.into())).into()
+    }
+
+    fn log(&self) -> Option<PathBuf> {
+        Some(self.log.clone())
+    }
+
+    fn spawned_ns(&self) -> u64 {
+        self.spawned_ns
+    }
+
+    fn freeze(&mut self) -> Result<(), PlatformError> {
+        Ok(self.cgroup.iter().try_for_each(|cgroup| cgroup.freeze())?)
+    }
+
+    fn thaw(&mut self) -> Result<(), PlatformError> {
+        Ok(self.cgroup.iter().try_for_each(|cgroup| cgroup.thaw())?)
+    }
+
+    fn stop(&mut self) -> Result<(), PlatformError> {
+        let Some(cgroup) = &self.cgroup else { return Ok(()) };
+        let _ = cgroup.thaw();
+        // The thread ends the machine that it waits for; whatever else is there goes with the group.
+        if let Some(stand_in) = &mut self.stand_in {
+            stand_in.stop();
+        }
+        cgroup.remove()?;
+        remove(self.copy.as_deref());
+        (self.cgroup, self.copy) = (None, None);
+        Ok(())
+    }
+}
+
+impl Drop for OsvGuest {
+    fn drop(&mut self) {
+        // What could not be undone stays in the ledger.
+        let _ = self.stop();
+    }
+}

@@ -1,0 +1,195 @@
+//! The user's image: a kernel that QEMU boots directly, a disk that boots by itself, or both; and the command line, which is the only thing
+//! in it that changes.
+
+use super::{Osv, PLATFORM};
+use crate::{GuestRequest, Host, PlatformError, setting};
+use std::fs::{self, File, OpenOptions};
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use weigh_host::command::{Invocation, find_program};
+use weigh_protocol::Command;
+
+/// Where a disk that boots by itself has its command line, ended by a zero byte (`scripts/imgedit.py` of OSv).
+const COMMAND_LINE_AT: u64 = 512;
+/// More than this is not given to OSv, bytes; the loader lies behind it on a disk.
+const LONGEST: usize = 2048;
+/// First bytes of a kernel, and of a disk in QEMU's own format.
+const ELF: &[u8] = b"\x7fELF";
+const QCOW: &[u8] = b"QFI\xfb";
+/// For a disk of some hundred MB to be rewritten.
+const CONVERT_DEADLINE: Duration = Duration::from_secs(300);
+
+/// What a machine boots.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Boot {
+    /// Booted directly, with the command line as QEMU's `-append`.
+    pub(super) kernel: Option<PathBuf>,
+    /// The disk and its format. Without a kernel it is the guest's own copy, with the command line in it.
+    pub(super) disk: Option<(PathBuf, &'static str)>,
+}
+
+fn beginning(path: &Path) -> Result<[u8; 4], PlatformError> {
+    let mut bytes = [0; 4];
+    let read = File::open(path).and_then(|mut file| file.read_exact(&mut bytes));
+    read.map(|()| bytes).map_err(PlatformError::io(format!("read {}", path.display())))
+}
+
+impl Boot {
+    /// What the keys of an environment say.
+    ///
+    /// # Errors
+    /// The files cannot be read, or are not what they are named as.
+    pub(super) fn of(request: &GuestRequest) -> Result<Self, PlatformError> {
+        let given = |key| Some(setting(&Osv, &request.environment, key)).filter(|value| !value.is_empty());
+        let absolute = |path: &str| std::path::absolute(path).unwrap_or_else(|_| path.into());
+        let image = absolute(given("image").unwrap_or_default());
+        let kernel = given("kernel").map(absolute);
+        let wrong = |what: String| PlatformError::Missing { what, remedy: None };
+        let is_kernel = beginning(&image)? == ELF;
+        match kernel {
+            None if is_kernel => Ok(Self { kernel: Some(image), disk: None }),
+            Some(_) if is_kernel => {
+                Err(wrong(format!("a disk beside the kernel: {} is a kernel itself", image.display())))
+            }
+            Some(kernel) if beginning(&kernel)? != ELF => {
+                Err(wrong(format!("a kernel in ELF's format, which {} is not", kernel.display())))
+            }
+            kernel => {
+                let format = if beginning(&image)? == QCOW { "qcow2" } else { "raw" };
+                Ok(Self { kernel, disk: Some((image, format)) })
+            }
+        }
+    }
+
+    /// Makes a raw disk of one that boots by itself and is none, once a run, so that its command line has a place in the file.
+    ///
+    /// # Errors
+    /// It takes `qemu-img`, or failed.
+    pub(super) fn prepare(mut self, host: &Host) -> Result<Self, PlatformError> {
+        let (None, Some((image, "qcow2"))) = (&self.kernel, &self.disk) else { return Ok(self) };
+        let raw = host.work.join(format!("{PLATFORM}-{:016x}.raw", hash(&image.to_string_lossy())));
+        if !raw.exists() {
+            let program = find_program("qemu-img").ok_or_else(|| PlatformError::Missing {
+                what: "the program qemu-img, which takes the image apart,".into(),
+                remedy: Some("install it with `apt-get install qemu-utils`, or name a raw image".into()),
+            })?;
+            let staging = raw.with_extension("new");
+            let convert = Invocation::new(program).args(["convert", "-f", "qcow2", "-O", "raw"]);
+            let convert = convert.arg(image).arg(&staging).log_to(&host.logs.join(format!("{PLATFORM}.log")));
+            convert.deadline(CONVERT_DEADLINE).run_ok()?;
+            fs::rename(&staging, &raw).map_err(PlatformError::io(format!("rename {}", staging.display())))?;
+        }
+        self.disk = Some((raw, "raw"));
+        Ok(self)
+    }
+
+    /// For one guest: its own copy of a disk that boots by itself. Returns the copy too, which goes with the guest.
+    pub(super) fn of_guest(mut self, place: &Path) -> Result<(Self, Option<PathBuf>), PlatformError> {
+        let (None, Some((disk, format))) = (&self.kernel, &self.disk) else { return Ok((self, None)) };
+        fs::copy(disk, place).map_err(PlatformError::io(format!("copy {}", disk.display())))?;
+        self.disk = Some((place.into(), format));
+        Ok((self, Some(place.into())))
+    }
+
+    /// Puts a command line where the machine finds it; the words that QEMU takes for it.
+    ///
+    /// # Errors
+    /// The guest's disk could not be written.
+    pub(super) fn arm(&self, line: &str) -> std::io::Result<Vec<String>> {
+        match (&self.kernel, &self.disk) {
+            (Some(kernel), _) => {
+                Ok(["-kernel", &kernel.to_string_lossy(), "-append", line].map(String::from).to_vec())
+            }
+            (None, Some((disk, _))) => {
+                let mut file = OpenOptions::new().write(true).open(disk)?;
+                file.seek(SeekFrom::Start(COMMAND_LINE_AT))?;
+                file.write_all(&[line.as_bytes(), &[0]].concat())?;
+                Ok(Vec::new())
+            }
+            (None, None) => Ok(Vec::new()),
+        }
+    }
+}
+
+/// A short name for a text: FNV-1a, 64 bits.
+pub(super) fn hash(text: &str) -> u64 {
+    text.bytes()
+        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+/// The command line for a command of `weigh-kernels`: options of OSv, the program, its arguments.
+///
+/// Of the environment the program gets what is weighbridge's own and short. A path to look programs up, a home and a padded stack mean
+/// nothing to a unikernel.
+///
+/// # Errors
+/// A word that OSv's command line cannot hold.
+pub(super) fn command_line(program: &str, command: &Command) -> Result<String, String> {
+    // OSv reads quotes, separators of commands and white space itself.
+    let plain = |word: &str| {
+        !word.is_empty() && word.chars().all(|c| c.is_ascii_alphanumeric() || "-_./=:,+@%".contains(c))
+    };
+    let own = |name: &str, value: &str| name.starts_with("WEIGH_") && value.len() <= 64;
+    let variables = command.environment.iter().filter(|(name, value)| own(name, value) && !value.is_empty());
+    let variables = variables.map(|(name, value)| format!("--env={name}={value}"));
+    let arguments = command.argv.iter().skip(1).cloned();
+    let words: Vec<String> = std::iter::once("--power-off-on-abort".to_string())
+        .chain(variables)
+        .chain([program.to_string()])
+        .chain(arguments)
+        .collect();
+    if let Some(word) = words.iter().find(|word| !plain(word)) {
+        return Err(format!("`{word}` cannot stand on OSv's command line"));
+    }
+    let line = words.join(" ");
+    if line.len() > LONGEST {
+        return Err(format!("a command line of {} bytes is too long for OSv", line.len()));
+    }
+    Ok(line)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn command(argv: &[&str]) -> Command {
+        Command {
+            argv: argv.iter().map(ToString::to_string).collect(),
+            environment: [("PATH", "/bin"), ("WEIGH_SPIN", "0.05"), ("WEIGH_PADDING", &"x".repeat(100))]
+                .map(|(name, value)| (name.into(), value.into()))
+                .into(),
+            working_directory: None,
+            input: false,
+            output_limit_bytes: 0,
+        }
+    }
+
+    #[test]
+    fn command_lines_hold_plain_words() {
+        let line = command_line("/weigh-kernels", &command(&["weigh-kernels", "noploop", "--nops", "1000"]));
+        assert_eq!(
+            line.unwrap(),
+            "--power-off-on-abort --env=WEIGH_SPIN=0.05 /weigh-kernels noploop --nops 1000"
+        );
+        for word in ["a b", "a;b", "a\"", "", "a&"] {
+            assert!(command_line("/p", &command(&["weigh-kernels", word])).is_err(), "{word:?}");
+        }
+        assert!(command_line("/p", &command(&["weigh-kernels", &"x".repeat(3000)])).is_err());
+    }
+
+    #[test]
+    fn the_users_disk_is_never_written() {
+        let base = tempfile::tempdir().unwrap();
+        let (disk, copy) = (base.path().join("usr.img"), base.path().join("copy"));
+        fs::write(&disk, vec![7; 4096]).unwrap();
+        let boot = Boot { kernel: None, disk: Some((disk.clone(), "raw")) };
+        let (boot, own) = boot.of_guest(&copy).unwrap();
+        assert_eq!(own.as_deref(), Some(copy.as_path()));
+        assert!(boot.arm("/program now").unwrap().is_empty());
+        assert_eq!(fs::read(&disk).unwrap(), vec![7; 4096]);
+        let written = fs::read(&copy).unwrap();
+        assert_eq!(&written[512..525], b"/program now\0");
+        assert_eq!((written[511], written[525], written.len()), (7, 7, 4096));
+    }
+}

@@ -1,0 +1,241 @@
+//! Disks as QEMU is told of them: nodes of files and formats, caches, the way to the kernel.
+
+use super::part::Line;
+use crate::PlatformError;
+use crate::vm::disk::{DataDisk, Format, GuestRoot};
+use serde_json::{Value, json};
+use std::path::Path;
+use std::time::Duration;
+use weigh_host::command::Invocation;
+
+/// Node of the disk for workloads. It comes first, so that it is `/dev/vda` whatever holds the root.
+pub(super) const DATA: &str = "data";
+/// Node of the root.
+pub(super) const ROOT: &str = "root";
+/// For QEMU to open a file and to end.
+const PROOF_DEADLINE: Duration = Duration::from_secs(20);
+
+/// A value of `cache` (qemu(1), `-drive`): what stands between the guest and the device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Cache {
+    pub(super) word: &'static str,
+    /// The guest is told that its disk has a cache that it must flush.
+    writeback: bool,
+    /// Past the host's page cache.
+    pub(super) direct: bool,
+    /// What the guest flushes is not flushed.
+    no_flush: bool,
+}
+
+const fn cache(word: &'static str, writeback: bool, direct: bool, no_flush: bool) -> Cache {
+    Cache { word, writeback, direct, no_flush }
+}
+
+const CACHES: [Cache; 5] = [
+    cache("none", true, true, false),
+    cache("writeback", true, false, false),
+    cache("writethrough", false, false, false),
+    cache("directsync", false, true, false),
+    cache("unsafe", true, false, true),
+];
+
+/// The words of `cache`, the default first.
+pub(super) const CACHE_WORDS: &[&str] =
+    &[CACHES[0].word, CACHES[1].word, CACHES[2].word, CACHES[3].word, CACHES[4].word];
+
+impl Cache {
+    pub(super) fn of(word: &str) -> Self {
+        CACHES.into_iter().find(|cache| cache.word == word).unwrap_or(CACHES[0])
+    }
+
+    /// As QEMU tells it of an open disk.
+    fn of_qemu(said: &Value) -> Option<Self> {
+        let flag = |name: &str| said.get(name).and_then(Value::as_bool);
+        let seen = (flag("writeback")?, flag("direct")?, flag("no-flush")?);
+        CACHES.into_iter().find(|cache| (cache.writeback, cache.direct, cache.no_flush) == seen)
+    }
+
+    /// In words for the fact `cache`.
+    fn described(self) -> String {
+        match (self.direct, self.word) {
+            (true, "none") => "none".into(),
+            (true, word) => format!("none ({word})"),
+            (false, word) => format!("host's page cache ({word})"),
+        }
+    }
+
+    fn options(self) -> Value {
+        json!({"direct": self.direct, "no-flush": self.no_flush})
+    }
+}
+
+/// The value of `aio` that a cache and the user's word come to.
+pub(super) fn aio(word: &str, cache: Cache) -> &str {
+    match word {
+        // Linux's own asynchronous reads block where they do not go past the page cache.
+        "auto" if cache.direct => "native",
+        "auto" => "threads",
+        word => word,
+    }
+}
+
+/// How the disks of a machine are opened.
+#[derive(Debug, Clone)]
+pub(super) struct Opening {
+    pub(super) cache: Cache,
+    pub(super) aio: String,
+    /// Object of the thread that serves the disks, beside QEMU's main one.
+    pub(super) iothread: Option<&'static str>,
+}
+
+impl Opening {
+    /// The disk for workloads.
+    pub(super) fn data(&self, disk: &DataDisk, line: &mut Line) {
+        let driver = if disk.is_device() { "host_device" } else { "file" };
+        self.file(line, "data-file", driver, &disk.path, false);
+        let mut node = json!({
+            "driver": disk.format.word(), "node-name": DATA, "file": "data-file", "cache": self.cache.options(),
+        });
+        if !disk.whole {
+            node["size"] = disk.bytes.into();
+        }
+        line.pair("-blockdev", &node.to_string());
+        self.device(line, DATA);
+    }
+
+    /// The root: the guest's own image above that of the system, which is opened for reading only.
+    pub(super) fn root(&self, own: &GuestRoot, below: &Path, line: &mut Line) {
+        let options = self.cache.options();
+        self.file(line, "below-file", "file", below, true);
+        let below = json!({
+            "driver": "raw", "node-name": "below", "file": "below-file", "read-only": true, "cache": options,
+        });
+        line.pair("-blockdev", &below.to_string());
+        self.file(line, "root-file", "file", &own.path, false);
+        let mut root = json!({
+            "driver": own.format.word(), "node-name": ROOT, "file": "root-file", "cache": options,
+        });
+        if own.format == Format::Qcow2 {
+            root["backing"] = "below".into();
+        }
+        line.pair("-blockdev", &root.to_string());
+        self.device(line, ROOT);
+    }
+
+    fn file(&self, line: &mut Line, node: &str, driver: &str, path: &Path, read_only: bool) {
+        let node = json!({
+            "driver": driver, "node-name": node, "filename": path, "aio": self.aio, "read-only": read_only,
+            // What nobody writes to may have many readers.
+            "locking": if read_only { "auto" } else { "on" },
+            "cache": self.cache.options(),
+        });
+        line.pair("-blockdev", &node.to_string());
+    }
+
+    fn device(&self, line: &mut Line, node: &str) {
+        let write_cache = if self.cache.writeback { "on" } else { "off" };
+        let thread = self.iothread.map(|id| format!(",iothread={id}")).unwrap_or_default();
+        line.pair(
+            "-device",
+            &format!(
+                "virtio-blk-pci,drive={node},serial=weighbridge-{node},write-cache={write_cache}{thread}"
+            ),
+        );
+    }
+}
+
+/// What the answer to `query-block` says of the disk on this node: format, and cache in words.
+pub(super) fn seen(answer: &Value, node: &str) -> Option<(String, String)> {
+    let inserted = inserted(answer, node)?;
+    let format = inserted.get("drv")?.as_str()?.to_string();
+    let cache = inserted.get("cache")?;
+    let described = Cache::of_qemu(cache).map_or_else(|| format!("unknown ({cache})"), Cache::described);
+    Some((format, described))
+}
+
+fn inserted<'a>(answer: &'a Value, node: &str) -> Option<&'a Value> {
+    let devices = answer.as_array()?.iter().filter_map(|device| device.get("inserted"));
+    devices.into_iter().find(|inserted| inserted.get("node-name").and_then(Value::as_str) == Some(node))
+}
+
+/// Bytes that the guest has read from and written to the disk on this node, from the answer to `query-blockstats`.
+pub(super) fn moved(answer: &Value, node: &str) -> Option<(u64, u64)> {
+    let mut devices = answer.as_array()?.iter();
+    let device = devices.find(|device| device.get("node-name").and_then(Value::as_str) == Some(node))?;
+    let number = |name: &str| device.get("stats")?.get(name)?.as_u64();
+    Some((number("rd_bytes")?, number("wr_bytes")?))
+}
+
+/// Whether this QEMU opens files by io_uring on this kernel, proven by letting it.
+///
+/// # Errors
+/// It does not, with what it said.
+pub(super) fn check_io_uring(binary: &Path) -> Result<(), PlatformError> {
+    let file = json!({
+        "driver": "file", "node-name": "file", "filename": "/proc/self/exe", "read-only": true, "aio": "io_uring",
+    });
+    let run = Invocation::new(binary)
+        .args(["-machine", "none", "-nodefaults", "-no-user-config", "-display", "none", "-qmp", "stdio"])
+        .args(["-blockdev", &file.to_string()])
+        .input("{\"execute\": \"qmp_capabilities\"}\n{\"execute\": \"quit\"}\n")
+        .deadline(PROOF_DEADLINE);
+    let done = run.run()?;
+    if done.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&done.error).into_owned();
+    let said = said.lines().last().unwrap_or("it ended without a word").trim().to_string();
+    Err(PlatformError::Missing {
+        what: format!("io_uring for the disks of QEMU ({said})"),
+        remedy: Some(
+            "write aio=native or aio=threads; the kernel may have it switched off (sysctl kernel.io_uring_disabled)"
+                .into(),
+        ),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn caches_are_told_apart_by_what_qemu_says() {
+        for (word, said, described) in [
+            ("none", (true, true, false), "none"),
+            ("writeback", (true, false, false), "host's page cache (writeback)"),
+            ("writethrough", (false, false, false), "host's page cache (writethrough)"),
+            ("directsync", (false, true, false), "none (directsync)"),
+            ("unsafe", (true, false, true), "host's page cache (unsafe)"),
+        ] {
+            let said = json!({"writeback": said.0, "direct": said.1, "no-flush": said.2});
+            assert_eq!(Cache::of_qemu(&said), Some(Cache::of(word)));
+            assert_eq!(Cache::of(word).described(), described);
+        }
+        let strange = json!({"writeback": false, "direct": true, "no-flush": true});
+        assert_eq!(Cache::of_qemu(&strange), None);
+    }
+
+    #[test]
+    fn the_way_to_the_kernel_follows_the_cache() {
+        assert_eq!(aio("auto", Cache::of("none")), "native");
+        assert_eq!(aio("auto", Cache::of("unsafe")), "threads");
+        assert_eq!(aio("io_uring", Cache::of("writeback")), "io_uring");
+    }
+
+    /// As QEMU 7.2 says it.
+    #[test]
+    fn answers_are_read_by_node() {
+        let block = json!([
+            {"io-status": "ok", "device": "", "inserted": {"node-name": "root", "drv": "qcow2",
+                "cache": {"no-flush": false, "direct": true, "writeback": true}}, "qdev": "/machine/1"},
+            {"device": "", "inserted": {"node-name": "data", "drv": "raw",
+                "cache": {"no-flush": false, "direct": false, "writeback": false}}},
+        ]);
+        assert_eq!(seen(&block, "root"), Some(("qcow2".into(), "none".into())));
+        assert_eq!(seen(&block, "data"), Some(("raw".into(), "host's page cache (writethrough)".into())));
+        assert_eq!(seen(&block, "other"), None);
+        let stats = json!([{"device": "", "node-name": "data", "stats": {"rd_bytes": 4096, "wr_bytes": 7}}]);
+        assert_eq!(moved(&stats, "data"), Some((4096, 7)));
+        assert_eq!(moved(&stats, "root"), None);
+    }
+}

@@ -1,0 +1,92 @@
+//! Why a machine ended, in words.
+
+use super::qmp::Event;
+use serde_json::Value;
+
+/// What a kernel says first when it gives up (kernel/panic.c).
+const PANIC: &str = "Kernel panic - not syncing: ";
+
+/// What is known from what the machine's kernel said and from what QEMU told unasked; `None` when that says nothing.
+pub(super) fn in_words(console: &str, events: &[Event]) -> Option<String> {
+    let mut told: Vec<String> = Vec::new();
+    let panic = console.lines().find_map(|line| Some(line.split_once(PANIC)?.1.trim().to_string()));
+    let mut add = |words: String| {
+        if !told.contains(&words) {
+            told.push(words);
+        }
+    };
+    match panic {
+        Some(why) => add(format!("its kernel panicked: {why}")),
+        None if named(events, "GUEST_PANICKED").next().is_some() => add("its kernel panicked".into()),
+        None => {}
+    }
+    for event in named(events, "BLOCK_IO_ERROR") {
+        let of = |key| text(event, key).unwrap_or("without a name");
+        let why = text(event, "reason").unwrap_or("without a reason");
+        add(format!("its disk {} failed to {}: {why}", of("node-name"), of("operation")));
+    }
+    if let Some(event) = named(events, "SHUTDOWN").next() {
+        add(match text(event, "reason") {
+            Some("guest-shutdown") => "it powered itself off".into(),
+            Some("guest-reset") => "it reset itself".into(),
+            Some("guest-panic") => "it was ended because its kernel panicked".into(),
+            Some("host-signal") => "a signal ended its QEMU".into(),
+            Some(other) => format!("it ended by {}", other.replace('-', " ")),
+            None => "it ended".into(),
+        });
+    }
+    (!told.is_empty()).then(|| told.join("; "))
+}
+
+fn named<'a>(events: &'a [Event], name: &'a str) -> impl Iterator<Item = &'a Event> {
+    events.iter().filter(move |event| event.name == name)
+}
+
+fn text<'a>(event: &'a Event, key: &str) -> Option<&'a str> {
+    event.data.get(key).and_then(Value::as_str)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn event(name: &str, data: Value) -> Event {
+        Event { name: name.into(), data, seen_ns: 0 }
+    }
+
+    #[test]
+    fn a_panic_is_told_by_its_words() {
+        // Linux 6.1 under QEMU 7.2, `panic=-1 reboot=t`.
+        let console = "[    1.0] Run /.weighbridge/probe as init process\n\
+                       [    1.1] Kernel panic - not syncing: Attempted to kill init! exitcode=0x0000000b\n\
+                       [    1.1] CPU: 0 PID: 1 Comm: probe\n";
+        let reset = event("SHUTDOWN", json!({"guest": true, "reason": "guest-reset"}));
+        assert_eq!(
+            in_words(console, std::slice::from_ref(&reset)).unwrap(),
+            "its kernel panicked: Attempted to kill init! exitcode=0x0000000b; it reset itself"
+        );
+        assert_eq!(in_words("", &[reset]).unwrap(), "it reset itself");
+        let panicked = event("GUEST_PANICKED", json!({"action": "shutdown"}));
+        assert_eq!(in_words("", &[panicked]).unwrap(), "its kernel panicked");
+    }
+
+    #[test]
+    fn a_failing_disk_is_told_once() {
+        let error = event(
+            "BLOCK_IO_ERROR",
+            json!({"node-name": "disk", "operation": "write", "reason": "No space left on device"}),
+        );
+        assert_eq!(
+            in_words("", &[error.clone(), error]).unwrap(),
+            "its disk disk failed to write: No space left on device"
+        );
+    }
+
+    #[test]
+    fn nothing_known_is_nothing_said() {
+        assert_eq!(in_words("booting\n", &[event("RESUME", Value::Null)]), None);
+        let signal = event("SHUTDOWN", json!({"guest": false, "reason": "host-signal"}));
+        assert_eq!(in_words("", &[signal]).unwrap(), "a signal ended its QEMU");
+    }
+}

@@ -1,0 +1,265 @@
+//! The machine's memory: what it is made of on the host, whether equal pages are merged, and what a balloon takes of it.
+//!
+//! A guest with a balloon starts with more memory than it is meant to have and is brought down to that before it is handed out: then it
+//! is as large as its neighbours, and what differs is how it came to be so.
+
+use super::part::{Line, Part};
+use super::qmp::{Qmp, QmpError};
+use super::{PLATFORM, Qemu, size};
+use crate::vm::readback;
+use crate::vm::setting::{LargePages, Merging, merging};
+use crate::vm::tune::Wish;
+use crate::{Host, PlatformError, setting};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+use weigh_model::{EnvironmentSpec, SpecError};
+
+/// Name of the balloon's device.
+const BALLOON: &str = "balloon";
+/// Between looks at a balloon that is being filled.
+const LOOK: Duration = Duration::from_millis(20);
+/// For a balloon to take its memory without acceleration, on a busy host.
+const BALLOON_DEADLINE: Duration = Duration::from_secs(60);
+
+/// What decides a machine's memory.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Wishes {
+    /// What the guest is meant to have, bytes.
+    pub(super) guest_bytes: u64,
+    /// What it has beyond that as it starts, bytes.
+    pub(super) balloon_bytes: u64,
+    /// Another process of the host reads and writes it.
+    pub(super) is_shared: bool,
+    pub(super) hugepages: Wish,
+    /// Equal pages are merged with those of others.
+    pub(super) is_merged: bool,
+}
+
+/// The memory of one machine.
+#[derive(Debug)]
+pub(super) struct Memory {
+    wishes: Wishes,
+    large: Option<LargePages>,
+    merging: Option<Merging>,
+    /// What could not be had as it was wished.
+    pub(super) notes: Vec<String>,
+}
+
+impl Memory {
+    /// Makes the host ready for it.
+    ///
+    /// # Errors
+    /// What was required cannot be had, with the remedy; nothing is changed then.
+    pub(super) fn make(host: &Host, wishes: Wishes) -> Result<Self, PlatformError> {
+        let mut notes = Vec::new();
+        let obstacle = match wishes {
+            Wishes { balloon_bytes: 1.., .. } => Some("a balloon gives back small pages"),
+            Wishes { is_merged: true, .. } => Some("the kernel merges small pages only"),
+            _ => None,
+        };
+        let large = match (wishes.hugepages, obstacle) {
+            (Wish::Off, _) => None,
+            (Wish::Wanted, Some(why)) => {
+                notes.push(format!("no large pages: {why}"));
+                None
+            }
+            // `check` has refused what is asked for by name.
+            (wish, _) => match LargePages::reserve(&host.ledger, PLATFORM, wishes.bytes()) {
+                Ok(pages) => Some(pages),
+                Err(error) if wish == Wish::Wanted => {
+                    notes.push(format!("no large pages: {error}"));
+                    None
+                }
+                Err(error) => return Err(error),
+            },
+        };
+        if wishes.is_merged && wishes.is_shared {
+            return Err(PlatformError::Missing {
+                what: "memory whose pages the kernel can merge: that of this guest is a file, because virtiofsd shares it".into(),
+                remedy: Some("use --image probe, or name a kernel with 9p by kernel=PATH".into()),
+            });
+        }
+        let merging = wishes.is_merged.then(|| Merging::start(&host.ledger, PLATFORM)).transpose()?;
+        Ok(Self { wishes, large, merging, notes })
+    }
+
+    /// Brings the guest to the size that it is meant to have.
+    ///
+    /// # Errors
+    /// It does not come to that in time.
+    pub(super) fn settle(&self, qmp: &mut Qmp) -> Result<(), QmpError> {
+        let target = self.wishes.guest_bytes;
+        if self.wishes.balloon_bytes == 0 {
+            return Ok(());
+        }
+        let until = Instant::now() + BALLOON_DEADLINE;
+        qmp.execute("balloon", json!({"value": target}), until)?;
+        loop {
+            let answer = qmp.execute("query-balloon", json!({}), until)?;
+            let now = answer.get("actual").and_then(Value::as_u64).unwrap_or(0);
+            if now == target {
+                return Ok(());
+            }
+            if Instant::now() + LOOK >= until {
+                return Err(QmpError::Lost(format!(
+                    "has a balloon that left the guest {now} bytes instead of {target} after {} s",
+                    BALLOON_DEADLINE.as_secs()
+                )));
+            }
+            std::thread::sleep(LOOK);
+        }
+    }
+
+    /// The memory as it is.
+    pub(super) fn read_back(&self, process: u32, monitor: readback::Monitor<'_>) -> BTreeMap<String, String> {
+        let mut facts = BTreeMap::new();
+        let mut put = |key: &str, value: String| facts.insert(format!("machine:{key}"), value);
+        put("pages", readback::pages(process, self.wishes.bytes()));
+        if self.wishes.balloon_bytes > 0 {
+            let actual = monitor("query-balloon", json!({}))
+                .map(|answer| answer.get("actual").and_then(Value::as_u64));
+            put(
+                "balloon",
+                match actual {
+                    Ok(Some(actual)) => {
+                        let (whole, taken) =
+                            (self.wishes.bytes(), self.wishes.bytes().saturating_sub(actual));
+                        format!("holds {taken} of {whole} bytes")
+                    }
+                    Ok(None) => "not known: QEMU tells no size".into(),
+                    Err(why) => format!("not known: {why}"),
+                },
+            );
+        }
+        match (readback::is_mergeable(monitor), merging()) {
+            (Ok(true), Some(rate)) => drop(put("ksm", format!("on, {rate}"))),
+            (Ok(true), None) => drop(put("ksm", "allowed, but the host's kernel merges nothing".into())),
+            (Ok(false), _) if self.wishes.is_merged => drop(put("ksm", "not allowed by QEMU".into())),
+            (Ok(false), _) => {}
+            (Err(why), _) => drop(put("ksm", format!("not known: {why}"))),
+        }
+        facts
+    }
+
+    /// Puts the host back. Called again it does nothing.
+    ///
+    /// # Errors
+    /// A setting of the host stays; so does its entry in the ledger.
+    pub(super) fn remove(&mut self) -> Result<(), PlatformError> {
+        let pages = self.large.as_mut().map_or(Ok(()), LargePages::give_back);
+        self.merging.as_mut().map_or(Ok(()), Merging::give_back)?;
+        pages
+    }
+}
+
+/// What [`crate::KeySpec`] cannot say of the keys of memory.
+///
+/// # Errors
+/// A size that is none, or large pages together with what needs small ones.
+pub(super) fn check(environment: &EnvironmentSpec) -> Result<(), SpecError> {
+    let balloon = setting(&Qemu, environment, "balloon");
+    if balloon != "none" && size(balloon).is_none_or(|bytes| !bytes.is_multiple_of(1 << 20)) {
+        let help = "write whole MiB, as in `balloon=256MiB`, or `none`".into();
+        return Err(environment.value_error(
+            "balloon",
+            format!("`{balloon}` is no size of a balloon"),
+            Some(help),
+        ));
+    }
+    let is_merged = setting(&Qemu, environment, "ksm") == "on";
+    if setting(&Qemu, environment, "hugepages") == "on" && (balloon != "none" || is_merged) {
+        let other = if is_merged { "ksm=on merges" } else { "a balloon gives back" };
+        let help = "leave one of the two out".into();
+        return Err(environment.value_error("hugepages", format!("{other} small pages only"), Some(help)));
+    }
+    Ok(())
+}
+
+/// What it would change on the host.
+pub(super) fn host_changes(environment: &EnvironmentSpec) -> impl Iterator<Item = &'static str> {
+    let word = |key| setting(&Qemu, environment, key);
+    let large = match (word("hugepages"), word("tune")) {
+        ("on", _) | ("auto", "on") => {
+            Some("add the guest's memory to the host's pool of large pages while the guest is there")
+        }
+        _ => None,
+    };
+    let merging = (word("ksm") == "on")
+        .then_some("switch the host's merging of equal pages on while the guest is there");
+    large.into_iter().chain(merging)
+}
+
+impl Wishes {
+    /// What the machine is made with.
+    pub(super) fn bytes(&self) -> u64 {
+        self.guest_bytes.saturating_add(self.balloon_bytes)
+    }
+}
+
+impl Part for Memory {
+    fn arguments(&self, line: &mut Line) {
+        let kib = self.wishes.bytes() >> 10;
+        line.pair("-m", &format!("{kib}k"));
+        line.machine(if self.wishes.is_merged { "mem-merge=on" } else { "mem-merge=off" });
+        if self.wishes.is_shared || self.large.is_some() {
+            let large = self.large.as_ref().map(|large| {
+                // Taken at once: a guest that found none left would be killed in the middle of its work.
+                format!(",hugetlb=on,hugetlbsize={}k,prealloc=on", large.page_bytes >> 10)
+            });
+            let share = if self.wishes.is_shared { "on" } else { "off" };
+            line.machine("memory-backend=memory");
+            line.pair(
+                "-object",
+                &format!(
+                    "memory-backend-memfd,id=memory,size={kib}k,share={share}{}",
+                    large.unwrap_or_default()
+                ),
+            );
+        }
+        if self.wishes.balloon_bytes > 0 {
+            line.pair("-device", &format!("virtio-balloon-pci,id={BALLOON}"));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::part::line_of;
+    use super::*;
+
+    const PLAIN: Wishes = Wishes {
+        guest_bytes: 512 << 20,
+        balloon_bytes: 0,
+        is_shared: false,
+        hugepages: Wish::Off,
+        is_merged: false,
+    };
+
+    fn line(wishes: Wishes) -> String {
+        line_of(&Memory { wishes, large: None, merging: None, notes: Vec::new() })
+    }
+
+    #[test]
+    fn memory_is_private_and_unmerged_unless_told() {
+        assert_eq!(line(PLAIN), "-m 524288k -machine type,mem-merge=off");
+        let merged = line(Wishes { is_merged: true, ..PLAIN });
+        assert!(merged.ends_with("mem-merge=on"), "{merged}");
+    }
+
+    #[test]
+    fn what_a_daemon_shares_is_a_file() {
+        let shared = line(Wishes { is_shared: true, ..PLAIN });
+        assert!(shared.contains("memory-backend-memfd,id=memory,size=524288k,share=on"), "{shared}");
+        assert!(shared.contains("memory-backend=memory") && !shared.contains("hugetlb"), "{shared}");
+    }
+
+    #[test]
+    fn a_balloon_has_memory_of_its_own() {
+        let balloon = line(Wishes { balloon_bytes: 256 << 20, ..PLAIN });
+        assert!(
+            balloon.contains("-m 786432k") && balloon.contains("virtio-balloon-pci,id=balloon"),
+            "{balloon}"
+        );
+    }
+}

@@ -1,0 +1,61 @@
+//! What QEMU tells of the disks of a running machine, over a monitor of their own: whoever asks does not disturb who steers the machine.
+
+use super::disks::{DATA, ROOT, moved};
+use super::qmp::Qmp;
+use crate::{DiskMeter, DiskMoved, PlatformError};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use serde_json::{Value, json};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// For QEMU to answer, whose main thread a guest without acceleration may keep busy.
+const DEADLINE: Duration = Duration::from_secs(3);
+
+/// The monitor. Its copies are one.
+#[derive(Clone)]
+pub(super) struct Meter(Arc<Mutex<State>>);
+
+enum State {
+    /// Not spoken to yet.
+    Silent(UnixStream),
+    Open(Qmp),
+    Lost,
+}
+
+impl Meter {
+    /// One, and QEMU's end of it.
+    ///
+    /// # Errors
+    /// There are no sockets.
+    pub(super) fn new() -> Result<(Self, OwnedFd), PlatformError> {
+        let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
+            .map_err(PlatformError::io("make a pair of sockets"))?;
+        Ok((Self(Arc::new(Mutex::new(State::Silent(ours.into())))), theirs))
+    }
+
+    /// The answer to a question without arguments; nothing when QEMU is gone or refuses.
+    pub(super) fn ask(&self, command: &str) -> Option<Value> {
+        let until = Instant::now() + DEADLINE;
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut qmp = match std::mem::replace(&mut *state, State::Lost) {
+            State::Silent(stream) => Qmp::new(stream, until).ok()?,
+            State::Open(qmp) => qmp,
+            State::Lost => return None,
+        };
+        let answer = qmp.execute(command, json!({}), until).ok()?;
+        *state = State::Open(qmp);
+        Some(answer)
+    }
+}
+
+impl DiskMeter for Meter {
+    fn read(&mut self) -> Option<DiskMoved> {
+        let answer = self.ask("query-blockstats")?;
+        let disks: Vec<(u64, u64)> = [DATA, ROOT].iter().filter_map(|node| moved(&answer, node)).collect();
+        let read_bytes = disks.iter().map(|(read, _)| read).sum();
+        let written_bytes = disks.iter().map(|(_, written)| written).sum();
+        (!disks.is_empty()).then_some(DiskMoved { read_bytes, written_bytes })
+    }
+}

@@ -1,0 +1,130 @@
+//! Vhost-net: packets between tap and guest are carried by a worker of the host's kernel instead of QEMU.
+//!
+//! The worker belongs to who opens `/dev/vhost-net`: it is a thread of QEMU's, and before Linux 6.4 one of the kernel's that joins QEMU's
+//! control groups. So it is in the guest's group and charged to the guest. It is named after QEMU's process, which proves that it is there.
+
+use super::super::qmp::QmpError;
+use crate::PlatformError;
+use rustix::ioctl::{Getter, ioctl, opcode};
+use std::fmt;
+use std::fs::{self, OpenOptions};
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+/// Where vhost-net is asked for.
+const DEVICE: &str = "/dev/vhost-net";
+
+/// Who carries the packets.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Vhost {
+    On,
+    /// Because the key says so.
+    Off,
+    /// Because the host has none: why.
+    Absent(String),
+}
+
+impl Vhost {
+    /// What a value of the key comes to here, with the device for QEMU.
+    ///
+    /// # Errors
+    /// It is asked for and the host has none.
+    pub(super) fn of(word: &str) -> Result<(Self, Option<OwnedFd>), PlatformError> {
+        Self::at(word, Path::new(DEVICE))
+    }
+
+    fn at(word: &str, device: &Path) -> Result<(Self, Option<OwnedFd>), PlatformError> {
+        if word == "off" {
+            return Ok((Self::Off, None));
+        }
+        match open(device) {
+            Ok(opened) => Ok((Self::On, Some(opened))),
+            Err(error) if word == "on" => Err(PlatformError::Missing {
+                what: format!("vhost-net for `vhost=on` ({}: {error})", device.display()),
+                remedy: Some("load the kernel's module `vhost_net`, or say `vhost=auto`".into()),
+            }),
+            Err(error) => Ok((Self::Absent(format!("{}: {error}", device.display())), None)),
+        }
+    }
+
+    /// Whether QEMU has it so.
+    ///
+    /// # Errors
+    /// It has not.
+    pub(super) fn check(&self, pid: u32) -> Result<(), QmpError> {
+        match (self, has_worker(pid)) {
+            (Self::On, false) => {
+                Err(QmpError::Lost("has no vhost worker although it was given vhost-net".into()))
+            }
+            (Self::Off | Self::Absent(_), true) => {
+                Err(QmpError::Lost("has a vhost worker although it was given no vhost-net".into()))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for Vhost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::On => f.write_str("vhost"),
+            Self::Off => f.write_str("no vhost"),
+            Self::Absent(why) => write!(f, "no vhost ({why})"),
+        }
+    }
+}
+
+/// The device, when it answers.
+fn open(device: &Path) -> std::io::Result<OwnedFd> {
+    let opened = OpenOptions::new().read(true).write(true).open(device)?;
+    // SAFETY: VHOST_GET_FEATURES writes a u64 (linux/vhost.h).
+    let features = unsafe { ioctl(&opened, Getter::<{ opcode::read::<u64>(0xAF, 0x00) }, u64>::new()) };
+    features?;
+    Ok(opened.into())
+}
+
+/// Whether a worker of this process is there: a thread of its own, or one of the kernel's.
+fn has_worker(pid: u32) -> bool {
+    let name = format!("vhost-{pid}");
+    let named = |directory: &Path| {
+        let tasks = fs::read_dir(directory).into_iter().flatten().flatten();
+        let mut names = tasks.map(|task| fs::read_to_string(task.path().join("comm")).unwrap_or_default());
+        names.any(|found| found.trim_end() == name)
+    };
+    named(Path::new(&format!("/proc/{pid}/task"))) || named(Path::new("/proc"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_there_is_refused_or_told() {
+        let nowhere = Path::new("/nowhere/vhost-net");
+        assert_eq!(Vhost::at("off", nowhere).unwrap().0, Vhost::Off);
+        let (vhost, device) = Vhost::at("auto", nowhere).unwrap();
+        assert!(
+            device.is_none() && vhost.to_string().contains("/nowhere/vhost-net: No such file"),
+            "{vhost}"
+        );
+        let error = Vhost::at("on", nowhere).unwrap_err().to_string();
+        assert!(error.contains("vhost=on") && error.contains("No such file"), "{error}");
+        // A device of another kind does not answer.
+        assert!(Vhost::at("on", Path::new("/dev/null")).is_err());
+    }
+
+    /// A thread of this process that has the name of a worker is taken for one; no other is.
+    #[test]
+    fn a_worker_is_known_by_its_name() {
+        let pid = std::process::id();
+        assert!(!has_worker(pid));
+        Vhost::Off.check(pid).unwrap();
+        assert!(Vhost::On.check(pid).is_err());
+        let worker = move || {
+            assert!(has_worker(pid));
+            Vhost::On.check(pid).unwrap();
+            assert!(Vhost::Absent(String::new()).check(pid).is_err());
+        };
+        std::thread::Builder::new().name(format!("vhost-{pid}")).spawn(worker).unwrap().join().unwrap();
+    }
+}

@@ -1,0 +1,201 @@
+//! A machine's state in a file: QEMU's stream of migration, written by a machine that stands still and read by one that is made alike.
+//!
+//! Beside the stream stands what the machine was made of. QEMU compares its devices by itself, but says so in words of its source.
+
+use super::prepare::Prepared;
+use super::qmp::{Qmp, QmpError};
+use super::share::Share;
+use super::{Qemu, Settings};
+use crate::{GuestRequest, PlatformError, setting};
+use serde_json::{Value, json};
+use std::fs::File;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::Path;
+use std::time::Instant;
+use weigh_model::EnvironmentSpec;
+
+/// The stream, in the directory given to [`crate::Guest::save`].
+const STREAM: &str = "machine.state";
+/// What the machine was made of, beside.
+const MADE_OF: &str = "machine.json";
+/// QEMU's name for the descriptor of the stream.
+const NAME: &str = "weighbridge-state";
+/// A machine that stands still has nothing to be gentle to, bytes per second. QEMU keeps to 128 MiB unless it is told.
+const BANDWIDTH: u64 = 1 << 40;
+
+/// Why a machine of these keys cannot be saved, as a clause; `None` where it can.
+pub(super) fn obstacle(request: &GuestRequest, prepared: &Prepared) -> Option<String> {
+    let reason = match &prepared.share {
+        Some((Share::Virtiofs, _)) => {
+            "virtiofsd, which shares the host's files with the machine, keeps what the machine has open, and its state is in no file; \
+             use --image probe, or an image that is small enough to be packed into the machine's memory"
+        }
+        Some((Share::NineP, _)) => {
+            "QEMU saves no machine that has files of the host mounted by 9p; use --image probe, or an image that is small enough to be \
+             packed into the machine's memory"
+        }
+        None if prepared.root.is_some() || setting(&Qemu, &request.environment, "disk") != "none" => {
+            "a disk goes on from where the machine left it, and the saved memory does not; leave disk=, root=disk and init=full away"
+        }
+        None => return obstacle_of_keys(request),
+    };
+    Some(reason.into())
+}
+
+fn obstacle_of_keys(request: &GuestRequest) -> Option<String> {
+    if request.environment.get("channel") == Some("vsock") {
+        return Some(
+            "connections of vsock end with the machine that they were made to; use channel=port".into(),
+        );
+    }
+    match request.environment.get("net")? {
+        // What QEMU plays of a network is part of the machine's state; alone with its client a machine has the same address again.
+        "none" | "user" | "tap" => None,
+        word => Some(format!(
+            "the machine keeps the address that it was given by net={word}, and the run's network has another one for the machine that goes \
+             on; use net=none, net=user or net=tap"
+        )),
+    }
+}
+
+/// For a machine that cannot be saved.
+pub(super) fn missing(reason: String) -> PlatformError {
+    PlatformError::Missing { what: format!("a way to save and restore guests ({reason})"), remedy: None }
+}
+
+/// Writes the state of a machine that stands still.
+///
+/// # Errors
+/// QEMU refuses, or the file system does not take it.
+pub(super) fn save(
+    qmp: &mut Qmp,
+    directory: &Path,
+    made_of: &Value,
+    until: Instant,
+) -> Result<(), PlatformError> {
+    let path = directory.join(STREAM);
+    let doing = || format!("save the guest to {}", path.display());
+    let file = File::create_new(&path).map_err(PlatformError::io(doing()))?;
+    let saved = tell_of_progress(qmp, until)
+        .and_then(|()| {
+            qmp.execute("migrate-set-parameters", json!({"max-bandwidth": BANDWIDTH}), until)?;
+            qmp.give(NAME, file.as_fd(), until)?;
+            qmp.execute("migrate", json!({"uri": format!("fd:{NAME}")}), until)?;
+            await_end(qmp, until)
+        })
+        .map_err(std::io::Error::other);
+    saved
+        .and_then(|()| std::fs::write(directory.join(MADE_OF), made_of.to_string()))
+        .map_err(PlatformError::io(doing()))
+}
+
+/// A saved state, open for QEMU to read.
+pub(super) struct Saved {
+    number: i32,
+    file: Option<OwnedFd>,
+}
+
+impl Saved {
+    /// Opens what [`save`] wrote, for a machine that is made of the same.
+    ///
+    /// # Errors
+    /// Nothing was saved there, or a machine that is made differently.
+    pub(super) fn open(directory: &Path, made_of: &Value) -> Result<Self, PlatformError> {
+        let doing = |path: &Path| format!("read the saved guest {}", path.display());
+        let path = directory.join(MADE_OF);
+        let text = std::fs::read(&path).map_err(PlatformError::io(doing(&path)))?;
+        let was: Value =
+            serde_json::from_slice(&text).map_err(|error| PlatformError::io(doing(&path))(error))?;
+        if let Some(difference) = difference(&was, made_of) {
+            let what = format!("the machine that was saved ({difference})");
+            return Err(PlatformError::Missing { what, remedy: Some("ask for the same machine".into()) });
+        }
+        let path = directory.join(STREAM);
+        let file: OwnedFd = File::open(&path).map_err(PlatformError::io(doing(&path)))?.into();
+        Ok(Self { number: file.as_raw_fd(), file: Some(file) })
+    }
+
+    /// The descriptor, for QEMU to inherit; once.
+    pub(super) fn passed(&mut self) -> Option<OwnedFd> {
+        self.file.take()
+    }
+
+    /// Has a machine that was started with `-incoming defer` take the state. It stands still afterwards.
+    ///
+    /// # Errors
+    /// It is another machine's, or damaged: QEMU says so in its log and ends.
+    pub(super) fn load(&self, qmp: &mut Qmp, until: Instant) -> Result<(), QmpError> {
+        tell_of_progress(qmp, until)?;
+        qmp.execute("migrate-incoming", json!({"uri": format!("fd:{}", self.number)}), until)?;
+        await_end(qmp, until)
+    }
+}
+
+/// What has to be the same for a state to mean the same.
+pub(super) fn made_of(
+    request: &GuestRequest,
+    settings: &Settings<'_>,
+    prepared: &Prepared,
+    acceleration: &str,
+) -> Value {
+    let mut keys = request.environment.keys.clone();
+    keys.remove("label");
+    keys.insert("accel".into(), acceleration.into());
+    json!({
+        "program": settings.binary,
+        "environment": EnvironmentSpec::new(&request.environment.platform, keys).to_string(),
+        "cpus": settings.tuning.cpus.len(),
+        "memory_bytes": settings.memory_bytes,
+        "kernel": prepared.kernel,
+    })
+}
+
+/// The first of the things that a machine is made of in which two differ, in words.
+fn difference(was: &Value, is: &Value) -> Option<String> {
+    let is = is.as_object()?;
+    let (key, value) = is.iter().find(|(key, value)| was.get(key) != Some(value))?;
+    let was = was.get(key).unwrap_or(&Value::Null);
+    Some(format!("its {} was {was} and would be {value}", key.replace('_', " ")))
+}
+
+/// Has QEMU tell how a migration goes.
+fn tell_of_progress(qmp: &mut Qmp, until: Instant) -> Result<(), QmpError> {
+    let events = json!({"capabilities": [{"capability": "events", "state": true}]});
+    qmp.execute("migrate-set-capabilities", events, until).map(drop)
+}
+
+/// Waits until a migration has come to an end.
+fn await_end(qmp: &mut Qmp, until: Instant) -> Result<(), QmpError> {
+    loop {
+        let event = qmp.event("MIGRATION", until)?;
+        match event.data.get("status").and_then(Value::as_str) {
+            Some("completed") => return Ok(()),
+            Some("failed" | "cancelled") => {
+                let answer = qmp.execute("query-migrate", json!({}), until)?;
+                let why = answer.get("error-desc").and_then(Value::as_str).unwrap_or("without a reason");
+                return Err(QmpError::Lost(format!("could not move the machine's state: {why}")));
+            }
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_machine_is_refused_by_what_differs() {
+        let base = tempfile::tempdir().unwrap();
+        let made_of = json!({"machine": "q35", "memory_bytes": 256});
+        let missing = Saved::open(base.path(), &made_of).err().unwrap().to_string();
+        assert!(missing.contains("machine.json"), "{missing}");
+        std::fs::write(base.path().join(MADE_OF), made_of.to_string()).unwrap();
+        std::fs::write(base.path().join(STREAM), "").unwrap();
+        let mut saved = Saved::open(base.path(), &made_of).unwrap();
+        assert!(saved.passed().is_some() && saved.passed().is_none());
+        let other = json!({"machine": "q35", "memory_bytes": 512});
+        let error = Saved::open(base.path(), &other).err().unwrap().to_string();
+        assert!(error.contains("its memory bytes was 256 and would be 512"), "{error}");
+    }
+}

@@ -1,0 +1,234 @@
+//! The machine's files: those of the host that are shared with it, and its disks.
+
+use super::Settings;
+use super::disks::{DATA, Opening, ROOT, seen};
+use super::meter::Meter;
+use super::part::{Line, Part, escape_path};
+use super::prepare::Prepared;
+use super::share::{Daemon, Share};
+use crate::vm::disk::{DataDisk, GuestRoot, probe_words};
+use crate::{DiskMeter, GuestRequest, Host, PlatformError};
+use std::collections::BTreeMap;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use weigh_host::cgroup::Cgroup;
+use weigh_host::command::Running;
+
+/// Tag of the host's files in the guest.
+pub(crate) const TAG: &str = "weighbridge";
+
+/// What one machine has of files.
+pub(super) struct Storage {
+    share: Option<SharedFiles>,
+    disks: Option<Disks>,
+    /// Serves this guest's shared files.
+    pub(super) daemon: Option<Running>,
+}
+
+/// Files of the host in the guest.
+struct SharedFiles {
+    kind: Share,
+    /// Root of what is shared.
+    path: PathBuf,
+    /// The connection to the daemon that serves them, for virtiofs; its number, and the descriptor until it is handed over.
+    connection: Option<(i32, Option<OwnedFd>)>,
+}
+
+/// The disks of one guest.
+struct Disks {
+    data: Option<DataDisk>,
+    root: Option<Root>,
+    opening: Opening,
+    meter: Meter,
+    /// The number of QEMU's end of the meter, and the descriptor until it is handed over.
+    monitor: (i32, Option<OwnedFd>),
+}
+
+/// The guest's own root, above the file of all.
+struct Root {
+    own: GuestRoot,
+    below: PathBuf,
+    /// Whether a system starts from it.
+    system: bool,
+}
+
+impl Storage {
+    /// Everything that is the guest's own. A loop device gets into the ledger here: before the machine, so that it is undone after it.
+    ///
+    /// # Errors
+    /// A disk cannot be made or had.
+    pub(super) fn make(
+        host: &Host,
+        request: &GuestRequest,
+        prepared: &Prepared,
+        settings: &Settings<'_>,
+    ) -> Result<Self, PlatformError> {
+        let share = prepared.share.as_ref();
+        let share =
+            share.map(|(kind, path)| SharedFiles { kind: *kind, path: path.clone(), connection: None });
+        let data = settings.disk.as_ref().map(|disk| disk.take(host, request.instance)).transpose()?;
+        let root = prepared.root.as_ref().map(|disk| {
+            let own = GuestRoot::overlay(host, disk, request.instance)?;
+            Ok::<_, PlatformError>(Root { own, below: disk.path.clone(), system: settings.system })
+        });
+        let root = root.transpose()?;
+        let disks = if data.is_some() || root.is_some() {
+            let (meter, theirs) = Meter::new()?;
+            let opening = settings.opening.clone();
+            Some(Disks { data, root, opening, meter, monitor: (theirs.as_raw_fd(), Some(theirs)) })
+        } else {
+            None
+        };
+        Ok(Self { share, disks, daemon: None })
+    }
+
+    /// Whether a daemon reads and writes the guest's memory.
+    pub(super) fn shares_memory(&self) -> bool {
+        self.share.as_ref().is_some_and(|share| share.kind == Share::Virtiofs)
+    }
+
+    pub(super) fn has_disk(&self) -> bool {
+        self.disks.is_some()
+    }
+
+    /// Lets the disks be served by a thread that is made elsewhere.
+    pub(super) fn served_by(&mut self, iothread: Option<&'static str>) {
+        if let Some(disks) = &mut self.disks {
+            disks.opening.iothread = iothread;
+        }
+    }
+
+    /// Tells what the guest moves of its disks.
+    pub(super) fn meter(&self) -> Option<Box<dyn DiskMeter>> {
+        let disks = self.disks.as_ref()?;
+        Some(Box::new(disks.meter.clone()))
+    }
+
+    /// To be called when the machine has ended; again does nothing.
+    ///
+    /// # Errors
+    /// A loop device stays, in the ledger.
+    pub(super) fn give_back(&mut self) -> Result<(), PlatformError> {
+        let data = self.disks.as_mut().and_then(|disks| disks.data.as_mut());
+        data.map_or(Ok(()), DataDisk::give_back)
+    }
+
+    /// Starts what serves the files; every user of such a machine pays for it.
+    ///
+    /// # Errors
+    /// The daemon is missing or does not start.
+    pub(super) fn serve(&mut self, cgroup: Option<&Cgroup>, log: &Path) -> Result<(), PlatformError> {
+        if let Some(share) = &mut self.share
+            && share.kind == Share::Virtiofs
+        {
+            let Daemon { running, connection } = Daemon::start(&share.path, cgroup, log)?;
+            self.daemon = Some(running);
+            share.connection = Some((connection.as_raw_fd(), Some(connection)));
+        }
+        Ok(())
+    }
+
+    fn shared_files(&self, line: &mut Line) {
+        let Some(share) = &self.share else { return };
+        match share.kind {
+            Share::NineP => {
+                let path = escape_path(&share.path);
+                line.pair(
+                    "-fsdev",
+                    &format!("local,id=files,path={path},security_model=none,readonly=on,multidevs=remap"),
+                );
+                line.pair("-device", &format!("virtio-9p-pci,fsdev=files,mount_tag={TAG}"));
+            }
+            Share::Virtiofs => {
+                if let Some((fd, _)) = share.connection {
+                    line.pair("-chardev", &format!("socket,id=files,fd={fd}"));
+                }
+                line.pair("-device", &format!("vhost-user-fs-pci,chardev=files,tag={TAG}"));
+            }
+        }
+    }
+
+    fn disks(&self, line: &mut Line) {
+        let Some(disks) = &self.disks else { return };
+        line.pair("-chardev", &format!("socket,id=disks,fd={}", disks.monitor.0));
+        line.pair("-mon", "chardev=disks,mode=control");
+        if let Some(data) = &disks.data {
+            disks.opening.data(data, line);
+        }
+        if let Some(root) = &disks.root {
+            disks.opening.root(&root.own, &root.below, line);
+        }
+    }
+
+    /// What holds the root, in a word.
+    fn root_word(&self) -> &'static str {
+        let on_disk = self.disks.as_ref().is_some_and(|disks| disks.root.is_some());
+        match &self.share {
+            _ if on_disk => "disk",
+            Some(share) => share.kind.word(),
+            None => "initramfs",
+        }
+    }
+}
+
+impl Part for Storage {
+    fn arguments(&self, line: &mut Line) {
+        self.shared_files(line);
+        self.disks(line);
+    }
+
+    fn probe_arguments(&self) -> String {
+        let Some(Disks { data, root: Some(root), .. }) = &self.disks else { return String::new() };
+        // As the kernel names them in the order of their slots.
+        let device = if data.is_some() { "/dev/vdb" } else { "/dev/vda" };
+        probe_words(device, root.system)
+    }
+
+    fn passed(&mut self) -> Vec<OwnedFd> {
+        let connection = self.share.as_mut().and_then(|share| share.connection.as_mut());
+        let connection = connection.and_then(|(_, descriptor)| descriptor.take());
+        let monitor = self.disks.as_mut().and_then(|disks| disks.monitor.1.take());
+        connection.into_iter().chain(monitor).collect()
+    }
+
+    /// What QEMU says of the disks counts, not what it was asked for. It tells everything but the way to the kernel, without which it
+    /// would not have started.
+    fn facts(&self) -> BTreeMap<String, String> {
+        let mut facts = BTreeMap::from([("root".to_string(), self.root_word().to_string())]);
+        let Some(disks) = &self.disks else { return facts };
+        let unknown = || ("unknown".to_string(), "unknown".to_string());
+        let answer = disks.meter.ask("query-block");
+        let of = |node: &str| answer.as_ref().and_then(|answer| seen(answer, node)).unwrap_or_else(unknown);
+        if disks.root.is_some() {
+            let (format, cache) = of(ROOT);
+            facts.insert("root".into(), format!("disk, {format}"));
+            facts.insert("cache".into(), cache);
+        }
+        if let Some(data) = &disks.data {
+            let (format, cache) = of(DATA);
+            let what = if data.is_device() { "block device" } else { "file" };
+            facts.insert("disk".into(), format!("{format} {what}, aio={}", disks.opening.aio));
+            facts.insert("cache".into(), cache);
+        }
+        facts
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::part::line_of;
+    use super::*;
+
+    fn storage(share: SharedFiles) -> Storage {
+        Storage { share: Some(share), disks: None, daemon: None }
+    }
+
+    #[test]
+    fn shared_files_are_read_only_or_their_daemons() {
+        let share = |kind, connection| SharedFiles { kind, path: "/x,y".into(), connection };
+        let nine_p = line_of(&storage(share(Share::NineP, None)));
+        assert!(nine_p.contains("path=/x,,y,security_model=none,readonly=on"), "{nine_p}");
+        let virtiofs = line_of(&storage(share(Share::Virtiofs, Some((9, None)))));
+        assert!(virtiofs.contains("socket,id=files,fd=9"), "{virtiofs}");
+    }
+}

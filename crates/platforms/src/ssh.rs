@@ -1,0 +1,282 @@
+//! Another machine, by the system's `ssh(1)`: a guest of a hypervisor that weighbridge does not drive, a jail, a container of somebody
+//! else's, a box in the rack.
+//!
+//! A run has one directory there, held by a connection of its own; the probe and the builtin programs are copied into it once, and a guest
+//! is a connection with the probe at its other end. Whatever ends weigh or its connections, the scripts at the other end end what they
+//! started and take the directory away. What cannot be taken away because the machine is out of reach stays in the ledger.
+//!
+//! Where the probe does not run, on another kernel or architecture, every command has an `ssh` of its own, and takes the time that this host
+//! sees it take.
+//!
+//! The machine is as it is: its own files, its own account, all its CPUs and memory unless `cpus` says less. The host's sensors see nothing
+//! of it, so that no CPU time is charged and no noise is watched there.
+
+mod guest;
+mod keeper;
+mod scripts;
+mod shell;
+mod target;
+
+use crate::axes::{ANOTHER_MACHINE, BINARY};
+use crate::{
+    Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, Values, setting,
+};
+use guest::GuestBy;
+use keeper::{Kept, Machine};
+use target::Target;
+use weigh_model::{EnvironmentSpec, SpecError};
+
+/// Name of the platform.
+const PLATFORM: &str = "ssh";
+const REMEDY: &str = "install it with `apt-get install openssh-client`";
+
+/// Where a guest differs from the host because it is what it is.
+const IMPLIES: &[(&str, &str)] = &[
+    ("kernel", ANOTHER_MACHINE),
+    ("architecture", ANOTHER_MACHINE),
+    ("cpu-model", ANOTHER_MACHINE),
+    ("cpus", ANOTHER_MACHINE),
+    ("memory", ANOTHER_MACHINE),
+    ("operating-system", ANOTHER_MACHINE),
+    ("libc", ANOTHER_MACHINE),
+    ("binary:", ANOTHER_MACHINE),
+    ("transparent-huge-pages", ANOTHER_MACHINE),
+    ("mitigations", ANOTHER_MACHINE),
+    ("clock-source", ANOTHER_MACHINE),
+    ("aslr", ANOTHER_MACHINE),
+    ("mounts:*", ANOTHER_MACHINE),
+    ("user", "the account by which the machine is entered"),
+    ("network", "the machine's own network"),
+    ("acceleration", "another machine, which may be a virtual one"),
+];
+
+/// Another machine, by SSH.
+pub struct Ssh;
+
+const fn key(name: &'static str, values: Values, default: &'static str, summary: &'static str) -> KeySpec {
+    KeySpec { name, values, default, summary }
+}
+
+impl Platform for Ssh {
+    fn name(&self) -> &'static str {
+        PLATFORM
+    }
+
+    fn summary(&self) -> &'static str {
+        "another machine by ssh, as it is: with the probe where it is Linux on the same architecture, else command by command"
+    }
+
+    fn keys(&self) -> &'static [KeySpec] {
+        const KEYS: &[KeySpec] = &[
+            key(
+                "host",
+                Values::Text,
+                "",
+                "the machine, as [user@]address or a name that ssh knows; required",
+            ),
+            key(
+                "port",
+                Values::Number,
+                "",
+                "the port of its SSH server; default: what ssh's configuration says",
+            ),
+            key(
+                "identity",
+                Values::Path,
+                "",
+                "the private key to use; default: those that ssh finds by itself",
+            ),
+            key("config", Values::Path, "", "ssh's configuration file to use instead of the user's"),
+            key("known-hosts", Values::Path, "", "the file of known host keys to use instead of the user's"),
+            key("directory", Values::Text, "/tmp", "directory on the machine in which the run makes its own"),
+            key(
+                "by",
+                Values::Words(&["auto", "probe", "shell"]),
+                "auto",
+                "what runs commands there: the probe, the machine's shell with an ssh for each, or the probe where it runs",
+            ),
+            key(
+                "cpus",
+                Values::Number,
+                "",
+                "number of the machine's CPUs, the first ones, that guests may use; default: all",
+            ),
+            BINARY,
+        ];
+        KEYS
+    }
+
+    fn capabilities(&self, environment: &EnvironmentSpec) -> Capabilities {
+        Capabilities {
+            networks: &[],
+            shares_kernel: false,
+            freeze: false,
+            needs_root: false,
+            cpu_limit: false,
+            memory_limit: false,
+            host_root: false,
+            settles: setting(self, environment, "by") == "auto",
+            implies: IMPLIES,
+            elsewhere: true,
+            ..Capabilities::CONTAINER
+        }
+    }
+
+    fn check(&self, environment: &EnvironmentSpec) -> Result<(), SpecError> {
+        let Some(host) = environment.get("host") else {
+            let help = "write `ssh:host=[user@]address`".into();
+            return Err(environment.platform_error("ssh needs the machine to go to".into(), Some(help)));
+        };
+        let plain = |text: &str| !text.chars().any(|c| c.is_control() || c.is_whitespace());
+        let (user, address) = host.rsplit_once('@').unwrap_or(("user", host));
+        if !plain(host)
+            || user.is_empty()
+            || address.is_empty()
+            || [user, address].iter().any(|part| part.starts_with('-'))
+        {
+            let help = "write an address or a name, as in `host=root@10.0.0.7`".into();
+            return Err(environment.value_error("host", format!("`{host}` is no machine"), Some(help)));
+        }
+        if let Some(port) = environment.get("port")
+            && !port.parse::<u16>().is_ok_and(|port| port > 0)
+        {
+            let help = "write a number from 1 to 65535".into();
+            return Err(environment.value_error("port", format!("`{port}` is no port"), Some(help)));
+        }
+        let directory = setting(self, environment, "directory");
+        if !directory.starts_with('/') || directory.chars().any(char::is_control) {
+            let help = "write an absolute path of the machine, as in `directory=/var/tmp`".into();
+            let message = format!("`{directory}` is no absolute path");
+            return Err(environment.value_error("directory", message, Some(help)));
+        }
+        Ok(())
+    }
+
+    fn settle(&self, _: &Host, environment: &EnvironmentSpec) -> Result<EnvironmentSpec, PlatformError> {
+        let target = Target::of(environment)?;
+        let machine = Machine::ask(&target, None)?;
+        let mut keys = environment.keys.clone();
+        keys.insert("by".into(), by(environment, &target, &machine)?.word().into());
+        Ok(EnvironmentSpec::new(PLATFORM, keys))
+    }
+
+    fn availability(&self, _: &Host) -> Availability {
+        Availability::Missing {
+            reason: "no machine is named".into(),
+            remedy: Some("name one, as in `ssh:host=root@10.0.0.7`".into()),
+        }
+    }
+
+    fn prepare(&self, host: &Host, request: &GuestRequest) -> Result<(), PlatformError> {
+        if !request.root.host {
+            return Err(PlatformError::Missing {
+                what: "a way to give another machine a root file system".into(),
+                remedy: Some("run without --image, or leave the machine out".into()),
+            });
+        }
+        Kept::of(host, request).map(|_| ())
+    }
+
+    fn launch(&self, host: &Host, request: &GuestRequest) -> Result<Box<dyn Guest>, PlatformError> {
+        let kept = Kept::of(host, request)?;
+        Ok(Box::new(guest::launch(host, request, &kept)?))
+    }
+
+    fn host_changes(&self, request: &GuestRequest) -> Vec<String> {
+        let given = |key| setting(self, &request.environment, key);
+        let (machine, directory) = (given("host"), given("directory").trim_end_matches('/'));
+        vec![
+            format!(
+                "on {machine}: make {directory}/weighbridge-<run>-... with a copy of weighbridge's guest programs, where they run"
+            ),
+            format!("on {machine}: run commands as the account that ssh enters it by; what they leave stays"),
+        ]
+    }
+
+    fn undo(&self, what: &str, id: &str, detail: &serde_json::Value) -> Result<(), String> {
+        match (what, Target::read(detail)) {
+            ("directory", Some(target)) => keeper::undo(id, &target),
+            ("directory", None) => {
+                Err(format!("the ledger does not say how the machine with {id} is reached"))
+            }
+            (other, _) => Err(format!("the platform {PLATFORM} never makes a {other}")),
+        }
+    }
+}
+
+/// What runs commands on a machine.
+///
+/// # Errors
+/// Not what the environment says.
+fn by(environment: &EnvironmentSpec, target: &Target, machine: &Machine) -> Result<GuestBy, PlatformError> {
+    let here = std::env::consts::ARCH;
+    let Machine { system, architecture, .. } = machine;
+    let of_probe = |what: &str| PlatformError::Missing {
+        what: format!("Linux on {here}, which {what} needs: {} is {system} on {architecture}", target.host),
+        remedy: Some("leave it out; the machine's shell can run commands".into()),
+    };
+    match setting(&Ssh, environment, "by") {
+        "probe" if !machine.takes_programs() => Err(of_probe("by=probe")),
+        "auto" if !machine.takes_programs() && environment.get("cpus").is_some() => Err(of_probe("cpus=")),
+        "shell" if environment.get("cpus").is_some() => Err(PlatformError::Missing {
+            what: "a way to choose CPUs, which is the probe's,".into(),
+            remedy: Some("leave cpus= out, or by=shell".into()),
+        }),
+        "probe" => Ok(GuestBy::Probe),
+        "auto" if machine.takes_programs() => Ok(GuestBy::Probe),
+        _ => Ok(GuestBy::Shell),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::resolve;
+
+    #[test]
+    fn a_machine_must_be_named_and_be_one() {
+        let spec = |text: &str| EnvironmentSpec::parse(text).unwrap();
+        for (text, wrong) in [
+            ("ssh", "ssh"),
+            ("ssh:port=22", "ssh"),
+            ("ssh:host=-oProxyCommand=x", "-oProxyCommand=x"),
+            ("ssh:host=me@-x", "me@-x"),
+            ("ssh:host=@x", "@x"),
+            ("ssh:host=two words", "two words"),
+            ("ssh:host=x,port=0", "0"),
+            ("ssh:host=x,port=65536", "65536"),
+            ("ssh:host=x,directory=tmp", "tmp"),
+            ("ssh:host=x,identity=/no/such/key", "/no/such/key"),
+            ("ssh:host=x,rootfs=debian", "rootfs"),
+            ("ssh:host=x,by=telnet", "telnet"),
+        ] {
+            let Err(error) = resolve(&spec(text)) else { panic!("{text} is taken") };
+            assert_eq!(&error.text[error.span.clone()], wrong, "{text}");
+        }
+        for text in ["ssh:host=x", "ssh:host=me@fe80::1%eth0,port=22", "ssh:host=DOMAIN+me@there"] {
+            resolve(&spec(text)).unwrap();
+        }
+        assert!(crate::defaults().all(|platform| platform.name() != PLATFORM));
+    }
+
+    #[test]
+    fn the_probe_runs_where_it_can() {
+        let target = Target::of(&EnvironmentSpec::parse("ssh:host=x").unwrap()).unwrap();
+        let linux = Machine {
+            system: "Linux".into(),
+            architecture: std::env::consts::ARCH.into(),
+            ..Machine::default()
+        };
+        let other = Machine { system: "FreeBSD".into(), ..linux.clone() };
+        let by = |text: &str, machine: &Machine| {
+            by(&EnvironmentSpec::parse(text).unwrap(), &target, machine).ok().map(GuestBy::word)
+        };
+        assert_eq!(by("ssh:host=x", &linux), Some("probe"));
+        assert_eq!(by("ssh:host=x", &other), Some("shell"));
+        assert_eq!(by("ssh:host=x,by=shell", &linux), Some("shell"));
+        assert_eq!(by("ssh:host=x,by=probe", &other), None);
+        assert_eq!(by("ssh:host=x,cpus=1", &linux), Some("probe"));
+        assert_eq!(by("ssh:host=x,cpus=1", &other), None);
+        assert_eq!(by("ssh:host=x,cpus=1,by=shell", &linux), None);
+    }
+}

@@ -1,0 +1,254 @@
+//! The part of another machine that a run has: a directory with the programs, held by a connection of its own.
+//!
+//! The connection lives as long as weigh, whatever ends weigh: then the script at its other end ends what runs there and removes the
+//! directory. The ledger has the directory all the same, because a machine can be out of reach at that moment.
+
+use super::guest::{GuestBy, launch_by_probe};
+use super::scripts::Script;
+use super::target::Target;
+use super::{PLATFORM, Ssh, by};
+use crate::{Guest, GuestRequest, Host, PlatformError, setting};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use weigh_host::command::Running;
+use weigh_host::ledger::Change;
+use weigh_images::{KERNELS, PROBE};
+use weigh_model::EnvironmentSpec;
+
+/// For the directory to be there, with the connection.
+const KEPT_DEADLINE: Duration = Duration::from_secs(40);
+/// For the script to take it away again.
+const RELEASE_DEADLINE: Duration = Duration::from_secs(20);
+/// What the script says when the directory is there.
+const KEPT: &[u8] = b"kept\n";
+
+/// What a machine says it is.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Machine {
+    /// `uname -s`.
+    pub(super) system: String,
+    /// `uname -m`.
+    pub(super) architecture: String,
+    /// `uname -r`.
+    pub(super) release: String,
+    /// `id -u`.
+    pub(super) user: u32,
+    /// CPUs online; 0 when it does not say.
+    pub(super) cpus: u32,
+    /// As `/etc/os-release` has it, else the kernel's name and release.
+    pub(super) operating_system: String,
+}
+
+impl Machine {
+    /// Asks it.
+    ///
+    /// # Errors
+    /// It cannot be reached.
+    pub(super) fn ask(target: &Target, log: Option<&Path>) -> Result<Self, PlatformError> {
+        let output = target.run(&Script::Ask, log)?;
+        let text = String::from_utf8_lossy(&output).into_owned();
+        Self::read(&text).ok_or_else(|| target.failed(&format!("it says of itself only `{}`", text.trim())))
+    }
+
+    fn read(text: &str) -> Option<Self> {
+        let mut lines = text.lines().map(|line| line.trim().to_string());
+        Some(Self {
+            system: lines.next().filter(|line| !line.is_empty())?,
+            architecture: lines.next()?,
+            release: lines.next()?,
+            user: lines.next()?.parse().ok()?,
+            cpus: lines.next()?.parse().ok()?,
+            operating_system: lines.next().unwrap_or_default(),
+        })
+    }
+
+    /// Whether the programs of this weighbridge run there.
+    pub(super) fn takes_programs(&self) -> bool {
+        self.system == "Linux" && self.architecture == std::env::consts::ARCH
+    }
+}
+
+/// A directory on a machine, held for a run.
+pub(super) struct Kept {
+    pub(super) target: Target,
+    pub(super) machine: Machine,
+    pub(super) directory: String,
+    pub(super) by: GuestBy,
+    connection: Mutex<Connection>,
+}
+
+struct Connection {
+    running: Running,
+    /// Its closing ends the script.
+    input: Option<OwnedFd>,
+}
+
+/// What this process holds, by directory and machine. A run's own process has it here; another one only has the ledger.
+static HELD: Mutex<BTreeMap<String, Arc<Kept>>> = Mutex::new(BTreeMap::new());
+
+impl Kept {
+    /// What is held for an environment of a run; made when it is not there, or when its connection was lost.
+    ///
+    /// # Errors
+    /// The machine cannot be reached, has no room for a directory, or is not what the environment says.
+    pub(super) fn of(host: &Host, request: &GuestRequest) -> Result<Arc<Self>, PlatformError> {
+        let environment = &request.environment;
+        let target = Target::of(environment)?;
+        let directory = directory(host, environment);
+        let mut held = HELD.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = key(&target, &directory);
+        match held.get(&key) {
+            Some(kept) if kept.is_alive() => return Ok(Arc::clone(kept)),
+            _ => held.remove(&key),
+        };
+        let log = host.logs.join(format!("{PLATFORM}.log"));
+        let machine = Machine::ask(&target, Some(&log))?;
+        let by = by(environment, &target, &machine)?;
+        let change = Change::Platform {
+            platform: PLATFORM.into(),
+            what: "directory".into(),
+            id: directory.clone(),
+            detail: target.detail(),
+        };
+        if !host.ledger.standing().contains(&change) {
+            host.ledger.record(change)?;
+        }
+        let connection = Mutex::new(hold(&target, &directory, &log)?);
+        let kept = Arc::new(Self { target, machine, directory, by, connection });
+        if by == GuestBy::Probe {
+            kept.equip(host, request, &log)?;
+        }
+        held.insert(key, Arc::clone(&kept));
+        Ok(kept)
+    }
+
+    fn is_alive(&self) -> bool {
+        let mut connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
+        matches!(connection.running.try_wait(), Ok(None))
+    }
+
+    /// Copies the programs, and has a guest say that they are whole and run there.
+    fn equip(&self, host: &Host, request: &GuestRequest, log: &Path) -> Result<(), PlatformError> {
+        let programs = [(&host.programs.probe, PROBE), (&host.programs.kernels, KERNELS)];
+        let mut expected = Vec::new();
+        for (from, to) in programs {
+            let bytes = fs::read(from).map_err(PlatformError::io(format!("read {}", from.display())))?;
+            let digest: String = Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect();
+            let name = Path::new(to).file_name().unwrap_or_default().to_string_lossy();
+            let path = format!("{}/{name}", self.directory);
+            self.target.feed(&Script::Take(&path), bytes, log)?;
+            expected.push((path, digest));
+        }
+        let request = GuestRequest { instance: u64::MAX, ..request.clone() };
+        let mut guest = launch_by_probe(host, &request, self)?;
+        let paths: Vec<String> = expected.iter().map(|(path, _)| path.clone()).collect();
+        let facts = guest.session().facts(&paths, &[])?;
+        guest.stop()?;
+        for ((path, digest), seen) in expected.iter().zip(&facts.programs) {
+            if seen.digest.as_ref() != Some(digest) {
+                return Err(self.target.failed(&format!("its copy {path} is not what was sent")));
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets go of the directory; whether the script over there said that it is gone.
+    fn release(&self) -> bool {
+        let mut connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
+        connection.input = None;
+        matches!(connection.running.wait(RELEASE_DEADLINE), Ok(Some(status)) if status.success())
+    }
+}
+
+/// Makes the directory and returns the connection that holds it.
+fn hold(target: &Target, directory: &str, log: &Path) -> Result<Connection, PlatformError> {
+    let mut running = target.invocation(&Script::Keep(directory)).log_to(log).spawn()?;
+    let (input, output) = (running.take_input(), running.take_output());
+    let output = output.ok_or_else(|| target.failed("ssh has no standard output"))?;
+    if answers(&output, KEPT, Instant::now() + KEPT_DEADLINE) {
+        return Ok(Connection { running, input });
+    }
+    let said = crate::oci::with_tail("the work directory could not be made there", log);
+    Err(target.failed(&format!("{said}; directory= names another place")))
+}
+
+/// Whether these bytes come, and nothing else, in time.
+fn answers(output: &OwnedFd, expected: &[u8], until: Instant) -> bool {
+    let (mut seen, mut buffer) = (Vec::new(), [0; 64]);
+    while seen.len() < expected.len() {
+        let left = until.saturating_duration_since(Instant::now());
+        let timeout = Timespec { tv_sec: left.as_secs() as _, tv_nsec: left.subsec_nanos().into() };
+        let mut fds = [PollFd::new(output, PollFlags::IN)];
+        match poll(&mut fds, Some(&timeout)) {
+            Ok(1..) => match rustix::io::read(output, &mut buffer[..]) {
+                Ok(0) | Err(_) => return false,
+                Ok(n) => seen.extend_from_slice(&buffer[..n]),
+            },
+            Ok(_) => return false,
+            Err(rustix::io::Errno::INTR) => {}
+            Err(_) => return false,
+        }
+    }
+    seen == expected
+}
+
+/// Where an environment of a run has its directory. Two runs of the same name, on two machines, have two.
+fn directory(host: &Host, environment: &EnvironmentSpec) -> String {
+    let place = setting(&Ssh, environment, "directory").trim_end_matches('/');
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let text = format!("{boot} {} {environment}", host.work.display());
+    // FNV-1a, 64 bits.
+    let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    format!("{place}/weighbridge-{}-{:06x}", host.run, hash >> 40)
+}
+
+fn key(target: &Target, directory: &str) -> String {
+    format!("{} {directory}", target.detail())
+}
+
+/// Ends whatever runs in a directory over there and removes it.
+///
+/// # Errors
+/// The machine cannot be reached, or it is still there.
+pub(super) fn undo(directory: &str, target: &Target) -> Result<(), String> {
+    let held = HELD.lock().unwrap_or_else(PoisonError::into_inner).remove(&key(target, directory));
+    if held.is_some_and(|kept| kept.release()) {
+        return Ok(());
+    }
+    let ended = target.run(&Script::EndAll(directory), None);
+    ended.map(|_| ()).map_err(|error| format!("{directory} on {}: {error}", target.host))
+}
+
+/// Where the probe's own words go.
+pub(super) fn log_of(host: &Host, instance: u64) -> PathBuf {
+    match instance {
+        u64::MAX => host.logs.join(format!("{PLATFORM}-copy.log")),
+        instance => host.logs.join(format!("{PLATFORM}-{instance}.log")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn machines_say_what_they_are() {
+        let text = "FreeBSD\namd64\n14.1-RELEASE\n1001\n4\nFreeBSD 14.1-RELEASE\n";
+        let machine = Machine::read(text).unwrap();
+        assert_eq!((machine.user, machine.cpus), (1001, 4));
+        assert!(!machine.takes_programs());
+        let here = format!("Linux\n{}\n6.1\n0\n2\n", std::env::consts::ARCH);
+        assert!(Machine::read(&here).unwrap().takes_programs());
+        for text in ["", "\n", "Welcome to this machine\n", "Linux\nx86_64\n6.1\nroot\n2\n"] {
+            assert_eq!(Machine::read(text), None, "{text:?}");
+        }
+    }
+}

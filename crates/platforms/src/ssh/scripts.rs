@@ -1,0 +1,206 @@
+//! What is run on the other machine: short scripts for any POSIX shell, each of which takes away what it made whatever ends it.
+//!
+//! `sshd(8)` gives a command to the login shell of the account, which may be another one than `sh`. So a script is one word in single
+//! quotes, without line breaks, which every shell reads alike, and what differs comes as arguments.
+
+/// How often something that should go is looked at, five times a second.
+const LOOKS: &str = "1 2 3 4 5 6 7 8 9 10 11 12 13 14 15";
+
+/// Functions that end guests. `$d` is the directory of the run, which the command line of everything that runs for it names: a number of a
+/// process that means somebody else by now is never signalled.
+const FUNCTIONS: &str = r#"
+gone() { for i in LOOKS; do [ -e "$1" ] || return 0; sleep 0.2 2>/dev/null || sleep 1; done; return 1; };
+ours() { a=$(tr "\000" " " < "/proc/$1/cmdline" 2>/dev/null) || a=$(ps -o args= -p "$1" 2>/dev/null); case "$a" in *"$d"*) return 0;; esac; return 1; };
+send() { s=$1; shift; for x in "$@"; do if [ "$x" != "$$" ] && ours "$x"; then kill -s "$s" "$x" 2>/dev/null; fi; done; };
+end() { w=; p=; [ -e "$1" ] || return 0; if [ -f "$1/pid" ]; then read w p < "$1/pid"; fi;
+if [ -n "$w" ] && [ "$w" != "$$" ]; then send TERM $w $p; gone "$1" && return 0; send KILL $p $w; fi; rm -rf "$1"; [ -e "$1" ] && sleep 1 && rm -rf "$1"; [ ! -e "$1" ]; };
+end_all() { for g in "$d"/guest-*; do [ -d "$g" ] && end "$g"; done; end "$d"; };
+"#;
+
+/// Holds the directory `$1` of a run for as long as its standard input is open: makes it, tells what machine this is, waits. What is there
+/// of that name already is of the same run, whose connection was lost.
+const KEEP: &str = r#"
+umask 077; d=$1; cd / || exit 1; end_all 2>/dev/null;
+mkdir "$d" || exit 3; exec 3<&0; trap "exit 1" HUP INT TERM; trap "end_all || exit 4" EXIT; echo "$$" > "$d/pid" || exit 3;
+echo "kept"; cat <&3 >/dev/null & wait "$!"; exit 0
+"#;
+
+/// What machine this is, a line each.
+const ASK: &str = r#"
+uname -s; uname -m; uname -r; id -u; getconf _NPROCESSORS_ONLN 2>/dev/null || echo 0; sh -c ". /etc/os-release; echo \$PRETTY_NAME" 2>/dev/null || uname -sr
+"#;
+
+/// Writes standard input to the program `$1`.
+const TAKE: &str = r#"umask 077; cat > "$1.new" && chmod 700 "$1.new" && mv "$1.new" "$1""#;
+
+/// Runs the probe of guest `$2` on the first `$3` CPUs, or on all, and talks over the standard streams. The probe ends with its
+/// channel, and takes its command along.
+const GUEST: &str = r#"
+umask 077; d=$1; g="$1/$2"; c=$3; cd / || exit 1; mkdir "$g" || exit 3; p=;
+exec 3<&0; trap "exit 1" HUP INT TERM; trap "kill \$p 2>/dev/null; wait \$p; rm -rf \"\$g\"" EXIT;
+if [ -n "$c" ]; then taskset -c "0-$((c-1))" "$d/probe" <&3 3<&- & p=$!; else "$d/probe" <&3 3<&- & p=$!; fi;
+echo "$$ $p" > "$g/pid"; exec 3<&- </dev/null; wait "$p"; s=$?; p=; exit "$s"
+"#;
+
+/// Runs a command where there is no probe: `$3` marks what is not the command's output, `$4` is the working directory, `$5` the program and
+/// `$6` the `PATH` to look for it, then comes what to execute. The end of standard input ends the command and what it started, as far as
+/// `ps` shows it.
+const RUN: &str = r#"
+umask 022; d=$1; g="$1/$2"; n=$3; f=$5; l=$6; cd "$4" 2>/dev/null || { echo "$n refused the working directory $4 cannot be used there"; exit 0; };
+(PATH=$l; command -v "$f") >/dev/null 2>&1 || { echo "$n refused there is no program $f"; exit 0; };
+shift 6; mkdir "$g" || exit 3; p=; k=; exec 3<&0;
+tree() { ps -A -o pid= -o ppid= | awk -v r="$1" "{ k[\$2] = k[\$2] \" \" \$1 } function w(n, a, i, c) { print n; c = split(k[n], a, \" \"); for (i = 1; i <= c; i++) w(a[i]) } END { w(r) }"; };
+trap "k=1; kill -9 \$(tree \$p) 2>/dev/null" HUP INT TERM; trap "rm -rf \"\$g\"" EXIT;
+echo "$n started"; "$@" </dev/null 3<&- & p=$!; echo "$$" > "$g/pid"; (cat <&3 >/dev/null; kill -s TERM "$$") >/dev/null 2>&1 & c=$!; exec 3<&-;
+wait "$p"; s=$?; if [ -n "$k" ]; then wait "$p"; s=137; fi; kill "$c" 2>/dev/null;
+times > "$g/times"; { read a; read u y; } < "$g/times"; echo; echo "$n ended $s $u $y"
+"#;
+
+/// A script with its arguments as the command of an `ssh`.
+pub(super) enum Script<'a> {
+    /// [`KEEP`] for a directory.
+    Keep(&'a str),
+    /// [`ASK`].
+    Ask,
+    /// [`TAKE`] to a path.
+    Take(&'a str),
+    /// [`GUEST`] of a directory, by its name, on so many CPUs.
+    Guest(&'a str, &'a str, Option<usize>),
+    /// Ends a guest of a directory and whatever of it is left.
+    End(&'a str, &'a str),
+    /// Ends all guests of a directory and removes it.
+    EndAll(&'a str),
+    /// [`RUN`] with its arguments.
+    Run(&'a [String]),
+}
+
+impl Script<'_> {
+    /// As one line for the login shell.
+    pub(super) fn line(&self) -> String {
+        let with_functions = |text: &str| format!("{}{text}", FUNCTIONS.replace("LOOKS", LOOKS));
+        let (text, arguments) = match *self {
+            Self::Keep(directory) => (with_functions(KEEP), vec![directory.into()]),
+            Self::Ask => (ASK.into(), Vec::new()),
+            Self::Take(path) => (TAKE.into(), vec![path.into()]),
+            Self::Guest(directory, name, cpus) => {
+                let cpus = cpus.map(|count| count.to_string()).unwrap_or_default();
+                (GUEST.into(), vec![directory.into(), name.into(), cpus])
+            }
+            Self::End(directory, name) => {
+                (with_functions(r#"d=$1; cd / && end "$d/$2""#), vec![directory.into(), name.into()])
+            }
+            Self::EndAll(directory) => (with_functions("d=$1; cd / && end_all"), vec![directory.into()]),
+            Self::Run(arguments) => (RUN.into(), arguments.to_vec()),
+        };
+        let text = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" ");
+        // The word after the script is its `$0`.
+        let words =
+            ["exec", "sh", "-c"].into_iter().map(String::from).chain([quote(&text), "weighbridge".into()]);
+        words.chain(arguments.iter().map(|word| quote(word))).collect::<Vec<_>>().join(" ")
+    }
+}
+
+/// A word in single quotes.
+fn quote(word: &str) -> String {
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read;
+    use std::os::fd::OwnedFd;
+    use std::time::Duration;
+    use weigh_host::command::{Invocation, Running};
+
+    /// As a login shell would run it.
+    fn shell(script: &Script<'_>) -> Invocation {
+        Invocation::new("sh").args(["-c", &script.line()])
+    }
+
+    fn said(running: &mut Running, text: &str) {
+        let mut output = std::fs::File::from(running.take_output().unwrap());
+        let mut line = vec![0; text.len()];
+        output.read_exact(&mut line).unwrap();
+        assert_eq!(String::from_utf8(line).unwrap(), text);
+    }
+
+    /// A directory for a run, with a name that a script must not stumble over.
+    fn place(base: &tempfile::TempDir) -> String {
+        base.path().join("it's a $place; with \"words\"").to_str().unwrap().into()
+    }
+
+    #[test]
+    fn a_directory_is_kept_while_somebody_listens() {
+        let base = tempfile::tempdir().unwrap();
+        let directory = place(&base);
+        let mut keeper = shell(&Script::Keep(&directory)).spawn().unwrap();
+        let input: OwnedFd = keeper.take_input().unwrap();
+        said(&mut keeper, "kept\n");
+        assert!(std::path::Path::new(&directory).join("pid").exists());
+        drop(input);
+        assert!(keeper.wait(Duration::from_secs(10)).unwrap().unwrap().success());
+        assert!(!std::path::Path::new(&directory).exists());
+    }
+
+    #[test]
+    fn what_a_dead_keeper_left_is_ended_and_removed() {
+        let base = tempfile::tempdir().unwrap();
+        let directory = place(&base);
+        let mut keeper = shell(&Script::Keep(&directory)).spawn().unwrap();
+        let _input = keeper.take_input().unwrap();
+        said(&mut keeper, "kept\n");
+        // Instead of a probe, one that hears nothing.
+        let probe = format!("{directory}/probe");
+        std::fs::write(&probe, "#!/bin/sh\ntrap '' TERM\nwhile :; do sleep 0.1; done\n").unwrap();
+        std::fs::set_permissions(&probe, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+        let mut guest = shell(&Script::Guest(&directory, "guest-1", None)).spawn().unwrap();
+        let pid = format!("{directory}/guest-1/pid");
+        assert!((0..100).any(|_| {
+            std::thread::sleep(Duration::from_millis(50));
+            std::fs::read_to_string(&pid).is_ok_and(|text| text.ends_with('\n'))
+        }));
+        let numbers = std::fs::read_to_string(&pid).unwrap();
+        shell(&Script::EndAll(&directory)).run_ok().unwrap();
+        assert!(!std::path::Path::new(&directory).exists());
+        assert!(guest.wait(Duration::from_secs(5)).unwrap().is_some());
+        assert!(keeper.wait(Duration::from_secs(5)).unwrap().is_some());
+        for number in numbers.split_whitespace() {
+            let line = std::fs::read_to_string(format!("/proc/{number}/cmdline")).unwrap_or_default();
+            assert!(!line.contains("weighbridge") && !line.contains("probe"), "{number} lives: {line}");
+        }
+        shell(&Script::EndAll(&directory)).run_ok().unwrap();
+    }
+
+    #[test]
+    fn a_number_that_means_somebody_else_is_left_alone() {
+        let base = tempfile::tempdir().unwrap();
+        let directory = place(&base);
+        std::fs::create_dir_all(format!("{directory}/guest-1")).unwrap();
+        let mut other = Invocation::new("sleep").arg("60").spawn().unwrap();
+        let number = other.pid();
+        std::fs::write(format!("{directory}/guest-1/pid"), format!("{number} {number}\n")).unwrap();
+        shell(&Script::EndAll(&directory)).run_ok().unwrap();
+        assert!(!std::path::Path::new(&directory).exists());
+        assert!(other.try_wait().unwrap().is_none());
+    }
+
+    #[test]
+    fn every_login_shell_gets_one_line() {
+        let run = ["/d".to_string(), "it's".into()];
+        for script in [
+            Script::Keep("/d"),
+            Script::Ask,
+            Script::Take("/d/p"),
+            Script::Guest("/d", "g", Some(2)),
+            Script::End("/d", "g"),
+            Script::EndAll("/d"),
+            Script::Run(&run),
+        ] {
+            let line = script.line();
+            assert!(!line.contains('\n') && line.starts_with("exec sh -c '"), "{line}");
+            let checked = Invocation::new("sh").args(["-n", "-c", &line]).run_ok();
+            checked.unwrap();
+        }
+    }
+}

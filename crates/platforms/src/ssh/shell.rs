@@ -1,0 +1,278 @@
+//! Commands one by one, each by a connection of its own, for machines on which the probe does not run.
+//!
+//! A script over there says when the command begins and how it ended, on its standard output around the command's own. A command takes the
+//! time between the two, on this host's clock: the way there is in both and falls out, but for how much it differs.
+
+use super::keeper::{Kept, Machine};
+use super::scripts::Script;
+use super::target::Target;
+use crate::stand_in::{Ended, Job, Player, Refusal, Taken};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use weigh_host::clock::monotonic_ns;
+use weigh_host::command::Running;
+use weigh_protocol::{COMMAND_PATH, Command, GuestFacts, ResourceUse, Status};
+
+/// For the command to begin, with the connection; less than a session waits for it.
+const BEGIN_DEADLINE: Duration = Duration::from_secs(25);
+/// For `ssh` to end after it has said all.
+const EXIT_DEADLINE: Duration = Duration::from_secs(5);
+/// What shells add to the number of the signal that ended a command (POSIX, Shell Command Language, 2.8.2).
+const SIGNALLED: i32 = 128;
+/// Signals of POSIX have lower numbers.
+const SIGNALS: i32 = 64;
+/// Longest last line of the script.
+const LAST_LINE: usize = 200;
+/// Read at once.
+const PIECE: usize = 64 << 10;
+
+/// A guest whose commands are run by `ssh`, one by one.
+pub(super) struct Shell {
+    target: Target,
+    machine: Machine,
+    directory: String,
+    name: String,
+    log: PathBuf,
+}
+
+impl Shell {
+    pub(super) fn new(kept: &Kept, name: &str, log: &Path) -> Self {
+        let (target, machine) = (kept.target.clone(), kept.machine.clone());
+        Self { target, machine, directory: kept.directory.clone(), name: name.into(), log: log.into() }
+    }
+
+    /// Why the builtin kernels are not there.
+    fn no_kernels(&self) -> Refusal {
+        let Machine { system, architecture, .. } = &self.machine;
+        let reason = if self.machine.takes_programs() {
+            "the builtin programs are not copied by by=shell; by=probe copies them".into()
+        } else {
+            let here = std::env::consts::ARCH;
+            format!(
+                "the builtin programs are for Linux on {here}, and the machine is {system} on {architecture}"
+            )
+        };
+        Refusal::new(reason, Errno::NOENT)
+    }
+}
+
+impl Player for Shell {
+    fn facts(&self, _: &[String]) -> GuestFacts {
+        let machine = &self.machine;
+        GuestFacts {
+            kernel: machine.release.clone(),
+            architecture: machine.architecture.clone(),
+            cpus: (0..machine.cpus).collect(),
+            user: machine.user,
+            operating_system: Some(machine.operating_system.clone()).filter(|name| !name.is_empty()),
+            ..GuestFacts::default()
+        }
+    }
+
+    fn start(&mut self, command: &Command) -> Result<Box<dyn Job>, Refusal> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let program = command.argv.first().cloned().unwrap_or_default();
+        if program == "weigh-kernels" {
+            return Err(self.no_kernels());
+        }
+        // Nothing that a command says begins so, unless it knows the moment.
+        let mark = format!("weighbridge-{}-{}", monotonic_ns(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let path = command.environment.iter().find(|(name, _)| name == "PATH");
+        let path = path.map_or(COMMAND_PATH, |(_, path)| path);
+        let place = command.working_directory.as_deref().unwrap_or("/");
+        let mut words: Vec<String> =
+            [&self.directory, &self.name, &mark, place, &program, path].map(str::to_string).into();
+        words.extend(["env".into(), "-i".into()]);
+        words.extend(command.environment.iter().map(|(name, value)| format!("{name}={value}")));
+        words.extend(command.argv.iter().cloned());
+        let io = |error: &dyn std::fmt::Display| Refusal::new(format!("{program}: {error}"), Errno::IO);
+        let log = self.log.with_extension("stderr");
+        // Each command's own errors, and those of none before it.
+        let _ = std::fs::remove_file(&log);
+        let invocation = self.target.invocation(&Script::Run(&words)).log_to(&log);
+        let line = invocation.command_line();
+        let mut running = invocation.spawn().map_err(|error| io(&error))?;
+        let (input, output) = (running.take_input(), running.take_output());
+        let output = output.ok_or_else(|| io(&"ssh has no standard output"))?;
+        let mut job = RemoteJob {
+            running,
+            input,
+            output,
+            mark,
+            log,
+            header: format!("$ {line}\n"),
+            seen: Vec::new(),
+            began_ns: 0,
+        };
+        job.begin(&self.target)?;
+        Ok(Box::new(job))
+    }
+}
+
+/// A command on the other machine.
+struct RemoteJob {
+    running: Running,
+    /// Its closing ends the command.
+    input: Option<OwnedFd>,
+    output: OwnedFd,
+    mark: String,
+    log: PathBuf,
+    /// What the log begins with.
+    header: String,
+    /// Read and not handed on.
+    seen: Vec<u8>,
+    began_ns: u64,
+}
+
+/// What there was to read.
+enum Read {
+    Some,
+    None,
+    End,
+}
+
+impl RemoteJob {
+    /// Waits for the script to say that the command begins.
+    fn begin(&mut self, target: &Target) -> Result<(), Refusal> {
+        let until = Instant::now() + BEGIN_DEADLINE;
+        let line = loop {
+            if let Some(end) = self.seen.iter().position(|byte| *byte == b'\n') {
+                let rest = self.seen.split_off(end + 1);
+                break std::mem::replace(&mut self.seen, rest);
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            let timeout = Timespec { tv_sec: left.as_secs() as _, tv_nsec: left.subsec_nanos().into() };
+            let ready = poll(&mut [PollFd::new(&self.output, PollFlags::IN)], Some(&timeout));
+            let more = matches!(ready, Ok(1..) | Err(Errno::INTR)) && !matches!(self.read(), Read::End);
+            if !more {
+                let _ = self.running.wait(EXIT_DEADLINE);
+                let said = String::from_utf8_lossy(&self.errors()).into_owned();
+                return Err(Refusal::new(target.unreachable(&said).to_string(), Errno::HOSTUNREACH));
+            }
+        };
+        self.began_ns = monotonic_ns();
+        let line = String::from_utf8_lossy(&line).into_owned();
+        match line.trim_end().strip_prefix(&self.mark).map(str::trim) {
+            Some("started") => Ok(()),
+            Some(refused) => {
+                let reason = refused.strip_prefix("refused ").unwrap_or(refused);
+                Err(Refusal::new(reason, Errno::NOENT))
+            }
+            None => Err(Refusal::new(
+                format!(
+                    "{} says `{}` before anything else; its login shell must say nothing",
+                    target.host,
+                    line.trim()
+                ),
+                Errno::PROTO,
+            )),
+        }
+    }
+
+    fn read(&mut self) -> Read {
+        let mut buffer = vec![0; PIECE];
+        match rustix::io::read(&self.output, &mut buffer[..]) {
+            Ok(0) => Read::End,
+            Ok(n) => {
+                self.seen.extend_from_slice(&buffer[..n]);
+                Read::Some
+            }
+            Err(Errno::AGAIN | Errno::INTR) => Read::None,
+            Err(_) => Read::End,
+        }
+    }
+
+    /// Standard error: that of the command, and of `ssh`.
+    fn errors(&self) -> Vec<u8> {
+        let said = std::fs::read(&self.log).unwrap_or_default();
+        said.strip_prefix(self.header.as_bytes()).map_or_else(|| said.clone(), <[u8]>::to_vec)
+    }
+
+    /// How the command ended, where the script's last line is there; the command's own output stays in `seen`.
+    fn last_line(&mut self) -> Option<Ended> {
+        let mark = format!("\n{} ended ", self.mark);
+        let at = self.seen.windows(mark.len()).rposition(|window| window == mark.as_bytes())?;
+        let line = String::from_utf8_lossy(&self.seen[at + mark.len()..]).into_owned();
+        let mut words = line.strip_suffix('\n')?.split_whitespace();
+        let duration_ns = monotonic_ns().saturating_sub(self.began_ns);
+        let status: i32 = words.next()?.parse().ok()?;
+        let mut time = || words.next().and_then(clock_time_ns).unwrap_or(0);
+        let resources = ResourceUse { user_ns: time(), system_ns: time(), ..ResourceUse::default() };
+        self.seen.truncate(at);
+        let status = match status {
+            number if (SIGNALLED + 1..SIGNALLED + SIGNALS).contains(&number) => {
+                Status::Signalled(number - SIGNALLED)
+            }
+            number => Status::Exited(number),
+        };
+        Some(Ended {
+            status,
+            duration_ns,
+            resources,
+            output: std::mem::take(&mut self.seen),
+            error: Vec::new(),
+        })
+    }
+}
+
+impl Job for RemoteJob {
+    fn process(&self) -> u32 {
+        self.running.pid()
+    }
+
+    fn readable(&self) -> BorrowedFd<'_> {
+        self.output.as_fd()
+    }
+
+    fn take(&mut self) -> Taken {
+        let timeout = Timespec { tv_sec: 0, tv_nsec: 0 };
+        if !matches!(poll(&mut [PollFd::new(&self.output, PollFlags::IN)], Some(&timeout)), Ok(1..)) {
+            return Taken::Output(Vec::new());
+        }
+        let read = self.read();
+        if let Some(ended) = self.last_line() {
+            self.input = None;
+            // Its errors are whole when it has ended.
+            let _ = self.running.wait(EXIT_DEADLINE);
+            return Taken::Ended(Ended { error: self.errors(), ..ended });
+        }
+        if matches!(read, Read::End) {
+            return Taken::Lost;
+        }
+        // What may be the beginning of the last line is kept back.
+        let ready = self.seen.len().saturating_sub(LAST_LINE);
+        Taken::Output(self.seen.drain(..ready).collect())
+    }
+
+    fn kill(&mut self) {
+        self.input = None;
+    }
+}
+
+/// A time as the shell's `times` prints it: `1m2.345s`.
+fn clock_time_ns(text: &str) -> Option<u64> {
+    let (minutes, seconds) = text.strip_suffix('s')?.split_once('m')?;
+    // In some languages the point is a comma.
+    let seconds: f64 = seconds.replace(',', ".").parse().ok()?;
+    let whole = minutes.parse::<u64>().ok()? as f64 * 60.0 + seconds;
+    whole.is_finite().then_some((whole.max(0.0) * 1e9) as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_of_shells_are_read() {
+        assert_eq!(clock_time_ns("0m0.000000s"), Some(0));
+        assert_eq!(clock_time_ns("1m2.5s"), Some(62_500_000_000));
+        assert_eq!(clock_time_ns("0m0,25s"), Some(250_000_000));
+        for text in ["", "1.5", "xm1s", "1m-", "m1s"] {
+            assert_eq!(clock_time_ns(text), None, "{text}");
+        }
+    }
+}

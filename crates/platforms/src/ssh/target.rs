@@ -1,0 +1,235 @@
+//! A machine as `ssh` knows it: how it is reached, and what it says when it cannot be.
+
+use super::scripts::Script;
+use super::{PLATFORM, REMEDY, Ssh};
+use crate::{PlatformError, setting};
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use weigh_host::command::{CommandError, Invocation, find_program};
+use weigh_model::EnvironmentSpec;
+
+/// The client's name.
+const CLIENT: &str = "ssh";
+/// For a connection to be made, seconds.
+const CONNECT_S: u32 = 10;
+/// A connection over which nothing came is asked for a sign of life after so many seconds,
+const ALIVE_S: u32 = 4;
+/// and is given up after so many questions without an answer.
+const ALIVE_COUNT: u32 = 3;
+/// For a script that ends at once, with the connection and, on the other machine, the end of guests.
+pub(super) const SCRIPT_DEADLINE: Duration = Duration::from_secs(60);
+/// What `ssh` exits with when it is not the remote command that failed.
+const CONNECTION_FAILED: i32 = 255;
+
+/// How a machine is reached.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Target {
+    program: PathBuf,
+    pub(super) host: String,
+    /// Options of the client that the environment's keys stand for.
+    options: Vec<String>,
+}
+
+impl Target {
+    /// # Errors
+    /// There is no client.
+    pub(super) fn of(environment: &EnvironmentSpec) -> Result<Self, PlatformError> {
+        let given = |key| Some(setting(&Ssh, environment, key)).filter(|value| !value.is_empty());
+        let name = given("binary").unwrap_or(CLIENT);
+        let missing =
+            || PlatformError::Missing { what: format!("the program {name}"), remedy: Some(REMEDY.into()) };
+        let program = find_program(name).ok_or_else(missing)?;
+        let program = program.canonicalize().map_err(PlatformError::io(format!("resolve {name}")))?;
+        let path = |key| given(key).map(absolute);
+        let mut options = Vec::new();
+        if let Some(config) = path("config") {
+            options.extend(["-F".into(), config]);
+        }
+        if let Some(port) = given("port") {
+            options.extend(["-p".into(), port.into()]);
+        }
+        if let Some(identity) = path("identity") {
+            options.extend(["-i".into(), identity, "-o".into(), "IdentitiesOnly=yes".into()]);
+        }
+        if let Some(known) = path("known-hosts") {
+            options.extend(["-o".into(), format!("UserKnownHostsFile=\"{known}\"")]);
+        }
+        let host = given("host").unwrap_or_default().to_string();
+        Ok(Self { program, host, options })
+    }
+
+    /// For a ledger, from which another process reads it.
+    pub(super) fn detail(&self) -> Value {
+        json!({ "program": self.program, "host": self.host, "options": self.options })
+    }
+
+    /// What [`Target::detail`] wrote.
+    pub(super) fn read(detail: &Value) -> Option<Self> {
+        let options = detail.get("options")?.as_array()?;
+        Some(Self {
+            program: PathBuf::from(detail.get("program")?.as_str()?),
+            host: detail.get("host")?.as_str()?.into(),
+            options: options.iter().map(|word| word.as_str().map(String::from)).collect::<Option<_>>()?,
+        })
+    }
+
+    /// The client with a script for the machine. Nothing is asked of anybody, nothing of the user's own settings is left running behind
+    /// it, and a silent connection is given up.
+    pub(super) fn invocation(&self, script: &Script<'_>) -> Invocation {
+        let options = [
+            "BatchMode=yes".to_string(),
+            format!("ConnectTimeout={CONNECT_S}"),
+            format!("ServerAliveInterval={ALIVE_S}"),
+            format!("ServerAliveCountMax={ALIVE_COUNT}"),
+            "ControlMaster=no".into(),
+            "ControlPath=none".into(),
+            "ClearAllForwardings=yes".into(),
+            "ForwardAgent=no".into(),
+            "ForwardX11=no".into(),
+            "PermitLocalCommand=no".into(),
+            "RemoteCommand=none".into(),
+            "LogLevel=ERROR".into(),
+        ];
+        let mut command = Invocation::new(&self.program).arg("-T");
+        for option in options {
+            command = command.args(["-o".into(), option]);
+        }
+        command.args(&self.options).args(["--", self.host.as_str(), script.line().as_str()])
+    }
+
+    /// Runs a script to its end and returns what it printed.
+    ///
+    /// # Errors
+    /// [`PlatformError::Missing`] with what `ssh` said when the machine cannot be reached, else what the script said.
+    pub(super) fn run(&self, script: &Script<'_>, log: Option<&Path>) -> Result<Vec<u8>, PlatformError> {
+        self.finish(self.invocation(script), log)
+    }
+
+    /// The same with standard input.
+    pub(super) fn feed(&self, script: &Script<'_>, input: Vec<u8>, log: &Path) -> Result<(), PlatformError> {
+        self.finish(self.invocation(script).input(input), Some(log)).map(|_| ())
+    }
+
+    fn finish(&self, mut command: Invocation, log: Option<&Path>) -> Result<Vec<u8>, PlatformError> {
+        if let Some(log) = log {
+            command = command.log_to(log);
+        }
+        let done = match command.deadline(SCRIPT_DEADLINE).run() {
+            Ok(done) => done,
+            Err(CommandError::Deadline { after, .. }) => {
+                let said = format!("it did not answer within {} s", after.as_secs());
+                return Err(self.unreachable(&said));
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let said = String::from_utf8_lossy(&done.error).into_owned();
+        match done.status.code() {
+            Some(0) => Ok(done.output),
+            Some(CONNECTION_FAILED) => Err(self.unreachable(&said)),
+            _ => Err(self.failed(&said)),
+        }
+    }
+
+    /// Something was refused over there.
+    pub(super) fn failed(&self, said: &str) -> PlatformError {
+        let said = one_line(said);
+        let reason = if said.is_empty() { "it did not say why".into() } else { said };
+        let reason = format!("{}: {reason}", self.host);
+        PlatformError::Launch { platform: PLATFORM, reason, log: None }
+    }
+
+    /// The connection could not be made, or did not hold.
+    pub(super) fn unreachable(&self, said: &str) -> PlatformError {
+        let said = one_line(said);
+        let remedy = remedy(&said, &self.host);
+        let why = if said.is_empty() { String::new() } else { format!(" ({said})") };
+        PlatformError::Missing { what: format!("a connection to {}{why}", self.host), remedy: Some(remedy) }
+    }
+}
+
+/// A path as it is from everywhere.
+fn absolute(path: &str) -> String {
+    std::path::absolute(path).map_or_else(|_| path.into(), |path| path.display().to_string())
+}
+
+/// What `ssh` said, without the frames that it draws around warnings.
+fn one_line(said: &str) -> String {
+    let lines = said.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('@'));
+    let lines: Vec<&str> = lines.collect();
+    // The last lines are about the end; a changed key is told at length before.
+    lines[lines.len().saturating_sub(3)..].join("; ")
+}
+
+/// What to do about it, by OpenSSH's own words (`ssh(1)`).
+fn remedy(said: &str, host: &str) -> String {
+    let says = |words: &[&str]| words.iter().any(|word| said.contains(word));
+    if says(&["Host key verification failed", "host key is known", "IDENTIFICATION HAS CHANGED"]) {
+        return format!(
+            "compare its key with what the machine itself says, then accept it once by `ssh {host}`, or name the file that knows it with known-hosts="
+        );
+    }
+    if says(&["Permission denied", "Too many authentication failures"]) {
+        return "name a key that the machine takes without a question by identity=, or start ssh-agent with it"
+            .into();
+    }
+    if says(&["Could not resolve hostname", "Name or service not known"]) {
+        return "write an address, or a name that ssh knows by its configuration".into();
+    }
+    format!("see that `ssh {host} true` works without a question, and try again")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn target(text: &str) -> Target {
+        Target::of(&EnvironmentSpec::parse(text).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn keys_become_options_and_the_host_is_no_option() {
+        let target =
+            target("ssh:host=me@there,port=2222,identity=/a key,config=/c f,known-hosts=/k h,directory=/x");
+        assert_eq!(
+            target.options,
+            [
+                "-F",
+                "/c f",
+                "-p",
+                "2222",
+                "-i",
+                "/a key",
+                "-o",
+                "IdentitiesOnly=yes",
+                "-o",
+                "UserKnownHostsFile=\"/k h\""
+            ]
+        );
+        let line = target.invocation(&Script::Ask).command_line();
+        assert!(line.contains(" -- me@there 'exec sh -c "), "{line}");
+        assert!(line.contains("BatchMode=yes") && line.contains("ControlMaster=no"), "{line}");
+        assert_eq!(Target::read(&target.detail()), Some(target));
+        assert_eq!(Target::read(&json!({ "host": "x" })), None);
+    }
+
+    #[test]
+    fn what_ssh_says_has_a_remedy() {
+        let target = target("ssh:host=there");
+        for (said, expected) in [
+            (
+                "No ED25519 host key is known for x and you have requested strict checking.\r\nHost key verification failed.\r\n",
+                "known-hosts=",
+            ),
+            ("me@there: Permission denied (publickey).\r\n", "identity="),
+            ("ssh: Could not resolve hostname there: Name or service not known\r\n", "address"),
+            ("ssh: connect to host there port 22: Connection refused\r\n", "`ssh there true`"),
+        ] {
+            let error = target.unreachable(said).to_string();
+            assert!(
+                error.contains(expected) && error.contains(said.split('.').next().unwrap().trim()),
+                "{error}"
+            );
+        }
+    }
+}

@@ -1,0 +1,328 @@
+//! What answers in place of a probe, for guests in which none can run: a thread of weighbridge's own that speaks the protocol and has
+//! commands run by whatever the platform has for it.
+//!
+//! The durations that it tells are the host's. It has no clock of the guest's and no way to its files, and refuses what asks for them.
+
+use crate::{PlatformError, Session};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::io::Errno;
+use std::io::{Read, Write};
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use weigh_host::clock::monotonic_ns;
+use weigh_protocol::{
+    Command, Decoder, EndOfCommand, GuestFacts, Reply, Request, ResourceUse, Status, Stream, VERSION, encode,
+};
+
+/// For the hello of a thread.
+const HELLO_DEADLINE: Duration = Duration::from_secs(10);
+/// Output travels in pieces of this many bytes.
+const PIECE: usize = 64 << 10;
+
+/// What cannot be done, and the error number that a probe would give.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Refusal {
+    pub(crate) reason: String,
+    pub(crate) errno: Errno,
+}
+
+impl Refusal {
+    pub(crate) fn new(reason: impl Into<String>, errno: Errno) -> Self {
+        Self { reason: reason.into(), errno }
+    }
+}
+
+/// How commands are run for a guest.
+pub(crate) trait Player: Send + 'static {
+    /// What is known of the guest.
+    fn facts(&self, programs: &[String]) -> GuestFacts;
+
+    /// Starts a command.
+    ///
+    /// # Errors
+    /// It cannot be run there; the guest is good.
+    fn start(&mut self, command: &Command) -> Result<Box<dyn Job>, Refusal>;
+}
+
+/// A command that runs.
+pub(crate) trait Job: Send {
+    /// The process of this host that it hangs on.
+    fn process(&self) -> u32;
+
+    /// What is readable when there is something to take, and at its end.
+    fn readable(&self) -> BorrowedFd<'_>;
+
+    /// When to look although nothing is readable, if ever.
+    fn patience(&self) -> Option<Duration> {
+        None
+    }
+
+    /// Takes what there is, without waiting.
+    fn take(&mut self) -> Taken;
+
+    /// Ends it; it says so itself.
+    fn kill(&mut self);
+}
+
+/// What a job gave.
+pub(crate) enum Taken {
+    /// Standard output, maybe none.
+    Output(Vec<u8>),
+    /// The rest of it: it has ended.
+    Ended(Ended),
+    /// The guest is gone, or does not do what is agreed with it.
+    Lost,
+}
+
+/// How a job ended.
+pub(crate) struct Ended {
+    pub(crate) status: Status,
+    /// On the host's clock.
+    pub(crate) duration_ns: u64,
+    pub(crate) resources: ResourceUse,
+    pub(crate) output: Vec<u8>,
+    pub(crate) error: Vec<u8>,
+}
+
+/// A guest that a thread stands in for.
+pub(crate) struct StandIn {
+    session: Session,
+    thread: Option<JoinHandle<bool>>,
+    /// Written to end the thread, which may sit at an ear of its own.
+    quit: OwnedFd,
+    process: Arc<Mutex<Option<u32>>>,
+    clean: bool,
+}
+
+impl StandIn {
+    /// Starts the thread and has it say hello.
+    pub(crate) fn start(name: &str, player: impl Player) -> Result<Self, PlatformError> {
+        let (ours, theirs) = UnixStream::pair().map_err(PlatformError::io("make a socket pair"))?;
+        let write = ours.try_clone().map_err(PlatformError::io("duplicate a socket"))?;
+        let quit = eventfd(0, EventfdFlags::CLOEXEC).map_err(PlatformError::io("make an event"))?;
+        let heard = quit.try_clone().map_err(PlatformError::io("duplicate an event"))?;
+        let process = Arc::new(Mutex::new(None));
+        let shared = Arc::clone(&process);
+        let thread = std::thread::Builder::new()
+            .name(name.into())
+            .spawn(move || {
+                let mut played =
+                    Played { stream: theirs, quit: heard, player, running: None, process: shared };
+                played.serve();
+                played.leave()
+            })
+            .map_err(PlatformError::io("start a thread"))?;
+        let session = Session::new(OwnedFd::from(ours), OwnedFd::from(write));
+        let mut stand_in = Self { session, thread: Some(thread), quit, process, clean: false };
+        stand_in.session.hello(HELLO_DEADLINE)?;
+        Ok(stand_in)
+    }
+
+    pub(crate) fn session(&mut self) -> &mut Session {
+        &mut self.session
+    }
+
+    /// The process of the command that runs.
+    pub(crate) fn processes(&self) -> Vec<u32> {
+        self.process.lock().unwrap_or_else(PoisonError::into_inner).iter().copied().collect()
+    }
+
+    /// Ends the thread and the command that runs; whether none had to be ended.
+    pub(crate) fn stop(&mut self) -> bool {
+        self.session.close();
+        let _ = rustix::io::write(&self.quit, &1u64.to_ne_bytes());
+        if let Some(thread) = self.thread.take() {
+            // A thread that panicked has dropped its command.
+            self.clean = thread.join().unwrap_or(false);
+        }
+        self.clean
+    }
+}
+
+impl Drop for StandIn {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+struct Running {
+    id: u32,
+    job: Box<dyn Job>,
+    limit: u64,
+    /// Bytes of standard output so far.
+    output: u64,
+}
+
+struct Played<P> {
+    stream: UnixStream,
+    quit: OwnedFd,
+    player: P,
+    running: Option<Running>,
+    process: Arc<Mutex<Option<u32>>>,
+}
+
+/// The end of the talk.
+struct Over;
+
+impl<P: Player> Played<P> {
+    fn serve(&mut self) {
+        let (mut decoder, mut buffer) = (Decoder::new(), vec![0; PIECE]);
+        loop {
+            while let Ok(Some(request)) = decoder.next_message() {
+                if self.answer(request).is_err() {
+                    return;
+                }
+            }
+            match self.wait(&mut buffer) {
+                Ok(n) => decoder.push(&buffer[..n]),
+                Err(Over) => return,
+            }
+        }
+    }
+
+    /// Ends a command that still runs; whether there was none.
+    fn leave(&mut self) -> bool {
+        self.note(None);
+        match self.running.take() {
+            Some(mut running) => {
+                running.job.kill();
+                false
+            }
+            None => true,
+        }
+    }
+
+    fn note(&self, process: Option<u32>) {
+        *self.process.lock().unwrap_or_else(PoisonError::into_inner) = process;
+    }
+
+    /// Waits for a request or for the command; bytes that were read.
+    fn wait(&mut self, buffer: &mut [u8]) -> Result<usize, Over> {
+        let (heard, quits) = {
+            let mut fds =
+                vec![PollFd::new(&self.stream, PollFlags::IN), PollFd::new(&self.quit, PollFlags::IN)];
+            let job = self.running.as_ref().map(|running| &running.job);
+            fds.extend(job.map(|job| PollFd::from_borrowed_fd(job.readable(), PollFlags::IN)));
+            let timeout = job.and_then(|job| job.patience()).map(|left| rustix::event::Timespec {
+                tv_sec: left.as_secs() as _,
+                tv_nsec: left.subsec_nanos().into(),
+            });
+            match poll(&mut fds, timeout.as_ref()) {
+                Ok(_) => (!fds[0].revents().is_empty(), !fds[1].revents().is_empty()),
+                Err(Errno::INTR) => return Ok(0),
+                Err(_) => return Err(Over),
+            }
+        };
+        if quits {
+            return Err(Over);
+        }
+        self.advance()?;
+        if !heard {
+            return Ok(0);
+        }
+        match (&self.stream).read(buffer) {
+            Ok(0) | Err(_) => Err(Over),
+            Ok(n) => Ok(n),
+        }
+    }
+
+    /// Takes what the command gave.
+    fn advance(&mut self) -> Result<(), Over> {
+        let Some(mut running) = self.running.take() else { return Ok(()) };
+        match running.job.take() {
+            Taken::Output(bytes) => {
+                self.output(&mut running, &bytes)?;
+                self.running = Some(running);
+                Ok(())
+            }
+            Taken::Ended(ended) => {
+                self.output(&mut running, &ended.output)?;
+                self.note(None);
+                let kept = ended.error.len().min(usize::try_from(running.limit).unwrap_or(usize::MAX));
+                self.pieces(running.id, Stream::Error, &ended.error[..kept])?;
+                let end = EndOfCommand {
+                    status: ended.status,
+                    duration_ns: ended.duration_ns,
+                    resources: ended.resources,
+                    output_bytes: running.output,
+                    error_bytes: ended.error.len() as u64,
+                };
+                self.send(&Reply::Ended { id: running.id, end })
+            }
+            Taken::Lost => {
+                self.running = Some(running);
+                Err(Over)
+            }
+        }
+    }
+
+    fn output(&self, running: &mut Running, bytes: &[u8]) -> Result<(), Over> {
+        let left = running.limit.saturating_sub(running.output);
+        running.output += bytes.len() as u64;
+        let kept = bytes.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+        self.pieces(running.id, Stream::Output, &bytes[..kept])
+    }
+
+    fn pieces(&self, id: u32, stream: Stream, bytes: &[u8]) -> Result<(), Over> {
+        let mut pieces = bytes.chunks(PIECE);
+        pieces.try_for_each(|piece| self.send(&Reply::Output { id, stream, bytes: piece.to_vec() }))
+    }
+
+    fn send(&self, reply: &Reply) -> Result<(), Over> {
+        let mut frame = Vec::new();
+        encode(reply, &mut frame).map_err(|_| Over)?;
+        (&self.stream).write_all(&frame).map_err(|_| Over)
+    }
+
+    fn refuse(&self, id: u32, refusal: Refusal) -> Result<(), Over> {
+        let Refusal { reason, errno } = refusal;
+        self.send(&Reply::Refused { id, reason, errno: errno.raw_os_error() })
+    }
+
+    fn answer(&mut self, request: Request) -> Result<(), Over> {
+        let unable =
+            |what: &str| Refusal::new(format!("there is no probe in this guest, {what}"), Errno::NOTSUP);
+        match request {
+            Request::Hello { .. } => {
+                self.send(&Reply::Hello { version: VERSION, pid: 0, started_ns: monotonic_ns() })
+            }
+            Request::Run { id, .. } if self.running.is_some() => {
+                self.refuse(id, Refusal::new("a command runs already", Errno::BUSY))
+            }
+            Request::Run { id, command } if command.input => {
+                let _ = command;
+                self.refuse(id, unable("and nothing gives its commands input"))
+            }
+            Request::Run { id, command } => match self.player.start(&command) {
+                Ok(job) => {
+                    let pid = job.process();
+                    self.note(Some(pid));
+                    self.running = Some(Running { id, job, limit: command.output_limit_bytes, output: 0 });
+                    self.send(&Reply::Started { id, pid })
+                }
+                Err(refusal) => self.refuse(id, refusal),
+            },
+            Request::Input { id, bytes } => self.send(&Reply::InputTaken { id, bytes: bytes.len() as u32 }),
+            Request::CloseInput { .. } => Ok(()),
+            // Whatever the signal: there is one way to end what runs elsewhere.
+            Request::Signal { id, .. } => {
+                if let Some(running) = self.running.as_mut().filter(|running| running.id == id) {
+                    running.job.kill();
+                }
+                Ok(())
+            }
+            Request::Put { id, .. } | Request::Get { id, .. } => {
+                self.refuse(id, unable("and no way to its files"))
+            }
+            Request::Clock { id } => self.refuse(id, unable("and nothing that tells its time")),
+            Request::Facts { id, programs, .. } => {
+                let facts = self.player.facts(&programs).into();
+                self.send(&Reply::Facts { id, facts })
+            }
+            Request::Shutdown { id } => self.send(&Reply::Done { id }).and(Err(Over)),
+        }
+    }
+}

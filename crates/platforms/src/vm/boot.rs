@@ -1,0 +1,171 @@
+//! A machine's kernel and its initial RAM file system: the root's skeleton with the probe as init, kernel modules in the order of their
+//! dependencies, and the tables that tell the probe what to load and to mount ([`weigh_protocol::boot`]).
+
+use crate::{Host, PlatformError};
+use std::fs;
+use std::path::Path;
+use weigh_host::cache::CacheDirectory;
+use weigh_images::Root;
+use weigh_images::initramfs::Initramfs;
+use weigh_images::kernel::{GuestKernel, KernelError};
+use weigh_protocol::boot::{BootModule, BootMount, MODULES, MOUNTS};
+
+/// Directory of the modules in the guest.
+const MODULE_DIRECTORY: &str = "/.weighbridge/modules.d";
+/// An image that is packed into memory may take so much of it: the archive and what is unpacked of it are there at the same time.
+const PACKED_SHARE: u64 = 4;
+
+/// What goes into an initial RAM file system.
+pub(crate) struct Contents<'a> {
+    /// Its skeleton is always in it.
+    pub(crate) root: &'a Root,
+    /// Whether the files of the image are put in as well.
+    pub(crate) packed: bool,
+    /// Kernel modules by name; what they need is added, what is built in is passed over.
+    pub(crate) modules: Vec<&'a str>,
+    /// What the probe mounts before it talks, in order.
+    pub(crate) mounts: Vec<BootMount>,
+    /// Memory of the guest, bytes.
+    pub(crate) memory_bytes: u64,
+}
+
+/// The kernel that a machine boots: the named one, else the newest of the host that can serve, else Debian's for clouds, which is fetched.
+///
+/// # Errors
+/// None can be had.
+pub(crate) fn kernel(host: &Host, named: Option<&Path>) -> Result<GuestKernel, PlatformError> {
+    let cache = CacheDirectory::open().ok_or_else(|| PlatformError::Missing {
+        what: "a place for guest kernels".into(),
+        remedy: Some("set WEIGH_CACHE to a directory".into()),
+    })?;
+    let log = host.logs.join("kernel.log");
+    GuestKernel::find(named, &cache, &host.ledger, &log).map_err(|error| match error {
+        KernelError::Unobtainable { .. } | KernelError::Fetch(_) => {
+            PlatformError::Missing { what: format!("a kernel for guests ({error})"), remedy: None }
+        }
+        other => PlatformError::io("get a kernel for the guest")(std::io::Error::other(other)),
+    })
+}
+
+/// Writes the initial RAM file system, when it is sure to fit.
+///
+/// # Errors
+/// The image or all of it does not fit into the guest's memory, a module is missing, or the file system failed.
+pub(crate) fn write(kernel: &GuestKernel, contents: &Contents<'_>, path: &Path) -> Result<(), PlatformError> {
+    archive(kernel, contents)?.write_file(path)?;
+    check_memory(&kernel.boot, path, contents.memory_bytes)
+}
+
+fn archive(kernel: &GuestKernel, contents: &Contents<'_>) -> Result<Initramfs, PlatformError> {
+    let mut archive = Initramfs::new();
+    archive.skeleton(contents.root)?;
+    if contents.packed {
+        check_size(contents.root, contents.memory_bytes)?;
+        archive.image(contents.root)?;
+    }
+    let modules = match &kernel.modules {
+        Some(tree) => tree
+            .resolve(&contents.modules)
+            .map_err(|error| PlatformError::io("gather the guest's modules")(std::io::Error::other(error)))?,
+        None => Vec::new(),
+    };
+    let mut table = String::new();
+    for module in modules {
+        let path = format!("{MODULE_DIRECTORY}/{}.ko", module.name);
+        table += &BootModule { path: path.clone(), parameters: String::new() }.to_string();
+        archive.bytes(&path, module.content, 0o644)?;
+    }
+    archive.bytes(MODULES, table, 0o644)?;
+    archive.bytes(MOUNTS, contents.mounts.iter().map(ToString::to_string).collect::<String>(), 0o644)?;
+    Ok(archive)
+}
+
+/// A private scratch directory of a guest.
+pub(crate) fn scratch(path: &Path) -> BootMount {
+    let mode = if path.ends_with("tmp") { "1777" } else { "0755" };
+    BootMount::new("tmpfs", "tmpfs", &path.to_string_lossy(), &format!("nosuid,nodev,mode={mode}"))
+}
+
+/// A kernel that does not fit panics, or says nothing at all. Kernel and initial RAM file system are in memory twice for a moment:
+/// packed or as they were loaded, and where they are used.
+fn check_memory(kernel: &Path, initramfs: &Path, memory_bytes: u64) -> Result<(), PlatformError> {
+    let size = |path: &Path| path.metadata().map_or(0, |metadata| metadata.len());
+    let needed = 2 * (size(kernel) + size(initramfs));
+    if needed <= memory_bytes {
+        return Ok(());
+    }
+    let mib = |bytes: u64| bytes >> 20;
+    let what = format!(
+        "memory for the guest's kernel and root: {} MiB of the {} MiB given",
+        mib(needed),
+        mib(memory_bytes)
+    );
+    Err(PlatformError::Missing {
+        what,
+        remedy: Some(format!("give --memory {}MiB or more", mib(needed) + 64)),
+    })
+}
+
+/// An image that is packed has to leave room for what is measured.
+fn check_size(root: &Root, memory_bytes: u64) -> Result<(), PlatformError> {
+    let size = root.binds.iter().map(|bind| size_of(&bind.source)).sum::<u64>();
+    if size <= memory_bytes / PACKED_SHARE {
+        return Ok(());
+    }
+    let mib = |bytes: u64| bytes >> 20;
+    let what = format!(
+        "a way to show the guest an image of {} MiB: its kernel knows neither 9p nor virtiofs with a daemon here, and packed into \
+         memory it may take a quarter of the guest's {} MiB",
+        mib(size),
+        mib(memory_bytes)
+    );
+    let remedy = "install virtiofsd and run weigh as root, name a kernel with 9p by kernel=PATH, give --memory more, or use --image probe";
+    Err(PlatformError::Missing { what, remedy: Some(remedy.into()) })
+}
+
+/// Bytes of the files at and below a path.
+fn size_of(path: &Path) -> u64 {
+    let Ok(metadata) = path.symlink_metadata() else { return 0 };
+    if !metadata.is_dir() {
+        return metadata.len();
+    }
+    let entries = fs::read_dir(path).into_iter().flatten().flatten();
+    entries.map(|entry| size_of(&entry.path())).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kernel_that_does_not_fit_is_said() {
+        let base = tempfile::tempdir().unwrap();
+        let (kernel, root) = (base.path().join("k"), base.path().join("r"));
+        fs::write(&kernel, vec![0; 2 << 20]).unwrap();
+        fs::write(&root, vec![0; 1 << 20]).unwrap();
+        check_memory(&kernel, &root, 6 << 20).unwrap();
+        let error = check_memory(&kernel, &root, 5 << 20).unwrap_err().to_string();
+        assert!(error.contains("6 MiB of the 5 MiB") && error.contains("--memory 70MiB"), "{error}");
+    }
+
+    #[test]
+    fn an_image_that_does_not_fit_is_said() {
+        let base = tempfile::tempdir().unwrap();
+        fs::create_dir(base.path().join("a")).unwrap();
+        fs::write(base.path().join("a/file"), vec![1; 3 << 20]).unwrap();
+        let bind = weigh_images::Bind { source: base.path().join("a"), target: "/a".into(), read_only: true };
+        let root = Root {
+            skeleton: base.path().into(),
+            binds: vec![bind],
+            scratch: Vec::new(),
+            digest: String::new(),
+            host: false,
+            notes: Vec::new(),
+            tree: None,
+            hold: None,
+        };
+        check_size(&root, 12 << 20).unwrap();
+        let error = check_size(&root, 11 << 20).unwrap_err().to_string();
+        assert!(error.contains("3 MiB") && error.contains("--image probe"), "{error}");
+    }
+}

@@ -1,0 +1,287 @@
+//! Disks for workloads.
+
+use super::device::{Held, Loop, hold};
+use super::fill;
+pub(crate) use super::fill::Format;
+use crate::{Host, KeySpec, Platform, PlatformError, Values, setting};
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+use weigh_model::{EnvironmentSpec, SpecError, format_bytes, parse_bytes};
+
+/// Disks are multiples of a page, so that no reader meets half a sector at the end.
+const STEP: u64 = 4096;
+
+/// `disk` with the kinds that a platform has; the first one is the default.
+pub(crate) const fn disk_key(words: &'static [&'static str]) -> KeySpec {
+    KeySpec {
+        name: "disk",
+        values: Values::Words(words),
+        default: words[0],
+        summary: "a disk for workloads, /dev/vda in the guest, filled with random content: a raw or qcow2 file, or a block device",
+    }
+}
+
+/// `size`: how large the disk is.
+pub(crate) const SIZE: KeySpec =
+    KeySpec { name: "size", values: Values::Text, default: "1GiB", summary: "size of the disk" };
+
+/// `device`: the block device that becomes the disk.
+pub(crate) const DEVICE: KeySpec = KeySpec {
+    name: "device",
+    values: Values::Path,
+    default: "",
+    summary: "for disk=block: the host's device, whose content is destroyed; else a loop device above a file of the run",
+};
+
+/// The value of `disk`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum DiskKind {
+    /// A raw file.
+    Raw,
+    /// A qcow2 file.
+    Qcow2,
+    /// A block device.
+    Block,
+}
+
+/// The disk that an environment asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Wanted {
+    pub(crate) kind: DiskKind,
+    /// Length, bytes.
+    pub(crate) bytes: u64,
+    /// Whether the user named the length.
+    sized: bool,
+    /// The user's device.
+    device: Option<PathBuf>,
+}
+
+impl Wanted {
+    /// What the keys say, which [`Wanted::check`] has let pass; nothing for `disk=none`.
+    pub(crate) fn of(platform: &dyn Platform, environment: &EnvironmentSpec) -> Option<Self> {
+        let kind = match setting(platform, environment, "disk") {
+            "raw" => DiskKind::Raw,
+            "qcow2" => DiskKind::Qcow2,
+            "block" => DiskKind::Block,
+            _ => return None,
+        };
+        let bytes = parse_bytes(setting(platform, environment, "size")).unwrap_or(1 << 30);
+        let device = environment.get("device").map(|path| std::path::absolute(path).unwrap_or(path.into()));
+        Some(Self { kind, bytes, sized: environment.get("size").is_some(), device })
+    }
+
+    /// What [`KeySpec`] cannot say of `disk`, `size` and `device`.
+    ///
+    /// # Errors
+    /// A value that is none, underlined.
+    pub(crate) fn check(platform: &dyn Platform, environment: &EnvironmentSpec) -> Result<(), SpecError> {
+        let disk = setting(platform, environment, "disk");
+        if let Some(size) = environment.get("size") {
+            let wrong = |message: String| {
+                environment.value_error("size", message, Some("write a size, as in `size=10GiB`".into()))
+            };
+            if disk == "none" {
+                let help = "name the kind of the disk too, as in `disk=raw,size=10GiB`".into();
+                let message = "there is no disk to have a size".into();
+                return Err(environment.key_error("size", message, Some(help)));
+            }
+            match parse_bytes(size) {
+                Ok(bytes) if bytes > 0 && bytes % STEP == 0 => {}
+                Ok(_) => return Err(wrong(format!("`{size}` is no size of a disk: a multiple of 4KiB is"))),
+                Err(error) => return Err(wrong(error.to_string())),
+            }
+        }
+        if environment.get("device").is_some() && disk != "block" {
+            let (message, help) = ("only `disk=block` has a device", "write `disk=block` too");
+            return Err(environment.key_error("device", message.into(), Some(help.into())));
+        }
+        Ok(())
+    }
+
+    /// What having it changes on the host, one sentence each.
+    pub(crate) fn host_changes(&self) -> Vec<String> {
+        let size = format_bytes(self.bytes);
+        match (&self.device, self.kind) {
+            (Some(device), _) => vec![format!(
+                "DESTROY the content of {}: its first {size} are overwritten with random bytes, and guests may write to it",
+                device.display()
+            )],
+            (None, DiskKind::Block) => vec![
+                format!("write a disk of {size} in the run's work directory"),
+                "attach a loop device to it for each guest".into(),
+            ],
+            _ => vec![format!("write a disk of {size} in the run's work directory")],
+        }
+    }
+
+    /// Has a disk ready for the first guest.
+    ///
+    /// # Errors
+    /// No space; the device cannot be had.
+    pub(crate) fn prepare(&self, host: &Host) -> Result<(), PlatformError> {
+        if let Some(device) = &self.device {
+            return self.fill_device(host, device).map(drop);
+        }
+        let pool = self.pool(host)?;
+        if fs::read_dir(&pool).is_ok_and(|mut entries| entries.next().is_some()) {
+            return Ok(());
+        }
+        fill::file(&pool.join(format!("{FREE}0")), self.format(), self.bytes)
+    }
+
+    /// A disk for one guest, which nobody else has. What an earlier guest had the host's page cache keep of it is not there any more.
+    ///
+    /// # Errors
+    /// As [`Wanted::prepare`]; there is no loop device.
+    pub(crate) fn take(&self, host: &Host, instance: u64) -> Result<DataDisk, PlatformError> {
+        if let Some(device) = &self.device {
+            let (held, marker) = self.fill_device(host, device)?;
+            let bytes = self.bytes_of(held.bytes);
+            let whole = bytes == held.bytes;
+            let written = held.written();
+            let source = Source::Device { marker, held, written };
+            return Ok(DataDisk { path: device.clone(), format: Format::Raw, bytes, whole, source });
+        }
+        let pool = self.pool(host)?;
+        let file = pool.join(format!("guest-{instance}"));
+        let free = fs::read_dir(&pool).into_iter().flatten().flatten().map(|entry| entry.path());
+        let is_free = |path: &PathBuf| {
+            path.extension().is_none()
+                && path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(FREE))
+        };
+        // Who renames it has it.
+        if !free.filter(is_free).any(|path| fs::rename(path, &file).is_ok()) {
+            fill::file(&file, self.format(), self.bytes)?;
+        }
+        let made = File::open(&file)
+            .and_then(|opened| fill::forget(&opened).and_then(|()| opened.metadata()?.modified()))
+            .map_err(PlatformError::io(format!("open {}", file.display())))?;
+        let (path, attached) = match self.kind {
+            DiskKind::Block => {
+                let attached = Loop::attach(host, &file)?;
+                (attached.device.clone(), Some(attached))
+            }
+            _ => (file.clone(), None),
+        };
+        let source = Source::File { free: pool.join(format!("{FREE}{instance}")), file, made, attached };
+        Ok(DataDisk { path, format: self.format(), bytes: self.bytes, whole: true, source })
+    }
+
+    fn format(&self) -> Format {
+        match self.kind {
+            DiskKind::Qcow2 => Format::Qcow2,
+            DiskKind::Raw | DiskKind::Block => Format::Raw,
+        }
+    }
+
+    /// Where disks like this one are kept, whoever asks for them.
+    fn pool(&self, host: &Host) -> Result<PathBuf, PlatformError> {
+        let pool = host.work.join(format!("disks-{}-{}", self.format().word(), self.bytes));
+        fs::create_dir_all(&pool).map_err(PlatformError::io(format!("make {}", pool.display())))?;
+        Ok(pool)
+    }
+
+    /// How much of a device of the user's is used.
+    fn bytes_of(&self, device: u64) -> u64 {
+        if self.sized { self.bytes } else { self.bytes.min(device) }
+    }
+
+    /// Takes the user's device, which is full of random content then.
+    fn fill_device(&self, host: &Host, device: &Path) -> Result<(Held, PathBuf), PlatformError> {
+        let held = hold(device)?;
+        let bytes = self.bytes_of(held.bytes);
+        if bytes > held.bytes {
+            return Err(PlatformError::Missing {
+                what: format!("room for {} on {}", format_bytes(bytes), device.display()),
+                remedy: Some(format!("write size={} or less", format_bytes(held.bytes))),
+            });
+        }
+        // What says that nobody has written to it since.
+        let name = device.to_string_lossy().replace('/', "-");
+        let marker = host.work.join(format!("disk{name}-{bytes}.filled"));
+        if !marker.exists() {
+            let filling = format!("overwrite {}", device.display());
+            fill::random(&held.file, 0, bytes)
+                .and_then(|()| fs::write(&marker, ""))
+                .map_err(PlatformError::io(filling))?;
+        }
+        fill::forget(&held.file).map_err(PlatformError::io("empty the cache of a device"))?;
+        Ok((held, marker))
+    }
+}
+
+/// Beginning of the names of disks that no guest has.
+const FREE: &str = "free-";
+
+/// A disk of one guest. It goes away when it is dropped without having been given back.
+#[derive(Debug)]
+pub(crate) struct DataDisk {
+    /// What the machine opens: a file or a block device.
+    pub(crate) path: PathBuf,
+    /// What is in it.
+    pub(crate) format: Format,
+    /// Length of the disk that the guest shall see.
+    pub(crate) bytes: u64,
+    /// Whether that is all of what is opened.
+    pub(crate) whole: bool,
+    source: Source,
+}
+
+#[derive(Debug)]
+enum Source {
+    /// `made` is when it was last written to, `attached` the loop device above it, `free` its name when nobody has it.
+    File { file: PathBuf, free: PathBuf, made: SystemTime, attached: Option<Loop> },
+    /// The user's device; the marker goes when somebody has written to it. `written` is how much anybody had before.
+    Device { marker: PathBuf, held: Held, written: Option<u64> },
+    /// Given back.
+    Gone,
+}
+
+impl DataDisk {
+    /// Whether what is opened is a block device of the host.
+    pub(crate) fn is_device(&self) -> bool {
+        matches!(self.source, Source::Device { .. } | Source::File { attached: Some(_), .. })
+    }
+
+    /// To be called when its machine has ended; again does nothing. Only what nobody has written to goes to another guest.
+    ///
+    /// # Errors
+    /// A loop device stays, in the ledger.
+    pub(crate) fn give_back(&mut self) -> Result<(), PlatformError> {
+        let unwritten = match &self.source {
+            Source::File { file, made, .. } => {
+                file.metadata().and_then(|found| found.modified()).is_ok_and(|now| now == *made)
+            }
+            Source::Device { held, written, .. } => written.is_some() && held.written() == *written,
+            Source::Gone => false,
+        };
+        self.end(unwritten)
+    }
+
+    fn end(&mut self, unwritten: bool) -> Result<(), PlatformError> {
+        match &mut self.source {
+            Source::File { file, free, attached, .. } => {
+                if let Some(attached) = attached {
+                    attached.detach()?;
+                }
+                // Without a name of the pool it is nobody's, and goes with the run at the latest.
+                let _ = if unwritten { fs::rename(file, free) } else { fs::remove_file(file) };
+            }
+            Source::Device { marker, .. } if !unwritten => drop(fs::remove_file(marker)),
+            Source::Device { .. } | Source::Gone => {}
+        }
+        self.source = Source::Gone;
+        Ok(())
+    }
+}
+
+impl Drop for DataDisk {
+    fn drop(&mut self) {
+        // Its machine may still be there. What cannot be undone stays in the ledger.
+        let _ = self.end(false);
+    }
+}
+
+#[cfg(test)]
+mod tests;

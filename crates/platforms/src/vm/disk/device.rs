@@ -1,0 +1,172 @@
+//! Block devices of the host as disks: one that the user names, or a loop device above a file of the run.
+
+use super::PLATFORM;
+use crate::{Host, PlatformError};
+use serde_json::json;
+use std::fs::{self, File, OpenOptions};
+use std::io::{Seek, SeekFrom};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use weigh_host::command::Invocation;
+use weigh_host::ledger::{Change, EntryId, Ledger};
+
+/// What ledgers call a loop device.
+const LOOP: &str = "loop device";
+/// For losetup(8).
+const DEADLINE: Duration = Duration::from_secs(10);
+/// For a loop device to be gone after it was detached; somebody may just look at it.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// A device that the user named, held so that nobody mounts it and no other guest gets it.
+#[derive(Debug)]
+pub(super) struct Held {
+    pub(super) file: File,
+    /// Length of the device.
+    pub(super) bytes: u64,
+}
+
+impl Held {
+    /// Sectors that were ever written to it (`Documentation/block/stat.rst`).
+    pub(super) fn written(&self) -> Option<u64> {
+        let number = self.file.metadata().ok()?.rdev();
+        let stat = fs::read_to_string(of_kernel(number).join("stat")).ok()?;
+        stat.split_ascii_whitespace().nth(6)?.parse().ok()
+    }
+}
+
+/// Where the kernel tells of the block device of this number.
+fn of_kernel(number: u64) -> PathBuf {
+    format!("/sys/dev/block/{}:{}", rustix::fs::major(number), rustix::fs::minor(number)).into()
+}
+
+/// Takes a block device for a guest.
+///
+/// # Errors
+/// It is none, or somebody uses it: it is mounted, or another device, a volume group or a swap area lies on it.
+pub(super) fn hold(path: &Path) -> Result<Held, PlatformError> {
+    let refused = |what: String, remedy: &str| PlatformError::Missing { what, remedy: Some(remedy.into()) };
+    let metadata = path.metadata().map_err(PlatformError::io(format!("look at {}", path.display())))?;
+    if !metadata.file_type().is_block_device() {
+        let what = format!("a block device at {} (it is something else)", path.display());
+        return Err(refused(what, "name a disk or a partition, as in `device=/dev/sdb`"));
+    }
+    let holders = fs::read_dir(of_kernel(metadata.rdev()).join("holders")).into_iter().flatten().flatten();
+    let holders: Vec<String> =
+        holders.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    if !holders.is_empty() {
+        let what =
+            format!("a free block device at {} (it is part of {})", path.display(), holders.join(", "));
+        return Err(refused(what, "name a device that nothing uses: its content is destroyed"));
+    }
+    // Of a block device that means: fail when it, or a part of it, is mounted or otherwise claimed (open(2), O_EXCL).
+    let opened = OpenOptions::new().read(true).write(true).custom_flags(libc::O_EXCL).open(path);
+    let mut file = opened.map_err(|error| {
+        if error.raw_os_error() == Some(libc::EBUSY) {
+            let what = format!("a free block device at {} (it is mounted, or in use)", path.display());
+            return refused(what, "name a device that nothing uses: its content is destroyed");
+        }
+        PlatformError::io(format!("open {} alone", path.display()))(error)
+    })?;
+    let bytes = file.seek(SeekFrom::End(0)).map_err(PlatformError::io("find the length of a device"))?;
+    Ok(Held { file, bytes })
+}
+
+/// A loop device above a file of the run, past the host's page cache.
+#[derive(Debug)]
+pub(super) struct Loop {
+    pub(super) device: PathBuf,
+    file: PathBuf,
+    ledger: Ledger,
+    entry: EntryId,
+}
+
+impl Loop {
+    /// Attaches one.
+    ///
+    /// # Errors
+    /// There are none, or the file system of the file knows no direct access.
+    pub(super) fn attach(host: &Host, file: &Path) -> Result<Self, PlatformError> {
+        if !host.is_root {
+            let remedy =
+                Some("run weigh as root, or name a device that you may write to by `device=`".into());
+            return Err(PlatformError::Missing { what: "root, to attach a loop device".into(), remedy });
+        }
+        let entry = host.ledger.record(Change::Platform {
+            platform: PLATFORM.into(),
+            what: LOOP.into(),
+            id: file.to_string_lossy().into_owned(),
+            detail: json!({}),
+        })?;
+        let attach = Invocation::new("losetup").args(["--find", "--show", "--direct-io=on"]).arg(file);
+        match attach.deadline(DEADLINE).run_ok() {
+            Ok(done) => Ok(Self {
+                device: String::from_utf8_lossy(&done.output).trim().into(),
+                file: file.into(),
+                ledger: host.ledger.clone(),
+                entry,
+            }),
+            Err(error) => {
+                // It may be attached all the same, without direct access.
+                if undo_loop(file).is_ok() {
+                    host.ledger.forget(entry)?;
+                }
+                let what = format!("a loop device with direct access to its file ({error})");
+                let remedy = Some(
+                    "load the module `loop`, keep the run on a disk, or name a device by `device=`".into(),
+                );
+                Err(PlatformError::Missing { what, remedy })
+            }
+        }
+    }
+
+    /// Detaches it; again does nothing.
+    ///
+    /// # Errors
+    /// It stays, and stays in the ledger.
+    pub(super) fn detach(&mut self) -> Result<(), PlatformError> {
+        undo_loop(&self.file).map_err(|reason| PlatformError::Stop { platform: PLATFORM, reason })?;
+        Ok(self.ledger.forget(self.entry)?)
+    }
+}
+
+/// Loop devices above a file, as the kernel has them.
+fn loops_above(file: &Path) -> Vec<PathBuf> {
+    let devices = fs::read_dir("/sys/block").into_iter().flatten().flatten();
+    let above = devices.filter(|device| {
+        let backing = fs::read_to_string(device.path().join("loop/backing_file")).unwrap_or_default();
+        // A file that is gone keeps its name, with a word behind it.
+        let backing = backing.trim_end_matches('\n');
+        Path::new(backing.strip_suffix(" (deleted)").unwrap_or(backing)) == file
+    });
+    above.map(|device| Path::new("/dev").join(device.file_name())).collect()
+}
+
+fn undo_loop(file: &Path) -> Result<(), String> {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        let above = loops_above(file);
+        if above.is_empty() {
+            return Ok(());
+        }
+        for device in above {
+            // One that somebody has open is detached when it is closed, and says nothing of that.
+            let _ = Invocation::new("losetup").arg("--detach").arg(&device).deadline(DEADLINE).run();
+        }
+        if Instant::now() > until {
+            return Err(format!("a loop device above {} is still there", file.display()));
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Undoes what this module has recorded in a ledger.
+///
+/// # Errors
+/// What is still there.
+pub(crate) fn undo(what: &str, id: &str) -> Result<(), String> {
+    match what {
+        LOOP => undo_loop(Path::new(id)),
+        other => Err(format!("weighbridge's disks never make a {other}")),
+    }
+}

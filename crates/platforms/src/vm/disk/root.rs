@@ -1,0 +1,105 @@
+//! The root of an image as a disk.
+
+use super::fill::Format;
+use crate::vm::boot::scratch;
+use crate::{GuestRequest, Host, PlatformError};
+use std::fs;
+use std::path::{Path, PathBuf};
+use weigh_host::cache::CacheDirectory;
+use weigh_images::Root;
+use weigh_images::disk::{DiskError, RootDisk};
+use weigh_protocol::boot::BootMount;
+
+/// Kernel modules without which a machine has no root disk; for machines whose disks are virtio's.
+pub(crate) const MODULES: [&str; 2] = ["virtio_blk", "ext4"];
+/// The init of a system.
+const INIT: &str = "/sbin/init";
+/// By this file systemd empties `/tmp` while it comes up, which is empty anyway, and may take what the probe was given to put there.
+const CLEANING: &str = "/usr/lib/tmpfiles.d/tmp.conf";
+
+/// The root disk of the image that a guest is to have, made unless it is there. `system`: it must have an init.
+///
+/// # Errors
+/// The image cannot be put on a disk, or mke2fs(8) is missing.
+pub(crate) fn root_disk(
+    host: &Host,
+    request: &GuestRequest,
+    system: bool,
+) -> Result<RootDisk, PlatformError> {
+    let told = |error: DiskError| match error {
+        DiskError::NoTree => PlatformError::Missing {
+            what: "a root file system in the image that a disk could be made of".into(),
+            remedy: Some("add `rootfs=debian`, or name a directory or archive that holds one".into()),
+        },
+        DiskError::NoSystem(path) => PlatformError::Missing {
+            what: format!("the program /{path} in the image"),
+            remedy: Some("give an image that is a whole system, as with `rootfs=debian`".into()),
+        },
+        DiskError::NoProgram => PlatformError::Missing {
+            what: "the program mke2fs".into(),
+            remedy: Some("install with: apt-get install e2fsprogs".into()),
+        },
+        other => PlatformError::io("make a disk of the image")(std::io::Error::other(other)),
+    };
+    if system {
+        RootDisk::check_system(&request.root).map_err(told)?;
+    }
+    RootDisk::make(&request.root, CacheDirectory::open().as_ref(), &host.work, &host.ledger).map_err(told)
+}
+
+/// What the probe is told: on which disk its root is, and that it starts a system there.
+pub(crate) fn probe_words(device: &str, system: bool) -> String {
+    if system { format!("--root {device} --init {INIT}") } else { format!("--root {device}") }
+}
+
+/// What is mounted on the root of a disk: private scratch. A system has its own `/run`.
+pub(crate) fn mounts(root: &Root, system: bool) -> Vec<BootMount> {
+    if !system {
+        return root.scratch.iter().map(|path| scratch(path)).collect();
+    }
+    let has = |path: &str| root.tree.as_ref().is_some_and(|tree| tree.join(&path[1..]).exists());
+    let hidden = has(CLEANING).then(|| BootMount::new("none", "/dev/null", CLEANING, "bind,ro"));
+    ["/tmp", "/var/tmp"].map(|path| scratch(Path::new(path))).into_iter().chain(hidden).collect()
+}
+
+/// The root disk of one guest. Its file goes when this is dropped.
+#[derive(Debug)]
+pub(crate) struct GuestRoot {
+    /// What the machine opens.
+    pub(crate) path: PathBuf,
+    /// What is in it.
+    pub(crate) format: Format,
+}
+
+impl GuestRoot {
+    /// An overlay above the image's disk, made in an instant.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub(crate) fn overlay(host: &Host, disk: &RootDisk, instance: u64) -> Result<Self, PlatformError> {
+        let path = host.work.join(format!("root-{instance}.qcow2"));
+        disk.overlay(&path).map_err(failed)?;
+        Ok(Self { path, format: Format::Qcow2 })
+    }
+
+    /// A copy of the image's disk, for machines that read raw images only. It takes as long as reading the image does.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub(crate) fn copy(host: &Host, disk: &RootDisk, instance: u64) -> Result<Self, PlatformError> {
+        let path = host.work.join(format!("root-{instance}.raw"));
+        disk.copy(&path).map_err(failed)?;
+        Ok(Self { path, format: Format::Raw })
+    }
+}
+
+fn failed(error: DiskError) -> PlatformError {
+    PlatformError::io("make a root disk for the guest")(std::io::Error::other(error))
+}
+
+impl Drop for GuestRoot {
+    fn drop(&mut self) {
+        // It goes with the run's work directory at the latest.
+        let _ = fs::remove_file(&self.path);
+    }
+}

@@ -1,0 +1,91 @@
+//! Processes of machines that nobody has a handle to: those that a weighbridge left behind which was killed.
+
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use std::path::Path;
+use std::time::Duration;
+
+/// For a killed process to be gone.
+const DEATH_DEADLINE: Duration = Duration::from_secs(10);
+/// How long a process may take from its start to having arguments.
+const EXEC_GRACE: Duration = Duration::from_millis(20);
+
+/// Ends the machine of this name, whoever started it: it is told by its arguments, of which the name is one whole word, or all of one up
+/// to a comma.
+///
+/// # Errors
+/// It lives on.
+pub(crate) fn end(name: &str) -> Result<(), String> {
+    let is_it = |pid: i32| {
+        let arguments = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let mut words = arguments.split(|byte| *byte == 0);
+        words.any(|word| word.split(|byte| *byte == b',').next() == Some(name.as_bytes()))
+    };
+    let found = || -> Vec<i32> {
+        let processes = std::fs::read_dir(Path::new("/proc")).into_iter().flatten().flatten();
+        let ids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+        ids.filter(|pid| is_it(*pid) && pid.cast_unsigned() != std::process::id()).collect()
+    };
+    let mut ids = found();
+    if ids.is_empty() {
+        // A process in the middle of execve(2) has no arguments yet by which to know it.
+        std::thread::sleep(EXEC_GRACE);
+        ids = found();
+    }
+    for pid in ids {
+        let Some(handle) = Pid::from_raw(pid).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok())
+        else {
+            continue;
+        };
+        // Looked at again: from here on the handle means this very process.
+        if !is_it(pid) {
+            continue;
+        }
+        pidfd_send_signal(&handle, Signal::KILL)
+            .map_err(|error| format!("cannot kill process {pid}: {error}"))?;
+        let wait = rustix::event::Timespec { tv_sec: DEATH_DEADLINE.as_secs() as _, tv_nsec: 0 };
+        let mut fds = [rustix::event::PollFd::new(&handle, rustix::event::PollFlags::IN)];
+        if !matches!(rustix::event::poll(&mut fds, Some(&wait)), Ok(1..)) {
+            return Err(format!("process {pid} did not end within {DEATH_DEADLINE:?} of being killed"));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use std::time::Instant;
+    use weigh_host::command::Invocation;
+
+    /// Waits until something holds, which it does soon.
+    pub(crate) fn until(holds: impl Fn() -> bool) {
+        let end = Instant::now() + DEATH_DEADLINE;
+        while !holds() {
+            assert!(Instant::now() < end, "it does not hold within {DEATH_DEADLINE:?}");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Whether a process has been executed so far that it has its arguments.
+    fn has_argument(pid: u32, word: &str) -> bool {
+        let arguments = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        arguments.split(|byte| *byte == 0).any(|argument| argument == word.as_bytes())
+    }
+
+    #[test]
+    fn a_machine_is_found_by_its_whole_name() {
+        let name = format!("weighbridge-undo-{}", std::process::id());
+        let start = |word: &str| {
+            let script = "while :; do sleep 1; done";
+            let running = Invocation::new("sh").args(["-c", script, "x", "-name", word]).spawn().unwrap();
+            until(|| has_argument(running.pid(), word));
+            running
+        };
+        let mut other = start(&format!("{name}1,process=x"));
+        let mut it = start(&format!("{name},process=x"));
+        end(&name).unwrap();
+        assert!(it.wait(Duration::from_secs(5)).unwrap().is_some());
+        assert!(other.try_wait().unwrap().is_none());
+        end(&name).unwrap();
+    }
+}

@@ -1,0 +1,148 @@
+//! The proof that a monitor executes guests by KVM. Its own word for it is not enough: only a guest that has answered, under a monitor
+//! that holds a machine of KVM's, proves it.
+
+use super::{Monitor, Parts, Prepared, Settings, VmmGuest, prepare};
+use crate::qemu::accel::{self, Proof, Subject};
+use crate::{Availability, Guest, GuestRequest, Host, Platform, PlatformError};
+use std::path::Path;
+use std::time::{Duration, Instant};
+use weigh_host::cache::CacheDirectory;
+use weigh_host::command::Invocation;
+use weigh_model::EnvironmentSpec;
+
+/// Memory of a guest that only proves something, bytes.
+const PROOF_MEMORY_BYTES: u64 = 256 << 20;
+/// For a monitor to tell its version.
+const VERSION_DEADLINE: Duration = Duration::from_secs(10);
+/// What the kernel calls the descriptor of a machine (virt/kvm/kvm_main.c).
+const MACHINE: &str = "anon_inode:kvm-vm";
+
+/// Whether a process has a machine of KVM's.
+pub(super) fn holds_machine(process: u32) -> bool {
+    let descriptors = std::fs::read_dir(format!("/proc/{process}/fd")).into_iter().flatten().flatten();
+    descriptors
+        .filter_map(|entry| std::fs::read_link(entry.path()).ok())
+        .any(|target| target == Path::new(MACHINE))
+}
+
+/// [`Platform::settle`]: `accel=kvm` is in the name when a guest has proven it.
+///
+/// # Errors
+/// None has, or the monitor or a kernel is missing.
+pub(crate) fn settle(
+    platform: &dyn Platform,
+    monitor: &'static dyn Monitor,
+    host: &Host,
+    environment: &EnvironmentSpec,
+    settings: impl Fn(&GuestRequest) -> Result<Settings, PlatformError>,
+) -> Result<EnvironmentSpec, PlatformError> {
+    let mut keys = environment.keys.clone();
+    // They prove nothing, and take time to make.
+    for key in ["label", "disk", "size", "device", "cache", "net", "root", "init", "rootfs", "cpus", "memory"]
+    {
+        keys.remove(key);
+    }
+    let plain = EnvironmentSpec::new(platform.name(), keys);
+    crate::oci::with_probe(host, plain, |request| {
+        prove(platform, monitor, host, request, &settings).map(|_| ())
+    })?;
+    let mut keys = environment.keys.clone();
+    keys.insert(super::ACCEL.name.into(), "kvm".into());
+    Ok(EnvironmentSpec::new(platform.name(), keys))
+}
+
+/// [`Platform::availability`].
+pub(crate) fn availability(
+    platform: &dyn Platform,
+    monitor: &'static dyn Monitor,
+    host: &Host,
+    settings: impl Fn(&GuestRequest) -> Result<Settings, PlatformError>,
+) -> Availability {
+    crate::oci::availability(platform, host, |request| {
+        let (settings, prepared) = prove(platform, monitor, host, request, &settings)?;
+        let output =
+            Invocation::new(&settings.binary).arg("--version").deadline(VERSION_DEADLINE).run_ok()?.output;
+        let text = String::from_utf8_lossy(&output).into_owned();
+        let version = text.lines().next().unwrap_or_default().trim().to_string();
+        Ok(format!("{version}, kernel {}, KVM proven by a guest", prepared.source))
+    })
+}
+
+/// What a guest was proven to run under.
+fn prove(
+    platform: &dyn Platform,
+    monitor: &'static dyn Monitor,
+    host: &Host,
+    request: &GuestRequest,
+    settings: impl Fn(&GuestRequest) -> Result<Settings, PlatformError>,
+) -> Result<(Settings, Prepared), PlatformError> {
+    let request = GuestRequest {
+        cpus: weigh_host::facts::allowed_cpus().into_iter().take(1).collect(),
+        memory_bytes: Some(PROOF_MEMORY_BYTES),
+        ..request.clone()
+    };
+    // What has nothing to do with acceleration fails here, and is no disproof.
+    let settings = settings(&request)?;
+    let prepared = prepare(platform, monitor, host, &request, &settings)?;
+    let subject =
+        Subject { binary: &settings.binary, kernel: &prepared.kernel, kind: monitor.platform(), cpu: "" };
+    let boot = || {
+        let until = Instant::now() + accel::PROOF_DEADLINE;
+        let parts = Parts::default();
+        let mut guest = VmmGuest::launch(monitor, host, &request, &settings, &prepared, parts, None, until)?;
+        let seen = guest.facts().remove("acceleration");
+        guest.stop()?;
+        if seen.as_deref() == Some("kvm") {
+            return Ok(());
+        }
+        let reason = format!("{} holds no machine of KVM's", settings.binary.display());
+        Err(PlatformError::Launch { platform: monitor.platform(), reason, log: None })
+    };
+    match accel::prove(host, CacheDirectory::open().as_ref(), &subject, boot) {
+        Proof::Proven => Ok((settings, prepared)),
+        Proof::Disproven { seen, remedy } => {
+            Err(PlatformError::Missing { what: format!("working KVM ({seen})"), remedy: Some(remedy) })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Where `/dev/kvm` makes machines, a machine is seen as long as it is there; elsewhere there is nothing to see.
+    #[test]
+    fn a_machine_is_seen_while_it_is_held() {
+        use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+        /// `_IO(KVMIO, 0x01)` of `include/uapi/linux/kvm.h`.
+        const KVM_CREATE_VM: libc::Ioctl = 0xAE01;
+        let Ok(device) = std::fs::File::options().read(true).write(true).open("/dev/kvm") else { return };
+        // SAFETY: the request takes a number and gives a new descriptor, which is owned from here on.
+        let machine = unsafe {
+            let machine = libc::ioctl(device.as_raw_fd(), KVM_CREATE_VM, 0);
+            if machine < 0 {
+                return;
+            }
+            OwnedFd::from_raw_fd(machine)
+        };
+        // A process of its own: what another test here holds is not its.
+        let mut holder = Invocation::new("sleep").arg("60").pass(machine).spawn().unwrap();
+        let until = Instant::now() + Duration::from_secs(10);
+        while !holds_machine(holder.pid()) {
+            assert!(Instant::now() < until, "it holds a machine");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        holder.kill_group();
+        holder.wait(Duration::from_secs(10)).unwrap().unwrap();
+        assert!(!holds_machine(holder.pid()));
+    }
+
+    #[test]
+    fn a_process_without_a_machine_holds_none() {
+        let mut other = Invocation::new("sleep").arg("60").spawn().unwrap();
+        // Until it is executed it has what this process has.
+        crate::vm::processes::tests::until(|| !holds_machine(other.pid()));
+        other.kill_group();
+        assert!(!holds_machine(0));
+    }
+}

@@ -1,0 +1,106 @@
+//! The monitor's threads: which of them are the guest's CPUs, and where they may run.
+//!
+//! A thread is born where its maker may run. So before a machine boots all threads of its monitor are confined to the run's CPUs, and
+//! afterwards those that are the guest's CPUs are pinned and the others let go: no CPU of a guest runs elsewhere, not even at first.
+
+use rustix::process::Pid;
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use std::time::{Duration, Instant};
+
+/// Time for threads that have just been made to have their names.
+const PATIENCE: Duration = Duration::from_secs(2);
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// Confines every thread of a process to some CPUs.
+///
+/// # Errors
+/// A thread cannot be placed.
+pub(super) fn confine(process: u32, cpus: &[u32]) -> Result<(), String> {
+    let mut set = CpuSet::new();
+    cpus.iter().for_each(|cpu| set.set(*cpu as usize));
+    threads(process).into_iter().try_for_each(|(thread, name)| move_to(thread, &name, &set))
+}
+
+/// Pins the threads that are the guest's CPUs, and lets the others run wherever this process may.
+///
+/// # Errors
+/// There are fewer such threads than CPUs, or more, or one cannot be placed.
+pub(super) fn place(process: u32, cpus: &[u32], which: impl Fn(&str) -> Option<usize>) -> Result<(), String> {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        let threads = threads(process);
+        let mut found: Vec<usize> = threads.iter().filter_map(|(_, name)| which(name)).collect();
+        found.sort_unstable();
+        if found.iter().copied().eq(0..cpus.len()) {
+            return place_each(&threads, cpus, which);
+        }
+        if Instant::now() > until {
+            return Err(format!("its threads are {} of the guest's {} CPUs", found.len(), cpus.len()));
+        }
+        std::thread::sleep(PAUSE);
+    }
+}
+
+fn place_each(
+    threads: &[(i32, String)],
+    cpus: &[u32],
+    which: impl Fn(&str) -> Option<usize>,
+) -> Result<(), String> {
+    let everywhere = sched_getaffinity(None).map_err(|errno| format!("cannot tell its CPUs: {errno}"))?;
+    threads.iter().try_for_each(|(thread, name)| match which(name) {
+        Some(cpu) => {
+            let mut set = CpuSet::new();
+            set.set(cpus[cpu] as usize);
+            move_to(*thread, name, &set)
+        }
+        None => move_to(*thread, name, &everywhere),
+    })
+}
+
+fn move_to(thread: i32, name: &str, set: &CpuSet) -> Result<(), String> {
+    match sched_setaffinity(Pid::from_raw(thread), set) {
+        // It has ended meanwhile.
+        Ok(()) | Err(rustix::io::Errno::SRCH) => Ok(()),
+        Err(errno) => Err(format!("its thread {name} cannot be placed: {errno}")),
+    }
+}
+
+/// Numbers and names.
+fn threads(process: u32) -> Vec<(i32, String)> {
+    let tasks = std::fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
+    tasks
+        .filter_map(|task| {
+            let number = task.file_name().to_str()?.parse().ok()?;
+            let name = std::fs::read_to_string(task.path().join("comm")).ok()?;
+            Some((number, name.trim_end().to_string()))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::channel;
+
+    #[test]
+    fn cpus_of_the_guest_are_pinned_and_others_left_alone() {
+        let all = weigh_host::facts::allowed_cpus();
+        let last = *all.last().unwrap();
+        let (end, wait) = channel::<()>();
+        let (tell, told) = channel();
+        let of_guest = std::thread::Builder::new().name("wb_cpu 0".into()).spawn(move || {
+            tell.send(rustix::thread::gettid()).unwrap();
+            let _ = wait.recv();
+        });
+        let thread = told.recv().unwrap();
+        let which = |name: &str| name.strip_prefix("wb_cpu ")?.parse().ok();
+        place(std::process::id(), &[last], which).unwrap();
+        let set = sched_getaffinity(Some(thread)).unwrap();
+        assert!(set.count() == 1 && set.is_set(last as usize));
+        assert_eq!(sched_getaffinity(None).unwrap().count() as usize, all.len());
+        let error = place(std::process::id(), &[last, last], which).unwrap_err();
+        assert_eq!(error, "its threads are 1 of the guest's 2 CPUs");
+        drop(end);
+        of_guest.unwrap().join().unwrap();
+    }
+}

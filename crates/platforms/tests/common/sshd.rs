@@ -1,0 +1,213 @@
+//! Another machine for tests: an `sshd(8)` in a network namespace of its own, joined by a pair of links, with keys, configuration and a
+//! directory to work in of its own. Its kernel, its accounts and its programs are this host's.
+
+use std::fs;
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+use weigh_host::command::{Invocation, Running, find_program};
+
+/// The port of its server.
+const PORT: u16 = 2222;
+/// What it takes to make one.
+const PROGRAMS: &[&str] = &["ssh", "sshd", "ssh-keygen", "ip", "unshare", "mount"];
+
+/// A machine that is there until it is dropped.
+pub struct Machine {
+    base: tempfile::TempDir,
+    namespace: String,
+    link: String,
+    address: String,
+    server: Option<Running>,
+}
+
+/// Why there can be none here.
+pub fn missing() -> Option<String> {
+    if !weigh_host::facts::is_root() {
+        return Some("a machine to enter by ssh needs root, to make a network namespace".into());
+    }
+    let missing = PROGRAMS.iter().find(|name| find_program(name).is_none())?;
+    Some(format!("{missing} is not installed (apt-get install openssh-server openssh-client)"))
+}
+
+fn run(program: &str, arguments: &[&str]) {
+    Invocation::new(program).args(arguments).run_ok().unwrap();
+}
+
+impl Machine {
+    /// `path` is where commands find programs, where that is not the usual places.
+    pub fn start(path: Option<&Path>) -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let process = std::process::id();
+        let base = tempfile::Builder::new().prefix("weigh test-ssh ").tempdir_in("/var/tmp").unwrap();
+        // From the range for tests between networks (RFC 2544); four addresses a machine.
+        let place = (process.wrapping_mul(64).wrapping_add(number)) & 0x7fff;
+        let address = |host: u32| {
+            let low = place * 4 + host;
+            format!("198.{}.{}.{}", 18 + (low >> 16), (low >> 8) & 255, low & 255)
+        };
+        let machine = Self {
+            base,
+            namespace: format!("wbs{process}-{number}"),
+            link: format!("wbs{process}x{number}"),
+            address: address(2),
+            server: None,
+        };
+        machine.network(&address(1));
+        machine.keys();
+        machine.serve(path)
+    }
+
+    fn network(&self, ours: &str) {
+        let (namespace, link) = (self.namespace.as_str(), self.link.as_str());
+        run("ip", &["netns", "add", namespace]);
+        run("ip", &["link", "add", link, "type", "veth", "peer", "name", "eth0", "netns", namespace]);
+        run("ip", &["address", "add", &format!("{ours}/30"), "dev", link]);
+        run("ip", &["link", "set", link, "up"]);
+        run("ip", &["-n", namespace, "address", "add", &format!("{}/30", self.address), "dev", "eth0"]);
+        run("ip", &["-n", namespace, "link", "set", "eth0", "up"]);
+        run("ip", &["-n", namespace, "link", "set", "lo", "up"]);
+    }
+
+    fn keys(&self) {
+        for name in ["host key", "user key", "stranger"] {
+            let path = self.path(name);
+            let generate = Invocation::new("ssh-keygen").args(["-q", "-t", "ed25519", "-N", "", "-f"]);
+            generate.arg(&path).run_ok().unwrap();
+        }
+        let public = |name: &str| fs::read_to_string(self.path(&format!("{name}.pub"))).unwrap();
+        fs::write(self.path("authorized keys"), public("user key")).unwrap();
+        let known = |key: String| format!("[{}]:{PORT} {key}", self.address);
+        fs::write(self.path("known hosts"), known(public("host key"))).unwrap();
+        fs::write(self.path("wrong hosts"), known(public("stranger"))).unwrap();
+        fs::write(self.path("client config"), "# nothing of the user's\n").unwrap();
+        fs::create_dir(self.path("work here")).unwrap();
+    }
+
+    fn serve(mut self, path: Option<&Path>) -> Self {
+        let quoted = |name: &str| format!("\"{}\"", self.path(name).display());
+        let path = path.map(|path| format!("SetEnv PATH={}\n", path.display())).unwrap_or_default();
+        let config = format!(
+            "ListenAddress {}:{PORT}\nHostKey {}\nAuthorizedKeysFile {}\nPidFile none\nStrictModes no\nUsePAM no\n\
+PasswordAuthentication no\nPermitRootLogin prohibit-password\nPrintMotd no\nMaxStartups 100\n{path}",
+            self.address,
+            quoted("host key"),
+            quoted("authorized keys")
+        );
+        fs::write(self.path("server config"), config).unwrap();
+        // The server insists on a directory in /run, which is its own here.
+        let script = "mount -t tmpfs none /run && mkdir /run/sshd && exec \"$0\" -D -e -f \"$1\"";
+        let server = Invocation::new("ip")
+            .args(["netns", "exec", &self.namespace, "unshare", "--mount", "sh", "-c", script])
+            .arg(find_program("sshd").unwrap())
+            .arg(self.path("server config"))
+            .log_to(&self.path("server log"));
+        self.server = Some(server.spawn().unwrap());
+        let end = Instant::now() + Duration::from_secs(20);
+        let address: SocketAddr = format!("{}:{PORT}", self.address).parse().unwrap();
+        while TcpStream::connect_timeout(&address, Duration::from_secs(1)).is_err() {
+            let log = || fs::read_to_string(self.path("server log")).unwrap_or_default();
+            assert!(Instant::now() < end, "no server: {}", log());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        self
+    }
+
+    /// One of its files.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.base.path().join(name)
+    }
+
+    /// How it is entered.
+    pub fn environment(&self) -> String {
+        self.environment_but(&[])
+    }
+
+    /// The same with other values of some keys, or more of them.
+    pub fn environment_but(&self, other: &[(&str, &str)]) -> String {
+        let path = |name: &str| self.path(name).display().to_string();
+        let mut keys = vec![
+            ("host", format!("root@{}", self.address)),
+            ("port", PORT.to_string()),
+            ("identity", path("user key")),
+            ("known-hosts", path("known hosts")),
+            ("config", path("client config")),
+            ("directory", path("work here")),
+        ];
+        for (name, value) in other {
+            keys.retain(|(key, _)| key != name);
+            keys.push((name, (*value).into()));
+        }
+        let keys: Vec<String> = keys.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        format!("ssh:{}", keys.join(","))
+    }
+
+    /// Takes the link down, or up again.
+    pub fn link(&self, state: &str) {
+        run("ip", &["link", "set", &self.link, state]);
+    }
+
+    /// The server's processes for its connections, and all that runs for those.
+    pub fn sessions(&self) -> Vec<u32> {
+        let server = self.server.as_ref().unwrap().pid();
+        let parents: Vec<(u32, u32)> = processes().filter_map(|pid| Some((pid, parent(pid)?))).collect();
+        let mut found = vec![server];
+        let mut at = 0;
+        while let Some(parent) = found.get(at).copied() {
+            found.extend(parents.iter().filter(|(_, of)| *of == parent).map(|(pid, _)| *pid));
+            at += 1;
+        }
+        found.split_off(1)
+    }
+
+    /// What works for a run over there: processes whose command line names the directory.
+    pub fn workers(&self) -> Vec<String> {
+        let needle = self.path("work here").display().to_string();
+        let line = |pid: u32| {
+            let bytes = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            String::from_utf8_lossy(&bytes).replace('\0', " ")
+        };
+        let client = |line: &str| line.contains("BatchMode") || line.contains("--exact");
+        processes().map(line).filter(|line| line.contains(&needle) && !client(line)).collect()
+    }
+
+    /// Whether nothing of any run is left over there, now or in a moment.
+    pub fn assert_empty(&self) {
+        let left = || -> Vec<String> {
+            let files = fs::read_dir(self.path("work here")).unwrap().flatten();
+            files.map(|file| file.path().display().to_string()).chain(self.workers()).collect()
+        };
+        let end = Instant::now() + Duration::from_secs(15);
+        while !left().is_empty() {
+            assert!(Instant::now() < end, "left on the other machine: {:?}", left());
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        let sessions = if self.server.is_some() { self.sessions() } else { Vec::new() };
+        for pid in sessions {
+            if let Some(pid) = rustix::process::Pid::from_raw(pid.cast_signed()) {
+                let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+            }
+        }
+        self.server = None;
+        // With the namespace goes the other end of the link, and so the link.
+        let _ = Invocation::new("ip").args(["link", "delete", &self.link]).run();
+        let _ = Invocation::new("ip").args(["netns", "delete", &self.namespace]).run();
+    }
+}
+
+fn processes() -> impl Iterator<Item = u32> {
+    let entries = fs::read_dir("/proc").unwrap().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+}
+
+fn parent(pid: u32) -> Option<u32> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat[stat.rfind(')')? + 1..].split_whitespace().nth(1)?.parse().ok()
+}

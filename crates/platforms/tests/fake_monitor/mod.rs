@@ -1,0 +1,237 @@
+//! Monitors of machines that are none: programs that check every request against the published description of the interface, take
+//! requests in the documented order only, answer as documented, and boot a real probe as a process of the host.
+//!
+//! The program is the test program again: a script that is named by `binary=` executes the ignored test `fake_monitor` of it, with the
+//! monitor's arguments where the test runner takes any text.
+
+#![allow(dead_code, reason = "no test file needs all of it")]
+#![allow(clippy::print_stderr, reason = "a monitor's last words go to its log")]
+#![allow(clippy::unwrap_used, reason = "all of this is for tests")]
+
+pub mod cloud_hypervisor;
+pub mod description;
+pub mod firecracker;
+mod guest;
+pub mod http;
+
+use description::Description;
+pub use http::Asked;
+use serde_json::{Value, json};
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// Set for the process that is a monitor: which one, its fault, where it keeps a record of requests, and the probe.
+const MONITOR: &str = "WEIGH_TEST_MONITOR";
+
+/// What a fake is started with.
+pub struct Settings {
+    pub kind: String,
+    /// What goes wrong: nothing, or `refuse`, `hang`, `end`, `garbage` with a request after a colon, or a word of the monitor's own.
+    pub fault: String,
+    record: PathBuf,
+    pub probe: String,
+}
+
+/// One kind of monitor.
+pub trait Fake: Send {
+    /// Does what is asked, which the description has: status and body of the answer.
+    fn act(&mut self, asked: &Asked, settings: &Settings) -> (u16, Option<Value>);
+
+    /// How it refuses.
+    fn refusal(&self, reason: &str) -> (u16, Value);
+
+    /// Whether it has ended by itself.
+    fn has_ended(&mut self) -> bool;
+}
+
+/// A monitor to be named by `binary=`, in a directory that is there.
+pub struct Program {
+    pub path: PathBuf,
+    record: PathBuf,
+}
+
+impl Program {
+    pub fn new(directory: &Path, kind: &str, fault: &str, probe: &Path) -> Self {
+        let (path, record) = (directory.join(kind), directory.join("requests"));
+        let test = std::env::current_exe().unwrap();
+        let value = format!("{kind}|{fault}|{}|{}", record.display(), probe.display());
+        let script = format!(
+            "#!/bin/sh\n[ \"$1\" = --version ] && echo '{kind} v0.0-fake' && exit\nexport {MONITOR}='{value}'\n\
+             for word; do set -- \"$@\" --skip \"$word\"; shift; done\n\
+             exec '{}' --exact fake_monitor --ignored --nocapture \"$@\"\n",
+            test.display()
+        );
+        std::fs::write(&path, script).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        Self { path, record }
+    }
+
+    /// What a monitor of this program would be started with.
+    pub fn settings(&self, kind: &str, fault: &str) -> Settings {
+        let probe = crate::static_probe::path().display().to_string();
+        Settings { kind: kind.into(), fault: fault.into(), record: self.record.clone(), probe }
+    }
+
+    /// What was asked of all monitors of this program, `METHOD PATH` with the status of the answer.
+    pub fn requests(&self) -> Vec<(String, u64)> {
+        self.lines()
+            .into_iter()
+            .map(|line| (line["request"].as_str().unwrap().into(), line["status"].as_u64().unwrap()))
+            .collect()
+    }
+
+    /// The bodies of a request.
+    pub fn bodies(&self, request: &str) -> Vec<Value> {
+        self.lines()
+            .into_iter()
+            .filter(|line| line["request"] == request)
+            .map(|line| line["body"].clone())
+            .collect()
+    }
+
+    fn lines(&self) -> Vec<Value> {
+        let text = std::fs::read_to_string(&self.record).unwrap_or_default();
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+}
+
+/// To be called by an ignored test `fake_monitor` at the root of a test file. Does nothing in any other process.
+pub fn play() {
+    let Ok(value) = std::env::var(MONITOR) else { return };
+    let words: Vec<String> = value.split('|').map(String::from).collect();
+    let [kind, fault, record, probe] = words.try_into().unwrap();
+    let settings = Settings { kind, fault, record: record.into(), probe };
+    let own: Vec<String> = std::env::args().collect();
+    let arguments: Vec<String> =
+        own.windows(2).filter(|pair| pair[0] == "--skip").map(|pair| pair[1].clone()).collect();
+    let (fake, socket, description): (Box<dyn Fake>, _, _) = match settings.kind.as_str() {
+        "firecracker" => {
+            let (fake, socket) = firecracker::Firecracker::new(&arguments).unwrap();
+            (Box::new(fake), socket, firecracker::DESCRIPTION)
+        }
+        "cloud-hypervisor" => {
+            let (fake, socket) = cloud_hypervisor::CloudHypervisor::new(&arguments).unwrap();
+            (Box::new(fake), socket, cloud_hypervisor::DESCRIPTION)
+        }
+        other => panic!("there is no fake of {other}"),
+    };
+    if settings.fault == "end" {
+        eprintln!("the fake ends before it listens");
+        std::process::exit(9);
+    }
+    serve(fake, &socket, Description::parse(description), settings);
+}
+
+fn serve(fake: Box<dyn Fake>, socket: &str, description: Description, settings: Settings) {
+    let listener = UnixListener::bind(socket).unwrap();
+    let fake = Arc::new(Mutex::new(fake));
+    let watched = fake.clone();
+    std::thread::spawn(move || {
+        loop {
+            std::thread::sleep(Duration::from_millis(5));
+            if watched.lock().unwrap().has_ended() {
+                std::process::exit(0);
+            }
+        }
+    });
+    for stream in listener.incoming() {
+        let mut stream = stream.unwrap();
+        while let Ok(Some(asked)) = http::read(&mut stream) {
+            let answered = match asked {
+                Ok(asked) => one(&fake, &description, &settings, &asked, &mut stream),
+                Err(reason) => refuse(&fake, &settings, "unreadable", None, &reason, &mut stream),
+            };
+            if answered.is_err() {
+                break;
+            }
+        }
+    }
+}
+
+type Shared = Arc<Mutex<Box<dyn Fake>>>;
+
+fn one(
+    fake: &Shared,
+    description: &Description,
+    settings: &Settings,
+    asked: &Asked,
+    stream: &mut UnixStream,
+) -> std::io::Result<()> {
+    let request = format!("{} {}", asked.method, asked.path);
+    let checked = description
+        .request(&asked.method, &asked.path)
+        .and_then(|known| description.check_body(&known, asked.body.as_ref()).map(|()| known));
+    let known = match checked {
+        Ok(known) => known,
+        Err(reason) => {
+            return refuse(
+                fake,
+                settings,
+                &request,
+                asked.body.as_ref(),
+                &format!("not as described: {reason}"),
+                stream,
+            );
+        }
+    };
+    match settings.fault.split_once(':').filter(|(_, at)| *at == request).map(|(fault, _)| fault) {
+        Some("refuse") => {
+            return refuse(
+                fake,
+                settings,
+                &request,
+                asked.body.as_ref(),
+                "the fake was told to refuse",
+                stream,
+            );
+        }
+        Some("hang") => std::thread::sleep(Duration::from_secs(600)),
+        Some("end") => std::process::exit(9),
+        Some("garbage") => return stream.write_all(b"\x00\x01 this is no HTTP \r\n\r\n"),
+        _ => {}
+    }
+    let (status, body) = fake.lock().unwrap().act(asked, settings);
+    // What the fake says is held to the description as well, but for a fault of its own, which Cloud Hypervisor's does not have.
+    if status != 500 {
+        description.check_answer(&known, status, body.as_ref()).unwrap();
+    }
+    record(settings, &request, asked.body.as_ref(), status);
+    http::answer(stream, status, body.as_ref())
+}
+
+/// A file or a device that can be opened for writing.
+fn check_disk(path: &Value) -> Result<(), String> {
+    let path = path.as_str().ok_or("a disk of nothing")?;
+    let opened = std::fs::File::options().read(true).write(true).open(path);
+    opened.map(|_| ()).map_err(|error| format!("{path}: {error}"))
+}
+
+/// A tap device in this network.
+fn check_tap(name: &Value) -> Result<(), String> {
+    let name = name.as_str().ok_or("a card of nothing")?;
+    let flags = Path::new("/sys/class/net").join(name).join("tun_flags");
+    std::fs::metadata(flags).map(|_| ()).map_err(|error| format!("{name} is no tap device: {error}"))
+}
+
+fn refuse(
+    fake: &Shared,
+    settings: &Settings,
+    request: &str,
+    asked: Option<&Value>,
+    reason: &str,
+    stream: &mut UnixStream,
+) -> std::io::Result<()> {
+    let (status, body) = fake.lock().unwrap().refusal(reason);
+    record(settings, request, asked, status);
+    http::answer(stream, status, Some(&body))
+}
+
+fn record(settings: &Settings, request: &str, body: Option<&Value>, status: u16) {
+    let mut file = std::fs::File::options().create(true).append(true).open(&settings.record).unwrap();
+    let line = json!({"request": request, "body": body, "status": status});
+    file.write_all(format!("{line}\n").as_bytes()).unwrap();
+}

@@ -1,0 +1,147 @@
+//! What the conformance suite cannot ask of a machine of libvirt's: its keys, its daemons, and what a killed run leaves.
+
+#![expect(clippy::unwrap_used, reason = "what these helpers unwrap is what the tests are about")]
+
+mod common;
+mod static_probe;
+
+use common::victim::{Killed, kill_and_sweep};
+use common::{Bench, ready, says, system_image, turn};
+use std::path::PathBuf;
+use std::time::Duration;
+use weigh_host::command::Invocation;
+use weigh_host::ledger::Change;
+use weigh_model::ImageSpec;
+use weigh_platforms::{Guest, GuestRequest};
+
+const EMULATED: &str = "libvirt:accel=tcg";
+
+/// A guest with nothing but the probe.
+fn request(bench: &Bench, environment: &str) -> GuestRequest {
+    let request = bench.request_with(environment, &ImageSpec::Probe, None);
+    GuestRequest { memory_bytes: Some(256 << 20), ..request }
+}
+
+fn read(guest: &mut dyn Guest, path: &str) -> Vec<u8> {
+    guest.session().get(path, 64 << 20).unwrap()
+}
+
+/// Where the daemon of a run listens.
+fn socket(bench: &Bench) -> PathBuf {
+    bench.host.work.join("lv/libvirt-sock")
+}
+
+/// Names of the domains of a daemon.
+fn domains(uri: &str) -> String {
+    let list = Invocation::new("virsh").args(["--connect", uri, "list", "--all", "--name"]);
+    String::from_utf8(list.run_ok().unwrap().output).unwrap().trim().into()
+}
+
+/// Everything that the keys of a machine stand for is in the guest; and a daemon that somebody else runs is asked for domains alone.
+#[test]
+fn machines_are_as_their_keys_say_by_whatever_daemon() {
+    if !ready("libvirt-keys", EMULATED) {
+        return;
+    }
+    let _turn = turn();
+    let bench = Bench::new("libvirt-keys");
+    let keys = "machine=q35,tune=on,hugepages=off,disk=qcow2,size=8MiB,cache=writeback,net=bridge,vhost=off";
+    let mut guest = bench.launch(&request(&bench, &format!("{EMULATED},{keys}"))).unwrap();
+    let facts = guest.facts();
+    let made = guest.read_back().unwrap();
+    assert_eq!(facts["acceleration"], "tcg");
+    assert_eq!((&*facts["network"], &*facts["network-card"]), ("bridge", "virtio-net-pci, no vhost"));
+    assert_eq!(guest.obituary(), None);
+    assert_eq!(facts["cache"], "host's page cache (writeback)");
+    let content = read(&mut *guest, "/dev/vda");
+    assert_eq!(content.len(), 8 << 20);
+    assert!(content.chunks(4096).all(|block| block.iter().any(|byte| *byte != 0)), "it is full");
+    let board = read(&mut *guest, "/sys/class/dmi/id/product_name");
+    assert!(String::from_utf8_lossy(&board).contains("Q35"), "{board:?}");
+    let cpus = weigh_host::facts::allowed_cpus().len();
+    assert_eq!(guest.session().facts(&[], &[]).unwrap().cpus.len(), cpus);
+    // Its kernel answers at its address, and refuses: nobody listens.
+    let reach = guest.reach(7).unwrap();
+    let answer = weigh_network::connect(reach.address, reach.from.as_deref(), Duration::from_secs(20));
+    assert_eq!(answer.unwrap_err().kind(), std::io::ErrorKind::ConnectionRefused);
+    // Each CPU has a place of its own, the disk a thread, and QEMU is in the guest's group.
+    assert!(made["machine:placement"].starts_with("pinned: 0 on "), "{made:?}");
+    assert_eq!(made["machine:cpu"], "max", "{made:?}");
+    assert!(made["machine:iothread"].contains("iothread"), "{made:?}");
+    let qemu = *guest.processes().last().unwrap();
+    assert!(guest.cgroup().unwrap().processes().contains(&qemu));
+    let shared = guest.accounts().daemons;
+    assert!(!shared.is_empty() && shared.iter().all(|daemon| daemon.pid != qemu), "{shared:?}");
+    guest.stop().unwrap();
+
+    let (spawned, code) = (guest.spawned_ns(), guest.code_ns().unwrap());
+    assert!(spawned < code && code < weigh_host::clock::monotonic_ns(), "{spawned} {code}");
+
+    // The daemon of one run is somebody else's for another.
+    let uri = format!("qemu+unix:///system?socket={}", socket(&bench).display());
+    let other = Bench::new("libvirt-uri");
+    let mut guest = other.launch(&request(&other, &format!("{EMULATED},uri={uri}"))).unwrap();
+    assert!(domains(&uri).contains(&other.host.run));
+    guest.freeze().unwrap();
+    guest.thaw().unwrap();
+    assert!(!guest.accounts().processes.is_empty());
+    // One that somebody kills is mourned.
+    for process in guest.processes() {
+        let pid = rustix::process::Pid::from_raw(process.cast_signed()).unwrap();
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+    }
+    guest.session().clock().unwrap_err();
+    let obituary = guest.obituary().unwrap();
+    assert!(obituary.contains("its QEMU has ended"), "{obituary}");
+    guest.stop().unwrap();
+    assert_eq!(domains(&uri), "");
+    let daemon = |change: &Change| change.to_string().contains("libvirt-daemon");
+    assert!(!other.host.ledger.standing().iter().any(daemon), "it has none of its own");
+    other.close();
+    assert_eq!(domains(&uri), "", "it lives on");
+    bench.close();
+}
+
+/// A whole system from a disk of its own, with the disk for workloads before it. It takes a minute without acceleration.
+#[test]
+fn a_system_boots_from_a_disk() {
+    let test = "a_system_boots_from_a_disk";
+    if std::env::var_os("WEIGH_LONG").is_none() {
+        eprintln!("SKIPPED {test}: it boots a whole system; WEIGH_LONG=1 has it");
+        return;
+    }
+    let Some(image) = system_image(test).filter(|_| ready("libvirt-full", EMULATED)) else { return };
+    let _turn = turn();
+    let bench = Bench::new("libvirt-full");
+    let keys = format!("{EMULATED},init=full,disk=raw,size=8MiB,rootfs={image}");
+    let request = GuestRequest { memory_bytes: Some(512 << 20), ..bench.request(&keys) };
+    let mut guest = bench.launch(&request).unwrap();
+    assert_eq!(says(&mut *guest, "cat /proc/1/comm"), "systemd");
+    assert_eq!(says(&mut *guest, "findmnt -n -o SOURCE,FSTYPE /"), "/dev/vdb ext4");
+    assert_eq!(says(&mut *guest, "cat /sys/class/block/vda/size"), (8 * 2048).to_string());
+    let wait = "until systemctl is-active multi-user.target; do sleep 1; done | tail -n 1";
+    assert_eq!(says(&mut *guest, wait), "active");
+    assert_eq!(guest.facts()["cache"], "none");
+    guest.stop().unwrap();
+    bench.close();
+}
+
+#[test]
+#[ignore = "the victim of another test"]
+fn victim() {
+    common::victim::play();
+}
+
+#[test]
+fn nothing_outlives_a_killed_run() {
+    if !ready("libvirt-killed", EMULATED) {
+        return;
+    }
+    let _turn = turn();
+    assert!(kill_and_sweep("killed-libvirt", &format!("{EMULATED},net=nat"), Killed::Running) > 3);
+    // The daemon comes up; it looks what QEMU can do; it starts QEMU.
+    for after_ms in [20, 150, 400, 800] {
+        let when = Killed::Launching(Duration::from_millis(after_ms));
+        kill_and_sweep(&format!("launch-libvirt-{after_ms}"), EMULATED, when);
+    }
+}

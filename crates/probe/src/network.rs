@@ -1,0 +1,262 @@
+//! The network of a machine: the loopback interface, and the one address that the host gives it.
+//!
+//! All by the requests of netdevice(7) and rtnetlink's elder brother, `SIOCADDRT` (route(8) uses it too): one address, one route.
+
+use crate::{clock, signals};
+use alloc::format;
+use alloc::string::String;
+use core::net::Ipv4Addr;
+use rustix::fd::{AsRawFd, FromRawFd, OwnedFd};
+use rustix::io::Errno;
+
+/// Time for the interface to appear: its driver may look for devices in the background.
+const PATIENCE_NS: u64 = 10_000_000_000;
+/// Between two looks for it.
+const PAUSE: rustix::time::Timespec = rustix::time::Timespec { tv_sec: 0, tv_nsec: 2_000_000 };
+/// Its name, whatever the kernel calls it.
+const NAME: &str = "eth0";
+/// Highest number of an interface that is looked at. A machine that has just booted numbers them from 1.
+const LAST_INDEX: libc::c_int = 64;
+
+/// What the host gives the machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Address {
+    address: Ipv4Addr,
+    /// Bits of the subnet's prefix.
+    bits: u32,
+    gateway: Option<Ipv4Addr>,
+}
+
+impl Address {
+    /// Of the words after `--address` and `--gateway`.
+    pub fn parse(address: Option<&str>, gateway: Option<&str>) -> Result<Option<Self>, String> {
+        let (Some(text), gateway) = (address, gateway) else {
+            return match gateway {
+                Some(_) => Err("--gateway takes an --address beside it".into()),
+                None => Ok(None),
+            };
+        };
+        let bad = || format!("--address takes an address with its prefix, such as 10.0.0.2/24, not `{text}`");
+        let (address, bits) = text.split_once('/').ok_or_else(bad)?;
+        let address = address.parse().map_err(|_| bad())?;
+        let bits = bits.parse().ok().filter(|bits| (1..=32).contains(bits)).ok_or_else(bad)?;
+        let mut it = Self { address, bits, gateway: None };
+        if let Some(text) = gateway {
+            let gateway: Ipv4Addr = text
+                .parse()
+                .map_err(|_| format!("--gateway takes an address, such as 10.0.0.1, not `{text}`"))?;
+            if gateway.to_bits() & it.mask().to_bits() != address.to_bits() & it.mask().to_bits() {
+                return Err(format!("the gateway {gateway} is not in the subnet of {address}/{bits}"));
+            }
+            it.gateway = Some(gateway);
+        }
+        Ok(Some(it))
+    }
+
+    fn mask(self) -> Ipv4Addr {
+        Ipv4Addr::from_bits(u32::MAX.checked_shl(32 - self.bits).unwrap_or(0))
+    }
+
+    /// Gives it to the first interface that is a network card, which is named [`NAME`], with a route to everywhere by the gateway.
+    pub fn configure(self) -> Result<(), String> {
+        let failed = |what: &str| {
+            let what = String::from(what);
+            move |errno: Errno| format!("cannot {what}: {errno}")
+        };
+        let socket = Socket::open().map_err(failed("open a socket"))?;
+        let found = socket.card().ok_or("there is no network interface but lo")?;
+        if found != name(NAME) {
+            let mut request = request(found);
+            request.ifr_ifru.ifru_newname = name(NAME);
+            socket.ask(libc::SIOCSIFNAME as _, &mut request).map_err(failed("name the interface eth0"))?;
+        }
+        for (what, number, address) in [
+            ("give eth0 its address", libc::SIOCSIFADDR, self.address),
+            ("give eth0 its subnet", libc::SIOCSIFNETMASK, self.mask()),
+        ] {
+            let mut request = request(name(NAME));
+            request.ifr_ifru.ifru_addr = socket_address(address);
+            socket.ask(number as _, &mut request).map_err(failed(what))?;
+        }
+        socket.raise(NAME).map_err(failed("raise eth0"))?;
+        if let Some(gateway) = self.gateway {
+            socket.route(gateway).map_err(failed(&format!("route by {gateway}")))?;
+        }
+        Ok(())
+    }
+}
+
+/// Without it nothing in the guest can talk to itself.
+pub fn raise_loopback() -> Result<(), Errno> {
+    Socket::open()?.raise("lo")
+}
+
+/// What interfaces are asked by.
+struct Socket(OwnedFd);
+
+impl Socket {
+    fn open() -> Result<Self, Errno> {
+        // SAFETY: makes a new descriptor or none; it is owned from here on.
+        unsafe {
+            let socket = libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0);
+            if socket < 0 { Err(signals::last_errno()) } else { Ok(Self(OwnedFd::from_raw_fd(socket))) }
+        }
+    }
+
+    /// Does one request about an interface.
+    fn ask(&self, number: u64, request: &mut libc::ifreq) -> Result<(), Errno> {
+        // SAFETY: the requests used here read and write the structure alone, which is initialised and outlives the call.
+        let result = unsafe { libc::ioctl(self.0.as_raw_fd(), number as _, core::ptr::from_mut(request)) };
+        if result < 0 { Err(signals::last_errno()) } else { Ok(()) }
+    }
+
+    fn raise(&self, interface: &str) -> Result<(), Errno> {
+        let mut request = request(name(interface));
+        request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as _;
+        self.ask(libc::SIOCSIFFLAGS as _, &mut request)
+    }
+
+    /// The first network card, when it is there in time.
+    fn card(&self) -> Option<[libc::c_char; libc::IFNAMSIZ]> {
+        let until_ns = clock::monotonic_ns() + PATIENCE_NS;
+        loop {
+            let found = (1..=LAST_INDEX).find_map(|index| self.card_at(index));
+            if found.is_some() || clock::monotonic_ns() > until_ns {
+                return found;
+            }
+            let _ = rustix::thread::nanosleep(&PAUSE);
+        }
+    }
+
+    /// The interface of this number, if it is one of Ethernet that asks for its neighbours' addresses: not lo, no tunnel and no dummy,
+    /// which a kernel may have built in.
+    fn card_at(&self, index: libc::c_int) -> Option<[libc::c_char; libc::IFNAMSIZ]> {
+        let mut named = request(name(""));
+        named.ifr_ifru.ifru_ifindex = index;
+        self.ask(libc::SIOCGIFNAME as _, &mut named).ok()?;
+        let mut asked = request(named.ifr_name);
+        self.ask(libc::SIOCGIFHWADDR as _, &mut asked).ok()?;
+        // SAFETY: the kernel has filled in this member of the union.
+        if unsafe { asked.ifr_ifru.ifru_hwaddr.sa_family } != libc::ARPHRD_ETHER {
+            return None;
+        }
+        let mut asked = request(named.ifr_name);
+        self.ask(libc::SIOCGIFFLAGS as _, &mut asked).ok()?;
+        // SAFETY: as above.
+        let flags = libc::c_int::from(unsafe { asked.ifr_ifru.ifru_flags });
+        (flags & libc::IFF_NOARP == 0).then_some(named.ifr_name)
+    }
+
+    fn route(&self, gateway: Ipv4Addr) -> Result<(), Errno> {
+        // SAFETY: all members may be zero; the structure outlives the call, which only reads it.
+        let result = unsafe {
+            let mut route: libc::rtentry = core::mem::zeroed();
+            route.rt_dst = socket_address(Ipv4Addr::UNSPECIFIED);
+            route.rt_genmask = socket_address(Ipv4Addr::UNSPECIFIED);
+            route.rt_gateway = socket_address(gateway);
+            route.rt_flags = libc::RTF_UP | libc::RTF_GATEWAY;
+            libc::ioctl(self.0.as_raw_fd(), libc::SIOCADDRT as _, &raw const route)
+        };
+        if result < 0 { Err(signals::last_errno()) } else { Ok(()) }
+    }
+}
+
+/// An interface's name as the kernel has it: bytes up to a zero.
+fn name(text: &str) -> [libc::c_char; libc::IFNAMSIZ] {
+    let mut name = [0; libc::IFNAMSIZ];
+    for (to, from) in name.iter_mut().zip(text.bytes().take(libc::IFNAMSIZ - 1)) {
+        *to = from as _;
+    }
+    name
+}
+
+fn request(name: [libc::c_char; libc::IFNAMSIZ]) -> libc::ifreq {
+    // SAFETY: all members may be zero.
+    let mut request: libc::ifreq = unsafe { core::mem::zeroed() };
+    request.ifr_name = name;
+    request
+}
+
+/// `sockaddr_in`: family, port, address in network byte order.
+fn socket_address(address: Ipv4Addr) -> libc::sockaddr {
+    // SAFETY: all members may be zero.
+    let mut to: libc::sockaddr = unsafe { core::mem::zeroed() };
+    to.sa_family = libc::AF_INET as _;
+    for (to, from) in to.sa_data[2..].iter_mut().zip(address.octets()) {
+        *to = from as _;
+    }
+    to
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+    use std::string::String;
+
+    #[expect(clippy::disallowed_methods, reason = "the probe has no part in the host's helper")]
+    fn program(name: &str) -> Command {
+        Command::new(name)
+    }
+
+    #[test]
+    fn words_are_an_address_or_an_error() {
+        let parse = |address, gateway| Address::parse(address, gateway);
+        assert_eq!(parse(None, None), Ok(None));
+        let all = parse(Some("10.1.2.3/24"), Some("10.1.2.1")).unwrap().unwrap();
+        assert_eq!((all.bits, all.mask()), (24, Ipv4Addr::new(255, 255, 255, 0)));
+        assert_eq!(all.gateway, Some(Ipv4Addr::new(10, 1, 2, 1)));
+        let alone = parse(Some("10.1.2.3/32"), None).unwrap().unwrap();
+        assert_eq!((alone.mask(), alone.gateway), (Ipv4Addr::BROADCAST, None));
+        for (address, gateway, said) in [
+            (None, Some("10.1.2.1"), "--address"),
+            (Some("10.1.2.3"), None, "10.0.0.2/24"),
+            (Some("10.1.2.3/0"), None, "10.1.2.3/0"),
+            (Some("10.1.2.3/33"), None, "10.1.2.3/33"),
+            (Some("10.1.2/24"), None, "10.1.2/24"),
+            (Some("10.1.2.3/24"), Some("gateway"), "gateway"),
+            (Some("10.1.2.3/24"), Some("10.1.3.1"), "not in the subnet"),
+        ] {
+            let error = parse(address, gateway).unwrap_err();
+            assert!(error.contains(said), "{error}");
+        }
+    }
+
+    /// In a network namespace of this thread's, where interfaces are what the test makes.
+    #[test]
+    fn the_first_card_gets_the_address() {
+        // SAFETY: only the network namespace of this thread, which ends with the test.
+        if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
+            std::eprintln!("skipped: a network namespace takes root");
+            return;
+        }
+        if program("ip").arg("-V").output().is_err() {
+            std::eprintln!("skipped: no program ip");
+            return;
+        }
+        let ip = |words: &str| {
+            let output = program("ip").args(words.split(' ')).output().unwrap();
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert!(output.status.success(), "ip {words}: {said}");
+            String::from_utf8_lossy(&output.stdout).into_owned()
+        };
+        // What asks nobody's address is passed over, as a dummy is.
+        ip("link add name quiet type veth peer name silent");
+        ip("link set dev quiet arp off");
+        ip("link set dev silent arp off");
+        ip("link add name card type veth peer name other");
+        // The kernel numbers the two in an order of its own.
+        let links = ip("-o link show");
+        let first = links.lines().find(|line| line.contains("card@") || line.contains("other@")).unwrap();
+        let second = if first.contains("other@") { "card@eth0" } else { "other@eth0" };
+        raise_loopback().unwrap();
+        let address = Address::parse(Some("10.77.0.2/30"), Some("10.77.0.1")).unwrap().unwrap();
+        address.configure().unwrap();
+        let seen = ip("-o address show");
+        assert!(seen.contains("eth0    inet 10.77.0.2/30 brd 10.77.0.3"), "{seen}");
+        assert!(seen.contains("lo    inet 127.0.0.1/8"), "{seen}");
+        assert!(ip("-o link show").contains(second), "{links}");
+        let route = ip("route show default");
+        assert!(route.starts_with("default via 10.77.0.1 dev eth0"), "{route}");
+    }
+}

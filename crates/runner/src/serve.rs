@@ -1,0 +1,213 @@
+//! Trials of a server: it runs in the guest and is driven from outside.
+//!
+//! ```text
+//! load generator             a probe in the network from which the guest is reached, in a control group of its own
+//!   set-up                   in the guest
+//!     server                 started in the guest; it is up when the loader says so; filled once
+//!       warm-up, loads       as the runs of any command, by the loader, each measured one in a window of the sensors
+//!     end of the server      SIGTERM, then SIGKILL; after failures, too
+//!   tear-down                in the guest
+//! end of the load generator
+//! ```
+//!
+//! Durations are the loader's, by the host's clock; CPU time is charged to the guest as ever. All of it is fresh in every trial: no
+//! server has a state that another trial has left.
+
+mod headroom;
+mod loader;
+pub(crate) mod ports;
+mod server;
+pub(crate) mod way;
+
+use crate::clock;
+use crate::guest_clock::GuestClock;
+use crate::logs::CellLog;
+use crate::staging::{self, Words};
+use crate::trial::{Failure, Measured, Performance, Performed, Progress, Setting, Watch, timed};
+use loader::Loader;
+use server::Server;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use way::Way;
+use weigh_images::Root;
+use weigh_model::{ClockState, EnvironmentSpec, FailureKind, Iteration, ServerPlan, Staging, WorkloadPlan};
+use weigh_platforms::{Capabilities, Completed, Guest, Host, Session};
+
+/// What is the same in every trial of a server in one environment.
+pub(crate) struct Scene<'a> {
+    pub(crate) host: &'a Host,
+    pub(crate) workload: &'a WorkloadPlan,
+    pub(crate) server: &'a ServerPlan,
+    /// The environment, for the loader of a fake.
+    pub(crate) spec: EnvironmentSpec,
+    pub(crate) root: Arc<Root>,
+    pub(crate) can: Capabilities,
+    /// Variables of the environment's commands.
+    pub(crate) variables: &'a BTreeMap<String, String>,
+    /// Where commands are executed in the guest.
+    pub(crate) directory: Option<&'a Path>,
+    /// Where the loader's are.
+    pub(crate) loader_directory: Option<&'a Path>,
+    /// CPUs of the loader.
+    pub(crate) cpus: Vec<u32>,
+}
+
+/// What belongs to one trial.
+pub(crate) struct Occasion {
+    /// The guest's ports.
+    pub(crate) ports: Vec<u16>,
+    /// What is filled in for commands in the guest.
+    pub(crate) words: Words,
+    pub(crate) padding_bytes: usize,
+    /// Tells the trials of a run apart.
+    pub(crate) trial: u64,
+    /// Of the block.
+    pub(crate) seed: u64,
+}
+
+/// What serves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Served {
+    /// What is measured.
+    Server,
+    /// What answers at once.
+    Null,
+}
+
+impl Scene<'_> {
+    /// A whole trial.
+    pub(crate) fn perform(
+        &self,
+        guest: &mut dyn Guest,
+        occasion: &Occasion,
+        mut watch: Watch<'_>,
+        log: &mut CellLog,
+        label: &str,
+    ) -> Performed {
+        let mut progress = Progress::default();
+        let load = |loader: &mut Loader, outside: &Performance<'_>| {
+            watch.set_loader(&loader.accounts(), &self.cpus);
+            let (session, clock) = (loader.session(), GuestClock::MadeUp);
+            let setting = Setting { session, clock, watch, warm_up: true, log, label };
+            let performed = outside.perform(setting);
+            progress = performed.progress;
+            performed.outcome.and_then(check_durations)
+        };
+        let outcome = self.with_server(guest, occasion, Served::Server, load);
+        Performed { outcome, progress }
+    }
+
+    /// One run of the load, unmeasured, with everything around it.
+    pub(crate) fn once(
+        &self,
+        guest: &mut dyn Guest,
+        occasion: &Occasion,
+    ) -> Result<(Iteration, Completed), Failure> {
+        self.with_server(guest, occasion, Served::Server, |loader, outside| {
+            outside.once_staged(loader.session())
+        })
+    }
+
+    /// Has a server run in the guest while `load` works.
+    fn with_server<R>(
+        &self,
+        guest: &mut dyn Guest,
+        occasion: &Occasion,
+        served: Served,
+        load: impl FnOnce(&mut Loader, &Performance<'_>) -> Result<R, Failure>,
+    ) -> Result<R, Failure> {
+        if !self.can.fork {
+            let reason = "the guest runs its one program and no server beside it";
+            return Err(Failure::new(FailureKind::Preparation, reason));
+        }
+        let way = Way::to(guest, &self.can, &occasion.ports)?;
+        let mut loader = Loader::launch(self, occasion, way.from.as_deref())?;
+        let (inside, outside) = (self.inside(served), self.outside(served));
+        let (inner, outer) = (occasion.words.clone(), loader.words(occasion));
+        let of = |workload, directory, words| {
+            Performance::new(workload, directory, occasion.padding_bytes, self.variables, words)
+        };
+        let inside = of(&inside, self.directory, way.inside(inner));
+        let outside = of(&outside, self.loader_directory, way.outside(outer)).of_loader();
+        let session = guest.session();
+        let outcome = inside.set_up(session).and_then(|()| {
+            let mut server = Server::start(session, &inside)?;
+            let outcome = self
+                .bring_up(served, session, &mut server, (&way, &mut loader, &outside))
+                .and_then(|()| load(&mut loader, &outside))
+                .map_err(|failure| loader.own(failure));
+            server.end(session, outcome)
+        });
+        let outcome = inside.torn_down(session, outcome);
+        let ended = loader.end();
+        outcome.and_then(|value| ended.map(|()| value))
+    }
+
+    /// Waits until the server is up, and fills it.
+    fn bring_up(
+        &self,
+        served: Served,
+        session: &mut Session,
+        server: &mut Server,
+        (way, loader, outside): (&Way, &mut Loader, &Performance<'_>),
+    ) -> Result<(), Failure> {
+        let deadline = staging::setup_deadline(&self.workload.staging);
+        let (ready, fill) = match served {
+            Served::Server => (self.server.ready.as_ref(), self.server.fill.as_ref()),
+            Served::Null => (None, None),
+        };
+        if staging::wants_scratch(ready.into_iter().chain(fill)) {
+            staging::make_scratch(loader.session(), outside.words())?;
+        }
+        match ready {
+            Some(ready) => {
+                server.answers(session, loader.session(), &outside.command_of(ready), deadline)?;
+            }
+            // Nobody listens where nothing is executed.
+            None if self.can.fake => {}
+            None => server.listens(session, way, &self.server.transport, deadline)?,
+        }
+        let Some(fill) = fill else { return Ok(()) };
+        let filled = outside.around(loader.session(), &outside.command_of(fill), deadline);
+        filled.map_err(|failure| failure.during("filling the server"))
+    }
+
+    /// The workload as far as it is in the guest.
+    fn inside(&self, served: Served) -> WorkloadPlan {
+        let Staging { setup, teardown, .. } = self.workload.staging.clone();
+        let (command, setup, teardown) = match served {
+            Served::Server => (self.server.command.clone(), setup, teardown),
+            Served::Null => (self.server.null.clone().unwrap_or_default(), None, None),
+        };
+        let staging = Staging { setup, teardown, ..self.workload.staging.clone() };
+        WorkloadPlan { command, prepare: None, cleanup: None, staging, ..self.workload.clone() }
+    }
+
+    /// The workload as far as it is the loader's.
+    fn outside(&self, served: Served) -> WorkloadPlan {
+        let own = || self.workload.command.clone();
+        let command = match served {
+            Served::Server => own(),
+            Served::Null => self.server.null_load.clone().unwrap_or_else(own),
+        };
+        let staging = Staging { setup: None, teardown: None, ..self.workload.staging.clone() };
+        WorkloadPlan { command, staging, ..self.workload.clone() }
+    }
+}
+
+/// Whether the loader's own durations fit into the time that it had. It reads the host's clock, which cannot be wrong; what it says of it
+/// can.
+fn check_durations(measured: Measured) -> Result<Measured, Failure> {
+    let runs: Vec<_> = measured.iterations.iter().map(timed).collect();
+    match clock::taken_here(&runs) {
+        check if check.state == ClockState::Wrong => Err(Failure::new(
+            FailureKind::Check,
+            format!(
+                "the load generator says that it worked {:.1} ms longer than it ran",
+                check.misfit_ns as f64 * 1e-6
+            ),
+        )),
+        _ => Ok(measured),
+    }
+}

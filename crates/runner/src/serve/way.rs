@@ -1,0 +1,128 @@
+//! How a server in a guest is reached.
+
+use crate::staging::Words;
+use crate::trial::Failure;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use weigh_model::FailureKind;
+use weigh_platforms::{Capabilities, Guest, Reach};
+
+/// The words for ports, in order.
+const PORTS: [&str; 3] = ["port", "port2", "port3"];
+
+/// The way from a load generator to the ports of a guest.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Way {
+    /// The address that the server binds.
+    listen: IpAddr,
+    /// The ports that it binds, and where each is found from outside.
+    ports: Vec<(u16, SocketAddr)>,
+    /// The network namespace that the loader is in; the host's when absent.
+    pub(super) from: Option<PathBuf>,
+}
+
+impl Way {
+    /// The way to these ports, of which there is at least one.
+    ///
+    /// # Errors
+    /// The guest cannot be reached.
+    pub(super) fn to(guest: &dyn Guest, can: &Capabilities, ports: &[u16]) -> Result<Self, Failure> {
+        let unreachable = |reason: String| Failure::new(FailureKind::Preparation, reason);
+        let mut reached = Vec::new();
+        for port in ports {
+            match reach(guest, can, *port) {
+                Some(reach) => reached.push((*port, reach)),
+                None => return Err(unreachable(no_way(&network(guest, can)))),
+            }
+        }
+        let Some((_, first)) = reached.first() else {
+            return Err(unreachable("the guest was given no port to listen on".into()));
+        };
+        let elsewhere = reached.iter().find(|(port, reach)| reach.address.port() != *port);
+        if let (Some((port, reach)), true) = (elsewhere, ports.len() > 1) {
+            return Err(unreachable(format!(
+                "port {port} of the guest is port {} of the host, and a server of several ports tells its clients their numbers; \
+                 use net=host, bridge or nat",
+                reach.address.port()
+            )));
+        }
+        let (listen, from) = (listen_at(guest, can, Some(first)), first.from.clone());
+        let ports = reached.into_iter().map(|(port, reach)| (port, reach.address)).collect();
+        Ok(Self { listen, ports, from })
+    }
+
+    /// Where the first port is found.
+    pub(super) fn address(&self) -> SocketAddr {
+        self.ports[0].1
+    }
+
+    /// With the words of commands in the guest.
+    pub(super) fn inside(&self, words: Words) -> Words {
+        let words = words.with("listen", self.listen.to_string());
+        PORTS
+            .iter()
+            .zip(&self.ports)
+            .fold(words, |words, (name, (port, _))| words.with(name, port.to_string()))
+    }
+
+    /// With the words of commands of the loader.
+    pub(super) fn outside(&self, words: Words) -> Words {
+        let words = words.with("address", self.address().ip().to_string());
+        let ports = PORTS.iter().zip(&self.ports);
+        ports.fold(words, |words, (name, (_, address))| words.with(name, address.port().to_string()))
+    }
+}
+
+/// How a client reaches a port of the guest.
+pub(crate) fn reach(guest: &dyn Guest, can: &Capabilities, port: u16) -> Option<Reach> {
+    guest.reach(port).or_else(|| {
+        let address = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port);
+        is_on_host(guest, can).then_some(Reach { address, from: None })
+    })
+}
+
+/// Where a server that is reached so listens: on the host's own network it is nobody else's business.
+pub(crate) fn listen_at(guest: &dyn Guest, can: &Capabilities, reach: Option<&Reach>) -> IpAddr {
+    match reach {
+        Some(reach) if !is_on_host(guest, can) || !reach.address.ip().is_loopback() => {
+            Ipv4Addr::UNSPECIFIED.into()
+        }
+        _ => Ipv4Addr::LOCALHOST.into(),
+    }
+}
+
+fn is_on_host(guest: &dyn Guest, can: &Capabilities) -> bool {
+    network(guest, can) == "host"
+}
+
+/// The network of the guest in a word, as parity has it.
+pub(crate) fn network(guest: &dyn Guest, can: &Capabilities) -> String {
+    let said = guest.facts().remove("network");
+    said.unwrap_or_else(|| can.networks.first().copied().unwrap_or("host").into())
+}
+
+/// Why a guest on such a network is not reached.
+pub(crate) fn no_way(network: &str) -> String {
+    match network {
+        "none" => "the guest has no network to answer over".into(),
+        other => format!("the platform tells no way to reach a port of the guest over its network ({other})"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    #[test]
+    fn every_side_has_its_words() {
+        let found = |port| (port, SocketAddr::from(([10, 0, 0, 2], port + 1)));
+        let way =
+            Way { listen: Ipv4Addr::UNSPECIFIED.into(), ports: vec![found(1000), found(2000)], from: None };
+        let words = || Words::new(Path::new("/s"), 0, 0);
+        let (inside, outside) = (way.inside(words()), way.outside(words()));
+        assert_eq!((inside.get("listen"), inside.get("port2")), (Some("0.0.0.0"), Some("2000")));
+        assert_eq!((outside.get("address"), outside.get("port2")), (Some("10.0.0.2"), Some("2001")));
+        assert_eq!((inside.get("address"), inside.get("port3"), outside.get("listen")), (None, None, None));
+    }
+}

@@ -1,0 +1,140 @@
+//! What stands around the command of a workload in a guest: a directory for its files, a seed, set-up and tear-down.
+
+use crate::trial::{Failure, describe};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use weigh_model::{FailureKind, Staging};
+use weigh_platforms::{Guest, Session};
+
+/// Where commands make files in guests that have no other place: private to them, in memory or on what their `storage` says.
+const USUAL: &str = "/var/tmp";
+/// Where they do in guests without a system.
+const BARE: &str = "/tmp";
+/// The word for the program with the builtin kernels.
+pub(crate) const KERNELS: &str = "kernels";
+/// For a set-up whose workload does not say, seconds.
+const SETUP_DEADLINE_S: f64 = 600.0;
+
+/// What the run fills in for one trial, by the word that stands for it in braces.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Words(Vec<(&'static str, String)>);
+
+impl Words {
+    /// `seed` is of the block, `trial` tells the trials of a run apart. All numbers are written with the same length, because the
+    /// arguments of a command move its stack.
+    pub(crate) fn new(scratch: &Path, trial: u64, seed: u64) -> Self {
+        let directory = scratch.join(format!("weigh-{:06}", trial % 1_000_000));
+        Self(vec![("scratch", directory.display().to_string()), ("seed", format!("{}", seed_of(seed)))])
+    }
+
+    /// The same and one more.
+    pub(crate) fn with(mut self, word: &'static str, value: impl Into<String>) -> Self {
+        self.0.retain(|(known, _)| *known != word);
+        self.0.push((word, value.into()));
+        self
+    }
+
+    /// What stands for a word.
+    pub(crate) fn get(&self, word: &str) -> Option<&str> {
+        self.0.iter().find(|(known, _)| *known == word).map(|(_, value)| value.as_str())
+    }
+
+    /// A command with everything filled in.
+    pub(crate) fn fill(&self, command: &[String]) -> Vec<String> {
+        let fill = |word: &String| {
+            self.0
+                .iter()
+                .fold(word.clone(), |text, (name, value)| text.replace(&format!("{{{name}}}"), value))
+        };
+        command.iter().map(fill).collect()
+    }
+}
+
+/// A number of nine digits, the first not 0, so that it takes the same room in every block; tools take it as a 32-bit number.
+fn seed_of(random: u64) -> u64 {
+    100_000_000 + random % 900_000_000
+}
+
+/// Where commands may make files in a guest.
+pub(crate) fn scratch(guest: &dyn Guest, bare: bool) -> PathBuf {
+    let own = guest.scratch().map(Path::to_path_buf);
+    own.unwrap_or_else(|| if bare { BARE.into() } else { USUAL.into() })
+}
+
+/// Whether any of these commands makes files.
+pub(crate) fn wants_scratch<'c>(commands: impl IntoIterator<Item = &'c Vec<String>>) -> bool {
+    commands.into_iter().flatten().any(|word| word.contains("{scratch}"))
+}
+
+/// Makes the directory for files.
+///
+/// # Errors
+/// The guest has no place that can be written to.
+pub(crate) fn make_scratch(session: &mut Session, words: &Words) -> Result<(), Failure> {
+    let directory = words.get("scratch").unwrap_or(USUAL);
+    // Only files can be written; their directories are made on the way.
+    let made = session.put(&format!("{directory}/.weighbridge"), 0o600, b"");
+    made.map_err(|error| {
+        let reason = format!(
+            "no directory for files can be made in the guest at {directory}: {}; give it a `storage`, or an image with {USUAL}",
+            describe(&error)
+        );
+        let kind = if session.is_lost() { FailureKind::GuestDied } else { FailureKind::Preparation };
+        Failure::new(kind, reason)
+    })
+}
+
+/// How long a set-up may take.
+pub(crate) fn setup_deadline(staging: &Staging) -> Duration {
+    Duration::try_from_secs_f64(staging.setup_deadline_s.unwrap_or(SETUP_DEADLINE_S))
+        .unwrap_or(Duration::from_secs(SETUP_DEADLINE_S as u64))
+}
+
+/// What to do where a program is not there: the packages that have it.
+pub(crate) fn remedy(staging: &Staging) -> String {
+    match staging.packages.as_slice() {
+        [] => String::new(),
+        [one] => format!("; on Debian it is in the package {one}"),
+        several => format!("; on Debian it is in one of the packages {}", several.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_filled_in_and_others_stay() {
+        let words = Words::new(Path::new("/var/tmp"), 7, u64::MAX).with("port", "4711");
+        let command: Vec<String> =
+            ["tool", "{scratch}/f", "--seed={seed}", "{port}:{port}", "{other}"].map(String::from).to_vec();
+        let filled = words.fill(&command);
+        assert_eq!(filled[1], "/var/tmp/weigh-000007/f");
+        assert_eq!(filled[3..], ["4711:4711", "{other}"]);
+        assert_eq!(words.clone().with("port", "1").get("port"), Some("1"));
+        assert!(wants_scratch([&command]) && !wants_scratch([&filled]));
+    }
+
+    #[test]
+    fn what_is_filled_in_has_one_length() {
+        for (trial, seed) in [(0, 0), (999_999, 899_999_999), (1_000_000, u64::MAX)] {
+            let words = Words::new(Path::new("/s"), trial, seed);
+            assert_eq!(words.get("scratch").unwrap().len(), "/s/weigh-000000".len());
+            assert_eq!(words.get("seed").unwrap().len(), 9);
+            assert!(words.get("seed").unwrap().parse::<i32>().is_ok());
+        }
+    }
+
+    #[test]
+    fn a_missing_program_has_its_package() {
+        let of = |packages: &[&str]| {
+            remedy(&Staging {
+                packages: packages.iter().map(|p| (*p).into()).collect(),
+                ..Staging::default()
+            })
+        };
+        assert_eq!(of(&[]), "");
+        assert!(of(&["fio"]).ends_with("in the package fio"));
+        assert!(of(&["redis-server", "redis-tools"]).ends_with("redis-server, redis-tools"));
+    }
+}

@@ -1,0 +1,116 @@
+//! What the coming up of a machine is made of, by stamps alone.
+//!
+//! ```text
+//! spawn ------ RESUME -------- the kernel's clock starts ---------- the probe's first instruction ------ up
+//!   | boot_vmm   | boot_firmware            | boot_kernel                       | boot_user             |
+//!   host's clock                            guest's clock                                     host's clock
+//! ```
+//!
+//! The two moments in the middle are known in the guest's clock, which starts at 0 when its kernel sets up its timekeeping. Exchanges with
+//! the probe tell where that is on the host's clock, to half of the best round trip: the two outer of the three parts that they
+//! border are as uncertain as that, their sum is not.
+
+use crate::clock::{Exchange, Exchanged};
+
+/// What was seen, nanoseconds.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Seen {
+    /// On the host's clock, when the machine was let go; `None` where nobody tells.
+    pub(super) code_ns: Option<u64>,
+    /// On the guest's clock, the probe's first instruction.
+    pub(super) started_ns: u64,
+    /// On the host's clock, when the guest was up.
+    pub(super) init_ns: u64,
+}
+
+/// The parts that begin or end inside of the guest, nanoseconds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Parts {
+    pub(super) firmware_ns: Result<u64, &'static str>,
+    pub(super) kernel_ns: u64,
+    pub(super) user_ns: Result<u64, &'static str>,
+    /// How far off the borders of `firmware_ns` and `user_ns` may be.
+    pub(super) bound_ns: u64,
+}
+
+/// Why the firmware's part is absent where no platform tells when it began.
+pub(super) const NOT_TOLD: &str = "the platform does not tell when it let the machine go";
+/// Why parts are absent that would end before they began.
+const UNSTEADY: &str = "the guest's clock did not keep its pace while it booted";
+
+impl Seen {
+    /// The parts, by the exchanges that were made when the guest was up.
+    pub(super) fn parts(self, exchanged: &Exchanged) -> Parts {
+        let Exchange { guest_ns, .. } = exchanged.best;
+        let bound_ns = exchanged.best.round_trip_ns().div_ceil(2);
+        // Where the guest's 0 is on the host's clock. Years in nanoseconds are far from the ends of the type.
+        let zero_ns = -i128::from(exchanged.best.offset_ns());
+        let between = |from: i128, to: i128| match to - from {
+            // A border that may be a little off may come to lie beyond another one.
+            time if time < -i128::from(bound_ns) => Err(UNSTEADY),
+            time => Ok(u64::try_from(time.max(0)).unwrap_or(u64::MAX)),
+        };
+        let read_after_start = guest_ns >= self.started_ns;
+        Parts {
+            firmware_ns: self.code_ns.ok_or(NOT_TOLD).and_then(|code| between(code.into(), zero_ns)),
+            kernel_ns: self.started_ns,
+            user_ns: if read_after_start {
+                between(zero_ns + i128::from(self.started_ns), self.init_ns.into())
+            } else {
+                Err(UNSTEADY)
+            },
+            bound_ns,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    /// An exchange with a guest whose clock started at this moment of the host's.
+    fn exchange(zero_ns: u64, asked_ns: u64, there_ns: u64, back_ns: u64) -> Exchanged {
+        let guest_ns = asked_ns + there_ns - zero_ns;
+        Exchanged::of(&[Exchange { asked_ns, guest_ns, answered_ns: asked_ns + there_ns + back_ns }]).unwrap()
+    }
+
+    #[test]
+    fn the_parts_add_up_and_are_true_to_within_their_bound() {
+        let (code_ns, zero_ns, started_ns, init_ns) = (1000 * MS, 1300 * MS, 900 * MS, 2250 * MS);
+        let seen = Seen { code_ns: Some(code_ns), started_ns, init_ns };
+        for (there_ns, back_ns) in [(MS, MS), (0, 4 * MS), (4 * MS, 0), (3, 8)] {
+            let parts = seen.parts(&exchange(zero_ns, 2260 * MS, there_ns, back_ns));
+            let (firmware, user) = (parts.firmware_ns.unwrap(), parts.user_ns.unwrap());
+            assert_eq!(firmware + parts.kernel_ns + user, init_ns - code_ns, "{there_ns} {back_ns}");
+            assert!(firmware.abs_diff(300 * MS) <= parts.bound_ns, "{firmware} of {there_ns} {back_ns}");
+            assert!(user.abs_diff(50 * MS) <= parts.bound_ns, "{user}");
+            assert_eq!(parts.bound_ns, (there_ns + back_ns).div_ceil(2));
+        }
+    }
+
+    #[test]
+    fn a_border_within_its_bound_of_another_is_on_it() {
+        let seen = Seen { code_ns: Some(1000 * MS), started_ns: 10 * MS, init_ns: 1100 * MS };
+        // The reading seems to be from the middle of the exchange: one from its beginning puts the clock's start too late.
+        let parts = seen.parts(&exchange(1000 * MS, 1100 * MS, 0, 4 * MS));
+        assert_eq!(parts.firmware_ns, Ok(2 * MS));
+        // And one from its end too early, before the machine was let go.
+        let parts = seen.parts(&exchange(1000 * MS, 1100 * MS, 4 * MS, 0));
+        assert_eq!(parts.firmware_ns, Ok(0));
+    }
+
+    #[test]
+    fn what_is_not_told_or_cannot_be_is_absent() {
+        let seen = Seen { code_ns: None, started_ns: 10 * MS, init_ns: 1100 * MS };
+        let parts = seen.parts(&exchange(1000 * MS, 1100 * MS, MS, MS));
+        assert_eq!((parts.firmware_ns, parts.user_ns), (Err(NOT_TOLD), Ok(90 * MS)));
+        // A clock that gained half a second seems to have started before the machine was let go.
+        let seen = Seen { code_ns: Some(1000 * MS), ..seen };
+        assert_eq!(seen.parts(&exchange(500 * MS, 1100 * MS, MS, MS)).firmware_ns, Err(UNSTEADY));
+        // One that was set back since.
+        let seen = Seen { started_ns: 700 * MS, ..seen };
+        assert_eq!(seen.parts(&exchange(1000 * MS, 1100 * MS, MS, MS)).user_ns, Err(UNSTEADY));
+    }
+}

@@ -1,0 +1,221 @@
+//! Servers and their load generators, both played by fakes.
+
+#![allow(clippy::unwrap_used, reason = "what these helpers unwrap is what the tests are about")]
+
+mod common;
+
+use common::{Bench, failure, fixed, is_measured, plan, quiet, records, trials, warnings, workload};
+use weigh_model::{
+    Event, Exclusion, Extraction, FailureKind, Headroom, LoadLoop, LoaderUse, Observed, Operations, Plan,
+    Record, ServerPlan, Staging, Transport, WorkloadPlan,
+};
+use weigh_stats::{Flag, Options, analyse, collect};
+
+fn words(text: &str) -> Vec<String> {
+    text.split(' ').map(Into::into).collect()
+}
+
+/// A workload with a server that is up when `ready` says so, as fakes play it.
+fn server(name: &str) -> WorkloadPlan {
+    let plan = ServerPlan {
+        command: words("serve {listen} {port}"),
+        ports: 2,
+        transport: vec![Transport::Tcp],
+        ready: Some(words("ready {address} {port}")),
+        fill: None,
+        null: Some(words("serve null")),
+        null_load: None,
+        kind: LoadLoop::Closed,
+    };
+    WorkloadPlan {
+        command: words("load {address} {port} {port2} {scratch} {seed}"),
+        operations: Some(Operations {
+            name: "request".into(),
+            from: Extraction::Json { pointer: "/metrics/time/value".into() },
+        }),
+        staging: Staging { server: Some(plan), setup_deadline_s: Some(0.3), ..Staging::default() },
+        deadline_s: 0.3,
+        ..workload(name)
+    }
+}
+
+fn serving(environments: &[&str], blocks: u32) -> Plan {
+    let mut plan = plan(environments, &["w"], fixed(blocks));
+    plan.workloads = vec![server("w")];
+    plan
+}
+
+/// What the sensors see when the busiest of the loader's CPUs was busy for such a share.
+fn loaded(share: f64) -> Observed {
+    let loader = LoaderUse { cpus: vec![0], busy_ns: vec![(share * 1e9) as u64], used_ns: 1 };
+    Observed { loader: Some(loader), ..quiet() }
+}
+
+fn headrooms(records: &[Record]) -> Vec<&Headroom> {
+    let mut found = Vec::new();
+    for record in records {
+        if let Record::Headroom(headroom) = record {
+            found.push(headroom);
+        }
+    }
+    found
+}
+
+/// The failure that excludes an environment from the pilot on.
+fn excluded(environment: &str, change: impl FnOnce(&mut WorkloadPlan)) -> Exclusion {
+    let bench = Bench::new();
+    let mut plan = serving(&["null:fork=yes", environment], 2);
+    change(&mut plan.workloads[0]);
+    let (_, store) = bench.run(&plan);
+    let found = records(&store).into_iter().find_map(|record| match record {
+        Record::Excluded(exclusion) => Some(exclusion),
+        _ => None,
+    });
+    let found = found.unwrap();
+    assert_eq!(found.environment, environment);
+    assert_eq!(trials(&store).iter().filter(|trial| is_measured(trial)).count(), 2, "the other one goes on");
+    found
+}
+
+#[test]
+fn servers_are_measured_and_the_headroom_is_recorded() {
+    let mut bench = Bench::new();
+    bench.weather = Box::new(|_| loaded(0.4));
+    let mut plan = serving(&["null:fork=yes", "null:effect=0.5,fork=yes"], 3);
+    plan.workloads[0].warmup = 2;
+    plan.workloads[0].staging.setup = Some(words("setup {scratch} {port}"));
+    plan.workloads[0].staging.teardown = Some(words("teardown"));
+    plan.workloads[0].staging.server.as_mut().unwrap().fill = Some(words("fill {scratch}"));
+    let (outing, store) = bench.run(&plan);
+    assert_eq!(warnings(&outing), Vec::<&str>::new());
+    let trials = trials(&store);
+    assert_eq!(trials.iter().filter(|trial| is_measured(trial)).count(), 6, "{trials:?}");
+    assert!(trials.iter().all(|trial| trial.clock.is_none()), "no clock of a guest dates anything");
+    assert_eq!(outing.finish.statistics.warm_ups, 12, "every trial has a fresh server to warm up");
+    let records = records(&store);
+    let headrooms = headrooms(&records);
+    assert_eq!(headrooms.len(), 2);
+    assert_eq!((headrooms[0].workload.as_str(), headrooms[0].operation.as_str()), ("w", "request"));
+    // The fake's operations are its seconds.
+    assert!((headrooms[0].rate_per_s - 1.0).abs() < 1e-6, "{headrooms:?}");
+    let told = |event: &&Event| matches!(event, Event::Headroom(_));
+    assert_eq!(outing.events.iter().filter(told).count(), 2);
+    let collected = collect(&plan, &records);
+    let loader = collected.circumstances.loader("w", "null:effect=0.5,fork=yes").unwrap();
+    assert_eq!((loader.trials, loader.busiest_share, loader.is_bound()), (3, 0.4, false));
+    assert!(loader.closed && loader.headroom_per_s.is_some() && loader.reached_per_s.is_some());
+}
+
+/// A loader without time left gives no verdict on throughput, and keeps that on latency.
+#[test]
+fn a_loader_without_time_left_is_said_and_judged() {
+    let mut bench = Bench::new();
+    const SLOW: &str = "null:effect=0.5,fork=yes";
+    bench.weather = Box::new(|now| loaded(if now.environment == SLOW { 0.9 } else { 0.7 }));
+    let mut plan = serving(&["null:fork=yes", SLOW], 8);
+    let mut rate = plan.workloads[0].metrics[0].clone();
+    rate.spec.name = "rate".into();
+    rate.spec.unit = weigh_model::Unit::normalise("op/s").0;
+    rate.spec.better = weigh_model::Better::Higher;
+    plan.workloads[0].metrics.push(rate);
+    let (_, store) = bench.run(&plan);
+    let collected = collect(&plan, &records(&store));
+    let analysis = analyse(&collected.comparisons, &Options::for_run(&plan, &collected));
+    let cell = |metric: &str| {
+        let is = |cell: &&weigh_stats::Cell| cell.metric.name == metric && cell.environment == SLOW;
+        analysis.cells.iter().find(is).unwrap()
+    };
+    assert!(cell("rate").flags.contains(&Flag::LoaderBound), "{:?}", cell("rate").flags);
+    assert_eq!(cell("rate").verdict, None);
+    assert!(!cell("time").flags.contains(&Flag::LoaderBound));
+    assert!(cell("time").verdict.is_some());
+    let told: Vec<String> = collected.warnings.iter().map(ToString::to_string).collect();
+    assert!(told.iter().any(|text| text.contains("90.0 %") && text.contains(SLOW)), "{told:?}");
+    assert!(!told.iter().any(|text| text.contains("70.0 % of the time")), "seventy is not beyond: {told:?}");
+}
+
+#[test]
+fn a_server_that_never_comes_up_is_told() {
+    let found = excluded("null:fork=yes,loader-every=1,loader-fault=exit", |_| {});
+    assert_eq!(found.failure.kind, FailureKind::Deadline, "{found:?}");
+    let reason = &found.failure.reason;
+    assert!(reason.contains("not up within 0.3 s") && reason.contains("the script says"), "{reason}");
+    assert!(found.failure.log.is_some());
+}
+
+#[test]
+fn a_server_that_ends_early_is_told_with_its_words() {
+    let found = excluded("null:at=0,fault=exit,fork=yes", |_| {});
+    assert_eq!(found.failure.kind, FailureKind::ExitStatus, "{found:?}");
+    let reason = &found.failure.reason;
+    assert!(reason.contains("ended before it was up with status 1: the script says"), "{reason}");
+}
+
+#[test]
+fn a_server_that_is_not_there_is_told() {
+    let found = excluded("null:at=0,fault=missing,fork=yes", |workload| {
+        workload.staging.packages = vec!["redis-server".into()];
+    });
+    assert_eq!(found.failure.kind, FailureKind::CommandNotFound);
+    let reason = &found.failure.reason;
+    assert!(reason.contains("in the guest") && reason.contains("package redis-server"), "{reason}");
+}
+
+#[test]
+fn a_loader_that_hangs_is_ended() {
+    let found = excluded("null:fork=yes,loader-at=1,loader-fault=hang", |_| {});
+    assert_eq!(found.failure.kind, FailureKind::Deadline);
+    assert!(found.failure.reason.contains("did not end within 0.3 s"), "{}", found.failure.reason);
+}
+
+#[test]
+fn a_loader_that_is_not_there_is_told() {
+    let found = excluded("null:fork=yes,loader-at=1,loader-fault=missing", |_| {});
+    assert_eq!(found.failure.kind, FailureKind::CommandNotFound);
+    assert!(found.failure.reason.contains("for the load generator"), "{}", found.failure.reason);
+}
+
+#[test]
+fn a_lost_loader_is_not_the_guests_fault() {
+    let found = excluded("null:fork=yes,loader-at=1,loader-fault=die", |_| {});
+    assert_eq!(found.failure.kind, FailureKind::Preparation);
+    assert!(found.failure.reason.contains("the load generator is lost"), "{}", found.failure.reason);
+}
+
+#[test]
+fn a_filling_that_fails_is_told() {
+    let found = excluded("null:fork=yes,loader-at=1,loader-fault=exit", |workload| {
+        workload.staging.server.as_mut().unwrap().fill = Some(words("fill"));
+    });
+    assert_eq!(found.failure.kind, FailureKind::Preparation);
+    assert!(found.failure.reason.contains("filling the server"), "{}", found.failure.reason);
+}
+
+#[test]
+fn a_guest_of_one_program_is_left_out() {
+    let found = excluded("null", |_| {});
+    assert!(found.failure.reason.contains("one program"), "{}", found.failure.reason);
+}
+
+/// In the blocks, too, a failure is one of its trial, and the server is ended so that the guest can be frozen.
+#[test]
+fn a_failed_trial_leaves_a_guest_that_goes_on() {
+    let mut bench = Bench::new();
+    bench.options.skip_pilot = true;
+    // Of a trial's commands the loader's first asks whether the server is up; the second is the load.
+    let mut plan = serving(&["null:fork=yes", "null:fork=yes,loader-every=2,loader-fault=check"], 2);
+    plan.workloads.push(workload("plain"));
+    let mut store = bench.create(&plan);
+    let outing = bench.go_on(&plan, &mut store, |_, _| {}).unwrap();
+    assert_eq!(outing.finish.blocks_done, 2);
+    let trials = trials(&store);
+    let of = |environment: usize, workload: &str| {
+        let name = plan.environments[environment].name.clone();
+        let workload = workload.to_string();
+        trials.iter().filter(move |t| t.environment == name && t.workload == workload).collect::<Vec<_>>()
+    };
+    assert!(of(0, "w").iter().chain(&of(1, "plain")).all(|trial| is_measured(trial)), "{trials:?}");
+    assert_eq!(of(1, "w").len(), 2);
+    let reasons: Vec<&str> = of(1, "w").iter().map(|trial| failure(trial).unwrap().reason.as_str()).collect();
+    assert!(reasons.iter().all(|reason| reason.contains("the check failed")), "{reasons:?}");
+}

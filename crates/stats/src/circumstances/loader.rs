@@ -1,0 +1,73 @@
+//! Whether it was the load generator that was measured (METHOD: loader headroom).
+
+use super::{Circumstances, LoaderSummary};
+use crate::estimate::count;
+use crate::rank;
+use crate::warning::WarningKind;
+use weigh_model::{Better, Extraction, Headroom, LoadLoop, MetricSource, Outcome, Trial, WorkloadPlan};
+
+/// Share of a window up to which the busiest CPU of a load generator leaves it time to ask for more. Beyond, a faster server would not be
+/// seen to be one.
+pub const LOADER_BOUND_SHARE: f64 = 0.70;
+
+/// The load generator of a cell; none where no trial has one.
+pub(crate) fn summary<'t>(
+    workload: &WorkloadPlan,
+    environment: &str,
+    trials: impl Iterator<Item = &'t Trial>,
+    headroom: &[&Headroom],
+) -> Option<LoaderSummary> {
+    let server = workload.staging.server.as_ref()?;
+    let (mut shares, mut reached) = (Vec::new(), Vec::new());
+    for trial in trials {
+        let Outcome::Measured { iterations } = &trial.outcome else { continue };
+        let observed = trial.observed.as_deref();
+        let share = observed.and_then(|o| o.loader.as_ref().map(|loader| loader.busiest_share(o.window_ns)));
+        shares.extend(share);
+        reached.extend(workload.reached(iterations));
+    }
+    let median = |values: Vec<f64>| {
+        let ascending = rank::sorted(values);
+        (!ascending.is_empty()).then(|| rank::median(&ascending))
+    };
+    // Of a run that was resumed before it had any trial, the later pilot.
+    let proven = headroom.iter().rev().find(|h| h.workload == workload.id && h.environment == environment);
+    let operation = reached.first().map(|(name, _)| *name).or(proven.map(|h| h.operation.as_str()));
+    let trials = count(shares.len());
+    Some(LoaderSummary {
+        workload: workload.id.clone(),
+        environment: environment.into(),
+        closed: server.kind == LoadLoop::Closed,
+        trials,
+        busiest_share: median(shares)?,
+        operation: operation.unwrap_or_default().into(),
+        headroom_per_s: proven.map(|h| h.rate_per_s),
+        reached_per_s: median(reached.iter().map(|(_, rate)| *rate).collect()),
+    })
+}
+
+impl LoaderSummary {
+    /// Whether the load generator had no time left to ask for more.
+    pub fn is_bound(&self) -> bool {
+        self.busiest_share > LOADER_BOUND_SHARE
+    }
+
+    /// What a reader should know of it.
+    pub(crate) fn warning(&self) -> Option<WarningKind> {
+        let share = self.busiest_share;
+        self.is_bound().then_some(WarningKind::LoaderBound { share, trials: self.trials })
+    }
+}
+
+/// Whether a metric says how much was done in a time, and so is the loader's where the loader is the limit: a rate, or the time that the
+/// whole load took.
+pub(crate) fn is_throughput(metric: &MetricSource) -> bool {
+    metric.spec.better == Better::Higher || metric.from == Extraction::Duration
+}
+
+impl Circumstances {
+    /// The load generator of a cell.
+    pub fn loader(&self, workload: &str, environment: &str) -> Option<&LoaderSummary> {
+        self.loaders.iter().find(|loader| loader.workload == workload && loader.environment == environment)
+    }
+}

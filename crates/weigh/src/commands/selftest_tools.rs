@@ -1,0 +1,137 @@
+//! `weigh selftest --tools`: do the builtin kernels do what the canonical tools do?
+
+use super::run::{catch_signals, stay_off};
+use super::selftest::directory;
+use crate::cli::{SelftestArgs, SelftestFormat};
+use crate::error::{Failure, Kind, file_failure};
+use crate::host::Occupied;
+use crate::selftest::tools::{BLOCKS, Outcome, PAIRS, Pair, table};
+use crate::{embedded, request, ui};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use weigh_model::{FinishReason, HostFacts, nearest};
+use weigh_observe::Observer;
+use weigh_platforms::Host;
+use weigh_store::RunDirectory;
+
+/// Compares every pair and says what came of it.
+///
+/// # Errors
+/// A pair outside of what is asked, nothing compared, a host that cannot be used.
+pub fn run(args: &SelftestArgs, facts: &HostFacts) -> Result<(), Failure> {
+    let pairs = chosen(&args.pair)?;
+    let seed = args.seed.unwrap_or_else(request::random_seed);
+    let blocks = args.blocks.unwrap_or(BLOCKS);
+    let directory = directory(args.out.as_deref())?;
+    let interrupt = catch_signals()?;
+    let occupied =
+        Occupied::new(&format!("selftest in {}", directory.display()), Some(directory.join("logs")))?;
+    // One CPU for what is measured, so that weigh itself has the others.
+    let cpus: Vec<u32> = facts.cpus.last().copied().into_iter().collect();
+    stay_off(&cpus, facts);
+    let conduct = Conduct { facts, cpus: &cpus, blocks, seed, directory: &directory, interrupt: &interrupt };
+    let mut progress = ui::Steps::new("pair");
+    let mut outcomes = Vec::new();
+    let mut compared = Ok(());
+    for (done, pair) in (1..).zip(&pairs) {
+        match conduct.compare(pair, &occupied.host) {
+            Ok(Some(outcome)) => outcomes.push(outcome),
+            Ok(None) => break,
+            Err(error) => {
+                compared = Err(error);
+                break;
+            }
+        }
+        progress.show(done, pairs.len() as u32);
+    }
+    drop(progress);
+    let closed = occupied.close();
+    compared?;
+    closed?;
+    say(&outcomes, blocks, args.format, &directory)
+}
+
+/// The pairs that are named, or all.
+fn chosen(names: &[String]) -> Result<Vec<Pair>, Failure> {
+    let known = || PAIRS.iter().map(|pair| pair.name);
+    if let Some(unknown) = names.iter().find(|name| !known().any(|known| known == *name)) {
+        let hint = match nearest(unknown, known()) {
+            Some(meant) => format!("did you mean `{meant}`?"),
+            None => format!("the pairs are: {}", known().collect::<Vec<_>>().join(", ")),
+        };
+        return Err(Failure::input(format!("there is no pair `{unknown}`")).hint(hint));
+    }
+    let is_chosen = |pair: &&Pair| names.is_empty() || names.iter().any(|name| name == pair.name);
+    Ok(PAIRS.iter().filter(is_chosen).copied().collect())
+}
+
+/// How pairs are compared.
+struct Conduct<'a> {
+    facts: &'a HostFacts,
+    cpus: &'a [u32],
+    blocks: u32,
+    seed: u64,
+    directory: &'a Path,
+    interrupt: &'a AtomicBool,
+}
+
+impl Conduct<'_> {
+    /// Runs one pair; none when it was interrupted.
+    fn compare(&self, pair: &Pair, host: &Host) -> Result<Option<Outcome>, Failure> {
+        if self.interrupt.load(Ordering::Relaxed) {
+            return Ok(None);
+        }
+        let plan = pair.plan(self.facts, self.cpus, self.blocks, self.seed, &embedded::digests())?;
+        let mut store = RunDirectory::create_at(&self.directory.join(pair.name), &plan, self.facts)?;
+        // Within the scratch directory of all, which the ledger has.
+        let work = host.work.join(pair.name);
+        std::fs::create_dir(&work).map_err(|error| file_failure("make the directory", &work, error))?;
+        let host = Host {
+            ledger: host.ledger.clone(),
+            hierarchy: host.hierarchy.clone(),
+            work,
+            logs: host.logs.clone(),
+            run: format!("{}-{}", host.run, pair.name),
+            programs: host.programs.clone(),
+            is_root: host.is_root,
+        };
+        let finish = weigh_runner::run(weigh_runner::Run {
+            plan: &plan,
+            host: &host,
+            host_facts: self.facts,
+            store: &mut store,
+            sensors: &mut Observer::new(),
+            interrupt: self.interrupt,
+            emit: &mut |_| {},
+            options: weigh_runner::RunOptions::default(),
+        })?;
+        if finish.reason == FinishReason::Interrupted {
+            return Ok(None);
+        }
+        Ok(Some(pair.read(&plan, &store.records()?.records)))
+    }
+}
+
+fn say(outcomes: &[Outcome], blocks: u32, format: SelftestFormat, directory: &Path) -> Result<(), Failure> {
+    let json = serde_json::to_string_pretty(outcomes).expect("outcomes have only strings as keys");
+    let file = directory.join("tools.json");
+    std::fs::write(&file, format!("{json}\n")).map_err(|error| file_failure("write", &file, error))?;
+    match format {
+        SelftestFormat::Table => ui::print(&table(outcomes, blocks)),
+        SelftestFormat::Json => ui::print(&json),
+    }
+    ui::note(&format!("every pair is a run below {}", directory.display()));
+    let with_found = |outcome: &'_ Outcome| outcome.found.as_ref().ok().map(|found| found.met);
+    let met: Vec<bool> = outcomes.iter().filter_map(with_found).collect();
+    if met.is_empty() {
+        return Err(Failure::new(Kind::NothingMeasured, "no kernel was compared with its tool")
+            .hint("install the tools: hpcc, python3-numpy, fio, sockperf"));
+    }
+    if met.iter().all(|met| *met) {
+        return Ok(());
+    }
+    let outside = outcomes.iter().filter(|outcome| with_found(outcome) == Some(false));
+    let outside: Vec<&str> = outside.map(|outcome| outcome.pair.as_str()).collect();
+    Err(Failure::new(Kind::Failed, format!("outside of what is asked: {}", outside.join(", ")))
+        .hint("the whole interval of the ratio lies outside; the runs below the directory hold every value"))
+}

@@ -1,0 +1,379 @@
+//! The builtin kernels against the tools that the field takes for canonical: both natively, in one run, in random order within each block.
+//!
+//! A kernel that is slower than the tool it stands for would hide what a platform costs, one that is quicker by doing less would
+//! invent it. So each pair has a demand, and a kernel fails it when the whole interval of the ratio lies outside.
+
+use crate::error::{Failure, Kind};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use weigh_model::{
+    Comparison, Effort, EnvironmentPlan, EnvironmentSpec, GuestPlan, HostFacts, ImageSpec, MetricSpec,
+    NoiseLimits, PLAN_FORMAT, Plan, Record, Series, WorkloadPlan,
+};
+use weigh_report::Scale;
+use weigh_stats::{Options, analyse, collect};
+use weigh_workloads::Library;
+
+/// Blocks of a pair unless the user says otherwise.
+pub const BLOCKS: u32 = 15;
+
+/// The one environment.
+const NATIVE: &str = "native";
+
+/// A kernel, the tool that does the same, and what is asked of the kernel.
+#[derive(Debug, Clone, Copy)]
+pub struct Pair {
+    /// Name in tables and files.
+    pub name: &'static str,
+    /// The builtin kernel.
+    pub kernel: Side,
+    /// The canonical tool.
+    pub tool: Side,
+    /// What is asked.
+    pub demand: Demand,
+}
+
+/// A workload, what is set in it, and the metric that counts.
+#[derive(Debug, Clone, Copy)]
+pub struct Side {
+    /// Name of the workload.
+    pub workload: &'static str,
+    /// Parameters, at the size `standard`.
+    pub params: &'static [(&'static str, &'static str)],
+    /// The metric.
+    pub metric: &'static str,
+}
+
+/// What the ratio of performance, kernel over tool, has to be. More is better for both directions of a metric.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Demand {
+    /// At least this.
+    AtLeast(f64),
+    /// 1 to within this.
+    Within(f64),
+}
+
+impl Demand {
+    /// Whether an interval of ratios lies wholly outside.
+    fn fails(self, low: f64, high: f64) -> bool {
+        match self {
+            Self::AtLeast(least) => high < least,
+            Self::Within(margin) => high < 1.0 - margin || low > 1.0 + margin,
+        }
+    }
+
+    fn words(self) -> String {
+        match self {
+            Self::AtLeast(least) => format!(">= {least:.2}"),
+            Self::Within(margin) => format!("1 +- {margin:.2}"),
+        }
+    }
+}
+
+/// The pairs.
+pub const PAIRS: &[Pair] = &[
+    Pair {
+        name: "stream",
+        kernel: Side {
+            workload: "stream",
+            params: &[("threads", "1"), ("array-bytes", "llc*4")],
+            metric: "triad",
+        },
+        tool: Side { workload: "hpcc-stream", params: &[("array-bytes", "llc*4")], metric: "triad" },
+        demand: Demand::AtLeast(0.97),
+    },
+    Pair {
+        name: "gups",
+        kernel: Side {
+            workload: "gups",
+            params: &[("threads", "1"), ("table-bytes", "128MiB")],
+            metric: "rate",
+        },
+        tool: Side { workload: "hpcc-gups", params: &[("table-bytes", "128MiB")], metric: "rate" },
+        demand: Demand::AtLeast(0.95),
+    },
+    Pair {
+        name: "lu",
+        kernel: Side { workload: "lu", params: &[("n", "4000"), ("threads", "1")], metric: "rate" },
+        tool: Side { workload: "dgesv", params: &[("n", "4000"), ("threads", "1")], metric: "rate" },
+        demand: Demand::AtLeast(0.90),
+    },
+    Pair {
+        name: "block-1",
+        kernel: Side { workload: "block", params: &BLOCK_1, metric: "rate" },
+        tool: Side { workload: "fio-random", params: &FIO_1, metric: "iops" },
+        demand: Demand::Within(0.03),
+    },
+    Pair {
+        name: "block-32",
+        kernel: Side { workload: "block", params: &BLOCK_32, metric: "rate" },
+        tool: Side { workload: "fio-random", params: &FIO_32, metric: "iops" },
+        demand: Demand::Within(0.03),
+    },
+    Pair {
+        name: "echo",
+        kernel: Side {
+            workload: "echo-remote",
+            params: &[("request-bytes", "100"), ("response-bytes", "100")],
+            metric: "latency_p50",
+        },
+        tool: Side { workload: "sockperf-tcp", params: &[("bytes", "100")], metric: "latency_p50" },
+        demand: Demand::Within(0.05),
+    },
+];
+
+/// 4 kB reads at random places of a file of 1 GiB, by io_uring, for five seconds.
+const BLOCK_1: [(&str, &str); 3] = [("depth", "1"), ("engine", "io_uring"), ("seconds", "5")];
+const BLOCK_32: [(&str, &str); 3] = [("depth", "32"), ("engine", "io_uring"), ("seconds", "5")];
+const FIO_1: [(&str, &str); 3] = [("jobs", "1"), ("in-flight", "1"), ("engine", "io_uring")];
+const FIO_32: [(&str, &str); 3] = [("jobs", "1"), ("in-flight", "32"), ("engine", "io_uring")];
+
+/// What became of a pair.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Outcome {
+    /// Name of the pair.
+    pub pair: String,
+    /// The demand.
+    pub demand: Demand,
+    /// What was found, or why nothing was.
+    pub found: Result<Found, String>,
+}
+
+/// What a pair gave.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Found {
+    /// Pairs of values, one per block.
+    pub blocks: u32,
+    /// The metric, with its unit.
+    pub metric: MetricSpec,
+    /// Median of the kernel.
+    pub kernel: f64,
+    /// Median of the tool.
+    pub tool: f64,
+    /// Ratio of performance, kernel over tool: the average with its 95 % interval.
+    pub ratio: f64,
+    /// Lower end.
+    pub low: f64,
+    /// Upper end.
+    pub high: f64,
+    /// Whether the demand is met, or may be.
+    pub met: bool,
+}
+
+impl Pair {
+    /// A run of both, natively.
+    ///
+    /// # Errors
+    /// A workload or a parameter that is not there.
+    pub fn plan(
+        &self,
+        facts: &HostFacts,
+        cpus: &[u32],
+        blocks: u32,
+        seed: u64,
+        digests: &BTreeMap<String, String>,
+    ) -> Result<Plan, Failure> {
+        let library = Library::load(&[], &[])?;
+        let workloads = [self.kernel, self.tool].into_iter().map(|side| side.plan(&library, facts));
+        Ok(Plan {
+            format: PLAN_FORMAT,
+            name: format!("tools-{}", self.name),
+            tool_version: env!("CARGO_PKG_VERSION").into(),
+            seed,
+            baseline: NATIVE.into(),
+            environments: vec![EnvironmentPlan {
+                name: NATIVE.into(),
+                spec: EnvironmentSpec::parse(NATIVE)?,
+                variables: BTreeMap::new(),
+            }],
+            workloads: workloads.collect::<Result<_, _>>()?,
+            effort: Effort::Fixed { blocks },
+            budget_s: None,
+            guest: GuestPlan {
+                image: ImageSpec::Host,
+                cpus: cpus.to_vec(),
+                memory_bytes: None,
+                reuse: false,
+                working_directory: None,
+            },
+            margin: Options::MARGIN,
+            allow_unequal: Vec::new(),
+            noise: NoiseLimits::default(),
+            digests: digests.clone(),
+        })
+    }
+
+    /// Reads a run of the plan.
+    pub fn read(&self, plan: &Plan, records: &[Record]) -> Outcome {
+        Outcome { pair: self.name.into(), demand: self.demand, found: self.find(plan, records) }
+    }
+
+    fn find(&self, plan: &Plan, records: &[Record]) -> Result<Found, String> {
+        let collected = collect(plan, records);
+        if let Some(failure) = collected.failures.first() {
+            return Err(format!("{}: {}", failure.workload, failure.reason));
+        }
+        let series = |side: &Side, workload: &WorkloadPlan| {
+            let about = |c: &&Comparison| c.workload == workload.id && c.metric.name == side.metric;
+            let of = collected.comparisons.iter().find(about)?;
+            let series = of.series.iter().find(|series| series.environment == NATIVE)?;
+            Some((of.metric.clone(), Series { environment: side.workload.into(), ..series.clone() }))
+        };
+        let [kernel, tool] = plan.workloads.as_slice() else { return Err("the plan is another's".into()) };
+        let missing = |side: &Side| format!("{} gives no {}", side.workload, side.metric);
+        let (metric, kernel) = series(&self.kernel, kernel).ok_or_else(|| missing(&self.kernel))?;
+        let (other, tool) = series(&self.tool, tool).ok_or_else(|| missing(&self.tool))?;
+        if (&metric.unit, metric.better) != (&other.unit, other.better) {
+            return Err(format!(
+                "{} is in {}, {} in {}",
+                self.kernel.workload, metric.unit, self.tool.workload, other.unit
+            ));
+        }
+        // As two environments of one workload: paired by block, on the log scale.
+        let metric = MetricSpec { primary: true, ..metric };
+        let comparison = Comparison {
+            workload: self.name.into(),
+            params: BTreeMap::new(),
+            metric: metric.clone(),
+            series: vec![tool, kernel],
+        };
+        let options = Options { values_are_intervals: false, ..Options::new(self.tool.workload) };
+        let cells = analyse(&[comparison], &options).cells;
+        let cell = |name: &str| cells.iter().find(|cell| cell.environment == name);
+        let (Some(tool), Some(kernel)) = (cell(self.tool.workload), cell(self.kernel.workload)) else {
+            return Err("one of both gave no value".into());
+        };
+        let median = |cell: &weigh_stats::Cell| cell.summary.as_ref().map(|summary| summary.median);
+        let (Some(tool), Some(median), Some(cost)) = (median(tool), median(kernel), kernel.overhead) else {
+            return Err(format!("{} blocks give no interval", kernel.n));
+        };
+        // The statistics speak of costs; performance is their inverse.
+        let performance = |overhead: f64| 1.0 / (1.0 + overhead);
+        let (low, high) = (performance(cost.high), performance(cost.low));
+        let met = !self.demand.fails(low, high);
+        Ok(Found {
+            blocks: kernel.n,
+            metric,
+            kernel: median,
+            tool,
+            ratio: performance(cost.estimate),
+            low,
+            high,
+            met,
+        })
+    }
+}
+
+impl Side {
+    fn plan(&self, library: &Library, facts: &HostFacts) -> Result<WorkloadPlan, Failure> {
+        let missing =
+            |reason: String| Failure::new(Kind::Failed, format!("the workload {}: {reason}", self.workload));
+        let workload = library.get(self.workload).map_err(|error| missing(error.to_string()))?;
+        let params =
+            self.params.iter().map(|(name, value)| ((*name).into(), vec![(*value).into()])).collect();
+        let plans = workload.plan("standard", &params, facts).map_err(|error| missing(error.to_string()))?;
+        plans.into_iter().next().ok_or_else(|| missing("there is no plan".into()))
+    }
+}
+
+/// The table for a terminal.
+pub fn table(outcomes: &[Outcome], blocks: u32) -> String {
+    let mut text = format!(
+        "builtin kernels over canonical tools, natively, {blocks} blocks a pair; ratios of performance, more is quicker\n\n"
+    );
+    let _ = writeln!(
+        text,
+        "{:<16} {:>12} {:>12} {:>7} {:>18} {:>12}",
+        "pair", "kernel", "tool", "ratio", "95 % interval", "asked"
+    );
+    for outcome in outcomes {
+        match &outcome.found {
+            Ok(found) => {
+                let scale = Scale::new(&found.metric.unit, [found.kernel, found.tool], None);
+                let with_unit = |value: f64| scale.format(value);
+                let interval = format!("[{:.3}, {:.3}]", found.low, found.high);
+                let (kernel, tool) = (with_unit(found.kernel), with_unit(found.tool));
+                let verdict = if found.met { "ok" } else { "OUTSIDE" };
+                let demand = outcome.demand.words();
+                let _ = writeln!(
+                    text,
+                    "{:<16} {kernel:>12} {tool:>12} {:>7.3} {interval:>18} {demand:>12} {verdict}",
+                    outcome.pair, found.ratio
+                );
+            }
+            Err(reason) => {
+                let _ = writeln!(text, "{:<16} not compared: {reason}", outcome.pair);
+            }
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn only_a_whole_interval_outside_fails() {
+        let least = Demand::AtLeast(0.97);
+        assert!(least.fails(0.90, 0.969) && !least.fails(0.90, 0.98) && !least.fails(1.2, 1.3));
+        let within = Demand::Within(0.03);
+        assert!(within.fails(0.90, 0.96) && within.fails(1.04, 1.10));
+        assert!(!within.fails(0.90, 0.98) && !within.fails(1.02, 1.10) && !within.fails(0.5, 2.0));
+    }
+
+    #[test]
+    fn every_pair_can_be_planned_and_compares_like_with_like() {
+        let facts = weigh_host::facts::host_facts();
+        let names: BTreeSet<&str> = PAIRS.iter().map(|pair| pair.name).collect();
+        assert_eq!(names.len(), PAIRS.len());
+        for pair in PAIRS {
+            let plan = pair.plan(&facts, &[0], 3, 1, &BTreeMap::new()).unwrap();
+            let [kernel, tool] = plan.workloads.as_slice() else { panic!("{}", pair.name) };
+            let metric = |workload: &WorkloadPlan, name: &str| {
+                let metrics = workload.metrics.iter().map(|metric| &metric.spec);
+                metrics.into_iter().find(|spec| spec.name == name).cloned().unwrap()
+            };
+            let (kernel, tool) = (metric(kernel, pair.kernel.metric), metric(tool, pair.tool.metric));
+            assert_eq!((kernel.unit, kernel.better), (tool.unit, tool.better), "{}", pair.name);
+        }
+    }
+
+    #[test]
+    fn the_table_says_what_is_outside_and_what_is_missing() {
+        let metric = MetricSpec {
+            name: "rate".into(),
+            unit: weigh_model::Unit::normalise("GB/s").0,
+            better: weigh_model::Better::Higher,
+            primary: true,
+        };
+        let found = |ratio: f64, met| {
+            Ok(Found {
+                blocks: 5,
+                metric: metric.clone(),
+                kernel: 9e9 * ratio,
+                tool: 9e9,
+                ratio,
+                low: ratio - 0.01,
+                high: ratio + 0.01,
+                met,
+            })
+        };
+        let outcome = |pair: &str, found| Outcome { pair: pair.into(), demand: Demand::AtLeast(0.97), found };
+        let text = table(
+            &[
+                outcome("a", found(1.0, true)),
+                outcome("b", found(0.9, false)),
+                outcome("c", Err("no program".into())),
+            ],
+            5,
+        );
+        let line = |name: &str| text.lines().find(|line| line.starts_with(name)).unwrap();
+        assert!(line("a ").ends_with("ok") && line("a ").contains("[0.990, 1.010]"), "{text}");
+        assert!(line("b ").ends_with("OUTSIDE") && line("b ").contains("8.10 GB/s"), "{text}");
+        assert!(line("c ").ends_with("not compared: no program"), "{text}");
+    }
+}

@@ -1,0 +1,60 @@
+use super::*;
+
+/// Bonnie++ 2.00a with `-q -f -n 0`: no characters, no small files.
+const WHOLE: &str = include_str!("../../../testdata/bonnie-2.00a.csv");
+/// The same with a file so small that everything took less than half a second.
+const FAST: &str = include_str!("../../../testdata/bonnie-2.00a-too-fast.csv");
+
+#[test]
+fn rates_have_their_units() {
+    let words: Vec<&str> = WHOLE.trim().split(',').collect();
+    let number = |place: usize| words[place].parse::<f64>().unwrap();
+    assert_eq!(value(WHOLE, "block_output"), Some(number(11) * 1024.0));
+    assert_eq!(value(WHOLE, "rewrite"), Some(number(13) * 1024.0));
+    assert_eq!(value(WHOLE, "block_input"), Some(number(17) * 1024.0));
+    assert_eq!(value(WHOLE, "seeks"), Some(number(19)));
+    assert_eq!(value(WHOLE, "file_bytes"), Some(192.0 * 1048576.0));
+    assert_eq!(passes(WHOLE, "every_rate_measured"), Some(true));
+    assert_eq!((value(WHOLE, "putc"), passes(WHOLE, "putc")), (None, None));
+}
+
+#[test]
+fn what_was_too_fast_to_measure_is_no_number() {
+    assert_eq!(passes(FAST, "every_rate_measured"), Some(false));
+    for (field, _) in PARSER.fields.iter().filter(|(field, _)| *field != "file_bytes") {
+        assert_eq!(value(FAST, field), None, "{field}");
+    }
+    // One of them is enough.
+    let seeks = WHOLE.trim().split(',').nth(19).unwrap();
+    let one = WHOLE.replace(&format!(",{seeks},"), ",+++++,");
+    assert_eq!(passes(&one, "every_rate_measured"), Some(false));
+    assert!(value(&one, "block_output").is_some() && value(&one, "seeks").is_none());
+}
+
+#[test]
+fn the_format_before_has_two_fields_less() {
+    let words: Vec<&str> = WHOLE.trim().split(',').collect();
+    let before = [&["1.97"], &words[1..7], &words[9..]].concat().join(",");
+    for (field, _) in PARSER.fields {
+        assert_eq!(value(&before, field), value(WHOLE, field), "{field}");
+    }
+}
+
+#[test]
+fn what_is_cut_off_or_something_else_gives_nothing() {
+    let half = &WHOLE[..WHOLE.len() / 2];
+    let newer = WHOLE.replacen("1.98", "1.99", 1);
+    for text in
+        ["", "\n", half, &newer, "1.98,2.00a\n", "Version 2.00a       ------Sequential Output------\n"]
+    {
+        assert_eq!(
+            (value(text, "block_output"), passes(text, "every_rate_measured")),
+            (None, None),
+            "{text}"
+        );
+    }
+    assert_eq!(
+        ["7", "300M", "25G", "2T", "x", "3k"].map(file_bytes).map(|bytes| bytes.map(|bytes| bytes / K / K)),
+        [Some(7.0), Some(300.0), Some(25_600.0), Some(2_097_152.0), None, None]
+    );
+}

@@ -1,0 +1,164 @@
+//! What fio prints: JSON and JSON+ of version 3 (`--output-format=json+`), and the text of version 2 for people, which logs of older
+//! studies are in.
+
+mod json;
+mod text;
+
+use super::Parser;
+use hdrhistogram::Histogram;
+use std::collections::BTreeMap;
+
+pub(super) const PARSER: Parser = Parser {
+    name: "fio",
+    fields: &[
+        ("iops", "op/s"),
+        ("read_iops", "op/s"),
+        ("write_iops", "op/s"),
+        ("bandwidth", "B/s"),
+        ("read_bandwidth", "B/s"),
+        ("write_bandwidth", "B/s"),
+        ("read_latency_mean", "s"),
+        ("write_latency_mean", "s"),
+        ("operations", "1"),
+        ("read_bytes", "B"),
+        ("written_bytes", "B"),
+        ("duration", "s"),
+    ],
+    checks: &["complete"],
+    value,
+    passes,
+    histograms: &["read_latency", "write_latency", "read_completion", "write_completion"],
+    histogram,
+};
+
+/// The longest latency that a histogram tells from longer ones.
+const LONGEST_NS: u64 = 100_000_000_000;
+
+/// Three digits: finer than fio's own bins, of which 64 lie between a power of two and the next.
+const DIGITS: u8 = 3;
+
+/// Jobs of fio that ran at the same time: those between two `stonewall`s.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct FioGroup {
+    /// Name of its first job.
+    pub name: String,
+    /// The first error number of its jobs; 0 when they ended well.
+    pub error: i64,
+    /// What was read.
+    pub read: FioDirection,
+    /// What was written.
+    pub write: FioDirection,
+}
+
+/// What the jobs of a group read, or wrote, together. A ramp (`ramp_time`) is in none of it.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct FioDirection {
+    /// Operations per second.
+    pub iops: f64,
+    /// Bytes per second.
+    pub bandwidth: f64,
+    /// Bytes. In text they are rounded to five digits.
+    pub bytes: f64,
+    /// Operations.
+    pub operations: u64,
+    /// Operations that moved fewer bytes than they were to.
+    pub short: u64,
+    /// How long the longest of the jobs ran, seconds.
+    pub runtime_s: f64,
+    /// Mean time from the submission of an operation to its completion, seconds, where there were any.
+    pub latency_mean_s: Option<f64>,
+    /// Operations by the time from submission to completion, nanoseconds; empty unless fio printed JSON+ with `lat_percentiles`.
+    pub latency_ns: BTreeMap<u64, u64>,
+    /// The same without what submission takes (fio's `clat`), which JSON+ has unless it is switched off.
+    pub completion_ns: BTreeMap<u64, u64>,
+}
+
+impl FioDirection {
+    /// Adds another job of the same group.
+    fn add(&mut self, other: &Self) {
+        let weighted =
+            |direction: &Self| direction.latency_mean_s.map(|mean| mean * direction.operations as f64);
+        let sums: Vec<f64> = [weighted(self), weighted(other)].into_iter().flatten().collect();
+        self.operations += other.operations;
+        self.latency_mean_s = (!sums.is_empty() && self.operations > 0)
+            .then(|| sums.iter().sum::<f64>() / self.operations as f64);
+        self.iops += other.iops;
+        self.bandwidth += other.bandwidth;
+        self.bytes += other.bytes;
+        self.short += other.short;
+        self.runtime_s = self.runtime_s.max(other.runtime_s);
+        for (sum, bins) in
+            [(&mut self.latency_ns, &other.latency_ns), (&mut self.completion_ns, &other.completion_ns)]
+        {
+            for (value_ns, count) in bins {
+                *sum.entry(*value_ns).or_default() += count;
+            }
+        }
+    }
+}
+
+/// The groups of a run in the order in which they ran; none where `text` is no output of fio, or is cut off.
+pub fn fio_groups(text: &str) -> Vec<FioGroup> {
+    let groups = json::groups(text);
+    if groups.is_empty() { text::groups(text) } else { groups }
+}
+
+/// Rates, latencies and histograms are those of the last group: what ran before it filled the file or brought it to a steady state.
+/// What the whole run did, which its CPU time and its traffic are compared with, is the sum of all groups.
+fn value(text: &str, field: &str) -> Option<f64> {
+    let groups = fio_groups(text);
+    let last = groups.last()?;
+    let sum = |of: fn(&FioGroup) -> f64| groups.iter().map(of).sum();
+    Some(match field {
+        "iops" => last.read.iops + last.write.iops,
+        "read_iops" => last.read.iops,
+        "write_iops" => last.write.iops,
+        "bandwidth" => last.read.bandwidth + last.write.bandwidth,
+        "read_bandwidth" => last.read.bandwidth,
+        "write_bandwidth" => last.write.bandwidth,
+        "read_latency_mean" => last.read.latency_mean_s?,
+        "write_latency_mean" => last.write.latency_mean_s?,
+        "operations" => sum(|group| (group.read.operations + group.write.operations) as f64),
+        "read_bytes" => sum(|group| group.read.bytes),
+        "written_bytes" => sum(|group| group.write.bytes),
+        "duration" => sum(|group| group.read.runtime_s.max(group.write.runtime_s)),
+        _ => return None,
+    })
+}
+
+/// Complete is a run in which every group did something, without an error, and no operation moved fewer bytes than it was to.
+fn passes(text: &str, field: &str) -> Option<bool> {
+    let groups = fio_groups(text);
+    if field != "complete" || groups.is_empty() {
+        return None;
+    }
+    Some(groups.iter().all(|group| {
+        let directions = [&group.read, &group.write];
+        group.error == 0
+            && directions.iter().any(|direction| direction.operations > 0)
+            && directions.iter().all(|direction| direction.short == 0)
+    }))
+}
+
+fn histogram(text: &str, field: &str) -> Option<Histogram<u64>> {
+    let groups = fio_groups(text);
+    let last = groups.last()?;
+    let bins = match field {
+        "read_latency" => &last.read.latency_ns,
+        "write_latency" => &last.write.latency_ns,
+        "read_completion" => &last.read.completion_ns,
+        "write_completion" => &last.write.completion_ns,
+        _ => return None,
+    };
+    if bins.is_empty() {
+        return None;
+    }
+    let mut histogram = Histogram::new_with_bounds(1, LONGEST_NS, DIGITS).ok()?;
+    for (value_ns, count) in bins {
+        histogram.saturating_record_n(*value_ns, *count);
+    }
+    Some(histogram)
+}
+
+#[cfg(test)]
+mod tests;

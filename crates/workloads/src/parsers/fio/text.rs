@@ -1,0 +1,110 @@
+//! The text that fio 2 prints for people.
+
+use super::{FioDirection, FioGroup};
+use regex::{Captures, Regex};
+use std::sync::LazyLock;
+
+/// The head of a job, or of a group where `group_reporting` is on.
+static HEAD: LazyLock<Regex> =
+    LazyLock::new(|| fixed(r"^(\S.*?): \(groupid=(\d+), jobs=\d+\): err=\s*(\d+)"));
+static RATE: LazyLock<Regex> = LazyLock::new(|| {
+    fixed(
+        r"^\s+(read|write)\s*: io=([\d.]+)([KMGTP]?)B, bw=([\d.]+)([KMGTP]?)B/s, iops=([\d.]+)([KM]?)\s*, runt=\s*(\d+)msec",
+    )
+});
+/// From submission to completion. The shares of latencies further down have a space before the colon.
+static LATENCY: LazyLock<Regex> =
+    LazyLock::new(|| fixed(r"^\s+lat \((usec|msec)\): min=.*, avg=\s*([\d.]+)([KM]?)"));
+static ISSUED: LazyLock<Regex> =
+    LazyLock::new(|| fixed(r"^\s+issued\s*: total=r=(\d+)/w=(\d+)/d=\d+, short=r=(\d+)/w=(\d+)/d=\d+"));
+
+fn fixed(pattern: &str) -> Regex {
+    Regex::new(pattern).expect("the pattern is fixed")
+}
+
+/// A job that is being read.
+struct Reading {
+    group: u32,
+    job: FioGroup,
+    /// Whether the rate that was read last is that of writes.
+    writes: bool,
+    /// Whether the line was there that says how many operations were issued. It comes last: a job without it is cut off.
+    whole: bool,
+}
+
+/// The groups in `text`; none where a job of it is cut off.
+pub(super) fn groups(text: &str) -> Vec<FioGroup> {
+    let mut jobs: Vec<Reading> = Vec::new();
+    for line in text.lines() {
+        if let Some(found) = HEAD.captures(line) {
+            let (Ok(group), Ok(error)) = (found[2].parse(), found[3].parse()) else { return Vec::new() };
+            let job = FioGroup { name: found[1].into(), error, ..FioGroup::default() };
+            jobs.push(Reading { group, job, writes: false, whole: false });
+        } else if let Some(reading) = jobs.last_mut() {
+            reading.line(line);
+        }
+    }
+    // A job that failed at once has no numbers and is told nevertheless.
+    if jobs.iter().any(|reading| !reading.whole && reading.job.error == 0) {
+        return Vec::new();
+    }
+    let mut groups: Vec<(u32, FioGroup)> = Vec::new();
+    for Reading { group, job, .. } in jobs {
+        match groups.iter_mut().find(|(known, _)| *known == group) {
+            Some((_, sum)) => {
+                sum.error = if sum.error == 0 { job.error } else { sum.error };
+                sum.read.add(&job.read);
+                sum.write.add(&job.write);
+            }
+            None => groups.push((group, job)),
+        }
+    }
+    groups.into_iter().map(|(_, group)| group).collect()
+}
+
+impl Reading {
+    fn line(&mut self, line: &str) {
+        if let Some(found) = RATE.captures(line) {
+            self.writes = &found[1] == "write";
+            if let Some(rate) = rate(&found) {
+                *self.direction() = rate;
+            }
+        } else if let Some(found) = LATENCY.captures(line) {
+            let unit = if &found[1] == "usec" { 1e-6 } else { 1e-3 };
+            self.direction().latency_mean_s = scaled(&found[2], &found[3], 1000.0).map(|mean| mean * unit);
+        } else if let Some(found) = ISSUED.captures(line) {
+            let number = |place: usize| found[place].parse().unwrap_or_default();
+            (self.job.read.operations, self.job.read.short) = (number(1), number(3));
+            (self.job.write.operations, self.job.write.short) = (number(2), number(4));
+            self.whole = true;
+        }
+    }
+
+    fn direction(&mut self) -> &mut FioDirection {
+        if self.writes { &mut self.job.write } else { &mut self.job.read }
+    }
+}
+
+/// The line with what moved in a direction. Its KB are 1024 bytes (`kb_base` of fio's manual page), its K of operations are 1000.
+fn rate(found: &Captures<'_>) -> Option<FioDirection> {
+    Some(FioDirection {
+        bytes: scaled(&found[2], &found[3], 1024.0)?,
+        bandwidth: scaled(&found[4], &found[5], 1024.0)?,
+        iops: scaled(&found[6], &found[7], 1000.0)?,
+        runtime_s: found[8].parse::<f64>().ok()? * 1e-3,
+        ..FioDirection::default()
+    })
+}
+
+/// A number with a prefix, each prefix `thousand` times the one before it.
+fn scaled(number: &str, prefix: &str, thousand: f64) -> Option<f64> {
+    let power = match prefix {
+        "" => 0,
+        "K" => 1,
+        "M" => 2,
+        "G" => 3,
+        "T" => 4,
+        _ => 5,
+    };
+    Some(number.parse::<f64>().ok()? * thousand.powi(power))
+}

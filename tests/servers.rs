@@ -1,0 +1,164 @@
+//! Servers in guests that are really there, driven from outside over each path.
+#![allow(clippy::print_stderr, reason = "a skipped test says so")]
+#![allow(clippy::unwrap_used, reason = "a test ends where its expectation does")]
+
+mod support;
+
+use serde_json::Value;
+use support::{Stage, ready, shown};
+
+/// A server of requests and responses, with `more` in its table of the server.
+fn manifest(server: &str, more: &str) -> String {
+    format!(
+        r#"
+name = "little"
+summary = "requests and responses"
+description = "One request in flight over TCP."
+command = ["weigh-kernels", "echo", "--protocols", "tcp", "--connect", "{{address}}:{{port}}", "--requests", "300", "--warmup", "20"]
+warmup = 1
+deadline = "30s"
+setup_deadline = "5s"
+
+[server]
+command = {server}
+ports = 1
+transport = ["tcp"]
+loop = "closed"
+{more}
+
+[check]
+statement = "every response begins as its request did"
+json = "/check/passed"
+
+[operations]
+name = "request"
+json = "/operations"
+
+[[metric]]
+name = "rate"
+unit = "op/s"
+better = "higher"
+primary = true
+json = "/metrics/tcp_rate/value"
+"#
+    )
+}
+
+const ECHO: &str = r#"["weigh-kernels", "echo", "--protocols", "tcp", "--serve", "{listen}:{port}"]"#;
+
+/// `weigh run` of the manifest on these environments, and the report.
+fn measured(stage: &Stage, manifest: &str, on: &str, more: &[&str]) -> (Value, String) {
+    std::fs::write(stage.here().join("little.toml"), manifest).unwrap();
+    let run = stage
+        .weigh()
+        .args(["run", "little", "--workload", "little.toml", "--on", on, "--no-void", "--seed", "7"])
+        .args(["--size", "quick", "--out", "r"])
+        .args(more)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&run.stderr).into_owned();
+    let table = String::from_utf8_lossy(&run.stdout).into_owned();
+    assert!(stage.here().join("r/samples.jsonl").exists(), "{table}\n{said}");
+    (shown(stage, "r"), format!("{table}\n{said}"))
+}
+
+fn cell<'a>(report: &'a Value, environment: &str) -> &'a Value {
+    let cells = report["cells"].as_array().unwrap();
+    let is = |cell: &&Value| cell["environment"] == environment && cell["metric"] == "rate";
+    cells.iter().find(is).unwrap_or_else(|| panic!("no cell of {environment}"))
+}
+
+/// Over the host's loopback interface, a bridge and address translation: throughput, CPU per request of the guest alone, the load of the
+/// loader's CPU, its headroom.
+#[test]
+fn a_server_is_measured_over_each_path() {
+    let stage = Stage::new();
+    let mut on = vec!["native"];
+    if rustix::process::geteuid().is_root()
+        && ready(&stage, "namespaces", "a_server_is_measured_over_each_path")
+    {
+        on.extend(["namespaces:net=bridge", "namespaces:net=nat"]);
+    }
+    let null = format!("null = {ECHO}");
+    let (report, said) = measured(&stage, &manifest(ECHO, &null), &on.join(";"), &["--blocks", "2"]);
+    assert_eq!(report["failures"].as_array().unwrap().len(), 0, "{}\n{said}", report["failures"]);
+    let loaders = report["loaders"].as_array().unwrap();
+    for environment in &on {
+        let cell = cell(&report, environment);
+        assert!(cell["n"] == 2 && cell["median"].as_f64().unwrap() > 100.0, "{cell}");
+        assert_eq!(cell["closed_loop"], true);
+        let charge = cell["cpu_ns_per_op"].as_f64().unwrap();
+        assert!(charge > 0.0 && cell["operation"] == "request", "{cell}");
+        let loader = loaders.iter().find(|loader| loader["environment"] == *environment).unwrap();
+        assert!(loader["busiest_share"].as_f64().unwrap() > 0.0, "{loader}");
+        assert!(loader["headroom_per_s"].as_f64().unwrap() > 100.0, "{loader}\n{said}");
+        let flagged = cell["flags"].as_array().unwrap().iter().any(|flag| flag == "LOADER_BOUND");
+        let bound = |environment: &str| {
+            let of = loaders.iter().find(|loader| loader["environment"] == environment).unwrap();
+            of["busiest_share"].as_f64().unwrap() > 0.7
+        };
+        assert_eq!(flagged, bound(environment) || bound("native"), "{report}");
+    }
+    assert!(said.contains("a server is measured: guests get CPU") || said.contains("has one CPU"), "{said}");
+    assert!(said.contains("closed loop"), "{said}");
+    stage.host_is_as_before();
+}
+
+/// What goes wrong is told with the server's words, nothing is left, and the others are measured.
+#[test]
+fn servers_that_fail_are_told() {
+    let stage = Stage::new();
+    let early = r#"["sh", "-c", "echo the disk is full >&2; exit 7"]"#;
+    let (report, said) = measured(&stage, &manifest(early, ""), "native", &["--blocks", "1"]);
+    let reason = report["failures"][0]["reason"].as_str().unwrap();
+    assert!(reason.contains("ended") && reason.contains("status 7: the disk is full"), "{reason}\n{said}");
+    let log = report["failures"][0]["log"].as_str().unwrap();
+    assert!(std::fs::read_to_string(stage.here().join("r").join(log)).unwrap().contains("the disk is full"));
+
+    std::fs::remove_dir_all(stage.here().join("r")).unwrap();
+    let silent = r#"["sleep", "1000"]"#;
+    let manifest = manifest(silent, "").replace("\"5s\"", "\"300ms\"");
+    let (report, said) = measured(&stage, &manifest, "native", &["--blocks", "1"]);
+    let reason = report["failures"][0]["reason"].as_str().unwrap();
+    assert!(reason.contains("not up within 0.3 s"), "{reason}\n{said}");
+    stage.host_is_as_before();
+}
+
+/// A guest that nobody can reach is left out, and says why.
+#[test]
+fn a_guest_without_a_network_is_left_out() {
+    let stage = Stage::new();
+    if !ready(&stage, "namespaces", "a_guest_without_a_network_is_left_out") {
+        return;
+    }
+    let on = "native;namespaces:net=none";
+    let (report, said) = measured(&stage, &manifest(ECHO, ""), on, &["--blocks", "2"]);
+    let failure = &report["failures"][0];
+    assert!(failure["environment"] == "namespaces:net=none" && failure["excluded"] == true, "{failure}");
+    assert!(failure["reason"].as_str().unwrap().contains("no network"), "{failure}\n{said}");
+    assert_eq!(cell(&report, "native")["n"], 2);
+    stage.host_is_as_before();
+}
+
+/// What will listen where is told before anything is done.
+#[test]
+fn a_dry_run_says_who_serves_and_who_loads() {
+    let stage = Stage::new();
+    std::fs::write(stage.here().join("little.toml"), manifest(ECHO, "")).unwrap();
+    let run = stage
+        .weigh()
+        .args(["run", "little", "--workload", "little.toml", "--on", "native", "--dry-run"])
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&run.stdout);
+    for words in [
+        "serves in the guest",
+        "1 unused port (tcp)",
+        "closed loop",
+        "load generator",
+        "--serve {listen}:{port}",
+    ] {
+        assert!(said.contains(words), "{words}: {said}");
+    }
+    stage.host_is_as_before();
+}
