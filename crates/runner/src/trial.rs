@@ -1,16 +1,23 @@
 //! One trial: the commands of a workload in a guest that is awake.
 
+mod device_reads;
+mod failure;
+mod watch;
+
+pub(crate) use failure::{Failure, describe};
+pub(crate) use watch::Watch;
+
 use crate::clock::Timed;
 use crate::guest_clock::GuestClock;
 use crate::logs::CellLog;
 use crate::staging::{self, Words};
+use device_reads::check_device_reads;
+use failure::{ended_badly, last_words};
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
-use weigh_host::accounts::Accounts;
 use weigh_model::{ClockCheck, ClockState, Extraction, FailureKind, Iteration, Observed, WorkloadPlan};
-use weigh_observe::{Attached, Sensors, add};
-use weigh_platforms::{Completed, DiskMeter, DiskMoved, Guest, RunOptions, Session, SessionError};
+use weigh_platforms::{Completed, RunOptions, Session, SessionError};
 use weigh_protocol::{COMMAND_PATH, Command, Status};
 use weigh_workloads::{Ended, RawResult, Resources, extract};
 
@@ -40,75 +47,6 @@ fn command_environment(padding_bytes: usize, variables: &BTreeMap<String, String
     common.into_iter().chain(own).collect()
 }
 
-/// The share of a workload's random reads that the host's device must have seen (METHOD: per-workload honesty).
-const SEEN_BY_DEVICE: f64 = 0.95;
-
-/// Counters of [`weigh_model::Charge::counters`] that say what devices read: the host's for everybody, any for the guest. Others'
-/// reads may hide a cache from the first, a device over a cache may hide it from the second: each that is there has to agree.
-const DEVICE_READS: [&str; 2] = ["host_device_read_bytes", GUEST_READS];
-/// What a machine has read of its virtual disks, below its own caches and above those of the host: it tells whose cache was measured.
-const DISK_READS: &str = "guest_disk_read_bytes";
-const GUEST_READS: &str = "block_read_bytes";
-
-/// The share, and the bytes beside it for programs that are loaded, by which a guest may have had more read than it asked for. A
-/// host that reads ahead of random reads has a page cache in their way, which may also have answered some.
-const READ_AHEAD: (f64, f64) = (1.05, 1_048_576.0);
-
-/// Why a trial gives no number, with the output of the command that failed.
-#[derive(Debug)]
-pub(crate) struct Failure {
-    pub(crate) kind: FailureKind,
-    pub(crate) reason: String,
-    pub(crate) completed: Option<Box<Completed>>,
-    /// What the guest said, where it is the guest that failed.
-    pub(crate) log: Option<PathBuf>,
-}
-
-impl Failure {
-    pub(crate) fn new(kind: FailureKind, reason: impl Into<String>) -> Self {
-        Self { kind, reason: reason.into(), completed: None, log: None }
-    }
-
-    pub(crate) fn with(mut self, completed: impl Into<Box<Completed>>) -> Self {
-        self.completed = Some(completed.into());
-        self
-    }
-
-    /// The talk with the guest broke off.
-    pub(crate) fn lost(error: &SessionError) -> Self {
-        Self::new(FailureKind::GuestDied, describe(error))
-    }
-
-    /// Names what the guest said, where it is the guest that failed.
-    pub(crate) fn in_guest(mut self, log: Option<PathBuf>) -> Self {
-        if self.kind == FailureKind::GuestDied {
-            self.log = log;
-        }
-        self
-    }
-
-    /// The same, with what the platform saw of the guest's end.
-    pub(crate) fn of_guest(mut self, guest: &mut dyn Guest, log: Option<PathBuf>) -> Self {
-        if self.kind == FailureKind::GuestDied && guest.session().is_lost() {
-            self = self.because(guest.obituary());
-        }
-        self.in_guest(log)
-    }
-
-    /// Adds why the guest ended, where it is the guest that failed.
-    pub(crate) fn because(mut self, obituary: Option<String>) -> Self {
-        if let (FailureKind::GuestDied, Some(why)) = (self.kind, obituary) {
-            self.reason = format!("{}; {why}", self.reason);
-        }
-        self
-    }
-
-    pub(crate) fn during(mut self, part: &str) -> Self {
-        self.reason = format!("{part}: {}", self.reason);
-        self
-    }
-}
-
 /// How a workload is run in guests of one block.
 pub(crate) struct Performance<'a> {
     workload: &'a WorkloadPlan,
@@ -130,67 +68,6 @@ pub(crate) struct Measured {
     pub(crate) observed: Option<Box<Observed>>,
     /// None for a guest whose durations are made up.
     pub(crate) clock: Option<ClockCheck>,
-}
-
-/// The sensors around the measured commands of one trial. Preparation and clean-up are outside of the window.
-pub(crate) struct Watch<'a> {
-    sensors: &'a mut dyn Sensors,
-    /// None where nothing can be seen.
-    instance: Option<Attached>,
-    /// Counts what the guest moves of its disk, where it has one.
-    meter: Option<Box<dyn DiskMeter>>,
-    /// What it had moved when the window began.
-    moved: Option<DiskMoved>,
-    seen: Option<Observed>,
-    /// The sensors know of a load generator.
-    loaded: bool,
-}
-
-impl Drop for Watch<'_> {
-    fn drop(&mut self) {
-        if self.loaded {
-            self.sensors.set_loader(None);
-        }
-    }
-}
-
-impl<'a> Watch<'a> {
-    pub(crate) fn new(
-        sensors: &'a mut dyn Sensors,
-        instance: Option<Attached>,
-        meter: Option<Box<dyn DiskMeter>>,
-    ) -> Self {
-        Self { sensors, instance, meter, moved: None, seen: None, loaded: false }
-    }
-
-    /// Tells the sensors of a load generator and its CPUs, as long as this lives.
-    pub(crate) fn set_loader(&mut self, accounts: &Accounts, cpus: &[u32]) {
-        self.sensors.set_loader(Some((accounts, cpus)));
-        self.loaded = true;
-    }
-
-    fn begin(&mut self) {
-        self.moved = self.meter.as_mut().and_then(|meter| meter.read());
-        if let Some(instance) = self.instance {
-            self.sensors.begin(instance);
-        }
-    }
-
-    fn end(&mut self) {
-        let Some(instance) = self.instance else { return };
-        let mut window = self.sensors.end(instance);
-        let now = self.meter.as_mut().and_then(|meter| meter.read());
-        if let (Some(before), Some(now)) = (self.moved.take(), now) {
-            let counters = &mut window.charge.counters;
-            counters.insert(DISK_READS.into(), now.read_bytes.saturating_sub(before.read_bytes));
-            let written = now.written_bytes.saturating_sub(before.written_bytes);
-            counters.insert("guest_disk_written_bytes".into(), written);
-        }
-        match &mut self.seen {
-            Some(total) => add(total, window),
-            None => self.seen = Some(window),
-        }
-    }
 }
 
 /// What a trial has around its commands.
@@ -511,83 +388,6 @@ pub(crate) fn timed(iteration: &Iteration) -> Timed {
         guest_ns: iteration.guest_duration_ns,
         tool_ns: iteration.tool_duration_ns,
     }
-}
-
-/// Whether the host's device saw what the workload says it read at random places of a disk.
-fn check_device_reads(iterations: &[Iteration], observed: Option<&Observed>) -> Result<(), Failure> {
-    let claimed: Vec<u64> = iterations.iter().filter_map(|iteration| iteration.random_read_bytes).collect();
-    if claimed.is_empty() {
-        return Ok(());
-    }
-    let claimed = claimed.iter().fold(0u64, |sum, bytes| sum.saturating_add(*bytes));
-    let counters = observed.map(|observed| &observed.charge.counters);
-    let seen: Vec<(&str, u64)> =
-        DEVICE_READS.iter().filter_map(|name| Some((*name, *counters?.get(*name)?))).collect();
-    let failed = |reason| Err(Failure::new(FailureKind::Check, reason));
-    if seen.is_empty() {
-        return failed(format!(
-            "the command says it read {claimed} bytes at random places of a disk, and what the host's device saw cannot be read here: \
-             a cache may have been measured"
-        ));
-    }
-    let fits = |(name, seen): &(&str, u64)| {
-        let (seen, claimed) = (*seen as f64, claimed as f64);
-        let ahead = *name == GUEST_READS && seen > claimed * READ_AHEAD.0 + READ_AHEAD.1;
-        seen >= claimed * SEEN_BY_DEVICE && !ahead
-    };
-    match seen.iter().find(|seen| !fits(seen)) {
-        None => Ok(()),
-        Some((_, seen)) => {
-            let of_machine = counters.and_then(|counters| counters.get(DISK_READS));
-            let whose = match of_machine {
-                _ if *seen > claimed => "a cache of the host read ahead",
-                Some(read) if *read as f64 >= claimed as f64 * SEEN_BY_DEVICE => {
-                    "the machine asked its disk for them, and a cache of the host was measured"
-                }
-                Some(_) => "a cache in the machine was measured",
-                None => "a cache was measured",
-            };
-            failed(format!(
-                "the command says it read {claimed} bytes at random places of a disk, the host's device saw {seen}: {whose}; \
-                 use a file larger than the caches, direct access, and for a machine `cache=none`"
-            ))
-        }
-    }
-}
-
-/// Why a status is not a success.
-fn ended_badly(status: Status) -> Option<String> {
-    match status {
-        Status::Exited(0) => None,
-        Status::Exited(status) => Some(format!("it exited with status {status}")),
-        Status::Signalled(signal) => Some(format!("signal {signal} ended it")),
-    }
-}
-
-/// Lines and bytes of a command's last words.
-const LAST_LINES: usize = 4;
-const LAST_BYTES: usize = 800;
-
-/// The end of what a command said, so that the reason is read where the failure is.
-fn last_words(completed: &Completed) -> String {
-    let said = if completed.error.is_empty() { &completed.output } else { &completed.error };
-    let text = String::from_utf8_lossy(&said[said.len().saturating_sub(LAST_BYTES)..]);
-    let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-    match &lines[lines.len().saturating_sub(LAST_LINES)..] {
-        [] => String::new(),
-        last => format!("; it said: {}", last.join("; ")),
-    }
-}
-
-/// An error with all its causes in one sentence.
-pub(crate) fn describe(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
-    }
-    text
 }
 
 #[cfg(test)]

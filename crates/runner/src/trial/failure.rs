@@ -1,0 +1,96 @@
+//! Why a trial gives no number, in words.
+
+use std::path::PathBuf;
+use weigh_model::FailureKind;
+use weigh_platforms::{Completed, Guest, SessionError};
+use weigh_protocol::Status;
+
+/// Why a trial gives no number, with the output of the command that failed.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) kind: FailureKind,
+    pub(crate) reason: String,
+    pub(crate) completed: Option<Box<Completed>>,
+    /// What the guest said, where it is the guest that failed.
+    pub(crate) log: Option<PathBuf>,
+}
+
+impl Failure {
+    pub(crate) fn new(kind: FailureKind, reason: impl Into<String>) -> Self {
+        Self { kind, reason: reason.into(), completed: None, log: None }
+    }
+
+    pub(crate) fn with(mut self, completed: impl Into<Box<Completed>>) -> Self {
+        self.completed = Some(completed.into());
+        self
+    }
+
+    /// The talk with the guest broke off.
+    pub(crate) fn lost(error: &SessionError) -> Self {
+        Self::new(FailureKind::GuestDied, describe(error))
+    }
+
+    /// Names what the guest said, where it is the guest that failed.
+    pub(crate) fn in_guest(mut self, log: Option<PathBuf>) -> Self {
+        if self.kind == FailureKind::GuestDied {
+            self.log = log;
+        }
+        self
+    }
+
+    /// The same, with what the platform saw of the guest's end.
+    pub(crate) fn of_guest(mut self, guest: &mut dyn Guest, log: Option<PathBuf>) -> Self {
+        if self.kind == FailureKind::GuestDied && guest.session().is_lost() {
+            self = self.because(guest.obituary());
+        }
+        self.in_guest(log)
+    }
+
+    /// Adds why the guest ended, where it is the guest that failed.
+    pub(crate) fn because(mut self, obituary: Option<String>) -> Self {
+        if let (FailureKind::GuestDied, Some(why)) = (self.kind, obituary) {
+            self.reason = format!("{}; {why}", self.reason);
+        }
+        self
+    }
+
+    pub(crate) fn during(mut self, part: &str) -> Self {
+        self.reason = format!("{part}: {}", self.reason);
+        self
+    }
+}
+
+/// Why a status is not a success.
+pub(super) fn ended_badly(status: Status) -> Option<String> {
+    match status {
+        Status::Exited(0) => None,
+        Status::Exited(status) => Some(format!("it exited with status {status}")),
+        Status::Signalled(signal) => Some(format!("signal {signal} ended it")),
+    }
+}
+
+/// Lines and bytes of a command's last words.
+const LAST_LINES: usize = 4;
+const LAST_BYTES: usize = 800;
+
+/// The end of what a command said, so that the reason is read where the failure is.
+pub(super) fn last_words(completed: &Completed) -> String {
+    let said = if completed.error.is_empty() { &completed.output } else { &completed.error };
+    let text = String::from_utf8_lossy(&said[said.len().saturating_sub(LAST_BYTES)..]);
+    let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    match &lines[lines.len().saturating_sub(LAST_LINES)..] {
+        [] => String::new(),
+        last => format!("; it said: {}", last.join("; ")),
+    }
+}
+
+/// An error with all its causes in one sentence.
+pub(crate) fn describe(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    text
+}

@@ -1,0 +1,70 @@
+//! The sensors around what is measured.
+
+use weigh_host::accounts::Accounts;
+use weigh_model::Observed;
+use weigh_observe::{Attached, Sensors, add};
+use weigh_platforms::{DiskMeter, DiskMoved};
+
+/// What a machine has read of its virtual disks, below its own caches and above those of the host: it tells whose cache was measured.
+pub(super) const DISK_READS: &str = "guest_disk_read_bytes";
+
+/// The sensors around the measured commands of one trial. Preparation and clean-up are outside of the window.
+pub(crate) struct Watch<'a> {
+    sensors: &'a mut dyn Sensors,
+    /// None where nothing can be seen.
+    instance: Option<Attached>,
+    /// Counts what the guest moves of its disk, where it has one.
+    meter: Option<Box<dyn DiskMeter>>,
+    /// What it had moved when the window began.
+    moved: Option<DiskMoved>,
+    pub(super) seen: Option<Observed>,
+    /// The sensors know of a load generator.
+    loaded: bool,
+}
+
+impl Drop for Watch<'_> {
+    fn drop(&mut self) {
+        if self.loaded {
+            self.sensors.set_loader(None);
+        }
+    }
+}
+
+impl<'a> Watch<'a> {
+    pub(crate) fn new(
+        sensors: &'a mut dyn Sensors,
+        instance: Option<Attached>,
+        meter: Option<Box<dyn DiskMeter>>,
+    ) -> Self {
+        Self { sensors, instance, meter, moved: None, seen: None, loaded: false }
+    }
+
+    /// Tells the sensors of a load generator and its CPUs, as long as this lives.
+    pub(crate) fn set_loader(&mut self, accounts: &Accounts, cpus: &[u32]) {
+        self.sensors.set_loader(Some((accounts, cpus)));
+        self.loaded = true;
+    }
+
+    pub(super) fn begin(&mut self) {
+        self.moved = self.meter.as_mut().and_then(|meter| meter.read());
+        if let Some(instance) = self.instance {
+            self.sensors.begin(instance);
+        }
+    }
+
+    pub(super) fn end(&mut self) {
+        let Some(instance) = self.instance else { return };
+        let mut window = self.sensors.end(instance);
+        let now = self.meter.as_mut().and_then(|meter| meter.read());
+        if let (Some(before), Some(now)) = (self.moved.take(), now) {
+            let counters = &mut window.charge.counters;
+            counters.insert(DISK_READS.into(), now.read_bytes.saturating_sub(before.read_bytes));
+            let written = now.written_bytes.saturating_sub(before.written_bytes);
+            counters.insert("guest_disk_written_bytes".into(), written);
+        }
+        match &mut self.seen {
+            Some(total) => add(total, window),
+            None => self.seen = Some(window),
+        }
+    }
+}
