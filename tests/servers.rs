@@ -104,6 +104,42 @@ fn a_server_is_measured_over_each_path() {
     stage.host_is_as_before();
 }
 
+/// An open loop at half of what the server does when it is saturated, and at a rate by name.
+#[test]
+fn an_open_loop_runs_at_a_share_of_what_was_proven() {
+    let stage = Stage::new();
+    let load = r#"["weigh-kernels", "load", "--protocol", "echo", "--connect", "{address}:{port}", "--clients", "2", "--seconds", "0.2""#;
+    let closed = manifest(
+        r#"["weigh-kernels", "null-server", "--protocol", "echo", "--listen", "{listen}:{port}"]"#,
+        "",
+    );
+    let command = closed.lines().find(|line| line.starts_with("command = ")).unwrap();
+    let open = closed
+        .replace(command, &format!(r#"command = {load}, "--rate", "{{rate}}"]"#))
+        .replace(r#"loop = "closed""#, &format!("loop = \"open\"\nsaturate = {load}]"))
+        .replace("/metrics/tcp_rate/value", "/metrics/rate/value")
+        + "\n[params.rate]\nsummary = \"requests per second\"\nkind = \"rate\"\ndefault = \"50%\"\n";
+    let (report, said) = measured(&stage, &open, "native", &["--blocks", "2", "--param", "rate=20%,400"]);
+    assert_eq!(report["failures"].as_array().unwrap().len(), 0, "{}\n{said}", report["failures"]);
+    let cells = report["cells"].as_array().unwrap();
+    let rate = |workload: &str| {
+        let is = |cell: &&Value| cell["workload"] == workload && cell["metric"] == "rate";
+        cells.iter().find(is).unwrap()["median"].as_f64().unwrap()
+    };
+    let loaders = report["loaders"].as_array().unwrap();
+    let of = |workload: &str| loaders.iter().find(|loader| loader["workload"] == workload).unwrap();
+    let paced = &of("little{rate=20%}")["paced"];
+    let (offered, reached) =
+        (paced["rate_per_s"].as_f64().unwrap(), paced["reached_per_s"]["native"].as_f64().unwrap());
+    assert!((offered / (0.2 * reached) - 1.0).abs() < 0.01, "{paced}");
+    // Arrivals are at random, and the machine may be busy: more than was asked for never comes.
+    assert!(rate("little{rate=20%}") < 1.3 * offered, "{said}");
+    assert!(rate("little{rate=400}") < 1.5 * 400.0, "{said}");
+    assert!(of("little{rate=400}")["paced"].is_null(), "{said}");
+    assert!(said.contains("20 % of the"), "{said}");
+    stage.host_is_as_before();
+}
+
 /// What goes wrong is told with the server's words, nothing is left, and the others are measured.
 #[test]
 fn servers_that_fail_are_told() {

@@ -1,6 +1,6 @@
 //! What happens while a run goes on: the runner emits, others consume.
 
-use crate::{Headroom, TrialFailure, VoidUnit};
+use crate::{Headroom, Paced, TrialFailure, VoidUnit};
 use serde::{Deserialize, Serialize};
 
 /// An event with the time it happened, a line of `events.jsonl`.
@@ -37,6 +37,8 @@ pub enum Event {
     },
     /// What a load generator reached against a server that answers at once.
     Headroom(Headroom),
+    /// The rate at which requests leave in every environment.
+    Paced(Paced),
     /// The estimate before the first measured trial.
     Estimated {
         /// Time for the fewest blocks, seconds.

@@ -35,12 +35,12 @@ pub use plan::{
     PLAN_FORMAT, Plan, WorkloadPlan,
 };
 pub use sample::{
-    Exclusion, FailureKind, Headroom, InstanceFacts, Iteration, NoisyHost, Outcome, Record, SAMPLES_FORMAT,
-    Trial, TrialFailure, VoidCause, VoidUnit,
+    Exclusion, FailureKind, Headroom, InstanceFacts, Iteration, NoisyHost, Outcome, Paced, Record,
+    SAMPLES_FORMAT, Trial, TrialFailure, VoidCause, VoidUnit,
 };
 pub use series::{Comparison, Observation, Series};
 pub use size::{SizeError, format_bytes, parse_bytes, parse_cpu_list, parse_duration};
 pub use spelling::nearest;
-pub use staging::{LoadLoop, RUN_WORDS, ServerPlan, Staging, Transport};
+pub use staging::{LoadLoop, Pace, RUN_WORDS, ServerPlan, Staging, Transport};
 pub use start::{Caches, StartPlan, Started, stamps};
 pub use unit::Unit;

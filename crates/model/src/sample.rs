@@ -5,7 +5,8 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// Version of the samples file. Changes: 1, first version; 2, what the host saw, clock checks, facts from inside, noisy hosts, the
-/// environment of a wrong clock, operations, histograms; 3, metrics that an environment cannot have; 4, load generators and their headroom.
+/// environment of a wrong clock, operations, histograms; 3, metrics that an environment cannot have; 4, load generators, their
+/// headroom and their pace.
 /// Files of earlier versions can be read: they lack these.
 pub const SAMPLES_FORMAT: u32 = 4;
 
@@ -30,6 +31,31 @@ pub enum Record {
     NoisyHost(NoisyHost),
     /// What a load generator reached against a server that answers at once.
     Headroom(Headroom),
+    /// The rate at which requests leave in every environment.
+    Paced(Paced),
+}
+
+/// The rate of an open loop, decided by the pilot.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Paced {
+    /// [`crate::WorkloadPlan::id`].
+    pub workload: String,
+    /// What one is of what is counted, in the singular.
+    pub operation: String,
+    /// The share of the slowest environment's rate, as [`crate::Pace::share`] asks.
+    pub share: f64,
+    /// What leaves a second in every environment.
+    pub rate_per_s: f64,
+    /// What each environment reached a second in the closed loop, by [`crate::EnvironmentPlan::name`].
+    pub reached_per_s: BTreeMap<String, f64>,
+}
+
+impl Paced {
+    /// The environment that reached least, and what.
+    pub fn slowest(&self) -> Option<(&str, f64)> {
+        let reached = self.reached_per_s.iter().map(|(name, rate)| (name.as_str(), *rate));
+        reached.min_by(|a, b| a.1.total_cmp(&b.1))
+    }
 }
 
 /// What a load generator reached on the path to an environment against a server that answers at once, once, before anything was measured:

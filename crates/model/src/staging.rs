@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// Words that the run fills in when a command is executed, each in braces. A parameter
 /// of such a name takes its place.
-pub const RUN_WORDS: &[&str] = &["scratch", "seed", "listen", "address", "port", "port2", "port3"];
+pub const RUN_WORDS: &[&str] = &["scratch", "seed", "listen", "address", "port", "port2", "port3", "rate"];
 
 /// What is done around the iterations of a trial, and is not measured.
 ///
@@ -39,7 +39,7 @@ impl Staging {
 /// A server in the guest, and what drives it from outside.
 ///
 /// Commands may hold, beside those of [`Staging`]: `listen`, the address that the server binds; `address`, where a client finds it;
-/// `port`, `port2` and `port3`. Commands on the loader's side have a `scratch` of their own there.
+/// `port`, `port2` and `port3`. Commands on the loader's side have a `scratch` of their own there, and `rate` where there is a [`Pace`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ServerPlan {
     /// Program and arguments of the server, in the guest. It runs until it is told to end (SIGTERM, then SIGKILL).
@@ -64,6 +64,19 @@ pub struct ServerPlan {
     /// How requests leave.
     #[serde(rename = "loop")]
     pub kind: LoadLoop,
+    /// How the rate of an open loop follows from what the environments can do; it is in the command when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pace: Option<Pace>,
+}
+
+/// A rate that is a share of what was proven possible: in the pilot every environment is saturated in the closed loop, and the share of
+/// what the slowest reached is the rate in all of them (METHOD: latency).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Pace {
+    /// The share, above 0 and at most 1.
+    pub share: f64,
+    /// The load generator's command that saturates the server.
+    pub saturate: Vec<String>,
 }
 
 /// A transport protocol.

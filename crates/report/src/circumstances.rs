@@ -119,7 +119,18 @@ fn loader(loader: &LoaderSummary) -> String {
     let LoaderSummary { workload, environment, operation, .. } = loader;
     let kind = if loader.closed { "closed" } else { "open" };
     let busy = share(loader.busiest_share);
-    let mut text = format!("{workload} in {environment}: {kind} loop, its busiest CPU {busy} busy");
+    let mut text = format!("{workload} in {environment}: {kind} loop");
+    if let Some(paced) = &loader.paced {
+        text.push_str(&format!(" at {} {operation}/s", significant(paced.rate_per_s)));
+        if let Some((slowest, reached)) = paced.slowest() {
+            text.push_str(&format!(
+                " ({} of the {} that {slowest} reaches in the closed loop, the slowest)",
+                share(paced.share),
+                significant(reached)
+            ));
+        }
+    }
+    text.push_str(&format!(", its busiest CPU {busy} busy"));
     match (loader.reached_per_s, loader.headroom_per_s) {
         (Some(reached), Some(headroom)) if headroom > 0.0 => text.push_str(&format!(
             "; {} of what it reaches there against a server that answers at once ({} {operation}/s)",

@@ -238,7 +238,7 @@ impl Runner<'_> {
         let working_directory = self.fleet.working_directory(place.environment);
         let variables = &self.plan.environments[place.environment].variables;
         let bare = self.fleet.berths[place.environment].bare;
-        let scene = self.fleet.scene(place.environment, place.workload);
+        let scene = self.scene(place.environment, place.workload);
         let Fleet { berths, sensors, .. } = &mut self.fleet;
         let instance = match &mut berths[place.environment].state {
             State::Running(instance) => instance,

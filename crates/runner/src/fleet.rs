@@ -356,6 +356,7 @@ impl<'a> Fleet<'a> {
             variables: &self.plan.environments[environment].variables,
             directory: self.working_directory(environment),
             loader_directory: self.plan.guest.working_directory.as_deref(),
+            rate_per_s: None,
             // Where the guest may run everywhere, the loader is among its CPUs.
             cpus: if request.cpus.is_empty() || rest.is_empty() {
                 self.host_facts.cpus.clone()

@@ -43,6 +43,8 @@ pub(crate) struct History<'a> {
     shown: BTreeSet<(usize, Notice)>,
     /// Voiding has been given up.
     noisy: bool,
+    /// The rate of an open loop, operations a second, by workload id.
+    paces: BTreeMap<String, f64>,
     trials: u64,
     next_instance: u64,
     measured: bool,
@@ -73,6 +75,7 @@ impl<'a> History<'a> {
             streaks: BTreeMap::new(),
             shown: BTreeSet::new(),
             noisy: false,
+            paces: BTreeMap::new(),
             trials: 0,
             next_instance: 0,
             measured: false,
@@ -89,6 +92,9 @@ impl<'a> History<'a> {
         match record {
             Record::Header { .. } => {}
             Record::Headroom(_) => {}
+            Record::Paced(paced) => {
+                self.paces.insert(paced.workload.clone(), paced.rate_per_s);
+            }
             Record::NoisyHost(_) => self.noisy = true,
             Record::Facts(facts) => self.next_instance = self.next_instance.max(facts.instance + 1),
             Record::Trial(trial) => self.add_trial(trial),
@@ -162,6 +168,19 @@ impl<'a> History<'a> {
     /// Host time of all trials on record, seconds.
     pub(crate) fn trial_s(&self) -> f64 {
         self.trial_s
+    }
+
+    /// The rate at which the requests of a workload leave, operations a second, where a pilot decided it.
+    pub(crate) fn pace(&self, workload: &str) -> Option<f64> {
+        self.paces.get(workload).copied()
+    }
+
+    /// Whether the rate of an open loop is still to be found out.
+    pub(crate) fn wants_pace(&self) -> bool {
+        self.plan.workloads.iter().any(|workload| {
+            let paced = workload.staging.server.as_ref().is_some_and(|server| server.pace.is_some());
+            paced && self.pace(&workload.id).is_none()
+        })
     }
 
     /// Whether the cell is measured in `block`.

@@ -5,8 +5,9 @@ use crate::run::{Ended, Runner};
 use crate::serve::Occasion;
 use crate::trial::{Failure, Performance};
 use crate::{RunnerError, UnequalEnvironment};
+use std::collections::BTreeMap;
 use std::time::Instant;
-use weigh_model::{Event, Exclusion, FailureKind, Record, TrialFailure};
+use weigh_model::{Event, Exclusion, FailureKind, Headroom, Paced, Record, TrialFailure, WorkloadPlan};
 
 /// Numbers from here on are of the pilot, not of trials.
 const PILOT: u64 = 900_000;
@@ -17,15 +18,22 @@ struct Found {
     /// Time that a block takes, seconds.
     block_s: f64,
     exclusions: Vec<Exclusion>,
+    /// What saturated servers did, by workload and environment.
+    saturated: BTreeMap<(usize, usize), Once>,
     /// What ends the run when all environments have been looked at.
     unequal: Vec<UnequalEnvironment>,
 }
 
-/// One run of a workload, seconds.
+/// One run of a workload.
+#[derive(Clone)]
 struct Once {
+    /// Seconds.
     command_s: f64,
-    /// With preparation, clean-up, thaw and freeze.
+    /// With preparation, clean-up, thaw and freeze, seconds.
     whole_s: f64,
+    /// What was counted, and how many of them a second.
+    reached: Option<(String, f64)>,
+    headroom: Option<Headroom>,
 }
 
 impl Runner<'_> {
@@ -44,9 +52,10 @@ impl Runner<'_> {
         if !found.unequal.is_empty() {
             self.refuse(std::mem::take(&mut found.unequal))?;
         }
-        for exclusion in found.exclusions {
+        for exclusion in std::mem::take(&mut found.exclusions) {
             self.journal.append(Record::Excluded(exclusion))?;
         }
+        self.settle_paces(&found)?;
         self.clock.expect_block(found.block_s);
         self.tell_estimate(found.block_s)?;
         Ok(Ended::Done)
@@ -102,9 +111,27 @@ impl Runner<'_> {
         workload: usize,
         found: &mut Found,
     ) -> Result<(), RunnerError> {
-        let result = self.run_once(environment, workload)?;
-        if result.is_ok() {
-            self.prove_headroom(environment, workload)?;
+        let seeks = self.seeks_pace(workload);
+        let result = match self.twin(workload).and_then(|twin| found.saturated.get(&(twin, environment))) {
+            Some(once) => {
+                if let Some(headroom) = once.headroom.clone() {
+                    self.record(Headroom { workload: self.plan.workloads[workload].id.clone(), ..headroom })?;
+                }
+                Ok(once.clone())
+            }
+            None => {
+                let mut result = self.run_once(environment, workload)?.and_then(|once| match &once.reached {
+                    None if seeks => Err(uncounted()),
+                    _ => Ok(once),
+                });
+                if let Ok(once) = &mut result {
+                    once.headroom = self.prove_headroom(environment, workload)?;
+                }
+                result
+            }
+        };
+        if let (true, Ok(once)) = (seeks, &result) {
+            found.saturated.insert((workload, environment), once.clone());
         }
         let name = self.plan.environments[environment].name.clone();
         let plan = &self.plan.workloads[workload];
@@ -143,7 +170,7 @@ impl Runner<'_> {
             let started = Instant::now();
             let (_, result) = self.start_trial(environment, workload, start, "pilot")?;
             let whole_s = started.elapsed().as_secs_f64();
-            return Ok(result.map(|_| Once { command_s: whole_s, whole_s }));
+            return Ok(result.map(|_| Once { command_s: whole_s, whole_s, reached: None, headroom: None }));
         }
         let dead = matches!(self.fleet.berths[environment].state, State::Dead);
         if dead || matches!(self.fleet.berths[environment].state, State::Empty) {
@@ -151,7 +178,7 @@ impl Runner<'_> {
         }
         let working_directory = self.fleet.working_directory(environment);
         let bare = self.fleet.berths[environment].bare;
-        let scene = self.fleet.scene(environment, workload);
+        let scene = self.scene(environment, workload);
         let instance = match &mut self.fleet.berths[environment].state {
             State::Running(instance) => instance,
             State::Failed(failure) => {
@@ -182,7 +209,9 @@ impl Runner<'_> {
         match outcome {
             Ok((iteration, _)) => {
                 let command_ns = iteration.host_ended_ns.saturating_sub(iteration.host_started_ns);
-                Ok(Ok(Once { command_s: command_ns as f64 / 1e9, whole_s }))
+                let reached = self.plan.workloads[workload].reached(&[iteration]);
+                let reached = reached.map(|(operation, rate_per_s)| (operation.to_string(), rate_per_s));
+                Ok(Ok(Once { command_s: command_ns as f64 / 1e9, whole_s, reached, headroom: None }))
             }
             Err(failure) => {
                 let failure = failure.because(awake.obituary).in_guest(guest_log);
@@ -191,12 +220,65 @@ impl Runner<'_> {
         }
     }
 
+    /// Whether a workload's rate is to be found out.
+    fn seeks_pace(&self, workload: usize) -> bool {
+        let plan = &self.plan.workloads[workload];
+        let paced = plan.staging.server.as_ref().is_some_and(|server| server.pace.is_some());
+        paced && self.journal.history().pace(&plan.id).is_none()
+    }
+
+    /// An earlier workload that is saturated in the same way and wants another share of it.
+    fn twin(&self, workload: usize) -> Option<usize> {
+        if !self.seeks_pace(workload) {
+            return None;
+        }
+        let saturation = |plan: &WorkloadPlan| {
+            let mut staging = plan.staging.clone();
+            if let Some(pace) = staging.server.as_mut().and_then(|server| server.pace.as_mut()) {
+                pace.share = 1.0;
+            }
+            (plan.name.clone(), staging)
+        };
+        let wanted = saturation(&self.plan.workloads[workload]);
+        self.plan.workloads[..workload].iter().position(|plan| saturation(plan) == wanted)
+    }
+
+    /// Decides the rates of open loops: a share of what the slowest environment reached.
+    fn settle_paces(&mut self, found: &Found) -> Result<(), RunnerError> {
+        for (workload, plan) in self.plan.workloads.iter().enumerate() {
+            let pace = plan.staging.server.as_ref().and_then(|server| server.pace.as_ref());
+            let Some(pace) = pace.filter(|_| self.seeks_pace(workload)) else { continue };
+            let mut paced = Paced {
+                workload: plan.id.clone(),
+                operation: String::new(),
+                share: pace.share,
+                rate_per_s: 0.0,
+                reached_per_s: BTreeMap::new(),
+            };
+            for ((_, environment), once) in found.saturated.range((workload, 0)..(workload + 1, 0)) {
+                let Some((operation, rate_per_s)) = &once.reached else { continue };
+                paced.operation.clone_from(operation);
+                paced.reached_per_s.insert(self.plan.environments[*environment].name.clone(), *rate_per_s);
+            }
+            // Where nothing works nothing is measured.
+            let Some((_, slowest)) = paced.slowest() else { continue };
+            paced.rate_per_s = rounded(pace.share * slowest);
+            self.journal.append(Record::Paced(paced.clone()))?;
+            self.journal.event(Event::Paced(paced))?;
+        }
+        Ok(())
+    }
+
     /// Has the load generator of a server reach what it can on the path to this environment, and puts it on record. Where that does not
     /// work the user is told, and the workload is measured without the proof.
-    fn prove_headroom(&mut self, environment: usize, workload: usize) -> Result<(), RunnerError> {
-        let Some(scene) = self.fleet.scene(environment, workload) else { return Ok(()) };
+    fn prove_headroom(
+        &mut self,
+        environment: usize,
+        workload: usize,
+    ) -> Result<Option<Headroom>, RunnerError> {
+        let Some(scene) = self.scene(environment, workload) else { return Ok(None) };
         let bare = self.fleet.berths[environment].bare;
-        let State::Running(instance) = &mut self.fleet.berths[environment].state else { return Ok(()) };
+        let State::Running(instance) = &mut self.fleet.berths[environment].state else { return Ok(None) };
         let occasion = occasion(instance, bare, workload);
         let name = self.plan.environments[environment].name.as_str();
         let awake = instance.awake(|guest| scene.headroom(guest, &occasion, name));
@@ -205,10 +287,10 @@ impl Runner<'_> {
         }
         let proven = awake.value.unwrap_or_else(|reason| Err(Failure::new(FailureKind::GuestDied, reason)));
         match proven {
-            Ok(None) => Ok(()),
+            Ok(None) => Ok(None),
             Ok(Some(headroom)) => {
-                self.journal.append(Record::Headroom(headroom.clone()))?;
-                self.journal.event(Event::Headroom(headroom))
+                self.record(headroom.clone())?;
+                Ok(Some(headroom))
             }
             Err(failure) => {
                 let failure = self.file_failure(environment, workload, "headroom", failure)?;
@@ -217,10 +299,26 @@ impl Runner<'_> {
                     "{id} in {name}: what the load generator can reach is not proven, as the server that answers at once was not \
                      loaded: {}; watch for LOADER-BOUND",
                     failure.reason
-                ))
+                ))?;
+                Ok(None)
             }
         }
     }
+
+    fn record(&mut self, headroom: Headroom) -> Result<(), RunnerError> {
+        self.journal.append(Record::Headroom(headroom.clone()))?;
+        self.journal.event(Event::Headroom(headroom))
+    }
+}
+
+/// The rate of an open loop: three digits are enough, and the number is readable.
+fn rounded(rate_per_s: f64) -> f64 {
+    format!("{rate_per_s:.2e}").parse().unwrap_or(rate_per_s)
+}
+
+fn uncounted() -> TrialFailure {
+    let reason = "saturated, the server served nothing that was counted, and no rate follows from that; give a rate by --param rate=";
+    TrialFailure { kind: FailureKind::Check, reason: reason.into(), log: None }
 }
 
 /// A run of the pilot.

@@ -6,6 +6,7 @@ use crate::journal::Journal;
 use crate::logs::RawLogs;
 use crate::noise::is_noisy;
 use crate::parity::Parity;
+use crate::serve::Scene;
 use crate::stop::{Clock, block_limit, next_look};
 use crate::{Finish, Run, RunOptions, RunStatistics, RunnerError};
 use std::collections::BTreeSet;
@@ -134,12 +135,18 @@ impl<'a> Runner<'a> {
         let history = self.journal.history();
         if let Some(last) = history.last_block() {
             self.clock.expect_block(history.trial_s() / (f64::from(last) + 1.0));
-        } else if options.skip_pilot || self.plan.effort.most_blocks() == 1 {
+        } else if (options.skip_pilot || self.plan.effort.most_blocks() == 1) && !history.wants_pace() {
             self.estimate_from_manifests()?;
         } else if self.pilot()? == Ended::Interrupted {
             return Ok(FinishReason::Interrupted);
         }
         self.blocks()
+    }
+
+    /// What is the same in every trial of a server in one environment, with the rate that the pilot decided.
+    pub(crate) fn scene(&self, environment: usize, workload: usize) -> Option<Scene<'a>> {
+        let rate_per_s = self.journal.history().pace(&self.plan.workloads[workload].id);
+        self.fleet.scene(environment, workload).map(|scene| scene.paced(rate_per_s))
     }
 
     /// Declares what a crash cut short void, so that it is redone whole.

@@ -51,6 +51,8 @@ pub(crate) struct Scene<'a> {
     pub(crate) loader_directory: Option<&'a Path>,
     /// CPUs of the loader.
     pub(crate) cpus: Vec<u32>,
+    /// The rate at which requests leave, operations a second, where the pilot decided it.
+    pub(crate) rate_per_s: Option<f64>,
 }
 
 /// What belongs to one trial.
@@ -71,6 +73,8 @@ pub(crate) struct Occasion {
 enum Served {
     /// What is measured.
     Server,
+    /// The same, as fast as it can.
+    Saturated,
     /// What answers at once.
     Null,
 }
@@ -98,15 +102,20 @@ impl Scene<'_> {
         Performed { outcome, progress }
     }
 
-    /// One run of the load, unmeasured, with everything around it.
+    /// The same with requests that leave at such a rate.
+    pub(crate) fn paced(self, rate_per_s: Option<f64>) -> Self {
+        Self { rate_per_s, ..self }
+    }
+
+    /// One run of the load, unmeasured, with everything around it. Where the rate is still to be found out, it saturates the server.
     pub(crate) fn once(
         &self,
         guest: &mut dyn Guest,
         occasion: &Occasion,
     ) -> Result<(Iteration, Completed), Failure> {
-        self.with_server(guest, occasion, Served::Server, |loader, outside| {
-            outside.once_staged(loader.session())
-        })
+        let seeks = self.server.pace.is_some() && self.rate_per_s.is_none();
+        let served = if seeks { Served::Saturated } else { Served::Server };
+        self.with_server(guest, occasion, served, |loader, outside| outside.once_staged(loader.session()))
     }
 
     /// Has a server run in the guest while `load` works.
@@ -124,7 +133,10 @@ impl Scene<'_> {
         let way = Way::to(guest, &self.can, &occasion.ports)?;
         let mut loader = Loader::launch(self, occasion, way.from.as_deref())?;
         let (inside, outside) = (self.inside(served), self.outside(served));
-        let (inner, outer) = (occasion.words.clone(), loader.words(occasion));
+        let (inner, mut outer) = (occasion.words.clone(), loader.words(occasion));
+        if let Some(rate) = self.rate_per_s {
+            outer = outer.with("rate", rate.to_string());
+        }
         let of = |workload, directory, words| {
             Performance::new(workload, directory, occasion.padding_bytes, self.variables, words)
         };
@@ -154,7 +166,7 @@ impl Scene<'_> {
     ) -> Result<(), Failure> {
         let deadline = staging::setup_deadline(&self.workload.staging);
         let (ready, fill) = match served {
-            Served::Server => (self.server.ready.as_ref(), self.server.fill.as_ref()),
+            Served::Server | Served::Saturated => (self.server.ready.as_ref(), self.server.fill.as_ref()),
             Served::Null => (None, None),
         };
         if staging::wants_scratch(ready.into_iter().chain(fill)) {
@@ -177,7 +189,7 @@ impl Scene<'_> {
     fn inside(&self, served: Served) -> WorkloadPlan {
         let Staging { setup, teardown, .. } = self.workload.staging.clone();
         let (command, setup, teardown) = match served {
-            Served::Server => (self.server.command.clone(), setup, teardown),
+            Served::Server | Served::Saturated => (self.server.command.clone(), setup, teardown),
             Served::Null => (self.server.null.clone().unwrap_or_default(), None, None),
         };
         let staging = Staging { setup, teardown, ..self.workload.staging.clone() };
@@ -187,9 +199,11 @@ impl Scene<'_> {
     /// The workload as far as it is the loader's.
     fn outside(&self, served: Served) -> WorkloadPlan {
         let own = || self.workload.command.clone();
+        let saturate = || self.server.pace.as_ref().map_or_else(own, |pace| pace.saturate.clone());
         let command = match served {
             Served::Server => own(),
-            Served::Null => self.server.null_load.clone().unwrap_or_else(own),
+            Served::Saturated => saturate(),
+            Served::Null => self.server.null_load.clone().unwrap_or_else(saturate),
         };
         let staging = Staging { setup: None, teardown: None, ..self.workload.staging.clone() };
         WorkloadPlan { command, staging, ..self.workload.clone() }

@@ -6,8 +6,8 @@ mod common;
 
 use common::{Bench, failure, fixed, is_measured, plan, quiet, records, trials, warnings, workload};
 use weigh_model::{
-    Event, Exclusion, Extraction, FailureKind, Headroom, LoadLoop, LoaderUse, Observed, Operations, Plan,
-    Record, ServerPlan, Staging, Transport, WorkloadPlan,
+    Event, Exclusion, Extraction, FailureKind, Headroom, LoadLoop, LoaderUse, Observed, Operations, Pace,
+    Plan, Record, ServerPlan, Staging, Transport, WorkloadPlan,
 };
 use weigh_stats::{Flag, Options, analyse, collect};
 
@@ -26,6 +26,7 @@ fn server(name: &str) -> WorkloadPlan {
         null: Some(words("serve null")),
         null_load: None,
         kind: LoadLoop::Closed,
+        pace: None,
     };
     WorkloadPlan {
         command: words("load {address} {port} {port2} {scratch} {seed}"),
@@ -104,6 +105,57 @@ fn servers_are_measured_and_the_headroom_is_recorded() {
     let loader = collected.circumstances.loader("w", "null:effect=0.5,fork=yes").unwrap();
     assert_eq!((loader.trials, loader.busiest_share, loader.is_bound()), (3, 0.4, false));
     assert!(loader.closed && loader.headroom_per_s.is_some() && loader.reached_per_s.is_some());
+}
+
+/// An open loop at a share of what the slowest environment reaches; swept shares are of one and the same finding.
+#[test]
+fn a_rate_follows_from_what_the_slowest_reaches() {
+    let mut bench = Bench::new();
+    bench.weather = Box::new(|_| loaded(0.4));
+    // What these fakes reach is what they take: 10 and 5 ms.
+    let mut plan = serving(&["null:fork=yes", "null:time=5ms,fork=yes", "null:fork=yes,launch=fail"], 3);
+    let one = &mut plan.workloads[0];
+    one.operations = None;
+    let mut rate = one.metrics[0].clone();
+    rate.spec.name = "rate".into();
+    rate.spec.better = weigh_model::Better::Higher;
+    one.metrics.push(rate);
+    one.command = words("load {address} {rate}");
+    one.staging.server.as_mut().unwrap().kind = LoadLoop::Open;
+    let paced = |id: &str, share: f64| {
+        let mut workload = plan.workloads[0].clone();
+        workload.id = id.into();
+        let server = workload.staging.server.as_mut().unwrap();
+        server.pace = Some(Pace { share, saturate: words("load {address}") });
+        workload
+    };
+    plan.workloads = vec![paced("w{rate=50%}", 0.5), paced("w{rate=90%}", 0.9)];
+    let mut store = bench.create(&plan);
+    let interrupted = bench.go_on(&plan, &mut store, |event, interrupt| {
+        if matches!(event, Event::TrialFinished { .. }) {
+            interrupt.store(true, std::sync::atomic::Ordering::Relaxed);
+        }
+    });
+    assert_eq!(interrupted.unwrap().finish.reason, weigh_model::FinishReason::Interrupted);
+    let outing = bench.go_on(&plan, &mut store, |_, _| {}).unwrap();
+    assert_eq!(outing.finish.blocks_done, 3);
+    assert!(!outing.events.iter().any(|event| matches!(event, Event::Paced(_))), "what is on record is kept");
+    let records = records(&store);
+    let found: Vec<_> = records
+        .iter()
+        .filter_map(|record| match record {
+            Record::Paced(paced) => Some(paced),
+            _ => None,
+        })
+        .collect();
+    let rates: Vec<_> = found.iter().map(|paced| (paced.workload.as_str(), paced.rate_per_s)).collect();
+    assert_eq!(rates, [("w{rate=50%}", 0.0025), ("w{rate=90%}", 0.0045)]);
+    let slow = plan.environments[1].name.as_str();
+    assert!(found.iter().all(|paced| paced.reached_per_s.len() == 2 && paced.slowest().unwrap().0 == slow));
+    let collected = collect(&plan, &records);
+    let loader = collected.circumstances.loader("w{rate=90%}", slow).unwrap();
+    assert_eq!(loader.paced.as_ref().map(|paced| paced.share), Some(0.9));
+    assert!(loader.headroom_per_s.is_some() && loader.behind().is_none());
 }
 
 /// A loader without time left gives no verdict on throughput, and keeps that on latency.

@@ -9,7 +9,7 @@ pub(crate) mod parity;
 use crate::Interval;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use weigh_model::{ClockState, HostSettings, NoisyHost};
+use weigh_model::{ClockState, HostSettings, NoisyHost, Paced};
 
 /// What the trials that count say beside their values.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -45,6 +45,9 @@ pub struct LoaderSummary {
     pub headroom_per_s: Option<f64>,
     /// What it reached against the server, a second, median over trials.
     pub reached_per_s: Option<f64>,
+    /// The rate at which requests left, where the pilot decided it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub paced: Option<Paced>,
 }
 
 /// What disturbed the trials that count.

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use weigh_model::{
     Comparison, Exclusion, Extraction, FailureKind, Headroom, InstanceFacts, Iteration, MetricSource,
-    MetricSpec, NoisyHost, Observation, Outcome, Plan, Record, Series, Trial, TrialFailure, VoidUnit,
+    MetricSpec, NoisyHost, Observation, Outcome, Paced, Plan, Record, Series, Trial, TrialFailure, VoidUnit,
     WorkloadPlan,
 };
 
@@ -119,6 +119,7 @@ struct Collector<'a> {
     facts: Vec<&'a InstanceFacts>,
     noisy_host: Option<&'a NoisyHost>,
     headroom: Vec<&'a Headroom>,
+    paces: Vec<&'a Paced>,
     loaders: Vec<LoaderSummary>,
     /// Trials that count, of all workloads.
     counting: Vec<&'a Trial>,
@@ -140,6 +141,7 @@ impl<'a> Collector<'a> {
             facts: Vec::new(),
             noisy_host: None,
             headroom: Vec::new(),
+            paces: Vec::new(),
             loaders: Vec::new(),
             counting: Vec::new(),
             charges: Vec::new(),
@@ -168,6 +170,7 @@ impl<'a> Collector<'a> {
                 Record::Excluded(exclusion) => collector.exclude(exclusion),
                 Record::Facts(facts) => collector.facts.push(facts),
                 Record::Headroom(headroom) => collector.headroom.push(headroom),
+                Record::Paced(paced) => collector.paces.push(paced),
                 Record::NoisyHost(noisy) => collector.noisy_host = Some(noisy),
             }
         }
@@ -320,7 +323,7 @@ impl<'a> Collector<'a> {
             if trials().any(|trial| noise::is_disturbed(trial, &plan.noise)) {
                 self.flag(Some(workload), None, name, Flag::Disturbed);
             }
-            let loader = loader::summary(workload, name, trials(), &self.headroom);
+            let loader = loader::summary(workload, name, trials(), &self.headroom, &self.paces);
             if let Some(loader) = loader {
                 self.look_at_loader(workload, loader);
             }
@@ -342,6 +345,9 @@ impl<'a> Collector<'a> {
             for metric in workload.metrics.iter().filter(|metric| loader::is_throughput(metric)) {
                 self.flag(Some(workload), Some(&metric.spec.name), &loader.environment, Flag::LoaderBound);
             }
+        }
+        if let Some(kind) = loader.behind() {
+            self.warn(Some(&workload.id), Some(&loader.environment), kind);
         }
         self.loaders.push(loader);
     }

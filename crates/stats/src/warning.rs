@@ -181,6 +181,13 @@ pub enum WarningKind {
         /// Trials behind the median.
         trials: u32,
     },
+    /// A server did not serve what left for it by the schedule of an open loop.
+    FellBehind {
+        /// Operations a second that left.
+        offered_per_s: f64,
+        /// Operations a second that were served, median over trials.
+        served_per_s: f64,
+    },
     /// The iterations of some trials come to no steady state.
     NotSteady {
         /// Such trials.
@@ -379,6 +386,11 @@ impl fmt::Display for WarningKind {
                  of the guests), or load less",
                 percent(share),
                 percent(&crate::LOADER_BOUND_SHARE)
+            ),
+            Self::FellBehind { offered_per_s, served_per_s } => write!(
+                f,
+                "{served_per_s:.0} of {offered_per_s:.0} operations a second were served: a queue grew for as long as the load lasted, and latency \
+                 tells its length; choose a lower rate (`--param rate=`)"
             ),
             Self::NotSteady { unsteady, trials } => write!(
                 f,

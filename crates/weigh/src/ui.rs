@@ -5,7 +5,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use miette::{GraphicalReportHandler, GraphicalTheme};
 use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
-use weigh_model::{CellProgress, Event, FinishReason, VoidCause, VoidUnit};
+use weigh_model::{CellProgress, Event, FinishReason, Paced, VoidCause, VoidUnit};
 
 /// What the terminal can show.
 #[derive(Debug, Clone, Copy)]
@@ -114,6 +114,7 @@ impl Progress {
                 amount(headroom.rate_per_s),
                 headroom.operation
             )),
+            Event::Paced(paced) => self.line(&pace(paced)),
             Event::Estimated { fewest_s, most_s } => self.line(&estimate(*fewest_s, *most_s)),
             Event::BlockStarted { block, of } => {
                 self.blocks = (*block, *of);
@@ -285,6 +286,19 @@ pub fn human(seconds: f64) -> String {
         s if s < 3600.0 => format!("{} min {} s", whole / 60, whole % 60),
         _ => format!("{} h {} min", whole / 3600, whole % 3600 / 60),
     }
+}
+
+/// The rate of an open loop, and what it follows from.
+fn pace(paced: &Paced) -> String {
+    let Paced { workload, operation, share, rate_per_s, .. } = paced;
+    let of = paced.slowest().map(|(slowest, reached)| {
+        format!(", {} % of the {} that the slowest, {slowest}, reaches", share * 100.0, amount(reached))
+    });
+    format!(
+        "{workload}: {} {operation}/s leave in every environment{}",
+        amount(*rate_per_s),
+        of.unwrap_or_default()
+    )
 }
 
 /// A large number for people: `118 k`, `2.4 M`.

@@ -137,6 +137,8 @@ const EMBEDDED: &[(&str, &str)] = embedded![
 /// # fill = [...]                                  # on the loader's side, once, when the server is up
 /// null = ["weigh-kernels", "null-server", "--protocol", "redis", "--listen", "{listen}:{port}"]   # answers at once: the loader's limit
 /// # null_load = [...]                             # the load generator's command for it, where it is another
+/// # saturate = [...]                              # of an open loop: the load in a closed one; then `[params.rate]` of kind = "rate" may be a
+/// #                                               # share (`50%`) of what the slowest environment reaches so, filled in as {rate}
 /// ```
 ///
 /// A name of a built-in workload is reserved: samples filed under it must mean the same everywhere, so a user's manifest with

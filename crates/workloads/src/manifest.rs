@@ -105,6 +105,7 @@ struct ManifestServer {
     fill: Option<Spanned<Vec<Spanned<String>>>>,
     null: Option<Spanned<Vec<Spanned<String>>>>,
     null_load: Option<Spanned<Vec<Spanned<String>>>>,
+    saturate: Option<Spanned<Vec<Spanned<String>>>>,
     #[serde(rename = "loop")]
     kind: LoadLoop,
 }

@@ -4,7 +4,7 @@ use crate::template::fill;
 use crate::workload::{ParamKind, ParamSpec, Size, Workload};
 use std::collections::BTreeMap;
 use std::ops::Range;
-use weigh_model::{HostFacts, ServerPlan, Staging, WorkloadPlan, nearest, parse_bytes};
+use weigh_model::{HostFacts, Pace, ServerPlan, Staging, WorkloadPlan, nearest, parse_bytes};
 
 /// Assumed size of the last-level cache where the kernel does not tell: that of a large server, so that arrays sized by it
 /// are rather too large than cached.
@@ -108,9 +108,11 @@ impl Workload {
         cache: u64,
     ) -> Result<WorkloadPlan, ParamError> {
         let mut substituted = BTreeMap::new();
+        let mut share = None;
         for spec in &self.params {
             let default = || self.default_of(spec, size);
             let value = chosen.get(spec.name.as_str()).copied().map_or_else(default, Ok)?;
+            share = share.or_else(|| (spec.kind == ParamKind::Rate).then(|| share_of(value)).flatten());
             substituted.insert(spec.name.as_str(), spec.substitute(value, cache)?);
         }
         let fill_all = |words: &[String]| -> Vec<String> {
@@ -146,7 +148,7 @@ impl Workload {
             tool_duration: self.tool_duration.clone(),
             random_read_bytes: self.random_read_bytes.clone(),
             start: None,
-            staging: self.staging_of(&fill_all),
+            staging: self.staging_of(&fill_all, share),
         })
     }
 
@@ -169,7 +171,7 @@ impl Workload {
     }
 
     /// What is put around the command, with every parameter decided.
-    fn staging_of(&self, fill_all: &impl Fn(&[String]) -> Vec<String>) -> Staging {
+    fn staging_of(&self, fill_all: &impl Fn(&[String]) -> Vec<String>, share: Option<f64>) -> Staging {
         let Staging { setup, teardown, setup_deadline_s, packages, server } = &self.staging;
         let fill = |command: &Option<Vec<String>>| command.as_deref().map(fill_all);
         Staging {
@@ -183,6 +185,9 @@ impl Workload {
                 fill: fill(&server.fill),
                 null: fill(&server.null),
                 null_load: fill(&server.null_load),
+                pace: share
+                    .zip(server.pace.as_ref())
+                    .map(|(share, pace)| Pace { share, saturate: fill_all(&pace.saturate) }),
                 ..server.clone()
             }),
         }
@@ -223,6 +228,15 @@ impl ParamSpec {
                     self.name
                 ))),
             },
+            ParamKind::Rate if share_of(value).is_some() => Ok("{rate}".into()),
+            ParamKind::Rate => match value.parse::<f64>() {
+                Ok(number) if number.is_finite() && number > 0.0 => Ok(number.to_string()),
+                _ => Err(wrong(format!(
+                    "`{value}` is not a value of `{}`; write operations per second, as in 5000, or a share of what the slowest \
+                     environment reaches in the closed loop, as in 50%",
+                    self.name
+                ))),
+            },
             ParamKind::BytesOrNone if value == "0" => Ok("0".into()),
             ParamKind::Bytes | ParamKind::BytesOrNone => match value.strip_prefix("llc*") {
                 Some(multiple) => multiple
@@ -244,6 +258,12 @@ impl ParamSpec {
             },
         }
     }
+}
+
+/// `50%` as a fraction: above 0, at most 1.
+fn share_of(text: &str) -> Option<f64> {
+    let percent: f64 = text.strip_suffix('%')?.trim_end().parse().ok()?;
+    (percent > 0.0 && percent <= 100.0).then_some(percent / 100.0)
 }
 
 /// `1000`, `1_000`, `1e6`, `2^20`.
@@ -403,6 +423,28 @@ mod tests {
         assert!(
             !plan("memory-latency", "quick", &[("xyz", &["1"])]).unwrap_err().to_string().contains("sizes")
         );
+    }
+
+    #[test]
+    fn a_rate_is_a_number_or_follows_from_the_pilot() {
+        let pace = |plan: &WorkloadPlan| plan.staging.server.as_ref().unwrap().pace.clone();
+        let plans = plan("redis-open", "quick", &[("rate", &["25%", "2500"]), ("clients", &["7"])]).unwrap();
+        assert_eq!(plans[0].id, "redis-open{rate=25%}");
+        assert_eq!(option(&plans[0], "--rate"), "{rate}", "the run fills it in");
+        let paced = pace(&plans[0]).unwrap();
+        assert_eq!(paced.share, 0.25);
+        assert!(!paced.saturate.iter().any(|word| word.contains("rate")), "{:?}", paced.saturate);
+        assert!(paced.saturate.windows(2).any(|pair| pair == ["--clients", "7"]), "{:?}", paced.saturate);
+        assert_eq!((option(&plans[1], "--rate").as_str(), pace(&plans[1])), ("2500", None));
+        for name in ["redis-open", "nginx-open"] {
+            for size in ["quick", "standard", "paper"] {
+                assert_eq!(pace(&plan(name, size, &[]).unwrap()[0]).unwrap().share, 0.5, "{name} {size}");
+            }
+        }
+        for wrong in ["0", "0%", "101%", "-5", "half", "%", "NaN%", "inf"] {
+            let error = plan("redis-open", "quick", &[("rate", &[wrong])]).unwrap_err();
+            assert!(error.to_string().contains("as in 50%"), "{wrong}: {error}");
+        }
     }
 
     #[test]

@@ -99,6 +99,8 @@ pub enum ParamKind {
     Bytes,
     /// As `bytes`, or 0 for none.
     BytesOrNone,
+    /// Operations per second: a number, or a share of what the slowest environment reaches in the closed loop: `50%`.
+    Rate,
 }
 
 impl Workload {

@@ -158,6 +158,7 @@ fn loader(
         operation: "request".into(),
         headroom_per_s: headroom,
         reached_per_s: reached,
+        paced: None,
     }
 }
 

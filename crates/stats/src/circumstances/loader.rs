@@ -4,7 +4,9 @@ use super::{Circumstances, LoaderSummary};
 use crate::estimate::count;
 use crate::rank;
 use crate::warning::WarningKind;
-use weigh_model::{Better, Extraction, Headroom, LoadLoop, MetricSource, Outcome, Trial, WorkloadPlan};
+use weigh_model::{
+    Better, Extraction, Headroom, LoadLoop, MetricSource, Outcome, Paced, Trial, WorkloadPlan,
+};
 
 /// Share of a window up to which the busiest CPU of a load generator leaves it time to ask for more. Beyond, a faster server would not be
 /// seen to be one.
@@ -16,6 +18,7 @@ pub(crate) fn summary<'t>(
     environment: &str,
     trials: impl Iterator<Item = &'t Trial>,
     headroom: &[&Headroom],
+    paces: &[&Paced],
 ) -> Option<LoaderSummary> {
     let server = workload.staging.server.as_ref()?;
     let (mut shares, mut reached) = (Vec::new(), Vec::new());
@@ -42,9 +45,13 @@ pub(crate) fn summary<'t>(
         busiest_share: median(shares)?,
         operation: operation.unwrap_or_default().into(),
         headroom_per_s: proven.map(|h| h.rate_per_s),
+        paced: paces.iter().rev().find(|paced| paced.workload == workload.id).map(|paced| (*paced).clone()),
         reached_per_s: median(reached.iter().map(|(_, rate)| *rate).collect()),
     })
 }
+
+/// Share of the rate at which requests leave that a server serves when it keeps up. Poisson arrivals vary by some per cent in a short load.
+const KEPT_UP_SHARE: f64 = 0.90;
 
 impl LoaderSummary {
     /// Whether the load generator had no time left to ask for more.
@@ -52,10 +59,18 @@ impl LoaderSummary {
         self.busiest_share > LOADER_BOUND_SHARE
     }
 
-    /// What a reader should know of it.
+    /// What a reader should know of its CPUs.
     pub(crate) fn warning(&self) -> Option<WarningKind> {
         let share = self.busiest_share;
         self.is_bound().then_some(WarningKind::LoaderBound { share, trials: self.trials })
+    }
+
+    /// What a reader should know of a rate that was not served.
+    pub fn behind(&self) -> Option<WarningKind> {
+        let (paced, served_per_s) = (self.paced.as_ref()?, self.reached_per_s?);
+        let offered_per_s = paced.rate_per_s;
+        (served_per_s < KEPT_UP_SHARE * offered_per_s)
+            .then_some(WarningKind::FellBehind { offered_per_s, served_per_s })
     }
 }
 

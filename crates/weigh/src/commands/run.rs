@@ -342,6 +342,13 @@ fn describe_server(plan: &Plan, server: &ServerPlan, facts: &HostFacts) -> Vec<S
     lines.push(format!(
         "  is loaded from outside in {kind}, on {cpus}, over the environment's own network: the host's loopback interface without one"
     ));
+    if let Some(pace) = &server.pace {
+        lines.push(format!(
+            "  its rate is {} % of what the slowest environment reaches with: {}",
+            pace.share * 100.0,
+            pace.saturate.join(" ")
+        ));
+    }
     if let Some(null) = &server.null {
         lines.push(format!("  headroom of the load generator is proven once against: {}", null.join(" ")));
     }

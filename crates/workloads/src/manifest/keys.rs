@@ -33,7 +33,8 @@ const TOP: &[&str] = &[
 ];
 const SIZES: &[&str] = &["quick", "standard", "paper"];
 const PARAM: &[&str] = &["summary", "kind", "default", "quick", "standard", "paper", "settable", "required"];
-const SERVER: &[&str] = &["command", "ports", "transport", "ready", "fill", "null", "null_load", "loop"];
+const SERVER: &[&str] =
+    &["command", "ports", "transport", "ready", "fill", "null", "null_load", "saturate", "loop"];
 const CHECK: &[&str] = &["statement", "json", "regex", "parser", "field"];
 const OPERATIONS: &[&str] = &["name", "json", "regex", "parser", "field"];
 const NUMBER: &[&str] = &["json", "regex", "parser", "field"];

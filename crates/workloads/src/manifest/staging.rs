@@ -4,7 +4,7 @@ use super::validate::seconds;
 use super::{Fault, Manifest, ManifestServer};
 use std::ops::Range;
 use toml::Spanned;
-use weigh_model::{ServerPlan, Staging};
+use weigh_model::{LoadLoop, Pace, ServerPlan, Staging};
 
 /// A command of a manifest, and where it is executed.
 pub(super) type Command<'a> = (&'a Words, Side);
@@ -47,6 +47,7 @@ pub(super) fn commands(manifest: &Manifest) -> Vec<Command<'_>> {
             (&server.ready, driving),
             (&server.fill, driving),
             (&server.null_load, driving),
+            (&server.saturate, driving),
         ];
         commands.extend(around.into_iter().filter_map(|(command, side)| Some((command.as_ref()?, side))));
     }
@@ -67,8 +68,9 @@ pub(super) fn check_run_word(name: &str, side: Side, span: Range<usize>) -> Resu
         "port2" if ports >= 2 => return Ok(()),
         "port3" if ports >= 3 => return Ok(()),
         "listen" => "only the server's commands have it: [server] command and null, setup, teardown",
+        "rate" => "add `[params.rate]` with kind = \"rate\", and `saturate` to [server]",
         "address" => {
-            "only the loader's commands have it: command, prepare, cleanup, [server] ready, fill and null_load"
+            "only the loader's commands have it: command, prepare, cleanup, [server] ready, fill, null_load and saturate"
         }
         _ => "say how many ports the server has, as in [server] ports = 2",
     };
@@ -124,6 +126,10 @@ fn server_plan(server: &ManifestServer) -> Result<ServerPlan, Fault> {
         let message = "a load for a null server that is not there";
         return Err(Fault::new(load.span(), message, "add `null`, or remove `null_load`"));
     }
+    if let (Some(saturate), LoadLoop::Closed) = (&server.saturate, server.kind) {
+        let message = "a closed loop has no rate that would follow from saturating the server";
+        return Err(Fault::new(saturate.span(), message, "write loop = \"open\", or remove `saturate`"));
+    }
     Ok(ServerPlan {
         command: words(&server.command),
         ports,
@@ -133,6 +139,7 @@ fn server_plan(server: &ManifestServer) -> Result<ServerPlan, Fault> {
         null: server.null.as_ref().map(words),
         null_load: server.null_load.as_ref().map(words),
         kind: server.kind,
+        pace: server.saturate.as_ref().map(|saturate| Pace { share: 1.0, saturate: words(saturate) }),
     })
 }
 

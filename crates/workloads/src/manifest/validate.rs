@@ -6,7 +6,7 @@ use super::{
 };
 use crate::parsers;
 use crate::template::{Piece, pieces};
-use crate::workload::{ParamSpec, Size, Workload};
+use crate::workload::{ParamKind, ParamSpec, Size, Workload};
 use regex::RegexBuilder;
 use std::ops::Range;
 use toml::Spanned;
@@ -16,6 +16,9 @@ use weigh_model::{
 
 /// Beginning of the names of metrics that the statistics add.
 const RESERVED: &str = "cpu_per_";
+
+/// The parameter of the kind `rate`.
+const RATE: &str = "rate";
 
 /// Any cache size will do to see that a default can be read.
 const SOME_CACHE_BYTES: u64 = 1 << 20;
@@ -46,6 +49,7 @@ pub(super) fn workload(text: &str, mut manifest: Manifest) -> Result<Workload, F
         .map(|name| check_name(name).map(|()| name.get_ref().clone()))
         .transpose()?;
     let staging = staging::staging(&manifest)?;
+    check_pace(&manifest, &params)?;
     let (check_statement, check) = match manifest.check {
         Some(check) => check_of(check)?,
         None => {
@@ -160,6 +164,33 @@ fn check_word(word: &str, span: Range<usize>, what: &str) -> Result<(), Fault> {
         format!("`{word}` cannot be the name of {what}"),
         "use letters, digits, - and _, a letter first",
     ))
+}
+
+/// A share of what saturates a server has the command that does.
+fn check_pace(manifest: &Manifest, params: &[ParamSpec]) -> Result<(), Fault> {
+    let saturate = manifest.server.as_ref().and_then(|server| server.get_ref().saturate.as_ref());
+    let rate = params.iter().find(|param| param.kind == ParamKind::Rate);
+    match (rate, saturate) {
+        (Some(rate), _) if rate.name != RATE => {
+            let message = format!("`{}` is of the kind `rate` and not called so", rate.name);
+            Err(Fault {
+                span: None,
+                message,
+                help: Some(format!("call it `{RATE}`, the word that the run fills in")),
+            })
+        }
+        (Some(_), None) => {
+            let message = "a `rate` needs to know how the server is saturated";
+            let help = "add `saturate` to [server]: the load generator's command in a closed loop; or write kind = \"number\"";
+            Err(Fault { span: None, message: message.into(), help: Some(help.into()) })
+        }
+        (None, Some(saturate)) => Err(Fault::new(
+            saturate.span(),
+            "no parameter says what share of it is the rate",
+            "add `[params.rate]` with kind = \"rate\" and default = \"50%\", or remove `saturate`",
+        )),
+        _ => Ok(()),
+    }
 }
 
 fn param_spec(name: &Spanned<String>, param: Spanned<ManifestParam>) -> Result<ParamSpec, Fault> {
