@@ -235,12 +235,18 @@ fn cgroups(directory: &Path) -> Vec<String> {
     found
 }
 
-/// Processes that run a program of this tool.
+/// Processes that run a program of this tool; what builds them beside the tests does not.
 fn processes() -> Vec<String> {
     let mut found = Vec::new();
     for path in list(Path::new("/proc")) {
         let Ok(bytes) = std::fs::read(path.join("cmdline")) else { continue };
         let line = String::from_utf8_lossy(&bytes).replace('\0', " ");
+        let program = line.split(' ').next().and_then(|program| program.rsplit('/').next());
+        if program.is_some_and(|name| {
+            ["cargo", "rustc", "rustdoc", "clippy-driver", "cargo-clippy", "ld"].contains(&name)
+        }) {
+            continue;
+        }
         const OURS: [&str; 9] = [
             "weigh-probe",
             ".weighbridge",
