@@ -12,125 +12,33 @@
 mod monitor;
 
 use crate::vm::disk;
-use crate::vm::vmm::{self, HELLO_DEADLINE, Parts, Settings, VmmGuest};
-use crate::{Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, axes};
+use crate::vm::vmm::{self, Kind, Vmm};
+use crate::{KeySpec, axes};
 use monitor::ByApi;
-use std::path::Path;
-use std::time::Instant;
-use weigh_model::{EnvironmentSpec, SpecError};
 
-/// Name of the platform, and of the program.
-const PLATFORM: &str = "cloud-hypervisor";
-/// How it is had.
-const REMEDY: &str =
-    "get the program from the project's releases, and put it into PATH or name it by binary=PATH";
+const KEYS: &[KeySpec] = &[
+    vmm::ACCEL,
+    axes::CPUS,
+    axes::MEMORY,
+    axes::ROOTFS,
+    vmm::NET,
+    vmm::DISKS,
+    disk::SIZE,
+    disk::DEVICE,
+    vmm::CACHE,
+    vmm::ROOT,
+    vmm::INIT,
+    vmm::KERNEL,
+    vmm::HUGEPAGES,
+    axes::BINARY,
+];
 
-/// Cloud Hypervisor.
-pub struct CloudHypervisor;
+const KIND: Kind = Kind {
+    monitor: &ByApi,
+    summary: "a virtual machine by Cloud Hypervisor, whose program is the user's; needs KVM",
+    keys: KEYS,
+    most_cpus: None,
+};
 
-impl CloudHypervisor {
-    fn settings(&self, request: &GuestRequest) -> Result<Settings, PlatformError> {
-        Settings::of(self, request, PLATFORM, REMEDY)
-    }
-
-    fn begin(
-        &self,
-        host: &Host,
-        request: &GuestRequest,
-        saved: Option<&Path>,
-    ) -> Result<Box<dyn Guest>, PlatformError> {
-        let settings = self.settings(request)?;
-        let prepared = vmm::prepare(self, &ByApi, host, request, &settings)?;
-        let parts = Parts::make(self, host, request)?;
-        let until = Instant::now() + HELLO_DEADLINE;
-        Ok(Box::new(VmmGuest::launch(&ByApi, host, request, &settings, &prepared, parts, saved, until)?))
-    }
-}
-
-impl Platform for CloudHypervisor {
-    fn name(&self) -> &'static str {
-        PLATFORM
-    }
-
-    fn summary(&self) -> &'static str {
-        "a virtual machine by Cloud Hypervisor, whose program is the user's; needs KVM"
-    }
-
-    fn keys(&self) -> &'static [KeySpec] {
-        const KEYS: &[KeySpec] = &[
-            vmm::ACCEL,
-            axes::CPUS,
-            axes::MEMORY,
-            axes::ROOTFS,
-            vmm::NET,
-            vmm::DISKS,
-            disk::SIZE,
-            disk::DEVICE,
-            vmm::CACHE,
-            vmm::ROOT,
-            vmm::INIT,
-            vmm::KERNEL,
-            vmm::HUGEPAGES,
-            axes::BINARY,
-        ];
-        KEYS
-    }
-
-    fn capabilities(&self, environment: &EnvironmentSpec) -> Capabilities {
-        Capabilities {
-            networks: axes::networks(self, environment, vmm::NETWORKS),
-            system: vmm::boots_system(self, environment),
-            shares_kernel: false,
-            needs_root: false,
-            host_root: false,
-            sized_memory: true,
-            settles: true,
-            implies: crate::firecracker::IMPLIES,
-            ..Capabilities::CONTAINER
-        }
-    }
-
-    fn check(&self, environment: &EnvironmentSpec) -> Result<(), SpecError> {
-        vmm::check(self, environment)
-    }
-
-    fn settle(&self, host: &Host, environment: &EnvironmentSpec) -> Result<EnvironmentSpec, PlatformError> {
-        vmm::settle(self, &ByApi, host, environment, |request| self.settings(request))
-    }
-
-    fn availability(&self, host: &Host) -> Availability {
-        vmm::availability(self, &ByApi, host, |request| self.settings(request))
-    }
-
-    fn prepare(&self, host: &Host, request: &GuestRequest) -> Result<(), PlatformError> {
-        vmm::prepare(self, &ByApi, host, request, &self.settings(request)?).map(|_| ())
-    }
-
-    fn launch(&self, host: &Host, request: &GuestRequest) -> Result<Box<dyn Guest>, PlatformError> {
-        self.begin(host, request, None)
-    }
-
-    fn restores(&self, _: &Host, request: &GuestRequest) -> Result<(), String> {
-        vmm::restores(self, request)?;
-        axes::program(self, &request.environment, PLATFORM, REMEDY)
-            .map(|_| ())
-            .map_err(|error| error.to_string())
-    }
-
-    fn restore(
-        &self,
-        host: &Host,
-        request: &GuestRequest,
-        saved: &Path,
-    ) -> Result<Box<dyn Guest>, PlatformError> {
-        self.begin(host, request, Some(saved))
-    }
-
-    fn host_changes(&self, request: &GuestRequest) -> Vec<String> {
-        vmm::host_changes(self, request)
-    }
-
-    fn undo(&self, what: &str, id: &str, _: &serde_json::Value) -> Result<(), String> {
-        vmm::undo(PLATFORM, what, id)
-    }
-}
+/// The platform `cloud-hypervisor`.
+pub const CLOUD_HYPERVISOR: Vmm = Vmm::new(&KIND);

@@ -43,6 +43,7 @@ pub use platform::{
 };
 pub use registry::{ALIASES, Undoers, all, defaults, find, resolve, setting};
 pub use session::{Arrival, Completed, RunOptions, Session, SessionError};
+pub use vm::vmm::Vmm;
 
 /// Every platform, in the order in which tables show them. One word each.
 const ALL: &[&dyn Platform] = &[
@@ -61,8 +62,8 @@ const ALL: &[&dyn Platform] = &[
     &uml::Uml,
     &qemu::Qemu,
     &libvirt::Libvirt,
-    &firecracker::Firecracker,
-    &cloud_hypervisor::CloudHypervisor,
+    &firecracker::FIRECRACKER,
+    &cloud_hypervisor::CLOUD_HYPERVISOR,
     &osv::Osv,
     &ssh::Ssh,
     &null::Null,

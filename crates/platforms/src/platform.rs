@@ -467,3 +467,16 @@ impl PlatformError {
         |source| Self::Io { doing, source: source.into() }
     }
 }
+
+/// Removes a directory and all that is in it, where it is still there.
+///
+/// # Errors
+/// Something of it could not be removed.
+pub(crate) fn remove_directory(directory: &Path) -> Result<(), PlatformError> {
+    match std::fs::remove_dir_all(directory) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(PlatformError::io(format!("remove {}", directory.display()))(error))
+        }
+        _ => Ok(()),
+    }
+}

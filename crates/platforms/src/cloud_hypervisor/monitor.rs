@@ -28,7 +28,7 @@ fn url(directory: &Path) -> String {
 
 impl Monitor for ByApi {
     fn platform(&self) -> &'static str {
-        super::PLATFORM
+        "cloud-hypervisor"
     }
 
     fn modules(&self) -> &'static [&'static str] {

@@ -91,14 +91,8 @@ impl DockerGuest {
             stopped: false,
         };
         let network = network.as_ref().map(|(bridge, gateway)| (bridge.as_str(), *gateway));
-        match guest.start(host, engine, body, network, &log) {
-            Ok(()) => Ok(guest),
-            Err(error) => {
-                // The first error is the one to tell.
-                let _ = guest.stop();
-                Err(error)
-            }
-        }
+        // One that did not come up is dropped, and with that undone.
+        guest.start(host, engine, body, network, &log).map(|()| guest)
     }
 
     fn start(

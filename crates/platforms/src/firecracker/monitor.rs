@@ -22,7 +22,7 @@ pub(super) struct ByApi;
 
 impl Monitor for ByApi {
     fn platform(&self) -> &'static str {
-        super::PLATFORM
+        "firecracker"
     }
 
     fn modules(&self) -> &'static [&'static str] {

@@ -62,15 +62,8 @@ impl ManagedGuest {
             launch_cpu_ns: 0,
             stopped: false,
         };
-        let started = guest.make(manager, host, request, &short).and_then(|()| guest.start());
-        match started {
-            Ok(()) => Ok(guest),
-            Err(error) => {
-                // The first error is the one to tell; what cannot be undone stays in the ledger.
-                let _ = guest.stop();
-                Err(error)
-            }
-        }
+        // One that did not come up is dropped, and with that undone.
+        guest.make(manager, host, request, &short).and_then(|()| guest.start()).map(|()| guest)
     }
 
     /// Makes the container; that is not yet what a start takes.

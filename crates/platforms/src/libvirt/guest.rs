@@ -150,14 +150,8 @@ impl LibvirtGuest {
             facts: BTreeMap::new(),
             stopped: false,
         };
-        match guest.start(host, request, prepared, acceleration, until) {
-            Ok(()) => Ok(guest),
-            Err(error) => {
-                // The first error is the one to tell; what cannot be undone stays in the ledger.
-                let _ = guest.stop();
-                Err(error)
-            }
-        }
+        // One that did not come up is dropped, and with that undone.
+        guest.start(host, request, prepared, acceleration, until).map(|()| guest)
     }
 
     fn start(

@@ -8,7 +8,6 @@ use crate::vm::tap;
 use crate::{GuestRequest, Host, PlatformError, setting};
 use std::collections::BTreeMap;
 use std::fs;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use weigh_images::disk::RootDisk;
@@ -39,7 +38,7 @@ pub(super) fn prepare(host: &Host, request: &GuestRequest) -> Result<Prepared, P
     // What this process has made; another one that goes on with the run makes it again.
     static KNOWN: Mutex<BTreeMap<PathBuf, Prepared>> = Mutex::new(BTreeMap::new());
     let settings = Settings::of(request)?;
-    let place = host.work.join(format!("{PLATFORM}-{:016x}", key(request, &settings)));
+    let place = host.work.join(format!("{PLATFORM}-{:016x}", boot::key(request, settings.memory_bytes)));
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(prepared) = known.get(&place).filter(|prepared| prepared.initramfs.exists()) {
         return Ok(prepared.clone());
@@ -69,14 +68,6 @@ fn make(
     let root = if is_system { Some(Arc::new(disk::root_disk(host, request, true)?)) } else { None };
     let GuestKernel { boot: kernel, source, .. } = kernel;
     Ok(Prepared { kernel, source, initramfs, share, root })
-}
-
-/// Tells apart what is prepared differently.
-fn key(request: &GuestRequest, settings: &Settings<'_>) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    (request.environment.to_string(), &request.root.skeleton, &request.root.digest).hash(&mut hasher);
-    settings.memory_bytes.hash(&mut hasher);
-    hasher.finish()
 }
 
 /// What goes into the guest's memory at boot.

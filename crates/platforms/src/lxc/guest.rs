@@ -7,6 +7,7 @@ use super::{COMMAND_DEADLINE, Plan};
 use crate::link::Link;
 use crate::oci::with_tail;
 use crate::oci::witness::Witness;
+use crate::platform::remove_directory;
 use crate::{Guest, GuestRequest, Host, PlatformError, Reach, Session};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -64,14 +65,8 @@ impl LxcGuest {
             guest.groups = Some(groups);
             guest.start(host, request, plan)
         });
-        match started {
-            Ok(()) => Ok(guest),
-            Err(error) => {
-                // The first error is the one to tell; what cannot be undone stays in the ledger.
-                let _ = guest.stop();
-                Err(error)
-            }
-        }
+        // One that did not come up is dropped, and with that undone.
+        started.map(|()| guest)
     }
 
     fn start(&mut self, host: &Host, request: &GuestRequest, plan: &Plan) -> Result<(), PlatformError> {
@@ -213,15 +208,7 @@ impl Guest for LxcGuest {
         self.groups = None;
         self.link.iter_mut().try_for_each(Link::remove)?;
         self.link = None;
-        for directory in [&self.directory, &self.storage] {
-            match fs::remove_dir_all(directory) {
-                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                    return Err(PlatformError::io(format!("remove {}", directory.display()))(error));
-                }
-                _ => {}
-            }
-        }
-        Ok(())
+        [&self.directory, &self.storage].into_iter().try_for_each(|directory| remove_directory(directory))
     }
 }
 

@@ -5,6 +5,7 @@ use super::runtime::Runtime;
 use super::witness::{Witness, ended_children_cpu_ns};
 use super::{leftovers, restore};
 use crate::axes::Storage;
+use crate::platform::remove_directory;
 use crate::{Guest, GuestRequest, Host, PlatformError, Reach, Session, network};
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -111,14 +112,8 @@ pub(super) fn launch(
         session: None,
         witness: Witness::default(),
     };
-    match guest.start(begin) {
-        Ok(()) => Ok(guest),
-        Err(error) => {
-            // The first error is the one to tell; what cannot be undone stays in the ledger.
-            let _ = guest.stop();
-            Err(error)
-        }
-    }
+    // One that did not come up is dropped, and with that undone.
+    guest.start(begin).map(|()| guest)
 }
 
 /// Name of a container, unique on this host. That of a run whose name is long tells it by a hash: runsc makes a socket of the name, and
@@ -343,15 +338,8 @@ impl Guest for OciGuest {
         leftovers::remove_files(&self.runtime.state, &self.id).map_err(stuck)?;
         self.entries.iter().try_for_each(|entry| self.ledger.forget(*entry))?;
         self.network.iter_mut().try_for_each(GuestNetwork::remove)?;
-        for directory in [Some(&self.bundle), self.storage.as_ref()].into_iter().flatten() {
-            match fs::remove_dir_all(directory) {
-                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                    return Err(PlatformError::io(format!("remove {}", directory.display()))(error));
-                }
-                _ => {}
-            }
-        }
-        Ok(())
+        let directories = [Some(&self.bundle), self.storage.as_ref()].into_iter().flatten();
+        directories.into_iter().try_for_each(|directory| remove_directory(directory))
     }
 }
 

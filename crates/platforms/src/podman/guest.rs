@@ -101,14 +101,8 @@ impl PodmanGuest {
             launch_cpu: Vec::new(),
             stopped: false,
         };
-        match guest.start(host, network, arguments, &log) {
-            Ok(()) => Ok(guest),
-            Err(error) => {
-                // The first error is the one to tell; what cannot be undone stays in the ledger.
-                let _ = guest.stop();
-                Err(error)
-            }
-        }
+        // One that did not come up is dropped, and with that undone.
+        guest.start(host, network, arguments, &log).map(|()| guest)
     }
 
     fn start(

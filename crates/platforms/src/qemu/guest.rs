@@ -141,14 +141,8 @@ impl QemuGuest {
             saved: false,
             facts: BTreeMap::new(),
         };
-        match guest.start(host, request, prepared, acceleration, saved, until) {
-            Ok(()) => Ok(guest),
-            Err(error) => {
-                // The first error is the one to tell; what cannot be undone stays in the ledger.
-                let _ = guest.stop();
-                Err(error)
-            }
-        }
+        // One that did not come up is dropped, and with that undone.
+        guest.start(host, request, prepared, acceleration, saved, until).map(|()| guest)
     }
 
     fn start(

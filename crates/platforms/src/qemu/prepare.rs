@@ -8,7 +8,6 @@ use crate::vm::disk as vm_disk;
 use crate::{GuestRequest, Host, PlatformError};
 use serde_json::{Value, json};
 use std::fs;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use weigh_images::disk::RootDisk;
 use weigh_images::kernel::GuestKernel;
@@ -39,7 +38,7 @@ pub(super) struct Prepared {
 /// No kernel can be had, the image does not fit, no space.
 pub(super) fn prepare(host: &Host, request: &GuestRequest) -> Result<Prepared, PlatformError> {
     let settings = Settings::of(request)?;
-    let place = host.work.join(format!("qemu-{:016x}", key(request, &settings)));
+    let place = host.work.join(format!("qemu-{:016x}", boot::key(request, settings.memory_bytes)));
     if let Some(prepared) = read(&place) {
         return Ok(prepared);
     }
@@ -88,14 +87,6 @@ fn share(
         RootKind::Initramfs | RootKind::Disk => Ok(None),
         RootKind::Shared(share) => share.check(kernel).map(|()| Some(share)),
     }
-}
-
-/// Tells apart what is prepared differently.
-fn key(request: &GuestRequest, settings: &Settings<'_>) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    (request.environment.to_string(), &request.root.skeleton, &request.root.digest).hash(&mut hasher);
-    settings.memory_bytes.hash(&mut hasher);
-    hasher.finish()
 }
 
 /// What goes into the guest's memory at boot.

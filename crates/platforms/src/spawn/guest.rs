@@ -3,6 +3,7 @@
 use super::{Inside, OwnMount, SpawnRequest, Spawned, family, spawn};
 use crate::axes::Storage;
 use crate::oci::with_tail;
+use crate::platform::remove_directory;
 use crate::{Guest, GuestRequest, Host, PlatformError, Reach, Session, network};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, pidfd_send_signal, waitid};
 use rustix::thread::UnshareFlags;
@@ -287,15 +288,6 @@ impl<'a> Start<'a> {
 
     fn failed(&self, reason: String, log: Option<PathBuf>) -> PlatformError {
         PlatformError::Launch { platform: self.platform, reason, log }
-    }
-}
-
-fn remove_directory(directory: &Path) -> Result<(), PlatformError> {
-    match std::fs::remove_dir_all(directory) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            Err(PlatformError::io(format!("remove {}", directory.display()))(error))
-        }
-        _ => Ok(()),
     }
 }
 

@@ -114,14 +114,8 @@ pub(super) fn launch_by_probe(
             has => Err(failed(&format!("it has {has} CPUs, fewer than the key cpus={wanted} asks for"))),
         },
     });
-    match counted {
-        Ok(()) => Ok(guest),
-        Err(error) => {
-            // The first error is the one to tell; what cannot be undone stays in the ledger, with its directory.
-            let _ = guest.stop();
-            Err(error)
-        }
-    }
+    // One that did not come up is dropped, and with that undone.
+    counted.map(|()| guest)
 }
 
 fn name(instance: u64) -> String {

@@ -2,6 +2,7 @@
 
 use super::root::init_argument;
 use crate::oci::with_tail;
+use crate::platform::remove_directory;
 use crate::vm::tap::{self, Tap};
 use crate::{Guest, GuestRequest, Host, PlatformError, Reach, Session};
 use rustix::process::Pid;
@@ -62,14 +63,8 @@ impl Machine<'_> {
             network: None,
         };
         let network = tap::of_guest(host, request, self.network);
-        match network.map(|network| guest.network = network).and_then(|()| guest.start(self)) {
-            Ok(()) => Ok(guest),
-            Err(error) => {
-                // The first error is the one to tell; what cannot be undone stays in the ledger.
-                let _ = guest.stop();
-                Err(error)
-            }
-        }
+        // One that did not come up is dropped, and with that undone.
+        network.map(|network| guest.network = network).and_then(|()| guest.start(self)).map(|()| guest)
     }
 
     /// Relative paths: the management console's socket has room for a hundred bytes only (unix(7)).
@@ -223,12 +218,7 @@ impl Guest for UmlGuest {
         self.network.iter_mut().try_for_each(Tap::remove)?;
         self.network = None;
         self.cgroup = None;
-        match std::fs::remove_dir_all(&self.directory) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                Err(PlatformError::io(format!("remove {}", self.directory.display()))(error))
-            }
-            _ => Ok(()),
-        }
+        remove_directory(&self.directory)
     }
 }
 

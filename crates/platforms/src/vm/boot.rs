@@ -1,8 +1,9 @@
 //! A machine's kernel and its initial RAM file system: the root's skeleton with the probe as init, kernel modules in the order of their
 //! dependencies, and the tables that tell the probe what to load and to mount ([`weigh_protocol::boot`]).
 
-use crate::{Host, PlatformError};
+use crate::{GuestRequest, Host, PlatformError};
 use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::Path;
 use weigh_host::cache::CacheDirectory;
 use weigh_images::Root;
@@ -45,6 +46,14 @@ pub(crate) fn kernel(host: &Host, named: Option<&Path>) -> Result<GuestKernel, P
         }
         other => PlatformError::io("get a kernel for the guest")(std::io::Error::other(other)),
     })
+}
+
+/// Tells apart what is prepared differently.
+pub(crate) fn key(request: &GuestRequest, memory_bytes: u64) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (request.environment.to_string(), &request.root.skeleton, &request.root.digest).hash(&mut hasher);
+    memory_bytes.hash(&mut hasher);
+    hasher.finish()
 }
 
 /// Writes the initial RAM file system, when it is sure to fit.

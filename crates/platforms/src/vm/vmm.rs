@@ -1,14 +1,15 @@
 //! Machines of a monitor that is a program for each machine and is told by an interface over a socket what to do: what Firecracker and
 //! Cloud Hypervisor have in common.
 //!
-//! A driver says in [`Monitor`] how its monitor is asked. The life of a machine is written once, in [`VmmGuest`]: the monitor is started in a
-//! directory and a control group of its own, is told of the machine, boots it, and its CPUs are put where they belong; then the host talks
-//! with the probe over vsock, or over the console where the guest's kernel has no vsock.
+//! A platform says in [`Monitor`] how its monitor is asked, and in [`Kind`] what else tells it from others. The life of a machine is written
+//! once, in [`VmmGuest`]: the monitor is started in a directory and a control group of its own, is told of the machine, boots it, and its
+//! CPUs are put where they belong; then the host talks with the probe over vsock, or over the console where the guest's kernel has no vsock.
 //!
 //! Sockets have relative names: the address of a socket has room for a hundred bytes (unix(7)), and a machine that is restored looks for
 //! them in the directory of the monitor that restores it.
 
 mod channel;
+mod driver;
 mod guest;
 mod kvm;
 mod parts;
@@ -17,17 +18,18 @@ mod settings;
 mod threads;
 
 pub(crate) use channel::Channel;
-pub(crate) use guest::{HELLO_DEADLINE, VmmGuest};
-pub(crate) use kvm::{availability, settle};
-pub(crate) use parts::{Card, Disk, Parts, boots_system, restores};
-pub(crate) use prepare::{Prepared, prepare};
-pub(crate) use settings::{
-    ACCEL, CACHE, CHANNEL, DISKS, HUGEPAGES, INIT, KERNEL, NET, NETWORKS, ROOT, Settings,
-};
+pub(crate) use driver::Kind;
+pub use driver::Vmm;
+pub(crate) use parts::{Card, Disk};
+pub(crate) use settings::{ACCEL, CACHE, CHANNEL, DISKS, HUGEPAGES, INIT, KERNEL, NET, ROOT};
 
 use super::api::{Api, ApiError};
 use crate::{GuestRequest, Platform};
+use guest::{HELLO_DEADLINE, VmmGuest};
+use parts::Parts;
+use prepare::{Prepared, prepare};
 use serde_json::Value;
+use settings::{NETWORKS, Settings};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -139,7 +141,7 @@ pub(crate) fn number_at(answer: &Value, pointer: &str) -> u64 {
 ///
 /// # Errors
 /// A memory of huge pages that they do not fill; what parts cannot be.
-pub(crate) fn check(platform: &dyn Platform, environment: &EnvironmentSpec) -> Result<(), SpecError> {
+fn check(platform: &dyn Platform, environment: &EnvironmentSpec) -> Result<(), SpecError> {
     parts::check(platform, environment)?;
     let huge = environment.get(HUGEPAGES.name) == Some("on");
     let memory = environment.get("memory").and_then(|text| parse_bytes(text).ok());
@@ -151,7 +153,7 @@ pub(crate) fn check(platform: &dyn Platform, environment: &EnvironmentSpec) -> R
 }
 
 /// [`crate::Platform::host_changes`].
-pub(crate) fn host_changes(platform: &dyn Platform, request: &GuestRequest) -> Vec<String> {
+fn host_changes(platform: &dyn Platform, request: &GuestRequest) -> Vec<String> {
     let of_parts = parts::host_changes(platform, request);
     let platform = platform.name();
     let place = CacheDirectory::open().map(|cache| cache.path().display().to_string());
@@ -168,12 +170,4 @@ pub(crate) fn host_changes(platform: &dyn Platform, request: &GuestRequest) -> V
         "run {platform} for a machine weighbridge-<run>-{instance}, with its sockets in the run's work directory"
     ));
     changes
-}
-
-/// [`crate::Platform::undo`].
-pub(crate) fn undo(platform: &str, what: &str, id: &str) -> Result<(), String> {
-    match what {
-        "machine" => super::processes::end(id),
-        other => Err(format!("the platform {platform} never makes a {other}")),
-    }
 }

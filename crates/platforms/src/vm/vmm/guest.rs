@@ -2,6 +2,7 @@
 
 use super::channel::{Channel, connect};
 use super::{API_SOCKET, Machine, Monitor, Parts, Prepared, Settings, Sizes, kvm, threads};
+use crate::platform::remove_directory;
 use crate::vm::api::{Api, ApiError};
 use crate::{Guest, GuestRequest, Host, PlatformError, Reach, Session};
 use serde_json::json;
@@ -111,14 +112,8 @@ impl VmmGuest {
         let started = guest
             .spawn(host, settings, &machine, &name, &group, until)
             .and_then(|()| guest.bring_up(&machine, saved, until));
-        match started {
-            Ok(()) => Ok(guest),
-            Err(error) => {
-                // The first error is the one to tell; what cannot be undone stays in the ledger.
-                let _ = guest.stop();
-                Err(error)
-            }
-        }
+        // One that did not come up is dropped, and with that undone.
+        started.map(|()| guest)
     }
 
     /// Starts the monitor and waits until it listens.
@@ -403,12 +398,7 @@ impl Guest for VmmGuest {
         self.running = None;
         removed?;
         self.cgroup = None;
-        match std::fs::remove_dir_all(&self.place) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                return Err(PlatformError::io(format!("remove {}", self.place.display()))(error));
-            }
-            _ => {}
-        }
+        remove_directory(&self.place)?;
         self.parts.remove()?;
         Ok(self.ledger.forget(self.entry)?)
     }

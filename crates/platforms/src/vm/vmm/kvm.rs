@@ -1,7 +1,7 @@
 //! The proof that a monitor executes guests by KVM. Its own word for it is not enough: only a guest that has answered, under a monitor
 //! that holds a machine of KVM's, proves it.
 
-use super::{Monitor, Parts, Prepared, Settings, VmmGuest, prepare};
+use super::{Parts, Prepared, Settings, Vmm, VmmGuest, prepare};
 use crate::qemu::accel::{self, Proof, Subject};
 use crate::{Availability, Guest, GuestRequest, Host, Platform, PlatformError};
 use std::path::Path;
@@ -29,12 +29,10 @@ pub(super) fn holds_machine(process: u32) -> bool {
 ///
 /// # Errors
 /// None has, or the monitor or a kernel is missing.
-pub(crate) fn settle(
-    platform: &dyn Platform,
-    monitor: &'static dyn Monitor,
+pub(super) fn settle(
+    platform: &Vmm,
     host: &Host,
     environment: &EnvironmentSpec,
-    settings: impl Fn(&GuestRequest) -> Result<Settings, PlatformError>,
 ) -> Result<EnvironmentSpec, PlatformError> {
     let mut keys = environment.keys.clone();
     // They prove nothing, and take time to make.
@@ -43,23 +41,16 @@ pub(crate) fn settle(
         keys.remove(key);
     }
     let plain = EnvironmentSpec::new(platform.name(), keys);
-    crate::oci::with_probe(host, plain, |request| {
-        prove(platform, monitor, host, request, &settings).map(|_| ())
-    })?;
+    crate::oci::with_probe(host, plain, |request| prove(platform, host, request).map(|_| ()))?;
     let mut keys = environment.keys.clone();
     keys.insert(super::ACCEL.name.into(), "kvm".into());
     Ok(EnvironmentSpec::new(platform.name(), keys))
 }
 
 /// [`Platform::availability`].
-pub(crate) fn availability(
-    platform: &dyn Platform,
-    monitor: &'static dyn Monitor,
-    host: &Host,
-    settings: impl Fn(&GuestRequest) -> Result<Settings, PlatformError>,
-) -> Availability {
+pub(super) fn availability(platform: &Vmm, host: &Host) -> Availability {
     crate::oci::availability(platform, host, |request| {
-        let (settings, prepared) = prove(platform, monitor, host, request, &settings)?;
+        let (settings, prepared) = prove(platform, host, request)?;
         let output =
             Invocation::new(&settings.binary).arg("--version").deadline(VERSION_DEADLINE).run_ok()?.output;
         let text = String::from_utf8_lossy(&output).into_owned();
@@ -69,21 +60,16 @@ pub(crate) fn availability(
 }
 
 /// What a guest was proven to run under.
-fn prove(
-    platform: &dyn Platform,
-    monitor: &'static dyn Monitor,
-    host: &Host,
-    request: &GuestRequest,
-    settings: impl Fn(&GuestRequest) -> Result<Settings, PlatformError>,
-) -> Result<(Settings, Prepared), PlatformError> {
+fn prove(platform: &Vmm, host: &Host, request: &GuestRequest) -> Result<(Settings, Prepared), PlatformError> {
     let request = GuestRequest {
         cpus: weigh_host::facts::allowed_cpus().into_iter().take(1).collect(),
         memory_bytes: Some(PROOF_MEMORY_BYTES),
         ..request.clone()
     };
     // What has nothing to do with acceleration fails here, and is no disproof.
-    let settings = settings(&request)?;
-    let prepared = prepare(platform, monitor, host, &request, &settings)?;
+    let settings = platform.settings(&request)?;
+    let prepared = prepare(platform, host, &request, &settings)?;
+    let monitor = platform.monitor();
     let subject =
         Subject { binary: &settings.binary, kernel: &prepared.kernel, kind: monitor.platform(), cpu: "" };
     let boot = || {

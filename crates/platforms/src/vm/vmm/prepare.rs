@@ -1,13 +1,12 @@
 //! What all guests of an environment share: kernel, initial RAM file system, the image's disk.
 
 use super::parts::{self, RootPlace};
-use super::{Channel, Monitor, Settings};
+use super::{Channel, Monitor, Settings, Vmm};
 use crate::vm::boot::{self, Contents};
 use crate::vm::disk::{self, Wanted};
-use crate::{GuestRequest, Host, Platform, PlatformError};
+use crate::{GuestRequest, Host, PlatformError};
 use serde_json::{Value, json};
 use std::fs;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use weigh_images::kernel::GuestKernel;
 
@@ -30,14 +29,15 @@ pub(crate) struct Prepared {
 ///
 /// # Errors
 /// No kernel can be had, it cannot be talked with, the image does not fit, no space.
-pub(crate) fn prepare(
-    platform: &dyn Platform,
-    monitor: &dyn Monitor,
+pub(super) fn prepare(
+    platform: &Vmm,
     host: &Host,
     request: &GuestRequest,
     settings: &Settings,
 ) -> Result<Prepared, PlatformError> {
-    let place = host.work.join(format!("{}-{:016x}", monitor.platform(), key(request, settings)));
+    let monitor = platform.monitor();
+    let place =
+        host.work.join(format!("{}-{:016x}", monitor.platform(), boot::key(request, settings.memory_bytes)));
     if let Some(prepared) = read(&place) {
         return Ok(prepared);
     }
@@ -86,14 +86,6 @@ fn channel(
             remedy: Some("name a kernel with virtio's vsock by kernel=PATH".into()),
         }),
     }
-}
-
-/// Tells apart what is prepared differently.
-fn key(request: &GuestRequest, settings: &Settings) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    (request.environment.to_string(), &request.root.skeleton, &request.root.digest).hash(&mut hasher);
-    settings.memory_bytes.hash(&mut hasher);
-    hasher.finish()
 }
 
 fn write(place: &Path, prepared: &Prepared) -> std::io::Result<()> {

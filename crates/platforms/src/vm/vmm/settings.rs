@@ -85,14 +85,13 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    /// Of a platform whose program has this name unless `binary` names it.
+    /// Of a platform whose program has its name unless `binary` names it.
     ///
     /// # Errors
     /// There is no such program.
     pub(crate) fn of(
         platform: &dyn Platform,
         request: &GuestRequest,
-        installed: &str,
         remedy: &str,
     ) -> Result<Self, PlatformError> {
         let environment = &request.environment;
@@ -104,7 +103,7 @@ impl Settings {
         // What is given by name may be a link whose target chooses by the name.
         let named = setting(platform, environment, axes::BINARY.name);
         let binary = match named {
-            "" => axes::program(platform, environment, installed, remedy)?,
+            "" => axes::program(platform, environment, platform.name(), remedy)?,
             name => find_program(name).and_then(|path| std::path::absolute(path).ok()).ok_or_else(|| {
                 PlatformError::Missing { what: format!("the program {name}"), remedy: Some(remedy.into()) }
             })?,

@@ -1,0 +1,143 @@
+//! The one driver of all monitors. In what they differ is data, and how each is asked.
+
+use super::{HELLO_DEADLINE, Monitor, NETWORKS, Parts, Settings, VmmGuest, kvm, parts, prepare};
+use crate::{Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, axes};
+use serde_json::Value;
+use std::path::Path;
+use std::time::Instant;
+use weigh_model::{EnvironmentSpec, SpecError};
+
+/// How a monitor is had.
+const REMEDY: &str =
+    "get the program from the project's releases, and put it into PATH or name it by binary=PATH";
+
+/// Why machines differ from the host, by parity key.
+const IMPLIES: &[(&str, &str)] = &[
+    ("kernel", "a machine boots a kernel of its own"),
+    ("clock-source", "a machine has clocks of its own"),
+    ("cpu-model", "the monitor hides some of the CPU's features"),
+    ("memory", "the machine's kernel keeps a part of its memory"),
+    ("transparent-huge-pages", "the default of the machine's kernel"),
+    ("operating-system", "the root is in the machine's memory, or made of the image"),
+    ("mounts:*", "the root is in the machine's memory, or on a disk of its own"),
+    ("network", "a network card of its own, or none, as `net` says"),
+    ("cache", "the platform's way to a disk, and the environment's cache key"),
+    ("acceleration", "a machine is executed by KVM"),
+];
+
+/// What tells one monitor from another.
+pub(crate) struct Kind {
+    /// How it is asked. Its name is the platform's and the program's.
+    pub(crate) monitor: &'static dyn Monitor,
+    pub(crate) summary: &'static str,
+    pub(crate) keys: &'static [KeySpec],
+    /// [`Capabilities::most_cpus`].
+    pub(crate) most_cpus: Option<u32>,
+}
+
+/// The platform of one monitor.
+pub struct Vmm(&'static Kind);
+
+impl Vmm {
+    pub(crate) const fn new(kind: &'static Kind) -> Self {
+        Self(kind)
+    }
+
+    pub(super) fn monitor(&self) -> &'static dyn Monitor {
+        self.0.monitor
+    }
+
+    pub(super) fn settings(&self, request: &GuestRequest) -> Result<Settings, PlatformError> {
+        Settings::of(self, request, REMEDY)
+    }
+
+    fn start(
+        &self,
+        host: &Host,
+        request: &GuestRequest,
+        saved: Option<&Path>,
+    ) -> Result<Box<dyn Guest>, PlatformError> {
+        let settings = self.settings(request)?;
+        let prepared = prepare(self, host, request, &settings)?;
+        let parts = Parts::make(self, host, request)?;
+        let until = Instant::now() + HELLO_DEADLINE;
+        let guest =
+            VmmGuest::launch(self.monitor(), host, request, &settings, &prepared, parts, saved, until)?;
+        Ok(Box::new(guest))
+    }
+}
+
+impl Platform for Vmm {
+    fn name(&self) -> &'static str {
+        self.monitor().platform()
+    }
+
+    fn summary(&self) -> &'static str {
+        self.0.summary
+    }
+
+    fn keys(&self) -> &'static [KeySpec] {
+        self.0.keys
+    }
+
+    fn capabilities(&self, environment: &EnvironmentSpec) -> Capabilities {
+        Capabilities {
+            networks: axes::networks(self, environment, NETWORKS),
+            system: parts::boots_system(self, environment),
+            shares_kernel: false,
+            needs_root: false,
+            host_root: false,
+            most_cpus: self.0.most_cpus,
+            sized_memory: true,
+            settles: true,
+            implies: IMPLIES,
+            ..Capabilities::CONTAINER
+        }
+    }
+
+    fn check(&self, environment: &EnvironmentSpec) -> Result<(), SpecError> {
+        super::check(self, environment)
+    }
+
+    fn settle(&self, host: &Host, environment: &EnvironmentSpec) -> Result<EnvironmentSpec, PlatformError> {
+        kvm::settle(self, host, environment)
+    }
+
+    fn availability(&self, host: &Host) -> Availability {
+        kvm::availability(self, host)
+    }
+
+    fn prepare(&self, host: &Host, request: &GuestRequest) -> Result<(), PlatformError> {
+        prepare(self, host, request, &self.settings(request)?).map(|_| ())
+    }
+
+    fn launch(&self, host: &Host, request: &GuestRequest) -> Result<Box<dyn Guest>, PlatformError> {
+        self.start(host, request, None)
+    }
+
+    fn restores(&self, _: &Host, request: &GuestRequest) -> Result<(), String> {
+        parts::restores(self, request)?;
+        let found = axes::program(self, &request.environment, self.name(), REMEDY);
+        found.map(|_| ()).map_err(|error| error.to_string())
+    }
+
+    fn restore(
+        &self,
+        host: &Host,
+        request: &GuestRequest,
+        saved: &Path,
+    ) -> Result<Box<dyn Guest>, PlatformError> {
+        self.start(host, request, Some(saved))
+    }
+
+    fn host_changes(&self, request: &GuestRequest) -> Vec<String> {
+        super::host_changes(self, request)
+    }
+
+    fn undo(&self, what: &str, id: &str, _: &Value) -> Result<(), String> {
+        match what {
+            "machine" => crate::vm::processes::end(id),
+            other => Err(format!("the platform {} never makes a {other}", self.name())),
+        }
+    }
+}
