@@ -1,0 +1,127 @@
+//! What a monitor does wrong is told, ended, and not taken for a machine.
+
+use crate::common::victim::{Killed, kill_and_sweep};
+use crate::common::{self, Bench};
+use crate::{KINDS, Kind, Place};
+use std::time::{Duration, Instant};
+use weigh_host::ledger::Change;
+use weigh_model::EnvironmentSpec;
+use weigh_platforms::{Availability, resolve};
+
+/// Whatever the monitor does, the launch ends soon, says what was seen, and leaves nothing.
+#[test]
+fn faults_are_told() {
+    for kind in KINDS {
+        let _turn = common::turn();
+        let bench = Bench::new("monitors-fault");
+        for request in kind.boot {
+            for (fault, word) in [
+                ("refuse", "the fake was told to refuse"),
+                ("end", "has no answer to"),
+                ("garbage", "has no answer to"),
+            ] {
+                let said = launch_fails(&bench, kind, &format!("{fault}:{request}"));
+                assert!(said.contains(word) && said.contains(request), "{fault} {request}: {said}");
+            }
+        }
+        for (fault, word) in [
+            ("end", "the fake ends"),
+            ("fewer-threads", "0 of the guest's 1 CPUs"),
+            ("other-size", "31 CPUs"),
+        ] {
+            let said = launch_fails(&bench, kind, fault);
+            assert!(said.contains(word), "{fault}: {said}");
+        }
+        bench.close();
+    }
+}
+
+fn launch_fails(bench: &Bench, kind: &'static Kind, fault: &str) -> String {
+    let place = Place::new(kind, fault);
+    let started = Instant::now();
+    let Err(error) = bench.launch(&place.request(bench)) else { panic!("{fault}: it starts") };
+    assert!(started.elapsed() < Duration::from_secs(20), "{fault}: {:?}", started.elapsed());
+    let standing = bench.host.ledger.standing();
+    assert!(
+        standing.iter().all(|change| matches!(change, Change::Directory { .. })),
+        "{fault}: {standing:?}"
+    );
+    error.to_string()
+}
+
+/// A monitor that hangs when it is to stop the guest, and those that refuse to save: told within the deadline, and ended all the same.
+#[test]
+fn a_monitor_that_fails_later_is_ended() {
+    let _turn = common::turn();
+    let bench = Bench::new("monitors-late");
+    for (kind, fault, at, word) in [
+        (&KINDS[0], "hang", 0, "in time"),
+        (&KINDS[0], "refuse", 1, "told to refuse"),
+        (&KINDS[1], "refuse", 1, "told to refuse"),
+    ] {
+        let place = Place::new(kind, &format!("{fault}:{}", kind.save[at]));
+        let mut guest = bench.launch(&place.request(&bench)).unwrap();
+        let saved = place.base.path().join("saved");
+        std::fs::create_dir(&saved).unwrap();
+        let error = guest.save(&saved).unwrap_err();
+        let said = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
+        assert!(said.contains(word), "{fault}: {error}: {said}");
+        guest.stop().unwrap();
+    }
+    bench.close();
+}
+
+/// Without KVM behind it no monitor is available, and no environment is named after KVM.
+#[test]
+fn acceleration_is_proven_or_the_platform_is_missing() {
+    for kind in KINDS {
+        let _turn = common::turn();
+        let (bench, place) = (Bench::new("monitors-proof"), Place::new(kind, ""));
+        let (platform, environment) =
+            resolve(&EnvironmentSpec::parse(&place.environment()).unwrap()).unwrap();
+        let error = platform.settle(&bench.host, &environment).unwrap_err().to_string();
+        assert!(error.contains("working KVM") && error.contains("/dev/kvm"), "{error}");
+        if let Some(entry) = error.split_once("then remove ").and_then(|(_, rest)| rest.split(' ').next()) {
+            panic!("asked for the first time it is not known yet, and here is {entry}");
+        }
+        let again = platform.settle(&bench.host, &environment).unwrap_err().to_string();
+        // A host where even the device does not work keeps nothing.
+        if let Some(entry) = again.split_once("then remove ").and_then(|(_, rest)| rest.split(' ').next()) {
+            assert!(error.contains("holds no machine of KVM's"), "{error}");
+            std::fs::remove_dir_all(entry).unwrap();
+            std::fs::remove_file(format!("{entry}.lock")).unwrap();
+        }
+        if weigh_host::command::find_program(kind.name).is_none() {
+            match platform.availability(&bench.host) {
+                Availability::Missing { reason, remedy } => {
+                    assert!(reason.contains(&format!("the program {}", kind.name)), "{reason}");
+                    assert!(remedy.unwrap().contains("binary=PATH"));
+                }
+                Availability::Ready { detail } => panic!("ready without a program: {detail}"),
+            }
+        }
+        bench.close();
+    }
+}
+
+/// A weighbridge that is killed leaves a monitor, its guest and its files; the next one takes them away.
+#[test]
+fn what_a_killed_run_leaves_is_ended() {
+    if !weigh_host::facts::is_root() {
+        eprintln!("SKIPPED what_a_killed_run_leaves_is_ended: needs root");
+        return;
+    }
+    for kind in KINDS {
+        let _turn = common::turn();
+        let place = Place::new(kind, "");
+        let environment = place.environment() + ",rootfs=probe";
+        let whens = [
+            Killed::Running,
+            Killed::Frozen,
+            Killed::Launching(Duration::from_millis(if kind.name == "firecracker" { 5 } else { 60 })),
+        ];
+        for (number, when) in whens.into_iter().enumerate() {
+            kill_and_sweep(&format!("monitors-killed{number}-{}", kind.name), &environment, when);
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! A machine's life, and what the monitor was asked for it.
+
+use crate::common::{self, Bench, MINUTE, command, says, shell};
+use crate::{KINDS, Place, affinities, is_cpu, last_cpu, line_told};
+use weigh_model::ImageSpec;
+use weigh_platforms::{Guest, GuestRequest, resolve};
+use weigh_protocol::Status;
+
+/// Everything that a run does with a guest, and what the monitor was asked for it.
+#[test]
+fn a_whole_life() {
+    for kind in KINDS {
+        let _turn = common::turn();
+        let (bench, place, mut seen) = (Bench::new("monitors-life"), Place::new(kind, ""), 0);
+        let request = place.request(&bench);
+        let mut guest = bench.launch(&request).unwrap();
+        assert_eq!(place.asked(&mut seen), kind.boot);
+        check_placed(&*guest);
+        // No machine of KVM's is behind this, and the name is not used without.
+        assert_eq!(guest.facts()["acceleration"], "unproven");
+        assert_eq!(says(&mut *guest, "echo $((6*7))"), "42");
+        let failing = shell(&mut *guest, "echo no >&2; exit 3");
+        assert_eq!((failing.end.status, failing.error.as_slice()), (Status::Exited(3), b"no\n".as_slice()));
+        let content: Vec<u8> = (0..300_000_u32).map(|n| n as u8).collect();
+        let file = place.base.path().join("file").display().to_string();
+        guest.session().put(&file, 0o600, &content).unwrap();
+        assert!(guest.session().get(&file, 1 << 20).unwrap() == content);
+        assert!(guest.cgroup().is_none_or(|cgroup| cgroup.processes().len() >= 2));
+        freeze_and_thaw(&mut *guest);
+        assert_eq!(place.asked(&mut seen), kind.freeze);
+        let saved = place.base.path().join("saved");
+        std::fs::create_dir(&saved).unwrap();
+        guest.save(&saved).unwrap();
+        assert_eq!(place.asked(&mut seen), kind.save);
+        guest.stop().unwrap();
+        guest.stop().unwrap();
+        let (platform, _) = resolve(&request.environment).unwrap();
+        platform.restores(&bench.host, &request).unwrap();
+        for instance in [100, 101] {
+            let again = GuestRequest { instance, ..request.clone() };
+            place.asked(&mut seen);
+            let mut guest = platform.restore(&bench.host, &again, &saved).unwrap();
+            assert_eq!(place.asked(&mut seen), kind.load);
+            check_placed(&*guest);
+            assert_eq!(says(&mut *guest, "echo again"), "again");
+            guest.stop().unwrap();
+            assert_eq!(place.asked(&mut seen), kind.end);
+        }
+        bench.close();
+    }
+}
+
+fn check_placed(guest: &dyn Guest) {
+    let all = weigh_host::facts::allowed_cpus();
+    let (cpus, others): (Vec<_>, Vec<_>) = affinities(guest).into_iter().partition(|(name, _)| is_cpu(name));
+    assert_eq!(cpus.len(), 1, "{cpus:?}");
+    assert_eq!(cpus[0].1, [last_cpu()]);
+    // The probe is the guest's own, and was started by a thread that stood for the monitor's.
+    let others: Vec<_> = others.into_iter().filter(|(name, _)| name != "weigh-probe").collect();
+    assert!(!others.is_empty() && others.iter().all(|(_, cpus)| *cpus == all), "{others:?}");
+}
+
+fn freeze_and_thaw(guest: &mut dyn Guest) {
+    let script = "while :; do echo x; sleep 0.01; done";
+    let id = guest.session().start(&command(&["sh", "-c", script])).unwrap();
+    guest.session().signal(id, libc::SIGKILL).unwrap();
+    guest.session().finish(id, MINUTE).unwrap();
+    guest.freeze().unwrap();
+    guest.freeze().unwrap();
+    // The probe's process stands: its state is that of one that was stopped.
+    let stands = |guest: &dyn Guest| {
+        guest.processes().iter().any(|process| {
+            let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+            stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('T'))
+        })
+    };
+    assert!(stands(guest));
+    guest.thaw().unwrap();
+    guest.thaw().unwrap();
+    assert!(!stands(guest));
+    assert_eq!(says(guest, "echo awake"), "awake");
+}
+
+/// Firecracker's standard streams are the channel when they are asked to be, beside what the guest's kernel says.
+#[test]
+fn the_console_can_be_the_channel() {
+    let _turn = common::turn();
+    let (bench, place) = (Bench::new("monitors-serial"), Place::new(&KINDS[0], ""));
+    let environment = place.environment() + ",channel=serial";
+    let request = GuestRequest {
+        memory_bytes: Some(300 << 20),
+        ..bench.request_with(&environment, &ImageSpec::Probe, None)
+    };
+    let mut guest = bench.launch(&request).unwrap();
+    assert!(line_told(&place).contains("-- --channel /dev/ttyS0"));
+    assert_eq!(place.program.bodies("PUT /vsock").len(), 0);
+    let said = guest.session().take_noise();
+    assert!(String::from_utf8_lossy(&said).contains("Linux version"), "{}", said.escape_ascii());
+    let content: Vec<u8> = (0..60_000_u32).map(|n| n as u8).collect();
+    let file = place.base.path().join("file").display().to_string();
+    guest.session().put(&file, 0o600, &content).unwrap();
+    assert!(guest.session().get(&file, 1 << 20).unwrap() == content);
+    assert_eq!(says(&mut *guest, "echo $((6*7))"), "42");
+    guest.stop().unwrap();
+    bench.close();
+}

@@ -1,0 +1,138 @@
+//! Firecracker and Cloud Hypervisor, whose programs are the user's and need KVM: their drivers against monitors that check every request against the
+//! published description of the interface. What no real machine here has shown is told in `docs/design/0024-machines-by-an-interface.md`.
+
+#![expect(clippy::unwrap_used, reason = "what these helpers unwrap is what the tests are about")]
+
+#[path = "../common/mod.rs"]
+mod common;
+mod fake_monitor;
+mod fakes;
+mod faults;
+mod life;
+#[path = "../static_probe/mod.rs"]
+mod static_probe;
+mod told;
+
+use common::Bench;
+use fake_monitor::Program;
+use weigh_model::ImageSpec;
+use weigh_platforms::{Guest, GuestRequest};
+
+/// The monitors: name of the platform, requests that bring a machine up, those that bring a saved one up, and how it is named by
+/// requests that a fault can be put to.
+struct Kind {
+    name: &'static str,
+    boot: &'static [&'static str],
+    load: &'static [&'static str],
+    freeze: &'static [&'static str],
+    save: &'static [&'static str],
+    end: &'static [&'static str],
+}
+
+const KINDS: &[Kind] = &[FIRECRACKER, CLOUD_HYPERVISOR];
+
+const FIRECRACKER: Kind = Kind {
+    name: "firecracker",
+    boot: &["PUT /machine-config", "PUT /boot-source", "PUT /vsock", "PUT /actions", "GET /machine-config"],
+    load: &["PUT /snapshot/load", "GET /machine-config", "PATCH /vm"],
+    freeze: &["PATCH /vm", "PATCH /vm"],
+    save: &["PATCH /vm", "PUT /snapshot/create"],
+    end: &[],
+};
+
+const CLOUD_HYPERVISOR: Kind = Kind {
+    name: "cloud-hypervisor",
+    boot: &["PUT /api/v1/vm.create", "PUT /api/v1/vm.boot", "GET /api/v1/vm.info"],
+    load: &["PUT /api/v1/vm.restore", "GET /api/v1/vm.info", "PUT /api/v1/vm.resume"],
+    freeze: &["PUT /api/v1/vm.pause", "PUT /api/v1/vm.resume"],
+    save: &["PUT /api/v1/vm.pause", "PUT /api/v1/vm.snapshot"],
+    // The guest powers its machine off, and with it ends the monitor.
+    end: &[],
+};
+
+#[test]
+#[ignore = "the monitor of other tests"]
+fn fake_monitor() {
+    fake_monitor::play();
+}
+
+#[test]
+#[ignore = "the victim of another test"]
+fn victim() {
+    common::victim::play();
+}
+
+/// A fake monitor, and an environment with it.
+struct Place {
+    base: tempfile::TempDir,
+    program: Program,
+    kind: &'static Kind,
+}
+
+impl Place {
+    fn new(kind: &'static Kind, fault: &str) -> Self {
+        let base = tempfile::tempdir_in("/var/tmp").unwrap();
+        let program = Program::new(base.path(), kind.name, fault, static_probe::path());
+        // Nothing executes it; its release is in its name.
+        std::fs::write(base.path().join("vmlinux-6.1.0-fake"), b"\x7fELF and nothing else").unwrap();
+        Self { base, program, kind }
+    }
+
+    fn environment(&self) -> String {
+        let (name, program) = (self.kind.name, self.program.path.display());
+        format!("{name}:binary={program},kernel={}/vmlinux-6.1.0-fake", self.base.path().display())
+    }
+
+    fn request(&self, bench: &Bench) -> GuestRequest {
+        let request = bench.request_with(&self.environment(), &ImageSpec::Probe, None);
+        GuestRequest { cpus: vec![last_cpu()], memory_bytes: Some(300 << 20), ..request }
+    }
+
+    /// What was asked since the last look, but for how often it was asked whether it is up.
+    fn asked(&self, seen: &mut usize) -> Vec<String> {
+        let all = self.program.requests();
+        let new = all[*seen..].iter();
+        let asked = new.filter(|(request, _)| !is_greeting(request)).map(|(request, status)| {
+            assert!((200..300).contains(status), "{request}: {status}");
+            request.clone()
+        });
+        let asked = asked.collect();
+        *seen = all.len();
+        asked
+    }
+}
+
+fn is_greeting(request: &str) -> bool {
+    matches!(request, "GET /version" | "GET /api/v1/vmm.ping")
+}
+
+fn last_cpu() -> u32 {
+    *weigh_host::facts::allowed_cpus().last().unwrap()
+}
+
+/// CPUs that each thread of the guest's monitor may run on, by the thread's name.
+fn affinities(guest: &dyn Guest) -> Vec<(String, Vec<u32>)> {
+    let mut found = Vec::new();
+    for process in guest.processes() {
+        for task in std::fs::read_dir(format!("/proc/{process}/task")).unwrap().flatten() {
+            let name = std::fs::read_to_string(task.path().join("comm")).unwrap().trim().to_string();
+            let status = std::fs::read_to_string(task.path().join("status")).unwrap();
+            let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap();
+            found.push((name, weigh_model::parse_cpu_list(list.trim()).unwrap()));
+        }
+    }
+    found
+}
+
+fn is_cpu(name: &str) -> bool {
+    name.starts_with("fc_vcpu ") || name.strip_prefix("vcpu").is_some_and(|rest| rest.parse::<u32>().is_ok())
+}
+
+/// The kernel's command line that a monitor is told.
+fn line_told(place: &Place) -> String {
+    let line = match place.kind.name {
+        "firecracker" => place.program.bodies("PUT /boot-source")[0]["boot_args"].clone(),
+        _ => place.program.bodies("PUT /api/v1/vm.create")[0]["payload"]["cmdline"].clone(),
+    };
+    line.as_str().unwrap().into()
+}

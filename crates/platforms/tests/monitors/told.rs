@@ -1,0 +1,180 @@
+//! What a monitor is told of the machine is what was asked for.
+
+use crate::common::{self, Bench};
+use crate::{KINDS, Place, affinities, is_cpu, line_told};
+use serde_json::{Value, json};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use weigh_host::command::find_program;
+use weigh_model::ImageSpec;
+use weigh_platforms::{Guest, GuestRequest, PlatformError, resolve};
+
+/// CPUs, memory, kernel, channel and console.
+#[test]
+fn the_machine_is_as_asked() {
+    let _turn = common::turn();
+    let (bench, place) = (Bench::new("monitors-asked"), Place::new(&KINDS[0], ""));
+    let environment = place.environment() + ",hugepages=on";
+    let all = weigh_host::facts::allowed_cpus();
+    let request = GuestRequest {
+        cpus: all.clone(),
+        memory_bytes: Some(258 << 20),
+        ..bench.request_with(&environment, &ImageSpec::Probe, None)
+    };
+    let mut guest = bench.launch(&request).unwrap();
+    let machine = json!({
+        "vcpu_count": all.len(), "mem_size_mib": 258, "smt": false, "track_dirty_pages": false, "huge_pages": "2M",
+    });
+    assert_eq!(place.program.bodies("PUT /machine-config"), [machine]);
+    let source = &place.program.bodies("PUT /boot-source")[0];
+    assert_eq!(source["kernel_image_path"], format!("{}/vmlinux-6.1.0-fake", place.base.path().display()));
+    let line = source["boot_args"].as_str().unwrap();
+    assert!(line.contains("rdinit=/.weighbridge/probe -- --channel vsock-listen:1024"), "{line}");
+    let initramfs = Path::new(source["initrd_path"].as_str().unwrap());
+    assert!(initramfs.starts_with(&bench.host.work));
+    assert_eq!(place.program.bodies("PUT /vsock"), [json!({"guest_cid": 3, "uds_path": "vsock.sock"})]);
+    check_cpus(&*guest, "fc_vcpu ");
+    guest.stop().unwrap();
+    let other = Place::new(&KINDS[1], "");
+    let environment = other.environment() + ",hugepages=on";
+    let request = GuestRequest {
+        cpus: all.clone(),
+        memory_bytes: Some(258 << 20),
+        ..bench.request_with(&environment, &ImageSpec::Probe, None)
+    };
+    let mut guest = bench.launch(&request).unwrap();
+    let config = &other.program.bodies("PUT /api/v1/vm.create")[0];
+    let affinity: Vec<Value> =
+        all.iter().enumerate().map(|(vcpu, cpu)| json!({"vcpu": vcpu, "host_cpus": [cpu]})).collect();
+    let cpus = json!({"boot_vcpus": all.len(), "max_vcpus": all.len(), "affinity": affinity});
+    assert_eq!(config["cpus"], cpus);
+    assert_eq!(config["memory"], json!({"size": 258 << 20, "hugepages": true}));
+    assert_eq!(config["vsock"], json!({"cid": 3, "socket": "vsock.sock"}));
+    assert_eq!(config["console"], json!({"mode": "Off"}));
+    check_cpus(&*guest, "vcpu");
+    // What the guest's console says outlives the machine's directory.
+    let console = guest.log().unwrap().with_extension("console.log");
+    guest.stop().unwrap();
+    assert_eq!(std::fs::read_to_string(console).unwrap(), "the guest's console\n");
+    bench.close();
+}
+
+/// Every CPU of the guest is on its own CPU of the host.
+fn check_cpus(guest: &dyn Guest, name: &str) {
+    let mut of_guest: Vec<_> = affinities(guest).into_iter().filter(|(name, _)| is_cpu(name)).collect();
+    of_guest.sort();
+    let all = weigh_host::facts::allowed_cpus();
+    let expected: Vec<_> =
+        all.iter().enumerate().map(|(n, cpu)| (format!("{name}{n}"), vec![*cpu])).collect();
+    assert_eq!(of_guest, expected);
+}
+
+/// What a monitor is told of disks: name, path, and the rest.
+fn disks_told(place: &Place) -> Vec<(String, PathBuf, Value)> {
+    let disk = |name: &str, path: &str, whole: &Value| {
+        (whole[name].as_str().unwrap().to_string(), whole[path].as_str().unwrap().into(), whole.clone())
+    };
+    if place.kind.name == "firecracker" {
+        let bodies = ["PUT /drives/data", "PUT /drives/root"].map(|request| place.program.bodies(request));
+        return bodies.iter().flatten().map(|body| disk("drive_id", "path_on_host", body)).collect();
+    }
+    let config = &place.program.bodies("PUT /api/v1/vm.create")[0];
+    config["disks"].as_array().unwrap().iter().map(|body| disk("id", "path", body)).collect()
+}
+
+/// A disk for workloads and a system's root: both are there for the monitor, in this order, and gone afterwards.
+#[test]
+fn disks_are_told_and_taken_away() {
+    if find_program("mke2fs").is_none() {
+        eprintln!("SKIPPED disks_are_told_and_taken_away: mke2fs is not installed");
+        return;
+    }
+    for kind in KINDS {
+        let _turn = common::turn();
+        let (bench, place) = (Bench::new("monitors-disks"), Place::new(kind, ""));
+        let image = place.base.path().join("image");
+        for directory in ["sbin", "etc", "tmp", "var/tmp", "usr/lib/systemd"] {
+            std::fs::create_dir_all(image.join(directory)).unwrap();
+        }
+        for file in ["sbin/init", "usr/lib/systemd/systemd"] {
+            std::fs::write(image.join(file), "#!/bin/sh\n").unwrap();
+            std::fs::set_permissions(image.join(file), PermissionsExt::from_mode(0o755)).unwrap();
+        }
+        let environment = place.environment() + ",disk=raw,size=8MiB,init=full";
+        let request = GuestRequest {
+            memory_bytes: Some(300 << 20),
+            ..bench.request_with(&environment, &ImageSpec::Path(image), None)
+        };
+        let mut guest = bench.launch(&request).unwrap();
+        let told = disks_told(&place);
+        assert_eq!(told.iter().map(|disk| disk.0.as_str()).collect::<Vec<_>>(), ["data", "root"]);
+        assert_eq!(told[0].1.metadata().unwrap().len(), 8 << 20);
+        let mut magic = [0; 2];
+        let root = std::fs::File::open(&told[1].1).unwrap();
+        // That of ext4's superblock (Documentation/filesystems/ext4/super.rst).
+        std::os::unix::fs::FileExt::read_exact_at(&root, &mut magic, 1024 + 0x38).unwrap();
+        assert_eq!(magic, [0x53, 0xEF]);
+        let line = line_told(&place);
+        assert!(line.contains("--root /dev/vdb --init /sbin/init"), "{line}");
+        let cache = &guest.facts()["cache"];
+        if kind.name == "firecracker" {
+            assert!(told.iter().all(|disk| disk.2["cache_type"] == "Writeback"), "{told:?}");
+            assert_eq!(cache, "host's page cache (writeback)");
+        } else {
+            assert_eq!(told[0].2["direct"], true);
+            assert_eq!(cache, "none");
+        }
+        let (platform, _) = resolve(&request.environment).unwrap();
+        let reason = platform.restores(&bench.host, &request).unwrap_err();
+        assert!(reason.contains("the disk of the one that was saved"), "{reason}");
+        guest.stop().unwrap();
+        assert!(!told[1].1.exists());
+        bench.close();
+    }
+}
+
+/// A card on the run's bridge: the monitor is told of a tap that is there, the probe of its address, the client of the way.
+#[test]
+fn a_network_is_told_and_taken_away() {
+    if !weigh_host::facts::is_root() || find_program("ip").is_none() {
+        eprintln!("SKIPPED a_network_is_told_and_taken_away: needs root and iproute2");
+        return;
+    }
+    for kind in KINDS {
+        let _turn = common::turn();
+        let (bench, place) = (Bench::new("monitors-net"), Place::new(kind, ""));
+        let environment = place.environment() + ",net=bridge";
+        let request = GuestRequest {
+            memory_bytes: Some(300 << 20),
+            ..bench.request_with(&environment, &ImageSpec::Probe, None)
+        };
+        let mut guest = match bench.launch(&request) {
+            Err(error @ PlatformError::Missing { .. }) => {
+                eprintln!("SKIPPED a_network_is_told_and_taken_away: {error}");
+                return bench.close();
+            }
+            other => other.unwrap(),
+        };
+        let (tap, address) = if kind.name == "firecracker" {
+            let card = &place.program.bodies("PUT /network-interfaces/eth0")[0];
+            (card["host_dev_name"].clone(), card["guest_mac"].clone())
+        } else {
+            let card = place.program.bodies("PUT /api/v1/vm.create")[0]["net"][0].clone();
+            (card["tap"].clone(), card["mac"].clone())
+        };
+        let tap = Path::new("/sys/class/net").join(tap.as_str().unwrap());
+        assert!(tap.exists());
+        assert_eq!(address.as_str().unwrap().split(':').count(), 6, "{address}");
+        let reach = guest.reach(80).unwrap();
+        let line = line_told(&place);
+        assert!(line.contains(&format!("--address {}/", reach.address.ip())), "{line}");
+        assert!(line.contains("--gateway "), "{line}");
+        assert_eq!(guest.facts()["network"], "bridge");
+        let (platform, _) = resolve(&request.environment).unwrap();
+        let reason = platform.restores(&bench.host, &request).unwrap_err();
+        assert!(reason.contains("the address of the one that was saved"), "{reason}");
+        guest.stop().unwrap();
+        assert!(!tap.exists());
+        bench.close();
+    }
+}
