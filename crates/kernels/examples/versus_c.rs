@@ -8,18 +8,14 @@
 //! has every program once, in random order. A ratio is ours to theirs, above 1 when ours is better; its interval is the
 //! t interval of the mean of the logarithms over blocks. Exit code 1 when an interval lies wholly below its target.
 
+mod contest;
+
 use assert_cmd::Command;
-use rand_core::Rng;
-use rand_pcg::Pcg64Mcg;
-use statrs::distribution::{ContinuousCDF, StudentsT};
-use std::collections::BTreeMap;
+use contest::{Contest, Failure, Metrics, Program};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
-
-type Failure = Box<dyn std::error::Error>;
-type Metrics = BTreeMap<String, f64>;
 
 /// Long enough for every program on a slow machine; one that hangs must not hang this one.
 const DEADLINE: Duration = Duration::from_secs(120);
@@ -40,22 +36,6 @@ const BLAS: &[&str] = &["-O3", "-Wl,--no-as-needed", "-lopenblas"];
 /// Order of the system of equations: large enough that products of matrices are nearly all of it.
 const ORDER: &str = "4000";
 
-/// One program of a contest.
-struct Program {
-    name: String,
-    run: Box<dyn Fn() -> Result<Metrics, Failure>>,
-}
-
-/// Ours, which comes first, and what it is compared with.
-struct Contest {
-    name: &'static str,
-    /// Ratios of which the whole interval lies below this fail.
-    target: f64,
-    /// Whether the metrics are times.
-    lower_is_better: bool,
-    programs: Vec<Program>,
-}
-
 struct Arguments {
     blocks: usize,
     seed: u64,
@@ -64,14 +44,7 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
-    match contests() {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
-            let _ = writeln!(std::io::stderr(), "versus_c: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    contest::end("versus_c", contests())
 }
 
 fn contests() -> Result<bool, Failure> {
@@ -79,24 +52,19 @@ fn contests() -> Result<bool, Failure> {
     let scratch = tempfile::tempdir()?;
     let ours = match &arguments.ours {
         Some(path) => path.clone(),
-        None => build_ours()?,
+        None => contest::build_ours()?,
     };
-    let mut random = Pcg64Mcg::new(u128::from(arguments.seed) << 64 | 1);
+    let mut random = contest::random(arguments.seed);
     let mut output = std::io::stdout();
     writeln!(
         output,
         "{} blocks, seed {}; ratio above 1: ours is better\n",
         arguments.blocks, arguments.seed
     )?;
-    writeln!(
-        output,
-        "{:<32} {:<59} {:>11} {:>11}  ratio [95 % interval]",
-        "metric", "against", "ours", "theirs"
-    )?;
+    contest::print_head(&mut output)?;
     let mut good = true;
     for contest in all(&ours, scratch.path(), arguments.only.as_deref())? {
-        let blocks = run_blocks(&contest, arguments.blocks, &mut random)?;
-        good &= print(&mut output, &contest, &blocks)?;
+        good &= contest.run(&mut output, arguments.blocks, &mut random)?;
     }
     Ok(good)
 }
@@ -118,36 +86,6 @@ fn arguments() -> Result<Arguments, Failure> {
         return Err("an interval needs two blocks at least".into());
     }
     Ok(arguments)
-}
-
-/// Builds the program as it is shipped: static, with its own profile, for any CPU.
-fn build_ours() -> Result<PathBuf, Failure> {
-    let triple = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
-    let target = match std::env::var_os("CARGO_TARGET_DIR") {
-        Some(target) => PathBuf::from(target),
-        None => Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target"),
-    };
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let build = [
-        "build",
-        "--quiet",
-        "--profile",
-        "kernels",
-        "-p",
-        "weigh-kernels",
-        "--bin",
-        "weigh-kernels",
-        "--target",
-    ];
-    Command::new(cargo)
-        .args(build)
-        .arg(&triple)
-        .env("RUSTFLAGS", "-C target-feature=+crt-static")
-        .env("CARGO_TARGET_DIR", &target)
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
-        .timeout(Duration::from_secs(900))
-        .ok()?;
-    Ok(target.join(triple).join("kernels/weigh-kernels"))
 }
 
 fn compile(scratch: &Path, source: &str, flags: &[&str]) -> Result<PathBuf, Failure> {
@@ -224,18 +162,18 @@ fn all(ours: &Path, scratch: &Path, only: Option<&[String]>) -> Result<Vec<Conte
         for flags in [NATIVE, WIDE, PLAIN] {
             programs.push(theirs("stream", flags, STREAM_REPETITIONS)?);
         }
-        contests.push(Contest { name: "stream", target: 0.97, lower_is_better: false, programs });
+        contests.push(rates("stream", 0.97, programs));
     }
     if wanted("gups") {
         let mut programs = vec![ours(&format!("gups --table-bytes {TABLE_BYTES} --updates {UPDATES}"))];
         for flags in [NATIVE, PLAIN] {
             programs.push(theirs("gups", flags, &format!("{TABLE_BYTES} {UPDATES}"))?);
         }
-        contests.push(Contest { name: "gups", target: 0.97, lower_is_better: false, programs });
+        contests.push(rates("gups", 0.97, programs));
     }
     if wanted("lzma") {
         let programs = vec![ours(&format!("lzma --bytes {TEXT_BYTES}")), xz(scratch)?];
-        contests.push(Contest { name: "lzma", target: 0.98, lower_is_better: false, programs });
+        contests.push(rates("lzma", 0.98, programs));
     }
     if wanted("lu") {
         match theirs("dgesv", BLAS, &format!("{ORDER} 1")) {
@@ -244,7 +182,7 @@ fn all(ours: &Path, scratch: &Path, only: Option<&[String]>) -> Result<Vec<Conte
                     ours(&format!("lu --n {ORDER} --threads 1 --repetitions 1")),
                     Program { name: "OpenBLAS dgesv, one thread".into(), ..program },
                 ];
-                contests.push(Contest { name: "lu", target: 0.90, lower_is_better: false, programs });
+                contests.push(rates("lu", 0.90, programs));
             }
             Err(error) if only.is_some() => return Err(error),
             Err(_) => writeln!(
@@ -258,7 +196,7 @@ fn all(ours: &Path, scratch: &Path, only: Option<&[String]>) -> Result<Vec<Conte
             ours("noploop --nops 1000000000 --repetitions 5"),
             theirs("noploop", NATIVE, "1000000000 5")?,
         ];
-        contests.push(Contest { name: "noploop", target: 0.97, lower_is_better: true, programs });
+        contests.push(times("noploop", 0.97, programs));
     }
     if wanted("memory-latency") {
         let programs = vec![
@@ -269,7 +207,7 @@ fn all(ours: &Path, scratch: &Path, only: Option<&[String]>) -> Result<Vec<Conte
             ),
             theirs("chase", NATIVE, "268435456 50000 11")?,
         ];
-        contests.push(Contest { name: "memory-latency", target: 0.97, lower_is_better: true, programs });
+        contests.push(times("memory-latency", 0.97, programs));
     }
     if wanted("syscall") {
         let operations = "syscall --operations getpid,read,mmap_munmap,context_switch";
@@ -279,7 +217,7 @@ fn all(ours: &Path, scratch: &Path, only: Option<&[String]>) -> Result<Vec<Conte
             )),
             theirs("syscall", NATIVE, "1000000 500000 50000 50000 40")?,
         ];
-        contests.push(Contest { name: "syscall", target: 0.97, lower_is_better: true, programs });
+        contests.push(times("syscall", 0.97, programs));
     }
     if contests.is_empty() {
         return Err(
@@ -290,6 +228,17 @@ fn all(ours: &Path, scratch: &Path, only: Option<&[String]>) -> Result<Vec<Conte
     Ok(contests)
 }
 
+/// A contest of rates. Ratios of which the whole interval lies below the target fail.
+fn rates(name: &str, target: f64, programs: Vec<Program>) -> Contest {
+    let judge = move |_: &str, _, high| (high < target).then(|| format!("below the target of {target}"));
+    Contest { name: name.into(), lower_is_better: |_| false, judge: Box::new(judge), programs }
+}
+
+/// The same of times.
+fn times(name: &str, target: f64, programs: Vec<Program>) -> Contest {
+    Contest { lower_is_better: |_| true, ..rates(name, target, programs) }
+}
+
 fn renamed(program: Program, from: &'static str, to: &'static str) -> Program {
     let inner = program.run;
     let run = move || {
@@ -298,81 +247,4 @@ fn renamed(program: Program, from: &'static str, to: &'static str) -> Program {
         Ok(Metrics::from([(to.to_owned(), value)]))
     };
     Program { name: program.name, run: Box::new(run) }
-}
-
-/// One unmeasured round, then `blocks` rounds of all programs in random order. One entry per round, in program order.
-fn run_blocks(contest: &Contest, blocks: usize, random: &mut Pcg64Mcg) -> Result<Vec<Vec<Metrics>>, Failure> {
-    for program in &contest.programs {
-        (program.run)()?;
-    }
-    let mut rounds = Vec::new();
-    for _ in 0..blocks {
-        let mut order: Vec<usize> = (0..contest.programs.len()).collect();
-        for last in (1..order.len()).rev() {
-            let other = random.next_u64() % (last as u64 + 1);
-            order.swap(last, other as usize);
-        }
-        let mut round = vec![Metrics::new(); order.len()];
-        for which in order {
-            round[which] = (contest.programs[which].run)()?;
-        }
-        rounds.push(round);
-    }
-    Ok(rounds)
-}
-
-/// Whether no interval lies below the target.
-fn print(
-    output: &mut impl std::io::Write,
-    contest: &Contest,
-    rounds: &[Vec<Metrics>],
-) -> Result<bool, Failure> {
-    let mut good = true;
-    // What the counterparts do not measure has nothing to be compared with.
-    for metric in
-        rounds[0][0].keys().filter(|metric| rounds[0].iter().all(|result| result.contains_key(*metric)))
-    {
-        for (theirs, program) in contest.programs.iter().enumerate().skip(1) {
-            let value = |round: &Vec<Metrics>, which: usize| {
-                round[which].get(metric).copied().ok_or_else(|| format!("{} gives no {metric}", program.name))
-            };
-            let pairs: Vec<(f64, f64)> = rounds
-                .iter()
-                .map(|round| Ok((value(round, 0)?, value(round, theirs)?)))
-                .collect::<Result<_, String>>()?;
-            let sign = if contest.lower_is_better { -1.0 } else { 1.0 };
-            let logs: Vec<f64> = pairs.iter().map(|(ours, theirs)| sign * (ours / theirs).ln()).collect();
-            let (mean, half) = t_interval(&logs)?;
-            let below = (mean + half).exp() < contest.target;
-            good &= !below;
-            writeln!(
-                output,
-                "{:<32} {:<59} {:>11.4e} {:>11.4e}  {:.3} [{:.3}, {:.3}]{}",
-                format!("{} {metric}", contest.name),
-                program.name,
-                median(pairs.iter().map(|pair| pair.0)),
-                median(pairs.iter().map(|pair| pair.1)),
-                mean.exp(),
-                (mean - half).exp(),
-                (mean + half).exp(),
-                if below { format!("  below the target of {}", contest.target) } else { String::new() }
-            )?;
-        }
-    }
-    Ok(good)
-}
-
-/// Mean and half-width of the 95 % interval.
-fn t_interval(values: &[f64]) -> Result<(f64, f64), Failure> {
-    let n = values.len() as f64;
-    let mean = values.iter().sum::<f64>() / n;
-    let variance = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (n - 1.0);
-    let quantile = StudentsT::new(0.0, 1.0, n - 1.0)?.inverse_cdf(0.975);
-    Ok((mean, quantile * (variance / n).sqrt()))
-}
-
-fn median(values: impl Iterator<Item = f64>) -> f64 {
-    let mut values: Vec<f64> = values.collect();
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
 }

@@ -13,7 +13,6 @@ mod contest;
 
 use assert_cmd::Command;
 use contest::{Contest, Failure, Metrics, Program};
-use rand_pcg::Pcg64Mcg;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -36,14 +35,7 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
-    match contests() {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
-            let _ = writeln!(std::io::stderr(), "versus_fio: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    contest::end("versus_fio", contests())
 }
 
 fn contests() -> Result<bool, Failure> {
@@ -55,7 +47,7 @@ fn contests() -> Result<bool, Failure> {
     let file = arguments.file.to_str().ok_or("`--file` must be UTF-8")?;
     let prepare = format!("block --task prepare --path {file} --file-bytes {FILE_BYTES}");
     Command::new(&ours).args(prepare.split(' ')).timeout(DEADLINE).ok()?;
-    let mut random = Pcg64Mcg::new(u128::from(arguments.seed) << 64 | 1);
+    let mut random = contest::random(arguments.seed);
     let mut output = std::io::stdout();
     let (blocks, seconds) = (arguments.blocks, arguments.seconds);
     writeln!(
@@ -70,12 +62,27 @@ fn contests() -> Result<bool, Failure> {
             ours_with(&ours, &format!("block --path {file} --depth {depth} --seconds {seconds}")),
             fio(file, depth, seconds),
         ];
-        let contest = Contest { name: format!("random read, {depth} in flight"), margin: MARGIN, programs };
+        let contest = Contest {
+            name: format!("random read, {depth} in flight"),
+            lower_is_better: is_latency,
+            judge: Box::new(judge),
+            programs,
+        };
         good &= contest.run(&mut output, blocks, &mut random)?;
     }
     let remove = format!("block --task remove --path {file} --file-bytes {FILE_BYTES}");
     Command::new(&ours).args(remove.split(' ')).timeout(DEADLINE).ok()?;
     Ok(good)
+}
+
+fn is_latency(metric: &str) -> bool {
+    metric.starts_with("latency")
+}
+
+/// A rate fails whose whole interval is farther from 1 than the margin.
+fn judge(metric: &str, low: f64, high: f64) -> Option<String> {
+    let outside = !is_latency(metric) && (high < 1.0 - MARGIN || low > 1.0 + MARGIN);
+    outside.then(|| format!("outside of 1 +- {MARGIN}"))
 }
 
 fn arguments() -> Result<Arguments, Failure> {

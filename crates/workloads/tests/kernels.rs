@@ -2,11 +2,13 @@
 
 #![expect(clippy::unwrap_used, reason = "a helper of a test fails as the test does")]
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+mod common;
+
+use common::{plan, read, recorded};
+use std::collections::BTreeSet;
 use weigh_kernels::{Kernel, Options};
-use weigh_model::{Extraction, HostFacts, WorkloadPlan};
-use weigh_workloads::{Ended, Library, RawResult, Resources, Size, Workload, extract};
+use weigh_model::{Extraction, WorkloadPlan};
+use weigh_workloads::{Library, Size, Workload};
 
 fn built_in() -> Library {
     Library::load(&[], &[]).unwrap()
@@ -15,10 +17,6 @@ fn built_in() -> Library {
 /// The manifests of the builtin kernels, each of which has the name of its kernel. Others run tools.
 fn kernels(library: &Library) -> impl Iterator<Item = &Workload> {
     library.workloads().iter().filter(|workload| weigh_kernels::find(workload.name()).is_ok())
-}
-
-fn plan(workload: &Workload, size: Size) -> WorkloadPlan {
-    workload.plan(size.word(), &BTreeMap::new(), &host()).unwrap().remove(0)
 }
 
 fn kernel_of(plan: &WorkloadPlan) -> &'static Kernel {
@@ -78,21 +76,11 @@ fn every_metric_exists_in_the_unit_that_the_manifest_says() {
 /// `testdata/kernels/*.json` are lines that the real program printed; the folder's README says which version.
 #[test]
 fn recorded_outputs_give_every_metric() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/kernels");
     for workload in kernels(&built_in()) {
-        let path: PathBuf = folder.join(format!("{}.json", workload.name()));
-        let output =
-            std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        let name = workload.name();
+        let output = recorded(&format!("kernels/{name}.json"));
         let plan = plan(workload, Size::Quick);
-        let raw = |output| RawResult {
-            status: Ended::Exited(0),
-            output,
-            error: b"",
-            duration_ns: 1,
-            resources: Resources::default(),
-        };
-        let values = extract(&plan, &raw(output.as_bytes()))
-            .unwrap_or_else(|error| panic!("{}: {error}", workload.name()));
+        let values = read(&plan, &output, 0).unwrap_or_else(|error| panic!("{name}: {error}"));
         let names = |quantiles: bool| -> BTreeSet<&str> {
             let metrics = plan.metrics.iter();
             metrics
@@ -104,32 +92,12 @@ fn recorded_outputs_give_every_metric() {
         };
         assert_eq!(values.values.keys().map(String::as_str).collect::<BTreeSet<_>>(), names(false));
         assert_eq!(values.histograms.keys().map(String::as_str).collect::<BTreeSet<_>>(), names(true));
-        assert_eq!(values.operations.is_some(), workload.operation().is_some(), "{}", workload.name());
-        assert!(values.tool_duration_ns.unwrap() > 1_000_000, "{}", workload.name());
-        assert_eq!(values.random_read_bytes.is_some(), workload.name() == "block");
+        assert_eq!(values.operations.is_some(), workload.operation().is_some(), "{name}");
+        assert!(values.tool_duration_ns.unwrap() > 1_000_000, "{name}");
+        assert_eq!(values.random_read_bytes.is_some(), name == "block");
 
-        assert!(output.contains("\"passed\":true"), "{}", workload.name());
+        assert!(output.contains("\"passed\":true"), "{name}");
         let failed = output.replace("\"passed\":true", "\"passed\":false");
-        assert!(
-            extract(&plan, &raw(failed.as_bytes())).is_err(),
-            "{}: a failed check gives no numbers",
-            workload.name()
-        );
-    }
-}
-
-fn host() -> HostFacts {
-    HostFacts {
-        identity: "h".into(),
-        kernel: "6.1".into(),
-        architecture: "x86_64".into(),
-        operating_system: "Debian".into(),
-        cpu_model: "cpu".into(),
-        cpus: vec![0, 1],
-        memory_bytes: 1 << 30,
-        last_level_cache_bytes: Some(1 << 20),
-        cgroups: "v2".into(),
-        boot: "b".into(),
-        root: false,
+        assert!(read(&plan, &failed, 0).is_err(), "{name}: a failed check gives no numbers");
     }
 }

@@ -3,12 +3,12 @@
 
 #![expect(clippy::unwrap_used, reason = "a helper of a test fails as the test does")]
 
+mod common;
+
+use common::{host, plan, read};
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
-use weigh_model::{Extraction, HostFacts, LoadLoop, WorkloadPlan};
-use weigh_workloads::{
-    Ended, ExtractError, Extracted, Library, RawResult, Resources, Size, Workload, extract,
-};
+use weigh_model::{Extraction, LoadLoop};
+use weigh_workloads::{Library, Size};
 
 /// A workload, what its tool printed, and outputs of it that are no measurement.
 struct Recorded {
@@ -68,20 +68,8 @@ const RECORDED: &[Recorded] = &[
     },
 ];
 
-fn plan(workload: &Workload, size: Size) -> WorkloadPlan {
-    let required = workload.params().iter().filter(|param| param.required.is_some());
-    let given = required.map(|param| (param.name.clone(), vec!["/opt/own".into()])).collect();
-    workload.plan(size.word(), &given, &host()).unwrap().remove(0)
-}
-
 fn recorded(name: &str) -> String {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/servers").join(name);
-    std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
-}
-
-fn read(plan: &WorkloadPlan, output: &str, status: i32) -> Result<Extracted, ExtractError> {
-    let (status, output) = (Ended::Exited(status), output.as_bytes());
-    extract(plan, &RawResult { status, output, error: b"", duration_ns: 1, resources: Resources::default() })
+    common::recorded(&format!("servers/{name}"))
 }
 
 #[test]
@@ -172,20 +160,4 @@ fn a_database_that_does_not_fit_says_what_it_needs() {
     // A row takes 256 bytes.
     assert!(said.contains("need 244140801 MiB") && said.contains("--param rows"), "{said}");
     assert_eq!(std::fs::read_dir(scratch.path()).unwrap().count(), 0);
-}
-
-fn host() -> HostFacts {
-    HostFacts {
-        identity: "h".into(),
-        kernel: "6.1".into(),
-        architecture: "x86_64".into(),
-        operating_system: "Debian".into(),
-        cpu_model: "cpu".into(),
-        cpus: vec![0, 1],
-        memory_bytes: 1 << 30,
-        last_level_cache_bytes: Some(1 << 20),
-        cgroups: "v2".into(),
-        boot: "b".into(),
-        root: false,
-    }
 }

@@ -5,13 +5,15 @@ use rand_core::Rng;
 use rand_pcg::Pcg64Mcg;
 use statrs::distribution::{ContinuousCDF, StudentsT};
 use std::collections::BTreeMap;
+use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 use std::time::Duration;
 
 /// Why there is no result.
 pub type Failure = Box<dyn std::error::Error>;
 
-/// Values by name. Those whose name begins with `latency` are better when they are lower.
+/// Values by name.
 pub type Metrics = BTreeMap<String, f64>;
 
 /// One program of a contest.
@@ -22,12 +24,17 @@ pub struct Program {
     pub run: Box<dyn Fn() -> Result<Metrics, Failure>>,
 }
 
+/// Says of a metric and the ends of its interval what is wrong with them.
+pub type Judge = Box<dyn Fn(&str, f64, f64) -> Option<String>>;
+
 /// Ours, which comes first, and what it is compared with.
 pub struct Contest {
     /// As the table calls it.
     pub name: String,
-    /// A rate fails whose whole interval is farther from 1 than this.
-    pub margin: f64,
+    /// Whether a metric of this name is better when it is lower.
+    pub lower_is_better: fn(&str) -> bool,
+    /// What is wrong with the ratio of a metric whose interval has these ends.
+    pub judge: Judge,
     /// Ours first.
     pub programs: Vec<Program>,
 }
@@ -51,45 +58,62 @@ pub fn build_ours() -> Result<PathBuf, Failure> {
     Ok(target.join(triple).join("kernels/weigh-kernels"))
 }
 
+/// Ends a program whose contests went well or not, or did not come to an end.
+pub fn end(program: &str, outcome: Result<bool, Failure>) -> ExitCode {
+    match outcome {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            let _ = writeln!(std::io::stderr(), "{program}: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The order of rounds.
+pub fn random(seed: u64) -> Pcg64Mcg {
+    Pcg64Mcg::new(u128::from(seed) << 64 | 1)
+}
+
 /// The line above the ratios.
-pub fn print_head(output: &mut impl std::io::Write) -> Result<(), Failure> {
+pub fn print_head(output: &mut impl Write) -> Result<(), Failure> {
     let (ours, theirs) = ("ours", "theirs");
-    Ok(writeln!(output, "{:<40} {:<24} {ours:>11} {theirs:>11}  ratio [95 % interval]", "metric", "against")?)
+    Ok(writeln!(output, "{:<40} {:<59} {ours:>11} {theirs:>11}  ratio [95 % interval]", "metric", "against")?)
 }
 
 impl Contest {
-    /// Runs it and prints a line for each metric. Whether no interval lies outside of the margin.
+    /// Runs it and prints a line for each metric that all programs have. Whether nothing is wrong with any.
     pub fn run(
         &self,
-        output: &mut impl std::io::Write,
+        output: &mut impl Write,
         blocks: usize,
         random: &mut Pcg64Mcg,
     ) -> Result<bool, Failure> {
         let rounds = self.rounds(blocks, random)?;
         let mut good = true;
-        for metric in rounds[0][0].keys() {
+        // What the counterparts do not measure has nothing to be compared with.
+        let everywhere = |metric: &&String| rounds[0].iter().all(|result| result.contains_key(*metric));
+        for metric in rounds[0][0].keys().filter(everywhere) {
             for (theirs, program) in self.programs.iter().enumerate().skip(1) {
                 let pairs: Vec<(f64, f64)> = rounds
                     .iter()
                     .map(|round| Ok((value(&round[0], metric)?, value(&round[theirs], metric)?)))
                     .collect::<Result<_, Failure>>()?;
-                let is_latency = metric.starts_with("latency");
-                let sign = if is_latency { -1.0 } else { 1.0 };
+                let sign = if (self.lower_is_better)(metric) { -1.0 } else { 1.0 };
                 let logs: Vec<f64> = pairs.iter().map(|(ours, theirs)| sign * (ours / theirs).ln()).collect();
                 let (mean, half) = t_interval(&logs)?;
                 let (low, high) = ((mean - half).exp(), (mean + half).exp());
-                let judged = !is_latency;
-                let outside = judged && (high < 1.0 - self.margin || low > 1.0 + self.margin);
-                good &= !outside;
+                let wrong = (self.judge)(metric, low, high);
+                good &= wrong.is_none();
                 writeln!(
                     output,
-                    "{:<40} {:<24} {:>11.4e} {:>11.4e}  {:.3} [{low:.3}, {high:.3}]{}",
+                    "{:<40} {:<59} {:>11.4e} {:>11.4e}  {:.3} [{low:.3}, {high:.3}]{}",
                     format!("{} {metric}", self.name),
                     program.name,
                     median(pairs.iter().map(|pair| pair.0)),
                     median(pairs.iter().map(|pair| pair.1)),
                     mean.exp(),
-                    if outside { format!("  outside of 1 +- {}", self.margin) } else { String::new() }
+                    wrong.map(|wrong| format!("  {wrong}")).unwrap_or_default()
                 )?;
             }
         }

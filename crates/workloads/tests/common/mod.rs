@@ -1,0 +1,40 @@
+//! What the tests of manifests against recorded outputs have in common.
+
+use std::path::Path;
+use weigh_model::{HostFacts, WorkloadPlan};
+use weigh_workloads::{Ended, ExtractError, Extracted, RawResult, Resources, Size, Workload, extract};
+
+pub fn host() -> HostFacts {
+    HostFacts {
+        identity: "h".into(),
+        kernel: "6.1".into(),
+        architecture: "x86_64".into(),
+        operating_system: "Debian".into(),
+        cpu_model: "cpu".into(),
+        cpus: vec![0, 1],
+        memory_bytes: 1 << 30,
+        last_level_cache_bytes: Some(1 << 20),
+        cgroups: "v2".into(),
+        boot: "b".into(),
+        root: false,
+    }
+}
+
+/// The plan of a workload that is given what it cannot do without.
+pub fn plan(workload: &Workload, size: Size) -> WorkloadPlan {
+    let required = workload.params().iter().filter(|param| param.required.is_some());
+    let given = required.map(|param| (param.name.clone(), vec!["/opt/own".into()])).collect();
+    workload.plan(size.word(), &given, &host()).unwrap().remove(0)
+}
+
+/// A file of `testdata/`.
+pub fn recorded(file: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata").join(file);
+    std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// What a command that printed this and ended with this status measured.
+pub fn read(plan: &WorkloadPlan, output: &str, status: i32) -> Result<Extracted, ExtractError> {
+    let (status, output) = (Ended::Exited(status), output.as_bytes());
+    extract(plan, &RawResult { status, output, error: b"", duration_ns: 1, resources: Resources::default() })
+}
