@@ -14,7 +14,7 @@ mod sensors;
 mod spawn;
 
 use std::path::PathBuf;
-use weigh_model::{Better, Comparison, MetricSpec, Observation, Series, Unit};
+use weigh_model::{Comparison, MetricSpec, Observation, Series};
 
 /// A line of the result: what, the ratio with its interval, the goal, whether it is met.
 pub struct Line {
@@ -92,12 +92,7 @@ fn ratio(measured: &[f64], reference: &[f64]) -> Result<(f64, String), String> {
     let comparison = Comparison {
         workload: "bench".into(),
         params: Default::default(),
-        metric: MetricSpec {
-            name: "time".into(),
-            unit: Unit::second(),
-            better: Better::Lower,
-            primary: true,
-        },
+        metric: MetricSpec::time("time"),
         series: vec![series("reference", reference), series("measured", measured)],
     };
     let analysis = weigh_stats::analyse(&[comparison], &weigh_stats::Options::new("reference"));

@@ -37,3 +37,10 @@ pub struct MetricSpec {
     /// Whether the metric belongs to the family that gets verdicts; the others are descriptive.
     pub primary: bool,
 }
+
+impl MetricSpec {
+    /// A time in seconds that gets a verdict: the less the better.
+    pub fn time(name: impl Into<String>) -> Self {
+        Self { name: name.into(), unit: Unit::second(), better: Better::Lower, primary: true }
+    }
+}

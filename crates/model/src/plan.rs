@@ -215,6 +215,31 @@ pub struct WorkloadPlan {
 }
 
 impl WorkloadPlan {
+    /// A command that is run once a block, within a minute and with nothing around it, under a name that is its id as well.
+    pub fn of(name: impl Into<String>, command: Vec<String>, metrics: Vec<MetricSource>) -> Self {
+        let name = name.into();
+        Self {
+            id: name.clone(),
+            name,
+            params: BTreeMap::new(),
+            size: "standard".into(),
+            command,
+            prepare: None,
+            cleanup: None,
+            warmup: 0,
+            iterations: 1,
+            deadline_s: 60.0,
+            expected_s: None,
+            check: None,
+            metrics,
+            operations: None,
+            tool_duration: None,
+            random_read_bytes: None,
+            start: None,
+            staging: Staging::default(),
+        }
+    }
+
     /// How many of what were done a second in these runs: operations where the workload counts them, by the command's own clock where it
     /// tells; else what its first rate says at the median, a primary one if there is one.
     pub fn reached(&self, iterations: &[Iteration]) -> Option<(&str, f64)> {

@@ -8,7 +8,7 @@
 mod common;
 
 use common::{Bench, fixed, plan, records};
-use weigh_model::{Better, Comparison, MetricSpec, Observation, Series, Unit};
+use weigh_model::{Comparison, MetricSpec, Observation, Series};
 use weigh_stats::{Options, analyse, collect};
 
 const RUNS: u32 = 300;
@@ -60,12 +60,7 @@ fn compare_in_sequence(drift: &str, seed: u32) -> f64 {
     let comparison = Comparison {
         workload: "u".into(),
         params: Default::default(),
-        metric: MetricSpec {
-            name: "time".into(),
-            unit: Unit::second(),
-            better: Better::Lower,
-            primary: true,
-        },
+        metric: MetricSpec::time("time"),
         series: vec![series("a", first), series("b", second)],
     };
     let analysis = analyse(&[comparison], &Options::new("a"));

@@ -1,6 +1,5 @@
 //! A command of the user's own as a workload.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 use weigh_model::{Better, Extraction, MetricSource, MetricSpec, Unit, WorkloadPlan};
 
@@ -46,29 +45,19 @@ pub fn command_workload(argv: &[String], options: &CommandOptions) -> WorkloadPl
         from,
         factor: 1.0,
     };
+    let metrics = vec![
+        metric("time", "s", Extraction::Duration),
+        metric("cpu_time", "s", Extraction::CpuTime),
+        metric("maximum_resident_set", "B", Extraction::MaximumResidentSet),
+    ];
     WorkloadPlan {
         id: id_of(argv, &name),
-        name,
-        params: BTreeMap::new(),
-        size: "standard".into(),
-        command: argv.to_vec(),
         prepare: options.prepare.as_ref().map(shell),
         cleanup: options.cleanup.as_ref().map(shell),
         warmup: options.warmup.unwrap_or(WARMUP),
         iterations: options.iterations.unwrap_or(ITERATIONS),
         deadline_s: options.deadline_s.unwrap_or(DEADLINE_S),
-        expected_s: None,
-        check: None,
-        metrics: vec![
-            metric("time", "s", Extraction::Duration),
-            metric("cpu_time", "s", Extraction::CpuTime),
-            metric("maximum_resident_set", "B", Extraction::MaximumResidentSet),
-        ],
-        operations: None,
-        tool_duration: None,
-        random_read_bytes: None,
-        start: None,
-        staging: weigh_model::Staging::default(),
+        ..WorkloadPlan::of(name, argv.to_vec(), metrics)
     }
 }
 

@@ -51,24 +51,13 @@ pub fn start_workload(start: StartPlan) -> WorkloadPlan {
     let braces = if shown.is_empty() { String::new() } else { format!("{{{}}}", shown.join(",")) };
     WorkloadPlan {
         id: format!("{name}{braces}"),
-        name: name.into(),
         params,
-        size: "standard".into(),
-        command: Vec::new(),
-        prepare: None,
-        cleanup: None,
         // Every guest is fresh; what is warm is the host, by the pilot and the blocks before.
         warmup: 1,
-        iterations: 1,
         deadline_s: DEADLINE_S,
-        expected_s: None,
-        check: None,
-        metrics,
         operations: Some(Operations { name: "start".into(), from: Extraction::Stamp }),
-        tool_duration: None,
-        random_read_bytes: None,
         start: Some(start),
-        staging: weigh_model::Staging::default(),
+        ..WorkloadPlan::of(name, Vec::new(), metrics)
     }
 }
 

@@ -117,23 +117,10 @@ pub fn plan(name: &str, environments: &[&str], comparisons: &[Comparison], effor
         let short = comparison.workload.split('{').next().unwrap_or_default().to_string();
         workloads.push(WorkloadPlan {
             id: comparison.workload.clone(),
-            name: short.clone(),
             params: comparison.params.clone(),
-            size: "standard".into(),
-            command: vec!["weigh-kernels".into(), short],
-            prepare: None,
-            cleanup: None,
             warmup: 1,
             iterations: 3,
-            deadline_s: 60.0,
-            expected_s: None,
-            check: None,
-            metrics: vec![source],
-            operations: None,
-            tool_duration: None,
-            random_read_bytes: None,
-            start: None,
-            staging: weigh_model::Staging::default(),
+            ..WorkloadPlan::of(short.clone(), vec!["weigh-kernels".into(), short], vec![source])
         });
     }
     Plan {

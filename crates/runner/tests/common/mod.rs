@@ -12,9 +12,9 @@ use weigh_host::ledger::Ledger;
 use weigh_host::state::StateDirectory;
 use weigh_images::Programs;
 use weigh_model::{
-    Better, CpuTime, Effort, EnvironmentPlan, EnvironmentSpec, Event, Extraction, GuestPlan, HostFacts,
-    HostSettings, ImageSpec, MetricSource, MetricSpec, Observed, Outcome, PLAN_FORMAT, Plan, Record, Trial,
-    Unit, VoidUnit, WorkloadPlan,
+    CpuTime, Effort, EnvironmentPlan, EnvironmentSpec, Event, Extraction, GuestPlan, HostFacts, HostSettings,
+    ImageSpec, MetricSource, MetricSpec, Observed, Outcome, PLAN_FORMAT, Plan, Record, Trial, VoidUnit,
+    WorkloadPlan,
 };
 use weigh_observe::{Attached, Sensors};
 use weigh_platforms::Host;
@@ -256,35 +256,17 @@ pub fn fixed(blocks: u32) -> Effort {
 }
 
 pub fn workload(name: &str) -> WorkloadPlan {
+    let time = MetricSource {
+        spec: MetricSpec::time("time"),
+        from: Extraction::Json { pointer: "/metrics/time/value".into() },
+        factor: 1.0,
+    };
     WorkloadPlan {
-        id: name.into(),
-        name: name.into(),
-        params: BTreeMap::new(),
         size: "quick".into(),
-        command: vec![name.into()],
-        prepare: None,
-        cleanup: None,
-        warmup: 0,
-        iterations: 1,
         // Nothing here takes long in truth, but the machine may be busy.
         deadline_s: 10.0,
-        expected_s: None,
         check: Some(Extraction::Json { pointer: "/check/passed".into() }),
-        metrics: vec![MetricSource {
-            spec: MetricSpec {
-                name: "time".into(),
-                unit: Unit::second(),
-                better: Better::Lower,
-                primary: true,
-            },
-            from: Extraction::Json { pointer: "/metrics/time/value".into() },
-            factor: 1.0,
-        }],
-        operations: None,
-        tool_duration: None,
-        random_read_bytes: None,
-        start: None,
-        staging: weigh_model::Staging::default(),
+        ..WorkloadPlan::of(name, vec![name.into()], vec![time])
     }
 }
 

@@ -14,25 +14,12 @@ use weigh_model::{
 /// A workload with the metrics given, named by its id.
 pub fn workload(id: &str, metrics: Vec<MetricSpec>) -> WorkloadPlan {
     let source = |spec| MetricSource { spec, from: Extraction::Duration, factor: 1.0 };
+    let metrics = metrics.into_iter().map(source).collect();
     WorkloadPlan {
-        id: id.into(),
-        name: id.into(),
-        params: BTreeMap::new(),
         size: "quick".into(),
-        command: vec!["true".into()],
-        prepare: None,
-        cleanup: None,
         warmup: 1,
         iterations: 3,
-        deadline_s: 60.0,
-        expected_s: None,
-        check: None,
-        metrics: metrics.into_iter().map(source).collect(),
-        operations: None,
-        tool_duration: None,
-        random_read_bytes: None,
-        start: None,
-        staging: weigh_model::Staging::default(),
+        ..WorkloadPlan::of(id, vec!["true".into()], metrics)
     }
 }
 

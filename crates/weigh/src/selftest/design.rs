@@ -6,7 +6,7 @@ use rand_pcg::Pcg64;
 use std::collections::BTreeMap;
 use weigh_model::{
     Effort, EnvironmentPlan, EnvironmentSpec, Extraction, GuestPlan, HostFacts, ImageSpec, MetricSource,
-    MetricSpec, NoiseLimits, PLAN_FORMAT, Plan, Unit, WorkloadPlan,
+    MetricSpec, NoiseLimits, PLAN_FORMAT, Plan, WorkloadPlan,
 };
 use weigh_workloads::Library;
 
@@ -167,33 +167,15 @@ fn spin(facts: &HostFacts) -> Result<WorkloadPlan, Failure> {
 
 /// What fakes are told to run: they answer with the time that their keys say.
 fn fake_work() -> WorkloadPlan {
+    let time = MetricSource {
+        spec: MetricSpec::time("time"),
+        from: Extraction::Json { pointer: "/metrics/time/value".into() },
+        factor: 1.0,
+    };
     WorkloadPlan {
-        id: "fake".into(),
-        name: "fake".into(),
-        params: BTreeMap::new(),
         size: "quick".into(),
-        command: vec!["fake".into()],
-        prepare: None,
-        cleanup: None,
-        warmup: 0,
-        iterations: 1,
         deadline_s: 10.0,
-        expected_s: None,
         check: Some(Extraction::Json { pointer: "/check/passed".into() }),
-        metrics: vec![MetricSource {
-            spec: MetricSpec {
-                name: "time".into(),
-                unit: Unit::second(),
-                better: weigh_model::Better::Lower,
-                primary: true,
-            },
-            from: Extraction::Json { pointer: "/metrics/time/value".into() },
-            factor: 1.0,
-        }],
-        operations: None,
-        tool_duration: None,
-        random_read_bytes: None,
-        start: None,
-        staging: weigh_model::Staging::default(),
+        ..WorkloadPlan::of("fake", vec!["fake".into()], vec![time])
     }
 }

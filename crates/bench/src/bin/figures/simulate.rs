@@ -2,7 +2,7 @@
 
 use rand_core::{Rng, SeedableRng};
 use rand_pcg::Pcg64;
-use weigh_model::{Better, Comparison, MetricSpec, Observation, Series, Unit};
+use weigh_model::{Comparison, MetricSpec, Observation, Series};
 use weigh_stats::{Cell, Options, analyse};
 
 /// Random numbers.
@@ -61,12 +61,7 @@ pub fn cell(first: &[f64], second: &[f64], pairs: Pairs) -> Cell {
     let comparison = Comparison {
         workload: "figure".into(),
         params: Default::default(),
-        metric: MetricSpec {
-            name: "time".into(),
-            unit: Unit::second(),
-            better: Better::Lower,
-            primary: true,
-        },
+        metric: MetricSpec::time("time"),
         series: vec![series("a", first), series("b", second)],
     };
     let analysis = analyse(&[comparison], &Options::new("a"));
