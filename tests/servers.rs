@@ -68,6 +68,30 @@ fn cell<'a>(report: &'a Value, environment: &str) -> &'a Value {
     cells.iter().find(is).unwrap_or_else(|| panic!("no cell of {environment}"))
 }
 
+/// The facts of a network are there, and what `net` implies is told and not refused.
+fn a_network_is_described(report: &Value, environment: &str) {
+    let mut all = report["environments"].as_array().unwrap().iter();
+    let of = all.find(|one| one["name"] == environment).unwrap();
+    let (facts, intended) = (&of["facts"], &of["intended"]);
+    let (interface, mtu) = if environment == "native" { ("loopback", 65536) } else { ("veth", 1500) };
+    assert!(facts["network-interface"] == interface && facts["network-mtu"] == mtu, "{facts}");
+    assert!(facts["network-offloads"].as_str().unwrap().split(' ').any(|word| word == "tso"), "{facts}");
+    let there = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control").unwrap();
+    assert_eq!(facts["sysctl:net.ipv4.tcp_congestion_control"], there.trim());
+    assert_eq!(facts["sysctl:net.ipv4.tcp_rmem"].as_str().unwrap().split(' ').count(), 3, "{facts}");
+    let path = ["guest", "bridge", "client", "loader"].map(|place| &facts[format!("network-path:{place}")]);
+    if environment == "native" {
+        assert!(path.iter().all(|hop| hop.is_null()), "both ends are the loopback interface: {facts}");
+        return;
+    }
+    for (hop, driver) in path.iter().zip(["veth", "bridge", "veth", "veth"]) {
+        assert!(hop.as_str().unwrap().starts_with(&format!("{driver}, mtu 1500")), "{facts}");
+    }
+    for key in ["network-interface", "network-mtu", "network-path:bridge"] {
+        assert!(intended[key].as_str().unwrap().starts_with("another network: "), "{key}: {intended}");
+    }
+}
+
 /// Over the host's loopback interface, a bridge and address translation: throughput, CPU per request of the guest alone, the load of the
 /// loader's CPU, its headroom.
 #[test]
@@ -99,6 +123,10 @@ fn a_server_is_measured_over_each_path() {
         };
         assert_eq!(flagged, bound(environment) || bound("native"), "{report}");
     }
+    for environment in &on {
+        a_network_is_described(&report, environment);
+    }
+    assert!(said.contains("network: loopback, mtu 65536, offloads "), "{said}");
     assert!(said.contains("a server is measured: guests get CPU") || said.contains("has one CPU"), "{said}");
     assert!(said.contains("closed loop"), "{said}");
     stage.host_is_as_before();

@@ -16,7 +16,9 @@ use std::process::Command;
 fn main() {
     let manifest = PathBuf::from(variable("CARGO_MANIFEST_DIR"));
     let workspace = manifest.join("../..").canonicalize().expect("the workspace holds this crate");
-    for part in ["crates/probe", "crates/protocol", "crates/kernels", "Cargo.toml", "Cargo.lock"] {
+    for part in
+        ["crates/probe", "crates/protocol", "crates/links", "crates/kernels", "Cargo.toml", "Cargo.lock"]
+    {
         println!("cargo::rerun-if-changed={}", workspace.join(part).display());
     }
     let architecture = variable("CARGO_CFG_TARGET_ARCH");

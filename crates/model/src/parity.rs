@@ -31,6 +31,20 @@ pub const PARITY_KEYS: &[(&str, &str)] = &[
     ),
     ("network", "network as the environment's `net` key names it: host, nat, none..."),
     ("network-card", "a machine's network card, and who carries its packets on the host"),
+    (
+        "network-interface",
+        "what drives the interface that a server is reached over: loopback, veth, virtio_net...",
+    ),
+    ("network-mtu", "MTU of that interface, bytes"),
+    (
+        "network-offloads",
+        "what that interface takes off the CPU's hands: checksums, segmentation (tso, gso), gro...",
+    ),
+    (
+        "network-path:",
+        "the interfaces between a server and its load generator: guest, bridge, client, loader",
+    ),
+    ("sysctl:", "a setting of the guest's network stack: buffers of sockets, congestion control..."),
     ("cache", "how the host caches the guest's disk"),
     (
         "disk",
@@ -46,7 +60,7 @@ pub const PARITY_KEYS: &[(&str, &str)] = &[
 
 /// Keys that are facts of the platform and not of every guest: where one is absent, there is no such thing.
 pub const PARITY_KEYS_OF_PLATFORMS: &[&str] =
-    &["network", "network-card", "cache", "disk", "root", "acceleration", "machine:"];
+    &["network", "network-card", "network-path:", "cache", "disk", "root", "acceleration", "machine:"];
 
 /// Whether a key is among [`PARITY_KEYS_OF_PLATFORMS`].
 pub fn is_parity_key_of_platforms(key: &str) -> bool {

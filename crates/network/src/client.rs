@@ -1,5 +1,6 @@
 //! A client of guests whose network an engine makes by itself: on the engine's bridge, or behind a link of the host's own.
 
+use crate::hops::{self, Hop};
 use crate::made::Made;
 use crate::run::{CLIENT, HOST, Places, plug, take_subnet};
 use crate::subnet::{Subnet, choose};
@@ -102,6 +103,12 @@ impl Client {
     /// The file of its namespace, for `setns(2)`.
     pub fn namespace(&self) -> Option<&Path> {
         self.shared.as_ref().map(|shared| shared.namespace.as_path())
+    }
+
+    /// The host's interfaces on the way to the guests behind a bridge.
+    pub fn hops(&self, bridge: Option<&str>) -> Vec<Hop> {
+        let link = self.shared.as_ref().map(|shared| shared.link.as_str());
+        hops::here(&[(hops::BRIDGE, bridge), (hops::CLIENT, link)])
     }
 
     /// The host's address that is this guest's, for the engine to publish ports at, behind a link.

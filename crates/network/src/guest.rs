@@ -1,5 +1,6 @@
 //! The network of one guest.
 
+use crate::hops::Hop;
 use crate::made::Made;
 use crate::run::{HOST, PLACES, RunNetwork};
 use crate::subnet::{Subnet, choose};
@@ -181,6 +182,13 @@ impl GuestNetwork {
     /// Name of the run's bridge, for platforms that make their own veth.
     pub fn bridge(&self) -> Option<&str> {
         self.shared.as_ref().map(|(shared, _)| shared.bridge_name())
+    }
+
+    /// The host's interfaces on the way from the client to the guest. `own` names the guest's, where the platform makes its veth.
+    pub fn hops(&self, own: Option<&str>) -> Vec<Hop> {
+        let Some((shared, place)) = &self.shared else { return Vec::new() };
+        let veth = shared.guest_name(*place);
+        shared.hops(own.or(self.tap_name()).or(Some(&veth)))
     }
 
     /// How a client reaches a port of the guest, TCP or UDP: what to connect to, and the namespace that it must be in, the host's when

@@ -30,6 +30,7 @@
 mod client;
 mod firewall;
 mod guest;
+mod hops;
 mod made;
 mod namespace;
 mod nat;
@@ -41,6 +42,7 @@ mod undo;
 
 pub use client::{Client, Run, unused_subnet};
 pub use guest::GuestNetwork;
+pub use hops::{Hop, hop};
 pub use namespace::{Visit, connect, enter, within};
 pub use undo::undo;
 

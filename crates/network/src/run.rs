@@ -1,5 +1,6 @@
 //! What the guests of a run share: a bridge, a client's namespace, rules.
 
+use crate::hops::{self, Hop};
 use crate::made::Made;
 use crate::subnet::{Subnet, choose};
 use crate::tool::{Seen, Turn, ip, link_exists};
@@ -254,6 +255,21 @@ impl RunNetwork {
     pub(crate) fn publish(&self, place: u8) -> Option<String> {
         let published = self.published?;
         Some(format!("address replace {}/32 dev {}", published.host(place), self.names.client()))
+    }
+
+    /// Its interfaces on the way from the client to a guest; `guest` is the host's end of what the guest is plugged in by.
+    pub(crate) fn hops(&self, guest: Option<&str>) -> Vec<Hop> {
+        let client = self.names.client();
+        hops::here(&[
+            (hops::GUEST, guest),
+            (hops::BRIDGE, Some(&self.names.bridge)),
+            (hops::CLIENT, Some(&client)),
+        ])
+    }
+
+    /// Name of the host's end of the veth of a guest at this place.
+    pub(crate) fn guest_name(&self, place: u8) -> String {
+        self.names.guest(place)
     }
 
     /// The bridge's name.

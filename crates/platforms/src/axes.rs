@@ -213,6 +213,15 @@ pub fn settle_request(mut request: GuestRequest, all_cpus: &[u32]) -> GuestReque
 /// Why memory differs when the key `memory` says so: then by any amount.
 pub const MEMORY_BY_KEY: &str = "its key `memory` says so";
 
+/// In what a machine's network differs from that of guests on the host's kernel, and from another machine's.
+pub const CARD_OF_ITS_OWN: &[(&str, &str)] = &[
+    ("network-interface", "a card of the machine's own"),
+    ("network-offloads", "what the machine's card and its driver agree on"),
+    ("network-path:guest", "what the machine's card and its driver agree on"),
+    ("sysctl:net.ipv4.tcp_rmem", "its kernel sizes it by the memory that it finds"),
+    ("sysctl:net.ipv4.tcp_wmem", "its kernel sizes it by the memory that it finds"),
+];
+
 /// Why guests of another machine differ: then in anything that a machine decides, mitigations and the amount of memory among it.
 pub const ANOTHER_MACHINE: &str = "another machine";
 

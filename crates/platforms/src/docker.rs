@@ -38,6 +38,7 @@ pub(crate) const IMPLIES: &[(&str, &str)] = &[
     ("mounts:/", "its root is the engine's overlay of an image, with read-only mounts on it"),
     ("mounts:", "its working directory is a read-only mount"),
     ("network", "a network namespace of its own, as `net` says"),
+    ("network-path:", "the engine's own network"),
     ("user", "the engine runs containers as root"),
 ];
 

@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use std::path::Path;
 use weigh_host::command::Invocation;
 use weigh_host::ledger::{Change, EntryId, Ledger};
-use weigh_network::{GuestNetwork, Mode};
+use weigh_network::{GuestNetwork, Hop, Mode};
 
 /// A network in the words of LXC's configuration.
 pub(crate) enum Network<'a> {
@@ -78,6 +78,12 @@ impl Link {
 
     pub(crate) fn reach(&self, port: u16) -> Option<Reach> {
         network::reach(self.network.as_ref(), port)
+    }
+
+    /// [`crate::Guest::hops`].
+    pub(crate) fn hops(&self) -> Vec<Hop> {
+        let own = self.own.as_ref().map(|(name, _)| name.as_str());
+        self.network.as_ref().map(|network| network.hops(own)).unwrap_or_default()
     }
 
     /// Takes it away, after the container has ended.

@@ -5,7 +5,7 @@
 
 use crate::{GuestRequest, Host, PlatformError, Reach};
 use std::path::Path;
-use weigh_network::{GuestNetwork, Mode, NetworkError};
+use weigh_network::{GuestNetwork, Hop, Mode, NetworkError};
 
 /// What `net` takes, for [`crate::axes::net`].
 pub(crate) const WORDS: &[&str] = &["none", "host", "bridge", "nat"];
@@ -63,6 +63,11 @@ pub(crate) fn namespace(network: Option<&GuestNetwork>) -> Option<&Path> {
 /// [`crate::Guest::reach`] of a guest in it.
 pub(crate) fn reach(network: Option<&GuestNetwork>, port: u16) -> Option<Reach> {
     network?.reach(port).map(|(address, from)| Reach { address, from })
+}
+
+/// [`crate::Guest::hops`] of a guest in it.
+pub(crate) fn hops(network: Option<&GuestNetwork>) -> Vec<Hop> {
+    network.map(|network| network.hops(None)).unwrap_or_default()
 }
 
 /// What `net=<word>` changes on the host, in a sentence.

@@ -27,7 +27,7 @@ use weigh_host::command::CommandError;
 use weigh_host::ledger::{Ledger, LedgerError};
 use weigh_images::{ImageError, Programs, Root};
 use weigh_model::{EnvironmentSpec, SpecError};
-use weigh_network::NetworkError;
+use weigh_network::{Hop, NetworkError};
 
 /// A way to run a guest: natively, in a container, in a sandbox, in a virtual machine.
 ///
@@ -183,6 +183,11 @@ pub trait Guest: Send {
     fn reach(&self, port: u16) -> Option<Reach> {
         let _ = port;
         None
+    }
+
+    /// The host's interfaces between the guest and its client, as far as the platform knows them.
+    fn hops(&self) -> Vec<Hop> {
+        Vec::new()
     }
 
     /// When the first program of the platform was started for this guest, host's monotonic clock, nanoseconds: after the

@@ -18,6 +18,9 @@ const IMPLIES: &[(&str, &str)] = &[
     ("aslr", "decided by its own kernel"),
     ("mounts:*", "files by a server outside, scratch in its own memory"),
     ("network", "a network stack of its own, unless `net` says otherwise"),
+    ("network-interface", "a network stack of its own, unless `net` says otherwise"),
+    ("network-offloads", "a network stack of its own, unless `net` says otherwise"),
+    ("sysctl:", "a network stack of its own, unless `net` says otherwise"),
     ("acceleration", "system calls by its own kernel, as `platform` says"),
 ];
 

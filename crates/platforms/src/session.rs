@@ -10,8 +10,8 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 use weigh_host::clock::monotonic_ns;
 use weigh_protocol::{
-    ClockReading, Command, EndOfCommand, FrameError, GuestFacts, INPUT_WINDOW, Reply, Request, Stream,
-    VERSION,
+    ClockReading, Command, EndOfCommand, FrameError, GuestFacts, INPUT_WINDOW, Questions, Reply, Request,
+    Stream, VERSION,
 };
 use wire::Wire;
 
@@ -362,13 +362,22 @@ impl Session {
         }
     }
 
-    /// The guest as it looks from inside.
+    /// The guest as it looks from inside, with these programs and the mounts of these paths.
     ///
     /// # Errors
     /// [`SessionError::Lost`].
     pub fn facts(&mut self, programs: &[String], paths: &[String]) -> Result<GuestFacts, SessionError> {
+        let (programs, paths) = (programs.to_vec(), paths.to_vec());
+        self.describe(Questions { programs, paths, ..Questions::default() })
+    }
+
+    /// The guest as it looks from inside, with what is asked for.
+    ///
+    /// # Errors
+    /// [`SessionError::Lost`].
+    pub fn describe(&mut self, about: Questions) -> Result<GuestFacts, SessionError> {
         let id = self.begin()?;
-        self.wire.send(&Request::Facts { id, programs: programs.to_vec(), paths: paths.to_vec() })?;
+        self.wire.send(&Request::Facts { id, about })?;
         match self.answer(id)? {
             Reply::Facts { facts, .. } => Ok(*facts),
             other => Err(self.unexpected(&other)),

@@ -318,8 +318,8 @@ impl<P: Player> Played<P> {
                 self.refuse(id, unable("and no way to its files"))
             }
             Request::Clock { id } => self.refuse(id, unable("and nothing that tells its time")),
-            Request::Facts { id, programs, .. } => {
-                let facts = self.player.facts(&programs).into();
+            Request::Facts { id, about } => {
+                let facts = self.player.facts(&about.programs).into();
                 self.send(&Reply::Facts { id, facts })
             }
             Request::Shutdown { id } => self.send(&Reply::Done { id }).and(Err(Over)),

@@ -5,7 +5,6 @@
 
 use crate::clock;
 use crate::files::read_small;
-use crate::network::{self, Address};
 use alloc::ffi::CString;
 use alloc::format;
 use alloc::string::String;
@@ -13,6 +12,7 @@ use alloc::vec::Vec;
 use rustix::fs::{Mode, OFlags, RawDir};
 use rustix::io::Errno;
 use rustix::mount::MountFlags;
+use weigh_links::Address;
 use weigh_protocol::boot::{BootModule, BootMount, MODULES, MOUNTS, NO_NETWORK};
 
 /// Time for the device of a virtio port to appear.
@@ -42,7 +42,7 @@ pub fn boot(address: Option<Address>, disk: Option<&str>) -> Result<(), String> 
             Err(reason) => say(&format!("{MOUNTS}: {reason}")),
         }
     }
-    if let Err(errno) = network::raise_loopback() {
+    if let Err(errno) = weigh_links::raise_loopback() {
         say(&format!("cannot raise lo: {errno}"));
     }
     if let Some(Err(reason)) = address.map(Address::configure) {

@@ -1,5 +1,6 @@
 //! The guest as it looks from inside. Nothing here fails: what cannot be read is absent.
 
+mod links;
 mod mounts;
 mod programs;
 
@@ -10,13 +11,13 @@ use alloc::vec::Vec;
 use rustix::fs::Dir;
 use rustix::process::{geteuid, getpid};
 use rustix::thread::{CpuSet, sched_getaffinity};
-use weigh_protocol::GuestFacts;
+use weigh_protocol::{GuestFacts, Questions};
 
 /// Cgroup v1 writes "no limit" as the largest multiple of a page; no machine has so much memory.
 const UNLIMITED_BYTES: u64 = 1 << 60;
 
-/// All facts, with those of the programs and of the mounts of the paths that are asked for.
-pub fn read(programs: &[String], paths: &[String], own_directory: &str) -> GuestFacts {
+/// All facts, with those that are asked for.
+pub fn read(about: &Questions, own_directory: &str) -> GuestFacts {
     let system = rustix::system::uname();
     GuestFacts {
         kernel: system.release().to_string_lossy().into_owned(),
@@ -39,14 +40,22 @@ pub fn read(programs: &[String], paths: &[String], own_directory: &str) -> Guest
         cpu_model: read_small("/proc/cpuinfo").as_deref().and_then(cpu_model),
         mitigations: mitigations("/sys/devices/system/cpu/vulnerabilities"),
         aslr: line("/proc/sys/kernel/randomize_va_space"),
-        programs: programs::describe(programs, own_directory),
-        mounts: mounts::describe(paths),
+        programs: programs::describe(&about.programs, own_directory),
+        mounts: mounts::describe(&about.paths),
+        links: links::describe(&about.links),
+        settings: about.settings.iter().filter_map(|name| Some((name.clone(), setting(name)?))).collect(),
     }
 }
 
 fn line(path: &str) -> Option<String> {
     let text = read_small(path)?;
     Some(text.trim().to_string()).filter(|line| !line.is_empty())
+}
+
+/// A kernel setting by its file; its words may have tabs between them.
+fn setting(name: &str) -> Option<String> {
+    let value = line(&format!("/proc/sys/{}", name.replace('.', "/")))?;
+    Some(value.split_whitespace().collect::<Vec<_>>().join(" "))
 }
 
 fn cpus() -> Vec<u32> {
@@ -147,6 +156,7 @@ fn tightest(mount: &str, path: &str, file: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use alloc::vec;
 
     #[test]
     fn the_selected_word_stands_in_brackets() {
@@ -171,7 +181,13 @@ mod tests {
 
     #[test]
     fn this_machine_has_facts() {
-        let facts = read(&["sh".into(), "no-such-program".into()], &["/".into()], "");
+        let about = Questions {
+            programs: vec!["sh".into(), "no-such-program".into()],
+            paths: vec!["/".into()],
+            links: vec!["lo".into(), "no-such-link".into()],
+            settings: vec!["net.ipv4.tcp_rmem".into(), "net.no.such".into(), "vm.overcommit_memory".into()],
+        };
+        let facts = read(&about, "");
         assert!(!facts.kernel.is_empty() && !facts.architecture.is_empty());
         assert!(!facts.cpus.is_empty());
         assert!(facts.memory_total_bytes.is_some_and(|bytes| bytes > 1 << 20));
@@ -181,6 +197,10 @@ mod tests {
         assert!(shell.path.is_some() && shell.digest.is_some() && shell.libc.is_some());
         assert_eq!((&missing.path, &missing.digest, &missing.libc), (&None, &None, &None));
         assert_eq!(facts.mounts.len(), 1);
+        assert_eq!(facts.links.iter().map(|link| link.name.as_str()).collect::<Vec<_>>(), ["lo"]);
+        let [buffers, (name, value)] = &facts.settings[..] else { panic!("{:?}", facts.settings) };
+        assert_eq!(buffers.1.split(' ').count(), 3, "{buffers:?}");
+        assert_eq!((name.as_str(), value.len()), ("vm.overcommit_memory", 1));
     }
 
     #[test]

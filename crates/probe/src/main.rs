@@ -39,7 +39,6 @@ mod files;
 #[cfg(all(target_feature = "crt-static", panic = "abort", not(test)))]
 mod freestanding;
 mod init;
-mod network;
 mod processes;
 mod root;
 mod running;
@@ -53,9 +52,9 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use channel::Channel;
 use core::ffi::{CStr, c_char, c_int};
-use network::Address;
 use rustix::fd::BorrowedFd;
 use rustix::process::getpid;
+use weigh_links::Address;
 
 /// Bad usage, as the shells have it.
 const USAGE: c_int = 2;

@@ -171,8 +171,8 @@ impl Server {
             (Request::Clock { id }, None) => {
                 self.channel.send(&Reply::Clock { id, reading: clock::read() });
             }
-            (Request::Facts { id, programs, paths }, None) => {
-                let facts = facts::read(&programs, &paths, &self.own_directory).into();
+            (Request::Facts { id, about }, None) => {
+                let facts = facts::read(&about, &self.own_directory).into();
                 self.channel.send(&Reply::Facts { id, facts });
             }
         }

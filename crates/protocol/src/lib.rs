@@ -21,6 +21,6 @@ mod message;
 
 pub use frame::{Decoder, FrameError, MAX_PAYLOAD, encode};
 pub use message::{
-    COMMAND_PATH, CREDIT, ClockReading, Command, EndOfCommand, GuestFacts, INPUT_WINDOW, MountFacts,
-    ProgramFacts, Reply, Request, ResourceUse, Status, Stream, VERSION,
+    COMMAND_PATH, CREDIT, ClockReading, Command, DEFAULT_LINK, EndOfCommand, GuestFacts, INPUT_WINDOW,
+    LinkFacts, MountFacts, ProgramFacts, Questions, Reply, Request, ResourceUse, Status, Stream, VERSION,
 };

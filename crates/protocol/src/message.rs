@@ -4,8 +4,8 @@ use alloc::{boxed::Box, string::String, vec::Vec};
 use serde::{Deserialize, Serialize};
 
 /// Version of the protocol; host and probe of different versions do not talk. Changes: 1, first version; 2, facts of programs, mounts and
-/// mitigations; 3, when the probe began.
-pub const VERSION: u32 = 3;
+/// mitigations; 3, when the probe began; 4, facts of network interfaces and kernel settings.
+pub const VERSION: u32 = 4;
 
 /// Bytes after which a probe on a terminal says [`Reply::Taken`]. A terminal loses bytes when more come than its reader takes
 /// (N_TTY of Linux holds 4095), so a host keeps less than that under way.
@@ -13,6 +13,9 @@ pub const CREDIT: usize = 1 << 10;
 
 /// Bytes of standard input that may be under way to a command.
 pub const INPUT_WINDOW: usize = 256 << 10;
+
+/// In the place of a network interface's name: that of the default route, or where there is no such route the only one but `lo`.
+pub const DEFAULT_LINK: &str = "";
 
 /// Where programs without a slash are looked up beside the probe: the usual path of root, as `PATH` of every measured command.
 pub const COMMAND_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -85,17 +88,27 @@ pub enum Request {
     Facts {
         /// Chosen by the host.
         id: u32,
-        /// Programs to describe, as in [`Command::argv`], looked up in [`COMMAND_PATH`]. The interpreters of scripts are described
-        /// after them.
-        programs: Vec<String>,
-        /// Absolute paths whose mounts to describe.
-        paths: Vec<String>,
+        /// What to describe beside the guest itself.
+        about: Questions,
     },
     /// End: as PID 1 of a machine, power off; else exit with status 0. Answered by [`Reply::Done`] first.
     Shutdown {
         /// Chosen by the host.
         id: u32,
     },
+}
+
+/// What of a guest is described only when it is asked for.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Questions {
+    /// Programs, as in [`Command::argv`], looked up in [`COMMAND_PATH`]. The interpreters of scripts are described after them.
+    pub programs: Vec<String>,
+    /// Absolute paths whose mounts to describe.
+    pub paths: Vec<String>,
+    /// Network interfaces by name; [`DEFAULT_LINK`] is the one that packets to elsewhere leave by.
+    pub links: Vec<String>,
+    /// Kernel settings as sysctl(8) names them: `net.core.somaxconn`.
+    pub settings: Vec<String>,
 }
 
 /// A command to run in the guest.
@@ -300,6 +313,25 @@ pub struct GuestFacts {
     pub programs: Vec<ProgramFacts>,
     /// The mounts that the paths asked for lie on, in that order; absent paths are left out.
     pub mounts: Vec<MountFacts>,
+    /// The network interfaces that were asked for, in that order; absent ones are left out.
+    pub links: Vec<LinkFacts>,
+    /// The kernel settings that were asked for and can be read, in that order: the name and the value, words with one space between
+    /// them.
+    pub settings: Vec<(String, String)>,
+}
+
+/// A network interface. Absent values are not told by its kernel.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LinkFacts {
+    /// As its kernel has it.
+    pub name: String,
+    /// What drives it (`ETHTOOL_GDRVINFO`): `veth`, `virtio_net`; `loopback` for the interface that has no driver.
+    pub driver: Option<String>,
+    /// Its MTU, bytes (`SIOCGIFMTU`).
+    pub mtu_bytes: Option<u32>,
+    /// Offloads that are on (`ETHTOOL_GTSO` and its like): `tx-checksum`, `rx-checksum`, `scatter-gather`, `tso`, `gso`, `gro`, `lro`,
+    /// `ufo`.
+    pub offloads: Option<Vec<String>>,
 }
 
 /// A program as the guest would run it.

@@ -132,6 +132,27 @@ pub(crate) fn keys(found: &[Difference], environment: &str, standing: Standing) 
         .collect()
 }
 
+/// Differences in sentences, one each, but for those of a network that follow from the same: they are one, of their keys alone, because
+/// [`network_line`] has the values.
+pub(crate) fn sentences(found: &[Difference], one: impl Fn(&Difference) -> String) -> Vec<String> {
+    let folds = |d: &Difference| {
+        let of_network = d.key.starts_with("network-") || d.key.starts_with("sysctl:");
+        d.reason.clone().filter(|_| of_network && d.standing == Standing::Intended)
+    };
+    let mut folded = BTreeSet::new();
+    let told = found.iter().filter_map(|difference| {
+        let Some(reason) = folds(difference) else { return Some(one(difference)) };
+        let alike = found.iter().filter(|other| folds(other).as_ref() == Some(&reason));
+        let alike: Vec<String> = alike.map(|other| other.key.clone()).collect();
+        match alike.len() {
+            1 => Some(one(difference)),
+            _ if folded.insert(reason.clone()) => Some(format!("{}: {reason}", alike.join(", "))),
+            _ => None,
+        }
+    });
+    told.collect()
+}
+
 /// The first keys, and how many more there are.
 pub(crate) fn short(keys: &[String]) -> String {
     let mut text = keys.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
@@ -159,9 +180,12 @@ pub(crate) fn readable_fact(key: &str, value: Option<&Value>) -> String {
 fn readable(key: &str, text: &str) -> String {
     let number = text.strip_suffix(" bytes").or_else(|| key.ends_with("_bytes").then_some(text));
     let Some(bytes) = number.and_then(|number| number.parse::<u64>().ok()) else { return text.into() };
-    let whole = [("TiB", 1u64 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20)]
+    let whole = [("TiB", 1u64 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)]
         .into_iter()
-        .find(|(_, size)| bytes >= *size && bytes.is_multiple_of(*size));
+        // Large sizes that are no whole MiB are read better rounded.
+        .find(|(_, size)| {
+            bytes >= *size && bytes.is_multiple_of(*size) && (*size > 1 << 10 || bytes < 1 << 20)
+        });
     match whole {
         Some((unit, size)) => format!("{} {unit}", bytes / size),
         None => Scale::new(&Unit::normalise("B").0, [bytes as f64], Some(0.001)).format(bytes as f64),
@@ -204,6 +228,31 @@ pub(crate) fn compact(facts: &BTreeMap<String, Value>) -> String {
     .join(" · ")
 }
 
+/// The network of an environment whose servers were measured, in one line: its interface, and how much its connections hold. The formats
+/// that have room for it list every setting.
+pub(crate) fn network_line(facts: &BTreeMap<String, Value>) -> Option<String> {
+    let of = |key: &str| facts.get(key).map(|value| readable_fact(key, Some(value)));
+    let buffers = |what: &str, key: &str| {
+        let all = of(key)?;
+        let sizes: Vec<String> =
+            all.split(' ').map(|bytes| readable(key, &format!("{bytes} bytes"))).collect();
+        let [_, first, most] = &sizes[..] else { return None };
+        Some(format!("{what} buffers {first} to {most}"))
+    };
+    let mtu = of("network-mtu")?;
+    let offloads =
+        of("network-offloads").map(|words| format!("offloads {}", words.replace("-checksum", "-csum")));
+    let parts = [
+        of("network-interface"),
+        Some(format!("mtu {mtu}")),
+        offloads,
+        buffers("receive", "sysctl:net.ipv4.tcp_rmem"),
+        buffers("send", "sysctl:net.ipv4.tcp_wmem"),
+        of("sysctl:net.ipv4.tcp_congestion_control"),
+    ];
+    Some(format!("network: {}", parts.into_iter().flatten().collect::<Vec<_>>().join(", ")))
+}
+
 /// The acceleration that an environment ran with, where its name claims another. Emulation is never read as what it emulates.
 pub(crate) fn misnamed(report: &Report) -> Vec<(String, String)> {
     report
@@ -225,10 +274,52 @@ mod tests {
     fn sizes_are_readable() {
         assert_eq!(readable("memory", "536870912 bytes"), "512 MiB");
         assert_eq!(readable("memory_bytes", "2092875776"), "1.949 GiB");
+        assert_eq!(readable("memory", "131072 bytes"), "128 KiB");
         assert_eq!(readable("cpus", "4096"), "4096");
         assert_eq!(readable_fact("memory_bytes", Some(&Value::Null)), "none");
         assert_eq!(readable_fact("network", None), "none");
         assert_eq!(readable_fact("libc", None), "unknown");
+    }
+
+    #[test]
+    fn the_network_is_one_line() {
+        let facts = |pairs: &[(&str, &str)]| -> BTreeMap<String, Value> {
+            pairs.iter().map(|(key, value)| ((*key).to_string(), Value::from(*value))).collect()
+        };
+        assert_eq!(network_line(&facts(&[("network", "bridge")])), None);
+        let mut known = facts(&[
+            ("network-interface", "veth"),
+            ("network-offloads", "tx-checksum tso"),
+            ("sysctl:net.ipv4.tcp_rmem", "4096 131072 6291456"),
+            ("sysctl:net.ipv4.tcp_congestion_control", "cubic"),
+        ]);
+        known.insert("network-mtu".into(), 1500.into());
+        assert_eq!(
+            network_line(&known).unwrap(),
+            "network: veth, mtu 1500, offloads tx-csum tso, receive buffers 128 KiB to 6 MiB, cubic"
+        );
+    }
+
+    #[test]
+    fn what_follows_from_another_network_is_one_sentence() {
+        let difference = |key: &str, reason: &str| Difference {
+            environment: "e".into(),
+            key: key.into(),
+            value: "a".into(),
+            baseline_value: "b".into(),
+            standing: Standing::Intended,
+            reason: Some(reason.into()),
+        };
+        let found = [
+            difference("network", "as `net` says"),
+            difference("network-mtu", "another network"),
+            difference("sysctl:net.core.somaxconn", "its own"),
+            difference("network-path:bridge", "another network"),
+        ];
+        let told = sentences(&found, |d| d.key.clone());
+        let expected =
+            ["network", "network-mtu, network-path:bridge: another network", "sysctl:net.core.somaxconn"];
+        assert_eq!(told, expected);
     }
 
     #[test]

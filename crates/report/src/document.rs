@@ -46,6 +46,8 @@ pub(crate) struct EnvironmentLine {
     pub name: String,
     /// The facts that a reader looks for first.
     pub facts: String,
+    /// Its network, where it was measured.
+    pub network: Option<String>,
     /// What is known of its clock.
     pub clock: Option<String>,
     /// The same, with what it was found by.
@@ -184,6 +186,7 @@ fn environments(report: &Report) -> Vec<EnvironmentLine> {
             EnvironmentLine {
                 name: environment.name.clone(),
                 facts: differences::compact(&environment.facts),
+                network: differences::network_line(&environment.facts),
                 clock: clock.map(circumstances::clock_words),
                 clock_detail: clock.map(circumstances::clock_detail),
                 differences: found.iter().filter(|d| d.environment == environment.name).cloned().collect(),

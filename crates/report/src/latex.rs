@@ -1,6 +1,7 @@
 //! A LaTeX document that compiles by itself; its tables can be copied out.
 
 use crate::Report;
+use crate::differences::{Difference, sentences};
 use crate::document::{self, Document, EnvironmentLine, Row, Table};
 use crate::notes::COULD_SEE;
 
@@ -228,11 +229,10 @@ fn environment(environment: &EnvironmentLine) -> Vec<String> {
     let name = format!("\\textbf{{{}}}", escape(&environment.name));
     let facts = (!environment.facts.is_empty()).then(|| format!("{name}: {}", escape(&environment.facts)));
     let clock = environment.clock_detail.as_ref().map(|clock| format!("{name} clock: {}", escape(clock)));
-    let differences = environment
-        .differences
-        .iter()
-        .map(|difference| format!("{name} differs: {}", escape(&difference.sentence())));
-    facts.into_iter().chain(clock).chain(differences).collect()
+    let network = environment.network.as_ref().map(|network| format!("{name} {}", escape(network)));
+    let differences = sentences(&environment.differences, Difference::sentence);
+    let differences = differences.iter().map(|sentence| format!("{name} differs: {}", escape(sentence)));
+    facts.into_iter().chain(network).chain(clock).chain(differences).collect()
 }
 
 #[cfg(test)]

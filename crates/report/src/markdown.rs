@@ -1,6 +1,7 @@
 //! Tables of GitHub's Markdown that can be pasted into an issue as they are.
 
 use crate::Report;
+use crate::differences::{Difference, sentences};
 use crate::document::{self, Document, Group, Row, Table};
 use crate::notes::COULD_SEE;
 
@@ -185,12 +186,11 @@ fn write_notes(out: &mut String, document: &Document) {
             (!environment.facts.is_empty()).then(|| format!("**{name}**: {}", escape(&environment.facts)));
         let clock =
             environment.clock_detail.as_ref().map(|clock| format!("**{name}** clock: {}", escape(clock)));
-        let differences = environment
-            .differences
-            .iter()
-            .map(|difference| format!("**{name}** differs: {}", escape(&difference.sentence())))
-            .collect::<Vec<_>>();
-        facts.into_iter().chain(clock).chain(differences).collect::<Vec<_>>()
+        let network = environment.network.as_ref().map(|network| format!("**{name}** {}", escape(network)));
+        let differences = sentences(&environment.differences, Difference::sentence);
+        let differences =
+            differences.iter().map(|sentence| format!("**{name}** differs: {}", escape(sentence)));
+        facts.into_iter().chain(network).chain(clock).chain(differences).collect::<Vec<_>>()
     });
     section("Environments", environments.collect());
     section(

@@ -315,7 +315,8 @@ impl<'a> Fleet<'a> {
         let describe = !berth.described && (self.piloting || !self.measures_cold());
         let subject = if describe { self.subject.clone() } else { self.subject.without_programs() };
         let capabilities = berth.platform.capabilities(&berth.spec);
-        let facts = gather(&mut *guest, &capabilities, &subject).map_err(|error| failed(error.into()))?;
+        let facts = gather(&mut *guest, &capabilities, &subject, ports.first().copied())
+            .map_err(|error| failed(error.into()))?;
         let freezes = berth.freezes;
         let (attached, warm) = (None, BTreeSet::new());
         let mut instance = Instance { guest, number, attached, clock, warm, facts, ports, freezes };
@@ -400,7 +401,11 @@ impl<'a> Fleet<'a> {
         let berth = &self.berths[environment];
         let image = axes::image(berth.platform, &berth.spec, &self.plan.guest.image);
         let mut implies = axes::implied(&berth.spec, image != self.plan.guest.image);
-        implies.extend_from_slice(berth.platform.capabilities(&berth.spec).implies);
+        let capabilities = berth.platform.capabilities(&berth.spec);
+        implies.extend_from_slice(capabilities.implies);
+        if capabilities.sized_memory {
+            implies.extend_from_slice(axes::CARD_OF_ITS_OWN);
+        }
         implies
     }
 

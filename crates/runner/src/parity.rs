@@ -12,11 +12,14 @@
 //! - **Intended** is what [`weigh_platforms::Capabilities::implies`] of either environment lists, with the reason that stands there.
 //!   `memory` is intended only as far as a machine's own kernel explains it: [`kept_by_kernel`]. `mitigations` are intended exactly
 //!   when the kernels differ, whatever a platform lists.
+//!   What an interface is like follows from `network`, and offloads from `network-interface`; settings of the network stack follow from
+//!   another kernel, and some from a namespace of its own ([`network::meant`]).
 //!   Another machine ([`axes::ANOTHER_MACHINE`]) explains any amount of memory and any mitigations.
 //! - **Allowed** is what `--allow-unequal` names and nothing implies.
 //! - **Refused** is the rest.
 
 mod gather;
+mod network;
 mod watch;
 
 pub use gather::{Subject, gather};
@@ -93,7 +96,9 @@ pub fn compare(baseline: Side<'_>, other: Side<'_>, allowed: &[String]) -> Compa
             continue;
         }
         let difference = Difference { key: key.clone(), value, baseline_value };
-        if let Some(reason) = meant(&difference, baseline.implies, other.implies, same_kernel) {
+        let meant = meant(&difference, baseline.implies, other.implies, same_kernel)
+            .or_else(|| network::meant(key, baseline.facts, other.facts));
+        if let Some(reason) = meant {
             compared.intended.insert(difference.key, reason);
         } else if allowed.iter().any(|word| parity_word_covers(word, key)) {
             compared.allowed.push(difference);

@@ -93,6 +93,36 @@ fn what_is_allowed_by_name_runs() {
 }
 
 #[test]
+fn a_network_may_differ_in_what_follows_from_it() {
+    const HOST: &str = "network=host+network-interface=loopback+network-mtu=65536";
+    const BRIDGE: &str = "network=bridge+network-interface=veth+network-mtu=1500";
+    const CONTROL: &str = "sysctl:net.ipv4.tcp_congestion_control";
+    let bench = Bench::new();
+    let refused = |baseline: &str, other: &str| {
+        let mut plan = two(baseline, other, 1);
+        // A fake implies nothing by its network.
+        plan.allow_unequal = vec!["network".into()];
+        match attempt(&bench, &plan) {
+            (Ok(_), store) => (Vec::new(), facts(&store)[1].intended.keys().cloned().collect::<Vec<_>>()),
+            (Err(RunnerError::Unequal { unequal, .. }), _) => {
+                (unequal[0].differences.iter().map(|d| d.key.clone()).collect(), Vec::new())
+            }
+            (Err(error), _) => panic!("{error}"),
+        }
+    };
+    let (keys, intended) = refused(HOST, BRIDGE);
+    assert!(keys.is_empty(), "{keys:?}");
+    assert_eq!(intended, ["network-interface", "network-mtu"]);
+    // What somebody has set by hand.
+    assert_eq!(refused(BRIDGE, &BRIDGE.replace("1500", "1400")).0, ["network-mtu"]);
+    let controls = ["cubic", "bbr"].map(|word| format!("{CONTROL}={word}"));
+    assert_eq!(
+        refused(&format!("{HOST}+{}", controls[0]), &format!("{BRIDGE}+{}", controls[1])).0,
+        [CONTROL]
+    );
+}
+
+#[test]
 fn runs_that_nobody_named_leave_it_out() {
     let mut bench = Bench::new();
     bench.options.leave_out_unequal = true;

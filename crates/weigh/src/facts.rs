@@ -42,7 +42,7 @@ fn from_inside(seen: &InstanceFacts, plan: &Plan) -> EnvironmentFacts {
     for (key, value) in &seen.facts {
         let number = value.strip_suffix(" bytes").unwrap_or(value).parse::<u64>().ok();
         match (key.as_str(), number) {
-            ("cpus" | "memory", Some(number)) => facts.insert(reported(key), json!(number)),
+            ("cpus" | "memory" | "network-mtu", Some(number)) => facts.insert(reported(key), json!(number)),
             _ => facts.insert(reported(key), json!(value)),
         };
     }

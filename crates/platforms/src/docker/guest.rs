@@ -17,6 +17,7 @@ use weigh_host::accounts::{Accounts, Process};
 use weigh_host::cgroup::{Cgroup, CgroupView, Hierarchy};
 use weigh_host::clock::monotonic_ns;
 use weigh_host::ledger::{EntryId, Ledger};
+use weigh_network::Hop;
 
 /// From the engine's answer that the container runs to the probe's hello.
 const HELLO_DEADLINE: Duration = Duration::from_secs(30);
@@ -197,6 +198,10 @@ impl Guest for DockerGuest {
 
     fn reach(&self, port: u16) -> Option<Reach> {
         self.access.reach(port)
+    }
+
+    fn hops(&self) -> Vec<Hop> {
+        self.access.hops()
     }
 
     fn freeze(&mut self) -> Result<(), PlatformError> {

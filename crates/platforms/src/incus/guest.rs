@@ -15,6 +15,7 @@ use weigh_host::accounts::Accounts;
 use weigh_host::cgroup::Cgroup;
 use weigh_host::clock::monotonic_ns;
 use weigh_host::command::{Invocation, Running};
+use weigh_network::Hop;
 
 /// From the start of the client that brings the probe in to the probe's hello.
 const HELLO_DEADLINE: Duration = Duration::from_secs(30);
@@ -191,6 +192,10 @@ impl Guest for ManagedGuest {
 
     fn reach(&self, port: u16) -> Option<Reach> {
         self.link.as_ref()?.reach(port)
+    }
+
+    fn hops(&self) -> Vec<Hop> {
+        self.link.as_ref().map(Link::hops).unwrap_or_default()
     }
 
     /// The container's control group; its monitor and the client that holds the probe's streams are helpers; the daemon is shared by all.

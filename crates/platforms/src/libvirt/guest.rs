@@ -28,6 +28,7 @@ use weigh_host::cgroup::{Cgroup, Limits};
 use weigh_host::clock::{monotonic_ns, process_cpu_ns};
 use weigh_host::command::Running;
 use weigh_host::ledger::{Change, EntryId, Ledger};
+use weigh_network::Hop;
 
 /// From the first call of the client to the probe's hello without acceleration, on a busy host.
 pub(super) const HELLO_DEADLINE: Duration = Duration::from_secs(60);
@@ -463,6 +464,10 @@ impl Guest for LibvirtGuest {
 
     fn reach(&self, port: u16) -> Option<Reach> {
         self.tap.as_ref()?.reach(port)
+    }
+
+    fn hops(&self) -> Vec<Hop> {
+        self.tap.as_ref().map(Tap::hops).unwrap_or_default()
     }
 
     fn log(&self) -> Option<PathBuf> {

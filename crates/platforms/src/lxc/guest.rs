@@ -16,6 +16,7 @@ use weigh_host::accounts::Accounts;
 use weigh_host::cgroup::Cgroup;
 use weigh_host::clock::monotonic_ns;
 use weigh_host::command::{Invocation, Running};
+use weigh_network::Hop;
 
 /// From the start of LXC to the probe's hello; a loaded machine may need seconds.
 const HELLO_DEADLINE: Duration = Duration::from_secs(20);
@@ -179,6 +180,10 @@ impl Guest for LxcGuest {
 
     fn reach(&self, port: u16) -> Option<Reach> {
         self.link.as_ref()?.reach(port)
+    }
+
+    fn hops(&self) -> Vec<Hop> {
+        self.link.as_ref().map(Link::hops).unwrap_or_default()
     }
 
     fn log(&self) -> Option<PathBuf> {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::ffi::OsStrExt;
-use weigh_network::{Client, NetworkError, Run};
+use weigh_network::{Client, Hop, NetworkError, Run};
 
 /// The way to one guest.
 #[derive(Debug, Default)]
@@ -13,6 +13,8 @@ pub(crate) struct Access {
     word: String,
     publish: Vec<u16>,
     client: Option<Client>,
+    /// The engine's bridge.
+    bridge: Option<String>,
     /// The guest's own address on the engine's bridge.
     address: Option<IpAddr>,
     /// Ports of the host's loopback interface, by ports of the guest.
@@ -63,6 +65,7 @@ impl Access {
         bridge: Option<(&str, Ipv4Addr)>,
     ) -> Result<(), PlatformError> {
         (self.address, self.proxied) = (address, proxied);
+        self.bridge = bridge.map(|(name, _)| name.into());
         if let ("bridge", false, Some((bridge, gateway))) =
             (self.word.as_str(), self.publish.is_empty(), bridge)
         {
@@ -90,6 +93,11 @@ impl Access {
             _ => return None,
         };
         Some(Reach { address: SocketAddr::new(address, port), from })
+    }
+
+    /// See [`crate::Guest::hops`].
+    pub(crate) fn hops(&self) -> Vec<Hop> {
+        self.client.as_ref().map(|client| client.hops(self.bridge.as_deref())).unwrap_or_default()
     }
 
     /// Takes the client away, unless other guests have it too.
@@ -128,7 +136,7 @@ mod tests {
             publish: vec![80],
             address: Some(address),
             proxied: BTreeMap::from([(80, 4000)]),
-            client: None,
+            ..Access::default()
         };
         let reach = |word, port| access(word).reach(port).map(|reach| reach.address.to_string());
         assert_eq!(reach("host", 5).as_deref(), Some("127.0.0.1:5"));

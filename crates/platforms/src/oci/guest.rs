@@ -17,7 +17,7 @@ use weigh_host::cgroup::{Cgroup, Layout, Limits};
 use weigh_host::clock::monotonic_ns;
 use weigh_host::command::Running;
 use weigh_host::ledger::{Change, EntryId, Ledger};
-use weigh_network::{GuestNetwork, Mode};
+use weigh_network::{GuestNetwork, Hop, Mode};
 
 /// From the start of the runtime to the probe's hello; a loaded machine may need a second.
 const HELLO_DEADLINE: Duration = Duration::from_secs(15);
@@ -311,6 +311,10 @@ impl Guest for OciGuest {
 
     fn reach(&self, port: u16) -> Option<Reach> {
         network::reach(self.network.as_ref(), port)
+    }
+
+    fn hops(&self) -> Vec<Hop> {
+        network::hops(self.network.as_ref())
     }
 
     fn save(&mut self, directory: &Path) -> Result<(), PlatformError> {

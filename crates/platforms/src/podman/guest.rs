@@ -21,6 +21,7 @@ use weigh_host::cgroup::{Cgroup, CgroupView, Hierarchy, Limits};
 use weigh_host::clock::{monotonic_ns, process_cpu_ns};
 use weigh_host::command::Running;
 use weigh_host::ledger::{Change, EntryId, Ledger};
+use weigh_network::Hop;
 
 /// From the start of the client to the probe's hello; half a second on an idle machine.
 const HELLO_DEADLINE: Duration = Duration::from_secs(30);
@@ -262,6 +263,10 @@ impl Guest for PodmanGuest {
 
     fn reach(&self, port: u16) -> Option<Reach> {
         self.access.reach(port)
+    }
+
+    fn hops(&self) -> Vec<Hop> {
+        self.access.hops()
     }
 
     fn freeze(&mut self) -> Result<(), PlatformError> {

@@ -28,6 +28,7 @@ use weigh_host::cgroup::{Cgroup, Limits};
 use weigh_host::clock::monotonic_ns;
 use weigh_host::command::{Invocation, Running};
 use weigh_host::ledger::{Change, EntryId, Ledger};
+use weigh_network::Hop;
 
 /// From the start of QEMU to the probe's hello without acceleration, on a busy host.
 pub(super) const HELLO_DEADLINE: Duration = Duration::from_secs(60);
@@ -400,6 +401,10 @@ impl Guest for QemuGuest {
 
     fn reach(&self, port: u16) -> Option<Reach> {
         self.parts.as_ref()?.net.reach(port)
+    }
+
+    fn hops(&self) -> Vec<Hop> {
+        self.parts.as_ref().map(|parts| parts.net.hops()).unwrap_or_default()
     }
 
     fn log(&self) -> Option<PathBuf> {

@@ -26,7 +26,7 @@ use std::time::Instant;
 use user::User;
 use vhost::Vhost;
 use weigh_model::{EnvironmentSpec, SpecError};
-use weigh_network::hardware_address;
+use weigh_network::{Hop, hardware_address};
 
 /// What `net` takes, with each of the words first, for [`crate::axes::networks`].
 pub(super) const ORDERS: &[&[&str]] = &[
@@ -141,6 +141,13 @@ impl Net {
             Way::None => None,
             Way::User { user, .. } => user.reach(port),
             Way::Tap { tap, .. } => tap.reach(port),
+        }
+    }
+
+    pub(super) fn hops(&self) -> Vec<Hop> {
+        match &self.way {
+            Way::None | Way::User { .. } => Vec::new(),
+            Way::Tap { tap, .. } => tap.hops(),
         }
     }
 

@@ -15,7 +15,7 @@ use weigh_host::cgroup::{Cgroup, Limits};
 use weigh_host::clock::monotonic_ns;
 use weigh_host::ledger::{Change, EntryId, Ledger};
 use weigh_images::Root;
-use weigh_network::GuestNetwork;
+use weigh_network::{GuestNetwork, Hop};
 
 /// How long a guest may take to say hello. Without a machine to boot it takes milliseconds.
 const HELLO_DEADLINE: Duration = Duration::from_secs(10);
@@ -462,6 +462,10 @@ impl Guest for LocalGuest {
 
     fn reach(&self, port: u16) -> Option<Reach> {
         network::reach(self.network.as_ref(), port)
+    }
+
+    fn hops(&self) -> Vec<Hop> {
+        network::hops(self.network.as_ref())
     }
 
     fn spawned_ns(&self) -> u64 {

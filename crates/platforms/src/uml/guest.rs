@@ -13,6 +13,7 @@ use std::time::Duration;
 use weigh_host::cgroup::{Cgroup, Limits};
 use weigh_host::clock::monotonic_ns;
 use weigh_host::command::{Invocation, Running};
+use weigh_network::Hop;
 
 /// From the start of the kernel to the probe's hello. It takes a second or two; the host may be busy.
 const HELLO_DEADLINE: Duration = Duration::from_secs(30);
@@ -189,6 +190,10 @@ impl Guest for UmlGuest {
 
     fn reach(&self, port: u16) -> Option<Reach> {
         self.network.as_ref()?.reach(port)
+    }
+
+    fn hops(&self) -> Vec<Hop> {
+        self.network.as_ref().map(Tap::hops).unwrap_or_default()
     }
 
     fn log(&self) -> Option<PathBuf> {

@@ -8,7 +8,7 @@
 use crate::network::ability;
 use crate::{GuestRequest, Host, PlatformError, Reach, network};
 use std::os::fd::OwnedFd;
-use weigh_network::{GuestNetwork, Mode, PREFIX_BITS, hardware_address};
+use weigh_network::{GuestNetwork, Hop, Mode, PREFIX_BITS, hardware_address};
 use weigh_protocol::boot::NO_NETWORK;
 
 /// What a kernel needs for a card of virtio's.
@@ -76,6 +76,11 @@ impl Tap {
     /// [`crate::Guest::reach`].
     pub(crate) fn reach(&self, port: u16) -> Option<Reach> {
         network::reach(Some(&self.network), port)
+    }
+
+    /// [`crate::Guest::hops`].
+    pub(crate) fn hops(&self) -> Vec<Hop> {
+        network::hops(Some(&self.network))
     }
 
     /// The fact `network`: the word of the key.

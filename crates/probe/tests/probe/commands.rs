@@ -4,7 +4,7 @@ use crate::driver::{Driver, command, eventually, is_alive, probe_path, program, 
 use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
-use weigh_protocol::{Reply, Request, Status};
+use weigh_protocol::{Questions, Reply, Request, Status};
 
 #[test]
 fn the_version_is_told() {
@@ -180,7 +180,7 @@ fn one_command_at_a_time() {
     for request in [
         Request::Run { id: second, command: command(&["true"]) },
         Request::Clock { id: second },
-        Request::Facts { id: second, programs: Vec::new(), paths: Vec::new() },
+        Request::Facts { id: second, about: Questions::default() },
         Request::Get { id: second, path: "/etc/passwd".into(), limit_bytes: 1 << 20 },
         Request::Put { id: second, path: "/tmp/x".into(), mode: 0o600, first: true, bytes: Vec::new() },
     ] {

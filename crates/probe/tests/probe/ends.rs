@@ -4,7 +4,7 @@ use crate::driver::{Driver, command, eventually, is_alive, kill, probe_path, pro
 use rustix::process::Signal;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use std::time::Duration;
-use weigh_protocol::{CREDIT, Reply, Request, Status};
+use weigh_protocol::{CREDIT, Questions, Reply, Request, Status};
 
 #[test]
 fn shutdown_is_answered_first() {
@@ -114,7 +114,7 @@ fn as_pid_1_of_a_container() {
     unshare.args(["--pid", "--fork", "--kill-child", "--mount-proc", "--net", &probe_path()]);
     let mut probe = Driver::start_as(unshare);
     let id = probe.id();
-    probe.send(&Request::Facts { id, programs: Vec::new(), paths: Vec::new() });
+    probe.send(&Request::Facts { id, about: Questions::default() });
     let Reply::Facts { facts, .. } = probe.next() else { panic!("no facts") };
     assert!(facts.init);
     assert_eq!(facts.network_interfaces, ["lo"]);
@@ -152,7 +152,7 @@ fn as_pid_1_of_an_empty_root() {
     unshare.args(["--pid", "--mount", "--fork", "--kill-child", "chroot"]).arg(root.path()).arg("/probe");
     let mut probe = Driver::start_as(unshare);
     let id = probe.id();
-    probe.send(&Request::Facts { id, programs: Vec::new(), paths: Vec::new() });
+    probe.send(&Request::Facts { id, about: Questions::default() });
     let Reply::Facts { facts, .. } = probe.next() else { panic!("no facts") };
     assert!(facts.init && facts.boot.is_some() && facts.memory_total_bytes.is_some(), "{facts:?}");
     assert!(facts.clock_source.is_some(), "/sys is mounted too");

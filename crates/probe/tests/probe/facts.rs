@@ -4,12 +4,13 @@ use crate::driver::{Driver, command, shell};
 use sha2::{Digest, Sha256};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use weigh_protocol::{Command, GuestFacts, ProgramFacts, Reply, Request};
+use weigh_protocol::{Command, GuestFacts, ProgramFacts, Questions, Reply, Request};
 
 fn facts(probe: &mut Driver, programs: &[&str], paths: &[&str]) -> GuestFacts {
     let id = probe.id();
     let texts = |all: &[&str]| all.iter().map(ToString::to_string).collect();
-    probe.send(&Request::Facts { id, programs: texts(programs), paths: texts(paths) });
+    let about = Questions { programs: texts(programs), paths: texts(paths), ..Questions::default() };
+    probe.send(&Request::Facts { id, about });
     match probe.next() {
         Reply::Facts { id: of, facts } if of == id => *facts,
         other => panic!("no facts: {other:?}"),

@@ -2,7 +2,7 @@
 
 use crate::driver::Driver;
 use std::os::unix::fs::PermissionsExt;
-use weigh_protocol::{Reply, Request};
+use weigh_protocol::{Questions, Reply, Request};
 
 fn put(probe: &mut Driver, path: &str, mode: u32, first: bool, bytes: &[u8]) -> Reply {
     let id = probe.id();
@@ -82,7 +82,7 @@ fn clocks_lie_between_two_readings_of_the_host() {
 fn facts_are_those_of_this_machine() {
     let mut probe = Driver::start();
     let id = probe.id();
-    probe.send(&Request::Facts { id, programs: Vec::new(), paths: Vec::new() });
+    probe.send(&Request::Facts { id, about: Questions::default() });
     let Reply::Facts { facts, .. } = probe.next() else { panic!("no facts") };
     let read = |path: &str| std::fs::read_to_string(path).ok().map(|text| text.trim().to_string());
     assert_eq!(facts.boot, read("/proc/sys/kernel/random/boot_id"));

@@ -3,6 +3,7 @@
 mod screen;
 mod table;
 
+use crate::differences::{Difference, sentences};
 use crate::document::{self, Document, EnvironmentLine, Tone};
 use crate::notes::COULD_SEE;
 use crate::text::columns;
@@ -123,10 +124,10 @@ fn environments(screen: &mut Screen, document: &Document) {
     let width = gap(screen, document.environments.iter().map(|environment| environment.name.as_str()));
     for environment in document.environments.iter().filter(|environment| told(environment)) {
         let mut lines = vec![environment.facts.clone()];
+        lines.extend(environment.network.clone());
         lines.extend(environment.clock.iter().map(|clock| format!("clock: {clock}")));
-        lines.extend(
-            environment.differences.iter().map(|d| format!("{} {}", table::UNEQUAL, d.short_sentence())),
-        );
+        let differences = sentences(&environment.differences, Difference::short_sentence);
+        lines.extend(differences.iter().map(|sentence| format!("{} {sentence}", table::UNEQUAL)));
         let lines: Vec<&str> = lines.iter().map(String::as_str).filter(|line| !line.is_empty()).collect();
         screen.item(2, &environment.name, Style::Plain, width, &lines);
     }

@@ -1,12 +1,14 @@
 //! What a guest looks like, by parity key.
 
 use super::Facts;
+use super::network::Route;
+use crate::serve::way;
 use std::path::{Component, Path};
 use weigh_host::accounts::Accounts;
 use weigh_host::cgroup::CgroupView;
 use weigh_model::Plan;
 use weigh_platforms::{Capabilities, Guest, SessionError};
-use weigh_protocol::{GuestFacts, MountFacts, ProgramFacts};
+use weigh_protocol::{GuestFacts, MountFacts, ProgramFacts, Questions};
 
 /// Digits of a digest that are shown: 64 bits, enough for files that nobody made to collide.
 const DIGITS: usize = 16;
@@ -21,13 +23,17 @@ pub struct Subject {
     programs: Vec<(String, String)>,
     /// Paths whose mounts count: the root, `/tmp`, the working directory.
     paths: Vec<String>,
+    /// Whether a server is measured, so that its network counts.
+    network: bool,
 }
 
 impl Subject {
     /// The measured programs of a plan, and the paths that they live in.
     pub fn of(plan: &Plan) -> Self {
         let directory = plan.guest.working_directory.as_deref();
-        let mut subject = Self { programs: Vec::new(), paths: vec!["/".into(), "/tmp".into()] };
+        let network = plan.workloads.iter().any(|workload| workload.staging.server.is_some());
+        let paths = vec!["/".into(), "/tmp".into()];
+        let mut subject = Self { programs: Vec::new(), paths, network };
         let in_guest = plan.workloads.iter().map(|workload| match &workload.staging.server {
             Some(server) => &server.command,
             None => &workload.command,
@@ -44,7 +50,7 @@ impl Subject {
 
     /// Only what is cheap to ask and leaves the guest's page cache as it is: no program is read.
     pub fn without_programs(&self) -> Self {
-        Self { programs: Vec::new(), paths: self.paths.clone() }
+        Self { programs: Vec::new(), ..self.clone() }
     }
 }
 
@@ -62,7 +68,7 @@ fn absolute(program: &str, working_directory: Option<&Path>) -> String {
         .to_string()
 }
 
-/// Asks a guest that is awake and runs nothing.
+/// Asks a guest that is awake and runs nothing. `port` is one that its server may listen on.
 ///
 /// # Errors
 /// It is lost.
@@ -70,10 +76,20 @@ pub fn gather(
     guest: &mut dyn Guest,
     capabilities: &Capabilities,
     subject: &Subject,
+    port: Option<u16>,
 ) -> Result<Facts, SessionError> {
     let programs: Vec<String> = subject.programs.iter().map(|(_, asked)| asked.clone()).collect();
-    let inside = guest.session().facts(&programs, &subject.paths)?;
+    let mut about = Questions { programs, paths: subject.paths.clone(), ..Questions::default() };
+    let way = port.filter(|_| subject.network).and_then(|port| way::reach(guest, capabilities, port));
+    let route = way.map(|way| Route { way, on_host: way::is_on_host(guest, capabilities) });
+    if let Some(route) = &route {
+        route.ask(&mut about);
+    }
+    let inside = guest.session().describe(about)?;
     let mut facts = from_inside(&inside, subject, capabilities.shares_kernel);
+    if let Some(route) = &route {
+        facts.extend(route.facts(&inside, guest.hops()));
+    }
     let limit = inside.memory_limit_bytes.into_iter().chain(limit_from_outside(&guest.accounts()));
     if let Some(bytes) = limit.chain(inside.memory_total_bytes).min() {
         facts.insert("memory".into(), format!("{bytes} bytes"));

@@ -1,6 +1,6 @@
 //! Parity during a run: what is on record, what the present instances look like, who may go on.
 
-use super::{Compared, Difference, Facts, Side, compare, memory_bytes};
+use super::{Compared, Difference, Facts, Side, compare};
 use crate::fleet::State;
 use crate::run::{Ended, Runner};
 use crate::{RunnerError, UnequalEnvironment};
@@ -9,6 +9,9 @@ use weigh_model::{Exclusion, FailureKind, InstanceFacts, Plan, Record, TrialFail
 /// Instances of one machine may see a little more or less memory, because the kernel is placed elsewhere at every boot. A change by
 /// less than this share is none.
 const SAME_MEMORY: f64 = 1.0 / 64.0;
+
+/// Facts that a machine's kernel makes of the memory that it finds.
+const MADE_OF_MEMORY: &[&str] = &["memory", "sysctl:net.ipv4.tcp_rmem", "sysctl:net.ipv4.tcp_wmem"];
 
 /// The facts of a run's environments by their places in the plan.
 #[derive(Debug)]
@@ -75,15 +78,22 @@ impl Parity {
 fn merged(before: Option<&Facts>, now: &Facts) -> Facts {
     let mut merged = before.cloned().unwrap_or_default();
     for (key, value) in now {
-        let same_memory = || {
-            let (now, before) = (memory_bytes(value)?, memory_bytes(merged.get(key)?)?);
-            Some(now.abs_diff(before) as f64 <= before as f64 * SAME_MEMORY)
-        };
-        if key != "memory" || same_memory() != Some(true) {
+        let by_memory = MADE_OF_MEMORY.contains(&key.as_str());
+        if !by_memory || !merged.get(key).is_some_and(|before| are_near(before, value)) {
             merged.insert(key.clone(), value.clone());
         }
     }
     merged
+}
+
+/// Whether two values differ by numbers that are nearly the same.
+fn are_near(before: &str, now: &str) -> bool {
+    let (before, now): (Vec<&str>, Vec<&str>) = (before.split(' ').collect(), now.split(' ').collect());
+    let near = |(before, now): (&&str, &&str)| match (before.parse::<u64>(), now.parse::<u64>()) {
+        (Ok(before), Ok(now)) => now.abs_diff(before) as f64 <= before as f64 * SAME_MEMORY,
+        _ => before == now,
+    };
+    before.len() == now.len() && before.iter().zip(&now).all(near)
 }
 
 /// Differences in a sentence.
@@ -264,5 +274,8 @@ mod tests {
         let of = |bytes: &str| merged(Some(&before), &facts(&[("memory", bytes)]))["memory"].clone();
         assert_eq!(of("1000100000 bytes"), "1000000000 bytes");
         assert_eq!(of("900000000 bytes"), "900000000 bytes");
+        assert!(are_near("4096 131072 4183424", "4096 131072 4184000"));
+        assert!(!are_near("4096 131072 4183424", "4096 131072 6291456"));
+        assert!(!are_near("4096 16384", "4096 16384 4194304"));
     }
 }

@@ -91,7 +91,8 @@ pub(crate) fn listen_at(guest: &dyn Guest, can: &Capabilities, reach: Option<&Re
     }
 }
 
-fn is_on_host(guest: &dyn Guest, can: &Capabilities) -> bool {
+/// Whether a guest has the host's own network.
+pub(crate) fn is_on_host(guest: &dyn Guest, can: &Capabilities) -> bool {
     network(guest, can) == "host"
 }
 

@@ -14,6 +14,7 @@ use weigh_host::cgroup::{Cgroup, Limits};
 use weigh_host::clock::monotonic_ns;
 use weigh_host::command::{Invocation, Running};
 use weigh_host::ledger::{Change, EntryId, Ledger};
+use weigh_network::Hop;
 
 /// From the start of the monitor to the probe's hello. It takes well under a second; the host may be busy.
 pub(crate) const HELLO_DEADLINE: Duration = Duration::from_secs(30);
@@ -344,6 +345,10 @@ impl Guest for VmmGuest {
 
     fn reach(&self, port: u16) -> Option<Reach> {
         self.parts.reach(port)
+    }
+
+    fn hops(&self) -> Vec<Hop> {
+        self.parts.hops()
     }
 
     /// When the monitor said that it had let the machine go.

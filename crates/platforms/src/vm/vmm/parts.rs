@@ -7,6 +7,7 @@ use crate::{GuestRequest, Host, Platform, PlatformError, Reach, setting};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use weigh_model::{EnvironmentSpec, SpecError};
+use weigh_network::Hop;
 
 /// The guest's devices of disks, in the order in which the monitor is told of them.
 const DEVICES: [&str; 2] = ["/dev/vda", "/dev/vdb"];
@@ -132,6 +133,10 @@ impl Parts {
     /// [`crate::Guest::reach`].
     pub(crate) fn reach(&self, port: u16) -> Option<Reach> {
         self.tap.as_ref()?.reach(port)
+    }
+
+    pub(crate) fn hops(&self) -> Vec<Hop> {
+        self.tap.as_ref().map(Tap::hops).unwrap_or_default()
     }
 
     /// Gives everything back, after the machine has ended; again it retries what failed.

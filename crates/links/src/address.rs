@@ -1,16 +1,17 @@
-//! The network of a machine: the loopback interface, and the one address that the host gives it.
+//! The network of a machine that is configured from inside: the loopback interface, and the one address that the host gives it.
 //!
 //! All by the requests of netdevice(7) and rtnetlink's elder brother, `SIOCADDRT` (route(8) uses it too): one address, one route.
 
-use crate::{clock, signals};
+use crate::{Socket, last_errno, name, request};
 use alloc::format;
 use alloc::string::String;
 use core::net::Ipv4Addr;
-use rustix::fd::{AsRawFd, FromRawFd, OwnedFd};
+use rustix::fd::AsRawFd;
 use rustix::io::Errno;
+use rustix::time::{ClockId, clock_gettime};
 
-/// Time for the interface to appear: its driver may look for devices in the background.
-const PATIENCE_NS: u64 = 10_000_000_000;
+/// Time for the interface to appear, seconds: its driver may look for devices in the background.
+const PATIENCE_S: i64 = 10;
 /// Between two looks for it.
 const PAUSE: rustix::time::Timespec = rustix::time::Timespec { tv_sec: 0, tv_nsec: 2_000_000 };
 /// Its name, whatever the kernel calls it.
@@ -29,6 +30,9 @@ pub struct Address {
 
 impl Address {
     /// Of the words after `--address` and `--gateway`.
+    ///
+    /// # Errors
+    /// Which word is none, for people.
     pub fn parse(address: Option<&str>, gateway: Option<&str>) -> Result<Option<Self>, String> {
         let (Some(text), gateway) = (address, gateway) else {
             return match gateway {
@@ -57,7 +61,10 @@ impl Address {
         Ipv4Addr::from_bits(u32::MAX.checked_shl(32 - self.bits).unwrap_or(0))
     }
 
-    /// Gives it to the first interface that is a network card, which is named [`NAME`], with a route to everywhere by the gateway.
+    /// Gives it to the first interface that is a network card, which is named `eth0`, with a route to everywhere by the gateway.
+    ///
+    /// # Errors
+    /// What could not be done, for people.
     pub fn configure(self) -> Result<(), String> {
         let failed = |what: &str| {
             let what = String::from(what);
@@ -86,30 +93,15 @@ impl Address {
     }
 }
 
-/// Without it nothing in the guest can talk to itself.
+/// Raises `lo`. Without it nothing in the guest can talk to itself.
+///
+/// # Errors
+/// Those of socket(2) and of `SIOCSIFFLAGS`.
 pub fn raise_loopback() -> Result<(), Errno> {
     Socket::open()?.raise("lo")
 }
 
-/// What interfaces are asked by.
-struct Socket(OwnedFd);
-
 impl Socket {
-    fn open() -> Result<Self, Errno> {
-        // SAFETY: makes a new descriptor or none; it is owned from here on.
-        unsafe {
-            let socket = libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0);
-            if socket < 0 { Err(signals::last_errno()) } else { Ok(Self(OwnedFd::from_raw_fd(socket))) }
-        }
-    }
-
-    /// Does one request about an interface.
-    fn ask(&self, number: u64, request: &mut libc::ifreq) -> Result<(), Errno> {
-        // SAFETY: the requests used here read and write the structure alone, which is initialised and outlives the call.
-        let result = unsafe { libc::ioctl(self.0.as_raw_fd(), number as _, core::ptr::from_mut(request)) };
-        if result < 0 { Err(signals::last_errno()) } else { Ok(()) }
-    }
-
     fn raise(&self, interface: &str) -> Result<(), Errno> {
         let mut request = request(name(interface));
         request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as _;
@@ -118,10 +110,11 @@ impl Socket {
 
     /// The first network card, when it is there in time.
     fn card(&self) -> Option<[libc::c_char; libc::IFNAMSIZ]> {
-        let until_ns = clock::monotonic_ns() + PATIENCE_NS;
+        let now_s = || clock_gettime(ClockId::Monotonic).tv_sec;
+        let until_s = now_s() + PATIENCE_S;
         loop {
             let found = (1..=LAST_INDEX).find_map(|index| self.card_at(index));
-            if found.is_some() || clock::monotonic_ns() > until_ns {
+            if found.is_some() || now_s() > until_s {
                 return found;
             }
             let _ = rustix::thread::nanosleep(&PAUSE);
@@ -157,24 +150,8 @@ impl Socket {
             route.rt_flags = libc::RTF_UP | libc::RTF_GATEWAY;
             libc::ioctl(self.0.as_raw_fd(), libc::SIOCADDRT as _, &raw const route)
         };
-        if result < 0 { Err(signals::last_errno()) } else { Ok(()) }
+        if result < 0 { Err(last_errno()) } else { Ok(()) }
     }
-}
-
-/// An interface's name as the kernel has it: bytes up to a zero.
-fn name(text: &str) -> [libc::c_char; libc::IFNAMSIZ] {
-    let mut name = [0; libc::IFNAMSIZ];
-    for (to, from) in name.iter_mut().zip(text.bytes().take(libc::IFNAMSIZ - 1)) {
-        *to = from as _;
-    }
-    name
-}
-
-fn request(name: [libc::c_char; libc::IFNAMSIZ]) -> libc::ifreq {
-    // SAFETY: all members may be zero.
-    let mut request: libc::ifreq = unsafe { core::mem::zeroed() };
-    request.ifr_name = name;
-    request
 }
 
 /// `sockaddr_in`: family, port, address in network byte order.
@@ -191,13 +168,8 @@ fn socket_address(address: Ipv4Addr) -> libc::sockaddr {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::process::Command;
+    use crate::program;
     use std::string::String;
-
-    #[expect(clippy::disallowed_methods, reason = "the probe has no part in the host's helper")]
-    fn program(name: &str) -> Command {
-        Command::new(name)
-    }
 
     #[test]
     fn words_are_an_address_or_an_error() {
