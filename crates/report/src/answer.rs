@@ -6,7 +6,7 @@
 use crate::document::{Group, Row, Table, Tone};
 use crate::quantity::{magnitude, plain_percent};
 use crate::text::join;
-use crate::{Report, charges};
+use crate::{Report, charges, rows};
 use serde::Serialize;
 use weigh_stats::{Flag, Verdict};
 
@@ -162,6 +162,55 @@ fn demand(report: &Report, equivalent: &[&Found<'_>]) -> Option<String> {
     (!told.is_empty()).then(|| {
         format!("equivalent, but at another CPU time per operation (descriptive): {}", told.join(", "))
     })
+}
+
+/// What could not be decided in one environment, and what it would take.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct Undecided {
+    pub environment: String,
+    /// Of how many comparisons.
+    pub total: usize,
+    /// Each with what would decide it, the nearest first.
+    pub open: Vec<String>,
+}
+
+/// Comparisons without an end, by environment.
+pub(crate) fn undecided(groups: &[Group]) -> Vec<Undecided> {
+    let mut all: Vec<(Undecided, Vec<(u32, String)>)> = Vec::new();
+    for table in groups.iter().flat_map(|group| &group.judged) {
+        for row in table.rows.iter().filter(|row| !row.baseline) {
+            let environment = row.environment.clone();
+            let at =
+                all.iter().position(|(known, _)| known.environment == environment).unwrap_or_else(|| {
+                    all.push((Undecided { environment, total: 0, open: Vec::new() }, Vec::new()));
+                    all.len() - 1
+                });
+            all[at].0.total += 1;
+            if row.cell.verdict == Some(Verdict::Inconclusive) {
+                all[at].1.push((row.cell.blocks_to_decide.unwrap_or(u32::MAX), open(table, row)));
+            }
+        }
+    }
+    all.into_iter()
+        .filter(|(_, open)| !open.is_empty())
+        .map(|(mut undecided, mut open)| {
+            open.sort();
+            undecided.open = open.into_iter().map(|(_, text)| text).collect();
+            undecided
+        })
+        .collect()
+}
+
+fn open(table: &Table, row: &Row) -> String {
+    let things = if row.cell.flags.contains(&Flag::Unpaired) { "values" } else { "blocks" };
+    let more = match row.cell.blocks_to_decide {
+        Some(blocks) => join(&format!("about {} {things}", rows::two_digits(blocks))),
+        None => format!("no practical number of {things}"),
+    };
+    let seen = row.smallest.as_deref().map_or(String::new(), |smallest| {
+        format!("; the smallest effect it could see is {}", join(smallest))
+    });
+    format!("{} {}: {more} would, {} were measured{seen}", table.workload, table.metric, row.n)
 }
 
 fn list(cells: &[&Found<'_>], describe: fn(&Found<'_>) -> String) -> String {

@@ -20,6 +20,8 @@ pub(crate) struct Document {
     pub labels: Vec<Label>,
     /// One per environment.
     pub answers: Vec<answer::Answer>,
+    /// What could not be decided, by environment.
+    pub undecided: Vec<answer::Undecided>,
     /// The sign convention.
     pub convention: String,
     pub groups: Vec<Group>,
@@ -74,6 +76,13 @@ pub(crate) struct Group {
     pub descriptive: Vec<Table>,
     /// Who used CPU time for it.
     pub cpu: Option<CpuTable>,
+}
+
+impl Group {
+    /// Judged tables, then the others.
+    pub(crate) fn tables(&self) -> impl Iterator<Item = &Table> {
+        self.judged.iter().chain(&self.descriptive)
+    }
 }
 
 /// One metric of one workload.
@@ -161,6 +170,7 @@ pub(crate) fn build(report: &Report) -> Document {
         title: report.title.clone(),
         subject: notes::subject(report),
         answers: answer::answers(report, &groups),
+        undecided: answer::undecided(&groups),
         convention: notes::convention(report),
         bar_reach: bar_reach(&groups),
         notes: notes::reading(report),

@@ -1,4 +1,13 @@
-//! The report as one page: no script, nothing fetched, everything escaped by the template engine.
+//! The report as one page: nothing fetched, everything escaped by the template engine, and every number there without its script.
+//!
+//! The script adds plots (drawn from one block of data), sorting, filtering and copying.
+
+mod embed;
+mod figures;
+mod numbers;
+mod plots;
+mod sweeps;
+mod waterfall;
 
 use crate::differences::Difference;
 use crate::document::{self, Document, EnvironmentLine, Row};
@@ -6,10 +15,13 @@ use crate::quantity::plain_percent;
 use crate::{Report, ReportError};
 use minijinja::value::Serde;
 use minijinja::{AutoEscape, Environment, UndefinedBehavior, Value, context};
+use plots::Plots;
 use serde::Serialize;
 use weigh_model::format_bytes;
 
-const TEMPLATE: &str = include_str!("../templates/report.html");
+/// The parts, which are macros, then the page.
+const TEMPLATE: &str =
+    concat!(include_str!("../templates/parts.html"), include_str!("../templates/report.html"));
 const STYLE: &str = include_str!("../templates/report.css");
 
 /// Width of the drawing of an interval, in the units of its view box.
@@ -24,8 +36,24 @@ struct Drawing {
     /// Whether the interval goes on beyond the scale.
     beyond_low: bool,
     beyond_high: bool,
-    /// One point per block.
-    blocks: Vec<f64>,
+    /// One point per block, as a path of dots.
+    blocks: String,
+    count: usize,
+}
+
+/// More blocks than these fall on each other.
+const MANY_BLOCKS: usize = 200;
+
+/// A dot per block; of very many, where some would fall on each other, there is one.
+fn dots(row: &Row, reach: f64) -> String {
+    let ratios = &row.cell.log_ratios;
+    let mut places: Vec<f64> = ratios.iter().map(|(_, d)| place(d.exp_m1(), reach)).collect();
+    if places.len() > MANY_BLOCKS {
+        places.sort_by(f64::total_cmp);
+        places.iter_mut().for_each(|place| *place = (*place * 2.0).round() / 2.0);
+        places.dedup();
+    }
+    places.iter().map(|place| format!("M{place} 19h0")).collect()
 }
 
 /// The place of a fraction on the drawing; beyond the scale, its edge.
@@ -43,11 +71,8 @@ fn drawing(row: &Row, reach: f64) -> Option<Drawing> {
         beyond_low: bar.low < -reach,
         beyond_high: bar.high > reach,
         // Of two runs the interval is a change, and the ratios of the second run's blocks would not be on its scale.
-        blocks: if row.cell.runs.is_some() {
-            Vec::new()
-        } else {
-            row.cell.log_ratios.iter().map(|(_, d)| place(d.exp_m1(), reach)).collect()
-        },
+        blocks: if row.cell.runs.is_some() { String::new() } else { dots(row, reach) },
+        count: row.cell.log_ratios.len(),
     })
 }
 
@@ -150,9 +175,68 @@ fn typeset(text: &str) -> String {
     out
 }
 
+/// The number of the first table of each group.
+fn first_tables(document: &Document) -> Vec<usize> {
+    let counts = document.groups.iter().map(|group| group.tables().count());
+    counts.scan(0, |next, count| Some(std::mem::replace(next, *next + count))).collect()
+}
+
+/// Tables of latencies, by group.
+fn latencies(document: &Document, plots: &Plots) -> Vec<Vec<numbers::Latencies>> {
+    let of = |workload: String| {
+        plots.latencies.iter().filter(|plot| plot.workload == workload).map(numbers::latencies).collect()
+    };
+    document.groups.iter().map(|group| of(crate::text::shown_name(&group.workload))).collect()
+}
+
+/// A table of words: environments down, steps across.
+#[derive(Debug, Serialize)]
+struct WordTable {
+    caption: String,
+    note: String,
+    columns: Vec<String>,
+    rows: Vec<(String, Vec<String>)>,
+}
+
+/// Tables of the sweeps, one per metric, by sweep.
+fn sweep_tables(plots: &Plots) -> Vec<(String, Vec<WordTable>)> {
+    let table = |sweep: &sweeps::Sweep, metric: &sweeps::SweptMetric| WordTable {
+        caption: format!("{} {}", sweep.workload, metric.name),
+        note: format!("{}; median over blocks", metric.direction),
+        columns: sweep.at.iter().map(|at| format!("{} {at}", sweep.parameter)).collect(),
+        rows: metric.words.clone(),
+    };
+    let of = |sweep: &sweeps::Sweep| {
+        let title = format!("{} against {}", sweep.workload, sweep.parameter);
+        (title, sweep.metrics.iter().map(|metric| table(sweep, metric)).collect())
+    };
+    plots.sweeps.iter().map(of).collect()
+}
+
+/// Tables of the starts.
+fn start_tables(plots: &Plots) -> Vec<WordTable> {
+    let table = |start: &waterfall::Waterfall| WordTable {
+        caption: format!(
+            "{} {}",
+            start.workload,
+            if start.boot { "of machines, part by part" } else { "stamp by stamp" }
+        ),
+        note: "time since the platform's first program began; medians over blocks".into(),
+        columns: start.steps.iter().map(|step| (*step).to_string()).collect(),
+        rows: start.words.clone(),
+    };
+    plots.starts.iter().map(table).collect()
+}
+
 pub(crate) fn render(report: &Report) -> Result<String, ReportError> {
     let document = document::build(report);
     let drawings = drawings(&document);
+    let plots = plots::build(report, &document);
+    let first = first_tables(&document);
+    let of_groups = || document.groups.iter().zip(first.iter().copied());
+    let figures: Vec<_> = of_groups().map(|(group, first)| figures::of_group(group, &plots, first)).collect();
+    let distributions: Vec<_> =
+        of_groups().map(|(group, first)| numbers::distributions(group, &plots, first)).collect();
     // The margin is symmetric on the log scale.
     let margin = report.analysis.margin;
     let (from, to) = (place(-margin / (1.0 + margin), document.bar_reach), place(margin, document.bar_reach));
@@ -161,11 +245,24 @@ pub(crate) fn render(report: &Report) -> Result<String, ReportError> {
     environment.set_undefined_behavior(UndefinedBehavior::Strict);
     environment.add_filter("minus", |text: String| typeset(&text));
     environment.add_filter("loose", |text: String| text.replace(crate::text::JOINER, " "));
-    environment.add_filter("plain", |text: String| crate::text::harmless(&text));
+    environment.add_filter("plain", |text: String| crate::text::shown(&text));
     environment.add_template("report.html", TEMPLATE)?;
     let template = environment.get_template("report.html")?;
     let page = template.render(context! {
         style => Value::from_safe_string(STYLE.to_string()),
+        script => Value::from_safe_string(embed::SCRIPT.to_string()),
+        library => Value::from_safe_string(embed::LIBRARY.to_string()),
+        policy => Value::from_safe_string(embed::POLICY.to_string()),
+        data => Value::from_safe_string(embed::data(&plots)?),
+        forest => Value::from(Serde(figures::forest(&plots))),
+        figures => Value::from(Serde(&figures)),
+        distributions => Value::from(Serde(&distributions)),
+        latencies => Value::from(Serde(latencies(&document, &plots))),
+        quantiles => numbers::quantiles(),
+        sweeps => Value::from(Serde(sweep_tables(&plots))),
+        sweep_figures => Value::from(Serde(figures::sweeps(&plots))),
+        starts => Value::from(Serde(start_tables(&plots))),
+        start_figures => Value::from(Serde(figures::waterfalls(&plots))),
         document => Value::from(Serde(&document)),
         drawings => Value::from(Serde(&drawings)),
         width => WIDTH,

@@ -497,7 +497,7 @@ fn void_unit(void: &VoidUnit) -> String {
     text
 }
 
-fn cause_words(cause: VoidCause) -> (&'static str, &'static str) {
+pub(crate) fn cause_words(cause: VoidCause) -> (&'static str, &'static str) {
     match cause {
         VoidCause::Interrupted => ("interruption", "measured again when the run goes on"),
         VoidCause::Steal => {

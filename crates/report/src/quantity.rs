@@ -54,6 +54,11 @@ impl Scale {
         &self.symbol
     }
 
+    /// A value in the base unit, in the unit with the prefix.
+    pub fn shown(&self, value: f64) -> f64 {
+        value / self.factor
+    }
+
     /// A value in the base unit, written with this scale; a value that this scale would distort gets one of its own.
     pub fn format(&self, value: f64) -> String {
         if !value.is_finite() {

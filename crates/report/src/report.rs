@@ -96,7 +96,7 @@ pub enum Format {
     Markdown,
     /// A document that compiles by itself, with booktabs and siunitx.
     Latex,
-    /// One page without scripts that fetches nothing.
+    /// One page that fetches nothing, with plots; every number is there without its script.
     Html,
 }
 

@@ -85,6 +85,13 @@ pub(crate) fn closed_loop(report: &Report, cell: &Cell) -> Option<bool> {
         .then(|| workload.params.get("loop").is_none_or(|kind| kind != "open"))
 }
 
+/// Whether the latencies of a workload were taken in a closed loop.
+pub(crate) fn is_closed(report: &Report, workload: &str) -> bool {
+    let of = |cell: &&Cell| cell.workload == workload;
+    let mut kinds = report.analysis.cells.iter().filter(of).filter_map(|cell| closed_loop(report, cell));
+    kinds.next().unwrap_or(true)
+}
+
 fn row(around: &Around<'_>, cell: &Cell) -> Row {
     let report = around.report;
     let baseline = cell.environment == report.analysis.baseline;
@@ -204,7 +211,7 @@ fn remarks(cell: &Cell, scale: &Scale) -> Vec<String> {
 }
 
 /// An estimate of a number of blocks is not better than two digits.
-fn two_digits(blocks: u32) -> u32 {
+pub(crate) fn two_digits(blocks: u32) -> u32 {
     let unit = 10u32.pow(blocks.max(1).ilog10().saturating_sub(1));
     (blocks.saturating_add(unit / 2) / unit).saturating_mul(unit)
 }

@@ -25,6 +25,29 @@ pub(crate) fn harmless(text: &str) -> String {
     out
 }
 
+/// The longest text that is shown in one place, characters.
+const LONGEST_TEXT: usize = 4000;
+/// The longest name in a plot, characters.
+const LONGEST_NAME: usize = 200;
+
+/// A text without what is beyond so many characters, and how much that was.
+fn cut(text: &str, longest: usize) -> String {
+    match text.char_indices().nth(longest) {
+        Some((end, _)) => format!("{}… (cut, {} bytes in all)", harmless(&text[..end]), text.len()),
+        None => harmless(text),
+    }
+}
+
+/// A text of any origin and length as a page shows it: harmless, and cut.
+pub(crate) fn shown(text: &str) -> String {
+    cut(text, LONGEST_TEXT)
+}
+
+/// A name likewise, in a plot.
+pub(crate) fn shown_name(text: &str) -> String {
+    cut(text, LONGEST_NAME)
+}
+
 /// The same text in ASCII: signs that have a plain spelling get it, everything else is spelled out.
 pub(crate) fn ascii(text: &str) -> String {
     let mut out = String::with_capacity(text.len());

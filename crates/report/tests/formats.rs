@@ -15,17 +15,75 @@ fn found(text: &str, pattern: &str) -> Vec<String> {
 }
 
 #[test]
-fn the_page_has_no_script_and_fetches_nothing() {
+fn the_page_fetches_nothing_and_runs_only_its_own_scripts() {
     for (name, report) in common::all().into_iter().chain([("hostile", common::hostile())]) {
         let page = common::text(&report, Format::Html);
         for forbidden in [
-            "<script", "<iframe", "<img", "<link", "<object", "<base", " src=", " href=", "url(", "@import",
-            "http://", "https://",
+            "<iframe",
+            "<img",
+            "<link",
+            "<object",
+            "<base",
+            "<form",
+            " src=",
+            "url(",
+            "@import",
+            "http://",
+            "https://",
+            "javascript:",
         ] {
             assert!(!page.to_lowercase().contains(forbidden), "{name} has `{forbidden}`");
         }
-        assert!(found(&page, r"\son[a-z]+=").is_empty(), "{name} has a handler");
-        assert!(page.contains("content=\"default-src 'none'; style-src 'unsafe-inline'\""));
+        assert!(
+            found(&page, r#" href="([^"]*)"#).iter().all(|link| link.starts_with('#')),
+            "{name} links elsewhere"
+        );
+        assert!(found(&page, r"<[^>]*\son[a-z]+=").is_empty(), "{name} has a handler");
+        assert!(page.contains("content=\"default-src 'none'; style-src 'unsafe-inline'; "));
+        assert!(
+            page.contains("; script-src 'sha256-") || page.contains("; script-src '…"),
+            "{name}: no other script runs"
+        );
+        assert_eq!(found(&page, "<script[^>]*>").len(), 3, "{name}: data, library, script");
+        let whole = common::whole(&report, Format::Html);
+        assert_eq!(whole.matches("DecompressionStream").count(), 1, "{name}: the script is there once");
+    }
+}
+
+/// What scripts read is the JSON of the data, whatever the names are.
+fn data(page: &str) -> serde_json::Value {
+    let found = found(page, r#"(?s)<script type="application/json" id="data">(.*?)</script>"#);
+    assert_eq!(found.len(), 1);
+    assert!(!found[0].contains(['<', '>', '&']), "nothing that HTML would take for its own");
+    serde_json::from_str(&found[0]).expect("JSON")
+}
+
+#[test]
+fn the_plots_have_every_effect_and_every_block() {
+    for (name, report) in common::all().into_iter().chain([("hostile", common::hostile())]) {
+        let data = data(&common::text(&report, Format::Html));
+        let rows: Vec<&serde_json::Value> = data["tables"]
+            .as_array()
+            .expect("tables")
+            .iter()
+            .flat_map(|table| table["rows"].as_array().expect("rows"))
+            .collect();
+        let measured = report.analysis.cells.iter().any(|cell| cell.summary.is_some());
+        // Charged CPU time has tables of its own.
+        let beside = !report.circumstances.charges.is_empty();
+        let cells: Vec<_> = report
+            .analysis
+            .cells
+            .iter()
+            .filter(|cell| measured && !(beside && cell.is_charged_cpu()))
+            .collect();
+        assert_eq!(rows.len(), cells.len(), "{name}");
+        let effects = |n: usize| format!("{name}: {n} effects");
+        let drawn = rows.iter().filter(|row| row["effect"].is_array()).count();
+        assert_eq!(effects(drawn), effects(cells.iter().filter(|cell| cell.overhead.is_some()).count()));
+        let values: usize = rows.iter().map(|row| row["values"].as_array().expect("values").len()).sum();
+        let own = |cell: &&&weigh_stats::Cell| cell.runs.is_none();
+        assert_eq!(values, cells.iter().filter(own).map(|cell| cell.values.len()).sum::<usize>(), "{name}");
     }
 }
 
@@ -34,7 +92,11 @@ fn hostile_names_add_no_element_to_the_page() {
     let tags = |page: &str| found(page, r"<(/?[a-zA-Z!][a-zA-Z0-9]*)").into_iter().collect::<BTreeSet<_>>();
     let (plain, hostile) = (common::standard(), common::hostile());
     assert_eq!(tags(&common::text(&hostile, Format::Html)), tags(&common::text(&plain, Format::Html)));
-    assert!(common::text(&hostile, Format::Html).contains("&lt;script&gt;"), "the name is shown as it is");
+    let page = common::text(&hostile, Format::Html);
+    assert!(page.contains("&lt;script&gt;"), "the name is shown as it is");
+    let shown = data(&page)["environments"][1].as_str().expect("a name").to_string();
+    assert!(shown.contains("<script>alert(1)</script>"), "and its script knows it as it is: {shown}");
+    assert!(shown.contains("\\u{1b}[31m\\u{202e}"), "but for what moves a cursor: {shown}");
 }
 
 #[test]
@@ -53,7 +115,11 @@ fn the_page_can_be_read_aloud() {
         found(&page, r"<th [^>]*>").iter().all(|th| th.contains("scope=")),
         "every heading cell has a scope"
     );
-    assert!(found(&page, r"<svg[^>]*>").iter().all(|svg| svg.contains("role=\"img\" aria-label=\"")));
+    assert!(
+        found(&page, r"<svg[^>]*>|<div class=.canvas[^>]*>")
+            .iter()
+            .all(|picture| picture.contains("role=\"img\" aria-label=\""))
+    );
     // First what was asked and the answer, before any table.
     let at = |text: &str| page.find(text).unwrap_or_else(|| panic!("{text} is missing"));
     assert!(at("<h1>weigh run") < at("<h2>Answer") && at("<h2>Answer") < at("<table"));

@@ -2,6 +2,7 @@
 
 pub(crate) mod charge;
 pub(crate) mod clock;
+pub(crate) mod latency;
 pub(crate) mod loader;
 pub(crate) mod noise;
 pub(crate) mod parity;
@@ -9,7 +10,7 @@ pub(crate) mod parity;
 use crate::Interval;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use weigh_model::{ClockState, HostSettings, NoisyHost, Paced};
+use weigh_model::{ClockState, HostSettings, NoisyHost, Paced, Trial};
 
 /// What the trials that count say beside their values.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -22,6 +23,12 @@ pub struct Circumstances {
     pub charges: Vec<ChargeSummary>,
     /// The load generators of servers, by workload and environment in the order of the plan.
     pub loaders: Vec<LoaderSummary>,
+    /// Latencies, by workload and environment in the order of the plan; cells without a histogram are left out.
+    #[serde(default)]
+    pub latencies: Vec<LatencySummary>,
+    /// Trials that count although noise took more of them than the warning share, in the order of the plan.
+    #[serde(default)]
+    pub disturbed: Vec<DisturbedTrial>,
     /// Where voiding was given up.
     pub noisy_host: Option<NoisyHost>,
 }
@@ -48,6 +55,41 @@ pub struct LoaderSummary {
     /// The rate at which requests left, where the pilot decided it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paced: Option<Paced>,
+}
+
+/// The latencies of a workload in an environment: the histograms of all trials that count, merged.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LatencySummary {
+    /// Workload id.
+    pub workload: String,
+    /// Environment name.
+    pub environment: String,
+    /// Which of the workload's histograms, as [`weigh_model::Iteration::histograms`] names it.
+    pub histogram: String,
+    /// Latencies behind it.
+    pub samples: u64,
+    /// Share of latencies that are longer, falling, and the latency in seconds. It ends at the least share that so many samples say
+    /// anything about.
+    pub curve: Vec<(f64, f64)>,
+    /// The longest, seconds.
+    pub max_s: f64,
+}
+
+/// A trial that counts although it was disturbed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DisturbedTrial {
+    /// Workload id.
+    pub workload: String,
+    /// Environment name.
+    pub environment: String,
+    /// Its block.
+    pub block: u32,
+}
+
+impl DisturbedTrial {
+    pub(crate) fn of(trial: &Trial) -> Self {
+        Self { workload: trial.workload.clone(), environment: trial.environment.clone(), block: trial.block }
+    }
 }
 
 /// What disturbed the trials that count.

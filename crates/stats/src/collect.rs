@@ -2,7 +2,8 @@
 
 use crate::analyse::SHORT_S;
 use crate::analysis::{CellFlag, Flag};
-use crate::circumstances::{Circumstances, LoaderSummary, charge, clock, loader, noise, parity};
+use crate::circumstances::{Circumstances, DisturbedTrial, LatencySummary, LoaderSummary};
+use crate::circumstances::{charge, clock, latency, loader, noise, parity};
 use crate::estimate::count;
 use crate::quantile::{self, Quantile};
 use crate::samples::{is_cost, median_iteration};
@@ -121,6 +122,8 @@ struct Collector<'a> {
     headroom: Vec<&'a Headroom>,
     paces: Vec<&'a Paced>,
     loaders: Vec<LoaderSummary>,
+    latencies: Vec<LatencySummary>,
+    disturbed: Vec<DisturbedTrial>,
     /// Trials that count, of all workloads.
     counting: Vec<&'a Trial>,
     charges: Vec<crate::ChargeSummary>,
@@ -143,6 +146,8 @@ impl<'a> Collector<'a> {
             headroom: Vec::new(),
             paces: Vec::new(),
             loaders: Vec::new(),
+            latencies: Vec::new(),
+            disturbed: Vec::new(),
             counting: Vec::new(),
             charges: Vec::new(),
             flags: Vec::new(),
@@ -320,9 +325,13 @@ impl<'a> Collector<'a> {
             let name = environment.name.as_str();
             let trials = || units.iter().filter_map(|(_, trials)| trials.get(name).copied());
             self.charges.extend(charge::summary(plan, workload, name, units));
-            if trials().any(|trial| noise::is_disturbed(trial, &plan.noise)) {
+            let disturbed = trials().filter(|trial| noise::is_disturbed(trial, &plan.noise));
+            let disturbed: Vec<DisturbedTrial> = disturbed.map(DisturbedTrial::of).collect();
+            if !disturbed.is_empty() {
                 self.flag(Some(workload), None, name, Flag::Disturbed);
             }
+            self.disturbed.extend(disturbed);
+            self.latencies.extend(latency::summaries(workload, name, trials()));
             let loader = loader::summary(workload, name, trials(), &self.headroom, &self.paces);
             if let Some(loader) = loader {
                 self.look_at_loader(workload, loader);
@@ -403,6 +412,8 @@ impl<'a> Collector<'a> {
             clocks: clock::summaries(plan, &self.counting),
             charges: std::mem::take(&mut self.charges),
             loaders: std::mem::take(&mut self.loaders),
+            latencies: std::mem::take(&mut self.latencies),
+            disturbed: std::mem::take(&mut self.disturbed),
             noisy_host: self.noisy_host.cloned(),
         };
         for kind in noise::warnings(circumstances.noise.as_ref(), self.noisy_host, &plan.noise) {

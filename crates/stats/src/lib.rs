@@ -37,7 +37,9 @@ pub use analysis::{
 };
 pub use calibration::{Band, binomial_band, mean_within, poisson_binomial_band, power, rejection_by_chance};
 pub use circumstances::loader::LOADER_BOUND_SHARE;
-pub use circumstances::{ChargeSummary, Circumstances, ClockSummary, LoaderSummary, NoiseSummary};
+pub use circumstances::{
+    ChargeSummary, Circumstances, ClockSummary, DisturbedTrial, LatencySummary, LoaderSummary, NoiseSummary,
+};
 pub use collect::{Collected, Failure, collect};
 pub use compare::compare_runs;
 pub use stop::precise_enough;

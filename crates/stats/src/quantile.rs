@@ -44,7 +44,7 @@ fn decoded(text: &str) -> Option<Histogram<u64>> {
 }
 
 /// All samples of several histograms as one. None where one of them cannot be read, or where there are none.
-fn merged<'a>(texts: impl Iterator<Item = &'a str>) -> Option<Histogram<u64>> {
+pub(crate) fn merged<'a>(texts: impl Iterator<Item = &'a str>) -> Option<Histogram<u64>> {
     let mut whole: Option<Histogram<u64>> = None;
     for text in texts {
         let part = decoded(text)?;

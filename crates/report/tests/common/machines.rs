@@ -8,7 +8,8 @@ use weigh_model::{
 };
 use weigh_report::{EnvironmentFacts, Report};
 use weigh_stats::{
-    ChargeSummary, Circumstances, ClockSummary, Flag, Interval, LoaderSummary, NoiseSummary, Verdict, analyse,
+    ChargeSummary, Circumstances, ClockSummary, DisturbedTrial, Flag, Interval, LatencySummary,
+    LoaderSummary, NoiseSummary, Verdict, analyse,
 };
 
 pub const DOCKER: &str = "docker:net=nat";
@@ -162,6 +163,23 @@ fn loader(
     }
 }
 
+/// A curve with a long tail, over as many samples as reach the 99.9th percentile.
+fn latency(environment: &str, median: f64) -> LatencySummary {
+    let shares = [0.95, 0.75, 0.5, 0.25, 0.1, 0.03, 0.01, 0.003, 0.001];
+    LatencySummary {
+        workload: "echo".into(),
+        environment: environment.into(),
+        histogram: "/latency".into(),
+        samples: 118_400,
+        curve: shares.map(|slower: f64| (slower, median * (0.8 + 0.1 / slower.sqrt()))).into(),
+        max_s: median * 40.0,
+    }
+}
+
+fn disturbed(environment: &str, block: u32) -> DisturbedTrial {
+    DisturbedTrial { workload: "echo".into(), environment: environment.into(), block }
+}
+
 fn circumstances() -> Circumstances {
     Circumstances {
         noise: Some(NoiseSummary {
@@ -209,6 +227,14 @@ fn circumstances() -> Circumstances {
             loader("native", 0.55, Some(412_000.0), Some(118_400.0)),
             loader(DOCKER, 0.92, None, Some(104_000.0)),
         ],
+        latencies: [("native", 9.0e-5), (DOCKER, 1.3e-4), (UML, 4.1e-4), (QEMU, 1.9e-3)]
+            .map(|(name, median)| latency(name, median))
+            .into(),
+        disturbed: [3, 4, 11]
+            .map(|block| disturbed(DOCKER, block))
+            .into_iter()
+            .chain([disturbed(UML, 11)])
+            .collect(),
         noisy_host: Some(NoisyHost { from_block: 7, void_units: 12, units: 21 }),
     }
 }

@@ -424,8 +424,27 @@ pub fn all() -> Vec<(&'static str, Report)> {
     ]
 }
 
+/// A report in a format; the page without what is the same in every page, the code of its scripts.
 pub fn text(report: &Report, format: Format) -> String {
+    let text = whole(report, format);
+    if format == Format::Html { without_code(&text) } else { text }
+}
+
+/// A report in a format.
+pub fn whole(report: &Report, format: Format) -> String {
     render(report, format, &Options { width: 120, color: false, unicode: true }).expect("no report fails")
+}
+
+fn without_code(page: &str) -> String {
+    let code = |text: &str, start: &str| {
+        let (before, rest) = text.split_once(start).expect("the page has its scripts");
+        let (_, after) = rest.split_once("</script>").expect("which end");
+        format!("{before}{start}…</script>{after}")
+    };
+    let page = code(page, "<script type=\"text/plain\" id=\"library\">");
+    let (before, after) = page.split_once("sha256-").expect("the policy knows the scripts");
+    let (_, after) = after.split_once("\">").expect("and ends");
+    code(&format!("{before}…\">{after}"), "<script>")
 }
 
 pub fn table(report: &Report, width: usize) -> String {

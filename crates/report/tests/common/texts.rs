@@ -3,6 +3,7 @@
 use super::text;
 use regex::Regex;
 use serde_json::Value;
+use std::sync::LazyLock;
 use weigh_model::Better;
 use weigh_report::{Format, Options, Report, quantity, render};
 use weigh_stats::{Cell, Interval};
@@ -100,8 +101,8 @@ pub fn rows<'a>(text: &'a str, cell: &Cell) -> Vec<&'a str> {
 
 /// Ratios in a text: a sign, a number and per cent.
 pub fn ratios(line: &str) -> Vec<String> {
-    let pattern = Regex::new(r"[+-]\d[\d.e+]* %").expect("a pattern");
-    pattern.find_iter(line).map(|found| found.as_str().to_string()).collect()
+    static RATIO: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"[+-]\d[\d.e+]* %").expect("a pattern"));
+    RATIO.find_iter(line).map(|found| found.as_str().to_string()).collect()
 }
 
 /// Lines that explain the number or head a table, and show no result.
@@ -152,7 +153,7 @@ fn from_latex(text: &str) -> String {
 fn from_html(page: &str) -> String {
     let body = page.split_once("</style>").map_or(page, |(_, rest)| rest);
     // A drawing is described by the row that it stands in.
-    let body = replace(body, r"(?s)<svg.*?</svg>", "");
+    let body = replace(body, r"(?s)<svg.*?</svg>|<script.*?</script>", "");
     let body = replace(&body, r"\s+", " ");
     let body = replace(&body, r"</dt><dd>", ": ");
     let body = replace(&body, r"</?(tr|li|dt|section|h1|h2|caption|p)\b[^>]*>|<span class=.clause.>", "\n");

@@ -1,0 +1,39 @@
+//! Packs the plotting library that the page carries, and takes the digests by which the page's policy knows its two scripts.
+
+use base64::prelude::{BASE64_STANDARD, Engine as _};
+use flate2::{Compression, write::GzEncoder};
+use sha2::{Digest as _, Sha256};
+use std::error::Error;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::{env, fs};
+
+const SCRIPT: &str = "templates/report.js";
+
+fn main() -> Result<(), Box<dyn Error>> {
+    println!("cargo::rerun-if-changed=build.rs");
+    println!("cargo::rerun-if-changed={SCRIPT}");
+    let out = PathBuf::from(env::var("OUT_DIR")?);
+    let sources = plotly::Plot::offline_js_sources();
+    let library = library(&sources).ok_or("the plotly crate gives its library in another form")?;
+    // In development the library is packed by code that is not optimised.
+    let level = if env::var("PROFILE")? == "release" { Compression::best() } else { Compression::fast() };
+    let mut packed = GzEncoder::new(Vec::new(), level);
+    packed.write_all(library.as_bytes())?;
+    fs::write(out.join("plotly.js.gz.base64"), BASE64_STANDARD.encode(packed.finish()?))?;
+    digest(&out, "plotly.js.sha256", library)?;
+    digest(&out, "report.js.sha256", &fs::read_to_string(SCRIPT)?)
+}
+
+/// The first of the scripts that the crate would write into a page; the second sets formulas, of which a report has none.
+fn library(sources: &str) -> Option<&str> {
+    let (_, rest) = sources.split_once('>')?;
+    let (library, _) = rest.split_once("</script>")?;
+    library.contains("* plotly.js v").then_some(library)
+}
+
+/// As a policy names it.
+fn digest(out: &Path, name: &str, text: &str) -> Result<(), Box<dyn Error>> {
+    let digest = BASE64_STANDARD.encode(Sha256::digest(text.as_bytes()));
+    Ok(fs::write(out.join(name), format!("sha256-{digest}"))?)
+}

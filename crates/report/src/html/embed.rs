@@ -1,0 +1,61 @@
+//! What stands inside of script elements, and the policy that lets exactly that run.
+
+use crate::ReportError;
+use serde::Serialize;
+
+/// The script of the page.
+pub(crate) const SCRIPT: &str = include_str!("../../templates/report.js");
+/// The plotting library, packed by gzip and spelled in base64; the script of the page unpacks it when the first plot comes into sight.
+pub(crate) const LIBRARY: &str = include_str!(concat!(env!("OUT_DIR"), "/plotly.js.gz.base64"));
+
+/// Nothing is fetched, nothing runs but the two scripts that are known by their digests, whatever a name or an output contains.
+pub(crate) const POLICY: &str = concat!(
+    "default-src 'none'; style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'; form-action 'none'; script-src '",
+    include_str!(concat!(env!("OUT_DIR"), "/report.js.sha256")),
+    "' '",
+    include_str!(concat!(env!("OUT_DIR"), "/plotly.js.sha256")),
+    "'"
+);
+
+/// Data as JSON for a script element: nothing in it can end the element or begin a comment there, and no line break that scripts know
+/// but JSON does not is left.
+pub(crate) fn data(value: &impl Serialize) -> Result<String, ReportError> {
+    let json = serde_json::to_string(value)?;
+    let mut out = String::with_capacity(json.len() + json.len() / 64);
+    for c in json.chars() {
+        match c {
+            // These only occur inside of strings, where an escape means the same.
+            '<' => out.push_str("\\u003c"),
+            '>' => out.push_str("\\u003e"),
+            '&' => out.push_str("\\u0026"),
+            '\u{2028}' => out.push_str("\\u2028"),
+            '\u{2029}' => out.push_str("\\u2029"),
+            _ => out.push(c),
+        }
+    }
+    Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn the_scripts_stay_inside_of_their_elements() {
+        assert!(!SCRIPT.to_lowercase().contains("</script") && !SCRIPT.contains("<!--"));
+        assert!(LIBRARY.bytes().all(|b| b.is_ascii_alphanumeric() || b"+/=".contains(&b)));
+        assert!(LIBRARY.len() < 3_000_000, "packed, the library is {} bytes", LIBRARY.len());
+        assert_eq!(POLICY.matches("'sha256-").count(), 2);
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_leaves_its_element(text in "\\PC*(</script>|<!--|]]>|&lt;|\u{2028}|\u{0}|\"|\\\\)\\PC*") {
+            let json = data(&[&text]).unwrap();
+            prop_assert!(!json.contains(['<', '>', '&', '\u{2028}', '\u{2029}']), "{}", json);
+            let back: Vec<String> = serde_json::from_str(&json).unwrap();
+            prop_assert_eq!(&back[0], &text);
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! Workloads that differ in one parameter alone: what an environment costs against load, or against size.
+
+use super::plots::{self, Names, rounded};
+use crate::document::{Document, Group, Table};
+use crate::text::shown_name;
+use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
+use weigh_model::parse_bytes;
+
+/// One parameter of one workload, swept.
+#[derive(Debug, Serialize)]
+pub(crate) struct Sweep {
+    /// The workload, with the parameters that stay.
+    pub workload: String,
+    pub parameter: String,
+    /// Value of the parameter as it was given.
+    pub at: Vec<String>,
+    /// As a number, rising.
+    x: Vec<f64>,
+    pub metrics: Vec<SweptMetric>,
+}
+
+/// What was measured along it.
+#[derive(Debug, Serialize)]
+pub(crate) struct SweptMetric {
+    pub name: String,
+    pub unit: String,
+    pub direction: String,
+    /// Environment, then for each value of the parameter the median, 5 % and 95 % quantile over blocks.
+    pub rows: Vec<(usize, Vec<Option<[f64; 3]>>)>,
+    /// The same in words, for the table: environment, then the median and its n.
+    #[serde(skip)]
+    pub words: Vec<(String, Vec<String>)>,
+}
+
+/// The name of a workload without the parameters in its id.
+fn base(group: &Group) -> &str {
+    group.workload.split('{').next().unwrap_or_default()
+}
+
+fn params(group: &Group) -> BTreeMap<String, String> {
+    let first = group.tables().next().and_then(|table| table.rows.first());
+    first.map(|row| row.cell.params.clone()).unwrap_or_default()
+}
+
+/// A parameter as a number: `10`, `0.5`, `64MiB`.
+fn number(text: &str) -> Option<f64> {
+    text.parse::<f64>().ok().or_else(|| parse_bytes(text).ok().map(|bytes| bytes as f64))
+}
+
+/// Every sweep of the report, in its order.
+pub(crate) fn find(document: &Document, names: &Names) -> Vec<Sweep> {
+    let known: Vec<(&Group, BTreeMap<String, String>)> =
+        document.groups.iter().map(|group| (group, params(group))).collect();
+    let mut done: BTreeSet<(String, String, BTreeMap<String, String>)> = BTreeSet::new();
+    let mut sweeps = Vec::new();
+    for (group, own) in &known {
+        for key in own.keys() {
+            let mut rest = own.clone();
+            rest.remove(key);
+            if !done.insert((base(group).into(), key.clone(), rest.clone())) {
+                continue;
+            }
+            let mut points: Vec<(f64, &Group, &String)> = known
+                .iter()
+                .filter(|(other, params)| {
+                    base(other) == base(group)
+                        && params.len() == own.len()
+                        && rest.iter().all(|(k, v)| params.get(k) == Some(v))
+                })
+                .filter_map(|(other, params)| Some((number(params.get(key)?)?, *other, params.get(key)?)))
+                .collect();
+            points.sort_by(|a, b| a.0.total_cmp(&b.0));
+            if points.len() > 1 && points.windows(2).all(|pair| pair[0].0 < pair[1].0) {
+                sweeps.push(sweep(group, key, &points, names));
+            }
+        }
+    }
+    sweeps
+}
+
+fn sweep(group: &Group, parameter: &str, points: &[(f64, &Group, &String)], names: &Names) -> Sweep {
+    // Judged metrics of the first point that the others have too.
+    let swept = group.tables().filter(|table| table.primary || group.judged.is_empty());
+    let metrics = swept.map(|table| metric(table, points, names)).collect();
+    let workload = points.first().map_or(group, |(_, first, _)| first);
+    let own = format!("{parameter}={}", points.first().map_or("", |(_, _, value)| value.as_str()));
+    let id = workload.workload.replace(&format!("{own},"), "").replace(&format!(",{own}"), "");
+    Sweep {
+        workload: shown_name(&id.replace(&format!("{{{own}}}"), "")),
+        parameter: shown_name(parameter),
+        at: points.iter().map(|(_, _, value)| shown_name(value)).collect(),
+        x: points.iter().map(|(x, _, _)| *x).collect(),
+        metrics,
+    }
+}
+
+fn metric(table: &Table, points: &[(f64, &Group, &String)], names: &Names) -> SweptMetric {
+    let tables: Vec<Option<&Table>> = points
+        .iter()
+        .map(|(_, group, _)| group.tables().find(|other| other.metric == table.metric))
+        .collect();
+    // One scale for all points.
+    let scale = plots::scale(table);
+    let mut environments: Vec<&str> = Vec::new();
+    for row in tables.iter().flatten().flat_map(|table| &table.rows) {
+        if !environments.contains(&row.environment.as_str()) {
+            environments.push(&row.environment);
+        }
+    }
+    let row = |table: &Option<&Table>, name: &str| {
+        table
+            .and_then(|table| table.rows.iter().find(|row| row.environment == name))
+            .map(|row| row.cell.clone())
+    };
+    let numbers = |name: &str| {
+        let at = |table: &Option<&Table>| {
+            let summary = row(table, name)?.summary?;
+            Some([summary.median, summary.p05, summary.p95].map(|value| rounded(scale.shown(value))))
+        };
+        tables.iter().map(at).collect()
+    };
+    let words = |name: &str| {
+        let at = |table: &Option<&Table>| match row(table, name) {
+            Some(cell) => match cell.summary {
+                Some(summary) => format!("{} (n\u{a0}{})", scale.format(summary.median), cell.n),
+                None => "not measured".into(),
+            },
+            None => String::new(),
+        };
+        tables.iter().map(at).collect()
+    };
+    SweptMetric {
+        name: shown_name(&table.metric),
+        unit: scale.symbol().into(),
+        direction: table.direction.clone(),
+        rows: environments.iter().filter_map(|name| Some((names.number(name)?, numbers(name)))).collect(),
+        words: environments.iter().map(|name| ((*name).to_string(), words(name))).collect(),
+    }
+}

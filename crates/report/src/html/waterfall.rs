@@ -1,0 +1,97 @@
+//! Start-up, stamp after stamp.
+
+use super::plots::{self, Names, rounded};
+use crate::document::{Document, Group, Table};
+use crate::quantity::Scale;
+use crate::text::shown_name;
+use serde::Serialize;
+use weigh_model::{Unit, stamps};
+
+/// The stamps of a start in the order in which they follow, and what has happened when each is taken.
+const STAMPS: [(&str, &str); 4] = [
+    (stamps::CODE, "guest code runs"),
+    (stamps::INIT, "guest is initialised"),
+    (stamps::SERVICE, "service listens"),
+    (stamps::RESPONSE, "first response"),
+];
+
+/// The parts of a machine's coming up, each a duration.
+const PARTS: [(&str, &str); 4] = [
+    (stamps::BOOT_VMM, "monitor lets the machine go"),
+    (stamps::BOOT_FIRMWARE, "kernel's clock starts"),
+    (stamps::BOOT_KERNEL, "first program starts"),
+    (stamps::BOOT_USER, "guest is initialised"),
+];
+
+/// How the environments come up.
+#[derive(Debug, Serialize)]
+pub(crate) struct Waterfall {
+    pub workload: String,
+    /// Whether it is of the parts of machines.
+    pub boot: bool,
+    pub unit: String,
+    pub steps: Vec<&'static str>,
+    /// Environment, then when each step was reached, median over blocks; null where it cannot be.
+    pub rows: Vec<(usize, Vec<Option<f64>>)>,
+    #[serde(skip)]
+    pub words: Vec<(String, Vec<String>)>,
+}
+
+/// Every waterfall of the report.
+pub(crate) fn find(document: &Document, names: &Names) -> Vec<Waterfall> {
+    let of = |group| [waterfall(group, &STAMPS, false, names), waterfall(group, &PARTS, true, names)];
+    document.groups.iter().flat_map(of).flatten().collect()
+}
+
+fn waterfall(group: &Group, steps: &[(&str, &'static str)], boot: bool, names: &Names) -> Option<Waterfall> {
+    let table = |metric: &str| group.tables().find(|table| table.metric == metric);
+    let tables: Vec<(&Table, &'static str)> =
+        steps.iter().filter_map(|(metric, word)| Some((table(metric)?, *word))).collect();
+    if tables.len() < 2 {
+        return None;
+    }
+    let times = |environment: &str| {
+        let mut reached = 0.0;
+        tables
+            .iter()
+            .map(|(table, _)| {
+                let row = table.rows.iter().find(|row| row.environment == environment)?;
+                let median = plots::median(&row.cell)?;
+                reached += median;
+                Some(if boot { reached } else { median })
+            })
+            .collect::<Vec<Option<f64>>>()
+    };
+    let mut environments: Vec<&str> = Vec::new();
+    for row in tables.iter().flat_map(|(table, _)| &table.rows) {
+        if !environments.contains(&row.environment.as_str()) {
+            environments.push(&row.environment);
+        }
+    }
+    let rows: Vec<(&str, Vec<Option<f64>>)> = environments
+        .into_iter()
+        .map(|name| (name, times(name)))
+        .filter(|(_, times)| times.iter().any(Option::is_some))
+        .collect();
+    let longest = rows.iter().flat_map(|(_, times)| times.iter().flatten()).copied().fold(0.0, f64::max);
+    let scale = Scale::new(&Unit::normalise("s").0, [longest], None);
+    let word =
+        |time: &Option<f64>| time.map_or("–".to_string(), |time| crate::quantity::duration_ns(time * 1e9));
+    Some(Waterfall {
+        workload: shown_name(&group.workload),
+        boot,
+        unit: scale.symbol().into(),
+        steps: tables.iter().map(|(_, word)| *word).collect(),
+        words: rows
+            .iter()
+            .map(|(name, times)| ((*name).to_string(), times.iter().map(word).collect()))
+            .collect(),
+        rows: rows
+            .into_iter()
+            .filter_map(|(name, times)| {
+                let shown = times.iter().map(|time| time.map(|time| rounded(scale.shown(time)))).collect();
+                Some((names.number(name)?, shown))
+            })
+            .collect(),
+    })
+}

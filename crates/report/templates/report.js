@@ -1,0 +1,669 @@
+"use strict";
+// The script of a report. The page is whole without it: it draws plots into the places that wait for them, and lets tables be
+// sorted, filtered and copied. It fetches nothing. Everything that comes from a run is treated as text.
+
+(() => {
+  const data = JSON.parse(document.getElementById("data").textContent);
+  const root = document.documentElement;
+  const NARROW_PX = 600;
+  // More points than these are drawn as a line only, or in a box plot not one by one.
+  const MANY_POINTS = 3000;
+  // Colours after Okabe and Ito, lightened where the page is dark; markers and dashes differ as well.
+  const SERIES = {
+    light: ["#1a1c1e", "#b34f00", "#0b5cad", "#007a57", "#a3357a", "#7a5c00", "#3d6f8e", "#6b4bb0"],
+    dark: ["#e6e8ea", "#ff9d4d", "#7cb8ff", "#3ecf9f", "#ef8cc6", "#e8c94b", "#9ccbe6", "#b79cff"],
+  };
+  const MARKERS = ["circle", "square", "diamond", "triangle-up", "cross", "star", "triangle-down", "hexagon"];
+  const DASHES = ["solid", "dash", "dot", "dashdot", "longdash", "longdashdot"];
+  const DARK = window.matchMedia("(prefers-color-scheme: dark)");
+  const COARSE = window.matchMedia("(pointer: coarse)");
+  let printing = false;
+
+  // ---- words and numbers ----------------------------------------------------------------------------------------------------------
+
+  // The plotting library takes text as markup.
+  const plain = (text) =>
+    String(text).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;").replace(/\u00a0/g, " ");
+  const environment = (number) => plain(data.environments[number] ?? "?");
+  // Names on an axis must leave room for the plot.
+  const short = (text, most) => (text.length > most ? text.slice(0, most - 1) + "…" : text);
+  const narrow = () => root.clientWidth < NARROW_PX;
+  const axisName = (text) => plain(short(text, narrow() ? 18 : 44));
+
+  function percent(fraction) {
+    const value = fraction * 100;
+    const digits = Math.abs(value) >= 100 ? 0 : Math.abs(value) >= 10 ? 1 : 2;
+    const text = Math.abs(value).toFixed(digits);
+    return (Number(text) === 0 ? "" : value < 0 ? "−" : "+") + text + " %";
+  }
+
+  function seconds(value) {
+    const [factor, unit] = value < 1e-6 ? [1e9, "ns"] : value < 1e-3 ? [1e6, "µs"] : value < 1 ? [1e3, "ms"] : [1, "s"];
+    return Number((value * factor).toPrecision(3)) + " " + unit;
+  }
+
+  // ---- how plots look -------------------------------------------------------------------------------------------------------------
+
+  function theme() {
+    const style = getComputedStyle(document.body);
+    const variable = (name) => style.getPropertyValue("--" + name).trim();
+    return {
+      dark: DARK.matches && !printing,
+      page: variable("page"), text: variable("text"), faint: variable("faint"), line: variable("line"),
+      band: variable("band"), worse: variable("worse"), better: variable("better"), same: variable("same"),
+    };
+  }
+
+  const colour = (look, number) => SERIES[look.dark ? "dark" : "light"][number % 8];
+
+  function axis(look, more) {
+    return {
+      gridcolor: look.line, zerolinecolor: look.faint, linecolor: look.line, automargin: true, fixedrange: COARSE.matches,
+      ...more,
+    };
+  }
+
+  function layout(look, more) {
+    return {
+      paper_bgcolor: look.page, plot_bgcolor: look.page,
+      font: { family: "system-ui, 'DejaVu Sans', sans-serif", size: narrow() ? 11 : 12, color: look.text },
+      margin: { l: 8, r: 12, t: 8, b: 40, pad: 4 },
+      legend: { orientation: "h", yanchor: "bottom", y: 1.01, x: 0, bgcolor: "rgba(0,0,0,0)" },
+      hoverlabel: { bgcolor: look.band, bordercolor: look.line, font: { color: look.text }, align: "left", namelength: -1 },
+      hovermode: "closest", dragmode: COARSE.matches ? false : "zoom", showlegend: false,
+      ...more,
+    };
+  }
+
+  const CONFIG = { displayModeBar: false, displaylogo: false, responsive: false, showTips: false, plotlyServerURL: "" };
+
+  // A logarithmic axis where the values differ by more than this.
+  const spread = (values) => {
+    const known = values.filter((value) => value > 0);
+    return known.length === values.length && Math.max(...known.slice(0, 50000)) > 30 * Math.min(...known.slice(0, 50000));
+  };
+
+  // ---- kinds of plots: each gives traces, a layout and a height -------------------------------------------------------------------
+
+  const VERDICTS = {
+    worse: { symbol: "triangle-right", word: "costs more" },
+    better: { symbol: "triangle-left", word: "costs less" },
+    same: { symbol: "square", word: "equivalent, or different by less than the margin" },
+    open: { symbol: "circle-open", word: "not decided" },
+    plain: { symbol: "line-ns-open", word: "no verdict" },
+  };
+
+  function toneColour(look, tone) {
+    return { worse: look.worse, better: look.better, same: look.same, open: look.faint }[tone] ?? look.faint;
+  }
+
+  // Round per cents on a scale of logarithms, the roundest first, none too near to another.
+  function percentTicks(low, high) {
+    const wanted = [0];
+    for (const base of [1, 5, 2]) {
+      for (const power of [2, 3, 4, 1, 0, -1, -2]) {
+        const value = base * 10 ** power;
+        wanted.push(value);
+        if (value < 100) wanted.push(-value);
+      }
+    }
+    wanted.push(-90, -80, -99);
+    const apart = (high - low) / (narrow() ? 6 : 10);
+    const taken = [];
+    for (const value of wanted) {
+      const at = Math.log1p(value / 100);
+      if (at >= low && at <= high && taken.every((other) => Math.abs(other.at - at) >= apart)) taken.push({ at, value });
+    }
+    taken.sort((a, b) => a.at - b.at);
+    return {
+      tickvals: taken.map((tick) => tick.at),
+      ticktext: taken.map(({ value }) => (value > 0 ? "+" : value < 0 ? "−" : "") + Number(Math.abs(value).toPrecision(3)) + " %"),
+    };
+  }
+
+  function forestRows() {
+    const wanted = document.getElementById("forest-filter")?.value.trim().toLowerCase() ?? "";
+    const all = document.getElementById("forest-all")?.checked ?? false;
+    const rows = [];
+    for (const table of data.tables) {
+      for (const row of table.rows) {
+        if (!row.effect || row.effect.some((bound) => bound === null || bound <= -1)) continue;
+        const name = `${table.workload} ${table.metric}`;
+        const where = data.environments[row.e];
+        const text = `${name} ${where} ${row.verdict}`.toLowerCase();
+        if ((all || table.primary || !data.tables.some((other) => other.primary)) && text.includes(wanted)) {
+          rows.push({ name, where, row });
+        }
+      }
+    }
+    return rows;
+  }
+
+  function forest(look) {
+    const rows = forestRows();
+    const several = new Set(rows.map(({ where }) => where)).size > 1;
+    const bounds = rows.flatMap(({ row }) => row.effect).map(Math.log1p);
+    const reach = Math.log1p(2 * data.margin);
+    let [low, high] = [Math.min(-reach, ...bounds), Math.max(reach, ...bounds)];
+    const pad = 0.04 * (high - low);
+    [low, high] = [low - pad, high + pad];
+    const traces = Object.entries(VERDICTS).map(([tone, { symbol, word }]) => {
+      const own = rows.map((row, at) => ({ ...row, at })).filter(({ row }) => row.tone === tone);
+      const at = ({ row }, which) => Math.log1p(row.effect[which]);
+      return {
+        type: "scatter", mode: "markers", name: word, showlegend: own.length > 0,
+        x: own.map((one) => at(one, 0)), y: own.map(({ at }) => at),
+        error_x: {
+          type: "data", symmetric: false, thickness: 2, width: 4, color: toneColour(look, tone),
+          array: own.map((one) => at(one, 2) - at(one, 0)), arrayminus: own.map((one) => at(one, 0) - at(one, 1)),
+        },
+        marker: { symbol, size: 11, color: toneColour(look, tone), line: { width: 2, color: toneColour(look, tone) } },
+        text: own.map(({ name, where, row }) =>
+          plain(`${where}: ${name}`) +
+          `<br>${percent(row.effect[0])} [${percent(row.effect[1])}, ${percent(row.effect[2])}], n ${row.n}` +
+          `<br>${plain(row.verdict || "descriptive, no verdict")}`),
+        hovertemplate: "%{text}<extra></extra>",
+      };
+    });
+    // The name of a metric stands once, above its environments.
+    const label = ({ name, where }, at) => {
+      const first = at === 0 || rows[at - 1].name !== name;
+      if (!several) return axisName(name);
+      return first ? `<b>${axisName(name)}</b><br>${axisName(where)}` : axisName(where);
+    };
+    const firsts = rows.map(({ name }, at) => at > 0 && rows[at - 1].name !== name);
+    const lines = firsts.flatMap((first, at) => (first
+      ? [{ type: "line", xref: "paper", x0: 0, x1: 1, y0: at - 0.5, y1: at - 0.5, line: { color: look.line, width: 1 }, layer: "below" }]
+      : []));
+    const margin = Math.log1p(data.margin);
+    return {
+      traces,
+      height: 110 + Math.max(2, rows.length) * (several ? 30 : 24),
+      layout: {
+        showlegend: true,
+        xaxis: axis(look, {
+          range: [low, high], ...percentTicks(low, high), zeroline: true, zerolinewidth: 2, side: "bottom",
+          title: { text: data.sequential ? "change of the cost" : "cost relative to " + environment(0) + ", less 1", standoff: 8 },
+        }),
+        yaxis: axis(look, {
+          range: [rows.length - 0.4, -0.6], tickvals: rows.map((_, at) => at), ticktext: rows.map(label), showgrid: false, zeroline: false,
+        }),
+        shapes: [
+          { type: "rect", yref: "paper", y0: 0, y1: 1, x0: -margin, x1: margin, fillcolor: look.band, line: { width: 0 }, layer: "below" },
+          ...lines,
+        ],
+      },
+    };
+  }
+
+  function box(look, index) {
+    const table = data.tables[index];
+    const rows = table.rows.filter((row) => row.values.length > 0);
+    const all = rows.flatMap((row) => row.values);
+    const traces = rows.map((row) => ({
+      type: "box", orientation: "h", name: axisName(data.environments[row.e]), x: row.values,
+      y: row.values.map(() => row.e),
+      boxpoints: all.length > MANY_POINTS ? "outliers" : "all", jitter: 0.6, pointpos: 0, whiskerwidth: 0.4,
+      line: { color: colour(look, row.e), width: 1.5 }, fillcolor: "rgba(0,0,0,0)",
+      marker: { color: colour(look, row.e), size: 5, opacity: 0.5, symbol: MARKERS[row.e % MARKERS.length] },
+      text: row.values.map((_, at) => `block ${row.blocks?.[at] ?? at}`),
+      hovertemplate: `${environment(row.e)}<br>%{text}: %{x} ${plain(table.unit)}<extra></extra>`,
+    }));
+    return {
+      traces,
+      height: 80 + rows.length * 48,
+      layout: {
+        xaxis: axis(look, {
+          title: { text: `${plain(table.unit || table.metric)}, ${plain(table.direction)}`, standoff: 8 }, type: spread(all) ? "log" : "linear", zeroline: false, nticks: narrow() ? 5 : 8,
+        }),
+        yaxis: axis(look, {
+          autorange: "reversed", tickvals: rows.map((row) => row.e), ticktext: rows.map((row) => axisName(data.environments[row.e])), zeroline: false, showgrid: false,
+        }),
+      },
+    };
+  }
+
+  function trace(look, index) {
+    const table = data.tables[index];
+    const rows = table.rows.filter((row) => row.values.length > 0);
+    const marks = data.marks[table.workload] ?? { voids: [], noise: {} };
+    const all = rows.flatMap((row) => row.values);
+    const block = (row, at) => row.blocks?.[at] ?? at;
+    const traces = rows.map((row) => ({
+      type: "scatter", mode: all.length > MANY_POINTS ? "lines" : "lines+markers", name: axisName(data.environments[row.e]),
+      x: row.values.map((_, at) => block(row, at)), y: row.values,
+      line: { color: colour(look, row.e), width: 1.5, dash: DASHES[row.e % DASHES.length] },
+      marker: { color: colour(look, row.e), size: 5, symbol: MARKERS[row.e % MARKERS.length] },
+      hovertemplate: `${environment(row.e)}<br>block %{x}: %{y} ${plain(table.unit)}<extra></extra>`,
+    }));
+    const noisy = { x: [], y: [], text: [] };
+    for (const row of rows) {
+      const blocks = new Set(marks.noise[row.e] ?? []);
+      row.values.forEach((value, at) => {
+        if (!blocks.has(block(row, at))) return;
+        noisy.x.push(block(row, at));
+        noisy.y.push(value);
+        noisy.text.push(environment(row.e));
+      });
+    }
+    if (noisy.x.length > 0) {
+      traces.push({
+        type: "scatter", mode: "markers", name: "noise on the host", ...noisy,
+        marker: { symbol: "circle-open", size: 13, color: look.worse, line: { width: 2 } },
+        hovertemplate: "%{text}<br>block %{x}: noise beyond the warning share<extra></extra>",
+      });
+    }
+    const causes = new Map();
+    for (const [at, cause] of marks.voids) causes.set(at, [...(causes.get(at) ?? []), cause]);
+    if (causes.size > 0) {
+      const log = spread(all);
+      const ground = Math.min(...all.slice(0, 50000).filter((value) => !log || value > 0));
+      traces.push({
+        type: "scatter", mode: "markers", name: "void unit", x: [...causes.keys()], y: [...causes.keys()].map(() => ground),
+        marker: { symbol: "x-thin", size: 9, color: look.worse, line: { width: 2, color: look.worse } },
+        text: [...causes.values()].map((all) => plain([...new Set(all)].join(", ")) + (all.length > 1 ? `, ${all.length} times` : "")),
+        hovertemplate: "block %{x} was void: %{text}<extra></extra>",
+      });
+    }
+    return {
+      traces,
+      height: 320,
+      layout: {
+        showlegend: true,
+        xaxis: axis(look, { title: { text: "block", standoff: 8 }, zeroline: false, rangemode: "nonnegative" }),
+        yaxis: axis(look, { title: { text: plain(table.unit || table.metric), standoff: 8 }, type: spread(all) ? "log" : "linear", zeroline: false }),
+        shapes: [...causes.keys()].slice(0, 200).map((at) => ({
+          type: "line", x0: at, x1: at, yref: "paper", y0: 0, y1: 1, line: { color: look.worse, width: 1, dash: "dot" }, layer: "below",
+        })),
+      },
+    };
+  }
+
+  const QUANTILES = [[0.95, "5 %"], [0.5, "50 %"], [0.1, "90 %"], [0.01, "99 %"], [1e-3, "99.9 %"], [1e-4, "99.99 %"], [1e-5, "99.999 %"], [1e-6, "99.9999 %"]];
+
+  function latency(look, index) {
+    const plot = data.latencies[index];
+    const traces = plot.rows.map((row) => ({
+      type: "scatter", mode: "lines", name: axisName(data.environments[row.e]),
+      x: row.curve.map(([, s]) => s), y: row.curve.map(([slower]) => -Math.log10(slower)),
+      line: { color: colour(look, row.e), width: 2, dash: DASHES[row.e % DASHES.length] },
+      text: row.curve.map(([slower, s]) => `${Number((100 * (1 - slower)).toPrecision(6))} % within ${seconds(s)}`),
+      hovertemplate: `${environment(row.e)}<br>%{text}<extra></extra>`,
+    }));
+    return {
+      traces,
+      height: 340,
+      layout: {
+        showlegend: true,
+        xaxis: axis(look, { type: "log", tickformat: "~s", ticksuffix: "s", title: { text: "latency", standoff: 8 }, dtick: narrow() ? 1 : "D2" }),
+        yaxis: axis(look, {
+          tickvals: QUANTILES.map(([slower]) => -Math.log10(slower)), ticktext: QUANTILES.map(([, word]) => word), zeroline: false,
+          title: { text: "answered within", standoff: 8 },
+        }),
+      },
+    };
+  }
+
+  function charge(look, index) {
+    const plot = data.charges[index];
+    const table = plot.table === null ? null : data.tables[plot.table];
+    const stacked = narrow() || !table;
+    const names = plot.rows.map(([e]) => e);
+    const traces = plot.parts.map((part, at) => ({
+      type: "bar", orientation: "h", name: plain(part), y: names, x: plot.rows.map(([, parts]) => parts[at]),
+      xaxis: "x2", yaxis: stacked ? "y2" : "y",
+      marker: { color: colour(look, at + 1), pattern: { shape: ["", "/", "x", ".", "\\", "-"][at % 6], fillmode: "overlay", solidity: 0.25, fgcolor: look.page } },
+      hovertemplate: `%{x} ${plain(plot.unit)} by ${plain(part)}<extra></extra>`,
+    }));
+    if (table) {
+      const rows = table.rows.filter((row) => row.values.length > 0 && names.includes(row.e));
+      const middle = (row) => {
+        const sorted = [...row.values].sort((a, b) => a - b);
+        const half = sorted.length >> 1;
+        return sorted.length % 2 ? sorted[half] : (sorted[half - 1] + sorted[half]) / 2;
+      };
+      traces.push({
+        type: "bar", orientation: "h", name: plain(table.metric), showlegend: false, y: rows.map((row) => row.e), x: rows.map(middle),
+        marker: { color: look.faint }, hovertemplate: `%{x} ${plain(table.unit)}<extra></extra>`,
+      });
+    }
+    const ticks = { tickvals: names, ticktext: names.map((e) => axisName(data.environments[e])), autorange: "reversed", zeroline: false, showgrid: false };
+    const half = table ? (stacked ? { one: [0, 1], two: [0, 1] } : { one: [0, 0.46], two: [0.54, 1] }) : { one: [0, 0.01], two: [0, 1] };
+    const each = 60 + names.length * 30;
+    return {
+      traces,
+      height: 70 + (stacked && table ? 2 * each : each),
+      layout: {
+        barmode: "stack", showlegend: true,
+        xaxis: axis(look, {
+          domain: half.one, anchor: "y", visible: table !== null, rangemode: "tozero", nticks: 5,
+          title: { text: table ? `${plain(table.metric)}, ${plain(table.unit)}<br>${plain(table.direction)}` : "", standoff: 8 },
+        }),
+        xaxis2: axis(look, {
+          domain: half.two, anchor: stacked ? "y2" : "y", rangemode: "tozero", nticks: 5,
+          title: { text: `CPU time per ${plain(plot.operation)}, ${plain(plot.unit)}`, standoff: 8 },
+        }),
+        yaxis: axis(look, { ...ticks, visible: !(stacked && !table), domain: stacked && table ? [0.6, 1] : [0, 1] }),
+        ...(stacked ? { yaxis2: axis(look, { ...ticks, anchor: "x2", domain: table ? [0, 0.38] : [0, 1] }) } : {}),
+      },
+    };
+  }
+
+  function sweep(look, index) {
+    const plots = data.sweeps.flatMap((one) => one.metrics.map((metric) => ({ one, metric })));
+    const { one, metric } = plots[index];
+    const values = metric.rows.flatMap(([, points]) => points.filter(Boolean).map(([median]) => median));
+    const traces = metric.rows.map(([e, points]) => {
+      const known = points.map((point, at) => ({ point, x: one.x[at] })).filter(({ point }) => point);
+      return {
+        type: "scatter", mode: "lines+markers", name: axisName(data.environments[e]),
+        x: known.map(({ x }) => x), y: known.map(({ point }) => point[0]),
+        error_y: {
+          type: "data", symmetric: false, thickness: 1, width: 3, color: colour(look, e),
+          array: known.map(({ point }) => point[2] - point[0]), arrayminus: known.map(({ point }) => point[0] - point[1]),
+        },
+        line: { color: colour(look, e), width: 2, dash: DASHES[e % DASHES.length] },
+        marker: { color: colour(look, e), size: 8, symbol: MARKERS[e % MARKERS.length] },
+        hovertemplate: `${environment(e)}<br>${plain(one.parameter)} %{x}: %{y} ${plain(metric.unit)}<extra></extra>`,
+      };
+    });
+    return {
+      traces,
+      height: 330,
+      layout: {
+        showlegend: true,
+        xaxis: axis(look, {
+          type: one.x[0] > 0 && one.x[one.x.length - 1] > 8 * one.x[0] ? "log" : "linear", tickvals: one.x, ticktext: one.at.map(plain),
+          title: { text: plain(one.parameter), standoff: 8 }, zeroline: false,
+        }),
+        yaxis: axis(look, {
+          type: spread(values) ? "log" : "linear", rangemode: "tozero", zeroline: false,
+          title: { text: `${plain(metric.name)}, ${plain(metric.unit)}`, standoff: 8 },
+        }),
+      },
+    };
+  }
+
+  function waterfall(look, index) {
+    const plot = data.starts[index];
+    // In the order in which an environment reached them, whatever their order in others.
+    const bars = plot.steps.map((step) => ({ step, y: [], x: [], base: [], text: [] }));
+    for (const [e, times] of plot.rows) {
+      let before = 0;
+      const reached = times.map((time, at) => ({ time, at })).filter(({ time }) => time !== null).sort((a, b) => a.time - b.time);
+      for (const { time, at } of reached) {
+        bars[at].y.push(e);
+        bars[at].base.push(before);
+        bars[at].x.push(time - before);
+        bars[at].text.push(`${environment(e)}<br>${bars[at].step} after ${Number(time.toPrecision(4))} ${plain(plot.unit)}`);
+        before = time;
+      }
+    }
+    return {
+      traces: bars.map((bar, at) => ({
+        type: "bar", orientation: "h", name: bar.step, y: bar.y, x: bar.x, base: bar.base, text: bar.text, textposition: "none",
+        marker: { color: colour(look, at + 1), pattern: { shape: ["", "/", "x", "."][at % 4], fillmode: "overlay", solidity: 0.25, fgcolor: look.page } },
+        hovertemplate: "%{text}<extra></extra>",
+      })),
+      height: 110 + plot.rows.length * 34,
+      layout: {
+        barmode: "overlay", showlegend: true,
+        xaxis: axis(look, { title: { text: `${plain(plot.unit)} since the platform's first program began`, standoff: 8 }, rangemode: "tozero" }),
+        yaxis: axis(look, {
+          tickvals: plot.rows.map(([e]) => e), ticktext: plot.rows.map(([e]) => axisName(data.environments[e])), autorange: "reversed", zeroline: false, showgrid: false,
+        }),
+      },
+    };
+  }
+
+  const KINDS = { forest, box, trace, latency, charge, sweep, waterfall };
+
+  // ---- drawing --------------------------------------------------------------------------------------------------------------------
+
+  let library = null;
+
+  // The library is large: it is unpacked when the first plot comes into sight, so that the page is there at once.
+  function load() {
+    library ??= (async () => {
+      const packed = Uint8Array.from(atob(document.getElementById("library").textContent.trim()), (c) => c.charCodeAt(0));
+      const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
+      const script = document.createElement("script");
+      script.textContent = await new Response(stream).text();
+      document.head.append(script);
+      if (!window.Plotly) throw new Error("the browser does not run the plotting library");
+      return window.Plotly;
+    })();
+    return library;
+  }
+
+  async function draw(figure) {
+    const canvas = figure.querySelector(".canvas");
+    try {
+      const plotly = await load();
+      const look = theme();
+      const plot = KINDS[figure.dataset.kind](look, Number(figure.dataset.index));
+      const size = { height: plot.height, width: canvas.clientWidth };
+      canvas.style.minHeight = `${plot.height}px`;
+      await plotly.react(canvas, plot.traces, layout(look, { ...plot.layout, ...size }), CONFIG);
+      figure.dataset.state = "drawn";
+    } catch (error) {
+      figure.dataset.state = "failed";
+      canvas.textContent = `This plot cannot be drawn here (${error.message}); its numbers are in the tables.`;
+    }
+  }
+
+  const watcher = new IntersectionObserver((entries) => {
+    for (const entry of entries.filter((one) => one.isIntersecting)) {
+      watcher.unobserve(entry.target);
+      draw(entry.target);
+    }
+  }, { rootMargin: "500px" });
+
+  function redraw() {
+    document.querySelectorAll("figure.plot[data-state=drawn]").forEach(draw);
+  }
+
+  async function save(figure) {
+    await draw(figure);
+    const plotly = await load();
+    const canvas = figure.querySelector(".canvas");
+    const { width, height } = canvas._fullLayout;
+    const svg = await plotly.toImage(canvas, { format: "svg", width, height, imageDataOnly: true });
+    const link = document.createElement("a");
+    link.href = URL.createObjectURL(new Blob([svg], { type: "image/svg+xml" }));
+    link.download = figure.querySelector("figcaption").textContent.replace(/[^A-Za-z0-9]+/g, "-").replace(/^-|-$/g, "").slice(0, 80) + ".svg";
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 10000);
+  }
+
+  function button(word, title, action) {
+    const made = document.createElement("button");
+    made.type = "button";
+    made.textContent = word;
+    made.title = title;
+    made.addEventListener("click", action);
+    return made;
+  }
+
+  function prepare(figure) {
+    const kind = figure.dataset.kind;
+    const tools = document.createElement("div");
+    tools.className = "tools";
+    if (kind === "forest") tools.append(...forestTools(figure));
+    const word = figure.querySelector("figcaption").textContent;
+    const saver = button("SVG", `Save as SVG: ${word}`, () => save(figure));
+    saver.setAttribute("aria-label", `Save as SVG: ${word}`);
+    tools.append(saver);
+    figure.querySelector("figcaption").after(tools);
+    figure.hidden = false;
+    watcher.observe(figure);
+  }
+
+  function forestTools(figure) {
+    const rows = data.tables.flatMap((table) => table.rows.filter((row) => row.effect).map(() => table.primary));
+    const filter = document.createElement("input");
+    Object.assign(filter, { type: "search", id: "forest-filter", placeholder: "workload, environment, verdict" });
+    filter.setAttribute("aria-label", "Show only effects that contain this");
+    filter.addEventListener("input", () => draw(figure));
+    const parts = rows.length > 4 ? [filter] : [];
+    if (rows.some((primary) => primary) && rows.some((primary) => !primary)) {
+      const all = document.createElement("label");
+      const tick = document.createElement("input");
+      Object.assign(tick, { type: "checkbox", id: "forest-all" });
+      tick.addEventListener("change", () => draw(figure));
+      all.append(tick, " descriptive metrics too");
+      parts.push(all);
+    }
+    return parts;
+  }
+
+  // ---- tables ---------------------------------------------------------------------------------------------------------------------
+
+  const PREFIXES = { n: 1e-9, µ: 1e-6, m: 1e-3, k: 1e3, M: 1e6, G: 1e9, T: 1e12 };
+  const UNITS = /^(n|µ|m)?s$|^(k|M|G|T)?(B\/s|op\/s|update\/s|FLOP\/s|cycles)?$|^(Ki|Mi|Gi|Ti)?B$/;
+
+  // What a cell is sorted by: its number with the prefix of its unit, else its text.
+  function key(cell) {
+    const text = cell.textContent.trim().replace(/−/g, "-").replace(/\u00a0/g, " ");
+    const found = /^([+-]?[\d.]+(?:e[+-]?\d+)?)\s*(\S*)/.exec(text);
+    if (!found) return text === "" || text === "–" ? null : text.toLowerCase();
+    const [, number, unit] = found;
+    const binary = { Ki: 2 ** 10, Mi: 2 ** 20, Gi: 2 ** 30, Ti: 2 ** 40 }[unit.slice(0, 2)];
+    const factor = UNITS.test(unit) ? binary ?? (unit.length > 1 || "kMGT".includes(unit) ? PREFIXES[unit[0]] ?? 1 : 1) : 1;
+    return Number(number) * factor;
+  }
+
+  // Nothing comes last, numbers before words.
+  function order(a, b) {
+    if (a === null || b === null) return (a === null) - (b === null);
+    if (typeof a !== typeof b) return typeof a === "number" ? -1 : 1;
+    return typeof a === "number" ? a - b : a.localeCompare(b);
+  }
+
+  function sort(table, column, direction) {
+    const body = table.tBodies[0];
+    const rows = [...body.rows].map((row) => ({ row, key: key(row.cells[column]) }));
+    const way = direction === "descending" ? -1 : 1;
+    rows.sort((a, b) => (a.key === null || b.key === null ? order(a.key, b.key) : way * order(a.key, b.key)));
+    body.append(...rows.map(({ row }) => row));
+    [...table.tHead.rows[0].cells].forEach((head, at) => {
+      if (at === column) head.setAttribute("aria-sort", direction);
+      else head.removeAttribute("aria-sort");
+    });
+  }
+
+  // A name is no formula in a spreadsheet.
+  function field(text) {
+    const clean = text.replace(/\s+/g, " ").trim();
+    const harmless = /^[=@\t]|^[+-](?![\d.])/.test(clean) ? "'" + clean : clean;
+    return /[",\n]/.test(harmless) ? `"${harmless.replace(/"/g, '""')}"` : harmless;
+  }
+
+  function csv(table) {
+    // A drawing has no text.
+    const words = (cell) => cell.querySelector("svg, .axis") ? "" : cell.innerText || cell.textContent;
+    const rows = [table.tHead.rows[0], ...[...table.tBodies[0].rows].filter((row) => !row.hidden)];
+    const kept = [...table.tHead.rows[0].cells].map((cell) => !cell.querySelector(".axis"));
+    const line = (row) => [...row.cells].filter((_, at) => kept[at]).map((cell) => field(words(cell).replace(/−/g, "-"))).join(",");
+    return rows.map(line).join("\r\n") + "\r\n";
+  }
+
+  async function copy(text) {
+    try {
+      await navigator.clipboard.writeText(text);
+    } catch {
+      // Where pages of files may not use the clipboard.
+      const area = document.createElement("textarea");
+      area.value = text;
+      document.body.append(area);
+      area.select();
+      document.execCommand("copy");
+      area.remove();
+    }
+  }
+
+  function enhance(table) {
+    const body = table.tBodies[0];
+    if (!body || body.rows.length === 0) return;
+    const name = table.caption.textContent.trim();
+    const tools = document.createElement("div");
+    tools.className = "tools";
+    const said = document.createElement("span");
+    said.className = "faint";
+    said.setAttribute("role", "status");
+    if (body.rows.length > 3) {
+      const filter = document.createElement("input");
+      Object.assign(filter, { type: "search", placeholder: "filter" });
+      filter.setAttribute("aria-label", `Show only rows that contain this: ${name}`);
+      filter.addEventListener("input", () => {
+        const wanted = filter.value.trim().toLowerCase();
+        let shown = 0;
+        for (const row of body.rows) {
+          row.hidden = !row.textContent.toLowerCase().includes(wanted);
+          shown += row.hidden ? 0 : 1;
+        }
+        said.textContent = wanted ? `${shown} of ${body.rows.length} rows` : "";
+      });
+      tools.append(filter);
+    }
+    if (body.rows.length > 1) {
+      const heads = [...table.tHead.rows[0].cells];
+      heads.forEach((head, column) => {
+        if (head.querySelector(".axis")) return;
+        const sorter = button("", "Sort by this column", () =>
+          sort(table, column, head.getAttribute("aria-sort") === "ascending" ? "descending" : "ascending"));
+        sorter.className = "sorter";
+        sorter.append(...head.childNodes);
+        head.append(sorter);
+      });
+      tools.append(selector(table, heads, name));
+    }
+    const copier = button("CSV", `Copy as CSV: ${name}`, async () => {
+      const text = csv(table);
+      table.dataset.copied = text;
+      await copy(text);
+      said.textContent = "copied";
+    });
+    copier.setAttribute("aria-label", `Copy as CSV: ${name}`);
+    tools.append(copier, said);
+    (table.closest(".scroll") ?? table).before(tools);
+  }
+
+  // Where rows are cards there are no column heads to press.
+  function selector(table, heads, name) {
+    const select = document.createElement("select");
+    select.className = "sort";
+    select.setAttribute("aria-label", `Sort by: ${name}`);
+    select.append(new Option("sort by…", ""));
+    heads.forEach((head, column) => {
+      if (head.querySelector(".axis")) return;
+      const word = head.textContent.trim().replace(/95 % interval/, "");
+      select.append(new Option(`${word} ↑`, `${column} ascending`), new Option(`${word} ↓`, `${column} descending`));
+    });
+    select.addEventListener("change", () => {
+      const [column, direction] = select.value.split(" ");
+      if (direction) sort(table, Number(column), direction);
+    });
+    return select;
+  }
+
+  // ---- the page -------------------------------------------------------------------------------------------------------------------
+
+  document.querySelectorAll(".noscript").forEach((note) => note.remove());
+  document.querySelectorAll("table.cells").forEach(enhance);
+  document.querySelectorAll("figure.plot").forEach(prepare);
+  DARK.addEventListener("change", redraw);
+  let width = root.clientWidth;
+  let waiting = 0;
+  window.addEventListener("resize", () => {
+    clearTimeout(waiting);
+    waiting = setTimeout(() => {
+      if (width !== root.clientWidth) redraw();
+      width = root.clientWidth;
+    }, 200);
+  });
+  // Paper is light, whatever the screen is.
+  window.addEventListener("beforeprint", () => { printing = true; redraw(); });
+  window.addEventListener("afterprint", () => { printing = false; redraw(); });
+  root.dataset.ready = "yes";
+})();
