@@ -4,14 +4,15 @@
 run:
 	cargo run --release --package weigh
 
+# No documentation has an example that runs.
 test: lint
-	cargo test --workspace --no-fail-fast
+	cargo test --workspace --tests --no-fail-fast
 
-# The telling checks of the conformance suite on every platform that is ready here, slow ones too, and a machine that boots a system from
-# its disk; systems need the Debian image.
+# The telling checks of the conformance suite on every platform that is ready here, slow ones too, and all checks of emulated machines;
+# every network of machines; a machine that boots a system from its disk. Systems need the Debian image.
 test-platforms:
 	cargo run --package weigh -- image build debian
-	WEIGH_PLATFORMS=all cargo test --package weigh-platforms --test conformance --test disks --no-fail-fast -- --nocapture --test-threads=1
+	WEIGH_PLATFORMS=all cargo test --package weigh-platforms --test conformance --test disks --test networks --no-fail-fast -- --nocapture --test-threads=1
 
 # Every container through the whole of weigh: one command over all of them, and a crash while each comes up.
 test-containers:
@@ -21,7 +22,7 @@ test-containers:
 # check on every platform.
 test-long:
 	WEIGH_LONG=1 cargo test --release --package weigh-stats --package weigh-images --no-fail-fast
-	WEIGH_LONG=1 cargo test --release --package weigh --test selftest --test images --test machines --test tools --no-fail-fast -- --test-threads=1
+	WEIGH_LONG=1 cargo test --release --package weigh --test selftest --test crash --test images --test machines --test tools --no-fail-fast -- --test-threads=1
 	WEIGH_LONG=1 cargo test --package weigh-platforms --no-fail-fast -- --test-threads=1
 
 lint:

@@ -8,7 +8,7 @@ mod static_probe;
 
 use common::network::{guests_are_reached, nobody_reaches, talk};
 use common::victim::{Killed, kill_and_sweep};
-use common::{Bench, MINUTE, command, ready, says, shell, turn};
+use common::{Bench, MINUTE, command, ready, says, shell, slow_ones, turn};
 use std::time::{Duration, Instant};
 use weigh_model::ImageSpec;
 use weigh_platforms::{Guest, PlatformError, RunOptions};
@@ -26,12 +26,6 @@ fn debian(test: &str) -> bool {
         eprintln!("SKIPPED {test}: {error}");
     }
     found.is_ok()
-}
-
-/// Whether slow guests are asked for, too.
-fn all() -> bool {
-    std::env::var_os("WEIGH_LONG").is_some()
-        || std::env::var("WEIGH_PLATFORMS").is_ok_and(|value| value == "all")
 }
 
 /// Waits until a system's init says that it is up.
@@ -137,7 +131,7 @@ fn systems_start_from_every_kind_of_root() {
         "root=copied,user=mapped",
         "root=shared,user=mapped",
     ] {
-        if keys.contains("mapped") && !keys.contains("overlay") && !all() {
+        if keys.contains("mapped") && !keys.contains("overlay") && !slow_ones() {
             eprintln!("SKIPPED {keys}: WEIGH_PLATFORMS=all has it");
             continue;
         }
@@ -223,7 +217,7 @@ fn what_has_no_system_is_refused_with_a_remedy() {
 fn managers_run_systems() {
     let _turn = turn();
     for platform in ["incus", "lxd"] {
-        if !all() {
+        if !slow_ones() {
             eprintln!("SKIPPED {platform}_systems: its guests are slow; WEIGH_PLATFORMS=all has it");
             continue;
         }

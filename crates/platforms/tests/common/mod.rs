@@ -10,6 +10,8 @@
     reason = "what is skipped is said, and a victim tells how far it is"
 )]
 
+#[path = "../../../../tests/support/engine.rs"]
+mod engine;
 pub mod network;
 pub mod osv;
 pub mod sshd;
@@ -62,6 +64,12 @@ pub fn ready(test: &str, environment: &str) -> bool {
     assert!(!required.split(',').any(|word| word == platform.name()), "{environment} is required: {reason}");
     eprintln!("SKIPPED {test} on {environment}: {reason}; {}", remedy.clone().unwrap_or_default());
     false
+}
+
+/// Whether slow guests are asked for as well.
+pub fn slow_ones() -> bool {
+    std::env::var_os("WEIGH_LONG").is_some()
+        || std::env::var("WEIGH_PLATFORMS").is_ok_and(|value| value == "all")
 }
 
 /// Value of the key `rootfs` for an image with an init of its own: the directory that `WEIGH_DEBIAN` names, or the image that is built
@@ -185,10 +193,12 @@ impl Drop for Bench {
 /// Waits a moment for what the kernel takes away by itself.
 pub fn nothing_is_left(run: &str) {
     let deadline = std::time::Instant::now() + Duration::from_secs(5);
-    while !traces(run).is_empty() && std::time::Instant::now() < deadline {
+    let mut left = traces(run);
+    while !left.is_empty() && std::time::Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(50));
+        left = traces(run);
     }
-    assert_eq!(traces(run), BTreeSet::new(), "left behind by {run}");
+    assert_eq!(left, BTreeSet::new(), "left behind by {run}");
 }
 
 pub fn command(argv: &[&str]) -> Command {
@@ -258,14 +268,10 @@ pub fn traces(run: &str) -> BTreeSet<String> {
             traces.extend(text.lines().filter(|line| line.contains(run)).map(Into::into));
         }
     }
-    let containers = &["ps", "--all", "--format", "{{.Names}}"][..];
-    let images = &["images", "--format", "{{.Repository}}"];
-    let volumes = &["volume", "ls", "--format", "{{.Name}}"];
-    for what in [containers, images, volumes, &["network", "ls", "--format", "{{.Name}}"]] {
-        if let Ok(done) = Invocation::new("docker").args(what).run() {
-            let text = String::from_utf8(done.output).unwrap();
-            traces.extend(text.lines().filter(|line| line.contains(run)).map(Into::into));
-        }
+    for (path, _) in engine::LISTS {
+        let list = engine::list(path);
+        traces
+            .extend(list.split('"').filter(|word| word.contains(run)).map(|word| format!("{path}: {word}")));
     }
     traces
 }

@@ -84,6 +84,8 @@ fn check_at(name: &str, environment: &str, check: fn(&Bench)) {
 /// Environments whose guests take too long for every run of the default tests, and variants of one that is tested there. A platform, or
 /// one key with its value.
 const SLOW: &[&str] = &["podman", "incus", "lxd", "init=full", "libvirt", "ssh", "net=none", "net=host"];
+/// Machines whose CPUs are emulated. The default tests have the telling checks of them, `WEIGH_PLATFORMS=all` all of them.
+const EMULATED: &[&str] = &["uml", "qemu"];
 /// The checks that say most about a guest, for a look at every platform.
 const TELLING: &[&str] = &[
     "statuses",
@@ -104,15 +106,17 @@ const OF_ONE_PROGRAM: &[&str] =
     &["memory", "dropped", "busy", "hung", "dead", "frozen", "deadline", "availability_leaves_nothing"];
 
 /// Why a check does not belong to this run of the tests. `WEIGH_LONG` puts nothing off; `WEIGH_PLATFORMS=all` asks for the
-/// telling checks of every environment, slow ones too; otherwise the slow ones wait.
+/// telling checks of every environment, slow ones too, and for every check of emulated machines; otherwise those wait.
 fn put_off(name: &str, environment: &str) -> Option<&'static str> {
     if std::env::var_os("WEIGH_LONG").is_some() {
         return None;
     }
+    let is_one_of = |words: &[&str]| environment.split([':', ',']).any(|part| words.contains(&part));
+    let (tells, emulated) = (TELLING.contains(&name), is_one_of(EMULATED));
     if std::env::var("WEIGH_PLATFORMS").is_ok_and(|value| value == "all") {
-        return (!TELLING.contains(&name)).then_some("`make test` or WEIGH_LONG=1 (`make test-long`) has it");
+        return (!tells && !emulated).then_some("`make test` or WEIGH_LONG=1 (`make test-long`) has it");
     }
-    let slow = SLOW.iter().any(|word| environment.split([':', ',']).any(|part| part == *word));
+    let slow = is_one_of(SLOW) || (emulated && !tells);
     slow.then_some("its guests are slow; WEIGH_PLATFORMS=all (`make test-platforms`) has it")
 }
 
