@@ -5,6 +5,11 @@
 mod support;
 
 use serde_json::Value;
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 use support::{Stage, ready, shown};
 
 /// A server of requests and responses, with `more` in its table of the server.
@@ -185,6 +190,93 @@ fn servers_that_fail_are_told() {
     let (report, said) = measured(&stage, &manifest, "native", &["--blocks", "1"]);
     let reason = report["failures"][0]["reason"].as_str().unwrap();
     assert!(reason.contains("not up within 0.3 s"), "{reason}\n{said}");
+    stage.host_is_as_before();
+}
+
+/// Listens on the port that a run writes to a file, as an echo server that anybody could take for the run's, and then makes a second file.
+/// Returns how many bytes it was sent when `over` says so.
+fn stranger(here: std::path::PathBuf, over: Arc<AtomicBool>) -> std::thread::JoinHandle<usize> {
+    let wait = || std::thread::sleep(Duration::from_millis(5));
+    std::thread::spawn(move || {
+        let port = loop {
+            match std::fs::read_to_string(here.join("port")) {
+                Ok(text) => break text.trim().parse::<u16>().unwrap(),
+                Err(_) if over.load(Ordering::Relaxed) => panic!("the server never began"),
+                Err(_) => wait(),
+            }
+        };
+        let listener = TcpListener::bind(("127.0.0.1", port)).unwrap();
+        listener.set_nonblocking(true).unwrap();
+        std::fs::write(here.join("taken"), "").unwrap();
+        let (mut clients, mut sent) = (Vec::new(), 0);
+        while !over.load(Ordering::Relaxed) {
+            if let Ok((client, _)) = listener.accept() {
+                client.set_nonblocking(true).unwrap();
+                clients.push(client);
+            }
+            let mut buffer = [0; 4096];
+            for client in &mut clients {
+                if let Ok(read) = client.read(&mut buffer) {
+                    sent += read;
+                    let _ = client.write_all(&buffer[..read]);
+                }
+            }
+            wait();
+        }
+        sent
+    })
+}
+
+/// Somebody takes the server's port before the server does: the server gets another one, whether it ends because of that or not, and the
+/// other program is never loaded in its place.
+#[test]
+fn a_port_that_somebody_takes_is_replaced() {
+    for otherwise in ["exit 1", "exec sleep 1000"] {
+        let stage = Stage::new();
+        let here = stage.here().display().to_string();
+        let script = format!(
+            "cd {here}; if [ ! -e taken ]; then echo $2 > next; mv next port; until [ -e taken ]; do sleep 0.02; done; fi; \
+             ./kernels echo --protocols tcp --serve $1:$2 || {otherwise}"
+        );
+        let server = format!(r#"["sh", "-c", "{script}", "sh", "{{listen}}", "{{port}}"]"#);
+        let setup = format!(r#"setup = ["sh", "-c", "ln -sf $WEIGH_KERNELS {here}/kernels"]"#);
+        let manifest = manifest(&server, "").replace("\"5s\"", "\"60s\"");
+        let manifest = manifest.replace("warmup = 1\n", &format!("warmup = 1\n{setup}\n"));
+        let over = Arc::new(AtomicBool::new(false));
+        let stranger = stranger(stage.here().to_path_buf(), Arc::clone(&over));
+        let (report, said) = measured(&stage, &manifest, "native", &["--blocks", "2"]);
+        over.store(true, Ordering::Relaxed);
+        assert_eq!(stranger.join().unwrap(), 0, "{otherwise}: the stranger was loaded\n{said}");
+        assert_eq!(report["failures"].as_array().unwrap().len(), 0, "{}\n{said}", report["failures"]);
+        assert_eq!(cell(&report, "native")["n"], 2, "{otherwise}: {said}");
+        stage.host_is_as_before();
+    }
+}
+
+/// A client that hangs is ended at its deadline with all that it started, and the other workloads go on.
+#[test]
+fn a_client_that_hangs_is_ended() {
+    const WORDS: &str = "7777.25";
+    let stage = Stage::new();
+    let hanging = manifest(ECHO, "").replace("\"little\"", "\"hanging\"").replace("\"30s\"", "\"1s\"");
+    let command = hanging.lines().find(|line| line.starts_with("command = ")).unwrap().to_string();
+    let hangs = format!(r#"command = ["sh", "-c", "sleep {WORDS} & sleep {WORDS}"]"#);
+    std::fs::write(stage.here().join("hanging.toml"), hanging.replacen(&command, &hangs, 1)).unwrap();
+    let more = ["hanging", "--workload", "hanging.toml", "--blocks", "2"];
+    let (report, said) = measured(&stage, &manifest(ECHO, ""), "native", &more);
+    let failures = report["failures"].as_array().unwrap();
+    assert!(
+        !failures.is_empty() && failures.iter().all(|failure| failure["workload"] == "hanging"),
+        "{said}"
+    );
+    let reason = failures[0]["reason"].as_str().unwrap();
+    assert!(reason.contains("did not end within 1 s"), "{reason}\n{said}");
+    assert_eq!(cell(&report, "native")["n"], 2, "{said}");
+    let left = std::fs::read_dir("/proc").unwrap().filter_map(|entry| {
+        let words = std::fs::read_to_string(entry.ok()?.path().join("cmdline")).ok()?;
+        words.split('\0').any(|word| word == WORDS).then_some(words)
+    });
+    assert_eq!(left.count(), 0, "the client's processes are ended with it");
     stage.host_is_as_before();
 }
 

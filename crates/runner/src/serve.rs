@@ -15,6 +15,7 @@
 
 mod headroom;
 mod loader;
+mod owner;
 pub(crate) mod ports;
 mod server;
 pub(crate) mod way;
@@ -25,6 +26,7 @@ use crate::logs::CellLog;
 use crate::staging::{self, Words};
 use crate::trial::{Failure, Measured, Performance, Performed, Progress, Setting, Watch, timed};
 use loader::Loader;
+use owner::Stranger;
 use server::Server;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -33,6 +35,9 @@ use way::Way;
 use weigh_images::Root;
 use weigh_model::{ClockState, EnvironmentSpec, FailureKind, Iteration, ServerPlan, Staging, WorkloadPlan};
 use weigh_platforms::{Capabilities, Completed, Guest, Host, Session};
+
+/// How often a server is tried where somebody else has taken its ports meanwhile, each time on others.
+const TRIES: u32 = 3;
 
 /// What is the same in every trial of a server in one environment.
 pub(crate) struct Scene<'a> {
@@ -118,7 +123,8 @@ impl Scene<'_> {
         self.with_server(guest, occasion, served, |loader, outside| outside.once_staged(loader.session()))
     }
 
-    /// Has a server run in the guest while `load` works.
+    /// Has a server run in the guest while `load` works. Where somebody else on the host has a port of the server's, it is tried on others:
+    /// nothing has been measured until then.
     fn with_server<R>(
         &self,
         guest: &mut dyn Guest,
@@ -126,11 +132,55 @@ impl Scene<'_> {
         served: Served,
         load: impl FnOnce(&mut Loader, &Performance<'_>) -> Result<R, Failure>,
     ) -> Result<R, Failure> {
+        let mut load = Some(load);
+        let mut ports = self.ports(guest, &occasion.ports);
+        for _ in 1..TRIES {
+            let outcome = self.with_server_at(&ports, guest, occasion, served, &mut load);
+            if outcome.is_ok() || load.is_none() || self.stranger(guest, &ports).is_none() {
+                return outcome;
+            }
+            ports = self.ports(guest, &ports);
+        }
+        let outcome = self.with_server_at(&ports, guest, occasion, served, &mut load);
+        let stranger =
+            outcome.as_ref().err().filter(|_| load.is_some()).and_then(|_| self.stranger(guest, &ports));
+        outcome.map_err(|failure| match stranger {
+            Some(stranger) => {
+                Failure { kind: FailureKind::Preparation, reason: stranger.reason(), ..failure }
+            }
+            None => failure,
+        })
+    }
+
+    /// Ports for a server: those of its instance, but for others of the host's that nobody has, where somebody has them.
+    fn ports(&self, guest: &dyn Guest, ports: &[u16]) -> Vec<u16> {
+        match self.stranger(guest, ports) {
+            Some(_) => ports::unused(ports.len(), ports).unwrap_or_else(|| ports.into()),
+            None => ports.into(),
+        }
+    }
+
+    /// Who else has one of the ports of a guest that listens on the host's own network. Ports of other guests are their own, or the
+    /// platform holds them.
+    fn stranger(&self, guest: &dyn Guest, ports: &[u16]) -> Option<Stranger> {
+        let shared = way::is_on_host(guest, &self.can) && !self.can.fake && !self.can.elsewhere;
+        shared.then(|| Stranger::on(ports, &self.server.transport, &guest.processes())).flatten()
+    }
+
+    /// The same at these ports. `load` is taken when it begins.
+    fn with_server_at<R>(
+        &self,
+        ports: &[u16],
+        guest: &mut dyn Guest,
+        occasion: &Occasion,
+        served: Served,
+        load: &mut Option<impl FnOnce(&mut Loader, &Performance<'_>) -> Result<R, Failure>>,
+    ) -> Result<R, Failure> {
         if !self.can.fork {
             let reason = "the guest runs its one program and no server beside it";
             return Err(Failure::new(FailureKind::Preparation, reason));
         }
-        let way = Way::to(guest, &self.can, &occasion.ports)?;
+        let way = Way::to(guest, &self.can, ports)?;
         let mut loader = Loader::launch(self, occasion, way.from.as_deref())?;
         let (inside, outside) = (self.inside(served), self.outside(served));
         let (inner, mut outer) = (occasion.words.clone(), loader.words(occasion));
@@ -142,21 +192,27 @@ impl Scene<'_> {
         };
         let inside = of(&inside, self.directory, way.inside(inner));
         let outside = of(&outside, self.loader_directory, way.outside(outer)).of_loader();
-        let session = guest.session();
-        let outcome = inside.set_up(session).and_then(|()| {
-            let mut server = Server::start(session, &inside)?;
+        let outcome = inside.set_up(guest.session()).and_then(|()| {
+            let mut server = Server::start(guest.session(), &inside)?;
             let outcome = self
-                .bring_up(served, session, &mut server, (&way, &mut loader, &outside))
-                .and_then(|()| load(&mut loader, &outside))
+                .bring_up(served, guest.session(), &mut server, (&way, &mut loader, &outside))
+                .and_then(|()| match self.stranger(guest, ports) {
+                    Some(stranger) => Err(Failure::new(FailureKind::Preparation, stranger.reason())),
+                    None => self.fill(served, &mut loader, &outside),
+                })
+                .and_then(|()| match load.take() {
+                    Some(load) => load(&mut loader, &outside),
+                    None => Err(Failure::new(FailureKind::Preparation, "the load has been tried before")),
+                })
                 .map_err(|failure| loader.own(failure));
-            server.end(session, outcome)
+            server.end(guest.session(), outcome)
         });
-        let outcome = inside.torn_down(session, outcome);
+        let outcome = inside.torn_down(guest.session(), outcome);
         let ended = loader.end();
         outcome.and_then(|value| ended.map(|()| value))
     }
 
-    /// Waits until the server is up, and fills it.
+    /// Waits until the server is up.
     fn bring_up(
         &self,
         served: Served,
@@ -165,10 +221,7 @@ impl Scene<'_> {
         (way, loader, outside): (&Way, &mut Loader, &Performance<'_>),
     ) -> Result<(), Failure> {
         let deadline = staging::setup_deadline(&self.workload.staging);
-        let (ready, fill) = match served {
-            Served::Server | Served::Saturated => (self.server.ready.as_ref(), self.server.fill.as_ref()),
-            Served::Null => (None, None),
-        };
+        let (ready, fill) = self.questions(served);
         if staging::wants_scratch(ready.into_iter().chain(fill)) {
             staging::make_scratch(loader.session(), outside.words())?;
         }
@@ -180,7 +233,21 @@ impl Scene<'_> {
             None if self.can.fake => {}
             None => server.listens(session, way, &self.server.transport, deadline)?,
         }
-        let Some(fill) = fill else { return Ok(()) };
+        Ok(())
+    }
+
+    /// What is asked of a server before its load, and what fills it.
+    fn questions(&self, served: Served) -> (Option<&Vec<String>>, Option<&Vec<String>>) {
+        match served {
+            Served::Server | Served::Saturated => (self.server.ready.as_ref(), self.server.fill.as_ref()),
+            Served::Null => (None, None),
+        }
+    }
+
+    /// Fills a server that is up.
+    fn fill(&self, served: Served, loader: &mut Loader, outside: &Performance<'_>) -> Result<(), Failure> {
+        let Some(fill) = self.questions(served).1 else { return Ok(()) };
+        let deadline = staging::setup_deadline(&self.workload.staging);
         let filled = outside.around(loader.session(), &outside.command_of(fill), deadline);
         filled.map_err(|failure| failure.during("filling the server"))
     }
