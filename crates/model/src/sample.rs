@@ -235,7 +235,7 @@ pub struct Iteration {
     /// Latency histograms by JSON pointer, HdrHistogram V2, base64, nanoseconds.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub histograms: BTreeMap<String, String>,
-    /// Metrics that this environment cannot have, and why, in words: no failure, and never 0.
+    /// Metrics that this environment cannot have or the tool could not measure, and why, in words: no failure, and never 0.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub absent: BTreeMap<String, String>,
 }

@@ -348,7 +348,7 @@ impl<'a> Performance<'a> {
             tool_duration_ns: extracted.tool_duration_ns,
             random_read_bytes: extracted.random_read_bytes,
             histograms: extracted.histograms,
-            absent: BTreeMap::new(),
+            absent: extracted.refused,
         };
         Ok((iteration, completed))
     }

@@ -485,6 +485,10 @@ impl<'a> Collector<'a> {
             }
         }
         if let Some(reason) = absent {
+            if matches!(metric.from, Extraction::Parser { .. }) {
+                // What the tool could not measure may have to do with how much it was.
+                series.observations.clear();
+            }
             self.flag(Some(workload), Some(&metric.spec.name), environment, Flag::Absent);
             if let Some(flag) = self.flags.last_mut() {
                 flag.reason = Some(reason);

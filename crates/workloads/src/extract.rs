@@ -69,6 +69,8 @@ pub struct Extracted {
     /// Latency histograms by JSON pointer, as they were printed. A metric that is a quantile has its histogram here and no value: the
     /// statistics merge histograms first.
     pub histograms: BTreeMap<String, String>,
+    /// Metrics of which the command says something that is no measurement, and why.
+    pub refused: BTreeMap<String, String>,
 }
 
 /// Why a command that ran gives no numbers.
@@ -160,6 +162,8 @@ pub fn extract(plan: &WorkloadPlan, result: &RawResult<'_>) -> Result<Extracted,
     for metric in &plan.metrics {
         if let Extraction::Quantile { histogram, .. } = &metric.from {
             extracted.histograms.insert(histogram.clone(), output.histogram(metric, histogram)?);
+        } else if let Some(reason) = output.refused(&metric.from) {
+            extracted.refused.insert(metric.spec.name.clone(), reason);
         } else {
             extracted.values.insert(metric.spec.name.clone(), output.value(metric, result)?);
         }
@@ -276,6 +280,12 @@ impl<'a> Output<'a> {
                 (parser.value)(&self.text, field).ok_or_else(missing)?
             }
         })
+    }
+
+    /// Why a parser does not take what it finds for a measurement.
+    fn refused(&self, from: &Extraction) -> Option<String> {
+        let Extraction::Parser { parser, field } = from else { return None };
+        (parsers::find(parser)?.refused)(&self.text, field)
     }
 
     /// A number that is no metric: what a run did.

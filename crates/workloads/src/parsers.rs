@@ -40,6 +40,22 @@ pub(crate) struct Parser {
     pub(crate) histograms: &'static [&'static str],
     /// The histogram of a field, nanoseconds.
     pub(crate) histogram: fn(text: &str, field: &str) -> Option<Histogram<u64>>,
+    /// Why what the output says of a field is no measurement of it.
+    pub(crate) refused: fn(text: &str, field: &str) -> Option<String>,
+}
+
+/// Observations that the 99th percentile takes, so that its place is not beyond the largest one with .975 confidence (METHOD: latency).
+pub(crate) const LEAST_FOR_P99: f64 = 368.0;
+
+/// Why a quantile of so many observations is no measurement.
+pub(crate) fn too_few(observations: Option<f64>, least: f64) -> Option<String> {
+    let seen = observations.filter(|seen| *seen < least)?;
+    Some(format!("of {seen} observations, and this quantile takes {least}: load for longer"))
+}
+
+/// For parsers whose every number is one.
+pub(crate) fn nothing_refused(_: &str, _: &str) -> Option<String> {
+    None
 }
 
 /// What stands between the names of a parser and of its field in the name of a histogram. A histogram of the output itself is named by

@@ -11,11 +11,12 @@ pub(super) const PARSER: Parser = Parser {
         ("seeks", "op/s"),
         ("file_bytes", "B"),
     ],
-    checks: &["every_rate_measured"],
+    checks: &["rates_measured"],
     value,
     passes,
     histograms: &[],
     histogram: super::no_histogram,
+    refused,
 };
 
 /// Bonnie++ prints this for what took less than half a second: it was too fast to measure.
@@ -77,13 +78,20 @@ fn file_bytes(text: &str) -> Option<f64> {
     Some(digits.parse::<f64>().ok()? * unit)
 }
 
-/// Whether every rate is a number, and none was too fast to measure.
+fn refused(text: &str, field: &str) -> Option<String> {
+    let (_, place, _) = RATES.iter().find(|(name, _, _)| *name == field)?;
+    (run(text)?.rates[*place] == TOO_FAST)
+        .then(|| "Bonnie++ does not measure what takes less than half a second: give it more to do".into())
+}
+
+/// Whether every rate is a number or was too fast to measure, and one is a number.
 fn passes(text: &str, field: &str) -> Option<bool> {
-    let run = run(text).filter(|_| field == "every_rate_measured")?;
-    Some(RATES.iter().all(|(_, place, _)| {
-        let rate = run.rates[*place];
-        rate != TOO_FAST && rate.parse::<f64>().is_ok_and(|rate| rate > 0.0)
-    }))
+    let run = run(text).filter(|_| field == "rates_measured")?;
+    let rates = RATES.map(|(_, place, _)| run.rates[place]);
+    let is_rate = |rate: &str| rate.parse::<f64>().is_ok_and(|rate| rate > 0.0);
+    Some(
+        rates.iter().all(|rate| *rate == TOO_FAST || is_rate(rate)) && rates.iter().any(|rate| is_rate(rate)),
+    )
 }
 
 #[cfg(test)]

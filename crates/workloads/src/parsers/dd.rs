@@ -12,6 +12,7 @@ pub(super) const PARSER: Parser = Parser {
     passes,
     histograms: &[],
     histogram: super::no_histogram,
+    refused: super::nothing_refused,
 };
 
 /// What one run of dd says.

@@ -29,6 +29,7 @@ pub(super) const PARSER: Parser = Parser {
     passes,
     histograms: &["read_latency", "write_latency", "read_completion", "write_completion"],
     histogram,
+    refused: super::nothing_refused,
 };
 
 /// The longest latency that a histogram tells from longer ones.

@@ -20,6 +20,7 @@ pub(super) const PARSER: Parser = Parser {
     passes,
     histograms: &[],
     histogram: no_histogram,
+    refused: super::nothing_refused,
 };
 
 /// Which cores a score is of.

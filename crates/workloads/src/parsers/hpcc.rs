@@ -22,6 +22,7 @@ pub(super) const PARSER: Parser = Parser {
     passes,
     histograms: &[],
     histogram: no_histogram,
+    refused: super::nothing_refused,
 };
 
 /// A value of the summary; only that of the last run in the file, for the program appends.

@@ -1,6 +1,6 @@
 //! What netperf prints (versions 2.5 to 2.7) with `-- -k SELECTORS`: a banner, then a line `SELECTOR=value` each.
 
-use super::Parser;
+use super::{LEAST_FOR_P99, Parser, too_few};
 
 pub(super) const PARSER: Parser = Parser {
     name: "netperf",
@@ -21,12 +21,10 @@ pub(super) const PARSER: Parser = Parser {
     passes,
     histograms: &[],
     histogram: super::no_histogram,
+    refused,
 };
 
 const MICROSECOND: f64 = 1e-6;
-
-/// Transactions that the 99th percentile takes (METHOD.md, section 2).
-const LEAST_FOR_P99: f64 = 368.0;
 
 /// The text of a selector; that of the last run.
 fn text_of<'a>(text: &'a str, selector: &str) -> Option<&'a str> {
@@ -77,6 +75,10 @@ fn value(text: &str, field: &str) -> Option<f64> {
         "duration" => number(text, "ELAPSED_TIME"),
         _ => None,
     }
+}
+
+fn refused(text: &str, field: &str) -> Option<String> {
+    (field == "latency_p99").then(|| too_few(transactions(text), LEAST_FOR_P99)).flatten()
 }
 
 /// Whether there were transactions, or bytes that arrived. A request over UDP that is lost stops netperf's test: it then counts what came

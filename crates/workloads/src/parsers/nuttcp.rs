@@ -10,6 +10,7 @@ pub(super) const PARSER: Parser = Parser {
     passes,
     histograms: &[],
     histogram: super::no_histogram,
+    refused: super::nothing_refused,
 };
 
 /// Its megabyte is binary (nuttcp(8): 1 MB = 2^20 bytes) and its megabit decimal.

@@ -10,6 +10,7 @@ pub(super) const PARSER: Parser = Parser {
     passes,
     histograms: &[],
     histogram: super::no_histogram,
+    refused: super::nothing_refused,
 };
 
 /// The number of that name, if it is in that unit.

@@ -19,6 +19,7 @@ pub(super) const PARSER: Parser = Parser {
     passes,
     histograms: &["set_latency", "get_latency"],
     histogram,
+    refused: super::nothing_refused,
 };
 
 /// What it says of one command.

@@ -1,6 +1,6 @@
 //! What sockperf prints (sockperf(1), version 3.7) after `ping-pong` or `under-load`.
 
-use super::Parser;
+use super::{LEAST_FOR_P99, Parser, too_few};
 use regex::Regex;
 use std::sync::LazyLock;
 
@@ -22,10 +22,10 @@ pub(super) const PARSER: Parser = Parser {
     passes,
     histograms: &[],
     histogram: super::no_histogram,
+    refused,
 };
 
 /// Observations that a quantile takes, so that its place is not beyond the largest one with .975 confidence (METHOD.md, section 2).
-const LEAST_FOR_P99: f64 = 368.0;
 const LEAST_FOR_P999: f64 = 3688.0;
 
 /// Share of datagrams that may be lost.
@@ -89,6 +89,14 @@ fn value(text: &str, field: &str) -> Option<f64> {
     }
 }
 
+fn refused(text: &str, field: &str) -> Option<String> {
+    match field {
+        "latency_p99" => too_few(observations(text), LEAST_FOR_P99),
+        "latency_p999" => too_few(observations(text), LEAST_FOR_P999),
+        _ => None,
+    }
+}
+
 /// Whether messages came back, each once and in order: all of them over TCP, nearly all over UDP.
 fn passes(text: &str, field: &str) -> Option<bool> {
     let pattern = pattern!(
@@ -129,6 +137,8 @@ mod tests {
         let total = format!("Total {} observations", value(ROUND_TRIPS, "observations").unwrap());
         let few = ROUND_TRIPS.replace(&total, "Total 367 observations");
         assert_eq!(value(&few, "latency_p99"), None);
+        assert!(refused(&few, "latency_p99").unwrap().contains("of 367 observations"));
+        assert_eq!((refused(ROUND_TRIPS, "latency_p99"), refused(&few, "latency_p50")), (None, None));
         assert_eq!(value(&few, "latency_p50"), value(ROUND_TRIPS, "latency_p50"));
     }
 

@@ -12,6 +12,7 @@ pub(super) const PARSER: Parser = Parser {
     passes,
     histograms: &[],
     histogram: no_histogram,
+    refused: super::nothing_refused,
 };
 
 /// Programs of the study, with their names in the suite.

@@ -13,6 +13,7 @@ pub(super) const PARSER: Parser = Parser {
     passes,
     histograms: &[],
     histogram: no_histogram,
+    refused: super::nothing_refused,
 };
 
 /// One line of the table.

@@ -20,6 +20,7 @@ pub(super) const PARSER: Parser = Parser {
     passes,
     histograms: &["latency"],
     histogram,
+    refused: super::nothing_refused,
 };
 
 /// Share of transactions that may have been rolled back and tried again, as deadlocks are.

@@ -1,6 +1,6 @@
 //! What wrk prints with `--latency` (version 4.1).
 
-use super::Parser;
+use super::{LEAST_FOR_P99, Parser, too_few};
 use regex::Regex;
 use std::sync::LazyLock;
 
@@ -19,10 +19,8 @@ pub(super) const PARSER: Parser = Parser {
     passes,
     histograms: &[],
     histogram: super::no_histogram,
+    refused,
 };
-
-/// Requests that the 99th percentile takes (METHOD.md, section 2).
-const LEAST_FOR_P99: f64 = 368.0;
 
 fn number_after(text: &str, word: &str) -> Option<f64> {
     text.lines().find_map(|line| line.trim_start().strip_prefix(word)?.trim().parse().ok())
@@ -61,6 +59,10 @@ fn value(text: &str, field: &str) -> Option<f64> {
         "latency_p99" => percentile(text, "99%").filter(|_| requests(text) >= Some(LEAST_FOR_P99)),
         _ => None,
     }
+}
+
+fn refused(text: &str, field: &str) -> Option<String> {
+    (field == "latency_p99").then(|| too_few(requests(text), LEAST_FOR_P99)).flatten()
 }
 
 /// Whether every request was answered with what was asked for. wrk ends with status 0 whatever the server did, and has these two lines

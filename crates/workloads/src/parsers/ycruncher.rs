@@ -12,6 +12,7 @@ pub(super) const PARSER: Parser = Parser {
     passes,
     histograms: &[],
     histogram: no_histogram,
+    refused: super::nothing_refused,
 };
 
 /// The text without the sequences that set colours.
