@@ -13,7 +13,7 @@
 //!   `memory` is intended only as far as a machine's own kernel explains it: [`kept_by_kernel`]. `mitigations` are intended exactly
 //!   when the kernels differ, whatever a platform lists.
 //!   What an interface is like follows from `network`, and offloads from `network-interface`; settings of the network stack follow from
-//!   another kernel, and some from a namespace of its own ([`network::meant`]).
+//!   another kernel, and some from a namespace of its own (`parity/network.rs`).
 //!   Another machine ([`axes::ANOTHER_MACHINE`]) explains any amount of memory and any mitigations.
 //! - **Allowed** is what `--allow-unequal` names and nothing implies.
 //! - **Refused** is the rest.
