@@ -352,6 +352,79 @@ fn servers_end_when_their_stdin_is_closed() {
     }
 }
 
+/// What keeps a null server alive until it is dropped.
+struct Serving {
+    server: std::process::Child,
+    port: u16,
+}
+
+impl Serving {
+    #[expect(clippy::disallowed_methods, reason = "it runs beside its client, which assert_cmd cannot do")]
+    fn start(protocol: &str) -> Self {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        drop(listener);
+        let mut server = std::process::Command::new(env!("CARGO_BIN_EXE_weigh-kernels"))
+            .args(["null-server", "--protocol", protocol, "--listen", &format!("127.0.0.1:{port}")])
+            .stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut said = [0; 10];
+        server.stdout.as_mut().unwrap().read_exact(&mut said).unwrap();
+        assert_eq!(&said, b"listening\n");
+        Self { server, port }
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        drop(self.server.stdin.take());
+        self.server.wait().unwrap();
+    }
+}
+
+/// The load generator of the workload `mariadb`, as it prepares its statements and as it sends them as text.
+#[test]
+fn sysbench_takes_the_null_server_for_a_database() {
+    let installed = Command::new("sysbench").arg("--version").output();
+    if installed.is_err() {
+        eprintln!("SKIPPED sysbench_takes_the_null_server_for_a_database: there is no program `sysbench`");
+        return;
+    }
+    let serving = Serving::start("mysql");
+    for statements in ["auto", "disable"] {
+        let output = Command::new("sysbench")
+            .args([
+                "oltp_read_write",
+                "--db-driver=mysql",
+                "--mysql-host=127.0.0.1",
+                "--threads=2",
+                "--events=40",
+            ])
+            .args([format!("--mysql-port={}", serving.port), format!("--db-ps-mode={statements}")])
+            .args([
+                "--mysql-user=a",
+                "--mysql-password=b",
+                "--mysql-db=c",
+                "--table-size=1000",
+                "--time=30",
+                "run",
+            ])
+            .timeout(Duration::from_secs(60))
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{said}");
+        for line in
+            ["transactions: 40 ", "queries: 800 ", "read: 560", "ignored errors: 0 ", "reconnects: 0 "]
+        {
+            let words = said.split_whitespace().collect::<Vec<_>>().join(" ");
+            assert!(words.contains(line), "{statements}: {line}: {said}");
+        }
+    }
+}
+
 #[test]
 fn what_a_load_generator_needed_itself_is_a_member_of_its_line() {
     let result = run("load --protocol redis --requests 400 --threads 2 --warmup-seconds 0");

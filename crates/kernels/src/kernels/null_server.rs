@@ -31,7 +31,7 @@ pub(super) static KERNEL: Kernel = Kernel {
             name: "protocol",
             kind: Kind::Word(&["echo", "redis", "http", "mysql"]),
             default: "echo",
-            summary: "what to speak; mysql: every query has the same row",
+            summary: "what to speak; mysql: every query has the same rows, prepared or not",
         },
         OptionSpec {
             name: "listen",
@@ -65,7 +65,7 @@ pub(super) enum Protocol {
     Redis,
     /// HTTP/1.1 and 1.0.
     Http,
-    /// The client/server protocol of MySQL, text queries only.
+    /// The client/server protocol of MySQL.
     Mysql,
 }
 

@@ -1,7 +1,8 @@
-//! The answers of mysql: anybody may log in, and every query has the same row.
+//! The answers of mysql: anybody may log in, and every query has the same rows, as text or as those of a prepared statement.
 //!
-//! MySQL Source Code Documentation, "Client/Server Protocol": packets, the connection phase with protocol 4.1, text result sets
-//! with EOF packets. Statements that are to be prepared are refused in the way that has clients send them as text.
+//! MySQL Source Code Documentation, "Client/Server Protocol": packets, the connection phase with protocol 4.1, text and binary result
+//! sets with EOF packets, prepared statements. A load generator that prepares its statements does so here, so that it works as hard as
+//! against a database.
 
 use super::serve::{Answer, Answered, Then};
 
@@ -10,6 +11,9 @@ const HEADER_BYTES: usize = 4;
 
 /// The longest packet that is no nonsense.
 const LONGEST_PACKET: usize = 1 << 20;
+
+/// Most statements that a connection may prepare; they are forgotten with it.
+const MOST_STATEMENTS: usize = 1 << 16;
 
 /// Capabilities of the server: long passwords, found rows, long flags, a database at log-in, protocol 4.1, transactions, secure
 /// authentication, multiple statements and results, authentication plugins.
@@ -24,68 +28,182 @@ const AUTOCOMMIT: [u8; 2] = [2, 0];
 /// Length of the column `c` of sysbench's tables.
 const COLUMN_BYTES: u8 = 120;
 
+/// Rows that a range of sysbench's has (`--range-size`).
+const RANGE_ROWS: usize = 100;
+
+/// Type of a parameter that is not known yet.
+const NULL: u8 = 0x06;
+
+/// Type of a string of fixed length.
+const STRING: u8 = 0xfe;
+
 const COM_QUIT: u8 = 0x01;
 const COM_QUERY: u8 = 0x03;
 const COM_STMT_PREPARE: u8 = 0x16;
+const COM_STMT_EXECUTE: u8 = 0x17;
+const COM_STMT_SEND_LONG_DATA: u8 = 0x18;
 const COM_STMT_CLOSE: u8 = 0x19;
+
+/// What a statement is answered with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reply {
+    /// That it was done.
+    Done,
+    /// A row.
+    Row,
+    /// The rows of a range.
+    Range,
+}
+
+/// Result sets in one of the two encodings.
+struct Sets {
+    row: Vec<u8>,
+    range: Vec<u8>,
+}
 
 /// A database without tables.
 pub(super) struct Mysql {
-    /// The answer to every query that reads.
-    rows: Vec<u8>,
+    text: Sets,
+    binary: Sets,
     ok: Vec<u8>,
-    unprepared: Vec<u8>,
+    too_many: Vec<u8>,
+}
+
+/// What is remembered of a connection.
+#[derive(Default)]
+pub(super) struct Session {
+    logged_in: bool,
+    /// The statements that were prepared; the number of the first is 1.
+    prepared: Vec<Reply>,
 }
 
 impl Mysql {
     pub(super) fn new() -> Self {
-        let eof = [&[0xfe, 0, 0], AUTOCOMMIT.as_slice()].concat();
-        let mut column = Vec::new();
-        for text in ["def", "sbtest", "sbtest1", "sbtest1", "c", "c"] {
-            column.push(text.len() as u8);
-            column.extend_from_slice(text.as_bytes());
-        }
-        // Length of what follows, character set, length of the column, type of a fixed string, flags, decimals, two zeros.
-        column.extend_from_slice(&[0x0c, CHARACTER_SET, 0, COLUMN_BYTES, 0, 0, 0, 0xfe, 0, 0, 0, 0, 0]);
-        let row = [vec![COLUMN_BYTES], vec![b'x'; COLUMN_BYTES.into()]].concat();
-        let mut rows = Vec::new();
-        for (index, body) in [&[1], column.as_slice(), &eof, &row, &eof].into_iter().enumerate() {
-            packet(&mut rows, index as u8 + 1, body);
-        }
+        let value = [vec![COLUMN_BYTES], vec![b'x'; COLUMN_BYTES.into()]].concat();
+        // A binary row begins with a zero, and with the bits of the columns that are null.
+        let binary = [&[0, 0], value.as_slice()].concat();
         let mut ok = Vec::new();
         packet(&mut ok, 1, &ok_body());
-        let mut unprepared = Vec::new();
-        // ER_UNSUPPORTED_PS.
-        let refusal =
-            b"\xff\x0f\x05#HY000This command is not supported in the prepared statement protocol yet";
-        packet(&mut unprepared, 1, refusal);
-        Self { rows, ok, unprepared }
+        let mut too_many = Vec::new();
+        // ER_MAX_PREPARED_STMT_COUNT_REACHED.
+        packet(&mut too_many, 1, b"\xff\xb5\x05#42000Can't create more than 65536 prepared statements");
+        Self { text: Sets::new(&value), binary: Sets::new(&binary), ok, too_many }
     }
 
-    fn reply(&self, command: &[u8], out: &mut Vec<u8>) -> Then {
-        match command.first() {
-            Some(&COM_QUIT) => return Then::Close,
-            Some(&COM_QUERY) if reads(&command[1..]) => out.extend_from_slice(&self.rows),
-            Some(&COM_STMT_PREPARE) => out.extend_from_slice(&self.unprepared),
-            // Has no answer.
-            Some(&COM_STMT_CLOSE) => {}
-            Some(_) => out.extend_from_slice(&self.ok),
-            None => return Then::Refuse,
+    fn reply(&self, prepared: &mut Vec<Reply>, command: &[u8], out: &mut Vec<u8>) -> Then {
+        let Some((name, said)) = command.split_first() else { return Then::Refuse };
+        match *name {
+            COM_QUIT => return Then::Close,
+            COM_QUERY => out.extend_from_slice(self.answer_to(&self.text, Reply::to(said))),
+            COM_STMT_PREPARE if prepared.len() == MOST_STATEMENTS => out.extend_from_slice(&self.too_many),
+            COM_STMT_PREPARE => {
+                let reply = Reply::to(said);
+                prepared.push(reply);
+                put_prepared(out, prepared.len() as u32, said, reply);
+            }
+            COM_STMT_EXECUTE => {
+                let Some(reply) = executed(prepared, said) else { return Then::Refuse };
+                out.extend_from_slice(self.answer_to(&self.binary, reply));
+            }
+            // Have no answer.
+            COM_STMT_SEND_LONG_DATA | COM_STMT_CLOSE => {}
+            _ => out.extend_from_slice(&self.ok),
         }
         Then::Keep
     }
+
+    fn answer_to<'s>(&'s self, sets: &'s Sets, reply: Reply) -> &'s [u8] {
+        match reply {
+            Reply::Done => &self.ok,
+            Reply::Row => &sets.row,
+            Reply::Range => &sets.range,
+        }
+    }
 }
 
-fn reads(query: &[u8]) -> bool {
-    let word = query.trim_ascii_start();
-    [b"SELECT".as_slice(), b"SHOW"]
-        .iter()
-        .any(|read| word.get(..read.len()).is_some_and(|word| word.eq_ignore_ascii_case(read)))
+impl Reply {
+    fn to(query: &[u8]) -> Self {
+        let word = query.trim_ascii_start();
+        let reads = [b"SELECT".as_slice(), b"SHOW"]
+            .iter()
+            .any(|read| word.get(..read.len()).is_some_and(|word| word.eq_ignore_ascii_case(read)));
+        match reads {
+            false => Self::Done,
+            true if has(query, b" BETWEEN ") && !has(query, b" SUM(") => Self::Range,
+            true => Self::Row,
+        }
+    }
+}
+
+fn has(query: &[u8], word: &[u8]) -> bool {
+    query.windows(word.len()).any(|part| part.eq_ignore_ascii_case(word))
+}
+
+impl Sets {
+    /// With rows that are all like this one.
+    fn new(row: &[u8]) -> Self {
+        let of = |rows: usize| {
+            let mut set = Vec::new();
+            let (column, eof) = (column(STRING), eof_body());
+            let rows = std::iter::repeat_n(row, rows);
+            let head = [[1].as_slice(), &column, &eof];
+            for (index, body) in head.into_iter().chain(rows).chain([eof.as_slice()]).enumerate() {
+                packet(&mut set, (index as u8).wrapping_add(1), body);
+            }
+            set
+        };
+        Self { row: of(1), range: of(RANGE_ROWS) }
+    }
+}
+
+/// The answer to a statement that is executed, by its number.
+fn executed(prepared: &[Reply], said: &[u8]) -> Option<Reply> {
+    let number = u32::from_le_bytes(*said.first_chunk()?);
+    prepared.get((number as usize).checked_sub(1)?).copied()
+}
+
+/// That a statement was prepared: its number, its columns, its parameters. Each question mark is one: the strings of load generators
+/// have none.
+fn put_prepared(out: &mut Vec<u8>, number: u32, query: &[u8], reply: Reply) {
+    let columns = u16::from(reply != Reply::Done);
+    let parameters = query.iter().filter(|byte| **byte == b'?').count() as u16;
+    let mut head = vec![0];
+    head.extend_from_slice(&number.to_le_bytes());
+    head.extend_from_slice(&columns.to_le_bytes());
+    head.extend_from_slice(&parameters.to_le_bytes());
+    // No warnings.
+    head.extend_from_slice(&[0; 3]);
+    packet(out, 1, &head);
+    let mut next = 2u8;
+    for (definition, count) in [(column(NULL), parameters), (column(STRING), columns)] {
+        let end = (count > 0).then(eof_body);
+        for body in std::iter::repeat_n(definition, count.into()).chain(end) {
+            packet(out, next, &body);
+            next = next.wrapping_add(1);
+        }
+    }
+}
+
+/// The definition of a column or parameter.
+fn column(kind: u8) -> Vec<u8> {
+    let mut column = Vec::new();
+    for text in ["def", "sbtest", "sbtest1", "sbtest1", "c", "c"] {
+        column.push(text.len() as u8);
+        column.extend_from_slice(text.as_bytes());
+    }
+    // Length of what follows, character set, length of the column, type, flags, decimals, two zeros.
+    column.extend_from_slice(&[0x0c, CHARACTER_SET, 0, COLUMN_BYTES, 0, 0, 0, kind, 0, 0, 0, 0, 0]);
+    column
 }
 
 /// No rows touched, no row made.
 fn ok_body() -> Vec<u8> {
     [&[0, 0, 0], AUTOCOMMIT.as_slice(), &[0, 0]].concat()
+}
+
+/// The end of columns, parameters or rows.
+fn eof_body() -> Vec<u8> {
+    [&[0xfe, 0, 0], AUTOCOMMIT.as_slice()].concat()
 }
 
 fn packet(out: &mut Vec<u8>, number: u8, body: &[u8]) {
@@ -95,8 +213,7 @@ fn packet(out: &mut Vec<u8>, number: u8, body: &[u8]) {
 }
 
 impl Answer for Mysql {
-    /// Whether the client has logged in.
-    type Session = bool;
+    type Session = Session;
 
     fn open(&mut self, out: &mut Vec<u8>) {
         let mut greeting = vec![10];
@@ -116,7 +233,7 @@ impl Answer for Mysql {
         packet(out, 0, &greeting);
     }
 
-    fn answer(&mut self, logged_in: &mut bool, input: &[u8], out: &mut Vec<u8>) -> Answered {
+    fn answer(&mut self, session: &mut Session, input: &[u8], out: &mut Vec<u8>) -> Answered {
         let mut answered = Answered::default();
         while answered.then == Then::Keep {
             let input = &input[answered.consumed..];
@@ -127,11 +244,11 @@ impl Answer for Mysql {
                 break;
             }
             let Some(body) = input[HEADER_BYTES..].get(..bytes) else { break };
-            if *logged_in {
-                answered.then = self.reply(body, out);
+            if session.logged_in {
+                answered.then = self.reply(&mut session.prepared, body, out);
             } else {
                 packet(out, number.wrapping_add(1), &ok_body());
-                *logged_in = true;
+                session.logged_in = true;
             }
             answered.consumed += HEADER_BYTES + bytes;
             answered.requests += 1;
@@ -144,27 +261,81 @@ impl Answer for Mysql {
 mod tests {
     use super::*;
 
-    #[test]
-    fn queries_get_a_row_and_everything_else_is_fine() {
-        let mut mysql = Mysql::new();
-        let mut greeting = Vec::new();
-        mysql.open(&mut greeting);
-        assert_eq!(greeting.len(), HEADER_BYTES + usize::from(greeting[0]), "the header says how long it is");
-        let mut session = false;
-        let mut say = |body: &[u8], number: u8| {
+    /// One connection of a client.
+    struct Client {
+        mysql: Mysql,
+        session: Session,
+    }
+
+    impl Client {
+        fn new() -> Self {
+            let mut client = Self { mysql: Mysql::new(), session: Session::default() };
+            assert_eq!(client.say(b"log-in", 1).1[..5], [7, 0, 0, 2, 0], "an OK packet after the client's");
+            client
+        }
+
+        /// What comes after a command, and that nothing comes after a part of it.
+        fn say(&mut self, body: &[u8], number: u8) -> (Then, Vec<u8>) {
             let (mut input, mut out) = (Vec::new(), Vec::new());
             packet(&mut input, number, body);
-            let part = mysql.answer(&mut session, &input[..input.len() - 1], &mut out);
+            let part = self.mysql.answer(&mut self.session, &input[..input.len() - 1], &mut out);
             assert_eq!((part, out.len()), (Answered::default(), 0));
-            let answered = mysql.answer(&mut session, &input, &mut out);
+            let answered = self.mysql.answer(&mut self.session, &input, &mut out);
             (answered.then, out)
-        };
-        assert_eq!(say(b"log-in", 1).1[..5], [7, 0, 0, 2, 0], "an OK packet after the client's");
-        let (_, rows) = say(b"\x03SELECT c FROM sbtest1 WHERE id=5", 0);
-        assert_eq!(rows[..5], [1, 0, 0, 1, 1], "one column");
-        assert!(rows.windows(121).any(|part| part[0] == 120 && part[1..] == [b'x'; 120]));
-        assert_eq!(say(b"\x03UPDATE sbtest1 SET k=k+1", 0).1, say(b"\x0e", 0).1);
-        assert_eq!(say(b"\x16SELECT 1", 0).1[4..7], [0xff, 0x0f, 0x05]);
-        assert_eq!(say(b"\x01", 0).0, Then::Close);
+        }
+
+        /// The bodies of the packets that come; their numbers count from 1.
+        fn bodies(&mut self, command: &[u8]) -> Vec<Vec<u8>> {
+            let (then, out) = self.say(command, 0);
+            assert_eq!(then, Then::Keep);
+            let (mut rest, mut bodies) = (out.as_slice(), Vec::new());
+            while let [first, second, third, number, after @ ..] = rest {
+                assert_eq!(usize::from(*number), (bodies.len() + 1) % 256);
+                let (body, next) = after.split_at(u32::from_le_bytes([*first, *second, *third, 0]) as usize);
+                bodies.push(body.to_vec());
+                rest = next;
+            }
+            assert!(rest.is_empty());
+            bodies
+        }
+    }
+
+    #[test]
+    fn the_greeting_says_how_long_it_is() {
+        let mut greeting = Vec::new();
+        Mysql::new().open(&mut greeting);
+        assert_eq!(greeting.len(), HEADER_BYTES + usize::from(greeting[0]));
+    }
+
+    #[test]
+    fn queries_get_rows_and_everything_else_is_fine() {
+        let mut client = Client::new();
+        let rows = client.bodies(b"\x03SELECT c FROM sbtest1 WHERE id=5");
+        assert_eq!((rows.len(), rows[0].as_slice()), (5, [1].as_slice()), "one column, one row");
+        assert!(rows[3].len() == 121 && rows[3][0] == 120 && rows[3][1..] == [b'x'; 120]);
+        let range = client.bodies(b"\x03select c FROM sbtest1 WHERE id between 5 AND 104 ORDER BY c");
+        assert_eq!(range.len(), RANGE_ROWS + 4);
+        assert_eq!(client.bodies(b"\x03SELECT SUM(k) FROM sbtest1 WHERE id BETWEEN 5 AND 104").len(), 5);
+        assert_eq!(client.say(b"\x03UPDATE sbtest1 SET k=k+1", 0).1, client.say(b"\x0e", 0).1);
+        assert_eq!(client.say(b"\x01", 0).0, Then::Close);
+    }
+
+    #[test]
+    fn statements_are_prepared_and_executed_by_their_numbers() {
+        let mut client = Client::new();
+        // Number 1, no column, two parameters and their end.
+        let update = client.bodies(b"\x16UPDATE sbtest1 SET c=? WHERE id=?");
+        assert_eq!((update.len(), &update[0][..9]), (4, [0, 1, 0, 0, 0, 0, 0, 2, 0].as_slice()));
+        // Number 2, one column, two parameters, both with their ends.
+        let range = client.bodies(b"\x16SELECT c FROM sbtest1 WHERE id BETWEEN ? AND ?");
+        assert_eq!((range.len(), &range[0][..9]), (6, [0, 2, 0, 0, 0, 1, 0, 2, 0].as_slice()));
+        assert_eq!(client.bodies(b"\x16COMMIT").len(), 1);
+        let rows = client.bodies(b"\x17\x02\0\0\0\0\x01\0\0\0");
+        assert_eq!((rows.len(), &rows[3][..3]), (RANGE_ROWS + 4, [0, 0, 120].as_slice()));
+        assert_eq!(client.bodies(b"\x17\x01\0\0\0\0\x01\0\0\0"), [ok_body()]);
+        assert_eq!(client.say(b"\x19\x01\0\0\0", 0), (Then::Keep, Vec::new()), "closing has no answer");
+        for unknown in [b"\x17\x04\0\0\0", b"\x17\0\0\0\0"] {
+            assert_eq!(client.say(unknown, 0).0, Then::Refuse);
+        }
     }
 }
