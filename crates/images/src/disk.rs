@@ -181,38 +181,43 @@ fn identity(tree: &Path) -> Result<String, DiskError> {
     Ok(digest.finish())
 }
 
-/// Makes the disk in an empty directory.
-fn write(tree: &Path, identity: &str, directory: &Path) -> Result<(), DiskError> {
+/// mke2fs(8) for an ext4 file system of ours, with its configuration in a directory of the caller's.
+fn mke2fs(directory: &Path) -> Result<Invocation, DiskError> {
     let program = find_program("mke2fs")
         .or_else(|| Some(PathBuf::from("/usr/sbin/mke2fs")).filter(|path| path.exists()))
         .ok_or(DiskError::NoProgram)?;
     let configuration = directory.join("mke2fs.conf");
     fs::write(&configuration, CONFIGURATION).map_err(DiskError::io("write", &configuration))?;
+    let mke2fs = Invocation::new(program).env("MKE2FS_CONFIG", &configuration).deadline(DEADLINE);
+    Ok(mke2fs.args(["-q", "-t", "ext4", "-m", "0"]))
+}
+
+/// Makes an empty ext4 file system of `bytes` at `at` in a file or device that is there. Written is what the file system needs for
+/// itself; where its files will lie everything stays as it is, allocated. `work` is a directory of the caller's.
+///
+/// # Errors
+/// mke2fs(8) is missing, or has failed, as it does where there is too little room.
+pub fn make_empty(path: &Path, at: u64, bytes: u64, work: &Path) -> Result<(), DiskError> {
+    let extended = if at > 0 { format!("offset={at},{EXTENDED}") } else { EXTENDED.into() };
+    let mke2fs = mke2fs(work)?.args(["-F", "-E", &extended]).arg(path);
+    mke2fs.arg(format!("{}k", bytes >> 10)).run_ok()?;
+    Ok(())
+}
+
+/// Makes the disk in an empty directory.
+fn write(tree: &Path, identity: &str, directory: &Path) -> Result<(), DiskError> {
     let path = directory.join(NAME);
     let content = size(tree).map_err(DiskError::io("look through", tree))?;
     // Inodes, the journal and the tables of groups come on top of the files.
     let bytes = (content + content / 8 + ROOM).next_multiple_of(STEP);
     let uuid = uuid(identity);
-    Invocation::new(program)
-        .env("MKE2FS_CONFIG", &configuration)
+    mke2fs(directory)?
         .env("E2FSPROGS_FAKE_TIME", MADE_AT)
         .env("SOURCE_DATE_EPOCH", MADE_AT)
-        .args([
-            "-q",
-            "-t",
-            "ext4",
-            "-m",
-            "0",
-            "-U",
-            &uuid,
-            "-E",
-            &format!("hash_seed={uuid},{EXTENDED}"),
-            "-d",
-        ])
+        .args(["-U", &uuid, "-E", &format!("hash_seed={uuid},{EXTENDED}"), "-d"])
         .arg(tree)
         .arg(&path)
         .arg(format!("{}k", bytes >> 10))
-        .deadline(DEADLINE)
         .run_ok()?;
     Ok(())
 }
@@ -293,6 +298,28 @@ mod tests {
         assert_eq!(copy.metadata().unwrap().len(), disk.bytes);
         assert!(copy.metadata().unwrap().blocks() * 512 < 200 << 20);
         disk.overlay(&base.path().join("top")).unwrap();
+    }
+
+    /// In the midst of a file, as in a qcow2 image: what is around it and between its tables stays.
+    #[test]
+    fn an_empty_file_system_lies_where_it_is_wanted() {
+        if !has_mke2fs("an_empty_file_system_lies_where_it_is_wanted") {
+            return;
+        }
+        const AT: usize = 192 << 10;
+        let base = tempfile::tempdir().unwrap();
+        let path = base.path().join("disk");
+        let bytes = 16 << 20;
+        fs::write(&path, vec![b'x'; AT + bytes]).unwrap();
+        make_empty(&path, AT as u64, bytes as u64, base.path()).unwrap();
+        let content = fs::read(&path).unwrap();
+        assert_eq!(content.len(), AT + bytes);
+        assert!(content[..AT].iter().all(|byte| *byte == b'x'));
+        // The superblock's magic number (ext4(5)).
+        assert_eq!(content[AT + 1024 + 56..][..2], [0x53, 0xef]);
+        assert!(path.metadata().unwrap().blocks() * 512 >= (AT + bytes) as u64, "nothing became a hole");
+        let error = make_empty(&path, 0, 8 << 10, base.path()).unwrap_err().to_string();
+        assert!(error.contains("mke2fs"), "{error}");
     }
 
     /// A file that changes, and nothing else, makes another disk.

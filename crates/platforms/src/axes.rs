@@ -232,7 +232,13 @@ pub fn implied(environment: &EnvironmentSpec, own_image: bool) -> Vec<(&'static 
     const BY_KEY: &[(&str, &[(&str, &str)])] = &[
         ("cpus", &[("cpus", "its key `cpus` says so")]),
         ("memory", &[("memory", MEMORY_BY_KEY)]),
-        ("storage", &[("mounts:", "its key `storage` says so")]),
+        (
+            "storage",
+            &[
+                ("mounts:scratch", "its key `storage` says so"),
+                ("mounts:/var/tmp", "its key `storage` says so"),
+            ],
+        ),
         ("user", &[("user", "its key `user` says so")]),
     ];
     const BY_IMAGE: &[(&str, &str)] = &[

@@ -164,6 +164,7 @@ impl Platform for Libvirt {
             storage::DISK,
             disk::SIZE,
             disk::DEVICE,
+            disk::STORAGE,
             storage::CACHE,
             storage::AIO,
             storage::INIT,

@@ -84,14 +84,17 @@ fn contents<'a>(
         None if is_system => disk::mounts(root, true),
         None => root.scratch.iter().map(|path| boot::scratch(path)).collect(),
     };
+    let wanted = Wanted::of(&Libvirt, environment);
+    let mounts = match &wanted {
+        Some(disk) => disk.mounted(mounts),
+        None => mounts,
+    };
     let mut modules = MODULES_OF_ALL.to_vec();
     modules.extend(share.iter().flat_map(|(share, _)| share.modules()));
     if setting(&Libvirt, environment, "net") != "none" {
         modules.extend(tap::MODULES);
     }
-    if Wanted::of(&Libvirt, environment).is_some() {
-        modules.push("virtio_blk");
-    }
+    modules.extend(wanted.iter().flat_map(Wanted::modules));
     if is_system {
         modules.extend(disk::MODULES);
     }

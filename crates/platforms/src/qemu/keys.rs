@@ -3,7 +3,7 @@
 use super::disks::CACHE_WORDS;
 use super::{MACHINES, channel, net};
 use crate::axes;
-use crate::vm::disk::{DEVICE, SIZE, disk_key};
+use crate::vm::disk::{DEVICE, SIZE, STORAGE, disk_key};
 use crate::vm::{keys, tune};
 use crate::{KeySpec, Values};
 
@@ -50,6 +50,7 @@ pub(super) const KEYS: &[KeySpec] = &[
     disk_key(&["none", "raw", "qcow2", "block"]),
     SIZE,
     DEVICE,
+    STORAGE,
     KeySpec {
         name: "cache",
         values: Values::Words(CACHE_WORDS),

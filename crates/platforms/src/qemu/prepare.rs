@@ -4,7 +4,7 @@ use super::channel::Channel;
 use super::share::{self, Share};
 use super::{RootKind, Settings, devices, disks, net};
 use crate::vm::boot::{self, Contents};
-use crate::vm::disk as vm_disk;
+use crate::vm::disk::{self as vm_disk, Wanted};
 use crate::{GuestRequest, Host, PlatformError};
 use serde_json::{Value, json};
 use std::fs;
@@ -102,11 +102,13 @@ fn contents<'a>(
         None if on_disk => vm_disk::mounts(root, settings.system),
         None => root.scratch.iter().map(|path| boot::scratch(path)).collect(),
     };
+    let mounts = match &settings.disk {
+        Some(disk) => disk.mounted(mounts),
+        None => mounts,
+    };
     let mut modules = MODULES_OF_ALL.to_vec();
     modules.extend(share.iter().flat_map(|(share, _)| share.modules()));
-    if settings.disk.is_some() {
-        modules.push("virtio_blk");
-    }
+    modules.extend(settings.disk.iter().flat_map(Wanted::modules));
     modules.extend(Channel::modules(&request.environment));
     if on_disk {
         modules.extend(vm_disk::MODULES);

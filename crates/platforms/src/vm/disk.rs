@@ -13,7 +13,7 @@ mod fill;
 mod root;
 
 #[allow(unused_imports, reason = "the drivers take it up one by one")]
-pub(crate) use data::{DEVICE, DataDisk, DiskKind, Format, SIZE, Wanted, disk_key};
+pub(crate) use data::{DEVICE, DataDisk, DiskKind, Format, SIZE, STORAGE, Wanted, disk_key};
 pub(crate) use device::undo;
 #[allow(unused_imports, reason = "the drivers take it up one by one")]
 pub(crate) use root::{GuestRoot, MODULES, mounts, probe_words, root_disk};

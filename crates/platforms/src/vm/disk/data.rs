@@ -3,11 +3,13 @@
 use super::device::{Held, Loop, hold};
 use super::fill;
 pub(crate) use super::fill::Format;
+use crate::axes::Storage;
 use crate::{Host, KeySpec, Platform, PlatformError, Values, setting};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 use weigh_model::{EnvironmentSpec, SpecError, format_bytes, parse_bytes};
+use weigh_protocol::boot::BootMount;
 
 /// Disks are multiples of a page, so that no reader meets half a sector at the end.
 const STEP: u64 = 4096;
@@ -34,6 +36,17 @@ pub(crate) const DEVICE: KeySpec = KeySpec {
     summary: "for disk=block: the host's device, whose content is destroyed; else a loop device above a file of the run",
 };
 
+/// `storage` of machines that have a disk: what holds the guest's `/var/tmp`.
+pub(crate) const STORAGE: KeySpec = KeySpec {
+    name: "storage",
+    values: Values::Words(&["tmpfs", "disk"]),
+    default: "tmpfs",
+    summary: "what holds /var/tmp: memory, or an ext4 file system on the disk that `disk` says",
+};
+
+/// What is on a disk with a file system, as in the names of files about it.
+const FILE_SYSTEM: &str = "ext4";
+
 /// The value of `disk`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DiskKind {
@@ -55,6 +68,8 @@ pub(crate) struct Wanted {
     sized: bool,
     /// The user's device.
     device: Option<PathBuf>,
+    /// Whether a file system is on it, which is the guest's [`Storage::TARGET`].
+    pub(crate) is_storage: bool,
 }
 
 impl Wanted {
@@ -68,10 +83,11 @@ impl Wanted {
         };
         let bytes = parse_bytes(setting(platform, environment, "size")).unwrap_or(1 << 30);
         let device = environment.get("device").map(|path| std::path::absolute(path).unwrap_or(path.into()));
-        Some(Self { kind, bytes, sized: environment.get("size").is_some(), device })
+        let is_storage = environment.get(STORAGE.name) == Some("disk");
+        Some(Self { kind, bytes, sized: environment.get("size").is_some(), device, is_storage })
     }
 
-    /// What [`KeySpec`] cannot say of `disk`, `size` and `device`.
+    /// What [`KeySpec`] cannot say of `disk`, `size`, `device` and `storage`.
     ///
     /// # Errors
     /// A value that is none, underlined.
@@ -91,6 +107,11 @@ impl Wanted {
                 Ok(_) => return Err(wrong(format!("`{size}` is no size of a disk: a multiple of 4KiB is"))),
                 Err(error) => return Err(wrong(error.to_string())),
             }
+        }
+        if environment.get(STORAGE.name) == Some("disk") && disk == "none" {
+            let help = "name the kind of the disk too, as in `disk=qcow2,storage=disk`".into();
+            let message = "there is no disk to hold /var/tmp".into();
+            return Err(environment.key_error(STORAGE.name, message, Some(help)));
         }
         if environment.get("device").is_some() && disk != "block" {
             let (message, help) = ("only `disk=block` has a device", "write `disk=block` too");
@@ -127,7 +148,27 @@ impl Wanted {
         if fs::read_dir(&pool).is_ok_and(|mut entries| entries.next().is_some()) {
             return Ok(());
         }
-        fill::file(&pool.join(format!("{FREE}0")), self.format(), self.bytes)
+        self.make_file(host, &pool.join(format!("{FREE}0")))
+    }
+
+    /// Makes the file of a disk.
+    fn make_file(&self, host: &Host, path: &Path) -> Result<(), PlatformError> {
+        fill::file(path, self.format(), self.bytes, self.is_storage.then_some(&*host.work))
+    }
+
+    /// Puts the disk's file system in the place of the guest's storage in memory, where it is that.
+    pub(crate) fn mounted(&self, mut mounts: Vec<BootMount>) -> Vec<BootMount> {
+        if self.is_storage {
+            mounts.retain(|mount| mount.target != Storage::TARGET);
+            // The disk for workloads is the first one.
+            mounts.push(BootMount::new(FILE_SYSTEM, "/dev/vda", Storage::TARGET, "nosuid,nodev"));
+        }
+        mounts
+    }
+
+    /// Kernel modules that the guest needs for it.
+    pub(crate) fn modules(&self) -> &'static [&'static str] {
+        if self.is_storage { &super::MODULES } else { &["virtio_blk"] }
     }
 
     /// A disk for one guest, which nobody else has. What an earlier guest had the host's page cache keep of it is not there any more.
@@ -152,7 +193,7 @@ impl Wanted {
         };
         // Who renames it has it.
         if !free.filter(is_free).any(|path| fs::rename(path, &file).is_ok()) {
-            fill::file(&file, self.format(), self.bytes)?;
+            self.make_file(host, &file)?;
         }
         let made = File::open(&file)
             .and_then(|opened| fill::forget(&opened).and_then(|()| opened.metadata()?.modified()))
@@ -177,9 +218,14 @@ impl Wanted {
 
     /// Where disks like this one are kept, whoever asks for them.
     fn pool(&self, host: &Host) -> Result<PathBuf, PlatformError> {
-        let pool = host.work.join(format!("disks-{}-{}", self.format().word(), self.bytes));
+        let pool = host.work.join(format!("disks-{}-{}{}", self.format().word(), self.bytes, self.suffix()));
         fs::create_dir_all(&pool).map_err(PlatformError::io(format!("make {}", pool.display())))?;
         Ok(pool)
+    }
+
+    /// Tells disks with a file system from those without, in names of files.
+    fn suffix(&self) -> String {
+        if self.is_storage { format!("-{FILE_SYSTEM}") } else { String::new() }
     }
 
     /// How much of a device of the user's is used.
@@ -199,10 +245,14 @@ impl Wanted {
         }
         // What says that nobody has written to it since.
         let name = device.to_string_lossy().replace('/', "-");
-        let marker = host.work.join(format!("disk{name}-{bytes}.filled"));
+        let marker = host.work.join(format!("disk{name}-{bytes}{}.filled", self.suffix()));
         if !marker.exists() {
             let filling = format!("overwrite {}", device.display());
             fill::random(&held.file, 0, bytes)
+                .and_then(|()| match self.is_storage {
+                    true => fill::file_system(&held.file, device, (0, bytes), &host.work),
+                    false => Ok(()),
+                })
                 .and_then(|()| fs::write(&marker, ""))
                 .map_err(PlatformError::io(filling))?;
         }

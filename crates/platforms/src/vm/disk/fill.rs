@@ -31,11 +31,17 @@ impl Format {
     }
 }
 
-/// Makes the file of a disk of this length. It gets its name when it is whole and on the device.
+/// Makes the file of a disk of this length. It gets its name when it is whole and on the device. With a directory for `formatting` there is
+/// an empty file system on it.
 ///
 /// # Errors
 /// No space, or another fault of the file system; nothing is left.
-pub(super) fn file(path: &Path, format: Format, bytes: u64) -> Result<(), PlatformError> {
+pub(super) fn file(
+    path: &Path,
+    format: Format,
+    bytes: u64,
+    formatting: Option<&Path>,
+) -> Result<(), PlatformError> {
     let staging = path.with_extension("new");
     let failed = |error: std::io::Error| {
         let _ = fs::remove_file(&staging);
@@ -49,6 +55,9 @@ pub(super) fn file(path: &Path, format: Format, bytes: u64) -> Result<(), Platfo
         };
         rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, at + bytes)?;
         random(&file, at, bytes)?;
+        if let Some(work) = formatting {
+            file_system(&file, &staging, (at, bytes), work)?;
+        }
         fs::rename(&staging, path)
     };
     write().map_err(failed)
@@ -69,6 +78,18 @@ pub(super) fn random(file: &File, at: u64, bytes: u64) -> std::io::Result<()> {
     forget(file)
 }
 
+/// Makes an empty file system at a place and of a length, and has it on the device.
+pub(super) fn file_system(
+    file: &File,
+    path: &Path,
+    (at, bytes): (u64, u64),
+    work: &Path,
+) -> std::io::Result<()> {
+    weigh_images::disk::make_empty(path, at, bytes, work).map_err(std::io::Error::other)?;
+    file.sync_all()?;
+    forget(file)
+}
+
 /// What was read or written must not wait in the host's cache for a guest that is meant to read the device.
 pub(super) fn forget(file: &File) -> std::io::Result<()> {
     Ok(rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed)?)
@@ -83,14 +104,14 @@ mod tests {
     fn every_block_is_written() {
         let base = tempfile::tempdir().unwrap();
         let path = base.path().join("disk.raw");
-        file(&path, Format::Raw, 3 << 20).unwrap();
+        file(&path, Format::Raw, 3 << 20, None).unwrap();
         let content = fs::read(&path).unwrap();
         assert_eq!(content.len(), 3 << 20);
         assert!(content.chunks(4096).all(|block| block.iter().any(|byte| *byte != 0)));
         assert!(content[..4096] != content[4096..8192]);
         assert!(path.metadata().unwrap().blocks() * 512 >= 3 << 20, "it has no holes");
         let image = base.path().join("disk.qcow2");
-        file(&image, Format::Qcow2, 3 << 20).unwrap();
+        file(&image, Format::Qcow2, 3 << 20, None).unwrap();
         let image_content = fs::read(&image).unwrap();
         assert!(image_content.starts_with(b"QFI\xfb") && image_content.ends_with(&content));
         assert!(image.metadata().unwrap().blocks() * 512 >= 3 << 20, "it has no holes");
@@ -99,7 +120,7 @@ mod tests {
     #[test]
     fn what_does_not_fit_leaves_nothing() {
         let base = tempfile::tempdir().unwrap();
-        let error = file(&base.path().join("disk.raw"), Format::Raw, 1 << 60).unwrap_err().to_string();
+        let error = file(&base.path().join("disk.raw"), Format::Raw, 1 << 60, None).unwrap_err().to_string();
         assert!(error.contains("disk.raw"), "{error}");
         assert_eq!(fs::read_dir(base.path()).unwrap().count(), 0);
     }
