@@ -1,61 +1,110 @@
-//! Workloads that run the real tools of others, natively at their quick size: each is measured, with its check and every metric.
+//! Workloads that run the real tools of others at their quick size, a test each: natively, and with `WEIGH_LONG=1` in guests too. Each is
+//! measured, with its check and every metric.
 #![allow(clippy::print_stderr, reason = "a skipped test says so")]
 #![allow(clippy::unwrap_used, reason = "a test ends where its expectation does")]
 
 mod support;
 
+use serde_json::Value;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use support::{Stage, shown};
+use std::time::Duration;
+use support::{Stage, ready, shown};
 
-/// A workload of this kind.
-struct Tool {
-    workload: &'static str,
-    /// Programs without which it is skipped.
-    programs: &'static [&'static str],
-    /// Whether it takes more than about a second; then `WEIGH_LONG=1` runs it.
-    long: bool,
+/// For a run in all guests; an emulated machine is slow.
+const DEADLINE: Duration = Duration::from_secs(1800);
+
+/// Where a tool is measured beside natively, and when.
+#[derive(Clone, Copy)]
+enum Kind {
+    /// Natively alone, by default.
+    Short,
+    /// Natively alone, with `WEIGH_LONG=1`.
+    Long,
+    /// In every guest that serves.
+    Server,
+    /// In every guest with a disk.
+    Disk,
+    /// In guests that serve and have a disk.
+    Database,
 }
 
-const fn short(workload: &'static str, programs: &'static [&'static str]) -> Tool {
-    Tool { workload, programs, long: false }
+impl Kind {
+    fn guests(self) -> &'static [&'static str] {
+        match self {
+            Self::Short | Self::Long => &[],
+            Self::Server => &[
+                "namespaces:net=bridge",
+                "docker:net=nat",
+                "podman:net=nat",
+                "uml:net=bridge",
+                "qemu:net=bridge",
+            ],
+            Self::Disk => &[
+                "namespaces:storage=volume",
+                "namespaces:storage=overlay",
+                "docker:storage=volume",
+                "podman:storage=volume",
+                "qemu:disk=raw,storage=disk",
+                "qemu:disk=qcow2,storage=disk",
+            ],
+            Self::Database => &[
+                "namespaces:net=bridge,storage=overlay",
+                "docker:net=host,storage=volume",
+                "docker:net=nat,storage=volume",
+                "docker:net=nat,storage=overlay",
+                "podman:net=nat,storage=volume",
+                "qemu:net=bridge,disk=qcow2,storage=disk",
+            ],
+        }
+    }
 }
 
-const fn long(workload: &'static str, programs: &'static [&'static str]) -> Tool {
-    Tool { workload, programs, long: true }
+/// A test for each tool; without its programs it is skipped.
+macro_rules! tools {
+    ($($test:ident: $workload:literal, $programs:expr, $kind:expr;)*) => {
+        $(
+            #[test]
+            fn $test() {
+                tool($workload, &$programs, $kind);
+            }
+        )*
+    };
 }
 
-/// A line each.
-const TOOLS: &[Tool] = &[
-    short("xz", &["xz", "cmp"]),
-    short("sjeng", &["sjeng"]),
-    long("openssl-speed", &["openssl"]),
-    long("stress-ng", &["stress-ng"]),
-    long("linpack", &["hpcc"]),
-    long("hpcc-stream", &["hpcc"]),
-    long("hpcc-gups", &["hpcc"]),
-    long("libquantum", &["gcc"]),
-    long("dgesv", &["python3"]),
-    long("fio-sequential", &["fio"]),
-    long("fio-random", &["fio"]),
-    long("fio-latency", &["fio"]),
-    long("fio-cloudspectator", &["fio"]),
-    long("bonnie", &["bonnie++"]),
-    long("dd", &["dd"]),
-    long("nuttcp-transmit", &["nuttcp"]),
-    long("nuttcp-receive", &["nuttcp"]),
-    long("sockperf-tcp", &["sockperf"]),
-    long("sockperf-udp", &["sockperf"]),
-    long("qperf-tcp-lat", &["qperf"]),
-    long("qperf-tcp-bw", &["qperf"]),
-    long("redis", &["redis-server", "redis-cli"]),
-    long("redis-open", &["redis-server", "redis-cli"]),
-    long("redis-benchmark", &["redis-server", "redis-benchmark"]),
-    long("mariadb", &["mariadbd", "sysbench"]),
-    long("nginx", &["nginx"]),
-    long("nginx-open", &["nginx"]),
-    long("nginx-wrk", &["nginx", "wrk"]),
-];
+tools! {
+    xz: "xz", ["xz", "cmp"], Kind::Short;
+    sjeng: "sjeng", ["sjeng"], Kind::Short;
+    openssl_speed: "openssl-speed", ["openssl"], Kind::Long;
+    stress_ng: "stress-ng", ["stress-ng"], Kind::Long;
+    linpack: "linpack", ["hpcc"], Kind::Long;
+    hpcc_stream: "hpcc-stream", ["hpcc"], Kind::Long;
+    hpcc_gups: "hpcc-gups", ["hpcc"], Kind::Long;
+    libquantum: "libquantum", ["gcc"], Kind::Long;
+    dgesv: "dgesv", ["python3"], Kind::Long;
+    fio_sequential: "fio-sequential", ["fio"], Kind::Disk;
+    fio_random: "fio-random", ["fio"], Kind::Disk;
+    fio_latency: "fio-latency", ["fio"], Kind::Disk;
+    fio_cloudspectator: "fio-cloudspectator", ["fio"], Kind::Disk;
+    bonnie: "bonnie", ["bonnie++"], Kind::Disk;
+    dd: "dd", ["dd"], Kind::Disk;
+    nuttcp_transmit: "nuttcp-transmit", ["nuttcp"], Kind::Server;
+    nuttcp_receive: "nuttcp-receive", ["nuttcp"], Kind::Server;
+    sockperf_tcp: "sockperf-tcp", ["sockperf"], Kind::Server;
+    sockperf_udp: "sockperf-udp", ["sockperf"], Kind::Server;
+    sockperf_load: "sockperf-load", ["sockperf"], Kind::Server;
+    qperf_tcp_lat: "qperf-tcp-lat", ["qperf"], Kind::Server;
+    qperf_udp_lat: "qperf-udp-lat", ["qperf"], Kind::Server;
+    qperf_tcp_bw: "qperf-tcp-bw", ["qperf"], Kind::Server;
+    qperf_udp_bw: "qperf-udp-bw", ["qperf"], Kind::Server;
+    redis: "redis", ["redis-server", "redis-cli"], Kind::Server;
+    redis_open: "redis-open", ["redis-server", "redis-cli"], Kind::Server;
+    redis_benchmark: "redis-benchmark", ["redis-server", "redis-benchmark"], Kind::Server;
+    mariadb: "mariadb", ["mariadbd", "sysbench"], Kind::Database;
+    nginx: "nginx", ["nginx"], Kind::Server;
+    nginx_open: "nginx-open", ["nginx"], Kind::Server;
+    nginx_wrk: "nginx-wrk", ["nginx", "wrk"], Kind::Server;
+}
 
 /// Whether a program is there. Games lie in a directory that root's PATH lacks.
 fn installed(program: &str) -> bool {
@@ -64,12 +113,46 @@ fn installed(program: &str) -> bool {
     directories.map(|directory| directory.join(program)).any(|file| file.is_file())
 }
 
-/// Measures a workload natively in two blocks and looks at every metric that it has.
-fn measure(stage: &Stage, workload: &str, params: &[String]) {
+/// Measures a tool where its kind says.
+fn tool(workload: &str, programs: &[&str], kind: Kind) {
+    if let Some(program) = programs.iter().find(|program| !installed(program)) {
+        eprintln!("SKIPPED {workload}: there is no program `{program}`");
+        return;
+    }
+    if !matches!(kind, Kind::Short) && std::env::var_os("WEIGH_LONG").is_none() {
+        eprintln!("SKIPPED {workload}: it takes seconds; WEIGH_LONG=1 runs it");
+        return;
+    }
+    let stage = Stage::new();
+    let guests = kind.guests().iter().copied().filter(|guest| {
+        let platform = guest.split(':').next().unwrap_or_default();
+        ready(&stage, platform, &format!("{workload} in {guest}"))
+    });
+    let environments: Vec<&str> = ["native"].into_iter().chain(guests).collect();
+    let report = measure(&stage, workload, &environments, &[]);
+    if matches!(kind, Kind::Disk | Kind::Database) && environments.len() > 1 {
+        files_lie_where_the_keys_say(&report);
+    }
+    if matches!(kind, Kind::Database) {
+        let loaders = report["loaders"].as_array().unwrap();
+        assert_eq!(loaders.len(), environments.len(), "{loaders:?}");
+        for loader in loaders {
+            assert!(loader["headroom_per_s"].as_f64().unwrap() > 1.0, "{loader}");
+        }
+    }
+    stage.host_is_as_before();
+}
+
+/// Measures a workload in two blocks and looks at every metric that it has in every environment.
+fn measure(stage: &Stage, workload: &str, environments: &[&str], params: &[String]) -> Value {
     let mut command = stage.weigh();
-    command.args(["run", workload, "--on", "native", "--size", "quick", "--blocks", "2", "--warmup", "0"]);
+    command.args(["run", workload, "--on", &environments.join(";"), "--no-void"]);
     let out = format!("run-{workload}");
-    command.args(["--out", &out]);
+    command.args(["--size", "quick", "--blocks", "2", "--out", &out]).timeout(DEADLINE);
+    // What a machine has not read yet is read by its device while the tool is measured.
+    if environments.len() == 1 {
+        command.args(["--warmup", "0"]);
+    }
     for param in params {
         command.args(["--param", param]);
     }
@@ -79,28 +162,45 @@ fn measure(stage: &Stage, workload: &str, params: &[String]) {
     let report = shown(stage, &out);
     assert_eq!(report["failures"].as_array().unwrap().len(), 0, "{workload}: {}\n{said}", report["failures"]);
     let cells = report["cells"].as_array().unwrap();
-    assert!(cells.iter().any(|cell| cell["primary"] == true), "{workload}: {cells:?}");
+    let of = |environment: &Value| {
+        let mine = cells.iter().filter(|cell| cell["environment"] == *environment);
+        mine.map(|cell| (cell["metric"].as_str().unwrap(), cell["primary"] == true)).collect::<Vec<_>>()
+    };
+    let names: Vec<&Value> =
+        report["environments"].as_array().unwrap().iter().map(|one| &one["name"]).collect();
+    assert_eq!(names.len(), environments.len(), "{workload}: {names:?}");
+    for name in &names {
+        assert_eq!(of(name), of(names[0]), "{workload}: {name}");
+        assert!(of(name).iter().any(|(_, primary)| *primary), "{workload}: {name}: {cells:?}");
+    }
     for cell in cells {
         assert_eq!(cell["n"], 2, "{workload}: {cell}");
-        assert!(cell["median"].as_f64().unwrap() >= 0.0, "{workload}: {cell}");
-    }
-}
-
-#[test]
-fn every_tool_that_is_installed_is_measured() {
-    let stage = Stage::new();
-    let long_too = std::env::var_os("WEIGH_LONG").is_some();
-    for tool in TOOLS {
-        let absent = tool.programs.iter().find(|program| !installed(program));
-        if let Some(program) = absent {
-            eprintln!("SKIPPED {}: there is no program `{program}`", tool.workload);
-        } else if tool.long && !long_too {
-            eprintln!("SKIPPED {}: it takes seconds; WEIGH_LONG=1 runs it", tool.workload);
-        } else {
-            measure(&stage, tool.workload, &[]);
+        // Too few samples for a percentile are no value, and nothing else is.
+        let too_few = cell["flags"].as_array().unwrap().iter().any(|flag| flag == "TOO_FEW_FOR_QUANTILE");
+        match cell["median"].as_f64() {
+            Some(median) => assert!(median >= 0.0 && !too_few, "{workload}: {cell}"),
+            None => assert!(too_few && cell["median"].is_null(), "{workload}: {cell}"),
         }
     }
-    stage.host_is_as_before();
+    report
+}
+
+/// By what guests say of the file system below their files.
+fn files_lie_where_the_keys_say(report: &Value) {
+    let environments = report["environments"].as_array().unwrap();
+    let below = |environment: &Value| {
+        let fact = environment["facts"]["mounts:scratch"].as_str();
+        fact.unwrap_or_else(|| panic!("{environment}")).split(' ').next().unwrap().to_string()
+    };
+    for environment in environments {
+        let (name, kind) = (environment["name"].as_str().unwrap(), below(environment));
+        let expected = match name {
+            _ if name.contains("storage=disk") => "ext4".to_string(),
+            _ if name.contains("storage=overlay") => "overlay".to_string(),
+            _ => below(&environments[0]),
+        };
+        assert!(kind.contains(&expected), "{name}: {kind} and not {expected}");
+    }
 }
 
 /// A program that prints a recorded output, as the user's copy of a licensed one would. It ends at once, so it says that it did: a
@@ -128,7 +228,7 @@ fn licensed_programs_are_run_from_where_the_user_has_them() {
     assert!(said.contains("download it from its author") && said.contains("the workload"), "{said}");
     for (workload, recorded) in [("y-cruncher", "y-cruncher.txt"), ("intel-linpack", "intel-linpack.txt")] {
         let program = stand_in(&stage, workload, recorded);
-        measure(&stage, workload, &[format!("program={}", program.display())]);
+        measure(&stage, workload, &["native"], &[format!("program={}", program.display())]);
     }
     stage.host_is_as_before();
 }
