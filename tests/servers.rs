@@ -296,6 +296,40 @@ fn a_guest_without_a_network_is_left_out() {
     stage.host_is_as_before();
 }
 
+/// A dataset that does not fit is refused with what it needs and what there is, before anything is measured; no server is needed for that.
+#[test]
+fn a_dataset_that_does_not_fit_says_what_it_needs() {
+    let stage = Stage::new();
+    for (workload, param, words) in [
+        // 156 bytes a key.
+        (
+            "redis",
+            "keys=1e12",
+            ["148773209MiB of memory are needed and the guest", "fewer keys (`--param keys=`)"],
+        ),
+        // 256 bytes a row, and a 64th for the file system.
+        ("mariadb", "rows=1e12", ["247955501MiB are needed", "1000000000000 rows (--param rows=)"]),
+        ("mariadb", "buffer-pool=1PiB", ["of memory are needed and the guest", "--param buffer-pool="]),
+        ("fio-random", "file-bytes=1PiB", ["are needed: choose a smaller size", "free and"]),
+    ] {
+        let out = format!("{workload}-{param}");
+        let mut run = stage.weigh();
+        run.args(["run", workload, "--on", "native", "--blocks", "1", "--no-void"]);
+        run.args(["--size", "quick", "--param", param, "--out", &out]);
+        let run = run.output().unwrap();
+        let said = String::from_utf8_lossy(&run.stderr).into_owned();
+        assert_eq!(run.status.code(), Some(4), "{workload}: {said}");
+        let report = shown(&stage, &out);
+        let failure = &report["failures"][0];
+        let reason = failure["reason"].as_str().unwrap();
+        assert!(failure["excluded"] == true, "{failure}");
+        for words in words {
+            assert!(reason.contains(words), "{workload}: {words}: {reason}");
+        }
+    }
+    stage.host_is_as_before();
+}
+
 /// What will listen where is told before anything is done.
 #[test]
 fn a_dry_run_says_who_serves_and_who_loads() {

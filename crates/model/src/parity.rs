@@ -27,7 +27,7 @@ pub const PARITY_KEYS: &[(&str, &str)] = &[
     ("user", "user that the measured programs run as"),
     (
         "mounts:",
-        "file system and options of the mount that a path lies on: the root, /tmp, the working directory",
+        "file system and options of the mount that a path lies on: the root, /tmp, the working directory, and `scratch`, where commands make files",
     ),
     ("network", "network as the environment's `net` key names it: host, nat, none..."),
     ("network-card", "a machine's network card, and who carries its packets on the host"),

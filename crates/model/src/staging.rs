@@ -4,12 +4,14 @@ use serde::{Deserialize, Serialize};
 
 /// Words that the run fills in when a command is executed, each in braces. A parameter
 /// of such a name takes its place.
-pub const RUN_WORDS: &[&str] = &["scratch", "seed", "listen", "address", "port", "port2", "port3", "rate"];
+pub const RUN_WORDS: &[&str] =
+    &["scratch", "seed", "memory", "listen", "address", "port", "port2", "port3", "rate"];
 
 /// What is done around the iterations of a trial, and is not measured.
 ///
 /// Commands may hold, in braces: `scratch`, a directory in the guest for files, empty before the set-up and removed with the guest;
-/// `seed`, a number that all environments of a block share and no other block has.
+/// `seed`, a number that all environments of a block share and no other block has; `memory`, the bytes of memory that the guest may use, 0
+/// where nothing limits it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Staging {
     /// Command run in the guest once before the warm-up of a fresh instance.

@@ -221,6 +221,7 @@ pub(crate) fn compact(facts: &BTreeMap<String, Value>) -> String {
         named("acceleration", of("acceleration")),
         named("network", of("network")),
         named("root", of("mounts:/").map(|mount| first_option(&mount))),
+        named("files on", of("mounts:scratch").map(|mount| first_option(&mount))),
     ]
     .into_iter()
     .flatten()

@@ -76,6 +76,8 @@ pub(crate) struct Instance {
     pub(crate) facts: Facts,
     /// Ports that servers in it may listen on.
     pub(crate) ports: Vec<u16>,
+    /// Memory that it may use, bytes; 0 where nothing limits it.
+    memory_bytes: u64,
     freezes: bool,
 }
 
@@ -155,6 +157,7 @@ impl Instance {
     /// What the run fills in for commands in it. `bare`: it has nothing but the probe.
     pub(crate) fn words(&self, bare: bool, trial: u64, seed: u64) -> Words {
         let words = Words::new(&staging::scratch(&*self.guest, bare), trial, seed);
+        let words = words.with(staging::MEMORY, self.memory_bytes.to_string());
         words.with(staging::KERNELS, self.guest.kernels().display().to_string())
     }
 
@@ -319,7 +322,10 @@ impl<'a> Fleet<'a> {
             .map_err(|error| failed(error.into()))?;
         let freezes = berth.freezes;
         let (attached, warm) = (None, BTreeSet::new());
-        let mut instance = Instance { guest, number, attached, clock, warm, facts, ports, freezes };
+        let is_limited = capabilities.memory_limit || capabilities.sized_memory;
+        let memory_bytes = request.memory_bytes.filter(|_| is_limited).unwrap_or(0);
+        let mut instance =
+            Instance { guest, number, attached, clock, warm, facts, ports, memory_bytes, freezes };
         instance.rest().map_err(failed)?;
         self.berths[environment].described |= describe;
         let accounts = instance.guest.accounts();

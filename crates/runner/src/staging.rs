@@ -7,11 +7,13 @@ use weigh_model::{FailureKind, Staging};
 use weigh_platforms::{Guest, Session};
 
 /// Where commands make files in guests that have no other place: private to them, in memory or on what their `storage` says.
-const USUAL: &str = "/var/tmp";
+pub(crate) const USUAL: &str = "/var/tmp";
 /// Where they do in guests without a system.
-const BARE: &str = "/tmp";
+pub(crate) const BARE: &str = "/tmp";
 /// The word for the program with the builtin kernels.
 pub(crate) const KERNELS: &str = "kernels";
+/// The word for the memory that a guest may use.
+pub(crate) const MEMORY: &str = "memory";
 /// For a set-up whose workload does not say, seconds.
 const SETUP_DEADLINE_S: f64 = 600.0;
 

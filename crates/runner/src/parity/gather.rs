@@ -3,10 +3,11 @@
 use super::Facts;
 use super::network::Route;
 use crate::serve::way;
+use crate::staging;
 use std::path::{Component, Path};
 use weigh_host::accounts::Accounts;
 use weigh_host::cgroup::CgroupView;
-use weigh_model::Plan;
+use weigh_model::{Plan, WorkloadPlan};
 use weigh_platforms::{Capabilities, Guest, SessionError};
 use weigh_protocol::{GuestFacts, MountFacts, ProgramFacts, Questions};
 
@@ -25,6 +26,8 @@ pub struct Subject {
     paths: Vec<String>,
     /// Whether a server is measured, so that its network counts.
     network: bool,
+    /// Whether commands make files in a guest, so that what holds them counts.
+    stores: bool,
 }
 
 impl Subject {
@@ -32,8 +35,9 @@ impl Subject {
     pub fn of(plan: &Plan) -> Self {
         let directory = plan.guest.working_directory.as_deref();
         let network = plan.workloads.iter().any(|workload| workload.staging.server.is_some());
+        let stores = staging::wants_scratch(plan.workloads.iter().flat_map(in_guests));
         let paths = vec!["/".into(), "/tmp".into()];
-        let mut subject = Self { programs: Vec::new(), paths, network };
+        let mut subject = Self { programs: Vec::new(), paths, network, stores };
         let in_guest = plan.workloads.iter().map(|workload| match &workload.staging.server {
             Some(server) => &server.command,
             None => &workload.command,
@@ -52,6 +56,16 @@ impl Subject {
     pub fn without_programs(&self) -> Self {
         Self { programs: Vec::new(), ..self.clone() }
     }
+}
+
+/// The commands of a workload that are executed in guests.
+fn in_guests(workload: &WorkloadPlan) -> impl Iterator<Item = &Vec<String>> {
+    let around = [&workload.prepare, &workload.cleanup, &workload.staging.setup];
+    let (own, around) = match &workload.staging.server {
+        Some(server) => (&server.command, [&None, &None, &workload.staging.setup]),
+        None => (&workload.command, around),
+    };
+    around.into_iter().flatten().chain([own])
 }
 
 /// A program with a slash is relative to the working directory; one without is looked up.
@@ -79,7 +93,9 @@ pub fn gather(
     port: Option<u16>,
 ) -> Result<Facts, SessionError> {
     let programs: Vec<String> = subject.programs.iter().map(|(_, asked)| asked.clone()).collect();
-    let mut about = Questions { programs, paths: subject.paths.clone(), ..Questions::default() };
+    let files = subject.stores.then(|| files_of(guest));
+    let paths: Vec<String> = subject.paths.iter().chain(&files).cloned().collect();
+    let mut about = Questions { programs, paths, ..Questions::default() };
     let way = port.filter(|_| subject.network).and_then(|port| way::reach(guest, capabilities, port));
     let route = way.map(|way| Route { way, on_host: way::is_on_host(guest, capabilities) });
     if let Some(route) = &route {
@@ -87,6 +103,10 @@ pub fn gather(
     }
     let inside = guest.session().describe(about)?;
     let mut facts = from_inside(&inside, subject, capabilities.shares_kernel);
+    let at = |path: &str| inside.mounts.iter().find(|mount| mount.path == path);
+    if let Some(mount) = files.as_deref().and_then(|files| at(files).or_else(|| at(staging::BARE))) {
+        facts.insert("mounts:scratch".into(), words(mount));
+    }
     if let Some(route) = &route {
         facts.extend(route.facts(&inside, guest.hops()));
     }
@@ -98,6 +118,12 @@ pub fn gather(
     facts.extend(guest.facts());
     facts.extend(guest.read_back()?);
     Ok(facts)
+}
+
+/// What is there already of the place where commands make files.
+fn files_of(guest: &dyn Guest) -> String {
+    let own = guest.scratch().and_then(Path::parent);
+    own.unwrap_or(Path::new(staging::USUAL)).display().to_string()
 }
 
 /// The tightest limit of the guest's control groups: many guests cannot see their own.
@@ -135,7 +161,7 @@ fn from_inside(inside: &GuestFacts, subject: &Subject, shares_kernel: bool) -> F
     put("mitigations", or_none(mitigations(&inside.mitigations)));
     put("aslr", inside.aslr.clone());
     put("user", Some(if inside.user == 0 { "root".into() } else { format!("user {}", inside.user) }));
-    for mount in &inside.mounts {
+    for mount in inside.mounts.iter().filter(|mount| subject.paths.contains(&mount.path)) {
         put(&format!("mounts:{}", mount.path), Some(words(mount)));
     }
     let mut libraries: Vec<String> = Vec::new();
@@ -255,6 +281,17 @@ mod tests {
         for (key, _) in expected {
             assert_eq!(weigh_model::check_parity_word(key), Ok(()), "{key}");
         }
+    }
+
+    #[test]
+    fn what_holds_files_counts_where_there_are_files() {
+        let of = |command: &str, setup: Option<&str>| {
+            let mut plan = plan(&["null"], &[command], fixed(2));
+            plan.workloads[0].staging.setup = setup.map(|word| vec![word.into()]);
+            Subject::of(&plan).stores
+        };
+        assert!(of("{scratch}/x", None) && of("x", Some("{scratch}/y")));
+        assert!(!of("x", None) && !of("x", Some("y")));
     }
 
     #[test]

@@ -62,11 +62,13 @@ pub(super) fn check_run_word(name: &str, side: Side, span: Range<usize>) -> Resu
     };
     let help = match name {
         "scratch" | "seed" => return Ok(()),
+        "memory" if !matches!(side, Side::Loader(_)) => return Ok(()),
         "listen" if matches!(side, Side::Server(_)) => return Ok(()),
         "address" if matches!(side, Side::Loader(_)) => return Ok(()),
         "port" if ports >= 1 => return Ok(()),
         "port2" if ports >= 2 => return Ok(()),
         "port3" if ports >= 3 => return Ok(()),
+        "memory" => "only the guest's commands have it, and a load generator is none of them",
         "listen" => "only the server's commands have it: [server] command and null, setup, teardown",
         "rate" => "add `[params.rate]` with kind = \"rate\", and `saturate` to [server]",
         "address" => {
