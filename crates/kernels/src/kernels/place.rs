@@ -24,7 +24,7 @@ pub(crate) fn require_space(path: &Path, bytes: u64, remedy: &str) -> Result<(),
         "{} has {} free and {} are needed: {remedy}",
         path.display(),
         in_mebibytes(free),
-        weigh_model::format_bytes(bytes)
+        in_mebibytes(bytes.saturating_add(MEBIBYTE - 1))
     )))
 }
 
