@@ -21,7 +21,7 @@ test-containers:
 # Long simulations of the statistics, the kernel package of Debian, the method on this machine, which wants it to itself, and every
 # check on every platform.
 test-long:
-	WEIGH_LONG=1 cargo test --release --package weigh-stats --package weigh-images --no-fail-fast
+	WEIGH_LONG=1 cargo test --release --package weigh-stats --package weigh-images --package weigh-report --no-fail-fast
 	WEIGH_LONG=1 cargo test --release --package weigh --test selftest --test crash --test images --test machines --test tools --no-fail-fast -- --test-threads=1
 	WEIGH_LONG=1 cargo test --package weigh-platforms --no-fail-fast -- --test-threads=1
 

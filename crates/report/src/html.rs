@@ -12,11 +12,12 @@ mod waterfall;
 use crate::differences::Difference;
 use crate::document::{self, Document, EnvironmentLine, Row};
 use crate::quantity::plain_percent;
-use crate::{Report, ReportError};
+use crate::{LogEnd, Report, ReportError};
 use minijinja::value::Serde;
 use minijinja::{AutoEscape, Environment, UndefinedBehavior, Value, context};
 use plots::Plots;
 use serde::Serialize;
+use std::collections::BTreeMap;
 use weigh_model::format_bytes;
 
 /// The parts, which are macros, then the page.
@@ -189,6 +190,27 @@ fn latencies(document: &Document, plots: &Plots) -> Vec<Vec<numbers::Latencies>>
     document.groups.iter().map(|group| of(crate::text::shown_name(&group.workload))).collect()
 }
 
+/// The end of a log, and how much of it that is.
+#[derive(Debug, Serialize)]
+struct Log {
+    text: String,
+    what: String,
+}
+
+/// The ends of the logs by name.
+fn logs(report: &Report) -> BTreeMap<&str, Log> {
+    let log = |end: &LogEnd| Log {
+        text: crate::text::shown_lines(&end.text),
+        what: match end.size_bytes {
+            size if size > LogEnd::LONGEST_BYTES => {
+                format!("the last {} of {}", format_bytes(LogEnd::LONGEST_BYTES), format_bytes(size))
+            }
+            _ => "the whole log".into(),
+        },
+    };
+    report.logs.iter().map(|(name, end)| (name.as_str(), log(end))).collect()
+}
+
 /// A table of words: environments down, steps across.
 #[derive(Debug, Serialize)]
 struct WordTable {
@@ -254,6 +276,7 @@ pub(crate) fn render(report: &Report) -> Result<String, ReportError> {
         library => Value::from_safe_string(embed::LIBRARY.to_string()),
         policy => Value::from_safe_string(embed::POLICY.to_string()),
         data => Value::from_safe_string(embed::data(&plots)?),
+        logs => Value::from(Serde(logs(report))),
         forest => Value::from(Serde(figures::forest(&plots))),
         figures => Value::from(Serde(&figures)),
         distributions => Value::from(Serde(&distributions)),

@@ -29,7 +29,7 @@ mod text;
 mod troubles;
 
 pub use quantity::Scale;
-pub use report::{ComparedRuns, EnvironmentFacts, Format, Options, Report, ReportError};
+pub use report::{ComparedRuns, EnvironmentFacts, Format, LogEnd, Options, Report, ReportError};
 
 /// Writes a report in one format. The text ends with a line break.
 ///

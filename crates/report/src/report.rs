@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::io::{self, Read, Seek, SeekFrom};
 use weigh_model::{HostFacts, Plan, VoidUnit};
 use weigh_stats::{Analysis, Circumstances, Failure};
 
@@ -28,6 +29,8 @@ pub struct Report {
     pub voids: Vec<VoidUnit>,
     /// Failed trials and cells that are not measured.
     pub failures: Vec<Failure>,
+    /// The ends of the logs that failures name, where they could be read.
+    pub logs: BTreeMap<String, LogEnd>,
     /// Warnings beside those of the analysis: what happened, and after a semicolon what to do.
     pub warnings: Vec<String>,
     /// Blocks that the plan asked for at least.
@@ -52,11 +55,38 @@ impl Report {
             circumstances: Circumstances::default(),
             voids: Vec::new(),
             failures: Vec::new(),
+            logs: BTreeMap::new(),
             warnings: Vec::new(),
             blocks_planned: None,
             blocks_done: None,
             effort_label: None,
         }
+    }
+}
+
+/// The end of a log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogEnd {
+    /// The last bytes, with what is no UTF-8 replaced.
+    pub text: String,
+    /// Size of the whole log, bytes.
+    pub size_bytes: u64,
+}
+
+impl LogEnd {
+    /// As much of a log as a report shows, bytes.
+    pub const LONGEST_BYTES: u64 = 4096;
+
+    /// The end of a log of any size, of which no more than that is read.
+    ///
+    /// # Errors
+    /// Those of seeking and reading.
+    pub fn read(log: &mut (impl Read + Seek)) -> io::Result<Self> {
+        let size_bytes = log.seek(SeekFrom::End(0))?;
+        log.seek(SeekFrom::Start(size_bytes.saturating_sub(Self::LONGEST_BYTES)))?;
+        let mut end = Vec::new();
+        log.take(Self::LONGEST_BYTES).read_to_end(&mut end)?;
+        Ok(Self { text: String::from_utf8_lossy(&end).into_owned(), size_bytes })
     }
 }
 
@@ -129,4 +159,21 @@ pub enum ReportError {
     /// The template of the page does not fit its data.
     #[error("cannot write the report as HTML: {0}")]
     Html(#[from] minijinja::Error),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Cursor;
+
+    #[test]
+    fn only_the_end_of_a_log_is_read() {
+        let long = [vec![b'x'; 1 << 20], b"\xff\xfe the end".to_vec()].concat();
+        let end = LogEnd::read(&mut Cursor::new(long)).unwrap();
+        assert_eq!(end.size_bytes, (1 << 20) + 10);
+        assert!(end.text.ends_with("x\u{fffd}\u{fffd} the end") && end.text.starts_with('x'));
+        assert_eq!(end.text.chars().count() as u64, LogEnd::LONGEST_BYTES);
+        let short = LogEnd::read(&mut Cursor::new(b"short")).unwrap();
+        assert_eq!((short.text.as_str(), short.size_bytes), ("short", 5));
+    }
 }

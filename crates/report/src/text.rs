@@ -43,6 +43,11 @@ pub(crate) fn shown(text: &str) -> String {
     cut(text, LONGEST_TEXT)
 }
 
+/// Lines of output, each harmless, their breaks kept; of text that is short enough.
+pub(crate) fn shown_lines(text: &str) -> String {
+    text.lines().map(harmless).collect::<Vec<_>>().join("\n")
+}
+
 /// A name likewise, in a plot.
 pub(crate) fn shown_name(text: &str) -> String {
     cut(text, LONGEST_NAME)

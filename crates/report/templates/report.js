@@ -58,7 +58,7 @@
 
   function axis(look, more) {
     return {
-      gridcolor: look.line, zerolinecolor: look.faint, linecolor: look.line, automargin: true, fixedrange: COARSE.matches,
+      gridcolor: look.line, zerolinecolor: look.faint, tickangle: 0, linecolor: look.line, automargin: true, fixedrange: COARSE.matches,
       ...more,
     };
   }
@@ -77,18 +77,36 @@
 
   const CONFIG = { displayModeBar: false, displaylogo: false, responsive: false, showTips: false, plotlyServerURL: "" };
 
-  // A logarithmic axis where the values differ by more than this.
+  // Whether the values differ by more than a factor of ten.
   const spread = (values) => {
-    const known = values.filter((value) => value > 0);
-    return known.length === values.length && Math.max(...known.slice(0, 50000)) > 30 * Math.min(...known.slice(0, 50000));
+    const low = values.reduce((a, b) => Math.min(a, b), Infinity);
+    return low > 0 && values.reduce((a, b) => Math.max(a, b), 0) > 10 * low;
   };
+
+  // Ticks of 1, 2 and 5 on a logarithmic axis, or of powers of ten alone where those would be too many.
+  function logTicks(values, word) {
+    const known = values.filter((value) => value > 0);
+    const low = known.reduce((a, b) => Math.min(a, b), Infinity);
+    const high = known.reduce((a, b) => Math.max(a, b), 0);
+    const decades = Math.log10(high / low);
+    const steps = decades > (narrow() ? 1.5 : 3) ? [1] : decades > (narrow() ? 0.7 : 1.5) ? [1, 3] : [1, 2, 5];
+    const ticks = [];
+    for (let power = Math.floor(Math.log10(low)); power <= Math.ceil(Math.log10(high)); power += 1) {
+      for (const step of steps) ticks.push(Number((step * 10 ** power).toPrecision(3)));
+    }
+    return { type: "log", tickvals: ticks, ticktext: ticks.map(word ?? String) };
+  }
+
+  // An axis of values, logarithmic where they differ by more than a factor of ten.
+  const valueAxis = (look, values, more) =>
+    axis(look, { zeroline: false, nticks: narrow() ? 5 : 8, ...(spread(values) ? logTicks(values) : {}), ...more });
 
   // ---- kinds of plots: each gives traces, a layout and a height -------------------------------------------------------------------
 
   const VERDICTS = {
     worse: { symbol: "triangle-right", word: "costs more" },
     better: { symbol: "triangle-left", word: "costs less" },
-    same: { symbol: "square", word: "equivalent, or different by less than the margin" },
+    same: { symbol: "square", word: "within the margin" },
     open: { symbol: "circle-open", word: "not decided" },
     plain: { symbol: "line-ns-open", word: "no verdict" },
   };
@@ -108,7 +126,7 @@
       }
     }
     wanted.push(-90, -80, -99);
-    const apart = (high - low) / (narrow() ? 6 : 10);
+    const apart = (high - low) / (narrow() ? 4 : 10);
     const taken = [];
     for (const value of wanted) {
       const at = Math.log1p(value / 100);
@@ -213,9 +231,7 @@
       traces,
       height: 80 + rows.length * 48,
       layout: {
-        xaxis: axis(look, {
-          title: { text: `${plain(table.unit || table.metric)}, ${plain(table.direction)}`, standoff: 8 }, type: spread(all) ? "log" : "linear", zeroline: false, nticks: narrow() ? 5 : 8,
-        }),
+        xaxis: valueAxis(look, all, { title: { text: `${plain(table.unit || table.metric)}, ${plain(table.direction)}`, standoff: 8 } }),
         yaxis: axis(look, {
           autorange: "reversed", tickvals: rows.map((row) => row.e), ticktext: rows.map((row) => axisName(data.environments[row.e])), zeroline: false, showgrid: false,
         }),
@@ -256,8 +272,7 @@
     const causes = new Map();
     for (const [at, cause] of marks.voids) causes.set(at, [...(causes.get(at) ?? []), cause]);
     if (causes.size > 0) {
-      const log = spread(all);
-      const ground = Math.min(...all.slice(0, 50000).filter((value) => !log || value > 0));
+      const ground = all.reduce((a, b) => Math.min(a, b), Infinity);
       traces.push({
         type: "scatter", mode: "markers", name: "void unit", x: [...causes.keys()], y: [...causes.keys()].map(() => ground),
         marker: { symbol: "x-thin", size: 9, color: look.worse, line: { width: 2, color: look.worse } },
@@ -271,7 +286,7 @@
       layout: {
         showlegend: true,
         xaxis: axis(look, { title: { text: "block", standoff: 8 }, zeroline: false, rangemode: "nonnegative" }),
-        yaxis: axis(look, { title: { text: plain(table.unit || table.metric), standoff: 8 }, type: spread(all) ? "log" : "linear", zeroline: false }),
+        yaxis: valueAxis(look, all, { title: { text: plain(table.unit || table.metric), standoff: 8 } }),
         shapes: [...causes.keys()].slice(0, 200).map((at) => ({
           type: "line", x0: at, x1: at, yref: "paper", y0: 0, y1: 1, line: { color: look.worse, width: 1, dash: "dot" }, layer: "below",
         })),
@@ -295,7 +310,7 @@
       height: 340,
       layout: {
         showlegend: true,
-        xaxis: axis(look, { type: "log", tickformat: "~s", ticksuffix: "s", title: { text: "latency", standoff: 8 }, dtick: narrow() ? 1 : "D2" }),
+        xaxis: axis(look, { ...logTicks(plot.rows.flatMap((row) => row.curve.map(([, s]) => s)), seconds), title: { text: "latency", standoff: 8 } }),
         yaxis: axis(look, {
           tickvals: QUANTILES.map(([slower]) => -Math.log10(slower)), ticktext: QUANTILES.map(([, word]) => word), zeroline: false,
           title: { text: "answered within", standoff: 8 },
@@ -376,10 +391,7 @@
           type: one.x[0] > 0 && one.x[one.x.length - 1] > 8 * one.x[0] ? "log" : "linear", tickvals: one.x, ticktext: one.at.map(plain),
           title: { text: plain(one.parameter), standoff: 8 }, zeroline: false,
         }),
-        yaxis: axis(look, {
-          type: spread(values) ? "log" : "linear", rangemode: "tozero", zeroline: false,
-          title: { text: `${plain(metric.name)}, ${plain(metric.unit)}`, standoff: 8 },
-        }),
+        yaxis: valueAxis(look, values, { rangemode: "tozero", title: { text: `${plain(metric.name)}, ${plain(metric.unit)}`, standoff: 8 } }),
       },
     };
   }

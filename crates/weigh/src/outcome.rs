@@ -3,9 +3,10 @@
 use crate::cli::OutputFormat;
 use crate::error::{Failure, Kind};
 use crate::{facts, ui};
-use std::path::Path;
+use std::collections::BTreeMap;
+use std::path::{Component, Path};
 use weigh_model::{Comparison, Effort, EnvironmentPlan, Plan, Record, WorkloadPlan, nearest};
-use weigh_report::{ComparedRuns, Format, Report};
+use weigh_report::{ComparedRuns, Format, LogEnd, Report};
 use weigh_stats::{Cell, Collected, Failure as Failed, Options, analyse, collect, compare_runs};
 use weigh_store::RunDirectory;
 
@@ -34,12 +35,29 @@ pub fn from_run(directory: &RunDirectory) -> Result<Report, Failure> {
         environments: facts::of_environments(plan, directory.host(), &records),
         circumstances: collected.circumstances,
         voids: collected.voids,
+        logs: logs(directory, &collected.failures),
         failures: collected.failures,
         warnings,
         blocks_planned: Some(plan.effort.fewest_blocks()),
         blocks_done: Some(collected.blocks_done),
         effort_label: Some(effort(plan)),
     })
+}
+
+/// The ends of the logs that failures name. One that cannot be read is named all the same.
+fn logs(directory: &RunDirectory, failures: &[Failed]) -> BTreeMap<String, LogEnd> {
+    /// More logs than these nobody reads in a page.
+    const MOST: usize = 40;
+    let names = failures.iter().filter_map(|failure| failure.log.as_deref()).take(MOST);
+    // What a file of samples names lies in its own directory, or it is not shown.
+    let own = |name: &&str| Path::new(name).components().all(|part| matches!(part, Component::Normal(_)));
+    let read = |name: &str| {
+        let path = directory.path().join(name);
+        let plain = std::fs::symlink_metadata(&path).is_ok_and(|found| found.is_file());
+        let end = std::fs::File::open(path).and_then(|mut file| LogEnd::read(&mut file));
+        end.ok().filter(|_| plain).map(|end| (name.to_string(), end))
+    };
+    names.filter(own).filter_map(read).collect()
 }
 
 fn nothing_can_run(plan: &Plan, collected: &Collected) -> bool {
