@@ -189,7 +189,7 @@ fn damaged_run_directories() {
     assert_eq!(code, 2, "{message}");
     assert!(message.contains("line 3"), "{message}");
 
-    std::fs::write(&file, whole.replacen("\"format\":4", "\"format\":99", 1)).unwrap();
+    std::fs::write(&file, whole.replacen("\"format\":5", "\"format\":99", 1)).unwrap();
     let (code, message) = refused(&stage, &["show", "r"]);
     assert_eq!(code, 2, "{message}");
     assert!(message.contains("99"), "{message}");

@@ -57,6 +57,7 @@ pub fn request(root: &Arc<Root>, environment: &str, instance: u64) -> Result<Gue
         cpus: Vec::new(),
         memory_bytes: None,
         publish: Vec::new(),
+        outside: None,
     })
 }
 

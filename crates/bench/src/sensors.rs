@@ -32,6 +32,7 @@ fn windows(host: &Host, root: &Arc<Root>) -> Outcome {
         cpus: Vec::new(),
         memory_bytes: None,
         publish: Vec::new(),
+        outside: None,
     };
     platform.prepare(host, &request).map_err(|error| error.to_string())?;
     let mut guest = platform.launch(host, &request).map_err(|error| error.to_string())?;

@@ -3,6 +3,7 @@
 //! Tools measure nothing of their own: they are no kernels, and no workload is named after one. They take options as kernels
 //! do and print one JSON line.
 
+mod listens;
 mod room;
 mod text;
 mod timed;
@@ -47,7 +48,7 @@ impl Tool {
 }
 
 /// In the order of the help.
-static ALL: &[&Tool] = &[&room::TOOL, &text::TOOL, &timed::TOOL];
+static ALL: &[&Tool] = &[&listens::TOOL, &room::TOOL, &text::TOOL, &timed::TOOL];
 
 /// All tools.
 pub fn tools() -> &'static [&'static Tool] {

@@ -1,6 +1,6 @@
 //! What happens while a run goes on: the runner emits, others consume.
 
-use crate::{Headroom, Paced, TrialFailure, VoidUnit};
+use crate::{Headroom, LoaderMachine, Paced, TrialFailure, VoidUnit};
 use serde::{Deserialize, Serialize};
 
 /// An event with the time it happened, a line of `events.jsonl`.
@@ -39,6 +39,8 @@ pub enum Event {
     Headroom(Headroom),
     /// The rate at which requests leave in every environment.
     Paced(Paced),
+    /// The machine on which load generators run, where it is another one than the host.
+    Loader(LoaderMachine),
     /// The estimate before the first measured trial.
     Estimated {
         /// Time for the fewest blocks, seconds.

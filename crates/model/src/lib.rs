@@ -35,8 +35,8 @@ pub use plan::{
     PLAN_FORMAT, Plan, WorkloadPlan,
 };
 pub use sample::{
-    Exclusion, FailureKind, Headroom, InstanceFacts, Iteration, NoisyHost, Outcome, Paced, Record,
-    SAMPLES_FORMAT, Trial, TrialFailure, VoidCause, VoidUnit,
+    Exclusion, FailureKind, Headroom, InstanceFacts, Iteration, LoaderMachine, NoisyHost, Outcome, Paced,
+    Record, SAMPLES_FORMAT, Trial, TrialFailure, VoidCause, VoidUnit,
 };
 pub use series::{Comparison, Observation, Series};
 pub use size::{SizeError, format_bytes, parse_bytes, parse_cpu_list, parse_duration};

@@ -7,8 +7,8 @@ use std::fmt;
 use std::path::PathBuf;
 
 /// Version of the plan file. Changes: 1, first version; 2, noise limits, operations, and variables of an environment; 3, starts; 4,
-/// what is put around a command.
-pub const PLAN_FORMAT: u32 = 4;
+/// what is put around a command; 5, the load generator's machine.
+pub const PLAN_FORMAT: u32 = 5;
 
 /// Everything that decides a run: the same plan can be run again, here or on another host.
 ///
@@ -42,8 +42,19 @@ pub struct Plan {
     /// When noise warns and when it voids.
     #[serde(default)]
     pub noise: NoiseLimits,
+    /// The machine on which the load generators of servers run, as an environment; this host when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub loader: Option<EnvironmentSpec>,
     /// SHA-256 digests (hexadecimal) of what runs in the guests: `probe`, `kernels`, `image`.
     pub digests: BTreeMap<String, String>,
+}
+
+impl Plan {
+    /// Whether trials of this workload are timed by the machine of the load generator, and not by a guest.
+    pub fn is_timed_by_loader(&self, workload: &str) -> bool {
+        let serves = |of: &WorkloadPlan| of.id == workload && of.staging.server.is_some();
+        self.loader.is_some() && self.workloads.iter().any(serves)
+    }
 }
 
 /// One environment of a plan.

@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 
 /// Version of the samples file. Changes: 1, first version; 2, what the host saw, clock checks, facts from inside, noisy hosts, the
 /// environment of a wrong clock, operations, histograms; 3, metrics that an environment cannot have; 4, load generators, their
-/// headroom and their pace.
+/// headroom and their pace; 5, the machines of load generators.
 /// Files of earlier versions can be read: they lack these.
-pub const SAMPLES_FORMAT: u32 = 4;
+pub const SAMPLES_FORMAT: u32 = 5;
 
 /// One line of the samples file. Lines are only ever appended.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -33,6 +33,33 @@ pub enum Record {
     Headroom(Headroom),
     /// The rate at which requests leave in every environment.
     Paced(Paced),
+    /// The machine on which load generators run, where it is another one. Again when it has changed.
+    Loader(LoaderMachine),
+}
+
+/// A machine on which load generators run, as its probe describes it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LoaderMachine {
+    /// [`crate::Plan::loader`], in canonical form.
+    pub environment: String,
+    /// The address of the host of the guests, as this machine reaches it: clients connect there.
+    pub host_address: std::net::Ipv4Addr,
+    /// Kernel release, as `uname -r` prints it.
+    pub kernel: String,
+    /// Operating system, as its own release file names it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub operating_system: Option<String>,
+    /// CPU model.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_model: Option<String>,
+    /// CPUs that load generators may use.
+    pub cpus: Vec<u32>,
+    /// The machine's clock source.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clock_source: Option<String>,
+    /// Which boot of which kernel it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub boot: Option<String>,
 }
 
 /// The rate of an open loop, decided by the pilot.
@@ -143,7 +170,8 @@ pub struct Trial {
     /// What the host saw of the measured iterations; absent for a failed trial and in files of version 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed: Option<Box<Observed>>,
-    /// What is known of the guest's clock; absent for a failed trial and in files of version 1.
+    /// What is known of the guest's clock; of a server's trial, of the clock of the load generator's machine, where that is another one
+    /// than the host. Absent for a failed trial and in files of version 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clock: Option<ClockCheck>,
 }

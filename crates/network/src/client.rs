@@ -169,6 +169,35 @@ impl Shared {
     }
 }
 
+/// A way through the host's firewall for clients on other machines, to what an engine publishes of one guest.
+///
+/// When it is dropped it is closed; what cannot be undone stays in the ledger.
+#[derive(Debug)]
+pub struct Opening(Made);
+
+impl Opening {
+    /// Has the firewall let through what was translated to guests on a bridge, and their answers. `guest` tells the guests of a run apart.
+    ///
+    /// # Errors
+    /// [`NetworkError`]; what was begun has been undone.
+    pub fn to_bridge(run: Run<'_>, bridge: &str, guest: u64) -> Result<Self, NetworkError> {
+        let mut made = Made::new(run.ledger);
+        let of_state = |direction, state| [direction, bridge, "-m", "conntrack", "--ctstate", state];
+        let rules = [of_state("-o", "DNAT"), of_state("-i", "RELATED,ESTABLISHED")];
+        let rules = rules.each_ref().map(|rule| &rule[..]);
+        firewall::accept(&mut made, &format!("weighbridge-{}-{guest}", run.name), &rules)?;
+        Ok(Self(made))
+    }
+
+    /// Closes it.
+    ///
+    /// # Errors
+    /// What could not be undone; it stays in the ledger.
+    pub fn close(&mut self) -> Result<(), NetworkError> {
+        self.0.undo()
+    }
+}
+
 /// The host's address in a private subnet of [`PREFIX_BITS`] that nobody uses now, for an engine to make a network of. Runs begin their
 /// search at different places.
 ///

@@ -5,7 +5,7 @@ use crate::made::Made;
 use crate::run::{HOST, PLACES, RunNetwork};
 use crate::subnet::{Subnet, choose};
 use crate::tool::ip;
-use crate::{Mode, NetworkError, PREFIX_BITS, namespace, tap};
+use crate::{Mode, NetworkError, PREFIX_BITS, firewall, namespace, nat, tap};
 use sha2::{Digest, Sha256};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::OwnedFd;
@@ -15,6 +15,15 @@ use weigh_host::ledger::Ledger;
 
 /// The network namespace of this process.
 const HOSTS: &str = "/proc/self/ns/net";
+
+/// Where clients on other machines reach a guest.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Outside {
+    /// An address of the host that those machines reach.
+    pub address: Ipv4Addr,
+    /// Ports of the guest, which have the same numbers there.
+    pub ports: Vec<u16>,
+}
 
 /// A network made for one guest, ready before the guest starts.
 ///
@@ -27,6 +36,7 @@ pub struct GuestNetwork {
     tap: Option<String>,
     /// Of a machine that is alone with its client.
     alone: Option<Subnet>,
+    outside: Option<Outside>,
     made: Made,
 }
 
@@ -118,8 +128,8 @@ impl GuestNetwork {
     /// # Errors
     /// As [`GuestNetwork::make`].
     pub fn reserve(ledger: &Ledger, run: &str, work: &Path, mode: Mode) -> Result<Self, NetworkError> {
-        let (tap, alone, made) = (None, None, Made::new(ledger));
-        let mut network = Self { mode, namespace: HOSTS.into(), shared: None, tap, alone, made };
+        let (tap, alone, outside, made) = (None, None, None, Made::new(ledger));
+        let mut network = Self { mode, namespace: HOSTS.into(), shared: None, tap, alone, outside, made };
         if matches!(mode, Mode::Bridge | Mode::Nat) {
             let shared = RunNetwork::join(ledger, run, work, mode)?;
             match shared.take_place() {
@@ -134,6 +144,25 @@ impl GuestNetwork {
             ip(&[address])?;
         }
         Ok(network)
+    }
+
+    /// Lets clients on other machines reach ports of the guest at an address of the host: what comes for them is translated and forwarded
+    /// from whatever interface it comes by. From then on [`GuestNetwork::reach`] says so. In modes without translation nothing happens.
+    ///
+    /// # Errors
+    /// [`NetworkError`]; what was begun goes with the network.
+    pub fn open(&mut self, run: &str, outside: Outside) -> Result<(), NetworkError> {
+        let (Some((shared, place)), Mode::Nat) = (&self.shared, self.mode) else { return Ok(()) };
+        if outside.ports.is_empty() {
+            return Ok(());
+        }
+        let (bridge, guest) = (shared.bridge_name(), shared.address(*place));
+        let name = format!("weighbridge-{run}-{place}");
+        nat::open(&mut self.made, &name, guest, &outside)?;
+        let translated = ["-o", bridge, "-m", "conntrack", "--ctstate", "DNAT"];
+        firewall::accept(&mut self.made, &name, &[&translated])?;
+        self.outside = Some(outside);
+        Ok(())
     }
 
     /// The mode that it was made in.
@@ -200,7 +229,12 @@ impl GuestNetwork {
     /// - [`Mode::Nat`]: an address of the host that is this guest's, from a namespace behind another link of the host: every packet is
     ///   translated and forwarded, as that of a client on another machine would be.
     /// - [`Mode::Tap`]: the machine's address, from the namespace at the other end of its tap.
+    ///
+    /// After [`GuestNetwork::open`]: the address that was given there, from other machines alone.
     pub fn reach(&self, port: u16) -> Option<(SocketAddr, Option<PathBuf>)> {
+        if let Some(outside) = self.outside.as_ref().filter(|outside| outside.ports.contains(&port)) {
+            return Some((SocketAddr::new(outside.address.into(), port), None));
+        }
         match (&self.shared, self.mode) {
             (Some((shared, place)), _) => {
                 let address = IpAddr::from(shared.reached_at(*place));

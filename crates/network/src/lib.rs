@@ -16,7 +16,8 @@
 //! keeps it as long as the guest lives, and calls [`GuestNetwork::remove`] when the guest has ended. A platform that plugs a
 //! guest in by itself calls [`GuestNetwork::reserve`] and makes its veth on [`GuestNetwork::bridge`] with
 //! [`GuestNetwork::address`]. A client connects by [`connect`] to what [`GuestNetwork::reach`] says, or goes there with all
-//! that it does by [`within`] or [`enter`].
+//! that it does by [`within`] or [`enter`]. Clients on other machines reach a guest behind translation once [`GuestNetwork::open`] has been
+//! called.
 //!
 //! A machine has no namespace: its driver calls [`GuestNetwork::tap`], names [`GuestNetwork::tap_name`] to the program that plays the
 //! machine or hands it [`GuestNetwork::queue`], and has the machine's kernel take [`GuestNetwork::address`].
@@ -40,8 +41,8 @@ mod tap;
 mod tool;
 mod undo;
 
-pub use client::{Client, Run, unused_subnet};
-pub use guest::GuestNetwork;
+pub use client::{Client, Opening, Run, unused_subnet};
+pub use guest::{GuestNetwork, Outside};
 pub use hops::{Hop, hop};
 pub use namespace::{Visit, connect, enter, within};
 pub use undo::undo;

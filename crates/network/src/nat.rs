@@ -1,12 +1,14 @@
 //! Address translation: one table of the run's own, and forwarding, which is the host's.
 
 use crate::NetworkError;
+use crate::guest::Outside;
 use crate::made::Made;
 use crate::run::PLACES;
 use crate::subnet::Subnet;
 use crate::tool::{Seen, Turn, ip, nft};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
+use std::net::Ipv4Addr;
 
 /// The kernel's switch (`ip-sysctl.rst`, "ip_forward"), as the network namespace of this thread has it.
 const FORWARD: &str = "/proc/sys/net/ipv4/ip_forward";
@@ -36,6 +38,28 @@ pub(crate) fn translate(
             chain postrouting {{
                 type nat hook postrouting priority srcnat; policy accept;
                 ip saddr {guests} oifname != \"{bridge}\" counter masquerade
+            }}
+        }}\n"
+    ))
+}
+
+/// Translates for one guest, by a table of its own, what comes to ports at an address of the host. What the host itself sends there is not
+/// translated: the clients are other machines.
+pub(crate) fn open(
+    made: &mut Made,
+    table: &str,
+    guest: Ipv4Addr,
+    outside: &Outside,
+) -> Result<(), NetworkError> {
+    made.record("table", table, json!({}))?;
+    let ports: Vec<String> = outside.ports.iter().map(u16::to_string).collect();
+    let (address, ports) = (outside.address, ports.join(", "));
+    nft(&format!(
+        "table ip {table} {{
+            chain prerouting {{
+                type nat hook prerouting priority dstnat; policy accept;
+                ip daddr {address} tcp dport {{ {ports} }} counter dnat to {guest}
+                ip daddr {address} udp dport {{ {ports} }} counter dnat to {guest}
             }}
         }}\n"
     ))

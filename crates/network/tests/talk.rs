@@ -9,7 +9,7 @@ use std::io::ErrorKind;
 use std::net::IpAddr;
 use std::time::Duration;
 use weigh_host::command::Invocation;
-use weigh_network::{GuestNetwork, Mode, NetworkError, connect, within};
+use weigh_network::{GuestNetwork, Mode, NetworkError, Outside, connect, within};
 
 /// On this very host, whatever else runs here, Docker's engine maybe.
 #[test]
@@ -87,6 +87,61 @@ fn translation_is_really_used() {
     });
 }
 
+/// Another machine, at 203.0.113.9, which sees the host at 203.0.113.1.
+fn another_machine(run: &Run) -> GuestNetwork {
+    let outside = run.guest(1, Mode::None);
+    let path = outside.namespace().to_str().unwrap();
+    // A space in a path is no matter to ip when it is one argument.
+    said("ip", &["link", "add", "up0", "type", "veth", "peer", "name", "eth0", "netns", path]);
+    said("ip", &["address", "add", "203.0.113.1/24", "dev", "up0"]);
+    said("ip", &["link", "set", "up0", "up"]);
+    within(Some(outside.namespace()), || {
+        said("ip", &["address", "add", "203.0.113.9/24", "dev", "eth0"]);
+        said("ip", &["link", "set", "eth0", "up"]);
+    })
+    .unwrap();
+    outside
+}
+
+/// Ports of a guest behind translation are opened to another machine, at the host's own address, and closed with the guest.
+#[test]
+fn another_machine_reaches_what_is_opened() {
+    if !ready("another_machine_reaches_what_is_opened") {
+        return;
+    }
+    on_a_host(|| {
+        let run = Run::new("open");
+        let outside = another_machine(&run);
+        let rules = || said("nft", &["--stateless", "list", "ruleset"]);
+        let before = rules();
+        let (mut first, mut second, mut bridged) =
+            (run.guest(2, Mode::Nat), run.guest(3, Mode::Nat), run.guest(4, Mode::Bridge));
+        let at = |ports: &[u16]| Outside { address: [203, 0, 113, 1].into(), ports: ports.to_vec() };
+        first.open(&run.name, at(&[7001, 7002])).unwrap();
+        second.open(&run.name, at(&[7003])).unwrap();
+        bridged.open(&run.name, at(&[7004])).unwrap();
+        assert_eq!(first.reach(7002), Some(("203.0.113.1:7002".parse().unwrap(), None)));
+        assert!(first.reach(7003).unwrap().1.is_some() && bridged.reach(7004).unwrap().1.is_some());
+        for (guest, port) in [(&first, 7002), (&second, 7003)] {
+            let clients = serve(guest.namespace(), port);
+            let (address, _) = guest.reach(port).unwrap();
+            // What the host itself sends there is its own.
+            assert!(connect(address, None, Duration::from_secs(10)).is_err());
+            assert_eq!(ask(address, Some(outside.namespace())), "pong");
+            assert_eq!(clients.recv().unwrap(), "203.0.113.9".parse::<IpAddr>().unwrap());
+        }
+        // One that goes takes no other's way along.
+        first.remove().unwrap();
+        let clients = serve(second.namespace(), 7003);
+        assert_eq!(ask("203.0.113.1:7003".parse().unwrap(), Some(outside.namespace())), "pong");
+        clients.recv().unwrap();
+        drop((first, second, bridged));
+        assert_eq!(rules(), before);
+        drop(outside);
+        run.close();
+    });
+}
+
 /// What leaves by another interface of the host has the host's address there.
 #[test]
 fn guests_go_out_with_the_hosts_address() {
@@ -95,17 +150,7 @@ fn guests_go_out_with_the_hosts_address() {
     }
     on_a_host(|| {
         let run = Run::new("masquerade");
-        let outside = run.guest(1, Mode::None);
-        let path = outside.namespace().to_str().unwrap();
-        // A space in a path is no matter to ip when it is one argument.
-        said("ip", &["link", "add", "up0", "type", "veth", "peer", "name", "eth0", "netns", path]);
-        said("ip", &["address", "add", "203.0.113.1/24", "dev", "up0"]);
-        said("ip", &["link", "set", "up0", "up"]);
-        within(Some(outside.namespace()), || {
-            said("ip", &["address", "add", "203.0.113.9/24", "dev", "eth0"]);
-            said("ip", &["link", "set", "eth0", "up"]);
-        })
-        .unwrap();
+        let outside = another_machine(&run);
         let guest = run.guest(2, Mode::Nat);
         let clients = serve(outside.namespace(), 80);
         let there = ("203.0.113.9".parse::<IpAddr>().unwrap(), 80).into();

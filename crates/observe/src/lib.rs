@@ -27,6 +27,7 @@ mod sum;
 mod throttle;
 mod tree;
 
+pub use loader::ElsewhereReading;
 pub use observer::Observer;
 pub use scripted::{Call, Scripted};
 pub use spent::spent;

@@ -353,6 +353,7 @@ impl Libvirt {
             cpus: weigh_host::facts::allowed_cpus().into_iter().take(1).collect(),
             memory_bytes: Some(PROOF_MEMORY_BYTES),
             publish: Vec::new(),
+            outside: None,
         };
         // What has nothing to do with acceleration fails here, and is no disproof.
         let settings = Settings::of(&request)?;

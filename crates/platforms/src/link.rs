@@ -54,6 +54,7 @@ impl Link {
             return Ok(Self { platform, network, ledger, own: None });
         }
         let network = GuestNetwork::reserve(&ledger, &host.run, &host.work, mode)?;
+        let network = network::opened(network, host, request)?;
         let name = name(&host.run, request.instance);
         let entry = ledger.record(Change::Platform {
             platform: platform.into(),

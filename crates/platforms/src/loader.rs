@@ -1,14 +1,26 @@
-//! Load generators: a probe of the host's own, in the network from which a guest is reached.
+//! Load generators: a probe of the host's own in the network from which a guest is reached, or one on another machine.
 //!
-//! It is no platform, because nothing is weighed in it. It is a guest all the same: it talks as they do, is in the ledger and in a
-//! control group of its own, and goes with everything that it has started.
+//! It is no platform, because nothing is weighed in it. It is a guest all the same: it talks as they do, is in the ledger, and goes with
+//! everything that it has started. On this host it has a control group of its own.
 
 use crate::spawn::Start;
-use crate::{Guest, Host, PlatformError};
-use std::path::Path;
+use crate::{Guest, GuestRequest, Host, Platform, PlatformError, find, resolve};
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use weigh_images::Root;
+use weigh_model::{EnvironmentSpec, LoaderMachine, SpecError};
 
 /// Name of it on the host. There is one at a time.
 const NAME: &str = "loader";
+/// Instances of platforms from here on are load generators.
+const INSTANCES: u64 = 2_000_000;
+/// Key of a machine beside those of its platform: this host's address as the machine reaches it.
+const ADDRESS: &str = "address";
+/// How busy the CPUs of a machine are (`proc_stat(5)`).
+pub const CPU_TIMES: &str = "/proc/stat";
+/// Bytes of it that are taken: it has a line for every CPU and a number for every interrupt.
+pub const CPU_TIMES_LIMIT_BYTES: u64 = 4 << 20;
 
 /// Starts one as an ordinary process of this host, with the host's root. `namespace` is the network namespace that it is in, as
 /// [`crate::Reach::from`] has it; `cpus` are those that it may use, all when empty.
@@ -18,4 +30,231 @@ const NAME: &str = "loader";
 pub fn launch(host: &Host, cpus: &[u32], namespace: Option<&Path>) -> Result<Box<dyn Guest>, PlatformError> {
     let start = Start { cpus, network: namespace, ..Start::bare(NAME, NAME.into()) };
     Ok(Box::new(start.launch(host)?))
+}
+
+/// A machine on which load generators run, as an environment names it.
+#[derive(Clone)]
+pub struct Elsewhere {
+    platform: &'static dyn Platform,
+    /// Without the key [`ADDRESS`].
+    environment: EnvironmentSpec,
+    address: Option<Ipv4Addr>,
+}
+
+impl Elsewhere {
+    /// The machine of an environment: one that a platform of other machines takes, and `address=`.
+    ///
+    /// # Errors
+    /// The word that is wrong, underlined, with what to write.
+    pub fn of(spec: &EnvironmentSpec) -> Result<Self, SpecError> {
+        let elsewhere = find(&spec.platform).is_some_and(|platform| platform.capabilities(spec).elsewhere);
+        if !elsewhere {
+            let help = "write `host` for this one, or `ssh:host=[user@]address`".into();
+            let message =
+                format!("load generators run on this host or on another machine, not in `{}`", spec.platform);
+            return Err(spec.platform_error(message, Some(help)));
+        }
+        let mut environment = spec.clone();
+        let address = environment.keys.remove(ADDRESS).map(|text| own_address(spec, &text)).transpose()?;
+        if spec.get("by") == Some("shell") {
+            let help = "leave it out".into();
+            return Err(spec.value_error(
+                "by",
+                "a load generator is a probe, and no shell".into(),
+                Some(help),
+            ));
+        }
+        if spec.get("label").is_some() {
+            let message = "there is one machine of load generators, which needs no name".into();
+            return Err(spec.key_error("label", message, Some("leave it out".into())));
+        }
+        let (platform, environment) = resolve(&environment)?;
+        Ok(Self { platform, environment, address })
+    }
+
+    /// What people call the machine.
+    pub fn name(&self) -> &str {
+        self.environment.get("host").unwrap_or(&self.environment.platform)
+    }
+
+    /// The environment in canonical form.
+    pub fn environment(&self) -> EnvironmentSpec {
+        self.with_address(self.environment.clone())
+    }
+
+    /// The environment with everything explicit, after asking the machine: for a plan.
+    ///
+    /// # Errors
+    /// It cannot be reached, or the probe does not run there.
+    pub fn settle(&self, host: &Host) -> Result<EnvironmentSpec, PlatformError> {
+        let settled = self.platform.settle(host, &self.environment)?;
+        if settled.get("by") == Some("shell") {
+            let here = std::env::consts::ARCH;
+            return Err(PlatformError::Missing {
+                what: format!("a probe for {}, which is no Linux on {here},", self.name()),
+                remedy: Some("name a machine of this one's kind".into()),
+            });
+        }
+        Ok(self.with_address(settled))
+    }
+
+    /// With all keys that the user may give.
+    fn with_address(&self, environment: EnvironmentSpec) -> EnvironmentSpec {
+        let address = self.address.map(|address| (ADDRESS.to_string(), address.to_string()));
+        EnvironmentSpec::new(self.platform.name(), environment.keys.into_iter().chain(address).collect())
+    }
+
+    /// Starts one. `number` tells those of a run apart.
+    ///
+    /// # Errors
+    /// It did not come up; what was begun has been undone.
+    pub fn launch(&self, host: &Host, number: u64) -> Result<Box<dyn Guest>, PlatformError> {
+        let request = GuestRequest { instance: INSTANCES + number, ..self.request() };
+        self.platform.launch(host, &request)
+    }
+
+    /// What is changed, in sentences.
+    pub fn changes(&self) -> Vec<String> {
+        self.platform.host_changes(&self.request())
+    }
+
+    /// Looks at the machine from inside, and at this host from there.
+    ///
+    /// # Errors
+    /// It cannot be reached, is this host itself, does not tell how busy it is, or nobody knows this host's address there.
+    pub fn describe(&self, host: &Host, host_boot: &str) -> Result<LoaderMachine, PlatformError> {
+        let mut guest = self.launch(host, 0)?;
+        let described = self.look(&mut *guest, host_boot);
+        guest.stop()?;
+        described
+    }
+
+    fn look(&self, guest: &mut dyn Guest, host_boot: &str) -> Result<LoaderMachine, PlatformError> {
+        let facts = guest.session().facts(&[], &[])?;
+        let missing =
+            |what: String, remedy: &str| PlatformError::Missing { what, remedy: Some(remedy.into()) };
+        if facts.boot.as_deref() == Some(host_boot) {
+            let what = format!("a machine of its own for the load generator ({} is this host)", self.name());
+            return Err(missing(
+                what,
+                "leave `--loader` out: a loader of this host has CPUs of its own and is accounted for",
+            ));
+        }
+        if guest.session().get(CPU_TIMES, CPU_TIMES_LIMIT_BYTES).is_err() {
+            let what = format!(
+                "{CPU_TIMES} of {}, which tells when its load generator has no time left,",
+                self.name()
+            );
+            return Err(missing(what, "mount /proc there"));
+        }
+        Ok(LoaderMachine {
+            environment: self.environment().to_string(),
+            host_address: self.host_address(guest.seen_host())?,
+            kernel: facts.kernel,
+            operating_system: facts.operating_system,
+            cpu_model: facts.cpu_model,
+            cpus: facts.cpus,
+            clock_source: facts.clock_source,
+            boot: facts.boot,
+        })
+    }
+
+    /// The address of this host as the machine reaches it: what the user says, else where its connection comes from.
+    fn host_address(&self, seen: Option<IpAddr>) -> Result<Ipv4Addr, PlatformError> {
+        let why = match (self.address, seen) {
+            (Some(address), _) => return Ok(address),
+            (None, Some(IpAddr::V4(address))) if !address.is_loopback() => return Ok(address),
+            (None, Some(address)) if address.is_loopback() => {
+                format!("its connection comes out of a tunnel, at {address}")
+            }
+            (None, Some(address)) => {
+                format!("it sees this host at {address}, and servers are reached by IPv4")
+            }
+            (None, None) => "it does not say where its connection comes from".into(),
+        };
+        Err(PlatformError::Missing {
+            what: format!("the address at which {} reaches this host ({why})", self.name()),
+            remedy: Some(format!("add it to the machine, as in `{ADDRESS}=10.0.0.1`")),
+        })
+    }
+
+    /// Nothing of a root is used there.
+    fn request(&self) -> GuestRequest {
+        let nothing = Root {
+            skeleton: PathBuf::new(),
+            binds: Vec::new(),
+            scratch: Vec::new(),
+            digest: String::new(),
+            host: true,
+            notes: Vec::new(),
+            tree: None,
+            hold: None,
+        };
+        GuestRequest {
+            environment: self.environment.clone(),
+            instance: INSTANCES,
+            root: Arc::new(nothing),
+            cpus: Vec::new(),
+            memory_bytes: None,
+            publish: Vec::new(),
+            outside: None,
+        }
+    }
+}
+
+fn own_address(spec: &EnvironmentSpec, text: &str) -> Result<Ipv4Addr, SpecError> {
+    let wrong = |message: String| {
+        let help = "write the IPv4 address of this host as the machine reaches it, as in `address=10.0.0.1`";
+        spec.value_error(ADDRESS, message, Some(help.into()))
+    };
+    let address: Ipv4Addr = text.parse().map_err(|_| wrong(format!("`{text}` is no IPv4 address")))?;
+    if address.is_loopback() || address.is_unspecified() {
+        return Err(wrong(format!("`{text}` is this host to nobody else")));
+    }
+    Ok(address)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(text: &str) -> Result<Elsewhere, SpecError> {
+        Elsewhere::of(&EnvironmentSpec::parse(text).unwrap())
+    }
+
+    #[test]
+    fn only_another_machine_is_taken() {
+        for (text, wrong, help) in [
+            ("docker", "docker", "ssh:host="),
+            ("hots", "hots", "`host`"),
+            ("ssh", "ssh", "ssh:host="),
+            ("ssh:host=x,adress=10.0.0.1", "adress", "its keys are"),
+            ("ssh:host=x,address=here", "here", "address=10.0.0.1"),
+            ("ssh:host=x,address=127.0.0.1", "127.0.0.1", "address=10.0.0.1"),
+            ("ssh:host=x,address=::1", "::1", "IPv4"),
+            ("ssh:host=x,by=shell", "shell", "leave it out"),
+            ("ssh:host=x,label=a", "label", "leave it out"),
+            ("ssh:host=x,port=0", "0", "1 to 65535"),
+        ] {
+            let Err(error) = of(text) else { panic!("{text} is taken") };
+            assert_eq!(&error.text[error.span.clone()], wrong, "{text}");
+            assert!(error.help.as_ref().is_some_and(|said| said.contains(help)), "{text}: {error:?}");
+        }
+        let machine = of("ssh:host=me@there,address=10.0.0.1,cpus=2,port=22").unwrap();
+        assert_eq!((machine.name(), machine.address), ("me@there", Some([10, 0, 0, 1].into())));
+        assert_eq!(machine.environment.to_string(), "ssh:cpus=2,host=me@there,port=22");
+    }
+
+    #[test]
+    fn the_address_of_this_host_is_known_or_asked_for() {
+        let machine = of("ssh:host=x").unwrap();
+        let seen = |text: &str| machine.host_address(Some(text.parse().unwrap()));
+        assert_eq!(seen("10.1.2.3").unwrap(), Ipv4Addr::new(10, 1, 2, 3));
+        for text in ["127.0.0.1", "::1", "fe80::1"] {
+            assert!(seen(text).unwrap_err().to_string().contains("address=10.0.0.1"), "{text}");
+        }
+        assert!(machine.host_address(None).is_err());
+        let told = of("ssh:host=x,address=10.0.0.9").unwrap();
+        assert_eq!(told.host_address(Some([10, 1, 2, 3].into())).unwrap(), Ipv4Addr::new(10, 0, 0, 9));
+    }
 }

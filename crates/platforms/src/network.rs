@@ -5,7 +5,7 @@
 
 use crate::{GuestRequest, Host, PlatformError, Reach};
 use std::path::Path;
-use weigh_network::{GuestNetwork, Hop, Mode, NetworkError};
+use weigh_network::{GuestNetwork, Hop, Mode, NetworkError, Outside};
 
 /// What `net` takes, for [`crate::axes::net`].
 pub(crate) const WORDS: &[&str] = &["none", "host", "bridge", "nat"];
@@ -36,9 +36,24 @@ pub(crate) fn of_guest(
         Mode::Host => Some(GuestNetwork::reserve(ledger, run, work, mode)?),
         Mode::Bridge | Mode::Nat | Mode::Tap => {
             ability(host, word)?;
-            Some(GuestNetwork::make(ledger, run, work, request.instance, mode)?)
+            Some(opened(GuestNetwork::make(ledger, run, work, request.instance, mode)?, host, request)?)
         }
     })
+}
+
+/// The network with the guest's ports open to clients on other machines, where there are any.
+///
+/// # Errors
+/// They could not be opened; the network has been taken away.
+pub(crate) fn opened(
+    mut network: GuestNetwork,
+    host: &Host,
+    request: &GuestRequest,
+) -> Result<GuestNetwork, PlatformError> {
+    if let Some(address) = request.outside {
+        network.open(&host.run, Outside { address, ports: request.publish.clone() })?;
+    }
+    Ok(network)
 }
 
 /// Whether whoever runs this may make a network.

@@ -63,7 +63,15 @@ pub(crate) fn with_probe<T>(
         .and_then(|root| {
             let (cpus, memory_bytes) = (Vec::new(), None);
             let root = Arc::new(root);
-            attempt(&GuestRequest { environment, instance, root, cpus, memory_bytes, publish: Vec::new() })
+            attempt(&GuestRequest {
+                environment,
+                instance,
+                root,
+                cpus,
+                memory_bytes,
+                publish: Vec::new(),
+                outside: None,
+            })
         });
     // It lies in the run's work directory, which is in the ledger; leaving it costs only space.
     let _ = fs::remove_dir_all(&work);

@@ -199,6 +199,7 @@ fn trial_request(host: &Host, environment: &EnvironmentSpec) -> Result<GuestRequ
         cpus: Vec::new(),
         memory_bytes: None,
         publish: Vec::new(),
+        outside: None,
     })
 }
 

@@ -18,7 +18,7 @@
 
 use crate::session::{Session, SessionError};
 use std::collections::BTreeMap;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use weigh_host::accounts::Accounts;
@@ -188,6 +188,11 @@ pub trait Guest: Send {
     /// The host's interfaces between the guest and its client, as far as the platform knows them.
     fn hops(&self) -> Vec<Hop> {
         Vec::new()
+    }
+
+    /// The address of this host as a guest on another machine sees it: where the connection comes from by which it is driven.
+    fn seen_host(&self) -> Option<IpAddr> {
+        None
     }
 
     /// When the first program of the platform was started for this guest, host's monotonic clock, nanoseconds: after the
@@ -397,6 +402,9 @@ pub struct GuestRequest {
     pub memory_bytes: Option<u64>,
     /// Ports that something inside listens on and that clients must reach, where the platform has to be told of them beforehand.
     pub publish: Vec<u16>,
+    /// Where clients are on another machine: the address of this host at which they reach it. Networks that can be reached there at all
+    /// have [`GuestRequest::publish`] reached there, and [`Guest::reach`] says so.
+    pub outside: Option<Ipv4Addr>,
 }
 
 /// How a client reaches a port of a guest.

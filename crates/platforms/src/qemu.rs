@@ -403,6 +403,7 @@ impl Qemu {
             cpus: weigh_host::facts::allowed_cpus().into_iter().take(1).collect(),
             memory_bytes: Some(PROOF_MEMORY_BYTES),
             publish: Vec::new(),
+            outside: None,
         };
         let root = Root::prepare(&ImageSpec::Probe, &host.programs, &work, None)?;
         let request = request(root);

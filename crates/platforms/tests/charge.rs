@@ -98,6 +98,7 @@ fn every_platform_is_charged_the_same() {
             cpus: vec![cpu],
             memory_bytes: None,
             publish: Vec::new(),
+            outside: None,
         };
         platform.prepare(&host, &request).unwrap();
         let mut guest = platform.launch(&host, &request).unwrap();

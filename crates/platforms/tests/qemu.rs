@@ -70,7 +70,15 @@ impl Bench {
         let place = self.host.work.join(format!("root-{instance}"));
         let root = Root::prepare(&ImageSpec::Probe, &self.host.programs, &place, None).unwrap();
         let memory_bytes = Some(256 << 20);
-        GuestRequest { environment, instance, root: Arc::new(root), cpus, memory_bytes, publish: Vec::new() }
+        GuestRequest {
+            environment,
+            instance,
+            root: Arc::new(root),
+            cpus,
+            memory_bytes,
+            publish: Vec::new(),
+            outside: None,
+        }
     }
 
     fn settle(&self, environment: &str) -> Result<String, PlatformError> {

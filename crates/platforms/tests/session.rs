@@ -358,6 +358,7 @@ impl Fakes {
             cpus: vec![0],
             memory_bytes: None,
             publish: Vec::new(),
+            outside: None,
         };
         Self { host, request, _base: base }
     }

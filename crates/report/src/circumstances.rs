@@ -101,6 +101,7 @@ pub(crate) fn noise(report: &Report) -> Vec<(String, String)> {
         "sensors".into(),
         format!("weighbridge's own took {} of one CPU", share(noise.sensors_share)),
     ));
+    lines.extend(machine(report).map(|words| ("load generators".to_string(), words)));
     lines.extend(report.circumstances.loaders.iter().map(|l| ("load generator".to_string(), loader(l))));
     lines.push((
         "kernel log".into(),
@@ -112,6 +113,25 @@ pub(crate) fn noise(report: &Report) -> Vec<(String, String)> {
     ));
     lines.extend(noise.kernel_log.iter().map(|line| ("kernel log".to_string(), line.clone())));
     lines
+}
+
+/// The machine of the load generators, where it is another one than the host.
+fn machine(report: &Report) -> Option<String> {
+    let machine = report.circumstances.loader_machine.as_ref()?;
+    let cpus = machine.cpus.len();
+    let mut parts = vec![
+        format!("on {}", machine.environment),
+        format!("kernel {}", machine.kernel),
+        format!("{cpus} CPU{}", if cpus == 1 { "" } else { "s" }),
+    ];
+    parts.extend(machine.cpu_model.clone());
+    parts.push(format!("this host is {} there", machine.host_address));
+    let clock = report.circumstances.loader_clock.as_ref();
+    parts.push(match clock {
+        Some(clock) => format!("its clock: {}", clock_detail(clock)),
+        None => "its clock was not checked".into(),
+    });
+    Some(parts.join("; "))
 }
 
 /// How busy a load generator was, and how much more it could have asked for.

@@ -6,10 +6,12 @@ use crate::{EnvironmentFacts, Report, ReportError, charges, circumstances, notes
 use serde::Serialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
-use weigh_model::{Better, ClockState, HostFacts, HostSettings, NoiseLimits, NoisyHost, VoidCause};
+use weigh_model::{
+    Better, ClockState, HostFacts, HostSettings, LoaderMachine, NoiseLimits, NoisyHost, VoidCause,
+};
 use weigh_stats::{
-    Cell, ChargeSummary, Flag, Interval, LoaderSummary, NoiseSummary, OneRun, Pairing, Summary, TwoRuns,
-    Verdict,
+    Cell, ChargeSummary, ClockSummary, Flag, Interval, LoaderSummary, NoiseSummary, OneRun, Pairing, Summary,
+    TwoRuns, Verdict,
 };
 
 /// Version of the format. Changes: 1, first version.
@@ -45,6 +47,8 @@ struct Root<'a> {
     noisy_host: Option<&'a NoisyHost>,
     charges: Vec<ChargeRow<'a>>,
     loaders: &'a [LoaderSummary],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    loader_machine: Option<Machine<'a>>,
 }
 
 #[derive(Serialize)]
@@ -92,6 +96,14 @@ struct DifferenceRow {
     baseline: String,
     standing: Standing,
     reason: Option<String>,
+}
+
+/// Where load generators ran, if not on the host.
+#[derive(Serialize)]
+struct Machine<'a> {
+    #[serde(flatten)]
+    machine: &'a LoaderMachine,
+    clock: Option<Clock<'a>>,
 }
 
 #[derive(Serialize)]
@@ -321,12 +333,16 @@ fn environment<'a>(report: &'a Report, of: &'a EnvironmentFacts, found: &[Differ
                 reason: difference.reason.clone(),
             })
             .collect(),
-        clock: circumstances::clock(report, &of.name).map(|clock| Clock {
-            states: &clock.states,
-            rate_ppm: clock.rate_ppm,
-            bound_ppm: clock.bound_ppm,
-            round_trip_ns: clock.round_trip_ns,
-        }),
+        clock: circumstances::clock(report, &of.name).map(clock),
+    }
+}
+
+fn clock(clock: &ClockSummary) -> Clock<'_> {
+    Clock {
+        states: &clock.states,
+        rate_ppm: clock.rate_ppm,
+        bound_ppm: clock.bound_ppm,
+        round_trip_ns: clock.round_trip_ns,
     }
 }
 
@@ -424,6 +440,11 @@ pub(crate) fn render(report: &Report) -> Result<String, ReportError> {
         noisy_host: report.circumstances.noisy_host.as_ref(),
         charges: report.circumstances.charges.iter().map(charge).collect(),
         loaders: &report.circumstances.loaders,
+        loader_machine: report
+            .circumstances
+            .loader_machine
+            .as_ref()
+            .map(|machine| Machine { machine, clock: report.circumstances.loader_clock.as_ref().map(clock) }),
     };
     Ok(serde_json::to_string_pretty(&root)? + "\n")
 }

@@ -2,7 +2,7 @@
 
 use crate::RunnerError;
 use crate::fleet::{Fleet, LaunchFailure, State};
-use crate::noise::Signals;
+use crate::noise::{Signals, whose_clock};
 use crate::order::{BlockOrder, block_order};
 use crate::run::{Ended, Runner};
 use crate::serve::Occasion;
@@ -127,7 +127,10 @@ impl Runner<'_> {
     /// Declares the unit of the last trial on record void if what the host saw of it says so. Also asked before a run goes on: it may
     /// have died between the trial and its verdict.
     pub(crate) fn void_last_trial(&mut self) -> Result<bool, RunnerError> {
-        let Some(Record::Trial(trial)) = self.journal.records().last() else { return Ok(false) };
+        // What a run that goes on says of its load generator stands behind it.
+        let mut records = self.journal.records().iter().rev();
+        let last = records.find(|record| !matches!(record, Record::Loader(_)));
+        let Some(Record::Trial(trial)) = last else { return Ok(false) };
         let noise = &self.plan.noise;
         let voiding = noise.voiding && !self.journal.history().noisy();
         let Some((cause, detail)) = Signals::of(trial).void(noise, voiding) else { return Ok(false) };
@@ -212,8 +215,9 @@ impl Runner<'_> {
         let history = self.journal.history();
         let fresh = signals.notices(&self.plan.noise).into_iter();
         let fresh = fresh.filter(|notice| !history.has_shown(&trial.environment, *notice));
+        let whose = whose_clock(self.plan, &trial.workload);
         let place = format!("{} in {}, block {}", trial.workload, trial.environment, trial.block);
-        fresh.map(|notice| format!("{place}: {}", signals.describe(notice))).collect()
+        fresh.map(|notice| format!("{place}: {}", signals.describe(notice, whose))).collect()
     }
 
     fn count(&mut self, outcome: &Outcome, took_s: f64) {

@@ -2,7 +2,8 @@
 
 use crate::guest_clock::GuestClock;
 use crate::parity::{Facts, Subject, gather};
-use crate::serve::{Scene, ports};
+use crate::serve::machine::Machine;
+use crate::serve::{LoadedFrom, Scene, ports};
 use crate::staging::{self, Words};
 use crate::start::system;
 use crate::trial::describe;
@@ -13,7 +14,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weigh_host::accounts::Process;
 use weigh_images::Root;
-use weigh_model::{EnvironmentSpec, HostFacts, ImageSpec, Plan};
+use weigh_model::{EnvironmentSpec, HostFacts, ImageSpec, LoaderMachine, Plan};
 use weigh_observe::{Attached, Sensors};
 use weigh_platforms::{
     Capabilities, DiskMeter, Guest, GuestRequest, Host, Platform, PlatformError, axes, resolve,
@@ -199,12 +200,15 @@ pub(crate) struct Fleet<'a> {
     pub(crate) berths: Vec<Berth>,
     next_instance: u64,
     subject: Subject,
+    /// The machine of load generators, where it is not this host.
+    loader: Option<Arc<Machine>>,
     /// Whether the pilot goes on, in which nothing is measured.
     pub(crate) piloting: bool,
 }
 
 impl<'a> Fleet<'a> {
-    /// Makes the root file system and prepares every platform. A platform that cannot be prepared fails at each launch.
+    /// Looks at the machine of the load generators, makes the root file system and prepares every platform. A platform that cannot be prepared
+    /// fails at each launch.
     pub(crate) fn prepare(
         plan: &'a Plan,
         host: &'a Host,
@@ -213,6 +217,9 @@ impl<'a> Fleet<'a> {
         next_instance: u64,
     ) -> Result<Self, RunnerError> {
         let guest = &plan.guest;
+        let loads =
+            plan.loader.as_ref().filter(|_| plan.workloads.iter().any(|w| w.staging.server.is_some()));
+        let loader = loads.map(|spec| Machine::of(spec, host, &host_facts.boot).map(Arc::new)).transpose()?;
         let mut roots = Roots { host, prepared: Vec::new() };
         let mut fleet = Self {
             host,
@@ -221,7 +228,8 @@ impl<'a> Fleet<'a> {
             sensors,
             berths: Vec::new(),
             next_instance,
-            subject: Subject::of(plan),
+            subject: Subject::of(plan).seen_from(loader.as_ref().map(|machine| machine.outside())),
+            loader,
             piloting: false,
         };
         for environment in &plan.environments {
@@ -258,6 +266,7 @@ impl<'a> Fleet<'a> {
             cpus: self.plan.guest.cpus.clone(),
             memory_bytes: self.plan.guest.memory_bytes,
             publish: Vec::new(),
+            outside: self.loader.as_ref().map(|machine| machine.outside()),
         };
         axes::settle_request(request, &self.host_facts.cpus)
     }
@@ -353,6 +362,16 @@ impl<'a> Fleet<'a> {
         let request = self.request(&berth.spec, &berth.root);
         let rest = |cpu: &&u32| !request.cpus.contains(cpu);
         let rest: Vec<u32> = self.host_facts.cpus.iter().filter(rest).copied().collect();
+        let from = match &self.loader {
+            Some(machine) => LoadedFrom::There(Arc::clone(machine)),
+            // Where the guest may run everywhere, the loader is among its CPUs.
+            None if request.cpus.is_empty() || rest.is_empty() => {
+                LoadedFrom::Here(self.host_facts.cpus.clone())
+            }
+            None => LoadedFrom::Here(rest),
+        };
+        // The user's directory is this host's.
+        let here = matches!(from, LoadedFrom::Here(_));
         Some(Scene {
             host: self.host,
             workload,
@@ -362,15 +381,15 @@ impl<'a> Fleet<'a> {
             can: berth.platform.capabilities(&berth.spec),
             variables: &self.plan.environments[environment].variables,
             directory: self.working_directory(environment),
-            loader_directory: self.plan.guest.working_directory.as_deref(),
+            loader_directory: self.plan.guest.working_directory.as_deref().filter(|_| here),
+            from,
             rate_per_s: None,
-            // Where the guest may run everywhere, the loader is among its CPUs.
-            cpus: if request.cpus.is_empty() || rest.is_empty() {
-                self.host_facts.cpus.clone()
-            } else {
-                rest
-            },
         })
+    }
+
+    /// The machine of load generators, where it is not this host.
+    pub(crate) fn loader(&self) -> Option<&LoaderMachine> {
+        self.loader.as_ref().map(|machine| machine.facts())
     }
 
     /// The CPUs that a guest may use.

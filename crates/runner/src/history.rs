@@ -3,7 +3,7 @@
 //! The state of a run is a function of its plan and its records and of nothing else. The runner holds no state that is not
 //! in the samples file, so going on after a crash is the same code as going on with the next block.
 
-use crate::noise::{Notice, Signals, describe_clock, is_noise};
+use crate::noise::{Notice, Signals, describe_clock, is_noise, whose_clock};
 use std::collections::{BTreeMap, BTreeSet};
 use weigh_model::{ClockState, FailureKind, Outcome, Plan, Record, Trial, TrialFailure, VoidCause, VoidUnit};
 
@@ -91,7 +91,7 @@ impl<'a> History<'a> {
     pub(crate) fn add(&mut self, record: &Record) {
         match record {
             Record::Header { .. } => {}
-            Record::Headroom(_) => {}
+            Record::Headroom(_) | Record::Loader(_) => {}
             Record::Paced(paced) => {
                 self.paces.insert(paced.workload.clone(), paced.rate_per_s);
             }
@@ -124,7 +124,7 @@ impl<'a> History<'a> {
         let notices = Signals::of(trial).notices(&self.plan.noise);
         self.shown.extend(notices.into_iter().map(|notice| (environment, notice)));
         self.measured |= matches!(trial.outcome, Outcome::Measured { .. });
-        match useless(trial) {
+        match useless(trial, whose_clock(self.plan, &trial.workload)) {
             Some(failure) => {
                 let length = self.streaks.get(&cell).map_or(0, |streak| streak.length) + 1;
                 self.streaks.insert(cell, Streak { length, last: failure });
@@ -277,14 +277,14 @@ impl<'a> History<'a> {
 }
 
 /// The failure of a trial that gives no number and would again: it cost its whole deadline or the guest, or its clock was wrong.
-fn useless(trial: &Trial) -> Option<TrialFailure> {
+fn useless(trial: &Trial, clock_of: &str) -> Option<TrialFailure> {
     match &trial.outcome {
         Outcome::Failed(failure) => {
             matches!(failure.kind, FailureKind::Deadline | FailureKind::GuestDied).then(|| failure.clone())
         }
         Outcome::Measured { .. } => {
             let clock = trial.clock.filter(|clock| clock.state == ClockState::Wrong)?;
-            let reason = format!("the guest's clock is wrong: {}", describe_clock(&clock));
+            let reason = format!("{clock_of} is wrong: {}", describe_clock(&clock));
             Some(TrialFailure { kind: FailureKind::Clock, reason, log: None })
         }
     }

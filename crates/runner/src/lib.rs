@@ -68,7 +68,7 @@ pub use run::run;
 use std::sync::atomic::AtomicBool;
 use weigh_model::{Event, FinishReason, HostFacts, Plan, SpecError};
 use weigh_observe::Sensors;
-use weigh_platforms::Host;
+use weigh_platforms::{Host, PlatformError};
 use weigh_store::RunDirectory;
 
 /// What a run needs.
@@ -166,6 +166,14 @@ pub enum RunnerError {
         baseline: String,
         /// What differs, by environment.
         unequal: Vec<UnequalEnvironment>,
+    },
+    /// The machine that load generators are to run on cannot be used. Nothing was measured.
+    #[error("the machine {machine} cannot run load generators")]
+    Loader {
+        /// What the plan calls it.
+        machine: String,
+        /// Why not, with what to do.
+        source: PlatformError,
     },
     /// The root file system of the guests could not be made.
     #[error(transparent)]

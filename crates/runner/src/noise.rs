@@ -3,7 +3,7 @@
 //! The decision is a function of [`Signals`], which hold nothing that was measured, so that no unit can ever be void for its values.
 
 use std::fmt;
-use weigh_model::{ClockCheck, ClockState, CpuTime, NoiseLimits, Trial, VoidCause};
+use weigh_model::{ClockCheck, ClockState, CpuTime, NoiseLimits, Plan, Trial, VoidCause};
 
 /// Units after which a host can be called noisy.
 const TELLING_UNITS: u32 = 6;
@@ -88,8 +88,8 @@ impl Signals {
         all.into_iter().filter(|(_, true_here)| *true_here).map(|(notice, _)| notice).collect()
     }
 
-    /// A notice in words, with numbers and what to do.
-    pub(crate) fn describe(&self, notice: Notice) -> String {
+    /// A notice in words, with numbers and what to do. `clock` is whose clock timed the trial, as [`whose_clock`] has it.
+    pub(crate) fn describe(&self, notice: Notice, clock: &str) -> String {
         match notice {
             Notice::Steal => format!(
                 "the machine below this one took CPU time: {}; ask for a machine of your own, or expect wide intervals",
@@ -100,9 +100,9 @@ impl Signals {
                 self.words(self.foreign)
             ),
             Notice::Throttle => format!("{}; lift the limit", self.throttle_words()),
-            Notice::ClockRate => format!("the guest's clock is off: {}", self.clock_words()),
+            Notice::ClockRate => format!("{clock} is off: {}", self.clock_words()),
             Notice::ClockUnproven => format!(
-                "the guest's clock cannot be judged ({}): durations are the host's, with the way there and back in them",
+                "{clock} cannot be judged ({}): durations are the host's, with the way there and back in them",
                 self.clock_words()
             ),
         }
@@ -132,6 +132,15 @@ impl Signals {
 
     fn clock_words(&self) -> String {
         self.clock.as_ref().map(describe_clock).unwrap_or_default()
+    }
+}
+
+/// Whose clock timed the trials of a workload.
+pub(crate) fn whose_clock(plan: &Plan, workload: &str) -> &'static str {
+    if plan.is_timed_by_loader(workload) {
+        "the clock of the load generator's machine"
+    } else {
+        "the guest's clock"
     }
 }
 

@@ -12,7 +12,7 @@ use crate::{Finish, Run, RunOptions, RunStatistics, RunnerError};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
-use weigh_model::{Effort, Event, Exclusion, FinishReason, NoisyHost, Plan, Record};
+use weigh_model::{Effort, Event, Exclusion, FinishReason, LoaderMachine, NoisyHost, Plan, Record};
 
 /// A run under way.
 pub(crate) struct Runner<'a> {
@@ -53,6 +53,18 @@ pub fn run(run: Run<'_>) -> Result<Finish, RunnerError> {
     Ok(Finish { reason, blocks_done: runner.blocks_done(), statistics })
 }
 
+/// Puts the machine of the load generators on record, unless the last record of it says the same.
+fn file_loader(journal: &mut Journal<'_>, machine: &LoaderMachine) -> Result<(), RunnerError> {
+    let known = journal.records().iter().rev().find_map(|record| match record {
+        Record::Loader(known) => Some(known),
+        _ => None,
+    });
+    if known != Some(machine) {
+        journal.append(Record::Loader(machine.clone()))?;
+    }
+    journal.event(Event::Loader(machine.clone()))
+}
+
 /// What the samples could not tell apart, or not compare.
 fn check(plan: &Plan) -> Result<(), RunnerError> {
     let environments = plan.environments.iter().map(|environment| environment.name.as_str());
@@ -71,8 +83,17 @@ fn check(plan: &Plan) -> Result<(), RunnerError> {
 /// Whether records of one plan are records of the other. Texts may differ that mean the same.
 fn is_same(plan: &Plan, filed: &Plan) -> bool {
     let names = |plan: &Plan| plan.environments.iter().map(|e| e.name.clone()).collect::<Vec<_>>();
-    (plan.seed, plan.effort, &plan.baseline, &plan.workloads, plan.noise, names(plan))
-        == (filed.seed, filed.effort, &filed.baseline, &filed.workloads, filed.noise, names(filed))
+    let loader = |plan: &Plan| plan.loader.as_ref().map(ToString::to_string);
+    (plan.seed, plan.effort, &plan.baseline, &plan.workloads, plan.noise, names(plan), loader(plan))
+        == (
+            filed.seed,
+            filed.effort,
+            &filed.baseline,
+            &filed.workloads,
+            filed.noise,
+            names(filed),
+            loader(filed),
+        )
 }
 
 fn unique<'a>(what: &'static str, names: impl Iterator<Item = &'a str>) -> Result<(), RunnerError> {
@@ -104,6 +125,9 @@ impl<'a> Runner<'a> {
             run.sensors,
             journal.history().next_instance(),
         )?;
+        if let Some(machine) = fleet.loader() {
+            file_loader(&mut journal, machine)?;
+        }
         Ok(Self {
             plan: run.plan,
             host: run.host_facts.identity.clone(),

@@ -1,7 +1,7 @@
 //! Trials of a server: it runs in the guest and is driven from outside.
 //!
 //! ```text
-//! load generator             a probe in the network from which the guest is reached, in a control group of its own
+//! load generator             a probe in the network from which the guest is reached, or on another machine
 //!   set-up                   in the guest
 //!     server                 started in the guest; it is up when the loader says so; filled once
 //!       warm-up, loads       as the runs of any command, by the loader, each measured one in a window of the sensors
@@ -10,22 +10,23 @@
 //! end of the load generator
 //! ```
 //!
-//! Durations are the loader's, by the host's clock; CPU time is charged to the guest as ever. All of it is fresh in every trial: no
-//! server has a state that another trial has left.
+//! Durations are the loader's, by the host's clock, or by that of its own machine, which is compared with the host's as a guest's is. CPU time
+//! is charged to the guest as ever. All of it is fresh in every trial: no server has a state that another trial has left.
 
 mod headroom;
 mod loader;
+pub(crate) mod machine;
 mod owner;
 pub(crate) mod ports;
 mod server;
 pub(crate) mod way;
 
 use crate::clock;
-use crate::guest_clock::GuestClock;
 use crate::logs::CellLog;
 use crate::staging::{self, Words};
 use crate::trial::{Failure, Measured, Performance, Performed, Progress, Setting, Watch, timed};
 use loader::Loader;
+use machine::Machine;
 use owner::Stranger;
 use server::Server;
 use std::collections::BTreeMap;
@@ -33,11 +34,15 @@ use std::path::Path;
 use std::sync::Arc;
 use way::Way;
 use weigh_images::Root;
-use weigh_model::{ClockState, EnvironmentSpec, FailureKind, Iteration, ServerPlan, Staging, WorkloadPlan};
+use weigh_model::{
+    ClockState, EnvironmentSpec, FailureKind, Iteration, ServerPlan, Staging, Transport, WorkloadPlan,
+};
 use weigh_platforms::{Capabilities, Completed, Guest, Host, Session};
 
 /// How often a server is tried where somebody else has taken its ports meanwhile, each time on others.
 const TRIES: u32 = 3;
+/// Asks from a load generator's side whether a server takes connections.
+const LISTENS: [&str; 4] = ["weigh-kernels", "listens", "--connect", "{address}:{port}"];
 
 /// What is the same in every trial of a server in one environment.
 pub(crate) struct Scene<'a> {
@@ -54,10 +59,28 @@ pub(crate) struct Scene<'a> {
     pub(crate) directory: Option<&'a Path>,
     /// Where the loader's are.
     pub(crate) loader_directory: Option<&'a Path>,
-    /// CPUs of the loader.
-    pub(crate) cpus: Vec<u32>,
     /// The rate at which requests leave, operations a second, where the pilot decided it.
     pub(crate) rate_per_s: Option<f64>,
+    /// Where the loader is.
+    pub(crate) from: LoadedFrom,
+}
+
+/// Where load generators are.
+pub(crate) enum LoadedFrom {
+    /// On these CPUs of this host.
+    Here(Vec<u32>),
+    /// On another machine.
+    There(Arc<Machine>),
+}
+
+impl LoadedFrom {
+    /// The address of this host that the other machine reaches.
+    fn outside(&self) -> Option<std::net::Ipv4Addr> {
+        match self {
+            Self::Here(_) => None,
+            Self::There(machine) => Some(machine.outside()),
+        }
+    }
 }
 
 /// What belongs to one trial.
@@ -96,12 +119,13 @@ impl Scene<'_> {
     ) -> Performed {
         let mut progress = Progress::default();
         let load = |loader: &mut Loader, outside: &Performance<'_>| {
-            watch.set_loader(&loader.accounts(), &self.cpus);
-            let (session, clock) = (loader.session(), GuestClock::MadeUp);
+            loader.shown_to(&mut watch, &self.from);
+            let clock = loader.clock();
+            let session = loader.session();
             let setting = Setting { session, clock, watch, warm_up: true, log, label };
             let performed = outside.perform(setting);
             progress = performed.progress;
-            performed.outcome.and_then(check_durations)
+            performed.outcome.and_then(|measured| loader.check(measured))
         };
         let outcome = self.with_server(guest, occasion, Served::Server, load);
         Performed { outcome, progress }
@@ -180,7 +204,7 @@ impl Scene<'_> {
             let reason = "the guest runs its one program and no server beside it";
             return Err(Failure::new(FailureKind::Preparation, reason));
         }
-        let way = Way::to(guest, &self.can, ports)?;
+        let way = Way::to(guest, &self.can, ports, self.from.outside())?;
         let mut loader = Loader::launch(self, occasion, way.from.as_deref())?;
         let (inside, outside) = (self.inside(served), self.outside(served));
         let (inner, mut outer) = (occasion.words.clone(), loader.words(occasion));
@@ -191,7 +215,8 @@ impl Scene<'_> {
             Performance::new(workload, directory, occasion.padding_bytes, self.variables, words)
         };
         let inside = of(&inside, self.directory, way.inside(inner));
-        let outside = of(&outside, self.loader_directory, way.outside(outer)).of_loader();
+        let outside = of(&outside, self.loader_directory, way.outside(outer));
+        let outside = outside.of_loader(loader.machine().map(|machine| machine.name()));
         let outcome = inside.set_up(guest.session()).and_then(|()| {
             let mut server = Server::start(guest.session(), &inside)?;
             let outcome = self
@@ -227,10 +252,15 @@ impl Scene<'_> {
         }
         match ready {
             Some(ready) => {
-                server.answers(session, loader.session(), &outside.command_of(ready), deadline)?;
+                server.answers(session, loader.session(), (outside, &outside.command_of(ready)), deadline)?;
             }
             // Nobody listens where nothing is executed.
             None if self.can.fake => {}
+            // Whether it can be reached is for the loader's machine to see.
+            None if loader.machine().is_some() && self.server.transport.contains(&Transport::Tcp) => {
+                let question = outside.command_of(&LISTENS.map(String::from));
+                server.answers(session, loader.session(), (outside, &question), deadline)?;
+            }
             None => server.listens(session, way, &self.server.transport, deadline)?,
         }
         Ok(())

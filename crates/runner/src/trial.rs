@@ -58,7 +58,7 @@ pub(crate) struct Performance<'a> {
     words: Words,
     deadline: Duration,
     /// Where the commands are executed, for failures.
-    place: &'static str,
+    place: String,
 }
 
 /// The iterations of a trial, and what is known of the circumstances.
@@ -128,14 +128,15 @@ impl<'a> Performance<'a> {
             setup: around(&workload.staging.setup),
             teardown: around(&workload.staging.teardown),
             words,
-            place: "in the guest",
+            place: "in the guest".into(),
             deadline: Duration::try_from_secs_f64(workload.deadline_s).map_or(LONGEST, |d| d.min(LONGEST)),
         }
     }
 
-    /// The same for commands that a load generator runs outside of the guest.
-    pub(crate) fn of_loader(self) -> Self {
-        Self { place: "for the load generator", ..self }
+    /// The same for commands that a load generator runs outside of the guest, on another machine maybe.
+    pub(crate) fn of_loader(self, machine: Option<&str>) -> Self {
+        let machine = machine.map(|machine| format!(" on {machine}")).unwrap_or_default();
+        Self { place: format!("for the load generator{machine}"), ..self }
     }
 
     /// The measured command.
@@ -230,7 +231,7 @@ impl<'a> Performance<'a> {
         let window_each = self.prepare.is_some() || self.cleanup.is_some();
         let mut iterations = Vec::with_capacity(self.workload.iterations as usize);
         if !window_each {
-            setting.watch.begin();
+            setting.watch.begin(setting.session);
         }
         for number in 0..self.workload.iterations {
             let watch = window_each.then_some(&mut setting.watch);
@@ -240,7 +241,7 @@ impl<'a> Performance<'a> {
             progress.log_error = progress.log_error.take().or(held.err());
         }
         if !window_each {
-            setting.watch.end();
+            setting.watch.end(setting.session);
         }
         Ok(iterations)
     }
@@ -305,9 +306,9 @@ impl<'a> Performance<'a> {
         watch: Option<&mut Watch<'_>>,
     ) -> Result<(Iteration, Completed), Failure> {
         let Some(watch) = watch else { return self.measured(session) };
-        watch.begin();
+        watch.begin(session);
         let measured = self.measured(session);
-        watch.end();
+        watch.end(session);
         measured
     }
 
@@ -368,7 +369,7 @@ impl<'a> Performance<'a> {
         match error {
             SessionError::Refused { reason, errno: _ } => {
                 let program = command.argv.first().map_or("", String::as_str);
-                let (place, remedy) = (self.place, staging::remedy(&self.workload.staging));
+                let (place, remedy) = (&self.place, staging::remedy(&self.workload.staging));
                 let reason = format!("`{program}` cannot be run {place}: {reason}{remedy}");
                 Failure::new(FailureKind::CommandNotFound, reason)
             }

@@ -10,7 +10,7 @@ pub(crate) mod parity;
 use crate::Interval;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use weigh_model::{ClockState, HostSettings, NoisyHost, Paced, Trial};
+use weigh_model::{ClockState, HostSettings, LoaderMachine, NoisyHost, Paced, Trial};
 
 /// What the trials that count say beside their values.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -29,6 +29,10 @@ pub struct Circumstances {
     /// Trials that count although noise took more of them than the warning share, in the order of the plan.
     #[serde(default)]
     pub disturbed: Vec<DisturbedTrial>,
+    /// Where they ran, if not on the host of the guests.
+    pub loader_machine: Option<LoaderMachine>,
+    /// The clock of that machine, in place of the guests' in trials of servers.
+    pub loader_clock: Option<ClockSummary>,
     /// Where voiding was given up.
     pub noisy_host: Option<NoisyHost>,
 }
@@ -128,7 +132,7 @@ pub struct NoiseSummary {
 /// The clock of an environment.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ClockSummary {
-    /// Environment name.
+    /// Environment name; of a load generator's machine, how it is named.
     pub environment: String,
     /// Trials by what followed from the check.
     pub states: BTreeMap<ClockState, u32>,

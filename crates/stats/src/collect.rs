@@ -12,9 +12,9 @@ use crate::warning::{Warning, WarningKind};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use weigh_model::{
-    Comparison, Exclusion, Extraction, FailureKind, Headroom, InstanceFacts, Iteration, MetricSource,
-    MetricSpec, NoisyHost, Observation, Outcome, Paced, Plan, Record, Series, Trial, TrialFailure, VoidUnit,
-    WorkloadPlan,
+    Comparison, Exclusion, Extraction, FailureKind, Headroom, InstanceFacts, Iteration, LoaderMachine,
+    MetricSource, MetricSpec, NoisyHost, Observation, Outcome, Paced, Plan, Record, Series, Trial,
+    TrialFailure, VoidUnit, WorkloadPlan,
 };
 
 /// What the records of a run come to.
@@ -124,6 +124,7 @@ struct Collector<'a> {
     loaders: Vec<LoaderSummary>,
     latencies: Vec<LatencySummary>,
     disturbed: Vec<DisturbedTrial>,
+    loader_machine: Option<&'a LoaderMachine>,
     /// Trials that count, of all workloads.
     counting: Vec<&'a Trial>,
     charges: Vec<crate::ChargeSummary>,
@@ -148,6 +149,7 @@ impl<'a> Collector<'a> {
             loaders: Vec::new(),
             latencies: Vec::new(),
             disturbed: Vec::new(),
+            loader_machine: None,
             counting: Vec::new(),
             charges: Vec::new(),
             flags: Vec::new(),
@@ -176,6 +178,7 @@ impl<'a> Collector<'a> {
                 Record::Facts(facts) => collector.facts.push(facts),
                 Record::Headroom(headroom) => collector.headroom.push(headroom),
                 Record::Paced(paced) => collector.paces.push(paced),
+                Record::Loader(machine) => collector.loader_machine = Some(machine),
                 Record::NoisyHost(noisy) => collector.noisy_host = Some(noisy),
             }
         }
@@ -414,6 +417,8 @@ impl<'a> Collector<'a> {
             loaders: std::mem::take(&mut self.loaders),
             latencies: std::mem::take(&mut self.latencies),
             disturbed: std::mem::take(&mut self.disturbed),
+            loader_machine: self.loader_machine.cloned(),
+            loader_clock: clock::of_loader(plan, &self.counting),
             noisy_host: self.noisy_host.cloned(),
         };
         for kind in noise::warnings(circumstances.noise.as_ref(), self.noisy_host, &plan.noise) {
@@ -423,6 +428,9 @@ impl<'a> Collector<'a> {
             for kind in clock::warnings(summary) {
                 self.warn(None, Some(&summary.environment), kind);
             }
+        }
+        for kind in circumstances.loader_clock.iter().flat_map(clock::warnings) {
+            self.warn(None, None, kind.of_loader());
         }
         for (environment, keys) in parity::unequal(plan, &self.facts) {
             self.flag(None, None, environment, Flag::Unequal);

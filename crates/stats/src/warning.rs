@@ -174,6 +174,22 @@ pub enum WarningKind {
         /// Trials with a check.
         trials: u32,
     },
+    /// The same as [`WarningKind::ClockOff`] of the machine of the load generators.
+    LoaderClockOff {
+        /// Trials with such a clock.
+        off: u32,
+        /// Trials with a check.
+        trials: u32,
+        /// Median rate less 1, parts per million.
+        rate_ppm: f64,
+    },
+    /// The same as [`WarningKind::ClockUnproven`] of the machine of the load generators.
+    LoaderClockUnproven {
+        /// Trials with such a clock.
+        unproven: u32,
+        /// Trials with a check.
+        trials: u32,
+    },
     /// A CPU of the load generator had no time left.
     LoaderBound {
         /// Median share of the time that its busiest CPU was busy.
@@ -379,11 +395,19 @@ impl fmt::Display for WarningKind {
                 f,
                 "the guest's clock could not be proven in {unproven} of {trials} trials: durations are the host's bracket there, and what the tool timed itself gets no verdict; give every trial more work, so that its clock can be told"
             ),
+            Self::LoaderClockOff { off, trials, rate_ppm } => write!(
+                f,
+                "the clock of the load generator's machine is off by {rate_ppm:+.0} ppm in {off} of {trials} trials; choose another clock source there, or synchronise it"
+            ),
+            Self::LoaderClockUnproven { unproven, trials } => write!(
+                f,
+                "the clock of the load generator's machine could not be proven in {unproven} of {trials} trials: durations are the host's bracket there, and what the tool timed itself gets no verdict; load for longer, or from a machine that is nearer"
+            ),
             Self::LoaderBound { share, trials } => write!(
                 f,
                 "the busiest CPU of the load generator was busy for {} of the time (median of {trials} trials), beyond the {} up to which throughput is \
                  the server's: it gets no verdict, and latencies hold the loader's own waiting; leave the loader more CPUs (`--cpus` names those \
-                 of the guests), or load less",
+                 of the guests) or a machine of its own (`--loader`), or load less",
                 percent(share),
                 percent(&crate::LOADER_BOUND_SHARE)
             ),

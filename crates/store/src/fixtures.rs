@@ -28,6 +28,7 @@ pub(crate) fn plan(name: &str) -> Plan {
         allow_unequal: Vec::new(),
         digests: BTreeMap::new(),
         noise: weigh_model::NoiseLimits::default(),
+        loader: None,
     }
 }
 

@@ -284,8 +284,12 @@ pub struct RunArgs {
     /// A workload manifest of your own
     #[arg(long, value_name = "FILE")]
     pub workload: Vec<PathBuf>,
+    /// Where the load generators of servers run: `host`, on the CPUs that no guest has, or another machine,
+    /// `ssh:host=[user@]address[,key=value,...]`
+    #[arg(long, value_name = "ENV", default_value = "host")]
+    pub loader: String,
     /// Run this plan.json exactly
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["workloads", "command", "on", "baseline", "quick", "blocks", "precision", "size", "param", "image", "cpus", "memory", "warmup", "iterations", "prepare", "cleanup", "deadline", "budget", "reuse", "margin", "allow_unequal", "void_above", "warn_above", "no_void", "seed", "workload"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["workloads", "command", "on", "baseline", "quick", "blocks", "precision", "size", "param", "image", "cpus", "memory", "warmup", "iterations", "prepare", "cleanup", "deadline", "budget", "reuse", "margin", "allow_unequal", "void_above", "warn_above", "no_void", "seed", "workload", "loader"])]
     pub plan: Option<PathBuf>,
 }
 

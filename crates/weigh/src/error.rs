@@ -89,6 +89,12 @@ impl Failure {
         self
     }
 
+    /// An environment that is wrong, where an option names it.
+    pub fn of_spec(option: &str, error: &weigh_model::SpecError) -> Self {
+        let failure = Self::input(error.message.clone()).maybe_hint(error.help.clone());
+        failure.at(option, &error.text, error.span.clone())
+    }
+
     /// Adds the text and the place in it to underline.
     pub fn at(mut self, name: &str, text: &str, span: Range<usize>) -> Self {
         self.place = Some(Box::new(Place { source: NamedSource::new(name, text.to_string()), span }));
@@ -130,11 +136,7 @@ impl Diagnostic for Failure {
 
 impl From<weigh_model::SpecError> for Failure {
     fn from(error: weigh_model::SpecError) -> Self {
-        Self::input(error.message.clone()).maybe_hint(error.help.clone()).at(
-            "--on",
-            &error.text,
-            error.span.clone(),
-        )
+        Self::of_spec("--on", &error)
     }
 }
 

@@ -10,6 +10,7 @@ mod embedded;
 mod error;
 mod facts;
 mod host;
+mod loading;
 mod outcome;
 mod placement;
 mod request;

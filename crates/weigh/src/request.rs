@@ -3,6 +3,7 @@
 use crate::cli::{MeasureArgs, RunArgs, Size};
 use crate::embedded;
 use crate::error::{Failure, Kind, file_failure};
+use crate::loading;
 use crate::placement::Placement;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -12,6 +13,7 @@ use weigh_model::{
     PLAN_FORMAT, Plan, WorkloadPlan, check_parity_word, nearest, parse_bytes, parse_cpu_list, parse_duration,
     parse_environment_list,
 };
+use weigh_platforms::loader::Elsewhere;
 use weigh_platforms::{self as platforms, Capabilities, Platform, PlatformError};
 use weigh_workloads::{CommandOptions, Library, command_workload};
 
@@ -40,6 +42,15 @@ pub trait Surroundings {
         environment: &EnvironmentSpec,
     ) -> Result<Result<EnvironmentSpec, PlatformError>, Failure>;
 
+    /// [`Elsewhere::settle`].
+    ///
+    /// # Errors
+    /// The host cannot be used, or inside, why the machine cannot.
+    fn settle_loader(
+        &mut self,
+        machine: &Elsewhere,
+    ) -> Result<Result<EnvironmentSpec, PlatformError>, Failure>;
+
     /// Tells the user something.
     fn note(&mut self, text: &str);
 }
@@ -53,7 +64,8 @@ pub fn plan(args: &RunArgs, facts: &HostFacts, here: &mut dyn Surroundings) -> R
         return read_plan(file);
     }
     let library = library(&args.workload)?;
-    let plan = plan_of(&args.common, facts, here, &|facts| workloads(args, &library, facts))?;
+    let loader = loading::named(&args.loader)?;
+    let plan = plan_of(&args.common, loader, facts, here, &|facts| workloads(args, &library, facts))?;
     Ok(Plan { guest: GuestPlan { reuse: args.reuse, ..plan.guest }, ..plan })
 }
 
@@ -63,6 +75,7 @@ pub fn plan(args: &RunArgs, facts: &HostFacts, here: &mut dyn Surroundings) -> R
 /// Bad input, each with its place and remedy.
 pub fn plan_of(
     args: &MeasureArgs,
+    loader: Option<Elsewhere>,
     facts: &HostFacts,
     here: &mut dyn Surroundings,
     make: &dyn Fn(&HostFacts) -> Result<Vec<WorkloadPlan>, Failure>,
@@ -71,7 +84,9 @@ pub fn plan_of(
     let serves = make(facts)?.iter().any(|workload| workload.staging.server.is_some());
     let allow_unequal = allow_unequal(args)?;
     let cpus = args.cpus.as_deref().map(|list| cpus(list, facts)).transpose()?.unwrap_or_default();
-    if serves && facts.cpus.len() > 1 && facts.cpus.iter().all(|cpu| cpus.contains(cpu)) {
+    loading::check(loader.as_ref(), serves)?;
+    let loads_here = serves && loader.is_none();
+    if loads_here && facts.cpus.len() > 1 && facts.cpus.iter().all(|cpu| cpus.contains(cpu)) {
         let hint = "name fewer CPUs for the guests, or leave --cpus out";
         return Err(
             Failure::input("a server is measured, and `--cpus` leaves its load generator none").hint(hint)
@@ -81,7 +96,8 @@ pub fn plan_of(
     check_image(&image)?;
     let memory_bytes = args.memory.as_deref().map(memory).transpose()?;
     let (environments, baseline) = environments(args, &image, here)?;
-    let cores = serves.then(|| weigh_host::facts::cores(&facts.cpus));
+    let loader = loader.map(|machine| loading::settle(&machine, here)).transpose()?;
+    let cores = loads_here.then(|| weigh_host::facts::cores(&facts.cpus));
     let placement = Placement::new(&abilities(&environments)?, cpus, memory_bytes, facts, cores.as_deref());
     for note in &placement.notes {
         here.note(note);
@@ -108,6 +124,7 @@ pub fn plan_of(
         allow_unequal,
         digests: embedded::digests(),
         noise: noise(args)?,
+        loader,
     })
 }
 
@@ -454,6 +471,7 @@ pub fn read_plan(file: &std::path::Path) -> Result<Plan, Failure> {
     for environment in &plan.environments {
         platforms::resolve(&environment.spec)?;
     }
+    loading::read(plan.loader.as_ref())?;
     check_image(&plan.guest.image)?;
     if !plan.environments.iter().any(|environment| environment.name == plan.baseline) {
         return Err(Failure::input(format!(

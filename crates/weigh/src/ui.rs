@@ -115,6 +115,13 @@ impl Progress {
                 headroom.operation
             )),
             Event::Paced(paced) => self.line(&pace(paced)),
+            Event::Loader(machine) => self.line(&format!(
+                "load generators run on {} (kernel {}, {} CPUs) and reach this host at {}",
+                machine.environment,
+                machine.kernel,
+                machine.cpus.len(),
+                machine.host_address
+            )),
             Event::Estimated { fewest_s, most_s } => self.line(&estimate(*fewest_s, *most_s)),
             Event::BlockStarted { block, of } => {
                 self.blocks = (*block, *of);

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::ffi::OsStrExt;
-use weigh_network::{Client, Hop, NetworkError, Run};
+use weigh_network::{Client, Hop, NetworkError, Opening, Run};
 
 /// The way to one guest.
 #[derive(Debug, Default)]
@@ -15,6 +15,9 @@ pub(crate) struct Access {
     client: Option<Client>,
     /// The engine's bridge.
     bridge: Option<String>,
+    /// Where clients on another machine reach the host, and the way to the guest that they have through its firewall.
+    outside: Option<Ipv4Addr>,
+    opening: Option<Opening>,
     /// The guest's own address on the engine's bridge.
     address: Option<IpAddr>,
     /// Ports of the host's loopback interface, by ports of the guest.
@@ -33,24 +36,37 @@ impl Access {
         word: &str,
         accept: Option<&str>,
     ) -> Result<Self, PlatformError> {
-        let client = match word {
-            "nat" if !request.publish.is_empty() => {
-                Some(Client::behind_link(run(host), accept).map_err(failed)?)
+        let publish = request.publish.clone();
+        let mut access = Self { word: word.into(), publish, outside: request.outside, ..Self::default() };
+        match (word, request.outside, accept) {
+            ("nat", ..) if request.publish.is_empty() => {}
+            ("nat", None, _) => {
+                access.client = Some(Client::behind_link(run(host), accept).map_err(failed)?);
             }
-            _ => None,
-        };
-        Ok(Self { word: word.into(), publish: request.publish.clone(), client, ..Self::default() })
+            ("nat", Some(_), Some(bridge)) => {
+                let opening = Opening::to_bridge(run(host), bridge, request.instance);
+                access.opening = Some(opening.map_err(failed)?);
+            }
+            _ => {}
+        }
+        Ok(access)
     }
 
     /// The host's address at which the engine publishes ports, and which ports: for a client elsewhere one that is this guest's alone, so
     /// that the port keeps its number; for a proxy the loopback interface, with numbers that are free.
     pub(crate) fn published(&self) -> Option<(Ipv4Addr, &[u16])> {
         let address = match self.word.as_str() {
-            "nat" => self.client.as_ref()?.published()?,
+            "nat" => self.translated()?,
             "proxy" if !self.publish.is_empty() => Ipv4Addr::LOCALHOST,
             _ => return None,
         };
         Some((address, &self.publish))
+    }
+
+    /// The host's address whose packets are translated to the guest.
+    fn translated(&self) -> Option<Ipv4Addr> {
+        let outside = self.outside.filter(|_| !self.publish.is_empty());
+        outside.or_else(|| self.client.as_ref()?.published())
     }
 
     /// What has to be there once the container runs: its address, the ports that a proxy listens on, and a client on its bridge.
@@ -86,9 +102,7 @@ impl Access {
             "host" => (Ipv4Addr::LOCALHOST.into(), port, None),
             // Without a client of its own, from the host, which is on the bridge.
             "bridge" => (self.address?, port, from()),
-            "nat" if self.publish.contains(&port) => {
-                (self.client.as_ref()?.published()?.into(), port, from())
-            }
+            "nat" if self.publish.contains(&port) => (self.translated()?.into(), port, from()),
             "proxy" => (Ipv4Addr::LOCALHOST.into(), *self.proxied.get(&port)?, None),
             _ => return None,
         };
@@ -105,7 +119,8 @@ impl Access {
     /// # Errors
     /// What could not be undone; it stays in the ledger.
     pub(crate) fn leave(&mut self) -> Result<(), PlatformError> {
-        self.client.as_mut().map_or(Ok(()), Client::remove).map_err(failed)
+        let closed = self.opening.as_mut().map_or(Ok(()), Opening::close);
+        self.client.as_mut().map_or(Ok(()), Client::remove).and(closed).map_err(failed)
     }
 }
 
@@ -145,5 +160,11 @@ mod tests {
         assert_eq!((reach("proxy", 5), reach("nat", 80), reach("none", 80)), (None, None, None));
         assert_eq!(access("proxy").published(), Some((Ipv4Addr::LOCALHOST, &[80][..])));
         assert_eq!(access("bridge").published(), None);
+        // A proxy serves this host alone: what comes from another machine is translated before it gets there.
+        let outside = |word| Access { outside: Some([192, 0, 2, 1].into()), ..access(word) };
+        assert_eq!(outside("nat").reach(80).unwrap().address.to_string(), "192.0.2.1:80");
+        assert_eq!(outside("nat").published(), Some(([192, 0, 2, 1].into(), &[80][..])));
+        assert_eq!(outside("proxy").reach(80).unwrap().address.to_string(), "127.0.0.1:4000");
+        assert_eq!(outside("nat").reach(5), None);
     }
 }

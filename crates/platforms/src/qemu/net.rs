@@ -82,7 +82,7 @@ impl Net {
         let mut passed = Vec::new();
         let way = match word {
             "user" => Way::User {
-                user: User::new(&request.publish),
+                user: User::new(&request.publish, request.outside),
                 hardware_address: hardware_address(&host.run, request.instance),
             },
             _ => match tap::of_guest(host, request, word)? {
@@ -236,7 +236,7 @@ mod tests {
     fn a_machine_has_one_card_or_none() {
         let none = Net { way: Way::None, passed: Vec::new(), facts: BTreeMap::new() };
         assert_eq!((line_of(&none), none.probe_arguments()), ("-machine type".into(), String::new()));
-        let way = Way::User { user: User::new(&[7]), hardware_address: "02:00:00:00:00:01".into() };
+        let way = Way::User { user: User::new(&[7], None), hardware_address: "02:00:00:00:00:01".into() };
         let user = Net { way, ..none };
         assert_eq!(
             line_of(&user),

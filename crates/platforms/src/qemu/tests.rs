@@ -54,6 +54,7 @@ impl Bench {
             cpus: Vec::new(),
             memory_bytes: Some(PROOF_MEMORY_BYTES),
             publish: Vec::new(),
+            outside: None,
         };
         let prepared = prepare::prepare(&self.host, &request).unwrap();
         let started = Instant::now();
@@ -133,6 +134,7 @@ while read -u $fd line; do case $line in
         cpus: weigh_host::facts::allowed_cpus().into_iter().take(1).collect(),
         memory_bytes: Some(PROOF_MEMORY_BYTES),
         publish: Vec::new(),
+        outside: None,
     };
     let prepared = prepare::prepare(&bench.host, &request).unwrap();
     let error = Qemu.prove_by_booting(&bench.host, &request, &prepared).unwrap_err().to_string();

@@ -9,6 +9,7 @@ use crate::oci::with_tail;
 use crate::stand_in::StandIn;
 use crate::{Guest, GuestRequest, Host, PlatformError, Session};
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -48,6 +49,8 @@ impl GuestBy {
 pub(super) struct SshGuest {
     talk: Talk,
     target: Target,
+    /// Where the machine sees this host.
+    client: Option<IpAddr>,
     directory: String,
     /// For files of commands, in the guest's own directory.
     scratch: PathBuf,
@@ -128,9 +131,10 @@ fn name(instance: u64) -> String {
 impl SshGuest {
     fn new(talk: Talk, kept: &Kept, name: String, log: PathBuf, spawned_ns: u64) -> Self {
         let (target, directory) = (kept.target.clone(), kept.directory.clone());
+        let client = kept.machine.client;
         let scratch = Path::new(&directory).join(&name).join("scratch");
         let kernels = Path::new(&directory).join(Path::new(KERNELS).file_name().unwrap_or_default());
-        Self { talk, target, directory, scratch, kernels, name, log, spawned_ns, stopped: false }
+        Self { talk, target, client, directory, scratch, kernels, name, log, spawned_ns, stopped: false }
     }
 
     /// Whether the other side said that nothing of the guest is left.
@@ -188,6 +192,10 @@ impl Guest for SshGuest {
     fn facts(&self) -> BTreeMap<String, String> {
         let facts = [("network", "of another machine"), ("acceleration", "not known")];
         facts.map(|(key, value)| (key.into(), value.into())).into()
+    }
+
+    fn seen_host(&self) -> Option<IpAddr> {
+        self.client
     }
 
     fn log(&self) -> Option<PathBuf> {

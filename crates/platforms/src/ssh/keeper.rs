@@ -12,6 +12,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::fs;
+use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -41,6 +42,8 @@ pub(super) struct Machine {
     pub(super) user: u32,
     /// CPUs online; 0 when it does not say.
     pub(super) cpus: u32,
+    /// Where it sees the connection come from.
+    pub(super) client: Option<IpAddr>,
     /// As `/etc/os-release` has it, else the kernel's name and release.
     pub(super) operating_system: String,
 }
@@ -64,6 +67,7 @@ impl Machine {
             release: lines.next()?,
             user: lines.next()?.parse().ok()?,
             cpus: lines.next()?.parse().ok()?,
+            client: lines.next()?.parse().ok().map(|address: IpAddr| address.to_canonical()),
             operating_system: lines.next().unwrap_or_default(),
         })
     }
@@ -241,11 +245,13 @@ mod tests {
 
     #[test]
     fn machines_say_what_they_are() {
-        let text = "FreeBSD\namd64\n14.1-RELEASE\n1001\n4\nFreeBSD 14.1-RELEASE\n";
+        let text = "FreeBSD\namd64\n14.1-RELEASE\n1001\n4\n::ffff:192.0.2.1\nFreeBSD 14.1-RELEASE\n";
         let machine = Machine::read(text).unwrap();
         assert_eq!((machine.user, machine.cpus), (1001, 4));
+        assert_eq!(machine.client, Some([192, 0, 2, 1].into()));
+        assert_eq!(machine.operating_system, "FreeBSD 14.1-RELEASE");
         assert!(!machine.takes_programs());
-        let here = format!("Linux\n{}\n6.1\n0\n2\n", std::env::consts::ARCH);
+        let here = format!("Linux\n{}\n6.1\n0\n2\n\n", std::env::consts::ARCH);
         assert!(Machine::read(&here).unwrap().takes_programs());
         for text in ["", "\n", "Welcome to this machine\n", "Linux\nx86_64\n6.1\nroot\n2\n"] {
             assert_eq!(Machine::read(text), None, "{text:?}");

@@ -27,7 +27,7 @@ echo "kept"; cat <&3 >/dev/null & wait "$!"; exit 0
 
 /// What machine this is, a line each.
 const ASK: &str = r#"
-uname -s; uname -m; uname -r; id -u; getconf _NPROCESSORS_ONLN 2>/dev/null || echo 0; sh -c ". /etc/os-release; echo \$PRETTY_NAME" 2>/dev/null || uname -sr
+uname -s; uname -m; uname -r; id -u; getconf _NPROCESSORS_ONLN 2>/dev/null || echo 0; echo "${SSH_CONNECTION%% *}"; sh -c ". /etc/os-release; echo \$PRETTY_NAME" 2>/dev/null || uname -sr
 "#;
 
 /// Writes standard input to the program `$1`.

@@ -39,6 +39,7 @@ pub(crate) fn of_guest(
     ability(host, word)?;
     let instance = request.instance;
     let network = GuestNetwork::tap(&host.ledger, &host.run, &host.work, instance, mode)?;
+    let network = network::opened(network, host, request)?;
     let hardware_address = hardware_address(&host.run, instance);
     Ok(Some(Tap { network, word: word.into(), hardware_address }))
 }

@@ -153,6 +153,7 @@ impl Bench {
             cpus: Vec::new(),
             memory_bytes: None,
             publish: Vec::new(),
+            outside: None,
         }
     }
 

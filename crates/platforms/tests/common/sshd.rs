@@ -38,6 +38,15 @@ fn run(program: &str, arguments: &[&str]) {
 impl Machine {
     /// `path` is where commands find programs, where that is not the usual places.
     pub fn start(path: Option<&Path>) -> Self {
+        Self::start_as(path, None)
+    }
+
+    /// One that says that it is on a boot of its own: nobody takes its clock for this host's.
+    pub fn apart(path: Option<&Path>) -> Self {
+        Self::start_as(path, Some("6f0c2a4e-0000-4000-8000-5f5f5f5f5f5f\n"))
+    }
+
+    fn start_as(path: Option<&Path>, boot: Option<&str>) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let process = std::process::id();
@@ -57,6 +66,9 @@ impl Machine {
         };
         machine.network(&address(1));
         machine.keys();
+        if let Some(boot) = boot {
+            fs::write(machine.path("boot"), boot).unwrap();
+        }
         machine.serve(path)
     }
 
@@ -98,11 +110,13 @@ PasswordAuthentication no\nPermitRootLogin prohibit-password\nPrintMotd no\nMaxS
         );
         fs::write(self.path("server config"), config).unwrap();
         // The server insists on a directory in /run, which is its own here.
-        let script = "mount -t tmpfs none /run && mkdir /run/sshd && exec \"$0\" -D -e -f \"$1\"";
+        let script = "mount -t tmpfs none /run && mkdir /run/sshd || exit 1; \
+[ ! -e \"$2\" ] || mount --bind \"$2\" /proc/sys/kernel/random/boot_id || exit 1; exec \"$0\" -D -e -f \"$1\"";
         let server = Invocation::new("ip")
             .args(["netns", "exec", &self.namespace, "unshare", "--mount", "sh", "-c", script])
             .arg(find_program("sshd").unwrap())
             .arg(self.path("server config"))
+            .arg(self.path("boot"))
             .log_to(&self.path("server log"));
         self.server = Some(server.spawn().unwrap());
         let end = Instant::now() + Duration::from_secs(20);
@@ -118,6 +132,12 @@ PasswordAuthentication no\nPermitRootLogin prohibit-password\nPrintMotd no\nMaxS
     /// One of its files.
     pub fn path(&self, name: &str) -> PathBuf {
         self.base.path().join(name)
+    }
+
+    /// This host's address, as the machine sees it.
+    pub fn seen_host(&self) -> String {
+        let (net, last) = self.address.rsplit_once('.').unwrap();
+        format!("{net}.{}", last.parse::<u8>().unwrap() - 1)
     }
 
     /// How it is entered.

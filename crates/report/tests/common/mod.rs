@@ -153,6 +153,7 @@ pub fn plan(name: &str, environments: &[&str], comparisons: &[Comparison], effor
             .map(|(what, digest)| (what.to_string(), digest.repeat(16)))
             .into(),
         noise: weigh_model::NoiseLimits::default(),
+        loader: None,
     }
 }
 

@@ -4,6 +4,7 @@ use super::Facts;
 use super::network::Route;
 use crate::serve::way;
 use crate::staging;
+use std::net::Ipv4Addr;
 use std::path::{Component, Path};
 use weigh_host::accounts::Accounts;
 use weigh_host::cgroup::CgroupView;
@@ -28,6 +29,8 @@ pub struct Subject {
     network: bool,
     /// Whether commands make files in a guest, so that what holds them counts.
     stores: bool,
+    /// The address of this host at which clients on another machine reach it, where they are there.
+    outside: Option<Ipv4Addr>,
 }
 
 impl Subject {
@@ -37,7 +40,7 @@ impl Subject {
         let network = plan.workloads.iter().any(|workload| workload.staging.server.is_some());
         let stores = staging::wants_scratch(plan.workloads.iter().flat_map(in_guests));
         let paths = vec!["/".into(), "/tmp".into()];
-        let mut subject = Self { programs: Vec::new(), paths, network, stores };
+        let mut subject = Self { programs: Vec::new(), paths, network, stores, outside: None };
         let in_guest = plan.workloads.iter().map(|workload| match &workload.staging.server {
             Some(server) => &server.command,
             None => &workload.command,
@@ -50,6 +53,11 @@ impl Subject {
         let directory = directory.map(|path| path.display().to_string());
         subject.paths.extend(directory.filter(|path| path != "/" && path != "/tmp"));
         subject
+    }
+
+    /// The same with clients that reach this host from another machine, by this address.
+    pub fn seen_from(self, outside: Option<Ipv4Addr>) -> Self {
+        Self { outside, ..self }
     }
 
     /// Only what is cheap to ask and leaves the guest's page cache as it is: no program is read.
@@ -96,7 +104,10 @@ pub fn gather(
     let files = subject.stores.then(|| files_of(guest));
     let paths: Vec<String> = subject.paths.iter().chain(&files).cloned().collect();
     let mut about = Questions { programs, paths, ..Questions::default() };
-    let way = port.filter(|_| subject.network).and_then(|port| way::reach(guest, capabilities, port));
+    let way = port.filter(|_| subject.network).and_then(|port| match subject.outside {
+        None => way::reach(guest, capabilities, port),
+        Some(address) => way::reach_from_outside(guest, capabilities, (address, port).into()).ok(),
+    });
     let route = way.map(|way| Route { way, on_host: way::is_on_host(guest, capabilities) });
     if let Some(route) = &route {
         route.ask(&mut about);

@@ -1,8 +1,10 @@
 //! The load generator of a trial.
 
-use super::{Occasion, Scene};
+use super::machine::Machine;
+use super::{LoadedFrom, Occasion, Scene, check_durations};
+use crate::guest_clock::GuestClock;
 use crate::staging::{self, Words};
-use crate::trial::{Failure, describe};
+use crate::trial::{Failure, Measured, Watch, describe};
 use std::path::Path;
 use std::sync::Arc;
 use weigh_host::accounts::Accounts;
@@ -12,18 +14,20 @@ use weigh_platforms::{Guest, GuestRequest, PlatformError, Session, find, loader,
 /// A probe that runs the load generator's commands.
 pub(super) struct Loader {
     guest: Box<dyn Guest>,
+    /// Where it is, if not on this host.
+    machine: Option<Arc<Machine>>,
 }
 
 impl Loader {
-    /// Starts it in the network namespace `from`. A fake guest is driven by another fake.
+    /// Starts it: on this host in the network namespace `from`, or on the machine of the run. A fake guest is driven by another fake.
     pub(super) fn launch(
         scene: &Scene<'_>,
         occasion: &Occasion,
         from: Option<&Path>,
     ) -> Result<Self, Failure> {
-        let launched = match find(&scene.spec.platform).filter(|_| scene.can.fake) {
-            None => loader::launch(scene.host, &scene.cpus, from),
-            Some(fake) => {
+        let fake = find(&scene.spec.platform).filter(|_| scene.can.fake);
+        let (launched, machine) = match (fake, &scene.from) {
+            (Some(fake), _) => {
                 let request = GuestRequest {
                     environment: null::loader_of(&scene.spec),
                     instance: occasion.trial,
@@ -31,20 +35,49 @@ impl Loader {
                     cpus: Vec::new(),
                     memory_bytes: None,
                     publish: Vec::new(),
+                    outside: None,
                 };
-                fake.launch(scene.host, &request)
+                (fake.launch(scene.host, &request), None)
+            }
+            (None, LoadedFrom::Here(cpus)) => (loader::launch(scene.host, cpus, from), None),
+            (None, LoadedFrom::There(machine)) => {
+                (machine.launch(scene.host, occasion.trial), Some(Arc::clone(machine)))
             }
         };
-        launched.map(|guest| Self { guest }).map_err(|error| failed("does not start", &error))
+        let named = called(machine.as_deref());
+        let guest = launched.map_err(|error| failed(&named, "does not start", &error))?;
+        Ok(Self { guest, machine })
     }
 
     pub(super) fn session(&mut self) -> &mut Session {
         self.guest.session()
     }
 
-    /// Who uses CPU time for it.
-    pub(super) fn accounts(&self) -> Accounts {
-        self.guest.accounts()
+    /// The machine that it is on, if that is not this host.
+    pub(super) fn machine(&self) -> Option<&Arc<Machine>> {
+        self.machine.as_ref()
+    }
+
+    /// Whose clock its durations are of. That of this host needs no proof: what it says is looked at by [`Loader::check`].
+    pub(super) fn clock(&self) -> GuestClock {
+        if self.machine.is_some() { GuestClock::Own } else { GuestClock::MadeUp }
+    }
+
+    /// Has it seen by whoever watches the guest. Of one on another machine only the client is here.
+    pub(super) fn shown_to(&self, watch: &mut Watch<'_>, from: &LoadedFrom) {
+        match (&self.machine, from) {
+            (Some(machine), _) => {
+                watch.set_loader(&Accounts::of_processes(self.guest.processes()), &[]);
+                watch.ask(Arc::clone(machine));
+            }
+            (None, LoadedFrom::Here(cpus)) => watch.set_loader(&self.guest.accounts(), cpus),
+            (None, LoadedFrom::There(_)) => {}
+        }
+    }
+
+    /// What it measured, if its durations can be. Another machine's clock has been compared with this one's by now.
+    pub(super) fn check(&self, measured: Measured) -> Result<Measured, Failure> {
+        if self.machine.is_some() { Ok(measured) } else { check_durations(measured) }
     }
 
     /// What is filled in for its commands.
@@ -59,17 +92,23 @@ impl Loader {
         if !self.guest.session().is_lost() {
             return failure;
         }
-        let reason = format!("the load generator is lost: {}", failure.reason);
+        let reason = format!("{} is lost: {}", called(self.machine.as_deref()), failure.reason);
         Failure { kind: FailureKind::Preparation, reason, ..failure }
     }
 
     /// Ends it, with everything that it started.
     pub(super) fn end(mut self) -> Result<(), Failure> {
-        self.guest.stop().map_err(|error| failed("does not end", &error))
+        let named = called(self.machine.as_deref());
+        self.guest.stop().map_err(|error| failed(&named, "does not end", &error))
     }
 }
 
-fn failed(how: &str, error: &PlatformError) -> Failure {
-    let reason = format!("the load generator {how}: {}", describe(error));
+fn called(machine: Option<&Machine>) -> String {
+    let place = machine.map(|machine| format!(" on {}", machine.name())).unwrap_or_default();
+    format!("the load generator{place}")
+}
+
+fn failed(named: &str, how: &str, error: &PlatformError) -> Failure {
+    let reason = format!("{named} {how}: {}", describe(error));
     Failure::new(FailureKind::Preparation, reason)
 }

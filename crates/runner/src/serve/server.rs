@@ -1,7 +1,7 @@
 //! The server of a trial: its start, its coming up, its end.
 
 use super::way::Way;
-use crate::trial::{Failure, Performance, describe};
+use crate::trial::{Failure, Performance};
 use std::io::{ErrorKind, Read};
 use std::net::SocketAddr;
 use std::path::Path;
@@ -53,12 +53,12 @@ impl Server {
         Ok(self.ended.is_some())
     }
 
-    /// Asks `question` by the loader until it has the answer: an exit status of 0.
+    /// Asks a question by the loader, as `asker` does, until it has the answer: an exit status of 0.
     pub(super) fn answers(
         &mut self,
         session: &mut Session,
         loader: &mut Session,
-        question: &Command,
+        (asker, question): (&Performance<'_>, &Command),
         deadline: Duration,
     ) -> Result<(), Failure> {
         let mut last: Option<Box<Completed>> = None;
@@ -74,10 +74,8 @@ impl Server {
                     Ok(false)
                 }
                 Err(error) => {
-                    let program = question.argv.first().map_or("", String::as_str);
-                    let reason =
-                        format!("`{program}` cannot ask whether the server is up: {}", describe(&error));
-                    Err(Failure::new(FailureKind::CommandNotFound, reason))
+                    let failure = asker.not_executed(question, error);
+                    Err(failure.during("asking whether the server is up"))
                 }
             }
         });

@@ -2,7 +2,7 @@
 
 use crate::staging::Words;
 use crate::trial::Failure;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::path::PathBuf;
 use weigh_model::FailureKind;
 use weigh_platforms::{Capabilities, Guest, Reach};
@@ -22,18 +22,25 @@ pub(crate) struct Way {
 }
 
 impl Way {
-    /// The way to these ports, of which there is at least one.
+    /// The way to these ports, of which there is at least one. `outside` is the address of this host that clients on another machine reach,
+    /// where they are there.
     ///
     /// # Errors
     /// The guest cannot be reached.
-    pub(super) fn to(guest: &dyn Guest, can: &Capabilities, ports: &[u16]) -> Result<Self, Failure> {
+    pub(super) fn to(
+        guest: &dyn Guest,
+        can: &Capabilities,
+        ports: &[u16],
+        outside: Option<Ipv4Addr>,
+    ) -> Result<Self, Failure> {
         let unreachable = |reason: String| Failure::new(FailureKind::Preparation, reason);
         let mut reached = Vec::new();
         for port in ports {
-            match reach(guest, can, *port) {
-                Some(reach) => reached.push((*port, reach)),
-                None => return Err(unreachable(no_way(&network(guest, can)))),
-            }
+            let reach = match outside {
+                None => reach(guest, can, *port).ok_or_else(|| no_way(&network(guest, can))),
+                Some(address) => reach_from_outside(guest, can, SocketAddr::new(address.into(), *port)),
+            };
+            reached.push((*port, reach.map_err(unreachable)?));
         }
         let Some((_, first)) = reached.first() else {
             return Err(unreachable("the guest was given no port to listen on".into()));
@@ -46,7 +53,11 @@ impl Way {
                 reach.address.port()
             )));
         }
-        let (listen, from) = (listen_at(guest, can, Some(first)), first.from.clone());
+        let listen = match outside {
+            Some(address) if is_on_host(guest, can) => own(address),
+            _ => listen_at(guest, can, Some(first)),
+        };
+        let from = first.from.clone();
         let ports = reached.into_iter().map(|(port, reach)| (port, reach.address)).collect();
         Ok(Self { listen, ports, from })
     }
@@ -79,6 +90,49 @@ pub(crate) fn reach(guest: &dyn Guest, can: &Capabilities, port: u16) -> Option<
         let address = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port);
         is_on_host(guest, can).then_some(Reach { address, from: None })
     })
+}
+
+/// How a client on another machine reaches a port of the guest, by the address of this host that it reaches with the port's number.
+///
+/// # Errors
+/// It does not, in words: its network is this host's own affair.
+pub(crate) fn reach_from_outside(
+    guest: &dyn Guest,
+    can: &Capabilities,
+    there: SocketAddr,
+) -> Result<Reach, String> {
+    if is_on_host(guest, can) {
+        return Ok(Reach { address: there, from: None });
+    }
+    let word = network(guest, can);
+    match guest.reach(there.port()) {
+        Some(reach) if reach.from.is_none() && reach.address.ip() == there.ip() => Ok(reach),
+        None if word == "none" => Err(no_way(&word)),
+        _ => Err(private(&word, can.networks)),
+    }
+}
+
+/// Words of `net` for networks into which the host lets clients on other machines.
+const OPEN: [&str; 3] = ["host", "nat", "user"];
+
+/// Why a guest on such a network is not reached from another machine, and on which of its platform's it would be.
+fn private(network: &str, networks: &[&str]) -> String {
+    let others = OPEN.iter().filter(|word| networks.contains(word) && **word != network);
+    let others: Vec<String> = others.map(|word| format!("net={word}")).collect();
+    let remedy = match others.as_slice() {
+        [] => "leave the environment out, or load it from this host (`--loader host`)".into(),
+        some => format!("use {}, or load it from this host (`--loader host`)", some.join(" or ")),
+    };
+    format!(
+        "the guest's network ({network}) is private to this host, and its load generator is on another machine; {remedy}"
+    )
+}
+
+/// Where a server on the host's own network listens for clients on other machines: at the address that they reach, where it is the host's own
+/// and not that of something that translates it.
+fn own(address: Ipv4Addr) -> IpAddr {
+    let is_own = TcpListener::bind((address, 0)).is_ok();
+    if is_own { address.into() } else { Ipv4Addr::UNSPECIFIED.into() }
 }
 
 /// Where a server that is reached so listens: on the host's own network it is nobody else's business.
@@ -114,6 +168,22 @@ pub(crate) fn no_way(network: &str) -> String {
 mod tests {
     use super::*;
     use std::path::Path;
+
+    #[test]
+    fn a_private_network_says_which_is_not() {
+        let said = private("bridge", &["nat", "bridge", "proxy", "host", "none"]);
+        assert!(said.contains("(bridge)") && said.contains("use net=host or net=nat,"), "{said}");
+        let said = private("tap", &["tap", "none", "user", "bridge", "nat"]);
+        assert!(said.contains("use net=nat or net=user,"), "{said}");
+        assert!(private("of another machine", &[]).contains("leave the environment out"));
+    }
+
+    #[test]
+    fn a_server_on_the_host_listens_where_it_is_reached() {
+        assert_eq!(own(Ipv4Addr::LOCALHOST), IpAddr::from(Ipv4Addr::LOCALHOST));
+        // From a range for documentation: no host has it.
+        assert_eq!(own([192, 0, 2, 77].into()), IpAddr::from(Ipv4Addr::UNSPECIFIED));
+    }
 
     #[test]
     fn every_side_has_its_words() {

@@ -1,9 +1,11 @@
 //! The sensors around what is measured.
 
+use crate::serve::machine::Machine;
+use std::sync::Arc;
 use weigh_host::accounts::Accounts;
 use weigh_model::Observed;
-use weigh_observe::{Attached, Sensors, add};
-use weigh_platforms::{DiskMeter, DiskMoved};
+use weigh_observe::{Attached, ElsewhereReading, Sensors, add};
+use weigh_platforms::{DiskMeter, DiskMoved, Session};
 
 /// What a machine has read of its virtual disks, below its own caches and above those of the host: it tells whose cache was measured.
 pub(super) const DISK_READS: &str = "guest_disk_read_bytes";
@@ -20,6 +22,9 @@ pub(crate) struct Watch<'a> {
     pub(super) seen: Option<Observed>,
     /// The sensors know of a load generator.
     loaded: bool,
+    /// The machine of the load generator, which is asked itself, and what it said when the window began.
+    machine: Option<Arc<Machine>>,
+    asked: Option<ElsewhereReading>,
 }
 
 impl Drop for Watch<'_> {
@@ -36,7 +41,7 @@ impl<'a> Watch<'a> {
         instance: Option<Attached>,
         meter: Option<Box<dyn DiskMeter>>,
     ) -> Self {
-        Self { sensors, instance, meter, moved: None, seen: None, loaded: false }
+        Self { sensors, instance, meter, moved: None, seen: None, loaded: false, machine: None, asked: None }
     }
 
     /// Tells the sensors of a load generator and its CPUs, as long as this lives.
@@ -45,16 +50,27 @@ impl<'a> Watch<'a> {
         self.loaded = true;
     }
 
-    pub(super) fn begin(&mut self) {
+    /// Has the machine of the load generator asked how busy it is, by the session that the commands are run in.
+    pub(crate) fn ask(&mut self, machine: Arc<Machine>) {
+        self.machine = Some(machine);
+    }
+
+    pub(super) fn begin(&mut self, session: &mut Session) {
+        self.asked = self.machine.as_ref().and_then(|machine| machine.read(session));
         self.moved = self.meter.as_mut().and_then(|meter| meter.read());
         if let Some(instance) = self.instance {
             self.sensors.begin(instance);
         }
     }
 
-    pub(super) fn end(&mut self) {
+    pub(super) fn end(&mut self, session: &mut Session) {
         let Some(instance) = self.instance else { return };
         let mut window = self.sensors.end(instance);
+        if let Some(machine) = &self.machine {
+            // What the sensors saw of it is its client here.
+            let ends = self.asked.take().zip(machine.read(session));
+            window.loader = ends.map(|(begun, ended)| begun.until(&ended, &machine.facts().cpus));
+        }
         let now = self.meter.as_mut().and_then(|meter| meter.read());
         if let (Some(before), Some(now)) = (self.moved.take(), now) {
             let counters = &mut window.charge.counters;

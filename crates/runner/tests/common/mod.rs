@@ -248,6 +248,7 @@ pub fn plan(environments: &[&str], workloads: &[&str], effort: Effort) -> Plan {
         allow_unequal: Vec::new(),
         digests: BTreeMap::new(),
         noise: weigh_model::NoiseLimits::default(),
+        loader: None,
     }
 }
 

@@ -7,35 +7,40 @@ use crate::rank;
 use crate::warning::WarningKind;
 use weigh_model::{ClockCheck, ClockState, Extraction, MetricSource, Outcome, Plan, Trial};
 
-/// The clocks of the environments whose trials have a check.
+/// The clocks of the environments whose trials have a check of a guest's.
 pub(crate) fn summaries(plan: &Plan, trials: &[&Trial]) -> Vec<ClockSummary> {
-    let checks = |environment: &str| -> Vec<ClockCheck> {
-        trials
-            .iter()
-            .filter(|trial| trial.environment == environment)
-            .filter_map(|trial| trial.clock)
-            .collect()
-    };
     let summary = |environment: &str| {
-        let checks = checks(environment);
-        let mut summary = ClockSummary {
-            environment: environment.into(),
-            states: Default::default(),
-            rate_ppm: median(checks.iter().filter_map(|check| check.rate_ppm)),
-            bound_ppm: median(checks.iter().filter_map(|check| check.bound_ppm)),
-            round_trip_ns: median(
-                checks
-                    .iter()
-                    .filter(|check| check.state != ClockState::Shared && check.round_trips_ns != [0, 0])
-                    .map(|check| check.round_trips_ns[0].max(check.round_trips_ns[1]) as f64),
-            ),
-        };
-        for check in &checks {
-            *summary.states.entry(check.state).or_default() += 1;
-        }
-        (!checks.is_empty()).then_some(summary)
+        let own =
+            |trial: &&&Trial| trial.environment == environment && !plan.is_timed_by_loader(&trial.workload);
+        summary(environment, trials.iter().filter(own).filter_map(|trial| trial.clock))
     };
     plan.environments.iter().filter_map(|environment| summary(&environment.name)).collect()
+}
+
+/// The clock of the machine of the load generators, where that is another one than the host.
+pub(crate) fn of_loader(plan: &Plan, trials: &[&Trial]) -> Option<ClockSummary> {
+    let timed = trials.iter().filter(|trial| plan.is_timed_by_loader(&trial.workload));
+    summary(&plan.loader.as_ref()?.to_string(), timed.filter_map(|trial| trial.clock))
+}
+
+fn summary(name: &str, checks: impl Iterator<Item = ClockCheck>) -> Option<ClockSummary> {
+    let checks: Vec<ClockCheck> = checks.collect();
+    let mut summary = ClockSummary {
+        environment: name.into(),
+        states: Default::default(),
+        rate_ppm: median(checks.iter().filter_map(|check| check.rate_ppm)),
+        bound_ppm: median(checks.iter().filter_map(|check| check.bound_ppm)),
+        round_trip_ns: median(
+            checks
+                .iter()
+                .filter(|check| check.state != ClockState::Shared && check.round_trips_ns != [0, 0])
+                .map(|check| check.round_trips_ns[0].max(check.round_trips_ns[1]) as f64),
+        ),
+    };
+    for check in &checks {
+        *summary.states.entry(check.state).or_default() += 1;
+    }
+    (!checks.is_empty()).then_some(summary)
 }
 
 fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
@@ -120,4 +125,15 @@ pub(crate) fn warnings(summary: &ClockSummary) -> Vec<WarningKind> {
         kinds.push(WarningKind::ClockUnproven { unproven, trials });
     }
     kinds
+}
+
+impl WarningKind {
+    /// What is said of a guest's clock, of that of the load generator's machine.
+    pub(crate) fn of_loader(self) -> Self {
+        match self {
+            Self::ClockOff { off, trials, rate_ppm } => Self::LoaderClockOff { off, trials, rate_ppm },
+            Self::ClockUnproven { unproven, trials } => Self::LoaderClockUnproven { unproven, trials },
+            other => other,
+        }
+    }
 }

@@ -53,6 +53,7 @@ pub fn plan() -> Plan {
         allow_unequal: vec![],
         digests: BTreeMap::new(),
         noise: weigh_model::NoiseLimits::default(),
+        loader: None,
     }
 }
 

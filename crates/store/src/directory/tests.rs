@@ -33,7 +33,7 @@ fn what_is_stored_is_read_back() {
     assert_eq!(found.recovered, None);
     assert_eq!(read.events().unwrap().events, [event("seen")]);
     let first = fs::read_to_string(run.path().join(SAMPLES)).unwrap();
-    assert_eq!(first.lines().next(), Some(r#"{"record":"header","format":4}"#));
+    assert_eq!(first.lines().next(), Some(r#"{"record":"header","format":5}"#));
     let left_over: Vec<_> = fs::read_dir(run.path())
         .unwrap()
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
@@ -181,7 +181,7 @@ fn damage_inside_is_refused_with_its_line() {
         lines.join("\n") + "\n"
     };
     for damage in
-        ["{\"record\":\"trial\"", "", "null", r#"{"record":"header","format":4}"#, r#"{"record":"new"}"#]
+        ["{\"record\":\"trial\"", "", "null", r#"{"record":"header","format":5}"#, r#"{"record":"new"}"#]
     {
         for line in [3, 4] {
             fs::write(&file, with_line(line, damage)).unwrap();

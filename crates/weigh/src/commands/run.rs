@@ -15,6 +15,7 @@ use weigh_model::{
     EnvironmentPlan, EnvironmentSpec, Event, FinishReason, HostFacts, ImageSpec, LoadLoop, Plan, ServerPlan,
     Started,
 };
+use weigh_platforms::loader::Elsewhere;
 use weigh_platforms::{self as platforms, Availability, GuestRequest, Host, Platform, PlatformError};
 use weigh_runner::order::block_order;
 use weigh_runner::{RunOptions, RunnerError};
@@ -104,11 +105,16 @@ pub fn measure(
     });
     drop(progress);
     let closed = occupied.close();
-    if let Err(RunnerError::Unequal { .. }) = &finish {
-        ui::note(&format!(
+    match &finish {
+        Err(RunnerError::Unequal { .. }) => ui::note(&format!(
             "run: {0}, with what was seen of every guest; `weigh resume {0}` goes on once they are alike",
             path.display()
-        ));
+        )),
+        Err(RunnerError::Loader { .. }) => ui::note(&format!(
+            "run: {0}; `weigh resume {0}` goes on once the machine can be used",
+            path.display()
+        )),
+        _ => {}
     }
     let finish = finish?;
     closed?;
@@ -181,6 +187,13 @@ impl Surroundings for Nowhere {
         Ok(Ok(environment.clone()))
     }
 
+    fn settle_loader(
+        &mut self,
+        machine: &Elsewhere,
+    ) -> Result<Result<EnvironmentSpec, PlatformError>, Failure> {
+        Ok(Ok(machine.environment()))
+    }
+
     fn note(&mut self, text: &str) {
         ui::note(&format!("note: {text}"));
     }
@@ -217,6 +230,13 @@ impl Surroundings for Here {
         environment: &EnvironmentSpec,
     ) -> Result<Result<EnvironmentSpec, PlatformError>, Failure> {
         Ok(platform.settle(self.host()?, environment))
+    }
+
+    fn settle_loader(
+        &mut self,
+        machine: &Elsewhere,
+    ) -> Result<Result<EnvironmentSpec, PlatformError>, Failure> {
+        Ok(machine.settle(self.host()?))
     }
 
     fn note(&mut self, text: &str) {
@@ -311,10 +331,16 @@ fn describe(plan: &Plan, facts: &HostFacts) -> String {
             host_changes(plan, environment).map(|change| format!("  {}: {change}", environment.name)),
         );
     }
-    if plan.workloads.iter().any(|workload| workload.staging.server.is_some()) {
-        lines.push(
+    let serves = plan.workloads.iter().any(|workload| workload.staging.server.is_some());
+    let loader = plan.loader.as_ref().map(Elsewhere::of);
+    match loader {
+        Some(Ok(machine)) => {
+            lines.extend(machine.changes().iter().map(|change| format!("  load generator: {change}")));
+        }
+        _ if serves => lines.push(
             "  load generator: make the control group weighbridge-<run>/loader, start a process in it, one at a time".into(),
-        );
+        ),
+        _ => {}
     }
     lines.join("\n")
 }
@@ -338,10 +364,17 @@ fn describe_server(plan: &Plan, server: &ServerPlan, facts: &HostFacts) -> Vec<S
     lines.push(format!("  is up when this works: {ready}"));
     lines.extend(server.fill.iter().map(|fill| format!("  is filled by: {}", fill.join(" "))));
     let kind = if server.kind == LoadLoop::Closed { "a closed loop" } else { "an open loop" };
-    let cpus = cpu_words(&loader_cpus(&plan.guest.cpus, facts));
-    lines.push(format!(
-        "  is loaded from outside in {kind}, on {cpus}, over the environment's own network: the host's loopback interface without one"
-    ));
+    lines.push(match &plan.loader {
+        Some(machine) => format!(
+            "  is loaded in {kind} from {machine}, on all its CPUs, by this host's address there: on the host's own network, or what is translated to the guest's"
+        ),
+        None => {
+            let cpus = cpu_words(&loader_cpus(&plan.guest.cpus, facts));
+            format!(
+                "  is loaded from outside in {kind}, on {cpus}, over the environment's own network: the host's loopback interface without one"
+            )
+        }
+    });
     if let Some(pace) = &server.pace {
         lines.push(format!(
             "  its rate is {} % of what the slowest environment reaches with: {}",
@@ -386,6 +419,7 @@ fn host_changes(plan: &Plan, environment: &EnvironmentPlan) -> impl Iterator<Ite
         cpus: plan.guest.cpus.clone(),
         memory_bytes: plan.guest.memory_bytes,
         publish: Vec::new(),
+        outside: None,
     };
     let platform = platforms::find(&environment.spec.platform);
     platform.into_iter().flat_map(move |platform| platform.host_changes(&request))

@@ -26,7 +26,7 @@ pub fn run(args: &StartArgs) -> Result<(), Failure> {
         ui::note("note: `--caches cold` drops the page cache of the whole host before every start");
     }
     super::run::carry_out(&args.common, named, &facts, &|here| {
-        let plan = request::plan_of(&args.common, &facts, here, &|facts| workloads(args, facts))?;
+        let plan = request::plan_of(&args.common, None, &facts, here, &|facts| workloads(args, facts))?;
         let machine = |environment: &EnvironmentPlan| {
             let known = resolve(&environment.spec);
             known.is_ok_and(|(platform, spec)| platform.capabilities(&spec).sized_memory)

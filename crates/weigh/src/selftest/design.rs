@@ -121,6 +121,7 @@ impl Design {
             margin: weigh_stats::Options::MARGIN,
             allow_unequal: Vec::new(),
             noise: NoiseLimits::default(),
+            loader: None,
             digests: self.digests.clone(),
         })
     }

@@ -201,6 +201,7 @@ impl Pair {
             margin: Options::MARGIN,
             allow_unequal: Vec::new(),
             noise: NoiseLimits::default(),
+            loader: None,
             digests: digests.clone(),
         })
     }

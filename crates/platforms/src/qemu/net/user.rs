@@ -21,13 +21,17 @@ const ATTEMPTS: u32 = 8;
 #[derive(Debug)]
 pub(super) struct User {
     published: Vec<u16>,
+    /// The host's address at which QEMU listens.
+    at: Ipv4Addr,
     /// The host's ports by those of the guest.
     forwarded: BTreeMap<u16, u16>,
 }
 
 impl User {
-    pub(super) fn new(published: &[u16]) -> Self {
-        Self { published: published.to_vec(), forwarded: BTreeMap::new() }
+    /// For clients on this host, or for those that reach it at an address.
+    pub(super) fn new(published: &[u16], outside: Option<Ipv4Addr>) -> Self {
+        let at = outside.unwrap_or(Ipv4Addr::LOCALHOST);
+        Self { published: published.to_vec(), at, forwarded: BTreeMap::new() }
     }
 
     /// Has QEMU listen for every published port.
@@ -38,7 +42,7 @@ impl User {
         for port in self.published.clone() {
             // A server of several ports tells its clients their numbers.
             let wanted = if self.published.len() > 1 { port } else { 0 };
-            let host_port = forward_one(qmp, backend, (wanted, port), until)?;
+            let host_port = forward_one(qmp, (backend, self.at), (wanted, port), until)?;
             self.forwarded.insert(port, host_port);
         }
         Ok(())
@@ -50,27 +54,27 @@ impl User {
             0 if !self.forwarded.is_empty() => 0,
             _ => *self.forwarded.get(&port)?,
         };
-        Some(Reach { address: SocketAddr::new(Ipv4Addr::LOCALHOST.into(), host_port), from: None })
+        Some(Reach { address: SocketAddr::new(self.at.into(), host_port), from: None })
     }
 }
 
 /// Has QEMU listen on a port of the host, which is returned, for one of the guest; any where 0 is wanted.
 fn forward_one(
     qmp: &mut Qmp,
-    backend: &str,
+    (backend, at): (&str, Ipv4Addr),
     (wanted, port): (u16, u16),
     until: Instant,
 ) -> Result<u16, QmpError> {
     let mut said = String::new();
     for _ in 0..ATTEMPTS {
-        said = monitor(qmp, &format!("hostfwd_add {backend} tcp:127.0.0.1:{wanted}-{GUEST}:{port}"), until)?;
+        said = monitor(qmp, &format!("hostfwd_add {backend} tcp:{at}:{wanted}-{GUEST}:{port}"), until)?;
         let chosen = forwarded(&monitor(qmp, "info usernet", until)?, port);
         let Some(chosen) = chosen else { break };
-        said = monitor(qmp, &format!("hostfwd_add {backend} udp:127.0.0.1:{chosen}-{GUEST}:{port}"), until)?;
+        said = monitor(qmp, &format!("hostfwd_add {backend} udp:{at}:{chosen}-{GUEST}:{port}"), until)?;
         if said.is_empty() {
             return Ok(chosen);
         }
-        monitor(qmp, &format!("hostfwd_remove {backend} tcp:127.0.0.1:{chosen}"), until)?;
+        monitor(qmp, &format!("hostfwd_remove {backend} tcp:{at}:{chosen}"), until)?;
     }
     Err(QmpError::Lost(format!("listens for no port {port} of the guest: {}", said.replace('\n', "; "))))
 }
@@ -117,12 +121,17 @@ Hub -1 (net):
 
     #[test]
     fn only_published_ports_are_reached() {
-        let mut user = User::new(&[7007]);
+        let mut user = User::new(&[7007], None);
         assert_eq!(user.reach(0), None);
         user.forwarded.insert(7007, 34117);
         let reach = |port| user.reach(port).map(|reach| reach.address.to_string());
         assert_eq!(reach(7007).as_deref(), Some("127.0.0.1:34117"));
         assert_eq!(reach(0).as_deref(), Some("127.0.0.1:0"));
         assert_eq!(reach(7008), None);
+        user.at = [192, 0, 2, 1].into();
+        assert_eq!(
+            user.reach(7007).map(|reach| reach.address.to_string()).as_deref(),
+            Some("192.0.2.1:34117")
+        );
     }
 }

@@ -1,0 +1,271 @@
+//! Load generators on another machine, which is a server in a network namespace here with a pair of links between.
+#![allow(clippy::print_stderr, reason = "a skipped test says so")]
+#![allow(clippy::unwrap_used, reason = "a test ends where its expectation does")]
+
+#[path = "../crates/platforms/tests/common/sshd.rs"]
+#[allow(dead_code, reason = "the platforms' own tests use all of it")]
+mod sshd;
+mod support;
+
+use serde_json::Value;
+use sshd::Machine;
+use std::path::Path;
+use std::time::{Duration, Instant};
+use support::{Stage, ready, shown};
+
+/// Of a busy host.
+const PATIENCE: Duration = Duration::from_secs(180);
+const ECHO: &str = r#"["weigh-kernels", "echo", "--protocols", "tcp", "--serve", "{listen}:{port}"]"#;
+
+/// A server of requests and responses, so many a run.
+fn manifest(requests: u32) -> String {
+    format!(
+        r#"
+name = "little"
+summary = "requests and responses"
+description = "One request in flight over TCP."
+command = ["weigh-kernels", "echo", "--protocols", "tcp", "--connect", "{{address}}:{{port}}", "--requests", "{requests}", "--warmup", "20"]
+deadline = "60s"
+setup_deadline = "20s"
+
+[server]
+command = {ECHO}
+ports = 1
+transport = ["tcp"]
+null = {ECHO}
+loop = "closed"
+
+[check]
+statement = "every response begins as its request did"
+json = "/check/passed"
+
+[operations]
+name = "request"
+json = "/operations"
+
+[[metric]]
+name = "rate"
+unit = "op/s"
+better = "higher"
+primary = true
+json = "/metrics/tcp_rate/value"
+
+[[metric]]
+name = "latency_p50"
+unit = "s"
+better = "lower"
+histogram = "/histograms/tcp_latency"
+quantile = 0.5
+"#
+    )
+}
+
+/// A machine, or nothing where there can be none, which is said.
+fn machine(test: &str) -> Option<Machine> {
+    let Some(reason) = sshd::missing() else { return Some(Machine::apart(None)) };
+    let required = std::env::var("WEIGH_REQUIRE").unwrap_or_default();
+    assert!(!required.split(',').any(|word| word == "ssh"), "ssh is required: {reason}");
+    eprintln!("SKIPPED {test}: {reason}");
+    None
+}
+
+fn arguments<'a>(on: &'a str, loader: &'a str, more: &[&'a str]) -> Vec<&'a str> {
+    let common = ["run", "little", "--workload", "little.toml", "--size", "quick", "--no-void", "--out", "r"];
+    [&common[..], &["--on", on, "--loader", loader], more].concat()
+}
+
+fn of<'a>(list: &'a Value, key: &str, name: &str) -> Vec<&'a Value> {
+    list.as_array().unwrap().iter().filter(|item| item[key] == name).collect()
+}
+
+fn records(run: &Path, kind: &str) -> Vec<Value> {
+    let text = std::fs::read_to_string(run.join("samples.jsonl")).unwrap_or_default();
+    let lines = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    lines.filter(|record| record["record"] == kind).collect()
+}
+
+/// Over the host's own address and over translation: throughput, latency, headroom, how busy the machine's CPUs were, its clock. What is
+/// private to this host is left out and says what would do.
+#[test]
+fn a_server_is_driven_from_another_machine() {
+    const TEST: &str = "a_server_is_driven_from_another_machine";
+    let stage = Stage::new();
+    let Some(machine) = machine(TEST) else { return };
+    std::fs::write(stage.here().join("little.toml"), manifest(2000)).unwrap();
+    let (mut reached, mut private) = (vec!["native"], Vec::new());
+    if ready(&stage, "namespaces", TEST) {
+        reached.push("namespaces:net=nat");
+        private.push(("namespaces:net=bridge", "use net=host or net=nat"));
+    }
+    if ready(&stage, "docker", TEST) {
+        reached.push("docker:net=nat");
+        private.push(("docker:net=proxy", "use net=nat or net=host"));
+    }
+    let on: Vec<&str> = reached.iter().copied().chain(private.iter().map(|(name, _)| *name)).collect();
+    let (on, loader) = (on.join(";"), machine.environment());
+    let run =
+        stage.weigh().args(arguments(&on, &loader, &["--blocks", "2", "--seed", "7"])).output().unwrap();
+    let said = String::from_utf8_lossy(&run.stderr).into_owned();
+    let table = String::from_utf8_lossy(&run.stdout).into_owned();
+    assert!(stage.here().join("r/samples.jsonl").exists(), "{said}");
+    let report = shown(&stage, "r");
+
+    let failures = report["failures"].as_array().unwrap();
+    assert_eq!(failures.len(), private.len(), "{failures:?}\n{said}");
+    for (environment, words) in &private {
+        let reason = of(&report["failures"], "environment", environment)[0]["reason"].as_str().unwrap();
+        let alternatives: Vec<&str> = words.trim_start_matches("use ").split(" or ").collect();
+        assert!(reason.contains("private to this host"), "{reason}");
+        assert!(alternatives.iter().all(|word| reason.contains(word)), "{environment}: {reason}");
+    }
+    for environment in &reached {
+        let cells = of(&report["cells"], "environment", environment);
+        let cell = |metric: &str| {
+            *of(&report["cells"], "environment", environment).iter().find(|c| c["metric"] == metric).unwrap()
+        };
+        assert!(cell("rate")["n"] == 2 && cell("rate")["median"].as_f64().unwrap() > 100.0, "{cells:?}");
+        let latency_s = cell("latency_p50")["median"].as_f64().unwrap();
+        assert!((1e-7..1.0).contains(&latency_s), "{latency_s}");
+        assert!(cell("rate")["cpu_ns_per_op"].as_f64().unwrap() > 0.0, "the guest is charged: {cells:?}");
+        let loader = of(&report["loaders"], "environment", environment)[0];
+        assert!(loader["busiest_share"].as_f64().unwrap() > 0.0, "{loader}");
+        assert!(loader["headroom_per_s"].as_f64().unwrap() > 100.0, "{loader}\n{said}");
+        let described = of(&report["environments"], "name", environment)[0];
+        assert!(described["clock"].is_null(), "no guest's clock timed anything: {described}");
+    }
+    let there = &report["loader_machine"];
+    assert_eq!(there["host_address"], Value::from(machine.seen_host()), "{there}");
+    assert!(there["environment"].as_str().unwrap().starts_with("ssh:by=probe,"), "{there}");
+    let states = there["clock"]["states"].as_object().unwrap();
+    let judged: u64 = states.values().map(|trials| trials.as_u64().unwrap()).sum();
+    assert_eq!(judged, 2 * reached.len() as u64, "{there}");
+    assert!(!states.contains_key("shared") && there["clock"]["rate_ppm"].is_number(), "{there}");
+    assert!(table.contains("load generators") && said.contains("load generators run on"), "{table}\n{said}");
+    // The loader is beside the guests in no account of this host's.
+    for trial in records(&stage.here().join("r"), "trial") {
+        let used = &trial["observed"]["loader"];
+        assert_eq!(
+            used["cpus"].as_array().unwrap().len(),
+            used["busy_ns"].as_array().unwrap().len(),
+            "{used}"
+        );
+    }
+    let plan = std::fs::read_to_string(stage.here().join("r/plan.json")).unwrap();
+    let plan: Value = serde_json::from_str(&plan).unwrap();
+    assert_eq!((&plan["format"], &plan["loader"]), (&Value::from(5), &there["environment"]));
+    machine.assert_empty();
+    drop(machine);
+    stage.host_is_as_before();
+}
+
+fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
+    let end = Instant::now() + PATIENCE;
+    while !condition() {
+        assert!(Instant::now() < end, "{what} did not happen");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// The machine's side of all connections is killed while it loads: that trial failed for the loader, the next one has another, and a run that
+/// is ended then goes on from its plan.
+#[test]
+fn a_machine_that_fails_is_no_fault_of_the_guest_and_a_run_goes_on() {
+    let stage = Stage::new();
+    let Some(machine) = machine("a_machine_that_fails_is_no_fault_of_the_guest_and_a_run_goes_on") else {
+        return;
+    };
+    // Long enough to be seen.
+    std::fs::write(stage.here().join("little.toml"), manifest(10_000)).unwrap();
+    let (loader, run) = (machine.environment(), stage.here().join("r"));
+    let mut child = stage.spawn(&arguments("native", &loader, &["--blocks", "4"]));
+    let line = |pid: u32| std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let connects = |pid: u32| String::from_utf8_lossy(&line(pid)).contains("--connect");
+    let loads = || machine.sessions().into_iter().any(connects);
+    wait_until("the first trial", || !records(&run, "trial").is_empty());
+    wait_until("a load", loads);
+    for session in machine.sessions() {
+        let pid = rustix::process::Pid::from_raw(session.cast_signed()).unwrap();
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+    }
+    let failed = || records(&run, "trial").iter().any(|trial| trial["outcome"]["kind"] == "failed");
+    wait_until("a failed trial", failed);
+    let pid = rustix::process::Pid::from_raw(child.id().cast_signed()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    wait_until("the end of the run", || child.try_wait().unwrap().is_some());
+    let said = stage.spawned_said();
+    let trials = records(&run, "trial");
+    let lost = trials.iter().find(|trial| trial["outcome"]["kind"] == "failed").unwrap();
+    let reason = lost["outcome"]["reason"].as_str().unwrap();
+    assert_eq!(lost["outcome"]["failure"], "preparation", "{lost}");
+    assert!(reason.contains("the load generator on root@") && reason.contains("is lost"), "{reason}\n{said}");
+
+    stage.weigh().args(["resume", "r"]).assert().success();
+    let report = shown(&stage, "r");
+    let cell = of(&report["cells"], "metric", "rate")[0];
+    assert_eq!(cell["n"], 3, "one of four was lost: {cell}");
+    assert_eq!(report["failures"].as_array().unwrap().len(), 1, "{}", report["failures"]);
+    assert_eq!(records(&run, "loader").len(), 1, "it is the same machine");
+    machine.assert_empty();
+    drop(machine);
+    stage.host_is_as_before();
+}
+
+/// What cannot be a machine of load generators is told, with what to do, before anything is measured.
+#[test]
+fn a_machine_that_cannot_load_is_refused() {
+    let stage = Stage::new();
+    std::fs::write(stage.here().join("little.toml"), manifest(10)).unwrap();
+    let refused = |loader: &str, words: &[&str], code: i32| {
+        let _ = std::fs::remove_dir_all(stage.here().join("r"));
+        let output = stage.weigh().args(arguments("native", loader, &["--blocks", "1"])).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).replace('\n', " ");
+        let said = said.split_whitespace().filter(|word| *word != "│").collect::<Vec<_>>().join(" ");
+        assert_eq!(output.status.code(), Some(code), "{loader}: {said}");
+        assert!(words.iter().all(|word| said.contains(word)), "{loader}: {words:?} not in {said}");
+    };
+    refused("docker", &["--loader", "another machine", "ssh:host="], 2);
+    refused("hots", &["`host`"], 2);
+    refused("ssh", &["needs the machine", "ssh:host="], 2);
+    refused("ssh:host=x,prot=22", &["no key `prot`", "port"], 2);
+    refused("ssh:host=x,by=shell", &["leave it out"], 2);
+    refused("ssh:host=x,address=somewhere", &["no IPv4 address"], 2);
+    refused(
+        "ssh:host=nowhere.invalid,config=/dev/null",
+        &["nowhere.invalid", "cannot run load generators", "address"],
+        1,
+    );
+    let plain = ["run", "noploop", "--on", "native", "--loader", "ssh:host=x", "--dry-run"];
+    let output = stage.weigh().args(plain).output().unwrap();
+    assert!(String::from_utf8_lossy(&output.stderr).contains("no workload of this run is a server"));
+    let dry = arguments("native", "ssh:host=me@there,address=10.9.8.7", &["--dry-run"]);
+    let output = stage.weigh().args(dry).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    for words in
+        ["from ssh:address=10.9.8.7,host=me@there", "load generator: on me@there: make /tmp/weighbridge-"]
+    {
+        assert!(said.contains(words), "{words}: {said}");
+    }
+    if let Some(machine) = machine("a_machine_that_cannot_load_is_refused") {
+        let stranger = machine.path("stranger").display().to_string();
+        refused(&machine.environment_but(&[("identity", &stranger)]), &["Permission denied", "identity="], 1);
+        // Programs are looked for there.
+        let text = manifest(10).replacen(
+            "command = [\"weigh-kernels\"",
+            "packages = [\"some-tools\"]\ncommand = [\"no-such-tool\"",
+            1,
+        );
+        std::fs::write(stage.here().join("little.toml"), text).unwrap();
+        refused(
+            &machine.environment(),
+            &["`no-such-tool`", "for the load generator on root@", "package some-tools"],
+            4,
+        );
+        machine.assert_empty();
+    }
+    if sshd::missing().is_none() {
+        let same = Machine::start(None);
+        refused(&same.environment(), &["is this host", "leave `--loader` out"], 1);
+        same.assert_empty();
+    }
+    stage.host_is_as_before();
+}
