@@ -347,7 +347,7 @@
     const each = 60 + names.length * 30;
     return {
       traces,
-      height: 70 + (stacked && table ? 2 * each : each),
+      height: 70 + (stacked && table ? 2 * each : each) + (narrow() ? 20 * plot.parts.length : 0),
       layout: {
         barmode: "stack", showlegend: true,
         xaxis: axis(look, {
@@ -417,10 +417,10 @@
         marker: { color: colour(look, at + 1), pattern: { shape: ["", "/", "x", "."][at % 4], fillmode: "overlay", solidity: 0.25, fgcolor: look.page } },
         hovertemplate: "%{text}<extra></extra>",
       })),
-      height: 110 + plot.rows.length * 34,
+      height: 110 + plot.rows.length * 34 + (narrow() ? 20 * plot.steps.length : 0),
       layout: {
         barmode: "overlay", showlegend: true,
-        xaxis: axis(look, { title: { text: `${plain(plot.unit)} since the platform's first program began`, standoff: 8 }, rangemode: "tozero" }),
+        xaxis: axis(look, { title: { text: narrow() ? plain(plot.unit) : `${plain(plot.unit)} since the platform's first program began`, standoff: 8 }, rangemode: "tozero" }),
         yaxis: axis(look, {
           tickvals: plot.rows.map(([e]) => e), ticktext: plot.rows.map(([e]) => axisName(data.environments[e])), autorange: "reversed", zeroline: false, showgrid: false,
         }),

@@ -7,6 +7,9 @@ use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use weigh_model::parse_bytes;
 
+/// Metrics of a workload that are drawn against a parameter, the judged ones first.
+const MOST_METRICS: usize = 6;
+
 /// One parameter of one workload, swept.
 #[derive(Debug, Serialize)]
 pub(crate) struct Sweep {
@@ -80,8 +83,8 @@ pub(crate) fn find(document: &Document, names: &Names) -> Vec<Sweep> {
 }
 
 fn sweep(group: &Group, parameter: &str, points: &[(f64, &Group, &String)], names: &Names) -> Sweep {
-    // Judged metrics of the first point that the others have too.
-    let swept = group.tables().filter(|table| table.primary || group.judged.is_empty());
+    // Throughput is judged and latency often is not: against load both are asked for.
+    let swept = group.tables().take(MOST_METRICS);
     let metrics = swept.map(|table| metric(table, points, names)).collect();
     let workload = points.first().map_or(group, |(_, first, _)| first);
     let own = format!("{parameter}={}", points.first().map_or("", |(_, _, value)| value.as_str()));
