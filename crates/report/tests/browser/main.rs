@@ -56,43 +56,40 @@ fn number(value: &Value) -> f64 {
     value.as_f64().expect("a number")
 }
 
+/// A run of machines and servers, with starts beside them: every kind of plot but a sweep's in one page.
+fn everything() -> Report {
+    let mut report = common::machines::report();
+    report.analysis.cells.extend(common::starts::report().analysis.cells);
+    report
+}
+
 #[test]
 fn the_page_in_a_browser() {
     let Some(browser) = Browser::new("the_page_in_a_browser") else { return };
     browser.screen(WIDE.0, WIDE.1, "light");
-    let page = write(&browser, "machines", &common::machines::report());
+    let report = everything();
+    let page = write(&browser, "machines", &report);
     browser.open(&page);
     assert!(draw_all(&browser) >= 10, "there are plots of every kind");
     let kinds = browser.evaluate("return [...new Set([...document.querySelectorAll('figure.plot')].map((f) => f.dataset.kind))].sort()");
-    assert_eq!(kinds, serde_json::json!(["box", "charge", "forest", "latency", "trace"]));
-    every_effect_is_drawn(&browser);
+    assert_eq!(kinds, serde_json::json!(["box", "charge", "forest", "latency", "trace", "waterfall"]));
+    every_effect_is_drawn(&browser, &report);
     tables_are_sorted_filtered_and_copied(&browser);
     plots_are_filtered_and_saved(&browser);
     nothing_was_said_or_asked_for(&browser, "machines");
     it_fits_a_phone_in_the_dark(&browser, "machines");
-
-    let page = write(&browser, "starts", &common::starts::report());
-    browser.open(&page);
-    draw_all(&browser);
-    nothing_was_said_or_asked_for(&browser, "starts");
-
     hostile_names_are_only_names(&browser);
 }
 
-fn every_effect_is_drawn(browser: &Browser) {
+fn every_effect_is_drawn(browser: &Browser, report: &Report) {
     let drawn =
         "document.querySelector('figure[data-kind=forest]').querySelectorAll('.scatterlayer .point').length";
-    let primary = common::machines::report()
-        .analysis
-        .cells
-        .iter()
-        .filter(|c| c.primary && c.overhead.is_some())
-        .count();
+    let primary = report.analysis.cells.iter().filter(|c| c.primary && c.overhead.is_some()).count();
     assert_eq!(browser.evaluate(&format!("return {drawn}")), primary, "one mark per judged effect");
 }
 
 fn tables_are_sorted_filtered_and_copied(browser: &Browser) {
-    browser.evaluate("window.table = document.querySelector('table.cells'); window.tools = table.closest('.scroll').previousElementSibling;");
+    browser.evaluate("window.table = document.querySelector('#workload-0 table.cells'); window.tools = table.closest('.scroll').previousElementSibling;");
     let names = || {
         browser.evaluate("return [...table.tBodies[0].rows].filter((row) => !row.hidden).map((row) => row.cells[0].textContent)")
     };
