@@ -37,7 +37,7 @@ impl Way {
         let mut reached = Vec::new();
         for port in ports {
             let reach = match outside {
-                None => reach(guest, can, *port).ok_or_else(|| no_way(&network(guest, can))),
+                None => reach(guest, can, *port).ok_or_else(|| no_way(&network(guest, can), can.networks)),
                 Some(address) => reach_from_outside(guest, can, SocketAddr::new(address.into(), *port)),
             };
             reached.push((*port, reach.map_err(unreachable)?));
@@ -107,7 +107,7 @@ pub(crate) fn reach_from_outside(
     let word = network(guest, can);
     match guest.reach(there.port()) {
         Some(reach) if reach.from.is_none() && reach.address.ip() == there.ip() => Ok(reach),
-        None if word == "none" => Err(no_way(&word)),
+        None if word == "none" => Err(no_way(&word, can.networks)),
         _ => Err(private(&word, can.networks)),
     }
 }
@@ -156,10 +156,13 @@ pub(crate) fn network(guest: &dyn Guest, can: &Capabilities) -> String {
     said.unwrap_or_else(|| can.networks.first().copied().unwrap_or("host").into())
 }
 
-/// Why a guest on such a network is not reached.
-pub(crate) fn no_way(network: &str) -> String {
+/// Why a guest on such a network is not reached; `networks` are all that its platform has.
+pub(crate) fn no_way(network: &str, networks: &[&str]) -> String {
+    let others: Vec<String> =
+        networks.iter().filter(|word| **word != "none").map(|word| format!("net={word}")).collect();
     match network {
-        "none" => "the guest has no network to answer over".into(),
+        "none" if others.is_empty() => "the guest has no network to answer over".into(),
+        "none" => format!("the guest has no network to answer over; give it one: {}", others.join(", ")),
         other => format!("the platform tells no way to reach a port of the guest over its network ({other})"),
     }
 }
@@ -168,6 +171,14 @@ pub(crate) fn no_way(network: &str) -> String {
 mod tests {
     use super::*;
     use std::path::Path;
+
+    #[test]
+    fn a_guest_without_a_network_is_told_which_there_are() {
+        let said = no_way("none", &["none", "host", "bridge"]);
+        assert!(said.ends_with("give it one: net=host, net=bridge"), "{said}");
+        assert!(no_way("none", &["none"]).ends_with("to answer over"));
+        assert!(no_way("tap", &["none"]).contains("(tap)"));
+    }
 
     #[test]
     fn a_private_network_says_which_is_not() {

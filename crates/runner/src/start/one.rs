@@ -157,7 +157,7 @@ fn serve(
                 client.first_response_ns(reach.address, until).map_err(|error| unreachable_by(&error))?;
             came.put(stamps::RESPONSE, since(origin_ns, response_ns));
         }
-        None => came.lacks(stamps::RESPONSE, &no_way(&network(guest, can))),
+        None => came.lacks(stamps::RESPONSE, &no_way(&network(guest, can), can.networks)),
     }
     // A server that does not end goes with its guest.
     let session = guest.session();
