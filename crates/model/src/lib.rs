@@ -11,6 +11,7 @@ mod environment;
 mod event;
 mod metric;
 mod observed;
+pub mod pages;
 mod parity;
 mod plan;
 mod sample;
