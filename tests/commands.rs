@@ -50,11 +50,30 @@ fn doctor_names_every_platform_and_leaves_nothing() {
     assert!(!names.contains(&"null"), "a fake is no platform of anyone's");
     for platform in diagnosis["platforms"].as_array().unwrap() {
         assert!(platform["ready"] == true || !platform["detail"].as_str().unwrap().is_empty());
+        let remedy = platform["remedy"].as_str().unwrap_or_default();
+        assert!(
+            platform["ready"] == true || platform["command"].is_string() || remedy.contains("no command"),
+            "what is missing has a command that helps, or says that none does: {platform}"
+        );
     }
     let text = stdout(&stage, &["doctor"]);
     for heading in ["Platforms", "Host", "Noise"] {
         assert!(text.contains(heading), "{text}");
     }
+    for finding in diagnosis["noise"].as_array().unwrap() {
+        assert!(
+            finding["command"].is_string() || finding["remedy"].to_string().contains("no command"),
+            "{finding}"
+        );
+    }
+    let wanted = diagnosis["platforms"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|state| state["command"].is_string())
+        .count();
+    let shown = text.lines().filter(|line| line.trim().starts_with("$ ")).count();
+    assert!(shown >= wanted, "every command has a line of its own:\n{text}");
     stage.host_is_as_before();
 }
 

@@ -4,15 +4,17 @@ use crate::settings::SettingsFiles;
 use serde::Serialize;
 use std::fs;
 use std::path::Path;
-use weigh_model::NoiseLimits;
+use weigh_model::{HostSettings, NoiseLimits};
 
 /// One finding.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
     /// What was found.
     pub what: String,
-    /// What to do about it, or what it means where nothing can be done.
+    /// What to do about it and what that changes, or what it means where nothing can be done.
     pub remedy: String,
+    /// The command that does it, for a shell of root; absent where none helps.
+    pub command: Option<String>,
 }
 
 /// Looks at the host's settings.
@@ -21,72 +23,158 @@ pub fn findings() -> Vec<Finding> {
 }
 
 fn findings_at(root: &Path) -> Vec<Finding> {
-    let word = |path: &str| fs::read_to_string(root.join(path)).ok().map(|text| text.trim().to_string());
-    let mut found = Vec::new();
-    let mut add = |what: String, remedy: &str| found.push(Finding { what, remedy: remedy.into() });
-
     let settings = SettingsFiles::open(root, &cpus(root)).read();
+    let mut found = of_cpus(root, &settings);
+    found.extend(of_memory(root, &settings));
+    found.extend(of_others(root));
+    found
+}
+
+/// The short text of a file below the root.
+fn word(root: &Path, path: &str) -> Option<String> {
+    fs::read_to_string(root.join(path)).ok().map(|text| text.trim().to_string())
+}
+
+fn finding(what: impl Into<String>, remedy: &str, command: Option<&str>) -> Finding {
+    Finding { what: what.into(), remedy: remedy.into(), command: command.map(Into::into) }
+}
+
+/// What decides how fast CPUs are, and whose.
+fn of_cpus(root: &Path, settings: &HostSettings) -> Vec<Finding> {
+    let mut found = Vec::new();
     if let Some(governor) = settings.governors.iter().find(|governor| *governor != "performance") {
-        add(
+        found.push(finding(
             format!("the CPU frequency governor is `{governor}`"),
-            "set it for the time of the run: cpupower frequency-set -g performance",
-        );
+            "with `performance` CPUs keep their highest frequency, until the host restarts",
+            Some("echo performance | tee /sys/devices/system/cpu/cpu*/cpufreq/scaling_governor"),
+        ));
     }
     if settings.turbo == Some(true) {
         let intel = root.join("sys/devices/system/cpu/intel_pstate").is_dir();
-        let (name, remedy) = if intel {
+        let (name, command) = if intel {
             ("turbo", "echo 1 > /sys/devices/system/cpu/intel_pstate/no_turbo")
         } else {
             ("boost", "echo 0 > /sys/devices/system/cpu/cpufreq/boost")
         };
-        add(format!("{name} frequencies are on"), remedy);
+        found.push(finding(
+            format!("{name} frequencies are on"),
+            "without them heat does not decide how fast a CPU is; everything is slower by as much, until the host restarts",
+            Some(command),
+        ));
     }
     if settings.smt == Some(true) {
-        add("hardware threads share cores".into(), "give whole cores with --cpus, or turn SMT off");
+        found.push(finding(
+            "hardware threads share cores",
+            "without SMT no thread takes time from its sibling, and the host has fewer CPUs until it restarts; or give guests whole cores \
+             with --cpus",
+            Some("echo off > /sys/devices/system/cpu/smt/control"),
+        ));
     }
-    if let Some(source) = settings.clock_source
+    if let Some(source) = &settings.clock_source
         && !["tsc", "arch_sys_counter", "kvm-clock"].contains(&source.as_str())
     {
-        add(
+        const SOURCES: &str = "sys/devices/system/clocksource/clocksource0";
+        let available = word(root, &format!("{SOURCES}/available_clocksource")).unwrap_or_default();
+        let has_tsc = available.split_whitespace().any(|name| name == "tsc");
+        let (remedy, command) = if has_tsc {
+            let command = format!("echo tsc > /{SOURCES}/current_clocksource");
+            ("the TSC is read without a system call, until the host restarts", command)
+        } else {
+            ("the kernel does not trust the TSC, and its log says why", "dmesg | grep -i tsc".into())
+        };
+        found.push(finding(
             format!("the clock source is `{source}`: reading it is slow"),
-            "see why the kernel left the TSC: dmesg | grep -i tsc",
-        );
+            remedy,
+            Some(&command),
+        ));
     }
+    found
+}
+
+/// What moves or merges memory while guests use it.
+fn of_memory(root: &Path, settings: &HostSettings) -> Vec<Finding> {
+    let mut found = Vec::new();
     if settings.ksm == Some(true) {
-        add("same-page merging (KSM) runs and takes CPU time".into(), "echo 0 > /sys/kernel/mm/ksm/run");
+        found.push(finding(
+            "same-page merging (KSM) runs and takes CPU time",
+            "it stops; pages that are merged stay so until they are written",
+            Some("echo 0 > /sys/kernel/mm/ksm/run"),
+        ));
     }
-    let cpuinfo = word("proc/cpuinfo").unwrap_or_default();
+    if settings.transparent_huge_pages.as_deref() == Some("always") {
+        found.push(finding(
+            "the kernel gives huge pages to who did not ask for them, when it finds some, and looks for them in the background",
+            "with `madvise` only those who ask get them, so that memory is alike in every trial, until the host restarts",
+            Some("echo madvise > /sys/kernel/mm/transparent_hugepage/enabled"),
+        ));
+    }
+    if settings.numa_balancing == Some(true) && settings.numa_nodes.is_some_and(|nodes| nodes > 1) {
+        found.push(finding(
+            "the kernel moves memory between NUMA nodes while it is used",
+            "pages stay where they are, until the host restarts",
+            Some("sysctl kernel.numa_balancing=0"),
+        ));
+    }
+    let swappiness = word(root, "proc/sys/vm/swappiness").and_then(|text| text.parse::<u32>().ok());
+    if let Some(swappiness) = swappiness.filter(|value| *value > SWAPPINESS && has_swap(root)) {
+        found.push(finding(
+            format!("there is swap, and the kernel uses it readily (vm.swappiness is {swappiness})"),
+            "memory of guests goes to the disk only when there is no other, until the host restarts",
+            Some("sysctl vm.swappiness=1"),
+        ));
+    }
+    found
+}
+
+/// `vm.swappiness` up to which pages of programs are the last to go (Documentation/admin-guide/sysctl/vm.rst: 60 is the default).
+const SWAPPINESS: u32 = 10;
+
+/// Whether there is swap at all; the first line of `/proc/swaps` is a heading.
+fn has_swap(root: &Path) -> bool {
+    word(root, "proc/swaps").is_some_and(|text| text.lines().count() > 1)
+}
+
+/// Who else uses the host.
+fn of_others(root: &Path) -> Vec<Finding> {
+    let mut found = Vec::new();
+    let cpuinfo = word(root, "proc/cpuinfo").unwrap_or_default();
     if cpuinfo
         .lines()
         .any(|line| line.starts_with("flags") && line.split_whitespace().any(|flag| flag == "hypervisor"))
     {
-        add(
-            "this host is itself a virtual machine".into(),
-            "its neighbours show as steal; ratios hold for this machine, not for the hardware below it",
-        );
+        found.push(finding(
+            "this host is itself a virtual machine",
+            "no command changes that: its neighbours show as steal, and ratios hold for this machine, not for the hardware below it",
+            None,
+        ));
     }
-    if let Some(share) = word("proc/stat").as_deref().and_then(steal_share)
+    if let Some(share) = word(root, "proc/stat").as_deref().and_then(steal_share)
         && share > NoiseLimits::default().warn_share
     {
-        add(
+        found.push(finding(
             format!(
                 "the hypervisor has taken {:.1} % of this host's CPU time since it started",
                 share * 100.0
             ),
-            "expect wider intervals; a host with fewer neighbours gives narrower ones",
-        );
+            "no command changes that: expect wider intervals; a host with fewer neighbours gives narrower ones",
+            None,
+        ));
     }
     if let Some((load, cpus)) =
-        word("proc/loadavg").as_deref().and_then(first_number).zip(cpu_count(&cpuinfo))
+        word(root, "proc/loadavg").as_deref().and_then(first_number).zip(cpu_count(&cpuinfo))
         && load > 0.25 * cpus
     {
-        add(
+        found.push(finding(
             format!("other work keeps the host busy: load {load:.2} on {cpus} CPUs"),
-            "stop it, or expect wider intervals",
-        );
+            "end what runs (this shows who is busy), or expect wider intervals",
+            Some(BUSIEST),
+        ));
     }
     found
 }
+
+/// Shows who uses CPU time now.
+pub const BUSIEST: &str = "top -o %CPU";
 
 /// Numbers of the CPUs that the host has.
 fn cpus(root: &Path) -> Vec<u32> {
@@ -128,21 +216,63 @@ mod tests {
         write(root.path(), "sys/devices/system/cpu/intel_pstate/no_turbo", "0\n");
         write(root.path(), "sys/devices/system/cpu/smt/active", "1\n");
         write(root.path(), "sys/devices/system/clocksource/clocksource0/current_clocksource", "hpet\n");
+        write(root.path(), "sys/kernel/mm/ksm/run", "1\n");
+        write(root.path(), "sys/kernel/mm/transparent_hugepage/enabled", "[always] madvise never\n");
+        write(root.path(), "proc/sys/kernel/numa_balancing", "1\n");
+        for node in ["node0", "node1"] {
+            write(root.path(), &format!("sys/devices/system/node/{node}/cpulist"), "0\n");
+        }
+        write(root.path(), "proc/sys/vm/swappiness", "60\n");
+        write(root.path(), "proc/swaps", "Filename Type Size Used Priority\n/dev/sda2 partition 1000 0 -2\n");
         write(root.path(), "proc/stat", "cpu  100 0 100 700 0 0 0 100 0 0\n");
         write(root.path(), "proc/loadavg", "1.50 1.00 0.50 1/100 4242\n");
         write(root.path(), "proc/cpuinfo", "processor\t: 0\nflags\t\t: fpu hypervisor\nprocessor\t: 1\n");
         let found = findings_at(root.path());
         let all: String = found.iter().map(|finding| format!("{}\n", finding.what)).collect();
-        for word in ["powersave", "turbo", "threads", "hpet", "virtual machine", "10.0 %", "load 1.50 on 2"] {
+        for word in [
+            "powersave",
+            "turbo",
+            "threads",
+            "hpet",
+            "KSM",
+            "huge pages",
+            "NUMA",
+            "vm.swappiness is 60",
+            "virtual machine",
+            "10.0 %",
+            "load 1.50 on 2",
+        ] {
             assert!(all.contains(word), "`{word}` is not in:\n{all}");
         }
-        assert!(found.iter().all(|finding| !finding.remedy.is_empty()));
+        for finding in &found {
+            let plain = finding.remedy.contains("no command");
+            assert!(finding.command.is_some() != plain, "a command, or that there is none: {finding:?}");
+            // Who is not root is shown it in single quotes.
+            assert!(finding.command.iter().all(|command| !command.contains('\'')), "{finding:?}");
+        }
+    }
+
+    #[test]
+    fn the_clock_source_is_set_only_to_what_there_is() {
+        const SOURCES: &str = "sys/devices/system/clocksource/clocksource0";
+        let root = tempfile::tempdir().unwrap();
+        write(root.path(), &format!("{SOURCES}/current_clocksource"), "hpet\n");
+        let command = || findings_at(root.path())[0].command.clone().unwrap();
+        assert!(command().starts_with("dmesg"));
+        write(root.path(), &format!("{SOURCES}/available_clocksource"), "tsc hpet acpi_pm\n");
+        assert_eq!(command(), format!("echo tsc > /{SOURCES}/current_clocksource"));
     }
 
     #[test]
     fn a_quiet_host_has_no_findings() {
         let root = tempfile::tempdir().unwrap();
         write(root.path(), "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", "performance\n");
+        // Swap that is hardly used, one node, and pages for who asks are no noise.
+        write(root.path(), "proc/sys/vm/swappiness", "60\n");
+        write(root.path(), "proc/swaps", "Filename Type Size Used Priority\n");
+        write(root.path(), "proc/sys/kernel/numa_balancing", "1\n");
+        write(root.path(), "sys/devices/system/node/node0/cpulist", "0\n");
+        write(root.path(), "sys/kernel/mm/transparent_hugepage/enabled", "always [madvise] never\n");
         write(root.path(), "proc/stat", "cpu  100 0 100 700 0 0 0 0 0 0\n");
         write(root.path(), "proc/loadavg", "0.05 0.00 0.00 1/100 4242\n");
         write(root.path(), "proc/cpuinfo", "processor\t: 0\nflags\t\t: fpu\n");

@@ -87,6 +87,19 @@ pub enum Mode {
     Tap,
 }
 
+impl std::fmt::Display for Mode {
+    /// As in the key `net`.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::None => "none",
+            Self::Host => "host",
+            Self::Bridge => "bridge",
+            Self::Nat => "nat",
+            Self::Tap => "tap",
+        })
+    }
+}
+
 impl FromStr for Mode {
     type Err = NetworkError;
 
@@ -110,7 +123,7 @@ pub enum NetworkError {
     #[error("`{0}` is no mode of a guest's network; use none, host, bridge, nat or tap")]
     Mode(String),
     /// Guests of this kind cannot have it.
-    #[error("{guests} cannot have a network of the mode {mode:?}")]
+    #[error("{guests} cannot have net={mode}; `weigh list platforms` shows what each platform takes")]
     Unfit {
         /// The mode.
         mode: Mode,
@@ -118,7 +131,7 @@ pub enum NetworkError {
         guests: &'static str,
     },
     /// The host has no tap devices.
-    #[error("this host has no tap devices: /dev/net/tun: {0}; load the kernel's module `tun`")]
+    #[error("this host has no tap devices: /dev/net/tun: {0}; load the module: `modprobe tun`")]
     NoTaps(#[source] io::Error),
     /// A program is not installed.
     #[error("the program `{program}` is not installed; {remedy}")]
@@ -149,7 +162,9 @@ pub enum NetworkError {
     #[error("no unused private subnet is left; free a /24 of 10.0.0.0/8, 172.16.0.0/12 or 192.168.0.0/16")]
     NoSubnet,
     /// The subnet of a run is full.
-    #[error("the run has {0} guests on one network already, and there is no address for more")]
+    #[error(
+        "the run has {0} guests on one network already, and there is no address for more; run fewer at once"
+    )]
     Full(usize),
     /// Something else changes the network all the time.
     #[error(

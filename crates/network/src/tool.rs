@@ -36,9 +36,9 @@ pub(crate) fn missing(program: &'static str) -> impl FnOnce(CommandError) -> Net
         CommandError::NotFound { .. } => NetworkError::Missing {
             program,
             remedy: match program {
-                "ip" => "install it (package iproute2)",
-                "nft" => "install it (package nftables)",
-                _ => "install it (package iptables)",
+                "ip" => "install it with `apt-get install iproute2`",
+                "nft" => "install it with `apt-get install nftables`",
+                _ => "install it with `apt-get install iptables`",
             },
         },
         other => other.into(),

@@ -4,7 +4,7 @@
 //! are there. `cpus`, `memory` and `rootfs` need nothing of the driver: whoever makes a request lets [`settle_request`] read them.
 
 use crate::{GuestRequest, KeySpec, Platform, Values, setting};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use weigh_images::store::Store;
 use weigh_model::{EnvironmentSpec, ImageSpec, SpecError, parse_bytes};
 
@@ -133,11 +133,12 @@ pub(crate) fn own_root() -> &'static [(&'static str, &'static str)] {
 
 /// Adds what an ordinary user can do where namespaces are refused.
 pub(crate) fn with_namespaces_remedy(found: crate::Availability, host: &crate::Host) -> crate::Availability {
-    const REMEDY: &str = "allow unprivileged user namespaces (sysctl user.max_user_namespaces, \
-kernel.unprivileged_userns_clone, kernel.apparmor_restrict_unprivileged_userns), or run as root";
     match found {
         crate::Availability::Missing { reason, remedy: None } if !host.is_root => {
-            crate::Availability::Missing { reason, remedy: Some(REMEDY.into()) }
+            crate::Availability::Missing {
+                reason,
+                remedy: Some(crate::remedy::for_namespaces(Path::new("/"))),
+            }
         }
         other => other,
     }

@@ -10,7 +10,6 @@ mod guest;
 use crate::axes;
 use crate::link;
 use crate::network;
-use crate::oci::with_causes;
 use crate::{
     Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, Values, setting,
 };
@@ -114,10 +113,7 @@ impl Platform for Manager {
     fn availability(&self, host: &Host) -> Availability {
         match self.prove(host) {
             Ok(detail) => Availability::Ready { detail },
-            Err(PlatformError::Missing { what, remedy }) => {
-                Availability::Missing { reason: format!("{what} is missing"), remedy }
-            }
-            Err(error) => Availability::Missing { reason: with_causes(&error), remedy: None },
+            Err(error) => error.into(),
         }
     }
 

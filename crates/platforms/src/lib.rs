@@ -11,6 +11,7 @@ mod network;
 mod oci;
 mod platform;
 mod registry;
+pub mod remedy;
 pub mod session;
 mod stand_in;
 mod vm;
@@ -36,7 +37,7 @@ pub mod spawn;
 pub mod ssh;
 pub mod uml;
 
-pub use oci::Oci;
+pub use oci::{Oci, with_causes};
 pub use platform::{
     Availability, Capabilities, DiskMeter, DiskMoved, Guest, GuestRequest, Host, KeySpec, Platform,
     PlatformError, Reach, Values,

@@ -42,9 +42,9 @@ use weigh_model::{EnvironmentSpec, ImageSpec, SpecError};
 const PLATFORM: &str = "libvirt";
 /// How it is installed.
 const REMEDY: &str = if cfg!(target_arch = "aarch64") {
-    "install with: apt-get install libvirt-daemon-system libvirt-clients qemu-system-arm"
+    "install it with `apt-get install libvirt-daemon-system libvirt-clients qemu-system-arm`"
 } else {
-    "install with: apt-get install libvirt-daemon-system libvirt-clients qemu-system-x86"
+    "install it with `apt-get install libvirt-daemon-system libvirt-clients qemu-system-x86`"
 };
 /// Types of machine; the first is libvirt's default.
 const MACHINES: &[&str] = if cfg!(target_arch = "aarch64") { &["virt"] } else { &["pc", "q35"] };

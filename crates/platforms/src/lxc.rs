@@ -178,7 +178,7 @@ impl Programs {
     fn find(host: &Host, binary: &str) -> Result<Self, PlatformError> {
         if !host.is_root {
             let what = "the right to make containers with lxc".to_string();
-            return Err(PlatformError::Missing { what, remedy: Some("run weigh as root".into()) });
+            return Err(PlatformError::Missing { what, remedy: Some(crate::remedy::AS_ROOT.into()) });
         }
         let named = Path::new(binary);
         let directory = match (binary.is_empty(), named.is_dir()) {

@@ -51,7 +51,7 @@ impl Platform for Native {
                 Availability::Ready { detail: format!("control groups {}", host.hierarchy.layout()) }
             }
             Ok(()) => Availability::Ready { detail: "without control groups: no memory limit".into() },
-            Err(error) => Availability::Missing { reason: error.to_string(), remedy: None },
+            Err(error) => error.into(),
         }
     }
 

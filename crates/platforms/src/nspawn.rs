@@ -167,7 +167,7 @@ impl Nspawn {
     fn program(&self, host: &Host, environment: &EnvironmentSpec) -> Result<PathBuf, PlatformError> {
         if !host.is_root {
             let what = "the right to make containers with systemd-nspawn".to_string();
-            return Err(PlatformError::Missing { what, remedy: Some("run weigh as root".into()) });
+            return Err(PlatformError::Missing { what, remedy: Some(crate::remedy::AS_ROOT.into()) });
         }
         axes::program(self, environment, "systemd-nspawn", REMEDY)
     }

@@ -152,7 +152,7 @@ impl Platform for Null {
         };
         match self.start(request) {
             Ok(_) => Availability::Ready { detail: "a fake".into() },
-            Err(error) => Availability::Missing { reason: error.to_string(), remedy: None },
+            Err(error) => error.into(),
         }
     }
 

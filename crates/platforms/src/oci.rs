@@ -41,10 +41,7 @@ pub(crate) fn availability(
     let environment = EnvironmentSpec::new(platform.name(), Default::default());
     match with_probe(host, environment, prove) {
         Ok(detail) => Availability::Ready { detail },
-        Err(PlatformError::Missing { what, remedy }) => {
-            Availability::Missing { reason: format!("{what} is missing"), remedy }
-        }
-        Err(error) => Availability::Missing { reason: with_causes(&error), remedy: None },
+        Err(error) => error.into(),
     }
 }
 
@@ -79,7 +76,7 @@ pub(crate) fn with_probe<T>(
 }
 
 /// An error and what caused it, on one line.
-pub(crate) fn with_causes(error: &dyn std::error::Error) -> String {
+pub fn with_causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {

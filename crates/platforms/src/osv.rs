@@ -30,7 +30,7 @@ use weigh_model::{EnvironmentSpec, ImageSpec, SpecError};
 const PLATFORM: &str = "osv";
 /// The program for guests of this host's kind.
 const QEMU: &str = if cfg!(target_arch = "aarch64") { "qemu-system-aarch64" } else { "qemu-system-x86_64" };
-const REMEDY: &str = "install with: apt-get install qemu-system";
+const REMEDY: &str = "install it with `apt-get install qemu-system`";
 /// Memory of a machine when nothing is said, bytes.
 const DEFAULT_MEMORY_BYTES: u64 = 512 << 20;
 
@@ -244,7 +244,7 @@ fn prepared(host: &Host, request: &GuestRequest) -> Result<(Boot, Acceleration, 
     if !host.is_root {
         return Err(PlatformError::Missing {
             what: "the right to make control groups for OSv".into(),
-            remedy: Some("run weigh as root".into()),
+            remedy: Some(crate::remedy::AS_ROOT.into()),
         });
     }
     let boot = Boot::of(request)?.prepare(host)?;

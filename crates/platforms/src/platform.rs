@@ -369,6 +369,22 @@ pub enum Availability {
     },
 }
 
+impl From<PlatformError> for Availability {
+    /// Without the log of a guest that did not start: it goes away with whoever has asked.
+    fn from(error: PlatformError) -> Self {
+        match error {
+            PlatformError::Missing { what, remedy } => {
+                Self::Missing { reason: format!("{what} is missing"), remedy }
+            }
+            PlatformError::Launch { platform, reason, .. } => {
+                let error = PlatformError::Launch { platform, reason, log: None };
+                Self::Missing { reason: error.to_string(), remedy: None }
+            }
+            other => Self::Missing { reason: crate::with_causes(&other), remedy: None },
+        }
+    }
+}
+
 /// What a run has on this host.
 pub struct Host {
     /// Every change goes here first.

@@ -60,9 +60,9 @@ const PLATFORM: &str = "qemu";
 const BINARY: &str = if cfg!(target_arch = "aarch64") { "qemu-system-aarch64" } else { "qemu-system-x86_64" };
 /// How it is installed.
 const REMEDY: &str = if cfg!(target_arch = "aarch64") {
-    "install with: apt-get install qemu-system-arm"
+    "install it with `apt-get install qemu-system-arm`"
 } else {
-    "install with: apt-get install qemu-system-x86"
+    "install it with `apt-get install qemu-system-x86`"
 };
 /// Types of machine.
 const MACHINES: &[&str] = if cfg!(target_arch = "aarch64") { &["virt"] } else { &["q35", "pc", "microvm"] };

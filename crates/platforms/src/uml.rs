@@ -91,7 +91,7 @@ impl Uml {
         if !host.is_root {
             return Err(PlatformError::Missing {
                 what: "the right to make control groups for user-mode Linux".into(),
-                remedy: Some("run weigh as root".into()),
+                remedy: Some(crate::remedy::AS_ROOT.into()),
             });
         }
         let missing = match self.program(environment) {
@@ -232,7 +232,7 @@ fn room_for(bytes: u64) -> Result<(), PlatformError> {
     if place.f_flag.contains(StatVfsMountFlags::NOEXEC) {
         return Err(PlatformError::Missing {
             what: format!("a place for the guests' memory: {MEMORY_PLACE} is mounted noexec"),
-            remedy: Some(format!("`mount -o remount,exec {MEMORY_PLACE}`")),
+            remedy: Some(format!("allow it: `mount -o remount,exec {MEMORY_PLACE}`")),
         });
     }
     if free < bytes {
@@ -242,7 +242,10 @@ fn room_for(bytes: u64) -> Result<(), PlatformError> {
                 bytes >> 20,
                 free >> 20
             ),
-            remedy: Some(format!("`mount -o remount,size=... {MEMORY_PLACE}`, or a smaller `--memory`")),
+            remedy: Some(format!(
+                "make it larger: `mount -o remount,size={}M {MEMORY_PLACE}`, or give a smaller `--memory`",
+                (place.f_blocks.saturating_mul(place.f_frsize) + bytes - free).div_ceil(1 << 20)
+            )),
         });
     }
     Ok(())

@@ -38,7 +38,10 @@ impl Hierarchy {
         let relative = PathBuf::from(name);
         check_relative(&relative).map_err(|reason| CgroupError::Name { path: relative.clone(), reason })?;
         if self.layout() == Layout::Missing {
-            return Err(CgroupError::Unusable("no control group file system is mounted".into()));
+            return Err(CgroupError::Unusable(
+                "no control group file system is mounted; `mount -t cgroup2 none /sys/fs/cgroup` mounts one"
+                    .into(),
+            ));
         }
         if let Some(path) =
             self.mounts.iter().map(|mount| mount.path.join(&relative)).find(|path| path.exists())

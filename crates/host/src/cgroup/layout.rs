@@ -168,14 +168,20 @@ impl Hierarchy {
     /// Why not, for people.
     pub fn usable(&self) -> Result<(), String> {
         if self.layout == Layout::Missing {
-            return Err("no control group file system is mounted".into());
+            return Err(
+                "no control group file system is mounted; `mount -t cgroup2 none /sys/fs/cgroup` mounts one"
+                    .into(),
+            );
         }
         if !crate::facts::is_root() {
             return Err("only root may make control groups; run as root".into());
         }
         for mount in self.used() {
             rustix::fs::access(&mount.path, rustix::fs::Access::WRITE_OK)
-                .map_err(|error| format!("{} cannot be written: {error}", mount.path.display()))?;
+                .map_err(|error| format!(
+                        "{} cannot be written: {error}; a container that weigh runs in must be given it for writing",
+                        mount.path.display()
+                    ))?;
         }
         Ok(())
     }

@@ -95,7 +95,7 @@ pub(super) fn socket(docker_host: Option<&str>) -> Result<PathBuf, EngineError> 
             Some(path) => Ok(path.into()),
             None => Err(EngineError::Missing {
                 what: format!("a Docker engine on this host (DOCKER_HOST is {host})"),
-                remedy: Some("unset DOCKER_HOST, or set it to unix:///path/of/docker.sock".into()),
+                remedy: Some("`unset DOCKER_HOST`, or set it to unix:///path/of/docker.sock".into()),
             }),
         },
     }
@@ -311,7 +311,7 @@ fn missing(socket: &Path, error: &io::Error) -> EngineError {
     let (what, remedy) = match error.kind() {
         io::ErrorKind::PermissionDenied => (
             format!("the right to use the Docker engine at {}", socket.display()),
-            "run weigh as root, or join the group with `usermod -aG docker USER` and log in again",
+            "join the group with `usermod -aG docker \"$USER\"` and log in again, or run weigh as root",
         ),
         io::ErrorKind::NotFound if find_program("dockerd").is_none() && find_program("docker").is_none() => {
             (engine, "install it with `apt-get install docker.io`")

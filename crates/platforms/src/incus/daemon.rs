@@ -43,7 +43,7 @@ impl Daemon {
         let missing = |what: String| PlatformError::Missing { what, remedy: Some(flavor.remedy.into()) };
         if !host.is_root {
             let what = format!("the right to run a daemon of {}", flavor.name);
-            return Err(PlatformError::Missing { what, remedy: Some("run weigh as root".into()) });
+            return Err(PlatformError::Missing { what, remedy: Some(crate::remedy::AS_ROOT.into()) });
         }
         let named = [binary];
         let candidates = if binary.is_empty() { flavor.daemons } else { &named };

@@ -72,9 +72,10 @@ impl Daemon {
         if !host.is_root {
             return Err(PlatformError::Missing {
                 what: "the right to run a daemon of libvirt".into(),
-                remedy: Some(
-                    "run weigh as root, or name your own daemon, as in `uri=qemu:///session`".into(),
-                ),
+                remedy: Some(format!(
+                    "{}; or name your own daemon, as in `uri=qemu:///session`",
+                    crate::remedy::AS_ROOT
+                )),
             });
         }
         let missing = |what: String| PlatformError::Missing { what, remedy: Some(REMEDY.into()) };
@@ -87,7 +88,9 @@ impl Daemon {
             let what = format!(
                 "a working directory outside of {RUN}, which a daemon of the run's own has for itself,"
             );
-            let remedy = "set WEIGH_STATE to a directory on a disk".to_string();
+            let remedy =
+                "set WEIGH_STATE to a directory on a disk: `export WEIGH_STATE=/var/tmp/weighbridge`"
+                    .to_string();
             return Err(PlatformError::Missing { what, remedy: Some(remedy) });
         }
         let directory = host.work.join("lv");
@@ -228,7 +231,9 @@ pub(super) fn check_length(socket: &Path) -> Result<(), PlatformError> {
     let what = format!("a shorter path than {} ({length} bytes, of {LONGEST_SOCKET})", socket.display());
     Err(PlatformError::Missing {
         what,
-        remedy: Some("set WEIGH_STATE to a directory with a short path".into()),
+        remedy: Some(
+            "set WEIGH_STATE to a directory with a short path: `export WEIGH_STATE=/var/tmp/wb`".into(),
+        ),
     })
 }
 

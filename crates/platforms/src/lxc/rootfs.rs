@@ -76,7 +76,7 @@ pub(super) fn first_of_range() -> Result<u32, PlatformError> {
         (Some(user), Some(group)) if user == group => Ok(user),
         _ => Err(PlatformError::Missing {
             what: format!("a range of {MAPPED_USERS} users and groups that containers may have"),
-            remedy: Some("add the line `root:1000000:65536` to /etc/subuid and to /etc/subgid".into()),
+            remedy: Some("give root one: `echo root:1000000:65536 | tee -a /etc/subuid /etc/subgid`".into()),
         }),
     }
 }
@@ -100,7 +100,10 @@ pub(super) fn base(plan: &Plan, host: &Host, root: &Root) -> Result<Option<PathB
     };
     if plan.system && tree.join("sbin/init").symlink_metadata().is_err() {
         let what = format!("the program /sbin/init in {}", tree.display());
-        return Err(PlatformError::Missing { what, remedy: Some("install `systemd-sysv` in it".into()) });
+        return Err(PlatformError::Missing {
+            what,
+            remedy: Some("install the package systemd-sysv in it, or use `rootfs=debian`".into()),
+        });
     }
     let shift = plan.mapped.filter(|_| plan.rootfs != Kind::Copied);
     if shift.is_none() && plan.rootfs != Kind::Shared {

@@ -113,7 +113,7 @@ impl Platform for Oci {
                     missing @ PlatformError::Missing { .. } => missing,
                     error => PlatformError::Missing {
                         what: format!("{what} ({})", super::with_causes(&error)),
-                        remedy: None,
+                        remedy: Some("leave the key away, and the platform's default does without".into()),
                     },
                 })?;
         }

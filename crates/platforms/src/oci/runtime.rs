@@ -42,7 +42,7 @@ impl Runtime {
         let platform = kind.name;
         if !host.is_root {
             let what = format!("the right to make containers with {platform}");
-            return Err(PlatformError::Missing { what, remedy: Some("run weigh as root".into()) });
+            return Err(PlatformError::Missing { what, remedy: Some(crate::remedy::AS_ROOT.into()) });
         }
         let remedy = format!(
             "install it with `apt-get install {platform}`, or name the file with `{platform}:binary=PATH`"

@@ -45,7 +45,10 @@ impl Boot {
         let absolute = |path: &str| std::path::absolute(path).unwrap_or_else(|_| path.into());
         let image = absolute(given("image").unwrap_or_default());
         let kernel = given("kernel").map(absolute);
-        let wrong = |what: String| PlatformError::Missing { what, remedy: None };
+        let wrong = |what: String| {
+            let remedy = "name OSv's loader.elf as kernel= and a raw or qcow2 disk as image=, or one of both as image=";
+            PlatformError::Missing { what, remedy: Some(remedy.into()) }
+        };
         let is_kernel = beginning(&image)? == ELF;
         match kernel {
             None if is_kernel => Ok(Self { kernel: Some(image), disk: None }),

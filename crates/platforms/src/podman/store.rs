@@ -50,7 +50,7 @@ impl Store {
     pub(super) fn find(host: &Host, binary: &str, runtime: &str) -> Result<Self, PlatformError> {
         if !host.is_root {
             let what = "the right to make containers with podman as root".into();
-            return Err(PlatformError::Missing { what, remedy: Some("run weigh as root".into()) });
+            return Err(PlatformError::Missing { what, remedy: Some(crate::remedy::AS_ROOT.into()) });
         }
         let (podman, runc) = ("apt-get install podman", "apt-get install runc");
         let binary = program(if binary.is_empty() { "podman" } else { binary }, podman)?;

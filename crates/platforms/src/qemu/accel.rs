@@ -4,6 +4,7 @@
 //! only when a guest with nothing but the probe has answered under it within [`PROOF_DEADLINE`]. The result is kept in the cache for
 //! this boot of the host, this QEMU and this kernel.
 
+use crate::remedy::for_kvm;
 use crate::{Host, PlatformError};
 use serde_json::{Value, json};
 use std::fs::File;
@@ -139,7 +140,7 @@ fn disproven(error: &PlatformError) -> Proof {
             "/dev/kvm opens and makes a machine, yet no guest answered in the {} s that it had: {said}",
             PROOF_DEADLINE.as_secs()
         ),
-        remedy: "enable nested virtualisation on the machine that this one runs on".into(),
+        remedy: "no command makes it work: have nested virtualisation switched on, or mended, on the machine that this one runs on".into(),
     }
 }
 
@@ -148,17 +149,20 @@ fn try_device(device: &Path) -> Result<(), Proof> {
     let fault = |seen: String, remedy: &str| Proof::Disproven { seen, remedy: remedy.into() };
     let file = File::options().read(true).write(true).open(device).map_err(|error| {
         let remedy = match error.kind() {
-            std::io::ErrorKind::PermissionDenied => "add the user to the group kvm",
-            _ => "load the module kvm_intel or kvm_amd on a processor that has virtualisation switched on",
+            std::io::ErrorKind::PermissionDenied => {
+                "join the group with `usermod -aG kvm \"$USER\"` and log in again, or run weigh as root"
+                    .into()
+            }
+            _ => for_kvm(Path::new("/")),
         };
-        fault(format!("{} cannot be opened: {error}", device.display()), remedy)
+        fault(format!("{} cannot be opened: {error}", device.display()), &remedy)
     })?;
     // SAFETY: the request takes a number and gives a new descriptor, which is closed at once; no memory is touched.
     let machine = unsafe { libc::ioctl(file.as_raw_fd(), KVM_CREATE_VM, 0) };
     if machine < 0 {
         let error = std::io::Error::last_os_error();
         let seen = format!("{} opens, but makes no machine: {error}", device.display());
-        return Err(fault(seen, "look for kvm in the kernel's log"));
+        return Err(fault(seen, "see what the kernel says of it: `dmesg | grep -i kvm`"));
     }
     // SAFETY: the descriptor is new and nobody else knows it.
     drop(unsafe { <std::os::fd::OwnedFd as std::os::fd::FromRawFd>::from_raw_fd(machine) });
@@ -202,6 +206,7 @@ mod tests {
         let Err(Proof::Disproven { seen, remedy }) = try_device(Path::new("/no/such/device")) else {
             panic!("it opens")
         };
+        let remedy = remedy.to_lowercase();
         assert!(seen.contains("/no/such/device") && remedy.contains("kvm"), "{seen}; {remedy}");
         let Err(Proof::Disproven { seen, .. }) = try_device(Path::new("/dev/null")) else {
             panic!("a machine")

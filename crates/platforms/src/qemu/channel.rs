@@ -171,7 +171,7 @@ impl Part for Channel {
 fn open(device: &Path) -> Result<File, PlatformError> {
     File::options().read(true).write(true).open(device).map_err(|error| PlatformError::Missing {
         what: format!("vsock for guests ({} cannot be opened: {error})", device.display()),
-        remedy: Some("load the module vhost_vsock, or use channel=port".into()),
+        remedy: Some("load the module: `modprobe vhost_vsock`, or use channel=port".into()),
     })
 }
 
@@ -194,7 +194,10 @@ fn vsock_device(device: &Path, name: &str) -> Result<(u32, OwnedFd), PlatformErr
             return Err(PlatformError::io(format!("give a guest the address {cid} of vsock"))(error));
         }
     }
-    Err(PlatformError::Missing { what: "an address of vsock that no machine has".into(), remedy: None })
+    Err(PlatformError::Missing {
+        what: "an address of vsock that no machine has".into(),
+        remedy: Some("end other machines that use vsock, or use channel=port".into()),
+    })
 }
 
 /// Connects to the probe of a machine, again and again until it listens. The kernel gives up an attempt by itself after two seconds.

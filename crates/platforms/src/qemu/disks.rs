@@ -188,7 +188,7 @@ pub(super) fn check_io_uring(binary: &Path) -> Result<(), PlatformError> {
     Err(PlatformError::Missing {
         what: format!("io_uring for the disks of QEMU ({said})"),
         remedy: Some(
-            "write aio=native or aio=threads; the kernel may have it switched off (sysctl kernel.io_uring_disabled)"
+            "write aio=native or aio=threads; where the kernel has it switched off, `sysctl kernel.io_uring_disabled=0` allows it"
                 .into(),
         ),
     })

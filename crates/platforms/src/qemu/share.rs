@@ -17,7 +17,7 @@ use weigh_protocol::boot::BootMount;
 const DAEMONS: [&str; 3] = ["/usr/libexec/virtiofsd", "/usr/lib/qemu/virtiofsd", "/usr/lib/virtiofsd"];
 /// How a daemon is had.
 const INSTALL_DAEMON: &str =
-    "install with: apt-get install virtiofsd (or qemu-system-common before Debian 13)";
+    "install it with `apt-get install virtiofsd` (before Debian 13: qemu-system-common)";
 /// Where the guest mounts what is shared before it binds its parts to their places.
 const PLACE: &str = "/.weighbridge/files";
 
@@ -52,7 +52,7 @@ impl Share {
         match self {
             Self::NineP => Ok(()),
             Self::Virtiofs if !weigh_host::facts::is_root() => {
-                missing("root, to serve files by virtiofs".into(), "run weigh as root")
+                missing("root, to serve files by virtiofs".into(), crate::remedy::AS_ROOT)
             }
             Self::Virtiofs if daemon().is_none() => missing("the program virtiofsd".into(), INSTALL_DAEMON),
             Self::Virtiofs => Ok(()),

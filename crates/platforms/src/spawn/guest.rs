@@ -279,7 +279,7 @@ impl<'a> Start<'a> {
             return Err(PlatformError::Missing {
                 what: "the memory controller of control groups".into(),
                 remedy: Some(
-                    "enable it (kernel option `cgroup_enable=memory`), or run without a memory limit".into(),
+                    "start the host with cgroup_enable=memory on its kernel's command line, or run without a memory limit".into(),
                 ),
             });
         }

@@ -37,13 +37,18 @@ pub(crate) struct Contents<'a> {
 pub(crate) fn kernel(host: &Host, named: Option<&Path>) -> Result<GuestKernel, PlatformError> {
     let cache = CacheDirectory::open().ok_or_else(|| PlatformError::Missing {
         what: "a place for guest kernels".into(),
-        remedy: Some("set WEIGH_CACHE to a directory".into()),
+        remedy: Some(
+            "set WEIGH_CACHE to a directory: `export WEIGH_CACHE=/var/tmp/weighbridge-cache`".into(),
+        ),
     })?;
     let log = host.logs.join("kernel.log");
     GuestKernel::find(named, &cache, &host.ledger, &log).map_err(|error| match error {
-        KernelError::Unobtainable { .. } | KernelError::Fetch(_) => {
-            PlatformError::Missing { what: format!("a kernel for guests ({error})"), remedy: None }
-        }
+        KernelError::Unobtainable { .. } | KernelError::Fetch(_) => PlatformError::Missing {
+            what: format!("a kernel for guests ({error})"),
+            remedy: Some(
+                "check the network and run `apt-get update`, or name a kernel with kernel=PATH".into(),
+            ),
+        },
         other => PlatformError::io("get a kernel for the guest")(std::io::Error::other(other)),
     })
 }

@@ -195,7 +195,7 @@ impl Merging {
         {
             ledger.forget(entry)?;
             let what = format!("the right to switch the merging of pages on ({}: {error})", path.display());
-            return Err(missing(what, "run weigh as root".into()));
+            return Err(missing(what, crate::remedy::AS_ROOT.into()));
         }
         (held.before, held.machines) = (before, held.machines + 1);
         Ok(Self { entry: Some(entry), ledger: ledger.clone() })

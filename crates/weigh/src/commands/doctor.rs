@@ -7,10 +7,11 @@ use serde::Serialize;
 use std::thread;
 use std::time::Duration;
 use weigh_host::accounts::Accounts;
+use weigh_host::cgroup::{Hierarchy, Layout};
 use weigh_host::{facts, noise};
 use weigh_model::{EnvironmentSpec, NoiseLimits, Observed};
 use weigh_observe::{Observer, Sensors};
-use weigh_platforms::{self as platforms, Availability, PlatformError};
+use weigh_platforms::{self as platforms, Availability, PlatformError, remedy};
 use weigh_report::quantity::{plain_percent, share};
 
 /// How long the host is looked at: long enough that the kernel's ticks of CPU time, ten milliseconds, are a per cent and not all of it.
@@ -23,6 +24,8 @@ const PROVEN: &[&str] = &["kvm"];
 struct Diagnosis {
     platforms: Vec<PlatformState>,
     host: weigh_model::HostFacts,
+    /// Why guests cannot be limited here, where they cannot.
+    limits: Option<noise::Finding>,
     noise: Vec<noise::Finding>,
     /// What the host does now, with nothing of ours running.
     now: Look,
@@ -48,6 +51,8 @@ struct Look {
     kernel_log: Vec<String>,
     /// What a run's noise limits would make of it.
     state: Judgement,
+    /// Shows who disturbs; absent where nobody does, and where it is the hypervisor.
+    command: Option<&'static str>,
 }
 
 /// What a unit measured now would come to.
@@ -90,6 +95,8 @@ impl Look {
             context_switches_per_s: per_window(seen.context_switches as f64),
             kernel_log: seen.kernel_log.clone(),
             state,
+            command: (state != Judgement::Quiet && foreign_share > limits.warn_share)
+                .then_some(noise::BUSIEST),
         }
     }
 
@@ -113,18 +120,26 @@ impl Look {
                     format!("quiet: less than {} went to others", plain_percent(limits.warn_share))
                 }
                 Judgement::Disturbed => format!(
-                    "a run would flag its cells DISTURBED: more than {} went to others\n    end what else runs on the host",
-                    plain_percent(limits.warn_share)
+                    "a run would flag its cells DISTURBED: more than {} went to others\n    {}",
+                    plain_percent(limits.warn_share),
+                    self.advice()
                 ),
                 Judgement::Void => format!(
-                    "a run would void its units: more than {} went to others\n    end what else runs on the host, or measure \
-                     with --no-void and get wide intervals",
-                    plain_percent(limits.void_share)
+                    "a run would void its units: more than {} went to others\n    {}, or measure with --no-void and get wide intervals",
+                    plain_percent(limits.void_share),
+                    self.advice()
                 ),
             },
         ];
         lines.extend(self.kernel_log.iter().map(|line| format!("the kernel warned: {line}")));
         lines
+    }
+
+    fn advice(&self) -> &'static str {
+        match self.command {
+            Some(_) => "end what else runs on the host (the command below shows it)",
+            None => "no command keeps the hypervisor's other guests away: ask for a machine of your own",
+        }
     }
 }
 
@@ -134,6 +149,32 @@ struct PlatformState {
     ready: bool,
     detail: String,
     remedy: Option<String>,
+    /// The command of the remedy, for a shell of root; absent where no command helps.
+    command: Option<String>,
+}
+
+fn state_of(name: &'static str, found: Availability) -> PlatformState {
+    match found {
+        Availability::Ready { detail } => PlatformState::ready(name, detail),
+        Availability::Missing { reason, remedy } => PlatformState::missing(name, reason, remedy),
+    }
+}
+
+impl PlatformState {
+    fn ready(name: &'static str, detail: String) -> Self {
+        Self { name, ready: true, detail, remedy: None, command: None }
+    }
+
+    /// Without a remedy the platform has failed in a way of its own: a run of it alone keeps the logs that say more.
+    fn missing(name: &'static str, detail: String, remedy: Option<String>) -> Self {
+        let remedy = remedy.unwrap_or_else(|| {
+            format!(
+                "see the logs of a run of it: `weigh run --on {name} --blocks 1 --out weigh-{name} -- true`"
+            )
+        });
+        let command = remedy::command(&remedy).map(Into::into);
+        Self { name, ready: false, detail, remedy: Some(remedy), command }
+    }
 }
 
 /// Watches the host for a second, launches a guest on every platform, and prints what came of it.
@@ -147,19 +188,13 @@ pub fn run(json: bool) -> Result<(), Failure> {
     let leftovers =
         occupied.leftovers.iter().map(|(run, changes)| format!("{run}: {changes} changes")).collect();
     let states = platforms::defaults()
-        .map(|platform| match platform.availability(&occupied.host) {
-            Availability::Ready { detail } => {
-                PlatformState { name: platform.name(), ready: true, detail, remedy: None }
-            }
-            Availability::Missing { reason, remedy } => {
-                PlatformState { name: platform.name(), ready: false, detail: reason, remedy }
-            }
-        })
+        .map(|platform| state_of(platform.name(), platform.availability(&occupied.host)))
         .chain(PROVEN.iter().map(|name| proven(name, &occupied.host)))
         .collect();
     occupied.close()?;
-    let diagnosis =
-        Diagnosis { platforms: states, host: facts::host_facts(), noise: noise::findings(), now, leftovers };
+    let host = facts::host_facts();
+    let limits = limits(host.root, Hierarchy::detect().layout());
+    let diagnosis = Diagnosis { platforms: states, host, limits, noise: noise::findings(), now, leftovers };
     ui::print(&if json {
         serde_json::to_string_pretty(&diagnosis).expect("plain data becomes JSON")
     } else {
@@ -168,31 +203,71 @@ pub fn run(json: bool) -> Result<(), Failure> {
     Ok(())
 }
 
+/// What keeps runs from limiting the CPUs and memory of guests.
+fn limits(root: bool, layout: Layout) -> Option<noise::Finding> {
+    let finding = |what: &str, remedy: &str, command: &str| noise::Finding {
+        what: what.into(),
+        remedy: remedy.into(),
+        command: Some(command.into()),
+    };
+    if !root {
+        let remedy = "as root weigh limits the memory of guests, and sees more platforms";
+        return Some(finding("not root: limits cannot be set", remedy, "sudo weigh doctor"));
+    }
+    let remedy = "mounted, they limit the memory of guests";
+    (layout == Layout::Missing)
+        .then(|| finding("no control groups are mounted", remedy, "mount -t cgroup2 none /sys/fs/cgroup"))
+}
+
 /// Whether what an alias stands for can be had here: its platform proves it by booting a guest, or knows from an earlier proof.
 fn proven(alias: &'static str, host: &platforms::Host) -> PlatformState {
-    let state = |ready, detail, remedy| PlatformState { name: alias, ready, detail, remedy };
     let spec = EnvironmentSpec::new(alias, Default::default());
     let (platform, environment) = match platforms::resolve(&spec) {
         Ok(resolved) => resolved,
-        Err(error) => return state(false, error.to_string(), None),
+        Err(error) => return PlatformState::missing(alias, error.to_string(), None),
     };
     match platform.settle(host, &environment) {
-        Ok(_) => state(true, format!("a guest has answered as {environment}"), None),
-        Err(PlatformError::Missing { what, remedy }) => state(false, format!("no {what}"), remedy),
-        Err(error) => state(false, error.to_string(), None),
+        Ok(_) => PlatformState::ready(alias, format!("a guest has answered as {environment}")),
+        Err(PlatformError::Missing { what, remedy }) => {
+            PlatformState::missing(alias, format!("no {what}"), remedy)
+        }
+        Err(error) => state_of(alias, error.into()),
     }
 }
 
+/// A command as whoever asks can copy it: what changes the host is for root.
+fn prompt(command: &str, root: bool) -> String {
+    const FOR_ALL: [&str; 5] = ["export", "sudo", "top", "unset", "weigh"];
+    let first = command.split(' ').next().unwrap_or_default();
+    // A built image is everybody's, and made by root.
+    let for_all = FOR_ALL.contains(&first) && !command.starts_with("weigh image");
+    match root || for_all {
+        true => format!("$ {command}"),
+        false if command.contains(['>', '|']) => format!("$ sudo sh -c '{command}'"),
+        false => format!("$ sudo {command}"),
+    }
+}
+
+fn findings<'a>(found: impl IntoIterator<Item = &'a noise::Finding>, root: bool) -> Vec<String> {
+    let of = |finding: &noise::Finding| {
+        let command = finding.command.iter().map(|command| prompt(command, root));
+        let below = std::iter::once(finding.remedy.clone()).chain(command);
+        std::iter::once(format!("  {}", finding.what))
+            .chain(below.map(|line| format!("    {line}")))
+            .collect::<Vec<_>>()
+    };
+    found.into_iter().flat_map(of).collect()
+}
+
 fn text(diagnosis: &Diagnosis) -> String {
+    let host = &diagnosis.host;
     let mut lines = vec!["Platforms".to_string()];
     for state in &diagnosis.platforms {
         let word = if state.ready { "ready  " } else { "missing" };
         lines.push(format!("  {word}  {:12}  {}", state.name, state.detail));
-        if let Some(remedy) = &state.remedy {
-            lines.push(format!("{:25}remedy: {remedy}", ""));
-        }
+        lines.extend(state.remedy.iter().map(|remedy| format!("{:25}remedy: {remedy}", "")));
+        lines.extend(state.command.iter().map(|command| format!("{:25}{}", "", prompt(command, host.root))));
     }
-    let host = &diagnosis.host;
     lines.push("Host".into());
     lines.push(format!("  {} on Linux {} ({})", host.operating_system, host.kernel, host.architecture));
     let cache = host.last_level_cache_bytes.map_or("of unknown size".into(), weigh_model::format_bytes);
@@ -202,23 +277,20 @@ fn text(diagnosis: &Diagnosis) -> String {
         host.cpus.len(),
         host.memory_bytes as f64 / f64::from(1 << 30)
     ));
-    lines.push(format!(
-        "  control groups: {}{}",
-        host.cgroups,
-        if host.root { "" } else { "; not root: limits cannot be set" }
-    ));
+    lines.push(format!("  control groups: {}", host.cgroups));
+    lines.extend(findings(&diagnosis.limits, host.root));
     lines.push("Noise now".into());
     lines.extend(diagnosis.now.lines(&NoiseLimits::default()).into_iter().map(|line| format!("  {line}")));
+    lines.extend(diagnosis.now.command.iter().map(|command| format!("    {}", prompt(command, host.root))));
     lines.push("Settings that make noise".into());
     if diagnosis.noise.is_empty() {
         lines.push("  nothing found".into());
     }
-    for finding in &diagnosis.noise {
-        lines.push(format!("  {}\n    {}", finding.what, finding.remedy));
-    }
+    lines.extend(findings(&diagnosis.noise, host.root));
     if !diagnosis.leftovers.is_empty() {
-        lines.push("Left by earlier runs (`weigh clean` undoes it)".into());
+        lines.push("Left by earlier runs".into());
         lines.extend(diagnosis.leftovers.iter().map(|leftover| format!("  {leftover}")));
+        lines.push(format!("    {}", prompt("weigh clean", host.root)));
     }
     lines.join("\n")
 }
@@ -260,10 +332,69 @@ mod tests {
              the time"
         );
         assert!(
-            lines[1].starts_with("a run would void its units: more than 2 % went to others"),
+            lines[1].starts_with("a run would void its units: more than 2 % went to others\n    end what"),
             "{lines:?}"
         );
         assert_eq!(lines[2], "the kernel warned: something broke");
         assert!(look(0, 0).lines(&NoiseLimits::default())[1].starts_with("quiet: less than 0.5 %"));
+    }
+
+    #[test]
+    fn who_disturbs_can_be_seen_unless_it_is_the_hypervisor() {
+        assert_eq!(look(0, 0).command, None);
+        assert_eq!(look(2, 60).command, Some(noise::BUSIEST));
+        let stolen = look(60, 2);
+        assert_eq!(stolen.command, None);
+        assert!(stolen.lines(&NoiseLimits::default())[1].contains("no command"), "{stolen:?}");
+    }
+
+    #[test]
+    fn commands_can_be_copied() {
+        for (command, of_user) in [
+            ("apt-get install lxc", "$ sudo apt-get install lxc"),
+            ("echo 1 > /sys/x", "$ sudo sh -c 'echo 1 > /sys/x'"),
+            ("usermod -aG docker \"$USER\"", "$ sudo usermod -aG docker \"$USER\""),
+            ("sudo weigh doctor", "$ sudo weigh doctor"),
+            ("weigh image build debian", "$ sudo weigh image build debian"),
+            ("weigh run --on lxc -- true", "$ weigh run --on lxc -- true"),
+            ("unset DOCKER_HOST", "$ unset DOCKER_HOST"),
+        ] {
+            assert_eq!(prompt(command, false), of_user);
+            assert_eq!(prompt(command, true), format!("$ {command}"));
+        }
+    }
+
+    #[test]
+    fn what_is_missing_has_a_command_or_says_that_none_helps() {
+        let lxc =
+            PlatformState::missing("lxc", "x".into(), Some("install it with `apt-get install lxc`".into()));
+        assert_eq!(lxc.command.as_deref(), Some("apt-get install lxc"));
+        let odd = PlatformState::missing("runc", "it died".into(), None);
+        assert!(odd.command.is_some_and(|command| command.starts_with("weigh run --on runc ")));
+        let nowhere = limits(false, Layout::V2).expect("an ordinary user has no limits");
+        assert_eq!(nowhere.command.as_deref(), Some("sudo weigh doctor"));
+        assert!(limits(true, Layout::Missing).is_some_and(|found| found.command.is_some()));
+        assert_eq!(limits(true, Layout::Hybrid), None);
+    }
+
+    #[test]
+    fn a_command_stands_on_a_line_of_its_own() {
+        let missing = PlatformState::missing("lxc", "x".into(), Some("`apt-get install lxc`".into()));
+        let mut host = facts::host_facts();
+        host.root = true;
+        let finding =
+            noise::Finding { what: "w".into(), remedy: "r".into(), command: Some("echo 0 > /x".into()) };
+        let diagnosis = Diagnosis {
+            platforms: vec![missing],
+            host,
+            limits: None,
+            noise: vec![finding],
+            now: look(0, 60),
+            leftovers: vec!["r: 2 changes".into()],
+        };
+        let text = text(&diagnosis);
+        let commands: Vec<&str> =
+            text.lines().map(str::trim).filter_map(|line| line.strip_prefix("$ ")).collect();
+        assert_eq!(commands, ["apt-get install lxc", noise::BUSIEST, "echo 0 > /x", "weigh clean"]);
     }
 }

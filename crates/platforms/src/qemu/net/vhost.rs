@@ -41,7 +41,7 @@ impl Vhost {
             Ok(opened) => Ok((Self::On, Some(opened))),
             Err(error) if word == "on" => Err(PlatformError::Missing {
                 what: format!("vhost-net for `vhost=on` ({}: {error})", device.display()),
-                remedy: Some("load the kernel's module `vhost_net`, or say `vhost=auto`".into()),
+                remedy: Some("load the module: `modprobe vhost_net`, or write `vhost=auto`".into()),
             }),
             Err(error) => Ok((Self::Absent(format!("{}: {error}", device.display())), None)),
         }

@@ -113,7 +113,8 @@ impl Loop {
                 }
                 let what = format!("a loop device with direct access to its file ({error})");
                 let remedy = Some(
-                    "load the module `loop`, keep the run on a disk, or name a device by `device=`".into(),
+                    "load the module: `modprobe loop`, keep the run on a disk, or name a device by `device=`"
+                        .into(),
                 );
                 Err(PlatformError::Missing { what, remedy })
             }

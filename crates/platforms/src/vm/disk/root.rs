@@ -37,7 +37,7 @@ pub(crate) fn root_disk(
         },
         DiskError::NoProgram => PlatformError::Missing {
             what: "the program mke2fs".into(),
-            remedy: Some("install with: apt-get install e2fsprogs".into()),
+            remedy: Some("install it with `apt-get install e2fsprogs`".into()),
         },
         other => PlatformError::io("make a disk of the image")(std::io::Error::other(other)),
     };

@@ -8,8 +8,7 @@ use std::time::Instant;
 use weigh_model::{EnvironmentSpec, SpecError};
 
 /// How a monitor is had.
-const REMEDY: &str =
-    "get the program from the project's releases, and put it into PATH or name it by binary=PATH";
+const REMEDY: &str = "no command installs it: get the program from the project's releases, and put it into PATH or name it by binary=PATH";
 
 /// Why machines differ from the host, by parity key.
 const IMPLIES: &[(&str, &str)] = &[
