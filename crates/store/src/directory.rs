@@ -372,27 +372,34 @@ fn lock(samples: &File, directory: &Path) -> Result<(), StoreError> {
 }
 
 fn require_run_directory(path: &Path) -> Result<(), StoreError> {
-    if !path.exists() {
+    // What may not be looked at is not missing.
+    let look = |path: &Path| match path.metadata() {
+        Ok(found) => Ok(Some(found)),
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(None),
+        Err(error) => Err(StoreError::io("look at", path, error)),
+    };
+    if look(path)?.is_none() {
         return Err(StoreError::NotFound { path: path.into() });
     }
-    let has = |file: &str| path.join(file).is_file();
-    if !has(PLAN) && !has(SAMPLES) {
+    let is_file = |file: &str| Ok::<bool, StoreError>(look(&path.join(file))?.is_some_and(|it| it.is_file()));
+    let (has_plan, has_host, has_samples) = (is_file(PLAN)?, is_file(HOST)?, is_file(SAMPLES)?);
+    if !has_plan && !has_samples {
         return Err(StoreError::Foreign { path: path.into() });
     }
     let missing = |file, consequence| Err(StoreError::Missing { path: path.into(), file, consequence });
-    if !has(PLAN) {
+    if !has_plan {
         return missing(
             PLAN,
             "what the samples mean is unknown without it; put the plan back from a copy of the run",
         );
     }
-    if !has(HOST) {
+    if !has_host {
         return missing(
             HOST,
             "the run stopped while its directory was being made and holds no sample; start it again",
         );
     }
-    if !has(SAMPLES) {
+    if !has_samples {
         return missing(
             SAMPLES,
             "the run stopped while its directory was being made and holds no sample; start it again",
@@ -410,11 +417,9 @@ fn pretty<T: serde::Serialize>(value: &T) -> Vec<u8> {
 
 fn read_versioned<T: DeserializeOwned>(path: &Path, supported: Option<u32>) -> Result<T, StoreError> {
     let bytes = std::fs::read(path).map_err(|error| StoreError::io("read", path, error))?;
-    let damaged = |error: serde_json::Error| StoreError::Damaged {
-        path: path.into(),
-        line: error.line() as u64,
-        problem: error.to_string(),
-    };
+    const REMEDY: &str =
+        "restore the file from a copy of the run; without it nobody knows what the samples mean";
+    let damaged = |error: serde_json::Error| StoreError::damaged(path, error.line() as u64, &error, REMEDY);
     if let Some(supported) = supported {
         let loose: Value = serde_json::from_slice(&bytes).map_err(damaged)?;
         let found = loose.get("format").and_then(Value::as_u64).unwrap_or(0);

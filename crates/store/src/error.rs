@@ -89,9 +89,7 @@ pub enum StoreError {
         supported: u32,
     },
     /// A whole line, or a whole file, that cannot be read.
-    #[error(
-        "{path}, line {line} is damaged: {problem}; restore the file from a copy, or keep the lines before {line} under another name"
-    )]
+    #[error("{path}, line {line} is damaged: {problem}; {remedy}")]
     Damaged {
         /// The file.
         path: PathBuf,
@@ -99,6 +97,8 @@ pub enum StoreError {
         line: u64,
         /// What the reader says.
         problem: String,
+        /// What to do, which depends on the file.
+        remedy: &'static str,
     },
     /// A record that could not be read back.
     #[error(
@@ -142,6 +142,17 @@ impl StoreError {
     /// Whether the file system is full.
     pub fn is_full(&self) -> bool {
         matches!(self, Self::Full { .. })
+    }
+
+    /// A line of a file that the JSON reader refuses, by the reader's own place where that is one.
+    pub(crate) fn damaged(path: &Path, line: u64, error: &serde_json::Error, remedy: &'static str) -> Self {
+        let said = error.to_string();
+        // The reader counts the lines of what it was given, which may be one line of the file.
+        let problem = match said.rsplit_once(" at line ") {
+            Some((problem, _)) => format!("{problem}, column {}", error.column()),
+            None => said,
+        };
+        Self::Damaged { path: path.into(), line, problem, remedy }
     }
 
     pub(crate) fn io(doing: &'static str, path: &Path, source: io::Error) -> Self {

@@ -17,9 +17,11 @@ pub fn resolve(parent: &Path, run: &str) -> Result<PathBuf, StoreError> {
     }
     let path = PathBuf::from(run);
     let below = parent.join(run);
-    if path.exists() {
+    // What may not be looked at is there, as far as anybody can say; whoever opens it says what is in the way.
+    let is_there = |path: &Path| path.try_exists().unwrap_or(true);
+    if is_there(&path) {
         Ok(path)
-    } else if !run.contains('/') && below.exists() {
+    } else if !run.contains('/') && is_there(&below) {
         Ok(below)
     } else {
         Err(StoreError::NotFound { path })

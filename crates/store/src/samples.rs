@@ -5,6 +5,9 @@ use serde_json::Value;
 use std::path::Path;
 use weigh_model::{Record, SAMPLES_FORMAT};
 
+/// What to do about a line that cannot be read. What stands behind it cannot be trusted to belong to what stands before.
+const REMEDY: &str = "restore the file from a copy, or keep only the lines before this one, and `weigh resume` measures the rest again";
+
 /// What the bytes of a samples file hold.
 #[derive(Debug)]
 pub(crate) struct Parsed {
@@ -27,15 +30,32 @@ pub(crate) fn parse(path: &Path, bytes: &[u8]) -> Result<Parsed, StoreError> {
     check_header(path, lines.next())?;
     let mut records = Vec::new();
     for (index, line) in lines.enumerate() {
-        let damaged =
-            |problem: String| StoreError::Damaged { path: path.into(), line: index as u64 + 2, problem };
-        match serde_json::from_slice(line) {
-            Ok(Record::Header { .. }) => return Err(damaged("a second header".into())),
+        let line_number = index as u64 + 2;
+        match record_of(line) {
+            Ok(Record::Header { .. }) => {
+                let problem = "a second header".into();
+                return Err(StoreError::Damaged {
+                    path: path.into(),
+                    line: line_number,
+                    problem,
+                    remedy: REMEDY,
+                });
+            }
             Ok(record) => records.push(record),
-            Err(error) => return Err(damaged(error.to_string())),
+            Err(error) => return Err(StoreError::damaged(path, line_number, &error, REMEDY)),
         }
     }
     Ok(Parsed { records, whole_bytes })
+}
+
+/// Reads a line. Nearly all are trials, and begin as [`line_of`] writes them: read as what they are, they need not be held in memory until
+/// their kind is known.
+fn record_of(line: &[u8]) -> serde_json::Result<Record> {
+    const TRIAL: &[u8] = br#"{"record":"trial","#;
+    match line.starts_with(TRIAL) {
+        true => serde_json::from_slice(line).map(Record::Trial),
+        false => serde_json::from_slice(line),
+    }
 }
 
 /// The header is read loosely first, so that a newer format is named as that and not as damage.
