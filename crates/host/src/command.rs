@@ -29,7 +29,7 @@ const TAIL: usize = 2000;
 #[derive(Debug, thiserror::Error)]
 pub enum CommandError {
     /// There is no such program.
-    #[error("the program `{program}` is not installed")]
+    #[error("the program `{program}` is not installed, or not in PATH")]
     NotFound {
         /// As it was named.
         program: String,

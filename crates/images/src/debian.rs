@@ -62,7 +62,7 @@ pub enum BuildError {
         log: PathBuf,
     },
     /// What it made is no such system.
-    #[error("what mmdebstrap made has no {0}")]
+    #[error("what mmdebstrap made has no {0}; build it again, and see the log if that stays so")]
     Incomplete(&'static str),
     /// A program could not be started.
     #[error(transparent)]

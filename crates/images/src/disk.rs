@@ -53,7 +53,7 @@ pub enum DiskError {
     #[error("the image has no /{0}; name one that is a whole system, as with `rootfs=debian`")]
     NoSystem(&'static str),
     /// The program that makes it is missing.
-    #[error("the program mke2fs is missing; install with: apt-get install e2fsprogs")]
+    #[error("the program mke2fs is missing; install it with `apt-get install e2fsprogs`")]
     NoProgram,
     /// It failed.
     #[error(transparent)]

@@ -60,7 +60,7 @@ pub enum ImageError {
         remedy: &'static str,
     },
     /// An entry of the archive would be written outside of the root.
-    #[error("{} is not a safe archive: its entry `{entry}` {fault}", archive.display())]
+    #[error("{} is not a safe archive: its entry `{entry}` {fault}; make the archive anew without it", archive.display())]
     Unsafe {
         /// The archive.
         archive: PathBuf,

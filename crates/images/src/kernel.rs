@@ -37,7 +37,7 @@ pub enum KernelError {
         reason: String,
     },
     /// A module is not there.
-    #[error("the kernel has no module {name} ({} was searched)", directory.display())]
+    #[error("the kernel has no module {name} ({} was searched); name one that has it by kernel=PATH", directory.display())]
     NoModule {
         /// Name of the module.
         name: String,
@@ -46,17 +46,17 @@ pub enum KernelError {
     },
     /// Nothing on the host serves, and Debian's kernel cannot be had.
     #[error(
-        "there is no kernel for a guest: none in /boot can serve with its modules in /lib/modules, and {reason}; {REMEDY}"
+        "there is no kernel for a guest: none in /boot can serve with its modules in /lib/modules, and {reason}"
     )]
     Unobtainable {
         /// Why it cannot be fetched.
         reason: String,
     },
     /// A step of fetching it failed.
-    #[error("Debian's cloud kernel could not be fetched: {0}; {REMEDY}")]
+    #[error("Debian's cloud kernel could not be fetched: {0}")]
     Fetch(#[from] CommandError),
     /// The cache cannot be used.
-    #[error("the cache of kernels cannot be used: {0}")]
+    #[error("the cache of kernels cannot be used: {0}; set WEIGH_CACHE to a directory that you may write")]
     Cache(String),
     /// The system refused something, or a file is damaged.
     #[error("could not {doing} {}: {source}", path.display())]
@@ -69,9 +69,6 @@ pub enum KernelError {
         source: io::Error,
     },
 }
-
-/// What to do when no kernel can be had.
-const REMEDY: &str = "check the network, run `apt-get update`, or name a kernel with kernel=PATH";
 
 impl KernelError {
     pub(crate) fn io<'a>(doing: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> Self + 'a {

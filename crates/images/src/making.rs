@@ -17,7 +17,7 @@ pub enum KeepError {
     #[error("it was interrupted; nothing of it is kept")]
     Interrupted,
     /// The cache cannot be used.
-    #[error("the cache cannot be used: {0}")]
+    #[error("the cache cannot be used: {0}; set WEIGH_CACHE to a directory that you may write")]
     Cache(String),
     /// The system refused something.
     #[error("could not {doing} {}: {source}", path.display())]

@@ -29,7 +29,9 @@ const DEADLINE: Duration = Duration::from_secs(60 * 60);
 #[derive(Debug, thiserror::Error)]
 pub enum PullError {
     /// The registry cannot be reached.
-    #[error("the registry {registry} cannot be asked: {source}")]
+    #[error(
+        "the registry {registry} cannot be asked: {source}; look at its name, and whether this host reaches it"
+    )]
     Transport {
         /// Its host.
         registry: String,
@@ -53,7 +55,7 @@ pub enum PullError {
         status: u16,
     },
     /// There is no such image.
-    #[error("the registry has no {0}")]
+    #[error("the registry has no {0}; look at its name and its tag")]
     NotThere(String),
     /// The image is not for everybody.
     #[error(
@@ -71,7 +73,9 @@ pub enum PullError {
         there: String,
     },
     /// The registry gives something else than was asked for.
-    #[error("the registry gives something else than was asked for: {found} instead of {expected}")]
+    #[error(
+        "the registry gives something else than was asked for: {found} instead of {expected}; try again, and do not trust the registry if that stays so"
+    )]
     Digest {
         /// Asked for.
         expected: String,

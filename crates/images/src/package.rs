@@ -23,7 +23,7 @@ const USER_MODE: (&str, &str) = ("user-mode-linux", "usr/bin/linux.uml");
 #[derive(Debug, thiserror::Error)]
 pub enum PackageError {
     /// The host has no apt(8) or no dpkg-deb(1).
-    #[error("this host has no {0} to fetch Debian's with")]
+    #[error("this host has no {0} to fetch packages of Debian with")]
     NoProgram(&'static str),
     /// apt does not know it, or has nothing to download.
     #[error("apt knows no {0}")]
@@ -40,7 +40,7 @@ pub enum PackageError {
     #[error(transparent)]
     Command(#[from] CommandError),
     /// The cache cannot be used.
-    #[error("the cache cannot be used: {0}")]
+    #[error("the cache cannot be used: {0}; set WEIGH_CACHE to a directory that you may write")]
     Cache(String),
     /// The system refused something.
     #[error("could not {doing} {}: {source}", path.display())]

@@ -9,9 +9,9 @@
 
 mod environment;
 mod event;
+mod harmless;
 mod metric;
 mod observed;
-pub mod pages;
 mod parity;
 mod plan;
 mod sample;
@@ -24,6 +24,7 @@ mod unit;
 
 pub use environment::{EnvironmentSpec, SpecError, parse_environment_list};
 pub use event::{CellProgress, Event, FinishReason, Timestamped};
+pub use harmless::{harmless, harmless_lines, is_harmful};
 pub use metric::{Better, MetricSpec};
 pub use observed::{
     Charge, ClockCheck, ClockState, CpuTime, HostSettings, LoaderUse, NoiseLimits, Observed, Pressure,

@@ -446,5 +446,32 @@ pub(crate) fn render(report: &Report) -> Result<String, ReportError> {
             .as_ref()
             .map(|machine| Machine { machine, clock: report.circumstances.loader_clock.as_ref().map(clock) }),
     };
-    Ok(serde_json::to_string_pretty(&root)? + "\n")
+    Ok(spelled_out(&serde_json::to_string_pretty(&root)?) + "\n")
+}
+
+/// The same JSON for a terminal: what RFC 8259 lets stand as it is and could move a cursor or turn the writing round is escaped, too. It
+/// can only be within strings.
+fn spelled_out(json: &str) -> String {
+    let mut out = String::with_capacity(json.len());
+    for c in json.chars() {
+        match c {
+            '\n' => out.push(c),
+            _ if weigh_model::is_harmful(c) => out.push_str(&format!("\\u{:04x}", u32::from(c))),
+            _ => out.push(c),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_json_lets_stand_is_escaped_and_reads_back() {
+        let text = "a\u{9b}2J\u{202e}\u{7f}\u{61c}b\u{1b}é";
+        let json = spelled_out(&serde_json::to_string_pretty(&[text]).expect("a text"));
+        assert_eq!(json.chars().find(|c| weigh_model::is_harmful(*c) && *c != '\n'), None, "{json}");
+        assert_eq!(serde_json::from_str::<Vec<String>>(&json).expect("JSON"), [text]);
+    }
 }

@@ -109,7 +109,8 @@ fn prefix(unit: &Unit, value: f64) -> (String, f64) {
         "B" => (BYTES, ""),
         "1" => return (String::new(), 1.0),
         _ if DECIMAL_UNITS.contains(&symbol) => (DECIMAL, symbol),
-        _ => return (symbol.into(), 1.0),
+        // A manifest may name any unit.
+        _ => return (crate::text::harmless(symbol), 1.0),
     };
     let (prefix, factor) = table.iter().rev().find(|(_, factor)| value >= *factor).unwrap_or(&table[0]);
     (format!("{prefix}{suffix}"), *factor)

@@ -1,6 +1,7 @@
 //! Text on a terminal: columns, wrapping, and nothing that a name can do to the screen.
 
 use unicode_width::UnicodeWidthChar;
+pub(crate) use weigh_model::harmless;
 
 /// Joins a number to its unit: wrapping never parts them. Shown as a space.
 pub(crate) const JOINER: char = '\u{a0}';
@@ -8,21 +9,6 @@ pub(crate) const JOINER: char = '\u{a0}';
 /// Columns that a text takes.
 pub(crate) fn columns(text: &str) -> usize {
     text.chars().map(|c| c.width().unwrap_or(0)).sum()
-}
-
-/// A text that cannot move the cursor, change colours or reverse the direction of writing: controls are spelled out.
-pub(crate) fn harmless(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        let reorders =
-            matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-        match c {
-            '\n' | '\r' | '\t' => out.push(' '),
-            _ if c.is_control() || reorders => out.extend(c.escape_unicode()),
-            _ => out.push(c),
-        }
-    }
-    out
 }
 
 /// The longest text that is shown in one place, characters.
@@ -44,9 +30,7 @@ pub(crate) fn shown(text: &str) -> String {
 }
 
 /// Lines of output, each harmless, their breaks kept; of text that is short enough.
-pub(crate) fn shown_lines(text: &str) -> String {
-    text.lines().map(harmless).collect::<Vec<_>>().join("\n")
-}
+pub(crate) use weigh_model::harmless_lines as shown_lines;
 
 /// A name likewise, in a plot.
 pub(crate) fn shown_name(text: &str) -> String {

@@ -8,7 +8,9 @@ use crate::run::{Ended, Runner};
 use crate::serve::Occasion;
 use crate::trial::{Failure, Measured, Performance, Performed, Progress, Setting, Watch};
 use weigh_host::clock::{monotonic_ns, utc_now};
-use weigh_model::{Event, FailureKind, Iteration, Outcome, Record, Trial, TrialFailure, VoidCause, VoidUnit};
+use weigh_model::{
+    Event, FailureKind, Iteration, Outcome, Record, Trial, TrialFailure, VoidCause, VoidUnit, harmless_lines,
+};
 
 /// Where a trial belongs. Environment and workload are places in the plan.
 #[derive(Clone, Copy)]
@@ -315,7 +317,8 @@ impl Runner<'_> {
         Ok(())
     }
 
-    /// A failure as records carry it; the output of the command goes to a file of its own.
+    /// A failure as records carry it: the output of the command goes to a file of its own, and what of it is in the reason can be shown on
+    /// any terminal.
     pub(crate) fn file_failure(
         &mut self,
         environment: usize,
@@ -331,14 +334,14 @@ impl Runner<'_> {
                 Err(error) => self.complain_about_logs(Some(error))?,
             }
         }
-        Ok(TrialFailure { kind, reason, log })
+        Ok(TrialFailure { kind, reason: harmless_lines(&reason), log })
     }
 
     /// A failed launch as records carry it.
     pub(crate) fn launch_failure(&self, failure: &LaunchFailure) -> TrialFailure {
         TrialFailure {
             kind: FailureKind::Launch,
-            reason: failure.reason.clone(),
+            reason: harmless_lines(&failure.reason),
             log: failure.log.as_ref().map(|path| self.logs.relative(path)),
         }
     }

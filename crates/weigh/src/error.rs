@@ -5,6 +5,7 @@ use std::error::Error;
 use std::fmt;
 use std::ops::Range;
 use std::path::Path;
+use weigh_model::{harmless_lines, is_harmful};
 
 /// What an error means for the exit code (documented in `weigh --help`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,7 +37,7 @@ impl Kind {
 pub struct Failure {
     kind: Kind,
     message: String,
-    cause: Option<Box<dyn Error + Send + Sync>>,
+    cause: Option<Box<Cause>>,
     hint: Option<String>,
     place: Option<Box<Place>>,
 }
@@ -46,6 +47,40 @@ pub struct Failure {
 struct Place {
     source: NamedSource<String>,
     span: Range<usize>,
+}
+
+/// A cause in words, and the one below it.
+#[derive(Debug)]
+struct Cause {
+    text: String,
+    below: Option<Box<Cause>>,
+}
+
+impl Cause {
+    /// The causes from one on. What the sentence above says already is not said again.
+    fn chain(above: &str, mut cause: Option<&(dyn Error + 'static)>) -> Option<Box<Self>> {
+        let mut texts = vec![above.to_string()];
+        while let Some(error) = cause {
+            let text = error.to_string();
+            if !texts.last().is_some_and(|above| above.contains(&text)) {
+                texts.push(text);
+            }
+            cause = error.source();
+        }
+        texts.into_iter().skip(1).rev().fold(None, |below, text| Some(Box::new(Self { text, below })))
+    }
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&harmless_lines(&self.text))
+    }
+}
+
+impl Error for Cause {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.below.as_deref().map(|below| below as &(dyn Error + 'static))
+    }
 }
 
 impl Failure {
@@ -59,21 +94,16 @@ impl Failure {
         Self::new(Kind::Input, message)
     }
 
-    /// Adds what caused it.
-    pub fn because(mut self, cause: impl Error + Send + Sync + 'static) -> Self {
-        self.cause = Some(Box::new(cause));
-        self
+    /// An error whose own sentence is the message, with its causes.
+    pub fn of_error(kind: Kind, error: &(dyn Error + 'static)) -> Self {
+        let message = error.to_string();
+        let cause = Cause::chain(&message, error.source());
+        Self { cause, ..Self::new(kind, message) }
     }
 
-    /// Adds the causes below an error whose own sentence is the message already.
-    fn maybe_because(mut self, error: impl Error + Send + Sync + 'static) -> Self {
-        let mut next = error.source();
-        let mut causes = Vec::new();
-        while let Some(cause) = next {
-            causes.push(cause.to_string());
-            next = cause.source();
-        }
-        self.cause = (!causes.is_empty()).then(|| causes.join(": ").into());
+    /// Adds what caused it.
+    pub fn because(mut self, cause: impl Error + 'static) -> Self {
+        self.cause = Cause::chain(&self.message, Some(&cause));
         self
     }
 
@@ -95,9 +125,17 @@ impl Failure {
         failure.at(option, &error.text, error.span.clone())
     }
 
+    /// A size, a duration or a list of CPUs that is wrong, where an option names it.
+    pub fn of_size(option: &str, error: &weigh_model::SizeError) -> Self {
+        Self::input(error.to_string()).at(option, &error.text, 0..error.text.len())
+    }
+
     /// Adds the text and the place in it to underline.
     pub fn at(mut self, name: &str, text: &str, span: Range<usize>) -> Self {
-        self.place = Some(Box::new(Place { source: NamedSource::new(name, text.to_string()), span }));
+        // Of an empty text no part can be underlined, and the renderer would give up on all the rest.
+        let span = span.start.min(text.len())..span.end.min(text.len());
+        let place = || Box::new(Place { source: NamedSource::new(name, blanked(text)), span });
+        self.place = (!text.is_empty()).then(place);
         self
     }
 
@@ -109,19 +147,19 @@ impl Failure {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
+        f.write_str(&harmless_lines(&self.message))
     }
 }
 
 impl Error for Failure {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
-        self.cause.as_ref().map(|cause| &**cause as &(dyn Error + 'static))
+        self.cause.as_deref().map(|cause| cause as &(dyn Error + 'static))
     }
 }
 
 impl Diagnostic for Failure {
     fn help<'a>(&'a self) -> Option<Box<dyn fmt::Display + 'a>> {
-        self.hint.as_ref().map(|hint| Box::new(hint) as Box<dyn fmt::Display>)
+        self.hint.as_ref().map(|hint| Box::new(harmless_lines(hint)) as Box<dyn fmt::Display>)
     }
 
     fn source_code(&self) -> Option<&dyn SourceCode> {
@@ -140,12 +178,6 @@ impl From<weigh_model::SpecError> for Failure {
     }
 }
 
-impl From<weigh_model::SizeError> for Failure {
-    fn from(error: weigh_model::SizeError) -> Self {
-        Self::input(error.to_string())
-    }
-}
-
 impl From<weigh_store::StoreError> for Failure {
     fn from(error: weigh_store::StoreError) -> Self {
         use weigh_store::StoreError as E;
@@ -155,7 +187,11 @@ impl From<weigh_store::StoreError> for Failure {
             }
             _ => Kind::Input,
         };
-        Self::new(kind, error.to_string()).maybe_because(error)
+        let denied =
+            matches!(&error, E::Io { source, .. } if source.kind() == std::io::ErrorKind::PermissionDenied);
+        let hint =
+            "it is somebody else's: let them run weigh, or have them give you the right by chown or chmod";
+        Self::of_error(kind, &error).maybe_hint(denied.then(|| hint.into()))
     }
 }
 
@@ -205,13 +241,86 @@ impl From<weigh_runner::RunnerError> for Failure {
                     keys.join(",")
                 ))
             }
-            other => Self::new(Kind::Failed, other.to_string()).maybe_because(other),
+            E::Empty(_) | E::Twice { .. } | E::Baseline(_) | E::OtherPlan => {
+                Self::of_error(Kind::Input, &error)
+            }
+            other => Self::of_error(Kind::Failed, &other),
         }
     }
+}
+
+/// A text whose places are where they were, without what could move a cursor.
+fn blanked(text: &str) -> String {
+    let blank = |c: char| is_harmful(c) && !matches!(c, '\n' | '\t');
+    let shown = text.chars().flat_map(|c| match blank(c) {
+        // As many bytes: places are counted in bytes.
+        true => std::iter::repeat_n('?', c.len_utf8()),
+        false => std::iter::repeat_n(c, 1),
+    });
+    shown.collect()
 }
 
 /// A file that cannot be read or written.
 pub fn file_failure(doing: &str, path: &Path, error: std::io::Error) -> Failure {
     let kind = if error.kind() == std::io::ErrorKind::NotFound { Kind::Input } else { Kind::Failed };
     Failure::new(kind, format!("cannot {doing} {}", path.display())).because(error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io;
+
+    /// One that tells its cause, and one that leaves it to its source.
+    #[derive(Debug)]
+    enum Layer {
+        Says(io::Error),
+        Hides(Box<Layer>),
+    }
+
+    impl fmt::Display for Layer {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            match self {
+                Self::Says(cause) => write!(f, "cannot open x: {cause}"),
+                Self::Hides(_) => f.write_str("the plan is lost"),
+            }
+        }
+    }
+
+    impl Error for Layer {
+        fn source(&self) -> Option<&(dyn Error + 'static)> {
+            Some(match self {
+                Self::Says(cause) => cause,
+                Self::Hides(below) => &**below,
+            })
+        }
+    }
+
+    fn texts(failure: &Failure) -> Vec<String> {
+        let (mut texts, mut cause) = (Vec::new(), failure.source());
+        while let Some(error) = cause {
+            texts.push(error.to_string());
+            cause = error.source();
+        }
+        texts
+    }
+
+    #[test]
+    fn what_is_shown_cannot_move_a_cursor_and_stays_in_its_place() {
+        let failure = Failure::input("a\u{1b}[2J").hint("b\u{202e}").at("--on", "x\u{202e}\u{7}y", 5..6);
+        assert_eq!(failure.to_string(), "a\\u{1b}[2J");
+        assert_eq!(failure.help().map(|help| help.to_string()).as_deref(), Some("b\\u{202e}"));
+        assert_eq!(blanked("x\u{202e}\u{7}y\nz"), "x????y\nz");
+        assert!(Failure::input("a").at("--memory", "", 0..0).place.is_none());
+    }
+
+    #[test]
+    fn every_cause_is_said_once() {
+        let says = || Layer::Says(io::Error::from(io::ErrorKind::NotFound));
+        let hides = Layer::Hides(Box::new(says()));
+        assert_eq!(texts(&Failure::of_error(Kind::Failed, &says())), [""; 0]);
+        let whole = "cannot open x: entity not found";
+        assert_eq!(texts(&Failure::of_error(Kind::Failed, &hides)), [whole]);
+        assert_eq!(texts(&Failure::input("no run").because(hides)), ["the plan is lost", whole]);
+    }
 }

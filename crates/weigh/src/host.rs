@@ -33,7 +33,9 @@ impl Occupied {
                 format!("another run is going on: process {pid}, {run}, since {since}"),
             )
             .hint("one run at a time per host; wait for it to end or stop it with Ctrl-C"),
-            other => Failure::new(Kind::Failed, "cannot take the lock of this host").because(other),
+            other => {
+                Failure::new(Kind::Failed, "cannot take the lock of this host").because(other).hint(PLACE)
+            }
         })?;
         // Nobody else holds the lock: whatever ledgers there are belong to runs that died, or to an image that is being built.
         let pending = ledger::pending(&state).map_err(ledger_failure)?.into_iter();
@@ -74,9 +76,15 @@ pub fn state_directory() -> Result<StateDirectory, Failure> {
     StateDirectory::open().map_err(|error| Failure::input(error.to_string()))
 }
 
+/// What to do where the state directory cannot be used.
+const PLACE: &str =
+    "see who owns it and whether its disk is full, or set WEIGH_STATE to a directory that you may write";
+
 /// A failure of the ledger.
 pub fn ledger_failure(error: ledger::LedgerError) -> Failure {
-    Failure::new(Kind::Failed, "the record of host changes failed")
-        .because(error)
-        .hint("`weigh clean` undoes what is recorded; nothing is changed without a record")
+    let hint = match error {
+        ledger::LedgerError::Io { .. } => PLACE,
+        _ => "`weigh clean` undoes what is recorded; nothing is changed without a record",
+    };
+    Failure::new(Kind::Failed, "the record of host changes failed").because(error).hint(hint)
 }

@@ -112,7 +112,7 @@ pub fn plan_of(
         baseline,
         workloads,
         effort: effort(args),
-        budget_s: args.budget.as_deref().map(parse_duration).transpose()?.map(|budget| budget.as_secs_f64()),
+        budget_s: budget(args)?,
         guest: GuestPlan {
             working_directory: (image == ImageSpec::Host).then(std::env::current_dir).and_then(Result::ok),
             image,
@@ -130,7 +130,7 @@ pub fn plan_of(
 
 /// Whether guests can have this image.
 fn check_image(image: &ImageSpec) -> Result<(), Failure> {
-    Store::check(image).map_err(|error| Failure::input(error.to_string()))
+    Store::check(image).map_err(|error| Failure::of_error(Kind::Input, &error))
 }
 
 fn effort(args: &MeasureArgs) -> Effort {
@@ -164,8 +164,15 @@ fn noise(args: &MeasureArgs) -> Result<NoiseLimits, Failure> {
     })
 }
 
+/// Seconds that the run may take.
+fn budget(args: &MeasureArgs) -> Result<Option<f64>, Failure> {
+    let parsed = args.budget.as_deref().map(parse_duration).transpose();
+    let budget = parsed.map_err(|error| Failure::of_size("--budget", &error))?;
+    Ok(budget.map(|budget| budget.as_secs_f64()))
+}
+
 fn memory(text: &str) -> Result<u64, Failure> {
-    let bytes = parse_bytes(text)?;
+    let bytes = parse_bytes(text).map_err(|error| Failure::of_size("--memory", &error))?;
     if bytes < 16 << 20 {
         return Err(Failure::input(format!("a memory limit of `{text}` is too small for any guest"))
             .hint("give at least 16MiB, as in --memory 2GiB"));
@@ -174,7 +181,7 @@ fn memory(text: &str) -> Result<u64, Failure> {
 }
 
 fn cpus(list: &str, facts: &HostFacts) -> Result<Vec<u32>, Failure> {
-    let cpus = parse_cpu_list(list)?;
+    let cpus = parse_cpu_list(list).map_err(|error| Failure::of_size("--cpus", &error))?;
     match cpus.iter().find(|cpu| !facts.cpus.contains(cpu)) {
         Some(cpu) => {
             Err(Failure::input(format!("CPU {cpu} of `--cpus {list}` is not one that weigh may use"))
@@ -252,7 +259,8 @@ fn adjust(plan: &mut WorkloadPlan, args: &RunArgs) -> Result<(), Failure> {
     plan.prepare = args.prepare.as_ref().map(shell).or_else(|| plan.prepare.take());
     plan.cleanup = args.cleanup.as_ref().map(shell).or_else(|| plan.cleanup.take());
     if let Some(deadline) = &args.deadline {
-        plan.deadline_s = parse_duration(deadline)?.as_secs_f64();
+        let parsed = parse_duration(deadline).map_err(|error| Failure::of_size("--deadline", &error))?;
+        plan.deadline_s = parsed.as_secs_f64();
         if plan.deadline_s <= 0.0 {
             return Err(Failure::input("a deadline of nothing ends every run").hint("as in --deadline 90s"));
         }
@@ -406,9 +414,9 @@ fn environments(
         let (platform, resolved) = platforms::resolve(&spec)?;
         if let Err(error) = Store::check(&platforms::axes::image(platform, &resolved, image)) {
             if named {
-                return Err(Failure::input(format!("{spec} has no root file system: {error}")));
+                return Err(Failure::input(format!("{spec} has no root file system")).because(error));
             }
-            here.note(&format!("without {spec}: {error}"));
+            here.note(&format!("without {spec}: {}", platforms::with_causes(&error)));
             continue;
         }
         let Some((name, settled)) = settle(&spec, named, here)? else { continue };
@@ -444,7 +452,7 @@ fn settle(
             Err(Failure::new(Kind::Failed, format!("{spec} cannot be had here")).because(error))
         }
         Err(error) => {
-            here.note(&format!("without {spec}: {error}"));
+            here.note(&format!("without {spec}: {}", platforms::with_causes(&error)));
             Ok(None)
         }
     }
@@ -457,30 +465,37 @@ fn settle(
 pub fn read_plan(file: &std::path::Path) -> Result<Plan, Failure> {
     let text = std::fs::read_to_string(file).map_err(|error| file_failure("read the plan", file, error))?;
     let name = file.display().to_string();
-    let plan: Plan = serde_json::from_str(&text).map_err(|error| {
+    let damaged = |error: serde_json::Error| {
         let offset = offset_of(&text, error.line(), error.column());
         Failure::input(format!("the plan is damaged at line {}, column {}", error.line(), error.column()))
-            .at(&name, &text, offset..offset + 1)
+            .at(&name, &text, offset..(offset + 1).min(text.len()))
             .because(error)
             .hint("make one with `weigh run ... --out DIR`; the directory holds plan.json")
-    })?;
-    if plan.format > PLAN_FORMAT {
-        return Err(Failure::input(format!("the plan has format {}, newer than {PLAN_FORMAT}", plan.format))
-            .hint("use the version of weigh that made it, or a newer one"));
+    };
+    // What a newer version writes may have another shape, and is no damage.
+    let loose: serde_json::Value = serde_json::from_str(&text).map_err(damaged)?;
+    if let Some(format) = loose["format"].as_u64().filter(|format| *format > u64::from(PLAN_FORMAT)) {
+        return Err(Failure::input(format!(
+            "{name} has plan format {format}, and this weigh reads up to {PLAN_FORMAT}"
+        ))
+        .hint("use the version of weigh that made it, or a newer one"));
     }
+    let plan: Plan = serde_json::from_str(&text).map_err(damaged)?;
     for environment in &plan.environments {
-        platforms::resolve(&environment.spec)?;
+        platforms::resolve(&environment.spec).map_err(|error| Failure::of_spec(&name, &error))?;
     }
     loading::read(plan.loader.as_ref())?;
     check_image(&plan.guest.image)?;
     if !plan.environments.iter().any(|environment| environment.name == plan.baseline) {
         return Err(Failure::input(format!(
-            "the plan's baseline `{}` is none of its environments",
+            "{name}: the plan's baseline `{}` is none of its environments",
             plan.baseline
-        )));
+        ))
+        .hint("give `baseline` the `name` of one of its `environments`"));
     }
     if plan.workloads.is_empty() {
-        return Err(Failure::input("the plan has no workloads"));
+        return Err(Failure::input(format!("{name}: the plan has no workloads"))
+            .hint("take a plan.json as `weigh run` made it; a run without workloads measures nothing"));
     }
     Ok(plan)
 }

@@ -86,11 +86,5 @@ pub(super) fn last_words(completed: &Completed) -> String {
 
 /// An error with all its causes in one sentence.
 pub(crate) fn describe(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
-    }
-    text
+    weigh_platforms::with_causes(error)
 }

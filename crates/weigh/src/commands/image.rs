@@ -65,7 +65,8 @@ fn build(name: &str) -> Result<(), Failure> {
             })?
         }
         ImageSpec::Host | ImageSpec::Probe => {
-            return Err(Failure::input(format!("the image `{name}` is always there")));
+            return Err(Failure::input(format!("the image `{name}` is always there"))
+                .hint(format!("nothing is to be built: use it as `--image {name}`")));
         }
         ImageSpec::Path(_) => return Err(unknown(name)),
     };
@@ -136,7 +137,7 @@ fn remove(name: &str) -> Result<(), Failure> {
     let removed = recorded(|ledger| {
         store.remove(name, ledger).map_err(|error| match error {
             ImageError::NotKept { .. } | ImageError::Reference(_) => Failure::input(error.to_string()),
-            other => Failure::new(Kind::Failed, other.to_string()),
+            other => Failure::of_error(Kind::Failed, &other),
         })
     })?;
     for kept in removed {

@@ -6,6 +6,7 @@ use crate::error::Failure;
 use crate::{request, ui};
 use serde::Serialize;
 use weigh_images::store::Kept;
+use weigh_model::harmless_lines;
 use weigh_platforms::{self as platforms, Values};
 
 #[derive(Serialize)]
@@ -173,5 +174,6 @@ fn text(entries: &[Entry]) -> String {
         lines.push("\nKeys that several have:".into());
         lines.extend(common.iter().map(|(key, summary)| format!("  {key:<9} {summary}")));
     }
-    lines.join("\n")
+    // Summaries are whatever the manifests of users say.
+    harmless_lines(&lines.join("\n"))
 }

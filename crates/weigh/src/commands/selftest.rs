@@ -34,7 +34,8 @@ pub fn run(args: &SelftestArgs) -> Result<(), Failure> {
         subject: subject(args, &facts),
         digests: embedded::digests(),
     };
-    let budget = args.budget.as_deref().map(parse_duration).transpose()?;
+    let budget = args.budget.as_deref().map(parse_duration).transpose();
+    let budget = budget.map_err(|error| Failure::of_size("--budget", &error))?;
     let directory = directory(args.out.as_deref())?;
     let interrupt = catch_signals()?;
     let logs = directory.join("logs");
