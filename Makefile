@@ -22,7 +22,7 @@ test-containers:
 # check on every platform.
 test-long:
 	WEIGH_LONG=1 cargo test --release --package weigh-stats --package weigh-images --package weigh-report --no-fail-fast
-	WEIGH_LONG=1 cargo test --release --package weigh --test selftest --test crash --test images --test machines --test tools --no-fail-fast -- --test-threads=1
+	WEIGH_LONG=1 cargo test --release --package weigh --test selftest --test speed --test crash --test images --test machines --test tools --no-fail-fast -- --test-threads=1
 	WEIGH_LONG=1 cargo test --package weigh-platforms --no-fail-fast -- --test-threads=1
 
 lint:

@@ -9,9 +9,11 @@ mod boot;
 mod boot_qemu;
 mod guests;
 mod hyperfine;
+mod long_run;
 mod probe;
 mod sensors;
 mod spawn;
+mod speeds;
 
 use std::path::PathBuf;
 use weigh_model::{Comparison, MetricSpec, Observation, Series};
@@ -31,13 +33,14 @@ pub type Outcome = Result<Vec<Line>, String>;
 type Measurement = (&'static str, fn() -> Outcome);
 
 fn main() {
-    let measurements: [Measurement; 7] = [
+    let measurements: [Measurement; 8] = [
         ("probe", probe::measure),
         ("start of a guest", spawn::measure),
         ("boot of a machine", boot::measure),
         ("boot of qemu", boot_qemu::measure),
         ("sensors", sensors::measure),
         ("analysis", analyse::measure),
+        ("speed of commands", speeds::measure),
         ("overhead per iteration", hyperfine::measure),
     ];
     let only = std::env::args().nth(1).unwrap_or_default();

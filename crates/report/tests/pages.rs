@@ -12,35 +12,9 @@ fn long() -> bool {
     std::env::var_os("WEIGH_LONG").is_some() && !cfg!(debug_assertions)
 }
 
-/// Ten workloads in ten environments, a thousand blocks.
-fn hundred_thousand() -> Report {
-    const ENVIRONMENTS: [&str; 10] =
-        ["native", "namespaces", "bubblewrap", "runc", "crun", "docker", "podman", "lxc", "nspawn", "uml"];
-    let shapes: Vec<_> =
-        (0..).zip(ENVIRONMENTS).map(|(at, name)| common::shape(name, 0.01 * f64::from(at), 0.02)).collect();
-    let workloads: Vec<String> = (0..10).map(|number| format!("workload-{number}")).collect();
-    let comparisons: Vec<_> = workloads
-        .iter()
-        .map(|name| {
-            common::comparison(
-                name,
-                common::metric("duration", "s", Better::Lower, true),
-                0.0123,
-                1000,
-                &shapes,
-            )
-        })
-        .collect();
-    let plan = common::plan("long", &ENVIRONMENTS, &comparisons, Effort::Fixed { blocks: 1000 });
-    let mut report = Report::new("weigh run", analyse(&comparisons, &Options::for_plan(&plan)));
-    report.plan = Some(plan);
-    (report.blocks_planned, report.blocks_done) = (Some(1000), Some(1000));
-    report
-}
-
 #[test]
 fn a_hundred_thousand_samples_are_a_page_of_eight_megabytes() {
-    let report = hundred_thousand();
+    let report = common::hundred_thousand();
     let samples: usize = report.analysis.cells.iter().map(|cell| cell.values.len()).sum();
     assert_eq!(samples, 100_000);
     let begun = std::time::Instant::now();

@@ -6,6 +6,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod driver;
+mod speed;
 
 use driver::{Browser, wait_for};
 use serde_json::Value;

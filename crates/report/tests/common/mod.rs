@@ -301,6 +301,24 @@ pub fn standard() -> Report {
     report
 }
 
+/// Ten workloads in ten environments, a thousand blocks.
+pub fn hundred_thousand() -> Report {
+    const ENVIRONMENTS: [&str; 10] =
+        ["native", "namespaces", "bubblewrap", "runc", "crun", "docker", "podman", "lxc", "nspawn", "uml"];
+    let shapes: Vec<_> =
+        (0..).zip(ENVIRONMENTS).map(|(at, name)| shape(name, 0.01 * f64::from(at), 0.02)).collect();
+    let workloads: Vec<String> = (0..10).map(|number| format!("workload-{number}")).collect();
+    let comparisons: Vec<_> = workloads
+        .iter()
+        .map(|name| comparison(name, metric("duration", "s", Better::Lower, true), 0.0123, 1000, &shapes))
+        .collect();
+    let plan = plan("long", &ENVIRONMENTS, &comparisons, Effort::Fixed { blocks: 1000 });
+    let mut report = Report::new("weigh run", analyse(&comparisons, &weigh_stats::Options::for_plan(&plan)));
+    report.plan = Some(plan);
+    (report.blocks_planned, report.blocks_done) = (Some(1000), Some(1000));
+    report
+}
+
 /// A quick run.
 pub fn quick() -> Report {
     let two = |effect: f64, noise: f64| [shape("native", 0.0, noise), shape("docker", effect, noise)];

@@ -1,0 +1,76 @@
+//! What people wait for is short: help, the table of a long run, the page of a very long one. `make bench` measures the same against its
+//! goals; here are bounds that a busy machine keeps, too.
+#![allow(clippy::unwrap_used, reason = "a test ends where its expectation does")]
+#![allow(clippy::print_stderr, reason = "measured times are shown")]
+
+#[path = "../crates/bench/src/long_run.rs"]
+mod long_run;
+mod support;
+
+use std::time::{Duration, Instant};
+use support::{Stage, shown};
+
+/// Whether to hold commands to their time, which only optimised code can.
+fn long() -> bool {
+    std::env::var_os("WEIGH_LONG").is_some() && !cfg!(debug_assertions)
+}
+
+/// A short run as a long one is made from.
+fn stage() -> Stage {
+    let stage = Stage::new();
+    std::fs::write(stage.here().join("long.toml"), long_run::MANIFEST).unwrap();
+    stage
+        .weigh()
+        .args(long_run::arguments("long.toml", "weigh-runs/20260101T000000Z-long"))
+        .assert()
+        .success();
+    stage
+}
+
+fn lengthen(stage: &Stage, blocks: u32) {
+    long_run::lengthen(&stage.here().join("weigh-runs/20260101T000000Z-long"), blocks).unwrap();
+}
+
+/// The shortest of several: the machine's own speed, whatever else it does meanwhile.
+fn took(stage: &Stage, arguments: &[&str], times: usize) -> Duration {
+    let once = || {
+        let begun = Instant::now();
+        stage.weigh().args(arguments).assert().success();
+        begun.elapsed()
+    };
+    let shortest = (0..times).map(|_| once()).min().unwrap();
+    eprintln!("weigh {}: {shortest:?}", arguments.join(" "));
+    shortest
+}
+
+#[test]
+fn a_run_that_was_made_longer_is_a_run() {
+    let stage = stage();
+    lengthen(&stage, 12);
+    let report = shown(&stage, "last");
+    assert_eq!(report["blocks"]["done"], 12);
+    assert_eq!(report["blocks"]["planned"], 12);
+    let cells = report["cells"].as_array().unwrap();
+    assert!(cells.len() >= long_run::TRIALS, "{}", cells.len());
+    assert!(cells.iter().all(|cell| cell["n"] == 12), "every cell has a value of every block");
+    assert_eq!(report["failures"].as_array().unwrap().len(), 0);
+    stage.host_is_as_before();
+}
+
+#[test]
+fn commands_that_people_wait_for_are_quick() {
+    if !long() {
+        eprintln!("SKIPPED commands_that_people_wait_for_are_quick: WEIGH_LONG=1 and a release build run it");
+        return;
+    }
+    let stage = stage();
+    assert!(took(&stage, &["--help"], 10) <= Duration::from_millis(30));
+    lengthen(&stage, 100);
+    assert!(took(&stage, &["show", "last"], 10) <= Duration::from_millis(150));
+    lengthen(&stage, 1000);
+    let page = ["show", "last", "--format", "html", "--output", "page.html"];
+    assert!(took(&stage, &page, 3) <= Duration::from_secs(4));
+    let bytes = stage.here().join("page.html").metadata().unwrap().len();
+    assert!(bytes <= 8_000_000, "{bytes} bytes");
+    stage.host_is_as_before();
+}
