@@ -12,6 +12,7 @@ mod event;
 mod harmless;
 mod metric;
 mod observed;
+pub mod pages;
 mod parity;
 mod plan;
 mod sample;

@@ -17,6 +17,7 @@ mod kernel_log;
 mod kernel_threads;
 mod loader;
 mod observer;
+pub mod pages;
 mod perf;
 mod pressure;
 mod rest;

@@ -1,0 +1,265 @@
+//! Equal frames, counted. Pure: it knows entries and whose they are, and nothing of a host.
+//!
+//! A class is all frames of one content. Of k equal frames one stays and k - 1 are saved, and each of these has one cell of the
+//! matrix. Which one follows from going through the class in an order, the host's frames first, then the guests', and asking what a
+//! frame finds that came before it:
+//!
+//! 1. A frame that finds frames of its own kind is saved by one of these: one of the same guest if there is one, else one of the host,
+//!    else one of another guest. So the first column is what KSM could do, class by class: all anonymous frames but one.
+//! 2. In a class of both kinds one more frame is saved, once the kinds are each one frame: anonymous against file, in the nearest row
+//!    that the class has such a pair for.
+
+use super::entry::{Content, Entry, flag};
+use weigh_model::pages::{
+    DuplicateMatrix, Frames, KindPairs, Merging, Shared, SharedFrames, SubjectPages, ZeroPages,
+};
+
+/// Whose frames they are.
+#[derive(Debug)]
+pub(super) struct Owners {
+    /// The subjects, in the order in which frames belong to them.
+    pub(super) subjects: Vec<SubjectPages>,
+    /// For each source the index of its subject; in the same order.
+    pub(super) subject_of: Vec<u32>,
+    /// For each source whether it is a file in the page cache: no place where a copy is spared.
+    pub(super) is_cached_file: Vec<bool>,
+}
+
+/// What the entries amount to.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Classified {
+    pub(super) frames: Frames,
+    pub(super) zero: ZeroPages,
+    pub(super) shared: SharedFrames,
+    pub(super) matrix: DuplicateMatrix,
+    pub(super) merging: Merging,
+}
+
+/// A frame with all of its places.
+#[derive(Debug, Clone, Copy)]
+struct Frame {
+    /// Index of the subject that it belongs to.
+    subject: u32,
+    is_anonymous: bool,
+    is_mergeable: bool,
+}
+
+/// Counts entries that are in the order of [`Entry::by_content`]. `zeros` is the content of a page full of zeros.
+pub(super) fn classify(entries: &[Entry], zeros: Content, owners: &mut Owners) -> Classified {
+    let mut all = Classified::default();
+    let mut class = Class::new(owners.subjects.len());
+    for equal in entries.chunk_by(|one, other| one.content() == other.content()) {
+        let is_zero = equal[0].content() == zeros;
+        class.begin();
+        for places in equal.chunk_by(|one, other| one.frame() == other.frame()) {
+            let frame = all.count_frame(places, owners);
+            let subject = &mut owners.subjects[frame.subject as usize];
+            subject.frames += 1;
+            if is_zero {
+                subject.zero_frames += 1;
+                all.zero.anonymous += u64::from(frame.is_anonymous);
+                all.zero.anonymous_mergeable += u64::from(frame.is_anonymous && frame.is_mergeable);
+                all.zero.file += u64::from(!frame.is_anonymous);
+            } else {
+                let is_guest = subject.role.is_guest();
+                class.add(frame, is_guest);
+            }
+        }
+        if is_zero {
+            continue;
+        }
+        if class.frames() == 1 {
+            all.frames.unique += 1;
+        } else {
+            all.count_class(&class);
+            // Once more through the frames, now that it is known that they have equals.
+            for places in equal.chunk_by(|one, other| one.frame() == other.frame()) {
+                let subject = owners.subject_of[places[0].source() as usize];
+                owners.subjects[subject as usize].duplicate_frames += 1;
+            }
+        }
+    }
+    all
+}
+
+impl Classified {
+    /// Counts a frame by its places, which are in the order of their sources.
+    fn count_frame(&mut self, places: &[Entry], owners: &mut Owners) -> Frame {
+        let has = |flags| places.iter().any(|place| place.has(flags));
+        let is_anonymous = !has(flag::FILE);
+        self.frames.total += 1;
+        self.frames.anonymous += u64::from(is_anonymous);
+        self.frames.file += u64::from(!is_anonymous);
+        self.frames.memory_file += u64::from(!is_anonymous && has(flag::MEMORY_FILE));
+        self.frames.huge += u64::from(has(flag::HUGE));
+
+        let subject = |place: &Entry| owners.subject_of[place.source() as usize];
+        let by_subject = || places.chunk_by(|one, other| subject(one) == subject(other));
+        let mapped = |place: &&Entry| !owners.is_cached_file[place.source() as usize];
+        let count = places.iter().filter(mapped).count() as u64;
+        let mapping = by_subject().filter(|theirs| theirs.iter().any(|place| mapped(&place))).count() as u64;
+        let shared = if has(flag::KSM) {
+            Some(&mut self.shared.ksm)
+        } else if count < 2 {
+            None
+        } else if is_anonymous {
+            Some(&mut self.shared.forked)
+        } else {
+            Some(&mut self.shared.file)
+        };
+        if let Some(shared) = shared {
+            shared.add(count, mapping);
+        }
+
+        let with_others = u64::from(by_subject().count() > 1);
+        for theirs in places.chunk_by(|one, other| subject(one) == subject(other)) {
+            let subject = &mut owners.subjects[subject(&theirs[0]) as usize];
+            subject.places += theirs.len() as u64;
+            subject.frames_with_others += with_others;
+        }
+        Frame {
+            subject: owners.subject_of[places[0].source() as usize],
+            is_anonymous,
+            is_mergeable: has(flag::MERGEABLE | flag::KSM),
+        }
+    }
+
+    fn count_class(&mut self, class: &Class) {
+        let (anonymous, file) = (class.anonymous.rows(), class.file.rows());
+        let rows = [
+            &mut self.matrix.within_guest,
+            &mut self.matrix.guest_host,
+            &mut self.matrix.guest_guest,
+            &mut self.matrix.host_host,
+        ];
+        let mixed = class.mixed_row();
+        for (index, row) in rows.into_iter().enumerate() {
+            *row += KindPairs {
+                anonymous_pages: anonymous[index],
+                file_pages: file[index],
+                mixed_pages: u64::from(mixed == Some(index)),
+            };
+        }
+        let ksm = class.mergeable.saturating_sub(1);
+        self.merging.ksm_pages += ksm;
+        self.merging.ksm_if_advised_pages += class.anonymous.frames().saturating_sub(1) - ksm;
+        self.merging.by_file_content_pages += file.iter().sum::<u64>() + u64::from(mixed.is_some());
+    }
+}
+
+/// The rows of the matrix in [`Kind::rows`].
+const WITHIN: usize = 0;
+const GUEST_HOST: usize = 1;
+const GUEST_GUEST: usize = 2;
+const HOST_HOST: usize = 3;
+
+/// The frames of one content.
+#[derive(Debug)]
+struct Class {
+    anonymous: Kind,
+    file: Kind,
+    /// Anonymous frames that KSM may merge.
+    mergeable: u64,
+    /// Whether a guest has both kinds.
+    guest_has_both: bool,
+}
+
+/// The frames of one content and kind.
+#[derive(Debug)]
+struct Kind {
+    /// The host's.
+    host: u64,
+    /// All guests'.
+    guest: u64,
+    /// Guests that have any.
+    guests: u64,
+    /// For each subject the class in which it was last seen, so that nothing has to be cleared from class to class.
+    seen: Vec<u64>,
+    class: u64,
+}
+
+impl Class {
+    fn new(subjects: usize) -> Self {
+        let kind = || Kind { host: 0, guest: 0, guests: 0, seen: vec![0; subjects], class: 0 };
+        Self { anonymous: kind(), file: kind(), mergeable: 0, guest_has_both: false }
+    }
+
+    fn begin(&mut self) {
+        for kind in [&mut self.anonymous, &mut self.file] {
+            (kind.host, kind.guest, kind.guests) = (0, 0, 0);
+            kind.class += 1;
+        }
+        (self.mergeable, self.guest_has_both) = (0, false);
+    }
+
+    fn add(&mut self, frame: Frame, is_guest: bool) {
+        let (kind, other) = match frame.is_anonymous {
+            true => (&mut self.anonymous, &self.file),
+            false => (&mut self.file, &self.anonymous),
+        };
+        self.mergeable += u64::from(frame.is_anonymous && frame.is_mergeable);
+        if !is_guest {
+            kind.host += 1;
+            return;
+        }
+        kind.guest += 1;
+        let subject = frame.subject as usize;
+        if kind.seen[subject] != kind.class {
+            kind.seen[subject] = kind.class;
+            kind.guests += 1;
+        }
+        self.guest_has_both |= other.seen[subject] == other.class;
+    }
+
+    fn frames(&self) -> u64 {
+        self.anonymous.frames() + self.file.frames()
+    }
+
+    /// The row of the frame that is saved across kinds, if the class has both.
+    fn mixed_row(&self) -> Option<usize> {
+        let (one, other) = (&self.anonymous, &self.file);
+        if one.frames() == 0 || other.frames() == 0 {
+            None
+        } else if self.guest_has_both {
+            Some(WITHIN)
+        } else if (one.host > 0 && other.guest > 0) || (one.guest > 0 && other.host > 0) {
+            Some(GUEST_HOST)
+        } else if one.guest > 0 {
+            Some(GUEST_GUEST)
+        } else {
+            Some(HOST_HOST)
+        }
+    }
+}
+
+impl Kind {
+    fn frames(&self) -> u64 {
+        self.host + self.guest
+    }
+
+    /// Frames of the kind that are saved, by row.
+    fn rows(&self) -> [u64; 4] {
+        let mut rows = [0; 4];
+        rows[WITHIN] = self.guest - self.guests;
+        if self.host > 0 {
+            rows[GUEST_HOST] = self.guests;
+            rows[HOST_HOST] = self.host - 1;
+        } else {
+            rows[GUEST_GUEST] = self.guests.saturating_sub(1);
+        }
+        rows
+    }
+}
+
+/// Counting into the data of the model.
+trait Counted {
+    fn add(&mut self, places: u64, subjects: u64);
+}
+
+impl Counted for Shared {
+    fn add(&mut self, places: u64, subjects: u64) {
+        self.frames += 1;
+        self.places += places;
+        self.spared_between_subjects += subjects.saturating_sub(1);
+    }
+}

@@ -1,0 +1,380 @@
+//! What is scanned: processes and files, cut into stretches that threads take one by one.
+
+use super::entry::MOST_SOURCES;
+use super::look::Space;
+use super::mappings::{Mapping, each_mapping};
+use super::pagemap::PageMap;
+use super::reading::ProcessMemory;
+use super::{Memory, PagesError, Subject};
+use procfs::ProcError;
+use procfs::process::Process;
+use std::collections::HashSet;
+use std::fs::{self, File, Metadata, OpenOptions};
+use std::io::{self, BufReader, Seek, SeekFrom};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use weigh_model::pages::{SubjectPages, SubjectRole, Unread};
+
+/// Pages of a stretch at most where they are likely to be there: 64 MiB of 4 KiB pages.
+const STRETCH_PAGES: u64 = 16 << 10;
+
+/// Mappings without resident memory and larger than this, bytes, are passed over on kernels that do not tell where the holes are:
+/// reading the map of 16 TiB that a sanitizer has reserved takes minutes.
+const RESERVED: u64 = 1 << 30;
+
+/// A process or a file.
+#[derive(Debug)]
+pub(super) enum Source {
+    /// A process by its number and its start in clock ticks, which together are one process of one boot.
+    Process { pid: u32, start: u64 },
+    /// A file in the page cache.
+    File(PathBuf),
+}
+
+/// A source that is open.
+#[derive(Debug)]
+pub(super) enum Opened {
+    Process(Space),
+    File(File),
+    /// The process ended, or the file is gone.
+    Gone,
+}
+
+/// Pages of a source that lie one behind the other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Stretch {
+    pub(super) source: u32,
+    pub(super) first: u64,
+    pub(super) pages: u64,
+    pub(super) is_mergeable: bool,
+}
+
+/// Everything that is to be scanned.
+#[derive(Debug, Default)]
+pub(super) struct Sources {
+    /// In the order of `subjects`.
+    pub(super) list: Vec<Source>,
+    /// For each source the index of its subject.
+    pub(super) subject_of: Vec<u32>,
+    /// Guests, then helpers, then files.
+    pub(super) subjects: Vec<SubjectPages>,
+    pub(super) stretches: Vec<Stretch>,
+    /// What is known already not to be read.
+    pub(super) unread: Unread,
+}
+
+/// What has to be known of the host to cut memory into stretches.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Cutting<'a> {
+    pub(super) page_bytes: u64,
+    /// Whether the kernel tells where the holes of an address space are.
+    pub(super) tells_holes: bool,
+    /// The caller wants no more.
+    pub(super) stop: &'a AtomicBool,
+}
+
+impl Cutting<'_> {
+    /// # Errors
+    /// [`PagesError::Stopped`] when the caller wants no more.
+    fn check(self) -> Result<(), PagesError> {
+        if self.stop.load(Ordering::Relaxed) { Err(PagesError::Stopped) } else { Ok(()) }
+    }
+}
+
+impl Sources {
+    /// Finds the mappings of all processes and the sizes of all files. A process or file that is named twice is scanned once, for the
+    /// first subject.
+    ///
+    /// # Errors
+    /// [`PagesError::Denied`] for a process that may not be looked into, [`PagesError::File`] for a path that is not there,
+    /// [`PagesError::TooMany`].
+    pub(super) fn find(subjects: &[Subject], cutting: Cutting<'_>) -> Result<Self, PagesError> {
+        let mut all = Self::default();
+        let (mut pids, mut files) = (HashSet::new(), HashSet::new());
+        let mut ordered: Vec<&Subject> = subjects.iter().collect();
+        ordered.sort_by_key(|subject| match subject.role() {
+            SubjectRole::Guest => 0,
+            SubjectRole::Helper { .. } => 1,
+            SubjectRole::CachedFiles => 2,
+        });
+        for subject in ordered {
+            all.subjects.push(SubjectPages {
+                name: subject.name.clone(),
+                role: subject.role(),
+                places: 0,
+                frames: 0,
+                frames_with_others: 0,
+                duplicate_frames: 0,
+                zero_frames: 0,
+            });
+            match &subject.memory {
+                Memory::Guest(list) | Memory::Helper { pids: list, .. } => {
+                    for pid in list.iter().filter(|pid| pids.insert(**pid)) {
+                        cutting.check()?;
+                        all.add_process(*pid, cutting)?;
+                    }
+                }
+                Memory::CachedFiles(paths) => {
+                    for path in paths {
+                        all.add_path(path, &mut files, cutting)?;
+                    }
+                }
+            }
+        }
+        Ok(all)
+    }
+
+    fn add_process(&mut self, pid: u32, cutting: Cutting<'_>) -> Result<(), PagesError> {
+        let Some((start, smaps)) = open_process(pid, "smaps")? else {
+            self.unread.ended_processes += 1;
+            return Ok(());
+        };
+        let source = self.add(Source::Process { pid, start })?;
+        let (stretches, unread) = (&mut self.stretches, &mut self.unread);
+        let read = each_mapping(BufReader::with_capacity(64 << 10, smaps), |mapping| {
+            if mapping.is_special {
+                unread.special += (mapping.end - mapping.start) / cutting.page_bytes;
+            } else {
+                cut_mapping(source, mapping, cutting, stretches);
+            }
+        });
+        match read {
+            Ok(()) => Ok(()),
+            // It ends right now; what is there of it will be found gone.
+            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => Ok(()),
+            Err(source) => Err(PagesError::Denied { path: format!("/proc/{pid}/smaps").into(), source }),
+        }
+    }
+
+    /// A file, a block device or all files of a tree, without what is mounted in it.
+    fn add_path(
+        &mut self,
+        path: &Path,
+        known: &mut HashSet<(u64, u64)>,
+        cutting: Cutting<'_>,
+    ) -> Result<(), PagesError> {
+        let failed = |source| PagesError::File { path: path.into(), source };
+        let top = fs::metadata(path).map_err(failed)?;
+        if top.file_type().is_block_device() {
+            let bytes = open_file(path).and_then(|mut file| file.seek(SeekFrom::End(0))).map_err(failed)?;
+            return self.add_file(path.into(), bytes, cutting);
+        }
+        if top.is_file() {
+            return self.add_if_new(path.into(), &top, known, cutting);
+        }
+        let mut waiting = vec![path.to_path_buf()];
+        while let Some(directory) = waiting.pop() {
+            cutting.check()?;
+            // What vanishes meanwhile is in no page cache.
+            let Ok(entries) = fs::read_dir(&directory) else {
+                self.unread.unopened_files += 1;
+                continue;
+            };
+            for entry in entries.flatten() {
+                let Ok(kind) = entry.file_type() else { continue };
+                if !kind.is_file() && !kind.is_dir() {
+                    continue;
+                }
+                let Ok(meta) = entry.metadata() else { continue };
+                if meta.dev() != top.dev() {
+                    continue;
+                }
+                if kind.is_dir() {
+                    waiting.push(entry.path());
+                } else {
+                    self.add_if_new(entry.path(), &meta, known, cutting)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn add_if_new(
+        &mut self,
+        path: PathBuf,
+        meta: &Metadata,
+        known: &mut HashSet<(u64, u64)>,
+        cutting: Cutting<'_>,
+    ) -> Result<(), PagesError> {
+        if meta.len() == 0 || !known.insert((meta.dev(), meta.ino())) {
+            return Ok(());
+        }
+        self.add_file(path, meta.len(), cutting)
+    }
+
+    fn add_file(&mut self, path: PathBuf, bytes: u64, cutting: Cutting<'_>) -> Result<(), PagesError> {
+        let source = self.add(Source::File(path))?;
+        let whole =
+            Stretch { source, first: 0, pages: bytes.div_ceil(cutting.page_bytes), is_mergeable: false };
+        cut(whole, STRETCH_PAGES, &mut self.stretches);
+        Ok(())
+    }
+
+    fn add(&mut self, source: Source) -> Result<u32, PagesError> {
+        if self.list.len() == MOST_SOURCES {
+            return Err(PagesError::TooMany);
+        }
+        self.list.push(source);
+        self.subject_of.push(self.subjects.len() as u32 - 1);
+        Ok(self.list.len() as u32 - 1)
+    }
+
+    /// Opens a source for a thread.
+    ///
+    /// # Errors
+    /// [`PagesError::Denied`].
+    pub(super) fn open(&self, source: u32, page_bytes: u64) -> Result<Opened, PagesError> {
+        match &self.list[source as usize] {
+            Source::Process { pid, start } => {
+                Ok(open_space(*pid, Some(*start), page_bytes)?.map_or(Opened::Gone, Opened::Process))
+            }
+            Source::File(path) => Ok(open_file(path).map_or(Opened::Gone, Opened::File)),
+        }
+    }
+}
+
+/// The memory of a process, that of the given start; `None` when it has ended.
+///
+/// # Errors
+/// [`PagesError::Denied`].
+pub(super) fn open_space(pid: u32, start: Option<u64>, page_bytes: u64) -> Result<Option<Space>, PagesError> {
+    let Some((found, map)) = open_process(pid, "pagemap")? else { return Ok(None) };
+    let Some((again, mem)) = open_process(pid, "mem")? else { return Ok(None) };
+    // Both are of the process that was found at first, or it has ended and its number was given away.
+    if found != again || start.is_some_and(|start| start != found) {
+        return Ok(None);
+    }
+    let memory = ProcessMemory::new(pid, mem, page_bytes);
+    Ok(memory.map(|memory| Space { map: PageMap::new(map, page_bytes), memory }))
+}
+
+/// A file of a process in `/proc`, and the process's start; `None` when there is no such process.
+fn open_process(pid: u32, file: &'static str) -> Result<Option<(u64, File)>, PagesError> {
+    let denied = |kind| PagesError::Denied {
+        path: format!("/proc/{pid}/{file}").into(),
+        source: io::Error::from(kind),
+    };
+    let Ok(number) = i32::try_from(pid) else { return Ok(None) };
+    // All of it is asked of one open directory, which never comes to be another process's.
+    let opened = Process::new(number)
+        .and_then(|process| Ok((process.stat()?.starttime, process.open_relative(file)?)));
+    match opened {
+        Ok(opened) => Ok(Some(opened)),
+        Err(ProcError::PermissionDenied(_)) => Err(denied(io::ErrorKind::PermissionDenied)),
+        Err(_) if !Path::new("/proc/self").join(file).exists() => {
+            Err(PagesError::NotBuilt { path: "/proc/self/pagemap" })
+        }
+        Err(_) => Ok(None),
+    }
+}
+
+/// Opens a file so that nobody can tell: without a new time of access, where that may be asked for, and without waiting for a pipe.
+fn open_file(path: &Path) -> io::Result<File> {
+    let open = |flags| OpenOptions::new().read(true).custom_flags(flags | libc::O_NONBLOCK).open(path);
+    match open(libc::O_NOATIME) {
+        Err(error) if error.raw_os_error() == Some(libc::EPERM) => open(0),
+        other => other,
+    }
+}
+
+fn cut_mapping(source: u32, mapping: Mapping, cutting: Cutting<'_>, into: &mut Vec<Stretch>) {
+    let bytes = mapping.end - mapping.start;
+    if mapping.resident == 0 && bytes > RESERVED && !cutting.tells_holes {
+        return;
+    }
+    let (first, pages) = (mapping.start / cutting.page_bytes, bytes / cutting.page_bytes);
+    let whole = Stretch { source, first, pages, is_mergeable: mapping.is_mergeable };
+    // What is mostly a hole is no work for several threads.
+    let is_small = mapping.resident / cutting.page_bytes <= STRETCH_PAGES;
+    cut(whole, if is_small { pages.max(1) } else { STRETCH_PAGES }, into);
+}
+
+fn cut(whole: Stretch, most: u64, into: &mut Vec<Stretch>) {
+    let end = whole.first + whole.pages;
+    let mut first = whole.first;
+    while first < end {
+        let pages = most.min(end - first);
+        into.push(Stretch { first, pages, ..whole });
+        first += pages;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cutting() -> Cutting<'static> {
+        static GO_ON: AtomicBool = AtomicBool::new(false);
+        Cutting { page_bytes: 4096, tells_holes: true, stop: &GO_ON }
+    }
+
+    #[test]
+    fn a_large_mapping_is_cut_and_a_hole_is_not() {
+        let mapping =
+            Mapping { start: 4096, end: 4096 + (65 << 20), resident: 65 << 20, ..Mapping::default() };
+        let mut stretches = Vec::new();
+        cut_mapping(3, mapping, cutting(), &mut stretches);
+        let cuts: Vec<_> = stretches.iter().map(|stretch| (stretch.first, stretch.pages)).collect();
+        assert_eq!(cuts, [(1, STRETCH_PAGES), (1 + STRETCH_PAGES, 256)]);
+        assert!(stretches.iter().all(|stretch| stretch.source == 3 && !stretch.is_mergeable));
+        let hole = Mapping { start: 0, end: 16 << 40, resident: 4096, is_mergeable: true, ..mapping };
+        stretches.clear();
+        cut_mapping(3, hole, cutting(), &mut stretches);
+        assert_eq!(stretches.len(), 1);
+        assert!(stretches[0].pages == 4 << 30 && stretches[0].is_mergeable);
+        stretches.clear();
+        let reserved = Mapping { resident: 0, ..hole };
+        cut_mapping(3, reserved, Cutting { tells_holes: false, ..cutting() }, &mut stretches);
+        assert_eq!(stretches, []);
+    }
+
+    #[test]
+    fn a_tree_is_walked_without_links_and_each_file_once() {
+        let base = tempfile::tempdir().unwrap();
+        let at = |name: &str| base.path().join(name);
+        fs::create_dir_all(at("tree/deep")).unwrap();
+        fs::write(at("tree/one"), vec![1; 4097]).unwrap();
+        fs::write(at("tree/deep/two"), "2").unwrap();
+        fs::write(at("tree/empty"), "").unwrap();
+        fs::hard_link(at("tree/one"), at("tree/deep/again")).unwrap();
+        std::os::unix::fs::symlink("/", at("tree/deep/root")).unwrap();
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            at("tree/pipe"),
+            rustix::fs::FileType::Fifo,
+            rustix::fs::Mode::RUSR,
+            0,
+        )
+        .unwrap();
+        let subject = Subject::cached_files("files", vec![at("tree"), at("tree/one")]);
+        let sources = Sources::find(&[subject], cutting()).unwrap();
+        let mut pages: Vec<u64> = sources.stretches.iter().map(|stretch| stretch.pages).collect();
+        pages.sort_unstable();
+        assert_eq!((sources.list.len(), pages), (2, vec![1, 2]), "{sources:?}");
+        let nowhere = Subject::cached_files("files", vec![at("nowhere")]);
+        let error = Sources::find(&[nowhere], cutting()).unwrap_err().to_string();
+        assert!(error.contains("nowhere"), "{error}");
+    }
+
+    #[test]
+    fn guests_come_before_helpers_before_files_and_a_process_is_one_subjects() {
+        let own = std::process::id();
+        let subjects = [
+            Subject::cached_files("files", vec!["/proc/self/exe".into()]),
+            Subject::helper("helper", "guest", vec![own]),
+            Subject::guest("guest", vec![own, own, u32::MAX, i32::MAX as u32]),
+        ];
+        let sources = Sources::find(&subjects, cutting()).unwrap();
+        let names: Vec<&str> = sources.subjects.iter().map(|subject| subject.name.as_str()).collect();
+        assert_eq!(names, ["guest", "helper", "files"]);
+        assert_eq!(sources.subject_of, [0, 2]);
+        assert!(matches!(sources.list[0], Source::Process { pid, .. } if pid == own));
+        assert_eq!(sources.unread.ended_processes, 2);
+        assert!(sources.unread.special > 0);
+        // The number of the process now belongs to another one.
+        let page_bytes = rustix::param::page_size() as u64;
+        assert!(open_space(own, Some(1), page_bytes).unwrap().is_none());
+        assert!(open_space(own, None, page_bytes).unwrap().is_some());
+    }
+}

@@ -1,0 +1,261 @@
+//! A process with known memory: this test program again, told what to hold.
+
+use super::super::mapped::Mapped;
+use super::super::scan::{Kernel, look_twice};
+use super::super::sources::{Sources, Stretch};
+use super::super::{Options, PagesError, Subject};
+use std::fs::File;
+use std::io::{BufRead, BufReader, Write};
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+use weigh_model::pages::PageScan;
+
+/// Names what the program is to hold, parted by spaces: `KIND:CONTENT:COUNT`, or `file:PATH`.
+const HOLD: &str = "WEIGH_TEST_PAGES";
+
+/// A page of that content; 0 is a page of zeros.
+pub(super) fn page(content: u64) -> Vec<u8> {
+    let page_bytes = rustix::param::page_size();
+    if content == 0 {
+        return vec![0; page_bytes];
+    }
+    let mut state = content;
+    let mut next = || {
+        // splitmix64, so that pages differ everywhere.
+        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = state;
+        mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ mixed >> 31
+    };
+    (0..page_bytes / 8).flat_map(|_| next().to_ne_bytes()).collect()
+}
+
+/// A running guest. Ends when it is dropped.
+pub(super) struct Guest {
+    child: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+    /// Its processes: one, and another one with the same memory if it was to fork.
+    pub(super) pids: Vec<u32>,
+    /// The pages that it was told to hold, and no others of its.
+    pub(super) held: Vec<Range<u64>>,
+}
+
+impl Guest {
+    #[expect(clippy::disallowed_methods, reason = "the test starts itself again as the guest")]
+    pub(super) fn holding(what: &str) -> Self {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["pages::tests::guest::holds_what_it_is_told", "--exact", "--nocapture"])
+            .env(HOLD, what)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let (input, output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+        let pids = vec![child.id()];
+        let mut guest = Self { child, input, output: BufReader::new(output), pids, held: Vec::new() };
+        guest.listen();
+        guest
+    }
+
+    /// Asks for something and waits until it is done.
+    pub(super) fn ask(&mut self, what: &str) {
+        writeln!(self.input, "{what}").unwrap();
+        self.listen();
+    }
+
+    fn listen(&mut self) {
+        loop {
+            let mut line = String::new();
+            assert!(self.output.read_line(&mut line).unwrap() > 0, "the guest ended");
+            let words: Vec<&str> = line.split_whitespace().collect();
+            match words[..] {
+                ["held", start, end] => self.held.push(start.parse().unwrap()..end.parse().unwrap()),
+                ["forked", pid] => self.pids.push(pid.parse().unwrap()),
+                ["done"] => return,
+                _ => {}
+            }
+        }
+    }
+
+    pub(super) fn end(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// Scans subjects, and of the guests' memory only what they were told to hold.
+pub(super) fn scan_held(
+    subjects: &[Subject],
+    held: &[Range<u64>],
+    threads: usize,
+    between: impl FnOnce(),
+) -> Result<PageScan, PagesError> {
+    let stop = AtomicBool::new(false);
+    let kernel = Kernel::ask()?;
+    let mut sources = Sources::find(subjects, kernel.cutting(&stop))?;
+    let is_file: Vec<bool> =
+        sources.list.iter().map(|source| matches!(source, super::super::sources::Source::File(_))).collect();
+    let clipped = |stretch: &Stretch| -> Vec<Stretch> {
+        if is_file[stretch.source as usize] {
+            return vec![*stretch];
+        }
+        let clip = |range: &Range<u64>| {
+            let first = range.start.max(stretch.first);
+            let end = range.end.min(stretch.first + stretch.pages);
+            (first < end).then(|| Stretch { first, pages: end - first, ..*stretch })
+        };
+        held.iter().filter_map(clip).collect()
+    };
+    sources.stretches = sources.stretches.iter().flat_map(clipped).collect();
+    look_twice(&kernel, sources, &Options { threads, stop: &stop }, between)
+}
+
+/// Whether this user may scan; says so if not.
+pub(super) fn may_scan(test: &str) -> bool {
+    match Kernel::ask() {
+        Ok(_) => true,
+        Err(error) => {
+            eprintln!("SKIPPED {test}: {error}");
+            false
+        }
+    }
+}
+
+/// Memory that was asked for, with the part of it that counts.
+struct Held {
+    mapped: Mapped,
+    first: u64,
+    pages: usize,
+}
+
+impl Held {
+    fn new(word: &str) -> Self {
+        let page_bytes = rustix::param::page_size();
+        let mut parts = word.split(':');
+        let kind = parts.next().unwrap();
+        if kind == "file" {
+            let file = File::open(parts.next().unwrap()).unwrap();
+            return Self::of_file(&file);
+        }
+        let mut number = || parts.next().unwrap().parse::<u64>().unwrap();
+        let (content, pages) = (number(), number() as usize);
+        let bytes = pages * page_bytes;
+        // Kinds: pages of one content (`same`), mergeable ones, pages that all differ, in huge pages, of a memory file, only read.
+        if kind == "memory-file" {
+            let file = rustix::fs::memfd_create("held", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+            let file = File::from(file);
+            file.write_all_at(&page(content).repeat(pages), 0).unwrap();
+            return Self::of_file(&file);
+        }
+        let huge = 2 << 20;
+        let room = if kind == "huge" { bytes + huge } else { bytes };
+        let mut mapped = Mapped::anonymous(room).unwrap();
+        let address = mapped.address() as usize;
+        let start = if kind == "huge" { address.next_multiple_of(huge) - address } else { 0 };
+        match kind {
+            "huge" => mapped.advise(libc::MADV_HUGEPAGE).unwrap(),
+            // A kernel without huge pages refuses.
+            _ => drop(mapped.advise(libc::MADV_NOHUGEPAGE)),
+        }
+        if kind == "mergeable" {
+            mapped.advise(libc::MADV_MERGEABLE).unwrap();
+        }
+        if kind == "read" {
+            mapped.populate(0, bytes).unwrap();
+        } else {
+            let differ = matches!(kind, "unique" | "huge");
+            let memory = mapped.bytes_mut()[start..start + bytes].chunks_exact_mut(page_bytes);
+            for (index, there) in memory.enumerate() {
+                there.copy_from_slice(&page(if differ { content << 32 | index as u64 } else { content }));
+            }
+        }
+        Self { mapped, first: ((address + start) / page_bytes) as u64, pages }
+    }
+
+    fn of_file(file: &File) -> Self {
+        let (page_bytes, bytes) = (rustix::param::page_size(), file.metadata().unwrap().len() as usize);
+        let mapped = Mapped::file(file, 0, bytes).unwrap();
+        mapped.populate(0, bytes).unwrap();
+        Self { first: mapped.address() / page_bytes as u64, pages: bytes / page_bytes, mapped }
+    }
+}
+
+/// What the child process does. As a test of its own it has nothing to do.
+#[test]
+fn holds_what_it_is_told() {
+    let Ok(what) = std::env::var(HOLD) else { return };
+    let page_bytes = rustix::param::page_size();
+    let forks = what.split(' ').any(|word| word == "fork");
+    let words = what.split(' ').filter(|word| !word.is_empty() && *word != "fork");
+    let mut held: Vec<Held> = words.map(Held::new).collect();
+    println!();
+    for part in &held {
+        println!("held {} {}", part.first, part.first + part.pages as u64);
+    }
+    if forks {
+        println!("forked {}", fork());
+    }
+    println!("done");
+    for line in std::io::stdin().lines() {
+        let line = line.unwrap();
+        let words: Vec<&str> = line.split(' ').collect();
+        let bytes = words[1].parse::<usize>().unwrap() * page_bytes;
+        match words[0] {
+            // Other contents, all different, for so many of the first pages.
+            "rewrite" => {
+                let memory = held[0].mapped.bytes_mut()[..bytes].chunks_exact_mut(page_bytes);
+                memory
+                    .enumerate()
+                    .for_each(|(index, there)| there.copy_from_slice(&page(77 << 40 | index as u64)));
+            }
+            // So many of the first pages are given back.
+            "forget" => {
+                let start = (held[0].first * page_bytes as u64) as *mut libc::c_void;
+                // SAFETY: the pages are ours; what is read of them afterwards is zero.
+                assert_eq!(unsafe { libc::madvise(start, bytes, libc::MADV_DONTNEED) }, 0);
+            }
+            // So many of the first pages change together, again and again, for longer than any test takes.
+            "keep-writing" => {
+                println!("done");
+                for round in 0u64..10_000 {
+                    let memory = held[0].mapped.bytes_mut()[..bytes].chunks_exact_mut(page_bytes);
+                    let contents = page(99 << 40 | round);
+                    memory.for_each(|there| there.copy_from_slice(&contents));
+                    std::thread::sleep(Duration::from_millis(2));
+                }
+            }
+            other => panic!("cannot {other}"),
+        }
+        println!("done");
+    }
+}
+
+/// A process with the same memory that does nothing and ends with this one.
+fn fork() -> libc::pid_t {
+    // SAFETY: the new process calls only what may be called after a fork of a program with threads.
+    unsafe {
+        match libc::fork() {
+            0 => {
+                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+                loop {
+                    libc::pause();
+                }
+            }
+            pid => {
+                assert!(pid > 0);
+                pid
+            }
+        }
+    }
+}

@@ -1,0 +1,299 @@
+//! What a thread of the scan does: looks at stretches, and later once more at the pages that have an equal.
+
+use super::PagesError;
+use super::entry::{Entry, flag};
+use super::look::{CHUNK_PAGES, Look, Outcome, Space, Wish};
+use super::mapped::Mapped;
+use super::pagemap::Seen;
+use super::reading::Way;
+use super::sources::{Opened, Sources, Stretch, open_space};
+use std::fs::File;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// What every thread knows.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Shared<'a> {
+    pub(super) sources: &'a Sources,
+    pub(super) page_bytes: u64,
+    /// The frame of the kernel's zero page.
+    pub(super) zero_frame: Option<u64>,
+    /// Whether KSM merges or has merged anything.
+    pub(super) ksm: bool,
+    /// The caller wants no more.
+    pub(super) stop: &'a AtomicBool,
+    /// Another thread has failed.
+    pub(super) halt: &'a AtomicBool,
+}
+
+/// What a thread counts.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Tally {
+    /// Pages hashed.
+    pub(super) hashed: u64,
+    /// Places with the kernel's zero page.
+    pub(super) kernel_zero: u64,
+    pub(super) vanished: u64,
+    pub(super) swapped: u64,
+    pub(super) refused: u64,
+    /// Moved while they were read for the first time.
+    pub(super) moved: u64,
+    /// Sources that could not be opened any more, some of them several times.
+    pub(super) gone: Vec<u32>,
+    pub(super) cpu_ns: u64,
+}
+
+impl Tally {
+    pub(super) fn add(&mut self, mut other: Self) {
+        self.hashed += other.hashed;
+        self.kernel_zero += other.kernel_zero;
+        self.vanished += other.vanished;
+        self.swapped += other.swapped;
+        self.refused += other.refused;
+        self.moved += other.moved;
+        self.gone.append(&mut other.gone);
+        self.cpu_ns += other.cpu_ns;
+    }
+
+    /// Puts what came of a first look into entries and counts. `first` is the number of the first page within the source.
+    fn take(&mut self, outcomes: &[Outcome], first: u64, source: u32, flags: u64, into: &mut Vec<Entry>) {
+        for (outcome, page) in outcomes.iter().zip(first..) {
+            match *outcome {
+                Outcome::Hashed(seen, content) => {
+                    self.hashed += 1;
+                    let kind = if seen.is_file() { flag::FILE } else { 0 };
+                    let frame = seen.frame().unwrap_or(u64::MAX);
+                    match Entry::new(content, frame, source, page, flags | kind) {
+                        Some(entry) => into.push(entry),
+                        None => self.refused += 1,
+                    }
+                }
+                // Present and left: it has the kernel's zero page.
+                Outcome::Left(seen) if seen.frame().is_some() => self.kernel_zero += 1,
+                Outcome::Left(seen) => self.swapped += u64::from(seen.is_swapped()),
+                Outcome::Moved => self.moved += 1,
+                Outcome::Vanished => self.vanished += 1,
+                Outcome::Refused => self.refused += 1,
+            }
+        }
+    }
+}
+
+/// A thread of the scan.
+#[derive(Debug)]
+pub(super) struct Worker<'a> {
+    shared: Shared<'a>,
+    look: Look,
+    /// This process, in which files are mapped.
+    own: Space,
+    open: Option<(u32, Opened)>,
+    resident: Vec<u8>,
+    pub(super) tally: Tally,
+}
+
+impl<'a> Worker<'a> {
+    pub(super) fn new(shared: Shared<'a>) -> Result<Self, PagesError> {
+        let own = open_space(std::process::id(), None, shared.page_bytes)?;
+        Ok(Self {
+            shared,
+            look: Look::new(shared.page_bytes),
+            own: own.expect("this process has not ended"),
+            open: None,
+            resident: Vec::new(),
+            tally: Tally::default(),
+        })
+    }
+
+    /// Hashes every page of a stretch that is there.
+    ///
+    /// # Errors
+    /// [`PagesError::Denied`], [`PagesError::Stopped`], and what reading page maps gives.
+    pub(super) fn first_look(&mut self, stretch: &Stretch, into: &mut Vec<Entry>) -> Result<(), PagesError> {
+        self.open(stretch.source)?;
+        let shared = self.shared;
+        let Self { look, own, open, resident, tally, .. } = self;
+        let pages = stretch.first..stretch.first + stretch.pages;
+        let flags = if stretch.is_mergeable { flag::MERGEABLE } else { 0 };
+        match open {
+            Some((_, Opened::Process(space))) => {
+                let may_pin = !(stretch.is_mergeable && shared.ksm);
+                for range in space.map.occupied(pages) {
+                    for (first, count) in chunks(range.start, range.end) {
+                        shared.check()?;
+                        let outcomes = look.at(space, first, count, |_, seen| match seen.frame() {
+                            Some(frame) if Some(frame) != shared.zero_frame => Wish::Hash(way(seen, may_pin)),
+                            _ => Wish::Leave,
+                        });
+                        tally.take(outcomes.map_err(map_failed)?, first, stretch.source, flags, into);
+                    }
+                }
+            }
+            Some((_, Opened::File(file))) => {
+                let Some(window) =
+                    Window::open(file, pages.start, stretch.pages, shared.page_bytes, resident)
+                else {
+                    return Ok(());
+                };
+                let mut end = 0;
+                for run in resident.chunk_by(|one, other| one & 1 == other & 1) {
+                    let start = end;
+                    end += run.len() as u64;
+                    if run[0] & 1 == 0 {
+                        continue;
+                    }
+                    for (first, count) in chunks(start, end) {
+                        shared.check()?;
+                        window.enter(first, count, own, look);
+                        let outcomes =
+                            look.at(own, window.page + first, count, |_, seen| match seen.frame() {
+                                Some(_) => Wish::Hash(Way::Pinned),
+                                None => Wish::Leave,
+                            });
+                        let outcomes = outcomes.map_err(map_failed)?;
+                        tally.take(outcomes, stretch.first + first, stretch.source, flags, into);
+                    }
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Looks once more at those of the entries that ask for it, and sets their flags where they are not as they were. The entries are
+    /// in the order of [`Entry::by_place`].
+    ///
+    /// # Errors
+    /// As [`Worker::first_look`].
+    pub(super) fn second_look(&mut self, entries: &mut [Entry]) -> Result<(), PagesError> {
+        let mut rest = entries;
+        loop {
+            let skipped = rest.iter().take_while(|entry| !entry.has(flag::AGAIN)).count();
+            rest = &mut rest[skipped..];
+            let Some(first) = rest.first() else { return Ok(()) };
+            let (source, start) = first.by_place();
+            let together =
+                |entry: &&Entry| entry.source() == source && entry.page() < start + CHUNK_PAGES as u64;
+            let count = rest.iter().take_while(together).count();
+            let (chunk, behind) = rest.split_at_mut(count);
+            self.shared.check()?;
+            self.again(chunk)?;
+            rest = behind;
+        }
+    }
+
+    /// The second look at pages of one chunk.
+    fn again(&mut self, entries: &mut [Entry]) -> Result<(), PagesError> {
+        let (source, start) = entries[0].by_place();
+        let span = (entries[entries.len() - 1].page() - start + 1) as usize;
+        let mut expected = [None; CHUNK_PAGES];
+        let mut is_mergeable = false;
+        for entry in entries.iter().filter(|entry| entry.has(flag::AGAIN)) {
+            expected[(entry.page() - start) as usize] = Some(entry.frame());
+            is_mergeable |= entry.has(flag::MERGEABLE);
+        }
+        self.open(source)?;
+        let shared = self.shared;
+        let Self { look, own, open, resident, tally, .. } = self;
+        let may_pin = !(is_mergeable && shared.ksm);
+        // What has another frame now is not read any more.
+        let wish = |index: usize, seen: Seen| match seen.frame() {
+            frame if frame.is_some() && frame == expected[index] => Wish::Hash(way(seen, may_pin)),
+            _ => Wish::Leave,
+        };
+        let outcomes = match open {
+            Some((_, Opened::Process(space))) => look.at(space, start, span, wish).map_err(map_failed)?,
+            Some((_, Opened::File(file))) => {
+                match Window::open(file, start, span as u64, shared.page_bytes, resident) {
+                    Some(window) => {
+                        for (page, _) in expected.iter().enumerate().filter(|(_, frame)| frame.is_some()) {
+                            if resident.get(page).is_some_and(|byte| byte & 1 == 1) {
+                                window.enter(page as u64, 1, own, look);
+                            }
+                        }
+                        look.at(own, window.page, span, wish).map_err(map_failed)?
+                    }
+                    None => &[],
+                }
+            }
+            _ => &[],
+        };
+        for entry in entries.iter_mut().filter(|entry| entry.has(flag::AGAIN)) {
+            match outcomes.get((entry.page() - start) as usize) {
+                Some(Outcome::Hashed(_, content)) => {
+                    tally.hashed += 1;
+                    if *content != entry.content() {
+                        entry.set(flag::REWRITTEN);
+                    }
+                }
+                _ => entry.set(flag::MOVED),
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes a source the open one.
+    fn open(&mut self, source: u32) -> Result<(), PagesError> {
+        if self.open.as_ref().is_some_and(|(open, _)| *open == source) {
+            return Ok(());
+        }
+        // One at a time, however many there are.
+        self.open = None;
+        let opened = self.shared.sources.open(source, self.shared.page_bytes)?;
+        if let Opened::Gone = opened {
+            self.tally.gone.push(source);
+        }
+        self.open = Some((source, opened));
+        Ok(())
+    }
+}
+
+impl Shared<'_> {
+    /// # Errors
+    /// [`PagesError::Stopped`] when the caller or another thread wants no more.
+    fn check(&self) -> Result<(), PagesError> {
+        let ends = self.stop.load(Ordering::Relaxed) || self.halt.load(Ordering::Relaxed);
+        if ends { Err(PagesError::Stopped) } else { Ok(()) }
+    }
+}
+
+/// A part of a file, mapped into this process.
+struct Window {
+    mapped: Mapped,
+    /// Its first page in this process's address space.
+    page: u64,
+    page_bytes: u64,
+}
+
+impl Window {
+    /// Maps a part of a file and asks which of it is in the page cache; `None` where the file cannot be mapped.
+    fn open(file: &File, first: u64, pages: u64, page_bytes: u64, resident: &mut Vec<u8>) -> Option<Self> {
+        let mapped = Mapped::file(file, first * page_bytes, (pages * page_bytes) as usize).ok()?;
+        mapped.resident(page_bytes, resident).ok()?;
+        Some(Self { page: mapped.address() / page_bytes, mapped, page_bytes })
+    }
+
+    /// Enters pages that are in the page cache into the page table. One that is evicted in this very moment is read from the disk again.
+    fn enter(&self, first: u64, count: usize, own: &mut Space, look: &mut Look) {
+        let (offset, bytes) = (first * self.page_bytes, count as u64 * self.page_bytes);
+        let entered = self.mapped.populate(offset as usize, bytes as usize);
+        if entered.is_err_and(|error| error.raw_os_error() == Some(libc::EINVAL)) {
+            // Linux before 5.14. Reading does the same.
+            let _ = look.at(own, self.page + first, count, |_, _| Wish::Hash(Way::Pinned));
+        }
+    }
+}
+
+/// How a page may be read so that it stays as it is: see [`super::reading`].
+fn way(seen: Seen, may_pin: bool) -> Way {
+    if seen.is_file() || (seen.is_exclusive() && may_pin) { Way::Pinned } else { Way::AsItIs }
+}
+
+/// A range of pages in chunks: the first page of each and how many.
+fn chunks(first: u64, end: u64) -> impl Iterator<Item = (u64, usize)> {
+    (first..end)
+        .step_by(CHUNK_PAGES)
+        .map(move |start| (start, (end - start).min(CHUNK_PAGES as u64) as usize))
+}
+
+fn map_failed(source: std::io::Error) -> PagesError {
+    PagesError::Io { doing: "read a page map", source }
+}
