@@ -269,6 +269,8 @@ pub struct ScanCost {
     pub second_look_ns: u64,
     /// CPU time of all threads of the scan, nanoseconds.
     pub cpu_ns: u64,
+    /// Of that: the first look, nanoseconds.
+    pub first_look_cpu_ns: u64,
     /// Pages hashed in the first look.
     pub first_look_pages: u64,
     /// Pages hashed in the second look.

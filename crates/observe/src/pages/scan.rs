@@ -97,7 +97,8 @@ pub(super) fn look_twice(
         wall_ns: first_look_ns + second_look_ns,
         first_look_ns,
         second_look_ns,
-        cpu_ns: first.cpu_ns + second.cpu_ns,
+        cpu_ns: first.elsewhere_ns + second.elsewhere_ns,
+        first_look_cpu_ns: first.cpu_ns,
         first_look_pages: first.hashed,
         second_look_pages: second.hashed,
         table_bytes: table.bytes(),
@@ -197,8 +198,7 @@ fn on_threads(
         Ok(worker.tally)
     };
     if threads <= 1 {
-        // The caller counts its own CPU time.
-        return run().map(|tally| Tally { cpu_ns: 0, ..tally });
+        return run();
     }
     let results: Vec<_> = std::thread::scope(|scope| {
         let started: Vec<_> = (0..threads).map(|_| scope.spawn(run)).collect();
@@ -208,7 +208,7 @@ fn on_threads(
     let mut stopped = None;
     for result in results {
         match result {
-            Ok(tally) => sum.add(tally),
+            Ok(tally) => sum.add(Tally { elsewhere_ns: tally.cpu_ns, ..tally }),
             // Those that were halted say so too; the reason is with another one.
             Err(PagesError::Stopped) => stopped = Some(PagesError::Stopped),
             Err(error) => return Err(error),

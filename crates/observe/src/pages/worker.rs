@@ -40,6 +40,8 @@ pub(super) struct Tally {
     /// Sources that could not be opened any more, some of them several times.
     pub(super) gone: Vec<u32>,
     pub(super) cpu_ns: u64,
+    /// Of the CPU time, that of other threads than the caller's.
+    pub(super) elsewhere_ns: u64,
 }
 
 impl Tally {
@@ -52,6 +54,7 @@ impl Tally {
         self.moved += other.moved;
         self.gone.append(&mut other.gone);
         self.cpu_ns += other.cpu_ns;
+        self.elsewhere_ns += other.elsewhere_ns;
     }
 
     /// Puts what came of a first look into entries and counts. `first` is the number of the first page within the source.
