@@ -171,7 +171,7 @@ fn huge_pages_count_by_their_pieces() {
     assert_eq!((found.frames.total, found.matrix.guest_guest), (1124, row(100, 0, 0)));
 }
 
-/// A tree of ten thousand files with few descriptors and no mapping left behind.
+/// A tree of ten thousand files; no mapping is left behind.
 #[test]
 fn a_tree_of_ten_thousand_files_is_read() {
     if !may_scan("a_tree_of_ten_thousand_files_is_read") {
