@@ -1,4 +1,4 @@
-//! Packs the plotting library that the page carries, and takes the digests by which the page's policy knows its two scripts.
+//! Packs the plotting library that the page carries, and takes the digests by which the page's policy knows its scripts.
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use flate2::{Compression, write::GzEncoder};
@@ -9,10 +9,12 @@ use std::path::{Path, PathBuf};
 use std::{env, fs};
 
 const SCRIPT: &str = "templates/report.js";
+const LIVE_SCRIPT: &str = "templates/live.js";
 
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rerun-if-changed={SCRIPT}");
+    println!("cargo::rerun-if-changed={LIVE_SCRIPT}");
     let out = PathBuf::from(env::var("OUT_DIR")?);
     let sources = plotly::Plot::offline_js_sources();
     let library = library(&sources).ok_or("the plotly crate gives its library in another form")?;
@@ -22,6 +24,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     packed.write_all(library.as_bytes())?;
     fs::write(out.join("plotly.js.gz.base64"), BASE64_STANDARD.encode(packed.finish()?))?;
     digest(&out, "plotly.js.sha256", library)?;
+    digest(&out, "live.js.sha256", &fs::read_to_string(LIVE_SCRIPT)?)?;
     digest(&out, "report.js.sha256", &fs::read_to_string(SCRIPT)?)
 }
 

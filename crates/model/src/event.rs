@@ -1,6 +1,6 @@
 //! What happens while a run goes on: the runner emits, others consume.
 
-use crate::{Headroom, LoaderMachine, Paced, TrialFailure, VoidUnit};
+use crate::{Headroom, LoaderMachine, Paced, TrialFailure, VoidCause, VoidUnit};
 use serde::{Deserialize, Serialize};
 
 /// An event with the time it happened, a line of `events.jsonl`.
@@ -26,6 +26,13 @@ pub enum Event {
     },
     /// Every workload is run once in every environment, unmeasured, to see that it works and how long it takes.
     PilotStarted,
+    /// One cell of the pilot begins.
+    PilotCellStarted {
+        /// Environment name.
+        environment: String,
+        /// Workload id.
+        workload: String,
+    },
     /// One cell of the pilot ended.
     PilotCell {
         /// Environment name.
@@ -87,6 +94,9 @@ pub enum Event {
         took_s: f64,
         /// The failure, if it failed.
         failure: Option<TrialFailure>,
+        /// Noise of the host that is worth a warning, whether one was given before or not.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        noise: Vec<NoiseSeen>,
     },
     /// A unit is void.
     UnitVoid(VoidUnit),
@@ -94,10 +104,20 @@ pub enum Event {
     Progress {
         /// Blocks done.
         blocks_done: u32,
+        /// Blocks expected in all as things stand.
+        #[serde(default)]
+        of: u32,
         /// The primary cells as they stand.
         cells: Vec<CellProgress>,
-        /// Time left as things stand, seconds.
+        /// Time left as things stand, seconds; never more than the budget has.
         remaining_s: f64,
+        /// Half-width that every interval is to reach, as a fraction: .01 is one per cent. Absent where the number of blocks is
+        /// fixed.
+        #[serde(default)]
+        target: Option<f64>,
+        /// Time left of the budget, seconds, where there is one.
+        #[serde(default)]
+        budget_left_s: Option<f64>,
     },
     /// Something the user should know.
     Warning {
@@ -128,6 +148,26 @@ pub struct CellProgress {
     pub ci_low: f64,
     /// Upper end of its interval.
     pub ci_high: f64,
+    /// Blocks that it rests on.
+    #[serde(default)]
+    pub n: u32,
+}
+
+impl CellProgress {
+    /// Half the width of the interval on the scale of logarithms, on which it is symmetric and precision is asked for.
+    pub fn log_half_width(&self) -> f64 {
+        (self.ci_high.ln_1p() - self.ci_low.ln_1p()) / 2.0
+    }
+}
+
+/// Noise of the host in one trial.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct NoiseSeen {
+    /// Of what kind, named as what it voids units for.
+    pub cause: VoidCause,
+    /// The certain part, as a fraction of the CPUs in use; absent for a throttle, which takes no share.
+    #[serde(default)]
+    pub share: Option<f64>,
 }
 
 /// Why a run ended.

@@ -24,7 +24,7 @@ mod start;
 mod unit;
 
 pub use environment::{EnvironmentSpec, SpecError, parse_environment_list};
-pub use event::{CellProgress, Event, FinishReason, Timestamped};
+pub use event::{CellProgress, Event, FinishReason, NoiseSeen, Timestamped};
 pub use harmless::{harmless, harmless_lines, is_harmful};
 pub use metric::{Better, MetricSpec};
 pub use observed::{

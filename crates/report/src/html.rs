@@ -4,6 +4,7 @@
 
 mod embed;
 mod figures;
+mod live;
 mod numbers;
 mod plots;
 mod sweeps;
@@ -13,6 +14,7 @@ use crate::differences::Difference;
 use crate::document::{self, Document, EnvironmentLine, Row};
 use crate::quantity::plain_percent;
 use crate::{LogEnd, Report, ReportError};
+pub use live::LivePage;
 use minijinja::value::Serde;
 use minijinja::{AutoEscape, Environment, UndefinedBehavior, Value, context};
 use plots::Plots;
@@ -251,7 +253,26 @@ fn start_tables(plots: &Plots) -> Vec<WordTable> {
 }
 
 pub(crate) fn render(report: &Report) -> Result<String, ReportError> {
-    let document = document::build(report);
+    page(report, None)
+}
+
+/// The page of a run that goes on, or has just ended, for a browser that a server of the run's own gives it to.
+///
+/// # Errors
+/// Only faults of this crate; no content of a report makes it fail.
+pub fn render_live(report: &Report, live: &LivePage) -> Result<String, ReportError> {
+    match live.ended {
+        true => page(report, Some(live)),
+        false => page(&live::without_advice(report), Some(live)),
+    }
+}
+
+fn page(report: &Report, live: Option<&LivePage>) -> Result<String, ReportError> {
+    let mut document = document::build(report);
+    if let Some(live) = live {
+        live.amend(report, &mut document);
+    }
+    let document = document;
     let drawings = drawings(&document);
     let plots = plots::build(report, &document);
     let first = first_tables(&document);
@@ -274,7 +295,9 @@ pub(crate) fn render(report: &Report) -> Result<String, ReportError> {
         style => Value::from_safe_string(STYLE.to_string()),
         script => Value::from_safe_string(embed::SCRIPT.to_string()),
         library => Value::from_safe_string(embed::LIBRARY.to_string()),
-        policy => Value::from_safe_string(embed::POLICY.to_string()),
+        policy => Value::from_safe_string(live.map_or_else(|| embed::POLICY.to_string(), |_| live::policy())),
+        live => Value::from(Serde(live.map(|live| live.view(report)))),
+        live_script => Value::from_safe_string(live.map(|_| live::script()).unwrap_or_default().to_string()),
         data => Value::from_safe_string(embed::data(&plots)?),
         logs => Value::from(Serde(logs(report))),
         forest => Value::from(Serde(figures::forest(&plots))),

@@ -28,6 +28,7 @@ mod terminal;
 mod text;
 mod troubles;
 
+pub use html::{LivePage, render_live};
 pub use quantity::Scale;
 pub use report::{ComparedRuns, EnvironmentFacts, Format, LogEnd, Options, Report, ReportError};
 

@@ -203,12 +203,21 @@ impl Runner<'_> {
             clock,
         };
         let notices = self.notices(&trial);
+        let noise = Signals::of(&trial).seen(&self.plan.noise);
         self.journal.append(Record::Trial(trial))?;
         for notice in notices {
             self.journal.warn(notice)?;
         }
         let block = place.block;
-        self.journal.event(Event::TrialFinished { sequence, block, workload, environment, took_s, failure })
+        self.journal.event(Event::TrialFinished {
+            sequence,
+            block,
+            workload,
+            environment,
+            took_s,
+            failure,
+            noise,
+        })
     }
 
     /// What this trial is the first one of its environment to show.

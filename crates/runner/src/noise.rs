@@ -3,7 +3,7 @@
 //! The decision is a function of [`Signals`], which hold nothing that was measured, so that no unit can ever be void for its values.
 
 use std::fmt;
-use weigh_model::{ClockCheck, ClockState, CpuTime, NoiseLimits, Plan, Trial, VoidCause};
+use weigh_model::{ClockCheck, ClockState, CpuTime, NoiseLimits, NoiseSeen, Plan, Trial, VoidCause};
 
 /// Units after which a host can be called noisy.
 const TELLING_UNITS: u32 = 6;
@@ -86,6 +86,18 @@ impl Signals {
             (Notice::ClockUnproven, clock(ClockState::Bracket)),
         ];
         all.into_iter().filter(|(_, true_here)| *true_here).map(|(notice, _)| notice).collect()
+    }
+
+    /// What of it is noise of the host, in numbers.
+    pub(crate) fn seen(&self, limits: &NoiseLimits) -> Vec<NoiseSeen> {
+        let seen = |notice| match notice {
+            Notice::Steal => Some((VoidCause::Steal, Some(self.share(self.steal)))),
+            Notice::ForeignCpu => Some((VoidCause::ForeignCpu, Some(self.share(self.foreign)))),
+            Notice::Throttle => Some((VoidCause::Throttle, None)),
+            Notice::ClockRate | Notice::ClockUnproven => None,
+        };
+        let all = self.notices(limits).into_iter().filter_map(seen);
+        all.map(|(cause, share)| NoiseSeen { cause, share }).collect()
     }
 
     /// A notice in words, with numbers and what to do. `clock` is whose clock timed the trial, as [`whose_clock`] has it.
@@ -238,6 +250,9 @@ mod tests {
         let notices = |foreign| Signals { foreign, ..quiet() }.notices(&LIMITS);
         assert_eq!(notices(ms(10, 0)), []);
         assert_eq!(notices(ms(11, 0)), [Notice::ForeignCpu]);
+        let seen = Signals { foreign: ms(60, 20), throttled_periods: 1, ..quiet() }.seen(&LIMITS);
+        let foreign = NoiseSeen { cause: VoidCause::ForeignCpu, share: Some(0.02) };
+        assert_eq!(seen, [foreign, NoiseSeen { cause: VoidCause::Throttle, share: None }]);
         let both = Signals { steal: ms(50, 0), foreign: ms(50, 0), ..quiet() };
         let (cause, detail) = both.void(&LIMITS, true).unwrap();
         assert_eq!(cause, VoidCause::Steal);

@@ -111,6 +111,10 @@ impl Runner<'_> {
         workload: usize,
         found: &mut Found,
     ) -> Result<(), RunnerError> {
+        self.journal.event(Event::PilotCellStarted {
+            environment: self.plan.environments[environment].name.clone(),
+            workload: self.plan.workloads[workload].id.clone(),
+        })?;
         let seeks = self.seeks_pace(workload);
         let result = match self.twin(workload).and_then(|twin| found.saturated.get(&(twin, environment))) {
             Some(once) => {

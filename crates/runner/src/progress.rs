@@ -2,7 +2,8 @@
 
 use crate::RunnerError;
 use crate::run::Runner;
-use weigh_model::{CellProgress, Event};
+use crate::stop::next_look;
+use weigh_model::{CellProgress, Effort, Event};
 use weigh_stats::{Analysis, Cell, Options, analyse, collect, precise_enough};
 
 impl Runner<'_> {
@@ -50,13 +51,38 @@ impl Runner<'_> {
         cell.environment != self.plan.baseline && measured(&cell.environment) && measured(&self.plan.baseline)
     }
 
-    /// Tells the intervals after a block, and the time left until the next look.
+    /// Tells the intervals after a block, and the time left.
     pub(crate) fn tell_progress(&mut self, look: u32) -> Result<(), RunnerError> {
         let blocks_done = self.blocks_done();
-        let remaining_s = self.clock.remaining_s(look.saturating_sub(blocks_done));
-        let cells = self.analysis().cells.iter().filter_map(progress_of).collect();
-        self.journal.event(Event::Progress { blocks_done, cells, remaining_s })
+        let analysis = self.analysis();
+        let gaining = analysis.cells.iter().filter(|cell| self.gains_pairs(cell)).filter_map(progress_of);
+        let of = expected_blocks(self.plan.effort, look, blocks_done, gaining);
+        self.journal.event(Event::Progress {
+            blocks_done,
+            of,
+            cells: analysis.cells.iter().filter_map(progress_of).collect(),
+            remaining_s: self.clock.remaining_s(of.saturating_sub(blocks_done)),
+            target: match self.plan.effort {
+                Effort::Precision { target, .. } => Some(target),
+                Effort::Quick { .. } | Effort::Fixed { .. } => None,
+            },
+            budget_left_s: self.clock.budget_left_s(),
+        })
     }
+}
+
+/// Fewer blocks than these say too little of a spread to foretell anything by it.
+const TELLING_BLOCKS: u32 = 6;
+
+/// Blocks that a run comes to as things stand. The half-width of an interval falls with the root of the number of blocks: the look at
+/// which the widest one will be as narrow as asked, or the next one where that cannot be told yet.
+fn expected_blocks(effort: Effort, look: u32, done: u32, cells: impl Iterator<Item = CellProgress>) -> u32 {
+    let Effort::Precision { target, .. } = effort else { return look };
+    let widest = cells.map(|cell| cell.log_half_width()).filter(|width| width.is_finite()).reduce(f64::max);
+    let Some(widest) = widest.filter(|_| done >= TELLING_BLOCKS) else { return look };
+    let needed = f64::from(done) * (widest / target.ln_1p()).powi(2);
+    // The conversion saturates.
+    next_look(effort, (needed.ceil() as u32).max(look))
 }
 
 /// A primary cell that is compared with the baseline.
@@ -69,5 +95,39 @@ fn progress_of(cell: &Cell) -> Option<CellProgress> {
         overhead: overhead.estimate,
         ci_low: overhead.low,
         ci_high: overhead.high,
+        n: cell.n,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cell(half_width: f64) -> CellProgress {
+        CellProgress {
+            workload: "u".into(),
+            metric: "time".into(),
+            environment: "e".into(),
+            overhead: 0.0,
+            ci_low: (-half_width).exp_m1(),
+            ci_high: half_width.exp_m1(),
+            n: 10,
+        }
+    }
+
+    #[test]
+    fn the_widest_interval_foretells_the_end() {
+        let effort = Effort::Precision { minimum: 30, maximum: 60, step: 5, target: 0.01 };
+        let expected = |done: u32, widths: &[f64]| {
+            expected_blocks(effort, 30, done, widths.iter().map(|width| cell(width * 0.01_f64.ln_1p())))
+        };
+        // Twice too wide at 10 blocks: 40 will do.
+        assert_eq!(expected(10, &[0.5, 2.0]), 40);
+        assert_eq!(expected(10, &[2.05]), 45, "looks are five apart");
+        assert_eq!(expected(10, &[0.5]), 30, "no run ends before its first look");
+        assert_eq!(expected(10, &[100.0]), 60, "or after its last one");
+        assert_eq!(expected(5, &[2.0]), 30, "five blocks say too little");
+        assert_eq!(expected(10, &[f64::INFINITY]), 30);
+        assert_eq!(expected_blocks(Effort::Fixed { blocks: 8 }, 8, 7, [cell(1.0)].into_iter()), 8);
+    }
 }

@@ -239,7 +239,7 @@ impl<'a> Runner<'a> {
 
     fn timed_block(&mut self, block: u32, look: u32, open: &[(usize, u32)]) -> Result<Ended, RunnerError> {
         let started = Instant::now();
-        let of = self.plan.effort.most_blocks().max(block + 1);
+        let of = look.max(block + 1);
         self.journal.event(Event::BlockStarted { block, of })?;
         let ended = self.block(block, open)?;
         if !self.plan.guest.reuse || ended == Ended::Interrupted {

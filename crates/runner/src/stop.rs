@@ -69,15 +69,20 @@ impl Clock {
         spent + self.next_block().unwrap_or_default() <= budget
     }
 
+    /// Time left of the budget, where there is one, seconds.
+    pub(crate) fn budget_left_s(&self) -> Option<f64> {
+        let spent = self.spent_before + self.started.elapsed();
+        self.budget.map(|budget| budget.saturating_sub(spent).as_secs_f64())
+    }
+
     /// Time left for `blocks` more blocks, no more than the budget has, seconds.
     pub(crate) fn remaining_s(&self, blocks: u32) -> f64 {
         let mean = match self.blocks.len() {
             0 => self.expected_block.unwrap_or_default(),
             n => self.blocks.iter().sum::<Duration>() / u32::try_from(n).unwrap_or(u32::MAX),
         };
-        let needed = mean.saturating_mul(blocks);
-        let spent = self.spent_before + self.started.elapsed();
-        self.budget.map_or(needed, |budget| needed.min(budget.saturating_sub(spent))).as_secs_f64()
+        let needed_s = mean.saturating_mul(blocks).as_secs_f64();
+        self.budget_left_s().map_or(needed_s, |left_s| needed_s.min(left_s))
     }
 }
 
@@ -112,6 +117,8 @@ mod tests {
         assert!(clock.has_room());
         assert!((clock.remaining_s(3) - 30.0).abs() < 1e-9);
         assert!(clock.remaining_s(1000) < 100.0);
+        assert!(clock.budget_left_s().is_some_and(|left_s| left_s > 99.0 && left_s < 100.0));
+        assert_eq!(Clock::new(None, 0.0).budget_left_s(), None);
         clock.add_block(Duration::from_secs(101));
         assert!(!clock.has_room());
         for _ in 0..REMEMBERED_BLOCKS {

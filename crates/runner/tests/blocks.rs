@@ -270,8 +270,14 @@ fn progress_tells_the_intervals_of_primary_cells() {
     let bench = Bench::new();
     let plan = plan(&["null:sd=0.001", "null:sd=0.001,effect=0.1"], &["u"], fixed(5));
     let (outing, _) = bench.run(&plan);
-    let Some(Event::Progress { blocks_done: 5, cells, remaining_s }) =
-        outing.events.iter().rfind(|event| matches!(event, Event::Progress { .. }))
+    let Some(Event::Progress {
+        blocks_done: 5,
+        of: 5,
+        cells,
+        remaining_s,
+        target: None,
+        budget_left_s: None,
+    }) = outing.events.iter().rfind(|event| matches!(event, Event::Progress { .. }))
     else {
         panic!("{:?}", outing.events)
     };
@@ -279,6 +285,27 @@ fn progress_tells_the_intervals_of_primary_cells() {
     assert_eq!(*remaining_s, 0.0);
     assert!((cells[0].overhead - 0.1).abs() < 0.01, "{cells:?}");
     assert!(cells[0].ci_low < 0.1 && 0.1 < cells[0].ci_high, "{cells:?}");
+    assert_eq!(cells[0].n, 5);
+}
+
+#[test]
+fn every_cell_of_the_pilot_is_told_when_it_begins() {
+    let bench = Bench::new();
+    let (outing, _) = bench.run(&plan(&THREE, &["u", "v"], fixed(2)));
+    let mut begun = None;
+    for event in &outing.events {
+        match event {
+            Event::PilotCellStarted { environment, workload } => {
+                begun = Some((environment.clone(), workload.clone()));
+            }
+            Event::PilotCell { environment, workload, .. } => {
+                assert_eq!(begun.take(), Some((environment.clone(), workload.clone())));
+            }
+            _ => {}
+        }
+    }
+    let count = |wanted: fn(&Event) -> bool| outing.events.iter().filter(|event| wanted(event)).count();
+    assert_eq!(count(|event| matches!(event, Event::PilotCellStarted { .. })), 6);
 }
 
 #[test]

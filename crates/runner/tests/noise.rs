@@ -11,8 +11,8 @@ use common::{
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 use weigh_model::{
-    Charge, CpuTime, Extraction, FailureKind, FinishReason, NoisyHost, Observed, Outcome, Plan, Pressure,
-    Record, VoidCause,
+    Charge, CpuTime, Event, Extraction, FailureKind, FinishReason, NoiseSeen, NoisyHost, Observed, Outcome,
+    Plan, Pressure, Record, VoidCause,
 };
 use weigh_stats::{Options, Verdict, analyse, collect};
 use weigh_store::RunDirectory;
@@ -298,6 +298,20 @@ fn going_on_tells_nothing_twice() {
         told.extend(warnings(&outing).into_iter().map(str::to_string));
     }
     assert_eq!(told.len(), 2, "{told:?}");
+}
+
+#[test]
+fn a_warning_is_given_once_and_the_noise_of_every_trial_is_told() {
+    let mut plan = plan(&ENVIRONMENTS, &["u"], fixed(4));
+    plan.noise.voiding = false;
+    let (outing, _, _bench) = run(&plan, |_| foreign(0.1));
+    assert_eq!(warnings(&outing).iter().filter(|text| text.contains("other processes")).count(), 2);
+    let seen = outing.events.iter().filter_map(|event| match event {
+        Event::TrialFinished { noise, .. } => Some(noise.as_slice()),
+        _ => None,
+    });
+    let foreign = NoiseSeen { cause: VoidCause::ForeignCpu, share: Some(0.1) };
+    assert_eq!(seen.collect::<Vec<_>>(), [[foreign].as_slice(); 8]);
 }
 
 /// Native against native under noise that slows whom it strikes, by as much as it takes: the share of runs with a verdict that

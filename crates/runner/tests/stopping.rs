@@ -40,6 +40,26 @@ fn precision_stops_at_its_looks_only() {
 }
 
 #[test]
+fn progress_tells_the_precision_asked_and_the_blocks_that_it_takes() {
+    let bench = Bench::new();
+    let environments = ["null:sd=0.01,seed=1", "null:sd=0.01,seed=1,label=b"];
+    let mut plan = plan(&environments, &["u"], precision(0.0005));
+    plan.budget_s = Some(3600.0);
+    let (outing, _) = bench.run(&plan);
+    let mut foretold = Vec::new();
+    for event in &outing.events {
+        let Event::Progress { blocks_done, of, target, budget_left_s, cells, .. } = event else { continue };
+        assert_eq!(*target, Some(0.0005));
+        assert!(budget_left_s.is_some_and(|left_s| left_s > 3000.0 && left_s < 3600.0));
+        // One block alone has no interval.
+        assert_eq!(cells.first().map(|cell| cell.n), Some(*blocks_done).filter(|done| *done > 1));
+        foretold.push(*of);
+    }
+    // It cannot be told yet, then it is clear that it takes all.
+    assert_eq!((foretold[0], foretold[9], foretold.len()), (30, 60, 60));
+}
+
+#[test]
 fn a_large_effect_does_not_stop_a_run_earlier() {
     for seed in 1..=4 {
         assert_eq!(blocks_for(0.0005, seed, 0.5), (60, FinishReason::MaximumBlocks));

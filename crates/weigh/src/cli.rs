@@ -86,6 +86,9 @@ pub enum Command {
         /// Exit 3 when an overhead's whole interval lies above this many per cent
         #[arg(long, value_name = "PCT")]
         gate: Option<f64>,
+        /// Where its report is to be seen
+        #[command(flatten)]
+        live: LiveArg,
     },
     /// Check that the method keeps on this host what it promises
     Selftest(SelftestArgs),
@@ -355,6 +358,17 @@ pub struct MeasureArgs {
     /// Output format of the result
     #[arg(long, default_value = "table")]
     pub format: OutputFormat,
+    /// Where its report is to be seen
+    #[command(flatten)]
+    pub live: LiveArg,
+}
+
+/// `--live` alone.
+#[derive(Debug, Args)]
+pub struct LiveArg {
+    /// While the run goes on, show its report at http://127.0.0.1:PORT/, on a free port unless one is given
+    #[arg(long, value_name = "PORT", num_args = 0..=1, require_equals = true, default_missing_value = "0")]
+    pub live: Option<u16>,
 }
 
 /// Options of `start`.

@@ -10,6 +10,7 @@ mod embedded;
 mod error;
 mod facts;
 mod host;
+mod live;
 mod loading;
 mod outcome;
 mod placement;

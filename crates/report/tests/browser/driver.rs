@@ -75,9 +75,14 @@ impl Browser {
 
     /// Opens a page that was written to a file, and waits until its script is done.
     pub fn open(&self, file: &Path) {
+        self.visit(&format!("file://{}", file.display()));
+    }
+
+    /// Opens a page that somebody serves, and waits until its script is done.
+    pub fn visit(&self, url: &str) {
         self.entries("browser");
         self.entries("performance");
-        self.post("/url", json!({"url": format!("file://{}", file.display())}));
+        self.post("/url", json!({"url": url}));
         self.wait("the page's script", "return document.documentElement.dataset.ready === 'yes'");
     }
 

@@ -6,6 +6,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod driver;
+mod live;
 mod speed;
 
 use driver::{Browser, wait_for};

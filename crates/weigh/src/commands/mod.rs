@@ -32,7 +32,7 @@ pub fn run(arguments: Cli) -> Result<(), Failure> {
         Command::Show { run, format, output, gate } => show::run(&run, format, output.as_deref(), gate),
         Command::Compare { before, after, format, gate } => compare::run(&before, &after, format, gate),
         Command::Analyse { file, baseline, format, gate } => analyse::run(&file, &baseline, format, gate),
-        Command::Resume { run, gate } => resume::run(&run, gate),
+        Command::Resume { run, gate, live } => resume::run(&run, gate, live.live),
         Command::Selftest(args) => selftest::run(&args),
         Command::Image { what } => image::run(what),
         Command::Clean { dry_run } => clean::run(dry_run),

@@ -3,6 +3,7 @@
 use super::run::{Manner, find, measure};
 use crate::cli::OutputFormat;
 use crate::error::Failure;
+use crate::live::Port;
 use crate::ui;
 use std::path::Path;
 use weigh_host::facts;
@@ -12,8 +13,9 @@ use weigh_store::RunDirectory;
 /// Continues a run: finished units are kept, an interrupted one is void and redone.
 ///
 /// # Errors
-/// No such run, a damaged one, or what [`measure`] says.
-pub fn run(run: &Path, gate: Option<f64>) -> Result<(), Failure> {
+/// A port that is taken, no such run, a damaged one, or what [`measure`] says.
+pub fn run(run: &Path, gate: Option<f64>, live: Option<u16>) -> Result<(), Failure> {
+    let live = live.map(Port::take).transpose()?;
     let directory = RunDirectory::open_for_append(&find(run)?)?;
     let plan = directory.plan().clone();
     let facts = facts::host_facts();
@@ -26,6 +28,6 @@ pub fn run(run: &Path, gate: Option<f64>) -> Result<(), Failure> {
         &plan,
         &facts,
         directory,
-        Manner { format: OutputFormat::Table, gate, options: RunOptions::default() },
+        Manner { format: OutputFormat::Table, gate, options: RunOptions::default(), live },
     )
 }

@@ -3,6 +3,7 @@
 use crate::cli::{MeasureArgs, OutputFormat, RunArgs};
 use crate::error::{Failure, Kind, file_failure};
 use crate::host::Occupied;
+use crate::live::{Live, Port};
 use crate::placement::{cpu_words, loader_cpus};
 use crate::request::Surroundings;
 use crate::{outcome, request, ui};
@@ -48,6 +49,8 @@ pub fn carry_out(
         ui::print(&describe(&plan(&mut Nowhere)?, facts));
         return Ok(());
     }
+    // A port that is taken is said before anything is done.
+    let live = args.live.live.map(Port::take).transpose()?;
     let mut here = Here { occupied: None };
     let plan = plan(&mut here);
     let left = here.leave();
@@ -59,7 +62,7 @@ pub fn carry_out(
     };
     // What the user named is measured as asked or not at all; what nobody named is left out where it is unequal.
     let options = RunOptions { leave_out_unequal: !named, ..RunOptions::default() };
-    measure(&plan, facts, directory, Manner { format: args.format, gate: args.gate, options })
+    measure(&plan, facts, directory, Manner { format: args.format, gate: args.gate, options, live })
 }
 
 /// How a run is done and shown.
@@ -67,6 +70,8 @@ pub struct Manner {
     pub format: OutputFormat,
     pub gate: Option<f64>,
     pub options: RunOptions,
+    /// Where its report is to be seen while it goes on.
+    pub live: Option<Port>,
 }
 
 /// Runs or continues what a run directory holds, then shows the result.
@@ -79,7 +84,7 @@ pub fn measure(
     mut directory: RunDirectory,
     manner: Manner,
 ) -> Result<(), Failure> {
-    let Manner { format, gate, options } = manner;
+    let Manner { format, gate, options, live } = manner;
     let interrupt = catch_signals()?;
     let path = directory.path().to_path_buf();
     // Absolute, because tools of platforms write logs from directories of their own.
@@ -92,6 +97,11 @@ pub fn measure(
         ));
     }
     stay_off(&plan.guest.cpus, facts);
+    // Its threads stay off them as well.
+    let mut live = live.map(|port| Live::serve(port, &path)).transpose()?;
+    if let Some(live) = &live {
+        ui::note(&live.announcement());
+    }
     let mut progress = ui::Progress::new();
     let finish = weigh_runner::run(weigh_runner::Run {
         plan,
@@ -100,7 +110,11 @@ pub fn measure(
         store: &mut directory,
         sensors: &mut weigh_observe::Observer::new(),
         interrupt: &interrupt,
-        emit: &mut |event: Event| progress.show(&event),
+        emit: &mut |event: Event| {
+            progress.show(&event);
+            let complaint = live.as_mut().and_then(|live| live.show(&event));
+            complaint.into_iter().for_each(|message| progress.show(&Event::Warning { message }));
+        },
         options,
     });
     drop(progress);
@@ -124,7 +138,11 @@ pub fn measure(
     let html = outcome::render(&report, OutputFormat::Html)?;
     std::fs::write(&page, html).map_err(|error| file_failure("write", &page, error))?;
     ui::print(&outcome::render(&report, format)?);
-    ui::note(&format!("run: {}\nreport: {}\n{}", path.display(), page.display(), spent(&finish.statistics)));
+    ui::note(&format!("run: {}\nreport: {}", path.display(), page.display()));
+    ui::sentence(&spent(&finish.statistics));
+    if let Some(live) = live {
+        live.finish(&report, &interrupt);
+    }
     match finish.reason {
         FinishReason::NothingRuns => Err(outcome::nothing_measured(&path)),
         // Whatever there is: going on gives the rest.

@@ -1,0 +1,113 @@
+//! The page of a run that goes on, as a server of the run's own gives it to a browser.
+//!
+//! It is the page of the file with a line that says how far the run is, a label, and a second script, which asks for `state` and loads the
+//! page again when there is a newer one. Its policy lets that one script run too, and lets it ask where the page came from.
+
+use super::embed;
+use crate::document::{Document, Label};
+use crate::{Report, notes};
+use serde::Serialize;
+use weigh_stats::WarningKind;
+
+/// The script that keeps the page new.
+const SCRIPT: &str = include_str!("../../templates/live.js");
+
+/// What the page of a run that goes on says beside the report.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LivePage {
+    /// Number of the page in its run, from 1. The script compares it with that of `state`.
+    pub version: u64,
+    /// When it was made, UTC, for people.
+    pub made: String,
+    /// Whether the run has ended: then there is no newer page.
+    pub ended: bool,
+}
+
+/// What the template has of it.
+#[derive(Debug, Serialize)]
+pub(super) struct View {
+    version: u64,
+    ended: bool,
+    sentence: String,
+}
+
+impl LivePage {
+    pub(super) fn view(&self, report: &Report) -> View {
+        View { version: self.version, ended: self.ended, sentence: self.sentence(report) }
+    }
+
+    fn sentence(&self, report: &Report) -> String {
+        let made = &self.made;
+        match self.ended {
+            true => {
+                format!("The run has ended; this page is its report, made at {made} UTC, and stays as it is.")
+            }
+            false => format!(
+                "Going on: {}. This page was made at {made} UTC; a newer one takes its place when there is one.",
+                blocks(report)
+            ),
+        }
+    }
+
+    /// Changes what is said of a run that stopped into what is true of one that goes on.
+    pub(super) fn amend(&self, report: &Report, document: &mut Document) {
+        if self.ended {
+            return;
+        }
+        document.labels.retain(|label| !["INCOMPLETE", "NOTHING MEASURED"].contains(&label.word.as_str()));
+        if notes::nothing_measured(report) {
+            document.answers.clear();
+        }
+        let meaning = format!(
+            "{} are done, and this is what they say so far. Every number and verdict may still change, and the run ends by its plan, not by \
+             them",
+            blocks(report)
+        );
+        document.labels.insert(0, Label { word: "GOING ON".into(), meaning });
+    }
+}
+
+/// `7 of 30 blocks`.
+fn blocks(report: &Report) -> String {
+    let done = report.blocks_done.unwrap_or(0);
+    match report.blocks_planned {
+        Some(planned) if done <= planned => format!("{done} of {planned} blocks"),
+        _ => format!("{done} blocks"),
+    }
+}
+
+/// The report without the advice to go on with a run that goes on.
+pub(super) fn without_advice(report: &Report) -> Report {
+    let mut report = report.clone();
+    report.analysis.warnings.retain(|warning| !matches!(warning.kind, WarningKind::RunIncomplete { .. }));
+    report
+}
+
+pub(super) fn script() -> &'static str {
+    SCRIPT
+}
+
+/// The page's policy, with one script more, and with the right to ask the server that the page came from.
+pub(super) fn policy() -> String {
+    const DIGEST: &str = include_str!(concat!(env!("OUT_DIR"), "/live.js.sha256"));
+    format!("{} '{DIGEST}'; connect-src 'self'", embed::POLICY)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_policy_is_the_files_with_one_script_and_one_place_to_ask_more() {
+        let policy = policy();
+        let more = policy.strip_prefix(embed::POLICY).unwrap();
+        assert!(more.starts_with(" 'sha256-") && more.ends_with("'; connect-src 'self'"), "{more}");
+        assert_eq!(more.matches("sha256-").count(), 1);
+        assert!(embed::POLICY.contains("script-src") && !embed::POLICY.contains("connect-src"));
+        assert!(
+            embed::POLICY.rsplit_once(';').unwrap().1.contains("script-src"),
+            "the list of scripts is last"
+        );
+        assert!(!SCRIPT.to_lowercase().contains("</script") && !SCRIPT.contains("<!--"));
+    }
+}

@@ -1,0 +1,137 @@
+//! The only place that writes to the terminal.
+//!
+//! ```text
+//! Event --progress--> board (a terminal: lines that stay, redrawn) or lines (anything else)
+//! ```
+
+mod board;
+mod interval;
+mod lines;
+mod progress;
+mod steps;
+mod words;
+
+pub use progress::Progress;
+pub use steps::Steps;
+pub use words::human;
+
+use crate::error::Failure;
+use miette::{GraphicalReportHandler, GraphicalTheme};
+use std::io::{self, IsTerminal, Write};
+
+/// What the terminal can show.
+#[derive(Debug, Clone, Copy)]
+pub struct Terminal {
+    /// Columns.
+    pub width: usize,
+    /// Whether colour is wanted and possible (`NO_COLOR`, not a terminal).
+    pub color: bool,
+    /// Whether the locale shows more than ASCII.
+    pub unicode: bool,
+}
+
+/// The terminal on standard output. `COLUMNS` overrides its width; without a terminal it is 120 columns.
+pub fn terminal() -> Terminal {
+    let output = io::stdout();
+    let columns = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
+    let measured =
+        rustix::termios::tcgetwinsize(&output).ok().map(|size| usize::from(size.ws_col)).filter(|w| *w > 0);
+    let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    let forced = std::env::var_os("CLICOLOR_FORCE").is_some_and(|value| value != "0");
+    Terminal {
+        width: columns.or(measured).unwrap_or(120).max(40),
+        color: !no_color && (forced || output.is_terminal()),
+        unicode: is_utf8(),
+    }
+}
+
+fn is_utf8() -> bool {
+    let set = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let locale =
+        set("LC_ALL").or_else(|| set("LC_CTYPE")).or_else(|| set("LANG")).unwrap_or_default().to_uppercase();
+    // Without any locale the terminal is more likely UTF-8 than not; an explicit C or POSIX is believed.
+    locale.is_empty() || locale.contains("UTF-8") || locale.contains("UTF8")
+}
+
+/// Prints a result to standard output. A closed pipe (`weigh show | head`) ends it quietly.
+pub fn print(text: &str) {
+    let mut out = io::stdout().lock();
+    let _closed_pipe = out
+        .write_all(text.as_bytes())
+        .and_then(|()| if text.ends_with('\n') { Ok(()) } else { out.write_all(b"\n") });
+}
+
+/// Says something beside the result, on standard error.
+pub fn note(text: &str) {
+    let _closed = writeln!(io::stderr(), "{text}");
+}
+
+/// Says a sentence beside the result, on a terminal in lines that fit its width.
+pub fn sentence(text: &str) {
+    match io::stderr().is_terminal() {
+        true => note(&wrapped(text, size_of_errors().columns).join("\n")),
+        false => note(text),
+    }
+}
+
+/// What fits on a screen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Size {
+    columns: usize,
+    rows: usize,
+}
+
+/// The terminal on standard error; where it does not say, that of the first terminals.
+fn size_of_errors() -> Size {
+    let told = rustix::termios::tcgetwinsize(io::stderr()).ok();
+    let or = |number: Option<u16>, otherwise: usize| {
+        number.map(usize::from).filter(|number| *number > 0).unwrap_or(otherwise)
+    };
+    Size { columns: or(told.map(|size| size.ws_col), 80), rows: or(told.map(|size| size.ws_row), 24) }
+}
+
+/// Whether lines on standard error can be drawn again: it is a terminal, and one that moves its cursor.
+fn moves_cursor() -> bool {
+    let able = std::env::var_os("TERM").is_some_and(|terminal| !terminal.is_empty() && terminal != "dumb");
+    able && io::stderr().is_terminal()
+}
+
+/// A text in lines of so many columns at most. What has no space in it is left whole: paths can be copied.
+fn wrapped(text: &str, columns: usize) -> Vec<String> {
+    let options = textwrap::Options::new(columns.max(20))
+        .subsequent_indent("  ")
+        .break_words(false)
+        .word_separator(textwrap::WordSeparator::AsciiSpace)
+        .word_splitter(textwrap::WordSplitter::NoHyphenation)
+        .wrap_algorithm(textwrap::WrapAlgorithm::FirstFit);
+    textwrap::wrap(text, options).into_iter().map(|line| line.into_owned()).collect()
+}
+
+/// Shows a failure with its place, causes and hint.
+pub fn failure(failure: &Failure) {
+    let color =
+        io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    let theme = match (color, is_utf8()) {
+        (true, true) => GraphicalTheme::unicode(),
+        (false, true) => GraphicalTheme::unicode_nocolor(),
+        (_, false) => GraphicalTheme::none(),
+    };
+    let mut text = String::new();
+    if GraphicalReportHandler::new_themed(theme).with_width(100).render_report(&mut text, failure).is_err() {
+        text = failure.to_string();
+    }
+    let _closed = write!(io::stderr(), "{text}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sentences_are_broken_at_spaces_only() {
+        let path = "/a/path/that-is-longer/than/all/of/the/columns-there-are";
+        let lines = wrapped(&format!("the raw output of all that was run is in {path}"), 24);
+        assert_eq!(lines, ["the raw output of all", "  that was run is in", &format!("  {path}")]);
+        assert_eq!(wrapped("short", 80), ["short"]);
+    }
+}

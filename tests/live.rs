@@ -1,0 +1,187 @@
+//! The report of a run while it goes on: who gets what, who gets nothing, and that nobody holds the run up.
+#![allow(clippy::print_stderr, reason = "a skipped test says so")]
+#![allow(clippy::unwrap_used, reason = "a test ends where its expectation does")]
+
+mod support;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::process::Child;
+use std::time::{Duration, Instant};
+use support::{Stage, shown};
+
+const DEADLINE: Duration = Duration::from_secs(60);
+
+fn until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
+    let end = Instant::now() + DEADLINE;
+    loop {
+        if let Some(found) = ask() {
+            return found;
+        }
+        assert!(Instant::now() < end, "{what} did not come");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// A run of so many blocks of a tenth of a second.
+fn arguments<'a>(blocks: &'a str, live: &'a str) -> Vec<&'a str> {
+    const ON: &str = "null:real=yes,time=40ms;null:real=yes,time=40ms,label=b,effect=0.1";
+    let all =
+        ["run", "--no-void", "--on", ON, "--baseline", "null:real=yes,time=40ms", "--blocks", blocks, live];
+    all.into_iter().chain(["--warmup", "0", "--iterations", "1", "--out", "r", "--", "work"]).collect()
+}
+
+/// The port that a spawned run has told.
+fn port(stage: &Stage) -> u16 {
+    until("the address", || {
+        let said = stage.spawned_said();
+        let (_, rest) = said.split_once("live: http://127.0.0.1:")?;
+        rest.split_once('/')?.0.parse().ok()
+    })
+}
+
+fn ask(port: u16, request: &str) -> std::io::Result<(String, String)> {
+    let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
+    stream.set_read_timeout(Some(DEADLINE))?;
+    stream.write_all(request.as_bytes())?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    let (head, body) = answer.split_once("\r\n\r\n").ok_or(std::io::ErrorKind::UnexpectedEof)?;
+    Ok((head.into(), body.into()))
+}
+
+fn get(port: u16, path: &str) -> std::io::Result<String> {
+    let (head, body) = ask(port, &format!("GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n"))?;
+    assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{path}: {head}");
+    Ok(body)
+}
+
+fn state(port: u16) -> Value {
+    serde_json::from_str(&get(port, "/state").unwrap()).unwrap()
+}
+
+fn ended(run: &mut Child) -> std::process::ExitStatus {
+    until("the end of the run", || run.try_wait().unwrap())
+}
+
+/// Addresses that a port of this machine is listened on at, as /proc has them (proc_pid_net(5)).
+fn listening(port: u16) -> Vec<String> {
+    const LISTENS: &str = "0A";
+    let mut found = Vec::new();
+    for table in ["tcp", "tcp6"] {
+        let text = std::fs::read_to_string(format!("/proc/net/{table}")).unwrap_or_default();
+        for line in text.lines().skip(1) {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            if let Some((address, number)) = words[1].split_once(':')
+                && words[3] == LISTENS
+                && u16::from_str_radix(number, 16) == Ok(port)
+            {
+                found.push(address.to_string());
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn the_report_is_served_while_the_run_goes_on() {
+    let stage = Stage::new();
+    let mut run = stage.spawn(&arguments("20", "--live"));
+    let port = port(&stage);
+    // Somebody who connects and says nothing is there all the time.
+    let silent = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
+    let first = get(port, "/").unwrap();
+    assert!(
+        first.contains("data-version=\"1\"") && first.contains("<strong>GOING ON</strong>: 0 of 20 blocks"),
+        "{first:.2000}"
+    );
+    assert!(first.contains("connect-src &#x27;self&#x27;") || first.contains("connect-src 'self'"));
+    assert!(!first.contains("INCOMPLETE") && !first.contains("NOTHING MEASURED"), "it goes on");
+
+    assert_eq!(listening(port), ["0100007F"], "nobody else reaches it");
+    let (head, body) = ask(port, "GET / HTTP/1.1\r\nHost: example.org\r\n\r\n").unwrap();
+    assert!(head.starts_with("HTTP/1.1 403 ") && body.len() < 100, "{head}\n{body}");
+    let (head, _) =
+        ask(port, "POST /state HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3\r\n\r\nx=1").unwrap();
+    assert!(head.starts_with("HTTP/1.1 405 "), "{head}");
+    let (head, _) = ask(port, "GET /plan.json HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+    assert!(head.starts_with("HTTP/1.1 404 "), "{head}");
+    let (head, _) = ask(port, "nonsense\r\n\r\n").unwrap();
+    assert!(head.starts_with("HTTP/1.1 400 "), "{head}");
+
+    // Somebody has asked: the next block gives a new page, of the blocks so far.
+    let told = until("the second page", || Some(state(port)).filter(|state| state["version"] == 2));
+    assert!(told["finished"] == false && told["blocks"] == 20, "{told}");
+    let second = get(port, "/").unwrap();
+    assert!(second.contains("data-version=\"2\""), "{second:.2000}");
+    let (_, rest) = second.split_once("<strong>GOING ON</strong>: ").unwrap();
+    let done: u64 = rest.split_once(" of 20 blocks").unwrap().0.parse().unwrap();
+    assert!(done >= 1 && done <= told["blocks_done"].as_u64().unwrap(), "{done}: {told}");
+    assert!(second.contains("null:effect=0.1,label=b") && second.contains("data-ended=\"no\""));
+
+    let last = until("the end", || Some(state(port)).filter(|state| state["finished"] == true));
+    let page = get(port, "/").unwrap();
+    let fetched = Instant::now();
+    assert!(last["version"].as_u64().unwrap() >= 3, "{last}");
+    assert!(page.contains("data-ended=\"yes\"") && page.contains("The run has ended"), "{page:.2000}");
+    assert!(ended(&mut run).success(), "{}", stage.spawned_said());
+    assert!(fetched.elapsed() < Duration::from_secs(2), "the last page was all that was waited for");
+    assert!(TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err(), "the server is gone with the run");
+    drop(silent);
+    assert_eq!(shown(&stage, "r")["blocks"]["done"], 20);
+    let file = std::fs::read_to_string(stage.here().join("r/report.html")).unwrap();
+    assert!(!file.contains("connect-src") && !file.contains("data-version"), "the file asks nobody");
+    // Fakes change nothing on the host; what others do there meanwhile is not the subject.
+    assert!(!stage.state().exists(), "the state directory is left");
+}
+
+#[test]
+fn an_interrupted_run_ends_its_server_and_is_resumed_with_another() {
+    let stage = Stage::new();
+    let mut run = stage.spawn(&arguments("12", "--live"));
+    let first = port(&stage);
+    until("a block", || stage.spawned_said().contains("block 1/12").then_some(()));
+    kill_process(Pid::from_child(&run), Signal::INT).unwrap();
+    let begun = Instant::now();
+    ended(&mut run);
+    assert!(begun.elapsed() < Duration::from_secs(2), "nobody looks, so nobody is waited for");
+    assert!(TcpStream::connect((Ipv4Addr::LOCALHOST, first)).is_err());
+    let done = shown(&stage, "r")["blocks"]["done"].as_u64().unwrap();
+    assert!((1..12).contains(&done), "{done}");
+
+    let mut run = stage.spawn(&["resume", "r", "--live"]);
+    let second = port(&stage);
+    let page = get(second, "/").unwrap();
+    assert!(page.contains(&format!("<strong>GOING ON</strong>: {done} of 12 blocks")), "{page:.2000}");
+    until("the end", || Some(state(second)).filter(|state| state["finished"] == true));
+    get(second, "/").unwrap();
+    assert!(ended(&mut run).success());
+    assert_eq!(shown(&stage, "r")["blocks"]["done"], 12);
+    // Fakes change nothing on the host; what others do there meanwhile is not the subject.
+    assert!(!stage.state().exists(), "the state directory is left");
+}
+
+#[test]
+fn a_port_that_is_taken_is_said_before_anything_is_done() {
+    let stage = Stage::new();
+    let holder = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let live = format!("--live={}", holder.local_addr().unwrap().port());
+    let start = ["start", "--on", "null", "--baseline", "null", "--out", "r", &live];
+    for arguments in [arguments("2", &live), start.to_vec()] {
+        let run = stage.weigh().args(&arguments).output().unwrap();
+        let said = String::from_utf8(run.stderr).unwrap();
+        assert_eq!(run.status.code(), Some(1), "{said}");
+        for word in [&live[7..], "in use", "`--live` without a number"] {
+            assert!(said.contains(word), "{word}: {said}");
+        }
+        assert!(!stage.here().join("r").exists(), "nothing was begun");
+    }
+    for wrong in ["--live=70000", "--live=x"] {
+        let run = stage.weigh().args(arguments("2", wrong)).output().unwrap();
+        assert_eq!(run.status.code(), Some(2), "{wrong}");
+    }
+    // Fakes change nothing on the host; what others do there meanwhile is not the subject.
+    assert!(!stage.state().exists(), "the state directory is left");
+}
