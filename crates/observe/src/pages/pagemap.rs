@@ -10,6 +10,7 @@ use std::os::unix::fs::FileExt;
 
 /// What the kernel says of one page.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[repr(transparent)]
 pub(super) struct Seen(u64);
 
 impl Seen {
@@ -88,17 +89,11 @@ impl PageMap {
     /// # Errors
     /// What `pread(2)` gives.
     pub(super) fn read(&self, first: u64, into: &mut [Seen]) -> io::Result<()> {
-        let mut bytes = [0; 4096];
-        let per_read = bytes.len() / 8;
-        for (index, part) in into.chunks_mut(per_read).enumerate() {
-            let offset = (first + (index * per_read) as u64) * 8;
-            let wanted = &mut bytes[..part.len() * 8];
-            let filled = read_until_end(&self.file, wanted, offset)?;
-            wanted[filled..].fill(0);
-            for (seen, word) in part.iter_mut().zip(wanted.chunks_exact(8)) {
-                *seen = Seen(u64::from_ne_bytes(word.try_into().expect("chunks of eight bytes")));
-            }
-        }
+        // SAFETY: a `Seen` is a `u64`, of which any eight bytes are one; the slice has their memory alone while it is borrowed.
+        let bytes =
+            unsafe { std::slice::from_raw_parts_mut(into.as_mut_ptr().cast::<u8>(), size_of_val(into)) };
+        let filled = read_until_end(&self.file, bytes, first * 8)?;
+        bytes[filled..].fill(0);
         Ok(())
     }
 

@@ -127,12 +127,10 @@ fn first_look(shared: Shared<'_>, threads: usize) -> Result<(Table, Tally), Page
     let next = AtomicUsize::new(0);
     let table = Mutex::new(Table::default());
     let tally = on_threads(shared, threads.min(jobs.len()), |worker| {
-        let mut batch = Vec::new();
+        let give = |batch: &[Entry]| table.lock().unwrap_or_else(PoisonError::into_inner).append(batch);
         while let Some(job) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
             for stretch in &shared.sources.stretches[job.clone()] {
-                worker.first_look(stretch, &mut batch)?;
-                table.lock().unwrap_or_else(PoisonError::into_inner).append(&batch)?;
-                batch.clear();
+                worker.first_look(stretch, give)?;
             }
         }
         Ok(())

@@ -81,6 +81,9 @@ impl Tally {
     }
 }
 
+/// Entries that are given away together: few enough to leave the cache to the pages, enough to lock seldom.
+const BATCH: usize = 1024;
+
 /// A thread of the scan.
 #[derive(Debug)]
 pub(super) struct Worker<'a> {
@@ -90,6 +93,7 @@ pub(super) struct Worker<'a> {
     own: Space,
     open: Option<(u32, Opened)>,
     resident: Vec<u8>,
+    batch: Vec<Entry>,
     pub(super) tally: Tally,
 }
 
@@ -102,18 +106,28 @@ impl<'a> Worker<'a> {
             own: own.expect("this process has not ended"),
             open: None,
             resident: Vec::new(),
+            batch: Vec::with_capacity(BATCH + CHUNK_PAGES),
             tally: Tally::default(),
         })
     }
 
-    /// Hashes every page of a stretch that is there.
+    /// Hashes every page of a stretch that is there, and gives away what it found in batches.
     ///
     /// # Errors
-    /// [`PagesError::Denied`], [`PagesError::Stopped`], and what reading page maps gives.
-    pub(super) fn first_look(&mut self, stretch: &Stretch, into: &mut Vec<Entry>) -> Result<(), PagesError> {
+    /// [`PagesError::Denied`], [`PagesError::Stopped`], what reading page maps gives, and what `give` gives.
+    pub(super) fn first_look(
+        &mut self,
+        stretch: &Stretch,
+        give: impl Fn(&[Entry]) -> Result<(), PagesError>,
+    ) -> Result<(), PagesError> {
         self.open(stretch.source)?;
         let shared = self.shared;
-        let Self { look, own, open, resident, tally, .. } = self;
+        let Self { look, own, open, resident, tally, batch, .. } = self;
+        batch.clear();
+        let full = |batch: &mut Vec<Entry>, least| match batch.len() {
+            length if length < least => Ok(()),
+            _ => give(batch).map(|()| batch.clear()),
+        };
         let pages = stretch.first..stretch.first + stretch.pages;
         let flags = if stretch.is_mergeable { flag::MERGEABLE } else { 0 };
         match open {
@@ -126,7 +140,8 @@ impl<'a> Worker<'a> {
                             Some(frame) if Some(frame) != shared.zero_frame => Wish::Hash(way(seen, may_pin)),
                             _ => Wish::Leave,
                         });
-                        tally.take(outcomes.map_err(map_failed)?, first, stretch.source, flags, into);
+                        tally.take(outcomes.map_err(map_failed)?, first, stretch.source, flags, batch);
+                        full(batch, BATCH)?;
                     }
                 }
             }
@@ -152,13 +167,14 @@ impl<'a> Worker<'a> {
                                 None => Wish::Leave,
                             });
                         let outcomes = outcomes.map_err(map_failed)?;
-                        tally.take(outcomes, stretch.first + first, stretch.source, flags, into);
+                        tally.take(outcomes, stretch.first + first, stretch.source, flags, batch);
+                        full(batch, BATCH)?;
                     }
                 }
             }
             _ => {}
         }
-        Ok(())
+        full(batch, 1)
     }
 
     /// Looks once more at those of the entries that ask for it, and sets their flags where they are not as they were. The entries are
