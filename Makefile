@@ -1,5 +1,5 @@
 # Two commands: `make run` shows a first comparison, `make test` runs the default tests.
-.PHONY: run test test-platforms test-containers test-long lint bench figures deny
+.PHONY: run test test-platforms test-containers test-long lint bench figures book deny
 
 run:
 	cargo run --release --package weigh
@@ -39,6 +39,13 @@ bench:
 # The pictures of the book, made by simulations with fixed seeds.
 figures:
 	cargo run --package weigh-bench --bin figures -- docs/method/figures
+
+# The book, in target/book. What is in it is checked by the test `book`, with the other tests.
+book:
+	@command -v mdbook >/dev/null || { echo "mdbook is missing. It makes the book; get it with:"; \
+	  echo "  cargo install --locked mdbook --no-default-features"; exit 1; }
+	mdbook build docs
+	@echo "the book: target/book/index.html"
 
 # Licences and sources of every dependency (cargo install cargo-deny).
 deny:

@@ -1,41 +1,16 @@
-//! The smaller commands, and the command line's own reference.
+//! The smaller commands.
 #![allow(clippy::print_stderr, reason = "a skipped test says so")]
 #![allow(clippy::unwrap_used, reason = "a test ends where its expectation does")]
 
 mod support;
 
 use serde_json::Value;
-use std::fmt::Write;
 use support::{Stage, known_diagnosis};
 
 fn stdout(stage: &Stage, arguments: &[&str]) -> String {
     let output = stage.weigh().args(arguments).output().unwrap();
     assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
-}
-
-/// The whole reference is a snapshot: a change of the command line is seen in review.
-#[test]
-fn the_reference_is_what_it_was() {
-    let stage = Stage::new();
-    let mut reference = stdout(&stage, &["--help"]);
-    for command in [
-        "run",
-        "doctor",
-        "list",
-        "show",
-        "compare",
-        "analyse",
-        "resume",
-        "selftest",
-        "image",
-        "clean",
-        "completions",
-        "man",
-    ] {
-        write!(reference, "\n==== weigh {command}\n{}", stdout(&stage, &[command, "--help"])).unwrap();
-    }
-    insta::assert_snapshot!("reference", reference);
 }
 
 #[test]
