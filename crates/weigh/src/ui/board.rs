@@ -19,7 +19,7 @@ use weigh_model::CellProgress;
 
 /// Drawn no more often than this, a second.
 const RATE_HZ: u8 = 4;
-/// Between two steps of the spinner. A wake-up takes some 100 µs of a CPU that is weigh's own where there is one.
+/// Between two steps of the spinner. All draws of ten seconds take some milliseconds of weigh's own CPU time.
 const TICK: Duration = Duration::from_millis(500);
 /// Rows of intervals.
 const MOST_ROWS: usize = 8;
