@@ -89,7 +89,7 @@ fn plans_that_cannot_be_run_are_refused() {
         (half, &["plan.json", "line", "--out"]),
         ("{\"format\": 99, \"quite\": \"different\"}", &["plan.json", "99", "newer"]),
         (&without, &["plan.json", "nowhere", "baseline"]),
-        (&plan.replace("\"spec\": \"null\"", "\"spec\": \"nul\""), &["plan.json", "nul"]),
+        (&plan.replace("\"platform\": \"null\"", "\"platform\": \"nul\""), &["plan.json", "nul"]),
     ] {
         std::fs::write(stage.here().join("plan.json"), content).unwrap();
         let (code, message) = refused(&stage, &["run", "--plan", "plan.json", "--out", "again"]);

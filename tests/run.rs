@@ -201,5 +201,15 @@ fn a_crossed_gate_is_exit_code_3() {
         stage.weigh().args(arguments).assert().code(code);
     }
     stage.weigh().args(["show", "last", "--gate", "5"]).assert().code(3);
+    // The same as test cases: written before the exit code is decided, so that a server of continuous integration has them.
+    let file = stage.here().join("junit.xml");
+    let arguments = ["show", "last", "--gate", "5", "--format", "junit", "--output", "junit.xml"];
+    stage.weigh().args(arguments).assert().code(3).stdout("");
+    let cases = std::fs::read_to_string(&file).unwrap();
+    assert!(cases.contains("failures=\"1\"") && cases.contains("above the gate of 5 %"), "{cases}");
+    let arguments = ["show", "last", "--gate", "50", "--format", "junit"];
+    let output = stage.weigh().args(arguments).assert().success();
+    let cases = String::from_utf8_lossy(&output.get_output().stdout).into_owned();
+    assert!(cases.contains("failures=\"0\"") && cases.contains("tests=\"1\""), "{cases}");
     stage.host_is_as_before();
 }

@@ -45,5 +45,5 @@ pub use series::{Comparison, Observation, Series};
 pub use size::{SizeError, format_bytes, parse_bytes, parse_cpu_list, parse_duration};
 pub use spelling::nearest;
 pub use staging::{LoadLoop, Pace, RUN_WORDS, ServerPlan, Staging, Transport};
-pub use start::{Caches, StartPlan, Started, stamps};
+pub use start::{Caches, StartPlan, Started, stamps, weights};
 pub use unit::Unit;

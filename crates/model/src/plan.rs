@@ -7,8 +7,8 @@ use std::fmt;
 use std::path::PathBuf;
 
 /// Version of the plan file. Changes: 1, first version; 2, noise limits, operations, and variables of an environment; 3, starts; 4,
-/// what is put around a command; 5, the load generator's machine.
-pub const PLAN_FORMAT: u32 = 5;
+/// what is put around a command; 5, the load generator's machine; 6, footprints.
+pub const PLAN_FORMAT: u32 = 6;
 
 /// Everything that decides a run: the same plan can be run again, here or on another host.
 ///

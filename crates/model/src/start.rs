@@ -41,6 +41,32 @@ pub mod stamps {
     pub const BOOT: [&str; 5] = [BOOT_VMM, BOOT_FIRMWARE, BOOT_KERNEL, BOOT_USER, BOOT_BOUND];
 }
 
+/// Names of the metrics of a footprint, as plans and samples have them. All are per guest unless they say otherwise.
+pub mod weights {
+    /// What is charged: proportional set size of the guest and its helpers, and what the kernel keeps for its control group. Bytes.
+    pub const FOOTPRINT: &str = "footprint";
+    /// Proportional set size of the guest: of its processes, or of the monitor of a machine with all the machine's memory. Bytes.
+    pub const GUEST: &str = "guest_pss";
+    /// Proportional set size of the helpers that serve this guest alone: shims, proxies, monitors. Bytes.
+    pub const HELPERS: &str = "helpers_pss";
+    /// What the kernel keeps for the guest's control group. Bytes.
+    pub const KERNEL: &str = "kernel_memory";
+    /// Page tables of guest and helpers, a part of the former. Bytes.
+    pub const PAGE_TABLES: &str = "page_tables";
+    /// Page cache charged to the guest's control group; it is not in the footprint. Bytes.
+    pub const CACHE: &str = "page_cache";
+    /// How much less memory the host has available. Bytes.
+    pub const AVAILABLE: &str = "available_drop";
+    /// Proportional set size of the platform's daemons, all together and not per guest. Bytes.
+    pub const DAEMONS: &str = "daemons_pss";
+    /// Memory that the kernel's merging of equal pages saves, all together and not per guest. Bytes.
+    pub const MERGED: &str = "merged";
+    /// CPU time of the kernel's merging from the last guest being up to the reading, all together. Seconds.
+    pub const MERGING_CPU: &str = "merging_cpu";
+    /// From the last guest being up to their memory standing still, seconds.
+    pub const SETTLING: &str = "settle_time";
+}
+
 /// What is done in one trial of a start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StartPlan {
@@ -70,6 +96,11 @@ pub enum Started {
     },
     /// A guest that was saved before.
     Restored,
+    /// Guests that come up at once and are left alone until their memory stands still; then it is read.
+    Footprint {
+        /// How many.
+        guests: u32,
+    },
 }
 
 /// What the host's page cache may hold when a guest is started.

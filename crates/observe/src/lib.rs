@@ -16,6 +16,7 @@ mod instance;
 mod kernel_log;
 mod kernel_threads;
 mod loader;
+pub mod memory;
 mod observer;
 pub mod pages;
 mod perf;

@@ -5,7 +5,7 @@ use crate::differences::{self, Difference};
 use crate::quantity::Effect;
 use crate::rows::table;
 use crate::troubles::{self, Advice, FailureLine};
-use crate::{Report, answer, circumstances, notes};
+use crate::{Report, answer, circumstances, limits, notes};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use weigh_stats::{Cell, Flag, Interval};
@@ -25,6 +25,8 @@ pub(crate) struct Document {
     /// The sign convention.
     pub convention: String,
     pub groups: Vec<Group>,
+    /// What one more guest takes.
+    pub limits: Vec<limits::LimitTable>,
     /// Half the width of the common scale of the interval bars, as a fraction.
     pub bar_reach: f64,
     /// How the tables are to be read.
@@ -172,6 +174,7 @@ pub(crate) fn build(report: &Report) -> Document {
         answers: answer::answers(report, &groups),
         undecided: answer::undecided(&groups),
         convention: notes::convention(report),
+        limits: limits::tables(report),
         bar_reach: bar_reach(&groups),
         notes: notes::reading(report),
         legend: notes::legend(report),

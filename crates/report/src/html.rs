@@ -12,6 +12,7 @@ mod waterfall;
 
 use crate::differences::Difference;
 use crate::document::{self, Document, EnvironmentLine, Row};
+use crate::limits::{LimitRow, LimitTable};
 use crate::quantity::plain_percent;
 use crate::{LogEnd, Report, ReportError};
 pub use live::LivePage;
@@ -237,6 +238,24 @@ fn sweep_tables(plots: &Plots) -> Vec<(String, Vec<WordTable>)> {
     plots.sweeps.iter().map(of).collect()
 }
 
+/// Tables of what one more guest takes.
+fn limit_tables(document: &Document) -> Vec<(String, WordTable)> {
+    let table = |table: &LimitTable| {
+        let row = |row: &LimitRow| (row.environment.clone(), row.cells.clone());
+        let remarks = table.rows.iter().filter_map(|row| Some((&row.environment, row.remark.as_ref()?)));
+        let remarks: String =
+            remarks.map(|(environment, remark)| format!("; {environment}: {remark}")).collect();
+        let words = WordTable {
+            caption: table.title.clone(),
+            note: format!("{}{remarks}", table.note),
+            columns: table.columns.clone(),
+            rows: table.rows.iter().map(row).collect(),
+        };
+        (table.title.clone(), words)
+    };
+    document.limits.iter().map(table).collect()
+}
+
 /// Tables of the starts.
 fn start_tables(plots: &Plots) -> Vec<WordTable> {
     let table = |start: &waterfall::Waterfall| WordTable {
@@ -307,6 +326,7 @@ fn page(report: &Report, live: Option<&LivePage>) -> Result<String, ReportError>
         quantiles => numbers::quantiles(),
         sweeps => Value::from(Serde(sweep_tables(&plots))),
         sweep_figures => Value::from(Serde(figures::sweeps(&plots))),
+        limits => Value::from(Serde(limit_tables(&document))),
         starts => Value::from(Serde(start_tables(&plots))),
         start_figures => Value::from(Serde(figures::waterfalls(&plots))),
         document => Value::from(Serde(&document)),

@@ -10,8 +10,8 @@ use weigh_model::{
     Better, ClockState, HostFacts, HostSettings, LoaderMachine, NoiseLimits, NoisyHost, VoidCause,
 };
 use weigh_stats::{
-    Cell, ChargeSummary, ClockSummary, Flag, Interval, LoaderSummary, NoiseSummary, OneRun, Pairing, Summary,
-    TwoRuns, Verdict,
+    Cell, ChargeSummary, ClockSummary, Flag, Interval, Limit, LoaderSummary, NoiseSummary, OneRun, Pairing,
+    Summary, TwoRuns, Verdict,
 };
 
 /// Version of the format. Changes: 1, first version.
@@ -47,6 +47,8 @@ struct Root<'a> {
     noisy_host: Option<&'a NoisyHost>,
     charges: Vec<ChargeRow<'a>>,
     loaders: &'a [LoaderSummary],
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    limits: &'a [Limit],
     #[serde(skip_serializing_if = "Option::is_none")]
     loader_machine: Option<Machine<'a>>,
 }
@@ -440,6 +442,7 @@ pub(crate) fn render(report: &Report) -> Result<String, ReportError> {
         noisy_host: report.circumstances.noisy_host.as_ref(),
         charges: report.circumstances.charges.iter().map(charge).collect(),
         loaders: &report.circumstances.loaders,
+        limits: &report.limits,
         loader_machine: report
             .circumstances
             .loader_machine

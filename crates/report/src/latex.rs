@@ -3,6 +3,7 @@
 use crate::Report;
 use crate::differences::{Difference, sentences};
 use crate::document::{self, Document, EnvironmentLine, Row, Table};
+use crate::limits::LimitTable;
 use crate::notes::COULD_SEE;
 
 const PREAMBLE: &str = r"\documentclass{article}
@@ -124,6 +125,9 @@ pub(crate) fn render(report: &Report) -> String {
             demand.push((escape(&title), sentences.chain(why).collect::<Vec<_>>()));
         }
     }
+    for table in &document.limits {
+        write_limits(&mut out, table);
+    }
     // Tables float; what explains them must not be carried off by them.
     out.push_str("\\clearpage\n");
     for (title, lines) in demand {
@@ -173,6 +177,27 @@ fn write_table(out: &mut String, table: &Table, params: &str) {
         out.push_str(&write_row(row, table));
     }
     out.push_str("\\bottomrule\n\\end{tabular}\n\\end{table}\n");
+}
+
+/// What one more guest takes.
+fn write_limits(out: &mut String, table: &LimitTable) {
+    let columns = "r".repeat(table.columns.len());
+    out.push_str(&format!(
+        "\\begin{{table}}[htbp]\n\\caption{{{}}}\n\\begin{{tabular}}{{l{columns}}}\n\\toprule\nenvironment",
+        escape(&table.title)
+    ));
+    for column in &table.columns {
+        out.push_str(&format!(" & {}", escape(column)));
+    }
+    out.push_str(" \\\\\n\\midrule\n");
+    for row in &table.rows {
+        let cells = [&row.environment].into_iter().chain(&row.cells).map(|cell| escape(cell));
+        out.push_str(&format!("{} \\\\\n", cells.collect::<Vec<_>>().join(" & ")));
+    }
+    out.push_str("\\bottomrule\n\\end{tabular}\n\\end{table}\n");
+    for (row, remark) in table.rows.iter().filter_map(|row| Some((row, row.remark.as_ref()?))) {
+        out.push_str(&format!("{}: {}\\par\n", escape(&row.environment), escape(remark)));
+    }
 }
 
 fn write_row(row: &Row, table: &Table) -> String {

@@ -1,4 +1,4 @@
-//! One table model, written as terminal table, HTML, Markdown, CSV, JSON and LaTeX.
+//! One table model, written as terminal table, HTML, Markdown, CSV, JSON, LaTeX and JUnit's XML.
 //!
 //! ```text
 //! Report --document--> Document --terminal | html | markdown | latex--> text
@@ -16,9 +16,12 @@ mod circumstances;
 mod delimited;
 mod differences;
 mod document;
+mod gate;
 mod html;
 mod json;
+mod junit;
 mod latex;
+mod limits;
 mod markdown;
 mod notes;
 pub mod quantity;
@@ -28,6 +31,7 @@ mod terminal;
 mod text;
 mod troubles;
 
+pub use gate::beyond;
 pub use html::{LivePage, render_live};
 pub use quantity::Scale;
 pub use report::{ComparedRuns, EnvironmentFacts, Format, LogEnd, Options, Report, ReportError};
@@ -44,5 +48,6 @@ pub fn render(report: &Report, format: Format, options: &Options) -> Result<Stri
         Format::Markdown => Ok(markdown::render(report)),
         Format::Latex => Ok(latex::render(report)),
         Format::Html => html::render(report),
+        Format::Junit => junit::render(report, options.gate),
     }
 }

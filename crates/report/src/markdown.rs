@@ -3,6 +3,7 @@
 use crate::Report;
 use crate::differences::{Difference, sentences};
 use crate::document::{self, Document, Group, Row, Table};
+use crate::limits::LimitTable;
 use crate::notes::COULD_SEE;
 
 /// Text in which nothing is markup: names and reasons come from outside.
@@ -57,6 +58,9 @@ pub(crate) fn render(report: &Report) -> String {
     for group in &document.groups {
         write_group(&mut out, group);
     }
+    for table in &document.limits {
+        write_limits(&mut out, table);
+    }
     write_notes(&mut out, &document);
     out.replace(crate::text::JOINER, " ")
 }
@@ -108,6 +112,22 @@ fn write_rows(out: &mut String, table: &Table) {
     let numeric: Vec<usize> = (0..columns.len()).filter(|i| columns[*i].1).collect();
     let rows = table.rows.iter().map(|row| columns.iter().map(|(_, _, text)| text(row)).collect());
     write_table(out, &head, &numeric, rows);
+}
+
+/// What one more guest takes.
+fn write_limits(out: &mut String, table: &LimitTable) {
+    out.push_str(&format!("\n## {}\n\n{}\n\n", escape(&table.title), opening(&table.note)));
+    let head: Vec<&str> =
+        ["environment"].into_iter().chain(table.columns.iter().map(String::as_str)).collect();
+    let numeric: Vec<usize> = (1..head.len()).collect();
+    let rows = table
+        .rows
+        .iter()
+        .map(|row| [&row.environment].into_iter().chain(&row.cells).map(|cell| escape(cell)).collect());
+    write_table(out, &head, &numeric, rows);
+    for (row, remark) in table.rows.iter().filter_map(|row| Some((row, row.remark.as_ref()?))) {
+        out.push_str(&format!("\n{}: {}\n", opening(&row.environment), escape(remark)));
+    }
 }
 
 fn verdict(row: &Row) -> String {

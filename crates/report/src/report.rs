@@ -4,7 +4,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::io::{self, Read, Seek, SeekFrom};
 use weigh_model::{HostFacts, Plan, VoidUnit};
-use weigh_stats::{Analysis, Circumstances, Failure};
+use weigh_stats::{Analysis, Circumstances, Failure, Limit};
 
 /// Everything that a report shows. It is data: rendering looks nothing up and measures nothing.
 #[derive(Debug, Clone, PartialEq)]
@@ -21,6 +21,8 @@ pub struct Report {
     pub host: Option<HostFacts>,
     /// Cells, verdicts and the warnings of the statistics.
     pub analysis: Analysis,
+    /// What one more guest takes, for what was taken at several numbers of guests.
+    pub limits: Vec<Limit>,
     /// What is known of each environment, in the order of the plan.
     pub environments: Vec<EnvironmentFacts>,
     /// Noise, clocks, CPU time; empty for samples measured elsewhere.
@@ -51,6 +53,7 @@ impl Report {
             plan: None,
             host: None,
             analysis,
+            limits: Vec::new(),
             environments: Vec::new(),
             circumstances: Circumstances::default(),
             voids: Vec::new(),
@@ -128,22 +131,26 @@ pub enum Format {
     Latex,
     /// One page that fetches nothing, with plots; every number is there without its script.
     Html,
+    /// Test cases in XML, for servers of continuous integration.
+    Junit,
 }
 
-/// What the terminal can show; the other formats take no notice.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What the terminal can show, and what JUnit's cases fail for; the other formats take no notice.
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Options {
-    /// Columns; fewer than 40 are taken as 40.
+    /// Columns of a terminal; fewer than 40 are taken as 40.
     pub width: usize,
     /// Whether words may be coloured. Nothing is said by colour alone.
     pub color: bool,
     /// Whether anything beyond ASCII may be printed.
     pub unicode: bool,
+    /// Overhead, per cent, above which a case of JUnit's fails, where its whole interval lies there; none: nothing fails for being slow.
+    pub gate: Option<f64>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { width: 100, color: false, unicode: true }
+        Self { width: 100, color: false, unicode: true, gate: None }
     }
 }
 
@@ -159,6 +166,9 @@ pub enum ReportError {
     /// The template of the page does not fit its data.
     #[error("cannot write the report as HTML: {0}")]
     Html(#[from] minijinja::Error),
+    /// An element cannot be written.
+    #[error("cannot write the report as JUnit's XML: {0}")]
+    Junit(String),
 }
 
 #[cfg(test)]

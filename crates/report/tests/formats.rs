@@ -243,9 +243,15 @@ fn latex_holds_only_its_own_commands() {
 #[test]
 fn every_text_ends_with_one_line_break() {
     for (name, report) in common::all() {
-        for format in
-            [Format::Table, Format::Json, Format::Csv, Format::Markdown, Format::Latex, Format::Html]
-        {
+        for format in [
+            Format::Table,
+            Format::Json,
+            Format::Csv,
+            Format::Markdown,
+            Format::Latex,
+            Format::Html,
+            Format::Junit,
+        ] {
             let text = common::text(&report, format);
             assert!(text.ends_with('\n') && !text.ends_with("\n\n"), "{name} {format:?}");
         }

@@ -13,6 +13,7 @@ fn formats_of_every_run() {
             (Format::Markdown, "md"),
             (Format::Latex, "tex"),
             (Format::Html, "html"),
+            (Format::Junit, "xml"),
         ] {
             insta::assert_snapshot!(format!("{name}.{suffix}"), common::text(&report, format));
         }
@@ -45,8 +46,9 @@ fn widths_of_the_run_with_everything() {
 #[test]
 fn variants_of_the_terminal() {
     let report = common::standard();
-    let with =
-        |color, unicode| render(&report, Format::Table, &Options { width: 120, color, unicode }).unwrap();
+    let with = |color, unicode| {
+        render(&report, Format::Table, &Options { width: 120, color, unicode, gate: None }).unwrap()
+    };
     insta::assert_snapshot!("standard.table-ascii", with(false, false));
     insta::assert_snapshot!("standard.table-color", with(true, true).replace('\u{1b}', "^"));
 }
@@ -59,4 +61,5 @@ fn hostile_names() {
     insta::assert_snapshot!("hostile.md", common::text(&report, Format::Markdown));
     insta::assert_snapshot!("hostile.tex", common::text(&report, Format::Latex));
     insta::assert_snapshot!("hostile.csv", common::text(&report, Format::Csv));
+    insta::assert_snapshot!("hostile.xml", common::text(&report, Format::Junit));
 }

@@ -11,7 +11,8 @@ fn columns(line: &str) -> usize {
 }
 
 fn plain(report: &Report, width: usize, unicode: bool) -> String {
-    render(report, Format::Table, &Options { width, color: false, unicode }).expect("no report fails")
+    render(report, Format::Table, &Options { width, color: false, unicode, gate: None })
+        .expect("no report fails")
 }
 
 fn check(report: &Report, width: usize, unicode: bool) -> Result<(), TestCaseError> {
@@ -58,7 +59,7 @@ fn colour_adds_nothing_and_takes_nothing() {
     let report = common::standard();
     let sequence = regex::Regex::new("\u{1b}\\[[0-9;]*m").expect("a pattern");
     for width in [60, 80, 120, 200] {
-        let with = Options { width, color: true, unicode: true };
+        let with = Options { width, color: true, unicode: true, gate: None };
         let colored = render(&report, Format::Table, &with).expect("no report fails");
         let bare = sequence.replace_all(&colored, "").into_owned();
         assert_ne!(colored, bare, "there is colour");
@@ -69,7 +70,7 @@ fn colour_adds_nothing_and_takes_nothing() {
 #[test]
 fn names_cannot_send_control_sequences() {
     for color in [false, true] {
-        let options = Options { width: 100, color, unicode: true };
+        let options = Options { width: 100, color, unicode: true, gate: None };
         let text = render(&common::hostile(), Format::Table, &options).expect("no report fails");
         assert!(!text.contains("\u{1b}[31m"), "a name's colour reached the terminal");
         assert!(!text.contains('\u{202e}'), "a name reversed the direction of writing");

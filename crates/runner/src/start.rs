@@ -7,6 +7,7 @@
 //!   init                        of a full system: its services are up
 //! window closes                 CPU time of guest, helpers, client and daemons up to here; the stamps stand still meanwhile
 //!   service, first response     a server in the guest, a client outside
+//!   or a footprint              all guests left alone until their memory stands still, then read
 //!   stop
 //! ```
 //!
@@ -15,6 +16,7 @@
 mod boot;
 mod client;
 mod crowd;
+mod footprint;
 mod one;
 mod restored;
 pub(crate) mod system;
@@ -179,7 +181,9 @@ impl Runner<'_> {
         let guests = match start.what {
             Started::One => 1,
             Started::Restored => 2,
-            Started::AtOnce { guests } | Started::Churn { guests, .. } => guests,
+            Started::AtOnce { guests } | Started::Churn { guests, .. } | Started::Footprint { guests } => {
+                guests
+            }
         };
         let recipe = match self.fleet.recipe(environment, guests) {
             Ok(recipe) => recipe,
@@ -223,7 +227,12 @@ impl Runner<'_> {
                 let boot = metrics.iter().any(|metric| metric.spec.name == stamps::BOOT_KERNEL);
                 one::come_up(fleet, environment, recipe, deadline, boot)
             }
-            Started::AtOnce { guests } => crowd::at_once(fleet, environment, &recipe, guests, deadline),
+            Started::AtOnce { guests } => {
+                crowd::at_once(fleet, environment, &recipe, guests, deadline, &mut |_, _| Ok(()))
+            }
+            Started::Footprint { guests } => {
+                footprint::weigh(fleet, environment, &recipe, guests, deadline, self.interrupt)
+            }
             Started::Churn { concurrency, guests } => {
                 crowd::churn(fleet, environment, &recipe, concurrency, guests)
             }

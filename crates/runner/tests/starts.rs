@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use weigh_model::{
     Caches, CpuTime, Event, FailureKind, FinishReason, Iteration, Outcome, Plan, Record, StartPlan, Started,
-    Trial, VoidCause, stamps,
+    Trial, VoidCause, stamps, weights,
 };
 use weigh_stats::{Analysis, Cell, Flag, Options, Verdict, analyse, collect};
 use weigh_workloads::start_workload;
@@ -224,4 +224,21 @@ fn commands_come_after_starts() {
         order.entry(trial.block).or_default().push(trial.workload);
     }
     assert!(order.values().all(|workloads| *workloads == ["start", "start", "u", "u"]), "{order:?}");
+}
+
+/// Guests without a process on this host have no memory here, and every metric says why.
+#[test]
+fn what_has_no_memory_here_is_absent_with_the_reason() {
+    let plan = starts(&["null", "null:label=b"], &[Started::Footprint { guests: 2 }], 2);
+    let bench = Bench::new();
+    let (_, store) = bench.run(&plan);
+    assert_complete(&plan, &store, 2);
+    let analysis = analysis(&plan, &records(&store));
+    for environment in ["null", "null:label=b"] {
+        for metric in [weights::FOOTPRINT, weights::GUEST, weights::KERNEL, weights::MERGED] {
+            let cell = cell(&analysis, metric, environment);
+            assert!(cell.absent.as_ref().is_some_and(|reason| !reason.is_empty()), "{metric}: {cell:?}");
+            assert_eq!((cell.failed, cell.n), (0, 0), "{metric}");
+        }
+    }
 }

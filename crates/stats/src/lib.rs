@@ -21,6 +21,7 @@ mod collect;
 mod compare;
 mod estimate;
 mod holm;
+mod limit;
 mod pelt;
 mod quantile;
 mod rank;
@@ -42,5 +43,6 @@ pub use circumstances::{
 };
 pub use collect::{Collected, Failure, collect};
 pub use compare::compare_runs;
+pub use limit::{Amount, Limit, limits};
 pub use stop::precise_enough;
 pub use warning::{Warning, WarningKind};

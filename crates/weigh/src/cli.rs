@@ -24,6 +24,8 @@ pub enum Command {
     Run(Box<RunArgs>),
     /// Measure how long guests take to come up, from the first program of the platform to the first response
     Start(Box<StartArgs>),
+    /// Weigh the memory that guests take, by how many there are, and what one more takes
+    Footprint(Box<FootprintArgs>),
     /// Say which platforms are ready, and what is missing with the remedy
     Doctor(JsonArg),
     /// List platforms, workloads or images
@@ -58,6 +60,9 @@ pub enum Command {
         /// Output format
         #[arg(long, default_value = "table")]
         format: OutputFormat,
+        /// Write to a file instead of the terminal
+        #[arg(long, value_name = "FILE")]
+        output: Option<PathBuf>,
         /// Exit 3 when a difference's whole interval lies above this many per cent
         #[arg(long, value_name = "PCT")]
         gate: Option<f64>,
@@ -74,6 +79,9 @@ pub enum Command {
         /// Output format
         #[arg(long, default_value = "table")]
         format: OutputFormat,
+        /// Write to a file instead of the terminal
+        #[arg(long, value_name = "FILE")]
+        output: Option<PathBuf>,
         /// Exit 3 when an overhead's whole interval lies above this many per cent
         #[arg(long, value_name = "PCT")]
         gate: Option<f64>,
@@ -220,6 +228,8 @@ pub enum OutputFormat {
     Latex,
     /// One self-contained page
     Html,
+    /// JUnit's XML, for servers of continuous integration; a case fails when it crosses --gate
+    Junit,
 }
 
 /// Workload sizes.
@@ -249,7 +259,7 @@ impl Size {
 #[command(after_help = "Examples:
   weigh run stream gups --on native,runc,docker
   weigh run --on native --on 'docker:net=nat' --quick -- sqlite3 :memory: 'select 1'
-  weigh run memory-latency --param sizes=64MiB --cpus 1 --memory 2GiB")]
+  weigh run memory-latency --param loads=1e5 --cpus 1 --memory 2GiB")]
 pub struct RunArgs {
     /// Workloads (see `weigh list workloads`)
     #[arg(value_name = "WORKLOAD")]
@@ -297,7 +307,7 @@ pub struct RunArgs {
 }
 
 /// Options of everything that measures.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct MeasureArgs {
     /// Environments: `platform[:key=value,...]`, repeated or separated by `;`; default: every ready platform
     #[arg(long, value_name = "ENV")]
@@ -364,7 +374,7 @@ pub struct MeasureArgs {
 }
 
 /// `--live` alone.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct LiveArg {
     /// While the run goes on, show its report at http://127.0.0.1:PORT/, on a free port unless one is given
     #[arg(long, value_name = "PORT", num_args = 0..=1, require_equals = true, default_missing_value = "0")]
@@ -401,6 +411,26 @@ pub struct StartArgs {
     /// Also measure how long a process takes to start inside: fork and exec, vfork and exec, posix_spawn
     #[arg(long)]
     pub spawn: bool,
+}
+
+/// Options of `footprint`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  weigh footprint --on native,namespaces,runc,docker
+  weigh footprint --on 'lxc:init=single;lxc:init=full;lxc:init=full,root=copied' --image debian
+  weigh footprint --on 'qemu;qemu:ksm=on' --guests 1,2,4 --memory 512MiB
+
+So many fresh, idle guests are started at once; when their memory has not changed by more than 1 % for 5 s it is read: the proportional \
+set size of guest and helpers, and what the kernel keeps for them. Several numbers of guests give what one more takes, and how many \
+fit into a GiB. With `ksm=on` of a machine the kernel's merging of equal pages has been over everything before it is read. Six blocks \
+unless you ask for others.")]
+pub struct FootprintArgs {
+    /// What all measurements have in common
+    #[command(flatten)]
+    pub common: MeasureArgs,
+    /// Weigh so many guests at once; of several numbers each
+    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=10_000), default_value = "1,2,4,8")]
+    pub guests: Vec<u32>,
 }
 
 fn positive(text: &str) -> Result<f64, String> {

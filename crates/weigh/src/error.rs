@@ -127,7 +127,7 @@ impl Failure {
 
     /// A size, a duration or a list of CPUs that is wrong, where an option names it.
     pub fn of_size(option: &str, error: &weigh_model::SizeError) -> Self {
-        Self::input(format!("{option}: {error}")).at(option, &error.text, 0..error.text.len())
+        Self::input(error.to_string()).at(option, &error.text, 0..error.text.len())
     }
 
     /// Adds the text and the place in it to underline.

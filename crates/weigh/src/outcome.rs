@@ -5,9 +5,11 @@ use crate::error::{Failure, Kind};
 use crate::{facts, ui};
 use std::collections::BTreeMap;
 use std::path::{Component, Path};
-use weigh_model::{Comparison, Effort, EnvironmentPlan, Plan, Record, WorkloadPlan, nearest};
+use weigh_model::{Comparison, Effort, EnvironmentPlan, Plan, Record, Started, WorkloadPlan, nearest};
 use weigh_report::{ComparedRuns, Format, LogEnd, Report};
-use weigh_stats::{Cell, Collected, Failure as Failed, Options, analyse, collect, compare_runs};
+use weigh_stats::{
+    Cell, Collected, Failure as Failed, Limit, Options, analyse, collect, compare_runs, limits,
+};
 use weigh_store::RunDirectory;
 
 /// The report of a run, made from the samples on disk.
@@ -31,6 +33,7 @@ pub fn from_run(directory: &RunDirectory) -> Result<Report, Failure> {
         compared: None,
         plan: Some(plan.clone()),
         host: Some(directory.host().clone()),
+        limits: of_one_more(plan, &collected.comparisons),
         analysis,
         environments: facts::of_environments(plan, directory.host(), &records),
         circumstances: collected.circumstances,
@@ -42,6 +45,19 @@ pub fn from_run(directory: &RunDirectory) -> Result<Report, Failure> {
         blocks_done: Some(collected.blocks_done),
         effort_label: Some(effort(plan)),
     })
+}
+
+/// What one more guest takes, where memory was weighed at several numbers of guests.
+fn of_one_more(plan: &Plan, comparisons: &[Comparison]) -> Vec<Limit> {
+    /// The parameter that tells their number.
+    const COUNTS: &str = "guests";
+    let is_footprint = |workload: &WorkloadPlan| {
+        workload.start.is_some_and(|start| matches!(start.what, Started::Footprint { .. }))
+    };
+    let weighed: Vec<&str> =
+        plan.workloads.iter().filter(|w| is_footprint(w)).map(|w| w.id.as_str()).collect();
+    let of_memory = |comparison: &&Comparison| weighed.contains(&comparison.workload.as_str());
+    limits(&comparisons.iter().filter(of_memory).cloned().collect::<Vec<_>>(), COUNTS)
 }
 
 /// The ends of the logs that failures name. One that cannot be read is named all the same.
@@ -146,11 +162,11 @@ fn records(directory: &RunDirectory) -> Result<(Vec<Record>, Vec<String>), Failu
     Ok((read.records, read.recovered.into_iter().collect()))
 }
 
-/// The report in a format, as wide and colourful as the terminal allows.
+/// The report in a format, as wide and colourful as the terminal allows; `gate` in per cent is what a test case fails for.
 ///
 /// # Errors
 /// Only a defect of the renderer.
-pub fn render(report: &Report, format: OutputFormat) -> Result<String, Failure> {
+pub fn render(report: &Report, format: OutputFormat, gate: Option<f64>) -> Result<String, Failure> {
     let format = match format {
         OutputFormat::Table => Format::Table,
         OutputFormat::Json => Format::Json,
@@ -158,10 +174,15 @@ pub fn render(report: &Report, format: OutputFormat) -> Result<String, Failure> 
         OutputFormat::Md => Format::Markdown,
         OutputFormat::Latex => Format::Latex,
         OutputFormat::Html => Format::Html,
+        OutputFormat::Junit => Format::Junit,
     };
     let terminal = ui::terminal();
-    let options =
-        weigh_report::Options { width: terminal.width, color: terminal.color, unicode: terminal.unicode };
+    let options = weigh_report::Options {
+        width: terminal.width,
+        color: terminal.color,
+        unicode: terminal.unicode,
+        gate,
+    };
     weigh_report::render(report, format, &options)
         .map_err(|error| Failure::new(Kind::Failed, "the report cannot be written").because(error))
 }
@@ -197,9 +218,7 @@ pub fn interrupted_early(run: &Path) -> Failure {
 /// One does, with the cells that do.
 pub fn gate(report: &Report, gate: Option<f64>) -> Result<(), Failure> {
     let Some(percent) = gate else { return Ok(()) };
-    let over = |cell: &&Cell| {
-        cell.primary && cell.overhead.as_ref().is_some_and(|overhead| overhead.low * 100.0 > percent)
-    };
+    let over = |cell: &&Cell| weigh_report::beyond(cell, percent);
     let crossed: Vec<String> = report
         .analysis
         .cells

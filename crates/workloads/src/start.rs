@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use weigh_model::{
     Better, Caches, Extraction, MetricSource, MetricSpec, Operations, StartPlan, Started, Unit, WorkloadPlan,
-    stamps,
+    stamps, weights,
 };
 
 /// How long a service of a guest, or the init of a whole system, may take, seconds.
@@ -46,6 +46,10 @@ pub fn start_workload(start: StartPlan) -> WorkloadPlan {
         Started::Restored => {
             ("start-restore", vec![seconds(stamps::RESTORE, false), seconds(stamps::SAVE, false)])
         }
+        Started::Footprint { guests } => {
+            params.insert("guests".into(), guests.to_string());
+            ("footprint", footprint_metrics())
+        }
     };
     let shown: Vec<String> = params.iter().map(|(key, value)| format!("{key}={value}")).collect();
     let braces = if shown.is_empty() { String::new() } else { format!("{{{}}}", shown.join(",")) };
@@ -55,10 +59,35 @@ pub fn start_workload(start: StartPlan) -> WorkloadPlan {
         // Every guest is fresh; what is warm is the host, by the pilot and the blocks before.
         warmup: 1,
         deadline_s: DEADLINE_S,
-        operations: Some(Operations { name: "start".into(), from: Extraction::Stamp }),
+        operations: (!is_footprint(start))
+            .then(|| Operations { name: "start".into(), from: Extraction::Stamp }),
         start: Some(start),
         ..WorkloadPlan::of(name, Vec::new(), metrics)
     }
+}
+
+fn is_footprint(start: StartPlan) -> bool {
+    matches!(start.what, Started::Footprint { .. })
+}
+
+/// Memory per guest, and what else is known of it. The footprint gets the verdict; its parts say where it comes from.
+fn footprint_metrics() -> Vec<MetricSource> {
+    let byte = || Unit::normalise("B").0;
+    let bytes = |name: &str, primary: bool| metric(name, byte(), Better::Lower, primary);
+    let seconds = |name: &str| metric(name, Unit::second(), Better::Lower, false);
+    vec![
+        bytes(weights::FOOTPRINT, true),
+        bytes(weights::GUEST, false),
+        bytes(weights::HELPERS, false),
+        bytes(weights::KERNEL, false),
+        bytes(weights::PAGE_TABLES, false),
+        bytes(weights::CACHE, false),
+        bytes(weights::AVAILABLE, false),
+        bytes(weights::DAEMONS, false),
+        metric(weights::MERGED, byte(), Better::Higher, false),
+        seconds(weights::MERGING_CPU),
+        seconds(weights::SETTLING),
+    ]
 }
 
 /// Adds what a machine's coming up is made of to the workload that starts one guest; any other it leaves as it is.

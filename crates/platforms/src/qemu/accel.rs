@@ -21,8 +21,6 @@ pub(crate) const PROOF_DEADLINE: Duration = Duration::from_secs(10);
 const KVM_CREATE_VM: libc::Ioctl = 0xAE01;
 /// Directory of the cache for proofs.
 const CACHE: &str = "acceleration";
-/// What to do where the device works and guests do not.
-const NESTED: &str = "no command makes it work: have nested virtualisation switched on, or mended, on the machine that this one runs on";
 /// Name of the result in an entry of the cache.
 const RESULT: &str = "result.json";
 
@@ -142,7 +140,7 @@ fn disproven(error: &PlatformError) -> Proof {
             "/dev/kvm opens and makes a machine, yet no guest answered in the {} s that it had: {said}",
             PROOF_DEADLINE.as_secs()
         ),
-        remedy: NESTED.into(),
+        remedy: "no command makes it work: have nested virtualisation switched on, or mended, on the machine that this one runs on".into(),
     }
 }
 
@@ -174,8 +172,7 @@ fn try_device(device: &Path) -> Result<(), Proof> {
 fn to_json(proof: &Proof) -> Value {
     match proof {
         Proof::Proven => json!({"proven": true}),
-        // What to do about it is this version's to say, whoever has seen it.
-        Proof::Disproven { seen, .. } => json!({"proven": false, "seen": seen}),
+        Proof::Disproven { seen, remedy } => json!({"proven": false, "seen": seen, "remedy": remedy}),
     }
 }
 
@@ -184,7 +181,7 @@ fn read(entry: &Path) -> Option<Proof> {
     let text = |name: &str| value.get(name)?.as_str().map(String::from);
     match value.get("proven")?.as_bool()? {
         true => Some(Proof::Proven),
-        false => Some(Proof::Disproven { seen: text("seen")?, remedy: NESTED.into() }),
+        false => Some(Proof::Disproven { seen: text("seen")?, remedy: text("remedy")? }),
     }
 }
 
@@ -220,7 +217,7 @@ mod tests {
     #[test]
     fn results_read_back() {
         let base = tempfile::tempdir().unwrap();
-        for proof in [Proof::Proven, Proof::Disproven { seen: "silence".into(), remedy: NESTED.into() }] {
+        for proof in [Proof::Proven, Proof::Disproven { seen: "silence".into(), remedy: "wait".into() }] {
             std::fs::write(base.path().join(RESULT), to_json(&proof).to_string()).unwrap();
             assert_eq!(read(base.path()), Some(proof));
         }

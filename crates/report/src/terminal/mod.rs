@@ -25,6 +25,7 @@ pub(crate) fn render(report: &Report, options: &Options) -> String {
     for group in &document.groups {
         table::group(&mut screen, &layout, &document, group);
     }
+    limits(&mut screen, &document);
     reading(&mut screen, &document);
     environments(&mut screen, &document);
     noise(&mut screen, &document);
@@ -73,6 +74,19 @@ fn top(screen: &mut Screen, document: &Document) {
         let style = if answer.tone == Tone::Open { Style::Plain } else { Style::Tone(answer.tone) };
         let clauses: Vec<&str> = answer.clauses.iter().map(String::as_str).collect();
         screen.item(2, &answer.environment, style, width, &clauses);
+    }
+}
+
+/// What one more guest takes.
+fn limits(screen: &mut Screen, document: &Document) {
+    for table in &document.limits {
+        screen.blank();
+        screen.heading(&table.title);
+        let width = gap(screen, table.rows.iter().map(|row| row.environment.as_str()));
+        for row in &table.rows {
+            screen.item(2, &row.environment, Style::Plain, width, &[&row.sentence(&table.columns)]);
+        }
+        screen.paragraph(2, &table.note, Style::Faint);
     }
 }
 

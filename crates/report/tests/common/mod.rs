@@ -451,7 +451,8 @@ pub fn text(report: &Report, format: Format) -> String {
 
 /// A report in a format.
 pub fn whole(report: &Report, format: Format) -> String {
-    render(report, format, &Options { width: 120, color: false, unicode: true }).expect("no report fails")
+    render(report, format, &Options { width: 120, color: false, unicode: true, gate: None })
+        .expect("no report fails")
 }
 
 fn without_code(page: &str) -> String {
@@ -467,5 +468,6 @@ fn without_code(page: &str) -> String {
 }
 
 pub fn table(report: &Report, width: usize) -> String {
-    render(report, Format::Table, &Options { width, color: false, unicode: true }).expect("no report fails")
+    render(report, Format::Table, &Options { width, color: false, unicode: true, gate: None })
+        .expect("no report fails")
 }

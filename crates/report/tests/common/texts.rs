@@ -23,7 +23,8 @@ pub struct Texts {
 
 impl Texts {
     pub fn of(report: &Report) -> Self {
-        let table = render(report, Format::Table, &Options { width: 1000, color: false, unicode: true });
+        let table =
+            render(report, Format::Table, &Options { width: 1000, color: false, unicode: true, gate: None });
         let csv = text(report, Format::Csv);
         let mut reader = csv::Reader::from_reader(csv.as_bytes());
         let header = reader.headers().expect("a header").clone();

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{Builder, Scope, ScopedJoinHandle};
 use std::time::Duration;
-use weigh_host::accounts::Process;
+use weigh_host::accounts::Accounts;
 use weigh_host::clock::monotonic_ns;
 use weigh_model::{Charge, FailureKind, stamps};
 
@@ -31,8 +31,11 @@ enum Word {
 /// What it says to each.
 enum Answer {
     Up(Result<Up, Failure>),
-    Used(Charge, Vec<Process>),
+    Used(Charge, Box<Accounts>),
 }
+
+/// What is done with guests that are all up, by whom they are charged to, before they are ended. It adds to what came.
+pub(super) type Held<'a> = dyn FnMut(&[Accounts], &mut Came) -> Result<(), Failure> + 'a;
 
 /// Starts guests at once, each from a thread of its own, and ends them at once.
 pub(super) fn at_once(
@@ -41,6 +44,7 @@ pub(super) fn at_once(
     recipe: &Recipe<'_>,
     guests: u32,
     deadline: Duration,
+    held: &mut Held<'_>,
 ) -> Result<Came, Failure> {
     std::thread::scope(|scope| {
         let (say, hear) = channel();
@@ -58,10 +62,13 @@ pub(super) fn at_once(
                 let after = own_bytes();
                 note_bookkeeping(recipe, guests, before, after);
                 tell(&members, || Word::Account);
-                let (used, daemons) = add_up(&hear, guests);
+                let (used, accounts) = add_up(&hear, guests);
                 let observed = window.close(fleet, used);
-                fleet.berths[environment].daemons = daemons;
-                Ok(Came { observed, guests, ..described(&ups) })
+                if let Some(last) = accounts.last() {
+                    fleet.berths[environment].daemons.clone_from(&last.daemons);
+                }
+                let mut came = Came { observed, guests, ..described(&ups) };
+                held(&accounts, &mut came).map(|()| came)
             }
             (failure, _) => {
                 window.abandon(fleet);
@@ -134,9 +141,9 @@ fn live(
             ),
             (Word::Account, Some(guest)) => {
                 let (charge, accounts) = used_by(&**guest);
-                Answer::Used(charge, accounts.daemons)
+                Answer::Used(charge, Box::new(accounts))
             }
-            (Word::Account, None) => Answer::Used(Charge::default(), Vec::new()),
+            (Word::Account, None) => Answer::Used(Charge::default(), Box::default()),
         };
         // Nobody listens any more: then the channel ends, too.
         let _ = say.send(answer);
@@ -188,15 +195,15 @@ fn gather(hear: &Receiver<Answer>, guests: u32) -> (Vec<Up>, Option<Failure>) {
     (ups, told)
 }
 
-fn add_up(hear: &Receiver<Answer>, guests: u32) -> (Charge, Vec<Process>) {
+fn add_up(hear: &Receiver<Answer>, guests: u32) -> (Charge, Vec<Accounts>) {
     let (mut all, mut known) = (Charge::default(), Vec::new());
     for answer in hear.iter().take(guests as usize) {
-        if let Answer::Used(charge, daemons) = answer {
+        if let Answer::Used(charge, accounts) = answer {
             all.guest_ns += charge.guest_ns;
             for (name, ns) in charge.helpers_ns {
                 *all.helpers_ns.entry(name).or_insert(0) += ns;
             }
-            known = daemons;
+            known.push(*accounts);
         }
     }
     (all, known)

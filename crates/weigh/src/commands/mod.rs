@@ -5,6 +5,7 @@ mod clean;
 mod compare;
 mod completions;
 mod doctor;
+mod footprint;
 mod image;
 mod list;
 mod man;
@@ -15,9 +16,37 @@ mod selftest_tools;
 mod show;
 mod start;
 
-use crate::cli::{Cli, Command};
-use crate::error::Failure;
+use crate::cli::{Cli, Command, OutputFormat};
+use crate::error::{Failure, file_failure};
+use crate::{outcome, ui};
 use clap::Parser;
+use std::path::Path;
+use weigh_report::Report;
+
+/// How a report is given out.
+#[derive(Debug, Clone, Copy)]
+struct Form<'a> {
+    format: OutputFormat,
+    /// A file instead of the terminal.
+    output: Option<&'a Path>,
+    /// Per cent.
+    gate: Option<f64>,
+}
+
+impl Form<'_> {
+    /// Gives a report out, and says whether it crosses the gate.
+    ///
+    /// # Errors
+    /// A file that cannot be written, a gate crossed.
+    fn give(self, report: &Report) -> Result<(), Failure> {
+        let text = outcome::render(report, self.format, self.gate)?;
+        match self.output {
+            Some(file) => std::fs::write(file, text).map_err(|error| file_failure("write", file, error))?,
+            None => ui::print(&text),
+        }
+        outcome::gate(report, self.gate)
+    }
+}
 
 /// Runs the command that the arguments name; none is a quick comparison of everything that can run here.
 ///
@@ -27,11 +56,18 @@ pub fn run(arguments: Cli) -> Result<(), Failure> {
     match arguments.command.unwrap_or_else(quick) {
         Command::Run(args) => run::run(&args),
         Command::Start(args) => start::run(&args),
+        Command::Footprint(args) => footprint::run(&args),
         Command::Doctor(arg) => doctor::run(arg.json),
         Command::List { what, json } => list::run(what, json),
-        Command::Show { run, format, output, gate } => show::run(&run, format, output.as_deref(), gate),
-        Command::Compare { before, after, format, gate } => compare::run(&before, &after, format, gate),
-        Command::Analyse { file, baseline, format, gate } => analyse::run(&file, &baseline, format, gate),
+        Command::Show { run, format, output, gate } => {
+            show::run(&run, Form { format, output: output.as_deref(), gate })
+        }
+        Command::Compare { before, after, format, output, gate } => {
+            compare::run(&before, &after, Form { format, output: output.as_deref(), gate })
+        }
+        Command::Analyse { file, baseline, format, output, gate } => {
+            analyse::run(&file, &baseline, Form { format, output: output.as_deref(), gate })
+        }
         Command::Resume { run, gate, live } => resume::run(&run, gate, live.live),
         Command::Selftest(args) => selftest::run(&args),
         Command::Image { what } => image::run(what),

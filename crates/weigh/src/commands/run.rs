@@ -135,9 +135,9 @@ pub fn measure(
 
     let report = outcome::from_run(&directory)?;
     let page = path.join("report.html");
-    let html = outcome::render(&report, OutputFormat::Html)?;
+    let html = outcome::render(&report, OutputFormat::Html, None)?;
     std::fs::write(&page, html).map_err(|error| file_failure("write", &page, error))?;
-    ui::print(&outcome::render(&report, format)?);
+    ui::print(&outcome::render(&report, format, gate)?);
     ui::note(&format!("run: {}\nreport: {}", path.display(), page.display()));
     ui::sentence(&spent(&finish.statistics));
     if let Some(live) = live {
@@ -415,6 +415,9 @@ fn in_words(what: Started) -> String {
             format!("{guests} fresh guests per block, each removed when it is up, {concurrency} at a time")
         }
         Started::Restored => "one guest per block, saved and restored".into(),
+        Started::Footprint { guests } => {
+            format!("{guests} fresh guests at once per block, idle until their memory stands still")
+        }
     }
 }
 

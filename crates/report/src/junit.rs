@@ -1,0 +1,250 @@
+//! JUnit's XML, as servers of continuous integration read it: a suite per workload, a test case per comparison that gets a verdict.
+//!
+//! With a gate a case fails when its whole interval lies above, passes when it lies below, and is skipped, with the reason, when it holds the
+//! gate. Without one nothing fails for being slow; a case is skipped when it is inconclusive. What could not be measured is an error in
+//! both, what an environment cannot have at all is skipped. There is no standard: the elements are those that Jenkins, GitLab and GitHub's
+//! reporters have in common.
+
+use crate::document::{self, Document, Row, Table};
+use crate::text::{JOINER, shown};
+use crate::troubles::FailureLine;
+use crate::{Report, ReportError, beyond};
+use quick_xml::Writer;
+use quick_xml::events::{BytesDecl, BytesText, Event};
+use std::io;
+use weigh_stats::{Flag, Verdict};
+
+/// What became of a case.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Outcome {
+    Passed,
+    Failed(String),
+    Skipped(String),
+    Error(String),
+}
+
+/// A comparison, or a workload that could not be measured in an environment.
+#[derive(Debug)]
+struct Case {
+    class: String,
+    name: String,
+    outcome: Outcome,
+    /// What was measured, in words.
+    said: String,
+}
+
+/// The cases of a workload.
+#[derive(Debug)]
+struct Suite {
+    name: String,
+    cases: Vec<Case>,
+}
+
+impl Suite {
+    fn count(&self, which: fn(&Outcome) -> bool) -> usize {
+        self.cases.iter().filter(|case| which(&case.outcome)).count()
+    }
+}
+
+/// The report as JUnit's XML. `gate` is in per cent.
+pub(crate) fn render(report: &Report, gate: Option<f64>) -> Result<String, ReportError> {
+    let document = document::build(report);
+    let suites = suites(&document, gate);
+    let mut writer = Writer::new_with_indent(Vec::new(), b' ', 2);
+    write(&mut writer, report, &document, gate, &suites)
+        .map_err(|error| ReportError::Junit(error.to_string()))?;
+    let mut text =
+        String::from_utf8(writer.into_inner()).map_err(|error| ReportError::Junit(error.to_string()))?;
+    text.push('\n');
+    Ok(text.replace(JOINER, " "))
+}
+
+fn suites(document: &Document, gate: Option<f64>) -> Vec<Suite> {
+    let mut suites: Vec<Suite> = document
+        .groups
+        .iter()
+        .map(|group| {
+            let judged = group.judged.iter().flat_map(|table| {
+                let baseline = table.rows.iter().find(|row| row.baseline);
+                let compared = table.rows.iter().filter(|row| !row.baseline);
+                compared.map(move |row| case(table, row, baseline, gate))
+            });
+            let params = if group.params.is_empty() { String::new() } else { format!(" ({})", group.params) };
+            Suite { name: format!("{}{params}", group.workload), cases: judged.collect() }
+        })
+        .collect();
+    // What failed in a baseline, or has no row at all, is nobody's case yet.
+    for failure in &document.failures {
+        let known = suites.iter().flat_map(|suite| &suite.cases).any(|case| {
+            case.name == name(&failure.environment)
+                && case.class.starts_with(&name(&failure.workload))
+                && matches!(case.outcome, Outcome::Error(_))
+        });
+        if !known {
+            add(&mut suites, failure);
+        }
+    }
+    suites.retain(|suite| !suite.cases.is_empty());
+    suites
+}
+
+fn add(suites: &mut Vec<Suite>, failure: &FailureLine) {
+    let case = Case {
+        class: name(&failure.workload),
+        name: name(&failure.environment),
+        outcome: Outcome::Error(format!("{}: {}", failure.blocks, failure.reason)),
+        said: String::new(),
+    };
+    match suites.iter_mut().find(|suite| suite.name == failure.workload) {
+        Some(suite) => suite.cases.push(case),
+        None => suites.push(Suite { name: failure.workload.clone(), cases: vec![case] }),
+    }
+}
+
+fn case(table: &Table, row: &Row, baseline: Option<&Row>, gate: Option<f64>) -> Case {
+    let effect = row.effect.as_ref().map(|effect| format!("{} {}", effect.estimate, effect.interval));
+    let mut said = Vec::new();
+    if let Some(effect) = &effect {
+        said.push(format!("overhead {effect} (95 % interval; + is worse)"));
+    }
+    if let Some(value) = &row.value {
+        let against = baseline.and_then(|row| row.value.as_ref()).filter(|_| !table.sequential);
+        let against = against.map(|value| format!(" against {value}")).unwrap_or_default();
+        said.push(format!("median {value}{against}, {}", table.direction));
+    }
+    if !row.verdict.is_empty() {
+        said.push(row.verdict.clone());
+    }
+    said.push(format!("n {}", row.n));
+    if let Some(smallest) = &row.smallest {
+        said.push(format!("could see {smallest}"));
+    }
+    said.extend(row.beside.iter().cloned());
+    Case {
+        class: format!("{}.{}", name(&table.workload), name(&table.metric)),
+        name: name(&row.environment),
+        outcome: outcome(row, effect.as_deref(), gate),
+        said: said.iter().map(|line| legal(&shown(line))).collect::<Vec<_>>().join("\n"),
+    }
+}
+
+fn outcome(row: &Row, effect: Option<&str>, gate: Option<f64>) -> Outcome {
+    let cell = &row.cell;
+    if let Some(reason) = &cell.absent {
+        return Outcome::Skipped(reason.clone());
+    }
+    if cell.failed > 0 {
+        return Outcome::Error(format!("{} of {} trials failed", cell.failed, cell.tried));
+    }
+    let (Some(overhead), Some(effect)) = (cell.overhead, effect) else {
+        let not_measured = cell.flags.contains(&Flag::NotMeasured);
+        let reason = if row.verdict.is_empty() { "there is no interval" } else { &row.verdict };
+        return if not_measured { Outcome::Error(reason.into()) } else { Outcome::Skipped(reason.into()) };
+    };
+    match (gate, cell.verdict) {
+        (Some(percent), _) if beyond(cell, percent) => {
+            Outcome::Failed(format!("{effect}: the whole interval lies above the gate of {percent} %"))
+        }
+        (Some(percent), _) if overhead.high * 100.0 > percent => Outcome::Skipped(format!(
+            "{effect}: undecided, the interval holds the gate of {percent} %; more blocks make it narrower"
+        )),
+        (None, Some(Verdict::Inconclusive)) => Outcome::Skipped(format!("{effect}: {}", row.verdict)),
+        (None, None) => Outcome::Skipped(format!("{effect}: no verdict")),
+        _ => Outcome::Passed,
+    }
+}
+
+fn write(
+    writer: &mut Writer<Vec<u8>>,
+    report: &Report,
+    document: &Document,
+    gate: Option<f64>,
+    suites: &[Suite],
+) -> io::Result<()> {
+    writer.write_event(Event::Decl(BytesDecl::new("1.0", Some("UTF-8"), None)))?;
+    let total = |which: fn(&Outcome) -> bool| suites.iter().map(|suite| suite.count(which)).sum::<usize>();
+    let counts =
+        [total(|_| true), total(is_failed), total(is_error), total(is_skipped)].map(|n| n.to_string());
+    let title = legal(&shown(&document.title));
+    writer.create_element("testsuites").with_attributes(attributes(&title, &counts)).write_inner_content(
+        |writer| suites.iter().try_for_each(|suite| write_suite(writer, report, gate, suite)),
+    )?;
+    Ok(())
+}
+
+fn attributes<'a>(name: &'a str, counts: &'a [String; 4]) -> [(&'a str, &'a str); 5] {
+    let [tests, failures, errors, skipped] = counts;
+    [("name", name), ("tests", tests), ("failures", failures), ("errors", errors), ("skipped", skipped)]
+}
+
+/// A name of any origin and length.
+fn name(text: &str) -> String {
+    legal(&crate::text::shown_name(text))
+}
+
+/// A text without controls as XML may hold it: two characters are left that it may not (XML 1.0, production 2).
+fn legal(text: &str) -> String {
+    text.replace('\u{fffe}', "\\u{fffe}").replace('\u{ffff}', "\\u{ffff}")
+}
+
+fn is_failed(outcome: &Outcome) -> bool {
+    matches!(outcome, Outcome::Failed(_))
+}
+
+fn is_error(outcome: &Outcome) -> bool {
+    matches!(outcome, Outcome::Error(_))
+}
+
+fn is_skipped(outcome: &Outcome) -> bool {
+    matches!(outcome, Outcome::Skipped(_))
+}
+
+fn write_suite(
+    writer: &mut Writer<Vec<u8>>,
+    report: &Report,
+    gate: Option<f64>,
+    suite: &Suite,
+) -> io::Result<()> {
+    let counts =
+        [suite.count(|_| true), suite.count(is_failed), suite.count(is_error), suite.count(is_skipped)]
+            .map(|n| n.to_string());
+    let suite_name = name(&suite.name);
+    writer
+        .create_element("testsuite")
+        .with_attributes(attributes(&suite_name, &counts))
+        .write_inner_content(|writer| {
+            let mut properties = vec![("baseline", name(&report.analysis.baseline))];
+            properties.extend(report.run.as_ref().map(|run| ("run", name(run))));
+            properties.extend(gate.map(|percent| ("gate", format!("{percent} %"))));
+            writer.create_element("properties").write_inner_content(|writer| {
+                for (name, value) in &properties {
+                    let attributes = [("name", *name), ("value", value.as_str())];
+                    writer.create_element("property").with_attributes(attributes).write_empty()?;
+                }
+                Ok(())
+            })?;
+            suite.cases.iter().try_for_each(|case| write_case(writer, case))
+        })?;
+    Ok(())
+}
+
+fn write_case(writer: &mut Writer<Vec<u8>>, case: &Case) -> io::Result<()> {
+    let attributes = [("classname", case.class.as_str()), ("name", case.name.as_str())];
+    writer.create_element("testcase").with_attributes(attributes).write_inner_content(|writer| {
+        let told = match &case.outcome {
+            Outcome::Passed => None,
+            Outcome::Failed(why) => Some(("failure", why)),
+            Outcome::Skipped(why) => Some(("skipped", why)),
+            Outcome::Error(why) => Some(("error", why)),
+        };
+        if let Some((element, why)) = told {
+            let why = legal(&shown(why));
+            writer.create_element(element).with_attribute(("message", why.as_str())).write_empty()?;
+        }
+        if !case.said.is_empty() {
+            writer.create_element("system-out").write_text_content(BytesText::new(&case.said))?;
+        }
+        Ok(())
+    })?;
+    Ok(())
+}

@@ -1,0 +1,330 @@
+//! Guests that are up and do nothing: what memory they take when it stands still.
+//!
+//! Memory is read again and again and counts when all readings of the last seconds lie close together. Where the kernel merges equal pages,
+//! it has to have looked at everything since the last guest came up, and again without finding much: before that, what it would save
+//! yet is not known.
+
+use super::crowd::{Held, at_once};
+use super::{Came, since};
+use crate::fleet::{Fleet, Recipe};
+use crate::trial::Failure;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use weigh_host::accounts::{Accounts, Process};
+use weigh_host::clock::monotonic_ns;
+use weigh_model::{FailureKind, format_bytes, weights};
+use weigh_observe::memory::{
+    GuestMemory, Merging, available_bytes, daemon_memory, guest_memory, merging, total_bytes,
+};
+
+/// All readings of so long have to lie close together.
+const STILL_NS: u64 = 5_000_000_000;
+/// How close: the largest over the smallest, less one.
+const STILL: f64 = 0.01;
+/// Between two readings.
+const PERIOD: Duration = Duration::from_millis(500);
+/// How long memory may take to stand still.
+const DEADLINE_NS: u64 = 120_000_000_000;
+/// How long it may where equal pages are merged: at the kernel's own pace that takes minutes.
+const MERGING_DEADLINE_NS: u64 = 900_000_000_000;
+/// How often the kernel must have looked at everything after the last guest had come up. A page is merged when it is found unchanged
+/// the second time (Documentation/mm/ksm.rst), so that two rounds are the least in which everything can be.
+const SCANS: u64 = 3;
+/// The host keeps this share of its memory, and at least [`FLOOR_BYTES`], whatever is asked for.
+const FLOOR: f64 = 0.05;
+const FLOOR_BYTES: u64 = 256 << 20;
+
+/// Starts so many guests at once, waits until their memory stands still, reads it, and ends them.
+pub(super) fn weigh(
+    fleet: &mut Fleet<'_>,
+    environment: usize,
+    recipe: &Recipe<'_>,
+    guests: u32,
+    deadline: Duration,
+    interrupt: &AtomicBool,
+) -> Result<Came, Failure> {
+    if recipe.can.elsewhere {
+        let mut came = Came { guests, ..Came::default() };
+        lack(&mut came, "the guests are on another machine, whose memory this host does not see");
+        return Ok(came);
+    }
+    let (before, total) = (available_bytes(), total_bytes().unwrap_or(0));
+    let floor = floor_bytes(total);
+    if let Some(reason) = before.and_then(|before| too_many(recipe, guests, before, floor)) {
+        let mut came = Came { guests, ..Came::default() };
+        lack(&mut came, &reason);
+        return Ok(came);
+    }
+    let held: &mut Held<'_> = &mut |accounts, came| {
+        if accounts.iter().all(|guest| guest.groups.is_empty() && guest.processes.is_empty()) {
+            lack(came, NO_PROCESSES);
+            return Ok(());
+        }
+        let up_ns = monotonic_ns();
+        let merged_before = merging().filter(|merging| merging.runs);
+        let stood = stand_still(accounts, merged_before, floor, interrupt)?;
+        let settled_ns = monotonic_ns();
+        let found = Found {
+            memory: stood.memory,
+            daemons: daemon_bytes(accounts),
+            drop: before.zip(available_bytes()).map(|(before, now)| before.saturating_sub(now)),
+            merged: merged_before.zip(merging()),
+            settling_ns: since(up_ns, settled_ns),
+        };
+        (came.values, came.absent) = found.told(guests);
+        Ok(())
+    };
+    at_once(fleet, environment, recipe, guests, deadline, held)
+}
+
+/// What was read when everything stood still.
+struct Found {
+    memory: GuestMemory,
+    daemons: Option<u64>,
+    drop: Option<u64>,
+    /// The kernel's merging when the last guest was up, and now.
+    merged: Option<(Merging, Merging)>,
+    settling_ns: u64,
+}
+
+const NO_PROCESSES: &str = "the guests have no processes on this host";
+const NO_GROUP: &str = "no control group of the guest tells it";
+const NO_HELPERS: &str = "the guest has no helpers outside of its control group";
+const NO_DROP: &str = "the host has no less memory available than before";
+const NO_MERGING: &str = "the kernel merges no equal pages (a machine's key `ksm=on` switches it on)";
+const NO_DAEMONS: &str = "the platform has no daemons that guests share";
+
+impl Found {
+    /// Every metric with its value, or with why it has none: what is nothing cannot be compared by ratios.
+    fn told(&self, guests: u32) -> (BTreeMap<String, f64>, BTreeMap<String, String>) {
+        let each = |bytes: u64| bytes as f64 / f64::from(guests.max(1));
+        let memory = &self.memory;
+        let saved = self.merged.map(|(_, now)| now.saved_bytes as f64);
+        let worked = self.merged.map(|(before, now)| since(before.cpu_ns, now.cpu_ns) as f64 * 1e-9);
+        let (mut values, mut absent) = (BTreeMap::new(), BTreeMap::new());
+        for (name, value, why_none) in [
+            (weights::FOOTPRINT, Some(each(memory.charged_bytes())), NO_PROCESSES),
+            (weights::GUEST, Some(each(memory.guest_bytes)), NO_PROCESSES),
+            (weights::HELPERS, Some(each(memory.helpers_bytes)), NO_HELPERS),
+            (weights::KERNEL, memory.kernel_bytes.map(each), NO_GROUP),
+            (weights::PAGE_TABLES, Some(each(memory.page_tables_bytes)), NO_GROUP),
+            (weights::CACHE, memory.cache_bytes.map(each), "no page cache is charged to the guest"),
+            (weights::AVAILABLE, self.drop.map(each), NO_DROP),
+            (weights::DAEMONS, self.daemons.map(|bytes| bytes as f64), NO_DAEMONS),
+            (weights::MERGED, saved, if saved.is_some() { "nothing was merged" } else { NO_MERGING }),
+            (weights::MERGING_CPU, worked, NO_MERGING),
+            (weights::SETTLING, Some(self.settling_ns as f64 * 1e-9), "it stood still at once"),
+        ] {
+            match value.filter(|value| *value > 0.0) {
+                Some(value) => drop(values.insert(name.to_string(), value)),
+                None => drop(absent.insert(name.to_string(), why_none.to_string())),
+            }
+        }
+        (values, absent)
+    }
+}
+
+/// Says of every metric why it is not there.
+fn lack(came: &mut Came, reason: &str) {
+    for metric in [
+        weights::FOOTPRINT,
+        weights::GUEST,
+        weights::HELPERS,
+        weights::KERNEL,
+        weights::PAGE_TABLES,
+        weights::CACHE,
+        weights::AVAILABLE,
+        weights::DAEMONS,
+        weights::MERGED,
+        weights::MERGING_CPU,
+        weights::SETTLING,
+    ] {
+        came.lacks(metric, reason);
+    }
+}
+
+/// The daemons of all guests, each once; none where there are none.
+fn daemon_bytes(accounts: &[Accounts]) -> Option<u64> {
+    let daemons: Vec<Process> = accounts.iter().flat_map(|guest| guest.daemons.iter().cloned()).collect();
+    (!daemons.is_empty()).then(|| daemon_memory(&daemons).values().sum())
+}
+
+fn floor_bytes(total: u64) -> u64 {
+    ((total as f64 * FLOOR) as u64).max(FLOOR_BYTES)
+}
+
+/// Why guests of a size of their own are not even started: a machine may come to fill what it is given.
+fn too_many(recipe: &Recipe<'_>, guests: u32, available: u64, floor: u64) -> Option<String> {
+    let each = recipe.request.memory_bytes.filter(|_| recipe.can.sized_memory)?;
+    let needed = u64::from(guests).saturating_mul(each);
+    (needed.saturating_add(floor) > available).then(|| {
+        format!(
+            "{guests} guests of {} could fill {}, the host has {} available and keeps {}",
+            format_bytes(each),
+            format_bytes(needed),
+            shown(available),
+            shown(floor)
+        )
+    })
+}
+
+fn shown(bytes: u64) -> String {
+    format_bytes(bytes >> 20 << 20)
+}
+
+/// What stood still.
+struct Stood {
+    memory: GuestMemory,
+}
+
+fn stand_still(
+    accounts: &[Accounts],
+    merging_before: Option<Merging>,
+    floor: u64,
+    interrupt: &AtomicBool,
+) -> Result<Stood, Failure> {
+    let begun_ns = monotonic_ns();
+    let mut still = Still::default();
+    let mut scans = merging_before.map(Scans::new);
+    let deadline_ns = if scans.is_some() { MERGING_DEADLINE_NS } else { DEADLINE_NS };
+    loop {
+        let memory = guest_memory(accounts);
+        let now_ns = monotonic_ns();
+        let is_still = still.add(now_ns, memory.charged_bytes());
+        let is_merged = scans.as_mut().is_none_or(|scans| merging().is_none_or(|now| scans.add(now)));
+        if is_still && is_merged {
+            return Ok(Stood { memory });
+        }
+        if let Some(available) = available_bytes().filter(|available| *available < floor) {
+            let reason = format!(
+                "the host has only {} of memory available with {} guests up, and keeps {}; all were ended",
+                shown(available),
+                accounts.len(),
+                shown(floor)
+            );
+            return Err(Failure::new(FailureKind::Check, reason));
+        }
+        if interrupt.load(Ordering::Relaxed) {
+            return Err(Failure::new(FailureKind::Check, "interrupted before the memory stood still"));
+        }
+        if since(begun_ns, now_ns) > deadline_ns {
+            let seconds = deadline_ns / 1_000_000_000;
+            let reason = format!("the memory of the guests did not stand still within {seconds} s: {still}");
+            return Err(Failure::new(FailureKind::Deadline, reason));
+        }
+        std::thread::sleep(PERIOD);
+    }
+}
+
+/// The readings of the last seconds.
+#[derive(Debug, Default)]
+struct Still {
+    readings: VecDeque<(u64, u64)>,
+}
+
+impl Still {
+    /// Takes a reading, and says whether all of the last [`STILL_NS`] lie close together.
+    fn add(&mut self, at_ns: u64, bytes: u64) -> bool {
+        self.readings.push_back((at_ns, bytes));
+        // One that is as old as that, or older, stays: it closes the time that is looked at.
+        while self.readings.get(1).is_some_and(|(second, _)| since(*second, at_ns) >= STILL_NS) {
+            self.readings.pop_front();
+        }
+        let whole = self.readings.front().is_some_and(|(first, _)| since(*first, at_ns) >= STILL_NS);
+        let (least, most) = self.range();
+        whole && (most - least) as f64 <= STILL * least as f64
+    }
+
+    fn range(&self) -> (u64, u64) {
+        let all = || self.readings.iter().map(|(_, bytes)| *bytes);
+        (all().min().unwrap_or(0), all().max().unwrap_or(0))
+    }
+}
+
+impl std::fmt::Display for Still {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (least, most) = self.range();
+        write!(
+            f,
+            "{} to {} in the last {} s",
+            format_bytes(least),
+            format_bytes(most),
+            STILL_NS / 1_000_000_000
+        )
+    }
+}
+
+/// The kernel's rounds over all memory that may be merged.
+#[derive(Debug)]
+struct Scans {
+    /// Rounds when the last guest was up.
+    first: u64,
+    /// The last round that was seen to end, with what was saved then.
+    last: (u64, u64),
+    /// Whether the round before it saved nearly the same.
+    is_steady: bool,
+}
+
+impl Scans {
+    fn new(begun: Merging) -> Self {
+        let last = (begun.full_scans, begun.saved_bytes);
+        Self { first: begun.full_scans, last, is_steady: false }
+    }
+
+    /// Takes a reading, and says whether there were enough rounds and the last one brought little.
+    fn add(&mut self, now: Merging) -> bool {
+        if now.full_scans > self.last.0 {
+            let (before, after) = (self.last.1 as f64, now.saved_bytes as f64);
+            self.is_steady = (after - before).abs() <= STILL * before.max(after);
+            self.last = (now.full_scans, now.saved_bytes);
+        }
+        self.is_steady && now.full_scans >= self.first + SCANS
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    #[test]
+    fn memory_stands_still_after_five_quiet_seconds() {
+        let mut still = Still::default();
+        // It grows for three seconds, then stays.
+        let settled: Vec<u64> = (0..20)
+            .filter(|half| still.add(half * SECOND / 2, 1_000_000 + 50_000 * (*half).min(6)))
+            .collect();
+        assert_eq!(settled.first(), Some(&16), "3 s of growth and 5 s of rest");
+        assert!(still.add(20 * SECOND, 1_300_000) && !still.add(21 * SECOND, 1_320_000), "1.5 % more");
+    }
+
+    #[test]
+    fn one_reading_is_no_rest() {
+        let mut still = Still::default();
+        assert!(!still.add(0, 5) && !still.add(4 * SECOND, 5) && still.add(5 * SECOND, 5));
+        // A reading that came late still closes the time.
+        let mut late = Still::default();
+        assert!(!late.add(0, 5) && late.add(60 * SECOND, 5));
+        assert!(late.to_string().contains("5B"), "{late}");
+    }
+
+    #[test]
+    fn merging_is_done_when_a_round_brings_nothing_more() {
+        let at = |full_scans, saved_bytes| Merging { runs: true, saved_bytes, full_scans, cpu_ns: 0 };
+        let mut scans = Scans::new(at(10, 0));
+        assert!(!scans.add(at(10, 900)), "within the first round");
+        assert!(!scans.add(at(11, 1000)) && !scans.add(at(12, 2000)));
+        assert!(!scans.add(at(13, 4000)), "the third round doubled it");
+        assert!(scans.add(at(14, 4010)) && scans.add(at(14, 4010)));
+        let mut nothing = Scans::new(at(0, 0));
+        assert!(!nothing.add(at(2, 0)) && nothing.add(at(3, 0)), "nothing to merge is merged soon");
+    }
+
+    #[test]
+    fn the_host_keeps_its_share() {
+        assert_eq!(floor_bytes(1 << 30), FLOOR_BYTES);
+        assert_eq!(floor_bytes(64 << 30), ((64u64 << 30) as f64 * FLOOR) as u64);
+    }
+}

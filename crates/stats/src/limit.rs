@@ -1,0 +1,270 @@
+//! What one more of many takes: the slope of a total over how many there are.
+//!
+//! A metric that is told per piece (memory per guest) falls with the number of pieces where something is shared: it is
+//! `(common + n * each) / n`. Its total is a straight line, whose slope is what a further piece takes, however many there are, and
+//! what the metric comes down to in the limit. Each block has a line of its own by least squares over all its numbers of pieces, and the block is
+//! the unit of replication, as everywhere: the mean of the slopes with a t interval on k - 1 degrees of freedom.
+
+use crate::estimate::{Estimate, TAIL};
+use crate::student;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+use weigh_model::{Comparison, MetricSpec};
+
+/// A number with its 95 % interval, in the unit of the metric.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Amount {
+    /// Point estimate.
+    pub estimate: f64,
+    /// Lower end.
+    pub low: f64,
+    /// Upper end.
+    pub high: f64,
+}
+
+/// What one more piece takes in one environment.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Limit {
+    /// Workload, without the parameter that counts the pieces.
+    pub workload: String,
+    /// Its other parameters.
+    pub params: BTreeMap<String, String>,
+    /// The metric, per piece.
+    pub metric: MetricSpec,
+    /// Environment.
+    pub environment: String,
+    /// How many pieces there were, ascending.
+    pub counts: Vec<u32>,
+    /// Blocks that had all of them.
+    pub n: u32,
+    /// What one more takes.
+    pub each: Amount,
+    /// What they have in common: the total of none, by the same lines. It may be less than nothing by chance.
+    pub common: Amount,
+    /// How far the mean of the totals is from the mean line at most, as a fraction of the total. Where that is much, it is no line, and the
+    /// slope is no limit.
+    pub worst_misfit: f64,
+}
+
+impl Limit {
+    /// How many pieces fit into so much, by the interval of what each takes: fewest last. None where even the sign of what each takes is
+    /// not known.
+    pub fn fit_into(&self, room: f64) -> Option<Amount> {
+        let each = self.each;
+        (each.low > 0.0).then(|| Amount {
+            estimate: room / each.estimate,
+            low: room / each.high,
+            high: room / each.low,
+        })
+    }
+}
+
+/// The limits of every primary metric that was taken at several values of the parameter `counts`, which is a whole number of pieces.
+/// An environment with fewer than two numbers of pieces, or two blocks that have all of its numbers, has none.
+pub fn limits(comparisons: &[Comparison], counts: &str) -> Vec<Limit> {
+    let mut families: Vec<Family<'_>> = Vec::new();
+    for comparison in comparisons.iter().filter(|comparison| comparison.metric.primary) {
+        let Some(count) = comparison.params.get(counts).and_then(|text| text.parse::<u32>().ok()) else {
+            continue;
+        };
+        let mut params = comparison.params.clone();
+        params.remove(counts);
+        let workload = comparison.workload.split('{').next().unwrap_or_default();
+        let same = |family: &&mut Family<'_>| {
+            family.workload == workload && family.params == params && family.metric == &comparison.metric
+        };
+        match families.iter_mut().find(same) {
+            Some(family) => family.members.push((count, comparison)),
+            None => families.push(Family {
+                workload,
+                params,
+                metric: &comparison.metric,
+                members: vec![(count, comparison)],
+            }),
+        }
+    }
+    families.iter().flat_map(Family::limits).collect()
+}
+
+/// Comparisons that differ in nothing but the number of pieces.
+struct Family<'a> {
+    workload: &'a str,
+    params: BTreeMap<String, String>,
+    metric: &'a MetricSpec,
+    members: Vec<(u32, &'a Comparison)>,
+}
+
+impl Family<'_> {
+    fn limits(&self) -> Vec<Limit> {
+        let mut environments: Vec<&str> = Vec::new();
+        for series in self.members.iter().flat_map(|(_, comparison)| &comparison.series) {
+            if !environments.contains(&series.environment.as_str()) {
+                environments.push(&series.environment);
+            }
+        }
+        environments.into_iter().filter_map(|environment| self.limit(environment)).collect()
+    }
+
+    fn limit(&self, environment: &str) -> Option<Limit> {
+        let mut totals: BTreeMap<u32, BTreeMap<u32, f64>> = BTreeMap::new();
+        let mut counts = BTreeSet::new();
+        for (count, comparison) in &self.members {
+            let of = comparison.series.iter().filter(|series| series.environment == environment);
+            for observation in of.flat_map(|series| &series.observations) {
+                let Some(block) = observation.block else { continue };
+                counts.insert(*count);
+                totals.entry(block).or_default().insert(*count, observation.value * f64::from(*count));
+            }
+        }
+        let whole: Vec<Vec<(f64, f64)>> = totals
+            .into_values()
+            .filter(|block| block.len() == counts.len())
+            .map(|block| block.into_iter().map(|(count, total)| (f64::from(count), total)).collect())
+            .collect();
+        let lines: Vec<Line> = whole.iter().filter_map(|points| Line::through(points)).collect();
+        let each = amount(&lines.iter().map(|line| line.slope).collect::<Vec<_>>())?;
+        let common = amount(&lines.iter().map(|line| line.intercept).collect::<Vec<_>>())?;
+        let mean = Line { slope: each.estimate, intercept: common.estimate };
+        let misfits = (0..counts.len()).map(|i| {
+            let count = whole[0][i].0;
+            let total = whole.iter().map(|points| points[i].1).sum::<f64>() / whole.len() as f64;
+            (mean.at(count) - total).abs() / total.abs()
+        });
+        Some(Limit {
+            workload: self.workload.into(),
+            params: self.params.clone(),
+            metric: self.metric.clone(),
+            environment: environment.into(),
+            n: lines.len() as u32,
+            each,
+            common,
+            worst_misfit: misfits.fold(0.0, f64::max),
+            counts: counts.into_iter().collect(),
+        })
+    }
+}
+
+/// The mean with its t interval.
+fn amount(values: &[f64]) -> Option<Amount> {
+    let estimate = Estimate::of(values)?;
+    let half = estimate.half_width(student::quantile(1.0 - TAIL, estimate.df));
+    Some(Amount { estimate: estimate.mean, low: estimate.mean - half, high: estimate.mean + half })
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Line {
+    slope: f64,
+    intercept: f64,
+}
+
+impl Line {
+    /// By least squares; none without two places.
+    fn through(points: &[(f64, f64)]) -> Option<Self> {
+        let n = points.len() as f64;
+        let mean = |of: fn(&(f64, f64)) -> f64| points.iter().map(of).sum::<f64>() / n;
+        let (x, y) = (mean(|point| point.0), mean(|point| point.1));
+        let spread: f64 = points.iter().map(|point| (point.0 - x).powi(2)).sum();
+        let together: f64 = points.iter().map(|point| (point.0 - x) * (point.1 - y)).sum();
+        let slope = together / spread;
+        (spread > 0.0).then_some(Self { slope, intercept: y - slope * x })
+    }
+
+    fn at(self, x: f64) -> f64 {
+        self.intercept + self.slope * x
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weigh_model::{Better, Observation, Series, Unit};
+
+    fn comparison(count: u32, primary: bool, environments: &[(&str, &[f64])]) -> Comparison {
+        let series = environments.iter().map(|(environment, values)| Series {
+            environment: (*environment).into(),
+            observations: values
+                .iter()
+                .enumerate()
+                .filter(|(_, value)| value.is_finite())
+                .map(|(block, value)| Observation { block: Some(block as u32), value: *value })
+                .collect(),
+            failed: 0,
+            tried: values.len() as u32,
+        });
+        Comparison {
+            workload: format!("footprint{{guests={count}}}"),
+            params: [("guests".to_string(), count.to_string())].into(),
+            metric: MetricSpec {
+                name: "footprint".into(),
+                unit: Unit::normalise("B").0,
+                better: Better::Lower,
+                primary,
+            },
+            series: series.collect(),
+        }
+    }
+
+    /// Per guest, of what all have in common and what each has.
+    fn per_guest(common: f64, each: f64, count: u32) -> f64 {
+        common / f64::from(count) + each
+    }
+
+    #[test]
+    fn a_line_is_found_again() {
+        let of = |count| {
+            let values: Vec<f64> =
+                [0.0, 1.0, 2.0].iter().map(|b| per_guest(100.0, 10.0 + b, count)).collect();
+            comparison(count, true, &[("a", &values)])
+        };
+        let found = limits(&[of(1), of(4), of(16)], "guests");
+        let [limit] = found.as_slice() else { panic!("{found:?}") };
+        assert_eq!(
+            (limit.workload.as_str(), limit.n, limit.counts.as_slice()),
+            ("footprint", 3, &[1, 4, 16][..])
+        );
+        // Slopes 10, 11, 12: mean 11, sd 1, t(.975, 2) = 4.302653.
+        let half = 4.302_652_729_749_462 / 3f64.sqrt();
+        assert!((limit.each.estimate - 11.0).abs() < 1e-9, "{limit:?}");
+        assert!(
+            (limit.each.low - (11.0 - half)).abs() < 1e-6 && (limit.each.high - (11.0 + half)).abs() < 1e-6
+        );
+        assert!((limit.common.estimate - 100.0).abs() < 1e-9 && limit.worst_misfit < 1e-12, "{limit:?}");
+        let fit = limit.fit_into(1100.0).unwrap();
+        assert!((fit.estimate - 100.0).abs() < 1e-6 && fit.low < 100.0 && fit.high > 100.0);
+    }
+
+    #[test]
+    fn only_blocks_with_all_numbers_count() {
+        let one = comparison(1, true, &[("a", &[110.0, 111.0, f64::NAN]), ("b", &[5.0, f64::NAN, 5.0])]);
+        let two = comparison(2, true, &[("a", &[60.0, 61.0, 62.0]), ("b", &[4.0, 4.0, f64::NAN])]);
+        let found = limits(&[one, two], "guests");
+        assert_eq!(found.iter().map(|l| (l.environment.as_str(), l.n)).collect::<Vec<_>>(), [("a", 2)]);
+    }
+
+    #[test]
+    fn what_is_no_sweep_has_no_limit() {
+        let values: &[f64] = &[1.0, 2.0, 3.0];
+        let one = comparison(1, true, &[("a", values)]);
+        assert_eq!(limits(&[one.clone(), one.clone()], "guests"), [], "one number of guests");
+        let descriptive = [comparison(1, false, &[("a", values)]), comparison(2, false, &[("a", values)])];
+        assert_eq!(limits(&descriptive, "guests"), []);
+        assert_eq!(limits(&[one, comparison(2, true, &[("a", values)])], "clients"), []);
+    }
+
+    #[test]
+    fn what_is_no_line_is_told() {
+        let square = |count: u32| {
+            let value = f64::from(count);
+            comparison(count, true, &[("a", &[value, value * 1.001])])
+        };
+        let found = limits(&[square(1), square(2), square(4), square(8)], "guests");
+        assert!(found[0].worst_misfit > 0.5, "{found:?}");
+    }
+
+    #[test]
+    fn nothing_fits_where_the_sign_is_unknown() {
+        let of = |count, values: &[f64]| comparison(count, true, &[("a", values)]);
+        let found = limits(&[of(1, &[10.0, 10.0]), of(2, &[4.0, 12.0])], "guests");
+        assert!(found[0].each.low < 0.0 && found[0].fit_into(1.0).is_none());
+    }
+}

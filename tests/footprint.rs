@@ -1,0 +1,109 @@
+//! `weigh footprint` through the binary, with guests that are really there.
+#![allow(clippy::print_stderr, reason = "a skipped test says so")]
+#![allow(clippy::unwrap_used, reason = "a test ends where its expectation does")]
+
+mod support;
+
+use serde_json::Value;
+use support::{Stage, ready, shown};
+
+fn cell<'a>(report: &'a Value, guests: u32, environment: &str, metric: &str) -> &'a Value {
+    let workload = format!("footprint{{guests={guests}}}");
+    let is = |cell: &&Value| {
+        cell["workload"] == *workload && cell["environment"] == environment && cell["metric"] == metric
+    };
+    report["cells"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(is)
+        .unwrap_or_else(|| panic!("no {workload} {metric} of {environment}"))
+}
+
+/// Memory is there, its parts are parts, what cannot be says why, and several numbers of guests give what one more takes.
+#[test]
+fn guests_are_weighed_and_one_more_is_told() {
+    let stage = Stage::new();
+    let mut on = vec!["native"];
+    if ready(&stage, "namespaces", "guests_are_weighed_and_one_more_is_told") {
+        on.push("namespaces");
+    }
+    stage
+        .weigh()
+        .args([
+            "footprint",
+            "--on",
+            &on.join(","),
+            "--guests",
+            "1,3",
+            "--blocks",
+            "2",
+            "--no-void",
+            "--out",
+            "r",
+        ])
+        .assert()
+        .success();
+    let report = shown(&stage, "r");
+    assert_eq!(report["failures"].as_array().unwrap().len(), 0, "{}", report["failures"]);
+    for environment in &on {
+        for guests in [1, 3] {
+            let of = |metric| cell(&report, guests, environment, metric)["median"].as_f64();
+            let (whole, guest) = (of("footprint").unwrap(), of("guest_pss").unwrap());
+            assert!((20e3..50e6).contains(&whole) && guest <= whole, "{environment}: {guest} of {whole}");
+            assert!(of("page_tables").unwrap() < whole, "{environment}");
+            assert!(of("settle_time").unwrap() >= 5.0, "{environment}: it was waited for");
+            if let Some(kernel) = of("kernel_memory") {
+                assert!((guest + kernel - whole).abs() < 0.5 * whole, "{environment}: {guest} and {kernel}");
+            }
+            let daemons = cell(&report, guests, environment, "daemons_pss");
+            let told = daemons["absent"].as_str().is_some_and(|reason| !reason.is_empty());
+            assert!(told && daemons["median"].is_null(), "{daemons}");
+        }
+        let limits = report["limits"].as_array().unwrap();
+        let limit = limits.iter().find(|limit| limit["environment"] == *environment).unwrap();
+        assert_eq!((limit["counts"].clone(), limit["n"].clone()), (serde_json::json!([1, 3]), 2.into()));
+        let each = limit["each"]["estimate"].as_f64().unwrap();
+        assert!((20e3..50e6).contains(&each), "{limit}");
+    }
+    let table = stage.weigh().args(["show", "r"]).output().unwrap();
+    let table = String::from_utf8_lossy(&table.stdout).into_owned();
+    let words = table.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words.contains("one more guest takes") && words.contains("guests per GiB"), "{table}");
+    for format in ["md", "latex", "html", "csv", "junit"] {
+        stage.weigh().args(["show", "r", "--format", format]).assert().success();
+    }
+    stage.host_is_as_before();
+}
+
+/// A machine that could fill more than there is is not even started, and the cell says so.
+#[test]
+fn more_machines_than_the_host_holds_are_not_started() {
+    let stage = Stage::new();
+    if !ready(&stage, "qemu", "more_machines_than_the_host_holds_are_not_started") {
+        return;
+    }
+    let arguments =
+        ["footprint", "--on", "qemu:accel=tcg", "--baseline", "qemu:accel=tcg", "--guests", "4000"];
+    let more = ["--memory", "256MiB", "--blocks", "1", "--no-void", "--out", "r"];
+    stage.weigh().args(arguments).args(more).assert().code(4);
+    let report = shown(&stage, "r");
+    let absent = cell(&report, 4000, "qemu:accel=tcg", "footprint");
+    let reason = absent["absent"].as_str().unwrap();
+    assert!(reason.contains("4000 guests of 256MiB could fill"), "{reason}");
+    stage.host_is_as_before();
+}
+
+/// Bad numbers of guests are refused before anything is done.
+#[test]
+fn numbers_that_cannot_be_are_refused() {
+    let stage = Stage::new();
+    for (numbers, said) in [("0", "0 is not in"), ("2,2", "twice"), ("many", "many")] {
+        let output = stage.weigh().args(["footprint", "--on", "null", "--guests", numbers]).output().unwrap();
+        let message = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{message}");
+        assert!(message.contains(said), "{message}");
+    }
+    assert!(!stage.here().join("weigh-runs").exists());
+    stage.host_is_as_before();
+}
