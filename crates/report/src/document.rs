@@ -76,6 +76,8 @@ pub(crate) struct Group {
     pub judged: Vec<Table>,
     /// The others, without.
     pub descriptive: Vec<Table>,
+    /// Descriptive metrics that no environment can have, with the reasons: a table of nothing tells no more.
+    pub nowhere: Vec<String>,
     /// Who used CPU time for it.
     pub cpu: Option<CpuTable>,
 }
@@ -223,6 +225,7 @@ fn groups(report: &Report) -> Vec<Group> {
                     params: unsaid_params(first),
                     judged: Vec::new(),
                     descriptive: Vec::new(),
+                    nowhere: Vec::new(),
                     cpu: charges::table(report, &first.workload),
                 });
                 params.push(&first.params);
@@ -232,10 +235,26 @@ fn groups(report: &Report) -> Vec<Group> {
         if groups[at].cpu.is_some() && first.is_charged_cpu() {
             continue;
         }
+        if let Some(reasons) = absent_everywhere(&cells) {
+            groups[at].nowhere.push(format!("{}: {reasons}", first.metric.name));
+            continue;
+        }
         let table = table(report, &cells, &common, &differences);
         if table.primary { &mut groups[at].judged } else { &mut groups[at].descriptive }.push(table);
     }
     groups
+}
+
+/// Why a descriptive metric is absent, where it is absent in every environment and has failed in none.
+fn absent_everywhere(cells: &[&Cell]) -> Option<String> {
+    let mut reasons: Vec<String> = Vec::new();
+    for cell in cells {
+        let reason = cell.absent.as_ref().filter(|_| !cell.primary && cell.n == 0 && cell.failed == 0)?;
+        if !reasons.contains(reason) {
+            reasons.push(reason.clone());
+        }
+    }
+    Some(reasons.join("; "))
 }
 
 /// Parameters that a reader cannot see in the workload's id.

@@ -115,6 +115,10 @@ pub(crate) fn render(report: &Report) -> String {
         for table in group.judged.iter().chain(&group.descriptive) {
             write_table(&mut out, table, &group.params);
         }
+        if !group.nowhere.is_empty() {
+            let title = format!("{}: in no environment", group.workload);
+            demand.push((escape(&title), group.nowhere.iter().map(|metric| escape(metric)).collect()));
+        }
         if let Some(cpu) = &group.cpu {
             let sentences = cpu
                 .rows

@@ -76,6 +76,12 @@ fn write_group(out: &mut String, group: &Group) {
         heading(out, table, " (descriptive, no verdict)");
         write_rows(out, table);
     }
+    if !group.nowhere.is_empty() {
+        out.push_str(&format!("\n### {} in no environment\n\n", escape(&group.workload)));
+        for metric in &group.nowhere {
+            out.push_str(&format!("- {}\n", opening(metric)));
+        }
+    }
     if let Some(cpu) = &group.cpu {
         let title =
             format!("{} CPU time charged per {} (descriptive, no verdict)", group.workload, cpu.operation);

@@ -257,3 +257,26 @@ fn every_text_ends_with_one_line_break() {
         }
     }
 }
+
+/// A metric that no environment can have is told with the reason, without a table of nothing, in every format for people.
+#[test]
+fn what_no_environment_has_is_a_sentence() {
+    let mut report = common::standard();
+    let (workload, metric) = ("stream", "copy");
+    for cell in report.analysis.cells.iter_mut().filter(|c| c.workload == workload && c.metric.name == metric)
+    {
+        (cell.summary, cell.overhead, cell.typical, cell.n) = (None, None, None, 0);
+        cell.smallest_detectable = None;
+        cell.absent = Some("zebras <b>graze</b> here".into());
+    }
+    for format in [Format::Table, Format::Markdown, Format::Latex, Format::Html] {
+        let text = common::text(&report, format);
+        let told = text.matches("zebras").count();
+        assert_eq!(told, 1, "{format:?} says it once: {text}");
+        assert!(format == Format::Table || !text.contains("<b>graze"), "{format:?} escapes it");
+    }
+    let json: serde_json::Value = serde_json::from_str(&common::text(&report, Format::Json)).expect("JSON");
+    let cells = json["cells"].as_array().expect("cells");
+    let absent = cells.iter().filter(|cell| cell["absent"].is_string()).count();
+    assert_eq!(absent, 4, "programs get every cell");
+}

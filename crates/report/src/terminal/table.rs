@@ -161,6 +161,13 @@ pub(super) fn group(screen: &mut Screen, layout: &Layout, document: &Document, g
             below(screen, layout, table);
         }
     }
+    if !group.nowhere.is_empty() {
+        screen.blank();
+        screen.heading(&format!("{name}, in no environment"));
+        for metric in &group.nowhere {
+            screen.paragraph(INDENT, metric, Style::Faint);
+        }
+    }
     if let Some(cpu) = &group.cpu {
         service_demand(screen, &name, cpu);
     }
