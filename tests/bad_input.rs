@@ -89,8 +89,9 @@ fn plans_that_cannot_be_run_are_refused() {
         (half, &["plan.json", "line", "--out"]),
         ("{\"format\": 99, \"quite\": \"different\"}", &["plan.json", "99", "newer"]),
         (&without, &["plan.json", "nowhere", "baseline"]),
-        (&plan.replace("\"platform\": \"null\"", "\"platform\": \"nul\""), &["plan.json", "nul"]),
+        (&plan.replace("\"spec\": \"null\"", "\"spec\": \"nul\""), &["plan.json", "nul"]),
     ] {
+        assert_ne!(content, plan, "something is wrong with it");
         std::fs::write(stage.here().join("plan.json"), content).unwrap();
         let (code, message) = refused(&stage, &["run", "--plan", "plan.json", "--out", "again"]);
         assert_eq!(code, 2, "{message}");

@@ -127,7 +127,9 @@ impl Failure {
 
     /// A size, a duration or a list of CPUs that is wrong, where an option names it.
     pub fn of_size(option: &str, error: &weigh_model::SizeError) -> Self {
-        Self::input(error.to_string()).at(option, &error.text, 0..error.text.len())
+        // Where there is nothing to underline the option has to be in the sentence.
+        let named = if error.text.is_empty() { format!("{option}: ") } else { String::new() };
+        Self::input(format!("{named}{error}")).at(option, &error.text, 0..error.text.len())
     }
 
     /// Adds the text and the place in it to underline.
