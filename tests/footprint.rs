@@ -76,6 +76,86 @@ fn guests_are_weighed_and_one_more_is_told() {
     stage.host_is_as_before();
 }
 
+/// Pages are scanned while the guests stand: the parts add up, what guests share is seen, and one guest has no other.
+#[test]
+fn equal_pages_of_guests_are_told() {
+    let stage = Stage::new();
+    if !ready(&stage, "namespaces", "equal_pages_of_guests_are_told") {
+        return;
+    }
+    let arguments = ["footprint", "--duplicates", "--on", "namespaces", "--baseline", "namespaces"];
+    let more = ["--guests", "1,2", "--blocks", "1", "--no-void", "--out", "r"];
+    stage.weigh().args(arguments).args(more).assert().success();
+    let report = shown(&stage, "r");
+    let all = report["duplicates"].as_array().unwrap();
+    assert_eq!(all.len(), 2, "{all:?}");
+    for found in all {
+        if let Some(reason) = found["absent"].as_str() {
+            eprintln!("equal_pages_of_guests_are_told: skipped: {reason}");
+            return;
+        }
+        let guests = found["guests"].as_u64().unwrap();
+        let of = |name: &str| found["amounts"][name]["mean"].as_f64().unwrap();
+        let matrix: f64 = ["within_guest", "guest_host", "guest_guest", "host_host"]
+            .iter()
+            .flat_map(|row| ["anonymous", "mixed", "file"].map(|kind| of(&format!("{row}_{kind}"))))
+            .sum();
+        let who = of("mergeable") + of("mergeable_if_advised") + of("mergeable_by_file_content");
+        assert_eq!(matrix, who, "{found}");
+        assert!(matrix <= of("guests_memory") + of("host_memory"), "{found}");
+        // The host's cache holds more of the programs than guests have mapped.
+        assert!(of("guests_memory") > 50e3 && of("host_memory") > 50e3, "{found}");
+        // Two guests run one program, whose file is one already.
+        assert_eq!(guests > 1, of("spared_by_files_between") > 50e3, "{found}");
+        if guests == 1 {
+            assert_eq!(of("guest_guest_anonymous") + of("guest_guest_file"), 0.0, "{found}");
+        }
+    }
+    let shows = |format: &str| {
+        let output = stage.weigh().args(["show", "r", "--format", format]).output().unwrap();
+        assert!(output.status.success(), "{format}");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    assert!(shows("table").contains("duplicate pages: footprint{guests=2} in namespaces"));
+    assert!(shows("csv").contains(",guest_guest_anonymous,B,"));
+    for format in ["md", "latex", "html"] {
+        assert!(shows(format).contains("only by the content of files"), "{format}");
+    }
+    stage.host_is_as_before();
+}
+
+/// Containers with copies of one root have equal files in the host's cache; with one root they have the same.
+#[test]
+fn a_copied_root_is_a_duplicate_and_a_common_one_is_not() {
+    const BYTES: usize = 4 << 20;
+    let stage = Stage::new();
+    if !ready(&stage, "lxc", "a_copied_root_is_a_duplicate_and_a_common_one_is_not") {
+        return;
+    }
+    let image = stage.here().join("image");
+    std::fs::create_dir_all(image.join("usr")).unwrap();
+    let words = (0..BYTES as u32 / 4).flat_map(|word| word.wrapping_mul(0x9E37_79B9).to_le_bytes());
+    std::fs::write(image.join("usr/data"), words.collect::<Vec<u8>>()).unwrap();
+    let arguments =
+        ["footprint", "--duplicates", "--on", "lxc", "--on", "lxc:root=copied", "--image", "image"];
+    let more = ["--baseline", "lxc", "--guests", "2", "--blocks", "1", "--no-void", "--out", "r"];
+    stage.weigh().args(arguments).args(more).assert().success();
+    let report = shown(&stage, "r");
+    let found = report["duplicates"].as_array().unwrap();
+    assert_eq!(found.len(), 2, "{} {}", report["failures"], report["warnings"]);
+    if let Some(reason) = found[0]["absent"].as_str() {
+        eprintln!("a_copied_root_is_a_duplicate_and_a_common_one_is_not: skipped: {reason}");
+        return;
+    }
+    let of = |at: usize, name: &str| found[at]["amounts"][name]["mean"].as_f64().unwrap();
+    let equal = |at| of(at, "host_host_file");
+    // The image's file and two copies of it.
+    let two = 2.0 * BYTES as f64;
+    assert!(equal(0) < 0.1 * two && (0.9 * two..1.1 * two).contains(&equal(1)), "{found:?}");
+    assert_eq!(of(1, "mergeable") + of(1, "guest_guest_file"), 0.0, "no guest has it mapped: {found:?}");
+    stage.host_is_as_before();
+}
+
 /// A machine that could fill more than there is is not even started, and the cell says so.
 #[test]
 fn more_machines_than_the_host_holds_are_not_started() {

@@ -6,10 +6,12 @@
 mod create;
 mod group;
 mod layout;
+mod share;
 mod view;
 
 pub use group::Cgroup;
 pub use layout::{Hierarchy, Layout};
+pub use share::{CpuShare, ShareBefore};
 pub use view::CgroupView;
 
 use crate::ledger::LedgerError;

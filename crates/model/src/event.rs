@@ -182,6 +182,8 @@ pub enum FinishReason {
     MaximumBlocks,
     /// The time is used up.
     Budget,
+    /// It went on for as long as it should.
+    Lasted,
     /// The user interrupted; `weigh resume` goes on.
     Interrupted,
     /// No environment can run any workload.

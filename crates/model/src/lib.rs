@@ -7,10 +7,12 @@
 //! Every crate may use this one; it uses none of them. What is written to a run directory is defined here, so the
 //! types are also the documentation of the files.
 
+pub mod duplicates;
 mod environment;
 mod event;
 mod harmless;
 mod metric;
+mod neighbours;
 mod observed;
 pub mod pages;
 mod parity;
@@ -27,6 +29,7 @@ pub use environment::{EnvironmentSpec, SpecError, parse_environment_list};
 pub use event::{CellProgress, Event, FinishReason, NoiseSeen, Timestamped};
 pub use harmless::{harmless, harmless_lines, is_harmful};
 pub use metric::{Better, MetricSpec};
+pub use neighbours::{Load, Neighbours, Shares, among};
 pub use observed::{
     Charge, ClockCheck, ClockState, CpuTime, HostSettings, LoaderUse, NoiseLimits, Observed, Pressure,
 };

@@ -1,5 +1,6 @@
 //! What the host saw of one trial: noise, who used CPU time for it, how good the guest's clock is.
 
+use crate::pages::PageScan;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -79,6 +80,9 @@ pub struct Observed {
     /// The load generator, where a server was measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub loader: Option<LoaderUse>,
+    /// The pages of guests whose memory was weighed, where they were scanned for equal ones.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pages: Option<Box<PageScan>>,
 }
 
 /// What a load generator used, and how busy its CPUs were with it and whatever else ran there.

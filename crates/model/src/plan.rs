@@ -1,14 +1,14 @@
 //! `plan.json`: everything that decides a run.
 
-use crate::{Better, EnvironmentSpec, Iteration, MetricSpec, NoiseLimits, Staging, StartPlan};
+use crate::{Better, EnvironmentSpec, Iteration, MetricSpec, Neighbours, NoiseLimits, Staging, StartPlan};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 
 /// Version of the plan file. Changes: 1, first version; 2, noise limits, operations, and variables of an environment; 3, starts; 4,
-/// what is put around a command; 5, the load generator's machine; 6, footprints.
-pub const PLAN_FORMAT: u32 = 6;
+/// what is put around a command; 5, the load generator's machine; 6, footprints; 7, neighbours and runs of a certain length.
+pub const PLAN_FORMAT: u32 = 7;
 
 /// Everything that decides a run: the same plan can be run again, here or on another host.
 ///
@@ -96,14 +96,23 @@ pub enum Effort {
         /// Target half-width of the overhead's interval, as a fraction: .01 is one per cent.
         target: f64,
     },
+    /// For so long, however many blocks that makes. The block under way is ended.
+    Lasting {
+        /// How long, seconds, interruptions not counted.
+        seconds: f64,
+    },
 }
 
 impl Effort {
+    /// More than any run of a certain length comes to.
+    pub const MOST_BLOCKS: u32 = 1_000_000;
+
     /// The largest number of blocks the run can come to, replacements of void units not counted.
     pub fn most_blocks(self) -> u32 {
         match self {
             Self::Quick { blocks } | Self::Fixed { blocks } => blocks,
             Self::Precision { maximum, .. } => maximum,
+            Self::Lasting { .. } => Self::MOST_BLOCKS,
         }
     }
 
@@ -112,6 +121,7 @@ impl Effort {
         match self {
             Self::Quick { blocks } | Self::Fixed { blocks } => blocks,
             Self::Precision { minimum, .. } => minimum,
+            Self::Lasting { .. } => 1,
         }
     }
 }
@@ -223,6 +233,9 @@ pub struct WorkloadPlan {
     /// What is put around the command.
     #[serde(default, skip_serializing_if = "Staging::is_empty")]
     pub staging: Staging,
+    /// The guests beside the measured one, where there are any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub neighbours: Option<Neighbours>,
 }
 
 impl WorkloadPlan {
@@ -248,6 +261,7 @@ impl WorkloadPlan {
             random_read_bytes: None,
             start: None,
             staging: Staging::default(),
+            neighbours: None,
         }
     }
 
@@ -325,7 +339,8 @@ pub enum Extraction {
         /// The quantile, from 0 to 1.
         quantile: f64,
     },
-    /// The time or rate that the metric's own name says, taken by the host's clock while guests come up; only of a start.
+    /// The time or rate that the metric's own name says, taken by the run itself: of guests that come up, and of those
+    /// beside a measured one.
     Stamp,
     /// A field of a parser of the workloads crate, for tools whose output needs one.
     Parser {

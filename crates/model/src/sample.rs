@@ -159,7 +159,8 @@ pub struct Trial {
     pub host: String,
     /// Number of the instance of the environment in this run, from 0: trials of one instance share its warm state.
     pub instance: u64,
-    /// Wall-clock time of the start, UTC, RFC 3339. For people; no duration is computed from it.
+    /// Wall-clock time of the start, UTC, RFC 3339. For people, and for the hours of a run that went on after
+    /// another boot; no duration of a trial is computed from it.
     pub started: String,
     /// Start on the host's monotonic clock, nanoseconds.
     pub host_started_ns: u64,
@@ -178,7 +179,7 @@ pub struct Trial {
 
 /// What came of a trial.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", tag = "kind")]
+#[serde(rename_all = "kebab-case", tag = "kind", try_from = "OutcomeFields")]
 pub enum Outcome {
     /// Every iteration ended well and passed its check.
     Measured {
@@ -187,6 +188,42 @@ pub enum Outcome {
     },
     /// The trial gives no number. It removes its pair only.
     Failed(TrialFailure),
+}
+
+/// An [`Outcome`] as it is read: every field that either kind has. What is read by its tag is first held whole in memory, which takes as long as
+/// the rest of reading a trial.
+#[derive(Deserialize)]
+struct OutcomeFields {
+    kind: OutcomeKind,
+    iterations: Option<Vec<Iteration>>,
+    failure: Option<FailureKind>,
+    reason: Option<String>,
+    log: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum OutcomeKind {
+    Measured,
+    Failed,
+}
+
+impl TryFrom<OutcomeFields> for Outcome {
+    type Error = String;
+
+    fn try_from(fields: OutcomeFields) -> Result<Self, String> {
+        let missing = |field: &str| format!("missing field `{field}`");
+        Ok(match fields.kind {
+            OutcomeKind::Measured => {
+                Self::Measured { iterations: fields.iterations.ok_or_else(|| missing("iterations"))? }
+            }
+            OutcomeKind::Failed => Self::Failed(TrialFailure {
+                kind: fields.failure.ok_or_else(|| missing("failure"))?,
+                reason: fields.reason.ok_or_else(|| missing("reason"))?,
+                log: fields.log,
+            }),
+        })
+    }
 }
 
 /// Why a trial failed.

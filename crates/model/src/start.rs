@@ -100,6 +100,9 @@ pub enum Started {
     Footprint {
         /// How many.
         guests: u32,
+        /// Whether their pages are then scanned for equal ones.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        duplicates: bool,
     },
 }
 

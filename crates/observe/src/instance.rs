@@ -187,24 +187,28 @@ impl Instance {
         }
     }
 
-    /// What happened between two readings.
+    /// What happened between two readings, in which `beside` is what neighbours used.
     pub(crate) fn compare(
         &self,
         earlier: &Reading,
         later: &Reading,
         loader: Option<&LoaderClock>,
+        beside: Spent,
         rest: &Rest,
     ) -> Observed {
         let window_ns = later.at_ns - earlier.at_ns;
         let mut charge = Charge::default();
-        let mut known = Spent::default();
+        let mut known = beside;
         for (earlier, later) in earlier.clocks.groups.iter().zip(&later.clocks.groups) {
             if let (Some(earlier), Some(later)) = (earlier, later) {
-                known.add(later.since(*earlier));
+                let spent = later.since(*earlier);
+                charge.guest_ns += spent.total;
+                known.add(spent);
             }
         }
-        known.add(later.clocks.tree.spent.since(earlier.clocks.tree.spent));
-        charge.guest_ns = known.total;
+        let spent = later.clocks.tree.spent.since(earlier.clocks.tree.spent);
+        charge.guest_ns += spent.total;
+        known.add(spent);
         charge.helpers_ns =
             growths(&self.helpers, &earlier.clocks.helpers, &later.clocks.helpers, &mut known);
         charge.daemons_ns =

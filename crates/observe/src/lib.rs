@@ -17,6 +17,7 @@ mod kernel_log;
 mod kernel_threads;
 mod loader;
 pub mod memory;
+mod neighbours;
 mod observer;
 pub mod pages;
 mod perf;
@@ -54,6 +55,19 @@ pub trait Sensors {
     /// use; none: there is no more. Sensors that see nothing of it pass it over.
     fn set_loader(&mut self, loader: Option<(&Accounts, &[u32])>) {
         let _ = loader;
+    }
+
+    /// Gets ready for windows in which other guests are awake beside the one that is observed, on the same CPUs; with the clients of their
+    /// servers. None of them is foreign or charged to the observed guest. None at all: there are no more. Sensors that see nothing of them
+    /// pass them over.
+    fn set_neighbours(&mut self, guests: &[Accounts], clients: &[Accounts], cpus: &[u32]) {
+        let _ = (guests, clients, cpus);
+    }
+
+    /// CPU time that these guests with their helpers used in the windows since [`Sensors::set_neighbours`], and how long the windows were,
+    /// nanoseconds; none where it is not seen.
+    fn neighbours_used(&self) -> Option<(u64, u64)> {
+        None
     }
 
     /// Begins to observe. One instance is observed at a time; a second call begins anew.

@@ -41,11 +41,16 @@ impl GuestMemory {
     }
 }
 
+/// The processes of a guest: those in its control groups, or those that it names where it has none.
+pub fn guest_processes(guest: &Accounts) -> BTreeSet<u32> {
+    let groups = guest.groups.iter().flat_map(Group::of);
+    groups.flat_map(|group| group.processes()).chain(guest.processes.iter().copied()).collect()
+}
+
 /// Reads the memory of guests. A process that ends meanwhile has none.
 pub fn guest_memory(guests: &[Accounts]) -> GuestMemory {
     let groups: Vec<Group> = guests.iter().flat_map(|guest| &guest.groups).flat_map(Group::of).collect();
-    let mut own: BTreeSet<u32> = groups.iter().flat_map(Group::processes).collect();
-    own.extend(guests.iter().flat_map(|guest| guest.processes.iter().copied()));
+    let own: BTreeSet<u32> = guests.iter().flat_map(guest_processes).collect();
     let helpers: BTreeSet<u32> = guests
         .iter()
         .flat_map(|guest| &guest.helpers)

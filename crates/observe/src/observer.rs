@@ -1,10 +1,11 @@
 //! The sensors of this host.
 
-use crate::cpu::{HostClock, clock_tick_ns, own_ns, thread_ns};
+use crate::cpu::{HostClock, Spent, clock_tick_ns, own_ns, thread_ns};
 use crate::files::Kept;
 use crate::instance::{Instance, Reading, Surroundings};
 use crate::kernel_log::KernelLog;
 use crate::loader::LoaderClock;
+use crate::neighbours::{NeighbourClocks, NeighbourReading};
 use crate::pressure::PressureFiles;
 use crate::rest::Rest;
 use crate::stat::Stat;
@@ -34,7 +35,16 @@ pub struct Observer {
     rest: Rest,
     /// The load generator and its CPUs.
     loader: Option<(Accounts, Vec<u32>)>,
+    neighbours: Option<Neighbours>,
     scratch: Vec<u8>,
+}
+
+/// Guests beside the observed one.
+#[derive(Debug)]
+struct Neighbours {
+    clocks: NeighbourClocks,
+    used_ns: u64,
+    windows_ns: u64,
 }
 
 /// What was read when a window began.
@@ -43,6 +53,7 @@ struct Begun {
     reading: Reading,
     surroundings: Surroundings,
     loader: Option<LoaderClock>,
+    neighbours: Option<NeighbourReading>,
     sensors_ns: u64,
 }
 
@@ -70,6 +81,7 @@ impl Observer {
             next: 0,
             rest: Rest::default(),
             loader: None,
+            neighbours: None,
             scratch: Vec::new(),
             root: root.into(),
         }
@@ -91,6 +103,27 @@ impl Observer {
             self.rest.see(reading.at_ns, stat.all.softirq * clock_tick_ns());
         }
         reading
+    }
+
+    fn read_neighbours(&mut self, used: &[u32]) -> Option<NeighbourReading> {
+        let neighbours = self.neighbours.as_ref()?;
+        Some(neighbours.clocks.read(used, &mut self.scratch))
+    }
+
+    /// What neighbours used between two readings, noted where it is asked for later.
+    fn neighbours_spent(
+        &mut self,
+        earlier: Option<NeighbourReading>,
+        later: Option<NeighbourReading>,
+        window_ns: u64,
+    ) -> Spent {
+        let (Some(neighbours), Some((earlier, later))) = (&mut self.neighbours, earlier.zip(later)) else {
+            return Spent::default();
+        };
+        let (guests_ns, all) = later.since(earlier);
+        neighbours.used_ns += guests_ns;
+        neighbours.windows_ns += window_ns;
+        all
     }
 
     fn surroundings(&mut self, instance: &mut Instance) -> Surroundings {
@@ -115,6 +148,16 @@ impl Sensors for Observer {
         self.loader = loader.map(|(accounts, cpus)| (accounts.clone(), cpus.to_vec()));
     }
 
+    fn set_neighbours(&mut self, guests: &[Accounts], clients: &[Accounts], cpus: &[u32]) {
+        let none = guests.is_empty() && clients.is_empty();
+        let of = || NeighbourClocks::open(guests, clients, cpus);
+        self.neighbours = (!none).then(|| Neighbours { clocks: of(), used_ns: 0, windows_ns: 0 });
+    }
+
+    fn neighbours_used(&self) -> Option<(u64, u64)> {
+        self.neighbours.as_ref().map(|neighbours| (neighbours.used_ns, neighbours.windows_ns))
+    }
+
     fn begin(&mut self, instance: Attached) {
         let started = thread_ns();
         let Some((mut observed, _)) = self.instances.remove(&instance.0) else { return };
@@ -125,8 +168,9 @@ impl Sensors for Observer {
         let surroundings = self.surroundings(&mut observed);
         let loader = self.loader.as_ref();
         let loader = loader.map(|(accounts, cpus)| LoaderClock::open(accounts, cpus, &observed.used));
+        let neighbours = self.read_neighbours(&observed.used);
         let reading = self.read(&observed, loader.as_ref());
-        let begun = Begun { reading, surroundings, loader, sensors_ns: thread_ns() - started };
+        let begun = Begun { reading, surroundings, loader, neighbours, sensors_ns: thread_ns() - started };
         self.instances.insert(instance.0, (observed, Some(begun)));
     }
 
@@ -138,8 +182,11 @@ impl Sensors for Observer {
         let seen = begun.map(|begun| {
             let loader = begun.loader.as_ref();
             let reading = self.read(&observed, loader);
+            let neighbours = self.read_neighbours(&observed.used);
+            let window_ns = reading.at_ns - begun.reading.at_ns;
+            let beside = self.neighbours_spent(begun.neighbours, neighbours, window_ns);
             let surroundings = self.surroundings(&mut observed);
-            let mut seen = observed.compare(&begun.reading, &reading, loader, &self.rest);
+            let mut seen = observed.compare(&begun.reading, &reading, loader, beside, &self.rest);
             observed.describe(&begun.surroundings, &surroundings, &mut seen);
             seen.settings = observed.settings(reading.at_ns);
             seen.kernel_log = self.kernel_log.as_mut().map(KernelLog::read).unwrap_or_default();

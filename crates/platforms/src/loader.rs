@@ -11,7 +11,7 @@ use std::sync::Arc;
 use weigh_images::Root;
 use weigh_model::{EnvironmentSpec, LoaderMachine, SpecError};
 
-/// Name of it on the host. There is one at a time.
+/// Name of it on the host. There is one at a time, and one for each neighbour of a measured guest that serves.
 const NAME: &str = "loader";
 /// Instances of platforms from here on are load generators.
 const INSTANCES: u64 = 2_000_000;
@@ -29,6 +29,20 @@ pub const CPU_TIMES_LIMIT_BYTES: u64 = 4 << 20;
 /// It did not come up; what was begun has been undone.
 pub fn launch(host: &Host, cpus: &[u32], namespace: Option<&Path>) -> Result<Box<dyn Guest>, PlatformError> {
     let start = Start { cpus, network: namespace, ..Start::bare(NAME, NAME.into()) };
+    Ok(Box::new(start.launch(host)?))
+}
+
+/// The same for the neighbour of that number of a measured guest.
+///
+/// # Errors
+/// As [`launch`].
+pub fn launch_for_neighbour(
+    host: &Host,
+    cpus: &[u32],
+    namespace: Option<&Path>,
+    number: u64,
+) -> Result<Box<dyn Guest>, PlatformError> {
+    let start = Start { cpus, network: namespace, ..Start::bare(NAME, format!("{NAME}-{number}")) };
     Ok(Box::new(start.launch(host)?))
 }
 

@@ -81,6 +81,7 @@ impl Platform for Null {
             key("loader-every", Values::Number, "", "the fault strikes every so many of its commands"),
             key("fact-from", Values::Number, "0", "the first instance that shows them"),
             key("launch", Values::Words(&["ok", "fail"]), "ok", "whether guests start"),
+            key("last", Values::Number, "", "the last instance of a run that starts; all do otherwise"),
             key(
                 "launch-time",
                 Values::Text,
@@ -207,6 +208,9 @@ impl Null {
             .map_err(|error| failed(error.to_string()))?;
         if script.refuses_to_launch {
             return Err(failed("the environment says launch=fail".into()));
+        }
+        if setting(self, &environment, "last").parse::<u64>().is_ok_and(|last| instance > last) {
+            return Err(failed(format!("the environment says that {instance} is one too many")));
         }
         let mut noise = Noise::new(script.seed, &format!("launch {environment}"), instance);
         let launch_time = script.launch_time(&mut noise);

@@ -385,7 +385,8 @@ impl From<PlatformError> for Availability {
     }
 }
 
-/// What a run has on this host.
+/// What a run has on this host. A copy means the same ledger and the same directories.
+#[derive(Clone)]
 pub struct Host {
     /// Every change goes here first.
     pub ledger: Ledger,

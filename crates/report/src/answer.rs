@@ -6,8 +6,9 @@
 use crate::document::{Group, Row, Table, Tone};
 use crate::quantity::{magnitude, plain_percent};
 use crate::text::join;
-use crate::{Report, charges, rows};
+use crate::{Report, among, charges, course, rows};
 use serde::Serialize;
+use weigh_model::Better;
 use weigh_stats::{Flag, Verdict};
 
 /// Comparisons that a sentence names before it counts the rest.
@@ -37,21 +38,41 @@ struct Found<'a> {
 }
 
 pub(crate) fn answers(report: &Report, groups: &[Group]) -> Vec<Answer> {
-    environments(report)
-        .into_iter()
-        .map(|environment| {
-            let found: Vec<Found<'_>> = groups
-                .iter()
-                .flat_map(|group| &group.judged)
-                .flat_map(|table| {
-                    let baseline = table.rows.iter().find(|row| row.baseline);
-                    table.rows.iter().map(move |row| Found { table, row, baseline })
-                })
-                .filter(|found| found.row.environment == environment)
-                .collect();
-            answer(report, environment, &found)
-        })
-        .collect()
+    let compared = environments(report).into_iter().map(|environment| {
+        let found: Vec<Found<'_>> = groups
+            .iter()
+            .flat_map(|group| &group.judged)
+            .flat_map(|table| {
+                let baseline = table.rows.iter().find(|row| row.baseline);
+                table.rows.iter().map(move |row| Found { table, row, baseline })
+            })
+            .filter(|found| found.row.environment == environment)
+            .collect();
+        let mut answer = answer(report, environment, &found);
+        answer.clauses.splice(..0, of_its_own(report, &answer.environment));
+        answer
+    });
+    alone(report).into_iter().chain(compared).collect()
+}
+
+/// What was found of an environment by itself: among neighbours, and over time.
+fn of_its_own(report: &Report, environment: &str) -> Vec<String> {
+    let (mut clauses, lack) = among::clauses(report, environment);
+    clauses.extend(course::clauses(report, environment));
+    let more = clauses.len().saturating_sub(NAMED);
+    clauses.truncate(NAMED);
+    if more > 0 {
+        clauses.push(format!("and {more} more in the tables"));
+    }
+    clauses.extend(lack);
+    clauses
+}
+
+/// The baseline, where something was found of it by itself.
+fn alone(report: &Report) -> Option<Answer> {
+    let environment = report.analysis.baseline.clone();
+    let clauses = of_its_own(report, &environment);
+    (!clauses.is_empty()).then_some(Answer { environment, clauses, tone: Tone::Plain })
 }
 
 /// Every environment but the baseline, of the plan and of the cells.
@@ -85,9 +106,15 @@ fn answer(report: &Report, environment: String, found: &[Found<'_>]) -> Answer {
     let silent: Vec<&Found<'_>> = found.iter().filter(|f| f.row.cell.verdict.is_none()).collect();
 
     let mut clauses = Vec::new();
-    for (word, cells) in [("slower", &slower), ("faster", &faster)] {
-        if !cells.is_empty() {
-            clauses.push(format!("{word}{than} in {} of {total}: {}", cells.len(), list(cells, shown)));
+    for (word, amount, cells) in
+        [("slower", "takes more", slower.as_slice()), ("faster", "takes less", &faster)]
+    {
+        // What is counted in bytes is no speed.
+        let (memory, times): (Vec<&Found<'_>>, Vec<&Found<'_>>) = cells.iter().partition(|f| is_memory(f));
+        for (word, cells) in [(word, times), (amount, memory)] {
+            if !cells.is_empty() {
+                clauses.push(format!("{word}{than} in {} of {total}: {}", cells.len(), list(&cells, shown)));
+            }
         }
     }
     if !below.is_empty() {
@@ -219,6 +246,11 @@ fn list(cells: &[&Found<'_>], describe: fn(&Found<'_>) -> String) -> String {
         text.push(format!("and {} more", cells.len() - NAMED));
     }
     text.join(", ")
+}
+
+/// Whether the metric is an amount of memory.
+fn is_memory(found: &Found<'_>) -> bool {
+    found.row.cell.metric.unit.symbol() == "B" && found.row.cell.metric.better == Better::Lower
 }
 
 fn name(found: &Found<'_>) -> String {

@@ -3,9 +3,10 @@
 use crate::charges::charge;
 use crate::differences::{Standing, differences, readable_fact};
 use crate::rows::closed_loop;
-use crate::{Report, ReportError, circumstances};
+use crate::{Report, ReportError, circumstances, duplicates};
 use std::collections::BTreeMap;
-use weigh_stats::{Cell, Interval};
+use weigh_model::{Shares, among};
+use weigh_stats::{Cell, Interval, Reference};
 
 /// The columns, in order. New ones are added at the end.
 const HEADER: &[&str] = &[
@@ -122,6 +123,103 @@ fn circumstances(report: &Report, cell: &Cell) -> Vec<String> {
     row
 }
 
+/// What an environment was found to be against itself: a row each, of the metric with what is told of it after a colon.
+fn beside(report: &Report) -> Vec<Vec<String>> {
+    let row = |columns: &[(&str, String)]| {
+        let value = |name: &&str| columns.iter().find(|(column, _)| column == name);
+        HEADER.iter().map(|name| value(name).map(|(_, value)| value.clone()).unwrap_or_default()).collect()
+    };
+    let effect = |found: Option<Interval>| {
+        let [mean, low, high] = interval(found);
+        [("overhead_mean", mean), ("overhead_ci_low", low), ("overhead_ci_high", high)]
+    };
+    let of = |workload: &str, params: String, metric: String, environment: &str, against: &str, n: u32| {
+        vec![
+            ("workload", text(workload)),
+            ("params", text(&params)),
+            ("metric", text(&metric)),
+            ("environment", text(environment)),
+            ("baseline", text(against)),
+            ("n", n.to_string()),
+        ]
+    };
+    let mut rows = Vec::new();
+    for one in &report.degradations {
+        for step in &one.steps {
+            let params = params(&one.params, step.guests, &one.neighbours, one.shares);
+            let metric = format!("{}:loss", one.metric.name);
+            let mut columns = of(&one.workload, params, metric, &one.environment, "alone", step.n);
+            columns.extend(effect(step.loss));
+            columns.extend([
+                ("unit", text(one.metric.unit.symbol())),
+                ("median", number(step.median)),
+                ("failed", step.failed.to_string()),
+                ("absent", text(step.lack.as_deref().unwrap_or_default())),
+            ]);
+            rows.push(row(&columns));
+        }
+    }
+    for one in &report.isolations {
+        let against = match one.reference {
+            Reference::Idle => "idle neighbours",
+            Reference::IdleEqual => "idle neighbours with equal shares",
+            Reference::Alone => "alone",
+        };
+        let params = params(&one.params, one.guests, &one.neighbours, one.shares);
+        let metric = format!("{}:isolation", one.metric.name);
+        let mut columns = of(&one.workload, params, metric, &one.environment, against, one.n);
+        columns.extend(effect(one.loss));
+        columns.extend([("unit", text(one.metric.unit.symbol())), ("median", number(one.median))]);
+        rows.push(row(&columns));
+    }
+    for one in &report.sums {
+        for step in &one.steps {
+            let params = params(&one.params, step.guests, "same", one.shares);
+            let metric = format!("{}:scale", one.metric.name);
+            let mut columns = of(&one.workload, params, metric, &one.environment, "alone", step.n);
+            let scale =
+                step.scale.map(|s| [s.estimate, s.low, s.high].map(|times| number(Some(times - 1.0))));
+            let names = ["overhead_mean", "overhead_ci_low", "overhead_ci_high"];
+            columns.extend(names.into_iter().zip(scale.unwrap_or_default()));
+            columns.extend([("unit", text(one.metric.unit.symbol())), ("median", number(step.median))]);
+            rows.push(row(&columns));
+        }
+    }
+    for one in &report.courses {
+        let params: Vec<String> = one.params.iter().map(|(key, value)| format!("{key}={value}")).collect();
+        let of = |what: &str| {
+            let metric = format!("{}:{what}", one.metric.name);
+            of(&one.workload, params.join(";"), metric, &one.environment, "", one.n)
+        };
+        let mut drift = of("drift_per_hour");
+        drift.extend(effect(one.drift_per_hour));
+        drift.extend([("unit", text(one.metric.unit.symbol())), ("median", number(Some(one.median)))]);
+        let mut variation = of("cv");
+        variation.extend([
+            ("mean", number(one.cv)),
+            ("min", number(one.cv_interval.map(|i| i.low))),
+            ("max", number(one.cv_interval.map(|i| i.high))),
+        ]);
+        rows.extend([row(&drift), row(&variation)]);
+        for change in one.changes.iter().flatten() {
+            for (side, median) in [("before", change.before), ("after", change.after)] {
+                let mut columns = of(&format!("{side} {} h", change.hours));
+                columns.push(("median", number(Some(median))));
+                rows.push(row(&columns));
+            }
+        }
+    }
+    rows
+}
+
+/// The parameters of a workload among neighbours.
+fn params(own: &BTreeMap<String, String>, guests: u32, kind: &str, shares: Shares) -> String {
+    let own = own.iter().map(|(key, value)| format!("{key}={value}"));
+    let beside = [format!("{}={guests}", among::GUESTS), format!("{}={kind}", among::NEIGHBOURS)];
+    let shares = (shares != Shares::Equal).then(|| format!("{}={shares}", among::SHARES));
+    own.chain(beside).chain(shares).collect::<Vec<_>>().join(";")
+}
+
 /// The report as CSV.
 pub(crate) fn render(report: &Report) -> Result<String, ReportError> {
     let fault = |error: String| ReportError::Csv(error);
@@ -187,6 +285,27 @@ pub(crate) fn render(report: &Report) -> Result<String, ReportError> {
             text(&unequal(&|standing| standing == Standing::Allowed)),
         ]);
         row.extend(circumstances(report, cell));
+        writer.write_record(&row).map_err(|error| fault(error.to_string()))?;
+    }
+    for row in beside(report) {
+        writer.write_record(&row).map_err(|error| fault(error.to_string()))?;
+    }
+    for (workload, environment, amount, unit, n, values) in duplicates::amounts(report) {
+        let mut row = vec![String::new(); HEADER.len()];
+        let mut set = |column: &str, value: String| {
+            if let Some(at) = HEADER.iter().position(|name| *name == column) {
+                row[at] = value;
+            }
+        };
+        set("workload", text(workload));
+        set("metric", text(amount));
+        set("unit", text(unit));
+        set("environment", text(environment));
+        set("baseline", text(&analysis.baseline));
+        set("n", n.to_string());
+        for (column, value) in ["mean", "min", "max"].into_iter().zip(values) {
+            set(column, number(Some(value)));
+        }
         writer.write_record(&row).map_err(|error| fault(error.to_string()))?;
     }
     let bytes = writer.into_inner().map_err(|error| fault(error.to_string()))?;

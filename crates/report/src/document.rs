@@ -5,7 +5,7 @@ use crate::differences::{self, Difference};
 use crate::quantity::Effect;
 use crate::rows::table;
 use crate::troubles::{self, Advice, FailureLine};
-use crate::{Report, answer, circumstances, limits, notes};
+use crate::{Report, among, answer, circumstances, course, duplicates, limits, notes};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use weigh_stats::{Cell, Flag, Interval};
@@ -25,7 +25,7 @@ pub(crate) struct Document {
     /// The sign convention.
     pub convention: String,
     pub groups: Vec<Group>,
-    /// What one more guest takes.
+    /// Guests among others, courses over time, what one more guest takes, and which pages of guests are equal.
     pub limits: Vec<limits::LimitTable>,
     /// Half the width of the common scale of the interval bars, as a fraction.
     pub bar_reach: f64,
@@ -176,7 +176,13 @@ pub(crate) fn build(report: &Report) -> Document {
         answers: answer::answers(report, &groups),
         undecided: answer::undecided(&groups),
         convention: notes::convention(report),
-        limits: limits::tables(report),
+        limits: [
+            among::tables(report),
+            course::tables(report),
+            limits::tables(report),
+            duplicates::tables(report),
+        ]
+        .concat(),
         bar_reach: bar_reach(&groups),
         notes: notes::reading(report),
         legend: notes::legend(report),
@@ -235,6 +241,10 @@ fn groups(report: &Report) -> Vec<Group> {
         if groups[at].cpu.is_some() && first.is_charged_cpu() {
             continue;
         }
+        // The tables of neighbours tell how many there were.
+        if all_were_up(&cells) {
+            continue;
+        }
         if let Some(reasons) = absent_everywhere(&cells) {
             groups[at].nowhere.push(format!("{}: {reasons}", first.metric.name));
             continue;
@@ -243,6 +253,15 @@ fn groups(report: &Report) -> Vec<Group> {
         if table.primary { &mut groups[at].judged } else { &mut groups[at].descriptive }.push(table);
     }
     groups
+}
+
+/// Whether these count the guests of a workload among neighbours, and none was missing anywhere.
+fn all_were_up(cells: &[&Cell]) -> bool {
+    let up = |cell: &&Cell| {
+        let wanted = cell.params.get(weigh_model::among::GUESTS)?.parse::<f64>().ok()?;
+        Some(cell.failed == 0 && cell.summary.as_ref()?.min == wanted)
+    };
+    cells.iter().all(|cell| cell.metric.name == weigh_model::among::UP && up(cell) == Some(true))
 }
 
 /// Why a descriptive metric is absent, where it is absent in every environment and has failed in none.

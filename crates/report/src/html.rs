@@ -2,6 +2,7 @@
 //!
 //! The script adds plots (drawn from one block of data), sorting, filtering and copying.
 
+mod beside;
 mod embed;
 mod figures;
 mod live;
@@ -10,7 +11,7 @@ mod plots;
 mod sweeps;
 mod waterfall;
 
-use crate::differences::Difference;
+use crate::differences::{Difference, readable_fact};
 use crate::document::{self, Document, EnvironmentLine, Row};
 use crate::limits::{LimitRow, LimitTable};
 use crate::quantity::plain_percent;
@@ -157,7 +158,7 @@ fn host_facts(report: &Report) -> Vec<(String, String)> {
         ("CPU".to_string(), host.cpu_model.clone()),
         ("architecture".into(), host.architecture.clone()),
         ("CPUs that may be used".into(), cpus.join(", ")),
-        ("memory".into(), format_bytes(host.memory_bytes)),
+        ("memory".into(), readable_fact("memory_bytes", Some(&host.memory_bytes.into()))),
         ("last-level cache".into(), host.last_level_cache_bytes.map_or("unknown".into(), format_bytes)),
         ("operating system".into(), host.operating_system.clone()),
         ("kernel".into(), host.kernel.clone()),
@@ -219,6 +220,8 @@ fn logs(report: &Report) -> BTreeMap<&str, Log> {
 struct WordTable {
     caption: String,
     note: String,
+    /// Heading of the rows.
+    first: &'static str,
     columns: Vec<String>,
     rows: Vec<(String, Vec<String>)>,
 }
@@ -228,6 +231,7 @@ fn sweep_tables(plots: &Plots) -> Vec<(String, Vec<WordTable>)> {
     let table = |sweep: &sweeps::Sweep, metric: &sweeps::SweptMetric| WordTable {
         caption: format!("{} {}", sweep.workload, metric.name),
         note: format!("{}; median over blocks", metric.direction),
+        first: "environment",
         columns: sweep.at.iter().map(|at| format!("{} {at}", sweep.parameter)).collect(),
         rows: metric.words.clone(),
     };
@@ -248,6 +252,7 @@ fn limit_tables(document: &Document) -> Vec<(String, WordTable)> {
         let words = WordTable {
             caption: table.title.clone(),
             note: format!("{}{remarks}", table.note),
+            first: table.first,
             columns: table.columns.clone(),
             rows: table.rows.iter().map(row).collect(),
         };
@@ -265,6 +270,7 @@ fn start_tables(plots: &Plots) -> Vec<WordTable> {
             if start.boot { "of machines, part by part" } else { "stamp by stamp" }
         ),
         note: "time since the platform's first program began; medians over blocks".into(),
+        first: "environment",
         columns: start.steps.iter().map(|step| (*step).to_string()).collect(),
         rows: start.words.clone(),
     };
@@ -299,6 +305,8 @@ fn page(report: &Report, live: Option<&LivePage>) -> Result<String, ReportError>
     let figures: Vec<_> = of_groups().map(|(group, first)| figures::of_group(group, &plots, first)).collect();
     let distributions: Vec<_> =
         of_groups().map(|(group, first)| numbers::distributions(group, &plots, first)).collect();
+    let limit_figures: Vec<_> =
+        document.limits.iter().map(|table| figures::of_limit(&table.title, &plots)).collect();
     // The margin is symmetric on the log scale.
     let margin = report.analysis.margin;
     let (from, to) = (place(-margin / (1.0 + margin), document.bar_reach), place(margin, document.bar_reach));
@@ -327,6 +335,7 @@ fn page(report: &Report, live: Option<&LivePage>) -> Result<String, ReportError>
         sweeps => Value::from(Serde(sweep_tables(&plots))),
         sweep_figures => Value::from(Serde(figures::sweeps(&plots))),
         limits => Value::from(Serde(limit_tables(&document))),
+        limit_figures => Value::from(Serde(limit_figures)),
         starts => Value::from(Serde(start_tables(&plots))),
         start_figures => Value::from(Serde(figures::waterfalls(&plots))),
         document => Value::from(Serde(&document)),

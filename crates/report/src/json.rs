@@ -10,8 +10,8 @@ use weigh_model::{
     Better, ClockState, HostFacts, HostSettings, LoaderMachine, NoiseLimits, NoisyHost, VoidCause,
 };
 use weigh_stats::{
-    Cell, ChargeSummary, ClockSummary, Flag, Interval, Limit, LoaderSummary, NoiseSummary, OneRun, Pairing,
-    Summary, TwoRuns, Verdict,
+    Cell, ChargeSummary, ClockSummary, Course, Degradation, DuplicateSummary, Flag, Interval, Isolation,
+    Limit, LoaderSummary, NoiseSummary, OneRun, Pairing, Sum, Summary, TwoRuns, Verdict,
 };
 
 /// Version of the format. Changes: 1, first version.
@@ -49,6 +49,16 @@ struct Root<'a> {
     loaders: &'a [LoaderSummary],
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     limits: &'a [Limit],
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    degradations: &'a [Degradation],
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    isolations: &'a [Isolation],
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    sums: &'a [Sum],
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    courses: &'a [Course],
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    duplicates: &'a [DuplicateSummary],
     #[serde(skip_serializing_if = "Option::is_none")]
     loader_machine: Option<Machine<'a>>,
 }
@@ -443,6 +453,11 @@ pub(crate) fn render(report: &Report) -> Result<String, ReportError> {
         charges: report.circumstances.charges.iter().map(charge).collect(),
         loaders: &report.circumstances.loaders,
         limits: &report.limits,
+        degradations: &report.degradations,
+        isolations: &report.isolations,
+        sums: &report.sums,
+        courses: &report.courses,
+        duplicates: &report.circumstances.duplicates,
         loader_machine: report
             .circumstances
             .loader_machine

@@ -171,7 +171,7 @@ fn write_table(out: &mut String, table: &Table, params: &str) {
     let columns =
         if table.primary { format!("lr{spec}rllrrp{{60mm}}") } else { format!("lr{spec}rlrrp{{60mm}}") };
     out.push_str(&format!(
-        "\\begin{{table}}[htbp]\n\\caption{{{}}}\n\\begin{{tabular}}{{{columns}}}\n\\toprule\n",
+        "\\begin{{table}}[htbp]\n\\centering\n\\caption{{{}}}\n\\begin{{tabular}}{{{columns}}}\n\\toprule\n",
         escape(&caption)
     ));
     out.push_str(&format!(
@@ -187,8 +187,9 @@ fn write_table(out: &mut String, table: &Table, params: &str) {
 fn write_limits(out: &mut String, table: &LimitTable) {
     let columns = "r".repeat(table.columns.len());
     out.push_str(&format!(
-        "\\begin{{table}}[htbp]\n\\caption{{{}}}\n\\begin{{tabular}}{{l{columns}}}\n\\toprule\nenvironment",
-        escape(&table.title)
+        "\\begin{{table}}[htbp]\n\\centering\n\\caption{{{}}}\n\\begin{{tabular}}{{l{columns}}}\n\\toprule\n{}",
+        escape(&table.title),
+        escape(table.first)
     ));
     for column in &table.columns {
         out.push_str(&format!(" & {}", escape(column)));

@@ -9,13 +9,16 @@
 //! format keeps the same promises: no ratio without absolute values, number of blocks and interval; CPU time per operation beside
 //! what it took; nothing that failed, was void, is unequal or was timed by an unproven clock goes unsaid; no number sums up several workloads; and "no difference found" is never "no difference".
 
+mod among;
 mod answer;
 mod bar;
 mod charges;
 mod circumstances;
+mod course;
 mod delimited;
 mod differences;
 mod document;
+mod duplicates;
 mod gate;
 mod html;
 mod json;

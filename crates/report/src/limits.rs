@@ -16,6 +16,8 @@ pub(crate) struct LimitTable {
     pub title: String,
     /// How it was found.
     pub note: String,
+    /// Heading of what the rows are.
+    pub first: &'static str,
     /// Headings of everything beside the environment.
     pub columns: Vec<String>,
     pub rows: Vec<LimitRow>,
@@ -73,6 +75,7 @@ fn table(limit: &Limit, first: LimitRow) -> LimitTable {
         note: "the total over the number of guests is taken for a line, one per block; its slope is what one more guest takes, what it \
                begins with is what all have in common; brackets hold the 95 % interval over blocks"
             .into(),
+        first: "environment",
         columns,
         rows: vec![first],
     }

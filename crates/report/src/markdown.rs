@@ -123,8 +123,7 @@ fn write_rows(out: &mut String, table: &Table) {
 /// What one more guest takes.
 fn write_limits(out: &mut String, table: &LimitTable) {
     out.push_str(&format!("\n## {}\n\n{}\n\n", escape(&table.title), opening(&table.note)));
-    let head: Vec<&str> =
-        ["environment"].into_iter().chain(table.columns.iter().map(String::as_str)).collect();
+    let head: Vec<&str> = [table.first].into_iter().chain(table.columns.iter().map(String::as_str)).collect();
     let numeric: Vec<usize> = (1..head.len()).collect();
     let rows = table
         .rows

@@ -4,7 +4,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::io::{self, Read, Seek, SeekFrom};
 use weigh_model::{HostFacts, Plan, VoidUnit};
-use weigh_stats::{Analysis, Circumstances, Failure, Limit};
+use weigh_stats::{Analysis, Circumstances, Course, Degradation, Failure, Isolation, Limit, Sum};
 
 /// Everything that a report shows. It is data: rendering looks nothing up and measures nothing.
 #[derive(Debug, Clone, PartialEq)]
@@ -23,6 +23,14 @@ pub struct Report {
     pub analysis: Analysis,
     /// What one more guest takes, for what was taken at several numbers of guests.
     pub limits: Vec<Limit>,
+    /// What neighbours cost a guest, for what was measured among neighbours.
+    pub degradations: Vec<Degradation>,
+    /// What neighbours that do something cost beyond idle ones.
+    pub isolations: Vec<Isolation>,
+    /// What all guests do together, where all run the workload.
+    pub sums: Vec<Sum>,
+    /// How values went over time, for a run of a certain length.
+    pub courses: Vec<Course>,
     /// What is known of each environment, in the order of the plan.
     pub environments: Vec<EnvironmentFacts>,
     /// Noise, clocks, CPU time; empty for samples measured elsewhere.
@@ -54,6 +62,10 @@ impl Report {
             host: None,
             analysis,
             limits: Vec::new(),
+            degradations: Vec::new(),
+            isolations: Vec::new(),
+            sums: Vec::new(),
+            courses: Vec::new(),
             environments: Vec::new(),
             circumstances: Circumstances::default(),
             voids: Vec::new(),

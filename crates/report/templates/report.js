@@ -428,7 +428,126 @@
     };
   }
 
-  const KINDS = { forest, box, trace, latency, charge, sweep, waterfall };
+  // Something against the number of guests, with intervals, and a dashed line to compare with.
+  function among(look, index) {
+    const plot = data.among[index];
+    const guests = [...new Set(plot.rows.flatMap(([, points]) => points.map(([n]) => n)))].sort((a, b) => a - b);
+    const part = !plot.what.startsWith("sum");
+    const word = (value) => (part ? `${Number((100 * value).toPrecision(3))} %` : `×${Number(value.toPrecision(3))}`);
+    const traces = plot.rows.map(([e, points]) => ({
+      type: "scatter", mode: "lines+markers", name: axisName(data.environments[e]),
+      x: [1, ...points.map(([n]) => n)], y: [1, ...points.map(([, [middle]]) => middle)],
+      error_y: {
+        type: "data", symmetric: false, thickness: 1, width: 3, color: colour(look, e),
+        array: [0, ...points.map(([, [middle, , high]]) => high - middle)], arrayminus: [0, ...points.map(([, [middle, low]]) => middle - low)],
+      },
+      line: { color: colour(look, e), width: 2, dash: DASHES[e % DASHES.length] === "dash" ? "longdashdot" : DASHES[e % DASHES.length] },
+      marker: { color: colour(look, e), size: 8, symbol: MARKERS[e % MARKERS.length] },
+      text: ["alone", ...points.map(([n, [middle, low, high]]) => `${n} guests: ${word(middle)} [${word(low)}, ${word(high)}]`)],
+      hovertemplate: `${environment(e)}<br>%{text}<extra></extra>`,
+    }));
+    if (plot.dashed) {
+      traces.push({
+        type: "scatter", mode: "lines", name: plain(plot.dashed), x: [1, ...plot.line.map(([n]) => n)], y: [1, ...plot.line.map(([, y]) => y)],
+        line: { color: look.faint, width: 2, dash: "dash" }, hovertemplate: `${plain(plot.dashed)}<br>%{x} guests<extra></extra>`,
+      });
+    }
+    const ticks = [1, ...guests.filter((n) => n > 1)];
+    return {
+      traces,
+      height: 340 + (narrow() ? 16 * traces.length : 0),
+      layout: {
+        showlegend: true,
+        xaxis: axis(look, {
+          type: ticks[ticks.length - 1] > 8 ? "log" : "linear", tickvals: ticks, ticktext: ticks.map((n) => (n === 1 ? "alone" : String(n))),
+          title: { text: "guests in all", standoff: 8 }, zeroline: false,
+        }),
+        yaxis: axis(look, {
+          rangemode: "tozero", zeroline: false, tickformat: part ? ".0%" : undefined, tickprefix: part ? "" : "×", title: { text: plain(plot.what), standoff: 8 },
+        }),
+      },
+    };
+  }
+
+  function isolation(look, index) {
+    const plot = data.isolations[index];
+    const losses = plot.rows.flatMap(([, cells]) => cells.filter(Boolean).map(([middle]) => 100 * middle));
+    const traces = plot.rows.map(([e, cells]) => {
+      const at = (pick) => plot.kinds.map((_, column) => (cells[column] ? pick(cells[column]) : null));
+      return {
+        type: "bar", name: axisName(data.environments[e]), x: plot.kinds.map((_, column) => column), y: at(([middle]) => 100 * middle),
+        error_y: {
+          type: "data", symmetric: false, thickness: 1.5, width: 4, color: look.text,
+          array: at(([middle, , high]) => 100 * (high - middle)), arrayminus: at(([middle, low]) => 100 * (middle - low)),
+        },
+        marker: { color: colour(look, e), opacity: 0.8, pattern: { shape: ["", "/", "x", ".", "\\", "-"][e % 6], fillmode: "overlay", solidity: 0.25, fgcolor: look.page } },
+        text: at(([middle, low, high]) => `${percent(middle)} [${percent(low)}, ${percent(high)}]`), textposition: "none",
+        hovertemplate: `${environment(e)}<br>%{text}<extra></extra>`,
+      };
+    });
+    return {
+      traces,
+      height: 330 + (narrow() ? 16 * traces.length : 0),
+      layout: {
+        barmode: "group", showlegend: true,
+        xaxis: axis(look, { tickvals: plot.kinds.map((_, column) => column), ticktext: plot.kinds.map((kind) => axisName(kind)), showgrid: false, zeroline: false }),
+        yaxis: axis(look, { ticksuffix: " %", nticks: narrow() ? 5 : 8, rangemode: losses.every((loss) => loss >= 0) ? "tozero" : "normal", title: { text: "cost beyond idle neighbours", standoff: 8 } }),
+      },
+    };
+  }
+
+  // Boxes as the paper on a day under load draws them: from the 5 % to the 95 % quantile, whiskers to the least and the most.
+  function five(look, index) {
+    const plot = data.courses[index];
+    const all = plot.rows.flatMap((row) => row.five);
+    const traces = plot.rows.map((row) => ({
+      type: "box", orientation: "h", name: axisName(data.environments[row.e]), y: [row.e],
+      lowerfence: [row.five[0]], q1: [row.five[1]], median: [row.five[2]], q3: [row.five[3]], upperfence: [row.five[4]],
+      line: { color: colour(look, row.e), width: 1.5 }, fillcolor: "rgba(0,0,0,0)", whiskerwidth: 0.5, hoverinfo: "x+name",
+    }));
+    return {
+      traces,
+      height: 90 + plot.rows.length * 48,
+      layout: {
+        xaxis: valueAxis(look, all, { title: { text: plain(plot.unit || plot.what), standoff: 8 } }),
+        yaxis: axis(look, {
+          autorange: "reversed", tickvals: plot.rows.map((row) => row.e), ticktext: plot.rows.map((row) => axisName(data.environments[row.e])), zeroline: false, showgrid: false,
+        }),
+      },
+    };
+  }
+
+  function course(look, index) {
+    const plot = data.courses[index];
+    const all = plot.rows.flatMap((row) => row.values);
+    const traces = plot.rows.map((row) => ({
+      type: "scatter", mode: "lines", name: axisName(data.environments[row.e]), x: row.hours, y: row.values,
+      line: { color: colour(look, row.e), width: 1.5, dash: DASHES[row.e % DASHES.length] },
+      hovertemplate: `${environment(row.e)}<br>after %{x:.2f} h: %{y} ${plain(plot.unit)}<extra></extra>`,
+    }));
+    const changes = plot.rows.flatMap((row) => row.changes.map((hours) => ({ e: row.e, hours, value: row.values[row.hours.indexOf(hours)] })));
+    if (changes.length > 0) {
+      traces.push({
+        type: "scatter", mode: "markers", name: "change", x: changes.map(({ hours }) => hours), y: changes.map(({ value }) => value),
+        marker: { symbol: "diamond-open", size: 12, color: look.worse, line: { width: 2 } }, text: changes.map(({ e }) => environment(e)),
+        hovertemplate: "%{text}<br>change after %{x:.2f} h<extra></extra>",
+      });
+    }
+    return {
+      traces,
+      height: 340,
+      layout: {
+        showlegend: true,
+        xaxis: axis(look, { title: { text: "hours since the first trial", standoff: 8 }, zeroline: false, rangemode: "nonnegative" }),
+        yaxis: valueAxis(look, all, { title: { text: plain(plot.unit || plot.what), standoff: 8 } }),
+        shapes: changes.slice(0, 200).map(({ e, hours }) => ({
+          type: "line", x0: hours, x1: hours, yref: "paper", y0: 0, y1: 1, line: { color: colour(look, e), width: 1, dash: "dot" }, layer: "below",
+        })),
+      },
+    };
+  }
+
+  const KINDS = { forest, box, trace, latency, charge, sweep, waterfall, among, isolation, five, course };
 
   // ---- drawing --------------------------------------------------------------------------------------------------------------------
 

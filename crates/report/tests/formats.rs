@@ -161,7 +161,7 @@ fn rows_of_csv_are_equally_long() {
             ["workload", "params", "metric", "unit", "better", "environment"]
         );
         let rows: Vec<csv::StringRecord> = reader.records().collect::<Result<_, _>>().expect("equal rows");
-        assert_eq!(rows.len(), report.analysis.cells.len(), "{name}");
+        assert_eq!(rows.len(), report.analysis.cells.len() + common::rows_beside(&report), "{name}");
         for (row, cell) in rows.iter().zip(&report.analysis.cells) {
             let value = |column: &str| {
                 header.iter().position(|h| h == column).and_then(|i| row.get(i)).expect("a column")
@@ -279,4 +279,17 @@ fn what_no_environment_has_is_a_sentence() {
     let cells = json["cells"].as_array().expect("cells");
     let absent = cells.iter().filter(|cell| cell["absent"].is_string()).count();
     assert_eq!(absent, 4, "programs get every cell");
+}
+
+#[test]
+fn memory_takes_more_and_is_not_slower() {
+    let shapes = [("native", 0.0), ("other", 0.4), ("less", -0.4)]
+        .map(|(name, effect)| common::shape(name, effect, 0.01));
+    let metric = common::metric("footprint", "B", weigh_model::Better::Lower, true);
+    let comparisons = [common::comparison("footprint", metric, 1e6, 30, &shapes)];
+    let options = weigh_stats::Options::new("native");
+    let report = weigh_report::Report::new("memory", weigh_stats::analyse(&comparisons, &options));
+    let text = common::table(&report, 200);
+    assert!(text.contains("takes more in 1 of 1") && text.contains("takes less in 1 of 1"), "{text}");
+    assert!(!text.contains("slower in") && !text.contains("faster in"), "{text}");
 }

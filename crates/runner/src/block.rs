@@ -2,15 +2,39 @@
 
 use crate::RunnerError;
 use crate::fleet::{Fleet, LaunchFailure, State};
+use crate::neighbours::{self, Beside};
 use crate::noise::{Signals, whose_clock};
 use crate::order::{BlockOrder, block_order};
 use crate::run::{Ended, Runner};
 use crate::serve::Occasion;
 use crate::trial::{Failure, Measured, Performance, Performed, Progress, Setting, Watch};
+use std::time::Instant;
 use weigh_host::clock::{monotonic_ns, utc_now};
 use weigh_model::{
-    Event, FailureKind, Iteration, Outcome, Record, Trial, TrialFailure, VoidCause, VoidUnit, harmless_lines,
+    Event, FailureKind, Iteration, Outcome, Record, Trial, TrialFailure, VoidCause, VoidUnit, among,
+    harmless_lines,
 };
+
+/// Who is beside the measured guest of a trial.
+enum Gathered {
+    Nobody,
+    Beside(Box<Beside>),
+    /// The number of the instance and what comes of the trial, where they cannot be.
+    Instead(u64, Result<Measured, TrialFailure>),
+}
+
+fn performed_nothing(kind: FailureKind, reason: String) -> Performed {
+    Performed { outcome: Err(Failure::new(kind, reason)), progress: Progress::default() }
+}
+
+/// Tells that the guest was alone, where that is asked for.
+fn tell_alone(workload: &weigh_model::WorkloadPlan, measured: &mut Measured) {
+    if workload.neighbours.is_some() {
+        for iteration in &mut measured.iterations {
+            iteration.values.insert(among::UP.into(), 1.0);
+        }
+    }
+}
 
 /// Where a trial belongs. Environment and workload are places in the plan.
 #[derive(Clone, Copy)]
@@ -119,6 +143,17 @@ impl Runner<'_> {
                 return Ok(Ended::Interrupted);
             }
             self.trial(Place { environment: *environment, ..place })?;
+            if std::mem::take(&mut self.given_up) {
+                self.void(VoidUnit {
+                    block: place.block,
+                    attempt: place.attempt,
+                    workload: self.plan.workloads[place.workload].id.clone(),
+                    cause: VoidCause::Interrupted,
+                    environment: None,
+                    detail: None,
+                })?;
+                return Ok(Ended::Interrupted);
+            }
             if self.void_last_trial()? {
                 return Ok(Ended::Done);
             }
@@ -250,9 +285,15 @@ impl Runner<'_> {
         if let Some(start) = workload.start {
             return self.start_trial(place.environment, place.workload, start, &format!("trial-{sequence}"));
         }
+        let mut beside = match self.gather(place, sequence)? {
+            Gathered::Nobody => None,
+            Gathered::Beside(beside) => Some(*beside),
+            Gathered::Instead(number, result) => return Ok((number, result)),
+        };
         let working_directory = self.fleet.working_directory(place.environment);
         let variables = &self.plan.environments[place.environment].variables;
         let bare = self.fleet.berths[place.environment].bare;
+        let interrupt = self.interrupt;
         let scene = self.scene(place.environment, place.workload);
         let Fleet { berths, sensors, .. } = &mut self.fleet;
         let instance = match &mut berths[place.environment].state {
@@ -282,20 +323,28 @@ impl Runner<'_> {
         let performance =
             Performance::new(workload, working_directory, place.padding_bytes, variables, words);
         let label = format!("trial {sequence}, block {}, attempt {}", place.block, place.attempt);
-        let (clock, watch) =
-            (instance.clock, Watch::new(&mut **sensors, instance.attached, instance.disk_meter()));
+        let (clock, attached, meter) = (instance.clock, instance.attached, instance.disk_meter());
         let warm_up = !instance.warm.contains(&place.workload);
-        let awake = instance.awake(|guest| match &scene {
-            Some(scene) => scene.perform(guest, &occasion, watch, log, &label),
-            None => {
-                let session = guest.session();
-                performance.perform(Setting { session, clock, watch, warm_up, log, label: &label })
+        let (mut fewer, mut among) = (None, None);
+        let awake = instance.awake(|guest| {
+            if let Some(beside) = &mut beside
+                && let Err(short) = beside.begin(guest, &mut **sensors, interrupt)
+            {
+                fewer = Some(short);
+                return performed_nothing(FailureKind::Check, "the neighbours were not there".into());
             }
+            let watch = Watch::new(&mut **sensors, attached, meter);
+            let performed = match &scene {
+                Some(scene) => scene.perform(guest, &occasion, watch, log, &label),
+                None => {
+                    let session = guest.session();
+                    performance.perform(Setting { session, clock, watch, warm_up, log, label: &label })
+                }
+            };
+            among = beside.as_mut().map(|beside| beside.finish(&mut **sensors, interrupt));
+            performed
         });
-        let died = |reason| Performed {
-            outcome: Err(Failure::new(FailureKind::GuestDied, reason)),
-            progress: Progress::default(),
-        };
+        let died = |reason| performed_nothing(FailureKind::GuestDied, reason);
         let Performed { outcome, progress } = awake.value.unwrap_or_else(died);
         if progress.warm {
             instance.warm.insert(place.workload);
@@ -306,15 +355,71 @@ impl Runner<'_> {
         if awake.lost {
             self.bury(place.environment, awake.complaint)?;
         }
-        let outcome = match outcome {
-            Ok(measured) => Ok(measured),
-            Err(failure) => {
+        let fewer = fewer.or_else(|| among.as_ref().and_then(|ended| ended.fewer().cloned()));
+        self.given_up |= fewer.as_ref().is_some_and(|fewer| fewer.interrupted);
+        let outcome = match (outcome, &fewer) {
+            (_, Some(fewer)) => Ok(neighbours::lacking(workload, fewer)),
+            (Ok(mut measured), None) => {
+                match among.as_ref().zip(beside.as_ref()) {
+                    Some((ended, beside)) => beside.tell(ended, workload, &mut measured),
+                    None => tell_alone(workload, &mut measured),
+                }
+                Ok(measured)
+            }
+            (Err(failure), None) => {
                 let when = format!("trial-{sequence}");
                 let failure = failure.because(awake.obituary).in_guest(guest_log);
                 Err(self.file_failure(place.environment, place.workload, &when, failure)?)
             }
         };
+        if let Some(beside) = beside {
+            let are_there = fewer.is_none();
+            for message in beside.leave(&mut self.fleet, place.environment, are_there) {
+                self.journal.warn(message)?;
+            }
+        }
         Ok((number, outcome))
+    }
+
+    /// The neighbours of a trial, where its workload has any, or what comes of it without them.
+    fn gather(&mut self, place: Place, sequence: u64) -> Result<Gathered, RunnerError> {
+        let workload = &self.plan.workloads[place.workload];
+        let wanted = workload.neighbours.as_ref().filter(|neighbours| neighbours.guests > 1);
+        let number = match (wanted, &self.fleet.berths[place.environment].state) {
+            (Some(_), State::Running(instance)) => instance.number,
+            // What is wrong with the measured guest itself is told by the trial.
+            _ => return Ok(Gathered::Nobody),
+        };
+        let Some(wanted) = wanted.filter(|_| self.parity.unequal(place.environment).is_none()) else {
+            return Ok(Gathered::Nobody);
+        };
+        let spot = neighbours::Place {
+            workload,
+            directory: self.fleet.working_directory(place.environment),
+            variables: &self.plan.environments[place.environment].variables,
+            padding_bytes: place.padding_bytes,
+            bare: self.fleet.berths[place.environment].bare,
+            trial: sequence,
+            seed: place.seed,
+        };
+        let started = Instant::now();
+        let gathered = neighbours::gather(&mut self.fleet, place.environment, wanted, &spot, self.interrupt);
+        self.statistics.launch_s += started.elapsed().as_secs_f64();
+        Ok(match gathered {
+            Ok(Ok(beside)) => {
+                self.statistics.launches += u64::from(beside.launched);
+                Gathered::Beside(Box::new(beside))
+            }
+            Ok(Err(fewer)) => {
+                self.given_up |= fewer.interrupted;
+                Gathered::Instead(number, Ok(neighbours::lacking(workload, &fewer)))
+            }
+            Err(failure) => {
+                let when = format!("trial-{sequence}");
+                let filed = self.file_failure(place.environment, place.workload, &when, failure)?;
+                Gathered::Instead(number, Err(filed))
+            }
+        })
     }
 
     /// Ends an instance that is of no more use; the next trial of its environment launches another.

@@ -5,6 +5,8 @@ use crate::parity::{Facts, Subject, gather};
 use crate::serve::machine::Machine;
 use crate::serve::{LoadedFrom, Scene, ports};
 use crate::staging::{self, Words};
+use crate::start::crowd::Crowd;
+use crate::start::footprint::MostGuests;
 use crate::start::system;
 use crate::trial::describe;
 use crate::{RunStatistics, RunnerError};
@@ -34,10 +36,14 @@ pub(crate) struct Berth {
     pub(crate) bare: bool,
     /// What the probe was asked about the measured programs counts for all instances.
     described: bool,
+    /// Guests beside the measured one that stay from trial to trial.
+    pub(crate) neighbours: Option<Crowd>,
     /// Set when the platform could not be prepared: then no instance can be launched.
     unprepared: Option<LaunchFailure>,
     /// The platform's daemons, as its last guest named them.
     pub(crate) daemons: Vec<Process>,
+    /// How many guests at once have stood while memory was weighed.
+    pub(crate) most: MostGuests,
     pub(crate) state: State,
 }
 
@@ -83,19 +89,28 @@ pub(crate) struct Instance {
 }
 
 /// How guests of an environment are started.
-pub(crate) struct Recipe<'a> {
-    pub(crate) host: &'a Host,
+pub(crate) struct Recipe {
+    pub(crate) host: Arc<Host>,
     pub(crate) platform: &'static dyn Platform,
     pub(crate) can: Capabilities,
     /// The request for the first of them.
     pub(crate) request: GuestRequest,
+    /// Ports for what listens in each of them, where something does.
+    pub(crate) ports: Vec<u16>,
 }
 
-impl Recipe<'_> {
+impl Recipe {
     /// Starts the guest of that number among those of the recipe.
     pub(crate) fn launch(&self, number: u32) -> Result<Box<dyn Guest>, PlatformError> {
         let instance = self.request.instance + u64::from(number);
-        self.platform.launch(self.host, &GuestRequest { instance, ..self.request.clone() })
+        let mut publish = self.request.publish.clone();
+        publish.extend(self.port(number));
+        self.platform.launch(&self.host, &GuestRequest { instance, publish, ..self.request.clone() })
+    }
+
+    /// The port of that guest.
+    pub(crate) fn port(&self, number: u32) -> Option<u16> {
+        self.ports.get(number as usize).copied()
     }
 }
 
@@ -194,7 +209,9 @@ impl Roots<'_> {
 /// The environments of a plan, in its order.
 pub(crate) struct Fleet<'a> {
     host: &'a Host,
-    host_facts: &'a HostFacts,
+    /// The same for threads that outlive a trial.
+    shared: Arc<Host>,
+    pub(crate) host_facts: &'a HostFacts,
     plan: &'a Plan,
     pub(crate) sensors: &'a mut dyn Sensors,
     pub(crate) berths: Vec<Berth>,
@@ -223,6 +240,7 @@ impl<'a> Fleet<'a> {
         let mut roots = Roots { host, prepared: Vec::new() };
         let mut fleet = Self {
             host,
+            shared: Arc::new(host.clone()),
             host_facts,
             plan,
             sensors,
@@ -250,8 +268,10 @@ impl<'a> Fleet<'a> {
                 timed,
                 bare,
                 described: false,
+                neighbours: None,
                 unprepared,
                 daemons: Vec::new(),
+                most: MostGuests::default(),
                 state: State::Empty,
             });
         }
@@ -355,20 +375,28 @@ impl<'a> Fleet<'a> {
         })
     }
 
+    /// Ports for so many guests, one each, that neither the host nor an instance has.
+    pub(crate) fn ports_of_neighbours(&self, guests: u32) -> Option<Vec<u16>> {
+        let taken: Vec<u16> = self.berths.iter().flat_map(Berth::ports).copied().collect();
+        ports::unused(guests as usize, &taken)
+    }
+
+    /// The CPUs of load generators on this host: those that no guest has, all where guests have all.
+    pub(crate) fn loader_cpus(&self, request: &GuestRequest) -> Vec<u32> {
+        let rest = |cpu: &&u32| !request.cpus.contains(cpu);
+        let rest: Vec<u32> = self.host_facts.cpus.iter().filter(rest).copied().collect();
+        // Where the guest may run everywhere, the loader is among its CPUs.
+        if request.cpus.is_empty() || rest.is_empty() { self.host_facts.cpus.clone() } else { rest }
+    }
+
     /// A workload that is a server, in an environment; none where it is another.
     pub(crate) fn scene(&self, environment: usize, workload: usize) -> Option<Scene<'a>> {
         let workload = &self.plan.workloads[workload];
         let berth = &self.berths[environment];
         let request = self.request(&berth.spec, &berth.root);
-        let rest = |cpu: &&u32| !request.cpus.contains(cpu);
-        let rest: Vec<u32> = self.host_facts.cpus.iter().filter(rest).copied().collect();
         let from = match &self.loader {
             Some(machine) => LoadedFrom::There(Arc::clone(machine)),
-            // Where the guest may run everywhere, the loader is among its CPUs.
-            None if request.cpus.is_empty() || rest.is_empty() => {
-                LoadedFrom::Here(self.host_facts.cpus.clone())
-            }
-            None => LoadedFrom::Here(rest),
+            None => LoadedFrom::Here(self.loader_cpus(&request)),
         };
         // The user's directory is this host's.
         let here = matches!(from, LoadedFrom::Here(_));
@@ -401,16 +429,17 @@ impl<'a> Fleet<'a> {
     }
 
     /// What it takes to start so many guests beside the berth. Their numbers are taken.
-    pub(crate) fn recipe(&mut self, environment: usize, guests: u32) -> Result<Recipe<'a>, LaunchFailure> {
+    pub(crate) fn recipe(&mut self, environment: usize, guests: u32) -> Result<Recipe, LaunchFailure> {
         let berth = &self.berths[environment];
         if let Some(unprepared) = &berth.unprepared {
             return Err(unprepared.clone());
         }
         let recipe = Recipe {
-            host: self.host,
+            host: Arc::clone(&self.shared),
             platform: berth.platform,
             can: berth.platform.capabilities(&berth.spec),
             request: self.request(&berth.spec, &berth.root),
+            ports: Vec::new(),
         };
         self.next_instance += u64::from(guests);
         Ok(recipe)
@@ -459,6 +488,12 @@ impl<'a> Fleet<'a> {
         statistics.stop_s += started.elapsed().as_secs_f64();
         let name = &self.plan.environments[environment].name;
         stopped.err().map(|error| format!("an instance of {name} did not end cleanly: {}", describe(&error)))
+    }
+
+    /// Ends the neighbours that stayed. Returns what could not be undone.
+    pub(crate) fn disperse(&mut self) -> Vec<String> {
+        let crowds = self.berths.iter_mut().filter_map(|berth| berth.neighbours.take());
+        crowds.flat_map(Crowd::disperse).collect()
     }
 
     /// Ends every instance. Returns what could not be undone.

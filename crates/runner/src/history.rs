@@ -4,6 +4,7 @@
 //! in the samples file, so going on after a crash is the same code as going on with the next block.
 
 use crate::noise::{Notice, Signals, describe_clock, is_noise, whose_clock};
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 use weigh_model::{ClockState, FailureKind, Outcome, Plan, Record, Trial, TrialFailure, VoidCause, VoidUnit};
 
@@ -49,6 +50,8 @@ pub(crate) struct History<'a> {
     next_instance: u64,
     measured: bool,
     trial_s: f64,
+    /// Units that count, by workload, until the next record: a run of a day asks ten thousand times, of as many units.
+    valid: OnceCell<Vec<u32>>,
 }
 
 /// The latest attempt at a unit.
@@ -80,6 +83,7 @@ impl<'a> History<'a> {
             next_instance: 0,
             measured: false,
             trial_s: 0.0,
+            valid: OnceCell::new(),
         };
         for record in records {
             history.add(record);
@@ -89,6 +93,7 @@ impl<'a> History<'a> {
 
     /// Takes one more record.
     pub(crate) fn add(&mut self, record: &Record) {
+        self.valid.take();
         match record {
             Record::Header { .. } => {}
             Record::Headroom(_) | Record::Loader(_) => {}
@@ -216,10 +221,17 @@ impl<'a> History<'a> {
 
     /// Units of the workload that count.
     pub(crate) fn valid(&self, workload: usize) -> u32 {
-        let mine = self.units.iter().filter(|((_, of), _)| *of == workload);
-        let complete =
-            mine.filter(|((block, _), unit)| unit.void.is_none() && self.is_complete(*block, workload, unit));
-        u32::try_from(complete.count()).unwrap_or(u32::MAX)
+        self.valid.get_or_init(|| self.count_valid()).get(workload).copied().unwrap_or(0)
+    }
+
+    fn count_valid(&self) -> Vec<u32> {
+        let mut counts = vec![0; self.plan.workloads.len()];
+        for ((block, workload), unit) in &self.units {
+            if unit.void.is_none() && self.is_complete(*block, *workload, unit) {
+                counts[*workload] += 1;
+            }
+        }
+        counts
     }
 
     /// Units that died in the middle, to be declared void.

@@ -4,7 +4,7 @@ use crate::RunnerError;
 use crate::history::History;
 use std::time::Duration;
 use weigh_host::clock::utc_now;
-use weigh_model::{Event, Plan, Record, Timestamped};
+use weigh_model::{Effort, Event, Plan, Record, Timestamped};
 use weigh_store::RunDirectory;
 
 /// The only writer of a run: whatever is recorded is on disk first, then known to the [`History`], then told.
@@ -12,6 +12,9 @@ pub(crate) struct Journal<'a> {
     store: &'a mut RunDirectory,
     emit: &'a mut dyn FnMut(Event),
     records: Vec<Record>,
+    /// Of the trials and void units only the last record is kept in memory: a run that lasts has no end to them, and what follows from
+    /// them is in the history.
+    forgets: bool,
     history: History<'a>,
     sync: Duration,
 }
@@ -24,7 +27,9 @@ impl<'a> Journal<'a> {
     ) -> Result<Self, RunnerError> {
         let read = store.records()?;
         let history = History::new(plan, &read.records);
-        let mut journal = Self { store, emit, records: read.records, history, sync: Duration::ZERO };
+        let forgets = matches!(plan.effort, Effort::Lasting { .. });
+        let records = read.records;
+        let mut journal = Self { store, emit, records, forgets, history, sync: Duration::ZERO };
         if let Some(message) = read.recovered {
             journal.warn(message)?;
         }
@@ -35,6 +40,9 @@ impl<'a> Journal<'a> {
     pub(crate) fn append(&mut self, record: Record) -> Result<(), RunnerError> {
         self.sync += self.store.append(&record)?;
         self.history.add(&record);
+        if self.forgets && is_of_a_trial(&record) {
+            self.records.retain(|record| !is_of_a_trial(record));
+        }
         self.records.push(record);
         Ok(())
     }
@@ -64,6 +72,7 @@ impl<'a> Journal<'a> {
         &self.history
     }
 
+    /// What is in memory: all records, in a run that lasts those before its first trial of this process, and the last.
     pub(crate) fn records(&self) -> &[Record] {
         &self.records
     }
@@ -72,4 +81,8 @@ impl<'a> Journal<'a> {
     pub(crate) fn sync(&self) -> Duration {
         self.sync
     }
+}
+
+fn is_of_a_trial(record: &Record) -> bool {
+    matches!(record, Record::Trial(_) | Record::Void(_))
 }

@@ -45,6 +45,7 @@ mod guest_clock;
 mod history;
 mod journal;
 mod logs;
+mod neighbours;
 mod noise;
 pub mod order;
 pub mod parity;

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::OpenOptions;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use weigh_model::Plan;
+use weigh_model::{Effort, Plan};
 use weigh_platforms::Completed;
 use weigh_store::RunDirectory;
 
@@ -15,6 +15,14 @@ use weigh_store::RunDirectory;
 const FULL_BYTES: u64 = 64 << 20;
 /// Output of one trial that is held in memory; beyond it is written between two iterations.
 const HELD_BYTES: usize = 32 << 20;
+
+/// What the logs of all cells together take in a run that lasts, bytes, beside those of failed commands: half of it for what was said first,
+/// half for what was said last.
+const LASTING_BYTES: u64 = 48 << 20;
+/// Failed commands of a cell whose output has a file of its own in a run that lasts.
+const LASTING_FAILURES: u32 = 20;
+/// The most that such a file has, bytes.
+const LASTING_FAILURE_BYTES: usize = 64 << 10;
 
 /// Letters of a cell's name that go into a file name: a user's command may be long, and a name has at most 255 bytes.
 const LONGEST_NAME: usize = 120;
@@ -36,6 +44,33 @@ pub(crate) struct CellLog {
     length: u64,
     full: bool,
     held: Vec<u8>,
+    /// In a run that lasts.
+    bounds: Option<Bounds>,
+}
+
+/// What bounds the log of a cell in a run that lasts: what is said first stays, and of the rest what is said last, in two files that take
+/// turns.
+#[derive(Debug, Clone, Copy)]
+struct Bounds {
+    /// What is said first, bytes.
+    first: u64,
+    /// Each of the two files, bytes.
+    last: u64,
+    /// Failures that may still have a file.
+    failures: u32,
+}
+
+impl Bounds {
+    /// Of one of so many cells.
+    fn of(plan: &Plan) -> Option<Self> {
+        let cells = (plan.environments.len() * plan.workloads.len()).max(1) as u64;
+        let each = LASTING_BYTES / cells;
+        matches!(plan.effort, Effort::Lasting { .. }).then_some(Self {
+            first: each / 2,
+            last: each / 4,
+            failures: LASTING_FAILURES,
+        })
+    }
 }
 
 impl RawLogs {
@@ -55,7 +90,9 @@ impl RawLogs {
                 let Some(path) = files.find(|path| taken.insert(path.clone())) else { continue };
                 let length = path.metadata().map_or(0, |metadata| metadata.len());
                 let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-                let log = CellLog { path, stem, length, full: length >= FULL_BYTES, held: Vec::new() };
+                let bounds = Bounds::of(plan);
+                let full = length >= bounds.map_or(FULL_BYTES, |bounds| bounds.first);
+                let log = CellLog { path, stem, length, full, held: Vec::new(), bounds };
                 cells.insert((e, w), log);
             }
         }
@@ -85,7 +122,7 @@ impl RawLogs {
 impl CellLog {
     /// Holds the output of one measured command until [`CellLog::write`].
     pub(crate) fn hold(&mut self, label: &str, completed: &Completed) -> io::Result<()> {
-        if self.full {
+        if self.full && self.bounds.is_none() {
             return Ok(());
         }
         append_section(&mut self.held, label, completed);
@@ -97,22 +134,45 @@ impl CellLog {
         if self.held.is_empty() {
             return Ok(());
         }
+        if let Some(bounds) = self.bounds.filter(|_| self.full) {
+            return self.write_last(bounds.last);
+        }
         self.length += self.held.len() as u64;
-        if self.length >= FULL_BYTES {
+        if self.length >= self.bounds.map_or(FULL_BYTES, |bounds| bounds.first) {
             self.full = true;
-            let note = format!(
-                "=== this log has reached {} MiB and takes no more output; that of failed commands is in files of their own\n",
-                FULL_BYTES >> 20
-            );
+            let rest = match self.bounds {
+                None => "that of failed commands is in files of their own".to_string(),
+                Some(_) => {
+                    format!("what was said last is in {0}-last.log and {0}-last-before.log", self.stem)
+                }
+            };
+            let mebibytes = self.length as f64 / f64::from(1 << 20);
+            let note =
+                format!("=== this log has reached {mebibytes:.1} MiB and takes no more output; {rest}\n");
             self.held.extend_from_slice(note.as_bytes());
         }
         let held = std::mem::take(&mut self.held);
         OpenOptions::new().create(true).append(true).open(&self.path)?.write_all(&held)
     }
 
-    /// Writes the whole output of a failed command into a file of its own and returns the file. `when` tells it from others.
+    /// Writes what is held to the later of the two files of what was said last, and begins anew when it is full.
+    fn write_last(&mut self, most: u64) -> io::Result<()> {
+        let mut held = std::mem::take(&mut self.held);
+        // A single trial may say more than a file holds: its end is what explains most.
+        let most_of_one = usize::try_from(most).unwrap_or(usize::MAX);
+        held.drain(..held.len().saturating_sub(most_of_one));
+        let last = self.path.with_file_name(format!("{}-last.log", self.stem));
+        let length = last.metadata().map_or(0, |metadata| metadata.len());
+        if length > 0 && length + held.len() as u64 > most {
+            std::fs::rename(&last, self.path.with_file_name(format!("{}-last-before.log", self.stem)))?;
+        }
+        OpenOptions::new().create(true).append(true).open(&last)?.write_all(&held)
+    }
+
+    /// Writes the whole output of a failed command into a file of its own and returns the file. `when` tells it from others. In a run that
+    /// lasts that is the end of it, and after many failures it goes where the rest goes.
     pub(crate) fn write_failure(
-        &self,
+        &mut self,
         when: &str,
         reason: &str,
         completed: &Completed,
@@ -121,6 +181,18 @@ impl CellLog {
         let path = self.path.with_file_name(name);
         let mut content = format!("{reason}\n").into_bytes();
         append_section(&mut content, "the failed command", completed);
+        if let Some(bounds) = &mut self.bounds {
+            if content.len() > LASTING_FAILURE_BYTES {
+                content.drain(..content.len() - LASTING_FAILURE_BYTES);
+                content.splice(..0, format!("{reason}\n=== the end of its output\n").into_bytes());
+            }
+            if bounds.failures == 0 {
+                self.held.extend_from_slice(format!("=== {when} failed\n").as_bytes());
+                self.held.append(&mut content);
+                return self.write().map(|()| self.path.clone());
+            }
+            bounds.failures -= 1;
+        }
         std::fs::write(&path, content)?;
         Ok(path)
     }
@@ -159,7 +231,7 @@ mod tests {
 
     fn log(directory: &Path) -> CellLog {
         let path = directory.join("a-u.log");
-        CellLog { path, stem: "a-u".into(), length: 0, full: false, held: Vec::new() }
+        CellLog { path, stem: "a-u".into(), length: 0, full: false, held: Vec::new(), bounds: None }
     }
 
     #[test]
@@ -199,5 +271,38 @@ mod tests {
         assert_eq!(failed, directory.path().join("failed-trial-9-a-u.log"));
         let text = std::fs::read_to_string(failed).unwrap();
         assert!(text.starts_with("it broke\n") && text.contains("why"), "{text}");
+    }
+
+    #[test]
+    fn a_log_that_lasts_has_what_was_said_first_and_last() {
+        let directory = tempfile::tempdir().unwrap();
+        let bounds = Bounds { first: 10_000, last: 5_000, failures: 2 };
+        let mut log = CellLog { bounds: Some(bounds), ..log(directory.path()) };
+        for trial in 0..2_000 {
+            log.hold(&format!("trial {trial}"), &completed(b"a line of output\n", 17)).unwrap();
+            log.write().unwrap();
+        }
+        let read = |name: &str| std::fs::read_to_string(directory.path().join(name)).unwrap();
+        let first = read("a-u.log");
+        assert!(first.starts_with("=== trial 0,") && first.len() < 11_000, "{}", first.len());
+        assert!(first.contains("takes no more output; what was said last is in a-u-last.log"), "{first}");
+        let (last, before) = (read("a-u-last.log"), read("a-u-last-before.log"));
+        assert!(last.contains("=== trial 1999,") && last.len() <= 5_000 && before.len() <= 5_000);
+        // A trial that says more than there is room for leaves its end.
+        log.hold("long", &completed(&[b"x".repeat(20_000), b"the end".to_vec()].concat(), 20_007)).unwrap();
+        log.write().unwrap();
+        assert!(read("a-u-last.log").contains("the end") && read("a-u-last.log").len() <= 5_000);
+        // Failures have files, until there are many.
+        for trial in 0..50 {
+            let output = [b"y".repeat(1 << 20), b"why".to_vec()].concat();
+            log.write_failure(&format!("trial-{trial}"), "it broke", &completed(&output, 9)).unwrap();
+        }
+        let files: Vec<_> = std::fs::read_dir(directory.path()).unwrap().flatten().collect();
+        assert_eq!(files.len(), 5, "{files:?}");
+        let bytes: u64 = files.iter().map(|file| file.metadata().unwrap().len()).sum();
+        assert!(bytes < 10_000 + 1_000 + 2 * 5_000 + 2 * (66 << 10), "{bytes}");
+        let failed = read("failed-trial-1-a-u.log");
+        assert!(failed.starts_with("it broke\n=== the end") && failed.contains("why"), "{failed:.40}");
+        assert!(read("a-u-last.log").contains("oops"), "the last one is said as well");
     }
 }

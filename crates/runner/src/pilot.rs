@@ -145,7 +145,12 @@ impl Runner<'_> {
                 let further = f64::from((plan.warmup + plan.iterations).saturating_sub(1));
                 found.block_s += once.whole_s + once.command_s * further;
             }
-            Ok(once) => found.block_s += once.whole_s * f64::from(plan.warmup + plan.iterations),
+            Ok(once) => {
+                found.block_s += crate::neighbours::with_neighbours_s(
+                    plan,
+                    once.whole_s * f64::from(plan.warmup + plan.iterations),
+                );
+            }
             Err(failure) => found.exclusions.push(Exclusion {
                 environment: name.clone(),
                 workload: plan.id.clone(),

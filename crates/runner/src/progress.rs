@@ -54,17 +54,27 @@ impl Runner<'_> {
     /// Tells the intervals after a block, and the time left.
     pub(crate) fn tell_progress(&mut self, look: u32) -> Result<(), RunnerError> {
         let blocks_done = self.blocks_done();
-        let analysis = self.analysis();
-        let gaining = analysis.cells.iter().filter(|cell| self.gains_pairs(cell)).filter_map(progress_of);
-        let of = expected_blocks(self.plan.effort, look, blocks_done, gaining);
+        let (of, cells) = match self.plan.effort {
+            // All that was measured so far, looked at after each of ten thousand blocks, would be most of the work of a day.
+            Effort::Lasting { seconds } => {
+                (blocks_done.saturating_add(self.clock.blocks_left(seconds)), Vec::new())
+            }
+            effort => {
+                let analysis = self.analysis();
+                let gaining =
+                    analysis.cells.iter().filter(|cell| self.gains_pairs(cell)).filter_map(progress_of);
+                let of = expected_blocks(effort, look, blocks_done, gaining);
+                (of, analysis.cells.iter().filter_map(progress_of).collect())
+            }
+        };
         self.journal.event(Event::Progress {
             blocks_done,
             of,
-            cells: analysis.cells.iter().filter_map(progress_of).collect(),
+            cells,
             remaining_s: self.clock.remaining_s(of.saturating_sub(blocks_done)),
             target: match self.plan.effort {
                 Effort::Precision { target, .. } => Some(target),
-                Effort::Quick { .. } | Effort::Fixed { .. } => None,
+                Effort::Quick { .. } | Effort::Fixed { .. } | Effort::Lasting { .. } => None,
             },
             budget_left_s: self.clock.budget_left_s(),
         })

@@ -26,6 +26,8 @@ pub(crate) struct Runner<'a> {
     pub(crate) parity: Parity,
     pub(crate) clock: Clock,
     pub(crate) statistics: RunStatistics,
+    /// The last trial was given up because the user wants it.
+    pub(crate) given_up: bool,
 }
 
 /// Work within a run came to its end, or the user wants it to.
@@ -138,6 +140,7 @@ impl<'a> Runner<'a> {
             parity,
             clock: Clock::new(run.plan.budget_s, spent_s),
             statistics: RunStatistics::default(),
+            given_up: false,
         })
     }
 
@@ -145,6 +148,9 @@ impl<'a> Runner<'a> {
     pub(crate) fn complete(&mut self, options: RunOptions) -> Result<FinishReason, RunnerError> {
         let reason = self.go(options);
         let stopped = self.stop_instances();
+        for message in self.fleet.disperse() {
+            self.journal.warn(message)?;
+        }
         let reason = reason?;
         stopped?;
         let blocks_done = self.blocks_done();
@@ -205,6 +211,12 @@ impl<'a> Runner<'a> {
                 if self.interrupted() {
                     return Ok(FinishReason::Interrupted);
                 }
+                if let Effort::Lasting { seconds } = self.plan.effort
+                    && self.journal.history().trials() > 0
+                    && self.clock.has_lasted(seconds)
+                {
+                    return Ok(self.reason_for_the_end(FinishReason::Lasted));
+                }
                 if self.journal.history().trials() > 0 && !self.clock.has_room() {
                     return Ok(FinishReason::Budget);
                 }
@@ -222,6 +234,7 @@ impl<'a> Runner<'a> {
             Effort::Quick { .. } | Effort::Fixed { .. } => Some(FinishReason::Blocks),
             Effort::Precision { target, .. } if self.is_precise(target) => Some(FinishReason::Precision),
             Effort::Precision { maximum, .. } => (look >= maximum).then_some(FinishReason::MaximumBlocks),
+            Effort::Lasting { .. } => Some(FinishReason::Lasted),
         }
     }
 
@@ -298,7 +311,7 @@ impl<'a> Runner<'a> {
         self.journal.warn(message)?;
         let reason = match self.plan.effort {
             Effort::Precision { .. } => FinishReason::MaximumBlocks,
-            Effort::Quick { .. } | Effort::Fixed { .. } => FinishReason::Blocks,
+            Effort::Quick { .. } | Effort::Fixed { .. } | Effort::Lasting { .. } => FinishReason::Blocks,
         };
         Ok(self.reason_for_the_end(reason))
     }

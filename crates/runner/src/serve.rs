@@ -13,6 +13,7 @@
 //! Durations are the loader's, by the host's clock, or by that of its own machine, which is compared with the host's as a guest's is. CPU time
 //! is charged to the guest as ever. All of it is fresh in every trial: no server has a state that another trial has left.
 
+pub(crate) mod beside;
 mod headroom;
 mod loader;
 pub(crate) mod machine;

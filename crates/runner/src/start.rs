@@ -15,8 +15,9 @@
 
 mod boot;
 mod client;
-mod crowd;
-mod footprint;
+pub(crate) mod crowd;
+mod duplicates;
+pub(crate) mod footprint;
 mod one;
 mod restored;
 pub(crate) mod system;
@@ -25,6 +26,7 @@ use crate::RunnerError;
 use crate::fleet::{Fleet, Recipe};
 use crate::run::Runner;
 use crate::trial::{Failure, Measured, describe};
+use footprint::Weighing;
 use std::collections::BTreeMap;
 use weigh_host::accounts::Accounts;
 use weigh_model::{
@@ -181,9 +183,9 @@ impl Runner<'_> {
         let guests = match start.what {
             Started::One => 1,
             Started::Restored => 2,
-            Started::AtOnce { guests } | Started::Churn { guests, .. } | Started::Footprint { guests } => {
-                guests
-            }
+            Started::AtOnce { guests }
+            | Started::Churn { guests, .. }
+            | Started::Footprint { guests, .. } => guests,
         };
         let recipe = match self.fleet.recipe(environment, guests) {
             Ok(recipe) => recipe,
@@ -213,7 +215,7 @@ impl Runner<'_> {
         environment: usize,
         workload: usize,
         start: StartPlan,
-        recipe: Recipe<'_>,
+        recipe: Recipe,
     ) -> Result<Came, Failure> {
         let cold = start.caches == Caches::Cold;
         let deadline = std::time::Duration::from_secs_f64(self.plan.workloads[workload].deadline_s);
@@ -228,10 +230,11 @@ impl Runner<'_> {
                 one::come_up(fleet, environment, recipe, deadline, boot)
             }
             Started::AtOnce { guests } => {
-                crowd::at_once(fleet, environment, &recipe, guests, deadline, &mut |_, _| Ok(()))
+                crowd::at_once(fleet, environment, recipe, guests, deadline, &mut |_, _| Ok(()))
             }
-            Started::Footprint { guests } => {
-                footprint::weigh(fleet, environment, &recipe, guests, deadline, self.interrupt)
+            Started::Footprint { guests, duplicates } => {
+                let weighing = Weighing { environment, guests, duplicates, deadline };
+                footprint::weigh(fleet, recipe, weighing, self.interrupt)
             }
             Started::Churn { concurrency, guests } => {
                 crowd::churn(fleet, environment, &recipe, concurrency, guests)

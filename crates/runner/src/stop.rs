@@ -16,6 +16,7 @@ pub(crate) fn next_look(effort: Effort, done: u32) -> u32 {
             let steps = done.saturating_sub(minimum).div_ceil(step.max(1));
             minimum.saturating_add(steps.saturating_mul(step.max(1))).min(maximum)
         }
+        Effort::Lasting { .. } => Effort::MOST_BLOCKS,
     }
 }
 
@@ -69,6 +70,19 @@ impl Clock {
         spent + self.next_block().unwrap_or_default() <= budget
     }
 
+    /// Whether a run that should last so long, seconds, has lasted.
+    pub(crate) fn has_lasted(&self, seconds: f64) -> bool {
+        (self.spent_before + self.started.elapsed()).as_secs_f64() >= seconds
+    }
+
+    /// How many more blocks begin in a run that lasts so long, seconds, at the usual pace.
+    pub(crate) fn blocks_left(&self, seconds: f64) -> u32 {
+        let left_s = seconds - (self.spent_before + self.started.elapsed()).as_secs_f64();
+        let block_s = self.remaining_s(1);
+        // The conversion saturates.
+        if left_s > 0.0 && block_s > 0.0 { (left_s / block_s).ceil() as u32 } else { 0 }
+    }
+
     /// Time left of the budget, where there is one, seconds.
     pub(crate) fn budget_left_s(&self) -> Option<f64> {
         let spent = self.spent_before + self.started.elapsed();
@@ -105,6 +119,16 @@ mod tests {
         assert_eq!(next_look(uneven, 61), 62);
         assert_eq!(next_look(Effort::Precision { minimum: 3, maximum: 9, step: 0, target: 0.1 }, 4), 4);
         assert_eq!(next_look(Effort::Quick { blocks: 6 }, 0), 6);
+    }
+
+    #[test]
+    fn a_run_lasts_with_what_it_took_before() {
+        let mut clock = Clock::new(None, 90.0);
+        assert!(!clock.has_lasted(100.0) && clock.has_lasted(89.0));
+        assert_eq!(clock.blocks_left(100.0), 0, "nothing is known of a block");
+        clock.add_block(Duration::from_secs(4));
+        assert_eq!((clock.blocks_left(100.0), clock.blocks_left(80.0)), (3, 0));
+        assert_eq!(next_look(Effort::Lasting { seconds: 1.0 }, 7), Effort::MOST_BLOCKS);
     }
 
     #[test]

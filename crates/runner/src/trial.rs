@@ -10,6 +10,7 @@ pub(crate) use watch::Watch;
 use crate::clock::Timed;
 use crate::guest_clock::GuestClock;
 use crate::logs::CellLog;
+use crate::neighbours::work::Reins;
 use crate::staging::{self, Words};
 use device_reads::check_device_reads;
 use failure::{ended_badly, last_words};
@@ -59,6 +60,8 @@ pub(crate) struct Performance<'a> {
     deadline: Duration,
     /// Where the commands are executed, for failures.
     place: String,
+    /// What may end its commands early.
+    reins: Option<&'a Reins>,
 }
 
 /// The iterations of a trial, and what is known of the circumstances.
@@ -129,6 +132,7 @@ impl<'a> Performance<'a> {
             teardown: around(&workload.staging.teardown),
             words,
             place: "in the guest".into(),
+            reins: None,
             deadline: Duration::try_from_secs_f64(workload.deadline_s).map_or(LONGEST, |d| d.min(LONGEST)),
         }
     }
@@ -137,6 +141,11 @@ impl<'a> Performance<'a> {
     pub(crate) fn of_loader(self, machine: Option<&str>) -> Self {
         let machine = machine.map(|machine| format!(" on {machine}")).unwrap_or_default();
         Self { place: format!("for the load generator{machine}"), ..self }
+    }
+
+    /// The same for a neighbour of a measured guest, that goes on as long as these let it.
+    pub(crate) fn held_by(self, reins: &'a Reins) -> Self {
+        Self { reins: Some(reins), ..self }
     }
 
     /// The measured command.
@@ -360,7 +369,10 @@ impl<'a> Performance<'a> {
         command: &Command,
         deadline: Duration,
     ) -> Result<Completed, Failure> {
-        let ended = session.run(command, RunOptions::within(deadline));
+        let ended = match self.reins {
+            Some(reins) => reins.run(session, command, deadline),
+            None => session.run(command, RunOptions::within(deadline)),
+        };
         ended.map_err(|error| self.not_executed(command, error))
     }
 

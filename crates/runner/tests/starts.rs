@@ -229,7 +229,7 @@ fn commands_come_after_starts() {
 /// Guests without a process on this host have no memory here, and every metric says why.
 #[test]
 fn what_has_no_memory_here_is_absent_with_the_reason() {
-    let plan = starts(&["null", "null:label=b"], &[Started::Footprint { guests: 2 }], 2);
+    let plan = starts(&["null", "null:label=b"], &[Started::Footprint { guests: 2, duplicates: true }], 2);
     let bench = Bench::new();
     let (_, store) = bench.run(&plan);
     assert_complete(&plan, &store, 2);

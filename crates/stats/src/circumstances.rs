@@ -2,6 +2,7 @@
 
 pub(crate) mod charge;
 pub(crate) mod clock;
+pub(crate) mod duplicates;
 pub(crate) mod latency;
 pub(crate) mod loader;
 pub(crate) mod noise;
@@ -29,6 +30,9 @@ pub struct Circumstances {
     /// Trials that count although noise took more of them than the warning share, in the order of the plan.
     #[serde(default)]
     pub disturbed: Vec<DisturbedTrial>,
+    /// Equal pages of guests, by workload and environment in the order of the plan; cells whose pages were not to be scanned are left out.
+    #[serde(default)]
+    pub duplicates: Vec<DuplicateSummary>,
     /// Where they ran, if not on the host of the guests.
     pub loader_machine: Option<LoaderMachine>,
     /// The clock of that machine, in place of the guests' in trials of servers.
@@ -59,6 +63,35 @@ pub struct LoaderSummary {
     /// The rate at which requests left, where the pilot decided it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paced: Option<Paced>,
+}
+
+/// Equal pages of the guests of a cell, over the scans of all trials that count.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct DuplicateSummary {
+    /// Workload id.
+    pub workload: String,
+    /// Environment name.
+    pub environment: String,
+    /// Guests at once.
+    pub guests: u32,
+    /// Scans behind the means; 0 where there was none.
+    pub n: u32,
+    /// Why there is no scan of some trial.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub absent: Option<String>,
+    /// By the names of [`weigh_model::duplicates`].
+    pub amounts: BTreeMap<String, DuplicateAmount>,
+}
+
+/// An amount of memory over several scans, bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct DuplicateAmount {
+    /// Mean.
+    pub mean: f64,
+    /// The least.
+    pub least: f64,
+    /// The most.
+    pub most: f64,
 }
 
 /// The latencies of a workload in an environment: the histograms of all trials that count, merged.

@@ -2,8 +2,8 @@
 
 use crate::analyse::SHORT_S;
 use crate::analysis::{CellFlag, Flag};
-use crate::circumstances::{Circumstances, DisturbedTrial, LatencySummary, LoaderSummary};
-use crate::circumstances::{charge, clock, latency, loader, noise, parity};
+use crate::circumstances::{Circumstances, DisturbedTrial, DuplicateSummary, LatencySummary, LoaderSummary};
+use crate::circumstances::{charge, clock, duplicates, latency, loader, noise, parity};
 use crate::estimate::count;
 use crate::quantile::{self, Quantile};
 use crate::samples::{is_cost, median_iteration};
@@ -12,9 +12,9 @@ use crate::warning::{Warning, WarningKind};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use weigh_model::{
-    Comparison, Exclusion, Extraction, FailureKind, Headroom, InstanceFacts, Iteration, LoaderMachine,
-    MetricSource, MetricSpec, NoisyHost, Observation, Outcome, Paced, Plan, Record, Series, Trial,
-    TrialFailure, VoidUnit, WorkloadPlan,
+    Better, Comparison, Exclusion, Extraction, FailureKind, Headroom, InstanceFacts, Iteration,
+    LoaderMachine, MetricSource, MetricSpec, NoisyHost, Observation, Outcome, Paced, Plan, Record, Series,
+    Trial, TrialFailure, Unit as UnitOf, VoidUnit, WorkloadPlan, among,
 };
 
 /// What the records of a run come to.
@@ -23,6 +23,9 @@ pub struct Collected {
     /// One comparison per workload and metric, in the order of the plan, each with a series per environment; after the metrics
     /// of a workload its charged CPU time per operation, where trials were observed.
     pub comparisons: Vec<Comparison>,
+    /// What a guest does a second alone, for the workloads that are measured among neighbours too: in the unit of the sum of all guests
+    /// ([`weigh_model::among::SUM`]), that is operations, or runs of the command. No cell of its own.
+    pub alone: Vec<Comparison>,
     /// Complete blocks: the fewest complete units of any workload that can run somewhere.
     pub blocks_done: u32,
     /// Units that were declared void, replaced ones included, in the order of the records.
@@ -79,6 +82,7 @@ pub fn collect(plan: &Plan, records: &[Record]) -> Collected {
     let mut collector = Collector::new(plan, records);
     let mut completed = Vec::new();
     let mut comparisons = Vec::new();
+    let mut alone = Vec::new();
     for workload in &plan.workloads {
         let units = collector.counting_units(workload);
         if !collector.is_excluded_everywhere(workload) {
@@ -90,11 +94,13 @@ pub fn collect(plan: &Plan, records: &[Record]) -> Collected {
         }
         comparisons.extend(charge::comparison(plan, workload, &units));
         collector.look_around(workload, &units);
+        alone.extend(rate_alone(plan, workload, &units));
     }
     let circumstances = collector.circumstances();
     let Collector { voids, incomplete, failures, instances, flags, warnings, .. } = collector;
     Collected {
         comparisons,
+        alone,
         blocks_done: completed.into_iter().min().unwrap_or(0),
         voids,
         incomplete,
@@ -123,6 +129,7 @@ struct Collector<'a> {
     paces: Vec<&'a Paced>,
     loaders: Vec<LoaderSummary>,
     latencies: Vec<LatencySummary>,
+    duplicates: Vec<DuplicateSummary>,
     disturbed: Vec<DisturbedTrial>,
     loader_machine: Option<&'a LoaderMachine>,
     /// Trials that count, of all workloads.
@@ -148,6 +155,7 @@ impl<'a> Collector<'a> {
             paces: Vec::new(),
             loaders: Vec::new(),
             latencies: Vec::new(),
+            duplicates: Vec::new(),
             disturbed: Vec::new(),
             loader_machine: None,
             counting: Vec::new(),
@@ -335,6 +343,7 @@ impl<'a> Collector<'a> {
             }
             self.disturbed.extend(disturbed);
             self.latencies.extend(latency::summaries(workload, name, trials()));
+            self.duplicates.extend(duplicates::summary(workload, name, trials()));
             let loader = loader::summary(workload, name, trials(), &self.headroom, &self.paces);
             if let Some(loader) = loader {
                 self.look_at_loader(workload, loader);
@@ -416,6 +425,7 @@ impl<'a> Collector<'a> {
             charges: std::mem::take(&mut self.charges),
             loaders: std::mem::take(&mut self.loaders),
             latencies: std::mem::take(&mut self.latencies),
+            duplicates: std::mem::take(&mut self.duplicates),
             disturbed: std::mem::take(&mut self.disturbed),
             loader_machine: self.loader_machine.cloned(),
             loader_clock: clock::of_loader(plan, &self.counting),
@@ -527,6 +537,47 @@ impl<'a> Collector<'a> {
             kind: WarningKind::TooFewForQuantile { samples, needed },
         });
     }
+}
+
+/// What the one guest of a workload does a second, where the same workload may have neighbours.
+fn rate_alone(plan: &Plan, workload: &WorkloadPlan, units: &[CountingUnit<'_>]) -> Option<Comparison> {
+    workload.neighbours.as_ref().filter(|neighbours| neighbours.guests == 1)?;
+    // The workload's own metrics: what was stamped beside them is no rate of its own.
+    let mut own = workload.clone();
+    own.metrics.retain(|metric| metric.from != Extraction::Stamp);
+    let runs = |iterations: &[Iteration]| {
+        let ns: u64 = iterations.iter().map(|iteration| iteration.guest_duration_ns).sum();
+        (ns > 0).then(|| iterations.len() as f64 / (ns as f64 * 1e-9))
+    };
+    let of_trial = |trial: &Trial| match &trial.outcome {
+        // As the rates of the guests in a sum are.
+        Outcome::Measured { iterations } => {
+            own.reached(iterations).map_or_else(|| runs(iterations), |(_, rate_per_s)| Some(rate_per_s))
+        }
+        Outcome::Failed(_) => None,
+    };
+    let series = |environment: &str| {
+        let trials = units.iter().filter_map(|(block, trials)| Some((*block, *trials.get(environment)?)));
+        let values = trials.clone().filter_map(|(block, trial)| Some((block, of_trial(trial)?)));
+        let failed = |trial: &Trial| matches!(trial.outcome, Outcome::Failed(_));
+        Series {
+            environment: environment.into(),
+            observations: values.map(|(block, value)| Observation { block: Some(block), value }).collect(),
+            failed: count(trials.clone().filter(|(_, trial)| failed(trial)).count()),
+            tried: count(trials.count()),
+        }
+    };
+    Some(Comparison {
+        workload: workload.id.clone(),
+        params: workload.params.clone(),
+        metric: MetricSpec {
+            name: among::SUM.into(),
+            unit: UnitOf::normalise("op/s").0,
+            better: Better::Higher,
+            primary: true,
+        },
+        series: plan.environments.iter().map(|environment| series(&environment.name)).collect(),
+    })
 }
 
 /// The number of a block.

@@ -13,12 +13,14 @@
 //! 2. the p values of all non-baseline cells of primary metrics are adjusted together (Holm);
 //! 3. verdicts follow from the adjusted values alone.
 
+mod among;
 mod analyse;
 mod analysis;
 mod calibration;
 mod circumstances;
 mod collect;
 mod compare;
+mod course;
 mod estimate;
 mod holm;
 mod limit;
@@ -26,11 +28,16 @@ mod pelt;
 mod quantile;
 mod rank;
 mod samples;
+mod smooth;
 mod steady;
 mod stop;
 mod student;
 mod warning;
 
+pub use among::Known;
+pub use among::degradation::{Degradation, DegradationStep, Knee, degradations};
+pub use among::isolation::{Isolation, Reference, isolations};
+pub use among::sum::{Evenness, Sum, SumStep, sums};
 pub use analyse::analyse;
 pub use analysis::{
     Analysis, Cell, CellFlag, EQUIVALENT_FEWEST_BLOCKS, Flag, Interval, OneRun, Options, Pairing, Summary,
@@ -39,10 +46,12 @@ pub use analysis::{
 pub use calibration::{Band, binomial_band, mean_within, poisson_binomial_band, power, rejection_by_chance};
 pub use circumstances::loader::LOADER_BOUND_SHARE;
 pub use circumstances::{
-    ChargeSummary, Circumstances, ClockSummary, DisturbedTrial, LatencySummary, LoaderSummary, NoiseSummary,
+    ChargeSummary, Circumstances, ClockSummary, DisturbedTrial, DuplicateAmount, DuplicateSummary,
+    LatencySummary, LoaderSummary, NoiseSummary,
 };
 pub use collect::{Collected, Failure, collect};
 pub use compare::compare_runs;
+pub use course::{Change, Course, Moment, courses};
 pub use limit::{Amount, Limit, limits};
 pub use stop::precise_enough;
 pub use warning::{Warning, WarningKind};

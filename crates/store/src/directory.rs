@@ -143,6 +143,13 @@ impl RunDirectory {
         Ok(run)
     }
 
+    /// Whether another process, or another value of this one, writes to it: then the run goes on.
+    pub fn is_going_on(&self) -> bool {
+        let samples = File::open(self.path.join(SAMPLES));
+        self.writer.is_none()
+            && samples.is_ok_and(|samples| matches!(samples.try_lock_shared(), Err(TryLockError::WouldBlock)))
+    }
+
     /// What was asked.
     pub fn plan(&self) -> &Plan {
         &self.plan
@@ -228,7 +235,7 @@ impl RunDirectory {
     /// [`StoreError::EmptySamples`], [`StoreError::MissingHeader`], [`StoreError::NewerFormat`], [`StoreError::Damaged`].
     pub fn records(&self) -> Result<Records, StoreError> {
         let file = self.path.join(SAMPLES);
-        let bytes = std::fs::read(&file).map_err(|error| StoreError::io("read", &file, error))?;
+        let bytes = samples::bytes_of(&file).map_err(|error| StoreError::io("read", &file, error))?;
         let parsed = samples::parse(&file, &bytes)?;
         let recovered = match bytes.len() - parsed.whole_bytes {
             0 => self.recovered.clone(),

@@ -2,6 +2,8 @@
 
 use crate::StoreError;
 use serde_json::Value;
+use std::os::unix::fs::FileExt;
+use std::panic::resume_unwind;
 use std::path::Path;
 use weigh_model::{Record, SAMPLES_FORMAT};
 
@@ -17,35 +19,123 @@ pub(crate) struct Parsed {
     pub(crate) whole_bytes: usize,
 }
 
+/// The bytes of a samples file; of a long one each CPU reads a part.
+///
+/// # Errors
+/// Whatever the file system says.
+pub(crate) fn bytes_of(path: &Path) -> std::io::Result<Vec<u8>> {
+    let file = std::fs::File::open(path)?;
+    let length = file.metadata().map_or(0, |of| of.len()) as usize;
+    let workers = workers_for(length);
+    if workers == 1 {
+        return std::fs::read(path);
+    }
+    let mut bytes = vec![0; length];
+    let part_bytes = length.div_ceil(workers);
+    std::thread::scope(|scope| {
+        let parts = (0..).step_by(part_bytes).zip(bytes.chunks_mut(part_bytes));
+        let read = |(at, part): (u64, &mut [u8])| file.read_exact_at(part, at);
+        let threads: Vec<_> = parts.map(|part| scope.spawn(move || read(part))).collect();
+        threads.into_iter().try_for_each(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)))
+    })?;
+    Ok(bytes)
+}
+
+/// How many threads are worth their start for so many bytes.
+fn workers_for(bytes: usize) -> usize {
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    cpus.min(bytes / WORTH_A_THREAD_BYTES + 1)
+}
+
 /// Reads every whole line.
 ///
 /// A line is whole when it ends in a newline: the newline is the last byte of its write, and `append` has not returned
-/// before all of it was on disk, so a line without one was never promised to anybody.
+/// before all of it was on disk, so a line without one was never promised to anybody. Long files are read by all CPUs, each a part.
 pub(crate) fn parse(path: &Path, bytes: &[u8]) -> Result<Parsed, StoreError> {
     if bytes.is_empty() {
         return Err(StoreError::EmptySamples { path: path.into() });
     }
     let whole_bytes = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
-    let mut lines = bytes[..whole_bytes].split_inclusive(|byte| *byte == b'\n');
-    check_header(path, lines.next())?;
+    let whole = &bytes[..whole_bytes];
+    let header_bytes = whole.iter().position(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+    let (header, rest) = whole.split_at(header_bytes);
+    check_header(path, (!header.is_empty()).then_some(header))?;
+    let parts = parts_of(rest, workers_for(rest.len()));
+    let read: Vec<Result<Vec<Record>, Fault>> = std::thread::scope(|scope| {
+        let (first, others) =
+            parts.split_first().map_or((&rest[..0], &[][..]), |(first, others)| (*first, others));
+        let others: Vec<_> = others.iter().map(|part| scope.spawn(|| records_of(part))).collect();
+        let first = records_of(first);
+        let joined =
+            others.into_iter().map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)));
+        std::iter::once(first).chain(joined).collect()
+    });
     let mut records = Vec::new();
-    for (index, line) in lines.enumerate() {
-        let line_number = index as u64 + 2;
-        match record_of(line) {
-            Ok(Record::Header { .. }) => {
-                let problem = "a second header".into();
-                return Err(StoreError::Damaged {
-                    path: path.into(),
-                    line: line_number,
-                    problem,
-                    remedy: REMEDY,
-                });
+    for (number, read) in read.into_iter().enumerate() {
+        match read {
+            Ok(some) if records.is_empty() => records = some,
+            Ok(some) => records.extend(some),
+            Err(fault) => {
+                let before = parts[..number].iter().map(|part| lines_in(part)).sum::<usize>();
+                return Err(fault.at(path, (1 + before + fault.index + 1) as u64));
             }
-            Ok(record) => records.push(record),
-            Err(error) => return Err(StoreError::damaged(path, line_number, &error, REMEDY)),
         }
     }
     Ok(Parsed { records, whole_bytes })
+}
+
+fn lines_in(text: &[u8]) -> usize {
+    text.iter().filter(|byte| **byte == b'\n').count()
+}
+
+/// Less than this is read before a thread has begun.
+const WORTH_A_THREAD_BYTES: usize = 1 << 20;
+
+/// Cuts whole lines into at most so many parts of whole lines, of about the same length.
+fn parts_of(lines: &[u8], count: usize) -> Vec<&[u8]> {
+    let (mut parts, mut rest) = (Vec::new(), lines);
+    for left in (1..=count).rev() {
+        let about = rest.len() / left;
+        let end =
+            rest[about..].iter().position(|byte| *byte == b'\n').map_or(rest.len(), |at| about + at + 1);
+        let (part, others) = rest.split_at(end);
+        if !part.is_empty() {
+            parts.push(part);
+        }
+        rest = others;
+    }
+    parts
+}
+
+/// A line that cannot be read, by its place among those of a part, from 0.
+#[derive(Debug)]
+struct Fault {
+    index: usize,
+    /// Absent of a second header.
+    error: Option<serde_json::Error>,
+}
+
+impl Fault {
+    fn at(&self, path: &Path, line: u64) -> StoreError {
+        match &self.error {
+            Some(error) => StoreError::damaged(path, line, error, REMEDY),
+            None => {
+                let problem = "a second header".into();
+                StoreError::Damaged { path: path.into(), line, problem, remedy: REMEDY }
+            }
+        }
+    }
+}
+
+fn records_of(lines: &[u8]) -> Result<Vec<Record>, Fault> {
+    let lines = lines.split_inclusive(|byte| *byte == b'\n').enumerate();
+    lines
+        .map(|(index, line)| match record_of(line) {
+            Ok(Record::Header { .. }) => Err(Fault { index, error: None }),
+            Ok(record) => Ok(record),
+            Err(error) => Err(Fault { index, error: Some(error) }),
+        })
+        .collect()
 }
 
 /// Reads a line. Nearly all are trials, and begin as [`line_of`] writes them: read as what they are, they need not be held in memory until
@@ -97,4 +187,63 @@ fn check_finite(record: &Record) -> Result<(), StoreError> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixtures;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn parts_are_whole_lines_in_order(lines in prop::collection::vec("[a-z]{0,9}\n", 0..40), count in 1usize..9) {
+            let text = lines.concat().into_bytes();
+            let parts = parts_of(&text, count);
+            prop_assert!(parts.len() <= count);
+            prop_assert!(parts.iter().all(|part| part.ends_with(b"\n")));
+            prop_assert_eq!(parts.concat(), text);
+        }
+    }
+
+    #[test]
+    fn all_bytes_of_a_file_are_read() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
+        for length in [0, 1, WORTH_A_THREAD_BYTES - 1, WORTH_A_THREAD_BYTES, 3 * WORTH_A_THREAD_BYTES + 17] {
+            let bytes: Vec<u8> = (0..length).map(|at| (at % 251) as u8).collect();
+            std::fs::write(&path, &bytes).unwrap();
+            assert!(bytes_of(&path).unwrap() == bytes, "{length}");
+        }
+        assert!(bytes_of(&directory.path().join("none")).is_err());
+    }
+
+    #[test]
+    fn a_long_file_is_read_in_order_and_its_damage_found() {
+        let mut text = line_of(&Record::Header { format: SAMPLES_FORMAT }).unwrap();
+        let mut sequence = 0;
+        while text.len() < 4 * WORTH_A_THREAD_BYTES {
+            text.extend(line_of(&fixtures::measured(sequence, 1.5)).unwrap());
+            sequence += 1;
+        }
+        let path = Path::new("samples.jsonl");
+        let read = parse(path, &text).unwrap();
+        assert_eq!(read.whole_bytes, text.len());
+        let of = |record: &Record| match record {
+            Record::Trial(trial) => trial.sequence,
+            other => panic!("{other:?}"),
+        };
+        assert!(read.records.iter().map(of).eq(0..sequence));
+
+        // The record of that sequence stands two lines below: lines count from 1, and the header is the first.
+        for damaged in [0, sequence / 2, sequence - 1] {
+            let place = format!("\"sequence\":{damaged},");
+            let mut text = String::from_utf8(text.clone()).unwrap();
+            text = text.replacen(&place, &place.replace(':', ";"), 1);
+            match parse(path, text.as_bytes()).unwrap_err() {
+                StoreError::Damaged { line, .. } => assert_eq!(line, damaged + 2),
+                other => panic!("{other}"),
+            }
+        }
+    }
 }

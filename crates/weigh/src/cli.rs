@@ -26,6 +26,10 @@ pub enum Command {
     Start(Box<StartArgs>),
     /// Weigh the memory that guests take, by how many there are, and what one more takes
     Footprint(Box<FootprintArgs>),
+    /// Measure a guest among others: what neighbours cost it, and what all of them do together
+    Density(Box<DensityArgs>),
+    /// Measure for hours or days, in guests that stay, among guests that serve
+    Soak(Box<SoakArgs>),
     /// Say which platforms are ready, and what is missing with the remedy
     Doctor(JsonArg),
     /// List platforms, workloads or images
@@ -429,8 +433,121 @@ pub struct FootprintArgs {
     #[command(flatten)]
     pub common: MeasureArgs,
     /// Weigh so many guests at once; of several numbers each
-    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=10_000), default_value = "1,2,4,8")]
+    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=10_000), default_value = "1,2,4,8,16,32")]
     pub guests: Vec<u32>,
+    /// Then scan all their pages, their helpers' and the files that the host has cached, for equal ones
+    #[arg(long)]
+    pub duplicates: bool,
+}
+
+/// Options of `density`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  weigh density --on native,namespaces,runc --guests 2,4,8
+  weigh density fileserver --on 'native;docker' --neighbours idle,cpu,io,http --guests 4
+  weigh density --on runc --neighbours cpu --shares equal,weights,limits --guests 4
+  weigh density --on namespaces --neighbours same --guests 1,2,4,8,16 -- xz -9 -k -c /etc/services
+
+One guest is measured, the others are there before its warm-up begins and until its last run has ended, on the same CPUs, and do what \
+--neighbours says: nothing (idle), spin (cpu), write and read files (io), serve HTTP to a load generator on the CPUs that no guest \
+has (http), or run the workload itself (same: then what all do together and how fairly is told as well). Their CPU time is neither \
+foreign nor charged to the measured guest. With --shares weights it weighs ten times what a neighbour does, with limits no guest gets \
+more than its part of the CPUs. Where fewer guests come up than are asked for, that number is the result, with the reason. Six blocks \
+unless you ask for others.")]
+pub struct DensityArgs {
+    /// Workloads (see `weigh list workloads`); default: `spin`
+    #[arg(value_name = "WORKLOAD")]
+    pub workloads: Vec<String>,
+    /// A command of your own, run in every environment
+    #[arg(last = true, value_name = "COMMAND")]
+    pub command: Vec<String>,
+    /// What all measurements have in common
+    #[command(flatten)]
+    pub common: MeasureArgs,
+    /// Guests in all, the measured one among them, at most 4096; of several numbers each, and 1 always
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=4096), default_value = "1,2,4,8")]
+    pub guests: Vec<u32>,
+    /// What the neighbours do: `idle`, `cpu`, `io`, `http`, `same`; of several each
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "cpu")]
+    pub neighbours: Vec<String>,
+    /// How CPU time is shared out by control groups: `equal` (as the platform leaves it), `weights`, `limits`; of several each
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "equal")]
+    pub shares: Vec<String>,
+    /// Workload size; default: `quick` with --quick, else `standard`
+    #[arg(long)]
+    pub size: Option<Size>,
+    /// Workload parameter, `key=value` or `workload.key=value`; a list `a,b,c` sweeps
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub param: Vec<String>,
+    /// Unmeasured runs in every fresh instance
+    #[arg(long, value_name = "N")]
+    pub warmup: Option<u32>,
+    /// Measured runs per block; their median is the block's value
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub iterations: Option<u32>,
+    /// Shell command run in the guest before every run of the workload
+    #[arg(long, value_name = "CMD")]
+    pub prepare: Option<String>,
+    /// Shell command run in the guest after every run of the workload
+    #[arg(long, value_name = "CMD")]
+    pub cleanup: Option<String>,
+    /// End a run of the workload that takes longer, as in `90s`; by default it has as many times its usual deadline as there are guests
+    #[arg(long, value_name = "TIME")]
+    pub deadline: Option<String>,
+    /// A workload manifest of your own
+    #[arg(long, value_name = "FILE")]
+    pub workload: Vec<PathBuf>,
+    /// Where the load generator of a measured server runs: `host`, on the CPUs that no guest has, or another machine,
+    /// `ssh:host=[user@]address[,key=value,...]`; those of neighbours run on this host
+    #[arg(long, value_name = "ENV", default_value = "host")]
+    pub loader: String,
+}
+
+/// Options of `soak`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  weigh soak --on 'native;docker:net=nat' --for 24h
+  weigh soak lu fileserver --on namespaces:net=nat --for 2h --size quick --live
+  weigh soak --on runc --guests 8 --neighbours io --for 3d
+
+The workloads alternate in random order in one guest of each environment, which stays, with what it has grown and cached. Beside it stay \
+as many further guests as asked for, which by default serve HTTP to load generators; that needs a network (`net=`). `weigh show last` tells at any time what has been \
+measured so far. After a crash, Ctrl-C or a restart of the machine `weigh resume` goes on for what is left of the time. A guest that \
+dies is replaced.")]
+pub struct SoakArgs {
+    /// Workloads that alternate; default: lu, memory-latency and fileserver
+    #[arg(value_name = "WORKLOAD")]
+    pub workloads: Vec<String>,
+    /// A command of your own, run in every environment
+    #[arg(last = true, value_name = "COMMAND")]
+    pub command: Vec<String>,
+    /// How long, as in `90m`, `24h` or `3d`, interruptions not counted
+    #[arg(long = "for", value_name = "TIME", default_value = "24h")]
+    pub lasting: String,
+    /// Guests of each environment in all, the measured one among them
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    pub guests: u32,
+    /// What the other guests do: `idle`, `cpu`, `io` or `http`
+    #[arg(long, value_name = "WORD", default_value = "http")]
+    pub neighbours: String,
+    /// What all measurements have in common
+    #[command(flatten)]
+    pub common: MeasureArgs,
+    /// Workload size; default: `standard`
+    #[arg(long)]
+    pub size: Option<Size>,
+    /// Workload parameter, `key=value` or `workload.key=value`; a list `a,b,c` sweeps
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub param: Vec<String>,
+    /// Measured runs per block; their median is the block's value
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub iterations: Option<u32>,
+    /// End a run of the workload that takes longer, as in `90s`
+    #[arg(long, value_name = "TIME")]
+    pub deadline: Option<String>,
+    /// A workload manifest of your own
+    #[arg(long, value_name = "FILE")]
+    pub workload: Vec<PathBuf>,
 }
 
 fn positive(text: &str) -> Result<f64, String> {

@@ -6,9 +6,10 @@ use crate::{facts, ui};
 use std::collections::BTreeMap;
 use std::path::{Component, Path};
 use weigh_model::{Comparison, Effort, EnvironmentPlan, Plan, Record, Started, WorkloadPlan, nearest};
-use weigh_report::{ComparedRuns, Format, LogEnd, Report};
+use weigh_report::{ComparedRuns, EnvironmentFacts, Format, LogEnd, Report};
 use weigh_stats::{
-    Cell, Collected, Failure as Failed, Limit, Options, analyse, collect, compare_runs, limits,
+    Cell, Collected, Course, Failure as Failed, Known, Limit, Options, analyse, collect, compare_runs,
+    courses, degradations, isolations, limits, sums,
 };
 use weigh_store::RunDirectory;
 
@@ -27,15 +28,22 @@ pub fn from_run(directory: &RunDirectory) -> Result<Report, Failure> {
     }
     let analysis = analyse(&collected.comparisons, &options);
     warnings.extend(collected.warnings.iter().map(ToString::to_string));
-    Ok(Report {
+    let environments = facts::of_environments(plan, directory.host(), &records);
+    let mut known = Known::of_run(plan, &collected);
+    known.cpus = known.cpus.or_else(|| cpus(&environments));
+    let report = Report {
         title: title(plan),
         run: Some(directory.name()),
         compared: None,
         plan: Some(plan.clone()),
         host: Some(directory.host().clone()),
         limits: of_one_more(plan, &collected.comparisons),
+        degradations: degradations(&collected.comparisons, &known),
+        isolations: isolations(&collected.comparisons),
+        sums: sums(&collected.comparisons, &collected.alone, &known),
+        courses: over_time(plan, &records, &collected.comparisons),
         analysis,
-        environments: facts::of_environments(plan, directory.host(), &records),
+        environments,
         circumstances: collected.circumstances,
         voids: collected.voids,
         logs: logs(directory, &collected.failures),
@@ -44,7 +52,29 @@ pub fn from_run(directory: &RunDirectory) -> Result<Report, Failure> {
         blocks_planned: Some(plan.effort.fewest_blocks()),
         blocks_done: Some(collected.blocks_done),
         effort_label: Some(effort(plan)),
-    })
+    };
+    // Giving back what a long run has in many small pieces takes a while that nobody needs to wait for. Without a thread it is done here.
+    let _ = std::thread::Builder::new().spawn(move || drop(records));
+    Ok(report)
+}
+
+/// How values went, for a run that was to last for a time: for others, blocks are no matter of time.
+fn over_time(plan: &Plan, records: &[Record], comparisons: &[Comparison]) -> Vec<Course> {
+    match plan.effort {
+        Effort::Lasting { .. } => courses(records, comparisons),
+        _ => Vec::new(),
+    }
+}
+
+/// CPUs of the guests, where all environments say the same number.
+fn cpus(environments: &[EnvironmentFacts]) -> Option<u32> {
+    let told = |facts: &EnvironmentFacts| {
+        let fact = facts.facts.get("cpus")?;
+        fact.as_str().map_or_else(|| fact.as_u64()?.try_into().ok(), |text| text.parse::<u32>().ok())
+    };
+    let mut all = environments.iter().filter_map(told);
+    let first = all.next()?;
+    all.all(|other| other == first).then_some(first)
 }
 
 /// What one more guest takes, where memory was weighed at several numbers of guests.
@@ -238,8 +268,29 @@ pub fn gate(report: &Report, gate: Option<f64>) -> Result<(), Failure> {
 fn title(plan: &Plan) -> String {
     let environments: Vec<&str> =
         plan.environments.iter().map(|environment| environment.name.as_str()).collect();
-    let workloads: Vec<&str> = plan.workloads.iter().map(|workload| workload.id.as_str()).collect();
+    let mut workloads: Vec<String> = Vec::new();
+    for workload in plan.workloads.iter().map(|workload| shown_workload(plan, workload)) {
+        if !workloads.contains(&workload) {
+            workloads.push(workload);
+        }
+    }
     format!("{} in {}", workloads.join(", "), environments.join(", "))
+}
+
+/// A workload; one that was measured among several numbers of guests once, with the most of them.
+fn shown_workload(plan: &Plan, workload: &WorkloadPlan) -> String {
+    if workload.neighbours.is_none() {
+        return workload.id.clone();
+    }
+    let same = |other: &&WorkloadPlan| other.name == workload.name;
+    let guests = plan.workloads.iter().filter(same).filter_map(|of| Some(of.neighbours.as_ref()?.guests));
+    match guests.clone().max() {
+        Some(most) if guests.clone().min() != Some(most) => {
+            format!("{} among up to {most} guests", workload.name)
+        }
+        Some(most) => format!("{} among {most} guests", workload.name),
+        None => workload.id.clone(),
+    }
 }
 
 fn effort(plan: &Plan) -> String {
@@ -247,6 +298,7 @@ fn effort(plan: &Plan) -> String {
     match plan.effort {
         Effort::Quick { .. } => format!("quick, exploratory{reuse}"),
         Effort::Fixed { blocks } => format!("{blocks} block{}{reuse}", if blocks == 1 { "" } else { "s" }),
+        Effort::Lasting { seconds } => format!("for {seconds} s{reuse}"),
         Effort::Precision { target, .. } => format!("standard, to within {} %{reuse}", target * 100.0),
     }
 }

@@ -9,9 +9,9 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use weigh_images::store::Store;
 use weigh_model::{
-    Effort, EnvironmentPlan, EnvironmentSpec, GuestPlan, HostFacts, ImageSpec, NoiseLimits, PARITY_KEYS,
-    PLAN_FORMAT, Plan, WorkloadPlan, check_parity_word, nearest, parse_bytes, parse_cpu_list, parse_duration,
-    parse_environment_list,
+    Effort, EnvironmentPlan, EnvironmentSpec, GuestPlan, HostFacts, ImageSpec, Load, NoiseLimits,
+    PARITY_KEYS, PLAN_FORMAT, Plan, WorkloadPlan, check_parity_word, nearest, parse_bytes, parse_cpu_list,
+    parse_duration, parse_environment_list,
 };
 use weigh_platforms::loader::Elsewhere;
 use weigh_platforms::{self as platforms, Capabilities, Platform, PlatformError};
@@ -85,7 +85,11 @@ pub fn plan_of(
     let allow_unequal = allow_unequal(args)?;
     let cpus = args.cpus.as_deref().map(|list| cpus(list, facts)).transpose()?.unwrap_or_default();
     loading::check(loader.as_ref(), serves)?;
-    let loads_here = serves && loader.is_none();
+    // The clients of neighbours that serve are on this host in any case.
+    let beside = |workload: &WorkloadPlan| {
+        workload.neighbours.as_ref().is_some_and(|all| matches!(all.load, Load::Serve { .. }))
+    };
+    let loads_here = (serves && loader.is_none()) || make(facts)?.iter().any(beside);
     if loads_here && facts.cpus.len() > 1 && facts.cpus.iter().all(|cpu| cpus.contains(cpu)) {
         let hint = "name fewer CPUs for the guests, or leave --cpus out";
         return Err(
@@ -204,7 +208,11 @@ pub fn library(files: &[PathBuf]) -> Result<Library, Failure> {
     Library::load(&directories, files).map_err(Failure::from)
 }
 
-fn workloads(args: &RunArgs, library: &Library, facts: &HostFacts) -> Result<Vec<WorkloadPlan>, Failure> {
+/// The workloads of a run.
+///
+/// # Errors
+/// Names and parameters that there are not.
+pub fn workloads(args: &RunArgs, library: &Library, facts: &HostFacts) -> Result<Vec<WorkloadPlan>, Failure> {
     let size = args.size.unwrap_or(if args.common.quick { Size::Quick } else { Size::Standard }).word();
     let mut names: Vec<String> = Vec::new();
     for name in &args.workloads {

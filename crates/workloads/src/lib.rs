@@ -10,6 +10,7 @@
 //!
 //! How a manifest is written is said at [`Library`].
 
+mod among;
 mod command;
 mod extract;
 mod library;
@@ -20,6 +21,7 @@ mod start;
 mod template;
 mod workload;
 
+pub use among::{LOADS, among_neighbours, load, without_neighbours};
 pub use command::{CommandOptions, command_workload};
 pub use extract::{Ended, ExtractError, Extracted, RawResult, Resources, extract};
 pub use library::{Library, UnknownWorkload};

@@ -216,7 +216,29 @@ pub(crate) fn at_key(
 }
 
 fn of_toml(error: &toml::de::Error) -> Fault {
-    Fault { span: error.span(), message: error.message().trim().replace('\n', "; "), help: None }
+    let message = error.message().trim().replace('\n', "; ");
+    let help = missing(&message).and_then(|key| Some(format!("add a line such as `{}`", example(key)?)));
+    Fault { span: error.span(), message, help }
+}
+
+/// The key that serde misses, by the words of its message.
+fn missing(message: &str) -> Option<&str> {
+    message.strip_prefix("missing field `")?.split_once('`').map(|(key, _)| key)
+}
+
+/// How a key is written that something has to have.
+fn example(key: &str) -> Option<&'static str> {
+    Some(match key {
+        "name" => "name = \"my-work\"",
+        "summary" => "summary = \"what it does, in a line\"",
+        "description" => "description = \"how it is measured, and what its numbers mean\"",
+        "command" => "command = [\"program\", \"argument\"]",
+        "statement" => "statement = \"what a right result says\"",
+        "unit" => "unit = \"s\"",
+        "better" => "better = \"lower\"",
+        "loop" => "loop = \"closed\"",
+        _ => return None,
+    })
 }
 
 #[cfg(test)]

@@ -148,6 +148,7 @@ impl Workload {
             tool_duration: self.tool_duration.clone(),
             random_read_bytes: self.random_read_bytes.clone(),
             start: None,
+            neighbours: None,
             staging: self.staging_of(&fill_all, share),
         })
     }

@@ -46,7 +46,7 @@ pub fn start_workload(start: StartPlan) -> WorkloadPlan {
         Started::Restored => {
             ("start-restore", vec![seconds(stamps::RESTORE, false), seconds(stamps::SAVE, false)])
         }
-        Started::Footprint { guests } => {
+        Started::Footprint { guests, .. } => {
             params.insert("guests".into(), guests.to_string());
             ("footprint", footprint_metrics())
         }

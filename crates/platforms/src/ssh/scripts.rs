@@ -6,14 +6,20 @@
 /// How often something that should go is looked at, five times a second.
 const LOOKS: &str = "1 2 3 4 5 6 7 8 9 10 11 12 13 14 15";
 
+/// Prints the process `$1` and everything that descends from it, as far as `ps` shows it.
+const TREE: &str = r#"
+tree() { ps -A -o pid= -o ppid= | awk -v r="$1" "{ k[\$2] = k[\$2] \" \" \$1 } function w(n, a, i, c) { print n; c = split(k[n], a, \" \"); for (i = 1; i <= c; i++) w(a[i]) } END { w(r) }"; };
+"#;
+
 /// Functions that end guests. `$d` is the directory of the run, which the command line of everything that runs for it names: a number of a
-/// process that means somebody else by now is never signalled.
+/// process that means somebody else by now is never signalled. Who does not end when told to may be too slow to end what it started, so that
+/// goes with it.
 const FUNCTIONS: &str = r#"
 gone() { for i in LOOKS; do [ -e "$1" ] || return 0; sleep 0.2 2>/dev/null || sleep 1; done; return 1; };
 ours() { a=$(tr "\000" " " < "/proc/$1/cmdline" 2>/dev/null) || a=$(ps -o args= -p "$1" 2>/dev/null); case "$a" in *"$d"*) return 0;; esac; return 1; };
 send() { s=$1; shift; for x in "$@"; do if [ "$x" != "$$" ] && ours "$x"; then kill -s "$s" "$x" 2>/dev/null; fi; done; };
 end() { w=; p=; [ -e "$1" ] || return 0; if [ -f "$1/pid" ]; then read w p < "$1/pid"; fi;
-if [ -n "$w" ] && [ "$w" != "$$" ]; then send TERM $w $p; gone "$1" && return 0; send KILL $p $w; fi; rm -rf "$1"; [ -e "$1" ] && sleep 1 && rm -rf "$1"; [ ! -e "$1" ]; };
+if [ -n "$w" ] && [ "$w" != "$$" ]; then send TERM $w $p; gone "$1" && return 0; t=; if ours "$w"; then t=$(tree "$w"); fi; send KILL $p $w; [ -z "$t" ] || kill -9 $t 2>/dev/null; fi; rm -rf "$1"; [ -e "$1" ] && sleep 1 && rm -rf "$1"; [ ! -e "$1" ]; };
 end_all() { for g in "$d"/guest-*; do [ -d "$g" ] && end "$g"; done; end "$d"; };
 "#;
 
@@ -49,7 +55,6 @@ const RUN: &str = r#"
 umask 022; d=$1; g="$1/$2"; n=$3; f=$5; l=$6; cd "$4" 2>/dev/null || { echo "$n refused the working directory $4 cannot be used there"; exit 0; };
 (PATH=$l; command -v "$f") >/dev/null 2>&1 || { echo "$n refused there is no program $f"; exit 0; };
 shift 6; mkdir "$g" || exit 3; p=; k=; exec 3<&0;
-tree() { ps -A -o pid= -o ppid= | awk -v r="$1" "{ k[\$2] = k[\$2] \" \" \$1 } function w(n, a, i, c) { print n; c = split(k[n], a, \" \"); for (i = 1; i <= c; i++) w(a[i]) } END { w(r) }"; };
 trap "k=1; kill -9 \$(tree \$p) 2>/dev/null" HUP INT TERM; trap "rm -rf \"\$g\"" EXIT;
 echo "$n started"; "$@" </dev/null 3<&- & p=$!; echo "$$" > "$g/pid"; (cat <&3 >/dev/null; kill -s TERM "$$") >/dev/null 2>&1 & c=$!; exec 3<&-;
 wait "$p"; s=$?; if [ -n "$k" ]; then wait "$p"; s=137; fi; kill "$c" 2>/dev/null;
@@ -77,7 +82,7 @@ pub(super) enum Script<'a> {
 impl Script<'_> {
     /// As one line for the login shell.
     pub(super) fn line(&self) -> String {
-        let with_functions = |text: &str| format!("{}{text}", FUNCTIONS.replace("LOOKS", LOOKS));
+        let with_functions = |text: &str| format!("{TREE}{}{text}", FUNCTIONS.replace("LOOKS", LOOKS));
         let (text, arguments) = match *self {
             Self::Keep(directory) => (with_functions(KEEP), vec![directory.into()]),
             Self::Ask => (ASK.into(), Vec::new()),
@@ -90,7 +95,7 @@ impl Script<'_> {
                 (with_functions(r#"d=$1; cd / && end "$d/$2""#), vec![directory.into(), name.into()])
             }
             Self::EndAll(directory) => (with_functions("d=$1; cd / && end_all"), vec![directory.into()]),
-            Self::Run(arguments) => (RUN.into(), arguments.to_vec()),
+            Self::Run(arguments) => (format!("{TREE}{RUN}"), arguments.to_vec()),
         };
         let text = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" ");
         // The word after the script is its `$0`.
@@ -112,6 +117,7 @@ mod tests {
     use std::os::fd::OwnedFd;
     use std::time::Duration;
     use weigh_host::command::{Invocation, Running};
+    use weigh_protocol::COMMAND_PATH;
 
     /// As a login shell would run it.
     fn shell(script: &Script<'_>) -> Invocation {
@@ -170,6 +176,41 @@ mod tests {
             assert!(!line.contains("weighbridge") && !line.contains("probe"), "{number} lives: {line}");
         }
         shell(&Script::EndAll(&directory)).run_ok().unwrap();
+    }
+
+    #[test]
+    fn what_a_slow_shell_started_is_ended_with_it() {
+        let base = tempfile::tempdir().unwrap();
+        let directory = place(&base);
+        std::fs::create_dir(&directory).unwrap();
+        let words = [&directory, "guest-1", "#", "/", "sleep", COMMAND_PATH, "sleep", "1003"];
+        let mut run = shell(&Script::Run(&words.map(String::from))).spawn().unwrap();
+        let _input = run.take_input().unwrap();
+        said(&mut run, "# started\n");
+        let pid = format!("{directory}/guest-1/pid");
+        let written = || std::fs::read_to_string(&pid).is_ok_and(|text| text.ends_with('\n'));
+        assert!((0..100).any(|_| written() || {
+            std::thread::sleep(Duration::from_millis(50));
+            false
+        }));
+        let children = format!("/proc/{0}/task/{0}/children", run.pid());
+        let children = std::fs::read_to_string(children).unwrap();
+        let sleeps = |child: &&str| {
+            let line = std::fs::read(format!("/proc/{child}/cmdline")).unwrap_or_default();
+            line == b"sleep\x001003\0"
+        };
+        let asleep = children.split_whitespace().find(sleeps).unwrap();
+        // It hears nothing for as long as it is waited for.
+        let shell_pid = rustix::process::Pid::from_raw(run.pid().cast_signed()).unwrap();
+        rustix::process::kill_process(shell_pid, rustix::process::Signal::STOP).unwrap();
+        shell(&Script::EndAll(&directory)).run_ok().unwrap();
+        assert!(!std::path::Path::new(&directory).exists());
+        assert!(run.wait(Duration::from_secs(5)).unwrap().is_some());
+        let is_gone = || !sleeps(&asleep);
+        assert!((0..100).any(|_| is_gone() || {
+            std::thread::sleep(Duration::from_millis(50));
+            false
+        }));
     }
 
     #[test]

@@ -25,6 +25,10 @@ enum Kind {
     Charge,
     Sweep,
     Waterfall,
+    Among,
+    Isolation,
+    Five,
+    Course,
 }
 
 /// The figures of one workload.
@@ -139,6 +143,50 @@ pub(crate) fn sweeps(plots: &Plots) -> Vec<Vec<Figure>> {
             index += 1;
         }
         figures.push(own);
+    }
+    figures
+}
+
+/// The figures beside the table of that title.
+pub(crate) fn of_limit(title: &str, plots: &Plots) -> Vec<Figure> {
+    let at = |titles: Vec<&str>| titles.iter().position(|known| *known == title);
+    let mut figures = Vec::new();
+    let mut push = |kind: Kind, index: usize, caption: String, alt: &str| {
+        let alt = format!("{caption}: {alt}; the numbers are in the table below");
+        figures.push(Figure { kind, index, caption, alt });
+    };
+    let shown = crate::text::shown_name(title);
+    if let Some(index) = at(plots.among.iter().map(|plot| plot.title.as_str()).collect()) {
+        push(
+            Kind::Among,
+            index,
+            shown.clone(),
+            "lines against the number of guests, one per environment, with 95 % intervals",
+        );
+    }
+    if let Some(index) = at(plots.isolations.iter().map(|plot| plot.title.as_str()).collect()) {
+        push(
+            Kind::Isolation,
+            index,
+            shown.clone(),
+            "bars by kind of neighbours, one per environment, with 95 % intervals",
+        );
+    }
+    if let Some(index) = at(plots.courses.iter().map(|plot| plot.title.as_str()).collect()) {
+        let what = crate::text::shown_name(&plots.courses[index].what);
+        let five = format!("{what}: least, 5 %, median, 95 %, most");
+        push(
+            Kind::Five,
+            index,
+            five,
+            "a box per environment from the 5 % to the 95 % quantile, its whiskers reaching to the least and the most",
+        );
+        push(
+            Kind::Course,
+            index,
+            format!("{what} over time"),
+            "values over hours, one line per environment, changes marked",
+        );
     }
     figures
 }

@@ -1,5 +1,6 @@
 //! What the plots are drawn from: bare numbers, each once, and never a layout. The script of the page knows how a plot looks.
 
+use super::beside::{self, AmongPlot, CoursePlot, IsolationPlot};
 use super::sweeps::{self, Sweep};
 use super::waterfall::{self, Waterfall};
 use crate::document::{Document, Group, Row, Table, Tone};
@@ -30,6 +31,12 @@ pub(crate) struct Plots {
     pub charges: Vec<ChargePlot>,
     pub sweeps: Vec<Sweep>,
     pub starts: Vec<Waterfall>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub among: Vec<AmongPlot>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub isolations: Vec<IsolationPlot>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub courses: Vec<CoursePlot>,
 }
 
 /// One metric of one workload.
@@ -159,6 +166,9 @@ pub(crate) fn build(report: &Report, document: &Document) -> Plots {
         charges: charges(report, &names, document),
         sweeps: sweeps::find(document, &names),
         starts: waterfall::find(document, &names),
+        among: beside::among(report, &names),
+        isolations: beside::isolations(report, &names),
+        courses: beside::courses(report, &names),
         environments: names.0.iter().map(|name| shown_name(name)).collect(),
         tables,
     }

@@ -3,6 +3,7 @@
 //!
 //! Skipped, visibly, where no browser is installed, unless `WEIGH_REQUIRE` names `browser`.
 
+mod among;
 #[path = "../common/mod.rs"]
 mod common;
 mod driver;

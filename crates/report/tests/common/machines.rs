@@ -235,6 +235,7 @@ fn circumstances() -> Circumstances {
             .into_iter()
             .chain([disturbed(UML, 11)])
             .collect(),
+        duplicates: Vec::new(),
         loader_machine: None,
         loader_clock: None,
         noisy_host: Some(NoisyHost { from_block: 7, void_units: 12, units: 21 }),

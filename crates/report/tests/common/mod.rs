@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "every test program uses a part of these")]
 
+pub mod among;
 pub mod machines;
 pub mod starts;
 pub mod texts;
@@ -440,7 +441,18 @@ pub fn all() -> Vec<(&'static str, Report)> {
         ("nothing", nothing()),
         ("machines", machines::report()),
         ("starts", starts::report()),
+        ("density", among::density()),
+        ("soak", among::soak()),
     ]
+}
+
+/// Rows of CSV that are about no cell: an environment against itself.
+pub fn rows_beside(report: &Report) -> usize {
+    let losses: usize = report.degradations.iter().map(|one| one.steps.len()).sum();
+    let sums: usize = report.sums.iter().map(|one| one.steps.len()).sum();
+    // Drift, variation, and the two sides of each change.
+    let courses: usize = report.courses.iter().map(|one| 2 + 2 * one.changes.iter().flatten().count()).sum();
+    losses + sums + courses + report.isolations.len()
 }
 
 /// A report in a format; the page without what is the same in every page, the code of its scripts.

@@ -201,6 +201,7 @@ fn rule_16(report: &Report, texts: &Texts) -> Vec<Breach> {
         .flat_map(|cell| cell.overhead.into_iter().chain(cell.typical))
         .chain(runs.filter_map(|run| run.overhead))
         .chain(report.circumstances.charges.iter().filter_map(|charge| charge.difference))
+        .chain(beside(report))
         .map(|interval| effect(interval).estimate)
         .collect();
     for (format, text) in &texts.readable {
@@ -227,8 +228,16 @@ fn rule_16(report: &Report, texts: &Texts) -> Vec<Breach> {
     }
     let rows = texts.json["cells"].as_array().map_or(0, Vec::len);
     expect(rows == cells.len(), "json", "a row that is no cell".into(), &mut breaches);
-    expect(texts.csv.len() == cells.len(), "csv", "a row that is no cell".into(), &mut breaches);
+    let told = cells.len() + common::rows_beside(report);
+    expect(texts.csv.len() == told, "csv", "a row that is no cell".into(), &mut breaches);
     breaches
+}
+
+/// What an environment was found to be against itself: alone, beside idle neighbours, an hour before.
+fn beside(report: &Report) -> impl Iterator<Item = Interval> + '_ {
+    let losses = report.degradations.iter().flat_map(|one| &one.steps).filter_map(|step| step.loss);
+    let isolations = report.isolations.iter().filter_map(|one| one.loss);
+    losses.chain(isolations).chain(report.courses.iter().filter_map(|one| one.drift_per_hour))
 }
 
 #[test]

@@ -147,7 +147,8 @@ fn flags_are_shown(report: &Report, texts: &Texts) -> Vec<Breach> {
         let missing = cell.flags.contains(&Flag::NotMeasured)
             && report.analysis.cells.iter().any(|c| c.summary.is_some());
         for (format, text) in texts.readable.iter().filter(|_| missing && cell.primary) {
-            let said = text.lines().any(|l| l.contains(&cell.environment) && l.contains("NOT MEASURED"));
+            let word = if cell.absent.is_some() { "ABSENT" } else { "NOT MEASURED" };
+            let said = text.lines().any(|l| l.contains(&cell.environment) && l.contains(word));
             expect(said, format, format!("{} was not measured", cell.environment), &mut breaches);
         }
     }

@@ -57,8 +57,10 @@ fn rule_7_the_tail_of_a_closed_loop_is_no_service_latency() {
 /// What is missing beside a ratio.
 fn lonely_ratios(report: &Report, text: &str) -> Vec<String> {
     let interval = Regex::new(r"\[[+-][\d.e+]+, [+-][\d.e+]+\]").expect("a pattern");
-    let absolute = Regex::new(r"\d (ns|µs|ms|s|[kMG]?FLOP/s|[kMGT]?B/s|[kM]?update/s|[kM]?op/s|frames)\b")
-        .expect("a pattern");
+    let absolute = Regex::new(
+        r"\d (ns|µs|ms|s|[kMG]?FLOP/s|[kMGT]?B/s|[kM]?update/s|[kM]?op/s|frames|guest|CPU)\b|\b0\.\d{4}",
+    )
+    .expect("a pattern");
     let charges = report.circumstances.charges.iter().map(|charge| charge.n);
     let counts: BTreeSet<u32> = report.analysis.cells.iter().map(|cell| cell.n).chain(charges).collect();
     let mut faults = Vec::new();

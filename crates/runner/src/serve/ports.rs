@@ -27,7 +27,7 @@ pub(crate) fn unused(count: usize, taken: &[u16]) -> Option<Vec<u16>> {
     let mut generator = Pcg64::seed_from_u64(monotonic_ns() ^ u64::from(std::process::id()).rotate_left(32));
     let width = u64::from(LOOKED_AT.end - LOOKED_AT.start);
     let mut found: Vec<u16> = Vec::with_capacity(count);
-    for _ in 0..TRIES {
+    for _ in 0..TRIES + 4 * count {
         if found.len() == count {
             break;
         }

@@ -5,14 +5,17 @@
 //! yet is not known.
 
 use super::crowd::{Held, at_once};
+use super::duplicates::scan;
 use super::{Came, since};
 use crate::fleet::{Fleet, Recipe};
 use crate::trial::Failure;
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use weigh_host::accounts::{Accounts, Process};
 use weigh_host::clock::monotonic_ns;
+use weigh_model::duplicates::DUPLICATES;
 use weigh_model::{FailureKind, format_bytes, weights};
 use weigh_observe::memory::{
     GuestMemory, Merging, available_bytes, daemon_memory, guest_memory, merging, total_bytes,
@@ -35,27 +38,58 @@ const SCANS: u64 = 3;
 const FLOOR: f64 = 0.05;
 const FLOOR_BYTES: u64 = 256 << 20;
 
-/// Starts so many guests at once, waits until their memory stands still, reads it, and ends them.
+/// What is weighed.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Weighing {
+    pub(super) environment: usize,
+    /// Guests at once.
+    pub(super) guests: u32,
+    /// Whether their pages are then scanned for equal ones.
+    pub(super) duplicates: bool,
+    /// For each guest's coming up.
+    pub(super) deadline: Duration,
+}
+
+/// Starts so many guests at once, waits until their memory stands still, reads it, and ends them. Where a smaller number did not stand in
+/// this run, and no larger one ever has, it is not tried.
 pub(super) fn weigh(
     fleet: &mut Fleet<'_>,
-    environment: usize,
-    recipe: &Recipe<'_>,
-    guests: u32,
-    deadline: Duration,
+    recipe: Recipe,
+    weighing: Weighing,
     interrupt: &AtomicBool,
 ) -> Result<Came, Failure> {
-    if recipe.can.elsewhere {
-        let mut came = Came { guests, ..Came::default() };
-        lack(&mut came, "the guests are on another machine, whose memory this host does not see");
-        return Ok(came);
-    }
+    let Weighing { environment, guests, .. } = weighing;
     let (before, total) = (available_bytes(), total_bytes().unwrap_or(0));
     let floor = floor_bytes(total);
-    if let Some(reason) = before.and_then(|before| too_many(recipe, guests, before, floor)) {
+    let elsewhere = || recipe.can.elsewhere.then(|| ELSEWHERE.to_string());
+    let outgrown = || fleet.berths[environment].most.beyond(guests);
+    let full = || before.and_then(|before| too_many(&recipe, guests, before, floor));
+    if let Some(reason) = elsewhere().or_else(outgrown).or_else(full) {
         let mut came = Came { guests, ..Came::default() };
         lack(&mut came, &reason);
         return Ok(came);
     }
+    let came = stand(fleet, recipe, weighing, (before, floor), interrupt);
+    // An interrupted trial says nothing of how many there can be.
+    if !interrupt.load(Ordering::Relaxed) {
+        let most = &mut fleet.berths[environment].most;
+        match &came {
+            Ok(_) => most.stood(guests),
+            Err(failure) => most.failed(guests, &failure.reason),
+        }
+    }
+    came
+}
+
+fn stand(
+    fleet: &mut Fleet<'_>,
+    recipe: Recipe,
+    weighing: Weighing,
+    (before, floor): (Option<u64>, u64),
+    interrupt: &AtomicBool,
+) -> Result<Came, Failure> {
+    let Weighing { environment, guests, duplicates, deadline } = weighing;
+    let root = Arc::clone(&recipe.request.root);
     let held: &mut Held<'_> = &mut |accounts, came| {
         if accounts.iter().all(|guest| guest.groups.is_empty() && guest.processes.is_empty()) {
             lack(came, NO_PROCESSES);
@@ -73,7 +107,7 @@ pub(super) fn weigh(
             settling_ns: since(up_ns, settled_ns),
         };
         (came.values, came.absent) = found.told(guests);
-        Ok(())
+        if duplicates { scan(&root, accounts, came, interrupt) } else { Ok(()) }
     };
     at_once(fleet, environment, recipe, guests, deadline, held)
 }
@@ -88,6 +122,7 @@ struct Found {
     settling_ns: u64,
 }
 
+const ELSEWHERE: &str = "the guests are on another machine, whose memory this host does not see";
 const NO_PROCESSES: &str = "the guests have no processes on this host";
 const NO_GROUP: &str = "no control group of the guest tells it";
 const NO_HELPERS: &str = "the guest has no helpers outside of its control group";
@@ -139,8 +174,35 @@ fn lack(came: &mut Came, reason: &str) {
         weights::MERGED,
         weights::MERGING_CPU,
         weights::SETTLING,
+        DUPLICATES,
     ] {
         came.lacks(metric, reason);
+    }
+}
+
+/// How many guests have stood in an environment of this run, and how many have not.
+#[derive(Debug, Default)]
+pub(crate) struct MostGuests {
+    stood: u32,
+    failed: Option<(u32, String)>,
+}
+
+impl MostGuests {
+    fn stood(&mut self, guests: u32) {
+        self.stood = self.stood.max(guests);
+    }
+
+    fn failed(&mut self, guests: u32, reason: &str) {
+        if self.failed.as_ref().is_none_or(|(least, _)| guests < *least) {
+            self.failed = Some((guests, reason.into()));
+        }
+    }
+
+    /// Why so many are not tried. A failure of fewer than have stood says nothing of how many there can be.
+    fn beyond(&self, guests: u32) -> Option<String> {
+        let (failed, reason) = self.failed.as_ref()?;
+        (self.stood < *failed && *failed < guests)
+            .then(|| format!("not tried, because {failed} guests did not stand: {reason}"))
     }
 }
 
@@ -150,12 +212,12 @@ fn daemon_bytes(accounts: &[Accounts]) -> Option<u64> {
     (!daemons.is_empty()).then(|| daemon_memory(&daemons).values().sum())
 }
 
-fn floor_bytes(total: u64) -> u64 {
+pub(crate) fn floor_bytes(total: u64) -> u64 {
     ((total as f64 * FLOOR) as u64).max(FLOOR_BYTES)
 }
 
 /// Why guests of a size of their own are not even started: a machine may come to fill what it is given.
-fn too_many(recipe: &Recipe<'_>, guests: u32, available: u64, floor: u64) -> Option<String> {
+fn too_many(recipe: &Recipe, guests: u32, available: u64, floor: u64) -> Option<String> {
     let each = recipe.request.memory_bytes.filter(|_| recipe.can.sized_memory)?;
     let needed = u64::from(guests).saturating_mul(each);
     (needed.saturating_add(floor) > available).then(|| {
@@ -169,7 +231,7 @@ fn too_many(recipe: &Recipe<'_>, guests: u32, available: u64, floor: u64) -> Opt
     })
 }
 
-fn shown(bytes: u64) -> String {
+pub(crate) fn shown(bytes: u64) -> String {
     format_bytes(bytes >> 20 << 20)
 }
 
@@ -320,6 +382,19 @@ mod tests {
         assert!(scans.add(at(14, 4010)) && scans.add(at(14, 4010)));
         let mut nothing = Scans::new(at(0, 0));
         assert!(!nothing.add(at(2, 0)) && nothing.add(at(3, 0)), "nothing to merge is merged soon");
+    }
+
+    #[test]
+    fn more_are_not_tried_where_fewer_never_stood() {
+        let mut most = MostGuests::default();
+        assert_eq!(most.beyond(1000), None);
+        most.stood(8);
+        most.failed(32, "no memory");
+        most.failed(16, "no address");
+        assert_eq!((most.beyond(8), most.beyond(16)), (None, None), "the number itself is tried again");
+        assert!(most.beyond(32).unwrap().contains("16 guests did not stand: no address"));
+        most.stood(16);
+        assert_eq!(most.beyond(32), None, "it was an accident");
     }
 
     #[test]

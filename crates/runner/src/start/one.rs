@@ -26,7 +26,7 @@ const END_DEADLINE: Duration = Duration::from_secs(5);
 pub(super) fn come_up(
     fleet: &mut Fleet<'_>,
     environment: usize,
-    mut recipe: Recipe<'_>,
+    mut recipe: Recipe,
     deadline: Duration,
     boot: bool,
 ) -> Result<Came, Failure> {

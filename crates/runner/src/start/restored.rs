@@ -11,11 +11,11 @@ use weigh_platforms::{GuestRequest, PlatformError};
 pub(super) fn come_up(
     fleet: &mut Fleet<'_>,
     environment: usize,
-    recipe: &Recipe<'_>,
+    recipe: &Recipe,
     cold: bool,
 ) -> Result<Came, Failure> {
     let mut came = Came { guests: 1, ..Came::default() };
-    if let Err(reason) = recipe.platform.restores(recipe.host, &recipe.request) {
+    if let Err(reason) = recipe.platform.restores(&recipe.host, &recipe.request) {
         came.lacks(stamps::RESTORE, &reason);
         came.lacks(stamps::SAVE, &reason);
         return Ok(came);
@@ -34,7 +34,7 @@ pub(super) fn come_up(
 fn restore(
     fleet: &mut Fleet<'_>,
     environment: usize,
-    recipe: &Recipe<'_>,
+    recipe: &Recipe,
     cold: bool,
     saved: &std::path::Path,
     came: &mut Came,
@@ -53,7 +53,7 @@ fn restore(
     }
     let window = Window::open(fleet, environment, &recipe.request);
     let request = GuestRequest { instance: recipe.request.instance + 1, ..recipe.request.clone() };
-    let mut guest = match recipe.platform.restore(recipe.host, &request, saved) {
+    let mut guest = match recipe.platform.restore(&recipe.host, &request, saved) {
         Ok(guest) => guest,
         Err(error) => {
             window.abandon(fleet);

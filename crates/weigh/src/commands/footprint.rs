@@ -19,7 +19,8 @@ pub fn run(args: &FootprintArgs) -> Result<(), Failure> {
     let named = !args.common.on.is_empty();
     let common = with_blocks(&args.common);
     super::run::carry_out(&common, named, &facts, &|here| {
-        let plan = request::plan_of(&common, None, &facts, here, &|_| workloads(&args.guests))?;
+        let plan =
+            request::plan_of(&common, None, &facts, here, &|_| workloads(&args.guests, args.duplicates))?;
         Ok(Plan {
             workloads: plan.workloads.iter().map(|workload| of_merging(&plan, workload)).collect(),
             ..plan
@@ -42,13 +43,13 @@ fn of_merging(plan: &Plan, workload: &WorkloadPlan) -> WorkloadPlan {
     workload
 }
 
-fn workloads(guests: &[u32]) -> Result<Vec<WorkloadPlan>, Failure> {
+fn workloads(guests: &[u32], duplicates: bool) -> Result<Vec<WorkloadPlan>, Failure> {
     if let Some(twice) = guests.iter().enumerate().find(|(i, n)| guests[..*i].contains(n)) {
         return Err(Failure::input(format!("{} guests would be weighed twice", twice.1))
             .hint("give every number once"));
     }
     let footprint = |guests: &u32| {
-        let what = Started::Footprint { guests: *guests };
+        let what = Started::Footprint { guests: *guests, duplicates };
         start_workload(StartPlan { what, caches: Caches::Warm })
     };
     Ok(guests.iter().map(footprint).collect())
@@ -77,8 +78,18 @@ mod tests {
     #[test]
     fn every_number_is_a_workload_of_its_own() {
         let ids: Vec<String> =
-            workloads(&args(&[]).guests).unwrap().into_iter().map(|workload| workload.id).collect();
-        assert_eq!(ids, [1, 2, 4, 8].map(|n| format!("footprint{{guests={n}}}")));
-        assert!(workloads(&[2, 4, 2]).is_err());
+            workloads(&args(&[]).guests, false).unwrap().into_iter().map(|workload| workload.id).collect();
+        assert_eq!(ids, [1, 2, 4, 8, 16, 32].map(|n| format!("footprint{{guests={n}}}")));
+        assert!(workloads(&[2, 4, 2], false).is_err());
+    }
+
+    #[test]
+    fn pages_are_scanned_where_that_is_asked_for() {
+        let scans = |words: &[&str]| {
+            let args = args(words);
+            let start = workloads(&args.guests, args.duplicates).unwrap()[0].start.unwrap();
+            matches!(start.what, Started::Footprint { duplicates: true, .. })
+        };
+        assert!(!scans(&[]) && scans(&["--duplicates"]));
     }
 }

@@ -4,6 +4,7 @@ mod analyse;
 mod clean;
 mod compare;
 mod completions;
+mod density;
 mod doctor;
 mod footprint;
 mod image;
@@ -14,6 +15,7 @@ mod run;
 mod selftest;
 mod selftest_tools;
 mod show;
+mod soak;
 mod start;
 
 use crate::cli::{Cli, Command, OutputFormat};
@@ -57,6 +59,8 @@ pub fn run(arguments: Cli) -> Result<(), Failure> {
         Command::Run(args) => run::run(&args),
         Command::Start(args) => start::run(&args),
         Command::Footprint(args) => footprint::run(&args),
+        Command::Density(args) => density::run(&args),
+        Command::Soak(args) => soak::run(&args),
         Command::Doctor(arg) => doctor::run(arg.json),
         Command::List { what, json } => list::run(what, json),
         Command::Show { run, format, output, gate } => {

@@ -13,8 +13,8 @@ use std::sync::atomic::AtomicBool;
 use weigh_host::{clock, facts};
 use weigh_images::Root;
 use weigh_model::{
-    EnvironmentPlan, EnvironmentSpec, Event, FinishReason, HostFacts, ImageSpec, LoadLoop, Plan, ServerPlan,
-    Started,
+    EnvironmentPlan, EnvironmentSpec, Event, FinishReason, HostFacts, ImageSpec, Load, LoadLoop, Neighbours,
+    Plan, ServerPlan, Shares, Started,
 };
 use weigh_platforms::loader::Elsewhere;
 use weigh_platforms::{self as platforms, Availability, GuestRequest, Host, Platform, PlatformError};
@@ -311,6 +311,7 @@ fn describe(plan: &Plan, facts: &HostFacts) -> String {
             workload.iterations,
             workload.command.join(" ")
         ));
+        lines.extend(workload.neighbours.as_ref().map(|neighbours| format!("  {}", beside(neighbours))));
         if let Some(server) = &workload.staging.server {
             lines.extend(describe_server(plan, server, facts));
         }
@@ -361,6 +362,28 @@ fn describe(plan: &Plan, facts: &HostFacts) -> String {
         _ => {}
     }
     lines.join("\n")
+}
+
+/// Who is beside the measured guest.
+fn beside(neighbours: &Neighbours) -> String {
+    let others = neighbours.guests.saturating_sub(1);
+    let plural = if others == 1 { "" } else { "s" };
+    let stay = if neighbours.stay { "started once and kept" } else { "started for each trial" };
+    let load = match &neighbours.load {
+        _ if others == 0 => return "alone".into(),
+        Load::Idle => "which do nothing".into(),
+        Load::Again { command, .. } => format!("each again and again: {}", command.join(" ")),
+        Load::Serve { server, client, .. } => {
+            format!("each serves: {}; loaded from outside by: {}", server.join(" "), client.join(" "))
+        }
+        Load::Same => "each runs it too, again and again".into(),
+    };
+    let shares = match neighbours.shares {
+        Shares::Equal => String::new(),
+        Shares::Weights => format!("; it weighs {} times what a neighbour does", Shares::WEIGHT),
+        Shares::Limits => format!("; no guest gets more than a {}th of the CPUs", neighbours.guests),
+    };
+    format!("beside {others} more guest{plural}, {stay}, {load}{shares}")
 }
 
 /// What will listen where, and who loads it from where.
@@ -415,8 +438,9 @@ fn in_words(what: Started) -> String {
             format!("{guests} fresh guests per block, each removed when it is up, {concurrency} at a time")
         }
         Started::Restored => "one guest per block, saved and restored".into(),
-        Started::Footprint { guests } => {
-            format!("{guests} fresh guests at once per block, idle until their memory stands still")
+        Started::Footprint { guests, duplicates } => {
+            let scanned = if duplicates { ", and their pages scanned for equal ones" } else { "" };
+            format!("{guests} fresh guests at once per block, idle until their memory stands still{scanned}")
         }
     }
 }
@@ -450,6 +474,7 @@ fn blocks(plan: &Plan) -> String {
     match plan.effort {
         weigh_model::Effort::Quick { blocks } => format!("{blocks}, exploratory"),
         weigh_model::Effort::Fixed { blocks } => blocks.to_string(),
+        weigh_model::Effort::Lasting { seconds } => format!("as many as there are in {seconds} s"),
         weigh_model::Effort::Precision { minimum, maximum, step, target } => {
             format!(
                 "{minimum} to {maximum}, looked at every {step}, until every interval is within {} %",

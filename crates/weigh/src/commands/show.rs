@@ -13,5 +13,13 @@ use weigh_store::RunDirectory;
 /// No such run, a damaged one, a file that cannot be written, a gate crossed.
 pub fn run(run: &Path, form: Form<'_>) -> Result<(), Failure> {
     let directory = RunDirectory::open(&find(run)?)?;
-    form.give(&outcome::from_run(&directory)?)
+    let mut report = outcome::from_run(&directory)?;
+    if directory.is_going_on() {
+        report.warnings.insert(
+            0,
+            "the run still goes on, and this is what it has measured so far; `weigh show` tells more later"
+                .into(),
+        );
+    }
+    form.give(&report)
 }

@@ -70,7 +70,7 @@ pub(super) fn estimate(fewest_s: f64, most_s: f64) -> String {
 /// How the run ended, where that needs a word.
 pub(super) fn ending(reason: FinishReason, blocks: u32) -> Option<String> {
     match reason {
-        FinishReason::Blocks | FinishReason::Precision => None,
+        FinishReason::Blocks | FinishReason::Precision | FinishReason::Lasted => None,
         FinishReason::MaximumBlocks => Some(format!(
             "stopped after {blocks} blocks, the most a run takes: some interval is wider than asked (give --blocks for more)"
         )),

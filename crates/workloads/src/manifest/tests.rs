@@ -144,6 +144,26 @@ fn what_is_no_toml_is_underlined() {
 }
 
 #[test]
+fn what_is_missing_is_named_with_an_example() {
+    let required = [
+        ("name = \"openssl\"\n", "name"),
+        ("summary = \"SHA-256 of zeros\"\n", "summary"),
+        ("description = \"Rate of one thread.\"\n", "description"),
+        ("statement = \"a rate is reported\"\n", "statement"),
+        ("unit = \"MB/s\"\n", "unit"),
+        ("better = \"higher\"\n", "better"),
+    ];
+    for (line, key) in required {
+        let text = GOOD.replacen(line, "", 1);
+        assert_ne!(text, GOOD, "{line}");
+        let error = read_text(&text).unwrap_err();
+        assert!(error.to_string().contains(&format!("missing field `{key}`")), "{error}");
+        let help = error.help.as_deref().unwrap();
+        assert!(help.starts_with(&format!("add a line such as `{key} = ")), "{help}");
+    }
+}
+
+#[test]
 fn wrong_types_are_underlined() {
     wrong("name = \"openssl\"", "name = 3", "3", "expected a string", "");
     wrong("\"2m\"", "\"two minutes\"", "\"two minutes\"", "two minutes", "");

@@ -3,6 +3,8 @@
 //! Seeded, so the same figures on every machine and with any number of cores. `WEIGH_LONG=1` takes 200,000 repetitions of
 //! everything (`make test-long`).
 
+mod among;
+mod course;
 mod coverage;
 mod drift;
 mod effects;

@@ -1,0 +1,144 @@
+//! What goes on beside the measured guest: other guests of the same environment on the same CPUs, and what they do.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// Names of the metrics of a guest among others, as plans and samples have them.
+pub mod among {
+    /// Parameter of a workload: guests in all, the measured one among them.
+    pub const GUESTS: &str = "guests";
+    /// Parameter of a workload: what the neighbours do. A guest that is alone has none.
+    pub const NEIGHBOURS: &str = "neighbours";
+    /// Parameter of a workload: how CPU time is shared out, where not equally.
+    pub const SHARES: &str = "shares";
+    /// Guests that were up while the trial went on, the measured one among them; fewer than asked for where no more could be started.
+    pub const UP: &str = "guests_up";
+    /// What all guests together did a second, where all run the workload. Operations, or runs of the command, per second.
+    pub const SUM: &str = "sum_rate";
+    /// Jain's index of what the guests did, where all run the workload: 1 when all did the same, 1/n when one did everything.
+    /// Jain, Chiu, Hawe: A quantitative measure of fairness, DEC-TR-301, 1984.
+    pub const JAIN: &str = "fairness_jain";
+    /// What the slowest guest did over what the fastest did.
+    pub const LEAST_TO_MOST: &str = "least_to_most";
+    /// CPU time of the neighbours per second of the trial, in CPUs.
+    pub const NEIGHBOURS_CPU: &str = "neighbours_cpu";
+    /// What the neighbours did a second: runs of their command, or responses of their servers.
+    pub const NEIGHBOURS_RATE: &str = "neighbours_rate";
+}
+
+/// Other guests of the environment that are up and awake while one is measured, on the same CPUs.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Neighbours {
+    /// Guests in all, the measured one among them; at least 1.
+    pub guests: u32,
+    /// What the neighbours do from before the measured guest's warm-up to the end of the trial.
+    pub load: Load,
+    /// How CPU time is shared out among all of them.
+    #[serde(default)]
+    pub shares: Shares,
+    /// Whether the neighbours stay from trial to trial, at rest while other environments are measured. They are started for each trial, and
+    /// ended after it, otherwise.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub stay: bool,
+}
+
+/// What neighbours do.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "kind")]
+pub enum Load {
+    /// Nothing.
+    Idle,
+    /// A command, again and again, in each of them.
+    Again {
+        /// What it is called: the value of the parameter `neighbours`, as `cpu` and `io`.
+        name: String,
+        /// Program and arguments, with the words of [`crate::Staging`].
+        command: Vec<String>,
+    },
+    /// A server in each of them, and outside, on the CPUs of load generators, a client of each.
+    Serve {
+        /// What it is called, as `http`.
+        name: String,
+        /// Program and arguments of the server, with the words of [`crate::ServerPlan`].
+        server: Vec<String>,
+        /// Program and arguments of the client, again and again.
+        client: Vec<String>,
+    },
+    /// The workload itself, again and again: then the trial's result has what all did together, too.
+    Same,
+}
+
+impl Load {
+    /// The value of the parameter `neighbours`.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Idle => "idle",
+            Self::Again { name, .. } | Self::Serve { name, .. } => name,
+            Self::Same => "same",
+        }
+    }
+}
+
+/// How CPU time is shared out among the measured guest and its neighbours, by their control groups.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Shares {
+    /// As the platform leaves it.
+    #[default]
+    Equal,
+    /// The measured guest has [`Shares::WEIGHT`] times the weight of a neighbour.
+    Weights,
+    /// No guest may have more than its part of the CPUs that all may use: CPUs over guests, as a quota.
+    Limits,
+}
+
+impl Shares {
+    /// How much more the measured guest weighs than each neighbour under [`Shares::Weights`].
+    pub const WEIGHT: u32 = 10;
+    /// Every word, the default first.
+    pub const WORDS: [&'static str; 3] = ["equal", "weights", "limits"];
+
+    /// The one of that name.
+    pub fn parse(word: &str) -> Option<Self> {
+        match word {
+            "equal" => Some(Self::Equal),
+            "weights" => Some(Self::Weights),
+            "limits" => Some(Self::Limits),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Shares {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Equal => "equal",
+            Self::Weights => "weights",
+            Self::Limits => "limits",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_read_as_they_are_written() {
+        for word in Shares::WORDS {
+            assert_eq!(Shares::parse(word).unwrap().to_string(), word);
+        }
+        assert_eq!(Shares::parse("fair"), None);
+    }
+
+    #[test]
+    fn what_stays_is_said_and_what_is_usual_is_not() {
+        let idle = Neighbours { guests: 4, load: Load::Idle, shares: Shares::Equal, stay: false };
+        let text = serde_json::to_string(&idle).unwrap();
+        assert!(!text.contains("stay"), "{text}");
+        assert_eq!(serde_json::from_str::<Neighbours>(&text).unwrap(), idle);
+        let staying = Neighbours { stay: true, load: Load::Same, ..idle };
+        let text = serde_json::to_string(&staying).unwrap();
+        assert_eq!(serde_json::from_str::<Neighbours>(&text).unwrap(), staying);
+    }
+}

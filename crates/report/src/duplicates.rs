@@ -1,0 +1,189 @@
+//! Equal pages of guests in the form of table 1 of Agarwal and others (2015), with what the study does not have below it.
+
+use crate::Report;
+use crate::limits::{LimitRow, LimitTable};
+use crate::quantity::{Scale, share};
+use weigh_model::Unit;
+use weigh_model::duplicates::{
+    CHANGED, GUEST_GUEST, GUEST_HOST, GUESTS_MEMORY, HOST_HOST, HOST_MEMORY, MERGEABLE, MERGEABLE_BY_FILE,
+    MERGEABLE_IF_ADVISED, SPARED_BY_FILES, SPARED_BY_FILES_BETWEEN, SPARED_BY_FORKS, SPARED_BY_MERGING,
+    UNIQUE, UNKNOWN, WITHIN_GUEST, ZERO_ANONYMOUS, ZERO_FILE,
+};
+use weigh_stats::DuplicateSummary;
+
+/// Headings of everything beside where the equal is.
+const COLUMNS: [&str; 5] =
+    ["anonymous/anonymous", "anonymous/file", "file/file", "in all", "of the guests' memory"];
+
+/// Amounts of all kinds together, and what each is.
+const AMOUNTS: [(&str, &str); 10] = [
+    (UNIQUE, "no equal anywhere"),
+    (MERGEABLE, "duplicates that KSM could merge now"),
+    (MERGEABLE_IF_ADVISED, "further, were all memory advised"),
+    (MERGEABLE_BY_FILE, "only by the content of files"),
+    (SPARED_BY_MERGING, "spared already by KSM"),
+    (SPARED_BY_FILES, "spared already by common files"),
+    (SPARED_BY_FILES_BETWEEN, "of that between guests"),
+    (SPARED_BY_FORKS, "spared already since a fork"),
+    (CHANGED, "changed while it was scanned"),
+    (UNKNOWN, "not known: swapped or gone"),
+];
+
+pub(crate) fn tables(report: &Report) -> Vec<LimitTable> {
+    report.circumstances.duplicates.iter().map(table).collect()
+}
+
+fn table(summary: &DuplicateSummary) -> LimitTable {
+    LimitTable {
+        title: format!("duplicate pages: {} in {}", summary.workload, summary.environment),
+        note: note(summary),
+        first: "the equal is",
+        columns: COLUMNS.map(String::from).to_vec(),
+        rows: if summary.n == 0 { vec![nothing(summary)] } else { rows(summary) },
+    }
+}
+
+fn note(summary: &DuplicateSummary) -> String {
+    let of = |name: &str| shown(mean(summary, &[name]));
+    let scans = if summary.n == 1 { "one scan".into() } else { format!("means of {} scans", summary.n) };
+    if summary.n == 0 {
+        return "pages are scanned where this host holds them and shows its frames".into();
+    }
+    format!(
+        "{scans}; of k equal pages k - 1 are duplicates, each in one cell; the guests have {} of memory, helpers and cached files of the \
+         host {} more; pages of zeros are in no duplicate; anonymous/anonymous is what KSM could merge at best",
+        of(GUESTS_MEMORY),
+        of(HOST_MEMORY)
+    )
+}
+
+fn nothing(summary: &DuplicateSummary) -> LimitRow {
+    LimitRow {
+        environment: "not scanned".into(),
+        cells: COLUMNS.map(|_| String::new()).to_vec(),
+        remark: summary.absent.clone(),
+    }
+}
+
+fn rows(summary: &DuplicateSummary) -> Vec<LimitRow> {
+    let guests = [WITHIN_GUEST, GUEST_HOST, GUEST_GUEST];
+    let of_guests = [0, 1, 2].map(|kind| guests.map(|row| row[kind]));
+    let of_guests = of_guests.each_ref().map(|names| &names[..]);
+    let matrix =
+        [("in the same guest", WITHIN_GUEST), ("the host's", GUEST_HOST), ("in another guest", GUEST_GUEST)];
+    let mut rows: Vec<LimitRow> = matrix
+        .iter()
+        // One guest has no other.
+        .filter(|(_, names)| summary.guests > 1 || *names != GUEST_GUEST)
+        .map(|(name, names)| by_kind(summary, name, names.each_ref().map(std::slice::from_ref)))
+        .collect();
+    rows.push(by_kind(summary, "any of these", of_guests));
+    rows.push(by_kind(summary, "both are the host's", HOST_HOST.each_ref().map(std::slice::from_ref)));
+    let zeros: [&[&str]; 3] = [&[ZERO_ANONYMOUS], &[], &[ZERO_FILE]];
+    rows.push(by_kind(summary, "pages of zeros", zeros));
+    rows.extend(AMOUNTS.iter().map(|(amount, name)| in_all(summary, name, &[*amount])));
+    rows
+}
+
+/// A row by what the two are; where nothing can be, the cell is empty.
+fn by_kind(summary: &DuplicateSummary, name: &str, kinds: [&[&str]; 3]) -> LimitRow {
+    let mut row = in_all(summary, name, &kinds.concat());
+    for (cell, names) in row.cells.iter_mut().zip(kinds) {
+        if !names.is_empty() {
+            *cell = shown(mean(summary, names));
+        }
+    }
+    row
+}
+
+fn in_all(summary: &DuplicateSummary, name: &str, amounts: &[&str]) -> LimitRow {
+    let bytes = mean(summary, amounts);
+    let memory = mean(summary, &[GUESTS_MEMORY]);
+    let part = if memory > 0.0 { share(bytes / memory) } else { String::new() };
+    let none = String::new;
+    LimitRow {
+        environment: name.into(),
+        cells: vec![none(), none(), none(), shown(bytes), part],
+        remark: None,
+    }
+}
+
+fn mean(summary: &DuplicateSummary, names: &[&str]) -> f64 {
+    names.iter().filter_map(|name| summary.amounts.get(*name)).map(|amount| amount.mean).sum()
+}
+
+fn shown(bytes: f64) -> String {
+    if bytes == 0.0 {
+        return "0 B".into();
+    }
+    Scale::new(&Unit::normalise("B").0, [bytes], None).format(bytes)
+}
+
+/// What a spreadsheet gets: (workload, environment, amount, unit, n, mean, least, most).
+pub(crate) type AmountRow<'a> = (&'a str, &'a str, &'a str, &'a str, u32, [f64; 3]);
+
+/// A row per amount.
+pub(crate) fn amounts(report: &Report) -> impl Iterator<Item = AmountRow<'_>> {
+    report.circumstances.duplicates.iter().flat_map(|summary| {
+        summary.amounts.iter().map(|(name, amount)| {
+            let values = [amount.mean, amount.least, amount.most];
+            (summary.workload.as_str(), summary.environment.as_str(), name.as_str(), "B", summary.n, values)
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weigh_stats::DuplicateAmount;
+
+    fn summary(guests: u32, amounts: &[(&str, f64)]) -> DuplicateSummary {
+        let amount = |(name, mean): &(&str, f64)| {
+            (name.to_string(), DuplicateAmount { mean: *mean, least: *mean, most: *mean })
+        };
+        DuplicateSummary {
+            workload: format!("footprint{{guests={guests}}}"),
+            environment: "qemu".into(),
+            guests,
+            n: 2,
+            absent: None,
+            amounts: amounts.iter().map(amount).collect(),
+        }
+    }
+
+    const MIB: f64 = 1_048_576.0;
+
+    /// Table 1 of the study, MB: the rows and the columns as it has them.
+    #[test]
+    fn the_study_is_shown_in_its_own_form() {
+        let study = [
+            (WITHIN_GUEST, [28.0, 0.5, 0.5]),
+            (GUEST_HOST, [18.0, 12.0, 2.0]),
+            (GUEST_GUEST, [48.0, 3.0, 8.0]),
+        ];
+        let mut amounts = vec![(GUESTS_MEMORY, 240.0 * MIB), (ZERO_ANONYMOUS, 60.0 * MIB)];
+        for (names, values) in study {
+            amounts.extend(names.into_iter().zip(values.map(|value| value * MIB)));
+        }
+        let table = table(&summary(2, &amounts));
+        let cells = |name: &str| {
+            table.rows.iter().find(|row| row.environment == name).map(|row| row.cells.join(" | ")).unwrap()
+        };
+        assert_eq!(cells("in another guest"), "48.0 MiB | 3.00 MiB | 8.00 MiB | 59.0 MiB | 25 %");
+        assert_eq!(cells("any of these"), "94.0 MiB | 15.5 MiB | 10.5 MiB | 120 MiB | 50 %");
+        assert_eq!(cells("both are the host's"), "0 B | 0 B | 0 B | 0 B | 0 %");
+        assert!(cells("pages of zeros").starts_with("60.0 MiB |  | 0 B | 60.0 MiB | 25"));
+        assert!(table.rows.iter().all(|row| row.cells.len() == table.columns.len()));
+        assert!(table.note.contains("means of 2 scans") && table.note.contains("240 MiB"), "{}", table.note);
+    }
+
+    #[test]
+    fn one_guest_has_no_other_and_what_was_not_scanned_says_why() {
+        let alone = table(&summary(1, &[(GUESTS_MEMORY, MIB)]));
+        assert!(!alone.rows.iter().any(|row| row.environment == "in another guest"));
+        let none = DuplicateSummary { n: 0, absent: Some("no root".into()), ..summary(2, &[]) };
+        let table = table(&none);
+        assert_eq!(table.rows.len(), 1);
+        assert_eq!(table.rows[0].sentence(&table.columns), "no root");
+    }
+}

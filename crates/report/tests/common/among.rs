@@ -1,0 +1,202 @@
+//! Runs of guests among others and of a day, made up: neighbours that spin and that do nothing, weights, guests that could not be had, a
+//! drift and a step.
+
+use super::{Shape, comparison, host, metric, plan, shape};
+use weigh_model::{Better, Comparison, Effort, Load, Neighbours, Record, Shares, Trial, among};
+use weigh_report::Report;
+use weigh_stats::{CellFlag, Flag, Known, Options, analyse, courses, degradations, isolations, sums};
+
+const ENVIRONMENTS: [&str; 3] = ["native", "docker:net=host", "qemu:accel=kvm"];
+const BLOCKS: u32 = 12;
+const NO_MEMORY: &str = "11 of 16 guests were up: 498 MiB of memory were left, of which 512 MiB are kept";
+
+fn id(workload: &str, params: &[(&str, String)]) -> String {
+    let words: Vec<String> = params.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    format!("{workload}{{{}}}", words.join(","))
+}
+
+/// A metric of `spin` among so many guests; the effects are the costs of the environments over the level, less 1.
+fn of(
+    name: &str,
+    guests: u32,
+    kind: Option<(&str, Shares)>,
+    level: f64,
+    effects: [f64; 3],
+    noise: f64,
+) -> Comparison {
+    let mut params = vec![(among::GUESTS, guests.to_string())];
+    if let Some((kind, shares)) = kind {
+        params.push((among::NEIGHBOURS, kind.to_string()));
+        if shares != Shares::Equal {
+            params.push((among::SHARES, shares.to_string()));
+        }
+    }
+    let shapes: Vec<Shape> =
+        ENVIRONMENTS.iter().zip(effects).map(|(name, effect)| shape(name, effect, noise)).collect();
+    let (unit, better) = match name {
+        "time" => ("s", Better::Lower),
+        among::NEIGHBOURS_CPU => ("CPU", Better::Lower),
+        among::UP => ("guest", Better::Higher),
+        among::JAIN | among::LEAST_TO_MOST => ("1", Better::Higher),
+        _ => ("op/s", Better::Higher),
+    };
+    let primary = name == "time" || name == among::SUM;
+    let mut made =
+        comparison(&id("spin", &params), metric(name, unit, better, primary), level, BLOCKS, &shapes);
+    made.params = params.into_iter().map(|(key, value)| (key.to_string(), value)).collect();
+    made
+}
+
+/// Six guests' worth of parameters would be a table of nothing new: two CPUs, up to sixteen guests.
+pub fn density() -> Report {
+    let alone = [0.0, 0.01, 0.06];
+    let mut all = vec![of("time", 1, None, 1.0, alone, 0.01)];
+    for guests in [2, 4, 8, 16] {
+        let slow = (f64::from(guests) / 2.0).max(1.0);
+        let among = |kind: &str, shares: Shares, slow: f64, worse: [f64; 3]| {
+            let effects = [0, 1, 2].map(|e| (1.0 + alone[e]) * (1.0 + worse[e]) - 1.0);
+            let mut time = of("time", guests, Some((kind, shares)), slow, effects, 0.01);
+            let mut up = of(among::UP, guests, Some((kind, shares)), f64::from(guests), [0.0; 3], 0.0);
+            for observation in up.series.iter_mut().flat_map(|series| &mut series.observations) {
+                observation.value = f64::from(guests);
+            }
+            if guests == 16 {
+                time.series[2].observations.clear();
+                up.series[2].observations.iter_mut().for_each(|observation| observation.value = 11.0);
+            }
+            [time, up]
+        };
+        all.extend(among("idle", Shares::Equal, 1.0, [0.0, 0.001, 0.01 * f64::from(guests)]));
+        all.extend(among("cpu", Shares::Equal, slow, [0.02, 0.03, 0.12]));
+        all.push(of(
+            among::NEIGHBOURS_CPU,
+            guests,
+            Some(("cpu", Shares::Equal)),
+            f64::from(guests - 1) / slow.max(1.0),
+            [0.0; 3],
+            0.002,
+        ));
+        all.extend(among("cpu", Shares::Weights, 1.0 + 0.05 * slow, [0.0, 0.0, 0.04]));
+        all.extend(among("same", Shares::Equal, slow, [0.02, 0.025, 0.1]));
+        let mut sum = of(
+            among::SUM,
+            guests,
+            Some(("same", Shares::Equal)),
+            2.0,
+            [0.02, 0.03, 0.1 + 0.01 * f64::from(guests)],
+            0.01,
+        );
+        let mut jain =
+            of(among::JAIN, guests, Some(("same", Shares::Equal)), 0.99, [0.0, 0.001, 0.05], 0.001);
+        let mut least =
+            of(among::LEAST_TO_MOST, guests, Some(("same", Shares::Equal)), 0.93, [0.0, 0.01, 0.2], 0.01);
+        for comparison in [&mut sum, &mut jain, &mut least] {
+            for series in &mut comparison.series {
+                series.observations.iter_mut().for_each(|o| {
+                    if comparison.metric.name != among::SUM {
+                        o.value = o.value.min(1.0);
+                    }
+                });
+            }
+            if guests == 16 {
+                comparison.series[2].observations.clear();
+            }
+        }
+        all.extend([sum, jain, least]);
+    }
+    let mut plan = plan("density", &ENVIRONMENTS, &all, Effort::Fixed { blocks: BLOCKS });
+    for workload in &mut plan.workloads {
+        let guests = workload.params[among::GUESTS].parse().expect("a number");
+        let shares =
+            workload.params.get(among::SHARES).and_then(|word| Shares::parse(word)).unwrap_or_default();
+        let load = match workload.params.get(among::NEIGHBOURS).map(String::as_str) {
+            Some("same") => Load::Same,
+            Some("cpu") => {
+                Load::Again { name: "cpu".into(), command: vec!["weigh-kernels".into(), "spin".into()] }
+            }
+            _ => Load::Idle,
+        };
+        workload.neighbours = Some(Neighbours { guests, load, shares, stay: false });
+    }
+    let mut options = Options::for_plan(&plan);
+    let lacking = all.iter().filter(|comparison| comparison.series[2].observations.is_empty());
+    options.flags = lacking
+        .map(|comparison| CellFlag {
+            workload: Some(comparison.workload.clone()),
+            metric: Some(comparison.metric.name.clone()),
+            environment: ENVIRONMENTS[2].into(),
+            flag: Flag::Absent,
+            reason: Some(NO_MEMORY.into()),
+        })
+        .collect();
+    let known = Known { cpus: Some(2), flags: &options.flags, failures: &[] };
+    let mut rate = of(among::SUM, 1, None, 1.0, alone, 0.01);
+    rate.metric.primary = true;
+    let (degradations, isolations) = (degradations(&all, &known), isolations(&all));
+    let sums = sums(&all, &[rate], &known);
+    let mut report = Report::new("weigh density spin --on native,docker,qemu", analyse(&all, &options));
+    report.degradations = degradations;
+    report.isolations = isolations;
+    report.sums = sums;
+    report.run = Some("20260301T170000Z-density".into());
+    report.plan = Some(plan);
+    report.host = Some(host());
+    report.blocks_planned = Some(BLOCKS);
+    report.blocks_done = Some(BLOCKS);
+    report.effort_label = Some("12 blocks".into());
+    report
+}
+
+/// A day, a block every quarter of an hour: docker is slower from the sixtieth block on, qemu drifts.
+pub fn soak() -> Report {
+    const QUARTERS: u32 = 96;
+    let shapes = [
+        shape(ENVIRONMENTS[0], 0.0, 0.01),
+        shape(ENVIRONMENTS[1], 0.02, 0.01),
+        shape(ENVIRONMENTS[2], 0.1, 0.02),
+    ];
+    let mut system =
+        comparison("lu", metric("rate", "GFLOPS", Better::Higher, true), 12e9, QUARTERS, &shapes);
+    for observation in &mut system.series[1].observations {
+        if observation.block >= Some(60) {
+            observation.value *= 0.85;
+        }
+    }
+    for observation in &mut system.series[2].observations {
+        observation.value *= (-0.004 * f64::from(observation.block.unwrap_or(0)) / 4.0).exp();
+    }
+    let short =
+        comparison("fio", metric("random_read", "IOPS", Better::Higher, true), 4000.0, 40, &shapes[..2]);
+    let all = [system, short];
+    let plan = plan("soak", &ENVIRONMENTS, &all, Effort::Lasting { seconds: 86_400.0 });
+    let trial = |block: u32, workload: &str, at: usize| {
+        Record::Trial(Trial {
+            sequence: 0,
+            block,
+            attempt: 0,
+            workload: workload.into(),
+            environment: ENVIRONMENTS[at].into(),
+            host: "h".into(),
+            instance: 0,
+            started: String::new(),
+            host_started_ns: u64::from(block * 900 + at as u32 * 100) * 1_000_000_000,
+            host_ended_ns: 0,
+            outcome: weigh_model::Outcome::Measured { iterations: Vec::new() },
+            observed: None,
+            clock: None,
+        })
+    };
+    let records: Vec<Record> = (0..QUARTERS)
+        .flat_map(|block| (0..3).flat_map(move |at| ["lu", "fio"].map(|workload| trial(block, workload, at))))
+        .collect();
+    let mut report =
+        Report::new("weigh soak --for 24h --on native,docker,qemu", analyse(&all, &Options::for_plan(&plan)));
+    report.courses = courses(&records, &all);
+    report.run = Some("20260301T180000Z-soak".into());
+    report.plan = Some(plan);
+    report.host = Some(host());
+    report.blocks_planned = Some(1);
+    report.blocks_done = Some(40);
+    report.effort_label = Some("for 24 h".into());
+    report
+}

@@ -1,0 +1,622 @@
+//! Guests beside the measured one: `weigh density`.
+//!
+//! ```text
+//! measured guest           fresh in each block, at rest
+//!   neighbours come up     a few at a time, each from a thread of its own; memory is looked at before each
+//!   measured guest awake
+//!     shares               written to the control groups of all
+//!     loads                begin in all neighbours, and are waited for
+//!       trial              as ever, warm-up included; the sensors know who is beside
+//!     loads                end; who is still there is asked
+//!   neighbours end         or rest, where they stay
+//! ```
+//!
+//! Where fewer guests can be than are asked for, their number is the result, and nothing else of the trial is.
+
+mod rates;
+mod watch;
+pub(crate) mod work;
+
+use crate::fleet::Fleet;
+use crate::start::crowd::{Answer, Crowd, Word};
+use crate::start::footprint::{floor_bytes, shown};
+use crate::trial::{Failure, Measured};
+use rates::{Window, counted, jain, least_to_most, reached, together};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use watch::MemoryWatch;
+use weigh_host::accounts::Accounts;
+use weigh_host::cgroup::{CpuShare, ShareBefore};
+use weigh_host::clock::monotonic_ns;
+use weigh_model::{
+    Extraction, FailureKind, Iteration, Load, Neighbours, Operations, Shares, WorkloadPlan, among,
+    format_bytes,
+};
+use weigh_observe::Sensors;
+use weigh_observe::memory::{available_bytes, total_bytes};
+use weigh_platforms::{Guest, GuestRequest};
+use weigh_workloads::without_neighbours;
+use work::{Done, Reins, Task};
+
+/// For the init of a neighbour; an emulated machine is slow.
+const INIT_DEADLINE: Duration = Duration::from_secs(120);
+/// Neighbours that come up at the same time, per CPU: enough that no CPU waits for a disk, and few enough that none of them runs into a
+/// deadline for the crowd's sake.
+const LANES_PER_CPU: usize = 4;
+/// How often what takes long looks whether the user has enough of it.
+const LOOK: Duration = Duration::from_millis(200);
+/// How long loads may take to run in all neighbours, beside what each of them may.
+const LOADED_DEADLINE: Duration = Duration::from_secs(120);
+/// How long a run of a neighbour may go on after the trial, so that it counts.
+const GRACE: Duration = Duration::from_secs(2);
+/// How long all neighbours may take to say that they have ended.
+const ENDED_DEADLINE: Duration = Duration::from_secs(60);
+/// What the coming up of one neighbour takes, roughly, seconds: a container's.
+const LAUNCH_S: f64 = 0.1;
+/// Why a trial has nothing that the user ended.
+const INTERRUPTED: &str = "interrupted while the neighbours came up";
+
+/// Who is beside the measured guest in a trial.
+pub(crate) struct Beside {
+    /// Dropped before the crowd, as it can talk to it.
+    memory: Option<MemoryWatch>,
+    /// What they do; none where that is nothing. Dropped before the crowd, which could not end otherwise.
+    task: Option<Begun>,
+    /// How many of them were told to.
+    working: u32,
+    /// How many of them were started for this trial.
+    pub(crate) launched: u32,
+    /// What the groups of all had before.
+    shares: Vec<ShareBefore>,
+    crowd: Crowd,
+    wanted: Neighbours,
+    accounts: Vec<Accounts>,
+    clients: Vec<Accounts>,
+    cpus: Vec<u32>,
+    floor: u64,
+}
+
+/// A task that nobody works on any more when the trial is given up.
+struct Begun(Arc<Task>);
+
+impl Drop for Begun {
+    fn drop(&mut self) {
+        self.0.reins.stop_by(0);
+    }
+}
+
+/// What is special about one trial.
+pub(crate) struct Place<'a> {
+    pub(crate) workload: &'a WorkloadPlan,
+    pub(crate) directory: Option<&'a Path>,
+    pub(crate) variables: &'a BTreeMap<String, String>,
+    pub(crate) padding_bytes: usize,
+    pub(crate) bare: bool,
+    pub(crate) trial: u64,
+    pub(crate) seed: u64,
+}
+
+/// Fewer guests than were asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Fewer {
+    /// The measured one among them.
+    pub(crate) up: u32,
+    pub(crate) reason: String,
+    /// The user ended it.
+    pub(crate) interrupted: bool,
+}
+
+/// What neighbours did in a trial.
+pub(crate) struct Ended {
+    all: Vec<Done>,
+    /// CPU time of the guests and the length of the windows, nanoseconds.
+    used: Option<(u64, u64)>,
+    /// Not all of them were there to the end.
+    fewer: Option<Fewer>,
+}
+
+/// Has the neighbours of a workload come up, or wakes those that stayed.
+///
+/// # Errors
+/// Neighbours cannot do this at all.
+pub(crate) fn gather(
+    fleet: &mut Fleet<'_>,
+    environment: usize,
+    wanted: &Neighbours,
+    place: &Place<'_>,
+    interrupt: &AtomicBool,
+) -> Result<Result<Beside, Fewer>, Failure> {
+    if wanted.load == Load::Same && place.workload.staging.server.is_some() {
+        let reason = "neighbours cannot be servers as the measured one is, which is loaded on CPUs that all of them would share; \
+                      measure it among other loads, as in --neighbours http";
+        return Err(Failure::new(FailureKind::Preparation, reason));
+    }
+    let others = wanted.guests.saturating_sub(1);
+    let total = total_bytes().unwrap_or(0);
+    let room = Room { available: available_bytes, floor: floor_bytes(total) };
+    let stayed = fleet.berths[environment].neighbours.take();
+    let serves = matches!(wanted.load, Load::Serve { .. });
+    let fits = |crowd: &Crowd| crowd.len() == others && crowd.recipe.ports.is_empty() != serves;
+    let (crowd, launched, fewer) = match stayed.filter(|crowd| fits(crowd) && all_wake(crowd)) {
+        Some(crowd) => (crowd, 0, None),
+        None => {
+            let mut recipe = fleet.recipe(environment, others).map_err(|failure| Failure {
+                log: failure.log,
+                ..Failure::new(FailureKind::Launch, failure.reason)
+            })?;
+            if serves {
+                recipe.ports = fleet.ports_of_neighbours(others).ok_or_else(|| {
+                    let reason = format!("the host has no {others} free ports for the servers of neighbours");
+                    Failure::new(FailureKind::Preparation, reason)
+                })?;
+            }
+            let lanes = LANES_PER_CPU * fleet.host_facts.cpus.len().max(1);
+            let mut crowd = Crowd::new(Arc::new(recipe), INIT_DEADLINE);
+            let fewer = start(&mut crowd, others, lanes, &room, interrupt);
+            (crowd, others, fewer)
+        }
+    };
+    if let Some(fewer) = fewer {
+        // What does not end cleanly stays in the ledger.
+        let _ = crowd.disperse();
+        return Ok(Err(fewer));
+    }
+    let (_, accounts) = crowd.account();
+    let request = &crowd.recipe.request;
+    let cpus = fleet.cpus(request).to_vec();
+    let client_cpus = fleet.loader_cpus(request);
+    let task = task(wanted, place, client_cpus, memory_of(request, &crowd));
+    Ok(Ok(Beside {
+        memory: None,
+        task: task.map(|task| Begun(Arc::new(task))),
+        working: 0,
+        launched,
+        shares: Vec::new(),
+        wanted: wanted.clone(),
+        accounts,
+        clients: Vec::new(),
+        cpus,
+        floor: room.floor,
+        crowd,
+    }))
+}
+
+fn memory_of(request: &GuestRequest, crowd: &Crowd) -> u64 {
+    let can = &crowd.recipe.can;
+    request.memory_bytes.filter(|_| can.memory_limit || can.sized_memory).unwrap_or(0)
+}
+
+/// How long a trial takes, roughly, that takes so long without neighbours, seconds: they come up, and may have to share one CPU.
+pub(crate) fn with_neighbours_s(workload: &WorkloadPlan, alone_s: f64) -> f64 {
+    let Some(neighbours) = workload.neighbours.as_ref().filter(|neighbours| neighbours.guests > 1) else {
+        return alone_s;
+    };
+    let slower = if neighbours.load == Load::Idle { 1.0 } else { f64::from(neighbours.guests) };
+    alone_s * slower + LAUNCH_S * f64::from(neighbours.guests - 1)
+}
+
+/// The memory of the host, and what of it is kept.
+struct Room {
+    available: fn() -> Option<u64>,
+    floor: u64,
+}
+
+impl Room {
+    /// Why no more guests are to be started, if there is too little.
+    fn lacks(&self, up: u32) -> Option<String> {
+        let available = (self.available)().filter(|available| *available < self.floor)?;
+        Some(watch::too_little(available, self.floor, up))
+    }
+
+    /// How many machines that fill what they are given there is room for, and why no more.
+    fn most(&self, crowd: &Crowd, others: u32) -> (u32, Option<String>) {
+        let sized = crowd.recipe.request.memory_bytes.filter(|_| crowd.recipe.can.sized_memory);
+        let (Some(each), Some(available)) = (sized, (self.available)()) else { return (others, None) };
+        fitting(others, each, available, self.floor)
+    }
+}
+
+/// How many guests that could fill so many bytes each there is room for, and why no more.
+fn fitting(others: u32, each: u64, available: u64, floor: u64) -> (u32, Option<String>) {
+    let fit = u32::try_from(available.saturating_sub(floor) / each.max(1)).unwrap_or(u32::MAX);
+    if fit >= others {
+        return (others, None);
+    }
+    let reason = format!(
+        "{others} more guests of {} could fill {}, the host has {} available and keeps {}",
+        format_bytes(each),
+        format_bytes(u64::from(others).saturating_mul(each)),
+        shown(available),
+        shown(floor)
+    );
+    (fit, Some(reason))
+}
+
+/// Starts so many, a few at a time. Stops at the first that does not come up, at the floor of memory, and when the user wants it.
+fn start(crowd: &mut Crowd, others: u32, lanes: usize, room: &Room, interrupt: &AtomicBool) -> Option<Fewer> {
+    let (most, no_more) = room.most(crowd, others);
+    let (mut up, mut under_way, mut interrupted) = (0, 0, false);
+    let mut reason: Option<String> = None;
+    loop {
+        while reason.is_none() && under_way < lanes && crowd.len() < most {
+            interrupted = interrupt.load(Ordering::Relaxed);
+            reason = if interrupted { Some(INTERRUPTED.into()) } else { room.lacks(up + 1) };
+            if reason.is_some() {
+                break;
+            }
+            match crowd.add() {
+                Ok(number) if crowd.tell_one(number, Word::Start) => under_way += 1,
+                Ok(_) => reason = Some("a launching thread ended at once".into()),
+                Err(failure) => reason = Some(failure.reason),
+            }
+        }
+        if under_way == 0 {
+            break;
+        }
+        match crowd.answer(LOOK) {
+            Some((_, Answer::Up(came))) => {
+                under_way -= 1;
+                match came {
+                    Ok(_) => up += 1,
+                    Err(failure) => reason = reason.or(Some(failure.reason)),
+                }
+            }
+            Some(_) => {}
+            None => {
+                interrupted |= interrupt.load(Ordering::Relaxed);
+                if interrupted {
+                    reason = reason.or(Some(INTERRUPTED.into()));
+                }
+            }
+        }
+    }
+    let reason = reason.or(no_more)?;
+    Some(Fewer { up: up + 1, reason: told(up + 1, others + 1, &reason), interrupted })
+}
+
+/// Why there are not as many as asked for.
+fn told(up: u32, guests: u32, reason: &str) -> String {
+    format!("{up} of {guests} guests were up: {reason}")
+}
+
+/// Wakes those that stayed, and says whether all of them are there.
+fn all_wake(crowd: &Crowd) -> bool {
+    if crowd.recipe.can.freeze && first_complaint(crowd, || Word::Wake).is_some() {
+        return false;
+    }
+    first_complaint(crowd, || Word::Look).is_none()
+}
+
+/// Tells everybody to do something that can go wrong. The number of those with whom it went well, and the first complaint.
+fn first_complaint(crowd: &Crowd, word: impl Fn() -> Word) -> Option<(u32, String)> {
+    let told = crowd.tell(word);
+    let (mut well, mut heard, mut first) = (0, 0, None);
+    let until = Instant::now() + ENDED_DEADLINE;
+    while heard < told && Instant::now() < until {
+        if let Some((_, answer)) = crowd.answer(LOOK) {
+            heard += 1;
+            match answer {
+                Answer::Stands(None) => well += 1,
+                Answer::Stands(Some(why)) => first = first.or(Some(why)),
+                _ => first = first.or(Some("it answered something else".into())),
+            }
+        }
+    }
+    if first.is_none() && well < crowd.len() {
+        first = Some("it does not answer".into());
+    }
+    first.map(|why| (well, why))
+}
+
+/// What all of them are to do.
+fn task(wanted: &Neighbours, place: &Place<'_>, client_cpus: Vec<u32>, memory_bytes: u64) -> Option<Task> {
+    let deadline_s = place.workload.deadline_s;
+    let of = |command: &Vec<String>| WorkloadPlan {
+        deadline_s,
+        ..WorkloadPlan::of(wanted.load.name(), command.clone(), Vec::new())
+    };
+    let (plan, client) = match &wanted.load {
+        Load::Idle => return None,
+        Load::Again { command, .. } => (of(command), None),
+        Load::Serve { server, client, .. } => {
+            let from = Extraction::Json { pointer: "/operations".into() };
+            let operations = Some(Operations { name: "response".into(), from });
+            (of(server), Some(WorkloadPlan { operations, ..of(client) }))
+        }
+        Load::Same => (without_neighbours(place.workload), None),
+    };
+    Some(Task {
+        plan,
+        client,
+        client_cpus,
+        directory: place.directory.map(Path::to_path_buf),
+        variables: place.variables.clone(),
+        padding_bytes: place.padding_bytes,
+        bare: place.bare,
+        memory_bytes,
+        trial: place.trial,
+        seed: place.seed,
+        reins: Reins::default(),
+    })
+}
+
+impl Beside {
+    /// Shares CPU time out, and has the loads begin. The measured guest is awake.
+    ///
+    /// # Errors
+    /// Why the trial cannot be among them, as metrics are told.
+    pub(crate) fn begin(
+        &mut self,
+        guest: &dyn Guest,
+        sensors: &mut dyn Sensors,
+        interrupt: &AtomicBool,
+    ) -> Result<(), Fewer> {
+        let guests = self.wanted.guests;
+        let fewer = |up, reason| Fewer { up, reason, interrupted: interrupt.load(Ordering::Relaxed) };
+        self.share(&guest.accounts()).map_err(|reason| fewer(guests, reason))?;
+        let task = self.task.as_ref().map(|begun| Arc::clone(&begun.0));
+        let reins = task.clone();
+        let stop = move || reins.iter().for_each(|task| task.reins.stop_by(0));
+        self.memory = Some(MemoryWatch::begin(self.floor, guests, self.crowd.ears(), stop));
+        if let Some(task) = task {
+            self.working = self.crowd.tell(|| Word::Work(Arc::clone(&task)));
+            self.await_loads(interrupt).map_err(|reason| {
+                let reason = format!("the load of the neighbours does not run: {reason}");
+                fewer(guests, reason)
+            })?;
+        }
+        sensors.set_neighbours(&self.accounts, &self.clients, &self.cpus);
+        Ok(())
+    }
+
+    /// Writes weights or quotas to the control groups.
+    fn share(&mut self, measured: &Accounts) -> Result<(), String> {
+        let (own, others) = match self.wanted.shares {
+            Shares::Equal => return Ok(()),
+            Shares::Weights => (CpuShare::Weight(Shares::WEIGHT), None),
+            Shares::Limits => {
+                let part = self.cpus.len() as f64 / f64::from(self.wanted.guests.max(1));
+                (CpuShare::Quota(part), Some(CpuShare::Quota(part)))
+            }
+        };
+        let whose = std::iter::once((measured, Some(own)));
+        for (accounts, share) in whose.chain(self.accounts.iter().map(|accounts| (accounts, others))) {
+            if accounts.groups.is_empty() {
+                return Err("CPU time cannot be shared out: a guest has no control group of its own".into());
+            }
+            for group in share.iter().flat_map(|_| &accounts.groups) {
+                let set = share.map(|share| group.set_share(share)).transpose();
+                let set = set.map_err(|error| format!("CPU time cannot be shared out: {error}"))?;
+                self.shares.extend(set);
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until the load of every neighbour runs.
+    fn await_loads(&mut self, interrupt: &AtomicBool) -> Result<(), String> {
+        let until = Instant::now() + LOADED_DEADLINE;
+        let mut running = 0;
+        while running < self.working {
+            if interrupt.load(Ordering::Relaxed) {
+                return Err("interrupted".into());
+            }
+            match self.crowd.answer(LOOK) {
+                Some((_, Answer::Works(Ok(client)))) => {
+                    running += 1;
+                    self.clients.extend(client.map(|accounts| *accounts));
+                }
+                Some((_, Answer::Works(Err(failure)) | Answer::Up(Err(failure)))) => {
+                    return Err(failure.reason);
+                }
+                // It ended before all ran; its failure says why.
+                Some((_, Answer::Did(done))) => {
+                    let reason = done.failure.map(|failure| failure.reason);
+                    return Err(reason.unwrap_or_else(|| "it ended early".into()));
+                }
+                Some(_) => {}
+                None if Instant::now() > until => {
+                    let seconds = LOADED_DEADLINE.as_secs();
+                    return Err(format!("{running} of {} ran after {seconds} s", self.working));
+                }
+                None => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Has the loads end, and asks who is still there.
+    pub(crate) fn finish(&mut self, sensors: &mut dyn Sensors, interrupt: &AtomicBool) -> Ended {
+        let used = sensors.neighbours_used();
+        sensors.set_neighbours(&[], &[], &[]);
+        let all = self.end_loads(interrupt);
+        let full = self.memory.take().and_then(MemoryWatch::end);
+        self.shares.clear();
+        let guests = self.wanted.guests;
+        let fewer = match full {
+            Some(reason) => Some((guests, reason)),
+            None => first_complaint(&self.crowd, || Word::Look)
+                .map(|(well, why)| (well + 1, format!("a neighbour died during the trial: {why}"))),
+        };
+        let failed = || {
+            let reason = all.iter().find_map(|done| done.failure.as_ref())?.reason.clone();
+            Some((guests, format!("the load of a neighbour did not last: {reason}")))
+        };
+        let fewer = fewer.or_else(failed).map(|(up, reason)| Fewer { up, reason, interrupted: false });
+        Ended { all, used, fewer }
+    }
+
+    fn end_loads(&mut self, interrupt: &AtomicBool) -> Vec<Done> {
+        let Some(Begun(task)) = &self.task else { return Vec::new() };
+        let grace = if interrupt.load(Ordering::Relaxed) { Duration::ZERO } else { self.grace() };
+        let now_ns = monotonic_ns();
+        task.reins.stop_by(now_ns.saturating_add(u64::try_from(grace.as_nanos()).unwrap_or(u64::MAX)));
+        let until = Instant::now() + grace + ENDED_DEADLINE;
+        let mut all = Vec::new();
+        while all.len() < self.working as usize && Instant::now() < until {
+            if interrupt.load(Ordering::Relaxed) {
+                task.reins.stop_by(now_ns);
+            }
+            if let Some((_, Answer::Did(done))) = self.crowd.answer(LOOK) {
+                all.push(*done);
+            }
+        }
+        self.working = 0;
+        all
+    }
+
+    /// How long runs that are under way may go on. Those of the workload itself have to come to their end to count; they take as long as the
+    /// measured ones, and what began last may have all of its time before it.
+    fn grace(&self) -> Duration {
+        match (&self.wanted.load, &self.task) {
+            (Load::Same, Some(Begun(task))) => {
+                Duration::try_from_secs_f64(task.plan.deadline_s).unwrap_or(GRACE)
+            }
+            _ => GRACE,
+        }
+    }
+
+    /// Ends the neighbours, or has them rest where they stay. Returns what did not end cleanly.
+    pub(crate) fn leave(mut self, fleet: &mut Fleet<'_>, environment: usize, are_there: bool) -> Vec<String> {
+        (self.memory, self.task) = (None, None);
+        if !(self.wanted.stay && are_there) {
+            return self.crowd.disperse();
+        }
+        let rests = !self.crowd.recipe.can.freeze || first_complaint(&self.crowd, || Word::Rest).is_none();
+        if rests {
+            fleet.berths[environment].neighbours = Some(self.crowd);
+            return Vec::new();
+        }
+        self.crowd.disperse()
+    }
+
+    /// Adds what is known of the neighbours to what was measured.
+    pub(crate) fn tell(&self, ended: &Ended, workload: &WorkloadPlan, measured: &mut Measured) {
+        if let Some(observed) = measured.observed.as_mut().filter(|_| self.wanted.shares == Shares::Limits) {
+            // This limit was asked for: it is no noise of the host.
+            (observed.throttled_periods, observed.throttled_ns) = (0, 0);
+        }
+        ended.add_to(workload, self.wanted.guests, measured);
+    }
+}
+
+impl Ended {
+    /// Why the trial tells only how many guests there were, if so.
+    pub(crate) fn fewer(&self) -> Option<&Fewer> {
+        self.fewer.as_ref()
+    }
+
+    fn add_to(&self, workload: &WorkloadPlan, guests: u32, measured: &mut Measured) {
+        let (mut values, mut absent) = (BTreeMap::new(), BTreeMap::new());
+        let mut put = |name: &str, value: Result<f64, &str>| match value {
+            Ok(value) if value.is_finite() && value > 0.0 => drop(values.insert(name.to_string(), value)),
+            Ok(_) => drop(absent.insert(name.to_string(), NOTHING.to_string())),
+            Err(reason) => drop(absent.insert(name.to_string(), reason.to_string())),
+        };
+        put(among::UP, Ok(f64::from(guests)));
+        let cpu = self.used.map(|(used_ns, windows_ns)| used_ns as f64 / windows_ns.max(1) as f64);
+        put(among::NEIGHBOURS_CPU, cpu.ok_or("this host does not see the CPU time of these guests"));
+        let window = Window::of(&measured.iterations).ok_or("the measured run took no time");
+        let done = window.and_then(|window| together(&self.all, window).ok_or(UNFINISHED));
+        put(among::NEIGHBOURS_RATE, done);
+        let rates = window.and_then(|window| self.rates(workload, &measured.iterations, window));
+        put(among::SUM, rates.as_ref().map(|rates| rates.iter().sum::<f64>()).map_err(|reason| *reason));
+        put(among::JAIN, rates.as_ref().map(|rates| jain(rates)).map_err(|reason| *reason));
+        put(among::LEAST_TO_MOST, rates.as_ref().map(|rates| least_to_most(rates)).map_err(|reason| *reason));
+        let stamps = workload.metrics.iter().filter(|metric| metric.from == Extraction::Stamp);
+        let names: Vec<&String> = stamps.map(|metric| &metric.spec.name).collect();
+        for iteration in &mut measured.iterations {
+            let wanted = |name: &String| names.contains(&name);
+            iteration.values.extend(values.clone().into_iter().filter(|(name, _)| wanted(name)));
+            iteration.absent.extend(absent.clone().into_iter().filter(|(name, _)| wanted(name)));
+        }
+    }
+
+    /// What each guest reached, the measured one first.
+    fn rates(
+        &self,
+        workload: &WorkloadPlan,
+        iterations: &[Iteration],
+        window: Window,
+    ) -> Result<Vec<f64>, &'static str> {
+        let own = without_neighbours(workload);
+        let measured = reached(&own, iterations).ok_or("the measured guest counted nothing")?;
+        let mut rates = vec![measured];
+        for done in &self.all {
+            rates.push(reached(&own, &counted(done, window)).ok_or(UNFINISHED)?);
+        }
+        Ok(rates)
+    }
+}
+
+const NOTHING: &str = "it is nothing, of which no ratio can be told";
+const UNFINISHED: &str = "a neighbour ended no run while the measured guest ran; use a larger size";
+
+/// A trial of which only the number of guests is known.
+pub(crate) fn lacking(workload: &WorkloadPlan, fewer: &Fewer) -> Measured {
+    let mut iteration = nothing(monotonic_ns());
+    for metric in &workload.metrics {
+        if metric.spec.name == among::UP {
+            iteration.values.insert(among::UP.into(), f64::from(fewer.up));
+        } else {
+            iteration.absent.insert(metric.spec.name.clone(), fewer.reason.clone());
+        }
+    }
+    Measured { iterations: vec![iteration], observed: None, clock: None }
+}
+
+/// No run at all, at this moment.
+fn nothing(at_ns: u64) -> Iteration {
+    Iteration {
+        host_started_ns: at_ns,
+        host_ended_ns: at_ns,
+        guest_duration_ns: 0,
+        user_ns: 0,
+        system_ns: 0,
+        maximum_resident_set_bytes: 0,
+        minor_faults: 0,
+        major_faults: 0,
+        voluntary_switches: 0,
+        involuntary_switches: 0,
+        operations: None,
+        values: BTreeMap::new(),
+        tool_duration_ns: None,
+        random_read_bytes: None,
+        histograms: BTreeMap::new(),
+        absent: BTreeMap::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GIB: u64 = 1 << 30;
+
+    #[test]
+    fn machines_fit_beside_what_the_host_keeps() {
+        assert_eq!(fitting(3, GIB, 8 * GIB, GIB), (3, None));
+        let (fit, reason) = fitting(3, 4 * GIB, 10 * GIB, GIB);
+        assert_eq!(fit, 2);
+        let reason = reason.unwrap();
+        assert!(
+            reason.contains("3 more guests of 4GiB could fill 12GiB") && reason.contains("keeps 1GiB"),
+            "{reason}"
+        );
+        assert_eq!(fitting(2, 4 * GIB, GIB, 2 * GIB).0, 0);
+    }
+
+    #[test]
+    fn time_with_neighbours_is_a_guess_upwards() {
+        let of = |guests, load| WorkloadPlan {
+            neighbours: Some(Neighbours { guests, load, shares: Shares::Equal, stay: false }),
+            ..WorkloadPlan::of("u", Vec::new(), Vec::new())
+        };
+        assert_eq!(with_neighbours_s(&of(1, Load::Idle), 2.0), 2.0);
+        assert!((with_neighbours_s(&of(11, Load::Idle), 2.0) - 3.0).abs() < 1e-9, "ten come up");
+        assert!((with_neighbours_s(&of(3, Load::Same), 2.0) - 6.2).abs() < 1e-9, "and three share a CPU");
+    }
+}

@@ -1,0 +1,113 @@
+//! The host's memory while guests are beside each other: before the kernel has to kill somebody, whom it chooses by its own rules, all
+//! neighbours are ended.
+
+use crate::start::crowd::Word;
+use crate::start::footprint::shown;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use weigh_observe::memory::available_bytes;
+
+/// Between two looks.
+const PERIOD: Duration = Duration::from_millis(250);
+
+/// A thread that looks at memory as long as this lives.
+pub(super) struct MemoryWatch {
+    /// Dropped, it ends the watch.
+    go_on: Option<Sender<()>>,
+    thread: Option<JoinHandle<Option<String>>>,
+}
+
+impl MemoryWatch {
+    /// Ends the guests of all `ears`, after `stop`, when less than the floor is available. A host that cannot give a thread goes without.
+    pub(super) fn begin(
+        floor: u64,
+        guests: u32,
+        ears: Vec<Sender<Word>>,
+        stop: impl Fn() + Send + 'static,
+    ) -> Self {
+        Self::looking(available_bytes, floor, guests, ears, stop)
+    }
+
+    fn looking(
+        available: fn() -> Option<u64>,
+        floor: u64,
+        guests: u32,
+        ears: Vec<Sender<Word>>,
+        stop: impl Fn() + Send + 'static,
+    ) -> Self {
+        let (go_on, over) = channel::<()>();
+        let watch = move || loop {
+            if let Some(available) = available().filter(|available| *available < floor) {
+                stop();
+                for ear in &ears {
+                    // Who has ended needs no word.
+                    let _ = ear.send(Word::End);
+                }
+                return Some(format!("{}; all neighbours were ended", too_little(available, floor, guests)));
+            }
+            if over.recv_timeout(PERIOD) == Err(RecvTimeoutError::Disconnected) {
+                return None;
+            }
+        };
+        let thread =
+            std::thread::Builder::new().name("memory".into()).stack_size(256 << 10).spawn(watch).ok();
+        Self { go_on: Some(go_on), thread }
+    }
+
+    /// Ends the watch. Why there was too little, if so.
+    pub(super) fn end(mut self) -> Option<String> {
+        self.join()
+    }
+
+    fn join(&mut self) -> Option<String> {
+        self.go_on = None;
+        self.thread.take().and_then(|thread| thread.join().ok().flatten())
+    }
+}
+
+impl Drop for MemoryWatch {
+    fn drop(&mut self) {
+        self.join();
+    }
+}
+
+/// That the host has no room for more, in words.
+pub(super) fn too_little(available: u64, floor: u64, up: u32) -> String {
+    format!(
+        "the host has only {} of memory available with {up} guests up, and keeps {}",
+        shown(available),
+        shown(floor)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    #[test]
+    fn at_the_floor_everybody_is_ended() {
+        let (ear, told) = channel();
+        let stopped = Arc::new(AtomicBool::new(false));
+        let stop = {
+            let stopped = Arc::clone(&stopped);
+            move || stopped.store(true, Ordering::Relaxed)
+        };
+        let watch = MemoryWatch::looking(|| Some(1 << 20), 2 << 20, 7, vec![ear], stop);
+        assert!(matches!(told.recv(), Ok(Word::End)));
+        let reason = watch.end().unwrap();
+        assert!(reason.contains("1MiB of memory available with 7 guests up, and keeps 2MiB"), "{reason}");
+        assert!(stopped.load(Ordering::Relaxed));
+    }
+
+    #[test]
+    fn above_the_floor_nobody_is_told_anything() {
+        let (ear, told) = channel();
+        let watch = MemoryWatch::looking(|| Some(2 << 20), 2 << 20, 7, vec![ear], || panic!("stopped"));
+        assert_eq!(watch.end(), None);
+        assert!(told.recv().is_err(), "the ear is gone, and nothing was said");
+        drop(MemoryWatch::looking(|| None, 1, 1, Vec::new(), || {}));
+    }
+}

@@ -1,0 +1,155 @@
+//! What a neighbour of a measured guest does: a command again and again, or a server that a client loads again and again.
+
+use crate::fleet::Recipe;
+use crate::serve::beside;
+use crate::staging::{self, Words};
+use crate::trial::{Failure, Performance};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use weigh_host::accounts::Accounts;
+use weigh_host::clock::monotonic_ns;
+use weigh_model::{Iteration, WorkloadPlan};
+use weigh_platforms::{Completed, Guest, Session, SessionError};
+use weigh_protocol::Command;
+
+/// How often a command of a neighbour is asked whether it goes on. With a hundred neighbours that makes four hundred questions a second,
+/// which take less than a hundredth of a CPU.
+const PATIENCE: Duration = Duration::from_millis(250);
+
+/// What all neighbours of a guest are to do in one trial.
+pub(crate) struct Task {
+    /// What runs in each of them: again and again, or as a server where there is a client.
+    pub(crate) plan: WorkloadPlan,
+    /// What loads the server, outside.
+    pub(crate) client: Option<WorkloadPlan>,
+    /// CPUs of the clients.
+    pub(crate) client_cpus: Vec<u32>,
+    pub(crate) directory: Option<PathBuf>,
+    pub(crate) variables: BTreeMap<String, String>,
+    pub(crate) padding_bytes: usize,
+    /// They have nothing but the probe, and no storage.
+    pub(crate) bare: bool,
+    /// Memory that each may use, bytes; 0 where nothing limits it.
+    pub(crate) memory_bytes: u64,
+    pub(crate) trial: u64,
+    pub(crate) seed: u64,
+    pub(crate) reins: Reins,
+}
+
+/// What a neighbour did.
+#[derive(Default)]
+pub(crate) struct Done {
+    /// Runs that ended by themselves.
+    pub(crate) runs: Vec<Iteration>,
+    /// Why it did not go on to the end.
+    pub(crate) failure: Option<Failure>,
+}
+
+impl Done {
+    pub(crate) fn failed(failure: Failure) -> Self {
+        Self { runs: Vec::new(), failure: Some(failure) }
+    }
+}
+
+/// When all neighbours are to come to an end, host's monotonic clock, nanoseconds.
+#[derive(Debug)]
+pub(crate) struct Reins(AtomicU64);
+
+impl Default for Reins {
+    fn default() -> Self {
+        Self(AtomicU64::new(u64::MAX))
+    }
+}
+
+impl Reins {
+    /// Lets nobody begin anything more, and ends what has not ended by then.
+    pub(crate) fn stop_by(&self, at_ns: u64) {
+        self.0.fetch_min(at_ns, Ordering::Relaxed);
+    }
+
+    /// Whether nobody is to begin anything more.
+    pub(crate) fn is_over(&self) -> bool {
+        self.0.load(Ordering::Relaxed) < u64::MAX
+    }
+
+    /// Runs a command, as [`Session::run`] does, for as long as the reins let it.
+    pub(crate) fn run(
+        &self,
+        session: &mut Session,
+        command: &Command,
+        deadline: Duration,
+    ) -> Result<Completed, SessionError> {
+        let id = session.start(&Command { input: false, ..command.clone() })?;
+        let until_ns = monotonic_ns().saturating_add(u64::try_from(deadline.as_nanos()).unwrap_or(u64::MAX));
+        loop {
+            let left_ns = self.0.load(Ordering::Relaxed).min(until_ns).saturating_sub(monotonic_ns());
+            if left_ns == 0 {
+                return session.finish(id, Duration::ZERO);
+            }
+            let patience = PATIENCE.min(Duration::from_nanos(left_ns));
+            if let Some(completed) = session.try_finish(id, patience)? {
+                return Ok(completed);
+            }
+        }
+    }
+}
+
+/// Works until the reins say that it is over. `runs` is told once, when the load runs or cannot.
+pub(crate) fn work(
+    guest: &mut dyn Guest,
+    recipe: &Recipe,
+    number: u32,
+    task: &Task,
+    runs: impl FnOnce(Result<Option<Box<Accounts>>, Failure>),
+) -> Done {
+    let words = Words::new(&staging::scratch(guest, task.bare), task.trial, task.seed);
+    let words = words.with(staging::MEMORY, task.memory_bytes.to_string());
+    let words = words.with(staging::KERNELS, guest.kernels().display().to_string());
+    match &task.client {
+        Some(client) => beside::serve(guest, (recipe, number), (task, client), words, runs),
+        None => again(guest.session(), task, &words, runs),
+    }
+}
+
+fn again(
+    session: &mut Session,
+    task: &Task,
+    words: &Words,
+    runs: impl FnOnce(Result<Option<Box<Accounts>>, Failure>),
+) -> Done {
+    let of = || {
+        let directory = task.directory.as_deref();
+        Performance::new(&task.plan, directory, task.padding_bytes, &task.variables, words.clone())
+    };
+    let held = of().held_by(&task.reins);
+    if let Err(failure) = held.set_up(session) {
+        runs(Err(Failure::new(failure.kind, failure.reason.clone())));
+        return Done::failed(failure);
+    }
+    runs(Ok(None));
+    let mut done = Done::default();
+    let outcome = repeat(&held, session, &task.reins, &mut done.runs);
+    // What was set up is taken down in any case.
+    done.failure = of().torn_down(session, outcome).err();
+    done
+}
+
+/// Runs a command again and again until it is over.
+pub(crate) fn repeat(
+    performance: &Performance<'_>,
+    session: &mut Session,
+    reins: &Reins,
+    runs: &mut Vec<Iteration>,
+) -> Result<(), Failure> {
+    while !reins.is_over() {
+        match performance.once(session, None) {
+            Ok((iteration, _)) => runs.push(iteration),
+            // What was cut short is no failure, unless it took the guest with it.
+            Err(_) if reins.is_over() && !session.is_lost() => break,
+            Err(failure) => return Err(failure),
+        }
+    }
+    Ok(())
+}

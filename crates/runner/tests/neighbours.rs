@@ -1,0 +1,171 @@
+//! Guests among others, over fakes: what is told of them, what stops them, what stays.
+#![allow(clippy::unwrap_used, reason = "a test ends where its expectation does")]
+
+mod common;
+
+use common::{Bench, failure, fixed, plan, trials, voids, workload};
+use std::sync::atomic::Ordering;
+use weigh_model::{Event, Iteration, Load, Neighbours, Outcome, Plan, Shares, Trial, VoidCause, among};
+use weigh_runner::RunOptions;
+use weigh_workloads::among_neighbours;
+
+/// Commands take their time in truth, so that neighbours work as long as something is measured.
+const REAL: &str = "null:real=yes,time=20ms";
+
+fn beside(guests: u32, load: Load) -> Neighbours {
+    Neighbours { guests, load, shares: Shares::Equal, stay: false }
+}
+
+fn again() -> Load {
+    Load::Again { name: "cpu".into(), command: vec!["spin".into()] }
+}
+
+/// One workload per entry, in one environment.
+fn density(environment: &str, all: &[Neighbours], blocks: u32) -> Plan {
+    let of = |neighbours: &Neighbours| among_neighbours(workload("u"), neighbours.clone());
+    Plan { workloads: all.iter().map(of).collect(), ..plan(&[environment], &[], fixed(blocks)) }
+}
+
+/// Without a pilot, so that the numbers of instances are known.
+fn bench() -> Bench {
+    let mut bench = Bench::new();
+    bench.options = RunOptions { skip_pilot: true, ..RunOptions::default() };
+    bench
+}
+
+fn only(trial: &Trial) -> &Iteration {
+    match &trial.outcome {
+        Outcome::Measured { iterations } => &iterations[0],
+        Outcome::Failed(failure) => panic!("{failure:?}"),
+    }
+}
+
+/// How many guests were started, and the trials.
+fn run(plan: &Plan) -> (u64, Vec<Trial>) {
+    let bench = bench();
+    let (outing, store) = bench.run(plan);
+    (outing.finish.statistics.launches, trials(&store))
+}
+
+#[test]
+fn whoever_is_beside_is_told() {
+    let all = [beside(1, Load::Idle), beside(4, Load::Idle), beside(3, again()), beside(3, Load::Same)];
+    let (launches, trials) = run(&density(REAL, &all, 2));
+    for trial in trials {
+        let iteration = only(&trial);
+        let of = |name: &str| iteration.values.get(name).copied();
+        assert!(of("time").unwrap() > 0.0, "{iteration:?}");
+        let (up, more) = match trial.workload.as_str() {
+            "u{guests=1}" => (1.0, &[][..]),
+            "u{guests=4,neighbours=idle}" => (4.0, &[][..]),
+            "u{guests=3,neighbours=cpu}" => (3.0, &[among::NEIGHBOURS_RATE][..]),
+            "u{guests=3,neighbours=same}" => (3.0, &[among::SUM, among::JAIN, among::LEAST_TO_MOST][..]),
+            other => panic!("{other}"),
+        };
+        assert_eq!(of(among::UP), Some(up), "{}", trial.workload);
+        assert!(more.iter().all(|name| of(name).is_some()), "{more:?}: {iteration:?}");
+        if let Some(jain) = of(among::JAIN) {
+            let (least, sum) = (of(among::LEAST_TO_MOST).unwrap(), of(among::SUM).unwrap());
+            assert!(1.0 / 3.0 < jain && jain <= 1.0 && least > 0.0 && least <= 1.0, "{iteration:?}");
+            // Each of three runs 20 ms again and again, and no command is faster than it says.
+            assert!(sum > 3.0 && sum < 3.0 / 0.019, "{sum}");
+        }
+        if trial.workload != "u{guests=1}" && trial.workload != "u{guests=4,neighbours=idle}" {
+            // Nobody sees what fakes use.
+            assert!(iteration.absent.contains_key(among::NEIGHBOURS_CPU), "{iteration:?}");
+        }
+    }
+    // Per block a measured one, and fresh neighbours for each trial that has any.
+    assert_eq!(launches, 2 * (1 + 3 + 2 + 2));
+}
+
+#[test]
+fn fewer_than_asked_for_are_the_result() {
+    let (_, all) = run(&density("null:last=2", &[beside(5, Load::Idle), beside(2, Load::Idle)], 1));
+    let of = |guests: u32| {
+        let id = format!("u{{guests={guests},neighbours=idle}}");
+        only(all.iter().find(|trial| trial.workload == id).unwrap()).clone()
+    };
+    let (few, enough) = (of(5), of(2));
+    // Instance 0 is measured; 1 and 2 start, whoever they are.
+    let up = few.values[among::UP];
+    assert!((1.0..=3.0).contains(&up) && few.values.len() == 1, "{few:?}");
+    let reason = &few.absent["time"];
+    assert!(
+        reason.contains(&format!("{up} of 5 guests were up")) && reason.contains("did not start"),
+        "{reason}"
+    );
+    // The other number of guests came first, and had all, or second, and had nobody left to start.
+    assert!(enough.values[among::UP] <= 2.0 && up + enough.values[among::UP] <= 4.0, "{enough:?}");
+}
+
+#[test]
+fn a_load_that_breaks_off_is_the_reason() {
+    // The measured guest runs one command, its neighbours run the second at once.
+    let (_, trials) = run(&density("null:fault=exit,at=1", &[beside(9, again())], 1));
+    let iteration = only(&trials[0]);
+    let reason = &iteration.absent["time"];
+    assert!(reason.contains("the load of") && reason.contains("status"), "{reason}");
+    assert_eq!(iteration.values.keys().collect::<Vec<_>>(), [among::UP]);
+}
+
+#[test]
+fn who_stays_is_started_once() {
+    let stays = |guests| Neighbours { stay: true, ..beside(guests, again()) };
+    let (launches, trials) = run(&density(REAL, &[stays(4)], 5));
+    assert_eq!(launches, 5 + 3, "a measured one in each block, and three that stay");
+    assert_eq!(trials.len(), 5);
+    for trial in trials {
+        assert_eq!(only(&trial).values[among::UP], 4.0);
+    }
+    let (launches, _) = run(&density(REAL, &[beside(4, again())], 5));
+    assert_eq!(launches, 5 * 4);
+}
+
+#[test]
+fn shares_without_groups_are_never_silently_equal() {
+    for shares in [Shares::Weights, Shares::Limits] {
+        let (_, trials) = run(&density(REAL, &[Neighbours { shares, ..beside(2, again()) }], 1));
+        let iteration = only(&trials[0]).clone();
+        assert!(iteration.absent["time"].contains("no control group of its own"), "{iteration:?}");
+        assert_eq!(iteration.values.keys().collect::<Vec<_>>(), [among::UP]);
+    }
+}
+
+#[test]
+fn ctrl_c_while_neighbours_come_up_leaves_the_unit_to_the_next_run() {
+    let plan = density(REAL, &[beside(6, Load::Idle)], 2);
+    let bench = bench();
+    let mut store = bench.create(&plan);
+    let outing = bench
+        .go_on(&plan, &mut store, |event, interrupt| {
+            if matches!(event, Event::TrialStarted { block: 1, .. }) {
+                interrupt.store(true, Ordering::Relaxed);
+            }
+        })
+        .unwrap();
+    assert_eq!(outing.finish.reason, weigh_model::FinishReason::Interrupted);
+    assert_eq!(voids(&store).iter().map(|void| void.cause).collect::<Vec<_>>(), [VoidCause::Interrupted]);
+    let outing = bench.go_on(&plan, &mut store, |_, _| {}).unwrap();
+    assert_eq!(outing.finish.blocks_done, 2);
+    assert!(trials(&store).iter().filter_map(failure).next().is_none(), "it is no failure");
+}
+
+#[test]
+fn a_server_is_refused_what_it_would_share() {
+    let mut plan = density("null:fork=yes", &[beside(2, Load::Same)], 1);
+    plan.workloads[0].staging.server = Some(weigh_model::ServerPlan {
+        command: vec!["serve".into()],
+        ports: 1,
+        transport: vec![weigh_model::Transport::Tcp],
+        ready: None,
+        fill: None,
+        null: None,
+        null_load: None,
+        kind: weigh_model::LoadLoop::Closed,
+        pace: None,
+    });
+    let (_, trials) = run(&plan);
+    let reason = &failure(&trials[0]).unwrap().reason;
+    assert!(reason.contains("--neighbours http"), "{reason}");
+}

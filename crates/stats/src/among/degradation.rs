@@ -1,0 +1,288 @@
+//! What a guest loses among neighbours, and how many it bears.
+
+use super::{Family, Known, Paired, median, series};
+use crate::analysis::Interval;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use weigh_model::{Comparison, MetricSpec, Shares, among};
+
+/// What neighbours with less than this part of their equal share of the CPUs do is not bound by the CPUs.
+const BOUND: f64 = 0.9;
+
+/// What neighbours of one kind cost one environment, by how many there are.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Degradation {
+    /// Workload, without the parameters of the neighbours.
+    pub workload: String,
+    /// Its other parameters.
+    pub params: BTreeMap<String, String>,
+    /// The metric of the measured guest.
+    pub metric: MetricSpec,
+    /// Environment.
+    pub environment: String,
+    /// What the neighbours do.
+    pub neighbours: String,
+    /// How CPU time is shared out.
+    pub shares: Shares,
+    /// CPUs that all guests share, where known.
+    pub cpus: Option<u32>,
+    /// Median over the blocks of the guest alone, in the unit of the metric.
+    pub alone: Option<f64>,
+    /// By the number of guests, ascending.
+    pub steps: Vec<DegradationStep>,
+    /// How many it bears; none where nothing can be compared.
+    pub knee: Option<Knee>,
+}
+
+/// What a guest loses at one number of guests.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct DegradationStep {
+    /// Guests in all that were asked for, the measured one among them.
+    pub guests: u32,
+    /// Guests over CPUs.
+    pub guests_per_cpu: Option<f64>,
+    /// Fewest guests that were up in any block.
+    pub up: Option<u32>,
+    /// Blocks that have both the guest among neighbours and the guest alone.
+    pub n: u32,
+    /// Trials that failed. With any, nothing is certain here.
+    pub failed: u32,
+    /// Median over the blocks, in the unit of the metric.
+    pub median: Option<f64>,
+    /// Cost over the cost alone in the same block, less 1.
+    pub loss: Option<Interval>,
+    /// What an equal share of the CPUs would leave of the CPU time: min(1, CPUs / guests). Only where neighbours are bound by the CPUs;
+    /// context, and never graded.
+    pub fair: Option<f64>,
+    /// Why there is no value.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lack: Option<String>,
+    /// Whether the interval is of a fair sample: no failed trials, no unusable values on either side.
+    pub sound: bool,
+}
+
+/// How many guests an environment bears, as far as intervals say it. Nothing is fitted.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Knee {
+    /// The loss that still counts as borne, as a fraction.
+    pub margin: f64,
+    /// The most guests up to which, at every number that was measured, the whole interval of the loss lies at or below the margin. 1 where
+    /// not even the fewest do.
+    pub within: u32,
+    /// The fewest guests from which, at every number that was measured, the whole interval lies above it.
+    pub beyond: Option<u32>,
+    /// Numbers of guests between the two: the interval reaches over the margin, trials failed, or nothing could be measured.
+    pub undecided: Vec<u32>,
+}
+
+impl Knee {
+    /// A loss of 5 % is borne: less than the noise of most hosts moves a result by, and what agarwal-2015 calls equal.
+    pub const MARGIN: f64 = 0.05;
+
+    fn of(steps: &[DegradationStep]) -> Option<Self> {
+        steps.iter().any(|step| step.loss.is_some()).then(|| {
+            let certain = |step: &DegradationStep| step.loss.filter(|_| step.sound);
+            let holds = |step: &&DegradationStep| certain(step).is_some_and(|loss| loss.high <= Self::MARGIN);
+            let within = steps.iter().take_while(holds).last().map_or(1, |step| step.guests);
+            // What could not be measured says nothing of what lies beyond.
+            let past = |step: &&&DegradationStep| certain(step).is_some_and(|loss| loss.low > Self::MARGIN);
+            let measured: Vec<&DegradationStep> = steps.iter().filter(|step| step.loss.is_some()).collect();
+            let beyond = measured.iter().rev().take_while(past).last().map(|step| step.guests);
+            let between = |guests: &u32| *guests > within && beyond.is_none_or(|beyond| *guests < beyond);
+            let undecided = steps.iter().map(|step| step.guests).filter(between).collect();
+            Self { margin: Self::MARGIN, within, beyond, undecided }
+        })
+    }
+}
+
+/// The degradation of every primary metric in every environment, by kind of neighbours and shares:
+///
+/// ```text
+/// d[b] = ln cost among N guests in block b - ln cost alone in block b
+/// loss = e^mean(d) - 1, interval e^(mean(d) -+ t(.975, k-1) s / sqrt(k)) - 1
+/// ```
+///
+/// No p values and no verdicts: the intervals are of each number of guests alone.
+pub fn degradations(comparisons: &[Comparison], known: &Known<'_>) -> Vec<Degradation> {
+    let mut found = Vec::new();
+    for family in Family::all(comparisons) {
+        for metric in family.metrics() {
+            for (kind, shares) in family.kinds() {
+                let of = |environment: &&str| degradation(&family, metric, kind, shares, environment, known);
+                found.extend(family.environments().iter().filter_map(of));
+            }
+        }
+    }
+    found
+}
+
+fn degradation(
+    family: &Family<'_>,
+    metric: &str,
+    kind: &str,
+    shares: Shares,
+    environment: &str,
+    known: &Known<'_>,
+) -> Option<Degradation> {
+    let alone = family.alone(metric);
+    let mut spec = None;
+    let mut steps = Vec::new();
+    for guests in family.counts(kind, shares) {
+        let Some(at) = family.at(metric, guests, Some(kind), shares) else { continue };
+        let Some(own) = series(at, environment) else { continue };
+        spec = Some(at.metric.clone());
+        let paired = alone.map(|alone| Paired::of(at, alone, environment));
+        let median = median(at, environment);
+        let part = known.cpus.map(|cpus| (f64::from(cpus) / f64::from(guests)).min(1.0));
+        steps.push(DegradationStep {
+            guests,
+            guests_per_cpu: known.cpus.map(|cpus| f64::from(guests) / f64::from(cpus)),
+            up: family.up(environment, guests, kind, shares),
+            n: paired.as_ref().map_or(0, |paired| paired.n),
+            failed: own.failed,
+            median,
+            loss: paired.as_ref().and_then(|paired| paired.estimate).map(|estimate| estimate.interval()),
+            fair: part.filter(|part| are_bound(family, environment, guests, kind, shares, *part)),
+            lack: median.is_none().then(|| known.lack(at, environment)).flatten(),
+            sound: paired.is_some_and(|paired| !paired.impaired),
+        });
+    }
+    Some(Degradation {
+        workload: family.workload.into(),
+        params: family.params.clone(),
+        metric: spec?,
+        environment: environment.into(),
+        neighbours: kind.into(),
+        shares,
+        cpus: known.cpus,
+        alone: alone.and_then(|alone| super::median(alone, environment)),
+        knee: Knee::of(&steps),
+        steps,
+    })
+}
+
+/// Whether the neighbours used (nearly) all of an equal share each: they would use more. Where nobody told what they used, those that spin.
+fn are_bound(
+    family: &Family<'_>,
+    environment: &str,
+    guests: u32,
+    kind: &str,
+    shares: Shares,
+    part: f64,
+) -> bool {
+    let told = family.at(among::NEIGHBOURS_CPU, guests, Some(kind), shares);
+    match told.and_then(|told| median(told, environment)) {
+        Some(cpus) => cpus >= BOUND * part * f64::from(guests.saturating_sub(1)),
+        None => kind == "cpu",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::build::{around, comparison};
+    use super::*;
+    use crate::analysis::{CellFlag, Flag};
+
+    /// Alone 1 s; among 2, 4, 8 guests on two CPUs as slow as the part says, with a per cent of noise that alone does not have.
+    fn spinning() -> Vec<Comparison> {
+        let mut all = vec![comparison("time", 1, "-", "equal", &[1.0; 6])];
+        for (guests, slow) in [(8, 4.0), (2, 1.01), (4, 2.0)] {
+            all.push(comparison("time", guests, "cpu", "equal", &around(slow)));
+        }
+        all
+    }
+
+    fn known(cpus: u32) -> Known<'static> {
+        Known { cpus: Some(cpus), ..Known::default() }
+    }
+
+    #[test]
+    fn a_guest_is_compared_with_itself_alone() {
+        let found = degradations(&spinning(), &known(2));
+        let [a, b] = found.as_slice() else { panic!("{found:?}") };
+        assert_eq!((a.environment.as_str(), b.environment.as_str()), ("a", "b"));
+        assert_eq!(a.steps.iter().map(|step| step.guests).collect::<Vec<_>>(), [2, 4, 8]);
+        assert_eq!(a.steps[2].loss, b.steps[2].loss, "as slow as alone, whatever that is");
+        assert_eq!((a.alone, b.alone), (Some(1.0), Some(2.0)));
+        // ln(4 * {.99, 1, 1.01}) twice: mean ln 4 + (ln .99 + ln 1.01) / 3, t(.975, 5) = 2.5705818.
+        let logs: Vec<f64> = around(4.0).iter().map(|x| x.ln()).collect();
+        let mean = logs.iter().sum::<f64>() / 6.0;
+        let sd = (logs.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / 5.0).sqrt();
+        let loss = a.steps[2].loss.unwrap();
+        assert!((loss.estimate - mean.exp_m1()).abs() < 1e-12);
+        let high = (mean + 2.570_581_835_636_314_6 * sd / 6f64.sqrt()).exp_m1();
+        assert!((loss.high - high).abs() < 1e-9, "{loss:?}");
+        let fair: Vec<Option<f64>> = a.steps.iter().map(|step| step.fair).collect();
+        assert_eq!(fair, [Some(1.0), Some(0.5), Some(0.25)]);
+        assert_eq!(a.steps[2].guests_per_cpu, Some(4.0));
+    }
+
+    #[test]
+    fn the_knee_is_where_intervals_are_certain() {
+        let knee = |all: &[Comparison]| degradations(all, &known(2))[0].knee.clone().unwrap();
+        let found = knee(&spinning());
+        assert_eq!((found.within, found.beyond, found.undecided.as_slice()), (2, Some(4), &[][..]));
+        // Four guests: from 0 to 10 % slower.
+        let mut unsure = spinning();
+        unsure[3] = comparison("time", 4, "cpu", "equal", &[1.0, 1.1, 1.0, 1.1, 1.0, 1.1]);
+        let found = knee(&unsure);
+        assert_eq!((found.within, found.beyond, found.undecided.as_slice()), (2, Some(8), &[4][..]));
+        // A failed trial makes nothing certain.
+        let mut failed = spinning();
+        failed[2].series[0].failed = 1;
+        let found = knee(&failed);
+        assert_eq!((found.within, found.beyond, found.undecided.as_slice()), (1, Some(4), &[2][..]));
+        // Slower in the middle only: nothing is certain from there on.
+        let mut dip = spinning();
+        dip[1] = comparison("time", 8, "cpu", "equal", &around(1.01));
+        let found = knee(&dip);
+        assert_eq!((found.within, found.beyond, found.undecided.as_slice()), (2, None, &[4, 8][..]));
+    }
+
+    #[test]
+    fn as_many_as_could_be_is_a_result() {
+        let mut all = spinning();
+        all.push(comparison("time", 16, "cpu", "equal", &[]));
+        all.push(comparison(among::UP, 16, "cpu", "equal", &[11.0, 12.0]));
+        let flags = [CellFlag {
+            workload: Some(all[4].workload.clone()),
+            metric: Some("time".into()),
+            environment: "a".into(),
+            flag: Flag::Absent,
+            reason: Some("no memory for more than 11".into()),
+        }];
+        let found = degradations(&all, &Known { flags: &flags, ..known(2) });
+        let last = found[0].steps.last().unwrap();
+        assert_eq!((last.guests, last.up, last.median, last.loss), (16, Some(11), None, None));
+        assert_eq!(last.lack.as_deref(), Some("no memory for more than 11"));
+        let knee = found[0].knee.as_ref().unwrap();
+        assert_eq!((knee.within, knee.beyond), (2, Some(4)), "what was not measured says nothing");
+    }
+
+    #[test]
+    fn neighbours_that_do_not_fill_the_cpus_have_no_fair_part() {
+        let mut all = spinning();
+        all.push(comparison("time", 8, "io", "equal", &around(1.2)));
+        all.push(comparison(among::NEIGHBOURS_CPU, 8, "cpu", "equal", &[1.7; 6]));
+        let found = degradations(&all, &known(2));
+        let fair = |kind: &str| {
+            let of = found.iter().find(|d| d.neighbours == kind && d.environment == "a").unwrap();
+            of.steps.last().unwrap().fair
+        };
+        assert_eq!((fair("cpu"), fair("io")), (Some(0.25), None));
+        // Seven neighbours with a quarter each have 1.75 CPUs; at 1 they were idle at times.
+        all.push(comparison(among::NEIGHBOURS_CPU, 4, "cpu", "equal", &[1.0; 6]));
+        let found = degradations(&all, &known(2));
+        assert_eq!(found[0].steps.iter().map(|s| s.fair.is_some()).collect::<Vec<_>>(), [true, false, true]);
+    }
+
+    #[test]
+    fn what_counts_guests_of_another_kind_is_left_alone() {
+        let footprint = comparison("time", 4, "-", "equal", &[1.0; 6]);
+        assert_eq!(degradations(&[footprint], &known(2)), []);
+        // Without a guest alone there are values and no loss.
+        let found = degradations(&spinning()[1..], &Known::default());
+        assert!(found[0].knee.is_none() && found[0].steps[0].median.is_some());
+        assert_eq!((found[0].steps[0].n, found[0].steps[0].loss, found[0].steps[0].fair), (0, None, None));
+    }
+}

@@ -1,0 +1,142 @@
+//! How well an environment shields a guest: what neighbours cost that do something, beyond as many that do nothing.
+
+use super::{Family, Paired, median};
+use crate::analysis::Interval;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use weigh_model::{Comparison, MetricSpec, Shares};
+
+/// What a guest beside busy neighbours is compared with, in the same block and environment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Reference {
+    /// As many idle neighbours with the same shares.
+    Idle,
+    /// As many idle neighbours, of which all have equal shares: those with other shares were not measured.
+    IdleEqual,
+    /// The guest alone: idle neighbours were not measured.
+    Alone,
+}
+
+/// The loss that one kind of neighbours causes in one environment.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Isolation {
+    /// Workload, without the parameters of the neighbours.
+    pub workload: String,
+    /// Its other parameters.
+    pub params: BTreeMap<String, String>,
+    /// The metric of the measured guest.
+    pub metric: MetricSpec,
+    /// Environment.
+    pub environment: String,
+    /// Guests in all.
+    pub guests: u32,
+    /// What the neighbours do.
+    pub neighbours: String,
+    /// How CPU time is shared out.
+    pub shares: Shares,
+    /// What the loss is against.
+    pub reference: Reference,
+    /// Median over the blocks, in the unit of the metric.
+    pub median: Option<f64>,
+    /// Median of the reference.
+    pub reference_median: Option<f64>,
+    /// Blocks that have both.
+    pub n: u32,
+    /// Cost over that of the reference in the same block, less 1, with the interval of the average effect.
+    pub loss: Option<Interval>,
+    /// Whether no trial failed and no value was unusable on either side.
+    pub sound: bool,
+}
+
+/// The loss by every kind of neighbours that does something, at every number of guests.
+pub fn isolations(comparisons: &[Comparison]) -> Vec<Isolation> {
+    let mut found = Vec::new();
+    for family in Family::all(comparisons) {
+        for metric in family.metrics() {
+            for (kind, shares) in family.kinds().into_iter().filter(|(kind, _)| *kind != IDLE) {
+                for guests in family.counts(kind, shares) {
+                    found.extend(of_kind(&family, metric, kind, shares, guests));
+                }
+            }
+        }
+    }
+    found
+}
+
+/// The kind that does nothing, as [`weigh_model::Load::Idle`] is named.
+const IDLE: &str = "idle";
+
+fn of_kind(family: &Family<'_>, metric: &str, kind: &str, shares: Shares, guests: u32) -> Vec<Isolation> {
+    let Some(at) = family.at(metric, guests, Some(kind), shares) else { return Vec::new() };
+    let idle = |shares: Shares| family.at(metric, guests, Some(IDLE), shares);
+    let same = idle(shares).map(|idle| (Reference::Idle, idle));
+    let equal = || idle(Shares::Equal).map(|idle| (Reference::IdleEqual, idle));
+    let alone = || family.alone(metric).map(|alone| (Reference::Alone, alone));
+    let Some((reference, against)) = same.or_else(equal).or_else(alone) else { return Vec::new() };
+    let of = |series: &weigh_model::Series| {
+        let paired = Paired::of(at, against, &series.environment);
+        Isolation {
+            workload: family.workload.into(),
+            params: family.params.clone(),
+            metric: at.metric.clone(),
+            environment: series.environment.clone(),
+            guests,
+            neighbours: kind.into(),
+            shares,
+            reference,
+            median: median(at, &series.environment),
+            reference_median: median(against, &series.environment),
+            n: paired.n,
+            loss: paired.estimate.map(|estimate| estimate.interval()),
+            sound: !paired.impaired,
+        }
+    };
+    at.series.iter().map(of).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::build::{around, comparison};
+    use super::*;
+
+    #[test]
+    fn idle_neighbours_are_what_busy_ones_are_held_against() {
+        let all = [
+            comparison("time", 1, "-", "equal", &[1.0; 6]),
+            comparison("time", 4, "idle", "equal", &[1.25; 6]),
+            comparison("time", 4, "cpu", "equal", &around(2.5)),
+            comparison("time", 4, "cpu", "weights", &around(1.25)),
+            comparison("time", 8, "cpu", "equal", &around(4.0)),
+        ];
+        let found = isolations(&all);
+        let told: Vec<_> = found
+            .iter()
+            .filter(|i| i.environment == "a")
+            .map(|i| (i.guests, i.shares, i.reference, (i.loss.unwrap().estimate * 100.0).round()))
+            .collect();
+        assert_eq!(
+            told,
+            [
+                (4, Shares::Equal, Reference::Idle, 100.0),
+                (8, Shares::Equal, Reference::Alone, 300.0),
+                (4, Shares::Weights, Reference::IdleEqual, -0.0),
+            ]
+        );
+        assert_eq!((found[0].median, found[0].reference_median), (Some(2.5), Some(1.25)));
+        assert!(found.iter().all(|i| i.n == 6 && i.sound && i.neighbours != "idle"));
+    }
+
+    #[test]
+    fn shares_have_their_own_reference_where_it_was_measured() {
+        let all = [
+            comparison("time", 4, "idle", "equal", &[1.0; 6]),
+            comparison("time", 4, "idle", "limits", &[2.0; 6]),
+            comparison("time", 4, "cpu", "limits", &around(2.0)),
+        ];
+        let found = isolations(&all);
+        assert_eq!(found[0].reference, Reference::Idle);
+        assert!(found[0].loss.unwrap().estimate.abs() < 1e-4, "the quota costs as much without them");
+        assert_eq!(isolations(&all[2..]), [], "nothing to hold it against");
+    }
+}

@@ -1,0 +1,186 @@
+//! What all guests do together where all run the workload, and how evenly.
+
+use super::{Family, Known, Paired, median, values};
+use crate::estimate::{Estimate, TAIL};
+use crate::limit::Amount;
+use crate::student;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use weigh_model::{Comparison, MetricSpec, Shares, among};
+
+/// The sum of what all guests of one environment do, by how many there are.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Sum {
+    /// Workload, without the parameters of the neighbours.
+    pub workload: String,
+    /// Its other parameters.
+    pub params: BTreeMap<String, String>,
+    /// [`weigh_model::among::SUM`].
+    pub metric: MetricSpec,
+    /// Environment.
+    pub environment: String,
+    /// How CPU time is shared out.
+    pub shares: Shares,
+    /// Median over blocks of what a guest does alone.
+    pub alone: Option<f64>,
+    /// By the number of guests, ascending.
+    pub steps: Vec<SumStep>,
+    /// The growth that still counts as such, as a fraction.
+    pub margin: f64,
+    /// The most guests at which the sum certainly grew: the whole interval of its ratio to that of the next smaller number of guests lies
+    /// above 1 + margin. 1 where it never did; none where nothing can be compared.
+    pub grew_up_to: Option<u32>,
+}
+
+/// The sum at one number of guests.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SumStep {
+    /// Guests in all that were asked for.
+    pub guests: u32,
+    /// Fewest guests that were up in any block.
+    pub up: Option<u32>,
+    /// Blocks that have both the sum and the guest alone.
+    pub n: u32,
+    /// Median over the blocks, in the unit of the metric.
+    pub median: Option<f64>,
+    /// The sum over what one guest does alone, in the same block.
+    pub scale: Option<Amount>,
+    /// The sum over that of the next smaller number of guests.
+    pub growth: Option<Amount>,
+    /// Jain's index over the guests.
+    pub jain: Option<Evenness>,
+    /// What the slowest guest did over what the fastest did.
+    pub least_to_most: Option<Evenness>,
+    /// Why there is no value.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lack: Option<String>,
+}
+
+/// A share between 0 and 1 that each block has one of.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Evenness {
+    /// Blocks.
+    pub n: u32,
+    /// Median over them.
+    pub median: f64,
+    /// Mean with its t interval, cut off at 0 and 1; none below two blocks.
+    pub mean: Option<Amount>,
+}
+
+impl Evenness {
+    fn of(comparison: &Comparison, environment: &str) -> Option<Self> {
+        let values = values(comparison, environment)?;
+        let mean = Estimate::of(&values).map(|estimate| {
+            let half = estimate.half_width(student::quantile(1.0 - TAIL, estimate.df));
+            let within = |x: f64| x.clamp(0.0, 1.0);
+            Amount {
+                estimate: estimate.mean,
+                low: within(estimate.mean - half),
+                high: within(estimate.mean + half),
+            }
+        });
+        Some(Self { n: crate::estimate::count(values.len()), median: median(comparison, environment)?, mean })
+    }
+}
+
+/// The sums of every workload whose neighbours run the workload itself. `alone` has what a guest does alone, in the same unit, as
+/// [`crate::Collected::alone`] has it: for the workloads with one guest.
+pub fn sums(comparisons: &[Comparison], alone: &[Comparison], known: &Known<'_>) -> Vec<Sum> {
+    let all: Vec<Comparison> = comparisons.iter().chain(alone).cloned().collect();
+    let mut found = Vec::new();
+    for family in Family::all(&all) {
+        for (kind, shares) in family.kinds() {
+            let of = |environment: &&str| sum(&family, kind, shares, environment, known);
+            found.extend(family.environments().iter().filter_map(of));
+        }
+    }
+    found
+}
+
+fn sum(family: &Family<'_>, kind: &str, shares: Shares, environment: &str, known: &Known<'_>) -> Option<Sum> {
+    let alone = family.alone(among::SUM);
+    let mut before = alone;
+    let mut spec = None;
+    let mut steps = Vec::new();
+    for guests in family.counts(kind, shares) {
+        let Some(at) = family.at(among::SUM, guests, Some(kind), shares) else { continue };
+        spec = Some(at.metric.clone());
+        let against = |other: Option<&Comparison>| other.map(|other| Paired::of(at, other, environment));
+        let (scale, growth) = (against(alone), against(before));
+        let even = |metric: &str| Evenness::of(family.at(metric, guests, Some(kind), shares)?, environment);
+        let middle = median(at, environment);
+        steps.push(SumStep {
+            guests,
+            up: family.up(environment, guests, kind, shares),
+            n: scale.as_ref().map_or(0, |scale| scale.n),
+            median: middle,
+            scale: scale.and_then(|scale| scale.times()),
+            growth: growth.filter(|growth| !growth.impaired).and_then(|growth| growth.times()),
+            jain: even(among::JAIN),
+            least_to_most: even(among::LEAST_TO_MOST),
+            lack: middle.is_none().then(|| known.lack(at, environment)).flatten(),
+        });
+        if middle.is_some() {
+            before = Some(at);
+        }
+    }
+    let grew = |step: &&SumStep| step.growth.is_some_and(|growth| growth.low > 1.0 + Sum::MARGIN);
+    let compared = steps.iter().any(|step| step.growth.is_some());
+    Some(Sum {
+        workload: family.workload.into(),
+        params: family.params.clone(),
+        metric: spec?,
+        environment: environment.into(),
+        shares,
+        alone: alone.and_then(|alone| median(alone, environment)),
+        margin: Sum::MARGIN,
+        grew_up_to: compared.then(|| steps.iter().rev().find(grew).map_or(1, |step| step.guests)),
+        steps,
+    })
+}
+
+impl Sum {
+    /// As much more is growth.
+    pub const MARGIN: f64 = super::degradation::Knee::MARGIN;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::build::{around, comparison};
+    use super::*;
+
+    #[test]
+    fn the_sum_grows_as_long_as_its_intervals_do() {
+        let mut all = Vec::new();
+        for (guests, sum, jain) in [(2, 1.9, 0.999), (4, 1.95, 0.98), (8, 1.5, 0.7)] {
+            all.push(comparison(among::SUM, guests, "same", "equal", &around(sum)));
+            all.push(comparison(among::JAIN, guests, "same", "equal", &[jain, jain, 1.0]));
+        }
+        let alone = comparison(among::SUM, 1, "-", "equal", &[1.0; 6]);
+        let found = sums(&all, std::slice::from_ref(&alone), &Known::default());
+        let of = found.iter().find(|sum| sum.environment == "a").unwrap();
+        assert_eq!((of.grew_up_to, of.alone), (Some(2), Some(1.0)));
+        let scales: Vec<f64> = of.steps.iter().map(|s| (s.scale.unwrap().estimate * 100.0).round()).collect();
+        assert_eq!(scales, [190.0, 195.0, 150.0]);
+        let last = &of.steps[2];
+        let growth = last.growth.unwrap();
+        assert!((growth.estimate - 1.5 / 1.95).abs() < 1e-12 && growth.high < 0.8, "{growth:?}");
+        let jain = last.jain.unwrap();
+        assert_eq!((jain.n, jain.median), (3, 0.7));
+        let mean = jain.mean.unwrap();
+        assert!((mean.estimate - 0.8).abs() < 1e-12 && mean.high == 1.0 && mean.low < 0.4, "{mean:?}");
+        assert_eq!(last.least_to_most, None);
+        // Without the guest alone the first number has nothing to grow from.
+        let found = sums(&all, &[], &Known::default());
+        assert_eq!((found[0].grew_up_to, found[0].steps[0].growth), (Some(1), None));
+    }
+
+    #[test]
+    fn only_neighbours_that_run_the_workload_have_a_sum() {
+        let all = [
+            comparison("time", 1, "-", "equal", &[1.0; 6]),
+            comparison("time", 4, "cpu", "equal", &[1.0; 6]),
+        ];
+        assert_eq!(sums(&all, &[], &Known::default()), []);
+    }
+}

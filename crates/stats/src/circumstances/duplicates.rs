@@ -1,0 +1,128 @@
+//! Equal pages of guests: the scans of all trials that count, amount by amount.
+//!
+//! Means and not medians: the parts of a mean add up to the mean of the whole, and a matrix whose rows do not is none. What is 0 is 0 here:
+//! nothing is compared by ratios.
+
+use super::{DuplicateAmount, DuplicateSummary};
+use crate::estimate::count;
+use std::collections::BTreeMap;
+use weigh_model::duplicates::{DUPLICATES, amounts};
+use weigh_model::{Iteration, Outcome, Started, Trial, WorkloadPlan};
+
+/// What the trials of a cell found; none where nobody asked for it.
+pub(crate) fn summary<'t>(
+    workload: &WorkloadPlan,
+    environment: &str,
+    trials: impl Iterator<Item = &'t Trial>,
+) -> Option<DuplicateSummary> {
+    let Some(Started::Footprint { guests, duplicates: true }) = workload.start.map(|start| start.what) else {
+        return None;
+    };
+    let mut summary = DuplicateSummary {
+        workload: workload.id.clone(),
+        environment: environment.into(),
+        guests,
+        n: 0,
+        absent: None,
+        amounts: BTreeMap::new(),
+    };
+    let mut all: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
+    for trial in trials {
+        let Outcome::Measured { iterations } = &trial.outcome else { continue };
+        match trial.observed.as_ref().and_then(|observed| observed.pages.as_ref()) {
+            Some(scan) => {
+                for (name, bytes) in amounts(scan) {
+                    all.entry(name).or_default().push(bytes as f64);
+                }
+            }
+            None => summary.absent = summary.absent.or_else(|| reason(iterations)),
+        }
+    }
+    summary.n = all.values().next().map_or(0, |values| count(values.len()));
+    summary.amounts =
+        all.into_iter().map(|(name, values)| (name.to_string(), DuplicateAmount::of(&values))).collect();
+    (summary.n > 0 || summary.absent.is_some()).then_some(summary)
+}
+
+fn reason(iterations: &[Iteration]) -> Option<String> {
+    iterations.iter().find_map(|iteration| iteration.absent.get(DUPLICATES).cloned())
+}
+
+impl DuplicateAmount {
+    /// Of at least one value.
+    fn of(bytes: &[f64]) -> Self {
+        Self {
+            mean: bytes.iter().sum::<f64>() / bytes.len() as f64,
+            least: bytes.iter().copied().fold(f64::INFINITY, f64::min),
+            most: bytes.iter().copied().fold(f64::NEG_INFINITY, f64::max),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weigh_model::duplicates::{CHANGED, GUEST_GUEST, GUESTS_MEMORY};
+    use weigh_model::pages::{DuplicateMatrix, KindPairs, PageScan, Unsettled};
+    use weigh_model::{Caches, Observed, StartPlan};
+
+    fn trial(pages: Option<PageScan>, reason: Option<&str>) -> Trial {
+        let absent = reason.map(|reason| (DUPLICATES.to_string(), reason.to_string())).into_iter().collect();
+        let iteration = serde_json::json!({
+            "host_started_ns": 0, "host_ended_ns": 1, "guest_duration_ns": 1, "user_ns": 0, "system_ns": 0,
+            "maximum_resident_set_bytes": 0, "minor_faults": 0, "major_faults": 0,
+            "voluntary_switches": 0, "involuntary_switches": 0, "values": {},
+        });
+        let iteration: Iteration = serde_json::from_value(iteration).unwrap();
+        Trial {
+            sequence: 0,
+            block: 0,
+            attempt: 0,
+            workload: "footprint{guests=2}".into(),
+            environment: "runc".into(),
+            host: String::new(),
+            instance: 0,
+            started: String::new(),
+            host_started_ns: 0,
+            host_ended_ns: 1,
+            outcome: Outcome::Measured { iterations: vec![Iteration { absent, ..iteration }] },
+            observed: Some(Box::new(Observed { pages: pages.map(Box::new), ..Observed::default() })),
+            clock: None,
+        }
+    }
+
+    fn workload(duplicates: bool) -> WorkloadPlan {
+        let what = Started::Footprint { guests: 2, duplicates };
+        let start = Some(StartPlan { what, caches: Caches::Warm });
+        WorkloadPlan { start, ..WorkloadPlan::of("footprint", Vec::new(), Vec::new()) }
+    }
+
+    fn scan(file_pages: u64, rewritten: u64) -> PageScan {
+        let guest_guest = KindPairs { file_pages, ..KindPairs::default() };
+        PageScan {
+            page_bytes: 4096,
+            matrix: DuplicateMatrix { guest_guest, ..DuplicateMatrix::default() },
+            unsettled: Unsettled { rewritten, moved: 0 },
+            ..PageScan::default()
+        }
+    }
+
+    #[test]
+    fn amounts_are_means_over_the_trials_that_have_them() {
+        let trials = [trial(Some(scan(2, 0)), None), trial(Some(scan(4, 1)), None)];
+        let summary = summary(&workload(true), "runc", trials.iter()).unwrap();
+        assert_eq!((summary.n, summary.guests, summary.absent), (2, 2, None));
+        let files = summary.amounts[GUEST_GUEST[2]];
+        assert_eq!((files.mean, files.least, files.most), (3.0 * 4096.0, 8192.0, 16384.0));
+        assert_eq!(summary.amounts[CHANGED].mean, 2048.0);
+        assert_eq!(summary.amounts[GUESTS_MEMORY].mean, 0.0, "what is nothing is nothing, and is said");
+    }
+
+    #[test]
+    fn what_was_not_scanned_says_why() {
+        let without = summary(&workload(true), "ssh", [trial(None, Some("elsewhere"))].iter()).unwrap();
+        assert_eq!((without.n, without.absent.as_deref()), (0, Some("elsewhere")));
+        assert!(summary(&workload(false), "runc", [trial(Some(scan(1, 0)), None)].iter()).is_none());
+        assert!(summary(&workload(true), "runc", std::iter::empty()).is_none());
+    }
+}

@@ -1,0 +1,39 @@
+//! The interval of a degradation, on losses that are known.
+
+use super::*;
+use std::collections::BTreeMap;
+use weigh_stats::{Known, degradations};
+
+/// The workload `w` alone, or among so many spinning guests.
+fn measured(guests: u32, values: &[f64]) -> Comparison {
+    let mut params = BTreeMap::from([("guests".to_string(), guests.to_string())]);
+    if guests > 1 {
+        params.insert("neighbours".into(), "cpu".into());
+    }
+    Comparison {
+        workload: format!("w{{guests={guests}}}"),
+        params,
+        ..comparison(vec![series("e", in_blocks(values))])
+    }
+}
+
+/// Blocks that share a level, as those of one instance of a host do: the loss is found as if there were none.
+#[test]
+fn the_loss_is_covered_and_knees_are_rarely_wrong() {
+    for k in [6, 15, 30] {
+        let [covered, within, beyond] = rates(10_000, 8_000 + k as u64, |random| {
+            let blocks = random.normals(k, 0.0, 0.3);
+            let mut at = |loss: f64| -> Vec<f64> {
+                blocks.iter().map(|level| (level + loss.ln_1p() + 0.02 * random.normal()).exp()).collect()
+            };
+            let all = [measured(1, &at(0.0)), measured(2, &at(0.05)), measured(4, &at(1.0))];
+            let found = degradations(&all, &Known::default()).remove(0);
+            let knee = found.knee.expect("all are measured");
+            [holds(found.steps[1].loss, 2f64.ln()), knee.within >= 2, knee.beyond == Some(2)]
+        });
+        near(&format!("k = {k}, loss of a factor of two"), covered, 0.95, 0.01);
+        // At exactly the margin each end of the interval errs in a fortieth.
+        near(&format!("k = {k}, within the margin at the margin"), within, 0.025, 0.006);
+        near(&format!("k = {k}, beyond the margin at the margin"), beyond, 0.025, 0.006);
+    }
+}

@@ -1,0 +1,245 @@
+//! Workloads in a guest among others: what `weigh density` plans, and the loads that neighbours can have.
+
+use std::collections::BTreeMap;
+use weigh_model::{
+    Better, Extraction, Load, MetricSource, MetricSpec, Neighbours, Shares, Unit, WorkloadPlan, among,
+};
+
+/// Every load by its word, in the order in which help shows them.
+pub const LOADS: [&str; 5] = ["idle", "cpu", "io", "http", "same"];
+
+/// Steps of one run of the load `cpu`: a fifth of a second of one thread on an ordinary machine, so that runs are counted finely and the
+/// time between two of them is a few per cent at most.
+const STEPS: &str = "100000000";
+/// Files of the load `io`, bytes of each on average, and operations of one run: 4 MiB that are written and read again and again.
+const FILES: (&str, &str, &str) = ("64", "65536", "2000");
+/// Bytes of a body of the load `http`: the usual size of the workload nginx.
+const BODY_BYTES: &str = "1024";
+/// Connections of each client of the load `http`, enough that its server always has something to answer.
+const CLIENTS: &str = "4";
+/// Seconds after which a client of the load `http` says how far it came, and begins anew.
+const CLIENT_S: &str = "0.5";
+/// What the launch of one neighbour takes, roughly, seconds: a container's.
+const LAUNCH_S: f64 = 0.1;
+
+/// The load of that name; none where there is none.
+pub fn load(word: &str) -> Option<Load> {
+    let words = |words: &[&str]| words.iter().map(|word| (*word).to_string()).collect::<Vec<_>>();
+    let again = |command: &[&str]| Load::Again { name: word.into(), command: words(command) };
+    let (files, bytes, operations) = FILES;
+    match word {
+        "idle" => Some(Load::Idle),
+        "cpu" => Some(again(&["weigh-kernels", "spin", "--work", STEPS])),
+        "io" => Some(again(&[
+            "weigh-kernels",
+            "fileserver",
+            "--directory",
+            "{scratch}",
+            "--files",
+            files,
+            "--file-bytes",
+            bytes,
+            "--threads",
+            "1",
+            "--warmup",
+            "0",
+            "--operations",
+            operations,
+        ])),
+        "http" => Some(Load::Serve {
+            name: word.into(),
+            server: words(&[
+                "weigh-kernels",
+                "null-server",
+                "--protocol",
+                "http",
+                "--listen",
+                "{listen}:{port}",
+                "--body-bytes",
+                BODY_BYTES,
+            ]),
+            client: words(&[
+                "weigh-kernels",
+                "load",
+                "--protocol",
+                "http",
+                "--connect",
+                "{address}:{port}",
+                "--body-bytes",
+                BODY_BYTES,
+                "--clients",
+                CLIENTS,
+                "--seconds",
+                CLIENT_S,
+                "--warmup-seconds",
+                "0",
+            ]),
+        }),
+        "same" => Some(Load::Same),
+        _ => None,
+    }
+}
+
+/// The workload in a guest that is among such neighbours, or alone where they are none. Its id tells how many guests there are and what
+/// the others do, as in `spin{guests=8,neighbours=cpu}`; beside its own metrics it has those of [`weigh_model::among`] that apply.
+pub fn among_neighbours(mut plan: WorkloadPlan, neighbours: Neighbours) -> WorkloadPlan {
+    let Neighbours { guests, load, shares, .. } = &neighbours;
+    let (guests, alone) = (*guests, *guests <= 1);
+    let mut added = BTreeMap::from([(among::GUESTS, guests.to_string())]);
+    if !alone {
+        added.insert(among::NEIGHBOURS, load.name().to_string());
+        if *shares != Shares::Equal {
+            added.insert(among::SHARES, shares.to_string());
+        }
+        plan.metrics.extend(metrics(load));
+        let works = *load != Load::Idle;
+        if works {
+            // All of them may have to share one CPU.
+            plan.deadline_s *= f64::from(guests);
+        }
+        let runs = f64::from((plan.warmup + plan.iterations).max(1));
+        let slower = if works { f64::from(guests) } else { 1.0 };
+        plan.expected_s = plan.expected_s.map(|s| s * slower + LAUNCH_S * f64::from(guests - 1) / runs);
+    } else {
+        plan.metrics.push(up());
+    }
+    plan.id = id_with(&plan, &added);
+    plan.params.extend(added.into_iter().map(|(name, value)| (name.to_string(), value)));
+    plan.neighbours = Some(neighbours);
+    plan
+}
+
+/// The workload as it is alone: without what only a trial among neighbours has, for what each of them did.
+pub fn without_neighbours(plan: &WorkloadPlan) -> WorkloadPlan {
+    let mut own = WorkloadPlan { neighbours: None, ..plan.clone() };
+    own.metrics.retain(|metric| metric.from != Extraction::Stamp);
+    own
+}
+
+/// The id with further parameters in its braces, all in alphabetical order. Braces of a command are none of these.
+fn id_with(plan: &WorkloadPlan, added: &BTreeMap<&str, String>) -> String {
+    let inner = plan.id.strip_prefix(&plan.name).and_then(|rest| rest.strip_prefix('{')?.strip_suffix('}'));
+    let base = if inner.is_some() { &plan.name } else { &plan.id };
+    let mut shown: Vec<String> =
+        inner.into_iter().flat_map(|inner| inner.split(',')).map(str::to_string).collect();
+    shown.extend(added.iter().map(|(name, value)| format!("{name}={value}")));
+    shown.sort();
+    format!("{base}{{{}}}", shown.join(","))
+}
+
+/// What is known of a trial among neighbours beside the workload's own metrics.
+fn metrics(load: &Load) -> Vec<MetricSource> {
+    let rate = || Unit::normalise("op/s").0;
+    let ratio = || Unit::normalise("1").0;
+    let mut all = vec![up()];
+    if *load != Load::Idle {
+        all.push(stamp(among::NEIGHBOURS_CPU, Unit::normalise("CPU").0, Better::Lower, false));
+    }
+    match load {
+        Load::Idle => {}
+        Load::Again { .. } | Load::Serve { .. } => {
+            all.push(stamp(among::NEIGHBOURS_RATE, rate(), Better::Higher, false));
+        }
+        Load::Same => all.extend([
+            stamp(among::SUM, rate(), Better::Higher, true),
+            stamp(among::JAIN, ratio(), Better::Higher, false),
+            stamp(among::LEAST_TO_MOST, ratio(), Better::Higher, false),
+        ]),
+    }
+    all
+}
+
+fn up() -> MetricSource {
+    stamp(among::UP, Unit::normalise("guest").0, Better::Higher, false)
+}
+
+fn stamp(name: &str, unit: Unit, better: Better, primary: bool) -> MetricSource {
+    let spec = MetricSpec { name: name.into(), unit, better, primary };
+    MetricSource { spec, from: Extraction::Stamp, factor: 1.0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{CommandOptions, Library, command_workload};
+    use weigh_model::HostFacts;
+
+    fn spin(params: &[(&str, &[&str])]) -> Vec<WorkloadPlan> {
+        let given = params
+            .iter()
+            .map(|(name, values)| ((*name).into(), values.iter().map(|value| (*value).into()).collect()))
+            .collect();
+        let host: HostFacts = crate::library::tests::host(None);
+        Library::load(&[], &[]).unwrap().get("spin").unwrap().plan("quick", &given, &host).unwrap()
+    }
+
+    fn with(guests: u32, word: &str, shares: Shares) -> Neighbours {
+        Neighbours { guests, load: load(word).unwrap(), shares, stay: false }
+    }
+
+    fn names(plan: &WorkloadPlan) -> Vec<(&str, bool)> {
+        plan.metrics.iter().map(|m| (m.spec.name.as_str(), m.spec.primary)).collect()
+    }
+
+    #[test]
+    fn every_word_has_its_load() {
+        for word in LOADS {
+            assert_eq!(load(word).unwrap().name(), word);
+        }
+        assert_eq!(load("disk"), None);
+        let Some(Load::Again { command, .. }) = load("io") else { panic!() };
+        assert!(command.contains(&"{scratch}".to_string()), "its files go with the guest");
+        let Some(Load::Serve { server, client, .. }) = load("http") else { panic!() };
+        assert!(server.contains(&"{listen}:{port}".to_string()), "{server:?}");
+        assert!(client.contains(&"{address}:{port}".to_string()), "{client:?}");
+    }
+
+    #[test]
+    fn ids_tell_who_is_beside() {
+        let plan = &spin(&[])[0];
+        let alone = among_neighbours(plan.clone(), with(1, "idle", Shares::Equal));
+        assert_eq!((alone.id.as_str(), alone.params.len()), ("spin{guests=1}", 1));
+        assert_eq!((alone.expected_s, alone.deadline_s), (plan.expected_s, plan.deadline_s));
+        let eight = among_neighbours(plan.clone(), with(8, "cpu", Shares::Equal));
+        assert_eq!(eight.id, "spin{guests=8,neighbours=cpu}");
+        assert_eq!(eight.params[among::NEIGHBOURS], "cpu");
+        assert_eq!(eight.deadline_s, 8.0 * plan.deadline_s, "eight may share one CPU");
+        assert!(eight.expected_s > plan.expected_s.map(|s| s * 8.0), "they have to come up, too");
+        let weighted = among_neighbours(plan.clone(), with(2, "idle", Shares::Weights));
+        assert_eq!(weighted.id, "spin{guests=2,neighbours=idle,shares=weights}");
+        assert_eq!(weighted.deadline_s, plan.deadline_s);
+    }
+
+    #[test]
+    fn swept_parameters_and_commands_keep_their_ids() {
+        let swept = &spin(&[("work", &["5e6", "5e7"])])[1];
+        let eight = among_neighbours(swept.clone(), with(8, "same", Shares::Equal));
+        assert_eq!(eight.id, "spin{guests=8,neighbours=same,work=5e7}");
+        let command = command_workload(&["awk".into(), "{print}".into()], &CommandOptions::default());
+        let two = among_neighbours(command, with(2, "idle", Shares::Equal));
+        assert_eq!(two.id, "awk {print}{guests=2,neighbours=idle}");
+    }
+
+    #[test]
+    fn metrics_follow_from_what_the_neighbours_do() {
+        let plan = &spin(&[])[0];
+        let of = |guests, word| among_neighbours(plan.clone(), with(guests, word, Shares::Equal));
+        let own = names(plan);
+        let added = |plan: &WorkloadPlan| -> Vec<String> {
+            names(plan)[own.len()..].iter().map(|(name, _)| (*name).to_string()).collect()
+        };
+        assert_eq!(added(&of(1, "idle")), [among::UP]);
+        assert_eq!(added(&of(2, "idle")), [among::UP]);
+        assert_eq!(added(&of(2, "http")), [among::UP, among::NEIGHBOURS_CPU, among::NEIGHBOURS_RATE]);
+        let same = of(2, "same");
+        assert_eq!(added(&same)[2..], [among::SUM, among::JAIN, among::LEAST_TO_MOST]);
+        let primary: Vec<&str> = names(&same).iter().filter(|(_, p)| *p).map(|(name, _)| *name).collect();
+        assert_eq!(primary, ["duration", among::SUM]);
+        let own = without_neighbours(&same);
+        assert_eq!((own.metrics, own.neighbours), (plan.metrics.clone(), None));
+        assert_eq!(
+            serde_json::from_str::<WorkloadPlan>(&serde_json::to_string(&same).unwrap()).unwrap(),
+            same
+        );
+    }
+}

@@ -1,0 +1,147 @@
+//! `weigh soak` through the binary, with guests that are really there: for seconds, not hours.
+#![allow(clippy::print_stderr, reason = "a skipped test says so")]
+#![allow(clippy::unwrap_used, reason = "a test ends where its expectation does")]
+
+mod support;
+
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::time::{Duration, Instant};
+use support::{Stage, ready, shown};
+
+fn trials(run: &Path) -> Vec<Value> {
+    let text = std::fs::read_to_string(run.join("samples.jsonl")).unwrap_or_default();
+    let whole = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
+    let records = whole.filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    records.filter(|record| record["record"] == "trial").collect()
+}
+
+fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !condition() {
+        assert!(start.elapsed() < Duration::from_secs(60), "{what} did not happen");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// It lasts as long as asked, in guests that stay; while it goes on it is shown and says so; killed, it goes on for what is left, in another
+/// boot too; and a day of it has room on a disk.
+#[test]
+fn a_soak_lasts_is_shown_and_goes_on() {
+    let stage = Stage::new();
+    let mut on = "native".to_string();
+    if ready(&stage, "namespaces", "a_soak_lasts_is_shown_and_goes_on") {
+        on.push_str(",namespaces");
+    }
+    let environments = on.split(',').count();
+    let arguments = ["soak", "spin", "syscall", "--on", &on, "--guests", "1", "--size", "quick", "--no-void"];
+    let more = ["--for", "8s", "--out", "r"];
+    let mut child = stage.spawn(&[&arguments[..], &more].concat());
+    let run = stage.here().join("r");
+    wait_until("a block", || trials(&run).len() >= 4 * environments);
+    let output = stage.weigh().args(["show", "r"]).output().unwrap();
+    let table = String::from_utf8_lossy(&output.stdout).into_owned();
+    let words = table.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(output.status.success() && words.contains("the run still goes on"), "{words}");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let before = trials(&run);
+    stage.weigh().arg("clean").assert().success();
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
+    let host = std::fs::read_to_string(run.join("host.json")).unwrap();
+    std::fs::write(run.join("host.json"), host.replace(boot.trim(), "another-boot")).unwrap();
+
+    let begun = Instant::now();
+    stage.weigh().args(["resume", "r"]).assert().success();
+    assert!(begun.elapsed() < Duration::from_secs(16), "what was spent counts: {:?}", begun.elapsed());
+    let all = trials(&run);
+    assert_eq!(all[..before.len()], before[..]);
+    assert!(all.len() > before.len() + 2 * environments, "{} and {}", before.len(), all.len());
+    // One guest each before, one each after.
+    let of = |trials: &[Value]| {
+        let instance = |trial: &Value| trial["instance"].as_u64().unwrap();
+        trials.iter().map(instance).collect::<BTreeSet<u64>>().len()
+    };
+    assert_eq!((of(&before), of(&all[before.len()..])), (environments, environments));
+    let report = shown(&stage, "r");
+    assert!(!report["warnings"].to_string().contains("still goes on"), "{}", report["warnings"]);
+    assert_eq!(report["failures"].as_array().unwrap().len(), 0, "{}", report["failures"]);
+    // Nothing but lines per trial and per block grows: 8640 trials of each of two environments.
+    let grows = ["samples.jsonl", "events.jsonl"];
+    let bytes: u64 = grows.iter().map(|file| run.join(file).metadata().unwrap().len()).sum();
+    let each = bytes as f64 / all.len() as f64;
+    eprintln!("a_soak_lasts_is_shown_and_goes_on: {} trials, {each:.0} bytes each", all.len());
+    assert!(each * 2.0 * 8640.0 < 140e6, "{each} bytes a trial");
+    stage.host_is_as_before();
+}
+
+/// Whoever kills the guest costs a trial, and the soak goes on in another one.
+#[test]
+fn a_guest_that_is_killed_is_replaced() {
+    let stage = Stage::new();
+    if !ready(&stage, "namespaces", "a_guest_that_is_killed_is_replaced") {
+        return;
+    }
+    let arguments = ["soak", "--on", "namespaces", "--baseline", "namespaces", "--guests", "1", "--no-void"];
+    let more = ["--for", "5s", "--out", "r", "--", "sleep", "0.3171"];
+    let child = &mut stage.spawn(&[&arguments[..], &more].concat());
+    let run = stage.here().join("r");
+    wait_until("two trials", || trials(&run).len() >= 2);
+    // The first program of the guest: what its command has, above all others the parent of its process namespace.
+    let mut victim = None;
+    wait_until("the command", || {
+        victim = init_of("sleep\u{0}0.3171\u{0}", child.id());
+        victim.is_some()
+    });
+    let victim = rustix::process::Pid::from_raw(victim.unwrap() as i32).unwrap();
+    rustix::process::kill_process(victim, rustix::process::Signal::KILL).unwrap();
+    assert!(child.wait().unwrap().success(), "{}", stage.spawned_said());
+    let all = trials(&run);
+    let failed: Vec<&Value> = all.iter().filter(|trial| trial["outcome"]["kind"] == "failed").collect();
+    assert_eq!(failed.len(), 1, "{failed:?}");
+    assert_eq!(failed[0]["outcome"]["failure"], "guest-died");
+    let last = all.last().unwrap();
+    assert!(last["outcome"]["kind"] == "measured" && last["instance"] != failed[0]["instance"], "{last}");
+    stage.host_is_as_before();
+}
+
+/// The process with number 1 inside of the namespace in which a command line runs, if that is not the host's.
+fn init_of(command: &str, weigh: u32) -> Option<u32> {
+    let pids = || {
+        let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+        entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok())
+    };
+    let line = |pid: u32| std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let space = |pid: u32| std::fs::read_link(format!("/proc/{pid}/ns/pid")).ok();
+    let running = pids().find(|pid| line(*pid) == command.as_bytes())?;
+    let theirs = space(running).filter(|theirs| Some(theirs) != space(weigh).as_ref())?;
+    let status = |pid: u32| std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let is_first = |pid: u32| {
+        let text = status(pid);
+        let numbers = text.lines().find_map(|line| line.strip_prefix("NSpid:").map(str::to_string));
+        numbers.is_some_and(|numbers| numbers.split_whitespace().last() == Some("1"))
+    };
+    pids().find(|pid| is_first(*pid) && space(*pid).as_ref() == Some(&theirs))
+}
+
+/// What would end it otherwise, and what makes no sense, is refused before anything is done.
+#[test]
+fn what_makes_no_soak_is_refused() {
+    let stage = Stage::new();
+    for (words, said) in [
+        (&["--for", "0s"][..], "measures nothing"),
+        (&["--for", "soon"], "soon"),
+        (&["--quick"], "--for"),
+        (&["--blocks", "3"], "--for"),
+        (&["--neighbours", "htpp"], "did you mean `http`?"),
+        (&["nginx"], "--guests 1"),
+    ] {
+        let output = stage.weigh().args(["soak", "--on", "null"]).args(words).output().unwrap();
+        let message = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{words:?}: {message}");
+        assert!(message.contains(said), "{words:?}: {message}");
+    }
+    assert!(!stage.here().join("weigh-runs").exists());
+    stage.host_is_as_before();
+}
