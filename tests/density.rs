@@ -176,7 +176,7 @@ fn a_neighbour_that_dies_is_told() {
         "--neighbours",
         "idle",
         "--param",
-        "work=2e9",
+        "work=6e9",
         "--warmup",
         "0",
         "--blocks",
@@ -187,17 +187,22 @@ fn a_neighbour_that_dies_is_told() {
     ];
     let mut child = stage.spawn(&[&run[..], &more].concat());
     let begun = Instant::now();
+    // The measured one comes first, and numbers of processes begin anew when they have all been given.
+    let mut first = None;
     let guests = loop {
         let guests = children(child.id());
+        if let [only] = guests[..] {
+            first = Some(only);
+        }
         if guests.len() >= 3 {
             break guests;
         }
         assert!(begun.elapsed().as_secs() < 120, "{guests:?}: {}", stage.spawned_said());
         std::thread::sleep(Duration::from_millis(5));
     };
-    std::thread::sleep(Duration::from_millis(300));
-    // The measured one came first.
-    let last = i32::try_from(*guests.iter().max().unwrap()).unwrap();
+    std::thread::sleep(Duration::from_secs(1));
+    let neighbour = guests.iter().find(|guest| Some(**guest) != first).unwrap();
+    let last = i32::try_from(*neighbour).unwrap();
     let last = rustix::process::Pid::from_raw(last).unwrap();
     rustix::process::kill_process(last, rustix::process::Signal::KILL).unwrap();
     child.wait().unwrap();

@@ -242,7 +242,7 @@ fn groups(report: &Report) -> Vec<Group> {
             continue;
         }
         // The tables of neighbours tell how many there were.
-        if all_were_up(&cells) {
+        if cells.iter().all(|cell| cell.all_guests_were_up()) {
             continue;
         }
         if let Some(reasons) = absent_everywhere(&cells) {
@@ -253,15 +253,6 @@ fn groups(report: &Report) -> Vec<Group> {
         if table.primary { &mut groups[at].judged } else { &mut groups[at].descriptive }.push(table);
     }
     groups
-}
-
-/// Whether these count the guests of a workload among neighbours, and none was missing anywhere.
-fn all_were_up(cells: &[&Cell]) -> bool {
-    let up = |cell: &&Cell| {
-        let wanted = cell.params.get(weigh_model::among::GUESTS)?.parse::<f64>().ok()?;
-        Some(cell.failed == 0 && cell.summary.as_ref()?.min == wanted)
-    };
-    cells.iter().all(|cell| cell.metric.name == weigh_model::among::UP && up(cell) == Some(true))
 }
 
 /// Why a descriptive metric is absent, where it is absent in every environment and has failed in none.

@@ -71,12 +71,12 @@ fn the_plots_have_every_effect_and_every_block() {
         let measured = report.analysis.cells.iter().any(|cell| cell.summary.is_some());
         // Charged CPU time has tables of its own.
         let beside = !report.circumstances.charges.is_empty();
-        let cells: Vec<_> = report
-            .analysis
-            .cells
-            .iter()
-            .filter(|cell| measured && !(beside && cell.is_charged_cpu()))
-            .collect();
+        let all_up = common::texts::all_up(&report);
+        let told = |cell: &weigh_stats::Cell| {
+            beside && cell.is_charged_cpu()
+                || cell.metric.name == weigh_model::among::UP && all_up.contains(&cell.workload)
+        };
+        let cells: Vec<_> = report.analysis.cells.iter().filter(|cell| measured && !told(cell)).collect();
         assert_eq!(rows.len(), cells.len(), "{name}");
         let effects = |n: usize| format!("{name}: {n} effects");
         let drawn = rows.iter().filter(|row| row["effect"].is_array()).count();

@@ -170,7 +170,8 @@ fn compared(comparison: &Comparison, side: &Side<'_>, baseline: Option<&Side<'_>
         };
         kinds.push(WarningKind::TooFewBlocks { n });
     }
-    if estimate.is_some_and(|e| e.has_no_spread()) {
+    // That all guests are up every time is no surprise, and no measurement.
+    if estimate.is_some_and(|e| e.has_no_spread()) && !cell.all_guests_were_up() {
         cell.flags.push(Flag::NoSpread);
         kinds.push(WarningKind::NoSpread);
     }

@@ -6,7 +6,7 @@ use crate::collect::Collected;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
-use weigh_model::{Effort, MetricSpec, Observation, Plan};
+use weigh_model::{Effort, MetricSpec, Observation, Plan, among};
 
 /// Fewest blocks (or values, or blocks of each run) for [`Verdict::Equivalent`].
 pub const EQUIVALENT_FEWEST_BLOCKS: u32 = 30;
@@ -195,6 +195,13 @@ impl Cell {
     /// same figures are in [`crate::ChargeSummary`].
     pub fn is_charged_cpu(&self) -> bool {
         !self.primary && self.metric.name.starts_with(CHARGED_CPU)
+    }
+
+    /// Whether the metric is the number of guests that were up, and no trial had fewer than its workload asks for.
+    pub fn all_guests_were_up(&self) -> bool {
+        let wanted = self.params.get(among::GUESTS).and_then(|guests| guests.parse::<f64>().ok());
+        let fewest = self.summary.as_ref().map(|summary| summary.min);
+        self.metric.name == among::UP && self.failed == 0 && wanted.is_some() && fewest == wanted
     }
 }
 

@@ -3,8 +3,9 @@
 use super::text;
 use regex::Regex;
 use serde_json::Value;
+use std::collections::BTreeSet;
 use std::sync::LazyLock;
-use weigh_model::Better;
+use weigh_model::{Better, among};
 use weigh_report::{Format, Options, Report, quantity, render};
 use weigh_stats::{Cell, Interval};
 
@@ -19,6 +20,19 @@ pub struct Texts {
     pub json: Value,
     /// One row per cell, by column name.
     pub csv: Vec<Vec<(String, String)>>,
+    /// Workloads whose guests were all up in every environment, which the tables of neighbours say.
+    pub all_up: Vec<String>,
+}
+
+/// Workloads with a table of the guests that were up in which all were.
+pub fn all_up(report: &Report) -> Vec<String> {
+    let counted = |workload: &str| {
+        let cells = report.analysis.cells.iter();
+        let mut up = cells.filter(|c| c.workload == workload && c.metric.name == among::UP).peekable();
+        up.peek().is_some() && up.all(Cell::all_guests_were_up)
+    };
+    let workloads: BTreeSet<&String> = report.analysis.cells.iter().map(|cell| &cell.workload).collect();
+    workloads.into_iter().filter(|workload| counted(workload)).cloned().collect()
 }
 
 impl Texts {
@@ -29,6 +43,7 @@ impl Texts {
         let mut reader = csv::Reader::from_reader(csv.as_bytes());
         let header = reader.headers().expect("a header").clone();
         Self {
+            all_up: all_up(report),
             readable: vec![
                 (FORMATS[0], table.expect("renders")),
                 (FORMATS[1], from_markdown(&text(report, Format::Markdown))),

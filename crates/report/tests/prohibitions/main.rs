@@ -16,7 +16,9 @@ use common::{machines, void};
 use regex::Regex;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
-use weigh_model::{Better, ClockState, Comparison, Effort, Extraction, Observation, Series, VoidCause};
+use weigh_model::{
+    Better, ClockState, Comparison, Effort, Extraction, Observation, Series, VoidCause, among,
+};
 use weigh_report::{EnvironmentFacts, Format, Report};
 use weigh_stats::{Cell, Flag, Interval, Pairing, Verdict, analyse};
 
@@ -68,6 +70,9 @@ fn cell_mut(report: &mut Report, wanted: impl Fn(&Cell) -> bool) -> &mut Cell {
 
 /// Breaches of one cell: `line` must hold for some row of it in every readable format.
 fn in_rows(texts: &Texts, cell: &Cell, what: &str, line: impl Fn(&str) -> bool, breaches: &mut Vec<Breach>) {
+    if cell.metric.name == among::UP && texts.all_up.contains(&cell.workload) {
+        return;
+    }
     for (format, text) in &texts.readable {
         if !rows(text, cell).into_iter().any(&line) {
             breaches.push((
