@@ -11,7 +11,7 @@ pub(crate) mod parity;
 use crate::Interval;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use weigh_model::{ClockState, HostSettings, LoaderMachine, NoisyHost, Paced, Trial};
+use weigh_model::{ClockState, HostSettings, LoaderMachine, NoisyHost, Observation, Paced, Trial};
 
 /// What the trials that count say beside their values.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -81,6 +81,9 @@ pub struct DuplicateSummary {
     pub absent: Option<String>,
     /// By the names of [`weigh_model::duplicates`].
     pub amounts: BTreeMap<String, DuplicateAmount>,
+    /// The same scan by scan, for comparisons; not in what is written.
+    #[serde(skip)]
+    pub scans: BTreeMap<String, Vec<Observation>>,
 }
 
 /// An amount of memory over several scans, bytes.

@@ -108,15 +108,8 @@ impl Estimate {
     /// a million blocks would not do.
     pub fn blocks_to_decide(&self, margin: f64, factor_diff: f64, factor_eq: f64) -> Option<u32> {
         let delta = margin.ln_1p();
-        let at = |blocks: u32| {
-            let (now, then) = (f64::from(self.n), f64::from(blocks));
-            (self.standard_error * (now / then).sqrt(), self.df * (then - 1.0) / (now - 1.0))
-        };
-        let finds_difference = |blocks: u32| {
-            let (error, df) = at(blocks);
-            let q = student::quantile(1.0 - TAIL / factor_diff, df);
-            student::below(in_errors(self.mean.abs(), error) - q, df) >= POWER
-        };
+        let at = |blocks| self.at(blocks);
+        let finds_difference = |blocks| self.finds_difference(blocks, factor_diff);
         let finds_equivalence = |blocks: u32| {
             let (error, df) = at(blocks);
             let q = student::quantile(1.0 - TAIL / factor_eq, df);
@@ -127,6 +120,24 @@ impl Estimate {
         let difference = smallest(from, finds_difference);
         let equivalence = smallest(from.max(EQUIVALENT_FEWEST_BLOCKS), finds_equivalence);
         difference.into_iter().chain(equivalence).min()
+    }
+
+    /// Blocks in all that would likely show that the mean is not 0, as in [`Self::blocks_to_decide`], for one interval by itself. None
+    /// when a million would not do.
+    pub fn blocks_to_differ(&self) -> Option<u32> {
+        smallest(self.n + 1, |blocks| self.finds_difference(blocks, 1.0))
+    }
+
+    /// Standard error and degrees of freedom with so many blocks.
+    fn at(&self, blocks: u32) -> (f64, f64) {
+        let (now, then) = (f64::from(self.n), f64::from(blocks));
+        (self.standard_error * (now / then).sqrt(), self.df * (then - 1.0) / (now - 1.0))
+    }
+
+    fn finds_difference(&self, blocks: u32, factor: f64) -> bool {
+        let (error, df) = self.at(blocks);
+        let q = student::quantile(1.0 - TAIL / factor, df);
+        student::below(in_errors(self.mean.abs(), error) - q, df) >= POWER
     }
 }
 

@@ -22,6 +22,7 @@ mod collect;
 mod compare;
 mod course;
 mod estimate;
+mod grade;
 mod holm;
 mod limit;
 mod pelt;
@@ -52,6 +53,7 @@ pub use circumstances::{
 pub use collect::{Collected, Failure, collect};
 pub use compare::compare_runs;
 pub use course::{Change, Course, Moment, courses};
+pub use grade::{ALIKE, Aspect, Bound, FEWEST_FOR_SPREAD, Grade, Ratio};
 pub use limit::{Amount, Limit, limits};
 pub use stop::precise_enough;
 pub use warning::{Warning, WarningKind};

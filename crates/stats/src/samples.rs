@@ -88,12 +88,19 @@ impl Sample {
 
     /// Absolute values; none without values.
     pub fn summary(&self) -> Option<Summary> {
-        let ascending = rank::sorted(self.values.iter().map(|o| o.value));
+        Summary::of(&self.values.iter().map(|o| o.value).collect::<Vec<_>>())
+    }
+}
+
+impl Summary {
+    /// Of numbers in any order; none without any.
+    pub fn of(values: &[f64]) -> Option<Self> {
+        let ascending = rank::sorted(values.iter().copied());
         let n = ascending.len() as f64;
         let (min, max) = (*ascending.first()?, *ascending.last()?);
         let mean = ascending.iter().sum::<f64>() / n;
         let squares: f64 = ascending.iter().map(|x| (x - mean).powi(2)).sum();
-        Some(Summary {
+        Some(Self {
             median: rank::median(&ascending),
             mean,
             sd: (ascending.len() > 1).then(|| (squares / (n - 1.0)).sqrt()),

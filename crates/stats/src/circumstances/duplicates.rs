@@ -7,7 +7,7 @@ use super::{DuplicateAmount, DuplicateSummary};
 use crate::estimate::count;
 use std::collections::BTreeMap;
 use weigh_model::duplicates::{DUPLICATES, amounts};
-use weigh_model::{Iteration, Outcome, Started, Trial, WorkloadPlan};
+use weigh_model::{Iteration, Observation, Outcome, Started, Trial, WorkloadPlan};
 
 /// What the trials of a cell found; none where nobody asked for it.
 pub(crate) fn summary<'t>(
@@ -25,22 +25,25 @@ pub(crate) fn summary<'t>(
         n: 0,
         absent: None,
         amounts: BTreeMap::new(),
+        scans: BTreeMap::new(),
     };
-    let mut all: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
+    let mut all: BTreeMap<&str, Vec<Observation>> = BTreeMap::new();
     for trial in trials {
         let Outcome::Measured { iterations } = &trial.outcome else { continue };
         match trial.observed.as_ref().and_then(|observed| observed.pages.as_ref()) {
             Some(scan) => {
                 for (name, bytes) in amounts(scan) {
-                    all.entry(name).or_default().push(bytes as f64);
+                    let scanned = Observation { block: Some(trial.block), value: bytes as f64 };
+                    all.entry(name).or_default().push(scanned);
                 }
             }
             None => summary.absent = summary.absent.or_else(|| reason(iterations)),
         }
     }
     summary.n = all.values().next().map_or(0, |values| count(values.len()));
-    summary.amounts =
-        all.into_iter().map(|(name, values)| (name.to_string(), DuplicateAmount::of(&values))).collect();
+    summary.scans = all.into_iter().map(|(name, values)| (name.to_string(), values)).collect();
+    let amounts = summary.scans.iter().map(|(name, values)| (name.clone(), DuplicateAmount::of(values)));
+    summary.amounts = amounts.collect();
     (summary.n > 0 || summary.absent.is_some()).then_some(summary)
 }
 
@@ -50,7 +53,8 @@ fn reason(iterations: &[Iteration]) -> Option<String> {
 
 impl DuplicateAmount {
     /// Of at least one value.
-    fn of(bytes: &[f64]) -> Self {
+    fn of(scans: &[Observation]) -> Self {
+        let bytes: Vec<f64> = scans.iter().map(|scan| scan.value).collect();
         Self {
             mean: bytes.iter().sum::<f64>() / bytes.len() as f64,
             least: bytes.iter().copied().fold(f64::INFINITY, f64::min),

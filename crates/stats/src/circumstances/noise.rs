@@ -27,7 +27,8 @@ pub(crate) fn is_disturbed(trial: &Trial, limits: &NoiseLimits) -> bool {
 /// Sums, extremes and settings of the observed trials among these, which are in the order of the run.
 pub(crate) fn summary(trials: &[&Trial], limits: &NoiseLimits) -> Option<NoiseSummary> {
     let observed: Vec<&Observed> = trials.iter().filter_map(|trial| trial.observed.as_deref()).collect();
-    let settings = observed.last()?.settings.clone();
+    observed.first()?;
+    let settings = told(&observed).last().copied().cloned().unwrap_or_default();
     let sum = |of: &dyn Fn(&Observed) -> f64| observed.iter().map(|o| of(o)).sum::<f64>();
     let window_ns = sum(&|o| o.window_ns as f64);
     let cpu_ns = sum(&|o| o.window_ns as f64 * o.cpus.len().max(1) as f64);
@@ -83,15 +84,20 @@ fn words(settings: &HostSettings) -> [(&'static str, Option<String>); 9] {
     ]
 }
 
+/// The settings of the trials that tell any: one in which nothing was started looks at none.
+fn told<'a>(observed: &[&'a Observed]) -> Vec<&'a HostSettings> {
+    let settings = observed.iter().map(|observed| &observed.settings);
+    settings.filter(|settings| **settings != HostSettings::default()).collect()
+}
+
 /// What changed from one trial to the next, each change once.
 fn changes(observed: &[&Observed]) -> Vec<String> {
     let mut changes: Vec<String> = Vec::new();
-    for pair in observed.windows(2) {
-        if pair[0].settings == pair[1].settings {
+    for pair in told(observed).windows(2) {
+        if pair[0] == pair[1] {
             continue;
         }
-        for ((name, before), (_, after)) in words(&pair[0].settings).into_iter().zip(words(&pair[1].settings))
-        {
+        for ((name, before), (_, after)) in words(pair[0]).into_iter().zip(words(pair[1])) {
             let word = |value: Option<String>| value.unwrap_or_else(|| "unknown".into());
             if before != after {
                 let change = format!("{name}: {} -> {}", word(before), word(after));

@@ -168,6 +168,22 @@ fn settings_and_a_noisy_host_are_warned_of() {
     }
 }
 
+/// A trial in which no guest could be started looks at no settings, and none have changed for that.
+#[test]
+fn trials_that_tell_no_settings_change_none() {
+    let see = |block: u32, environment: &str| {
+        let mut observed = quiet(1_000);
+        if block > 0 && environment == ENVIRONMENTS[0] {
+            observed.settings = HostSettings { aslr: Some(2), ..HostSettings::default() };
+        }
+        (Some(observed), None)
+    };
+    let noise = collect(&time_plan(), &run(3, see)).circumstances.noise.unwrap();
+    assert_eq!((noise.changed_settings, noise.settings.aslr), (Vec::new(), Some(2)));
+    let untold = collect(&time_plan(), &run(3, |_, _| (Some(quiet(1_000)), None)));
+    assert_eq!(untold.circumstances.noise.unwrap().settings, HostSettings::default());
+}
+
 fn clock(state: ClockState) -> ClockCheck {
     ClockCheck {
         state,

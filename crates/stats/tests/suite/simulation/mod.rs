@@ -9,6 +9,7 @@ mod coverage;
 mod drift;
 mod effects;
 mod families;
+mod grades;
 mod stopping;
 
 use crate::build::*;

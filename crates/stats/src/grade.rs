@@ -1,0 +1,339 @@
+//! What a comparison says of a statement about a ratio: that it holds, that it does not, or that neither is shown.
+//!
+//! Two sides are compared by the blocks that both have: the location of their values by the mean of the log ratios of the blocks, as everywhere,
+//! their spread by the difference of the log standard deviations. A statement bounds the ratio. It holds where the whole 95 % interval is within
+//! the bounds, and is contradicted where all of it is beyond. Nothing is adjusted for how many statements there are: each interval is one of
+//! 95 %, and who reads twenty grades has to expect one to be wrong.
+
+use crate::analysis::Interval;
+use crate::estimate::{Estimate, TAIL};
+use crate::limit::Amount;
+use crate::student;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use weigh_model::Observation;
+
+/// Fewest blocks for the ratio of two spreads: an estimate of an estimate's error wants more than that of a mean.
+pub const FEWEST_FOR_SPREAD: u32 = 12;
+
+/// How far the ratio of costs may be from a published one to be called alike, as a fraction. Studies call what is below it no difference, and it
+/// is more than the spread that they print for their own repetitions.
+pub const ALIKE: f64 = 0.05;
+
+/// What of the values of the blocks is compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Aspect {
+    /// Where they are: the geometric mean of the ratios of the blocks.
+    Location,
+    /// Their standard deviation.
+    Deviation,
+    /// Their standard deviation over their mean.
+    Variation,
+}
+
+/// The ratio of two values, or one that was published, as far as it is known.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Ratio {
+    log: Estimate,
+}
+
+/// What a statement asks of a ratio.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Bound {
+    /// No less than this.
+    AtLeast(f64),
+    /// No more than this.
+    AtMost(f64),
+    /// From the first to the second.
+    Between(f64, f64),
+}
+
+/// What can be said of a statement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "SCREAMING-KEBAB-CASE", tag = "grade")]
+pub enum Grade {
+    /// The whole interval satisfies it.
+    Holds,
+    /// The whole interval violates it.
+    Differs,
+    /// Neither.
+    Undecided {
+        /// Blocks in all that would likely decide it, were mean and spread to stay what they are, where a practical number would.
+        blocks: Option<u32>,
+    },
+}
+
+impl Grade {
+    /// Of several statements that must all hold.
+    pub fn all(grades: impl IntoIterator<Item = Self>) -> Self {
+        grades.into_iter().fold(Self::Holds, |all, next| match (all, next) {
+            (Self::Differs, _) | (_, Self::Differs) => Self::Differs,
+            (Self::Holds, other) | (other, Self::Holds) => other,
+            (Self::Undecided { blocks: one }, Self::Undecided { blocks: other }) => {
+                Self::Undecided { blocks: one.zip(other).map(|(one, other)| one.max(other)) }
+            }
+        })
+    }
+
+    /// Of several statements of which one must hold.
+    pub fn any(grades: impl IntoIterator<Item = Self>) -> Self {
+        grades.into_iter().fold(Self::Differs, |any, next| match (any, next) {
+            (Self::Holds, _) | (_, Self::Holds) => Self::Holds,
+            (Self::Differs, other) | (other, Self::Differs) => other,
+            (Self::Undecided { blocks: one }, Self::Undecided { blocks: other }) => {
+                Self::Undecided { blocks: one.into_iter().chain(other).min() }
+            }
+        })
+    }
+}
+
+impl Ratio {
+    /// `one` over `other`, by the blocks that both have; where either has values without a block, or they were taken in different
+    /// runs (`paired` is false), by all values of each (Welch). None with fewer than two values, and for spreads with fewer than
+    /// [`FEWEST_FOR_SPREAD`] or where one side has none. Values that are not above zero do not count.
+    pub fn of(one: &[Observation], other: &[Observation], aspect: Aspect, paired: bool) -> Option<Self> {
+        let (one, other) = (usable(one), usable(other));
+        let in_blocks = paired && one.iter().chain(&other).all(|observation| observation.block.is_some());
+        let log = if in_blocks {
+            let of_other: BTreeMap<_, f64> = other.iter().map(|o| (o.block, o.value)).collect();
+            let both: Vec<(f64, f64)> =
+                one.iter().filter_map(|o| Some((o.value, *of_other.get(&o.block)?))).collect();
+            let (ones, others): (Vec<f64>, Vec<f64>) = both.into_iter().unzip();
+            let (ones, others) = (contributions(&ones, aspect)?, contributions(&others, aspect)?);
+            let differences: Vec<f64> = ones.iter().zip(&others).map(|(one, other)| one - other).collect();
+            Estimate::of(&differences)?
+        } else {
+            let values = |side: &[Observation]| side.iter().map(|o| o.value).collect::<Vec<f64>>();
+            let side = |values: &[f64]| Estimate::of(&contributions(values, aspect)?);
+            side(&values(&one))?.less(&side(&values(&other))?)
+        };
+        Some(Self { log })
+    }
+
+    /// Of two amounts that were estimated apart from each other, each over so many blocks. None where either may be nothing or less.
+    pub fn of_amounts(one: (Amount, u32), other: (Amount, u32)) -> Option<Self> {
+        Some(Self { log: of_amount(one)?.less(&of_amount(other)?) })
+    }
+
+    /// What of the values is asked for by itself, where that is a ratio already: an efficiency, a coefficient of variation.
+    pub fn of_values(values: &[Observation], aspect: Aspect) -> Option<Self> {
+        let values: Vec<f64> = usable(values).iter().map(|o| o.value).collect();
+        Some(Self { log: Estimate::of(&contributions(&values, aspect)?)? })
+    }
+
+    /// A published one: the log of the ratio, its standard error and the degrees of freedom of that. Without a spread it is taken as exact.
+    pub fn published(log: f64, spread: Option<(f64, f64)>) -> Self {
+        let (standard_error, df) = spread.unwrap_or((0.0, f64::from(u16::MAX)));
+        Self { log: Estimate { mean: log, standard_error, df, n: u32::from(u16::MAX) } }
+    }
+
+    /// The other way round.
+    #[must_use]
+    pub fn inverse(self) -> Self {
+        Self { log: Estimate { mean: -self.log.mean, ..self.log } }
+    }
+
+    /// This ratio over another that has nothing to do with it, as a measured cost over a published one.
+    #[must_use]
+    pub fn over(&self, other: &Self) -> Self {
+        Self { log: self.log.less(&other.log) }
+    }
+
+    /// The ratio.
+    pub fn estimate(&self) -> f64 {
+        self.log.mean.exp()
+    }
+
+    /// Lower and upper end of its 95 % interval.
+    pub fn ends(&self) -> (f64, f64) {
+        let half = self.log.half_width(student::quantile(1.0 - TAIL, self.log.df));
+        ((self.log.mean - half).exp(), (self.log.mean + half).exp())
+    }
+
+    /// The ratio less 1, with its interval.
+    pub fn effect(&self) -> Interval {
+        self.log.interval()
+    }
+
+    /// Blocks that it rests on; of two sides apart, those of the smaller.
+    pub fn n(&self) -> u32 {
+        self.log.n
+    }
+
+    /// Whether it is within the bound.
+    pub fn grade(&self, bound: Bound) -> Grade {
+        let (low, high) = self.ends();
+        let (from, to) = match bound {
+            Bound::AtLeast(least) => (Some(least), None),
+            Bound::AtMost(most) => (None, Some(most)),
+            Bound::Between(least, most) => (Some(least), Some(most)),
+        };
+        if from.is_none_or(|from| low >= from) && to.is_none_or(|to| high <= to) {
+            return Grade::Holds;
+        }
+        if from.is_some_and(|from| high < from) || to.is_some_and(|to| low > to) {
+            return Grade::Differs;
+        }
+        // Inside, the interval must come free of both ends; outside, of the one that was passed.
+        let estimate = self.estimate();
+        let beyond: Vec<f64> = [from.filter(|from| estimate < *from), to.filter(|to| estimate > *to)]
+            .into_iter()
+            .flatten()
+            .collect();
+        let ends = if beyond.is_empty() { [from, to].into_iter().flatten().collect() } else { beyond };
+        let needs = ends
+            .into_iter()
+            .map(|end| Estimate { mean: self.log.mean - end.ln(), ..self.log }.blocks_to_differ());
+        Grade::Undecided { blocks: needs.collect::<Option<Vec<u32>>>().and_then(|all| all.into_iter().max()) }
+    }
+
+    /// Whether this ratio of costs is like another, to [`ALIKE`].
+    pub fn is_like(&self, published: &Self) -> Grade {
+        self.over(published).grade(Bound::Between(1.0 / (1.0 + ALIKE), 1.0 + ALIKE))
+    }
+}
+
+fn usable(observations: &[Observation]) -> Vec<Observation> {
+    observations.iter().filter(|o| o.value.is_finite() && o.value > 0.0).copied().collect()
+}
+
+/// What each value adds to the log of the aspect: numbers whose mean is that log, and whose spread is its error times the root of their
+/// number. For a spread these are its influence function, ((x - m)^2 / s^2 - 1) / 2, less (x - m) / m for the variation.
+fn contributions(values: &[f64], aspect: Aspect) -> Option<Vec<f64>> {
+    if aspect == Aspect::Location {
+        return Some(values.iter().map(|value| value.ln()).collect());
+    }
+    let n = values.len();
+    if n < FEWEST_FOR_SPREAD as usize {
+        return None;
+    }
+    let mean = values.iter().sum::<f64>() / n as f64;
+    let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+    // Their mean square, so that the mean of the influences is nothing; the level has the usual n - 1.
+    let (mean_square, variance) = (squares / n as f64, squares / (n - 1) as f64);
+    if variance <= 0.0 {
+        return None;
+    }
+    let relative = aspect == Aspect::Variation;
+    let level = variance.ln() / 2.0 - if relative { mean.ln() } else { 0.0 };
+    let influence = |value: f64| {
+        let spread = ((value - mean).powi(2) / mean_square - 1.0) / 2.0;
+        spread - if relative { (value - mean) / mean } else { 0.0 }
+    };
+    Some(values.iter().map(|value| level + influence(*value)).collect())
+}
+
+/// The log of an amount by the delta method: its interval is one of t with one degree of freedom less than blocks.
+fn of_amount((amount, n): (Amount, u32)) -> Option<Estimate> {
+    if amount.low <= 0.0 || n < 2 {
+        return None;
+    }
+    let df = f64::from(n - 1);
+    let half = (amount.high - amount.low) / 2.0;
+    let standard_error = half / student::quantile(1.0 - TAIL, df) / amount.estimate;
+    Some(Estimate { mean: amount.estimate.ln(), standard_error, df, n })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn blocks(values: &[f64]) -> Vec<Observation> {
+        (0..).zip(values).map(|(block, value)| Observation { block: Some(block), value: *value }).collect()
+    }
+
+    fn of(one: &[f64], other: &[f64]) -> Ratio {
+        Ratio::of(&blocks(one), &blocks(other), Aspect::Location, true).unwrap()
+    }
+
+    #[test]
+    fn pairs_are_what_both_have() {
+        let mut one = blocks(&[2.0, 4.0, 9.9, 8.0]);
+        one.remove(2);
+        let ratio = Ratio::of(&one, &blocks(&[1.0, 2.0, 3.0, 4.0]), Aspect::Location, true).unwrap();
+        assert_eq!((ratio.n(), ratio.estimate()), (3, 2.0_f64.ln().exp()));
+        assert_eq!(ratio.ends(), (ratio.estimate(), ratio.estimate()), "no spread at all");
+        assert!(Ratio::of(&one[..1], &one, Aspect::Location, true).is_none());
+        assert!((ratio.inverse().estimate() - 0.5).abs() < 1e-12);
+    }
+
+    #[test]
+    fn what_is_no_cost_does_not_count() {
+        let values = [1.0, 0.0, -1.0, f64::NAN, 1.1, 0.9];
+        assert_eq!(Ratio::of_values(&blocks(&values), Aspect::Location).unwrap().n(), 3);
+    }
+
+    #[test]
+    fn the_whole_interval_decides() {
+        // 1.9 to 2.1 around 2, and an interval that is known by its ends.
+        let ratio = of(&[1.9, 2.0, 2.1, 2.0], &[1.0; 4]);
+        let (low, high) = ratio.ends();
+        assert!(1.8 < low && low < 2.0 && 2.0 < high && high < 2.2, "{low} {high}");
+        let undecided = |grade| matches!(grade, Grade::Undecided { blocks: Some(5..) });
+        assert_eq!(ratio.grade(Bound::AtLeast(1.8)), Grade::Holds);
+        assert_eq!(ratio.grade(Bound::AtLeast(low)), Grade::Holds, "the end belongs to it");
+        assert!(undecided(ratio.grade(Bound::AtLeast(1.95))));
+        assert_eq!(ratio.grade(Bound::AtLeast(2.5)), Grade::Differs);
+        assert_eq!(ratio.grade(Bound::AtMost(2.5)), Grade::Holds);
+        assert!(undecided(ratio.grade(Bound::AtMost(2.05))));
+        assert_eq!(ratio.grade(Bound::AtMost(1.8)), Grade::Differs);
+        assert_eq!(ratio.grade(Bound::Between(1.8, 2.2)), Grade::Holds);
+        assert!(undecided(ratio.grade(Bound::Between(1.95, 2.2))));
+        assert_eq!(ratio.grade(Bound::Between(0.95, 1.05)), Grade::Differs);
+        assert_eq!(ratio.grade(Bound::Between(2.5, 3.0)), Grade::Differs);
+    }
+
+    #[test]
+    fn a_bound_that_is_met_exactly_is_never_decided() {
+        let ratio = of(&[1.9, 2.0, 2.1], &[1.0; 3]);
+        let grade = ratio.grade(Bound::AtLeast(ratio.estimate()));
+        assert_eq!(grade, Grade::Undecided { blocks: None });
+    }
+
+    #[test]
+    fn grades_of_several_statements() {
+        let undecided = |blocks| Grade::Undecided { blocks };
+        let all = |grades: &[Grade]| Grade::all(grades.iter().copied());
+        let any = |grades: &[Grade]| Grade::any(grades.iter().copied());
+        assert_eq!(all(&[]), Grade::Holds);
+        assert_eq!(all(&[Grade::Holds, undecided(Some(9)), undecided(Some(4))]), undecided(Some(9)));
+        assert_eq!(all(&[undecided(Some(9)), undecided(None)]), undecided(None));
+        assert_eq!(all(&[undecided(None), Grade::Differs, Grade::Holds]), Grade::Differs);
+        assert_eq!(any(&[]), Grade::Differs);
+        assert_eq!(any(&[Grade::Differs, undecided(Some(9)), undecided(None)]), undecided(Some(9)));
+        assert_eq!(any(&[undecided(None), Grade::Holds]), Grade::Holds);
+    }
+
+    #[test]
+    fn amounts_are_compared_by_their_intervals() {
+        let amount =
+            |estimate: f64, half: f64| Amount { estimate, low: estimate - half, high: estimate + half };
+        let ratio = Ratio::of_amounts((amount(20.0, 1.0), 6), (amount(10.0, 0.5), 6)).unwrap();
+        assert!((ratio.estimate() - 2.0).abs() < 1e-12);
+        // Two errors of five per cent, each 2.571 standard errors of five degrees of freedom; together ten degrees and 2.228.
+        let (low, high) = ratio.ends();
+        let half = 0.05 / 2.570_581_835_6 * 2.0_f64.sqrt() * 2.228_138_852;
+        assert!((high.ln() - low.ln() - 2.0 * half).abs() < 1e-6, "{low} {high}");
+        assert!(Ratio::of_amounts((amount(1.0, 1.5), 6), (amount(10.0, 0.5), 6)).is_none());
+    }
+
+    #[test]
+    fn a_published_ratio_without_spread_is_exact() {
+        let ours = of(&[1.18, 1.22, 1.2, 1.21], &[1.0; 4]);
+        let exact = Ratio::published(1.2_f64.ln(), None);
+        assert_eq!(ours.over(&exact).effect().high, ours.over(&exact).effect().high);
+        assert_eq!(ours.is_like(&exact), Grade::Holds);
+        assert_eq!(ours.is_like(&Ratio::published(1.5_f64.ln(), None)), Grade::Differs);
+        let vague = Ratio::published(1.2_f64.ln(), Some((0.1, 9.0)));
+        assert!(matches!(ours.is_like(&vague), Grade::Undecided { .. }));
+    }
+
+    #[test]
+    fn spreads_want_many_blocks_and_some_spread() {
+        assert!(Ratio::of(&blocks(&[1.0; 30]), &blocks(&[1.0; 30]), Aspect::Deviation, true).is_none());
+        let few: Vec<f64> = (1..12).map(f64::from).collect();
+        assert!(Ratio::of(&blocks(&few), &blocks(&few), Aspect::Variation, true).is_none());
+    }
+}

@@ -1,0 +1,47 @@
+//! Ratios that statements are graded by.
+
+use super::Random;
+use weigh_model::Observation;
+use weigh_stats::{Aspect, Ratio};
+
+fn blocks(values: &[f64]) -> Vec<Observation> {
+    (0..).zip(values).map(|(block, value)| Observation { block: Some(block), value: *value }).collect()
+}
+
+/// Intervals of the ratio of two spreads cover what is true about as often as they say: a little less, as intervals of spreads do.
+#[test]
+fn ratios_of_spreads_are_covered() {
+    const TIMES: u32 = 2000;
+    let mut random = Random::new(7);
+    for (aspect, truth) in [(Aspect::Deviation, 4.0), (Aspect::Variation, 2.0)] {
+        let covered = (0..TIMES).filter(|_| {
+            let mut side =
+                |mean: f64, sd: f64| -> Vec<f64> { (0..30).map(|_| mean + sd * random.normal()).collect() };
+            let (one, other) = (side(200.0, 16.0), side(100.0, 4.0));
+            let ratio = Ratio::of(&blocks(&one), &blocks(&other), aspect, true).expect("enough blocks");
+            let (low, high) = ratio.ends();
+            low <= truth && truth <= high
+        });
+        let share = covered.count() as f64 / f64::from(TIMES);
+        assert!((0.90..=0.97).contains(&share), "{aspect:?}: {share}");
+    }
+}
+
+/// A slow block that both sides share is no spread of their ratio.
+#[test]
+fn what_blocks_share_is_no_spread_of_a_location() {
+    let mut random = Random::new(11);
+    let slow: Vec<f64> = (0..12).map(|_| random.normals(1, 0.0, 0.3)[0].exp()).collect();
+    let side = |level: f64, random: &mut Random| -> Vec<f64> {
+        slow.iter().map(|slow| level * slow * (0.002 * random.normal()).exp()).collect()
+    };
+    let (one, other) = (side(1.1, &mut random), side(1.0, &mut random));
+    let of = |paired| {
+        let ratio =
+            Ratio::of(&blocks(&one), &blocks(&other), Aspect::Location, paired).expect("enough blocks");
+        let (low, high) = ratio.ends();
+        (low <= 1.1 && 1.1 <= high, high / low)
+    };
+    let ((covers, paired), (_, apart)) = (of(true), of(false));
+    assert!(covers && paired < 1.01 && apart > 1.2, "{paired} {apart}");
+}
