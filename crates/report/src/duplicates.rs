@@ -148,6 +148,7 @@ mod tests {
             n: 2,
             absent: None,
             amounts: amounts.iter().map(amount).collect(),
+            scans: std::collections::BTreeMap::new(),
         }
     }
 

@@ -1,0 +1,286 @@
+//! Reading a study: first its keys, then its types, then what they mean together.
+
+mod claims;
+mod keys;
+mod numbers;
+mod reanalyse;
+mod validate;
+
+use crate::error::{Fault, StudyError};
+use crate::study::{Command, Experiment, Form, Spread, Statistic, Study};
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::path::Path;
+use toml::Spanned;
+use weigh_model::Better;
+
+type Text = Spanned<String>;
+
+/// The file of a study as it is written.
+#[derive(Debug, Deserialize)]
+struct StudyFile {
+    name: Text,
+    title: Text,
+    authors: Text,
+    published: Text,
+    host: Text,
+    method: Text,
+    #[serde(default)]
+    experiment: Vec<Spanned<ExperimentFile>>,
+}
+
+/// An experiment as it is written.
+#[derive(Debug, Deserialize)]
+struct ExperimentFile {
+    name: Text,
+    #[serde(default)]
+    also: Vec<Text>,
+    title: Text,
+    source: Text,
+    statistic: Text,
+    baseline: Text,
+    measure: MeasureFile,
+    #[serde(default)]
+    instead: Vec<InsteadFile>,
+    #[serde(default)]
+    arm: Vec<Spanned<ArmFile>>,
+    #[serde(default)]
+    quantity: Vec<Spanned<QuantityFile>>,
+    #[serde(default)]
+    published: Vec<Spanned<PublishedFile>>,
+    #[serde(default)]
+    claim: Vec<Spanned<ClaimFile>>,
+    #[serde(default)]
+    view: Vec<Spanned<ViewFile>>,
+    #[serde(default)]
+    reanalyse: Vec<Spanned<ReanalyseFile>>,
+}
+
+#[derive(Debug, Deserialize)]
+struct MeasureFile {
+    command: Command,
+    #[serde(default)]
+    arguments: Vec<Text>,
+    #[serde(default)]
+    quick: Vec<Text>,
+    #[serde(default)]
+    standard: Vec<Text>,
+    #[serde(default)]
+    paper: Vec<Text>,
+    needs: Option<Text>,
+}
+
+#[derive(Debug, Deserialize)]
+struct InsteadFile {
+    original: Text,
+    here: Text,
+}
+
+#[derive(Debug, Deserialize)]
+struct ArmFile {
+    id: Text,
+    label: Text,
+    on: Option<Text>,
+    reach: Option<Text>,
+    note: Option<Text>,
+    #[serde(default)]
+    today: bool,
+}
+
+/// The word of `from`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum FromFile {
+    #[default]
+    Cells,
+    Limits,
+    Duplicates,
+    Text,
+}
+
+#[derive(Debug, Deserialize)]
+struct QuantityFile {
+    id: Text,
+    label: Text,
+    workload: Option<Text>,
+    metric: Option<Text>,
+    params: Option<Spanned<Values>>,
+    sweep: Option<Text>,
+    best_over: Option<Text>,
+    statistic: Option<Spanned<Statistic>>,
+    unit: Text,
+    better: Better,
+    #[serde(default)]
+    stands_in: bool,
+    #[serde(default)]
+    from: FromFile,
+    why: Option<Text>,
+}
+
+/// Values of parameters, written as numbers or as texts.
+type Values = BTreeMap<Text, Spanned<toml::Value>>;
+
+#[derive(Debug, Deserialize)]
+struct PublishedFile {
+    quantity: Text,
+    source: Text,
+    n: Option<Spanned<u32>>,
+    #[serde(default)]
+    spread: Spread,
+    values: Spanned<BTreeMap<Text, Spanned<Vec<Spanned<f64>>>>>,
+    at: Option<Spanned<Values>>,
+}
+
+#[derive(Debug, Deserialize)]
+struct ClaimFile {
+    id: Text,
+    says: Text,
+    source: Text,
+    check: Text,
+}
+
+#[derive(Debug, Deserialize)]
+struct ViewFile {
+    id: Text,
+    title: Text,
+    form: Form,
+    quantities: Spanned<Vec<Text>>,
+    x: Option<Text>,
+    arms_down: Option<Spanned<bool>>,
+    x_label: Option<Text>,
+    y_label: Option<Text>,
+}
+
+#[derive(Debug, Deserialize)]
+struct ReanalyseFile {
+    quantity: Text,
+    parser: Text,
+    value: Text,
+    section: Option<Text>,
+    runs: Option<Spanned<(u32, u32)>>,
+    folders: Spanned<Vec<Text>>,
+    files: Spanned<BTreeMap<Text, Spanned<Vec<Text>>>>,
+    n: Option<Spanned<u32>>,
+    note: Option<Text>,
+}
+
+/// An experiment that was read, with the places that other experiments may contradict.
+struct Read {
+    experiment: Experiment,
+    name: Range<usize>,
+    also: Vec<Range<usize>>,
+}
+
+/// Reads a study that is one file.
+pub fn read_study(file: &Path, text: &str) -> Result<Study, StudyError> {
+    let in_file = |fault: Fault| fault.in_file(file, text);
+    keys::check_study(text).map_err(in_file)?;
+    let mut written: StudyFile = toml::from_str(text).map_err(|error| in_file(of_toml(&error)))?;
+    let experiments = std::mem::take(&mut written.experiment);
+    let mut study = validate::study(&written).map_err(in_file)?;
+    if experiments.is_empty() {
+        let message = "the study has no experiment".into();
+        return Err(in_file(Fault { span: None, message, help: Some("add `[[experiment]]`".into()) }));
+    }
+    for written in experiments {
+        let read = validate::experiment(text, written.into_inner()).map_err(in_file)?;
+        add(&mut study, read).map_err(in_file)?;
+    }
+    Ok(study)
+}
+
+/// Reads a study that is a file, and one for each of its experiments.
+pub(crate) fn read_folder(study: (&Path, &str), experiments: &[(&Path, &str)]) -> Result<Study, StudyError> {
+    let (file, text) = study;
+    let in_file = |fault: Fault| fault.in_file(file, text);
+    keys::check_head(text).map_err(in_file)?;
+    let written: StudyFile = toml::from_str(text).map_err(|error| in_file(of_toml(&error)))?;
+    let mut study = validate::study(&written).map_err(in_file)?;
+    for (file, text) in experiments {
+        read_experiment(text)
+            .and_then(|read| add(&mut study, read))
+            .map_err(|fault| fault.in_file(file, text))?;
+    }
+    Ok(study)
+}
+
+fn read_experiment(text: &str) -> Result<Read, Fault> {
+    keys::check_experiment(text)?;
+    let written: ExperimentFile = toml::from_str(text).map_err(|error| of_toml(&error))?;
+    validate::experiment(text, written)
+}
+
+/// Adds an experiment whose names no other has.
+fn add(study: &mut Study, read: Read) -> Result<(), Fault> {
+    let Read { experiment, name, also } = read;
+    for known in &study.experiments {
+        if known.name == experiment.name {
+            let message = format!("the experiment `{}` is there twice", known.name);
+            return Err(Fault::new(name, message, "rename or remove one"));
+        }
+        if known.also.contains(&experiment.name) {
+            let message = format!("the experiment `{}` is also called `{}`", known.name, experiment.name);
+            return Err(Fault::new(name, message, "take it out of the other's `also`, or rename one"));
+        }
+        if let Some(at) = experiment.also.iter().position(|word| *word == known.name) {
+            let message = format!("`{}` is the name of another experiment", known.name);
+            return Err(Fault::new(also[at].clone(), message, "remove it here, or rename the other"));
+        }
+    }
+    study.experiments.push(experiment);
+    Ok(())
+}
+
+/// A fault at the name of a study that was read well.
+pub(crate) fn at_name(text: &str, message: String, help: &str) -> Fault {
+    Fault { span: keys::name_span(text), message, help: Some(help.into()) }
+}
+
+fn of_toml(error: &toml::de::Error) -> Fault {
+    let message = error.message().trim().replace('\n', "; ");
+    let help = missing(&message).and_then(|key| Some(format!("add a line such as `{}`", example(key)?)));
+    Fault { span: error.span(), message, help }
+}
+
+/// The key that serde misses, by the words of its message.
+fn missing(message: &str) -> Option<&str> {
+    message.strip_prefix("missing field `")?.split_once('`').map(|(key, _)| key)
+}
+
+/// How a key is written that something has to have.
+fn example(key: &str) -> Option<&'static str> {
+    Some(match key {
+        "name" => "name = \"my-study\"",
+        "title" => "title = \"what is compared\"",
+        "authors" => "authors = \"who measured it\"",
+        "published" => "published = \"where, and in which year\"",
+        "host" => "host = \"CPU, memory, kernel, versions of the platforms\"",
+        "method" => "method = \"order, repetitions, what is printed\"",
+        "source" => "source = \"table 1, p. 4\"",
+        "statistic" => "statistic = \"mean of 10 runs; standard deviation\"",
+        "baseline" => "baseline = \"native\"",
+        "measure" => "measure = { command = \"run\", arguments = [\"stream\"] }",
+        "command" => "command = \"run\"",
+        "original" => "original = \"what the study used\"",
+        "here" => "here = \"what is used here\"",
+        "id" => "id = \"docker\"",
+        "label" => "label = \"the word that readers see\"",
+        "unit" => "unit = \"MB/s\"",
+        "better" => "better = \"higher\"",
+        "quantity" => "quantity = \"pxz\"",
+        "values" => "values = { native = [76.2, 0.93] }",
+        "says" => "says = \"what the text says, in short\"",
+        "check" => "check = \"docker overhead of pxz <= 8 %\"",
+        "form" => "form = \"table\"",
+        "quantities" => "quantities = [\"pxz\"]",
+        "parser" => "parser = \"stream\"",
+        "value" => "value = \"triad\"",
+        "folders" => "folders = [\"stream/results\"]",
+        "files" => "files = { native = [\"linux.log\"] }",
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -1,0 +1,79 @@
+//! Where the raw numbers of a study stand in its logs.
+
+use super::validate::{known_arm, known_quantity, said};
+use super::{ReanalyseFile, Text};
+use crate::error::Fault;
+use crate::study::{Experiment, Origin, Reanalyse};
+use std::path::{Component, Path};
+use toml::Spanned;
+
+/// Adds what is said of logs to an experiment that has its arms and quantities.
+pub(super) fn add(experiment: &mut Experiment, written: &[Spanned<ReanalyseFile>]) -> Result<(), Fault> {
+    for logs in written {
+        let logs = reanalyse(experiment, logs.get_ref())?;
+        experiment.reanalyse.push(logs);
+    }
+    Ok(())
+}
+
+fn reanalyse(experiment: &Experiment, written: &ReanalyseFile) -> Result<Reanalyse, Fault> {
+    let quantity = known_quantity(experiment, &written.quantity)?;
+    let id = &quantity.id;
+    if matches!(quantity.from, Origin::Text { .. }) {
+        let message = format!("logs of the quantity `{id}`, which is only printed");
+        return Err(Fault::new(written.quantity.span(), message, "name a quantity that is measured"));
+    }
+    if let Some(n) = written.n.as_ref().filter(|n| *n.get_ref() == 0) {
+        return Err(Fault::new(n.span(), "no run at all", "write how many runs there are, or nothing"));
+    }
+    let runs = written.runs.as_ref().map(|runs| (runs.span(), *runs.get_ref()));
+    if let Some((span, (first, last))) = runs.clone().filter(|(_, (first, last))| *first < 1 || first > last)
+    {
+        let message = format!("there are no runs {first} to {last}");
+        return Err(Fault::new(span, message, "count from 1, the first before the last"));
+    }
+    if written.folders.get_ref().is_empty() {
+        let help = "write `folders = [\".\"]` where the logs lie in the directory itself";
+        return Err(Fault::new(written.folders.span(), "the logs lie in no folder", help));
+    }
+    if written.files.get_ref().is_empty() {
+        return Err(Fault::new(written.files.span(), "no logs at all", "write `native = [\"linux.log\"]`"));
+    }
+    let mut logs = Reanalyse {
+        quantity: id.clone(),
+        parser: said(&written.parser)?,
+        value: said(&written.value)?,
+        section: written.section.as_ref().map(said).transpose()?,
+        runs: runs.map(|(_, runs)| runs),
+        folders: written.folders.get_ref().iter().map(below).collect::<Result<_, _>>()?,
+        files: Default::default(),
+        n: written.n.as_ref().map(|n| *n.get_ref()),
+        note: written.note.as_ref().map(said).transpose()?,
+    };
+    for (arm, names) in written.files.get_ref() {
+        known_arm(experiment, arm)?;
+        let mut others = experiment.reanalyse.iter().filter(|other| other.quantity == *id);
+        if others.any(|other| other.files.contains_key(arm.get_ref())) {
+            let message = format!("the logs of `{id}` of `{}` are named twice", arm.get_ref());
+            return Err(Fault::new(arm.span(), message, "remove one"));
+        }
+        if names.get_ref().is_empty() {
+            let message = format!("no log of `{}`", arm.get_ref());
+            return Err(Fault::new(names.span(), message, "name one, or remove the arm"));
+        }
+        let names = names.get_ref().iter().map(below).collect::<Result<_, _>>()?;
+        logs.files.insert(arm.get_ref().clone(), names);
+    }
+    Ok(logs)
+}
+
+/// A path that stays below the directory that the user names: a study of somebody else reads nothing but its logs.
+fn below(path: &Text) -> Result<String, Fault> {
+    let text = said(path)?;
+    let inside = |part| matches!(part, Component::Normal(_) | Component::CurDir);
+    if Path::new(&text).components().all(inside) {
+        return Ok(text);
+    }
+    let message = format!("`{text}` is not below the directory of the logs");
+    Err(Fault::new(path.span(), message, "write a path within it, without `..`"))
+}

@@ -1,0 +1,381 @@
+//! What the parts of an experiment mean together.
+
+use super::{
+    ArmFile, ExperimentFile, FromFile, InsteadFile, MeasureFile, QuantityFile, Read, StudyFile, Text, Values,
+    ViewFile, claims, numbers, reanalyse,
+};
+use crate::check::{RESERVED, is_identifier, is_number};
+use crate::error::Fault;
+use crate::study::{
+    Arm, Experiment, Form, Instead, Measurand, Measure, Origin, Place, Quantity, Reach, Study, View,
+};
+use std::collections::BTreeMap;
+use std::ops::Range;
+use toml::Spanned;
+use weigh_model::{EnvironmentSpec, nearest};
+
+/// Options that are added to what an experiment measures.
+const ADDED: [&str; 8] =
+    ["--on", "--baseline", "--size", "--out", "--seed", "--blocks", "--quick", "--precision"];
+
+/// The head of a study, without its experiments.
+pub(super) fn study(written: &StudyFile) -> Result<Study, Fault> {
+    if !is_identifier(written.name.get_ref()) {
+        return Err(not_a_name(&written.name, "a study", "as in felter-2014"));
+    }
+    Ok(Study {
+        name: written.name.get_ref().clone(),
+        title: said(&written.title)?,
+        authors: said(&written.authors)?,
+        published: said(&written.published)?,
+        host: said(&written.host)?,
+        method: said(&written.method)?,
+        experiments: Vec::new(),
+    })
+}
+
+/// An experiment by itself.
+pub(super) fn experiment(text: &str, written: ExperimentFile) -> Result<Read, Fault> {
+    for name in std::iter::once(&written.name).chain(&written.also) {
+        if !name.get_ref().split('/').all(is_identifier) {
+            return Err(not_a_name(name, "an experiment", "as in table-1/pxz"));
+        }
+    }
+    distinct(std::iter::once(&written.name).chain(&written.also), "the name")?;
+    let mut found = Experiment {
+        name: written.name.get_ref().clone(),
+        also: written.also.iter().map(|also| also.get_ref().clone()).collect(),
+        title: said(&written.title)?,
+        source: said(&written.source)?,
+        statistic: said(&written.statistic)?,
+        baseline: written.baseline.get_ref().clone(),
+        measure: measure(&written.measure)?,
+        instead: written.instead.iter().map(instead).collect::<Result<_, _>>()?,
+        arms: Vec::new(),
+        quantities: Vec::new(),
+        published: Vec::new(),
+        claims: Vec::new(),
+        views: Vec::new(),
+        reanalyse: Vec::new(),
+    };
+    let span = written.name.span();
+    let none = |what: &str, key: &str| {
+        let message = format!("the experiment `{}` has no {what}", written.name.get_ref());
+        Fault::new(span.clone(), message, format!("add `[[{key}]]`"))
+    };
+    if written.arm.is_empty() {
+        return Err(none("arm", "arm"));
+    }
+    if written.quantity.is_empty() {
+        return Err(none("quantity", "quantity"));
+    }
+    if written.view.is_empty() {
+        return Err(none("view", "view"));
+    }
+    distinct(written.arm.iter().map(|arm| &arm.get_ref().id), "the arm")?;
+    found.arms = written.arm.iter().map(arm).collect::<Result<_, _>>()?;
+    known_arm(&found, &written.baseline)?;
+    distinct(written.quantity.iter().map(|quantity| &quantity.get_ref().id), "the quantity")?;
+    found.quantities = written.quantity.iter().map(quantity).collect::<Result<_, _>>()?;
+    if let Some(quantity) = written.quantity.iter().find(|quantity| quantity.get_ref().stands_in)
+        && found.instead.is_empty()
+    {
+        let id = &quantity.get_ref().id;
+        let message =
+            format!("the quantity `{}` is measured by another program, and nothing says which", id.get_ref());
+        return Err(Fault::new(id.span(), message, "add `[[instead]]` with `original` and `here`"));
+    }
+    numbers::add(&mut found, &written.published)?;
+    distinct(written.claim.iter().map(|claim| &claim.get_ref().id), "the claim")?;
+    found.claims = written
+        .claim
+        .iter()
+        .map(|claim| claims::claim(text, &found, claim.get_ref()))
+        .collect::<Result<_, _>>()?;
+    distinct(written.view.iter().map(|view| &view.get_ref().id), "the view")?;
+    found.views = written.view.iter().map(|one| view(&found, one.get_ref())).collect::<Result<_, _>>()?;
+    reanalyse::add(&mut found, &written.reanalyse)?;
+    let also = written.also.iter().map(Spanned::span).collect();
+    Ok(Read { experiment: found, name: span, also })
+}
+
+fn measure(written: &MeasureFile) -> Result<Measure, Fault> {
+    Ok(Measure {
+        command: written.command,
+        arguments: arguments(&written.arguments)?,
+        quick: arguments(&written.quick)?,
+        standard: arguments(&written.standard)?,
+        paper: arguments(&written.paper)?,
+        needs: written.needs.as_ref().map(said).transpose()?,
+    })
+}
+
+/// Words of a command line, without the options that are added to it.
+fn arguments(words: &[Text]) -> Result<Vec<String>, Fault> {
+    for word in words {
+        let option = word.get_ref().split('=').next().unwrap_or_default();
+        if ADDED.contains(&option) {
+            let help = "remove it: environments, baseline, size, output, seed and effort are added";
+            return Err(Fault::new(word.span(), format!("`{option}` is added to what is measured"), help));
+        }
+    }
+    Ok(words.iter().map(|word| word.get_ref().clone()).collect())
+}
+
+fn instead(written: &InsteadFile) -> Result<Instead, Fault> {
+    Ok(Instead { original: said(&written.original)?, here: said(&written.here)? })
+}
+
+fn arm(written: &Spanned<ArmFile>) -> Result<Arm, Fault> {
+    let span = written.span();
+    let written = written.get_ref();
+    identifier(&written.id, "an arm")?;
+    let place = match (&written.on, &written.reach) {
+        (Some(on), None) => Place::On(environment(on)?),
+        (None, Some(reach)) => Place::Reach(reached(reach)?),
+        (None, None) => {
+            let message = format!("the arm `{}` is measured nowhere", written.id.get_ref());
+            let help = "add `on` with an environment, or `reach = \"ssh\"` for a machine of the user's";
+            return Err(Fault::new(span, message, help));
+        }
+        (Some(_), Some(reach)) => {
+            let message = format!("the arm `{}` has `on` and `reach`", written.id.get_ref());
+            return Err(Fault::new(reach.span(), message, "keep one"));
+        }
+    };
+    Ok(Arm {
+        id: written.id.get_ref().clone(),
+        label: said(&written.label)?,
+        place,
+        note: written.note.as_ref().map(said).transpose()?,
+        today: written.today,
+    })
+}
+
+/// An environment in its canonical form, so that two files that mean the same read as the same.
+fn environment(on: &Text) -> Result<EnvironmentSpec, Fault> {
+    EnvironmentSpec::parse(on.get_ref())
+        .and_then(|spec| EnvironmentSpec::parse(&spec.to_string()))
+        .map_err(|error| Fault { span: Some(on.span()), message: error.message, help: error.help })
+}
+
+fn reached(reach: &Text) -> Result<Reach, Fault> {
+    Reach::parse(reach.get_ref()).ok_or_else(|| {
+        let message = format!("`{}` is no way to reach a machine", reach.get_ref());
+        Fault::new(reach.span(), message, format!("write one of: {}", Reach::WORDS.join(", ")))
+    })
+}
+
+fn quantity(written: &Spanned<QuantityFile>) -> Result<Quantity, Fault> {
+    let span = written.span();
+    let written = written.get_ref();
+    identifier(&written.id, "a quantity")?;
+    Ok(Quantity {
+        id: written.id.get_ref().clone(),
+        label: said(&written.label)?,
+        from: origin(span, written)?,
+        sweep: written.sweep.as_ref().map(said).transpose()?,
+        unit: said(&written.unit)?,
+        better: written.better,
+        stands_in: written.stands_in,
+    })
+}
+
+fn origin(span: Range<usize>, written: &QuantityFile) -> Result<Origin, Fault> {
+    let id = written.id.get_ref();
+    if written.from == FromFile::Text {
+        let of_measured = [
+            ("workload", written.workload.as_ref().map(Spanned::span)),
+            ("metric", written.metric.as_ref().map(Spanned::span)),
+            ("params", written.params.as_ref().map(Spanned::span)),
+            ("statistic", written.statistic.as_ref().map(Spanned::span)),
+            ("best_over", written.best_over.as_ref().map(Spanned::span)),
+        ];
+        if let Some((key, span)) = of_measured.into_iter().find_map(|(key, span)| Some((key, span?))) {
+            let message = format!("`{key}` of the quantity `{id}`, which is not measured");
+            return Err(Fault::new(span, message, "remove it, or `from = \"text\"`"));
+        }
+        let Some(why) = &written.why else {
+            let message = format!("the quantity `{id}` does not say why it is not measured");
+            return Err(Fault::new(span, message, "add `why`"));
+        };
+        return Ok(Origin::Text { why: said(why)? });
+    }
+    if let Some(why) = &written.why {
+        let message = format!("a reason not to measure the quantity `{id}`, which is measured");
+        return Err(Fault::new(why.span(), message, "remove it, or write `from = \"text\"`"));
+    }
+    let (Some(workload), Some(metric)) = (&written.workload, &written.metric) else {
+        let key = if written.workload.is_none() { "workload" } else { "metric" };
+        let message = format!("the quantity `{id}` has no {key}");
+        return Err(Fault::new(span, message, format!("add `{key}`, or `from = \"text\"` with `why`")));
+    };
+    let measurand = Measurand {
+        workload: said(workload)?,
+        metric: said(metric)?,
+        params: written
+            .params
+            .as_ref()
+            .map(|params| values(params.get_ref()))
+            .transpose()?
+            .unwrap_or_default(),
+        statistic: written.statistic.as_ref().map_or_else(Default::default, |statistic| *statistic.get_ref()),
+        best_over: written.best_over.as_ref().map(said).transpose()?,
+    };
+    if let Some(over) = &written.best_over {
+        let fixed = measurand.params.contains_key(over.get_ref());
+        if fixed || written.sweep.is_some() || written.from != FromFile::Cells {
+            let message =
+                format!("the best of the quantity `{id}` cannot be taken over `{}`", over.get_ref());
+            let help =
+                "a best value is one of cells, without `sweep`, over a parameter that is not in `params`";
+            return Err(Fault::new(over.span(), message, help));
+        }
+    }
+    if let Some(sweep) = written.sweep.as_ref().filter(|sweep| measurand.params.contains_key(sweep.get_ref()))
+    {
+        let message = format!("the quantity `{id}` is swept over a parameter that has one value");
+        return Err(Fault::new(sweep.span(), message, "remove it here or from `params`"));
+    }
+    Ok(match written.from {
+        FromFile::Limits => Origin::Limits(measurand),
+        FromFile::Duplicates => Origin::Duplicates(measurand),
+        FromFile::Cells | FromFile::Text => Origin::Cells(measurand),
+    })
+}
+
+/// Values of parameters as they are written on a command line.
+pub(super) fn values(written: &Values) -> Result<BTreeMap<String, String>, Fault> {
+    let text = |value: &Spanned<toml::Value>| match value.get_ref() {
+        toml::Value::String(text) if !text.trim().is_empty() => Ok(text.clone()),
+        toml::Value::Integer(number) => Ok(number.to_string()),
+        toml::Value::Float(number) => Ok(number.to_string()),
+        toml::Value::Boolean(truth) => Ok(truth.to_string()),
+        _ => Err(Fault::new(value.span(), "this is no value of a parameter", "write a number or a text")),
+    };
+    written.iter().map(|(key, value)| Ok((said(key)?, text(value)?))).collect()
+}
+
+fn view(experiment: &Experiment, written: &ViewFile) -> Result<View, Fault> {
+    identifier(&written.id, "a view")?;
+    if written.quantities.get_ref().is_empty() {
+        return Err(Fault::new(
+            written.quantities.span(),
+            "a view of nothing",
+            "name the quantities that it shows",
+        ));
+    }
+    for quantity in written.quantities.get_ref() {
+        known_quantity(experiment, quantity)?;
+    }
+    match (&written.x, written.form) {
+        (Some(x), Form::Lines) => {
+            for quantity in written.quantities.get_ref() {
+                over(experiment, x, quantity)?;
+            }
+        }
+        (None, Form::Lines) => {
+            let help = "add `x` with the parameter that is swept, or with another quantity";
+            return Err(Fault::new(written.quantities.span(), "lines over nothing", help));
+        }
+        (Some(x), form) => {
+            let message = format!("`x` of a view in the form `{}`", form.word());
+            return Err(Fault::new(x.span(), message, "remove it, or write form = \"lines\""));
+        }
+        (None, _) => {}
+    }
+    if let Some(down) = written.arms_down.as_ref().filter(|_| written.form != Form::Table) {
+        return Err(Fault::new(down.span(), "only a table has rows", "remove it, or write form = \"table\""));
+    }
+    Ok(View {
+        id: written.id.get_ref().clone(),
+        title: said(&written.title)?,
+        form: written.form,
+        quantities: written.quantities.get_ref().iter().map(|quantity| quantity.get_ref().clone()).collect(),
+        x: written.x.as_ref().map(|x| x.get_ref().clone()),
+        arms_down: written.arms_down.as_ref().is_some_and(|down| *down.get_ref()),
+        x_label: written.x_label.as_ref().map(said).transpose()?,
+        y_label: written.y_label.as_ref().map(said).transpose()?,
+    })
+}
+
+/// Lines are drawn over the parameter that the quantity is swept over, or over another quantity that is swept over the same.
+fn over(experiment: &Experiment, x: &Text, quantity: &Text) -> Result<(), Fault> {
+    let swept = |id: &str| experiment.quantity(id).and_then(|quantity| quantity.sweep.as_deref());
+    let Some(parameter) = swept(quantity.get_ref()) else {
+        let message = format!("lines of the quantity `{}`, which is not swept", quantity.get_ref());
+        return Err(Fault::new(quantity.span(), message, "add `sweep` to the quantity, or use another form"));
+    };
+    if x.get_ref() == parameter || swept(x.get_ref()) == Some(parameter) {
+        return Ok(());
+    }
+    let message = format!("`{}` is swept over `{parameter}`, not over `{}`", quantity.get_ref(), x.get_ref());
+    let help = format!("write x = \"{parameter}\", or a quantity that is swept over it");
+    Err(Fault::new(x.span(), message, help))
+}
+
+/// The text, if there is any.
+pub(super) fn said(text: &Text) -> Result<String, Fault> {
+    if text.get_ref().trim().is_empty() {
+        return Err(Fault::new(
+            text.span(),
+            "this text is empty",
+            "write something, or remove the key if it is optional",
+        ));
+    }
+    Ok(text.get_ref().clone())
+}
+
+fn not_a_name(name: &Text, what: &str, as_in: &str) -> Fault {
+    let message = format!("`{}` cannot be the name of {what}", name.get_ref());
+    Fault::new(name.span(), message, format!("use small letters, digits and hyphens, {as_in}"))
+}
+
+/// Something that claims can name.
+pub(super) fn identifier(id: &Text, what: &str) -> Result<(), Fault> {
+    let word = id.get_ref().as_str();
+    if !is_identifier(word) {
+        return Err(not_a_name(id, what, "as in kvm-tuned"));
+    }
+    if RESERVED.contains(&word) || is_number(word) {
+        let message = format!("`{word}` cannot be the name of {what}: checks read it otherwise");
+        return Err(Fault::new(id.span(), message, "choose another name"));
+    }
+    Ok(())
+}
+
+/// Fails at the second of two that are the same.
+fn distinct<'a>(names: impl IntoIterator<Item = &'a Text>, what: &str) -> Result<(), Fault> {
+    let mut seen: Vec<&str> = Vec::new();
+    for name in names {
+        if seen.contains(&name.get_ref().as_str()) {
+            let message = format!("{what} `{}` is there twice", name.get_ref());
+            return Err(Fault::new(name.span(), message, "rename or remove one"));
+        }
+        seen.push(name.get_ref());
+    }
+    Ok(())
+}
+
+pub(super) fn known_arm<'a>(experiment: &'a Experiment, id: &Text) -> Result<&'a Arm, Fault> {
+    experiment.arm(id.get_ref()).ok_or_else(|| {
+        let arms = experiment.arms.iter().map(|arm| arm.id.as_str());
+        unknown(id.span(), id.get_ref(), "arm", arms.collect())
+    })
+}
+
+pub(super) fn known_quantity<'a>(experiment: &'a Experiment, id: &Text) -> Result<&'a Quantity, Fault> {
+    experiment.quantity(id.get_ref()).ok_or_else(|| {
+        let quantities = experiment.quantities.iter().map(|quantity| quantity.id.as_str());
+        unknown(id.span(), id.get_ref(), "quantity", quantities.collect())
+    })
+}
+
+/// A reference to nothing.
+pub(super) fn unknown(span: Range<usize>, word: &str, what: &str, known: Vec<&str>) -> Fault {
+    let help = match nearest(word, known.iter().copied()) {
+        Some(meant) => format!("did you mean `{meant}`?"),
+        None => format!("there are: {}", known.join(", ")),
+    };
+    Fault::new(span, format!("there is no {what} `{word}`"), help)
+}
