@@ -70,10 +70,7 @@ impl RunDirectory {
         host: &HostFacts,
         started_utc: &str,
     ) -> Result<Self, StoreError> {
-        std::fs::create_dir_all(parent).map_err(|error| StoreError::io("make", parent, error))?;
-        let path = make_unique(parent, &directory_name(started_utc, &plan.name))?;
-        sync_directory(parent)?;
-        Self::fill(path, plan, host)
+        Self::fill(make_directory(parent, started_utc, &plan.name)?, plan, host)
     }
 
     /// Makes the run directory at exactly `path`, which must not exist yet or be an empty directory.
@@ -356,6 +353,17 @@ impl Writer {
 }
 
 /// `mkdir` refuses an existing name, which makes it the test and the claim in one.
+/// Makes an empty directory `<parent>/<UTC time>-<name>/`, with a number behind it when that is taken.
+///
+/// # Errors
+/// [`StoreError::Full`] and what else the file system refuses.
+pub fn make_directory(parent: &Path, started_utc: &str, name: &str) -> Result<PathBuf, StoreError> {
+    std::fs::create_dir_all(parent).map_err(|error| StoreError::io("make", parent, error))?;
+    let path = make_unique(parent, &directory_name(started_utc, name))?;
+    sync_directory(parent)?;
+    Ok(path)
+}
+
 fn make_unique(parent: &Path, name: &str) -> Result<PathBuf, StoreError> {
     let mut path = parent.join(name);
     for number in 2.. {

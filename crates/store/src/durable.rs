@@ -6,7 +6,10 @@ use std::io::Write;
 use std::path::Path;
 
 /// Writes a whole file so that after a crash either all of it is there or none: temporary name, sync, rename, sync of the directory.
-pub(crate) fn write_whole(directory: &Path, name: &str, bytes: &[u8]) -> Result<(), StoreError> {
+///
+/// # Errors
+/// What the file system refuses; the file is then what it was.
+pub fn write_whole(directory: &Path, name: &str, bytes: &[u8]) -> Result<(), StoreError> {
     let temporary = directory.join(format!(".{name}.new"));
     let path = directory.join(name);
     let written = OpenOptions::new()

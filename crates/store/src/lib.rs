@@ -24,6 +24,7 @@ pub mod import;
 mod naming;
 mod samples;
 
-pub use directory::{Events, Records, RunDirectory};
+pub use directory::{Events, Records, RunDirectory, make_directory};
+pub use durable::write_whole;
 pub use error::StoreError;
 pub use naming::resolve;

@@ -6,11 +6,13 @@ mod fio;
 mod geekbench;
 mod hpcc;
 mod intel_linpack;
+mod log;
 mod nbench;
 mod netperf;
 mod nuttcp;
 mod openssl;
 mod qperf;
+mod random_access;
 mod redis_benchmark;
 mod sockperf;
 mod spec;
@@ -23,6 +25,7 @@ mod ycruncher;
 use hdrhistogram::Histogram;
 
 pub use fio::{FioDirection, FioGroup, fio_groups};
+pub use log::{LogFault, LoggedRun, is_in, log_fields, log_parsers, logged_runs};
 pub use stream::{StreamRun, stream_runs};
 
 /// A parser: named by manifests as `parser = "..."` with a `field`.
@@ -91,6 +94,7 @@ const ALL: &[Parser] = &[
     sysbench::PARSER,
     wrk::PARSER,
     hpcc::PARSER,
+    random_access::PARSER,
     openssl::PARSER,
     stress_ng::PARSER,
     ycruncher::PARSER,

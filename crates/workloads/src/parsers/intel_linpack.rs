@@ -6,7 +6,13 @@ use std::sync::LazyLock;
 
 pub(super) const PARSER: Parser = Parser {
     name: "intel-linpack",
-    fields: &[("rate", "FLOP/s"), ("best_rate", "FLOP/s"), ("time", "s"), ("equations", "1")],
+    fields: &[
+        ("rate", "FLOP/s"),
+        ("best_rate", "FLOP/s"),
+        ("last_rate", "FLOP/s"),
+        ("time", "s"),
+        ("equations", "1"),
+    ],
     checks: &["residuals"],
     value,
     passes,
@@ -19,20 +25,22 @@ pub(super) const PARSER: Parser = Parser {
 struct Solution {
     equations: f64,
     time_s: f64,
+    rate: f64,
     passed: bool,
 }
 
 fn solutions(text: &str) -> Vec<Solution> {
     // Size LDA Align. Time(s) GFlops Residual Residual(norm) Check
     static LINE: LazyLock<Regex> = LazyLock::new(|| {
-        Regex::new(r"(?m)^\s*(\d+)\s+\d+\s+\d+\s+([\d.]+)\s+[\d.]+\s+\S+\s+\S+\s+(pass|fail)\s*$")
+        Regex::new(r"(?m)^\s*(\d+)\s+\d+\s+\d+\s+([\d.]+)\s+([\d.]+)\s+\S+\s+\S+\s+(pass|fail)\s*$")
             .expect("the pattern is fixed")
     });
     let lines = LINE.captures_iter(text).filter_map(|line| {
         Some(Solution {
             equations: line[1].parse().ok()?,
             time_s: line[2].parse().ok()?,
-            passed: &line[3] == "pass",
+            rate: line[3].parse::<f64>().ok()? * 1e9,
+            passed: &line[4] == "pass",
         })
     });
     lines.collect()
@@ -55,6 +63,7 @@ fn value(text: &str, field: &str) -> Option<f64> {
     match field {
         "rate" => Some(summary(text)?.0 * 1e9),
         "best_rate" => Some(summary(text)?.1 * 1e9),
+        "last_rate" => Some(solutions(text).last()?.rate),
         // The last one: where a size is solved several times, the first waits for memory.
         "time" => Some(solutions(text).last()?.time_s),
         "equations" => Some(solutions(text).last()?.equations),

@@ -1,4 +1,4 @@
-//! What redis-benchmark prints without `--csv` and `-q` (version 7.0): a section for each command.
+//! What redis-benchmark prints without `--csv` and `-q` (version 7.0, and rates of version 2.8): a section for each command.
 
 use super::Parser;
 use hdrhistogram::Histogram;
@@ -38,7 +38,9 @@ impl Section<'_> {
 
     fn rate(&self) -> Option<f64> {
         static PATTERN: LazyLock<Regex> = LazyLock::new(|| {
-            Regex::new(r"throughput summary: ([0-9.]+) requests per second").expect("the pattern is fixed")
+            // Version 2.8 has the rate alone on its line.
+            Regex::new(r"(?m)(?:throughput summary: |^)([0-9.]+) requests per second")
+                .expect("the pattern is fixed")
         });
         PATTERN.captures(self.text)?[1].parse().ok()
     }

@@ -1,4 +1,4 @@
-//! What sysbench prints after a database test (version 1.0), with `--histogram=on` before it.
+//! What sysbench prints after a database test (version 1.0, and rates and latencies of version 0.4), with `--histogram=on` before it.
 
 use super::Parser;
 use hdrhistogram::Histogram;
@@ -49,10 +49,11 @@ fn value(text: &str, field: &str) -> Option<f64> {
         "transactions" => transactions(text),
         "transaction_rate" => first!(r"(?m)^\s+transactions:\s+[0-9]+\s+\(([0-9.]+) per sec", text),
         "query_rate" => first!(r"(?m)^\s+queries:\s+[0-9]+\s+\(([0-9.]+) per sec", text),
-        "latency_mean" => first!(r"(?m)^\s+avg:\s+([0-9.]+)\s*$", text).map(|value| value * MILLISECOND),
-        "latency_p95" => {
-            first!(r"(?m)^\s+95th percentile:\s+([0-9.]+)\s*$", text).map(|value| value * MILLISECOND)
+        "latency_mean" => {
+            first!(r"(?m)^\s+avg:\s+([0-9.]+)(?:ms)?\s*$", text).map(|value| value * MILLISECOND)
         }
+        "latency_p95" => first!(r"(?m)^\s+(?:95th|approx\.\s+95) percentile:\s+([0-9.]+)(?:ms)?\s*$", text)
+            .map(|value| value * MILLISECOND),
         "duration" => first!(r"(?m)^\s+total time:\s+([0-9.]+)s\s*$", text),
         _ => None,
     }

@@ -85,6 +85,19 @@ impl Reading {
     }
 }
 
+/// A percentile from the last table of completions, seconds.
+pub(super) fn completion_percentile(text: &str, percentile: &str) -> Option<f64> {
+    static TABLE: LazyLock<Regex> = LazyLock::new(|| fixed(r"(?m)^\s+clat percentiles \((usec|msec)\):\s*$"));
+    static ENTRY: LazyLock<Regex> = LazyLock::new(|| fixed(r"([\d.]+)th=\[\s*(\d+)\]"));
+    let table = TABLE.captures_iter(text).last()?;
+    let unit = if &table[1] == "usec" { 1e-6 } else { 1e-3 };
+    let rows =
+        text[table.get(0)?.end()..].lines().skip(1).take_while(|line| line.trim_start().starts_with('|'));
+    let mut entries = rows.flat_map(|row| ENTRY.captures_iter(row));
+    let found = entries.find(|entry| &entry[1] == percentile)?;
+    found[2].parse::<f64>().ok().map(|value| value * unit)
+}
+
 /// The line with what moved in a direction. Its KB are 1024 bytes (`kb_base` of fio's manual page), its K of operations are 1000.
 fn rate(found: &Captures<'_>) -> Option<FioDirection> {
     Some(FioDirection {

@@ -1,0 +1,295 @@
+//! Logs of several runs, as studies keep them: a tool's output many times over, often with a line of a script above each.
+//!
+//! ```text
+//! log --split--> the text of each run --the tool's parser--> a value of each
+//! ```
+//!
+//! What is wrong in one run makes the whole log unusable: which runs are left may have to do with how they went.
+
+use super::{Parser, find};
+use regex::Regex;
+use std::sync::LazyLock;
+use weigh_model::Unit;
+
+/// One run of a log.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LoggedRun {
+    /// The line at which it begins, from 1.
+    pub line: usize,
+    /// The value of the parameter that the tool itself tells: clients or threads.
+    pub point: Option<String>,
+    /// The value of the field, in its base unit.
+    pub value: f64,
+}
+
+/// A log that cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct LogFault {
+    /// The line, from 1; absent where the fault is that of the whole log.
+    pub line: Option<usize>,
+    /// What is wrong.
+    pub message: String,
+    /// What to do.
+    pub help: String,
+}
+
+impl LogFault {
+    fn whole(message: String, help: &str) -> Self {
+        Self { line: None, message, help: help.into() }
+    }
+}
+
+/// How the output of a tool is told from the next one's.
+struct Form {
+    parser: &'static str,
+    split: fn(&str) -> Vec<Piece<'_>>,
+    /// Why a run is no measurement.
+    fault: fn(&Parser, &Piece<'_>) -> Option<&'static str>,
+}
+
+/// The output of one run.
+#[derive(Debug)]
+struct Piece<'a> {
+    line: usize,
+    text: &'a str,
+    /// What the tool calls it.
+    name: Option<String>,
+    /// The last line of a script above it.
+    heading: Option<&'a str>,
+    point: Option<String>,
+}
+
+const FORMS: &[Form] = &[
+    Form { parser: "stream", split: stream, fault: |parser, piece| checked(parser, piece, "validates") },
+    Form { parser: "fio", split: fio, fault: |parser, piece| checked(parser, piece, "complete") },
+    Form {
+        parser: "random-access",
+        split: random_access,
+        fault: |parser, piece| checked(parser, piece, "few_errors"),
+    },
+    Form { parser: "intel-linpack", split: intel_linpack, fault: residuals },
+    Form { parser: "redis-benchmark", split: redis_benchmark, fault: |_, _| None },
+    Form { parser: "sysbench", split: sysbench, fault: |_, _| None },
+];
+
+/// Parsers whose logs of several runs can be read.
+pub fn log_parsers() -> impl Iterator<Item = &'static str> {
+    FORMS.iter().map(|form| form.parser)
+}
+
+/// The fields of a parser with the base units of their values; none where its logs cannot be read.
+pub fn log_fields(parser: &str) -> Option<&'static [(&'static str, &'static str)]> {
+    FORMS.iter().find(|form| form.parser == parser)?;
+    find(parser).map(|parser| parser.fields)
+}
+
+/// A field of every run of a log, in order; only of those that are called `section` where that is given: by the tool, or, where it gives
+/// no names, by the line of a script above (`Running ...`).
+///
+/// # Errors
+/// A parser or a field that there is not; a run that was cut off or failed its own check; a log without any such run.
+pub fn logged_runs(
+    parser: &str,
+    field: &str,
+    section: Option<&str>,
+    text: &str,
+) -> Result<Vec<LoggedRun>, LogFault> {
+    let form = FORMS.iter().find(|form| form.parser == parser);
+    let (Some(form), Some(parser)) = (form, find(parser)) else {
+        let known = log_parsers().collect::<Vec<_>>().join(", ");
+        return Err(LogFault::whole(
+            format!("no parser `{parser}` reads logs of several runs"),
+            &format!("name one of: {known}"),
+        ));
+    };
+    if !parser.fields.iter().any(|(known, _)| *known == field) {
+        let known: Vec<&str> = parser.fields.iter().map(|(known, _)| *known).collect();
+        return Err(LogFault::whole(
+            format!("the parser `{}` has no field `{field}`", parser.name),
+            &format!("name one of: {}", known.join(", ")),
+        ));
+    }
+    let pieces = (form.split)(text);
+    if pieces.is_empty() {
+        return Err(LogFault::whole(
+            format!("it holds no output of {}", parser.name),
+            "is it the file of another tool, or was it cut off? fetch it again",
+        ));
+    }
+    let is_meant = |piece: &&Piece<'_>| section.is_none_or(|section| piece.is_called(section));
+    let meant: Vec<&Piece<'_>> = pieces.iter().filter(is_meant).collect();
+    if let (true, Some(section)) = (meant.is_empty(), section) {
+        return Err(LogFault::whole(
+            format!("none of its {} runs is called `{section}`", pieces.len()),
+            "is it the file of another experiment, or was it cut off? fetch it again",
+        ));
+    }
+    meant.into_iter().map(|piece| run(form, parser, field, piece)).collect()
+}
+
+fn run(form: &Form, parser: &Parser, field: &str, piece: &Piece<'_>) -> Result<LoggedRun, LogFault> {
+    let fault = |message: String| LogFault {
+        line: Some(piece.line),
+        message,
+        help: "fetch the file again; a run that is damaged in the original takes the whole log with it"
+            .into(),
+    };
+    if let Some(why) = (form.fault)(parser, piece) {
+        return Err(fault(format!("the run that begins here {why}")));
+    }
+    match (parser.value)(piece.text, field).filter(|value| value.is_finite() && *value > 0.0) {
+        Some(value) => Ok(LoggedRun { line: piece.line, point: piece.point.clone(), value }),
+        None => Err(fault(format!("the run that begins here has no `{field}`: it was cut off"))),
+    }
+}
+
+impl Piece<'_> {
+    fn is_called(&self, section: &str) -> bool {
+        match (&self.name, self.heading) {
+            (Some(name), _) => name == section,
+            (None, Some(heading)) => heading.contains(section),
+            (None, None) => false,
+        }
+    }
+}
+
+/// Why a run that has a verdict of its own is none.
+fn checked(parser: &Parser, piece: &Piece<'_>, check: &str) -> Option<&'static str> {
+    match (parser.passes)(piece.text, check) {
+        Some(true) => None,
+        Some(false) => Some("failed its own check"),
+        None => Some("was cut off before its verdict"),
+    }
+}
+
+/// A solution has its verdict at the end of its line.
+fn residuals(_: &Parser, piece: &Piece<'_>) -> Option<&'static str> {
+    match piece.text.split_whitespace().nth(7) {
+        Some("pass") => None,
+        Some(_) => Some("failed its own check"),
+        None => Some("was cut off before its verdict"),
+    }
+}
+
+fn pattern(text: &str) -> Regex {
+    Regex::new(text).expect("the pattern is fixed")
+}
+
+/// Pieces from each line that `begins` one to the next, with the number of the line, and with what stands in the first group.
+fn pieces<'a>(text: &'a str, begins: &Regex) -> Vec<(Piece<'a>, Option<&'a str>)> {
+    let heads: Vec<_> =
+        begins.captures_iter(text).filter_map(|head| Some((head.get(0)?, head.get(1)))).collect();
+    let ends = heads.iter().skip(1).map(|(whole, _)| whole.start()).chain([text.len()]);
+    let piece = |start: usize, end: usize| Piece {
+        line: text[..start].matches('\n').count() + 1,
+        text: &text[start..end],
+        name: None,
+        heading: heading(&text[..start]),
+        point: None,
+    };
+    heads
+        .iter()
+        .zip(ends)
+        .map(|((whole, group), end)| (piece(whole.start(), end), group.map(|group| group.as_str())))
+        .collect()
+}
+
+/// The last line of a script in a text, as scripts write it: `Running stream with numaopts ..., started at ...`.
+fn heading(before: &str) -> Option<&str> {
+    before.lines().rfind(|line| line.starts_with("Running "))
+}
+
+/// The first group of a pattern.
+fn point(text: &str, of: &Regex) -> Option<String> {
+    of.captures(text).map(|found| found[1].to_string())
+}
+
+fn stream(text: &str) -> Vec<Piece<'_>> {
+    static BEGINS: LazyLock<Regex> = LazyLock::new(|| pattern(r"(?m)^Array size = "));
+    pieces(text, &BEGINS).into_iter().map(|(piece, _)| piece).collect()
+}
+
+fn random_access(text: &str) -> Vec<Piece<'_>> {
+    static BEGINS: LazyLock<Regex> = LazyLock::new(|| pattern(r"(?m)^Main table size "));
+    pieces(text, &BEGINS).into_iter().map(|(piece, _)| piece).collect()
+}
+
+/// Jobs of one group stand together, and are told apart from those of the next.
+fn fio(text: &str) -> Vec<Piece<'_>> {
+    static BEGINS: LazyLock<Regex> =
+        LazyLock::new(|| pattern(r"(?m)^\S.*?: \(groupid=(\d+), jobs=\d+\): err="));
+    let mut groups: Vec<(Piece<'_>, Option<&str>)> = Vec::new();
+    for (piece, id) in pieces(text, &BEGINS) {
+        match groups.last_mut() {
+            Some((group, known)) if *known == id => {
+                let start = group.text.as_ptr() as usize - text.as_ptr() as usize;
+                group.text = &text[start..start + group.text.len() + piece.text.len()];
+            }
+            _ => {
+                let name = piece.text.split(": (groupid=").next().map(str::to_string);
+                groups.push((Piece { name, ..piece }, id));
+            }
+        }
+    }
+    groups.into_iter().map(|(piece, _)| piece).collect()
+}
+
+/// Each line of a table of solutions.
+fn intel_linpack(text: &str) -> Vec<Piece<'_>> {
+    let mut found = Vec::new();
+    let (mut in_table, mut heading, mut start) = (false, None, 0);
+    for (number, whole) in text.split_inclusive('\n').enumerate() {
+        let line = whole.trim_end();
+        start += whole.len();
+        if line.starts_with("Running ") {
+            heading = Some(line);
+        }
+        if line.starts_with("Size ") {
+            in_table = line.contains("Residual");
+        } else if line.trim().is_empty() || line.starts_with('-') || line.starts_with("Running ") {
+            in_table = false;
+        } else if in_table {
+            found.push(Piece {
+                line: number + 1,
+                text: &text[start - whole.len()..start],
+                name: None,
+                heading,
+                point: None,
+            });
+        }
+    }
+    found
+}
+
+fn redis_benchmark(text: &str) -> Vec<Piece<'_>> {
+    // Progress is written over itself before the head, with carriage returns or, where these were lost, without.
+    static BEGINS: LazyLock<Regex> = LazyLock::new(|| pattern(r"====== (\S[^=]*?) ======"));
+    static CLIENTS: LazyLock<Regex> = LazyLock::new(|| pattern(r"(?m)^\s*(\d+) parallel clients"));
+    pieces(text, &BEGINS)
+        .into_iter()
+        .map(|(piece, name)| Piece {
+            name: name.map(str::to_string),
+            point: point(piece.text, &CLIENTS),
+            ..piece
+        })
+        .collect()
+}
+
+fn sysbench(text: &str) -> Vec<Piece<'_>> {
+    static BEGINS: LazyLock<Regex> = LazyLock::new(|| pattern(r"(?m)^sysbench \d"));
+    static THREADS: LazyLock<Regex> = LazyLock::new(|| pattern(r"(?m)^Number of threads: (\d+)"));
+    pieces(text, &BEGINS)
+        .into_iter()
+        .map(|(piece, _)| Piece { point: point(piece.text, &THREADS), ..piece })
+        .collect()
+}
+
+/// Whether the values of a field are in this unit, or one with another prefix.
+pub fn is_in(parser: &str, field: &str, unit: &str) -> bool {
+    let of_field = log_fields(parser).into_iter().flatten().find(|(known, _)| *known == field);
+    of_field.is_some_and(|(_, base)| Unit::normalise(unit).0.symbol() == *base)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,171 @@
+//! Logs in the forms of the tools and of the scripts around them, with numbers of no machine.
+
+use super::*;
+
+fn values(parser: &str, field: &str, section: Option<&str>, text: &str) -> Vec<f64> {
+    logged_runs(parser, field, section, text).unwrap().iter().map(|run| run.value).collect()
+}
+
+fn fault(parser: &str, field: &str, section: Option<&str>, text: &str) -> (Option<usize>, String) {
+    let fault = logged_runs(parser, field, section, text).unwrap_err();
+    assert!(!fault.help.is_empty());
+    (fault.line, fault.message)
+}
+
+fn stream_run(when: &str, triad: f64) -> String {
+    format!(
+        "----\nRunning stream with numaopts < --interleave=0,1 >, started at {when}\nArray size = 4000, Offset = 0\n----\n\
+         Function      Rate (GB/s)   Avg time\nCopy:  1.5  0.1\nScale: 1.6  0.1\nAdd:   1.7  0.1\nTriad: {triad}  0.1\n----\n\
+         Solution Validates\n----\n\n"
+    )
+}
+
+#[test]
+fn stream_is_told_apart_by_its_runs_and_its_script() {
+    let text = [stream_run("Mon", 2.0), stream_run("Tue", 3.0), stream_run("Wed", 4.0)].concat();
+    assert_eq!(values("stream", "triad", None, &text), [2e9, 3e9, 4e9]);
+    assert_eq!(values("stream", "triad", Some("started at Tue"), &text), [3e9]);
+    let runs = logged_runs("stream", "copy", None, &text).unwrap();
+    assert_eq!((runs[1].line, runs[1].value), (16, 1.5e9));
+    assert_eq!(
+        fault("stream", "triad", Some("Sun"), &text),
+        (None, "none of its 3 runs is called `Sun`".into())
+    );
+}
+
+#[test]
+fn a_run_that_was_cut_off_or_failed_is_pointed_at() {
+    let whole = [stream_run("Mon", 2.0), stream_run("Tue", 3.0)].concat();
+    let cut = whole.rsplit_once("Triad").unwrap().0;
+    assert_eq!(
+        fault("stream", "triad", None, cut),
+        (Some(16), "the run that begins here was cut off before its verdict".into())
+    );
+    let failed = whole.replacen("Solution Validates", "Failed Validation", 1);
+    assert_eq!(
+        fault("stream", "triad", None, &failed),
+        (Some(3), "the run that begins here failed its own check".into())
+    );
+    assert_eq!(fault("stream", "triad", None, "nothing"), (None, "it holds no output of stream".into()));
+    let mangled = whole.replacen("Triad: 2", "Triad: x", 1);
+    assert!(fault("stream", "triad", None, &mangled).1.contains("cut off"));
+}
+
+fn fio_group(id: u32, name: &str, jobs: u32, iops: u32) -> String {
+    let job = format!(
+        "{name}: (groupid={id}, jobs=1): err= 0: pid=7\n  read : io=4096KB, bw=100KB/s, iops={iops} , runt= 1000msec\n    \
+         clat (usec): min=1 , max=9 , avg= 4.00, stdev= 1.00\n    clat percentiles (usec):\n     |  1.00th=[    1], 10.00th=[   12],\n     \
+         | 50.00th=[  250], 99.90th=[ 1000]\n    bw (KB/s)  : min=1\n  cpu : usr=1%\n     issued    : total=r=1024/w=0/d=0, short=r=0/w=0/d=0\n"
+    );
+    job.repeat(jobs as usize)
+}
+
+#[test]
+fn groups_of_fio_are_called_by_their_names() {
+    let text = format!(
+        "fill: (g=0): rw=write\n2.0.8\n\n{}{}",
+        fio_group(0, "fill", 1, 5),
+        fio_group(1, "read", 3, 100)
+    );
+    assert_eq!(values("fio", "iops", Some("fill"), &text), [5.0]);
+    assert_eq!(values("fio", "iops", Some("read"), &text), [300.0], "three jobs of a group together");
+    let near = |field: &str, seconds: f64| {
+        let found = values("fio", field, Some("read"), &text)[0];
+        assert!((found - seconds).abs() < 1e-12, "{field}: {found}");
+    };
+    near("completion_p10", 12e-6);
+    near("completion_p50", 250e-6);
+    near("completion_p999", 1000e-6);
+    assert!(fault("fio", "completion_p90", Some("read"), &text).1.contains("no `completion_p90`"));
+    let cut = text.rsplit_once("issued").unwrap().0;
+    assert_eq!(values("fio", "iops", Some("fill"), cut), [5.0], "what was whole before is whole");
+    let (line, message) = fault("fio", "iops", Some("read"), cut);
+    assert_eq!((line, message.contains("cut off")), (Some(13), true));
+    let wrong = text.replacen("err= 0", "err= 5", 1);
+    assert!(fault("fio", "iops", Some("fill"), &wrong).1.contains("failed its own check"));
+}
+
+#[test]
+fn updates_of_random_access_are_read_run_by_run() {
+    let run = |rate: f64, errors: u32| {
+        format!(
+            "Running gups, started at Sat\nSetting up libgomp1 ...\nMain table size   = 2^10 = 1000 words\nNumber of updates = 9\n\
+             Real time used = 1.0 seconds\n{rate} Billion(10^9) Updates    per second [GUP/s]\n\
+             Found {errors} errors in 1000 locations (passed).\n\n"
+        )
+    };
+    let text = [run(0.5, 0), run(0.25, 10)].concat();
+    assert_eq!(values("random-access", "rate", None, &text), [0.5e9, 0.25e9]);
+    let text = [run(0.5, 0), run(0.25, 11)].concat();
+    assert_eq!(fault("random-access", "rate", None, &text).0, Some(11));
+}
+
+#[test]
+fn solutions_of_linpack_are_runs() {
+    let table = |when: &str, rows: &str| {
+        format!(
+            "----\nRunning linpack, started at {when}\nNumber of trials to run : 2\n\n\
+             Size   LDA    Align. Time(s)    GFlops   Residual     Residual(norm) Check\n{rows}\nPerformance Summary (GFlops)\n\n\
+             Size   LDA    Align.  Average  Maximal\n900  900  1  99.0  99.0\n\nResidual checks PASSED\n\n"
+        )
+    };
+    let good = "900  900  1  2.0  20.5 1e-9 3e-2   pass\n900  900  1  2.1  19.5 1e-9 3e-2   pass\n";
+    let text = [table("Mon", good), table("Tue", &good.replace("20.5", "30.5"))].concat();
+    assert_eq!(values("intel-linpack", "last_rate", Some("Tue"), &text), [30.5e9, 19.5e9]);
+    assert_eq!(values("intel-linpack", "last_rate", None, &text).len(), 4);
+    let fail = table("Mon", &good.replacen("pass", "fail", 1));
+    assert_eq!(fault("intel-linpack", "last_rate", None, &fail).0, Some(6));
+    let cut = "Size   LDA    Align. Time(s)    GFlops   Residual\n900  900  1  2.0  2";
+    let (line, message) = fault("intel-linpack", "last_rate", None, cut);
+    assert_eq!((line, message.contains("cut off")), (Some(2), true));
+}
+
+#[test]
+fn commands_of_redis_have_their_clients() {
+    let command = |name: &str, clients: u32, rate: f64| {
+        format!(
+            "{name}: 1.00{name}: 2.00====== {name} ======\n  500 requests completed in 0.01 seconds\n  {clients} parallel clients\n  \
+             3 bytes payload\n\n99.9% <= 1 milliseconds\n{rate} requests per second\n\n"
+        )
+    };
+    let text = [
+        command("SET", 4, 500.5),
+        command("GET", 4, 600.0),
+        command("GET", 8, 700.0),
+        command("MSET (10 keys)", 8, 9.0),
+    ]
+    .concat();
+    let runs = logged_runs("redis-benchmark", "rate", Some("GET"), &text).unwrap();
+    let found: Vec<(Option<&str>, f64)> =
+        runs.iter().map(|run| (run.point.as_deref(), run.value.round())).collect();
+    assert_eq!(found, [(Some("4"), 600.0), (Some("8"), 700.0)]);
+    let cut = text.replacen("600 requests per second", "", 1);
+    assert!(fault("redis-benchmark", "rate", Some("GET"), &cut).1.contains("no `rate`"));
+}
+
+#[test]
+fn points_of_sysbench_are_its_threads() {
+    let point = |threads: u32, rate: f64| {
+        format!(
+            "sysbench 0.4.12:  multi-threaded system evaluation benchmark\n\nNumber of threads: {threads}\n\nOLTP test statistics:\n    \
+             transactions:                        600  ({rate} per sec.)\n\nTest execution summary:\n    per-request statistics:\n         \
+             avg:                                 10.50ms\n         approx.  95 percentile:              24.00ms\n\n"
+        )
+    };
+    let text = [point(10, 900.5), point(20, 1800.0)].concat();
+    let runs = logged_runs("sysbench", "transaction_rate", None, &text).unwrap();
+    assert_eq!((runs[0].point.as_deref(), runs[0].value), (Some("10"), 900.5));
+    assert_eq!((runs[1].point.as_deref(), runs[1].value), (Some("20"), 1800.0));
+    assert!((values("sysbench", "latency_mean", None, &text)[0] - 10.5e-3).abs() < 1e-12);
+    assert!((values("sysbench", "latency_p95", None, &text)[0] - 24e-3).abs() < 1e-12);
+}
+
+#[test]
+fn what_there_is_not_is_said_with_what_there_is() {
+    assert!(fault("fioo", "iops", None, "").1.contains("no parser `fioo`"));
+    assert!(fault("fio", "iopz", None, "").1.contains("no field `iopz`"));
+    assert!(is_in("stream", "triad", "GB/s") && !is_in("stream", "triad", "IOPS") && !is_in("x", "y", "s"));
+    for parser in log_parsers() {
+        assert!(log_fields(parser).is_some(), "{parser}");
+    }
+}
