@@ -68,17 +68,17 @@ const HEADER: &[&str] = &[
     "absent",
 ];
 
-fn number(value: Option<f64>) -> String {
+pub(crate) fn number(value: Option<f64>) -> String {
     value.filter(|value| value.is_finite()).map(|value| value.to_string()).unwrap_or_default()
 }
 
-fn interval(interval: Option<Interval>) -> [String; 3] {
+pub(crate) fn interval(interval: Option<Interval>) -> [String; 3] {
     [number(interval.map(|i| i.estimate)), number(interval.map(|i| i.low)), number(interval.map(|i| i.high))]
 }
 
 /// A cell of text that a spreadsheet will not take for a formula and a terminal not for a command: names and reasons come
 /// from outside.
-fn text(text: &str) -> String {
+pub(crate) fn text(text: &str) -> String {
     let text = crate::text::harmless(text);
     if text.starts_with(['=', '+', '-', '@', '\t', '\r']) { format!("'{text}") } else { text }
 }

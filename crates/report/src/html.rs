@@ -3,7 +3,7 @@
 //! The script adds plots (drawn from one block of data), sorting, filtering and copying.
 
 mod beside;
-mod embed;
+pub(crate) mod embed;
 mod figures;
 mod live;
 mod numbers;
@@ -27,7 +27,7 @@ use weigh_model::format_bytes;
 /// The parts, which are macros, then the page.
 const TEMPLATE: &str =
     concat!(include_str!("../templates/parts.html"), include_str!("../templates/report.html"));
-const STYLE: &str = include_str!("../templates/report.css");
+pub(crate) const STYLE: &str = include_str!("../templates/report.css");
 
 /// Width of the drawing of an interval, in the units of its view box.
 const WIDTH: f64 = 240.0;
@@ -169,7 +169,7 @@ fn host_facts(report: &Report) -> Vec<(String, String)> {
 }
 
 /// Minus signs as they are set, and no-break spaces as such.
-fn typeset(text: &str) -> String {
+pub(crate) fn typeset(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut before = ' ';
     for c in text.chars() {

@@ -178,12 +178,12 @@ fn attributes<'a>(name: &'a str, counts: &'a [String; 4]) -> [(&'a str, &'a str)
 }
 
 /// A name of any origin and length.
-fn name(text: &str) -> String {
+pub(crate) fn name(text: &str) -> String {
     legal(&crate::text::shown_name(text))
 }
 
 /// A text without controls as XML may hold it: two characters are left that it may not (XML 1.0, production 2).
-fn legal(text: &str) -> String {
+pub(crate) fn legal(text: &str) -> String {
     text.replace('\u{fffe}', "\\u{fffe}").replace('\u{ffff}', "\\u{ffff}")
 }
 

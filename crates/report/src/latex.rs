@@ -6,7 +6,7 @@ use crate::document::{self, Document, EnvironmentLine, Row, Table};
 use crate::limits::LimitTable;
 use crate::notes::COULD_SEE;
 
-const PREAMBLE: &str = r"\documentclass{article}
+pub(crate) const PREAMBLE: &str = r"\documentclass{article}
 \usepackage[T1]{fontenc}
 \usepackage[utf8]{inputenc}
 \usepackage[a4paper,landscape,margin=15mm]{geometry}
@@ -19,7 +19,7 @@ const PREAMBLE: &str = r"\documentclass{article}
 ";
 
 /// Text in which nothing is a command. What the standard encodings cannot set is spelled out.
-fn escape(text: &str) -> String {
+pub(crate) fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in crate::text::harmless(text).chars() {
         match c {
@@ -52,7 +52,7 @@ fn escape(text: &str) -> String {
 }
 
 /// A value with its unit for siunitx; two values of two runs with an arrow.
-fn quantity(text: &str) -> String {
+pub(crate) fn quantity(text: &str) -> String {
     if let Some((before, after)) = text.split_once(" → ") {
         return format!(r"{} $\rightarrow$ {}", quantity(before), quantity(after));
     }
@@ -72,7 +72,7 @@ fn quantity(text: &str) -> String {
 }
 
 /// `[+0.4, +2.0]` with the signs kept.
-fn interval(text: &str) -> String {
+pub(crate) fn interval(text: &str) -> String {
     let bounds: Vec<String> = text
         .trim_matches(['[', ']'])
         .split(", ")
@@ -142,7 +142,7 @@ pub(crate) fn render(report: &Report) -> String {
     out
 }
 
-fn items(out: &mut String, title: &str, items: impl Iterator<Item = String>) {
+pub(crate) fn items(out: &mut String, title: &str, items: impl Iterator<Item = String>) {
     let items: Vec<String> = items.collect();
     if items.is_empty() {
         return;

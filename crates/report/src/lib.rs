@@ -3,6 +3,7 @@
 //! ```text
 //! Report --document--> Document --terminal | html | markdown | latex--> text
 //!    \------------------json | delimited-----------------------------> text
+//! StudyReport --study--------------------------------------------------> text
 //! ```
 //!
 //! Nothing is printed or looked up here, and nothing is known of platforms: an environment is a name with facts. Every
@@ -30,6 +31,7 @@ mod notes;
 pub mod quantity;
 mod report;
 mod rows;
+pub mod study;
 mod terminal;
 mod text;
 mod troubles;
@@ -38,6 +40,7 @@ pub use gate::beyond;
 pub use html::{LivePage, render_live};
 pub use quantity::Scale;
 pub use report::{ComparedRuns, EnvironmentFacts, Format, LogEnd, Options, Report, ReportError};
+pub use study::render_study;
 
 /// Writes a report in one format. The text ends with a line break.
 ///

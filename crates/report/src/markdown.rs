@@ -7,7 +7,7 @@ use crate::limits::LimitTable;
 use crate::notes::COULD_SEE;
 
 /// Text in which nothing is markup: names and reasons come from outside.
-fn escape(text: &str) -> String {
+pub(crate) fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in crate::text::harmless(text).chars() {
         match c {
@@ -27,7 +27,7 @@ fn escape(text: &str) -> String {
 }
 
 /// The same at the start of a paragraph or an item, where a sign or a number would begin a list.
-fn opening(text: &str) -> String {
+pub(crate) fn opening(text: &str) -> String {
     let text = escape(text);
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     match text.as_bytes().get(digits) {
@@ -168,7 +168,12 @@ fn remarks(row: &Row) -> String {
 }
 
 /// Columns are padded, so that the text can be read without being rendered too.
-fn write_table(out: &mut String, head: &[&str], numeric: &[usize], rows: impl Iterator<Item = Vec<String>>) {
+pub(crate) fn write_table(
+    out: &mut String,
+    head: &[&str],
+    numeric: &[usize],
+    rows: impl Iterator<Item = Vec<String>>,
+) {
     use crate::text::{columns, left, right};
     let rows: Vec<Vec<String>> = rows.collect();
     let widths: Vec<usize> = (0..head.len())

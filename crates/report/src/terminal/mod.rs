@@ -1,6 +1,6 @@
 //! The report on a terminal: the answer first, then the tables, then how to read them.
 
-mod screen;
+pub(crate) mod screen;
 mod table;
 
 use crate::differences::{Difference, sentences};
@@ -36,7 +36,7 @@ pub(crate) fn render(report: &Report, options: &Options) -> String {
 }
 
 /// Columns for the longest name, so that the texts beside them line up, up to a third of the page.
-fn gap<'a>(screen: &Screen, names: impl Iterator<Item = &'a str>) -> usize {
+pub(crate) fn gap<'a>(screen: &Screen, names: impl Iterator<Item = &'a str>) -> usize {
     let longest = names.map(|name| columns(&screen.clean(name)) + 2).max().unwrap_or(0);
     longest.min(screen.width / 3)
 }

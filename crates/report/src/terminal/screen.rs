@@ -6,7 +6,7 @@ use crate::text::{self, JOINER, columns, wrap};
 
 /// How a piece of text looks. Blue and orange are told apart by everyone, and the words say the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Style {
+pub(crate) enum Style {
     Plain,
     Strong,
     Faint,
@@ -27,7 +27,7 @@ impl Style {
 }
 
 /// The page in the making.
-pub(super) struct Screen {
+pub(crate) struct Screen {
     pub width: usize,
     pub unicode: bool,
     color: bool,
@@ -35,7 +35,7 @@ pub(super) struct Screen {
 }
 
 impl Screen {
-    pub(super) fn new(options: &Options) -> Self {
+    pub(crate) fn new(options: &Options) -> Self {
         Self {
             width: options.width.max(40),
             unicode: options.unicode,
@@ -44,18 +44,18 @@ impl Screen {
         }
     }
 
-    pub(super) fn into_text(self) -> String {
+    pub(crate) fn into_text(self) -> String {
         self.out.replace(JOINER, " ")
     }
 
     /// A text that is safe to print and that this terminal can show.
-    pub(super) fn clean(&self, text: &str) -> String {
+    pub(crate) fn clean(&self, text: &str) -> String {
         let text = text::harmless(text);
         if self.unicode { text } else { text::ascii(&text) }
     }
 
     /// A text in a style; spaces around it stay unstyled.
-    pub(super) fn paint(&self, text: &str, style: Style) -> String {
+    pub(crate) fn paint(&self, text: &str, style: Style) -> String {
         match style.code().filter(|_| self.color && !text.trim().is_empty()) {
             Some(code) => {
                 let start = text.len() - text.trim_start().len();
@@ -66,20 +66,20 @@ impl Screen {
         }
     }
 
-    pub(super) fn blank(&mut self) {
+    pub(crate) fn blank(&mut self) {
         if !self.out.is_empty() && !self.out.ends_with("\n\n") {
             self.out.push('\n');
         }
     }
 
     /// A line that is known to fit.
-    pub(super) fn line(&mut self, line: &str) {
+    pub(crate) fn line(&mut self, line: &str) {
         self.out.push_str(line.trim_end());
         self.out.push('\n');
     }
 
     /// A heading, wrapped.
-    pub(super) fn heading(&mut self, text: &str) {
+    pub(crate) fn heading(&mut self, text: &str) {
         let text = self.clean(text);
         for line in wrap(&text, self.width) {
             let line = self.paint(&line, Style::Strong);
@@ -88,7 +88,7 @@ impl Screen {
     }
 
     /// A name that stands out, and texts beside it with a hanging indent, each on lines of its own.
-    pub(super) fn item(&mut self, indent: usize, name: &str, style: Style, gap: usize, texts: &[&str]) {
+    pub(crate) fn item(&mut self, indent: usize, name: &str, style: Style, gap: usize, texts: &[&str]) {
         let name = self.clean(name);
         // A name that leaves too little room beside it gets lines of its own.
         let beside = columns(&name) < gap && self.width >= indent + gap + 24;
@@ -109,7 +109,7 @@ impl Screen {
     }
 
     /// A paragraph.
-    pub(super) fn paragraph(&mut self, indent: usize, text: &str, style: Style) {
+    pub(crate) fn paragraph(&mut self, indent: usize, text: &str, style: Style) {
         let text = self.clean(text);
         for line in wrap(&text, self.width - indent) {
             let line = format!("{}{}", " ".repeat(indent), self.paint(&line, style));

@@ -9,6 +9,7 @@ mod common;
 mod driver;
 mod live;
 mod speed;
+mod study;
 
 use driver::{Browser, wait_for};
 use serde_json::Value;

@@ -5,6 +5,7 @@
 pub mod among;
 pub mod machines;
 pub mod starts;
+pub mod study;
 pub mod texts;
 
 use std::collections::BTreeMap;

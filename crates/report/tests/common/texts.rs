@@ -136,7 +136,7 @@ fn replace(text: &str, pattern: &str, with: &str) -> String {
     Regex::new(pattern).expect("a pattern").replace_all(text, with).into_owned()
 }
 
-fn from_markdown(text: &str) -> String {
+pub fn from_markdown(text: &str) -> String {
     let text = replace(text, r"\\([\\`*_\[\]|~#+.-])", "$1");
     text.replace("&lt;", "<")
         .replace("&gt;", ">")
@@ -145,7 +145,7 @@ fn from_markdown(text: &str) -> String {
         .replace("&amp;", "&")
 }
 
-fn from_latex(text: &str) -> String {
+pub fn from_latex(text: &str) -> String {
     let text = text
         .replace(r"{\percent}", "{%}")
         .replace(r"{\micro\second}", "{µs}")
@@ -154,6 +154,7 @@ fn from_latex(text: &str) -> String {
         .replace(r"{\second}", "{s}")
         .replace(r"\textmu{}", "µ")
         .replace(r"\textgreater{}", ">")
+        .replace(r"\textless{}", "<")
         .replace(r"\textquotesingle{}", "'")
         .replace(r"\textasciigrave{}", "`")
         .replace(r"$\neq$", "≠")
@@ -166,7 +167,7 @@ fn from_latex(text: &str) -> String {
     replace(&text, r"\\([_%&#${}])", "$1")
 }
 
-fn from_html(page: &str) -> String {
+pub fn from_html(page: &str) -> String {
     let body = page.split_once("</style>").map_or(page, |(_, rest)| rest);
     // A drawing is described by the row that it stands in.
     let body = replace(body, r"(?s)<svg.*?</svg>|<script.*?</script>", "");

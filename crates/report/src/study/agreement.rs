@@ -1,0 +1,35 @@
+//! How the comparison of two overheads is written: that a statement holds is said of them as that they agree.
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use weigh_stats::Grade;
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "SCREAMING-KEBAB-CASE", tag = "grade")]
+enum Agreement {
+    #[serde(alias = "HOLDS")]
+    Agrees,
+    Differs,
+    Undecided {
+        blocks: Option<u32>,
+    },
+}
+
+/// Writes the grade of a comparison.
+pub(super) fn serialize<S: Serializer>(grade: &Option<Grade>, serializer: S) -> Result<S::Ok, S::Error> {
+    let agreement = grade.map(|grade| match grade {
+        Grade::Holds => Agreement::Agrees,
+        Grade::Differs => Agreement::Differs,
+        Grade::Undecided { blocks } => Agreement::Undecided { blocks },
+    });
+    agreement.serialize(serializer)
+}
+
+/// Reads it.
+pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Grade>, D::Error> {
+    let agreement = Option::<Agreement>::deserialize(deserializer)?;
+    Ok(agreement.map(|agreement| match agreement {
+        Agreement::Agrees => Grade::Holds,
+        Agreement::Differs => Grade::Differs,
+        Agreement::Undecided { blocks } => Grade::Undecided { blocks },
+    }))
+}

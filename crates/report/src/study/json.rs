@@ -1,0 +1,23 @@
+//! A study for programs: the data as it is, with the counts in front.
+
+use super::StudyReport;
+use super::tally::Tally;
+use crate::ReportError;
+use serde::Serialize;
+
+/// Version of the format.
+const FORMAT: u32 = 1;
+
+#[derive(Serialize)]
+struct Document<'a> {
+    format: u32,
+    summary: Tally,
+    #[serde(flatten)]
+    study: &'a StudyReport,
+}
+
+/// The study as JSON. It reads back as a [`StudyReport`].
+pub(super) fn render(report: &StudyReport) -> Result<String, ReportError> {
+    let document = Document { format: FORMAT, summary: Tally::of_study(report), study: report };
+    Ok(serde_json::to_string_pretty(&document)? + "\n")
+}

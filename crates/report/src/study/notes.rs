@@ -1,0 +1,159 @@
+//! What has to be said beside the numbers.
+
+use super::words::GradeWords;
+use super::{ArmReport, ClaimReport, ExperimentReport, StudyReport, ViewReport, words};
+
+/// What overheads are, and what is no comparison.
+const CONVENTION: &str = "Overheads are costs against the baseline of their experiment: + is worse, whatever the direction of the \
+     metric. Values of the paper and of this host come from two machines: they stand beside each other for reference and are no comparison. \
+     Only ratios and orders are graded.";
+
+/// The same where the numbers beside the published ones come from the study's own logs.
+const CONVENTION_OF_LOGS: &str = "Nothing was measured: what stands as measured is computed again from the study's own raw logs. Overheads \
+     are costs against the baseline of their experiment: + is worse, whatever the direction of the metric. The platforms were measured one after \
+     the other, so that nothing is paired: the intervals are Welch's on logarithms, and a drift of the machine between two platforms is in every \
+     one of them, unseen.";
+
+/// What overheads are, and what is no comparison.
+pub(super) fn convention(report: &StudyReport) -> &'static str {
+    if report.raw_logs.is_some() { CONVENTION_OF_LOGS } else { CONVENTION }
+}
+
+/// The words of grades.
+pub(super) const LEGEND: &[(&str, &str)] = &[
+    ("HOLDS", "the whole 95 % interval of what was measured satisfies the claim."),
+    (
+        "AGREES",
+        "measured and published overhead are alike: the whole 95 % interval of their ratio of costs is within 5 %.",
+    ),
+    ("DIFFERS", "the whole interval violates the claim, or lies beyond those 5 %."),
+    (
+        "UNDECIDED",
+        "neither; in brackets the blocks in all that would likely decide it, were mean and spread to stay.",
+    ),
+    ("NOT RUN", "not checked here, with the reason."),
+];
+
+/// How to read the numbers of a run.
+const READING: &[&str] = &[
+    "Behind a published value stands what the paper prints: [ ] a standard deviation, ± half of a 95 % interval. Behind a measured value [ ] is \
+     the standard deviation over blocks.",
+    "Behind an overhead [ ] is its 95 % interval. A published overhead without one is of a paper that prints no spread or no number of runs; it \
+     is taken as exact.",
+    "Five numbers are the least, the 5 % quantile, the median, the 95 % quantile and the most.",
+    "Nothing is adjusted for the number of grades: of twenty, one has to be expected to be wrong.",
+    "Every measured number is of this host; a column is the environment that stands beside its name, and no other platform fills its place.",
+];
+
+/// The same where the numbers beside the published ones come from the study's own logs.
+const READING_OF_LOGS: &[&str] = &[
+    "Behind a published value stands what the paper prints: [ ] a standard deviation, ± half of a 95 % interval. Behind what is computed again \
+     [ ] is the standard deviation over the runs in the logs, and n is their number; where a grade speaks of blocks, these are runs.",
+    "Behind an overhead [ ] is its 95 % interval. A published overhead without one is of a paper that prints no spread or no number of runs; it \
+     is taken as exact.",
+    "Five numbers are the least, the 5 % quantile, the median, the 95 % quantile and the most.",
+    "AGREES says that the logs are those of the paper's number, and nothing of a platform. A claim that is UNDECIDED was not shown by what was \
+     measured, whether it is true or not.",
+    "Nothing is adjusted for the number of grades: of twenty, one has to be expected to be wrong.",
+];
+
+/// How to read the numbers.
+pub(super) fn reading(report: &StudyReport) -> &'static [&'static str] {
+    if report.raw_logs.is_some() { READING_OF_LOGS } else { READING }
+}
+
+/// The study, its method and its machine beside this one.
+pub(super) fn subject(report: &StudyReport) -> Vec<(&'static str, String)> {
+    let of = |what: &'static str, text: &str| (!text.is_empty()).then(|| (what, text.to_string()));
+    [
+        of("study", &report.name),
+        of("authors", &report.authors),
+        of("published", &report.published),
+        of("machine then", &report.host_then),
+        of("machine here", &report.host_here),
+        of("measured then", &report.method_then),
+        of("size here", if report.raw_logs.is_some() { "" } else { &report.size }),
+        of("raw logs", report.raw_logs.as_deref().unwrap_or_default()),
+        of("runs", report.directory.as_deref().unwrap_or_default()),
+        of("weighbridge", &report.tool_version),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+/// What an experiment is and how it was measured here.
+pub(super) fn setting(experiment: &ExperimentReport) -> Vec<(&'static str, String)> {
+    let blocks = experiment.blocks.map(|blocks| match blocks {
+        1 => "1 block".to_string(),
+        _ => format!("{blocks} blocks"),
+    });
+    let run = [experiment.run.clone(), blocks].into_iter().flatten().collect::<Vec<_>>().join(", ");
+    let baseline = experiment.arms.get(experiment.baseline).map(|arm| arm.label.clone());
+    let of = |what: &'static str, text: &str| (!text.is_empty()).then(|| (what, text.to_string()));
+    [
+        of("source", &experiment.source),
+        of("the paper's numbers", &experiment.statistic),
+        of("baseline", &baseline.unwrap_or_default()),
+        of("measured here by", &experiment.command),
+        of("run", &run),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+/// What an arm is here, or why it was not run.
+pub(super) fn arm(arm: &ArmReport) -> String {
+    let here = match (&arm.not_run, &arm.on) {
+        (Some(reason), _) => Some(format!("NOT RUN: {reason}")),
+        (None, Some(on)) => Some(on.clone()),
+        (None, None) => None,
+    };
+    let today = arm.today.then(|| "a column of today, of which the paper says nothing".to_string());
+    [here, today, arm.note.clone()].into_iter().flatten().collect::<Vec<_>>().join("; ")
+}
+
+/// The arms of which anything is to be said. Of an experiment that was not run the reason is said once, for all.
+pub(super) fn arms(experiment: &ExperimentReport) -> Vec<(String, String)> {
+    let told = |one: &&ArmReport| experiment.not_run.is_none() || one.not_run.is_none();
+    let said = experiment.arms.iter().filter(told).map(|one| (one.label.clone(), arm(one)));
+    said.filter(|(_, text)| !text.is_empty()).collect()
+}
+
+/// What stands beside a table: the size, and what stands for what.
+pub(super) fn beside(report: &StudyReport, experiment: &ExperimentReport) -> String {
+    let size = format!("Size {}.", report.size);
+    let instead =
+        experiment.instead.iter().map(|one| format!("Stand-in: {} for {}.", one.here, one.original));
+    [size].into_iter().chain(instead).collect::<Vec<_>>().join(" ")
+}
+
+/// The heading of a view.
+pub(super) fn title(view: &ViewReport) -> String {
+    if view.title.is_empty() { view.id.clone() } else { format!("{}: {}", view.id, view.title) }
+}
+
+/// The heading of an experiment.
+pub(super) fn heading(experiment: &ExperimentReport) -> String {
+    format!("{}: {}", experiment.name, experiment.title)
+}
+
+/// A claim: what it says with its source, what was checked, and what was seen or what kept it from being seen.
+pub(super) struct ClaimWords {
+    pub grade: GradeWords,
+    pub says: String,
+    pub check: String,
+    pub seen: Vec<String>,
+}
+
+/// A claim in words.
+pub(super) fn claim(claim: &ClaimReport) -> ClaimWords {
+    let source = if claim.source.is_empty() { String::new() } else { format!(" ({})", claim.source) };
+    ClaimWords {
+        grade: GradeWords::of_claim(&claim.grade),
+        says: format!("{}{source}", claim.says),
+        check: claim.check.clone(),
+        seen: claim.seen.iter().map(words::seen).collect(),
+    }
+}

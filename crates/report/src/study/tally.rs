@@ -1,0 +1,106 @@
+//! How many claims and published overheads came out how.
+
+use super::{ClaimGrade, ExperimentReport, StudyReport};
+use serde::Serialize;
+use std::collections::BTreeSet;
+use weigh_stats::Grade;
+
+/// Counts of grades.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub(super) struct Tally {
+    pub claims: Claims,
+    pub overheads: Overheads,
+}
+
+/// What became of the claims.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub(super) struct Claims {
+    pub hold: usize,
+    pub differ: usize,
+    pub undecided: usize,
+    pub not_run: usize,
+}
+
+/// What became of the overheads that the paper's numbers give.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub(super) struct Overheads {
+    pub agree: usize,
+    pub differ: usize,
+    pub undecided: usize,
+    pub not_measured: usize,
+}
+
+impl Tally {
+    /// Of a whole study.
+    pub(super) fn of_study(report: &StudyReport) -> Self {
+        let mut tally = Self::default();
+        report.experiments.iter().for_each(|experiment| tally.add(experiment));
+        tally
+    }
+
+    /// Of one experiment.
+    pub(super) fn of_experiment(experiment: &ExperimentReport) -> Self {
+        let mut tally = Self::default();
+        tally.add(experiment);
+        tally
+    }
+
+    fn add(&mut self, experiment: &ExperimentReport) {
+        for claim in &experiment.claims {
+            *match &claim.grade {
+                ClaimGrade::Checked(Grade::Holds) => &mut self.claims.hold,
+                ClaimGrade::Checked(Grade::Differs) => &mut self.claims.differ,
+                ClaimGrade::Checked(Grade::Undecided { .. }) => &mut self.claims.undecided,
+                ClaimGrade::NotRun { .. } => &mut self.claims.not_run,
+            } += 1;
+        }
+        // Two figures may draw the same number.
+        let mut counted = BTreeSet::new();
+        for row in experiment.views.iter().flat_map(|view| &view.rows) {
+            for (arm, cell) in row.cells.iter().enumerate() {
+                let stated = cell.published_overhead.is_some() && arm != experiment.baseline;
+                if stated && counted.insert((&row.quantity, &row.point, arm)) {
+                    *match cell.agreement {
+                        Some(Grade::Holds) => &mut self.overheads.agree,
+                        Some(Grade::Differs) => &mut self.overheads.differ,
+                        Some(Grade::Undecided { .. }) => &mut self.overheads.undecided,
+                        None => &mut self.overheads.not_measured,
+                    } += 1;
+                }
+            }
+        }
+    }
+
+    /// Both counts as one sentence without a full stop; empty where there is nothing to count.
+    pub(super) fn sentence(&self) -> String {
+        self.parts(|_| true)
+    }
+
+    /// The same without what there is none of.
+    pub(super) fn short_sentence(&self) -> String {
+        self.parts(|count| count > 0)
+    }
+
+    fn parts(&self, shown: impl Fn(usize) -> bool) -> String {
+        let Claims { hold, differ, undecided, not_run } = self.claims;
+        let claims = [(hold, "HOLDS"), (differ, "DIFFERS"), (undecided, "UNDECIDED"), (not_run, "NOT RUN")];
+        let Overheads { agree, differ, undecided, not_measured } = self.overheads;
+        let overheads = [
+            (agree, "AGREES"),
+            (differ, "DIFFERS"),
+            (undecided, "UNDECIDED (cannot be told apart)"),
+            (not_measured, "not measured"),
+        ];
+        let parts = [counts("claim", &claims, &shown), counts("published overhead", &overheads, &shown)];
+        parts.into_iter().flatten().collect::<Vec<_>>().join("; ")
+    }
+}
+
+/// `3 claims: 2 HOLDS, 1 DIFFERS`.
+fn counts(what: &str, grades: &[(usize, &str)], shown: impl Fn(usize) -> bool) -> Option<String> {
+    let all: usize = grades.iter().map(|(count, _)| count).sum();
+    let plural = if all == 1 { "" } else { "s" };
+    let grades =
+        grades.iter().filter(|(count, _)| shown(*count)).map(|(count, word)| format!("{count} {word}"));
+    (all > 0).then(|| format!("{all} {what}{plural}: {}", grades.collect::<Vec<_>>().join(", ")))
+}

@@ -1,0 +1,240 @@
+//! What every format says of a study, and what none says.
+
+use crate::common::study;
+use crate::common::texts::{effect, from_html, from_latex, from_markdown, ratios};
+use weigh_report::study::{ClaimGrade, StudyCell, StudyReport};
+use weigh_report::{Format, quantity};
+use weigh_stats::{Grade, Interval};
+
+/// The formats that people read, with their markup taken out.
+fn readable(report: &StudyReport) -> [(&'static str, String); 4] {
+    [
+        ("table", study::table(report, 1000)),
+        ("markdown", from_markdown(&study::text(report, Format::Markdown))),
+        ("latex", from_latex(&study::text(report, Format::Latex))),
+        ("html", from_html(&study::text(report, Format::Html))),
+    ]
+}
+
+/// Before the words that explain.
+fn results(text: &str) -> &str {
+    text.split_once("How to read").expect("the explanations").0
+}
+
+fn word(grade: &ClaimGrade) -> &'static str {
+    match grade {
+        ClaimGrade::Checked(Grade::Holds) => "HOLDS",
+        ClaimGrade::Checked(Grade::Differs) => "DIFFERS",
+        ClaimGrade::Checked(Grade::Undecided { .. }) => "UNDECIDED",
+        ClaimGrade::NotRun { .. } => "NOT RUN",
+    }
+}
+
+fn squeezed(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn every_claim_has_its_grade_and_its_reason_in_every_format() {
+    for (name, report) in study::all() {
+        let texts = readable(&report);
+        let csv = study::text(&report, Format::Csv);
+        let xml = study::text(&report, Format::Junit);
+        for claim in report.experiments.iter().flat_map(|experiment| &experiment.claims) {
+            let grade = word(&claim.grade);
+            for (format, text) in &texts {
+                let told = text.lines().any(|line| line.contains(grade) && line.contains(&claim.says));
+                assert!(told, "{name} {format}: {} without {grade}", claim.says);
+                assert!(
+                    text.contains(&claim.source) && text.contains(&claim.check),
+                    "{name} {format}: {}",
+                    claim.id
+                );
+            }
+            assert!(
+                csv.lines().any(|line| line.contains(&claim.id) && line.contains(grade)),
+                "{name}: {}",
+                claim.id
+            );
+            let reason = match &claim.grade {
+                ClaimGrade::NotRun { not_run } => Some(not_run.clone()),
+                ClaimGrade::Checked(Grade::Undecided { blocks: Some(blocks) }) => {
+                    Some(format!("{blocks} blocks in all would likely decide it"))
+                }
+                ClaimGrade::Checked(Grade::Undecided { blocks: None }) => {
+                    Some("no practical number of blocks would decide it".into())
+                }
+                ClaimGrade::Checked(_) => None,
+            };
+            for (format, text) in
+                texts.iter().map(|(f, t)| (*f, t.as_str())).chain([("csv", csv.as_str()), ("junit", &xml)])
+            {
+                let text = text.replace("&apos;", "'");
+                assert!(
+                    reason.iter().all(|reason| text.contains(reason)),
+                    "{name} {format}: {} without a reason",
+                    claim.id
+                );
+            }
+            for seen in &claim.seen {
+                for (format, text) in &texts {
+                    let text = squeezed(text);
+                    let at = text.find(&format!("{} ", seen.what)).is_some();
+                    assert!(
+                        at && text.contains(&format!(", n {}", seen.n)),
+                        "{name} {format}: {}",
+                        seen.what
+                    );
+                }
+            }
+        }
+    }
+}
+
+/// The same study with nothing but values.
+fn values_alone() -> StudyReport {
+    let mut report = study::everything();
+    for experiment in &mut report.experiments {
+        experiment.claims.clear();
+        for cell in experiment.views.iter_mut().flat_map(|v| &mut v.rows).flat_map(|r| &mut r.cells) {
+            (cell.published_overhead, cell.overhead, cell.agreement) = (None, None, None);
+        }
+    }
+    report
+}
+
+#[test]
+fn no_absolute_value_is_graded() {
+    let report = values_alone();
+    for (format, text) in readable(&report) {
+        // The page has columns of counts, whose heads name the grades.
+        let text = results(&text);
+        let text = if format == "html" { text.split_once("Warnings").expect("the counts").1 } else { text };
+        for grade in ["HOLDS", "AGREES", "DIFFERS", "UNDECIDED"] {
+            assert!(!text.contains(grade), "{format} says {grade} of a value");
+        }
+        assert!(ratios(text).is_empty(), "{format} has ratios: {:?}", ratios(text));
+    }
+    for (name, report) in study::all() {
+        for (format, text) in readable(&report) {
+            assert!(
+                squeezed(&text).contains("they stand beside each other for reference and are no comparison"),
+                "{name} {format}"
+            );
+        }
+    }
+}
+
+fn cells(report: &StudyReport) -> impl Iterator<Item = &StudyCell> {
+    report.experiments.iter().flat_map(|e| &e.views).flat_map(|v| &v.rows).flat_map(|r| &r.cells)
+}
+
+/// An overhead of the paper that has no interval.
+fn bare(cell: &StudyCell) -> Option<String> {
+    let cost = cell.published_overhead.filter(|_| !cell.published_overhead_has_interval)?;
+    Some(quantity::Effect::new(cost.estimate, cost.low, cost.high).estimate)
+}
+
+#[test]
+fn every_ratio_has_its_interval_and_its_number_of_blocks() {
+    let report = study::everything();
+    let bare: Vec<String> = cells(&report).filter_map(bare).collect();
+    for (format, text) in readable(&report) {
+        let text = squeezed(results(&text));
+        for ratio in ratios(&text) {
+            let alone = text.matches(&ratio).count() > text.matches(&format!("{ratio} [")).count();
+            assert!(!alone || bare.contains(&ratio), "{format}: {ratio} stands alone");
+        }
+        for cell in cells(&report) {
+            let Some((overhead, measured)) = cell.overhead.zip(cell.measured.as_ref()) else { continue };
+            let n = measured.n;
+            // In the order of the format: the page and the terminal have the number before the overhead or behind it.
+            let beside = |overhead: Interval| {
+                let effect = effect(overhead);
+                let text = &text;
+                let shown = format!("{} {}", effect.estimate, effect.interval);
+                text.match_indices(&shown).any(|(at, _)| {
+                    let from = text[..at].char_indices().rev().nth(60).map_or(0, |(at, _)| at);
+                    let near: String = text[from..].chars().take(60 + shown.len() + 12).collect();
+                    near.contains(&format!("n {n}"))
+                        || near.contains(&format!("{shown} {n}"))
+                        || near.contains(&format!("n$ {n}"))
+                })
+            };
+            assert!(beside(overhead), "{format}: {overhead:?} without n {n}");
+        }
+    }
+}
+
+#[test]
+fn the_check_of_ratios_finds_what_stands_alone() {
+    assert_eq!(ratios("Docker +3 % [+2, +4] and +7 %"), ["+3 %", "+7 %"]);
+}
+
+#[test]
+fn size_and_stand_ins_are_with_every_table() {
+    let report = study::everything();
+    for (format, text) in readable(&report) {
+        let text = squeezed(&text);
+        let views: usize = report.experiments.iter().map(|experiment| experiment.views.len()).sum();
+        assert!(text.matches("Size quick.").count() >= views, "{format}: the size");
+        for experiment in &report.experiments {
+            for instead in &experiment.instead {
+                let said = squeezed(&format!("Stand-in: {} for {}", instead.here, instead.original));
+                assert!(text.matches(&said).count() >= experiment.views.len(), "{format}: {said}");
+            }
+        }
+        assert!(text.contains("stand-in"), "{format}: rows that another program measures");
+    }
+}
+
+#[test]
+fn an_arm_that_was_not_run_says_why_once() {
+    let mut report = study::everything();
+    report.experiments.truncate(1);
+    report.experiments[0].claims.clear();
+    report.experiments[0].arms[2].not_run = Some("zebras graze on it".into());
+    for (format, text) in readable(&report) {
+        assert_eq!(text.matches("zebras graze").count(), 1, "{format}");
+        assert!(text.contains("NOT RUN"), "{format}");
+    }
+}
+
+#[test]
+fn an_experiment_that_was_not_run_says_why() {
+    for (format, text) in readable(&study::nothing()) {
+        let told = text
+            .lines()
+            .any(|line| line.contains("NOT RUN") && line.contains("libquantum of SPEC CPU 2006 is not free"));
+        assert!(told, "{format}");
+    }
+}
+
+#[test]
+fn counts_are_those_of_the_data() {
+    let report = study::everything();
+    let grades = |wanted: &str| {
+        report.experiments.iter().flat_map(|e| &e.claims).filter(|claim| word(&claim.grade) == wanted).count()
+    };
+    let claims = format!(
+        "8 claims: {} HOLDS, {} DIFFERS, {} UNDECIDED, {} NOT RUN",
+        grades("HOLDS"),
+        grades("DIFFERS"),
+        grades("UNDECIDED"),
+        grades("NOT RUN")
+    );
+    for (format, text) in readable(&report) {
+        let text = squeezed(&text);
+        assert!(text.contains(&claims), "{format}: {claims}");
+        assert!(
+            text.contains(&report.summary().replace("example-2016: ", "")),
+            "{format}: the line of a list of studies"
+        );
+        assert!(text.contains("26 published overheads: 3 AGREES, 1 DIFFERS, 3 UNDECIDED (cannot be told apart), 19 not measured"), "{format}");
+    }
+    // A number in two figures is one number.
+    let mut twice = study::everything();
+    let again = twice.experiments[1].views[0].clone();
+    twice.experiments[1].views.push(again);
+    assert!(study::table(&twice, 200).contains("26 published overheads"));
+}
