@@ -30,9 +30,11 @@ pub enum Command {
     Density(Box<DensityArgs>),
     /// Measure for hours or days, in guests that stay, among guests that serve
     Soak(Box<SoakArgs>),
+    /// Measure what a study measured, and show it beside what was published; without a name, list the studies and what can run here
+    Study(Box<StudyArgs>),
     /// Say which platforms are ready, and what is missing with the remedy
     Doctor(JsonArg),
-    /// List platforms, workloads or images
+    /// List platforms, workloads, studies or images
     List {
         /// What to list
         what: Listed,
@@ -40,7 +42,7 @@ pub enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Show a run again, as a table or for another program
+    /// Show a run or a study again, as a table or for another program
     Show {
         /// A run directory, or `last`
         #[arg(default_value = "last")]
@@ -90,7 +92,7 @@ pub enum Command {
         #[arg(long, value_name = "PCT")]
         gate: Option<f64>,
     },
-    /// Go on with a run after a crash or Ctrl-C; nothing measured is lost or repeated
+    /// Go on with a run or a study after a crash or Ctrl-C; nothing measured is lost or repeated
     Resume {
         /// A run directory, or `last`
         #[arg(default_value = "last")]
@@ -213,6 +215,8 @@ pub enum Listed {
     Platforms,
     /// Workloads with their parameters and metrics
     Workloads,
+    /// Studies with their experiments
+    Studies,
     /// Root file systems that `--image` takes
     Images,
 }
@@ -546,6 +550,113 @@ pub struct SoakArgs {
     #[arg(long, value_name = "TIME")]
     pub deadline: Option<String>,
     /// A workload manifest of your own
+    #[arg(long, value_name = "FILE")]
+    pub workload: Vec<PathBuf>,
+}
+
+/// Options of `study`.
+#[derive(Debug, Args)]
+#[command(
+    args_conflicts_with_subcommands = true,
+    after_help = "Examples:
+  weigh study
+  weigh study felter-2014/table-1 --size quick
+  weigh study agarwal-2015 --size quick --arm jail=ssh:host=192.0.2.7
+  weigh study morabito-2015/fig-7 --on 'podman;runsc'
+  weigh study --file mine.toml
+  weigh study new last --output mine.toml
+
+Every experiment is a command of weigh, whose run is kept below the study's directory. The result is the study's own table or figure: \
+what was published, what was measured here, and for every claim whether it holds (HOLDS: the whole 95 % interval satisfies it), does \
+not (DIFFERS), is open (UNDECIDED) or was not looked at (NOT RUN, with the reason). Only ratios and orders are graded. What this host \
+cannot run is left out and said; emulation never stands for KVM."
+)]
+pub struct StudyArgs {
+    /// Make a study instead
+    #[command(subcommand)]
+    pub what: Option<StudyCommand>,
+    /// A study, or an experiment or table of it, as in `felter-2014/table-1`; without any, the list
+    #[arg(value_name = "NAME[/EXPERIMENT]")]
+    pub names: Vec<String>,
+    /// A study of your own, all of it unless experiments of it are named
+    #[arg(long, value_name = "FILE")]
+    pub file: Option<PathBuf>,
+    /// Size of the workloads; `quick` also means 6 blocks unless --blocks says otherwise
+    #[arg(long, default_value = "standard")]
+    pub size: Size,
+    /// Environments of today as further columns, repeated or separated by `;`
+    #[arg(long, value_name = "ENV")]
+    pub on: Vec<String>,
+    /// The environment that stands for a platform of the study, as in `--arm jail=ssh:host=192.0.2.7`; repeated
+    #[arg(long, value_name = "ARM=ENV")]
+    pub arm: Vec<String>,
+    /// Number of blocks of every experiment
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000), conflicts_with = "precision")]
+    pub blocks: Option<u32>,
+    /// Stop an experiment when every primary interval is this narrow, per cent either way (30 to 60 blocks)
+    #[arg(long, value_name = "PCT", value_parser = positive)]
+    pub precision: Option<f64>,
+    /// Bound on every experiment, as in `10m`
+    #[arg(long, value_name = "TIME")]
+    pub budget: Option<String>,
+    /// Let noise of the host void nothing; a wrong guest clock still does
+    #[arg(long)]
+    pub no_void: bool,
+    /// Seed of every random choice
+    #[arg(long, value_name = "N")]
+    pub seed: Option<u64>,
+    /// The directory to make; default: `weigh-runs/<UTC time>-<study>`
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Measure nothing: read the study's own raw logs in this directory, laid out as its authors published them, and say what they
+    /// show by these statistics; writes a report only with --out
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["size", "on", "arm", "blocks", "precision", "budget", "no_void", "seed", "dry_run"])]
+    pub reanalyse: Option<PathBuf>,
+    /// Print the commands; do nothing
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Output format of the result
+    #[arg(long, default_value = "table")]
+    pub format: OutputFormat,
+    /// Print the list as JSON
+    #[arg(long, conflicts_with_all = ["names", "reanalyse"])]
+    pub json: bool,
+}
+
+/// What else `study` does.
+#[derive(Debug, Subcommand)]
+pub enum StudyCommand {
+    /// Write a study from a run: what it measured as published numbers, what it showed as claims, and the command that measures it again
+    New(StudyNewArgs),
+}
+
+/// Options of `study new`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  weigh study new last --output mine.toml
+  weigh study new weigh-runs/2026-01-02T030405Z-gups --name gups-2026 --title 'What our nodes cost' > gups.toml
+  weigh study --file mine.toml
+
+The run's environments become the columns, its primary metrics the rows, and every conclusive verdict a claim; --size, --blocks and \
+--no-void are those of whoever repeats it, and the first lines say what the run had. Of a study's directory every experiment that was \
+measured is written. What no command line says is refused.")]
+pub struct StudyNewArgs {
+    /// A run directory, or `last`
+    #[arg(default_value = "last")]
+    pub run: PathBuf,
+    /// The file to make, which must not be there yet; the terminal otherwise
+    #[arg(long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// Name by which the study is asked for; default: what was measured
+    #[arg(long, value_name = "NAME")]
+    pub name: Option<String>,
+    /// Its title
+    #[arg(long, value_name = "TEXT")]
+    pub title: Option<String>,
+    /// Who measured it
+    #[arg(long, value_name = "TEXT")]
+    pub authors: Option<String>,
+    /// The manifest of a workload of your own that the run has; whoever repeats it needs it too
     #[arg(long, value_name = "FILE")]
     pub workload: Vec<PathBuf>,
 }

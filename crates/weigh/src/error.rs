@@ -141,6 +141,11 @@ impl Failure {
         self
     }
 
+    /// What it means for the exit code.
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
     /// The exit code.
     pub fn exit_code(&self) -> u8 {
         self.kind.exit_code()
@@ -216,6 +221,16 @@ impl From<weigh_store::import::ImportError> for Failure {
 
 impl From<weigh_workloads::ManifestError> for Failure {
     fn from(error: weigh_workloads::ManifestError) -> Self {
+        let name = error.file.display().to_string();
+        match error.span {
+            Some(span) => Self::input(error.message).at(&name, &error.text, span).maybe_hint(error.help),
+            None => Self::input(format!("{name}: {}", error.message)).maybe_hint(error.help),
+        }
+    }
+}
+
+impl From<weigh_studies::StudyError> for Failure {
+    fn from(error: weigh_studies::StudyError) -> Self {
         let name = error.file.display().to_string();
         match error.span {
             Some(span) => Self::input(error.message).at(&name, &error.text, span).maybe_hint(error.help),

@@ -16,6 +16,7 @@ mod outcome;
 mod placement;
 mod request;
 mod selftest;
+mod study;
 mod ui;
 
 use clap::Parser;

@@ -31,6 +31,8 @@ pub fn from_run(directory: &RunDirectory) -> Result<Report, Failure> {
     let environments = facts::of_environments(plan, directory.host(), &records);
     let mut known = Known::of_run(plan, &collected);
     known.cpus = known.cpus.or_else(|| cpus(&environments));
+    // A guest that stays among its neighbours is never alone.
+    let lasts = matches!(plan.effort, Effort::Lasting { .. });
     let report = Report {
         title: title(plan),
         run: Some(directory.name()),
@@ -38,8 +40,8 @@ pub fn from_run(directory: &RunDirectory) -> Result<Report, Failure> {
         plan: Some(plan.clone()),
         host: Some(directory.host().clone()),
         limits: of_one_more(plan, &collected.comparisons),
-        degradations: degradations(&collected.comparisons, &known),
-        isolations: isolations(&collected.comparisons),
+        degradations: if lasts { Vec::new() } else { degradations(&collected.comparisons, &known) },
+        isolations: if lasts { Vec::new() } else { isolations(&collected.comparisons) },
         sums: sums(&collected.comparisons, &collected.alone, &known),
         courses: over_time(plan, &records, &collected.comparisons),
         analysis,

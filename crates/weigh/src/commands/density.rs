@@ -1,5 +1,6 @@
 //! `weigh density`: plan trials of a guest among others, run them, show them.
 
+use super::run::Carrier;
 use crate::cli::{DensityArgs, MeasureArgs, RunArgs};
 use crate::error::Failure;
 use crate::{loading, request};
@@ -16,12 +17,12 @@ const WORKLOAD: &str = "spin";
 ///
 /// # Errors
 /// Bad input, a host that cannot be used, nothing measured, a gate crossed.
-pub fn run(args: &DensityArgs) -> Result<(), Failure> {
+pub fn run(args: &DensityArgs, by: &mut dyn Carrier) -> Result<(), Failure> {
     let facts = facts::host_facts();
     let named = !args.common.on.is_empty();
     let run = as_run(args);
     let sweep = Sweep::of(args)?;
-    super::run::carry_out(&run.common, named, &facts, &|here| {
+    by.carry_out(&run.common, named, &facts, &|here| {
         let library = request::library(&run.workload)?;
         let loader = loading::named(&run.loader)?;
         let make = |facts: &HostFacts| workloads(&run, &sweep, &library, facts);

@@ -1,5 +1,6 @@
 //! `weigh footprint`: plan weighings of memory, run them, show them.
 
+use super::run::Carrier;
 use crate::cli::{FootprintArgs, MeasureArgs};
 use crate::error::Failure;
 use crate::request;
@@ -14,11 +15,11 @@ const BLOCKS: u32 = 6;
 ///
 /// # Errors
 /// Bad input, a host that cannot be used, nothing measured, a gate crossed.
-pub fn run(args: &FootprintArgs) -> Result<(), Failure> {
+pub fn run(args: &FootprintArgs, by: &mut dyn Carrier) -> Result<(), Failure> {
     let facts = facts::host_facts();
     let named = !args.common.on.is_empty();
     let common = with_blocks(&args.common);
-    super::run::carry_out(&common, named, &facts, &|here| {
+    by.carry_out(&common, named, &facts, &|here| {
         let plan =
             request::plan_of(&common, None, &facts, here, &|_| workloads(&args.guests, args.duplicates))?;
         Ok(Plan {

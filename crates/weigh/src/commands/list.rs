@@ -1,4 +1,4 @@
-//! `weigh list`: platforms, workloads, images.
+//! `weigh list`: platforms, workloads, studies, images.
 
 use super::image;
 use crate::cli::Listed;
@@ -36,6 +36,7 @@ pub fn run(what: Listed, json: bool) -> Result<(), Failure> {
     let entries = match what {
         Listed::Platforms => platform_entries(),
         Listed::Workloads => workload_entries()?,
+        Listed::Studies => study_entries()?,
         Listed::Images => image_entries(),
     };
     ui::print(&if json {
@@ -111,6 +112,24 @@ fn workload_entries() -> Result<Vec<Entry>, Failure> {
             }
         })
         .collect())
+}
+
+fn study_entries() -> Result<Vec<Entry>, Failure> {
+    let entry = |study: &weigh_studies::Study| Entry {
+        name: study.name.clone(),
+        summary: format!("{} ({}; {})", study.title, study.authors, study.published),
+        details: study
+            .experiments
+            .iter()
+            .map(|experiment| Detail {
+                kind: "experiment",
+                name: experiment.name.clone(),
+                summary: format!("{} ({})", experiment.title, experiment.source),
+                default: "",
+            })
+            .collect(),
+    };
+    Ok(weigh_studies::library()?.studies().iter().map(entry).collect())
 }
 
 fn image_entries() -> Vec<Entry> {

@@ -11,12 +11,14 @@ mod image;
 mod list;
 mod man;
 mod resume;
-mod run;
+pub mod run;
 mod selftest;
 mod selftest_tools;
 mod show;
 mod soak;
 mod start;
+mod study;
+mod study_new;
 
 use crate::cli::{Cli, Command, OutputFormat};
 use crate::error::{Failure, file_failure};
@@ -56,11 +58,7 @@ impl Form<'_> {
 /// Whatever the command says.
 pub fn run(arguments: Cli) -> Result<(), Failure> {
     match arguments.command.unwrap_or_else(quick) {
-        Command::Run(args) => run::run(&args),
-        Command::Start(args) => start::run(&args),
-        Command::Footprint(args) => footprint::run(&args),
-        Command::Density(args) => density::run(&args),
-        Command::Soak(args) => soak::run(&args),
+        Command::Study(args) => study::run(&args),
         Command::Doctor(arg) => doctor::run(arg.json),
         Command::List { what, json } => list::run(what, json),
         Command::Show { run, format, output, gate } => {
@@ -78,6 +76,23 @@ pub fn run(arguments: Cli) -> Result<(), Failure> {
         Command::Clean { dry_run } => clean::run(dry_run),
         Command::Completions { shell } => completions::run(shell),
         Command::Man { directory } => man::run(directory.as_deref()),
+        measuring => self::measuring(measuring, &mut run::Alone),
+    }
+}
+
+/// Plans what a command measures, for a carrier to carry out.
+///
+/// # Errors
+/// What the command or the carrier says; a command that measures nothing.
+pub fn measuring(command: Command, by: &mut dyn run::Carrier) -> Result<(), Failure> {
+    match command {
+        Command::Run(args) => run::run(&args, by),
+        Command::Start(args) => start::run(&args, by),
+        Command::Footprint(args) => footprint::run(&args, by),
+        Command::Density(args) => density::run(&args, by),
+        Command::Soak(args) => soak::run(&args, by),
+        _ => Err(Failure::input("this command measures nothing")
+            .hint("an experiment is measured by run, start, footprint, density or soak")),
     }
 }
 

@@ -4,6 +4,7 @@ use super::run::{Manner, find, measure};
 use crate::cli::OutputFormat;
 use crate::error::Failure;
 use crate::live::Port;
+use crate::study::StudyDirectory;
 use crate::ui;
 use std::path::Path;
 use weigh_host::facts;
@@ -15,8 +16,13 @@ use weigh_store::RunDirectory;
 /// # Errors
 /// A port that is taken, no such run, a damaged one, or what [`measure`] says.
 pub fn run(run: &Path, gate: Option<f64>, live: Option<u16>) -> Result<(), Failure> {
+    let path = find(run)?;
+    if StudyDirectory::is_one(&path) {
+        super::study::refuse_of_runs(&[("--gate", gate.is_some()), ("--live", live.is_some())])?;
+        return super::study::resume(&path);
+    }
     let live = live.map(Port::take).transpose()?;
-    let directory = RunDirectory::open_for_append(&find(run)?)?;
+    let directory = RunDirectory::open_for_append(&path)?;
     let plan = directory.plan().clone();
     let facts = facts::host_facts();
     if directory.host().identity != facts.identity {

@@ -18,51 +18,85 @@ use weigh_model::{
 };
 use weigh_platforms::loader::Elsewhere;
 use weigh_platforms::{self as platforms, Availability, GuestRequest, Host, Platform, PlatformError};
+use weigh_report::Report;
 use weigh_runner::order::block_order;
-use weigh_runner::{RunOptions, RunnerError};
+use weigh_runner::{Finish, RunOptions, RunnerError};
 use weigh_store::RunDirectory;
 
 /// Where runs go unless the user says otherwise, and where `last` looks.
 pub const RUNS: &str = "weigh-runs";
 
+/// Makes a plan, given the host.
+pub type Planner<'a> = &'a dyn Fn(&mut dyn Surroundings) -> Result<Plan, Failure>;
+
+/// Who carries out what a command plans.
+pub trait Carrier {
+    /// Makes the plan and does with it what is this carrier's to do. `named` says whether the user named the environments.
+    ///
+    /// # Errors
+    /// Bad input, a host that cannot be used, nothing measured, a gate crossed.
+    fn carry_out(
+        &mut self,
+        args: &MeasureArgs,
+        named: bool,
+        facts: &HostFacts,
+        plan: Planner<'_>,
+    ) -> Result<(), Failure>;
+}
+
 /// Plans and runs a comparison, or prints the plan.
 ///
 /// # Errors
 /// Bad input, a host that cannot be used, nothing measured, a gate crossed.
-pub fn run(args: &RunArgs) -> Result<(), Failure> {
+pub fn run(args: &RunArgs, by: &mut dyn Carrier) -> Result<(), Failure> {
     let facts = facts::host_facts();
     let named = !args.common.on.is_empty() || args.plan.is_some();
-    carry_out(&args.common, named, &facts, &|here| request::plan(args, &facts, here))
+    by.carry_out(&args.common, named, &facts, &|here| request::plan(args, &facts, here))
 }
 
-/// Makes a plan, then carries it out in a new run directory, or prints it. `named` says whether the user named the environments.
+/// A run by itself: its plan is carried out in a new run directory and shown, or only printed.
+pub struct Alone;
+
+impl Carrier for Alone {
+    fn carry_out(
+        &mut self,
+        args: &MeasureArgs,
+        named: bool,
+        facts: &HostFacts,
+        plan: Planner<'_>,
+    ) -> Result<(), Failure> {
+        if args.dry_run {
+            ui::print(&describe(&plan(&mut Nowhere)?, facts));
+            return Ok(());
+        }
+        // A port that is taken is said before anything is done.
+        let live = args.live.live.map(Port::take).transpose()?;
+        let plan = make(plan)?;
+        let directory = match &args.out {
+            Some(path) => RunDirectory::create_at(path, &plan, facts)?,
+            None => RunDirectory::create(Path::new(RUNS), &plan, facts, &clock::utc_now())?,
+        };
+        let options = run_options(named);
+        measure(&plan, facts, directory, Manner { format: args.format, gate: args.gate, options, live })
+    }
+}
+
+/// Makes a plan on this host.
 ///
 /// # Errors
-/// As [`run`].
-pub fn carry_out(
-    args: &MeasureArgs,
-    named: bool,
-    facts: &HostFacts,
-    plan: &dyn Fn(&mut dyn Surroundings) -> Result<Plan, Failure>,
-) -> Result<(), Failure> {
-    if args.dry_run {
-        ui::print(&describe(&plan(&mut Nowhere)?, facts));
-        return Ok(());
-    }
-    // A port that is taken is said before anything is done.
-    let live = args.live.live.map(Port::take).transpose()?;
-    let mut here = Here { occupied: None };
+/// The plan's, and a host that cannot be used.
+pub fn make(plan: Planner<'_>) -> Result<Plan, Failure> {
+    let mut here = Here::default();
     let plan = plan(&mut here);
     let left = here.leave();
     let plan = plan?;
     left?;
-    let directory = match &args.out {
-        Some(path) => RunDirectory::create_at(path, &plan, facts)?,
-        None => RunDirectory::create(Path::new(RUNS), &plan, facts, &clock::utc_now())?,
-    };
-    // What the user named is measured as asked or not at all; what nobody named is left out where it is unequal.
-    let options = RunOptions { leave_out_unequal: !named, ..RunOptions::default() };
-    measure(&plan, facts, directory, Manner { format: args.format, gate: args.gate, options, live })
+    Ok(plan)
+}
+
+/// What the user named is measured as asked or not at all; what nobody named is left out where it is unequal.
+pub fn run_options(named: bool) -> RunOptions {
+    RunOptions { leave_out_unequal: !named, ..RunOptions::default() }
 }
 
 /// How a run is done and shown.
@@ -87,56 +121,10 @@ pub fn measure(
     let Manner { format, gate, options, live } = manner;
     let interrupt = catch_signals()?;
     let path = directory.path().to_path_buf();
-    // Absolute, because tools of platforms write logs from directories of their own.
-    let logs = std::path::absolute(directory.logs())
-        .map_err(|error| file_failure("find the directory of logs", &path, error))?;
-    let occupied = Occupied::new(&path.display().to_string(), Some(logs))?;
-    for (run, changes) in &occupied.leftovers {
-        ui::note(&format!(
-            "warning: run {run} ended early and left {changes} changes on this host; `weigh clean` undoes them"
-        ));
-    }
-    stay_off(&plan.guest.cpus, facts);
-    // Its threads stay off them as well.
-    let mut live = live.map(|port| Live::serve(port, &path)).transpose()?;
-    if let Some(live) = &live {
-        ui::note(&live.announcement());
-    }
-    let mut progress = ui::Progress::new();
-    let finish = weigh_runner::run(weigh_runner::Run {
-        plan,
-        host: &occupied.host,
-        host_facts: facts,
-        store: &mut directory,
-        sensors: &mut weigh_observe::Observer::new(),
-        interrupt: &interrupt,
-        emit: &mut |event: Event| {
-            progress.show(&event);
-            let complaint = live.as_mut().and_then(|live| live.show(&event));
-            complaint.into_iter().for_each(|message| progress.show(&Event::Warning { message }));
-        },
-        options,
-    });
-    drop(progress);
-    let closed = occupied.close();
-    match &finish {
-        Err(RunnerError::Unequal { .. }) => ui::note(&format!(
-            "run: {0}, with what was seen of every guest; `weigh resume {0}` goes on once they are alike",
-            path.display()
-        )),
-        Err(RunnerError::Loader { .. }) => ui::note(&format!(
-            "run: {0}; `weigh resume {0}` goes on once the machine can be used",
-            path.display()
-        )),
-        _ => {}
-    }
-    let finish = finish?;
-    closed?;
-
+    let (finish, live) =
+        execute(plan, facts, &mut directory, Execution { options, live, interrupt: &interrupt })?;
     let report = outcome::from_run(&directory)?;
-    let page = path.join("report.html");
-    let html = outcome::render(&report, OutputFormat::Html, None)?;
-    std::fs::write(&page, html).map_err(|error| file_failure("write", &page, error))?;
+    let page = write_page(&report, &path)?;
     ui::print(&outcome::render(&report, format, gate)?);
     ui::note(&format!("run: {}\nreport: {}", path.display(), page.display()));
     ui::sentence(&spent(&finish.statistics));
@@ -151,6 +139,88 @@ pub fn measure(
         }
         _ => outcome::verdict(&report, gate, &path),
     }
+}
+
+/// Writes the page of a run beside its samples.
+///
+/// # Errors
+/// A file that cannot be written.
+pub fn write_page(report: &Report, run: &Path) -> Result<PathBuf, Failure> {
+    let page = run.join("report.html");
+    let html = outcome::render(report, OutputFormat::Html, None)?;
+    std::fs::write(&page, html).map_err(|error| file_failure("write", &page, error))?;
+    Ok(page)
+}
+
+/// How a run is done.
+pub struct Execution<'a> {
+    pub options: RunOptions,
+    /// Where its report is to be seen while it goes on.
+    pub live: Option<Port>,
+    /// Turns true when the run is to end.
+    pub interrupt: &'a AtomicBool,
+}
+
+/// Runs or continues what a run directory holds. Nothing but progress is shown.
+///
+/// # Errors
+/// A host that cannot be used; what the runner cannot do.
+pub fn execute(
+    plan: &Plan,
+    facts: &HostFacts,
+    directory: &mut RunDirectory,
+    how: Execution<'_>,
+) -> Result<(Finish, Option<Live>), Failure> {
+    let path = directory.path().to_path_buf();
+    // Absolute, because tools of platforms write logs from directories of their own.
+    let logs = std::path::absolute(directory.logs())
+        .map_err(|error| file_failure("find the directory of logs", &path, error))?;
+    let occupied = Occupied::new(&path.display().to_string(), Some(logs))?;
+    for (run, changes) in &occupied.leftovers {
+        ui::note(&format!(
+            "warning: run {run} ended early and left {changes} changes on this host; `weigh clean` undoes them"
+        ));
+    }
+    let anywhere = rustix::thread::sched_getaffinity(None);
+    stay_off(&plan.guest.cpus, facts);
+    // Its threads stay off them as well.
+    let mut live = how.live.map(|port| Live::serve(port, &path)).transpose()?;
+    if let Some(live) = &live {
+        ui::note(&live.announcement());
+    }
+    let mut progress = ui::Progress::new();
+    let finish = weigh_runner::run(weigh_runner::Run {
+        plan,
+        host: &occupied.host,
+        host_facts: facts,
+        store: directory,
+        sensors: &mut weigh_observe::Observer::new(),
+        interrupt: how.interrupt,
+        emit: &mut |event: Event| {
+            progress.show(&event);
+            let complaint = live.as_mut().and_then(|live| live.show(&event));
+            complaint.into_iter().for_each(|message| progress.show(&Event::Warning { message }));
+        },
+        options: how.options,
+    });
+    drop(progress);
+    // A further run of this process has the choice again.
+    let _stays_where_it_is = anywhere.and_then(|set| rustix::thread::sched_setaffinity(None, &set));
+    let closed = occupied.close();
+    match &finish {
+        Err(RunnerError::Unequal { .. }) => ui::note(&format!(
+            "run: {0}, with what was seen of every guest; `weigh resume {0}` goes on once they are alike",
+            path.display()
+        )),
+        Err(RunnerError::Loader { .. }) => ui::note(&format!(
+            "run: {0}; `weigh resume {0}` goes on once the machine can be used",
+            path.display()
+        )),
+        _ => {}
+    }
+    let finish = finish?;
+    closed?;
+    Ok((finish, live))
 }
 
 /// A flag that Ctrl-C and its like turn true.
@@ -190,7 +260,7 @@ pub fn find(run: &Path) -> Result<PathBuf, Failure> {
 }
 
 /// A plan for show: every platform that is not a fake, whether ready or not, and nothing settled.
-struct Nowhere;
+pub struct Nowhere;
 
 impl Surroundings for Nowhere {
     fn ready(&mut self) -> Result<Vec<String>, Failure> {
@@ -218,12 +288,17 @@ impl Surroundings for Nowhere {
 }
 
 /// This host, taken when it is first needed.
-struct Here {
+#[derive(Default)]
+pub struct Here {
     occupied: Option<Occupied>,
 }
 
 impl Here {
-    fn host(&mut self) -> Result<&Host, Failure> {
+    /// The host, to be left again by [`Self::leave`].
+    ///
+    /// # Errors
+    /// Another run has it; the state directory cannot be used.
+    pub fn host(&mut self) -> Result<&Host, Failure> {
         let occupied = match self.occupied.take() {
             Some(occupied) => occupied,
             None => Occupied::new("making a plan", None)?,
@@ -232,7 +307,10 @@ impl Here {
     }
 
     /// Undoes what was done for the plan.
-    fn leave(self) -> Result<(), Failure> {
+    ///
+    /// # Errors
+    /// A change that cannot be undone.
+    pub fn leave(self) -> Result<(), Failure> {
         self.occupied.map_or(Ok(()), Occupied::close)
     }
 }

@@ -4,6 +4,7 @@ use super::Form;
 use super::run::find;
 use crate::error::Failure;
 use crate::outcome;
+use crate::study::StudyDirectory;
 use std::path::Path;
 use weigh_store::RunDirectory;
 
@@ -12,7 +13,12 @@ use weigh_store::RunDirectory;
 /// # Errors
 /// No such run, a damaged one, a file that cannot be written, a gate crossed.
 pub fn run(run: &Path, form: Form<'_>) -> Result<(), Failure> {
-    let directory = RunDirectory::open(&find(run)?)?;
+    let path = find(run)?;
+    if StudyDirectory::is_one(&path) {
+        super::study::refuse_of_runs(&[("--gate", form.gate.is_some())])?;
+        return super::study::show(&path, form.format, form.output);
+    }
+    let directory = RunDirectory::open(&path)?;
     let mut report = outcome::from_run(&directory)?;
     if directory.is_going_on() {
         report.warnings.insert(

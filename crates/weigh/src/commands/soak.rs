@@ -1,5 +1,6 @@
 //! `weigh soak`: plan a run that lasts, in guests that stay, among guests that serve.
 
+use super::run::Carrier;
 use crate::cli::{MeasureArgs, RunArgs, Size, SoakArgs};
 use crate::error::Failure;
 use crate::request;
@@ -17,7 +18,7 @@ const WORKLOADS: [&str; 3] = ["lu", "memory-latency", "fileserver"];
 ///
 /// # Errors
 /// Bad input, a host that cannot be used, nothing measured, a gate crossed.
-pub fn run(args: &SoakArgs) -> Result<(), Failure> {
+pub fn run(args: &SoakArgs, by: &mut dyn Carrier) -> Result<(), Failure> {
     let seconds = duration(args)?;
     refuse_other_ends(&args.common)?;
     check_load(&args.neighbours)?;
@@ -25,7 +26,7 @@ pub fn run(args: &SoakArgs) -> Result<(), Failure> {
     let library = request::library(&args.workload)?;
     let named = !args.common.on.is_empty();
     let asked = asked(args);
-    super::run::carry_out(&args.common, named, &facts, &|here| {
+    by.carry_out(&args.common, named, &facts, &|here| {
         let make = |facts: &HostFacts| workloads(&asked, args, &library, facts);
         let plan = request::plan_of(&args.common, None, &facts, here, &make)?;
         Ok(Plan {

@@ -1,5 +1,6 @@
 //! `weigh start`: plan starts, run them, show them.
 
+use super::run::Carrier;
 use crate::cli::{Size, StartArgs};
 use crate::error::Failure;
 use crate::{request, ui};
@@ -19,13 +20,13 @@ const SPAWN: &str = "spawn";
 ///
 /// # Errors
 /// Bad input, a host that cannot be used, nothing measured, a gate crossed.
-pub fn run(args: &StartArgs) -> Result<(), Failure> {
+pub fn run(args: &StartArgs, by: &mut dyn Carrier) -> Result<(), Failure> {
     let facts = facts::host_facts();
     let named = !args.common.on.is_empty();
     if Caches::parse(&args.caches) == Some(Caches::Cold) {
         ui::note("note: `--caches cold` drops the page cache of the whole host before every start");
     }
-    super::run::carry_out(&args.common, named, &facts, &|here| {
+    by.carry_out(&args.common, named, &facts, &|here| {
         let plan = request::plan_of(&args.common, None, &facts, here, &|facts| workloads(args, facts))?;
         let machine = |environment: &EnvironmentPlan| {
             let known = resolve(&environment.spec);

@@ -1,0 +1,293 @@
+//! `weigh study`: the experiments of studies here, beside what was published.
+
+use super::run::{Here, RUNS, catch_signals};
+use super::study_new;
+use crate::cli::{OutputFormat, StudyArgs, StudyCommand};
+use crate::error::{Failure, Kind, file_failure};
+use crate::study::{self, Column, ExperimentState, Prover, State, StudyDirectory, Wanted};
+use crate::{request, ui};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use weigh_host::clock;
+use weigh_report::study::StudyReport;
+use weigh_studies::{Experiment, Library, Study, UnknownExperiment};
+
+/// Lists studies, or measures experiments of one.
+///
+/// # Errors
+/// Bad input, a host that cannot be used, nothing measured.
+pub fn run(args: &StudyArgs) -> Result<(), Failure> {
+    if let Some(StudyCommand::New(args)) = &args.what {
+        return study_new::run(args);
+    }
+    let library = Library::load(args.file.as_slice())?;
+    let names = match (&args.names[..], &args.file) {
+        ([], Some(_)) if !args.json => vec![library.studies().last().expect("the user's").name.clone()],
+        (names, _) => names.to_vec(),
+    };
+    if let (true, Some(_)) = (names.is_empty(), &args.reanalyse) {
+        return Err(Failure::input("--reanalyse without a study")
+            .hint("name one, as in `weigh study felter-2014 --reanalyse DIR`"));
+    }
+    if names.is_empty() {
+        return list(&library, args.json);
+    }
+    let (study, experiments) = chosen(&library, &names)?;
+    if let Some(directory) = &args.reanalyse {
+        return again(study, &experiments, directory, args);
+    }
+    let wanted = Wanted::parse(&args.arm, &args.on, &experiments)?;
+    let state = asked(args, study, &experiments, &wanted);
+    if args.dry_run {
+        let out = args.out.clone().unwrap_or_else(|| Path::new(RUNS).join(&study.name));
+        for experiment in experiments {
+            let columns = wanted.columns(experiment);
+            ui::print(&study::describe(&out, experiment, &columns, &state.size, &state.options));
+        }
+        return Ok(());
+    }
+    let path = match &args.out {
+        Some(path) => path.clone(),
+        None => weigh_store::make_directory(Path::new(RUNS), &clock::utc_now(), &study.name)?,
+    };
+    let directory = StudyDirectory::create(&path, study, state)?;
+    carry_on(directory, args.format)
+}
+
+/// Goes on with a study.
+///
+/// # Errors
+/// As [`run`].
+pub fn resume(path: &Path) -> Result<(), Failure> {
+    carry_on(StudyDirectory::open(path)?, OutputFormat::Table)
+}
+
+/// Redraws what a study has measured so far.
+///
+/// # Errors
+/// A damaged directory, a file that cannot be written.
+pub fn show(path: &Path, format: OutputFormat, output: Option<&Path>) -> Result<(), Failure> {
+    let text = study::render(&study::redraw(&StudyDirectory::open(path)?)?, format)?;
+    match output {
+        Some(file) => std::fs::write(file, text).map_err(|error| file_failure("write", file, error)),
+        None => {
+            ui::print(&text);
+            Ok(())
+        }
+    }
+}
+
+/// Says what the study's own logs show. What can be said is said before what cannot be read.
+fn again(study: &Study, experiments: &[&Experiment], logs: &Path, args: &StudyArgs) -> Result<(), Failure> {
+    let names: Vec<&str> = experiments.iter().map(|experiment| experiment.name.as_str()).collect();
+    let study::Reanalysed { report, damaged } = study::reanalyse(study, &names, logs)?;
+    if let Some(out) = &args.out {
+        write_again(out, &report)?;
+    }
+    ui::print(&study::render(&report, args.format)?);
+    match damaged.into_iter().next() {
+        Some(failure) => Err(failure),
+        None if is_any_number(&report) => Ok(()),
+        None => Err(Failure::new(
+            Kind::NothingMeasured,
+            format!("no raw log of the study is in {}", logs.display()),
+        )
+        .hint("the paths that are missing are above; give the directory that they are below")),
+    }
+}
+
+/// A page and the same as data, in a directory that holds nothing else.
+fn write_again(out: &Path, report: &StudyReport) -> Result<(), Failure> {
+    if std::fs::read_dir(out).is_ok_and(|mut entries| entries.next().is_some()) {
+        return Err(Failure::input(format!("{} is there already and not empty", out.display()))
+            .hint("give --out another directory"));
+    }
+    std::fs::create_dir_all(out).map_err(|error| file_failure("make the directory", out, error))?;
+    for (name, format) in [("report.html", OutputFormat::Html), ("report.json", OutputFormat::Json)] {
+        let file = out.join(name);
+        std::fs::write(&file, study::render(report, format)?)
+            .map_err(|error| file_failure("write", &file, error))?;
+    }
+    ui::note(&format!("report: {}", out.join("report.html").display()));
+    Ok(())
+}
+
+/// Whether there is any number that was not printed by the paper.
+fn is_any_number(report: &StudyReport) -> bool {
+    let rows = report.experiments.iter().flat_map(|one| &one.views).flat_map(|view| &view.rows);
+    rows.flat_map(|row| &row.cells).any(|cell| cell.measured.is_some())
+}
+
+/// Refuses options that only a run has, rather than to take no notice of them.
+///
+/// # Errors
+/// One of them is given.
+pub fn refuse_of_runs(options: &[(&str, bool)]) -> Result<(), Failure> {
+    match options.iter().find(|(_, is_given)| *is_given) {
+        Some((option, _)) => Err(Failure::input(format!("`{option}` is for a run, and this is a study"))
+            .hint("leave it out, or name the run of an experiment: DIR/EXPERIMENT")),
+        None => Ok(()),
+    }
+}
+
+/// Measures what is left, then shows all of it.
+fn carry_on(mut directory: StudyDirectory, format: OutputFormat) -> Result<(), Failure> {
+    let interrupt = catch_signals()?;
+    let measured = study::measure(&mut directory, &interrupt);
+    let report = study::redraw(&directory)?;
+    let path = directory.path();
+    let page = path.join("report.html");
+    std::fs::write(&page, study::render(&report, OutputFormat::Html)?)
+        .map_err(|error| file_failure("write", &page, error))?;
+    measured?;
+    ui::print(&study::render(&report, format)?);
+    ui::note(&format!("study: {}\nreport: {}", path.display(), page.display()));
+    verdict(&report, path, &interrupt)
+}
+
+/// Whether anything was measured.
+fn verdict(report: &StudyReport, path: &Path, interrupt: &AtomicBool) -> Result<(), Failure> {
+    if is_any_number(report) {
+        return Ok(());
+    }
+    if interrupt.load(Ordering::Relaxed) {
+        return Err(Failure::new(
+            Kind::NothingMeasured,
+            "the study was interrupted before anything that counts was measured",
+        )
+        .hint(format!("`weigh resume {}` goes on", path.display())));
+    }
+    Err(Failure::new(Kind::NothingMeasured, "nothing of the study could be measured")
+        .hint("the reasons are above; `weigh doctor` looks at every platform"))
+}
+
+/// The experiments that names stand for: all of one study, each once, in its order.
+fn chosen<'a>(library: &'a Library, names: &[String]) -> Result<(&'a Study, Vec<&'a Experiment>), Failure> {
+    let mut found = Vec::new();
+    for name in names {
+        found.extend(library.find(name).map_err(|error| unknown(&error))?);
+    }
+    let study = found.first().expect("a name stands for something").study;
+    if let Some(other) = found.iter().find(|one| one.study.name != study.name) {
+        return Err(Failure::input(format!("{} and {} are two studies", study.name, other.study.name))
+            .hint("give each a command of its own"));
+    }
+    let is_chosen = |experiment: &&Experiment| found.iter().any(|one| one.experiment.name == experiment.name);
+    Ok((study, study.experiments.iter().filter(is_chosen).collect()))
+}
+
+fn unknown(error: &UnknownExperiment) -> Failure {
+    let hint = match &error.nearest {
+        Some(nearest) => format!("did you mean `{nearest}`?"),
+        None => "`weigh list studies` shows all; one of your own is given by --file".into(),
+    };
+    Failure::input(error.to_string()).at("study", &error.name, 0..error.name.len()).hint(hint)
+}
+
+/// What was asked, before any of it is done.
+fn asked(args: &StudyArgs, study: &Study, experiments: &[&Experiment], wanted: &Wanted) -> State {
+    let mut options: Vec<String> = Vec::new();
+    let mut add = |name: &str, value: Option<String>| {
+        options.extend(value.into_iter().flat_map(|value| [name.to_string(), value]));
+    };
+    add("--blocks", args.blocks.map(|blocks| blocks.to_string()));
+    add("--precision", args.precision.map(|percent| percent.to_string()));
+    add("--budget", args.budget.clone());
+    add("--seed", Some(args.seed.unwrap_or_else(request::random_seed).to_string()));
+    if args.no_void {
+        options.push("--no-void".into());
+    }
+    let state =
+        |experiment: &&Experiment| ExperimentState { name: experiment.name.clone(), ..Default::default() };
+    State {
+        options,
+        arms: wanted.arms.iter().map(|(id, spec)| (id.clone(), spec.to_string())).collect(),
+        on: wanted.on.iter().map(ToString::to_string).collect(),
+        experiments: experiments.iter().map(state).collect(),
+        ..State::new(study.to_toml(), args.size.word())
+    }
+}
+
+/// An experiment in the list.
+#[derive(Serialize)]
+struct Listed {
+    name: String,
+    title: String,
+    source: String,
+    /// Arms that can run here.
+    runs: Vec<String>,
+    /// The others, each with why not.
+    without: BTreeMap<String, String>,
+}
+
+/// Prints all studies with what of them can run here.
+fn list(library: &Library, json: bool) -> Result<(), Failure> {
+    let (mut prover, mut here) = (Prover::default(), Here::default());
+    let mut all = Vec::new();
+    for study in library.studies() {
+        for experiment in &study.experiments {
+            let mut columns = Wanted::default().columns(experiment);
+            let proven = prover.prove(&mut columns, &mut here);
+            if proven.is_err() {
+                here.leave()?;
+                return proven;
+            }
+            all.push((study, listed(study, experiment, &columns)));
+        }
+    }
+    here.leave()?;
+    if json {
+        let listed: Vec<&Listed> = all.iter().map(|(_, listed)| listed).collect();
+        ui::print(&serde_json::to_string_pretty(&listed).expect("plain data becomes JSON"));
+        return Ok(());
+    }
+    ui::print(&in_words(library, &all));
+    Ok(())
+}
+
+fn listed(study: &Study, experiment: &Experiment, columns: &[Column]) -> Listed {
+    let runs = columns.iter().filter(|column| column.missing.is_none());
+    let without = columns.iter().filter_map(|column| Some((column.id.clone(), column.missing.clone()?)));
+    Listed {
+        name: format!("{}/{}", study.name, experiment.name),
+        title: experiment.title.clone(),
+        source: experiment.source.clone(),
+        runs: runs.map(|column| column.id.clone()).collect(),
+        without: without.collect(),
+    }
+}
+
+/// The list: what can run stands with every experiment, why something cannot once, at the end.
+fn in_words(library: &Library, all: &[(&Study, Listed)]) -> String {
+    let mut lines = Vec::new();
+    let mut reasons: Vec<(&str, Vec<String>)> = Vec::new();
+    for study in library.studies() {
+        lines.push(format!("{}: {} ({}; {})", study.name, study.title, study.authors, study.published));
+        for (_, one) in all.iter().filter(|(of, _)| of.name == study.name) {
+            lines.push(format!("  {}: {}", one.name, one.title));
+            let runs = if one.runs.is_empty() { "nothing".into() } else { one.runs.join(", ") };
+            let without: Vec<&str> = one.without.keys().map(String::as_str).collect();
+            let without = if without.is_empty() {
+                String::new()
+            } else {
+                format!("; not here: {}", without.join(", "))
+            };
+            lines.push(format!("    runs: {runs}{without}"));
+            for (arm, reason) in &one.without {
+                match reasons.iter_mut().find(|(known, _)| known == reason) {
+                    Some((_, arms)) if arms.contains(arm) => {}
+                    Some((_, arms)) => arms.push(arm.clone()),
+                    None => reasons.push((reason, vec![arm.clone()])),
+                }
+            }
+        }
+        lines.push(String::new());
+    }
+    if !reasons.is_empty() {
+        lines.push("Not here:".into());
+        lines.extend(reasons.iter().map(|(reason, arms)| format!("  {}: {reason}", arms.join(", "))));
+    }
+    lines.join("\n").trim_end().to_string()
+}

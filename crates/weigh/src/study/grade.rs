@@ -1,0 +1,181 @@
+//! What became of the claims of an experiment.
+
+use super::values::{Lack, Measured, alone, ratio, statistic_of};
+use weigh_model::Better;
+use weigh_report::study::{ClaimGrade, ClaimReport, Seen};
+use weigh_stats::{Bound, Grade, Ratio};
+use weigh_studies::{Claim, Condition, Point, Quantity, Relation, Term};
+
+/// A claim with its grade, and every ratio that decided it.
+pub fn claim(measured: &Measured<'_>, claim: &Claim) -> ClaimReport {
+    let mut seen = Vec::new();
+    let graded: Result<Vec<Grade>, Lack> =
+        claim.check.conditions().iter().map(|condition| whole(measured, condition, &mut seen)).collect();
+    // One condition that is violated decides it, whatever could not be looked at.
+    let any_differs = || {
+        let mut apart = Vec::new();
+        let grades = claim.check.conditions().iter().map(|condition| whole(measured, condition, &mut apart));
+        grades.filter_map(Result::ok).any(|grade| grade == Grade::Differs)
+    };
+    let grade = match graded {
+        Ok(grades) => ClaimGrade::Checked(Grade::all(grades)),
+        Err(_) if any_differs() => ClaimGrade::Checked(Grade::Differs),
+        Err(lack) => ClaimGrade::NotRun { not_run: lack.reason() },
+    };
+    ClaimReport {
+        id: claim.id.clone(),
+        says: claim.says.clone(),
+        source: claim.source.clone(),
+        check: claim.check.to_string(),
+        grade,
+        seen,
+    }
+}
+
+/// A condition at all the points that it asks for.
+fn whole(measured: &Measured<'_>, condition: &Condition, seen: &mut Vec<Seen>) -> Result<Grade, Lack> {
+    let Some(every) = condition.every() else { return one(measured, condition, seen) };
+    let terms = condition.terms(&measured.experiment.baseline);
+    let swept = terms.iter().find(|term| term.point.as_ref() == Some(every));
+    let quantity = swept.and_then(|term| measured.experiment.quantity(&term.quantity));
+    let points = quantity.map(|quantity| measured.points(quantity)).unwrap_or_default();
+    if points.is_empty() {
+        // Asked at a point that there is not, for the reason why there is none.
+        return one(measured, &condition.at(""), seen);
+    }
+    let grades = points.iter().map(|point| one(measured, &condition.at(point), seen));
+    let grades: Vec<Grade> = grades.collect::<Result<_, _>>()?;
+    Ok(if *every == Point::All { Grade::all(grades) } else { Grade::any(grades) })
+}
+
+fn one(measured: &Measured<'_>, condition: &Condition, seen: &mut Vec<Seen>) -> Result<Grade, Lack> {
+    match of_intervals(measured, condition, seen) {
+        Err(Lack::Interval(_)) if measured.decides_without_interval => Ok(Grade::Undecided { blocks: None }),
+        graded => graded,
+    }
+}
+
+fn of_intervals(measured: &Measured<'_>, condition: &Condition, seen: &mut Vec<Seen>) -> Result<Grade, Lack> {
+    match condition {
+        Condition::Ratio { left, relation, factor, right } => {
+            let found = between(measured, left, right)?;
+            seen.push(of_ratio(format!("{left} / {right}"), &found));
+            Ok(found.grade(bound(*relation, *factor)))
+        }
+        Condition::Within { left, percent, right } => {
+            let found = between(measured, left, right)?;
+            seen.push(of_ratio(format!("{left} / {right}"), &found));
+            let far = 1.0 + percent / 100.0;
+            Ok(found.grade(Bound::Between(1.0 / far, far)))
+        }
+        Condition::Overhead { of, relation, percent } => {
+            let quantity = quantity(measured, of)?;
+            let found = cost(between(measured, of, &of.on(&measured.experiment.baseline))?, quantity.better);
+            seen.push(of_overhead(of, &found));
+            Ok(found.grade(bound(*relation, 1.0 + percent / 100.0)))
+        }
+        Condition::Order { first, rest } => {
+            let mut grades = Vec::new();
+            let mut left = first.clone();
+            for (relation, arm) in rest {
+                let right = first.on(arm);
+                let found = between(measured, &left, &right)?;
+                seen.push(of_ratio(format!("{left} / {right}"), &found));
+                grades.push(found.grade(bound(*relation, 1.0)));
+                left = right;
+            }
+            Ok(Grade::all(grades))
+        }
+        Condition::Absolute { of, relation, percent } => {
+            let quantity = quantity(measured, of)?;
+            let point = point(measured, quantity, of)?;
+            let values = measured.values(quantity, &of.arm, point.as_deref())?;
+            let found = alone(&values, statistic_of(quantity))?;
+            // Shares are kept as fractions.
+            let (low, high) = found.ends();
+            seen.push(Seen {
+                what: format!("{of}, per cent"),
+                estimate: found.estimate() * 100.0,
+                low: low * 100.0,
+                high: high * 100.0,
+                is_overhead: false,
+                n: found.n(),
+            });
+            Ok(found.grade(bound(*relation, percent / 100.0)))
+        }
+    }
+}
+
+fn bound(relation: Relation, limit: f64) -> Bound {
+    if relation.is_upward() { Bound::AtLeast(limit) } else { Bound::AtMost(limit) }
+}
+
+/// The ratio of costs: of a rate the other way round.
+pub fn cost(ratio: Ratio, better: Better) -> Ratio {
+    if better == Better::Higher { ratio.inverse() } else { ratio }
+}
+
+fn quantity<'a>(measured: &Measured<'a>, term: &Term) -> Result<&'a Quantity, String> {
+    measured
+        .experiment
+        .quantity(&term.quantity)
+        .ok_or_else(|| format!("there is no quantity {}", term.quantity))
+}
+
+/// The ratio of the values of two terms.
+fn between(measured: &Measured<'_>, left: &Term, right: &Term) -> Result<Ratio, Lack> {
+    let values = |term: &Term| {
+        let quantity = quantity(measured, term)?;
+        let point = point(measured, quantity, term)?;
+        Ok::<_, String>((measured.values(quantity, &term.arm, point.as_deref())?, statistic_of(quantity)))
+    };
+    let (one, other) = (values(left)?, values(right)?);
+    if one.0.unit() != other.0.unit() {
+        let (unit, other) = (one.0.unit(), other.0.unit());
+        return Err(Lack::Value(format!("{left} is in {unit} here, and {right} in {other}")));
+    }
+    ratio((&one.0, one.1), (&other.0, other.1))
+}
+
+/// The point of a sweep that a term asks for; none where its quantity is not swept.
+fn point(measured: &Measured<'_>, quantity: &Quantity, term: &Term) -> Result<Option<String>, String> {
+    let Some(asked) = &term.point else { return Ok(None) };
+    let points = measured.points(quantity);
+    let found = match asked {
+        Point::At(point) => {
+            let same = |other: &&String| {
+                *other == point || super::values::number(other) == super::values::number(point)
+            };
+            points.iter().find(same).cloned().or_else(|| points.is_empty().then(|| point.clone()))
+        }
+        Point::First => points.first().cloned().or_else(|| Some(String::new())),
+        Point::Last => points.last().cloned().or_else(|| Some(String::new())),
+        Point::All | Point::Some => None,
+    };
+    found
+        .map(Some)
+        .ok_or_else(|| format!("{term} was not measured at this size, which has {}", points.join(", ")))
+}
+
+fn of_ratio(what: String, ratio: &Ratio) -> Seen {
+    let (low, high) = ratio.ends();
+    Seen { what, estimate: ratio.estimate(), low, high, is_overhead: false, n: ratio.n() }
+}
+
+fn of_overhead(of: &Term, ratio: &Ratio) -> Seen {
+    let effect = ratio.effect();
+    Seen {
+        what: overhead_in_words(of),
+        estimate: effect.estimate,
+        low: effect.low,
+        high: effect.high,
+        is_overhead: true,
+        n: ratio.n(),
+    }
+}
+
+/// As checks have it.
+fn overhead_in_words(of: &Term) -> String {
+    let point = of.point.as_ref().map(|point| format!("@{point}")).unwrap_or_default();
+    format!("{} overhead of {}{point}", of.arm, of.quantity)
+}

@@ -1,0 +1,230 @@
+//! Logs in the form of a study's, with numbers of no machine.
+
+use super::*;
+use std::fmt::Write;
+use weigh_report::study::{ClaimGrade, StudyCell};
+use weigh_stats::Grade;
+
+const STUDY: &str = r#"
+name = "mine"
+title = "t"
+authors = "a"
+published = "p"
+host = "h"
+method = "one after the other"
+[[experiment]]
+name = "table"
+title = "t"
+source = "s"
+statistic = "mean of 4 runs"
+baseline = "native"
+measure = { command = "run", arguments = ["stream"] }
+[[experiment.instead]]
+original = "STREAM"
+here = "stream"
+[[experiment.arm]]
+id = "native"
+label = "Native"
+on = "native"
+[[experiment.arm]]
+id = "docker"
+label = "Docker"
+on = "docker"
+[[experiment.arm]]
+id = "kvm"
+label = "KVM"
+on = "kvm"
+[[experiment.quantity]]
+id = "triad"
+label = "Triad"
+workload = "stream"
+metric = "triad"
+unit = "GB/s"
+better = "higher"
+stands_in = true
+[[experiment.quantity]]
+id = "copy"
+label = "Copy"
+workload = "stream"
+metric = "copy"
+unit = "GB/s"
+better = "higher"
+stands_in = true
+[[experiment.published]]
+quantity = "triad"
+source = "table 1"
+n = 4
+spread = "sd"
+values = { native = [10.0, 0.1], docker = [10.0, 0.1], kvm = [5.0, 0.1] }
+[[experiment.claim]]
+id = "kvm-half"
+says = "half"
+source = "s"
+check = "kvm triad <= 0.6 x native"
+[[experiment.claim]]
+id = "docker-little"
+says = "little"
+source = "s"
+check = "docker overhead of triad <= 0.5 %"
+[[experiment.claim]]
+id = "copies"
+says = "same"
+source = "s"
+check = "docker copy within 5 % of native"
+[[experiment.view]]
+id = "table"
+title = "t"
+form = "table"
+quantities = ["triad", "copy"]
+[[experiment.reanalyse]]
+quantity = "triad"
+parser = "stream"
+value = "triad"
+folders = ["results", "flat"]
+files = { native = ["native.log"], docker = ["docker.log"], kvm = ["kvm.log"] }
+n = 4
+"#;
+
+fn log(triads: &[f64]) -> String {
+    let mut text = String::new();
+    for triad in triads {
+        write!(
+            text,
+            "Array size = 4000, Offset = 0\nFunction      Rate (GB/s)   Avg time\nCopy:  1.5  0.1\nScale: 1.6  0.1\nAdd:   1.7  0.1\n\
+             Triad: {triad}  0.1\nSolution Validates\n"
+        )
+        .unwrap();
+    }
+    text
+}
+
+/// The study `text`, of these logs in the folder `flat`.
+fn of(text: &str, logs: &[(&str, String)]) -> Reanalysed {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::create_dir(directory.path().join("flat")).unwrap();
+    for (name, text) in logs {
+        std::fs::write(directory.path().join("flat").join(name), text).unwrap();
+    }
+    let study = weigh_studies::read_study(Path::new("mine.toml"), text).unwrap();
+    reanalyse(&study, &["table"], directory.path()).unwrap()
+}
+
+fn good() -> Vec<(&'static str, String)> {
+    vec![
+        ("native.log", log(&[10.0, 10.1, 9.9, 10.0])),
+        ("docker.log", log(&[9.9, 10.2, 9.8, 10.1])),
+        ("kvm.log", log(&[5.0, 5.05, 4.95, 5.0])),
+    ]
+}
+
+fn cell(of: &Reanalysed, row: usize, arm: usize) -> &StudyCell {
+    &of.report.experiments[0].views[0].rows[row].cells[arm]
+}
+
+fn grades(of: &Reanalysed) -> Vec<&ClaimGrade> {
+    of.report.experiments[0].claims.iter().map(|claim| &claim.grade).collect()
+}
+
+#[test]
+fn the_logs_take_the_place_of_a_run() {
+    let found = of(STUDY, &good());
+    assert!(found.damaged.is_empty());
+    let native = cell(&found, 0, 0).measured.as_ref().unwrap();
+    assert!((native.value - 10.0).abs() < 1e-9 && native.n == 4 && native.unit.is_none(), "{native:?}");
+    let kvm = cell(&found, 0, 2);
+    let overhead = kvm.overhead.unwrap();
+    assert!(
+        (overhead.estimate - 1.0).abs() < 0.01 && overhead.low > 0.9 && overhead.high < 1.1,
+        "{overhead:?}"
+    );
+    assert_eq!(kvm.agreement, Some(Grade::Holds));
+    assert!(kvm.flags.contains(&"UNPAIRED".to_string()), "{:?}", kvm.flags);
+    let experiment = &found.report.experiments[0];
+    assert!(experiment.instead.is_empty() && experiment.command.is_empty() && experiment.not_run.is_none());
+    assert!(!experiment.views[0].rows[0].stands_in, "it is the study's own program");
+    assert!(matches!(grades(&found)[0], ClaimGrade::Checked(Grade::Holds)));
+    assert!(
+        matches!(grades(&found)[1], ClaimGrade::Checked(Grade::Undecided { .. })),
+        "the spread is too wide"
+    );
+    assert!(matches!(grades(&found)[2], ClaimGrade::NotRun { not_run } if not_run.contains(NAMED_NOWHERE)));
+    let remarks = experiment.remarks.join("\n");
+    assert!(
+        remarks.contains("triad of docker: a cost of") && !remarks.contains("triad of kvm: a cost"),
+        "{remarks}"
+    );
+    assert!(remarks.contains("native: stream in results or flat: native.log"), "{remarks}");
+    assert!(found.report.warnings[0].starts_with("UNPAIRED"));
+}
+
+#[test]
+fn a_missing_file_takes_its_arm_only() {
+    let mut logs = good();
+    logs.remove(1);
+    let found = of(STUDY, &logs);
+    let docker = &found.report.experiments[0].arms[1];
+    assert!(docker.not_run.as_ref().unwrap().ends_with("results/docker.log is missing"), "{docker:?}");
+    assert!(cell(&found, 0, 1).measured.is_none() && cell(&found, 0, 2).overhead.is_some());
+    assert!(matches!(grades(&found)[0], ClaimGrade::Checked(Grade::Holds)));
+    assert!(matches!(grades(&found)[1], ClaimGrade::NotRun { .. }));
+    let none = of(STUDY, &[]);
+    assert!(none.report.experiments[0].not_run.as_ref().unwrap().ends_with("results/native.log is missing"));
+}
+
+#[test]
+fn a_damaged_log_is_pointed_at_and_nothing_else_is_lost() {
+    let mut logs = good();
+    logs[1].1 = logs[1].1.replacen("Solution Validates", "", 2);
+    let found = of(STUDY, &logs);
+    assert_eq!(found.damaged.len(), 1);
+    let message = found.damaged[0].to_string();
+    assert!(message.contains("flat/docker.log, line 1: the run that begins here was cut off"), "{message}");
+    assert_eq!(found.damaged[0].exit_code(), 2);
+    assert!(found.report.warnings[1].contains("docker.log, line 1"));
+    assert!(cell(&found, 0, 1).measured.is_none() && cell(&found, 0, 2).overhead.is_some());
+}
+
+#[test]
+fn one_run_concludes_nothing() {
+    let logs = [("native.log", log(&[10.0])), ("docker.log", log(&[10.0])), ("kvm.log", log(&[5.0]))];
+    let found = of(STUDY, &logs);
+    assert!(cell(&found, 0, 2).measured.is_some() && cell(&found, 0, 2).overhead.is_none());
+    assert!(matches!(grades(&found)[0], ClaimGrade::Checked(Grade::Undecided { blocks: None })));
+    let remarks = found.report.experiments[0].remarks.join("\n");
+    assert!(remarks.contains("one run of each platform: triad;"), "{remarks}");
+    assert!(remarks.contains("docker: runs of triad in the logs: 1; the study has 4"), "{remarks}");
+}
+
+#[test]
+fn runs_are_picked_and_units_compared() {
+    let second = STUDY
+        .replace("n = 4\n\"#", "")
+        .replace("folders = [\"results\"", "runs = [3, 4]\nfolders = [\"results\"");
+    let found = of(&second, &good());
+    let native = cell(&found, 0, 0).measured.as_ref().unwrap();
+    assert!((native.value - 9.95).abs() < 1e-9 && native.n == 2, "{native:?}");
+    let too_many = second.replace("[3, 4]", "[3, 5]");
+    assert!(of(&too_many, &good()).damaged[0].to_string().contains("it has 4 runs, and runs 3 to 5"));
+    let wrong = STUDY.replacen("unit = \"GB/s\"", "unit = \"s\"", 1);
+    assert!(
+        of(&wrong, &good()).damaged[0]
+            .to_string()
+            .contains("`triad` is in B/s, and `triad` of the study in s")
+    );
+}
+
+/// A parser or a field that there is not would show only to who has the logs.
+#[test]
+fn the_built_in_studies_name_parsers_and_fields_of_their_units() {
+    let mut seen = 0;
+    for study in weigh_studies::library().unwrap().studies() {
+        for experiment in &study.experiments {
+            for named in &experiment.reanalyse {
+                let unit = &experiment.quantity(&named.quantity).unwrap().unit;
+                assert!(is_in(&named.parser, &named.value, unit), "{}: {named:?} in {unit}", experiment.name);
+                seen += 1;
+            }
+        }
+    }
+    assert!(seen > 0);
+}

@@ -1,0 +1,398 @@
+//! A study redrawn: its data and its runs as the report's model.
+
+use super::columns::Column;
+use super::directory::{ExperimentState, StudyDirectory};
+use super::grade::{claim, cost};
+use super::measure::{experiment, host_in_words, quoted, wanted};
+use super::values::{Measured, Values, number, ratio, statistic_in_words, statistic_of};
+use crate::cli::OutputFormat;
+use crate::error::{Failure, Kind};
+use crate::{outcome, ui};
+use std::collections::BTreeMap;
+use weigh_model::Unit;
+use weigh_report::study::{
+    ArmReport, ExperimentReport, Instead, MeasuredNumber, PublishedNumber, RowReport, StudyCell, StudyReport,
+    ViewForm, ViewReport,
+};
+use weigh_report::{Format, Report};
+use weigh_stats::{Interval, Ratio, Summary};
+use weigh_store::RunDirectory;
+use weigh_studies::{Experiment, Form, Origin, PublishedValue, Quantity, Spread, Statistic, View};
+
+/// Redraws a study from its directory.
+///
+/// # Errors
+/// A run that cannot be read.
+pub fn redraw(directory: &StudyDirectory) -> Result<StudyReport, Failure> {
+    let (state, study) = (directory.state(), directory.study());
+    let mut host = None;
+    let mut experiments = Vec::new();
+    for (at, of_state) in state.experiments.iter().enumerate() {
+        let run = match &of_state.run {
+            Some(run) => Some(RunDirectory::open(&directory.path().join(run))?),
+            None => None,
+        };
+        if let Some(run) = &run {
+            host.get_or_insert_with(|| host_in_words(run.host()));
+        }
+        let report = run.as_ref().map(outcome::from_run).transpose()?;
+        let columns = wanted(state)?.columns(experiment(directory, at)?);
+        let one = One {
+            experiment: experiment(directory, at)?,
+            state: of_state,
+            columns,
+            report: report.as_ref(),
+            decides_without_interval: false,
+        };
+        experiments.push(one.redraw(&state.size));
+    }
+    Ok(StudyReport {
+        name: study.name.clone(),
+        title: study.title.clone(),
+        authors: study.authors.clone(),
+        published: study.published.clone(),
+        host_then: study.host.clone(),
+        method_then: study.method.clone(),
+        host_here: host.unwrap_or_else(|| host_in_words(&super::measure::here())),
+        size: state.size.clone(),
+        directory: Some(directory.path().display().to_string()),
+        tool_version: state.tool_version.clone(),
+        warnings: warnings(
+            state.experiments.iter().filter(|one| !one.done && one.not_run.is_none()).count(),
+            directory,
+        ),
+        experiments,
+        raw_logs: None,
+    })
+}
+
+fn warnings(left: usize, directory: &StudyDirectory) -> Vec<String> {
+    let plural = if left == 1 { "" } else { "s" };
+    let text =
+        format!("{left} experiment{plural} not ended; `weigh resume {}` goes on", directory.path().display());
+    (left > 0).then_some(text).into_iter().collect()
+}
+
+/// A redrawn study in a format, as wide and colourful as the terminal allows.
+///
+/// # Errors
+/// Only a defect of the renderer.
+pub fn render(report: &StudyReport, format: OutputFormat) -> Result<String, Failure> {
+    let format = match format {
+        OutputFormat::Table => Format::Table,
+        OutputFormat::Json => Format::Json,
+        OutputFormat::Csv => Format::Csv,
+        OutputFormat::Md => Format::Markdown,
+        OutputFormat::Latex => Format::Latex,
+        OutputFormat::Html => Format::Html,
+        OutputFormat::Junit => Format::Junit,
+    };
+    let terminal = ui::terminal();
+    let options = weigh_report::Options {
+        width: terminal.width,
+        color: terminal.color,
+        unicode: terminal.unicode,
+        gate: None,
+    };
+    weigh_report::render_study(report, format, &options)
+        .map_err(|error| Failure::new(Kind::Failed, "the study cannot be written").because(error))
+}
+
+/// One experiment with its run.
+pub(super) struct One<'a> {
+    pub experiment: &'a Experiment,
+    pub state: &'a ExperimentState,
+    pub columns: Vec<Column>,
+    pub report: Option<&'a Report>,
+    /// Whether what has values but no interval is undecided, and not unchecked: more values are not to be had.
+    pub decides_without_interval: bool,
+}
+
+impl One<'_> {
+    pub fn redraw(&self, size: &str) -> ExperimentReport {
+        let experiment = self.experiment;
+        let not_run = self.not_run();
+        let measured = Measured {
+            experiment,
+            report: self.report,
+            environments: &self.state.environments,
+            without: &self.state.without,
+            not_run: not_run.as_deref(),
+            decides_without_interval: self.decides_without_interval,
+        };
+        let baseline = self.columns.iter().position(|column| column.id == experiment.baseline).unwrap_or(0);
+        let instead =
+            |one: &weigh_studies::Instead| Instead { original: one.original.clone(), here: one.here.clone() };
+        ExperimentReport {
+            name: experiment.name.clone(),
+            title: experiment.title.clone(),
+            source: experiment.source.clone(),
+            statistic: experiment.statistic.clone(),
+            command: self.command(size),
+            run: self.state.run.clone(),
+            blocks: self.report.and_then(|report| report.blocks_done),
+            instead: experiment.instead.iter().map(instead).collect(),
+            arms: self.columns.iter().map(|column| self.arm(column)).collect(),
+            baseline,
+            views: experiment.views.iter().map(|view| self.view(&measured, view)).collect(),
+            claims: experiment.claims.iter().map(|one| claim(&measured, one)).collect(),
+            remarks: self.remarks(),
+            not_run,
+        }
+    }
+
+    /// Why nothing of it was run.
+    fn not_run(&self) -> Option<String> {
+        match (&self.state.not_run, self.report) {
+            (Some(reason), _) => Some(reason.clone()),
+            (None, None) => Some("not measured yet".into()),
+            (None, Some(_)) => None,
+        }
+    }
+
+    fn command(&self, size: &str) -> String {
+        let planned = || super::measure::words(self.experiment, &self.columns, size, &[]).unwrap_or_default();
+        let words = if self.state.command.is_empty() { planned() } else { self.state.command.clone() };
+        if words.is_empty() { String::new() } else { format!("weigh {}", quoted(&words)) }
+    }
+
+    fn arm(&self, column: &Column) -> ArmReport {
+        let on = self.state.environments.get(&column.id).cloned();
+        let spec = || column.spec.as_ref().map(ToString::to_string);
+        ArmReport {
+            id: column.id.clone(),
+            label: column.label.clone(),
+            on: on.or_else(spec),
+            today: column.today,
+            not_run: self.state.without.get(&column.id).cloned().or_else(|| column.missing.clone()),
+            note: column.note.clone(),
+        }
+    }
+
+    /// What happened that a reader should know.
+    fn remarks(&self) -> Vec<String> {
+        let Some(report) = self.report else { return Vec::new() };
+        let mut remarks = Vec::new();
+        if report.analysis.exploratory {
+            remarks.push("EXPLORATORY: a quick run of few blocks".into());
+        }
+        if let Some(noisy) = &report.circumstances.noisy_host {
+            remarks.push(format!("NOISY-HOST: from block {} on noise voids nothing", noisy.from_block));
+        }
+        let mut failed: BTreeMap<(&str, &str), usize> = BTreeMap::new();
+        for failure in &report.failures {
+            *failed.entry((failure.environment.as_str(), failure.reason.as_str())).or_default() += 1;
+        }
+        remarks.extend(failed.into_iter().map(|((environment, reason), times)| {
+            let times = if times > 1 { format!(" ({times} times)") } else { String::new() };
+            format!("{environment}: {reason}{times}")
+        }));
+        if !self.state.done {
+            remarks.push("the run has not ended".into());
+        }
+        remarks
+    }
+
+    fn view(&self, measured: &Measured<'_>, view: &View) -> ViewReport {
+        let rows = view.quantities.iter().filter_map(|id| self.experiment.quantity(id));
+        ViewReport {
+            id: view.id.clone(),
+            title: view.title.clone(),
+            form: match view.form {
+                Form::Table => ViewForm::Table,
+                Form::Bars => ViewForm::Bars,
+                Form::Lines => ViewForm::Lines,
+                Form::Cdf => ViewForm::Cdf,
+                Form::Boxes => ViewForm::Boxes,
+            },
+            arms_down: view.arms_down,
+            x_label: view.x_label.clone(),
+            y_label: view.y_label.clone(),
+            rows: rows.flat_map(|quantity| self.rows(measured, view, quantity)).collect(),
+        }
+    }
+
+    /// The rows of a quantity: one for each point where it is swept.
+    fn rows(&self, measured: &Measured<'_>, view: &View, quantity: &Quantity) -> Vec<RowReport> {
+        let Some(sweep) = &quantity.sweep else { return vec![self.row(measured, view, quantity, None)] };
+        let mut points = measured.points(quantity);
+        for point in self.experiment.published_points(&quantity.id) {
+            if !points.iter().any(|other| number(other) == number(point)) {
+                points.push(point.into());
+            }
+        }
+        points.sort_by(|a, b| number(a).total_cmp(&number(b)));
+        if points.is_empty() {
+            return vec![self.row(measured, view, quantity, None)];
+        }
+        points.iter().map(|point| self.row(measured, view, quantity, Some((sweep, point)))).collect()
+    }
+
+    fn row(
+        &self,
+        measured: &Measured<'_>,
+        view: &View,
+        quantity: &Quantity,
+        point: Option<(&String, &String)>,
+    ) -> RowReport {
+        let at = point.map(|(_, point)| point.as_str());
+        let other = view.x.as_ref().and_then(|x| self.experiment.quantity(x));
+        let why = match &quantity.from {
+            Origin::Text { why } => Some(why.clone()),
+            _ => None,
+        };
+        RowReport {
+            quantity: quantity.id.clone(),
+            label: quantity.label.clone(),
+            unit: quantity.unit.clone(),
+            better: quantity.better,
+            stands_in: quantity.stands_in,
+            point: point.map(|(sweep, point)| format!("{sweep}={point}")),
+            x: at.map(number).filter(|x| *x < f64::MAX),
+            not_measured: why,
+            cells: self
+                .columns
+                .iter()
+                .map(|column| self.cell(measured, quantity, column, at, other))
+                .collect(),
+        }
+    }
+
+    fn cell(
+        &self,
+        measured: &Measured<'_>,
+        quantity: &Quantity,
+        column: &Column,
+        at: Option<&str>,
+        x: Option<&Quantity>,
+    ) -> StudyCell {
+        let published = self.experiment.published_value(&quantity.id, &column.id, at);
+        let published_overhead = self.experiment.published_overhead(&quantity.id, &column.id, at);
+        let values = measured.values(quantity, &column.id, at);
+        let costs = self.costs(measured, quantity, column, at, &values);
+        let published_costs = published_overhead.map(|published| {
+            let log = published.overhead.ln_1p();
+            // As wide as it is printed, whatever the degrees of freedom were.
+            let spread = published.interval.map(|(low, high)| (high.ln_1p() - low.ln_1p()) / 2.0 / NORMAL);
+            Ratio::published(log, spread.map(|error| (error, MANY)))
+        });
+        let agreement =
+            costs.as_ref().zip(published_costs.as_ref()).map(|(ours, theirs)| ours.is_like(theirs));
+        let on_x = x.map(|x| {
+            let printed =
+                self.experiment.published_value(&x.id, &column.id, at).map(|(_, value)| value.center());
+            let seen = measured.values(x, &column.id, at).ok();
+            (printed, seen.and_then(|values| number_of(x, &values)).map(|number| number.value))
+        });
+        StudyCell {
+            published: published.map(|(block, value)| printed(block, value)),
+            published_overhead: published_overhead.map(|published| {
+                let (low, high) = published.interval.unwrap_or((published.overhead, published.overhead));
+                Interval { estimate: published.overhead, low, high }
+            }),
+            published_overhead_has_interval: published_overhead
+                .is_some_and(|published| published.interval.is_some()),
+            measured: values.as_ref().ok().and_then(|values| number_of(quantity, values)),
+            overhead: costs.map(|costs| costs.effect()),
+            agreement,
+            x: on_x,
+            flags: match &values {
+                Ok(Values::Cell(cell, _)) => cell.flags.iter().map(ToString::to_string).collect(),
+                _ => Vec::new(),
+            },
+            // Of an arm that was not run, the arm says why.
+            missing: values.err().filter(|_| !self.state.without.contains_key(&column.id)),
+        }
+    }
+
+    /// The cost in a column against the baseline's.
+    fn costs(
+        &self,
+        measured: &Measured<'_>,
+        quantity: &Quantity,
+        column: &Column,
+        at: Option<&str>,
+        values: &Result<Values<'_>, String>,
+    ) -> Option<Ratio> {
+        if column.id == self.experiment.baseline {
+            return None;
+        }
+        let statistic = statistic_of(quantity);
+        // What is no place of a value costs nothing.
+        if !matches!(statistic, Some(Statistic::Mean | Statistic::Median)) {
+            return None;
+        }
+        let base = measured.values(quantity, &self.experiment.baseline, at).ok()?;
+        let found = ratio((values.as_ref().ok()?, statistic), (&base, statistic)).ok()?;
+        Some(cost(found, quantity.better))
+    }
+}
+
+/// The 97.5 % quantile of the normal distribution, and degrees of freedom at which Student's is that.
+const NORMAL: f64 = 1.959_963_984_540_054;
+const MANY: f64 = 1e6;
+
+fn printed(block: &weigh_studies::Published, value: &PublishedValue) -> PublishedNumber {
+    let (spread, five) = match *value {
+        PublishedValue::Single { spread, .. } => (spread, None),
+        PublishedValue::Box { min, p05, median, p95, max } => (None, Some([min, p05, median, p95, max])),
+    };
+    let kind = match block.spread {
+        Spread::Sd => "sd",
+        Spread::Ci95 => "ci95",
+        Spread::None | Spread::Box => "",
+    };
+    PublishedNumber {
+        value: value.center(),
+        spread: spread.map(|spread| (spread, kind.to_string())),
+        n: block.n,
+        five,
+        source: block.source.clone(),
+    }
+}
+
+/// A measured number in the unit of the quantity; in its own where that is another.
+fn number_of(quantity: &Quantity, values: &Values<'_>) -> Option<MeasuredNumber> {
+    let statistic = statistic_of(quantity).unwrap_or_default();
+    let (unit, factor) = Unit::normalise(&quantity.unit);
+    let share = matches!(statistic, Statistic::Cv);
+    let inverse = matches!(values, Values::Cell(cell, _) if cell.metric.better != quantity.better) && !share;
+    let own = !share && (unit != values.unit() || inverse);
+    let scale = if own { 1.0 } else { 1.0 / factor };
+    let all: Vec<f64> = match values {
+        Values::Cell(_, values) | Values::Pages(values) => values.iter().map(|o| o.value).collect(),
+        Values::Limit(each, n, _) => {
+            let value = each.estimate * scale;
+            let ends = [each.low, each.low, each.estimate, each.high, each.high].map(|end| end * scale);
+            return Some(MeasuredNumber {
+                value,
+                sd: None,
+                n: *n,
+                five: ends,
+                statistic: "what one more takes, with its interval".into(),
+                unit: own.then(|| values.unit().to_string()),
+            });
+        }
+    };
+    let summary = Summary::of(&all)?;
+    let sd = summary.sd.unwrap_or(0.0);
+    let value = match statistic {
+        Statistic::Mean => summary.mean,
+        Statistic::Median => summary.median,
+        Statistic::Min => summary.min,
+        Statistic::P05 => summary.p05,
+        Statistic::P95 => summary.p95,
+        Statistic::Max => summary.max,
+        Statistic::Sd => sd,
+        Statistic::Cv => sd / summary.mean,
+    };
+    let few = matches!(statistic, Statistic::Sd | Statistic::Cv) && summary.sd.is_none();
+    (!few).then(|| MeasuredNumber {
+        value: value * scale,
+        sd: summary.sd.filter(|_| !share).map(|sd| sd * scale),
+        n: all.len() as u32,
+        five: [summary.min, summary.p05, summary.median, summary.p95, summary.max].map(|value| value * scale),
+        statistic: statistic_in_words(statistic).into(),
+        unit: own.then(|| values.unit().to_string()),
+    })
+}
