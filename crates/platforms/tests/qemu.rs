@@ -248,6 +248,11 @@ fn equal_pages_are_merged() {
         return bench.close();
     }
     let (before, shared) = (number(RUN), || number("/sys/kernel/mm/ksm/pages_sharing"));
+    // Pages of guests that are gone are counted until the kernel looks again, which it does not while it rests: it lets go of all of them.
+    if before == 0 {
+        std::fs::write(RUN, "2").unwrap();
+        std::fs::write(RUN, "0").unwrap();
+    }
     let earlier = shared();
     let environment = "qemu:accel=tcg,ksm=on";
     let mut guests = [bench.launch(environment, 0), bench.launch(environment, 1)];
