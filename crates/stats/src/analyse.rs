@@ -331,7 +331,7 @@ pub(crate) fn conclude(mut measured: Vec<Measured>, options: &Options, warnings:
                 cell.blocks_to_decide =
                     estimate.blocks_to_decide(options.margin, diff_factors[at], eq_factors[at]);
             }
-        } else if cell.n == 1 && !is_impaired(cell) {
+        } else if cell.n == 1 && !cell.is_impaired() {
             cell.verdict = Some(Verdict::Inconclusive);
         }
     }
@@ -350,17 +350,8 @@ fn belongs_to_family(cell: &Cell) -> bool {
     cell.primary && cell.verdict != Some(Verdict::Baseline) && !cell.flags.contains(&Flag::NoReference)
 }
 
-/// Whether trials or values are missing from one side for a reason that may have to do with the result, so that what is left
-/// is no fair sample, or were taken with a clock that nothing proves, or by a load generator that was the limit itself: no verdict is
-/// given.
-fn is_impaired(cell: &Cell) -> bool {
-    const IMPAIRED: [Flag; 5] =
-        [Flag::Failed, Flag::BaselineFailed, Flag::UnusableValues, Flag::ClockUnproven, Flag::LoaderBound];
-    cell.flags.iter().any(|flag| IMPAIRED.contains(flag))
-}
-
 fn verdict(cell: &Cell, estimate: &Estimate, exploratory: bool) -> Option<Verdict> {
-    if is_impaired(cell) {
+    if cell.is_impaired() {
         return None;
     }
     let different = cell.p_diff_holm? < LEVEL_DIFFERENCE;

@@ -197,6 +197,19 @@ impl Cell {
         !self.primary && self.metric.name.starts_with(CHARGED_CPU)
     }
 
+    /// Whether trials or values are missing from one side for a reason that may have to do with the result, so that what is left is no fair
+    /// sample, or were taken with a clock that nothing proves, or by a load generator that was the limit itself: nothing is concluded.
+    pub fn is_impaired(&self) -> bool {
+        const IMPAIRED: [Flag; 5] = [
+            Flag::Failed,
+            Flag::BaselineFailed,
+            Flag::UnusableValues,
+            Flag::ClockUnproven,
+            Flag::LoaderBound,
+        ];
+        self.flags.iter().any(|flag| IMPAIRED.contains(flag))
+    }
+
     /// Whether the metric is the number of guests that were up, and no trial had fewer than its workload asks for.
     pub fn all_guests_were_up(&self) -> bool {
         let wanted = self.params.get(among::GUESTS).and_then(|guests| guests.parse::<f64>().ok());

@@ -59,7 +59,17 @@ impl Wanted {
                         None => "`weigh study NAME --dry-run` shows the arms".into(),
                     }));
             }
-            wanted.arms.insert(id.into(), parse_spec("--arm", spec)?);
+            let spec = parse_spec("--arm", spec)?;
+            let of_id = |experiment: &&Experiment| experiment.arm(id).map(|arm| arm.place.clone());
+            let is_of_kvm =
+                |place: Place| matches!(place, Place::On(own) if acceleration(&own).as_deref() == Some(KVM));
+            let emulates = acceleration(&spec).is_some_and(|word| word != KVM);
+            if emulates && experiments.iter().filter_map(of_id).any(is_of_kvm) {
+                return Err(Failure::input(format!("`{spec}` may emulate, and emulation stands for no KVM"))
+                    .at("--arm", text, id.len() + 1..text.len())
+                    .hint(format!("add it as a column of its own: --on '{spec}'")));
+            }
+            wanted.arms.insert(id.into(), spec);
         }
         for text in on {
             let specs = weigh_model::parse_environment_list(text)
@@ -110,6 +120,16 @@ fn added(spec: &EnvironmentSpec) -> Column {
     let id: String =
         text.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' }).collect();
     Column { id, label: text, spec: Some(spec.clone()), today: true, note: None, missing: None }
+}
+
+/// The acceleration that is proven by booting.
+const KVM: &str = "kvm";
+
+/// What an environment of a machine is asked to run under; none of what has no such key.
+fn acceleration(spec: &EnvironmentSpec) -> Option<String> {
+    let (platform, spec) = platforms::resolve(spec).ok()?;
+    let has_key = platform.keys().iter().any(|key| key.name == "accel");
+    has_key.then(|| platforms::setting(platform, &spec, "accel").to_string())
 }
 
 /// An environment where an option names it.
@@ -209,6 +229,22 @@ mod tests {
         let last = columns.last().unwrap();
         assert_eq!((last.id.as_str(), last.today), ("podman-net-nat", true));
         assert_eq!(columns.iter().filter(|column| column.id == "native").count(), 1);
+    }
+
+    #[test]
+    fn emulation_stands_for_no_kvm() {
+        let pxz = "felter-2014/table-1/pxz";
+        for emulated in ["kvm=qemu:accel=tcg", "kvm=tcg", "kvm=qemu", "kvm-tuned=libvirt:accel=tcg"] {
+            let refused = wanted(&[emulated], &[], pxz).unwrap_err().to_string();
+            assert!(refused.contains("emulation stands for no KVM"), "{emulated}: {refused}");
+        }
+        for proven in ["kvm=kvm:cpu=host", "kvm=libvirt:accel=kvm", "kvm=ssh:host=192.0.2.7", "docker=podman"]
+        {
+            assert!(wanted(&[proven], &[], pxz).is_ok(), "{proven}");
+        }
+        let apart = wanted(&[], &["qemu:accel=tcg"], pxz).unwrap();
+        let columns = apart.columns(&experiment(pxz));
+        assert!(columns.last().is_some_and(|column| column.today && column.label == "qemu:accel=tcg"));
     }
 
     #[test]

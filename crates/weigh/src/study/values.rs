@@ -294,6 +294,8 @@ pub fn ratio(
     other: (&Values<'_>, Option<Statistic>),
 ) -> Result<Ratio, Lack> {
     let few = || Lack::Interval("too few blocks for an interval".into());
+    sound(one.0)?;
+    sound(other.0)?;
     match (one, other) {
         ((Values::Limit(one, n, _), _), (Values::Limit(other, m, _), _)) => {
             Ratio::of_amounts((*one, *n), (*other, *m)).ok_or_else(few)
@@ -309,6 +311,22 @@ pub fn ratio(
     }
 }
 
+/// Refuses values of which a run concludes nothing: some are missing for a reason of their own, or the clock or the load generator is in doubt.
+fn sound(values: &Values<'_>) -> Result<(), Lack> {
+    match values {
+        Values::Cell(cell, _) if cell.is_impaired() => {
+            let flags: Vec<String> =
+                cell.flags.iter().map(|flag| flag.to_string().replace('_', " ")).collect();
+            let why = flags.join(", ");
+            Err(Lack::Value(format!(
+                "nothing is concluded of {} in {}: {why}",
+                cell.workload, cell.environment
+            )))
+        }
+        _ => Ok(()),
+    }
+}
+
 fn observations<'v>(values: &'v Values<'_>) -> Option<&'v [Observation]> {
     match values {
         Values::Cell(_, values) | Values::Pages(values) => Some(values),
@@ -319,6 +337,7 @@ fn observations<'v>(values: &'v Values<'_>) -> Option<&'v [Observation]> {
 /// A value by itself, or why it has no interval.
 pub fn alone(values: &Values<'_>, statistic: Option<Statistic>) -> Result<Ratio, Lack> {
     let few = || Lack::Interval("too few blocks for an interval".into());
+    sound(values)?;
     let values = observations(values).ok_or_else(|| "an amount is no share".to_string())?;
     Ratio::of_values(values, aspect(statistic)?).ok_or_else(few)
 }
