@@ -50,7 +50,7 @@ fn whole(measured: &Measured<'_>, condition: &Condition, seen: &mut Vec<Seen>) -
 
 fn one(measured: &Measured<'_>, condition: &Condition, seen: &mut Vec<Seen>) -> Result<Grade, Lack> {
     match of_intervals(measured, condition, seen) {
-        Err(Lack::Interval(_)) if measured.decides_without_interval => Ok(Grade::Undecided { blocks: None }),
+        Err(Lack::Interval(_)) => Ok(Grade::Undecided { blocks: None }),
         graded => graded,
     }
 }
@@ -178,4 +178,63 @@ fn of_overhead(of: &Term, ratio: &Ratio) -> Seen {
 fn overhead_in_words(of: &Term) -> String {
     let point = of.point.as_ref().map(|point| format!("@{point}")).unwrap_or_default();
     format!("{} overhead of {}{point}", of.arm, of.quantity)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+    use weigh_model::{Comparison, MetricSpec, Observation, Series, Unit};
+    use weigh_report::Report;
+    use weigh_stats::{Options, analyse};
+
+    /// The claim that a container is nearly as fast, of so many blocks, with so many failed trials in the container.
+    fn graded(blocks: u32, failed: u32) -> ClaimGrade {
+        let library = weigh_studies::library().unwrap();
+        let experiment = library.find("felter-2014/table-1/pxz").unwrap()[0].experiment;
+        let series = |environment: &str, level: f64| Series {
+            environment: environment.into(),
+            observations: (0..blocks)
+                .map(|block| Observation { block: Some(block), value: level + 1e-4 * f64::from(block % 3) })
+                .collect(),
+            failed: if environment == "native" { 0 } else { failed },
+            tried: blocks + failed,
+        };
+        let metric = MetricSpec {
+            name: "rate".into(),
+            unit: Unit::normalise("B/s").0,
+            better: Better::Higher,
+            primary: true,
+        };
+        let comparison = Comparison {
+            workload: "xz".into(),
+            params: BTreeMap::new(),
+            metric,
+            series: vec![series("native", 100.0), series("docker:net=host", 99.0)],
+        };
+        let report = Report::new("", analyse(&[comparison], &Options::new("native")));
+        let environments = [("native", "native"), ("docker", "docker:net=host")]
+            .map(|(a, b)| (a.to_string(), b.to_string()));
+        let measured = Measured {
+            experiment,
+            report: Some(&report),
+            environments: &environments.into(),
+            without: &BTreeMap::new(),
+            not_run: None,
+        };
+        let of_docker = |one: &&Claim| one.check.to_string() == "docker pxz within 5 % of native";
+        claim(&measured, experiment.claims.iter().find(of_docker).unwrap()).grade
+    }
+
+    #[test]
+    fn what_a_run_concludes_nothing_of_is_not_graded() {
+        assert_eq!(graded(30, 0), ClaimGrade::Checked(Grade::Holds));
+        let ClaimGrade::NotRun { not_run } = graded(30, 1) else { panic!("a trial failed") };
+        assert!(not_run.contains("nothing is concluded of xz in docker:net=host: FAILED"), "{not_run}");
+    }
+
+    #[test]
+    fn one_block_decides_nothing() {
+        assert_eq!(graded(1, 0), ClaimGrade::Checked(Grade::Undecided { blocks: None }));
+    }
 }

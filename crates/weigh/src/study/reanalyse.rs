@@ -140,7 +140,6 @@ impl<'a> Logs<'a> {
             state: &state,
             columns: columns.collect(),
             report: not_run.is_none().then_some(&report),
-            decides_without_interval: true,
         };
         let mut drawn = one.redraw("");
         drawn.command = String::new();

@@ -37,13 +37,8 @@ pub fn redraw(directory: &StudyDirectory) -> Result<StudyReport, Failure> {
         }
         let report = run.as_ref().map(outcome::from_run).transpose()?;
         let columns = wanted(state)?.columns(experiment(directory, at)?);
-        let one = One {
-            experiment: experiment(directory, at)?,
-            state: of_state,
-            columns,
-            report: report.as_ref(),
-            decides_without_interval: false,
-        };
+        let one =
+            One { experiment: experiment(directory, at)?, state: of_state, columns, report: report.as_ref() };
         experiments.push(one.redraw(&state.size));
     }
     Ok(StudyReport {
@@ -104,8 +99,6 @@ pub(super) struct One<'a> {
     pub state: &'a ExperimentState,
     pub columns: Vec<Column>,
     pub report: Option<&'a Report>,
-    /// Whether what has values but no interval is undecided, and not unchecked: more values are not to be had.
-    pub decides_without_interval: bool,
 }
 
 impl One<'_> {
@@ -118,7 +111,6 @@ impl One<'_> {
             environments: &self.state.environments,
             without: &self.state.without,
             not_run: not_run.as_deref(),
-            decides_without_interval: self.decides_without_interval,
         };
         let baseline = self.columns.iter().position(|column| column.id == experiment.baseline).unwrap_or(0);
         let instead =

@@ -17,8 +17,6 @@ pub struct Measured<'a> {
     pub without: &'a BTreeMap<String, String>,
     /// Why nothing was run.
     pub not_run: Option<&'a str>,
-    /// Whether what has values but no interval is undecided, and not unchecked.
-    pub decides_without_interval: bool,
 }
 
 /// Why a ratio cannot be looked at.
