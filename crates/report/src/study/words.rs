@@ -133,7 +133,7 @@ fn needs(blocks: Option<u32>) -> String {
     match blocks {
         Some(1) => "1 block".into(),
         Some(blocks) => format!("{blocks} blocks"),
-        None => "no practical number of blocks".into(),
+        None => "no known number of blocks".into(),
     }
 }
 
@@ -275,6 +275,6 @@ mod tests {
     fn what_would_decide_is_said() {
         let word = |blocks| GradeWords::of_agreement(Grade::Undecided { blocks }).text();
         assert_eq!(word(Some(40)), "UNDECIDED (40 blocks)");
-        assert_eq!(word(None), "UNDECIDED (no practical number of blocks)");
+        assert_eq!(word(None), "UNDECIDED (no known number of blocks)");
     }
 }

@@ -62,7 +62,7 @@ fn every_claim_has_its_grade_and_its_reason_in_every_format() {
                     Some(format!("{blocks} blocks in all would likely decide it"))
                 }
                 ClaimGrade::Checked(Grade::Undecided { blocks: None }) => {
-                    Some("no practical number of blocks would decide it".into())
+                    Some("no known number of blocks would decide it".into())
                 }
                 ClaimGrade::Checked(_) => None,
             };
