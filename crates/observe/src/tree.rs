@@ -114,42 +114,47 @@ mod tests {
         assert_eq!(ProcessStat::parse("7 (x) S 1"), None);
     }
 
-    /// Children that ended are in the sum as much as those that live.
+    /// Children that ended are in the sum as much as those that live: the shells of the tree say themselves what they used.
     #[test]
     #[expect(clippy::disallowed_methods, reason = "the test needs a process tree of its own")]
     fn descendants_are_counted_dead_or_alive() {
-        let spin = "i=0; while [ $i -lt 60000 ]; do i=$((i+1)); done";
-        let script = format!("sh -c '{spin}'; read line; {spin}; (sh -c '{spin}'); read line");
+        use std::io::{BufRead, BufReader, Write};
+        let spin = "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done";
+        let script = format!("sh -c '{spin}; times; read line'; {spin}; times; read line");
         let mut child = std::process::Command::new("sh")
             .args(["-c", &script])
             .stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::piped())
             .spawn()
             .unwrap();
         let tree = Tree::new(&[child.id()], &[]);
-        let settle = |low: u64| {
-            let start = std::time::Instant::now();
-            let mut last = tree.read();
-            while start.elapsed().as_secs() < 20 {
-                std::thread::sleep(std::time::Duration::from_millis(100));
-                let now = tree.read();
-                if now.spent.total == last.spent.total && now.spent.total > low {
-                    return now;
-                }
-                last = now;
-            }
-            panic!("it does not come to rest: {last:?}");
-        };
-        let first = settle(20_000_000);
-        use std::io::Write;
         let mut input = child.stdin.take().unwrap();
-        input.write_all(b"\n").unwrap();
-        let second = settle(first.spent.total * 2);
-        input.write_all(b"\n").unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+        // Once while the child lives, and once when it has ended and its parent has worked, too.
+        let mut told_before = 0;
+        for _ in 0..2 {
+            let told =
+                [lines.next().unwrap(), lines.next().unwrap()].iter().map(|line| used_ns(line)).sum::<u64>();
+            let now = tree.read();
+            // Both are of whole ticks, of each process; starting shells takes one more.
+            let apart = now.spent.total.abs_diff(told);
+            assert!(apart <= now.uncertainty_ns + 40_000_000, "{now:?}, told: {told} ns");
+            assert!(told > told_before + 80_000_000, "a spin is more than that: {told} ns");
+            assert!(now.page_faults > 0, "{now:?}");
+            assert_eq!(now.uncertainty_ns, if told_before == 0 { 0 } else { 2 * clock_tick_ns() }, "{now:?}");
+            told_before = told;
+            input.write_all(b"\n").unwrap();
+        }
         child.wait().unwrap();
-        // One spin, then three in all, by the same program: a third each, but for starting shells and the ticks.
-        let share = first.spent.total as f64 / second.spent.total as f64;
-        assert!((0.2..0.5).contains(&share), "{first:?} {second:?}");
-        assert!(second.page_faults > first.page_faults && second.uncertainty_ns >= 20_000_000);
         assert_eq!(tree.read(), TreeTime::default(), "it is gone");
+    }
+
+    /// The sum of a line of the shell's `times`, as in `0m0.120000s 0m0.010000s`.
+    fn used_ns(line: &str) -> u64 {
+        let part = |part: &str| {
+            let (minutes, seconds) = part.trim_end_matches('s').split_once('m').unwrap();
+            minutes.parse::<u64>().unwrap() * 60_000_000_000 + (seconds.parse::<f64>().unwrap() * 1e9) as u64
+        };
+        line.split_whitespace().map(part).sum()
     }
 }
