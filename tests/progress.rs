@@ -17,14 +17,14 @@ use support::Stage;
 /// Nothing here takes longer.
 const DEADLINE: Duration = Duration::from_secs(60);
 /// What is not followed by anything for so long is a whole picture.
-const SETTLED: Duration = Duration::from_millis(40);
+const SETTLED: Duration = Duration::from_millis(90);
 /// Lines of the terminals: all that is ever said has room.
 const LINES: u16 = 60;
 const BLOCKS: usize = 6;
 
 /// Three environments that are compared with a fourth, whose commands take their time.
 fn arguments(out: &str) -> Vec<String> {
-    let fake = |more: &str| format!("null:real=yes,time=30ms,sd=0.01{more}");
+    let fake = |more: &str| format!("null:real=yes,time=60ms,sd=0.01{more}");
     let named = ["", ",label=b", ",label=an-environment-with-a-name-of-many-words", ",effect=0.1"];
     let on = named.map(fake).join(";");
     let blocks = BLOCKS.to_string();

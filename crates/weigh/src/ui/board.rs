@@ -36,7 +36,8 @@ pub(super) struct Board {
     blocks: ProgressBar,
     cell: ProgressBar,
     notice: Option<ProgressBar>,
-    rows: Vec<ProgressBar>,
+    /// All intervals: what is drawn together is never seen in part.
+    rows: Option<ProgressBar>,
     size: Box<dyn Fn() -> Size>,
     /// Writes a line that stays.
     write: Box<dyn Fn(&str)>,
@@ -68,7 +69,7 @@ impl Board {
                 let _never_fails = out.write_str(&running(state.elapsed()));
             });
         cell.set_style(style);
-        Self { all, blocks, cell, notice: None, rows: Vec::new(), size, write, unicode }
+        Self { all, blocks, cell, notice: None, rows: None, size, write, unicode }
     }
 
     /// Writes a text above the lines.
@@ -103,16 +104,15 @@ impl Board {
         let Size { columns, rows } = (self.size)();
         let most = MOST_ROWS.min(rows.saturating_sub(OTHER_LINES));
         let texts = interval::rows(cells, target, columns, most, self.unicode);
-        while self.rows.len() < texts.len() {
-            self.rows.push(self.all.add(text_line()));
+        if texts.is_empty() {
+            if let Some(rows) = self.rows.take() {
+                rows.finish_and_clear();
+                self.all.remove(&rows);
+            }
+            return;
         }
-        for row in self.rows.drain(texts.len()..) {
-            row.finish_and_clear();
-            self.all.remove(&row);
-        }
-        for (row, text) in self.rows.iter().zip(texts) {
-            row.set_message(text);
-        }
+        let rows = self.rows.get_or_insert_with(|| self.all.add(line("{msg}")));
+        rows.set_message(texts.join("\n"));
     }
 }
 
@@ -125,10 +125,15 @@ impl Drop for Board {
     }
 }
 
+/// A line that is cut where the terminal ends.
 fn text_line() -> ProgressBar {
+    line("{wide_msg}")
+}
+
+fn line(template: &str) -> ProgressBar {
     // Hidden until it has its place: otherwise it would be drawn by itself.
     let line = ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());
-    line.with_style(ProgressStyle::with_template("{wide_msg}").expect("the template is a constant"))
+    line.with_style(ProgressStyle::with_template(template).expect("the template is a constant"))
 }
 
 /// How long something runs, in whole seconds while they are few.
