@@ -10,10 +10,11 @@ test: lint
 	tests/cargo-test --workspace --tests --no-fail-fast
 
 # The telling checks of the conformance suite on every platform that is ready here, slow ones too, and all checks of emulated machines;
-# every network of machines; a machine that boots a system from its disk. Systems need the Debian image.
+# every network of machines; a machine that boots a system from its disk; machines through the whole of weigh. Systems need the
+# Debian image.
 test-platforms:
 	cargo run --package weigh -- image build debian
-	WEIGH_PLATFORMS=all tests/cargo-test --package weigh-platforms --test conformance --test disks --test networks --no-fail-fast -- --nocapture --test-threads=1
+	WEIGH_PLATFORMS=all tests/cargo-test --workspace --test conformance --test disks --test networks --test machines --no-fail-fast -- --nocapture --test-threads=1
 
 # Every container through the whole of weigh: one command over all of them, and a crash while each comes up.
 test-containers:
