@@ -1,4 +1,5 @@
-//! Builds the two programs that run inside guests and hands their paths to the compiler, which embeds them.
+//! Builds the two programs that run inside guests and hands their paths to the compiler, which embeds them; and hands it a digest of the
+//! code that decides what is made of samples.
 //!
 //! Both are static, so that they run in any root file system. The probe uses the musl target where rustup has one (smaller),
 //! else gnu with `+crt-static`. The kernels always use gnu: its memory and string functions are the ones that programs of
@@ -12,6 +13,18 @@
 use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use twox_hash::XxHash3_128;
+
+/// What decides what is made of a run's samples before they are analysed, and how it is written: what one version of it kept, no other reads. The
+/// versions of the libraries are in the last. A file that is missed here lets a later version show what an earlier one made.
+const READERS: [&str; 6] = [
+    "crates/model/src",
+    "crates/store/src",
+    "crates/stats/src",
+    "crates/weigh/src/outcome/read.rs",
+    "crates/weigh/src/facts.rs",
+    "Cargo.lock",
+];
 
 fn main() {
     let manifest = PathBuf::from(variable("CARGO_MANIFEST_DIR"));
@@ -32,6 +45,36 @@ fn main() {
         out.ancestors().nth(4).expect("OUT_DIR lies four levels below the target directory").join("guest");
     build(&workspace, &target, "weigh-probe", "probe", probe_target);
     build(&workspace, &target, "weigh-kernels", "kernels", &gnu);
+
+    println!("cargo::rustc-env=WEIGH_READERS_DIGEST={}", readers_digest(&workspace));
+}
+
+/// Files by their names in the workspace, in order; and what they are compiled for, which has its own mathematical functions.
+fn readers_digest(workspace: &Path) -> String {
+    let mut files = Vec::new();
+    for part in READERS {
+        println!("cargo::rerun-if-changed={}", workspace.join(part).display());
+        files_below(&workspace.join(part), &mut files);
+    }
+    files.sort();
+    let mut text = variable("TARGET").into_bytes();
+    for path in files {
+        let content = std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        let name = path.strip_prefix(workspace).expect("it was found there").display();
+        text.extend(format!("\n{name} {}\n", content.len()).into_bytes());
+        text.extend(content);
+    }
+    format!("{:032x}", XxHash3_128::oneshot(&text))
+}
+
+fn files_below(path: &Path, files: &mut Vec<PathBuf>) {
+    if !path.is_dir() {
+        return files.push(path.into());
+    }
+    let entries = std::fs::read_dir(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    for entry in entries {
+        files_below(&entry.unwrap_or_else(|error| panic!("{}: {error}", path.display())).path(), files);
+    }
 }
 
 fn build(workspace: &Path, target: &Path, package: &str, profile: &str, triple: &str) {

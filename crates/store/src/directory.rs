@@ -3,8 +3,10 @@
 use crate::StoreError;
 use crate::durable::{sync_directory, write_whole};
 use crate::error::no_room;
+use crate::kept::{self, Origin};
 use crate::naming::{directory_name, safe_file_name};
 use crate::samples;
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::fs::{File, OpenOptions, TryLockError};
@@ -24,6 +26,8 @@ const LOGS: &str = "logs";
 pub struct RunDirectory {
     path: PathBuf,
     plan: Plan,
+    /// Of the bytes of its file.
+    plan_digest: u128,
     host: HostFacts,
     recovered: Option<String>,
     writer: Option<Writer>,
@@ -35,6 +39,15 @@ pub struct Records {
     /// In the order in which they were written, without the header.
     pub records: Vec<Record>,
     /// A sentence about a last line that a crash cut short and that is not among the records.
+    pub recovered: Option<String>,
+}
+
+/// What is made of the records of a run.
+#[derive(Debug)]
+pub struct Made<T> {
+    /// The same whether it was made now or kept.
+    pub value: T,
+    /// As [`Records::recovered`].
     pub recovered: Option<String>,
 }
 
@@ -97,13 +110,15 @@ impl RunDirectory {
     fn fill(path: PathBuf, plan: &Plan, host: &HostFacts) -> Result<Self, StoreError> {
         let logs = path.join(LOGS);
         std::fs::create_dir(&logs).map_err(|error| StoreError::io("make", &logs, error))?;
-        write_whole(&path, PLAN, &pretty(plan))?;
+        let plan_text = pretty(plan);
+        write_whole(&path, PLAN, &plan_text)?;
         write_whole(&path, HOST, &pretty(host))?;
         let header = samples::line_of(&Record::Header { format: SAMPLES_FORMAT })?;
         write_whole(&path, SAMPLES, &header)?;
         let writer = Writer::open(&path, header.len() as u64)?;
         sync_directory(&path)?;
-        Ok(Self { path, plan: plan.clone(), host: host.clone(), recovered: None, writer: Some(writer) })
+        let (plan, plan_digest) = (plan.clone(), kept::digest(&plan_text));
+        Ok(Self { path, plan, plan_digest, host: host.clone(), recovered: None, writer: Some(writer) })
     }
 
     /// Opens an existing run for reading. Nothing in it is changed, so a live run may be looked at.
@@ -113,9 +128,9 @@ impl RunDirectory {
     /// [`StoreError::Damaged`] of the plan or the host file. The samples are read by [`Self::records`].
     pub fn open(path: &Path) -> Result<Self, StoreError> {
         require_run_directory(path)?;
-        let plan = read_versioned(&path.join(PLAN), Some(PLAN_FORMAT))?;
-        let host = read_versioned(&path.join(HOST), None)?;
-        Ok(Self { path: path.into(), plan, host, recovered: None, writer: None })
+        let (plan, plan_digest) = read_versioned(&path.join(PLAN), Some(PLAN_FORMAT))?;
+        let (host, _) = read_versioned(&path.join(HOST), None)?;
+        Ok(Self { path: path.into(), plan, plan_digest, host, recovered: None, writer: None })
     }
 
     /// Opens an existing run to go on with it. A last line that a crash cut short is moved to `logs/`, see [`Records::recovered`].
@@ -231,9 +246,42 @@ impl RunDirectory {
     /// # Errors
     /// [`StoreError::EmptySamples`], [`StoreError::MissingHeader`], [`StoreError::NewerFormat`], [`StoreError::Damaged`].
     pub fn records(&self) -> Result<Records, StoreError> {
+        self.records_of(&self.samples()?)
+    }
+
+    /// What `make` makes of every record on disk; of a long run it may have been kept.
+    ///
+    /// It is kept in `collected.json`, by a directory that is open for writing and has 1 MiB of samples. It is believed as long as samples
+    /// and plan are to the byte what it was made from, and by the same `reader`: a digest of the code that makes it, in hexadecimal.
+    /// `make` may use the plan and the records, and nothing else. That it cannot be kept is no error.
+    ///
+    /// # Errors
+    /// As [`Self::records`], where it is not kept.
+    pub fn made<T>(&self, reader: &str, make: impl FnOnce(Vec<Record>) -> T) -> Result<Made<T>, StoreError>
+    where
+        T: Serialize + DeserializeOwned + PartialEq,
+    {
+        let bytes = self.samples()?;
+        let origin = Origin { samples: kept::digest(&bytes), plan: self.plan_digest, reader };
+        if let Some(value) = kept::kept(&self.path, &origin, bytes.len()) {
+            // Only whole lines are kept.
+            return Ok(Made { value, recovered: self.recovered.clone() });
+        }
+        let read = self.records_of(&bytes)?;
+        let value = make(read.records);
+        if self.writer.is_some() && bytes.ends_with(b"\n") {
+            kept::keep(&self.path, &origin, bytes.len(), &value);
+        }
+        Ok(Made { value, recovered: read.recovered })
+    }
+
+    fn samples(&self) -> Result<Vec<u8>, StoreError> {
         let file = self.path.join(SAMPLES);
-        let bytes = samples::bytes_of(&file).map_err(|error| StoreError::io("read", &file, error))?;
-        let parsed = samples::parse(&file, &bytes)?;
+        samples::bytes_of(&file).map_err(|error| StoreError::io("read", &file, error))
+    }
+
+    fn records_of(&self, bytes: &[u8]) -> Result<Records, StoreError> {
+        let parsed = samples::parse(&self.path.join(SAMPLES), bytes)?;
         let recovered = match bytes.len() - parsed.whole_bytes {
             0 => self.recovered.clone(),
             cut => Some(format!(
@@ -430,7 +478,8 @@ fn pretty<T: serde::Serialize>(value: &T) -> Vec<u8> {
     bytes
 }
 
-fn read_versioned<T: DeserializeOwned>(path: &Path, supported: Option<u32>) -> Result<T, StoreError> {
+/// A file and the digest of its bytes.
+fn read_versioned<T: DeserializeOwned>(path: &Path, supported: Option<u32>) -> Result<(T, u128), StoreError> {
     let bytes = std::fs::read(path).map_err(|error| StoreError::io("read", path, error))?;
     const REMEDY: &str =
         "restore the file from a copy of the run; without it nobody knows what the samples mean";
@@ -442,7 +491,7 @@ fn read_versioned<T: DeserializeOwned>(path: &Path, supported: Option<u32>) -> R
             return Err(StoreError::NewerFormat { path: path.into(), found, supported });
         }
     }
-    serde_json::from_slice(&bytes).map_err(damaged)
+    Ok((serde_json::from_slice(&bytes).map_err(damaged)?, kept::digest(&bytes)))
 }
 
 /// A cut event would glue itself to the next one.

@@ -1,36 +1,57 @@
 //! What is known of the environments of a run, for its report.
 
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use weigh_model::{EnvironmentPlan, HostFacts, InstanceFacts, Plan, Record, parity_word_covers};
 use weigh_platforms as platforms;
 use weigh_report::EnvironmentFacts;
 
+/// What the records of a run say of its environments.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+pub struct OnRecord {
+    /// Whether anything was recorded of any guest.
+    any: bool,
+    /// By environment of the plan, in its order.
+    seen: Vec<Option<InstanceFacts>>,
+}
+
+impl OnRecord {
+    /// The facts that the trials of every environment began with. A run that was refused and resumed has earlier ones, and an instance that
+    /// came to differ later ones.
+    pub fn of(plan: &Plan, records: &[Record]) -> Self {
+        let facts = |record| match record {
+            Record::Facts(facts) => Some(facts),
+            _ => None,
+        };
+        let before: Vec<&InstanceFacts> = records
+            .iter()
+            .take_while(|record| !matches!(record, Record::Trial(_)))
+            .filter_map(facts)
+            .collect();
+        let all: Vec<&InstanceFacts> = records.iter().filter_map(facts).collect();
+        let of = |environment: &EnvironmentPlan| {
+            let its = |seen: &&&InstanceFacts| seen.environment == environment.name;
+            let seen = before.iter().rfind(its).or_else(|| all.iter().find(its))?;
+            Some((*seen).clone())
+        };
+        Self { any: !all.is_empty(), seen: plan.environments.iter().map(of).collect() }
+    }
+}
+
 /// What the guests of every environment of a plan looked like from inside. Of an environment that never ran nothing is known. A run
 /// without any such record, as earlier versions made them, is described by its plan.
-pub fn of_environments(plan: &Plan, host: &HostFacts, records: &[Record]) -> Vec<EnvironmentFacts> {
-    let any = records.iter().any(|record| matches!(record, Record::Facts(_)));
-    let of = |environment: &EnvironmentPlan| match on_record(records, &environment.name) {
+pub fn of_environments(plan: &Plan, host: &HostFacts, on_record: &OnRecord) -> Vec<EnvironmentFacts> {
+    let of = |(environment, seen): (&EnvironmentPlan, &Option<InstanceFacts>)| match seen {
         Some(seen) => from_inside(seen, plan),
-        None if any => EnvironmentFacts {
+        None if on_record.any => EnvironmentFacts {
             name: environment.name.clone(),
             facts: BTreeMap::new(),
             intended: BTreeMap::new(),
         },
         None => planned(environment, plan, host),
     };
-    plan.environments.iter().map(of).collect()
-}
-
-/// The facts that the trials of an environment began with. A run that was refused and resumed has earlier ones, and an instance that
-/// came to differ later ones.
-fn on_record<'a>(records: &'a [Record], environment: &str) -> Option<&'a InstanceFacts> {
-    let of = |record: &'a Record| match record {
-        Record::Facts(facts) if facts.environment == environment => Some(facts),
-        _ => None,
-    };
-    let before = records.iter().take_while(|record| !matches!(record, Record::Trial(_)));
-    before.filter_map(of).last().or_else(|| records.iter().find_map(of))
+    plan.environments.iter().zip(&on_record.seen).map(of).collect()
 }
 
 /// Facts as values: numbers where they are numbers, `memory` under the name that says its unit.
@@ -115,6 +136,11 @@ mod tests {
         weigh_host::facts::host_facts()
     }
 
+    fn facts(environments: &[&str], records: &[Record]) -> Vec<EnvironmentFacts> {
+        let plan = plan(environments);
+        of_environments(&plan, &host(), &OnRecord::of(&plan, records))
+    }
+
     fn seen(environment: &str, instance: u64, memory: &str) -> Record {
         let facts = [("cpus", "2"), ("memory", memory), ("kernel", "6.12"), ("acceleration", "tcg")];
         Record::Facts(InstanceFacts {
@@ -147,8 +173,7 @@ mod tests {
 
     #[test]
     fn facts_from_inside_are_values() {
-        let facts =
-            of_environments(&plan(&["native", "docker"]), &host(), &[seen("native", 0, "1000 bytes")]);
+        let facts = facts(&["native", "docker"], &[seen("native", 0, "1000 bytes")]);
         let native = &facts[0];
         assert_eq!(native.facts["cpus"], json!(2));
         assert_eq!(native.facts["memory_bytes"], json!(1000));
@@ -162,9 +187,7 @@ mod tests {
 
     #[test]
     fn the_facts_that_trials_began_with_count() {
-        let memory = |records: &[Record]| {
-            of_environments(&plan(&["native"]), &host(), records)[0].facts["memory_bytes"].clone()
-        };
+        let memory = |records: &[Record]| facts(&["native"], records)[0].facts["memory_bytes"].clone();
         let (refused, mended, changed) =
             (seen("native", 0, "1 bytes"), seen("native", 1, "2 bytes"), seen("native", 2, "3 bytes"));
         assert_eq!(memory(&[refused.clone(), mended.clone(), trial(), changed.clone()]), json!(2));
@@ -174,13 +197,13 @@ mod tests {
 
     #[test]
     fn without_a_record_the_plan_speaks() {
-        let facts = of_environments(&plan(&["native", "docker"]), &host(), &[trial()]);
-        assert_eq!(facts[0].facts["network"], json!("host"));
-        assert_eq!(facts[1].facts["network"], json!("nat"));
-        assert_eq!(facts[1].facts["memory_bytes"], json!(1 << 30));
-        assert!(facts[1].intended.contains_key("network"), "{:?}", facts[1].intended);
-        assert!(facts[0].intended.is_empty());
-        let facts = of_environments(&plan(&["docker", "native"]), &host(), &[]);
-        assert!(facts[1].intended["network"].starts_with("the baseline: "));
+        let of_two = facts(&["native", "docker"], &[trial()]);
+        assert_eq!(of_two[0].facts["network"], json!("host"));
+        assert_eq!(of_two[1].facts["network"], json!("nat"));
+        assert_eq!(of_two[1].facts["memory_bytes"], json!(1 << 30));
+        assert!(of_two[1].intended.contains_key("network"), "{:?}", of_two[1].intended);
+        assert!(of_two[0].intended.is_empty());
+        let of_none = facts(&["docker", "native"], &[]);
+        assert!(of_none[1].intended["network"].starts_with("the baseline: "));
     }
 }

@@ -1,15 +1,18 @@
 //! From samples to a report, and from a report to an exit code.
 
+mod read;
+
 use crate::cli::OutputFormat;
 use crate::error::{Failure, Kind};
 use crate::{facts, ui};
+use read::Read;
 use std::collections::BTreeMap;
 use std::path::{Component, Path};
-use weigh_model::{Comparison, Effort, EnvironmentPlan, Plan, Record, Started, WorkloadPlan, nearest};
+use weigh_model::{Comparison, Effort, EnvironmentPlan, Plan, Started, WorkloadPlan, nearest};
 use weigh_report::{ComparedRuns, EnvironmentFacts, Format, LogEnd, Report};
 use weigh_stats::{
-    Cell, Collected, Course, Failure as Failed, Known, Limit, Options, analyse, collect, compare_runs,
-    courses, degradations, isolations, limits, sums,
+    Cell, Collected, Failure as Failed, Known, Limit, Options, analyse, compare_runs, degradations,
+    isolations, limits, sums,
 };
 use weigh_store::RunDirectory;
 
@@ -19,8 +22,8 @@ use weigh_store::RunDirectory;
 /// A damaged run directory.
 pub fn from_run(directory: &RunDirectory) -> Result<Report, Failure> {
     let plan = directory.plan();
-    let (records, mut warnings) = records(directory)?;
-    let collected = collect(plan, &records);
+    let Read { collected, on_record, courses, recovered } = Read::of(directory)?;
+    let mut warnings: Vec<String> = recovered.into_iter().collect();
     let mut options = Options::for_run(plan, &collected);
     if nothing_can_run(plan, &collected) {
         // Going on with the run would not help, so nothing should advise it.
@@ -28,12 +31,12 @@ pub fn from_run(directory: &RunDirectory) -> Result<Report, Failure> {
     }
     let analysis = analyse(&collected.comparisons, &options);
     warnings.extend(collected.warnings.iter().map(ToString::to_string));
-    let environments = facts::of_environments(plan, directory.host(), &records);
+    let environments = facts::of_environments(plan, directory.host(), &on_record);
     let mut known = Known::of_run(plan, &collected);
     known.cpus = known.cpus.or_else(|| cpus(&environments));
     // A guest that stays among its neighbours is never alone.
     let lasts = matches!(plan.effort, Effort::Lasting { .. });
-    let report = Report {
+    Ok(Report {
         title: title(plan),
         run: Some(directory.name()),
         compared: None,
@@ -43,7 +46,7 @@ pub fn from_run(directory: &RunDirectory) -> Result<Report, Failure> {
         degradations: if lasts { Vec::new() } else { degradations(&collected.comparisons, &known) },
         isolations: if lasts { Vec::new() } else { isolations(&collected.comparisons) },
         sums: sums(&collected.comparisons, &collected.alone, &known),
-        courses: over_time(plan, &records, &collected.comparisons),
+        courses,
         analysis,
         environments,
         circumstances: collected.circumstances,
@@ -54,18 +57,7 @@ pub fn from_run(directory: &RunDirectory) -> Result<Report, Failure> {
         blocks_planned: Some(plan.effort.fewest_blocks()),
         blocks_done: Some(collected.blocks_done),
         effort_label: Some(effort(plan)),
-    };
-    // Giving back what a long run has in many small pieces takes a while that nobody needs to wait for. Without a thread it is done here.
-    let _ = std::thread::Builder::new().spawn(move || drop(records));
-    Ok(report)
-}
-
-/// How values went, for a run that was to last for a time: for others, blocks are no matter of time.
-fn over_time(plan: &Plan, records: &[Record], comparisons: &[Comparison]) -> Vec<Course> {
-    match plan.effort {
-        Effort::Lasting { .. } => courses(records, comparisons),
-        _ => Vec::new(),
-    }
+    })
 }
 
 /// CPUs of the guests, where all environments say the same number.
@@ -124,9 +116,9 @@ fn nothing_can_run(plan: &Plan, collected: &Collected) -> bool {
 /// # Errors
 /// A damaged run directory; two runs without a cell in common.
 pub fn from_two_runs(before: &RunDirectory, after: &RunDirectory) -> Result<Report, Failure> {
-    let (first, mut warnings) = collected(before)?;
-    let (second, more) = collected(after)?;
-    warnings.extend(more);
+    let (first, second) = (Read::of(before)?, Read::of(after)?);
+    let mut warnings: Vec<String> = first.recovered.into_iter().chain(second.recovered).collect();
+    let (first, second) = (first.collected, second.collected);
     let analysis = compare_runs(
         (&first.comparisons, &Options::for_run(before.plan(), &first)),
         (&second.comparisons, &Options::for_run(after.plan(), &second)),
@@ -181,17 +173,6 @@ pub fn from_samples(file: &Path, comparisons: Vec<Comparison>, baseline: &str) -
     }
     let analysis = analyse(&comparisons, &Options::new(baseline));
     Ok(Report::new(&file.display().to_string(), analysis))
-}
-
-fn collected(directory: &RunDirectory) -> Result<(Collected, Vec<String>), Failure> {
-    let (records, warnings) = records(directory)?;
-    Ok((collect(directory.plan(), &records), warnings))
-}
-
-/// The records of a run, and what had to be mended to read them.
-fn records(directory: &RunDirectory) -> Result<(Vec<Record>, Vec<String>), Failure> {
-    let read = directory.records()?;
-    Ok((read.records, read.recovered.into_iter().collect()))
 }
 
 /// The report in a format, as wide and colourful as the terminal allows; `gate` in per cent is what a test case fails for.

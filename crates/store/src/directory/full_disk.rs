@@ -1,7 +1,7 @@
 //! A file system without room, for real.
 
 use super::*;
-use crate::fixtures::{host, measured, plan};
+use crate::fixtures::{host, measured, plan, void};
 use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
 use rustix::thread::UnshareFlags;
 use std::fs;
@@ -62,11 +62,35 @@ fn a_full_disk_loses_nothing_and_goes_on_when_there_is_room() {
         assert_eq!(read.records, stored);
         assert_eq!(read.recovered, None);
     });
+    skipped_without_root(done, "a_full_disk_loses_nothing_and_goes_on_when_there_is_room");
+}
+
+#[test]
+fn a_disk_too_full_to_keep_what_was_made_shows_it_all_the_same() {
+    let place = tempfile::tempdir().unwrap();
+    let done = on_a_small_disk(2 << 20, place.path(), || {
+        let mut run =
+            RunDirectory::create(place.path(), &plan("full"), &host(), "2026-11-21T05:00:00Z").unwrap();
+        let Record::Void(mut unit) = void(0) else { unreachable!() };
+        unit.detail = Some("x".repeat(3 << 19));
+        run.append(&Record::Void(unit)).unwrap();
+        // Worth keeping, and more than there is room for.
+        let long = "x".repeat(1 << 20);
+        assert_eq!(run.made("00ff", |_| long.clone()).unwrap().value, long);
+        let names: Vec<_> =
+            fs::read_dir(run.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert!(!names.iter().any(|name| name.to_string_lossy().contains("collected")), "{names:?}");
+        // What there is room for is kept.
+        run.made("00ff", |_| 1).unwrap();
+        assert_eq!(run.made("00ff", |_| 2).unwrap().value, 1);
+    });
+    skipped_without_root(done, "a_disk_too_full_to_keep_what_was_made_shows_it_all_the_same");
+}
+
+fn skipped_without_root(done: Option<()>, test: &str) {
     if done.is_none() {
         let required = std::env::var("WEIGH_REQUIRE").unwrap_or_default();
         assert!(!required.split(',').any(|word| word == "root"), "mounting a tmpfs is not permitted here");
-        eprintln!(
-            "SKIPPED a_full_disk_loses_nothing_and_goes_on_when_there_is_room: it mounts a tmpfs, which needs root"
-        );
+        eprintln!("SKIPPED {test}: it mounts a tmpfs, which needs root");
     }
 }

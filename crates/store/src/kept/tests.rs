@@ -1,0 +1,217 @@
+//! What was kept is believed exactly as long as it is what would be made now.
+
+use super::*;
+use crate::fixtures::{host, plan, void};
+use crate::{Made, RunDirectory};
+use std::fs;
+use std::path::PathBuf;
+use weigh_model::Record;
+
+const READER: &str = "00ff";
+
+/// A void unit that takes so many bytes, so that few lines make a long file.
+fn heavy(block: u32, bytes: usize) -> Record {
+    let Record::Void(mut unit) = void(block) else { unreachable!() };
+    unit.detail = Some("x".repeat(bytes));
+    Record::Void(unit)
+}
+
+/// A run with a little more than is worth keeping for.
+fn long(parent: &Path) -> RunDirectory {
+    let mut run = RunDirectory::create(parent, &plan("long"), &host(), "2026-11-21T05:00:00Z").unwrap();
+    for block in 0..9 {
+        run.append(&heavy(block, WORTH_KEEPING_BYTES / 8)).unwrap();
+    }
+    run
+}
+
+/// What is made here: the number of records and a value that few digits hold.
+type Value = (usize, f64);
+
+fn make(records: Vec<Record>) -> Value {
+    (records.len(), 0.1 + 0.2)
+}
+
+/// What was made, and whether it was made now.
+fn made_by(run: &RunDirectory, reader: &str) -> (Made<Value>, bool) {
+    let mut now = false;
+    let made = run.made(reader, |records| {
+        now = true;
+        make(records)
+    });
+    (made.unwrap(), now)
+}
+
+fn is_made_now(path: &Path) -> bool {
+    let (made, now) = made_by(&RunDirectory::open(path).unwrap(), READER);
+    assert_eq!(made.value, (9, 0.1 + 0.2), "kept or not, it is the same");
+    now
+}
+
+/// A finished run that was kept.
+fn kept_run(parent: &Path) -> PathBuf {
+    let run = long(parent);
+    assert!(made_by(&run, READER).1);
+    run.path().to_path_buf()
+}
+
+fn names(directory: &Path) -> Vec<String> {
+    let entries = fs::read_dir(directory).unwrap();
+    let mut names: Vec<String> =
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn what_is_kept_is_believed_and_need_not_be_made() {
+    let parent = tempfile::tempdir().unwrap();
+    let path = kept_run(parent.path());
+    assert!(!is_made_now(&path));
+    // By one that writes, too, who does not write it again.
+    let before = fs::metadata(path.join(COLLECTED)).unwrap().modified().unwrap();
+    let (made, now) = made_by(&RunDirectory::open_for_append(&path).unwrap(), READER);
+    assert_eq!((made.value, now, made.recovered), ((9, 0.1 + 0.2), false, None));
+    assert_eq!(fs::metadata(path.join(COLLECTED)).unwrap().modified().unwrap(), before);
+    // People and their tools can read it.
+    let json: serde_json::Value = serde_json::from_slice(&fs::read(path.join(COLLECTED)).unwrap()).unwrap();
+    assert_eq!(json["made"][0], 9);
+    assert_eq!(json["label"]["reader"], READER);
+    assert_eq!(names(&path), [COLLECTED, "events.jsonl", "host.json", "logs", "plan.json", "samples.jsonl"]);
+}
+
+#[test]
+fn who_only_reads_keeps_nothing() {
+    let parent = tempfile::tempdir().unwrap();
+    let path = long(parent.path()).path().to_path_buf();
+    let before = names(&path);
+    assert!(is_made_now(&path) && is_made_now(&path));
+    assert_eq!(names(&path), before);
+}
+
+#[test]
+fn few_samples_are_not_worth_keeping_for() {
+    let parent = tempfile::tempdir().unwrap();
+    let mut run =
+        RunDirectory::create(parent.path(), &plan("short"), &host(), "2026-11-21T05:00:00Z").unwrap();
+    run.append(&heavy(0, WORTH_KEEPING_BYTES - 1000)).unwrap();
+    assert!(made_by(&run, READER).1 && made_by(&run, READER).1);
+    assert!(!run.path().join(COLLECTED).exists());
+    run.append(&heavy(1, 1000)).unwrap();
+    assert!(made_by(&run, READER).1 && !made_by(&run, READER).1);
+}
+
+#[test]
+fn other_samples_another_plan_and_another_reader_are_not_believed() {
+    let parent = tempfile::tempdir().unwrap();
+    let path = kept_run(parent.path());
+    assert!(made_by(&RunDirectory::open(&path).unwrap(), "00fe").1);
+    let plan_file = path.join("plan.json");
+    let plan_text = fs::read_to_string(&plan_file).unwrap();
+    fs::write(&plan_file, plan_text.replacen("\"long\"", "\"other\"", 1)).unwrap();
+    assert!(is_made_now(&path));
+    fs::write(&plan_file, plan_text).unwrap();
+    assert!(!is_made_now(&path), "it is what it was");
+
+    let mut run = RunDirectory::open_for_append(&path).unwrap();
+    run.append(&void(9)).unwrap();
+    let (made, now) = made_by(&run, READER);
+    assert_eq!((made.value.0, now), (10, true));
+    // Now those are kept.
+    let (made, now) = made_by(&RunDirectory::open(&path).unwrap(), READER);
+    assert_eq!((made.value.0, now), (10, false));
+}
+
+#[test]
+fn a_line_that_was_cut_is_told_and_nothing_of_it_kept() {
+    let parent = tempfile::tempdir().unwrap();
+    let path = kept_run(parent.path());
+    let samples = path.join("samples.jsonl");
+    let whole = fs::read(&samples).unwrap();
+    fs::write(&samples, [&whole[..], b"{\"record\":\"vo"].concat()).unwrap();
+    let (made, now) = made_by(&RunDirectory::open(&path).unwrap(), READER);
+    assert!(now && made.recovered.is_some_and(|told| told.contains("cut short")));
+    // Set aside, the samples are again those that it was made from; that a line was cut is still told, this once.
+    let (made, now) = made_by(&RunDirectory::open_for_append(&path).unwrap(), READER);
+    assert!(!now && made.recovered.is_some_and(|told| told.contains("cut short")));
+    let (made, now) = made_by(&RunDirectory::open(&path).unwrap(), READER);
+    assert!(!now && made.recovered.is_none());
+}
+
+#[test]
+fn a_torn_or_edited_file_is_as_if_it_were_not_there() {
+    let directory = tempfile::tempdir().unwrap();
+    let origin = Origin { samples: 1, plan: 2, reader: READER };
+    let value: Value = (9, 0.1 + 0.2);
+    keep(directory.path(), &origin, WORTH_KEEPING_BYTES, &value);
+    let believed = |origin| kept::<Value>(directory.path(), &origin, WORTH_KEEPING_BYTES);
+    assert_eq!(believed(origin), Some(value));
+    let file = directory.path().join(COLLECTED);
+    let whole = fs::read(&file).unwrap();
+    for cut in 0..whole.len() {
+        fs::write(&file, &whole[..cut]).unwrap();
+        assert_eq!(believed(origin), None, "cut at {cut}");
+    }
+    for at in 0..whole.len() {
+        let mut edited = whole.clone();
+        edited[at] ^= 1;
+        fs::write(&file, edited).unwrap();
+        assert_eq!(believed(origin), None, "edited at {at}");
+    }
+    for other in [&[&whole[..], b"\n"].concat()[..], b"\n\n\n", b"null\n", &[0; 4096]] {
+        fs::write(&file, other).unwrap();
+        assert_eq!(believed(origin), None);
+    }
+    fs::write(&file, &whole).unwrap();
+    assert_eq!(believed(origin), Some(value));
+    let others =
+        [Origin { samples: 2, ..origin }, Origin { plan: 1, ..origin }, Origin { reader: "00f", ..origin }];
+    assert!(others.into_iter().all(|other| believed(other).is_none()));
+}
+
+#[test]
+fn what_is_no_file_or_longer_than_the_samples_is_not_opened() {
+    let parent = tempfile::tempdir().unwrap();
+    let path = kept_run(parent.path());
+    let file = path.join(COLLECTED);
+    let elsewhere = parent.path().join("elsewhere");
+    fs::rename(&file, &elsewhere).unwrap();
+    std::os::unix::fs::symlink(&elsewhere, &file).unwrap();
+    assert!(is_made_now(&path), "a link");
+    fs::remove_file(&file).unwrap();
+    let _nobody_connects = std::os::unix::net::UnixListener::bind(&file).unwrap();
+    assert!(is_made_now(&path), "a socket");
+    fs::remove_file(&file).unwrap();
+    let samples = fs::metadata(path.join("samples.jsonl")).unwrap().len();
+    fs::File::create(&file).unwrap().set_len(samples + 1).unwrap();
+    assert!(is_made_now(&path), "a hole");
+}
+
+#[test]
+fn that_it_cannot_be_kept_is_no_error() {
+    let parent = tempfile::tempdir().unwrap();
+    let run = long(parent.path());
+    // Nothing can take the name of a directory.
+    fs::create_dir(run.path().join(COLLECTED)).unwrap();
+    let before = names(run.path());
+    assert_eq!(made_by(&run, READER).0.value, (9, 0.1 + 0.2));
+    assert!(is_made_now(run.path()));
+    assert_eq!(names(run.path()), before, "no temporary file stays");
+}
+
+#[test]
+fn what_does_not_read_back_or_is_longer_than_the_samples_is_not_kept() {
+    let parent = tempfile::tempdir().unwrap();
+    let run = long(parent.path());
+    let values = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY];
+    for value in values {
+        let made = run.made(READER, |_| vec![Some(value)]).unwrap();
+        assert_eq!(made.value[0].map(f64::to_bits), Some(value.to_bits()));
+        assert!(!run.path().join(COLLECTED).exists(), "{value}");
+    }
+    let samples = fs::metadata(run.path().join("samples.jsonl")).unwrap().len() as usize;
+    run.made(READER, |_| "x".repeat(samples)).unwrap();
+    assert!(!run.path().join(COLLECTED).exists());
+    run.made(READER, |_| "x".repeat(samples - 1000)).unwrap();
+    assert!(run.path().join(COLLECTED).exists());
+}
