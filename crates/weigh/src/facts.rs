@@ -20,16 +20,9 @@ impl OnRecord {
     /// The facts that the trials of every environment began with. A run that was refused and resumed has earlier ones, and an instance that
     /// came to differ later ones.
     pub fn of(plan: &Plan, records: &[Record]) -> Self {
-        let facts = |record| match record {
-            Record::Facts(facts) => Some(facts),
-            _ => None,
-        };
-        let before: Vec<&InstanceFacts> = records
-            .iter()
-            .take_while(|record| !matches!(record, Record::Trial(_)))
-            .filter_map(facts)
-            .collect();
-        let all: Vec<&InstanceFacts> = records.iter().filter_map(facts).collect();
+        let is_trial = |record: &Record| matches!(record, Record::Trial(_));
+        let first_trial = records.iter().position(is_trial).unwrap_or(records.len());
+        let (before, all) = (facts_among(&records[..first_trial]), facts_among(records));
         let of = |environment: &EnvironmentPlan| {
             let its = |seen: &&&InstanceFacts| seen.environment == environment.name;
             let seen = before.iter().rfind(its).or_else(|| all.iter().find(its))?;
@@ -37,6 +30,14 @@ impl OnRecord {
         };
         Self { any: !all.is_empty(), seen: plan.environments.iter().map(of).collect() }
     }
+}
+
+fn facts_among<'a>(records: &'a [Record]) -> Vec<&'a InstanceFacts> {
+    let facts = |record: &'a Record| match record {
+        Record::Facts(facts) => Some(facts),
+        _ => None,
+    };
+    records.iter().filter_map(facts).collect()
 }
 
 /// What the guests of every environment of a plan looked like from inside. Of an environment that never ran nothing is known. A run
