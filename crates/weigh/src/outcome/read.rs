@@ -66,3 +66,59 @@ fn over_time(plan: &Plan, records: &[Record], comparisons: &[Comparison]) -> Vec
         _ => Vec::new(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::outcome::from_run;
+    use std::fs;
+    use std::path::Path;
+
+    /// A recorded run below `tests/data`, its samples made long by blanks at their end.
+    fn long(name: &str) -> tempfile::TempDir {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/data").join(name);
+        let directory = tempfile::tempdir().unwrap();
+        for file in ["plan.json", "host.json"] {
+            fs::copy(source.join(file), directory.path().join(file)).unwrap();
+        }
+        let samples = fs::read_to_string(source.join("samples.jsonl")).unwrap();
+        let long = format!("{}{}\n", samples.trim_end(), " ".repeat(1 << 20));
+        fs::write(directory.path().join("samples.jsonl"), long).unwrap();
+        directory
+    }
+
+    #[test]
+    fn what_is_kept_of_a_run_gives_the_same_report() {
+        for name in ["run-format-1", "study-format-1/speed"] {
+            let directory = long(name);
+            let opened = || RunDirectory::open(directory.path()).unwrap();
+            let from_samples = from_run(&opened()).unwrap();
+            Read::of(&opened()).unwrap();
+            assert!(!directory.path().join("collected.json").exists(), "{name}: who looks keeps nothing");
+            Read::of(&RunDirectory::open_for_append(directory.path()).unwrap()).unwrap();
+            let kept = opened().made(READER, |_| -> Kept { panic!("{name}: it is not kept") }).unwrap();
+            assert!(kept.value.collected.blocks_done > 0);
+            assert_eq!(from_run(&opened()).unwrap(), from_samples, "{name}");
+        }
+    }
+
+    #[test]
+    fn the_scans_of_pages_are_kept_though_no_export_has_them() {
+        let of = |value| Observation { block: Some(1), value };
+        let scans: BTreeMap<String, Vec<Observation>> = [("pages".to_string(), vec![of(0.1)])].into();
+        let directory = long("run-format-1");
+        let run = RunDirectory::open_for_append(directory.path()).unwrap();
+        let make = |records| {
+            let mut kept = Kept::make(run.plan(), records);
+            let summary = serde_json::json!(
+                {"workload": "w", "environment": "e", "guests": 2, "n": 1, "amounts": {}}
+            );
+            kept.collected.circumstances.duplicates = vec![serde_json::from_value(summary).unwrap()];
+            kept.scans = vec![scans.clone()];
+            kept
+        };
+        run.made(READER, make).unwrap();
+        let read = Read::of(&run).unwrap();
+        assert_eq!(read.collected.circumstances.duplicates[0].scans, scans);
+    }
+}
