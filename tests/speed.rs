@@ -31,6 +31,12 @@ fn lengthen(stage: &Stage, blocks: u32) {
     long_run::lengthen(&stage.here().join("weigh-runs/20260101T000000Z-long"), blocks).unwrap();
 }
 
+/// Nothing is left to measure, and what is made of the samples is kept.
+fn keep(stage: &Stage) {
+    stage.weigh().args(["resume", "last"]).assert().success();
+    assert!(stage.here().join("weigh-runs/20260101T000000Z-long/collected.json").is_file());
+}
+
 /// The shortest of several: the machine's own speed, whatever else it does meanwhile.
 fn took(stage: &Stage, arguments: &[&str], times: usize) -> Duration {
     let once = || {
@@ -48,6 +54,8 @@ fn a_run_that_was_made_longer_is_a_run() {
     let stage = stage();
     lengthen(&stage, 12);
     let report = shown(&stage, "last");
+    keep(&stage);
+    assert_eq!(shown(&stage, "last"), report);
     assert_eq!(report["blocks"]["done"], 12);
     assert_eq!(report["blocks"]["planned"], 12);
     let cells = report["cells"].as_array().unwrap();
@@ -69,7 +77,12 @@ fn commands_that_people_wait_for_are_quick() {
     let stage = stage();
     assert!(took(&stage, &["--help"], 10) <= Duration::from_millis(30));
     lengthen(&stage, 100);
-    assert!(took(&stage, &["show", "last"], 10) <= Duration::from_millis(150));
+    let show = ["show", "last"];
+    let from_samples = took(&stage, &show, 10);
+    assert!(from_samples <= Duration::from_millis(200));
+    keep(&stage);
+    let kept = took(&stage, &show, 10);
+    assert!(kept <= Duration::from_millis(100) && kept < from_samples);
     lengthen(&stage, 1000);
     let page = ["show", "last", "--format", "html", "--output", "page.html"];
     assert!(took(&stage, &page, 3) <= Duration::from_secs(4));

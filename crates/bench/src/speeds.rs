@@ -24,12 +24,19 @@ pub fn measure() -> Outcome {
 
     let run = scratch.path().join(run);
     let mut lines = vec![time("help", &weigh, scratch.path(), &["--help"], TIMES, 0.010, "<= 10 ms")?];
-    long_run::lengthen(&run, (OF_TABLE / long_run::TRIALS) as u32).map_err(in_words)?;
+    let long = |samples: usize| {
+        long_run::lengthen(&run, (samples / long_run::TRIALS) as u32).map_err(in_words)?;
+        // Nothing is left to measure: what is made of the samples is kept, as it would have been had all of them been measured.
+        once(&weigh, scratch.path(), &["resume", "last"])
+    };
+    long(OF_TABLE)?;
     let show = ["show", "last"];
-    lines.push(time("table of 10,000 samples", &weigh, scratch.path(), &show, TIMES, 0.050, "<= 50 ms")?);
-    long_run::lengthen(&run, (OF_PAGE / long_run::TRIALS) as u32).map_err(in_words)?;
+    let both = with_and_without_kept(&weigh, scratch.path(), &run, &show, TIMES)?;
+    lines.extend(both.lines("table of 10,000 samples", 0.050, "<= 50 ms"));
+    long(OF_PAGE)?;
     let page = ["show", "last", "--format", "html", "--output", "page.html"];
-    lines.push(time("page of 100,000 samples", &weigh, scratch.path(), &page, 5, 2.0, "<= 2 s")?);
+    let both = with_and_without_kept(&weigh, scratch.path(), &run, &page, 5)?;
+    lines.extend(both.lines("page of 100,000 samples", 2.0, "<= 2 s"));
     let bytes = scratch.path().join("page.html").metadata().map_err(in_words)?.len();
     lines.push(Line {
         what: "its size".into(),
@@ -38,6 +45,46 @@ pub fn measure() -> Outcome {
         met: bytes <= LARGEST_PAGE_BYTES,
     });
     Ok(lines)
+}
+
+/// Times of a command with what a run keeps and without it, taken in turn.
+struct Both {
+    with: Vec<f64>,
+    without: Vec<f64>,
+}
+
+impl Both {
+    fn lines(mut self, what: &str, goal_s: f64, goal: &'static str) -> [Line; 2] {
+        let (with, without) = (median(&mut self.with), median(&mut self.without));
+        let times = self.with.len();
+        let value = format!("{:.1} ms (median of {times})", with * 1e3);
+        let ratio = format!("{:.1} ms, {:.2} times as long", without * 1e3, without / with);
+        let first = Line { what: what.into(), value, goal, met: with <= goal_s };
+        [first, Line { what: "  from its samples".into(), value: ratio, goal: "longer", met: without > with }]
+    }
+}
+
+fn with_and_without_kept(
+    weigh: &Path,
+    directory: &Path,
+    run: &Path,
+    arguments: &[&str],
+    times: usize,
+) -> Result<Both, String> {
+    let (kept, aside) = (run.join("collected.json"), run.join("aside"));
+    let put = |from: &Path, to: &Path| {
+        std::fs::rename(from, to).map_err(|error| format!("{}: {error}", from.display()))
+    };
+    let mut both = Both { with: Vec::new(), without: Vec::new() };
+    // The first finds nothing in the page cache.
+    once(weigh, directory, arguments)?;
+    for _ in 0..times {
+        both.with.push(once(weigh, directory, arguments)?);
+        put(&kept, &aside)?;
+        both.without.push(once(weigh, directory, arguments)?);
+        put(&aside, &kept)?;
+    }
+    Ok(both)
 }
 
 fn time(
