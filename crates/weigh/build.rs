@@ -16,13 +16,14 @@ use std::process::Command;
 use twox_hash::XxHash3_128;
 
 /// What decides what is made of a run's samples before they are analysed, and how it is written: what one version of it kept, no other reads. The
-/// versions of the libraries are in the last. A file that is missed here lets a later version show what an earlier one made.
-const READERS: [&str; 6] = [
+/// versions and features of the libraries are in the last two. A file that is missed here lets a later version show what an earlier one made.
+const READERS: [&str; 7] = [
     "crates/model/src",
     "crates/store/src",
     "crates/stats/src",
     "crates/weigh/src/outcome/read.rs",
     "crates/weigh/src/facts.rs",
+    "Cargo.toml",
     "Cargo.lock",
 ];
 

@@ -102,6 +102,21 @@ mod tests {
         }
     }
 
+    /// `build.rs` digests these crates; what they use of this workspace decides what they make, too.
+    #[test]
+    fn what_reads_samples_uses_no_crate_that_is_not_digested() {
+        let digested = ["model", "store", "stats"];
+        for name in digested {
+            let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+            let manifest = fs::read_to_string(crates.join(name).join("Cargo.toml")).unwrap();
+            let used = manifest.split("\n[dependencies]\n").nth(1).and_then(|rest| rest.split("\n[").next());
+            let own = used.unwrap().lines().filter_map(|line| line.strip_prefix("weigh-"));
+            for used in own.filter_map(|rest| rest.split(['.', ' ', '=']).next()) {
+                assert!(digested.contains(&used), "weigh-{name} uses weigh-{used}");
+            }
+        }
+    }
+
     #[test]
     fn the_scans_of_pages_are_kept_though_no_export_has_them() {
         let of = |value| Observation { block: Some(1), value };
