@@ -1,5 +1,5 @@
 # Two commands: `make run` shows a first comparison, `make test` runs the default tests.
-.PHONY: run test test-platforms test-containers test-long lint bench figures book deny
+.PHONY: run test test-platforms test-containers test-studies test-long lint bench figures book deny
 
 run:
 	cargo run --release --package weigh
@@ -19,6 +19,13 @@ test-platforms:
 # Every container through the whole of weigh: one command over all of them, and a crash while each comes up.
 test-containers:
 	WEIGH_CONTAINERS=1 cargo test --package weigh --test containers -- --nocapture --test-threads=1
+
+# All experiments of all four studies at their quick size, in three quarters of an hour; what they made is in target/tmp/studies. It wants the
+# machine to itself. Debian's mariadb-server, sysbench, redis-server, redis-tools, nuttcp, hpcc, bonnie++, fio, sjeng and libquantum-dev are
+# measured by it, and texlive-science compiles what it writes.
+test-studies:
+	cargo run --release --package weigh -- image build debian
+	WEIGH_STUDIES=1 cargo test --release --package weigh --test studies -- --nocapture
 
 # Long simulations of the statistics, the kernel package of Debian, the method on this machine, which wants it to itself, and every
 # check on every platform.

@@ -133,7 +133,7 @@ pub struct EnvironmentFacts {
 pub enum Format {
     /// For the terminal.
     Table,
-    /// For programs; `schema/show.schema.json` describes it.
+    /// For programs; `schema/show.schema.json` describes it, and `schema/study.schema.json` a study.
     Json,
     /// One row per cell, RFC 4180.
     Csv,

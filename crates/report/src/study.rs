@@ -6,7 +6,7 @@
 //!
 //! The model knows names, numbers and grades; where they come from is nobody's concern here. Every format keeps the same promises: a value of
 //! the paper and one of this host stand beside each other and are never graded; a ratio has its interval and its number of blocks; a claim has
-//! its grade, and the reason where it was not checked; the size in use and what stands for what are said with every table.
+//! its grade, and the reason where it was not checked; the size in use is said with every table, and what stands for what with every experiment.
 
 mod agreement;
 mod delimited;

@@ -1,10 +1,11 @@
-//! The JSON of every run fits the published schema.
+//! The JSON of every run and of every study fits the published schema of it.
 //!
-//! The schema uses few keywords, and this checker knows exactly those: a validator crate would bring sixty more crates into
-//! every build of the tests. A keyword that it does not know is a failure, so nothing in the schema goes unchecked.
+//! The schemas use few keywords, and this checker knows exactly those: a validator crate would bring sixty more crates into
+//! every build of the tests. A keyword that it does not know is a failure, so nothing in a schema goes unchecked.
 
 mod common;
 
+use common::study;
 use serde_json::{Value, json};
 use weigh_report::Format;
 
@@ -13,6 +14,10 @@ struct Schema(Value);
 impl Schema {
     fn published() -> Self {
         Self(serde_json::from_str(include_str!("../schema/show.schema.json")).expect("the schema is JSON"))
+    }
+
+    fn of_studies() -> Self {
+        Self(serde_json::from_str(include_str!("../schema/study.schema.json")).expect("the schema is JSON"))
     }
 
     fn faults(&self, value: &Value) -> Vec<String> {
@@ -134,6 +139,38 @@ fn the_checker_finds_what_does_not_fit() {
     assert!(!spoil("/cells/1/p_diff", json!(1.5)).is_empty());
     assert!(!spoil("/voids/0/block", json!(-1)).is_empty());
     assert!(!spoil("/voids/0", json!({"block": 1, "more": true})).is_empty());
+}
+
+fn study_document(report: &weigh_report::study::StudyReport) -> Value {
+    serde_json::from_str(&study::text(report, Format::Json)).expect("the study is JSON")
+}
+
+#[test]
+fn every_study_fits_the_schema() {
+    let schema = Schema::of_studies();
+    let mut odd = study::everything();
+    let cell = &mut odd.experiments[0].views[0].rows[0].cells[0];
+    cell.measured = Some(study::measured(f64::INFINITY, f64::NAN, 1));
+    for report in [study::everything(), study::nothing(), odd] {
+        assert_eq!(schema.faults(&study_document(&report)), [""; 0]);
+    }
+}
+
+#[test]
+fn the_checker_finds_what_is_no_study() {
+    let schema = Schema::of_studies();
+    let good = study_document(&study::everything());
+    let spoil = |pointer: &str, value: Value| {
+        let mut bad = good.clone();
+        *bad.pointer_mut(pointer).expect("a place in the study") = value;
+        schema.faults(&bad)
+    };
+    assert!(!spoil("/format", json!(2)).is_empty());
+    assert!(!spoil("/summary/claims/hold", json!(-1)).is_empty());
+    assert!(!spoil("/experiments/0/claims/0/grade", json!({"grade": "MAYBE"})).is_empty());
+    assert!(!spoil("/experiments/0/views/0/form", json!("pie")).is_empty());
+    assert!(!spoil("/experiments/0/views/0/rows/0/cells/0", json!({"measured": null})).is_empty());
+    assert!(!spoil("/experiments/0/arms/0/on", json!(1)).is_empty());
 }
 
 /// The fields that scripts rely on, in the order of the documentation of the command line.

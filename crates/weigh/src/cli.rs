@@ -419,6 +419,9 @@ pub struct StartArgs {
     /// Also measure how long a process takes to start inside: fork and exec, vfork and exec, posix_spawn
     #[arg(long)]
     pub spawn: bool,
+    /// Size of what `--spawn` measures; default: `quick` with --quick, else `standard`
+    #[arg(long)]
+    pub size: Option<Size>,
 }
 
 /// Options of `footprint`.

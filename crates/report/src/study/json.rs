@@ -5,7 +5,7 @@ use super::tally::Tally;
 use crate::ReportError;
 use serde::Serialize;
 
-/// Version of the format.
+/// Version of the format, which `schema/study.schema.json` describes.
 const FORMAT: u32 = 1;
 
 #[derive(Serialize)]

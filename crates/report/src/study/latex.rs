@@ -9,10 +9,21 @@ use crate::latex::{PREAMBLE, escape, interval, items, quantity};
 /// More columns than these are set smaller.
 const WIDE: usize = 4;
 
+/// What the columns of numbers share, of the 267 mm between the margins: the first column and the words of the lines take the rest.
+const SHARED_MM: usize = 180;
+
+/// Between two columns.
+const GAP_MM: usize = 5;
+
+/// No column is wider: a table of two is no wider than its numbers.
+const WIDEST_MM: usize = 60;
+
 /// The study as a document.
 pub(super) fn render(report: &StudyReport) -> String {
-    let mut out =
-        PREAMBLE.replace("\\usepackage{siunitx}\n", "\\usepackage{longtable}\n\\usepackage{siunitx}\n");
+    let mut out = PREAMBLE.replace(
+        "\\usepackage{siunitx}\n",
+        "\\usepackage{array}\n\\usepackage{longtable}\n\\usepackage{siunitx}\n",
+    );
     out.push_str(&format!("\\section*{{{}}}\n", escape(&report.title)));
     let counts = Tally::of_study(report).sentence();
     out.push_str(&format!(
@@ -41,9 +52,11 @@ pub(super) fn render(report: &StudyReport) -> String {
 }
 
 fn counted(experiment: &ExperimentReport) -> String {
-    let not_run = experiment.not_run.as_ref().map(|reason| format!(". NOT RUN: {}", escape(reason)));
-    let counts = Tally::of_experiment(experiment).short_sentence();
-    format!("\\textbf{{{}}}: {}{}", escape(&experiment.name), escape(&counts), not_run.unwrap_or_default())
+    let not_run = experiment.not_run.as_ref().map(|reason| format!("NOT RUN: {}", escape(reason)));
+    let counts = escape(&Tally::of_experiment(experiment).short_sentence());
+    let told: Vec<String> =
+        [Some(counts).filter(|counts| !counts.is_empty()), not_run].into_iter().flatten().collect();
+    format!("\\textbf{{{}}}: {}", escape(&experiment.name), told.join(". "))
 }
 
 fn experiment(out: &mut String, report: &StudyReport, experiment: &ExperimentReport) {
@@ -54,7 +67,9 @@ fn experiment(out: &mut String, report: &StudyReport, experiment: &ExperimentRep
     let arms = notes::arms(experiment)
         .into_iter()
         .map(|(label, text)| format!("{}: {}", escape(&label), escape(&text)));
-    items(out, &escape(&notes::heading(experiment)), not_run.into_iter().chain(setting).chain(arms));
+    let instead = notes::instead(experiment).into_iter().map(|text| escape(&text));
+    let all = not_run.into_iter().chain(setting).chain(arms).chain(instead);
+    items(out, &escape(&notes::heading(experiment)), all);
     for one in &experiment.views {
         view(out, report, experiment, one);
     }
@@ -62,14 +77,16 @@ fn experiment(out: &mut String, report: &StudyReport, experiment: &ExperimentRep
     items(out, "Remarks", experiment.remarks.iter().map(|remark| escape(remark)));
 }
 
-/// A table that goes on over pages; size and stand-ins are in its caption.
+/// A table that goes on over pages; the size is in its caption.
 fn view(out: &mut String, report: &StudyReport, experiment: &ExperimentReport, view: &ViewReport) {
     let grid = Grid::new(experiment, view);
     let caption = format!("{}. {}", notes::title(view), notes::beside(report, experiment));
     let small = if grid.columns.len() > WIDE { "\\footnotesize\\setlength{\\tabcolsep}{4pt}\n" } else { "" };
-    let columns = "r".repeat(grid.columns.len());
+    // Reasons and five numbers are longer than a column may be: they are broken into lines.
+    let width = (SHARED_MM / grid.columns.len().max(1)).saturating_sub(GAP_MM).min(WIDEST_MM);
+    let columns = format!(">{{\\raggedleft\\arraybackslash}}p{{{width}mm}}").repeat(grid.columns.len());
     out.push_str(&format!(
-        "{{{small}\\begin{{longtable}}{{p{{45mm}}l{columns}}}\n\\caption{{{}}}\\\\\n",
+        "{{{small}\\begin{{longtable}}{{>{{\\raggedright\\arraybackslash}}p{{45mm}}l{columns}}}\n\\caption{{{}}}\\\\\n",
         escape(&caption)
     ));
     let head: Vec<String> = grid.columns.iter().map(column).collect();
@@ -95,15 +112,13 @@ fn heading(heading: &Heading) -> String {
     }
 }
 
-/// The head of a column, what has to be known of it in a line of its own.
+/// The head of a column, what has to be known of it smaller.
 fn column(heading: &Heading) -> String {
     match heading.beside.as_slice() {
         [] => escape(&heading.text),
-        beside => format!(
-            "\\shortstack[r]{{{}\\\\ \\scriptsize {}}}",
-            escape(&heading.text),
-            escape(&beside.join(", "))
-        ),
+        beside => {
+            format!("{} {{\\scriptsize {}}}", escape(&heading.text), escape(&beside.join(", ")))
+        }
     }
 }
 

@@ -45,13 +45,11 @@ fn list(out: &mut String, title: &str, items: Vec<String>) {
 
 fn experiments(report: &StudyReport) -> Vec<String> {
     let one = |one: &ExperimentReport| {
-        let not_run = one.not_run.as_ref().map(|reason| format!(". NOT RUN: {}", escape(reason)));
-        format!(
-            "**{}**: {}{}",
-            escape(&one.name),
-            Tally::of_experiment(one).short_sentence(),
-            not_run.unwrap_or_default()
-        )
+        let not_run = one.not_run.as_ref().map(|reason| format!("NOT RUN: {}", escape(reason)));
+        let counts = Tally::of_experiment(one).short_sentence();
+        let told: Vec<String> =
+            [Some(counts).filter(|counts| !counts.is_empty()), not_run].into_iter().flatten().collect();
+        format!("**{}**: {}", escape(&one.name), told.join(". "))
     };
     report.experiments.iter().map(one).collect()
 }
@@ -66,6 +64,9 @@ fn experiment(out: &mut String, report: &StudyReport, experiment: &ExperimentRep
     }
     for (label, text) in notes::arms(experiment) {
         out.push_str(&format!("- {}: {}\n", opening(&label), escape(&text)));
+    }
+    for text in notes::instead(experiment) {
+        out.push_str(&format!("- {}\n", opening(&text)));
     }
     for one in &experiment.views {
         view(out, report, experiment, one);

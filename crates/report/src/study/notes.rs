@@ -103,10 +103,14 @@ pub(super) fn setting(experiment: &ExperimentReport) -> Vec<(&'static str, Strin
     .collect()
 }
 
-/// What an arm is here, or why it was not run.
-pub(super) fn arm(arm: &ArmReport) -> String {
+/// What an arm is here, or why it was not run; a reason that one before it has already is not told again.
+fn arm(arm: &ArmReport, before: &[ArmReport]) -> String {
+    let told = |reason: &String| before.iter().find(|other| other.not_run.as_ref() == Some(reason));
     let here = match (&arm.not_run, &arm.on) {
-        (Some(reason), _) => Some(format!("NOT RUN: {reason}")),
+        (Some(reason), _) => match told(reason) {
+            Some(other) => Some(format!("NOT RUN: for the same reason as {}", other.label)),
+            None => Some(format!("NOT RUN: {reason}")),
+        },
         (None, Some(on)) => Some(on.clone()),
         (None, None) => None,
     };
@@ -116,17 +120,23 @@ pub(super) fn arm(arm: &ArmReport) -> String {
 
 /// The arms of which anything is to be said. Of an experiment that was not run the reason is said once, for all.
 pub(super) fn arms(experiment: &ExperimentReport) -> Vec<(String, String)> {
-    let told = |one: &&ArmReport| experiment.not_run.is_none() || one.not_run.is_none();
-    let said = experiment.arms.iter().filter(told).map(|one| (one.label.clone(), arm(one)));
+    let told = |(_, one): &(usize, &ArmReport)| experiment.not_run.is_none() || one.not_run.is_none();
+    let arms = experiment.arms.iter().enumerate().filter(told);
+    let said = arms.map(|(at, one)| (one.label.clone(), arm(one, &experiment.arms[..at])));
     said.filter(|(_, text)| !text.is_empty()).collect()
 }
 
-/// What stands beside a table: the size, and what stands for what.
+/// What is otherwise here than in the paper, once for all tables of an experiment: there may be ten of these, and ten tables.
+pub(super) fn instead(experiment: &ExperimentReport) -> Vec<String> {
+    experiment.instead.iter().map(|one| format!("instead of {}: {}", one.original, one.here)).collect()
+}
+
+/// What stands beside a table: the size, and that something stands for something.
 pub(super) fn beside(report: &StudyReport, experiment: &ExperimentReport) -> String {
     let size = format!("Size {}.", report.size);
-    let instead =
-        experiment.instead.iter().map(|one| format!("Stand-in: {} for {}.", one.here, one.original));
-    [size].into_iter().chain(instead).collect::<Vec<_>>().join(" ")
+    let told = (!experiment.instead.is_empty())
+        .then(|| format!("What is otherwise than in the paper stands above, at {}.", experiment.name));
+    [size].into_iter().chain(told).collect::<Vec<_>>().join(" ")
 }
 
 /// The heading of a view.

@@ -69,6 +69,13 @@ fn experiment(screen: &mut Screen, report: &StudyReport, experiment: &Experiment
             screen.item(4, label, Style::Plain, width, &[text]);
         }
     }
+    let instead = notes::instead(experiment);
+    if !instead.is_empty() {
+        screen.paragraph(2, "otherwise than in the paper:", Style::Faint);
+        for text in &instead {
+            screen.paragraph(4, text, Style::Plain);
+        }
+    }
     for view in &experiment.views {
         table::view(screen, report, experiment, view);
     }

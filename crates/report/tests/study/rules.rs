@@ -172,7 +172,7 @@ fn the_check_of_ratios_finds_what_stands_alone() {
 }
 
 #[test]
-fn size_and_stand_ins_are_with_every_table() {
+fn the_size_is_with_every_table_and_what_stands_in_with_every_experiment() {
     let report = study::everything();
     for (format, text) in readable(&report) {
         let text = squeezed(&text);
@@ -180,9 +180,12 @@ fn size_and_stand_ins_are_with_every_table() {
         assert!(text.matches("Size quick.").count() >= views, "{format}: the size");
         for experiment in &report.experiments {
             for instead in &experiment.instead {
-                let said = squeezed(&format!("Stand-in: {} for {}", instead.here, instead.original));
-                assert!(text.matches(&said).count() >= experiment.views.len(), "{format}: {said}");
+                let said = squeezed(&format!("instead of {}: {}", instead.original, instead.here));
+                assert_eq!(text.matches(&said).count(), 1, "{format}: {said}");
             }
+            let told = squeezed(&format!("otherwise than in the paper stands above, at {}", experiment.name));
+            let tables = if experiment.instead.is_empty() { 0 } else { experiment.views.len() };
+            assert!(text.matches(&told).count() >= tables, "{format}: {told}");
         }
         assert!(text.contains("stand-in"), "{format}: rows that another program measures");
     }

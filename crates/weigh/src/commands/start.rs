@@ -60,7 +60,7 @@ fn workloads(args: &StartArgs, facts: &HostFacts) -> Result<Vec<WorkloadPlan>, F
             .hint("give every number once"));
     }
     if args.spawn {
-        let size = if args.common.quick { Size::Quick } else { Size::Standard };
+        let size = args.size.unwrap_or(if args.common.quick { Size::Quick } else { Size::Standard });
         let library = request::library(&[])?;
         let workload = library.get(SPAWN).map_err(|_| Failure::input("there is no workload `spawn`"))?;
         let spawn = workload.plan(size.word(), &BTreeMap::new(), facts);

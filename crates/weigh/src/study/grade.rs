@@ -1,6 +1,7 @@
 //! What became of the claims of an experiment.
 
 use super::values::{Lack, Measured, alone, ratio, statistic_of};
+use std::collections::BTreeSet;
 use weigh_model::Better;
 use weigh_report::study::{ClaimGrade, ClaimReport, Seen};
 use weigh_stats::{Bound, Grade, Ratio};
@@ -17,6 +18,9 @@ pub fn claim(measured: &Measured<'_>, claim: &Claim) -> ClaimReport {
         let grades = claim.check.conditions().iter().map(|condition| whole(measured, condition, &mut apart));
         grades.filter_map(Result::ok).any(|grade| grade == Grade::Differs)
     };
+    // Two bounds of one ratio look at it twice.
+    let mut told = BTreeSet::new();
+    seen.retain(|one: &Seen| told.insert(one.what.clone()));
     let grade = match graded {
         Ok(grades) => ClaimGrade::Checked(Grade::all(grades)),
         Err(_) if any_differs() => ClaimGrade::Checked(Grade::Differs),

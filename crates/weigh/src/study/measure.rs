@@ -36,7 +36,7 @@ pub fn words(
         _ => &measure.standard,
     };
     use studies::Command as C;
-    if matches!(measure.command, C::Run | C::Density | C::Soak) {
+    if matches!(measure.command, C::Run | C::Start | C::Density | C::Soak) {
         words.extend(["--size".into(), size.into()]);
     }
     words.extend(specs.iter().flat_map(|spec| ["--on".into(), spec.clone()]));

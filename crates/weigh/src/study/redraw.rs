@@ -292,8 +292,10 @@ impl One<'_> {
                 Ok(Values::Cell(cell, _)) => cell.flags.iter().map(ToString::to_string).collect(),
                 _ => Vec::new(),
             },
-            // Of an arm that was not run, the arm says why.
-            missing: values.err().filter(|_| !self.state.without.contains_key(&column.id)),
+            // Of an arm that was not run, the arm says why; of a quantity that nothing measures, its row.
+            missing: values.err().filter(|_| {
+                !self.state.without.contains_key(&column.id) && !matches!(quantity.from, Origin::Text { .. })
+            }),
         }
     }
 

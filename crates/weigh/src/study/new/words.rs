@@ -340,9 +340,9 @@ fn untellable(reason: &str) -> Failure {
 /// The plan that the words make here. None where this host lacks CPUs that they name.
 fn planned(plan: &Plan, command: Command, words: &Words) -> Result<Option<Plan>, Failure> {
     let mut all = vec![command.word().to_string()];
-    if let Some(first) = plan.workloads.first()
-        && matches!(command, Command::Run | Command::Density | Command::Soak)
-    {
+    // A start has no size; what is measured beside it has.
+    let mut sized = plan.workloads.iter().filter(|workload| workload.start.is_none());
+    if let Some(first) = sized.next() {
         all.extend(["--size".into(), first.size.clone()]);
     }
     all.extend(plan.environments.iter().flat_map(|one| ["--on".into(), one.name.clone()]));

@@ -1,0 +1,268 @@
+//! All four studies whole, at the quick size, with `WEIGH_STUDIES=1`: every experiment runs, every platform of it has a value of everything
+//! that it should have or says why not, every claim has a grade, and every table and figure is in every format.
+//!
+//! It takes three quarters of an hour on two CPUs. The studies stay in `target/tmp/studies`, each with its page.
+#![allow(clippy::print_stderr, reason = "a skipped test says so, and a whole one says how much it measured")]
+#![allow(clippy::unwrap_used, reason = "a test ends where its expectation does")]
+
+mod support;
+
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+use support::{Stage, diagnosis, is_ready};
+
+/// Smallest first, so that what is broken shows soon.
+const STUDIES: [&str; 4] = ["cloudspectator-2017", "agarwal-2015", "morabito-2015", "felter-2014"];
+
+/// Two blocks measure everything and conclude little, which is not what is tested. Nor is how quiet the machine is.
+const EFFORT: [&str; 5] = ["--size", "quick", "--blocks", "2", "--no-void"];
+
+/// For the longest of the studies; together they have to end within an hour and a half.
+const DEADLINE: Duration = Duration::from_secs(45 * 60);
+
+/// Why an arm may not be run: what is in its reason, and what that is.
+const OF_ARMS: &[(&str, &str)] = &[
+    ("working KVM", "no KVM"),
+    ("a machine of yours that weigh cannot make", "a machine to be named"),
+    ("there is no loader.elf", "an image to be named"),
+];
+
+/// Why a quantity of an arm that was run may have no value.
+const OF_CELLS: &[(&str, &str)] = &[
+    ("cannot save and restore guests", "nothing to save"),
+    ("lxc-checkpoint saves no container", "nothing to save"),
+    ("needs CRIU of version 4", "no CRIU"),
+];
+
+/// What came of a study.
+#[derive(Debug, Default)]
+struct Tally {
+    experiments: usize,
+    run: usize,
+    possible: usize,
+    measured: usize,
+    /// How often each kind of reason stood for an arm or a value.
+    reasons: BTreeMap<String, usize>,
+    faults: Vec<String>,
+}
+
+#[test]
+fn all_four_studies_run_whole() {
+    if std::env::var_os("WEIGH_STUDIES").is_none() {
+        eprintln!(
+            "SKIPPED all_four_studies_run_whole: WEIGH_STUDIES=1 runs it, in three quarters of an hour"
+        );
+        return;
+    }
+    let stage = Stage::new();
+    let ready = diagnosis(&stage);
+    let kept = Path::new(env!("CARGO_TARGET_TMPDIR")).join("studies");
+    let mut faults = Vec::new();
+    let mut lines = vec![format!("{:<22}{:>14}{:>18}{:>10}", "study", "experiments", "values", "minutes")];
+    for study in STUDIES {
+        let begun = Instant::now();
+        let directory = kept.join(study);
+        measure(&stage, study, &directory);
+        let minutes = begun.elapsed().as_secs_f64() / 60.0;
+        let report: Value = serde_json::from_str(&shown(&stage, &directory, "json")).unwrap();
+        let mut tally = tally(&report, &ready);
+        tally.faults.extend(missing_of_formats(&stage, &directory, &report));
+        lines.push(format!(
+            "{study:<22}{:>14}{:>18}{minutes:>10.1}",
+            format!("{} of {}", tally.run, tally.experiments),
+            format!("{} of {}", tally.measured, tally.possible),
+        ));
+        lines.extend(tally.reasons.iter().map(|(reason, times)| format!("    {times:>4} x {reason}")));
+        lines.push(format!("    {}", directory.join("report.html").display()));
+        faults.extend(tally.faults.into_iter().map(|fault| format!("{study}: {fault}")));
+        // What has come so far, in case the next does not end.
+        eprintln!("{}", lines.join("\n"));
+    }
+    assert!(faults.is_empty(), "{} faults:\n{}", faults.len(), faults.join("\n"));
+    stage.host_is_as_before();
+}
+
+/// Runs a study into an empty directory.
+fn measure(stage: &Stage, study: &str, directory: &Path) {
+    drop(std::fs::remove_dir_all(directory));
+    std::fs::create_dir_all(directory.parent().unwrap()).unwrap();
+    let mut command = stage.weigh();
+    command.args(["study", study]).args(EFFORT).arg("--out").arg(directory).timeout(DEADLINE);
+    let output = command.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{study}: {said}");
+    std::fs::write(directory.join("said.log"), said.as_bytes()).unwrap();
+}
+
+fn shown(stage: &Stage, directory: &Path, format: &str) -> String {
+    let output = stage.weigh().arg("show").arg(directory).args(["--format", format]).output().unwrap();
+    assert!(output.status.success(), "{format}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn list<'a>(of: &'a Value, name: &str) -> &'a [Value] {
+    of[name].as_array().map(Vec::as_slice).unwrap_or_default()
+}
+
+fn text<'a>(of: &'a Value, name: &str) -> &'a str {
+    of[name].as_str().unwrap_or_default()
+}
+
+/// Counts what was measured, and finds what is missing without a reason that is expected on such a machine.
+fn tally(report: &Value, ready: &Value) -> Tally {
+    let mut tally = Tally::default();
+    for experiment in list(report, "experiments") {
+        tally.experiments += 1;
+        let name = text(experiment, "name");
+        let arms = list(experiment, "arms");
+        for arm in arms.iter().filter(|arm| arm["not_run"].is_string()) {
+            let kind = of_arm(arm, ready);
+            tally.explain(kind, &format!("{name}: {}", text(arm, "id")), text(arm, "not_run"));
+        }
+        if arms.iter().all(|arm| arm["not_run"].is_string()) {
+            // Then each of them has a reason, and the experiment has one.
+            if text(experiment, "not_run").is_empty() {
+                tally.faults.push(format!("{name}: was not run and does not say why"));
+            }
+            continue;
+        }
+        tally.run += 1;
+        if let Some(reason) = experiment["not_run"].as_str() {
+            tally.faults.push(format!("{name}: {reason}"));
+        }
+        tally.values(name, experiment, arms);
+        for claim in list(experiment, "claims") {
+            if !is_graded(&claim["grade"]) {
+                tally.faults.push(format!("{name}: claim {} has no grade: {}", claim["id"], claim["grade"]));
+            }
+        }
+    }
+    tally
+}
+
+impl Tally {
+    /// Counts every value once, however many tables show it.
+    fn values(&mut self, name: &str, experiment: &Value, arms: &[Value]) {
+        let mut seen = BTreeSet::new();
+        for row in list(experiment, "views").iter().flat_map(|view| list(view, "rows")) {
+            // What the paper printed and nothing measures says so itself.
+            if row["not_measured"].is_string() || !seen.insert((text(row, "quantity"), text(row, "point"))) {
+                continue;
+            }
+            for (arm, cell) in arms.iter().zip(list(row, "cells")) {
+                if arm["not_run"].is_string() {
+                    continue;
+                }
+                if cell["measured"].is_object() {
+                    self.possible += 1;
+                    self.measured += 1;
+                    continue;
+                }
+                let what = format!(
+                    "{name}: {} {} of {}",
+                    text(row, "quantity"),
+                    text(row, "point"),
+                    text(arm, "id")
+                );
+                let reason = text(cell, "missing");
+                let kind = OF_CELLS.iter().find(|(part, _)| reason.contains(part)).map(|(_, kind)| *kind);
+                self.possible += usize::from(kind.is_none());
+                self.explain(kind, &what, reason);
+            }
+        }
+    }
+
+    fn explain(&mut self, kind: Option<&str>, what: &str, reason: &str) {
+        match kind {
+            Some(kind) => *self.reasons.entry(kind.into()).or_default() += 1,
+            None if reason.is_empty() => self.faults.push(format!("{what}: no value, and no reason")),
+            None => self.faults.push(format!("{what}: {reason}")),
+        }
+    }
+}
+
+/// What kind of reason an arm has for not being run, where that is one to be expected.
+fn of_arm<'a>(arm: &Value, ready: &'a Value) -> Option<&'a str> {
+    let reason = text(arm, "not_run");
+    if let Some((_, kind)) = OF_ARMS.iter().find(|(part, _)| reason.contains(part)) {
+        return Some(kind);
+    }
+    let platform = text(arm, "on").split(':').next()?;
+    let known = list(ready, "platforms").iter().any(|state| state["name"] == platform);
+    (known && !is_ready(ready, platform, &format!("{} of a study", text(arm, "id"))))
+        .then_some("no such platform here")
+}
+
+/// Whether a claim has a grade, or a sentence why not.
+fn is_graded(grade: &Value) -> bool {
+    grade["grade"].as_str().or(grade["not_run"].as_str()).is_some_and(|words| !words.trim().is_empty())
+}
+
+/// Views that a format lacks; a document that does not compile.
+fn missing_of_formats(stage: &Stage, directory: &Path, report: &Value) -> Vec<String> {
+    let page = std::fs::read_to_string(directory.join("report.html")).unwrap();
+    let latex = shown(stage, directory, "latex");
+    let documents = [("report.html", page), ("md", shown(stage, directory, "md")), ("latex", latex.clone())];
+    let mut faults = Vec::new();
+    for (format, document) in documents {
+        let letters = letters(&document);
+        for experiment in list(report, "experiments") {
+            for view in list(experiment, "views") {
+                let title = format!("{}: {}", text(view, "id"), text(view, "title"));
+                if !letters.contains(&self::letters(&title)) {
+                    faults.push(format!("{format} has no `{title}` of {}", text(experiment, "name")));
+                }
+            }
+        }
+        std::fs::write(
+            directory.join("report").with_extension(format.trim_start_matches("report.")),
+            &document,
+        )
+        .unwrap();
+    }
+    faults.extend(compile(directory, &latex));
+    faults
+}
+
+/// What is left of a text when every format's way to write the rest of it is taken away.
+fn letters(text: &str) -> String {
+    let text = ["&amp;", "&lt;", "&gt;", "&quot;", "&#x27;", "&#39;"]
+        .iter()
+        .fold(text.to_string(), |text, word| text.replace(word, ""));
+    text.chars().filter(char::is_ascii_alphanumeric).collect()
+}
+
+/// Whether LaTeX has what the document uses.
+fn has_packages() -> bool {
+    let found = |package: &str| {
+        Command::new("kpsewhich").arg(package).output().is_ok_and(|output| !output.stdout.is_empty())
+    };
+    ["booktabs.sty", "longtable.sty", "siunitx.sty"].into_iter().all(found)
+}
+
+/// Compiles a document, where there is a program for it.
+fn compile(directory: &Path, latex: &str) -> Option<String> {
+    let is_there = |program: &&str| {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        std::env::split_paths(&path).any(|directory| directory.join(program).is_file())
+    };
+    let Some(program) = ["pdflatex", "lualatex"].into_iter().find(is_there).filter(|_| has_packages()) else {
+        eprintln!(
+            "SKIPPED compiling the LaTeX document: no `pdflatex` or `lualatex` with booktabs and siunitx"
+        );
+        return None;
+    };
+    let file = directory.join("report.tex");
+    std::fs::write(&file, latex).unwrap();
+    let output = Command::new("timeout")
+        .args(["300", program, "-interaction=nonstopmode", "-halt-on-error", "report.tex"])
+        .current_dir(directory)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    let told: Vec<&str> = said.lines().skip_while(|line| !line.starts_with('!')).take(4).collect();
+    (!output.status.success()).then(|| format!("{program}: {}", told.join(" ")))
+}
