@@ -188,8 +188,8 @@ pub struct RowReport {
     pub unit: String,
     /// Which direction is better.
     pub better: Better,
-    /// Measured by another program than the paper's.
-    pub stands_in: bool,
+    /// What stands here for the paper's program, where it is another: a workload.
+    pub stands_in: Option<String>,
     /// The point of a sweep, as text: `clients=10`.
     pub point: Option<String>,
     /// The place on the x axis of a figure of lines.

@@ -112,7 +112,7 @@ fn values(
         ("arm", label(arm)),
         ("environment", text(here.and_then(|arm| arm.on.as_deref()).unwrap_or_default())),
         ("baseline", label(experiment.baseline)),
-        ("stands_in", row.stands_in.to_string()),
+        ("stands_in", row.stands_in.clone().unwrap_or_default()),
         ("reason", text(reason.map_or("", String::as_str))),
         ("flags", text(&cell.flags.join(";"))),
     ]);

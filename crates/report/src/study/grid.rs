@@ -60,7 +60,7 @@ fn arm_heading(arm: &ArmReport) -> Heading {
 }
 
 fn quantity_heading(row: &RowReport) -> Heading {
-    let stands_in = row.stands_in.then(|| "stand-in".to_string());
+    let stands_in = row.stands_in.as_ref().map(|workload| format!("stand-in: {workload}"));
     let beside = [direction(row.better).to_string()].into_iter().chain(stands_in).collect();
     Heading { text: row_label(row), beside, arm: false }
 }

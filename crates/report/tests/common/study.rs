@@ -105,7 +105,7 @@ pub fn row(quantity: &str, label: &str, unit: &str, better: Better, cells: Vec<S
         label: label.into(),
         unit: unit.into(),
         better,
-        stands_in: false,
+        stands_in: None,
         point: None,
         x: None,
         not_measured: None,
@@ -167,7 +167,7 @@ fn not_run(reason: &str) -> ClaimGrade {
 fn compression() -> ExperimentReport {
     let there = |estimate, half| Some((estimate, Some(half)));
     let pxz = RowReport {
-        stands_in: true,
+        stands_in: Some("xz".into()),
         ..row(
             "pxz",
             "PXZ (MB/s)",
@@ -443,7 +443,7 @@ fn storage() -> ExperimentReport {
     };
     let five = |numbers: [f64; 5]| PublishedNumber { five: Some(numbers), ..published(numbers[2], None) };
     let boxes = RowReport {
-        stands_in: true,
+        stands_in: Some("block".into()),
         ..row(
             "read",
             "Random read (IOPS)",

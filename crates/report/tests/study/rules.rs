@@ -187,7 +187,10 @@ fn the_size_is_with_every_table_and_what_stands_in_with_every_experiment() {
             let tables = if experiment.instead.is_empty() { 0 } else { experiment.views.len() };
             assert!(text.matches(&told).count() >= tables, "{format}: {told}");
         }
-        assert!(text.contains("stand-in"), "{format}: rows that another program measures");
+        for workload in ["xz", "block"] {
+            let said = squeezed(&format!("stand-in: {workload}"));
+            assert!(text.contains(&said), "{format}: rows that {workload} measures");
+        }
     }
 }
 

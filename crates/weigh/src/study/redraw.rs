@@ -238,7 +238,11 @@ impl One<'_> {
             label: quantity.label.clone(),
             unit: quantity.unit.clone(),
             better: quantity.better,
-            stands_in: quantity.stands_in,
+            stands_in: quantity
+                .from
+                .measurand()
+                .filter(|_| quantity.stands_in)
+                .map(|measurand| measurand.workload.clone()),
             point: point.map(|(sweep, point)| format!("{sweep}={point}")),
             x: at.map(number).filter(|x| *x < f64::MAX),
             not_measured: why,

@@ -323,7 +323,7 @@ mod tests {
             label: label.into(),
             unit: String::new(),
             better: Better::Lower,
-            stands_in: false,
+            stands_in: None,
             point: None,
             x,
             not_measured: None,

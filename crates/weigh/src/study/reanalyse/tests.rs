@@ -141,7 +141,7 @@ fn the_logs_take_the_place_of_a_run() {
     assert!(kvm.flags.contains(&"UNPAIRED".to_string()), "{:?}", kvm.flags);
     let experiment = &found.report.experiments[0];
     assert!(experiment.instead.is_empty() && experiment.command.is_empty() && experiment.not_run.is_none());
-    assert!(!experiment.views[0].rows[0].stands_in, "it is the study's own program");
+    assert_eq!(experiment.views[0].rows[0].stands_in, None, "it is the study's own program");
     assert!(matches!(grades(&found)[0], ClaimGrade::Checked(Grade::Holds)));
     assert!(
         matches!(grades(&found)[1], ClaimGrade::Checked(Grade::Undecided { .. })),
