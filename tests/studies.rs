@@ -1,8 +1,9 @@
-//! All four studies whole, at the quick size, with `WEIGH_STUDIES=1`, or those that it names: every experiment runs, every platform of it has a value of everything
-//! that it should have or says why not, every claim has a grade, and every table and figure is in every format.
+//! All four studies whole, at the quick size, with `WEIGH_STUDIES=1`, or those that it names: every experiment runs, every platform of it has a
+//! value of everything that it should have or says why not, every claim has a grade, and every table and figure is in every format.
 //!
 //! It takes three quarters of an hour on two CPUs. The studies stay in `target/tmp/studies`, each with its page.
 #![allow(clippy::print_stderr, reason = "a skipped test says so, and a whole one says how much it measured")]
+#![allow(clippy::disallowed_methods, reason = "LaTeX is started with ordinary means")]
 #![allow(clippy::unwrap_used, reason = "a test ends where its expectation does")]
 
 mod support;
@@ -37,6 +38,7 @@ const OF_CELLS: &[(&str, &str)] = &[
     ("needs CRIU of version 4", "no CRIU"),
     ("there is no program `netserver`", "no netperf, which is not in Debian's main"),
     ("it needs a program of your own", "a program to be named"),
+    ("this size has no such value", "not at the quick size"),
 ];
 
 /// What came of a study.
