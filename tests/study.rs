@@ -692,6 +692,32 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
+/// A figure and a table of one measurement, with other words for its columns.
+#[test]
+fn experiments_with_one_command_share_a_run() {
+    let experiment = |name: &str, arm: &str| {
+        format!(
+            "[[experiment]]\nname = \"{name}\"\ntitle = \"T\"\nsource = \"table 1\"\nstatistic = \"mean\"\nbaseline = \"{arm}\"\n\
+             [experiment.measure]\ncommand = \"run\"\narguments = [\"--\", \"true\"]\n\
+             [[experiment.arm]]\nid = \"{arm}\"\nlabel = \"A\"\non = \"null\"\n\
+             [[experiment.quantity]]\nid = \"time\"\nlabel = \"Time (ms)\"\nworkload = \"true\"\nmetric = \"time\"\nunit = \"ms\"\n\
+             better = \"lower\"\n[[experiment.view]]\nid = \"v\"\ntitle = \"V\"\nform = \"table\"\nquantities = [\"time\"]\n"
+        )
+    };
+    let head = "name = \"twice\"\ntitle = \"T\"\nauthors = \"we\"\npublished = \"note\"\nhost = \"h\"\nmethod = \"m\"\n";
+    let stage = Stage::new();
+    write(&stage, "twice.toml", &[head, &experiment("fig-1", "a"), &experiment("table-1", "b")].concat());
+    said(&stage, &["study", "--file", "twice.toml", "--size", "quick", "--no-void", "--out", "s"]);
+    let report = json(&stage, &["show", "s", "--format", "json"]);
+    for at in 0..2 {
+        let one = &report["experiments"][at];
+        assert_eq!(one["run"], "fig-1", "{one}");
+        assert!(one["views"][0]["rows"][0]["cells"][0]["measured"]["value"].is_number(), "{one}");
+    }
+    assert!(!stage.here().join("s/table-1").exists());
+    stage.host_is_as_before();
+}
+
 /// A study that was measured once is drawn the same for ever, or the change is looked at.
 #[test]
 fn a_recorded_study_is_redrawn() {

@@ -1,7 +1,7 @@
 //! The runs of a study, one experiment after the other.
 
 use super::columns::{Column, Prover, Wanted};
-use super::directory::{StudyDirectory, slug};
+use super::directory::{ExperimentState, StudyDirectory, slug};
 use crate::cli::{Cli, Command, MeasureArgs};
 use crate::commands::run::{self, Carrier, Execution, Here, Planner};
 use crate::error::{Failure, Kind};
@@ -102,11 +102,33 @@ pub fn measure(directory: &mut StudyDirectory, interrupt: &AtomicBool) -> Result
         if state.run.is_none() {
             prepare(directory, at, &mut prover)?;
         }
-        if directory.state().experiments[at].not_run.is_none() {
+        if directory.state().experiments[at].not_run.is_none() && !share(directory, at)? {
             carry_out(directory, at, interrupt)?;
         }
     }
     Ok(())
+}
+
+/// Takes the run of an experiment before it that has measured by the same command: a paper that prints one measurement in a figure and in a
+/// table has measured it once. Says whether there is one.
+fn share(directory: &mut StudyDirectory, at: usize) -> Result<bool, Failure> {
+    let state = directory.state();
+    let one = &state.experiments[at];
+    let is_same = |other: &&ExperimentState| other.done && other.command == one.command;
+    let Some(other) = state.experiments[..at].iter().find(is_same).filter(|_| one.run.is_none()) else {
+        return Ok(false);
+    };
+    let Some(run) = other.run.clone() else { return Ok(false) };
+    ui::note(&format!("  measured with {}", other.name));
+    let columns = wanted(state)?.columns(experiment(directory, at)?);
+    let plan = RunDirectory::open(&directory.path().join(&run))?;
+    let environments = names(&columns, &one.without, plan.plan());
+    directory.update(at, |state| {
+        state.run = Some(run);
+        state.environments = environments;
+        state.done = true;
+    })?;
+    Ok(true)
 }
 
 /// Finds out which columns run, and writes down with what command.
