@@ -234,13 +234,29 @@ fn missing_of_formats(stage: &Stage, directory: &Path, report: &Value) -> Vec<St
     faults
 }
 
-/// What is left of a text when every format's way to write the rest of it is taken away.
+/// What is left of a text without what formats write in words of their own: entities of HTML, commands of LaTeX.
 fn letters(text: &str) -> String {
-    let text = ["&amp;", "&lt;", "&gt;", "&quot;", "&#x27;", "&#39;"]
-        .iter()
-        .fold(text.to_string(), |text, word| text.replace(word, ""));
-    text.chars().filter(char::is_ascii_alphanumeric).collect()
+    let mut left = String::new();
+    let mut rest = text;
+    while let Some(next) = rest.chars().next() {
+        let length = match next {
+            '&' => rest.find(';').filter(|end| *end <= LONGEST_ENTITY).map(|end| end + 1),
+            '\\' => {
+                let word = rest[1..].find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(rest.len() - 1);
+                (word > 0).then_some(word + 1)
+            }
+            _ => None,
+        };
+        if length.is_none() && next.is_ascii_alphanumeric() {
+            left.push(next);
+        }
+        rest = &rest[length.unwrap_or(next.len_utf8())..];
+    }
+    left
 }
+
+/// As in `&quot;` and `&#x27;`.
+const LONGEST_ENTITY: usize = 7;
 
 /// Whether LaTeX has what the document uses.
 fn has_packages() -> bool {
