@@ -396,22 +396,22 @@ fn a_study_of_ones_own_is_measured_and_graded() {
     stage.host_is_as_before();
 }
 
-/// Two experiments of guests that take their time.
+/// Two experiments of guests that take their time, each a time of its own.
 fn slow_study(on: [&str; 2]) -> String {
-    let experiment = |name: &str| {
+    let experiment = |name: &str, seconds: &str| {
         format!(
             "[[experiment]]\nname = \"{name}\"\ntitle = \"Waiting\"\nsource = \"table\"\nstatistic = \"none\"\nbaseline = \"a\"\n\
-             measure = {{ command = \"run\", arguments = [\"--\", \"sleep\", \"0.03\"] }}\n\
+             measure = {{ command = \"run\", arguments = [\"--\", \"sleep\", \"{seconds}\"] }}\n\
              [[experiment.arm]]\nid = \"a\"\nlabel = \"A\"\non = \"{}\"\n\
              [[experiment.arm]]\nid = \"b\"\nlabel = \"B\"\non = \"{}\"\n\
-             [[experiment.quantity]]\nid = \"time\"\nlabel = \"Time\"\nworkload = \"sleep 0.03\"\nmetric = \"time\"\nunit = \"ms\"\nbetter = \"lower\"\n\
+             [[experiment.quantity]]\nid = \"time\"\nlabel = \"Time\"\nworkload = \"sleep {seconds}\"\nmetric = \"time\"\nunit = \"ms\"\nbetter = \"lower\"\n\
              [[experiment.view]]\nid = \"table\"\ntitle = \"Table\"\nform = \"table\"\nquantities = [\"time\"]\n",
             on[0], on[1]
         )
     };
     let head =
         "name = \"slow\"\ntitle = \"t\"\nauthors = \"a\"\npublished = \"p\"\nhost = \"h\"\nmethod = \"m\"\n";
-    format!("{head}{}{}", experiment("first"), experiment("second"))
+    format!("{head}{}{}", experiment("first", "0.03"), experiment("second", "0.031"))
 }
 
 /// Every environment once in every block, and nothing that was there before is gone or another.
