@@ -28,6 +28,28 @@ error: test failed, to rerun pass `-p weigh-observe --lib`
 error: 1 target failed:
     `-p weigh-observe --lib`"#;
 
+/// What tests that pass have said.
+fn said() -> &'static str {
+    PASSED.split_once("... ok\n\n").unwrap().1.split_once("test result").unwrap().0
+}
+
+/// With `--show-output`.
+const PASSED: &str = r"running 2 tests
+test of_guests ... ok
+
+successes:
+
+---- of_guests stdout ----
+SKIPPED of_guests: no such platform here
+17 values
+
+successes:
+    of_guests
+    of_names
+
+test result: ok. 2 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.01s
+";
+
 /// What the script does where cargo says this, first and when it is asked again, and the words of the second call.
 fn tried(first: (&str, i32), again: (&str, i32)) -> (Output, String) {
     let place = tempfile::tempdir().unwrap();
@@ -55,8 +77,21 @@ fn stdout(output: &Output) -> String {
 
 #[test]
 fn what_passes_is_not_tried_again() {
-    let (output, asked) = tried(("test result: ok. 2 passed", 0), ("", 1));
+    let (output, asked) = tried((PASSED, 0), ("", 1));
     assert!(output.status.success() && asked.is_empty(), "{asked}");
+}
+
+#[test]
+fn what_was_skipped_is_seen_and_nothing_else_of_what_passed() {
+    let (output, _) = tried((PASSED, 0), ("", 1));
+    let text = stdout(&output);
+    assert!(text.contains("\nSKIPPED of_guests: no such platform here\ntest result: ok. 2 passed"), "{text}");
+    assert!(text.starts_with("running 2 tests\n") && !text.contains("17 values"), "{text}");
+    // A program with both.
+    let mixed = FAILURE.replacen("failures:\n\n----", &format!("{}\nfailures:\n\n----", said()), 1);
+    let text = stdout(&tried((&mixed, 101), ("running 1 test\n", 101)).0);
+    assert!(text.contains("SKIPPED of_guests") && !text.contains("17 values"), "{text}");
+    assert!(text.contains("0.199") && text.contains("== once more, alone: tree::tests::of_time\n"), "{text}");
 }
 
 #[test]
