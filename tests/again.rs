@@ -1,4 +1,5 @@
-//! `tests/cargo-test`, which `make test` uses: what fails is tried once more, and nothing that fails twice passes.
+//! `tests/cargo-test`, which `make test` uses: what fails is tried once more, and nothing that
+//! fails twice passes.
 #![allow(clippy::unwrap_used, reason = "a test ends where its expectation does")]
 #![allow(clippy::disallowed_methods, reason = "the script is what is tested")]
 
@@ -50,7 +51,8 @@ successes:
 test result: ok. 2 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.01s
 ";
 
-/// What the script does where cargo says this, first and when it is asked again, and the words of the second call.
+/// What the script does where cargo says this, first and when it is asked again, and the words of
+/// the second call.
 fn tried(first: (&str, i32), again: (&str, i32)) -> (Output, String) {
     let place = tempfile::tempdir().unwrap();
     let file = |name: &str| place.path().join(name);

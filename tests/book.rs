@@ -1,6 +1,8 @@
-//! The book: its reference is what the binary says, and what the other pages say of commands, files and names is true.
+//! The book: its reference is what the binary says, and what the other pages say of commands, files
+//! and names is true.
 //!
-//! `WEIGH_BLESS=1 cargo test --workspace --test book` writes the reference and the lists in SUMMARY.md that follow from it again.
+//! `WEIGH_BLESS=1 cargo test --workspace --test book` writes the reference and the lists in
+//! SUMMARY.md that follow from it again.
 #![allow(clippy::print_stderr, reason = "a skipped test says so")]
 #![allow(clippy::unwrap_used, reason = "a test ends where its expectation does")]
 
@@ -19,7 +21,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use support::Stage;
 
-/// Beginning of what an environment is refused with whose image has to be built first; by then everything else of it was taken.
+/// Beginning of what an environment is refused with whose image has to be built first; by then
+/// everything else of it was taken.
 const NO_IMAGE: &str = "is not here yet: get it with `weigh image build";
 /// What clap says at the end of every error of a command line.
 const USAGE: &str = "For more information, try '--help'";
@@ -185,7 +188,8 @@ fn bless(stage: &Stage, wanted: &BTreeMap<PathBuf, String>) {
     fs::write(file, summary_with(&summary, "design", &decisions)).unwrap();
 }
 
-/// The reference is what the binary says: a change of the command line is seen in review, and a new command has its page.
+/// The reference is what the binary says: a change of the command line is seen in review, and a new
+/// command has its page.
 #[test]
 fn the_reference_is_what_the_binary_says() {
     let stage = Stage::new();
@@ -228,7 +232,8 @@ fn every_page_is_in_the_summary_and_every_link_leads_somewhere() {
     assert!(links > 150, "links are not found any more: {links}");
 }
 
-/// A command line of the book with files that are there in the place of those that the reader has, and without what a test host lacks.
+/// A command line of the book with files that are there in the place of those that the reader has,
+/// and without what a test host lacks.
 fn lent(words: &[String], stage: &Stage) -> Vec<String> {
     let here = stage.here();
     let file = here.join("lent");
@@ -274,7 +279,8 @@ fn lent(words: &[String], stage: &Stage) -> Vec<String> {
     result
 }
 
-/// Why the binary does not take a command line of the book, as far as that can be told without doing what it says.
+/// Why the binary does not take a command line of the book, as far as that can be told without
+/// doing what it says.
 fn refusal(stage: &Stage, line: &str) -> Option<String> {
     let words = match lines::words(line) {
         Ok(words) => lent(&words, stage),
@@ -289,7 +295,8 @@ fn refusal(stage: &Stage, line: &str) -> Option<String> {
     };
     match words.first().map(String::as_str) {
         None => None,
-        // Taken as a whole, down to keys of environments and parameters of workloads; nothing is done.
+        // Taken as a whole, down to keys of environments and parameters of workloads; nothing is
+        // done.
         Some("run" | "start" | "density") => {
             let mut words = words.clone();
             if !words.iter().any(|word| word == "--dry-run") {
@@ -304,7 +311,8 @@ fn refusal(stage: &Stage, line: &str) -> Option<String> {
             let (done, said) = said(&words);
             (!done && said.contains(USAGE)).then_some(said)
         }
-        // They would do something: an option that does not exist keeps them from it, and is the only fault of a line that is right.
+        // They would do something: an option that does not exist keeps them from it, and is the
+        // only fault of a line that is right.
         Some(_) => {
             let (_, said) = said(&[&words[..], &[NO_OPTION.to_string()]].concat());
             (!said.contains(&format!("unexpected argument '{NO_OPTION}'"))).then_some(said)
@@ -374,7 +382,8 @@ fn every_platform_and_workload_is_described() {
     assert_eq!(absent(&aliases, &words), none, "aliases that no page names");
 }
 
-/// The messages that a page quotes: between backquotes, after `**Message:**` and before the next bold word.
+/// The messages that a page quotes: between backquotes, after `**Message:**` and before the next
+/// bold word.
 fn quoted(page: &str) -> Vec<&str> {
     let told = page.split("**Message:**").skip(1).map(|rest| rest.split("**").next().unwrap_or_default());
     told.flat_map(|text| text.split('`').skip(1).step_by(2)).collect()

@@ -1,5 +1,5 @@
-//! Containers and sandboxes of every kind through the whole of `weigh`: one command over all of them, a host that is as before, and
-//! a crash while each of them comes up.
+//! Containers and sandboxes of every kind through the whole of `weigh`: one command over all of
+//! them, a host that is as before, and a crash while each of them comes up.
 //!
 //! `WEIGH_CONTAINERS` (`make test-containers`) asks for them: together they take minutes.
 #![allow(clippy::print_stderr, reason = "a skipped test says so")]
@@ -84,7 +84,8 @@ fn one_command_measures_them_all_and_leaves_the_host_as_it_was() {
     stage.host_is_as_before();
 }
 
-/// Whether a cell says itself why it has no number: nothing to measure, or a measured nothing, as the CPU time of a program that ends at once.
+/// Whether a cell says itself why it has no number: nothing to measure, or a measured nothing, as
+/// the CPU time of a program that ends at once.
 fn is_told(cell: &Value) -> bool {
     cell["absent"].is_string() || cell["unusable"].as_u64().is_some_and(|count| count > 0)
 }

@@ -1,4 +1,5 @@
-//! A crash at any moment leaves a run that `weigh resume` continues and a host that `weigh clean` restores.
+//! A crash at any moment leaves a run that `weigh resume` continues and a host that `weigh clean`
+//! restores.
 #![allow(clippy::print_stderr, reason = "a skipped test says so")]
 #![allow(clippy::unwrap_used, reason = "a test ends where its expectation does")]
 
@@ -43,7 +44,8 @@ fn sigkill_anywhere_then_clean_restores_the_host() {
         }
     }
     let on = environments.join(",");
-    // From before the first guest to the middle of the blocks; a launch of everything takes one to two seconds.
+    // From before the first guest to the middle of the blocks; a launch of everything takes one to
+    // two seconds.
     let all = [30, 120, 250, 400, 600, 900, 1300, 1800, 2600, 3600];
     // Each second one in the default tests.
     let step = if std::env::var_os("WEIGH_LONG").is_some() { 1 } else { 2 };
@@ -71,7 +73,8 @@ fn settles(stage: &Stage) -> bool {
     })
 }
 
-/// A killed run goes on: nothing finished is lost or repeated, and every unit is complete in the end.
+/// A killed run goes on: nothing finished is lost or repeated, and every unit is complete in the
+/// end.
 #[test]
 fn sigkill_then_resume_completes_the_run() {
     let stage = Stage::new();
@@ -131,7 +134,8 @@ fn sigkill_then_resume_completes_the_run() {
     stage.host_is_as_before();
 }
 
-/// Ctrl-C ends after the current trial, leaves a run that can be shown, and a host that needs no cleaning.
+/// Ctrl-C ends after the current trial, leaves a run that can be shown, and a host that needs no
+/// cleaning.
 #[test]
 fn an_interrupt_ends_after_the_trial_and_leaves_nothing() {
     let stage = Stage::new();

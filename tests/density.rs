@@ -41,7 +41,8 @@ fn trials(stage: &Stage, run: &str) -> Vec<Value> {
     all.filter(|record| record["record"] == "trial").collect()
 }
 
-/// Every kind of neighbour does what it should, next to what is measured, and what all do together is told.
+/// Every kind of neighbour does what it should, next to what is measured, and what all do together
+/// is told.
 #[test]
 fn every_kind_of_neighbour_is_there() {
     let stage = Stage::new();
@@ -88,7 +89,8 @@ fn every_kind_of_neighbour_is_there() {
                         let charged = cell(&report, &workload, environment, "cpu_per_step");
                         let own = charged["median"].as_f64().unwrap();
                         let usual = median(&report, "spin{guests=1}", environment, "cpu_per_step");
-                        // Waiting is not working: what a neighbour uses is not charged to who is measured.
+                        // Waiting is not working: what a neighbour uses is not charged to who is
+                        // measured.
                         assert!(kind == "http" || own < 1.7 * usual, "{workload}: {own} against {usual}");
                     }
                 }
@@ -101,7 +103,8 @@ fn every_kind_of_neighbour_is_there() {
     stage.host_is_as_before();
 }
 
-/// Weights give the measured guest clearly more than its equal part, limits bound everybody, and neither voids a unit.
+/// Weights give the measured guest clearly more than its equal part, limits bound everybody, and
+/// neither voids a unit.
 #[test]
 fn shares_are_written_to_control_groups() {
     let stage = Stage::new();
@@ -126,7 +129,8 @@ fn shares_are_written_to_control_groups() {
     stage.host_is_as_before();
 }
 
-/// Machines that could fill more memory than the host has are not started, and the number of those that fit is the result.
+/// Machines that could fill more memory than the host has are not started, and the number of those
+/// that fit is the result.
 #[test]
 fn the_number_that_fits_is_the_result() {
     let stage = Stage::new();
@@ -187,7 +191,8 @@ fn a_neighbour_that_dies_is_told() {
     ];
     let mut child = stage.spawn(&[&run[..], &more].concat());
     let begun = Instant::now();
-    // The measured one comes first, and numbers of processes begin anew when they have all been given.
+    // The measured one comes first, and numbers of processes begin anew when they have all been
+    // given.
     let mut first = None;
     let guests = loop {
         let guests = children(child.id());
@@ -229,7 +234,8 @@ fn launch_s(said: &str) -> f64 {
     value.parse::<f64>().unwrap() * factor
 }
 
-/// A hundred neighbours cost next to nothing to keep the books of, and three hundred come up quickly.
+/// A hundred neighbours cost next to nothing to keep the books of, and three hundred come up
+/// quickly.
 #[test]
 fn hundreds_of_neighbours_cost_little() {
     let stage = Stage::new();
@@ -266,7 +272,8 @@ fn hundreds_of_neighbours_cost_little() {
     stage.host_is_as_before();
 }
 
-/// SIGKILL in the middle leaves what `clean` undoes, Ctrl-C ends within seconds, and `resume` completes.
+/// SIGKILL in the middle leaves what `clean` undoes, Ctrl-C ends within seconds, and `resume`
+/// completes.
 #[test]
 fn interrupted_crowds_leave_nothing() {
     let stage = Stage::new();

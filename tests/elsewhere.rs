@@ -1,5 +1,6 @@
-//! Guests that this host's sensors or clocks do not reach, through the whole of `weigh`: another machine, a unikernel. The machine is a server
-//! in a network namespace here; the unikernel is played by a QEMU that boots none.
+//! Guests that this host's sensors or clocks do not reach, through the whole of `weigh`: another
+//! machine, a unikernel. The machine is a server in a network namespace here; the unikernel is
+//! played by a QEMU that boots none.
 #![allow(clippy::print_stderr, reason = "a skipped test says so")]
 #![allow(clippy::unwrap_used, reason = "a test ends where its expectation does")]
 
@@ -92,7 +93,8 @@ fn a_machine_that_is_not_there_is_told_at_once() {
     stage.host_is_as_before();
 }
 
-/// The real `weigh-kernels` behind a console that speaks as OSv's: its numbers arrive, by a clock that is not believed.
+/// The real `weigh-kernels` behind a console that speaks as OSv's: its numbers arrive, by a clock
+/// that is not believed.
 #[test]
 fn a_unikernel_runs_the_builtin_workloads_alone() {
     if !weigh_host::facts::is_root() {

@@ -20,7 +20,8 @@ fn cell<'a>(report: &'a Value, guests: u32, environment: &str, metric: &str) -> 
         .unwrap_or_else(|| panic!("no {workload} {metric} of {environment}"))
 }
 
-/// Memory is there, its parts are parts, what cannot be says why, and several numbers of guests give what one more takes.
+/// Memory is there, its parts are parts, what cannot be says why, and several numbers of guests
+/// give what one more takes.
 #[test]
 fn guests_are_weighed_and_one_more_is_told() {
     let stage = Stage::new();
@@ -76,7 +77,8 @@ fn guests_are_weighed_and_one_more_is_told() {
     stage.host_is_as_before();
 }
 
-/// Pages are scanned while the guests stand: the parts add up, what guests share is seen, and one guest has no other.
+/// Pages are scanned while the guests stand: the parts add up, what guests share is seen, and one
+/// guest has no other.
 #[test]
 fn equal_pages_of_guests_are_told() {
     let stage = Stage::new();
@@ -124,7 +126,8 @@ fn equal_pages_of_guests_are_told() {
     stage.host_is_as_before();
 }
 
-/// Containers with copies of one root have equal files in the host's cache; with one root they have the same.
+/// Containers with copies of one root have equal files in the host's cache; with one root they have
+/// the same.
 #[test]
 fn a_copied_root_is_a_duplicate_and_a_common_one_is_not() {
     const BYTES: usize = 4 << 20;

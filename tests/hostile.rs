@@ -1,4 +1,5 @@
-//! Names, outputs and files that somebody made to do harm, or that chance made: what they say is shown, what they would do is not.
+//! Names, outputs and files that somebody made to do harm, or that chance made: what they say is
+//! shown, what they would do is not.
 #![allow(
     clippy::disallowed_methods,
     reason = "tests start the product and drop privileges with ordinary tools"
@@ -14,7 +15,8 @@ use std::time::Duration;
 use support::{Stage, shown};
 use weigh_model::is_harmful;
 
-/// Markup, controls of a terminal, a mark that turns writing round, and what formats take for their own.
+/// Markup, controls of a terminal, a mark that turns writing round, and what formats take for their
+/// own.
 const EVIL: &str = "<script>alert(1)</script>&\"'|_%$#{}~^\\\u{1b}[31m\u{9b}2J\u{202e}`*[x](y)";
 
 const FORMATS: [&str; 6] = ["table", "md", "latex", "csv", "html", "json"];
@@ -53,7 +55,8 @@ fn shows_in_every_format(stage: &Stage, run: &str) {
     }
 }
 
-/// The most memory that a process has had, bytes, looked at until it ends (`VmHWM` of proc_pid_status(5)).
+/// The most memory that a process has had, bytes, looked at until it ends (`VmHWM` of
+/// proc_pid_status(5)).
 fn peak_bytes(child: &mut std::process::Child) -> u64 {
     let status = format!("/proc/{}/status", child.id());
     let mut peak = 0;
@@ -67,7 +70,8 @@ fn peak_bytes(child: &mut std::process::Child) -> u64 {
     peak
 }
 
-/// A gigabyte of zeros, of what is no UTF-8 and of control sequences neither stops a run nor fills memory or disk.
+/// A gigabyte of zeros, of what is no UTF-8 and of control sequences neither stops a run nor fills
+/// memory or disk.
 #[test]
 fn a_gigabyte_of_output_is_cut_and_said_to_be() {
     let stage = Stage::new();
@@ -93,7 +97,8 @@ fn a_gigabyte_of_output_is_cut_and_said_to_be() {
     stage.host_is_as_before();
 }
 
-/// Two times [`OUTPUT_LIMIT_BYTES`] of the runner are held as they come, and once more as the log is put together.
+/// Two times [`OUTPUT_LIMIT_BYTES`] of the runner are held as they come, and once more as the log
+/// is put together.
 const MOST_MEMORY: u64 = 256 << 20;
 
 /// The last words of a program that fails are in the reason, in the report and on the terminal.
@@ -256,7 +261,8 @@ fn all_commands(stage: &Stage) -> Vec<(String, i32, String)> {
 /// What damage is done to a run directory, the exit code, and what has to be said of it.
 type Damage = (&'static str, fn(&Path), i32, &'static [&'static str]);
 
-/// Whatever is wrong with a run directory is said, with the file and what to do, by every command that reads it; nothing is changed.
+/// Whatever is wrong with a run directory is said, with the file and what to do, by every command
+/// that reads it; nothing is changed.
 #[test]
 fn damaged_run_directories_are_refused_by_every_command() {
     let stage = Stage::new();

@@ -1,4 +1,5 @@
-//! What is made of a long run's samples is kept by who measures, believed by who looks, and changes nothing that is shown.
+//! What is made of a long run's samples is kept by who measures, believed by who looks, and changes
+//! nothing that is shown.
 #![allow(clippy::print_stderr, reason = "a skipped test says so")]
 #![allow(clippy::unwrap_used, reason = "a test ends where its expectation does")]
 
@@ -36,7 +37,8 @@ fn stdout(stage: &Stage, arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Makes a file of samples long and says nothing else: blanks at the end of a line are no part of it.
+/// Makes a file of samples long and says nothing else: blanks at the end of a line are no part of
+/// it.
 fn pad(run: &Path) {
     let samples = run.join("samples.jsonl");
     let text = fs::read_to_string(&samples).unwrap();
@@ -68,7 +70,8 @@ fn contents(directory: &Path) -> BTreeMap<String, (u64, SystemTime)> {
     fs::read_dir(directory).unwrap().map(|entry| of(entry.unwrap())).collect()
 }
 
-/// Changes what is kept and its label with it, as nobody does; only so can be seen that it is read. The number of blocks done gets one more.
+/// Changes what is kept and its label with it, as nobody does; only so can be seen that it is read.
+/// The number of blocks done gets one more.
 fn forge(run: &Path) {
     let text = fs::read_to_string(run.join(KEPT)).unwrap();
     let (label, made) = text.split_once('\n').unwrap();
@@ -136,7 +139,8 @@ fn a_short_run_keeps_nothing() {
     stage.host_is_as_before();
 }
 
-/// Whatever happens to the samples, the plan or the file itself, what is shown is what the samples say; `resume` keeps it again.
+/// Whatever happens to the samples, the plan or the file itself, what is shown is what the samples
+/// say; `resume` keeps it again.
 #[test]
 fn what_is_not_of_these_samples_is_not_believed() {
     let stage = Stage::new();
@@ -178,7 +182,8 @@ fn what_is_not_of_these_samples_is_not_believed() {
         assert_eq!(done(&stage, "a"), 15, "{name}");
     }
 
-    // The one who measures again keeps again: first of a block that is void, and so measured once more.
+    // The one who measures again keeps again: first of a block that is void, and so measured once
+    // more.
     fs::write(run.join("samples.jsonl"), format!("{samples}{void}\n")).unwrap();
     fs::write(run.join(KEPT), &forged).unwrap();
     stage.weigh().args(["resume", "a"]).assert().success();
@@ -211,7 +216,8 @@ fn that_nothing_can_be_kept_is_no_error() {
     stage.host_is_as_before();
 }
 
-/// Runs with all that records can say: failures, cells that are not measured, voids, latencies, CPU time, starts, courses, equal pages.
+/// Runs with all that records can say: failures, cells that are not measured, voids, latencies, CPU
+/// time, starts, courses, equal pages.
 #[test]
 fn rich_runs_say_what_their_samples_say() {
     const TEST: &str = "rich_runs_say_what_their_samples_say";

@@ -1,4 +1,5 @@
-//! The report of a run while it goes on: who gets what, who gets nothing, and that nobody holds the run up.
+//! The report of a run while it goes on: who gets what, who gets nothing, and that nobody holds the
+//! run up.
 #![allow(clippy::print_stderr, reason = "a skipped test says so")]
 #![allow(clippy::unwrap_used, reason = "a test ends where its expectation does")]
 

@@ -1,4 +1,5 @@
-//! Load generators on another machine, which is a server in a network namespace here with a pair of links between.
+//! Load generators on another machine, which is a server in a network namespace here with a pair of
+//! links between.
 #![allow(clippy::print_stderr, reason = "a skipped test says so")]
 #![allow(clippy::unwrap_used, reason = "a test ends where its expectation does")]
 
@@ -84,8 +85,8 @@ fn records(run: &Path, kind: &str) -> Vec<Value> {
     lines.filter(|record| record["record"] == kind).collect()
 }
 
-/// Over the host's own address and over translation: throughput, latency, headroom, how busy the machine's CPUs were, its clock. What is
-/// private to this host is left out and says what would do.
+/// Over the host's own address and over translation: throughput, latency, headroom, how busy the
+/// machine's CPUs were, its clock. What is private to this host is left out and says what would do.
 #[test]
 fn a_server_is_driven_from_another_machine() {
     const TEST: &str = "a_server_is_driven_from_another_machine";
@@ -166,8 +167,8 @@ fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// The machine's side of all connections is killed while it loads: that trial failed for the loader, the next one has another, and a run that
-/// is ended then goes on from its plan.
+/// The machine's side of all connections is killed while it loads: that trial failed for the
+/// loader, the next one has another, and a run that is ended then goes on from its plan.
 #[test]
 fn a_machine_that_fails_is_no_fault_of_the_guest_and_a_run_goes_on() {
     let stage = Stage::new();
@@ -210,7 +211,8 @@ fn a_machine_that_fails_is_no_fault_of_the_guest_and_a_run_goes_on() {
     stage.host_is_as_before();
 }
 
-/// What cannot be a machine of load generators is told, with what to do, before anything is measured.
+/// What cannot be a machine of load generators is told, with what to do, before anything is
+/// measured.
 #[test]
 fn a_machine_that_cannot_load_is_refused() {
     let stage = Stage::new();

@@ -1,4 +1,5 @@
-//! Virtual machines through the whole of `weigh`: what they say of themselves, what a crash leaves of them, what their disks hide.
+//! Virtual machines through the whole of `weigh`: what they say of themselves, what a crash leaves
+//! of them, what their disks hide.
 #![allow(clippy::print_stderr, reason = "a skipped test says so")]
 #![allow(clippy::disallowed_methods, reason = "a test kills a machine as a user would")]
 #![allow(clippy::unwrap_used, reason = "a test ends where its expectation does")]
@@ -21,7 +22,8 @@ fn environments(report: &Value) -> &Vec<Value> {
     report["environments"].as_array().unwrap()
 }
 
-/// A machine that is tuned in all its parts; it has a disk, so that there is something for a thread to serve.
+/// A machine that is tuned in all its parts; it has a disk, so that there is something for a thread
+/// to serve.
 const TUNED: &str = "qemu:accel=tcg,disk=raw,hugepages=off,size=8MiB,tune=on";
 
 /// What was read back from a machine of QEMU's says whether it is tuned.
@@ -80,7 +82,8 @@ fn machines_say_what_they_are() {
             assert!(clock["states"]["shared"].is_u64(), "{clock}");
             continue;
         }
-        // Which machine runs how is in its name, and no emulation is called by the name of hardware support.
+        // Which machine runs how is in its name, and no emulation is called by the name of hardware
+        // support.
         match facts["acceleration"].as_str().unwrap() {
             "user-mode" => assert_eq!(name, "uml"),
             word => {
@@ -101,7 +104,8 @@ fn machines_say_what_they_are() {
     stage.host_is_as_before();
 }
 
-/// A client reads from a server in a machine by QEMU's own network, which takes no right, and by a tap.
+/// A client reads from a server in a machine by QEMU's own network, which takes no right, and by a
+/// tap.
 #[test]
 fn machines_answer_over_their_networks() {
     let stage = Stage::new();
@@ -192,7 +196,8 @@ fn killed_with_machines_clean_restores_the_host() {
     }
 }
 
-/// SIGKILL for a machine in the middle of a trial: the trial has failed and says so, and everything else goes on.
+/// SIGKILL for a machine in the middle of a trial: the trial has failed and says so, and everything
+/// else goes on.
 #[test]
 fn a_machine_that_is_killed_fails_one_trial() {
     let stage = Stage::new();
@@ -295,7 +300,8 @@ fn a_page_cached_disk_is_caught() {
     stage.host_is_as_before();
 }
 
-/// A device that opens is no proof: what is asked for by name runs, or is refused with what was seen.
+/// A device that opens is no proof: what is asked for by name runs, or is refused with what was
+/// seen.
 #[test]
 fn kvm_is_proven_or_refused() {
     let stage = Stage::new();
@@ -335,8 +341,8 @@ fn kvm_is_proven_or_refused() {
     stage.host_is_as_before();
 }
 
-/// What the coming up of a machine is made of adds up, is absent with a reason where there is no machine, and a saved machine is back
-/// sooner than a fresh one.
+/// What the coming up of a machine is made of adds up, is absent with a reason where there is no
+/// machine, and a saved machine is back sooner than a fresh one.
 #[test]
 fn the_start_of_a_machine_is_told_in_parts() {
     let stage = Stage::new();

@@ -106,8 +106,9 @@ fn a_neighbour_on_the_guests_cpu_voids_or_warns_and_makes_no_difference() {
     let records = records(&samples);
     let of = |kind: &'static str| records.iter().filter(move |record| record["record"] == kind);
     let block = |record: &Value| record["block"].as_u64().unwrap();
-    // In every block in which the neighbour burnt, its unit is void or, where voiding was given up, its trials are marked. One
-    // block may have begun before this test saw that the last one was over.
+    // In every block in which the neighbour burnt, its unit is void or, where voiding was given up,
+    // its trials are marked. One block may have begun before this test saw that the last one was
+    // over.
     let burnt: Vec<u64> = (0..next_block(&records)).filter(|block| block % 2 == 1).collect();
     let void = |b: &&u64| of("void").any(|unit| block(unit) == **b && unit["cause"] == "foreign-cpu");
     let marked = |b: &&u64| of("trial").filter(|trial| block(trial) == **b).any(is_disturbed);
@@ -120,7 +121,8 @@ fn a_neighbour_on_the_guests_cpu_voids_or_warns_and_makes_no_difference() {
     let is_compared = |cell: &&Value| cell["environment"] == "native:label=b" && cell["metric"] == "time";
     let cell = cells.iter().find(is_compared).unwrap();
     assert_eq!(cell["n"], BLOCKS);
-    // Native does not differ from native. A level of 1 in 1000, because a test that is right must not fail once in twenty runs.
+    // Native does not differ from native. A level of 1 in 1000, because a test that is right must
+    // not fail once in twenty runs.
     let p = cell["p_diff_holm"].as_f64().unwrap();
     assert!(p > 0.001, "p = {p}: {cell}");
     stage.host_is_as_before();

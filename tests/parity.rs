@@ -23,7 +23,8 @@ fn facts<'a>(report: &'a Value, environment: &str) -> &'a Value {
     &all.find(|one| one["name"] == environment).unwrap()["facts"]
 }
 
-/// The platforms that share the host's kernel differ in nothing that nobody meant, with every image and limit.
+/// The platforms that share the host's kernel differ in nothing that nobody meant, with every image
+/// and limit.
 #[test]
 fn what_is_alike_is_not_refused() {
     let stage = Stage::new();
@@ -93,7 +94,8 @@ const UNEQUAL: [&str; 8] = [
     "--no-void",
 ];
 
-/// The list has every key with both values and what to do; the run is kept, and going on says the same.
+/// The list has every key with both values and what to do; the run is kept, and going on says the
+/// same.
 #[test]
 fn unequal_guests_are_refused_with_the_list() {
     let stage = Stage::new();

@@ -112,7 +112,8 @@ fn watch(stage: &Stage, columns: u16, out: &str, environment: &[(&str, &str)]) -
 
 const SPINNER: &str = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏";
 
-/// The lines that are drawn again, if they are all there: that of the blocks, that of the cell, rows.
+/// The lines that are drawn again, if they are all there: that of the blocks, that of the cell,
+/// rows.
 fn board(picture: &[String]) -> Option<&[String]> {
     let first = picture.iter().position(|line| line.starts_with("block ") && line.contains(" of "))?;
     Some(&picture[first..])
@@ -203,7 +204,8 @@ fn without_a_terminal_there_are_a_few_plain_lines() {
     let blocks: Vec<&str> = text.lines().filter(|line| line.starts_with("block ")).collect();
     assert!(blocks[0].starts_with("block 1/300, about "), "{text}");
     assert!(blocks.last().unwrap().starts_with("block 300/300, about 0 ms left; widest: "), "{text}");
-    // Three hundred blocks take a second or two; a machine that is busy gives one more line every five.
+    // Three hundred blocks take a second or two; a machine that is busy gives one more line every
+    // five.
     assert!(blocks.len() < 15, "{text}");
     // Fakes change nothing on the host; what others do there meanwhile is not the subject.
     assert!(!stage.state().exists(), "the state directory is left");

@@ -91,7 +91,8 @@ fn the_same_seed_gives_the_same_order() {
     stage.host_is_as_before();
 }
 
-/// Native against itself must not come out as different on work that takes milliseconds, and must be able to.
+/// Native against itself must not come out as different on work that takes milliseconds, and must
+/// be able to.
 #[test]
 fn an_injected_slowdown_is_found_and_its_absence_is_not() {
     let stage = Stage::new();
@@ -201,7 +202,8 @@ fn a_crossed_gate_is_exit_code_3() {
         stage.weigh().args(arguments).assert().code(code);
     }
     stage.weigh().args(["show", "last", "--gate", "5"]).assert().code(3);
-    // The same as test cases: written before the exit code is decided, so that a server of continuous integration has them.
+    // The same as test cases: written before the exit code is decided, so that a server of
+    // continuous integration has them.
     let file = stage.here().join("junit.xml");
     let arguments = ["show", "last", "--gate", "5", "--format", "junit", "--output", "junit.xml"];
     stage.weigh().args(arguments).assert().code(3).stdout("");

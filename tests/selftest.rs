@@ -1,4 +1,5 @@
-//! `weigh selftest` from outside: exit codes, the JSON, Ctrl-C, and, in the slow lane, this host itself with a neighbour.
+//! `weigh selftest` from outside: exit codes, the JSON, Ctrl-C, and, in the slow lane, this host
+//! itself with a neighbour.
 #![allow(clippy::print_stderr, reason = "a skipped test says so")]
 #![allow(clippy::unwrap_used, reason = "a test ends where its expectation does")]
 #![allow(clippy::disallowed_methods, reason = "the neighbour of a test is an ordinary program")]
@@ -96,7 +97,8 @@ fn ctrl_c_ends_it_cleanly_with_what_is_there() {
     rustix::process::kill_process(rustix::process::Pid::from_child(&weigh), rustix::process::Signal::INT)
         .unwrap();
     let status = weigh.wait().unwrap();
-    // Judged by few comparisons, it may hardly be outside; what it may not is hang, crash or leave something.
+    // Judged by few comparisons, it may hardly be outside; what it may not is hang, crash or leave
+    // something.
     assert_eq!(status.code(), Some(0), "{}", stage.spawned_said());
     let judgement: Value =
         serde_json::from_slice(&std::fs::read(stage.here().join("it/selftest.json")).unwrap()).unwrap();
@@ -150,7 +152,8 @@ fn a_neighbour_that_burns_a_core_now_and_then_does_not_move_it_out() {
         return;
     }
     let stage = Stage::new();
-    // Up to a second of work, up to a second of rest, at random: as long as a few trials, so that it strikes one of a pair.
+    // Up to a second of work, up to a second of rest, at random: as long as a few trials, so that
+    // it strikes one of a pair.
     let script = "import random, time\nrandom.seed(5)\nwhile True:\n until = time.monotonic() + random.random()\n \
                   while time.monotonic() < until: pass\n time.sleep(random.random())";
     let neighbour = std::process::Command::new("python3").args(["-c", script]).spawn();
@@ -177,7 +180,8 @@ fn a_pair_that_is_not_there_has_the_nearest() {
     stage.host_is_as_before();
 }
 
-/// The slow lane: the kernels are as quick as the tools they stand for. Debug builds have optimised kernels, too.
+/// The slow lane: the kernels are as quick as the tools they stand for. Debug builds have optimised
+/// kernels, too.
 #[test]
 fn kernels_do_what_the_canonical_tools_do() {
     if std::env::var_os("WEIGH_LONG").is_none() {

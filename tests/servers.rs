@@ -97,8 +97,8 @@ fn a_network_is_described(report: &Value, environment: &str) {
     }
 }
 
-/// Over the host's loopback interface, a bridge and address translation: throughput, CPU per request of the guest alone, the load of the
-/// loader's CPU, its headroom.
+/// Over the host's loopback interface, a bridge and address translation: throughput, CPU per
+/// request of the guest alone, the load of the loader's CPU, its headroom.
 #[test]
 fn a_server_is_measured_over_each_path() {
     let stage = Stage::new();
@@ -193,8 +193,8 @@ fn servers_that_fail_are_told() {
     stage.host_is_as_before();
 }
 
-/// Listens on the port that a run writes to a file, as an echo server that anybody could take for the run's, and then makes a second file.
-/// Returns how many bytes it was sent when `over` says so.
+/// Listens on the port that a run writes to a file, as an echo server that anybody could take for
+/// the run's, and then makes a second file. Returns how many bytes it was sent when `over` says so.
 fn stranger(here: std::path::PathBuf, over: Arc<AtomicBool>) -> std::thread::JoinHandle<usize> {
     let wait = || std::thread::sleep(Duration::from_millis(5));
     std::thread::spawn(move || {
@@ -227,8 +227,8 @@ fn stranger(here: std::path::PathBuf, over: Arc<AtomicBool>) -> std::thread::Joi
     })
 }
 
-/// Somebody takes the server's port before the server does: the server gets another one, whether it ends because of that or not, and the
-/// other program is never loaded in its place.
+/// Somebody takes the server's port before the server does: the server gets another one, whether it
+/// ends because of that or not, and the other program is never loaded in its place.
 #[test]
 fn a_port_that_somebody_takes_is_replaced() {
     for otherwise in ["exit 1", "exec sleep 1000"] {
@@ -253,7 +253,8 @@ fn a_port_that_somebody_takes_is_replaced() {
     }
 }
 
-/// A client that hangs is ended at its deadline with all that it started, and the other workloads go on.
+/// A client that hangs is ended at its deadline with all that it started, and the other workloads
+/// go on.
 #[test]
 fn a_client_that_hangs_is_ended() {
     const WORDS: &str = "7777.25";
@@ -296,7 +297,8 @@ fn a_guest_without_a_network_is_left_out() {
     stage.host_is_as_before();
 }
 
-/// A dataset that does not fit is refused with what it needs and what there is, before anything is measured; no server is needed for that.
+/// A dataset that does not fit is refused with what it needs and what there is, before anything is
+/// measured; no server is needed for that.
 #[test]
 fn a_dataset_that_does_not_fit_says_what_it_needs() {
     let stage = Stage::new();

@@ -25,8 +25,8 @@ fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// It lasts as long as asked, in guests that stay; while it goes on it is shown and says so; killed, it goes on for what is left, in another
-/// boot too; and a day of it has room on a disk.
+/// It lasts as long as asked, in guests that stay; while it goes on it is shown and says so;
+/// killed, it goes on for what is left, in another boot too; and a day of it has room on a disk.
 #[test]
 fn a_soak_lasts_is_shown_and_goes_on() {
     let stage = Stage::new();
@@ -88,7 +88,8 @@ fn a_guest_that_is_killed_is_replaced() {
     let child = &mut stage.spawn(&[&arguments[..], &more].concat());
     let run = stage.here().join("r");
     wait_until("two trials", || trials(&run).len() >= 2);
-    // The first program of the guest: what its command has, above all others the parent of its process namespace.
+    // The first program of the guest: what its command has, above all others the parent of its
+    // process namespace.
     let mut victim = None;
     wait_until("the command", || {
         victim = init_of("sleep\u{0}0.3171\u{0}", child.id());
@@ -106,7 +107,8 @@ fn a_guest_that_is_killed_is_replaced() {
     stage.host_is_as_before();
 }
 
-/// The process with number 1 inside of the namespace in which a command line runs, if that is not the host's.
+/// The process with number 1 inside of the namespace in which a command line runs, if that is not
+/// the host's.
 fn init_of(command: &str, weigh: u32) -> Option<u32> {
     let pids = || {
         let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();

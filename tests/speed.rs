@@ -1,5 +1,6 @@
-//! What people wait for is short: help, the table of a long run, the page of a very long one. `make bench` measures the same against its
-//! goals; here are bounds that a busy machine keeps, too.
+//! What people wait for is short: help, the table of a long run, the page of a very long one.
+//! `make bench` measures the same against its goals; here are bounds that a busy machine keeps,
+//! too.
 #![allow(clippy::unwrap_used, reason = "a test ends where its expectation does")]
 #![allow(clippy::print_stderr, reason = "measured times are shown")]
 

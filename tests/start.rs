@@ -29,7 +29,8 @@ fn median(report: &Value, workload: &str, environment: &str, metric: &str) -> f6
     cell(report, workload, environment, metric)["median"].as_f64().unwrap()
 }
 
-/// The stamps of every platform come one after the other, the baseline answers over its network, and who cannot says why.
+/// The stamps of every platform come one after the other, the baseline answers over its network,
+/// and who cannot says why.
 #[test]
 fn stamps_of_native_and_containers_are_in_order() {
     let stage = Stage::new();
@@ -108,7 +109,8 @@ fn cold_starts_are_cells_of_their_own() {
     stage.host_is_as_before();
 }
 
-/// Many guests at once in one command, without leftovers, and with little memory of weighbridge's own.
+/// Many guests at once in one command, without leftovers, and with little memory of weighbridge's
+/// own.
 fn crowd(platform: &'static str, guests: u32, test: &str) {
     let stage = Stage::new();
     if !ready(&stage, platform, test) {
@@ -208,7 +210,8 @@ fn a_slow_start_crosses_the_gate() {
     stage.host_is_as_before();
 }
 
-/// Ctrl-C ends after the trial and needs no cleaning; SIGKILL needs `clean`; after either, `resume` completes the run.
+/// Ctrl-C ends after the trial and needs no cleaning; SIGKILL needs `clean`; after either, `resume`
+/// completes the run.
 #[test]
 fn interrupted_starts_go_on_and_leave_nothing() {
     let stage = Stage::new();

@@ -1,7 +1,9 @@
-//! All four studies whole, at the quick size, with `WEIGH_STUDIES=1`, or those that it names: every experiment runs, every platform of it has a
-//! value of everything that it should have or says why not, every claim has a grade, and every table and figure is in every format.
+//! All four studies whole, at the quick size, with `WEIGH_STUDIES=1`, or those that it names: every
+//! experiment runs, every platform of it has a value of everything that it should have or says why
+//! not, every claim has a grade, and every table and figure is in every format.
 //!
-//! It takes three quarters of an hour on two CPUs. The studies stay in `target/tmp/studies`, each with its page.
+//! It takes three quarters of an hour on two CPUs. The studies stay in `target/tmp/studies`, each
+//! with its page.
 #![allow(clippy::print_stderr, reason = "a skipped test says so, and a whole one says how much it measured")]
 #![allow(clippy::disallowed_methods, reason = "LaTeX is started with ordinary means")]
 #![allow(clippy::unwrap_used, reason = "a test ends where its expectation does")]
@@ -18,7 +20,8 @@ use support::{Stage, diagnosis, is_ready};
 /// Smallest first, so that what is broken shows soon.
 const STUDIES: [&str; 4] = ["cloudspectator-2017", "agarwal-2015", "morabito-2015", "felter-2014"];
 
-/// Two blocks measure everything and conclude little, which is not what is tested. Nor is how quiet the machine is.
+/// Two blocks measure everything and conclude little, which is not what is tested. Nor is how quiet
+/// the machine is.
 const EFFORT: [&str; 5] = ["--size", "quick", "--blocks", "2", "--no-void"];
 
 /// For the longest of the studies; together they have to end within an hour and a half.
@@ -118,7 +121,8 @@ fn text<'a>(of: &'a Value, name: &str) -> &'a str {
     of[name].as_str().unwrap_or_default()
 }
 
-/// Counts what was measured, and finds what is missing without a reason that is expected on such a machine.
+/// Counts what was measured, and finds what is missing without a reason that is expected on such a
+/// machine.
 fn tally(report: &Value, ready: &Value) -> Tally {
     let mut tally = Tally::default();
     for experiment in list(report, "experiments") {
@@ -234,7 +238,8 @@ fn missing_of_formats(stage: &Stage, directory: &Path, report: &Value) -> Vec<St
     faults
 }
 
-/// What is left of a text without what formats write in words of their own: entities of HTML, commands of LaTeX.
+/// What is left of a text without what formats write in words of their own: entities of HTML,
+/// commands of LaTeX.
 fn letters(text: &str) -> String {
     let mut left = String::new();
     let mut rest = text;

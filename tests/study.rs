@@ -1,4 +1,5 @@
-//! `weigh study` through the binary: what can be asked for, measured, interrupted, shown again, and made of a run.
+//! `weigh study` through the binary: what can be asked for, measured, interrupted, shown again, and
+//! made of a run.
 #![allow(clippy::print_stderr, reason = "a skipped test says so")]
 #![allow(clippy::unwrap_used, reason = "a test ends where its expectation does")]
 
@@ -11,8 +12,9 @@ use std::process::Output;
 use std::time::{Duration, Instant};
 use support::{Stage, ready};
 
-/// Two experiments of fakes, one whose command always fails, one of a workload that there is not, and one of real guests. Claims of every
-/// grade by construction: `a` takes 10 ms, `slow` 11 ms, `noisy` anything.
+/// Two experiments of fakes, one whose command always fails, one of a workload that there is not,
+/// and one of real guests. Claims of every grade by construction: `a` takes 10 ms, `slow` 11 ms,
+/// `noisy` anything.
 const MINE: &str = r#"
 name = "mine"
 title = "What fakes cost"
@@ -332,7 +334,8 @@ fn a_dry_run_prints_the_command_of_every_experiment() {
     stage.host_is_as_before();
 }
 
-/// Every grade occurs, what cannot run is said and the rest is measured, and every format tells all of it.
+/// Every grade occurs, what cannot run is said and the rest is measured, and every format tells all
+/// of it.
 #[test]
 fn a_study_of_ones_own_is_measured_and_graded() {
     let stage = Stage::new();
@@ -508,7 +511,8 @@ fn a_damaged_directory_is_refused() {
     stage.host_is_as_before();
 }
 
-/// One experiment of each study, in what is ready everywhere: they measure, and every claim has a grade.
+/// One experiment of each study, in what is ready everywhere: they measure, and every claim has a
+/// grade.
 #[test]
 fn an_experiment_of_every_study_is_measured() {
     let stage = Stage::new();
@@ -538,7 +542,8 @@ fn an_experiment_of_every_study_is_measured() {
     stage.host_is_as_before();
 }
 
-/// The soak of the fourth study lasts two minutes at least: it is ended early, and shows what it has by then.
+/// The soak of the fourth study lasts two minutes at least: it is ended early, and shows what it
+/// has by then.
 #[test]
 fn a_soak_of_a_study_is_shown_before_its_end() {
     let stage = Stage::new();
@@ -612,7 +617,8 @@ fn a_run_becomes_a_study_that_repeats_it() {
     stage.host_is_as_before();
 }
 
-/// Every command that measures is written as it was, sweeps as points, and what cannot be said is refused.
+/// Every command that measures is written as it was, sweeps as points, and what cannot be said is
+/// refused.
 #[test]
 fn every_kind_of_run_becomes_a_study() {
     let stage = Stage::new();

@@ -1,5 +1,5 @@
-//! Workloads that run the real tools of others at their quick size, a test each: natively, and with `WEIGH_LONG=1` in guests too. Each is
-//! measured, with its check and every metric.
+//! Workloads that run the real tools of others at their quick size, a test each: natively, and with
+//! `WEIGH_LONG=1` in guests too. Each is measured, with its check and every metric.
 #![allow(clippy::print_stderr, reason = "a skipped test says so")]
 #![allow(clippy::unwrap_used, reason = "a test ends where its expectation does")]
 
@@ -203,8 +203,8 @@ fn files_lie_where_the_keys_say(report: &Value) {
     }
 }
 
-/// A program that prints a recorded output, as the user's copy of a licensed one would. It ends at once, so it says that it did: a
-/// duration that does not fit is found out.
+/// A program that prints a recorded output, as the user's copy of a licensed one would. It ends at
+/// once, so it says that it did: a duration that does not fit is found out.
 fn stand_in(stage: &Stage, name: &str, recorded: &str) -> PathBuf {
     let output = Path::new(env!("CARGO_MANIFEST_DIR")).join("../workloads/testdata").join(recorded);
     let program = stage.here().join(name);

@@ -1,4 +1,5 @@
-//! A workload of the user's own: what stands around its command, and what happens when that goes wrong.
+//! A workload of the user's own: what stands around its command, and what happens when that goes
+//! wrong.
 #![allow(clippy::print_stderr, reason = "a skipped test says so")]
 #![allow(clippy::unwrap_used, reason = "a test ends where its expectation does")]
 

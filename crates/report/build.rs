@@ -1,4 +1,5 @@
-//! Packs the plotting library that the page carries, and takes the digests by which the page's policy knows its scripts.
+//! Packs the plotting library that the page carries, and takes the digests by which the page's
+//! policy knows its scripts.
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use flate2::{Compression, write::GzEncoder};
@@ -44,7 +45,8 @@ fn script(out: &Path, page: &str) -> Result<(), Box<dyn Error>> {
     digest(out, &format!("{page}.sha256"), &script)
 }
 
-/// The first of the scripts that the crate would write into a page; the second sets formulas, of which a report has none.
+/// The first of the scripts that the crate would write into a page; the second sets formulas, of
+/// which a report has none.
 fn library(sources: &str) -> Option<&str> {
     let (_, rest) = sources.split_once('>')?;
     let (library, _) = rest.split_once("</script>")?;

@@ -1,9 +1,10 @@
-//! Builds the two programs that run inside guests and hands their paths to the compiler, which embeds them; and hands it a digest of the
-//! code that decides what is made of samples.
+//! Builds the two programs that run inside guests and hands their paths to the compiler, which
+//! embeds them; and hands it a digest of the code that decides what is made of samples.
 //!
-//! Both are static, so that they run in any root file system. The probe uses the musl target where rustup has one (smaller),
-//! else gnu with `+crt-static`. The kernels always use gnu: its memory and string functions are the ones that programs of
-//! the same distribution use, and liblzma needs a C compiler for the target.
+//! Both are static, so that they run in any root file system. The probe uses the musl target where
+//! rustup has one (smaller), else gnu with `+crt-static`. The kernels always use gnu: its memory
+//! and string functions are the ones that programs of the same distribution use, and liblzma needs
+//! a C compiler for the target.
 
 #![expect(
     clippy::disallowed_methods,
@@ -15,8 +16,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use twox_hash::XxHash3_128;
 
-/// What decides what is made of a run's samples before they are analysed, and how it is written: what one version of it kept, no other reads. The
-/// versions and features of the libraries are in the last two. A file that is missed here lets a later version show what an earlier one made.
+/// What decides what is made of a run's samples before they are analysed, and how it is written:
+/// what one version of it kept, no other reads. The versions and features of the libraries are in
+/// the last two. A file that is missed here lets a later version show what an earlier one made.
 const READERS: [&str; 7] = [
     "crates/model/src",
     "crates/store/src",
@@ -40,7 +42,8 @@ fn main() {
     let musl = format!("{architecture}-unknown-linux-musl");
     let probe_target = if has_target(&musl) { &musl } else { &gnu };
 
-    // OUT_DIR is <target>/<profile>/build/<package>/out: the programs are shared by all profiles of weigh.
+    // OUT_DIR is <target>/<profile>/build/<package>/out: the programs are shared by all profiles of
+    // weigh.
     let out = PathBuf::from(variable("OUT_DIR"));
     let target =
         out.ancestors().nth(4).expect("OUT_DIR lies four levels below the target directory").join("guest");
@@ -50,7 +53,8 @@ fn main() {
     println!("cargo::rustc-env=WEIGH_READERS_DIGEST={}", readers_digest(&workspace));
 }
 
-/// Files by their names in the workspace, in order; and what they are compiled for, which has its own mathematical functions.
+/// Files by their names in the workspace, in order; and what they are compiled for, which has its
+/// own mathematical functions.
 fn readers_digest(workspace: &Path) -> String {
     let mut files = Vec::new();
     for part in READERS {
@@ -82,7 +86,8 @@ fn build(workspace: &Path, target: &Path, package: &str, profile: &str, triple: 
     let mut cargo = Command::new(variable("CARGO"));
     cargo.current_dir(workspace).args(["build", "--quiet", "--package", package, "--bin", package]);
     cargo.args(["--profile", profile, "--target", triple, "--target-dir"]).arg(target);
-    // What the outer cargo (or clippy, which replaces the compiler) set for this crate is not meant for those.
+    // What the outer cargo (or clippy, which replaces the compiler) set for this crate is not meant
+    // for those.
     for name in [
         "RUSTC_WORKSPACE_WRAPPER",
         "RUSTC_WRAPPER",

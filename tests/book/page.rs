@@ -62,7 +62,8 @@ impl Page {
         page
     }
 
-    /// Letters, digits, `_` and `-`, in lower case, blanks as `-`; a second one of the same name gets `-1`.
+    /// Letters, digits, `_` and `-`, in lower case, blanks as `-`; a second one of the same name
+    /// gets `-1`.
     fn add_anchor(&mut self, heading: &str) {
         let kept = heading.trim().chars().filter_map(|c| match c {
             c if c.is_whitespace() => Some('-'),
@@ -75,10 +76,12 @@ impl Page {
         self.anchors.extend(free);
     }
 
-    /// Which of its links lead nowhere, each with the reason. `is_file` says whether something below the root is a file.
+    /// Which of its links lead nowhere, each with the reason. `is_file` says whether something
+    /// below the root is a file.
     ///
-    /// A page below `docs/` may only lead to what is below `docs/`, since the book has nothing else, and not to `README.md`, which is
-    /// `index.html` there and known as that to SUMMARY.md alone.
+    /// A page below `docs/` may only lead to what is below `docs/`, since the book has nothing
+    /// else, and not to `README.md`, which is `index.html` there and known as that to SUMMARY.md
+    /// alone.
     pub fn broken_links(
         &self,
         pages: &BTreeMap<PathBuf, Self>,

@@ -1,4 +1,5 @@
-//! What Docker's engine has, asked over its socket: a client of its own for every question would take longer than many a test.
+//! What Docker's engine has, asked over its socket: a client of its own for every question would
+//! take longer than many a test.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;

@@ -1,4 +1,5 @@
-//! What the end-to-end tests share: the binary with its own state directory, and the host before and after.
+//! What the end-to-end tests share: the binary with its own state directory, and the host before
+//! and after.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 #![allow(
     clippy::disallowed_methods,
@@ -107,7 +108,8 @@ fn list(directory: &Path) -> Vec<PathBuf> {
     std::fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path()).collect()
 }
 
-/// Links, rules, mounts, cgroups, containers, images, volumes, networks, processes, files of this tool.
+/// Links, rules, mounts, cgroups, containers, images, volumes, networks, processes, files of this
+/// tool.
 struct HostState {
     lines: BTreeSet<String>,
 }
@@ -122,7 +124,8 @@ impl HostState {
         };
         // Counters and times are stripped, so that only the presence of things is compared.
         add("link", words(&output("ip", &["-o", "-br", "link"]), &[0]));
-        // A bridge of an engine gets its link-local address when it is up for the first time, and keeps it.
+        // A bridge of an engine gets its link-local address when it is up for the first time, and
+        // keeps it.
         let addresses = words(&output("ip", &["-o", "-br", "address"]), &[0, 2, 3, 4]);
         let lasting = |line: &str| {
             line.split_whitespace().filter(|word| !word.starts_with("fe80:")).collect::<Vec<_>>().join(" ")
@@ -172,7 +175,8 @@ impl HostState {
         );
         for directory in ["/run", "/tmp", "/var/tmp", "/var/lib", "/dev/shm"] {
             let ours = list(Path::new(directory)).into_iter().filter(|path| path != Path::new("/run/runc"));
-            // Other programs make and remove files there all the time: what counts is what bears a name of ours.
+            // Other programs make and remove files there all the time: what counts is what bears a
+            // name of ours.
             let names = ours.map(|path| path.display().to_string());
             let left = names.filter(|name| ["weigh", "runc"].iter().any(|word| name.contains(word)));
             let tests = ["weigh-test-", "weigh-runner-"];
@@ -217,9 +221,11 @@ fn named(list: &str, member: &str) -> Vec<String> {
 fn mounts() -> String {
     let text = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     text.lines()
-        // The engine binds the host's network namespace there with its first container and keeps it.
+        // The engine binds the host's network namespace there with its first container and keeps
+        // it.
         .filter(|line| !line.contains(" /run/docker/netns/default "))
-        // Here ip(8) keeps named namespaces; it makes the place with the first of them, whose ever that is.
+        // Here ip(8) keeps named namespaces; it makes the place with the first of them, whose ever
+        // that is.
         .filter(|line| !line.contains(" /run/netns "))
         .map(|line| line.split(' ').skip(3).take(2).collect::<Vec<_>>().join(" "))
         .collect::<Vec<_>>()
@@ -231,7 +237,8 @@ fn cgroups(directory: &Path) -> Vec<String> {
     for path in list(directory) {
         if path.is_dir() && !path.is_symlink() {
             let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            // A service's own, named by random numbers: they come and go with its work. (A container of an engine has 64 digits.)
+            // A service's own, named by random numbers: they come and go with its work. (A
+            // container of an engine has 64 digits.)
             let random = name.len() == 32 && name.bytes().all(|byte| byte.is_ascii_hexdigit());
             // The engine makes its own parent group with its first container and keeps it.
             if !path.ends_with("docker") && !random {
@@ -279,7 +286,8 @@ pub fn diagnosis(stage: &Stage) -> serde_json::Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// Whether the tests of machines were asked for that `make test` leaves to `make test-platforms`; says so when they were not.
+/// Whether the tests of machines were asked for that `make test` leaves to `make test-platforms`;
+/// says so when they were not.
 pub fn asked_for(test: &str) -> bool {
     let asked = std::env::var_os("WEIGH_LONG").is_some()
         || std::env::var("WEIGH_PLATFORMS").is_ok_and(|value| value == "all");
@@ -289,12 +297,14 @@ pub fn asked_for(test: &str) -> bool {
     asked
 }
 
-/// Whether a platform is ready on this host; says so when it is not, and fails when `WEIGH_REQUIRE` names it.
+/// Whether a platform is ready on this host; says so when it is not, and fails when `WEIGH_REQUIRE`
+/// names it.
 pub fn ready(stage: &Stage, platform: &str, test: &str) -> bool {
     is_ready(known_diagnosis(stage), platform, test)
 }
 
-/// [`diagnosis`], asked once by all programs of one `cargo test`: what is there does not change while tests run.
+/// [`diagnosis`], asked once by all programs of one `cargo test`: what is there does not change
+/// while tests run.
 pub fn known_diagnosis(stage: &Stage) -> &'static serde_json::Value {
     static DIAGNOSIS: OnceLock<serde_json::Value> = OnceLock::new();
     DIAGNOSIS.get_or_init(|| {
@@ -312,7 +322,8 @@ pub fn known_diagnosis(stage: &Stage) -> &'static serde_json::Value {
     })
 }
 
-/// The cargo that has started this program: its process, and since when, because numbers of processes come again (proc_pid_stat(5)).
+/// The cargo that has started this program: its process, and since when, because numbers of
+/// processes come again (proc_pid_stat(5)).
 fn running_cargo() -> Option<String> {
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", std::os::unix::process::parent_id())).ok()?;
     let (program, rest) = stat.rsplit_once(") ")?;

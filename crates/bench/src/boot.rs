@@ -1,5 +1,6 @@
-//! From the call to the probe's hello: machines launched as platforms launch them, against the shortest command line that does the same
-//! by hand with the same kernel and the same initial RAM file system.
+//! From the call to the probe's hello: machines launched as platforms launch them, against the
+//! shortest command line that does the same by hand with the same kernel and the same initial RAM
+//! file system.
 
 use crate::guests::{launch, request, with_host};
 use crate::{Line, Outcome, median, ratio};
@@ -38,7 +39,8 @@ const MACHINES: &[Machine] = &[Machine {
     archive: |root| root.skeleton.with_file_name("uml.cpio"),
 }];
 
-/// As the kernel's own guide has it, with the options that make it quick; nothing confines it and nothing is written down.
+/// As the kernel's own guide has it, with the options that make it quick; nothing confines it and
+/// nothing is written down.
 fn uml_by_hand(archive: &Path, directory: &Path) -> Invocation {
     Invocation::new("linux.uml")
         .args(["mem=512M", "rdinit=/.weighbridge/probe", "uml_dir=./", "umid=hand", "quiet"])

@@ -1,9 +1,11 @@
-//! From the call to the probe's hello: machines of QEMU's without acceleration as the platform launches them, against the quickest command
-//! line by hand for the same type of machine, with the same kernel, initial RAM file system, CPUs and memory; and machines that were
-//! saved, against the same by hand.
+//! From the call to the probe's hello: machines of QEMU's without acceleration as the platform
+//! launches them, against the quickest command line by hand for the same type of machine, with the
+//! same kernel, initial RAM file system, CPUs and memory; and machines that were saved, against the
+//! same by hand.
 //!
-//! The line for q35 has the firmware for direct boots and leaves out the controllers that nothing uses, as somebody would write it who
-//! wants it quick; nothing confines it, nothing is written down and nothing of it is read back.
+//! The line for q35 has the firmware for direct boots and leaves out the controllers that nothing
+//! uses, as somebody would write it who wants it quick; nothing confines it, nothing is written
+//! down and nothing of it is read back.
 
 use crate::guests::{launch, request, with_host};
 use crate::{Line, Outcome, median, ratio};
@@ -237,7 +239,8 @@ fn end(mut running: Running, session: &mut Session) -> Result<(), String> {
     Ok(())
 }
 
-/// As a user has it from `/proc/cpuinfo`, where the kernel tells nominal frequencies: near enough for a boot.
+/// As a user has it from `/proc/cpuinfo`, where the kernel tells nominal frequencies: near enough
+/// for a boot.
 fn khz() -> Result<u64, String> {
     let text = std::fs::read_to_string("/proc/cpuinfo").map_err(|error| error.to_string())?;
     let line =

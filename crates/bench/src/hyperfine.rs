@@ -10,8 +10,8 @@ const BLOCKS: u32 = 20;
 const ITERATIONS: u32 = 10;
 const PAIRS: usize = 4;
 
-/// Both tools in turns. Each is charged its whole wall-clock time less the sleeps that it ran; the syncs of weigh, one per trial
-/// and the price of losing nothing, are printed apart.
+/// Both tools in turns. Each is charged its whole wall-clock time less the sleeps that it ran; the
+/// syncs of weigh, one per trial and the price of losing nothing, are printed apart.
 pub fn measure() -> Outcome {
     let hyperfine =
         find_program("hyperfine").ok_or("hyperfine is not installed (apt-get install hyperfine)")?;
@@ -55,7 +55,8 @@ fn run_hyperfine(program: &Path) -> Result<f64, String> {
     Ok(finished.took.as_secs_f64() / f64::from(runs) - SLEEP_S)
 }
 
-/// Seconds beyond the sleep per run of the command, and the syncs' part in seconds per measured iteration.
+/// Seconds beyond the sleep per run of the command, and the syncs' part in seconds per measured
+/// iteration.
 fn run_weigh(program: &Path, scratch: &Path, pair: usize) -> Result<(f64, f64), String> {
     let out = scratch.join(format!("run{pair}"));
     let finished = Invocation::new(program)

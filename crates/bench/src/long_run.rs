@@ -1,5 +1,6 @@
-//! A run directory of any length, made from a short run of the fake platform: its lines are what `weigh` writes, repeated with other
-//! values. A real run of as many trials would wait for the disk after each.
+//! A run directory of any length, made from a short run of the fake platform: its lines are what
+//! `weigh` writes, repeated with other values. A real run of as many trials would wait for the disk
+//! after each.
 
 use serde_json::Value;
 use std::fs::{self, File};
@@ -84,7 +85,8 @@ pub fn lengthen(run: &Path, blocks: u32) -> io::Result<()> {
                 for value in
                     iteration["values"].as_object_mut().into_iter().flat_map(|values| values.values_mut())
                 {
-                    // A linear congruential generator (Knuth's MMIX) is random enough for values that nobody judges.
+                    // A linear congruential generator (Knuth's MMIX) is random enough for values
+                    // that nobody judges.
                     state =
                         state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
                     let noise = (state >> 40) as f64 / (1u64 << 24) as f64;

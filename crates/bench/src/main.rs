@@ -1,7 +1,9 @@
-//! Prints how weighbridge itself compares: each ratio is taken side by side, in randomised order, in one run.
+//! Prints how weighbridge itself compares: each ratio is taken side by side, in randomised order,
+//! in one run.
 //!
-//! `make bench` builds the product and runs this. What is missing on the host (hyperfine, runc) is skipped and said. A word after the
-//! program's name leaves only the measurements with that word in their names.
+//! `make bench` builds the product and runs this. What is missing on the host (hyperfine, runc) is
+//! skipped and said. A word after the program's name leaves only the measurements with that word in
+//! their names.
 #![expect(clippy::print_stdout, reason = "a program for the terminal, outside of the product")]
 
 mod analyse;
@@ -81,7 +83,8 @@ fn guest_program(name: &str, profile: &str) -> Result<PathBuf, String> {
         .ok_or_else(|| format!("{name} is not below {}", target.display()))
 }
 
-/// Ratio of `measured` to `reference`, paired by position, as `median [low, high]` of the mean effect.
+/// Ratio of `measured` to `reference`, paired by position, as `median [low, high]` of the mean
+/// effect.
 fn ratio(measured: &[f64], reference: &[f64]) -> Result<(f64, String), String> {
     let series = |name: &str, values: &[f64]| Series {
         environment: name.into(),

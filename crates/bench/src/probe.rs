@@ -51,7 +51,8 @@ pub fn measure() -> Outcome {
     ])
 }
 
-/// An ordinary start, by the standard library's `posix_spawn(3)`: what is timed is the probe, not weigh's own launcher.
+/// An ordinary start, by the standard library's `posix_spawn(3)`: what is timed is the probe, not
+/// weigh's own launcher.
 #[expect(clippy::disallowed_methods, reason = "the launcher with its logs and groups would be timed as well")]
 fn start_probe(program: &Path) -> Result<(Child, Session), String> {
     let mut command = std::process::Command::new(program);

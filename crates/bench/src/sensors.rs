@@ -1,4 +1,5 @@
-//! What the sensors cost: CPU time of weighbridge from the beginning to the end of a window, as a share of it.
+//! What the sensors cost: CPU time of weighbridge from the beginning to the end of a window, as a
+//! share of it.
 
 use crate::guests::with_host;
 use crate::{Line, Outcome, median};

@@ -1,4 +1,5 @@
-//! How long the commands take that people wait for: help, the table of a run of 10,000 samples, the page of one of 100,000.
+//! How long the commands take that people wait for: help, the table of a run of 10,000 samples, the
+//! page of one of 100,000.
 
 use crate::{Line, Outcome, built, long_run, median};
 use std::path::Path;
@@ -26,7 +27,8 @@ pub fn measure() -> Outcome {
     let mut lines = vec![time("help", &weigh, scratch.path(), &["--help"], TIMES, 0.010, "<= 10 ms")?];
     let long = |samples: usize| {
         long_run::lengthen(&run, (samples / long_run::TRIALS) as u32).map_err(in_words)?;
-        // Nothing is left to measure: what is made of the samples is kept, as it would have been had all of them been measured.
+        // Nothing is left to measure: what is made of the samples is kept, as it would have been
+        // had all of them been measured.
         once(&weigh, scratch.path(), &["resume", "last"])
     };
     long(OF_TABLE)?;

@@ -5,10 +5,12 @@ use std::fs;
 
 /// The control groups and processes behind a guest.
 ///
-/// Everything in them is charged to the guest but `daemons`, which serve all guests of a platform and are reported apart.
+/// Everything in them is charged to the guest but `daemons`, which serve all guests of a platform
+/// and are reported apart.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Accounts {
-    /// Control groups that hold nothing but this guest and its helpers. No group lies in another of the list.
+    /// Control groups that hold nothing but this guest and its helpers. No group lies in another of
+    /// the list.
     pub groups: Vec<CgroupView>,
     /// Processes of the guest that are in none of `groups`; for guests without a group.
     pub processes: Vec<u32>,
@@ -40,8 +42,8 @@ impl Accounts {
 }
 
 impl Process {
-    /// The processes whose program is called so, by the first 15 bytes of its name, which is what the kernel keeps
-    /// (`proc_pid_comm(5)`).
+    /// The processes whose program is called so, by the first 15 bytes of its name, which is what
+    /// the kernel keeps (`proc_pid_comm(5)`).
     pub fn named(name: &str) -> Vec<Self> {
         let kept = name.get(..15).unwrap_or(name);
         let entries = fs::read_dir("/proc").into_iter().flatten().flatten();

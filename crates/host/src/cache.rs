@@ -1,11 +1,13 @@
-//! What is kept between runs because it is dear to make again: guest kernels, root file systems, proofs of acceleration.
+//! What is kept between runs because it is dear to make again: guest kernels, root file systems,
+//! proofs of acceleration.
 //!
 //! ```text
 //! WEIGH_CACHE, else /var/cache/weighbridge as root, else $XDG_CACHE_HOME/weighbridge, which is ~/.cache/weighbridge by default
 //! ```
 //!
-//! Nothing in it is needed: whoever removes the directory while no run goes on only has it made again. An entry is made in a
-//! directory beside its place, which is in the ledger, and gets its name when it is whole; what has its name is whole.
+//! Nothing in it is needed: whoever removes the directory while no run goes on only has it made
+//! again. An entry is made in a directory beside its place, which is in the ledger, and gets its
+//! name when it is whole; what has its name is whole.
 
 use crate::ledger::{Change, Ledger, LedgerError};
 use std::fs::{self, File, TryLockError};
@@ -62,7 +64,8 @@ pub struct CacheDirectory {
 }
 
 impl CacheDirectory {
-    /// The directory that this user's runs on this host share; `None` when no place is known for it.
+    /// The directory that this user's runs on this host share; `None` when no place is known for
+    /// it.
     pub fn open() -> Option<Self> {
         let variable = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
         if let Some(path) = variable("WEIGH_CACHE") {
@@ -90,8 +93,8 @@ impl CacheDirectory {
         Some(self.path.join(name)).filter(|path| path.exists())
     }
 
-    /// The directory of this name, made by `make` when it is not there. `make` gets an empty directory that nobody else sees. Two
-    /// runs at once make it once.
+    /// The directory of this name, made by `make` when it is not there. `make` gets an empty
+    /// directory that nobody else sees. Two runs at once make it once.
     ///
     /// # Errors
     /// [`CacheError`]; then nothing has the entry's name.
@@ -104,8 +107,9 @@ impl CacheDirectory {
         self.directory_with(&mut |waited| waited < LOCK_DEADLINE, name, ledger, make)
     }
 
-    /// As [`CacheDirectory::directory`], for what takes long to make: while another run makes the same entry, `patience` is asked again and
-    /// again, with how long that has been, whether to go on waiting.
+    /// As [`CacheDirectory::directory`], for what takes long to make: while another run makes the
+    /// same entry, `patience` is asked again and again, with how long that has been, whether to go
+    /// on waiting.
     ///
     /// # Errors
     /// As [`CacheDirectory::directory`].
@@ -140,7 +144,8 @@ impl CacheDirectory {
         made.map(|()| place)
     }
 
-    /// Removes the directory of this name. It loses its name first, so that what has a name is always whole. Whether there was one.
+    /// Removes the directory of this name. It loses its name first, so that what has a name is
+    /// always whole. Whether there was one.
     ///
     /// # Errors
     /// [`CacheError`]; what could not be removed has no name any more, and is in the ledger.
@@ -175,8 +180,9 @@ fn remove_tree<E: std::error::Error>(path: &Path) -> Result<(), CacheError<E>> {
     }
 }
 
-/// Where an entry is made, or removed. The name is this run's own, so that undoing what a dead run has recorded never meets a living one.
-/// Under the entry's lock nobody else works on it, so what is there of runs that died is removed first.
+/// Where an entry is made, or removed. The name is this run's own, so that undoing what a dead run
+/// has recorded never meets a living one. Under the entry's lock nobody else works on it, so what
+/// is there of runs that died is removed first.
 fn staging<E: std::error::Error>(place: &Path, ledger: &Ledger) -> Result<PathBuf, CacheError<E>> {
     let (Some(parent), Some(name)) = (place.parent(), place.file_name()) else {
         return Ok(with_ending(place, STAGING));
@@ -191,7 +197,8 @@ fn staging<E: std::error::Error>(place: &Path, ledger: &Ledger) -> Result<PathBu
     Ok(with_ending(place, &format!("{MADE_BY}{}{STAGING}", ledger.run())))
 }
 
-/// Holds the lock of an entry until it is dropped. The empty file stays: removing it could leave two runs with a lock each.
+/// Holds the lock of an entry until it is dropped. The empty file stays: removing it could leave
+/// two runs with a lock each.
 fn lock<E: std::error::Error>(
     path: &Path,
     patience: &mut dyn FnMut(Duration) -> bool,
@@ -213,7 +220,8 @@ fn lock<E: std::error::Error>(
     }
 }
 
-/// Puts what was written on disk, so that after a power failure the name does not stand for empty files.
+/// Puts what was written on disk, so that after a power failure the name does not stand for empty
+/// files.
 fn sync_tree(directory: &Path) -> io::Result<()> {
     let file = File::open(directory)?;
     rustix::fs::syncfs(&file)?;

@@ -1,7 +1,8 @@
 //! Control groups: what confines a guest, counts what it uses, freezes it, and kills all of it.
 //!
-//! The three layouts that hosts have are served alike: version 1 (a mount per controller), hybrid (that, and a version 2 mount
-//! without the controllers), and version 2 (one tree). See `Documentation/admin-guide/cgroup-v1` and `cgroup-v2` of the kernel.
+//! The three layouts that hosts have are served alike: version 1 (a mount per controller), hybrid
+//! (that, and a version 2 mount without the controllers), and version 2 (one tree). See
+//! `Documentation/admin-guide/cgroup-v1` and `cgroup-v2` of the kernel.
 
 mod create;
 mod group;

@@ -1,7 +1,8 @@
 //! Starting external programs: the only place of the workspace that does.
 //!
-//! Every program gets its own process group and a deadline that ends in SIGKILL of the whole group. Output goes to files in
-//! memory, not to pipes, so that a grandchild that keeps its standard output open cannot hold weighbridge up.
+//! Every program gets its own process group and a deadline that ends in SIGKILL of the whole group.
+//! Output goes to files in memory, not to pipes, so that a grandchild that keeps its standard
+//! output open cannot hold weighbridge up.
 
 mod private;
 
@@ -147,7 +148,8 @@ impl Invocation {
         self
     }
 
-    /// Starts the program with none of weighbridge's own environment variables, only with those set here.
+    /// Starts the program with none of weighbridge's own environment variables, only with those set
+    /// here.
     pub fn env_clear(mut self) -> Self {
         self.clear_environment = true;
         self
@@ -165,7 +167,8 @@ impl Invocation {
         self
     }
 
-    /// When the process group is killed, counted from the start; [`DEFAULT_DEADLINE`] otherwise. Only for [`Invocation::run`].
+    /// When the process group is killed, counted from the start; [`DEFAULT_DEADLINE`] otherwise.
+    /// Only for [`Invocation::run`].
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = deadline;
         self
@@ -177,7 +180,8 @@ impl Invocation {
         self
     }
 
-    /// Of a program that is spawned: its standard output is appended to the log as well, instead of being a pipe.
+    /// Of a program that is spawned: its standard output is appended to the log as well, instead of
+    /// being a pipe.
     pub fn output_to_log(mut self) -> Self {
         self.output_to_log = true;
         self
@@ -189,33 +193,37 @@ impl Invocation {
         self
     }
 
-    /// The program has this descriptor open, under the number that it has here. It is closed here once the program runs.
+    /// The program has this descriptor open, under the number that it has here. It is closed here
+    /// once the program runs.
     pub fn pass(mut self, descriptor: OwnedFd) -> Self {
         self.pass.push(descriptor);
         self
     }
 
-    /// The program does not see this mount of the host: it gets a mount namespace of its own, where that is unmounted. It takes root.
-    /// Where nothing is mounted, nothing is hidden.
+    /// The program does not see this mount of the host: it gets a mount namespace of its own, where
+    /// that is unmounted. It takes root. Where nothing is mounted, nothing is hidden.
     pub fn without_mount(mut self, mount: &Path) -> Self {
         self.mounts.hide(mount);
         self
     }
 
-    /// The program finds this directory of the host empty, in a mount namespace of its own. It takes root.
+    /// The program finds this directory of the host empty, in a mount namespace of its own. It
+    /// takes root.
     pub fn with_empty(mut self, directory: &Path) -> Self {
         self.mounts.empty(directory);
         self
     }
 
-    /// The program finds another directory in the place of this one of the host, in a mount namespace of its own. It takes root.
+    /// The program finds another directory in the place of this one of the host, in a mount
+    /// namespace of its own. It takes root.
     pub fn with_own(mut self, directory: &Path, own: &Path) -> Self {
         self.mounts.replace(directory, own);
         self
     }
 
-    /// The program is killed when the thread that starts it ends, even if that is killed itself (`PR_SET_PDEATHSIG(2const)`). For tools that
-    /// change the host in one step: one that outlived a killed weighbridge would make its change after it had been undone. Only for
+    /// The program is killed when the thread that starts it ends, even if that is killed itself
+    /// (`PR_SET_PDEATHSIG(2const)`). For tools that change the host in one step: one that outlived
+    /// a killed weighbridge would make its change after it had been undone. Only for
     /// [`Invocation::run`], which waits in that thread.
     pub fn dies_with_caller(mut self) -> Self {
         self.dies_with_caller = true;
@@ -235,7 +243,8 @@ impl Invocation {
     /// Runs the program to its end. A status other than 0 is not an error here.
     ///
     /// # Errors
-    /// [`CommandError::NotFound`], [`CommandError::Start`], [`CommandError::Deadline`] or [`CommandError::Io`].
+    /// [`CommandError::NotFound`], [`CommandError::Start`], [`CommandError::Deadline`] or
+    /// [`CommandError::Io`].
     pub fn run(self) -> Result<Finished, CommandError> {
         let line = self.command_line();
         let failed = |doing| {
@@ -289,8 +298,8 @@ impl Invocation {
         Err(CommandError::Status { command, status: finished.status, error: tail(said) })
     }
 
-    /// Starts a program that goes on: standard input and output are pipes, standard error is appended to the log, and standard output
-    /// as well after [`Invocation::output_to_log`].
+    /// Starts a program that goes on: standard input and output are pipes, standard error is
+    /// appended to the log, and standard output as well after [`Invocation::output_to_log`].
     ///
     /// # Errors
     /// [`CommandError::NotFound`], [`CommandError::Start`] or [`CommandError::Io`].
@@ -346,14 +355,16 @@ impl Invocation {
                     command: line.into(),
                     source,
                 })?;
-            // SAFETY: between fork and exec the closure only calls write(2) on files opened before; it allocates nothing.
+            // SAFETY: between fork and exec the closure only calls write(2) on files opened before;
+            // it allocates nothing.
             unsafe {
                 command.pre_exec(move || files.iter().try_for_each(|mut file| file.write_all(b"0")));
             }
         }
         if self.dies_with_caller {
             let caller = rustix::process::getpid();
-            // SAFETY: between fork and exec the closure only calls prctl(2) and getppid(2); it allocates nothing.
+            // SAFETY: between fork and exec the closure only calls prctl(2) and getppid(2); it
+            // allocates nothing.
             unsafe {
                 command.pre_exec(move || {
                     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
@@ -368,15 +379,16 @@ impl Invocation {
         }
         if !self.mounts.is_empty() {
             let mounts = self.mounts.clone();
-            // SAFETY: between fork and exec the closure only calls unshare(2), mount(2) and umount2(2); it allocates nothing.
+            // SAFETY: between fork and exec the closure only calls unshare(2), mount(2) and
+            // umount2(2); it allocates nothing.
             unsafe {
                 command.pre_exec(move || mounts.enter());
             }
         }
         let passed: Vec<i32> = self.pass.iter().map(AsRawFd::as_raw_fd).collect();
         if !passed.is_empty() {
-            // SAFETY: between fork and exec the closure only calls fcntl(2), on descriptors that `self` keeps open until the
-            // program has been started; it allocates nothing.
+            // SAFETY: between fork and exec the closure only calls fcntl(2), on descriptors that
+            // `self` keeps open until the program has been started; it allocates nothing.
             unsafe {
                 command.pre_exec(move || {
                     passed.iter().try_for_each(|fd| match libc::fcntl(*fd, libc::F_SETFD, 0) {
@@ -393,8 +405,8 @@ impl Invocation {
 
 /// A child that leads its process group.
 ///
-/// It stays a zombie, and so keeps its number, until nothing more is sent to its group: the number of the group can
-/// therefore never mean somebody else.
+/// It stays a zombie, and so keeps its number, until nothing more is sent to its group: the number
+/// of the group can therefore never mean somebody else.
 #[derive(Debug)]
 struct Group {
     child: Child,
@@ -433,12 +445,14 @@ impl Group {
             return;
         }
         if let Some(group) = Pid::from_raw(self.child.id() as i32) {
-            // ESRCH cannot be (the leader is there, if only as a zombie), EPERM is nothing that a second try would cure.
+            // ESRCH cannot be (the leader is there, if only as a zombie), EPERM is nothing that a
+            // second try would cure.
             let _ = kill_process_group(group, Signal::KILL);
         }
     }
 
-    /// Takes the zombie away. A process that SIGKILL does not end at once (it waits for a dead disk) is left to the kernel.
+    /// Takes the zombie away. A process that SIGKILL does not end at once (it waits for a dead
+    /// disk) is left to the kernel.
     fn reap(&mut self) {
         if !self.reaped && crate::process::wait_end(&self.handle, Duration::from_secs(5)) {
             let _ = self.child.wait();
@@ -500,7 +514,8 @@ impl Drop for Running {
     }
 }
 
-/// Looks a program up in `PATH`, then in the places of system programs that an ordinary user's `PATH` lacks.
+/// Looks a program up in `PATH`, then in the places of system programs that an ordinary user's
+/// `PATH` lacks.
 pub fn find_program(name: &str) -> Option<PathBuf> {
     let is_program =
         |path: &PathBuf| path.is_file() && rustix::fs::access(path, rustix::fs::Access::EXEC_OK).is_ok();

@@ -55,7 +55,8 @@ pub fn allowed_cpus() -> Vec<u32> {
     }
 }
 
-/// These CPUs by the cores that they are threads of, in the order of their first thread. Where the kernel does not say each is a core.
+/// These CPUs by the cores that they are threads of, in the order of their first thread. Where the
+/// kernel does not say each is a core.
 pub fn cores(cpus: &[u32]) -> Vec<Vec<u32>> {
     cores_at("/sys/devices/system/cpu".as_ref(), cpus)
 }
@@ -81,7 +82,8 @@ fn allowed_list(status: &str) -> Option<Vec<u32>> {
     weigh_model::parse_cpu_list(list).ok()
 }
 
-/// The machine id is confidential (`machine-id(5)`): what leaves the host is a digest bound to this application.
+/// The machine id is confidential (`machine-id(5)`): what leaves the host is a digest bound to this
+/// application.
 fn identity(machine: &str) -> String {
     let digest =
         Sha256::new().chain_update(b"weighbridge host\0").chain_update(machine.as_bytes()).finalize();
@@ -111,7 +113,8 @@ fn memory_total_bytes(meminfo: &str) -> Option<u64> {
     Some(kibibytes * 1024)
 }
 
-/// The largest cache of the highest level that any allowed CPU has (`Documentation/ABI/testing/sysfs-devices-system-cpu`).
+/// The largest cache of the highest level that any allowed CPU has
+/// (`Documentation/ABI/testing/sysfs-devices-system-cpu`).
 fn last_level_cache_bytes(cpus: &std::path::Path) -> Option<u64> {
     let mut best: Option<(u32, u64)> = None;
     for cpu in allowed_cpus() {

@@ -1,11 +1,12 @@
 //! What was changed on this host, on disk before it is changed.
 //!
-//! A run appends every change it is about to make to `<state>/ledger/<run>.jsonl`, waits until the line is on disk, and only
-//! then makes it. Whatever happens to the run, [`sweep`] can undo what it left, newest change first. A change that was
-//! recorded and never made, or undone only half, is no error: undoing is idempotent.
+//! A run appends every change it is about to make to `<state>/ledger/<run>.jsonl`, waits until the
+//! line is on disk, and only then makes it. Whatever happens to the run, [`sweep`] can undo what it
+//! left, newest change first. A change that was recorded and never made, or undone only half, is no
+//! error: undoing is idempotent.
 //!
-//! While the run lives it holds the file's `flock(2)`, which the kernel takes away at its death. A sweep leaves every ledger
-//! alone that it cannot lock.
+//! While the run lives it holds the file's `flock(2)`, which the kernel takes away at its death. A
+//! sweep leaves every ledger alone that it cannot lock.
 
 mod change;
 mod file;
@@ -106,7 +107,8 @@ struct Open {
 }
 
 impl Open {
-    /// Appends whole lines or nothing: a line that did not fit the disk is taken back, or it would spoil the next.
+    /// Appends whole lines or nothing: a line that did not fit the disk is taken back, or it would
+    /// spoil the next.
     fn append(&mut self, lines: &[Line], sync: bool) -> io::Result<()> {
         let mut text = Vec::new();
         for line in lines {
@@ -132,7 +134,8 @@ impl Ledger {
     /// Starts the ledger of `run`.
     ///
     /// # Errors
-    /// [`LedgerError::Exists`] when a run of this name has one, [`LedgerError::Name`], [`LedgerError::Io`].
+    /// [`LedgerError::Exists`] when a run of this name has one, [`LedgerError::Name`],
+    /// [`LedgerError::Io`].
     pub fn create(state: &StateDirectory, run: &str) -> Result<Self, LedgerError> {
         let allowed = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
         if run.is_empty() || run.len() > 200 || run.starts_with('.') || !run.chars().all(allowed) {
@@ -171,15 +174,16 @@ impl Ledger {
     /// Writes down a change that is about to be made. When this returns it is on disk.
     ///
     /// # Errors
-    /// [`LedgerError::Refused`] when undoing the change could destroy something that was there before,
-    /// [`LedgerError::Io`] when it could not be written: then the change must not be made. [`LedgerError::Closed`].
+    /// [`LedgerError::Refused`] when undoing the change could destroy something that was there
+    /// before, [`LedgerError::Io`] when it could not be written: then the change must not be made.
+    /// [`LedgerError::Closed`].
     pub fn record(&self, change: Change) -> Result<EntryId, LedgerError> {
         let ids = self.record_all(vec![change])?;
         Ok(*ids.first().expect("one change has one entry"))
     }
 
-    /// Writes down changes that are about to be made, in this order, in one go: waiting for the disk is what takes time. They are undone
-    /// one by one, the last one first.
+    /// Writes down changes that are about to be made, in this order, in one go: waiting for the
+    /// disk is what takes time. They are undone one by one, the last one first.
     ///
     /// # Errors
     /// As [`Ledger::record`]; then none of them is recorded.
@@ -218,7 +222,8 @@ impl Ledger {
                 None => return Ok(()),
             }
         };
-        // The lock is not held meanwhile: a platform may be slow, and may itself look at the ledger.
+        // The lock is not held meanwhile: a platform may be slow, and may itself look at the
+        // ledger.
         change.undo(platforms, true).map_err(|reason| LedgerError::Undo(vec![(change, reason)]))?;
         self.forget(id)
     }
@@ -226,7 +231,8 @@ impl Ledger {
     /// Strikes out an entry whose change the caller has undone by itself.
     ///
     /// # Errors
-    /// [`LedgerError::Io`] when it could not be written; the change would then be undone a second time, which does no harm.
+    /// [`LedgerError::Io`] when it could not be written; the change would then be undone a second
+    /// time, which does no harm.
     pub fn forget(&self, id: EntryId) -> Result<(), LedgerError> {
         let mut guard = self.lock();
         let Some(open) = guard.as_mut() else { return Ok(()) };
@@ -241,7 +247,8 @@ impl Ledger {
         self.lock().iter().flat_map(|open| open.standing.iter().map(|(_, change)| change.clone())).collect()
     }
 
-    /// Undoes what is left, newest first, and removes the file. What cannot be undone stays in the file for a later sweep.
+    /// Undoes what is left, newest first, and removes the file. What cannot be undone stays in the
+    /// file for a later sweep.
     ///
     /// # Errors
     /// [`LedgerError::Undo`] with everything that could not be undone, [`LedgerError::Io`].
@@ -253,12 +260,14 @@ impl Ledger {
         let mut failed = Vec::new();
         for (id, change) in left {
             match change.undo(platforms, true) {
-                // A line that cannot be written (a full disk) only has the undo repeated, should we die before the end.
+                // A line that cannot be written (a full disk) only has the undo repeated, should we
+                // die before the end.
                 Ok(()) => drop(self.forget(id)),
                 Err(reason) => failed.push((change, reason)),
             }
         }
-        // Unlinked before the flock goes, so that nobody locks a file that is about to vanish and takes it for a dead run's.
+        // Unlinked before the flock goes, so that nobody locks a file that is about to vanish and
+        // takes it for a dead run's.
         let open = self.lock().take();
         if !failed.is_empty() {
             return Err(LedgerError::Undo(failed));
@@ -270,7 +279,8 @@ impl Ledger {
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Open>> {
-        // A thread that panicked while it held the lock left whole lines: `append` writes a line or nothing.
+        // A thread that panicked while it held the lock left whole lines: `append` writes a line or
+        // nothing.
         self.0.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -279,10 +289,11 @@ impl Ledger {
     }
 }
 
-/// Makes and locks the file of a new ledger, however many sweeps and ends of runs remove what is empty meanwhile.
+/// Makes and locks the file of a new ledger, however many sweeps and ends of runs remove what is
+/// empty meanwhile.
 ///
-/// The file is made and locked under another name first and gets its own by `link(2)`: no sweep ever sees a ledger that is
-/// not locked yet, and an existing one is never taken for it.
+/// The file is made and locked under another name first and gets its own by `link(2)`: no sweep
+/// ever sees a ledger that is not locked yet, and an existing one is never taken for it.
 fn create_file(state: &StateDirectory, path: &Path, run: &str) -> Result<File, LedgerError> {
     let failed = |doing, source| LedgerError::Io { doing, path: path.into(), source };
     let exists = || LedgerError::Exists { run: run.into(), path: path.into() };

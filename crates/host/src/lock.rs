@@ -38,7 +38,8 @@ struct Holder {
     since: String,
 }
 
-/// The host is ours while this lives. The kernel frees the lock when the process dies, however it dies.
+/// The host is ours while this lives. The kernel frees the lock when the process dies, however it
+/// dies.
 #[derive(Debug)]
 pub struct HostLock {
     file: File,
@@ -80,7 +81,8 @@ impl HostLock {
 
 impl Drop for HostLock {
     fn drop(&mut self) {
-        // Unlinked while still locked: who opened the file before us sees that it is no longer the one at the path.
+        // Unlinked while still locked: who opened the file before us sees that it is no longer the
+        // one at the path.
         let _ = std::fs::remove_file(self.state.lock_path());
         let _ = flock(&self.file, FlockOperation::Unlock);
         self.state.remove_if_empty();

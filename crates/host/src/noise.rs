@@ -1,4 +1,5 @@
-//! What on this host disturbs measurements, as far as settings show it. What disturbs a particular trial is measured with it.
+//! What on this host disturbs measurements, as far as settings show it. What disturbs a particular
+//! trial is measured with it.
 
 use crate::settings::SettingsFiles;
 use serde::Serialize;
@@ -126,7 +127,8 @@ fn of_memory(root: &Path, settings: &HostSettings) -> Vec<Finding> {
     found
 }
 
-/// `vm.swappiness` up to which pages of programs are the last to go (Documentation/admin-guide/sysctl/vm.rst: 60 is the default).
+/// `vm.swappiness` up to which pages of programs are the last to go
+/// (Documentation/admin-guide/sysctl/vm.rst: 60 is the default).
 const SWAPPINESS: u32 = 10;
 
 /// Whether there is swap at all; the first line of `/proc/swaps` is a heading.
@@ -182,7 +184,8 @@ fn cpus(root: &Path) -> Vec<u32> {
     entries.filter_map(|entry| entry.file_name().to_str()?.strip_prefix("cpu")?.parse().ok()).collect()
 }
 
-/// Share of `steal` in the first line of `/proc/stat` (proc(5): user nice system idle iowait irq softirq steal ...).
+/// Share of `steal` in the first line of `/proc/stat` (proc(5): user nice system idle iowait irq
+/// softirq steal ...).
 fn steal_share(stat: &str) -> Option<f64> {
     let line = stat.lines().next()?.strip_prefix("cpu ")?;
     let times: Vec<f64> = line.split_whitespace().take(8).filter_map(|word| word.parse().ok()).collect();

@@ -6,8 +6,8 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-/// Start time of a process in clock ticks since boot, field 22 of `/proc/PID/stat` (`proc_pid_stat(5)`). Together with the
-/// number it names one process of one boot.
+/// Start time of a process in clock ticks since boot, field 22 of `/proc/PID/stat`
+/// (`proc_pid_stat(5)`). Together with the number it names one process of one boot.
 pub(crate) fn start_ticks(pid: u32) -> Option<u64> {
     Some(Process::new(i32::try_from(pid).ok()?).ok()?.stat().ok()?.starttime)
 }
@@ -18,7 +18,8 @@ pub(crate) fn is_alive(pid: u32, start: u64) -> bool {
     stat.is_some_and(|stat| stat.starttime == start && !matches!(stat.state, 'Z' | 'X'))
 }
 
-/// A handle of a process that never comes to mean another one (`pidfd_open(2)`); `None` when it is gone.
+/// A handle of a process that never comes to mean another one (`pidfd_open(2)`); `None` when it is
+/// gone.
 pub(crate) fn handle(pid: u32) -> rustix::io::Result<Option<OwnedFd>> {
     let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return Ok(None) };
     match pidfd_open(pid, PidfdFlags::empty()) {

@@ -22,7 +22,8 @@ pub struct SettingsFiles {
 }
 
 impl SettingsFiles {
-    /// Those of the host whose file system begins at `root`, with the frequency governors of `cpus`.
+    /// Those of the host whose file system begins at `root`, with the frequency governors of
+    /// `cpus`.
     pub fn open(root: &Path, cpus: &[u32]) -> Self {
         let open = |path: &str| File::open(root.join(path)).ok();
         let policies: BTreeSet<_> = cpus

@@ -29,8 +29,9 @@ pub struct StateDirectory {
 }
 
 impl StateDirectory {
-    /// The directory that this user's runs on this host share: `WEIGH_STATE`, else `/var/lib/weighbridge` as root, else
-    /// `$XDG_STATE_HOME/weighbridge`, which is `~/.local/state/weighbridge` by default.
+    /// The directory that this user's runs on this host share: `WEIGH_STATE`, else
+    /// `/var/lib/weighbridge` as root, else `$XDG_STATE_HOME/weighbridge`, which is
+    /// `~/.local/state/weighbridge` by default.
     ///
     /// # Errors
     /// [`StateError`], when no place is known or a variable holds a relative path.
@@ -79,8 +80,8 @@ impl StateDirectory {
         std::fs::create_dir_all(&self.path)
     }
 
-    /// Removes the ledger directory and the directory itself if they are empty. `rmdir(2)` refuses when they are not, and
-    /// then they stay.
+    /// Removes the ledger directory and the directory itself if they are empty. `rmdir(2)` refuses
+    /// when they are not, and then they stay.
     pub(crate) fn remove_if_empty(&self) {
         let _ = std::fs::remove_dir(self.ledger_dir());
         let _ = std::fs::remove_dir(&self.path);

@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-/// Asks `done` again and again, at first every 50 µs, later every 2 ms, until it is true or `deadline` has passed.
+/// Asks `done` again and again, at first every 50 µs, later every 2 ms, until it is true or
+/// `deadline` has passed.
 ///
 /// Returns whether it became true.
 pub(crate) fn until(deadline: Duration, mut done: impl FnMut() -> bool) -> bool {

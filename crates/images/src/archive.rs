@@ -9,11 +9,13 @@ use std::path::{Component, Path};
 /// First bytes of files that bzip2 has compressed, which is not unpacked here.
 const BZIP2: &[u8] = b"BZh";
 
-/// Size of a tar header, and offset and length of the checksum in it (POSIX pax interchange format, ustar header block).
+/// Size of a tar header, and offset and length of the checksum in it (POSIX pax interchange format,
+/// ustar header block).
 const HEADER: usize = 512;
 const CHECKSUM: std::ops::Range<usize> = 148..156;
 
-/// Unpacks a user's archive, compressed or not, into a new directory. Nothing is written outside of it, whatever the archive says.
+/// Unpacks a user's archive, compressed or not, into a new directory. Nothing is written outside of
+/// it, whatever the archive says.
 ///
 /// Device nodes, pipes and sockets are left out: guests get their own `/dev`.
 pub(crate) fn unpack(archive: &Path, into: &Path) -> Result<(), ImageError> {
@@ -51,7 +53,8 @@ fn unpack_entry<R: Read>(
     into: &Path,
 ) -> Result<(), ImageError> {
     let name = name_of(entry);
-    // A directory that is already there is changed in place, so it must not be a link itself; any other entry replaces the link.
+    // A directory that is already there is changed in place, so it must not be a link itself; any
+    // other entry replaces the link.
     let through =
         if entry.header().entry_type().is_dir() { Some(Path::new(&name)) } else { Path::new(&name).parent() };
     if through.is_some_and(|path| leaves_through_link(path, into)) {
@@ -65,7 +68,8 @@ fn unpack_entry<R: Read>(
     }
 }
 
-/// Refuses `..` in a name or in the target of a hard link. A leading `/` is harmless: it is read as the root of the archive.
+/// Refuses `..` in a name or in the target of a hard link. A leading `/` is harmless: it is read as
+/// the root of the archive.
 fn refuse_escape<R: Read>(archive: &Path, entry: &tar::Entry<'_, R>) -> Result<(), ImageError> {
     let climbs = |path: &Path| path.components().any(|part| part == Component::ParentDir);
     let path = entry.path().map_err(ImageError::io("read", archive))?;
@@ -81,7 +85,8 @@ fn refuse_escape<R: Read>(archive: &Path, entry: &tar::Entry<'_, R>) -> Result<(
     Ok(())
 }
 
-/// Whether one of the path's parts is by now a symbolic link to a place outside of the root (or to none).
+/// Whether one of the path's parts is by now a symbolic link to a place outside of the root (or to
+/// none).
 fn leaves_through_link(path: &Path, root: &Path) -> bool {
     let mut reached = root.to_path_buf();
     path.components().filter(|part| matches!(part, Component::Normal(_))).any(|part| {
@@ -114,7 +119,8 @@ fn open(archive: &Path) -> Result<impl Read, ImageError> {
     Ok(Cursor::new(header).chain(bytes))
 }
 
-/// Every tar dialect sums its header with the checksum field taken as spaces; older ones have no magic word.
+/// Every tar dialect sums its header with the checksum field taken as spaces; older ones have no
+/// magic word.
 fn is_tar_header(header: &[u8]) -> bool {
     if header.len() < HEADER {
         return false;
@@ -129,7 +135,8 @@ fn is_tar_header(header: &[u8]) -> bool {
     u32::from_str_radix(written, 8).is_ok_and(|written| written == sum)
 }
 
-/// Whether files made in `directory` belong to the superuser: then the owners of an archive can be kept.
+/// Whether files made in `directory` belong to the superuser: then the owners of an archive can be
+/// kept.
 fn is_root(directory: &Path) -> Result<bool, ImageError> {
     let probe = directory.metadata().map_err(ImageError::io("look at", directory))?;
     Ok(probe.uid() == 0)

@@ -1,8 +1,9 @@
-//! The image `debian`: a small Debian system with systemd, built by mmdebstrap(1) from a list of packages.
+//! The image `debian`: a small Debian system with systemd, built by mmdebstrap(1) from a list of
+//! packages.
 //!
-//! The list, the release, the architecture and the customisation are the recipe; its SHA-256 is the image's identity. The archive
-//! is the one that this host's apt(8) knows. Everything is written below the cache, in a mount and process namespace of its own that
-//! ends with weighbridge.
+//! The list, the release, the architecture and the customisation are the recipe; its SHA-256 is the
+//! image's identity. The archive is the one that this host's apt(8) knows. Everything is written
+//! below the cache, in a mount and process namespace of its own that ends with weighbridge.
 
 mod run;
 
@@ -131,7 +132,8 @@ impl Recipe {
     pub fn build(&self, store: &Store, ledger: &Ledger, watch: &Watch<'_>) -> Result<Kept, BuildError> {
         let entry = self.entry();
         let log = store.beside(&entry, store::LOG);
-        // Who waits does so for as long as the other's build may take, and a little for what comes after it.
+        // Who waits does so for as long as the other's build may take, and a little for what comes
+        // after it.
         let deadline = run::DEADLINE + Duration::from_secs(60);
         store.make(&entry, ledger, watch, deadline, |staging| self.build_in(staging, &log, watch))
     }
@@ -227,7 +229,8 @@ fn finish(recipe: &Recipe, staging: &Path) -> Result<(), BuildError> {
             return Err(BuildError::Incomplete(needed));
         }
     }
-    // Device nodes are made anew in every guest; on the host's own file system they are only dangerous.
+    // Device nodes are made anew in every guest; on the host's own file system they are only
+    // dangerous.
     let devices = tree.join("dev");
     for path in [&devices, &staging.join("scratch")] {
         fs::remove_dir_all(path).map_err(BuildError::io("remove", path))?;

@@ -8,7 +8,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Files that change when a package of the host is installed, removed or upgraded, for the usual package managers.
+/// Files that change when a package of the host is installed, removed or upgraded, for the usual
+/// package managers.
 const PACKAGE_DATABASES: [&str; 8] = [
     "etc/os-release",
     "usr/lib/os-release",
@@ -20,7 +21,8 @@ const PACKAGE_DATABASES: [&str; 8] = [
     "nix/var/nix/profiles/system",
 ];
 
-/// A digest that grows by labelled parts; every part carries its length, so that no two sequences of parts are the same bytes.
+/// A digest that grows by labelled parts; every part carries its length, so that no two sequences
+/// of parts are the same bytes.
 pub(crate) struct ContentDigest(Sha256);
 
 impl ContentDigest {
@@ -48,11 +50,12 @@ impl ContentDigest {
         Ok(())
     }
 
-    /// A directory tree of a user's: names, kinds, owners, permissions, sizes, modification times, targets of links. File contents
-    /// are not read: a root file system has hundreds of megabytes, and a change of one shows in its size or its time.
+    /// A directory tree of a user's: names, kinds, owners, permissions, sizes, modification times,
+    /// targets of links. File contents are not read: a root file system has hundreds of megabytes,
+    /// and a change of one shows in its size or its time.
     ///
-    /// `skip` names paths that are no part of it. What the user may not look into (the guest may not either), and what vanishes
-    /// meanwhile, is no error.
+    /// `skip` names paths that are no part of it. What the user may not look into (the guest may
+    /// not either), and what vanishes meanwhile, is no error.
     pub(crate) fn tree(&mut self, directory: &Path, skip: &[PathBuf]) -> Result<(), ImageError> {
         let read = fs::read_dir(directory).and_then(|entries| {
             entries.map(|entry| entry.map(|e| e.file_name())).collect::<Result<Vec<_>, _>>()
@@ -80,7 +83,8 @@ impl ContentDigest {
         Ok(())
     }
 
-    /// What tells one state of the host's system from another without reading it all: its release and its package database.
+    /// What tells one state of the host's system from another without reading it all: its release
+    /// and its package database.
     pub(crate) fn system(&mut self, root: &Path) -> Result<(), ImageError> {
         for name in PACKAGE_DATABASES {
             let path = root.join(name);
@@ -99,7 +103,8 @@ impl ContentDigest {
             return Ok(());
         }
         self.part(format!("{:o} {} {}", metadata.mode(), metadata.uid(), metadata.gid()).as_bytes());
-        // A directory's size and time depend on the file system and on what was there once; its entries are hashed by themselves.
+        // A directory's size and time depend on the file system and on what was there once; its
+        // entries are hashed by themselves.
         if !metadata.is_dir() || PACKAGE_DATABASES.iter().any(|database| path.ends_with(database)) {
             let content = format!("{} {} {}", metadata.size(), metadata.mtime(), metadata.mtime_nsec());
             self.part(content.as_bytes());

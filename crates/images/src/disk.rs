@@ -1,4 +1,5 @@
-//! The root file system of an image as a disk: ext4, made by mke2fs(8) from the image's directory without mounting anything.
+//! The root file system of an image as a disk: ext4, made by mke2fs(8) from the image's directory
+//! without mounting anything.
 
 use crate::digest::ContentDigest;
 use crate::{ImageError, Root};
@@ -17,14 +18,16 @@ pub(crate) const DISKS: &str = "disks";
 const NAME: &str = "root.ext4";
 /// For mke2fs to copy an image; a slow disk may need minutes.
 const DEADLINE: Duration = Duration::from_secs(600);
-/// Room that a guest finds on its root beside the image's files, bytes. It is a hole until somebody writes there.
+/// Room that a guest finds on its root beside the image's files, bytes. It is a hole until somebody
+/// writes there.
 const ROOM: u64 = 2 << 30;
 /// Lengths of disks are multiples of it, bytes.
 const STEP: u64 = 256 << 20;
 /// What an image must have to be booted.
 const NEEDED: [&str; 1] = ["sbin/init"];
 
-/// All that mke2fs takes from its configuration file, so that the same image gives the same file system on every host.
+/// All that mke2fs takes from its configuration file, so that the same image gives the same file
+/// system on every host.
 const CONFIGURATION: &str = "\
 [defaults]
 base_features = sparse_super,filetype,resize_inode,dir_index,ext_attr
@@ -82,7 +85,8 @@ impl DiskError {
     }
 }
 
-/// The root of an image as a raw disk image with an ext4 file system on it, which nobody may write to.
+/// The root of an image as a raw disk image with an ext4 file system on it, which nobody may write
+/// to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RootDisk {
     /// The file.
@@ -92,8 +96,9 @@ pub struct RootDisk {
 }
 
 impl RootDisk {
-    /// The disk of a root's image, made unless it is there: of an image that this host keeps in the cache, of any other below `work`, a
-    /// directory of the run. Programs of weighbridge are not on it.
+    /// The disk of a root's image, made unless it is there: of an image that this host keeps in the
+    /// cache, of any other below `work`, a directory of the run. Programs of weighbridge are not on
+    /// it.
     ///
     /// # Errors
     /// [`DiskError`].
@@ -143,7 +148,8 @@ impl RootDisk {
         missing.map_or(Ok(()), |path| Err(DiskError::NoSystem(path)))
     }
 
-    /// A disk of a guest's own that shows this one and takes what the guest writes: qcow2, a few kilobytes.
+    /// A disk of a guest's own that shows this one and takes what the guest writes: qcow2, a few
+    /// kilobytes.
     ///
     /// # Errors
     /// It cannot be written, or something of that name is there.
@@ -151,8 +157,8 @@ impl RootDisk {
         crate::qcow2::overlay(path, &self.path, self.bytes).map_err(DiskError::io("make", path))
     }
 
-    /// A copy of a guest's own, for what reads raw images only. Holes stay holes, and a file system that can share blocks between
-    /// files does so.
+    /// A copy of a guest's own, for what reads raw images only. Holes stay holes, and a file system
+    /// that can share blocks between files does so.
     ///
     /// # Errors
     /// It cannot be written.
@@ -181,7 +187,8 @@ fn identity(tree: &Path) -> Result<String, DiskError> {
     Ok(digest.finish())
 }
 
-/// mke2fs(8) for an ext4 file system of ours, with its configuration in a directory of the caller's.
+/// mke2fs(8) for an ext4 file system of ours, with its configuration in a directory of the
+/// caller's.
 fn mke2fs(directory: &Path) -> Result<Invocation, DiskError> {
     let program = find_program("mke2fs")
         .or_else(|| Some(PathBuf::from("/usr/sbin/mke2fs")).filter(|path| path.exists()))
@@ -192,8 +199,9 @@ fn mke2fs(directory: &Path) -> Result<Invocation, DiskError> {
     Ok(mke2fs.args(["-q", "-t", "ext4", "-m", "0"]))
 }
 
-/// Makes an empty ext4 file system of `bytes` at `at` in a file or device that is there. Written is what the file system needs for
-/// itself; where its files will lie everything stays as it is, allocated. `work` is a directory of the caller's.
+/// Makes an empty ext4 file system of `bytes` at `at` in a file or device that is there. Written is
+/// what the file system needs for itself; where its files will lie everything stays as it is,
+/// allocated. `work` is a directory of the caller's.
 ///
 /// # Errors
 /// mke2fs(8) is missing, or has failed, as it does where there is too little room.
@@ -228,7 +236,8 @@ fn uuid(identity: &str) -> String {
     [part(0..8), part(8..12), part(12..16), part(16..20), part(20..32)].join("-")
 }
 
-/// Bytes of the files below a directory, each rounded up to a block, and a block for each directory.
+/// Bytes of the files below a directory, each rounded up to a block, and a block for each
+/// directory.
 fn size(directory: &Path) -> io::Result<u64> {
     let mut sum = 0;
     for entry in fs::read_dir(directory)? {
@@ -270,7 +279,8 @@ mod tests {
         found
     }
 
-    /// What debugfs(8) reads from the disk is what the image has, and what is already made is made once.
+    /// What debugfs(8) reads from the disk is what the image has, and what is already made is made
+    /// once.
     #[test]
     fn a_disk_holds_the_image() {
         if !has_mke2fs("a_disk_holds_the_image") {

@@ -1,11 +1,15 @@
-//! Initial RAM file systems: the root that a machine's kernel unpacks before it starts the probe as its init.
+//! Initial RAM file systems: the root that a machine's kernel unpacks before it starts the probe as
+//! its init.
 //!
-//! The archive is made of the skeleton of a [`Root`], of files that the machine needs besides (kernel modules, tables), and, for
-//! machines that share no directory with the host, of the whole image. The same content gives the same bytes.
+//! The archive is made of the skeleton of a [`Root`], of files that the machine needs besides
+//! (kernel modules, tables), and, for machines that share no directory with the host, of the whole
+//! image. The same content gives the same bytes.
 //!
-//! Content is streamed from the host's files into the archive; in memory are names and metadata alone.
+//! Content is streamed from the host's files into the archive; in memory are names and metadata
+//! alone.
 //!
-//! Source of the format: `Documentation/driver-api/early-userspace/buffer-format.rst` of the kernel, and cpio(5) for "newc".
+//! Source of the format: `Documentation/driver-api/early-userspace/buffer-format.rst` of the
+//! kernel, and cpio(5) for "newc".
 
 mod newc;
 #[cfg(test)]
@@ -28,11 +32,13 @@ const CHARACTER: u32 = 0o020_000;
 const BLOCK: u32 = 0o060_000;
 const PIPE: u32 = 0o010_000;
 
-/// An archive that is being put together. What is added later replaces what was there under the same name; missing parents are
-/// made as directories of mode 0755. Names are absolute in the guest.
+/// An archive that is being put together. What is added later replaces what was there under the
+/// same name; missing parents are made as directories of mode 0755. Names are absolute in the
+/// guest.
 #[derive(Debug, Default)]
 pub struct Initramfs {
-    /// By relative name. Paths are ordered by their parts, so that a directory comes before what is in it.
+    /// By relative name. Paths are ordered by their parts, so that a directory comes before what is
+    /// in it.
     entries: BTreeMap<PathBuf, Entry>,
 }
 
@@ -72,8 +78,8 @@ impl Initramfs {
         Self::default()
     }
 
-    /// The skeleton of a root: owned by root, without times. Its binds are missing; they are to be mounted, or added with
-    /// [`Initramfs::image`].
+    /// The skeleton of a root: owned by root, without times. Its binds are missing; they are to be
+    /// mounted, or added with [`Initramfs::image`].
     ///
     /// # Errors
     /// Those of reading the skeleton.
@@ -82,9 +88,9 @@ impl Initramfs {
         Ok(self)
     }
 
-    /// The whole content of a root's binds, for a machine that can share nothing with the host. Owners, permissions and times are
-    /// kept: interpreters compare the times of what they have compiled. Sockets are left out, and so is the directory that holds the
-    /// skeleton.
+    /// The whole content of a root's binds, for a machine that can share nothing with the host.
+    /// Owners, permissions and times are kept: interpreters compare the times of what they have
+    /// compiled. Sockets are left out, and so is the directory that holds the skeleton.
     ///
     /// # Errors
     /// Those of reading the image.
@@ -150,8 +156,9 @@ impl Initramfs {
     /// Writes the archive.
     ///
     /// # Errors
-    /// A file changed its size since it was added, is larger than the format can say (4 GiB less a byte), lies below something that
-    /// is no directory, or has a name longer than a path may be; a system error.
+    /// A file changed its size since it was added, is larger than the format can say (4 GiB less a
+    /// byte), lies below something that is no directory, or has a name longer than a path may be; a
+    /// system error.
     pub fn write(&self, output: impl Write) -> Result<(), ImageError> {
         let entries = self.with_parents()?;
         let links = Links::of(&entries);
@@ -271,7 +278,8 @@ impl Initramfs {
         Ok(())
     }
 
-    /// The entries and the directories that they need. A kernel makes nothing below what is not there.
+    /// The entries and the directories that they need. A kernel makes nothing below what is not
+    /// there.
     fn with_parents(&self) -> Result<BTreeMap<PathBuf, Entry>, ImageError> {
         let mut entries = self.entries.clone();
         for name in self.entries.keys() {
@@ -290,8 +298,8 @@ impl Initramfs {
     }
 }
 
-/// Hard links: names of one file of the host share an inode number and carry their content once, with the last of them, as cpio(5)
-/// has it.
+/// Hard links: names of one file of the host share an inode number and carry their content once,
+/// with the last of them, as cpio(5) has it.
 struct Links(BTreeMap<(u64, u64), Group>);
 
 struct Group {

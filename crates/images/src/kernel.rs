@@ -1,8 +1,9 @@
 //! The kernel that a virtual machine boots, and its modules.
 //!
-//! In this order: the one that the user names; the newest of the host's own that can serve a guest; Debian's cloud kernel, fetched by
-//! apt(8) into the cache and only unpacked there, never installed. A Debian kernel in the cache is used until the cache is
-//! removed, so that runs of different days have the same kernel and none needs the network.
+//! In this order: the one that the user names; the newest of the host's own that can serve a guest;
+//! Debian's cloud kernel, fetched by apt(8) into the cache and only unpacked there, never
+//! installed. A Debian kernel in the cache is used until the cache is removed, so that runs of
+//! different days have the same kernel and none needs the network.
 
 mod debian;
 mod payload;
@@ -110,13 +111,14 @@ pub struct GuestKernel {
 }
 
 impl GuestKernel {
-    /// Whether it has this, built in or as a module. A kernel without modules is trusted to have what it needs.
+    /// Whether it has this, built in or as a module. A kernel without modules is trusted to have
+    /// what it needs.
     pub fn has(&self, module: &str) -> bool {
         self.modules.as_ref().is_none_or(|modules| modules.has(module))
     }
 
-    /// The kernel at this path, or the one that is chosen without one. It may be fetched and unpacked into the cache; `log` gets what
-    /// the programs say that do it.
+    /// The kernel at this path, or the one that is chosen without one. It may be fetched and
+    /// unpacked into the cache; `log` gets what the programs say that do it.
     ///
     /// # Errors
     /// None can be had, or the one that is named does not serve.
@@ -135,7 +137,8 @@ impl GuestKernel {
         }
     }
 
-    /// As [`GuestKernel::find`], without fetching or making anything: `None` where that would be needed.
+    /// As [`GuestKernel::find`], without fetching or making anything: `None` where that would be
+    /// needed.
     pub fn at_hand(named: Option<&Path>, cache: &CacheDirectory) -> Option<Self> {
         let candidate = match named {
             Some(path) => Candidate::named(path, Path::new("/lib/modules")).ok(),
@@ -158,7 +161,8 @@ struct Candidate {
 }
 
 impl Candidate {
-    /// A kernel that the user names. Its modules are looked for where packages put them, beside it first.
+    /// A kernel that the user names. Its modules are looked for where packages put them, beside it
+    /// first.
     fn named(path: &Path, installed: &Path) -> Result<Self, KernelError> {
         let path = path.canonicalize().map_err(KernelError::io("find", path))?;
         let unfit = |reason: String| KernelError::Unfit { path: path.clone(), reason };
@@ -208,7 +212,8 @@ impl Candidate {
 /// Name of the kernel proper in an entry of the cache.
 const VMLINUX: &str = "vmlinux";
 
-/// Puts the kernel proper of an image into a directory; nothing, when the image is to be booted as it is.
+/// Puts the kernel proper of an image into a directory; nothing, when the image is to be booted as
+/// it is.
 fn unpack(image: &[u8], path: &Path, directory: &Path) -> Result<(), KernelError> {
     let Some(kernel) = payload::uncompressed(image, path)? else { return Ok(()) };
     let to = directory.join(VMLINUX);
@@ -229,7 +234,8 @@ fn identity(path: &Path) -> Result<String, KernelError> {
     Ok(Sha256::digest(what).iter().take(10).map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// The newest of the host's kernels that can serve: readable, with its modules, and with what a guest needs.
+/// The newest of the host's kernels that can serve: readable, with its modules, and with what a
+/// guest needs.
 fn newest(boot: &Path, installed: &Path) -> Option<Candidate> {
     let mut found: Vec<(Vec<Part>, PathBuf, String)> = fs::read_dir(boot)
         .ok()?

@@ -1,23 +1,26 @@
 //! Root file systems of guests, as one mechanism for every platform.
 //!
-//! A guest's root is made of three things, so that nothing of the image is copied and nothing of it can be written:
+//! A guest's root is made of three things, so that nothing of the image is copied and nothing of it
+//! can be written:
 //!
-//! 1. a small *skeleton* directory: the probe, the kernels, mount points, symbolic links, and an `/etc` where the
-//!    image has none;
+//! 1. a small *skeleton* directory: the probe, the kernels, mount points, symbolic links, and an
+//!    `/etc` where the image has none;
 //! 2. *binds*: the top-level entries of the image, mounted read-only at the same name;
 //! 3. *scratch*: private tmpfs mounts, `/tmp` and `/run` among them.
 //!
-//! A platform mounts them in the order of [`Root::mounts`]; one that takes archives instead of directories (an engine's
-//! image store) gets the skeleton from [`Root::write_tar`], a machine's kernel from [`Initramfs`].
+//! A platform mounts them in the order of [`Root::mounts`]; one that takes archives instead of
+//! directories (an engine's image store) gets the skeleton from [`Root::write_tar`], a machine's
+//! kernel from [`Initramfs`].
 //!
-//! Systems with an init of their own boot from [`Root::tree`], the image as one directory. The images that weighbridge builds or pulls
-//! itself are in the [`store`].
+//! Systems with an init of their own boot from [`Root::tree`], the image as one directory. The
+//! images that weighbridge builds or pulls itself are in the [`store`].
 //!
 //! # Loops
-//! With the host's root as the image, the skeleton usually lies below one of the binds (`/var/lib/...` below `/var`), so
-//! it is visible once more inside the guest, at its own place. That cannot recurse: a bind mount shows the mounts that
-//! exist when it is made, and never itself. A platform that binds *recursively* copies the mounts made so far with it,
-//! so the bind that holds the skeleton is the first of [`Root::binds`], when nothing but the skeleton can be copied.
+//! With the host's root as the image, the skeleton usually lies below one of the binds
+//! (`/var/lib/...` below `/var`), so it is visible once more inside the guest, at its own place.
+//! That cannot recurse: a bind mount shows the mounts that exist when it is made, and never itself.
+//! A platform that binds *recursively* copies the mounts made so far with it, so the bind that
+//! holds the skeleton is the first of [`Root::binds`], when nothing but the skeleton can be copied.
 
 mod archive;
 mod compression;

@@ -73,8 +73,8 @@ impl<'a> Watch<'a> {
 }
 
 impl Store {
-    /// The image of this entry, made by `make` in an empty directory unless it is there. Two at once make it once: the second waits, up
-    /// to `deadline`.
+    /// The image of this entry, made by `make` in an empty directory unless it is there. Two at
+    /// once make it once: the second waits, up to `deadline`.
     pub(crate) fn make<E: Error + From<KeepError>>(
         &self,
         entry: &str,

@@ -1,7 +1,8 @@
 //! Kernel modules that a guest needs before anything else: which, in which order, and their bytes.
 //!
-//! A package that was only unpacked has no `modules.dep`, which depmod(8) writes when it is installed; the modules themselves say what
-//! they depend on, in their section `.modinfo` (`include/linux/module.h`, `MODULE_INFO`).
+//! A package that was only unpacked has no `modules.dep`, which depmod(8) writes when it is
+//! installed; the modules themselves say what they depend on, in their section `.modinfo`
+//! (`include/linux/module.h`, `MODULE_INFO`).
 
 use crate::kernel::{KernelError, decompress};
 use std::collections::{BTreeMap, BTreeSet};
@@ -74,7 +75,8 @@ impl ModuleTree {
         self.builtin.contains(&name) || self.files.contains_key(&name)
     }
 
-    /// These modules and all that they need, in the order in which to load them. What is part of the kernel is left out.
+    /// These modules and all that they need, in the order in which to load them. What is part of
+    /// the kernel is left out.
     ///
     /// # Errors
     /// [`KernelError::NoModule`] for one that the kernel lacks; a module that cannot be read.
@@ -104,7 +106,8 @@ impl ModuleTree {
         let packed = fs::read(path).map_err(KernelError::io("read", path))?;
         let content = if packed.starts_with(b"\x7fELF") { packed } else { decompress(&packed, path)? };
         let needs = match self.dependencies.get(name) {
-            // The last of the line is needed first (modules.dep(5)); each line has all, so that the order is the tree's.
+            // The last of the line is needed first (modules.dep(5)); each line has all, so that the
+            // order is the tree's.
             Some(needs) => needs.iter().rev().cloned().collect(),
             None => dependencies_of(&content),
         };
@@ -116,7 +119,8 @@ impl ModuleTree {
     }
 }
 
-/// What a module says it depends on: `depends=a,b` in `.modinfo`, which holds strings that end with a zero byte.
+/// What a module says it depends on: `depends=a,b` in `.modinfo`, which holds strings that end with
+/// a zero byte.
 fn dependencies_of(module: &[u8]) -> Vec<String> {
     let info = section(module, b".modinfo").unwrap_or_default();
     let depends = info.split(|byte| *byte == 0).find_map(|entry| entry.strip_prefix(b"depends="));
@@ -152,7 +156,8 @@ fn names(file: &Path) -> BTreeSet<String> {
     text.lines().filter_map(|line| module_name(Path::new(line))).collect()
 }
 
-/// The name of a module from its file: `virtio_pci` for `virtio-pci.ko.xz`; `None` for what is no module.
+/// The name of a module from its file: `virtio_pci` for `virtio-pci.ko.xz`; `None` for what is no
+/// module.
 fn module_name(path: &Path) -> Option<String> {
     let name = path.file_name()?.to_str()?;
     let (name, ending) = name.split_once(".ko")?;

@@ -1,7 +1,8 @@
 //! Images of registries: `oci:REF`.
 //!
-//! An image is pulled once, by `weigh image build`, and kept under the digest of its manifest; runs never ask a registry. Every byte is
-//! checked against the digest that leads to it, from the manifest down, before it is looked at.
+//! An image is pulled once, by `weigh image build`, and kept under the digest of its manifest; runs
+//! never ask a registry. Every byte is checked against the digest that leads to it, from the
+//! manifest down, before it is looked at.
 
 mod layers;
 mod manifest;
@@ -151,7 +152,8 @@ fn fetch(
     let blob = staging.join("blob");
     registry.blob(config, &blob, watch)?;
     let text = fs::read(&blob).map_err(PullError::io("read", &blob))?;
-    // Images that are no systems of files have configurations of other kinds, which say no platform.
+    // Images that are no systems of files have configurations of other kinds, which say no
+    // platform.
     let platform: Platform = serde_json::from_slice(&text)
         .map_err(|error| PullError::Manifest(format!("its configuration: {error}")))?;
     if !platform.is_here() {

@@ -15,8 +15,8 @@ pub(crate) enum Owners {
     AsTheyAre,
 }
 
-/// Writes a directory as an archive, sorted, so that the same directory gives the same bytes. A file with several names is written once.
-/// Device nodes, pipes and sockets are left out.
+/// Writes a directory as an archive, sorted, so that the same directory gives the same bytes. A
+/// file with several names is written once. Device nodes, pipes and sockets are left out.
 pub(crate) fn write(directory: &Path, output: impl Write, owners: Owners) -> io::Result<()> {
     let mut packer =
         Packer { directory, builder: tar::Builder::new(output), owners, written: HashMap::new() };
@@ -90,13 +90,15 @@ impl<W: Write> Packer<'_, W> {
     }
 }
 
-/// Writes the metadata that `lxc image import` and `incus image import` take beside a root file system's archive: a tar archive with
-/// one file, `metadata.yaml` (Incus documentation, "Image format"). `description` is what their lists show.
+/// Writes the metadata that `lxc image import` and `incus image import` take beside a root file
+/// system's archive: a tar archive with one file, `metadata.yaml` (Incus documentation, "Image
+/// format"). `description` is what their lists show.
 ///
 /// # Errors
 /// Those of writing to `output`.
 pub fn write_lxd_metadata(description: &str, output: impl Write) -> io::Result<()> {
-    // JSON strings are YAML strings. The time is fixed, so that the same image has the same digest there, too.
+    // JSON strings are YAML strings. The time is fixed, so that the same image has the same digest
+    // there, too.
     let description = serde_json::to_string(description)?;
     let text = format!(
         "architecture: {}\ncreation_date: 1\nproperties:\n  description: {description}\n",

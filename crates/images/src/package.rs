@@ -1,5 +1,5 @@
-//! Packages of the archive that the host is set up for, looked up and fetched by apt(8) and unpacked by dpkg-deb(1) into the
-//! cache. Nothing is ever installed.
+//! Packages of the archive that the host is set up for, looked up and fetched by apt(8) and
+//! unpacked by dpkg-deb(1) into the cache. Nothing is ever installed.
 
 use std::fs;
 use std::io;
@@ -90,8 +90,8 @@ impl Package {
         format!("{}_{}", self.name, self.version.replace(':', "%3a"))
     }
 
-    /// Fetches the package, whose origin apt(8) checks by the archive's signature, and unpacks it into an empty directory, without
-    /// its documentation.
+    /// Fetches the package, whose origin apt(8) checks by the archive's signature, and unpacks it
+    /// into an empty directory, without its documentation.
     pub(crate) fn unpack(&self, staging: &Path, log: &Path) -> Result<(), PackageError> {
         let download = staging.join("download");
         fs::create_dir(&download).map_err(PackageError::io("make the directory", &download))?;

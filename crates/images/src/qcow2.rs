@@ -1,7 +1,8 @@
-//! Disk images in the format qcow2, version 3: one whose every cluster is there, and one that takes what is written above another image.
+//! Disk images in the format qcow2, version 3: one whose every cluster is there, and one that takes
+//! what is written above another image.
 //!
-//! They are written here because `qemu-img` is a package of its own, which many hosts with QEMU do not have. The format: QEMU,
-//! `docs/interop/qcow2.txt`. Numbers are big-endian.
+//! They are written here because `qemu-img` is a package of its own, which many hosts with QEMU do
+//! not have. The format: QEMU, `docs/interop/qcow2.txt`. Numbers are big-endian.
 
 use std::fs::File;
 use std::io;
@@ -23,7 +24,8 @@ const COPIED: u64 = 1 << 63;
 const HEADER: u32 = 104;
 /// Type of the header's extension that names the format of the image below.
 const BACKING_FORMAT: u32 = 0xe279_2aca;
-/// The largest image that is made: what one cluster of references to blocks of reference counts reaches.
+/// The largest image that is made: what one cluster of references to blocks of reference counts
+/// reaches.
 const LARGEST: u64 = (CLUSTER / 8) * PER_BLOCK * CLUSTER / 2;
 
 /// Where the parts of an image lie, in clusters.
@@ -142,8 +144,9 @@ impl Layout {
     }
 }
 
-/// Makes an image of a disk of this length whose every cluster is allocated, in the order of the disk. Returns where in the file the disk's
-/// content is to be written; it is there as one piece, and zero.
+/// Makes an image of a disk of this length whose every cluster is allocated, in the order of the
+/// disk. Returns where in the file the disk's content is to be written; it is there as one piece,
+/// and zero.
 ///
 /// # Errors
 /// It cannot be written; the length is none that can be had.
@@ -153,10 +156,12 @@ pub fn allocated(file: &File, bytes: u64) -> io::Result<u64> {
     Ok(layout.data_at() * CLUSTER)
 }
 
-/// Makes an image that holds nothing yet and shows the raw image below it, of which `bytes` is the length. What is below is never written to.
+/// Makes an image that holds nothing yet and shows the raw image below it, of which `bytes` is the
+/// length. What is below is never written to.
 ///
 /// # Errors
-/// It cannot be written, or something of that name is there; the length or the path is none that can be had.
+/// It cannot be written, or something of that name is there; the length or the path is none that
+/// can be had.
 pub fn overlay(path: &Path, below: &Path, bytes: u64) -> io::Result<()> {
     let below = std::path::absolute(below)?;
     let layout = Layout::new(bytes, false)?;

@@ -26,7 +26,8 @@ const MOUNT_POINTS: [(&str, u32); 7] = [
 const PRIVATE: [&str; 6] = ["proc", "sys", "dev", "tmp", "run", ".weighbridge"];
 /// Further entries of the host's root that are no part of its system.
 const NOT_THE_SYSTEM: [&str; 3] = ["mnt", "media", "lost+found"];
-/// Files that container engines mount their own over; where the image's `/etc` lacks one, they could not, because it is read-only.
+/// Files that container engines mount their own over; where the image's `/etc` lacks one, they
+/// could not, because it is read-only.
 const ENGINE_FILES: [&str; 3] = ["hosts", "hostname", "resolv.conf"];
 /// What a program needs to look up a user or a name, for images without an `/etc`.
 const MINIMAL_ETC: [(&str, &str); 5] = [
@@ -49,10 +50,11 @@ pub struct Programs {
 /// A file or directory of the host that is mounted into the guest with everything below it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bind {
-    /// On the host: absolute, without symbolic links in the last part; a directory or a regular file.
+    /// On the host: absolute, without symbolic links in the last part; a directory or a regular
+    /// file.
     pub source: PathBuf,
-    /// In the guest, absolute. It exists in the skeleton, with the source's kind, unless it lies below a scratch mount: then whoever
-    /// mounts makes it there.
+    /// In the guest, absolute. It exists in the skeleton, with the source's kind, unless it lies
+    /// below a scratch mount: then whoever mounts makes it there.
     pub target: PathBuf,
     /// Whether the guest must not write to it.
     pub read_only: bool,
@@ -63,7 +65,8 @@ pub struct Bind {
 pub enum Mount<'a> {
     /// A part of the image.
     Bind(&'a Bind),
-    /// A private empty tmpfs with mode 1777 for `/tmp` and `/var/tmp`, 0755 else, at this absolute path in the guest.
+    /// A private empty tmpfs with mode 1777 for `/tmp` and `/var/tmp`, 0755 else, at this absolute
+    /// path in the guest.
     Scratch(&'a Path),
 }
 
@@ -82,20 +85,24 @@ impl Mount<'_> {
 pub struct Root {
     /// Directory that becomes the guest's `/`. Shared by guests: mount it read-only.
     pub skeleton: PathBuf,
-    /// Parts of the image. The one that holds the skeleton, if any, is the first (see the crate's page on loops).
+    /// Parts of the image. The one that holds the skeleton, if any, is the first (see the crate's
+    /// page on loops).
     pub binds: Vec<Bind>,
     /// Absolute paths in the guest of private tmpfs mounts.
     pub scratch: Vec<PathBuf>,
-    /// SHA-256, hexadecimal, over what decides the content: the programs' bytes; an archive's bytes; of a directory the names, owners,
-    /// permissions, sizes and times; of the host the release and the state of the package database.
+    /// SHA-256, hexadecimal, over what decides the content: the programs' bytes; an archive's
+    /// bytes; of a directory the names, owners, permissions, sizes and times; of the host the
+    /// release and the state of the package database.
     pub digest: String,
-    /// Whether this is the host's own root, so that a program of the host is the same program in the guest.
+    /// Whether this is the host's own root, so that a program of the host is the same program in
+    /// the guest.
     pub host: bool,
     /// What the user should know, in sentences: entries that could not be shown to the guest.
     pub notes: Vec<String>,
-    /// The whole root file system as one directory of the host, for systems with an init of their own and for images of engines that
-    /// make their own copies: an image's directory, or what an archive was unpacked to. Absent for the host's root and the probe alone.
-    /// Never to be written to: guests of other runs may share it. The programs for guests are not in it.
+    /// The whole root file system as one directory of the host, for systems with an init of their
+    /// own and for images of engines that make their own copies: an image's directory, or what an
+    /// archive was unpacked to. Absent for the host's root and the probe alone. Never to be written
+    /// to: guests of other runs may share it. The programs for guests are not in it.
     pub tree: Option<PathBuf>,
     /// What keeps an image of this host's from being removed as long as a root of it is in use.
     pub hold: Option<Hold>,
@@ -104,14 +111,15 @@ pub struct Root {
 impl Root {
     /// Makes the skeleton below `work` (an archive is unpacked there too) and decides the mounts.
     ///
-    /// With the host's root, a `working_directory` below `/tmp`, `/run`, `/mnt` or `/media`, which the guest does not see, is bound
-    /// read-only at the same place, so that the user's files are found. With another image the working directory is one of the
-    /// image, and nothing is bound.
+    /// With the host's root, a `working_directory` below `/tmp`, `/run`, `/mnt` or `/media`, which
+    /// the guest does not see, is bound read-only at the same place, so that the user's files are
+    /// found. With another image the working directory is one of the image, and nothing is bound.
     ///
     /// The caller has put `work` into the ledger: nothing is written outside of it.
     ///
     /// # Errors
-    /// An image or program that does not exist, is of no known kind or unsafe to unpack; a system error.
+    /// An image or program that does not exist, is of no known kind or unsafe to unpack; a system
+    /// error.
     pub fn prepare(
         image: &ImageSpec,
         programs: &Programs,
@@ -177,8 +185,8 @@ impl Root {
         pack::write(&self.skeleton, output, Owners::Root)
     }
 
-    /// Writes the whole image ([`Root::tree`]) as a tar archive with its owners, for engines that keep images of their own. The same
-    /// tree gives the same bytes.
+    /// Writes the whole image ([`Root::tree`]) as a tar archive with its owners, for engines that
+    /// keep images of their own. The same tree gives the same bytes.
     ///
     /// # Errors
     /// Those of reading the tree and of writing to `output`; there is no tree.
@@ -327,14 +335,16 @@ impl Builder {
                 }
             }
         }
-        // A mount point of its own only where the image has one: below a read-only bind none can be made.
+        // A mount point of its own only where the image has one: below a read-only bind none can be
+        // made.
         if is_directory(&image.join("var")) && is_directory(&image.join("var/tmp")) {
             self.root.scratch.push("/var/tmp".into());
         }
         Ok(())
     }
 
-    /// Shows the entries of one directory at one place of the guest: links as links, everything else as binds.
+    /// Shows the entries of one directory at one place of the guest: links as links, everything
+    /// else as binds.
     fn place(&mut self, from: &Path, at: &Path, hidden: impl Fn(&OsStr) -> bool) -> Result<(), ImageError> {
         let mut names = fs::read_dir(from)
             .and_then(|entries| {
@@ -352,7 +362,8 @@ impl Builder {
         let metadata = source.symlink_metadata().map_err(ImageError::io("look at", source))?;
         let place = in_root(&self.root.skeleton, target);
         if source.to_str().is_none() {
-            // Engines and runtimes are told their mounts in JSON, which has no place for other bytes.
+            // Engines and runtimes are told their mounts in JSON, which has no place for other
+            // bytes.
             self.root
                 .notes
                 .push(format!("{} is not shown to guests: its name is not valid Unicode", source.display()));

@@ -92,7 +92,8 @@ impl Store {
         open(&self.cache.path().join(entry))
     }
 
-    /// The image that a name on the command line means; for `debian` the one of this version's recipe.
+    /// The image that a name on the command line means; for `debian` the one of this version's
+    /// recipe.
     pub fn find(&self, image: &ImageSpec) -> Option<Kept> {
         match image {
             ImageSpec::Debian => self.get(&crate::debian::Recipe::here().entry()),
@@ -104,7 +105,8 @@ impl Store {
         }
     }
 
-    /// Whether a run can have this image, as far as can be told without preparing it: so that it is refused before anything is done.
+    /// Whether a run can have this image, as far as can be told without preparing it: so that it is
+    /// refused before anything is done.
     ///
     /// # Errors
     /// [`ImageError::NotFound`], [`ImageError::NotBuilt`], [`ImageError::Reference`].
@@ -136,7 +138,8 @@ impl Store {
         Ok((kept, Hold { path, _lock: Arc::new(lock) }))
     }
 
-    /// Removes every image of this name, or the one whose identity begins so. Returns what was removed.
+    /// Removes every image of this name, or the one whose identity begins so. Returns what was
+    /// removed.
     ///
     /// # Errors
     /// There is none, one is in use, or it cannot be removed.
@@ -215,7 +218,8 @@ impl Store {
     }
 }
 
-/// The file whose lock says that the image is in use. It stays when the image is removed: two files of one name would be two locks.
+/// The file whose lock says that the image is in use. It stays when the image is removed: two files
+/// of one name would be two locks.
 fn use_file(directory: &Path) -> PathBuf {
     directory.with_extension("use")
 }

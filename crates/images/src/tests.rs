@@ -423,7 +423,8 @@ fn an_image_in_use_is_not_removed() {
     assert!(!bench.path("later").exists(), "refused before anything is made");
 }
 
-/// Files with several names stay one file, owners and times are kept, and what is no file of a system is left out.
+/// Files with several names stay one file, owners and times are kept, and what is no file of a
+/// system is left out.
 #[test]
 fn a_tree_becomes_an_archive_and_a_tree_again() {
     let bench = Bench::new();

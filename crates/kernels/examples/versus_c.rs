@@ -1,12 +1,14 @@
-//! The kernels against the same loops in C, against `xz` and against OpenBLAS: one command, one table.
+//! The kernels against the same loops in C, against `xz` and against OpenBLAS: one command, one
+//! table.
 //!
 //! ```text
 //! cargo run --release -p weigh-kernels --example versus_c -- [--blocks 15] [--seed 1] [--only stream,gups] [--ours PROGRAM]
 //! ```
 //!
-//! Builds `weigh-kernels` as it is shipped, compiles `benches-c/*.c` with gcc, and runs all of them in blocks: each block
-//! has every program once, in random order. A ratio is ours to theirs, above 1 when ours is better; its interval is the
-//! t interval of the mean of the logarithms over blocks. Exit code 1 when an interval lies wholly below its target.
+//! Builds `weigh-kernels` as it is shipped, compiles `benches-c/*.c` with gcc, and runs all of them
+//! in blocks: each block has every program once, in random order. A ratio is ours to theirs, above
+//! 1 when ours is better; its interval is the t interval of the mean of the logarithms over blocks.
+//! Exit code 1 when an interval lies wholly below its target.
 
 mod contest;
 
@@ -20,7 +22,8 @@ use std::time::{Duration, Instant};
 /// Long enough for every program on a slow machine; one that hangs must not hang this one.
 const DEADLINE: Duration = Duration::from_secs(120);
 
-/// Threads bound to CPUs as ours are: on a busy machine that alone would make a difference. OpenBLAS is compared on one thread.
+/// Threads bound to CPUs as ours are: on a busy machine that alone would make a difference.
+/// OpenBLAS is compared on one thread.
 const ENVIRONMENT: [(&str, &str); 2] = [("OMP_PROC_BIND", "true"), ("OPENBLAS_NUM_THREADS", "1")];
 
 const STREAM_ELEMENTS: u64 = 16 << 20;
@@ -31,7 +34,8 @@ const TEXT_BYTES: usize = 12 << 20;
 const NATIVE: &[&str] = &["-O3", "-march=native", "-fopenmp"];
 const WIDE: &[&str] = &["-O3", "-march=native", "-mprefer-vector-width=512", "-fopenmp"];
 const PLAIN: &[&str] = &["-O3", "-fopenmp"];
-/// The library stands before the source that needs it; without the first flag the linker would drop it.
+/// The library stands before the source that needs it; without the first flag the linker would drop
+/// it.
 const BLAS: &[&str] = &["-O3", "-Wl,--no-as-needed", "-lopenblas"];
 /// Order of the system of equations: large enough that products of matrices are nearly all of it.
 const ORDER: &str = "4000";

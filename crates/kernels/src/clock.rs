@@ -9,10 +9,11 @@ pub fn now_ns() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// The tick of the clock as a program sees it, in nanoseconds: the smallest step between two readings that differ.
+/// The tick of the clock as a program sees it, in nanoseconds: the smallest step between two
+/// readings that differ.
 ///
-/// It bounds what can be timed: STREAM asks for at least 20 ticks per test. A coarse clock (a guest without a
-/// paravirtual clock, say) shows here, whatever resolution the kernel claims.
+/// It bounds what can be timed: STREAM asks for at least 20 ticks per test. A coarse clock (a guest
+/// without a paravirtual clock, say) shows here, whatever resolution the kernel claims.
 pub fn tick_ns() -> u64 {
     const STEPS: usize = 64;
     let mut smallest = u64::MAX;

@@ -1,8 +1,11 @@
-//! The builtin micro-benchmarks: what each of them runs, how it times it, and how it proves that the work was done.
+//! The builtin micro-benchmarks: what each of them runs, how it times it, and how it proves that
+//! the work was done.
 //!
-//! A kernel is data ([`Kernel`]) and one function. It reads [`Options`], does a fixed amount of work, and returns an
+//! A kernel is data ([`Kernel`]) and one function. It reads [`Options`], does a fixed amount of
+//! work, and returns an
 //! [`Outcome`]: metrics in base units, a [`Check`], facts, warnings. The program `weigh-kernels` prints that as one JSON
-//! line. Kernels know nothing of guests: they need no file but, where it is there, `/proc` and `/sys`.
+//! line. Kernels know nothing of guests: they need no file but, where it is there, `/proc` and
+//! `/sys`.
 //!
 //! Times are read on `CLOCK_MONOTONIC`, always from the process that does the work.
 

@@ -25,9 +25,11 @@ pub(crate) fn pin_to_all(cpus: &[usize]) -> std::io::Result<()> {
     Ok(sched_setaffinity(None, &set)?)
 }
 
-/// Bytes of all last-level caches that `cpus` can reach, each counted once: what STREAM's size rule is about.
+/// Bytes of all last-level caches that `cpus` can reach, each counted once: what STREAM's size rule
+/// is about.
 ///
-/// From `/sys`; without it from what the C library knows (the CPUID of one CPU). `None` when neither says.
+/// From `/sys`; without it from what the C library knows (the CPUID of one CPU). `None` when
+/// neither says.
 pub(crate) fn last_level_cache_bytes(cpus: &[usize]) -> Option<u64> {
     let mut seen = BTreeSet::new();
     let mut total = 0;

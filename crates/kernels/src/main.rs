@@ -1,7 +1,7 @@
 //! `weigh-kernels KERNEL [--key value]...` prints one JSON line, as does `weigh-kernels TOOL`.
 //!
-//! Exit codes: 0, 1 when the kernel could not run, 2 for a command line that cannot be understood, 3 when the check
-//! failed (the line is printed all the same, so that the reason can be read).
+//! Exit codes: 0, 1 when the kernel could not run, 2 for a command line that cannot be understood,
+//! 3 when the check failed (the line is printed all the same, so that the reason can be read).
 
 use std::fmt::Write as _;
 use std::io::Write as _;

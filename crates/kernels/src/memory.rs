@@ -9,7 +9,8 @@ use std::ptr::NonNull;
 /// Size of a huge page on x86-64, and on aarch64 with 4 KiB pages.
 const HUGE_PAGE: usize = 2 << 20;
 
-/// An anonymous private mapping, aligned to a huge page where it is at least that long. No page is touched yet.
+/// An anonymous private mapping, aligned to a huge page where it is at least that long. No page is
+/// touched yet.
 pub(crate) struct Region {
     mapping: *mut c_void,
     mapped_bytes: usize,
@@ -17,7 +18,8 @@ pub(crate) struct Region {
     bytes: usize,
 }
 
-// SAFETY: the region is plain memory that this value owns; who reads and writes it when is up to those who take its pointer.
+// SAFETY: the region is plain memory that this value owns; who reads and writes it when is up to
+// those who take its pointer.
 unsafe impl Send for Region {}
 // SAFETY: as above; the methods that take `&self` only read the fields.
 unsafe impl Sync for Region {}
@@ -37,24 +39,27 @@ impl Region {
         let mapping = unsafe { mmap_anonymous(std::ptr::null_mut(), mapped_bytes, readable, private) }
             .map_err(KernelError::system(doing()))?;
         let advice = if huge { Advice::LinuxHugepage } else { Advice::LinuxNoHugepage };
-        // SAFETY: the range is the mapping just made. A kernel without huge pages refuses the advice, and that is
-        // seen in the facts, so the answer does not matter here.
+        // SAFETY: the range is the mapping just made. A kernel without huge pages refuses the
+        // advice, and that is seen in the facts, so the answer does not matter here.
         let _ = unsafe { madvise(mapping, mapped_bytes, advice) };
         let padding = mapping.cast::<u8>().align_offset(HUGE_PAGE);
-        // SAFETY: padding is below HUGE_PAGE, so start and the `bytes` after it lie inside the mapping.
+        // SAFETY: padding is below HUGE_PAGE, so start and the `bytes` after it lie inside the
+        // mapping.
         let start = unsafe { mapping.cast::<u8>().add(padding) };
         let start = NonNull::new(start).expect("mmap never returns a null mapping");
         Ok(Self { mapping, mapped_bytes, start, bytes })
     }
 
-    /// The first byte, aligned to 2 MiB. Valid for [`Self::bytes`] bytes as long as the region lives.
+    /// The first byte, aligned to 2 MiB. Valid for [`Self::bytes`] bytes as long as the region
+    /// lives.
     pub(crate) fn start(&self) -> *mut u8 {
         self.start.as_ptr()
     }
 
     /// The whole of it.
     pub(crate) fn as_mut_slice(&mut self) -> &mut [u8] {
-        // SAFETY: the region is mapped, zeroed memory of that length, and the borrow keeps every other use of this value away.
+        // SAFETY: the region is mapped, zeroed memory of that length, and the borrow keeps every
+        // other use of this value away.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.bytes) }
     }
 
@@ -63,7 +68,8 @@ impl Region {
         self.bytes
     }
 
-    /// Bytes of the region that lie on huge pages now, from `/proc/self/smaps`. `None` where that file is not there.
+    /// Bytes of the region that lie on huge pages now, from `/proc/self/smaps`. `None` where that
+    /// file is not there.
     pub(crate) fn huge_bytes(&self) -> Option<u64> {
         let smaps = std::fs::read_to_string("/proc/self/smaps").ok()?;
         let first = self.mapping as usize;
@@ -73,14 +79,15 @@ impl Region {
 
 impl Drop for Region {
     fn drop(&mut self) {
-        // SAFETY: the mapping is ours, and whoever borrowed its pointer is done by the time its owner lets go of it.
-        // The call cannot fail for a range that was mapped as a whole.
+        // SAFETY: the mapping is ours, and whoever borrowed its pointer is done by the time its
+        // owner lets go of it. The call cannot fail for a range that was mapped as a whole.
         let _ = unsafe { munmap(self.mapping, self.mapped_bytes) };
     }
 }
 
-/// Sums `AnonHugePages` over the mappings of `smaps` that lie within the addresses. The kernel may have merged
-/// neighbouring mappings into one, so overlap counts, bounded by the length of the overlap.
+/// Sums `AnonHugePages` over the mappings of `smaps` that lie within the addresses. The kernel may
+/// have merged neighbouring mappings into one, so overlap counts, bounded by the length of the
+/// overlap.
 fn huge_bytes_between(smaps: &str, first: usize, end: usize) -> u64 {
     let mut overlap = 0u64;
     let mut total = 0;

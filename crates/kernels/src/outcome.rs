@@ -32,15 +32,16 @@ pub struct Outcome {
     pub metrics: Vec<Metric>,
     /// The proof that the work was done.
     pub check: Check,
-    /// Operations that were done, warm-up included ([`crate::Kernel::operation`]). CPU time of a run is divided by them; what
-    /// preparation and check took is in that time and adds nothing to the count.
+    /// Operations that were done, warm-up included ([`crate::Kernel::operation`]). CPU time of a
+    /// run is divided by them; what preparation and check took is in that time and adds nothing to
+    /// the count.
     pub operations: u64,
     /// Latencies by name, nanoseconds.
     pub histograms: Vec<(String, Histogram<u64>)>,
     /// Bytes read at random places of a disk, where the kernel reads any.
     pub random_read_bytes: Option<u64>,
-    /// What a load generator needed itself: a member of the line of its own, so that whoever reads it can tell a slow server from
-    /// a slow loader.
+    /// What a load generator needed itself: a member of the line of its own, so that whoever reads
+    /// it can tell a slow server from a slow loader.
     pub loader: Option<Map<String, Value>>,
     /// What the numbers depend on: threads, instruction set, huge pages, the tick of the clock.
     pub facts: Map<String, Value>,
@@ -83,7 +84,8 @@ impl Outcome {
         self.check = Check { passed, statement: statement.into() };
     }
 
-    /// Warns when the shortest timed piece of work lasted less than 20 ticks of the clock, or less than 1 ms.
+    /// Warns when the shortest timed piece of work lasted less than 20 ticks of the clock, or less
+    /// than 1 ms.
     pub(crate) fn warn_when_short(&mut self, what: &str, shortest_s: f64) {
         let tick_s = self.facts["clock_tick_s"].as_f64().expect("every outcome states its tick as a number");
         if shortest_s < 20.0 * tick_s {
@@ -101,8 +103,9 @@ impl Outcome {
         self.metrics.iter().find(|metric| metric.name == name).map(|metric| metric.value)
     }
 
-    /// The line that `weigh-kernels` prints, without its newline. `params` are the options that were in force, `duration_s` the
-    /// seconds from the start of the program until now, by its own clock.
+    /// The line that `weigh-kernels` prints, without its newline. `params` are the options that
+    /// were in force, `duration_s` the seconds from the start of the program until now, by its own
+    /// clock.
     pub fn to_json(&self, kernel: &str, params: Map<String, Value>, duration_s: f64) -> Value {
         let metrics: Map<String, Value> = self
             .metrics
@@ -137,7 +140,8 @@ impl Outcome {
     }
 }
 
-/// The V2 encoding of HdrHistogram, not compressed, in base64 with padding: what other readers of the format take.
+/// The V2 encoding of HdrHistogram, not compressed, in base64 with padding: what other readers of
+/// the format take.
 fn encoded(histogram: &Histogram<u64>) -> String {
     let mut bytes = Vec::new();
     V2Serializer::new()

@@ -6,12 +6,12 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-/// Turns of spinning before a waiting thread goes to sleep: a few milliseconds, so that threads with a CPU each hardly
-/// ever do.
+/// Turns of spinning before a waiting thread goes to sleep: a few milliseconds, so that threads
+/// with a CPU each hardly ever do.
 const SPINS: u32 = 1 << 18;
 
-/// A barrier that spins before it sleeps. One that sleeps at once costs tens of microseconds per use, a percent of a
-/// short STREAM test.
+/// A barrier that spins before it sleeps. One that sleeps at once costs tens of microseconds per
+/// use, a percent of a short STREAM test.
 pub(crate) struct Barrier {
     threads: usize,
     /// 0 when threads share CPUs: spinning would keep the others from coming.
@@ -54,7 +54,8 @@ impl Barrier {
         if waits() {
             let mut sleepers = self.lock();
             *sleepers += 1;
-            // Looked at under the lock: who ends the round takes it after that, and so sees this sleeper.
+            // Looked at under the lock: who ends the round takes it after that, and so sees this
+            // sleeper.
             while waits() {
                 sleepers = self.wake.wait(sleepers).unwrap_or_else(PoisonError::into_inner);
             }
@@ -154,8 +155,8 @@ impl Team {
         }
     }
 
-    /// Runs `work` on all threads, each bound to a CPU of its own (in turn, when there are more threads than CPUs),
-    /// and returns what they return, in the order of their numbers.
+    /// Runs `work` on all threads, each bound to a CPU of its own (in turn, when there are more
+    /// threads than CPUs), and returns what they return, in the order of their numbers.
     pub(crate) fn run<T: Send>(&self, work: impl Fn(Member<'_>) -> T + Sync) -> Result<Vec<T>, KernelError> {
         let barrier = Barrier::new(self.threads, self.cpus.len());
         let (barrier, work) = (&barrier, &work);

@@ -1,7 +1,8 @@
-//! What workloads need around programs of others: room and files to work on, a clock around a program that tells no time.
+//! What workloads need around programs of others: room and files to work on, a clock around a
+//! program that tells no time.
 //!
-//! Tools measure nothing of their own: they are no kernels, and no workload is named after one. They take options as kernels
-//! do and print one JSON line.
+//! Tools measure nothing of their own: they are no kernels, and no workload is named after one.
+//! They take options as kernels do and print one JSON line.
 
 mod listens;
 mod room;
@@ -26,7 +27,8 @@ pub struct Tool {
 }
 
 impl Tool {
-    /// Runs the tool with the arguments after its name and returns the line that it prints, and whether its check passed.
+    /// Runs the tool with the arguments after its name and returns the line that it prints, and
+    /// whether its check passed.
     ///
     /// # Errors
     /// Arguments that cannot be understood, and what the operating system refused.

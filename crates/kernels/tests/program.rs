@@ -173,7 +173,8 @@ fn operations_are_the_work_that_was_done_warm_up_included() {
     // Copy and scale move two arrays, add and triad three.
     assert_eq!(operations("stream --array-bytes 1MiB --repetitions 2"), 2 * 10 * (1 << 20));
     assert_eq!(operations("gups --table-bytes 64KiB --updates 12345"), 12_345);
-    // The system of order 100 that warms up, and two that count: 2/3 n^3 + 2 n^2 each, rounded together.
+    // The system of order 100 that warms up, and two that count: 2/3 n^3 + 2 n^2 each, rounded
+    // together.
     assert_eq!(operations("lu --n 100 --repetitions 2"), 2_060_000);
     assert_eq!(operations("pi --digits 1000"), 1000);
     assert_eq!(operations("lzma --bytes 50000 --level 0 --repetitions 2"), 100_000);
@@ -384,7 +385,8 @@ impl Drop for Serving {
     }
 }
 
-/// The load generator of the workload `mariadb`, as it prepares its statements and as it sends them as text.
+/// The load generator of the workload `mariadb`, as it prepares its statements and as it sends them
+/// as text.
 #[test]
 fn sysbench_takes_the_null_server_for_a_database() {
     let installed = Command::new("sysbench").arg("--version").output();

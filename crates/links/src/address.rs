@@ -1,6 +1,8 @@
-//! The network of a machine that is configured from inside: the loopback interface, and the one address that the host gives it.
+//! The network of a machine that is configured from inside: the loopback interface, and the one
+//! address that the host gives it.
 //!
-//! All by the requests of netdevice(7) and rtnetlink's elder brother, `SIOCADDRT` (route(8) uses it too): one address, one route.
+//! All by the requests of netdevice(7) and rtnetlink's elder brother, `SIOCADDRT` (route(8) uses it
+//! too): one address, one route.
 
 use crate::{Socket, last_errno, name, request};
 use alloc::format;
@@ -16,7 +18,8 @@ const PATIENCE_S: i64 = 10;
 const PAUSE: rustix::time::Timespec = rustix::time::Timespec { tv_sec: 0, tv_nsec: 2_000_000 };
 /// Its name, whatever the kernel calls it.
 const NAME: &str = "eth0";
-/// Highest number of an interface that is looked at. A machine that has just booted numbers them from 1.
+/// Highest number of an interface that is looked at. A machine that has just booted numbers them
+/// from 1.
 const LAST_INDEX: libc::c_int = 64;
 
 /// What the host gives the machine.
@@ -61,7 +64,8 @@ impl Address {
         Ipv4Addr::from_bits(u32::MAX.checked_shl(32 - self.bits).unwrap_or(0))
     }
 
-    /// Gives it to the first interface that is a network card, which is named `eth0`, with a route to everywhere by the gateway.
+    /// Gives it to the first interface that is a network card, which is named `eth0`, with a route
+    /// to everywhere by the gateway.
     ///
     /// # Errors
     /// What could not be done, for people.
@@ -121,8 +125,8 @@ impl Socket {
         }
     }
 
-    /// The interface of this number, if it is one of Ethernet that asks for its neighbours' addresses: not lo, no tunnel and no dummy,
-    /// which a kernel may have built in.
+    /// The interface of this number, if it is one of Ethernet that asks for its neighbours'
+    /// addresses: not lo, no tunnel and no dummy, which a kernel may have built in.
     fn card_at(&self, index: libc::c_int) -> Option<[libc::c_char; libc::IFNAMSIZ]> {
         let mut named = request(name(""));
         named.ifr_ifru.ifru_ifindex = index;

@@ -1,7 +1,8 @@
-//! What decides how fast an interface can be: what drives it, its MTU, and what it takes off the CPU's hands.
+//! What decides how fast an interface can be: what drives it, its MTU, and what it takes off the
+//! CPU's hands.
 //!
-//! Offloads are asked for one by one by the older requests of `linux/ethtool.h`, which answer with a number: every kernel has them, and
-//! they tell what is in effect. Reading them takes no right.
+//! Offloads are asked for one by one by the older requests of `linux/ethtool.h`, which answer with
+//! a number: every kernel has them, and they tell what is in effect. Reading them takes no right.
 
 use crate::{Socket, name, request};
 use alloc::string::{String, ToString};
@@ -83,7 +84,8 @@ impl Socket {
         told.then_some(on)
     }
 
-    /// `answer` begins with its command, as all structures of ethtool do, and is one that this command fills in.
+    /// `answer` begins with its command, as all structures of ethtool do, and is one that this
+    /// command fills in.
     fn ethtool<T>(&self, interface: &str, answer: &mut T) -> Option<()> {
         let mut asked = request(name(interface));
         asked.ifr_ifru.ifru_data = core::ptr::from_mut(answer).cast();

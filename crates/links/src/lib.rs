@@ -1,7 +1,9 @@
-//! Network interfaces of the namespace that the calling thread is in, by the requests of netdevice(7).
+//! Network interfaces of the namespace that the calling thread is in, by the requests of
+//! netdevice(7).
 //!
-//! The probe has them in guests and the host's side has them in the namespaces that guests are reached from: an interface that is
-//! described by the same code on both sides of a path can be compared.
+//! The probe has them in guests and the host's side has them in the namespaces that guests are
+//! reached from: an interface that is described by the same code on both sides of a path can be
+//! compared.
 
 #![no_std]
 
@@ -32,8 +34,9 @@ impl Socket {
 
     /// Does one request about an interface.
     fn ask(&self, number: u64, request: &mut libc::ifreq) -> Result<(), Errno> {
-        // SAFETY: the requests used here read and write the structure alone, which is initialised and outlives the call; SIOCETHTOOL
-        // writes beyond it to what its pointer leads to, which `describe` holds meanwhile.
+        // SAFETY: the requests used here read and write the structure alone, which is initialised
+        // and outlives the call; SIOCETHTOOL writes beyond it to what its pointer leads to, which
+        // `describe` holds meanwhile.
         let result = unsafe { libc::ioctl(self.0.as_raw_fd(), number as _, core::ptr::from_mut(request)) };
         if result < 0 { Err(last_errno()) } else { Ok(()) }
     }

@@ -1,6 +1,7 @@
 //! What of a scan of pages is summed up over trials and shown: amounts of memory with a name each.
 //!
-//! The scan counts pages ([`crate::pages`]); here they are bytes, so that hosts with pages of several sizes can be told together.
+//! The scan counts pages ([`crate::pages`]); here they are bytes, so that hosts with pages of
+//! several sizes can be told together.
 
 use crate::pages::{KindPairs, PageScan};
 
@@ -13,7 +14,8 @@ pub const GUESTS_MEMORY: &str = "guests_memory";
 pub const HOST_MEMORY: &str = "host_memory";
 /// Frames of guests and host with a content that no other has.
 pub const UNIQUE: &str = "unique";
-/// Duplicates whose equal is in the same guest: both anonymous, one of each, both in the page cache.
+/// Duplicates whose equal is in the same guest: both anonymous, one of each, both in the page
+/// cache.
 pub const WITHIN_GUEST: [&str; 3] = ["within_guest_anonymous", "within_guest_mixed", "within_guest_file"];
 /// Duplicates whose equal is in a cached file of the host or in a helper, likewise.
 pub const GUEST_HOST: [&str; 3] = ["guest_host_anonymous", "guest_host_mixed", "guest_host_file"];
@@ -44,8 +46,8 @@ pub const CHANGED: &str = "changed";
 /// Pages whose content is not known: in swap, gone, or refused.
 pub const UNKNOWN: &str = "unknown";
 
-/// Every amount of a scan, bytes. The rows of the matrix add up to what [`MERGEABLE`], [`MERGEABLE_IF_ADVISED`] and
-/// [`MERGEABLE_BY_FILE`] add up to.
+/// Every amount of a scan, bytes. The rows of the matrix add up to what [`MERGEABLE`],
+/// [`MERGEABLE_IF_ADVISED`] and [`MERGEABLE_BY_FILE`] add up to.
 pub fn amounts(scan: &PageScan) -> Vec<(&'static str, u64)> {
     let frames = |guests: bool| {
         let of = scan.subjects.iter().filter(|subject| subject.role.is_guest() == guests);

@@ -7,8 +7,9 @@ use std::ops::Range;
 
 /// One environment as the user names it: a platform and its keys.
 ///
-/// Which platforms and keys exist is known by the platforms crate; here it is only a string with a shape. The text is
-/// kept, with the place of every word, so that an error can underline what is wrong.
+/// Which platforms and keys exist is known by the platforms crate; here it is only a string with a
+/// shape. The text is kept, with the place of every word, so that an error can underline what is
+/// wrong.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct EnvironmentSpec {
@@ -125,7 +126,8 @@ impl EnvironmentSpec {
     }
 }
 
-/// The canonical form: keys in alphabetical order. Two environments are the same when their canonical forms are.
+/// The canonical form: keys in alphabetical order. Two environments are the same when their
+/// canonical forms are.
 impl fmt::Display for EnvironmentSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.platform)?;
@@ -149,7 +151,8 @@ impl From<EnvironmentSpec> for String {
     }
 }
 
-/// Reads the value of one `--on`: environments separated by `;`, or by commas when none of them has a key.
+/// Reads the value of one `--on`: environments separated by `;`, or by commas when none of them has
+/// a key.
 ///
 /// # Errors
 /// As [`EnvironmentSpec::parse`], for the first environment that is wrong.

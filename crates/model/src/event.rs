@@ -24,7 +24,8 @@ pub enum Event {
         /// Whether an earlier run is continued.
         resumed: bool,
     },
-    /// Every workload is run once in every environment, unmeasured, to see that it works and how long it takes.
+    /// Every workload is run once in every environment, unmeasured, to see that it works and how
+    /// long it takes.
     PilotStarted,
     /// One cell of the pilot begins.
     PilotCellStarted {
@@ -111,8 +112,8 @@ pub enum Event {
         cells: Vec<CellProgress>,
         /// Time left as things stand, seconds; never more than the budget has.
         remaining_s: f64,
-        /// Half-width that every interval is to reach, as a fraction: .01 is one per cent. Absent where the number of blocks is
-        /// fixed.
+        /// Half-width that every interval is to reach, as a fraction: .01 is one per cent. Absent
+        /// where the number of blocks is fixed.
         #[serde(default)]
         target: Option<f64>,
         /// Time left of the budget, seconds, where there is one.
@@ -154,7 +155,8 @@ pub struct CellProgress {
 }
 
 impl CellProgress {
-    /// Half the width of the interval on the scale of logarithms, on which it is symmetric and precision is asked for.
+    /// Half the width of the interval on the scale of logarithms, on which it is symmetric and
+    /// precision is asked for.
     pub fn log_half_width(&self) -> f64 {
         (self.ci_high.ln_1p() - self.ci_low.ln_1p()) / 2.0
     }
@@ -165,7 +167,8 @@ impl CellProgress {
 pub struct NoiseSeen {
     /// Of what kind, named as what it voids units for.
     pub cause: VoidCause,
-    /// The certain part, as a fraction of the CPUs in use; absent for a throttle, which takes no share.
+    /// The certain part, as a fraction of the CPUs in use; absent for a throttle, which takes no
+    /// share.
     #[serde(default)]
     pub share: Option<f64>,
 }

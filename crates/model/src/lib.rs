@@ -4,8 +4,8 @@
 //! spec -> plan -> guests on platforms -> trials -> samples -> statistics -> report
 //! ```
 //!
-//! Every crate may use this one; it uses none of them. What is written to a run directory is defined here, so the
-//! types are also the documentation of the files.
+//! Every crate may use this one; it uses none of them. What is written to a run directory is
+//! defined here, so the types are also the documentation of the files.
 
 pub mod duplicates;
 mod environment;

@@ -14,7 +14,8 @@ pub enum Better {
 }
 
 impl Better {
-    /// The natural logarithm of the cost per operation: rates are inverted, so that higher is always worse.
+    /// The natural logarithm of the cost per operation: rates are inverted, so that higher is
+    /// always worse.
     ///
     /// `value` must be positive; zero and negative values give an infinite or undefined logarithm.
     pub fn log_cost(self, value: f64) -> f64 {

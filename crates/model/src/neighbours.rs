@@ -1,4 +1,5 @@
-//! What goes on beside the measured guest: other guests of the same environment on the same CPUs, and what they do.
+//! What goes on beside the measured guest: other guests of the same environment on the same CPUs,
+//! and what they do.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -11,12 +12,15 @@ pub mod among {
     pub const NEIGHBOURS: &str = "neighbours";
     /// Parameter of a workload: how CPU time is shared out, where not equally.
     pub const SHARES: &str = "shares";
-    /// Guests that were up while the trial went on, the measured one among them; fewer than asked for where no more could be started.
+    /// Guests that were up while the trial went on, the measured one among them; fewer than asked
+    /// for where no more could be started.
     pub const UP: &str = "guests_up";
-    /// What all guests together did a second, where all run the workload. Operations, or runs of the command, per second.
+    /// What all guests together did a second, where all run the workload. Operations, or runs of
+    /// the command, per second.
     pub const SUM: &str = "sum_rate";
-    /// Jain's index of what the guests did, where all run the workload: 1 when all did the same, 1/n when one did everything.
-    /// Jain, Chiu, Hawe: A quantitative measure of fairness, DEC-TR-301, 1984.
+    /// Jain's index of what the guests did, where all run the workload: 1 when all did the same,
+    /// 1/n when one did everything. Jain, Chiu, Hawe: A quantitative measure of fairness,
+    /// DEC-TR-301, 1984.
     pub const JAIN: &str = "fairness_jain";
     /// What the slowest guest did over what the fastest did.
     pub const LEAST_TO_MOST: &str = "least_to_most";
@@ -36,8 +40,8 @@ pub struct Neighbours {
     /// How CPU time is shared out among all of them.
     #[serde(default)]
     pub shares: Shares,
-    /// Whether the neighbours stay from trial to trial, at rest while other environments are measured. They are started for each trial, and
-    /// ended after it, otherwise.
+    /// Whether the neighbours stay from trial to trial, at rest while other environments are
+    /// measured. They are started for each trial, and ended after it, otherwise.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub stay: bool,
 }
@@ -64,7 +68,8 @@ pub enum Load {
         /// Program and arguments of the client, again and again.
         client: Vec<String>,
     },
-    /// The workload itself, again and again: then the trial's result has what all did together, too.
+    /// The workload itself, again and again: then the trial's result has what all did together,
+    /// too.
     Same,
 }
 
@@ -88,7 +93,8 @@ pub enum Shares {
     Equal,
     /// The measured guest has [`Shares::WEIGHT`] times the weight of a neighbour.
     Weights,
-    /// No guest may have more than its part of the CPUs that all may use: CPUs over guests, as a quota.
+    /// No guest may have more than its part of the CPUs that all may use: CPUs over guests, as a
+    /// quota.
     Limits,
 }
 

@@ -6,9 +6,10 @@ use std::collections::BTreeMap;
 
 /// When noise is worth a warning and when it voids a unit, with the reasons in one place.
 ///
-/// The figures are METHOD's (noise on the host). Half a per cent is a quarter of the margin of equivalence: below it noise cannot
-/// decide a verdict, above it an interval deserves a look. Two per cent is the margin itself: a trial that lost so much to others
-/// can differ from its pair by the margin and mean nothing.
+/// The figures are METHOD's (noise on the host). Half a per cent is a quarter of the margin of
+/// equivalence: below it noise cannot decide a verdict, above it an interval deserves a look. Two
+/// per cent is the margin itself: a trial that lost so much to others can differ from its pair by
+/// the margin and mean nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct NoiseLimits {
@@ -28,8 +29,8 @@ impl Default for NoiseLimits {
     }
 }
 
-/// A span of CPU time as a counter gives it: the truth lies within `uncertainty_ns` of `ns`. Counters in clock ticks are uncertain
-/// by a tick per CPU and reading.
+/// A span of CPU time as a counter gives it: the truth lies within `uncertainty_ns` of `ns`.
+/// Counters in clock ticks are uncertain by a tick per CPU and reading.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CpuTime {
     /// Nanoseconds.
@@ -39,8 +40,9 @@ pub struct CpuTime {
 }
 
 impl CpuTime {
-    /// What is certain of it, as a share of `window_ns` on `cpus` CPUs. A unit is void only for noise that is certain, so that a
-    /// coarse counter and a short trial make no noise of their own.
+    /// What is certain of it, as a share of `window_ns` on `cpus` CPUs. A unit is void only for
+    /// noise that is certain, so that a coarse counter and a short trial make no noise of their
+    /// own.
     pub fn certain_share(self, window_ns: u64, cpus: usize) -> f64 {
         let available = window_ns as f64 * cpus.max(1) as f64;
         if available > 0.0 { self.ns.saturating_sub(self.uncertainty_ns) as f64 / available } else { 0.0 }
@@ -50,14 +52,15 @@ impl CpuTime {
 /// What the host saw during the measured iterations of one trial.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Observed {
-    /// Time observed, host's monotonic clock, nanoseconds: the measured iterations, without preparation and clean-up where the
-    /// workload has them.
+    /// Time observed, host's monotonic clock, nanoseconds: the measured iterations, without
+    /// preparation and clean-up where the workload has them.
     pub window_ns: u64,
     /// CPUs that the guest may use.
     pub cpus: Vec<u32>,
     /// Time that the hypervisor below took from these CPUs.
     pub steal: CpuTime,
-    /// Time that others than the guest, its helpers, the load generator and weighbridge ran on these CPUs.
+    /// Time that others than the guest, its helpers, the load generator and weighbridge ran on
+    /// these CPUs.
     pub foreign: CpuTime,
     /// Time in which tasks were held up (PSI); absent where the kernel does not say.
     pub pressure: Option<Pressure>,
@@ -67,7 +70,8 @@ pub struct Observed {
     pub throttled_periods: u64,
     /// For how long, nanoseconds.
     pub throttled_ns: u64,
-    /// Lowest and highest frequency that was seen on the CPUs in use, kHz; absent where the kernel does not say.
+    /// Lowest and highest frequency that was seen on the CPUs in use, kHz; absent where the kernel
+    /// does not say.
     pub frequency_khz: Option<(u64, u64)>,
     /// The host's settings as they were at the end.
     pub settings: HostSettings,
@@ -97,7 +101,8 @@ pub struct LoaderUse {
 }
 
 impl LoaderUse {
-    /// The share of a window that the busiest of its CPUs was busy, at least what its processes used of all of them; 0 to 1.
+    /// The share of a window that the busiest of its CPUs was busy, at least what its processes
+    /// used of all of them; 0 to 1.
     pub fn busiest_share(&self, window_ns: u64) -> f64 {
         if window_ns == 0 {
             return 0.0;
@@ -108,7 +113,8 @@ impl LoaderUse {
     }
 }
 
-/// Pressure stall information: time in which some, or all, tasks of the host waited (Documentation/accounting/psi.rst).
+/// Pressure stall information: time in which some, or all, tasks of the host waited
+/// (Documentation/accounting/psi.rst).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pressure {
     /// Some task waited for a CPU, nanoseconds.
@@ -157,25 +163,29 @@ pub struct Charge {
     pub helpers_ns: BTreeMap<String, u64>,
     /// Growth of the host's softirq time beyond its rate at rest, nanoseconds.
     pub softirq_ns: u64,
-    /// CPU time of daemons that all guests of a platform share, by name, nanoseconds. Apart: never part of the charge.
+    /// CPU time of daemons that all guests of a platform share, by name, nanoseconds. Apart: never
+    /// part of the charge.
     pub daemons_ns: BTreeMap<String, u64>,
     /// CPU time of weighbridge itself, nanoseconds.
     pub weigh_ns: u64,
     /// Processor cycles of guest and helpers; absent without a PMU.
     pub cycles: Option<u64>,
-    /// Busy time of all CPUs that neither guest, helpers, daemons nor weighbridge account for, nanoseconds; negative when they
-    /// account for more than the CPUs were busy, within the counters' coarseness.
+    /// Busy time of all CPUs that neither guest, helpers, daemons nor weighbridge account for,
+    /// nanoseconds; negative when they account for more than the CPUs were busy, within the
+    /// counters' coarseness.
     pub unattributed_ns: i64,
     /// How far off `unattributed_ns` may be, nanoseconds.
     pub unattributed_uncertainty_ns: u64,
-    /// What says why an environment is slower, where the host can tell: `vm_exits`, `page_faults`, `tlb_misses`,
-    /// `context_switches`, `cpu_migrations`, `system_calls`, `block_read_bytes`, `block_written_bytes`, `guest_disk_read_bytes`,
-    /// `guest_disk_written_bytes`, `network_packets`.
+    /// What says why an environment is slower, where the host can tell: `vm_exits`, `page_faults`,
+    /// `tlb_misses`, `context_switches`, `cpu_migrations`, `system_calls`, `block_read_bytes`,
+    /// `block_written_bytes`, `guest_disk_read_bytes`, `guest_disk_written_bytes`,
+    /// `network_packets`.
     pub counters: BTreeMap<String, u64>,
 }
 
 impl Charge {
-    /// All CPU time that is charged to the environment, nanoseconds: guest, helpers and softirqs, without shared daemons.
+    /// All CPU time that is charged to the environment, nanoseconds: guest, helpers and softirqs,
+    /// without shared daemons.
     pub fn total_ns(&self) -> u64 {
         self.guest_ns + self.helpers_ns.values().sum::<u64>() + self.softirq_ns
     }
@@ -188,7 +198,8 @@ pub struct ClockCheck {
     pub state: ClockState,
     /// Guest's monotonic clock less the host's, when the guest woke, nanoseconds.
     pub offset_ns: i64,
-    /// Best round trips of the message exchanges at the start and at the end, nanoseconds: the error of an offset is at most half.
+    /// Best round trips of the message exchanges at the start and at the end, nanoseconds: the
+    /// error of an offset is at most half.
     pub round_trips_ns: [u64; 2],
     /// Time between the two exchanges on the host's clock, nanoseconds.
     pub awake_ns: u64,
@@ -196,9 +207,9 @@ pub struct ClockCheck {
     pub rate_ppm: Option<f64>,
     /// How far off the rate may be, parts per million.
     pub bound_ppm: Option<f64>,
-    /// 0 when every duration that the guest told fits its bracket on the host's clock, to within the round trip, 1 ms and 1000 ppm;
-    /// else the duration less the bracket of the one that fits worst, nanoseconds. One longer than its bracket counts as worse than
-    /// any shorter one.
+    /// 0 when every duration that the guest told fits its bracket on the host's clock, to within
+    /// the round trip, 1 ms and 1000 ppm; else the duration less the bracket of the one that fits
+    /// worst, nanoseconds. One longer than its bracket counts as worse than any shorter one.
     pub misfit_ns: i64,
 }
 
@@ -212,9 +223,11 @@ pub enum ClockState {
     Proven,
     /// The rate is proven within 1000 ppm and wholly outside 200 ppm.
     Warned,
-    /// The bound is too wide to tell, or a duration does not fit its bracket: durations are the host's bracket.
+    /// The bound is too wide to tell, or a duration does not fit its bracket: durations are the
+    /// host's bracket.
     Bracket,
-    /// The rate is proven to be off by more than 1000 ppm, or a duration is longer than its bracket: the unit is void.
+    /// The rate is proven to be off by more than 1000 ppm, or a duration is longer than its
+    /// bracket: the unit is void.
     Wrong,
 }
 

@@ -1,10 +1,12 @@
 //! Pages of memory that are equal: what a scan of the host's page frames finds.
 //!
-//! After table 1 of Agarwal, Jain and Porter, "Containing the Hype" (APSys 2015). A page is what the hardware maps, a frame is the
-//! physical memory that holds one, and a place is where a frame is mapped: a page of a process's address space, or a page of a file
-//! in the host's page cache. All counts are of pages of [`PageScan::page_bytes`]; a huge page counts by its pieces.
+//! After table 1 of Agarwal, Jain and Porter, "Containing the Hype" (APSys 2015). A page is what
+//! the hardware maps, a frame is the physical memory that holds one, and a place is where a frame
+//! is mapped: a page of a process's address space, or a page of a file in the host's page cache.
+//! All counts are of pages of [`PageScan::page_bytes`]; a huge page counts by its pieces.
 //!
-//! How a frame is counted, and how a saving, is decided in `docs/design/0034-pages-that-are-equal.md`.
+//! How a frame is counted, and how a saving, is decided in
+//! `docs/design/0034-pages-that-are-equal.md`.
 
 use serde::{Deserialize, Serialize};
 use std::ops::{Add, AddAssign};
@@ -15,8 +17,8 @@ use std::ops::{Add, AddAssign};
 pub struct PageScan {
     /// Size of a page, bytes.
     pub page_bytes: u64,
-    /// Those whose memory was scanned: guests in the order they were given, then helpers, then cached files. A frame belongs to the
-    /// first of this list that has it.
+    /// Those whose memory was scanned: guests in the order they were given, then helpers, then
+    /// cached files. A frame belongs to the first of this list that has it.
     pub subjects: Vec<SubjectPages>,
     /// The frames, each once.
     pub frames: Frames,
@@ -52,9 +54,11 @@ impl PageScan {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "kind")]
 pub enum SubjectRole {
-    /// A guest: the processes of a container, or the process of a machine's monitor with the machine's memory in it.
+    /// A guest: the processes of a container, or the process of a machine's monitor with the
+    /// machine's memory in it.
     Guest,
-    /// A process outside of a guest that serves it: a shim, a file server, a proxy. Counts as the host.
+    /// A process outside of a guest that serves it: a shim, a file server, a proxy. Counts as the
+    /// host.
     Helper {
         /// Name of the guest.
         guest: String,
@@ -77,13 +81,15 @@ pub struct SubjectPages {
     pub name: String,
     /// What it is.
     pub role: SubjectRole,
-    /// Places at which it has a frame, without the kernel's zero page: for processes the resident set summed up.
+    /// Places at which it has a frame, without the kernel's zero page: for processes the resident
+    /// set summed up.
     pub places: u64,
     /// Frames that belong to it.
     pub frames: u64,
     /// Frames that it has and another subject too, whomever they belong to.
     pub frames_with_others: u64,
-    /// Of its frames: equal to another frame, so that all but one of the equals could be saved. Without pages full of zeros.
+    /// Of its frames: equal to another frame, so that all but one of the equals could be saved.
+    /// Without pages full of zeros.
     pub duplicate_frames: u64,
     /// Of its frames: full of zeros.
     pub zero_frames: u64,
@@ -94,13 +100,16 @@ pub struct SubjectPages {
 pub struct Frames {
     /// All of them, those full of zeros too, the kernel's zero page not.
     pub total: u64,
-    /// Of these: private anonymous memory. The memory of a machine is that, unless its monitor takes it from a memory file.
+    /// Of these: private anonymous memory. The memory of a machine is that, unless its monitor
+    /// takes it from a memory file.
     pub anonymous: u64,
     /// Of these: in the page cache, which memory files and shared anonymous memory are too.
     pub file: u64,
-    /// Of the frames in the page cache: of memory files (`memfd_create(2)`, tmpfs) or shared anonymous memory. KSM merges none of them.
+    /// Of the frames in the page cache: of memory files (`memfd_create(2)`, tmpfs) or shared
+    /// anonymous memory. KSM merges none of them.
     pub memory_file: u64,
-    /// Of all: in a huge page, or in one of the smaller groups of pages that the kernel keeps together (large folios).
+    /// Of all: in a huge page, or in one of the smaller groups of pages that the kernel keeps
+    /// together (large folios).
     pub huge: u64,
     /// Of all: contents that no other frame has.
     pub unique: u64,
@@ -109,10 +118,11 @@ pub struct Frames {
 /// Pages full of zeros.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ZeroPages {
-    /// Places at which the kernel's own zero page is mapped (KPF_ZERO_PAGE): memory that was read and never written. Costs nothing.
+    /// Places at which the kernel's own zero page is mapped (KPF_ZERO_PAGE): memory that was read
+    /// and never written. Costs nothing.
     pub kernel_places: u64,
-    /// Anonymous frames full of zeros. KSM saves all but one of them, and all where it may use the kernel's zero page
-    /// (`/sys/kernel/mm/ksm/use_zero_pages`).
+    /// Anonymous frames full of zeros. KSM saves all but one of them, and all where it may use the
+    /// kernel's zero page (`/sys/kernel/mm/ksm/use_zero_pages`).
     pub anonymous: u64,
     /// Of the anonymous: in mappings that KSM may merge.
     pub anonymous_mergeable: u64,
@@ -131,8 +141,8 @@ pub struct SharedFrames {
     pub ksm: Shared,
 }
 
-/// Frames that are mapped at several places of the scanned processes. Cached files are no such places: a file's page in the page
-/// cache spares nobody a copy.
+/// Frames that are mapped at several places of the scanned processes. Cached files are no such
+/// places: a file's page in the page cache spares nobody a copy.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shared {
     /// How many frames.
@@ -150,7 +160,8 @@ impl Shared {
     }
 }
 
-/// Frames that could be saved, by where the equal is: k equal frames save k - 1. Without pages full of zeros.
+/// Frames that could be saved, by where the equal is: k equal frames save k - 1. Without pages full
+/// of zeros.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DuplicateMatrix {
     /// The equal is in the same guest.
@@ -214,15 +225,18 @@ impl AddAssign for KindPairs {
 /// The total of the matrix by who could save it, pages.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Merging {
-    /// KSM, as mappings are advised now (`MADV_MERGEABLE`): equal anonymous frames, all of them in such mappings.
+    /// KSM, as mappings are advised now (`MADV_MERGEABLE`): equal anonymous frames, all of them in
+    /// such mappings.
     pub ksm_pages: u64,
     /// KSM, were all anonymous memory advised: this much more.
     pub ksm_if_advised_pages: u64,
-    /// Nobody today: one of the equals or both are in the page cache. Merging files by content would.
+    /// Nobody today: one of the equals or both are in the page cache. Merging files by content
+    /// would.
     pub by_file_content_pages: u64,
 }
 
-/// Places that the second look did not find as the first had left them, or that were two things at once.
+/// Places that the second look did not find as the first had left them, or that were two things at
+/// once.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unsettled {
     /// Another content in the same frame.
@@ -243,8 +257,8 @@ impl Unsettled {
 pub struct Unread {
     /// Unmapped, or their process ended, between being found and being read.
     pub vanished: u64,
-    /// Of special mappings: devices' memory and pages that the kernel shows every process. Pages of address space; the kernel does not
-    /// tell which of them there are.
+    /// Of special mappings: devices' memory and pages that the kernel shows every process. Pages of
+    /// address space; the kernel does not tell which of them there are.
     pub special: u64,
     /// In swap, or on the move between frames.
     pub swapped: u64,

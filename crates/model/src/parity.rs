@@ -1,10 +1,13 @@
-//! The words by which guests are compared (METHOD: parity): the keys of [`crate::InstanceFacts`] and of `--allow-unequal`.
+//! The words by which guests are compared (METHOD: parity): the keys of [`crate::InstanceFacts`]
+//! and of `--allow-unequal`.
 
 use crate::nearest;
 
-/// Every parity key with what it is. A key that ends with a colon is followed by what it is about: `binary:fio`, `mounts:/tmp`.
+/// Every parity key with what it is. A key that ends with a colon is followed by what it is about:
+/// `binary:fio`, `mounts:/tmp`.
 ///
-/// Values are words for people. Two of them are also numbers: `cpus` is a count, `memory` is `<bytes> bytes`.
+/// Values are words for people. Two of them are also numbers: `cpus` is a count, `memory` is
+/// `<bytes> bytes`.
 pub const PARITY_KEYS: &[(&str, &str)] = &[
     ("kernel", "release of the kernel that the guest runs on"),
     ("architecture", "machine architecture"),
@@ -58,7 +61,8 @@ pub const PARITY_KEYS: &[(&str, &str)] = &[
     ),
 ];
 
-/// Keys that are facts of the platform and not of every guest: where one is absent, there is no such thing.
+/// Keys that are facts of the platform and not of every guest: where one is absent, there is no
+/// such thing.
 pub const PARITY_KEYS_OF_PLATFORMS: &[&str] =
     &["network", "network-card", "network-path:", "cache", "disk", "root", "acceleration", "machine:"];
 
@@ -67,9 +71,9 @@ pub fn is_parity_key_of_platforms(key: &str) -> bool {
     PARITY_KEYS_OF_PLATFORMS.iter().any(|word| parity_word_covers(word, key))
 }
 
-/// Whether a word of `--allow-unequal`, or a key of a platform's `implies`, stands for a key: the key itself, the part of it before
-/// the colon (`binary` for every `binary:<program>`), or the beginning before a final `*`. `memory_bytes`, as reports call the
-/// number, is `memory`.
+/// Whether a word of `--allow-unequal`, or a key of a platform's `implies`, stands for a key: the
+/// key itself, the part of it before the colon (`binary` for every `binary:<program>`), or the
+/// beginning before a final `*`. `memory_bytes`, as reports call the number, is `memory`.
 pub fn parity_word_covers(word: &str, key: &str) -> bool {
     let key = if key == "memory_bytes" { "memory" } else { key };
     match word.strip_suffix('*') {

@@ -6,8 +6,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 
-/// Version of the plan file. Changes: 1, first version; 2, noise limits, operations, and variables of an environment; 3, starts; 4,
-/// what is put around a command; 5, the load generator's machine; 6, footprints; 7, neighbours and runs of a certain length.
+/// Version of the plan file. Changes: 1, first version; 2, noise limits, operations, and variables
+/// of an environment; 3, starts; 4, what is put around a command; 5, the load generator's machine;
+/// 6, footprints; 7, neighbours and runs of a certain length.
 pub const PLAN_FORMAT: u32 = 7;
 
 /// Everything that decides a run: the same plan can be run again, here or on another host.
@@ -21,7 +22,8 @@ pub struct Plan {
     pub name: String,
     /// Version of weighbridge that made the plan.
     pub tool_version: String,
-    /// Seed of every random choice: order of environments and workloads, generated data, environment size.
+    /// Seed of every random choice: order of environments and workloads, generated data,
+    /// environment size.
     pub seed: u64,
     /// Environments in the order asked for, the baseline among them.
     pub environments: Vec<EnvironmentPlan>,
@@ -42,7 +44,8 @@ pub struct Plan {
     /// When noise warns and when it voids.
     #[serde(default)]
     pub noise: NoiseLimits,
-    /// The machine on which the load generators of servers run, as an environment; this host when absent.
+    /// The machine on which the load generators of servers run, as an environment; this host when
+    /// absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub loader: Option<EnvironmentSpec>,
     /// SHA-256 digests (hexadecimal) of what runs in the guests: `probe`, `kernels`, `image`.
@@ -50,7 +53,8 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Whether trials of this workload are timed by the machine of the load generator, and not by a guest.
+    /// Whether trials of this workload are timed by the machine of the load generator, and not by a
+    /// guest.
     pub fn is_timed_by_loader(&self, workload: &str) -> bool {
         let serves = |of: &WorkloadPlan| of.id == workload && of.staging.server.is_some();
         self.loader.is_some() && self.workloads.iter().any(serves)
@@ -60,13 +64,14 @@ impl Plan {
 /// One environment of a plan.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct EnvironmentPlan {
-    /// The name under which samples are filed and that tables show: the user's text in canonical form, with what must not be
-    /// hidden made explicit (a virtual machine's acceleration).
+    /// The name under which samples are filed and that tables show: the user's text in canonical
+    /// form, with what must not be hidden made explicit (a virtual machine's acceleration).
     pub name: String,
     /// Platform and keys, aliases resolved.
     pub spec: EnvironmentSpec,
-    /// Variables that commands in this environment have beside the common ones. Only `weigh selftest` sets any, to inject an effect
-    /// of a known size; all its environments have the same names with values of the same length.
+    /// Variables that commands in this environment have beside the common ones. Only
+    /// `weigh selftest` sets any, to inject an effect of a known size; all its environments have
+    /// the same names with values of the same length.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub variables: BTreeMap<String, String>,
 }
@@ -85,7 +90,8 @@ pub enum Effort {
         /// Number of blocks.
         blocks: u32,
     },
-    /// Until every primary cell is precise enough, looked at only every `step` blocks from `minimum` on.
+    /// Until every primary cell is precise enough, looked at only every `step` blocks from
+    /// `minimum` on.
     Precision {
         /// Fewest blocks, 30.
         minimum: u32,
@@ -135,7 +141,8 @@ pub struct GuestPlan {
     pub cpus: Vec<u32>,
     /// Memory limit, bytes.
     pub memory_bytes: Option<u64>,
-    /// Keep one instance per environment for the whole run instead of a fresh one per block; said in every table.
+    /// Keep one instance per environment for the whole run instead of a fresh one per block; said
+    /// in every table.
     pub reuse: bool,
     /// Working directory of the commands inside the guest.
     pub working_directory: Option<PathBuf>,
@@ -190,7 +197,8 @@ impl fmt::Display for ImageSpec {
 /// One workload with every parameter decided: a command and how its output is read.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct WorkloadPlan {
-    /// Unique in the plan: the name, and the swept parameters in braces, as in `memory-latency{size=64MiB}`.
+    /// Unique in the plan: the name, and the swept parameters in braces, as in
+    /// `memory-latency{size=64MiB}`.
     pub id: String,
     /// Name of the manifest, or of the user's command.
     pub name: String,
@@ -198,7 +206,8 @@ pub struct WorkloadPlan {
     pub params: BTreeMap<String, String>,
     /// `quick`, `standard` or `paper`.
     pub size: String,
-    /// Program and arguments; a name without a slash is looked up in the guest, `weigh-kernels` beside the probe. Empty for a start.
+    /// Program and arguments; a name without a slash is looked up in the guest, `weigh-kernels`
+    /// beside the probe. Empty for a start.
     pub command: Vec<String>,
     /// Command run before every measured or warm-up iteration.
     pub prepare: Option<Vec<String>>,
@@ -219,15 +228,17 @@ pub struct WorkloadPlan {
     /// What charged CPU time is divided by; one run of the command when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub operations: Option<Operations>,
-    /// Where the command says how long it ran by its own clock, seconds, for comparison with the host's. It may be shorter than
-    /// the whole run, never longer.
+    /// Where the command says how long it ran by its own clock, seconds, for comparison with the
+    /// host's. It may be shorter than the whole run, never longer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool_duration: Option<Extraction>,
-    /// Where the command says how many bytes it read at random places of a disk past the guest's own cache. The host's device
-    /// must have seen at least 95 % of them, or the trial fails: somebody's cache was measured.
+    /// Where the command says how many bytes it read at random places of a disk past the guest's
+    /// own cache. The host's device must have seen at least 95 % of them, or the trial fails:
+    /// somebody's cache was measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub random_read_bytes: Option<Extraction>,
-    /// What is started, where it is the coming up of guests that is measured and not a command in one.
+    /// What is started, where it is the coming up of guests that is measured and not a command in
+    /// one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start: Option<StartPlan>,
     /// What is put around the command.
@@ -239,7 +250,8 @@ pub struct WorkloadPlan {
 }
 
 impl WorkloadPlan {
-    /// A command that is run once a block, within a minute and with nothing around it, under a name that is its id as well.
+    /// A command that is run once a block, within a minute and with nothing around it, under a name
+    /// that is its id as well.
     pub fn of(name: impl Into<String>, command: Vec<String>, metrics: Vec<MetricSource>) -> Self {
         let name = name.into();
         Self {
@@ -265,8 +277,9 @@ impl WorkloadPlan {
         }
     }
 
-    /// How many of what were done a second in these runs: operations where the workload counts them, by the command's own clock where it
-    /// tells; else what its first rate says at the median, a primary one if there is one.
+    /// How many of what were done a second in these runs: operations where the workload counts
+    /// them, by the command's own clock where it tells; else what its first rate says at the
+    /// median, a primary one if there is one.
     pub fn reached(&self, iterations: &[Iteration]) -> Option<(&str, f64)> {
         if let Some(counted) = &self.operations {
             let operations = iterations.iter().map(|iteration| iteration.operations).sum::<Option<f64>>()?;
@@ -330,17 +343,17 @@ pub enum Extraction {
         /// The expression, multi-line mode; as a check it must match.
         pattern: String,
     },
-    /// A quantile of a latency histogram that the command printed. Histograms of the iterations of a trial are merged first;
-    /// quantiles are never averaged.
+    /// A quantile of a latency histogram that the command printed. Histograms of the iterations of
+    /// a trial are merged first; quantiles are never averaged.
     Quantile {
-        /// JSON pointer (RFC 6901) into the last line of the standard output: an HdrHistogram in its V2 encoding, base64, with
-        /// values in nanoseconds.
+        /// JSON pointer (RFC 6901) into the last line of the standard output: an HdrHistogram in
+        /// its V2 encoding, base64, with values in nanoseconds.
         histogram: String,
         /// The quantile, from 0 to 1.
         quantile: f64,
     },
-    /// The time or rate that the metric's own name says, taken by the run itself: of guests that come up, and of those
-    /// beside a measured one.
+    /// The time or rate that the metric's own name says, taken by the run itself: of guests that
+    /// come up, and of those beside a measured one.
     Stamp,
     /// A field of a parser of the workloads crate, for tools whose output needs one.
     Parser {
@@ -354,7 +367,8 @@ pub enum Extraction {
 /// The machine that a run was made on: `host.json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct HostFacts {
-    /// Digest of the machine id: the same host gives the same identity, and the identity gives nothing away.
+    /// Digest of the machine id: the same host gives the same identity, and the identity gives
+    /// nothing away.
     pub identity: String,
     /// Kernel release, as `uname -r` prints it.
     pub kernel: String,

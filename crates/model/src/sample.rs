@@ -4,10 +4,10 @@ use crate::{ClockCheck, Observed};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Version of the samples file. Changes: 1, first version; 2, what the host saw, clock checks, facts from inside, noisy hosts, the
-/// environment of a wrong clock, operations, histograms; 3, metrics that an environment cannot have; 4, load generators, their
-/// headroom and their pace; 5, the machines of load generators.
-/// Files of earlier versions can be read: they lack these.
+/// Version of the samples file. Changes: 1, first version; 2, what the host saw, clock checks,
+/// facts from inside, noisy hosts, the environment of a wrong clock, operations, histograms; 3,
+/// metrics that an environment cannot have; 4, load generators, their headroom and their pace; 5,
+/// the machines of load generators. Files of earlier versions can be read: they lack these.
 pub const SAMPLES_FORMAT: u32 = 5;
 
 /// One line of the samples file. Lines are only ever appended.
@@ -25,7 +25,8 @@ pub enum Record {
     Void(VoidUnit),
     /// A cell that is not measured, or not any more.
     Excluded(Exclusion),
-    /// What an instance looks like from inside. The first of an environment, and later ones that differ from it.
+    /// What an instance looks like from inside. The first of an environment, and later ones that
+    /// differ from it.
     Facts(InstanceFacts),
     /// From here on noise voids nothing.
     NoisyHost(NoisyHost),
@@ -33,7 +34,8 @@ pub enum Record {
     Headroom(Headroom),
     /// The rate at which requests leave in every environment.
     Paced(Paced),
-    /// The machine on which load generators run, where it is another one. Again when it has changed.
+    /// The machine on which load generators run, where it is another one. Again when it has
+    /// changed.
     Loader(LoaderMachine),
 }
 
@@ -73,7 +75,8 @@ pub struct Paced {
     pub share: f64,
     /// What leaves a second in every environment.
     pub rate_per_s: f64,
-    /// What each environment reached a second in the closed loop, by [`crate::EnvironmentPlan::name`].
+    /// What each environment reached a second in the closed loop, by
+    /// [`crate::EnvironmentPlan::name`].
     pub reached_per_s: BTreeMap<String, f64>,
 }
 
@@ -85,15 +88,17 @@ impl Paced {
     }
 }
 
-/// What a load generator reached on the path to an environment against a server that answers at once, once, before anything was measured:
-/// more than that no server there can be seen to do (METHOD: loader headroom).
+/// What a load generator reached on the path to an environment against a server that answers at
+/// once, once, before anything was measured: more than that no server there can be seen to do
+/// (METHOD: loader headroom).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Headroom {
     /// [`crate::EnvironmentPlan::name`].
     pub environment: String,
     /// [`crate::WorkloadPlan::id`].
     pub workload: String,
-    /// What one is of what was counted, in the singular: an operation of the workload, or the name of its first rate.
+    /// What one is of what was counted, in the singular: an operation of the workload, or the name
+    /// of its first rate.
     pub operation: String,
     /// How many of them a second.
     pub rate_per_s: f64,
@@ -106,10 +111,12 @@ pub struct InstanceFacts {
     pub environment: String,
     /// Number of the instance.
     pub instance: u64,
-    /// What can decide a result, by parity key: `kernel`, `cpus`, `memory`, `libc`, `binary:<program>`, `transparent-huge-pages`,
-    /// `mitigations`, `clock-source`, `mounts:<path>`, `network`, `cache`, `acceleration`... in words.
+    /// What can decide a result, by parity key: `kernel`, `cpus`, `memory`, `libc`,
+    /// `binary:<program>`, `transparent-huge-pages`, `mitigations`, `clock-source`,
+    /// `mounts:<path>`, `network`, `cache`, `acceleration`... in words.
     pub facts: BTreeMap<String, String>,
-    /// Keys in which it differs from the baseline, and why that is meant: what the platform or a key of the environment implies.
+    /// Keys in which it differs from the baseline, and why that is meant: what the platform or a
+    /// key of the environment implies.
     pub intended: BTreeMap<String, String>,
 }
 
@@ -124,11 +131,11 @@ pub struct NoisyHost {
     pub units: u32,
 }
 
-/// A cell (environment, workload) that has no trials from a block on. It is a failure of the cell, not a failed trial:
-/// nothing was measured, so it is not among the trials tried.
+/// A cell (environment, workload) that has no trials from a block on. It is a failure of the cell,
+/// not a failed trial: nothing was measured, so it is not among the trials tried.
 ///
-/// A unit (block, workload) is complete when one attempt has a trial of every environment that is not excluded from that
-/// block.
+/// A unit (block, workload) is complete when one attempt has a trial of every environment that is
+/// not excluded from that block.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Exclusion {
     /// [`crate::EnvironmentPlan::name`].
@@ -157,10 +164,11 @@ pub struct Trial {
     pub environment: String,
     /// Identity of the host, [`crate::HostFacts::identity`].
     pub host: String,
-    /// Number of the instance of the environment in this run, from 0: trials of one instance share its warm state.
+    /// Number of the instance of the environment in this run, from 0: trials of one instance share
+    /// its warm state.
     pub instance: u64,
-    /// Wall-clock time of the start, UTC, RFC 3339. For people, and for the hours of a run that went on after
-    /// another boot; no duration of a trial is computed from it.
+    /// Wall-clock time of the start, UTC, RFC 3339. For people, and for the hours of a run that
+    /// went on after another boot; no duration of a trial is computed from it.
     pub started: String,
     /// Start on the host's monotonic clock, nanoseconds.
     pub host_started_ns: u64,
@@ -168,11 +176,13 @@ pub struct Trial {
     pub host_ended_ns: u64,
     /// What came of it.
     pub outcome: Outcome,
-    /// What the host saw of the measured iterations; absent for a failed trial and in files of version 1.
+    /// What the host saw of the measured iterations; absent for a failed trial and in files of
+    /// version 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed: Option<Box<Observed>>,
-    /// What is known of the guest's clock; of a server's trial, of the clock of the load generator's machine, where that is another one
-    /// than the host. Absent for a failed trial and in files of version 1.
+    /// What is known of the guest's clock; of a server's trial, of the clock of the load
+    /// generator's machine, where that is another one than the host. Absent for a failed trial and
+    /// in files of version 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clock: Option<ClockCheck>,
 }
@@ -190,8 +200,8 @@ pub enum Outcome {
     Failed(TrialFailure),
 }
 
-/// An [`Outcome`] as it is read: every field that either kind has. What is read by its tag is first held whole in memory, which takes as long as
-/// the rest of reading a trial.
+/// An [`Outcome`] as it is read: every field that either kind has. What is read by its tag is first
+/// held whole in memory, which takes as long as the rest of reading a trial.
 #[derive(Deserialize)]
 struct OutcomeFields {
     kind: OutcomeKind,
@@ -256,7 +266,8 @@ pub enum FailureKind {
     Check,
     /// The preparation or clean-up command failed.
     Preparation,
-    /// The guest differs from the baseline in something that neither its platform nor its keys imply.
+    /// The guest differs from the baseline in something that neither its platform nor its keys
+    /// imply.
     Unequal,
     /// The guest's clock was proven wrong in too many trials in a row.
     Clock,
@@ -285,8 +296,8 @@ pub struct Iteration {
     pub voluntary_switches: u64,
     /// Context switches because it was made to.
     pub involuntary_switches: u64,
-    /// Value of each metric in its base unit. A metric that is a duration is the guest's, or the host's bracket where the trial's
-    /// clock check says so.
+    /// Value of each metric in its base unit. A metric that is a duration is the guest's, or the
+    /// host's bracket where the trial's clock check says so.
     pub values: BTreeMap<String, f64>,
     /// Operations of the run, where the workload counts them; one otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -300,7 +311,8 @@ pub struct Iteration {
     /// Latency histograms by JSON pointer, HdrHistogram V2, base64, nanoseconds.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub histograms: BTreeMap<String, String>,
-    /// Metrics that this environment cannot have or the tool could not measure, and why, in words: no failure, and never 0.
+    /// Metrics that this environment cannot have or the tool could not measure, and why, in words:
+    /// no failure, and never 0.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub absent: BTreeMap<String, String>,
 }

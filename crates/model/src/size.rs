@@ -25,7 +25,8 @@ fn split_number<'a>(what: &'static str, text: &'a str, example: &str) -> Result<
     Ok((number, text[end..].trim()))
 }
 
-/// Reads a number of bytes: `4096`, `64KiB`, `512M`, `2GB`. `K`, `M`, `G`, `T` alone are binary, as tools of this field take them.
+/// Reads a number of bytes: `4096`, `64KiB`, `512M`, `2GB`. `K`, `M`, `G`, `T` alone are binary, as
+/// tools of this field take them.
 pub fn parse_bytes(text: &str) -> Result<u64, SizeError> {
     let (number, suffix) = split_number("size", text, "512MiB")?;
     let factor: f64 = match suffix {
@@ -49,7 +50,8 @@ pub fn parse_bytes(text: &str) -> Result<u64, SizeError> {
     Ok((number * factor).round() as u64)
 }
 
-/// Writes a number of bytes with the largest binary unit that divides it exactly: `64KiB`, `3GiB`, `1000B`.
+/// Writes a number of bytes with the largest binary unit that divides it exactly: `64KiB`, `3GiB`,
+/// `1000B`.
 pub fn format_bytes(bytes: u64) -> String {
     for (unit, size) in [("TiB", 1u64 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)] {
         if bytes >= size && bytes.is_multiple_of(size) {

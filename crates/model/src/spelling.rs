@@ -2,7 +2,8 @@
 
 /// The candidate that is nearest to `word`, if one is near enough to be what the user meant.
 ///
-/// Near enough is at most a third of the letters changed (Damerau-Levenshtein), and never fewer than one allowed change.
+/// Near enough is at most a third of the letters changed (Damerau-Levenshtein), and never fewer
+/// than one allowed change.
 pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let allowed = (word.chars().count() / 3).max(1);
     candidates

@@ -1,17 +1,21 @@
-//! What `weigh start` measures: a workload that is no command in a guest, but the coming up of guests.
+//! What `weigh start` measures: a workload that is no command in a guest, but the coming up of
+//! guests.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// Names of the metrics of a start, as plans and samples have them.
 pub mod stamps {
-    /// From the start of the platform's first program to the first instruction of ours in the guest, seconds.
+    /// From the start of the platform's first program to the first instruction of ours in the
+    /// guest, seconds.
     pub const CODE: &str = "start_to_code";
-    /// To the guest being initialised: the probe answers, and where the guest has an init of its own, its services are up. Seconds.
+    /// To the guest being initialised: the probe answers, and where the guest has an init of its
+    /// own, its services are up. Seconds.
     pub const INIT: &str = "start_to_init";
     /// To a server in the guest saying that it listens, seconds.
     pub const SERVICE: &str = "start_to_service";
-    /// To its first response, read by a client outside of the guest over the platform's own network, seconds.
+    /// To its first response, read by a client outside of the guest over the platform's own
+    /// network, seconds.
     pub const RESPONSE: &str = "start_to_response";
     /// From asking for the guest's end to everything of it being gone, seconds.
     pub const STOP: &str = "stop";
@@ -23,11 +27,13 @@ pub mod stamps {
     pub const ALL_STOP: &str = "all_stop";
     /// Guests started and removed per second.
     pub const RATE: &str = "guest_rate";
-    /// From the start of the platform's first program to the answer of a guest that is restored from its saved state, seconds.
+    /// From the start of the platform's first program to the answer of a guest that is restored
+    /// from its saved state, seconds.
     pub const RESTORE: &str = "restore_to_init";
     /// Saving the state of a guest, seconds.
     pub const SAVE: &str = "save";
-    /// Of a machine: from the start of the platform's first program to the machine being let go, seconds.
+    /// Of a machine: from the start of the platform's first program to the machine being let go,
+    /// seconds.
     pub const BOOT_VMM: &str = "boot_vmm";
     /// From there to the start of the kernel's clock, seconds.
     pub const BOOT_FIRMWARE: &str = "boot_firmware";
@@ -35,19 +41,24 @@ pub mod stamps {
     pub const BOOT_KERNEL: &str = "boot_kernel";
     /// From there to the guest being initialised, seconds.
     pub const BOOT_USER: &str = "boot_user";
-    /// How far off the two borders may be that are known in the guest's clock, seconds: half of the best round trip.
+    /// How far off the two borders may be that are known in the guest's clock, seconds: half of the
+    /// best round trip.
     pub const BOOT_BOUND: &str = "boot_clock_bound";
     /// What a machine's coming up is made of, in order, and the bound of its inner borders.
     pub const BOOT: [&str; 5] = [BOOT_VMM, BOOT_FIRMWARE, BOOT_KERNEL, BOOT_USER, BOOT_BOUND];
 }
 
-/// Names of the metrics of a footprint, as plans and samples have them. All are per guest unless they say otherwise.
+/// Names of the metrics of a footprint, as plans and samples have them. All are per guest unless
+/// they say otherwise.
 pub mod weights {
-    /// What is charged: proportional set size of the guest and its helpers, and what the kernel keeps for its control group. Bytes.
+    /// What is charged: proportional set size of the guest and its helpers, and what the kernel
+    /// keeps for its control group. Bytes.
     pub const FOOTPRINT: &str = "footprint";
-    /// Proportional set size of the guest: of its processes, or of the monitor of a machine with all the machine's memory. Bytes.
+    /// Proportional set size of the guest: of its processes, or of the monitor of a machine with
+    /// all the machine's memory. Bytes.
     pub const GUEST: &str = "guest_pss";
-    /// Proportional set size of the helpers that serve this guest alone: shims, proxies, monitors. Bytes.
+    /// Proportional set size of the helpers that serve this guest alone: shims, proxies, monitors.
+    /// Bytes.
     pub const HELPERS: &str = "helpers_pss";
     /// What the kernel keeps for the guest's control group. Bytes.
     pub const KERNEL: &str = "kernel_memory";
@@ -59,9 +70,11 @@ pub mod weights {
     pub const AVAILABLE: &str = "available_drop";
     /// Proportional set size of the platform's daemons, all together and not per guest. Bytes.
     pub const DAEMONS: &str = "daemons_pss";
-    /// Memory that the kernel's merging of equal pages saves, all together and not per guest. Bytes.
+    /// Memory that the kernel's merging of equal pages saves, all together and not per guest.
+    /// Bytes.
     pub const MERGED: &str = "merged";
-    /// CPU time of the kernel's merging from the last guest being up to the reading, all together. Seconds.
+    /// CPU time of the kernel's merging from the last guest being up to the reading, all together.
+    /// Seconds.
     pub const MERGING_CPU: &str = "merging_cpu";
     /// From the last guest being up to their memory standing still, seconds.
     pub const SETTLING: &str = "settle_time";
@@ -96,7 +109,8 @@ pub enum Started {
     },
     /// A guest that was saved before.
     Restored,
-    /// Guests that come up at once and are left alone until their memory stands still; then it is read.
+    /// Guests that come up at once and are left alone until their memory stands still; then it is
+    /// read.
     Footprint {
         /// How many.
         guests: u32,

@@ -5,13 +5,15 @@ use std::fmt;
 
 /// A unit in its base form, without a prefix: `s`, `B`, `B/s`, `op/s`, `update/s`, `1`.
 ///
-/// Values are stored in base units everywhere; only the report chooses a prefix for the reader. A unit that
-/// weighbridge does not know is kept as it is written, so that samples measured elsewhere can use their own.
+/// Values are stored in base units everywhere; only the report chooses a prefix for the reader. A
+/// unit that weighbridge does not know is kept as it is written, so that samples measured elsewhere
+/// can use their own.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Unit(String);
 
-/// Prefixed symbols and the factor to their base. SI prefixes are decimal, IEC prefixes binary (ISO/IEC 80000-13).
+/// Prefixed symbols and the factor to their base. SI prefixes are decimal, IEC prefixes binary
+/// (ISO/IEC 80000-13).
 const KNOWN: &[(&str, &str, f64)] = &[
     ("s", "s", 1.0),
     ("ms", "s", 1e-3),
@@ -52,7 +54,8 @@ impl Unit {
         Self("s".into())
     }
 
-    /// The base unit of `symbol` and the factor that turns a value in `symbol` into one in the base unit.
+    /// The base unit of `symbol` and the factor that turns a value in `symbol` into one in the base
+    /// unit.
     pub fn normalise(symbol: &str) -> (Self, f64) {
         match KNOWN.iter().find(|(known, _, _)| *known == symbol) {
             Some((_, base, factor)) => (Self((*base).into()), *factor),

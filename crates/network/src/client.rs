@@ -1,4 +1,5 @@
-//! A client of guests whose network an engine makes by itself: on the engine's bridge, or behind a link of the host's own.
+//! A client of guests whose network an engine makes by itself: on the engine's bridge, or behind a
+//! link of the host's own.
 
 use crate::hops::{self, Hop};
 use crate::made::Made;
@@ -16,7 +17,8 @@ use weigh_host::ledger::Ledger;
 /// The clients that this process has made: one per ledger, that is per run, and link.
 static CLIENTS: Mutex<BTreeMap<(PathBuf, String), Weak<Shared>>> = Mutex::new(BTreeMap::new());
 
-/// A client's namespace, shared by the guests of a run that are reached in the same way. With the last of them it goes.
+/// A client's namespace, shared by the guests of a run that are reached in the same way. With the
+/// last of them it goes.
 #[derive(Debug)]
 pub struct Client {
     shared: Option<Arc<Shared>>,
@@ -46,7 +48,8 @@ pub struct Run<'a> {
 }
 
 impl Client {
-    /// A client on a bridge that is there, with an address of its subnet that nobody else has: the last but one of its first 256.
+    /// A client on a bridge that is there, with an address of its subnet that nobody else has: the
+    /// last but one of its first 256.
     ///
     /// # Errors
     /// [`NetworkError`]; what was begun has been undone.
@@ -60,9 +63,10 @@ impl Client {
         Ok(Self { shared: Some(shared), published: None })
     }
 
-    /// A client behind a link of its own, for whom the host is another machine: what it sends to [`Client::published`] comes to the
-    /// host from outside, where the rules of the engine translate it. `accept` names a bridge to which a firewall must let the
-    /// client's packets through, where the engine does not see to that.
+    /// A client behind a link of its own, for whom the host is another machine: what it sends to
+    /// [`Client::published`] comes to the host from outside, where the rules of the engine
+    /// translate it. `accept` names a bridge to which a firewall must let the client's packets
+    /// through, where the engine does not see to that.
     ///
     /// # Errors
     /// As [`Client::on_bridge`].
@@ -169,14 +173,16 @@ impl Shared {
     }
 }
 
-/// A way through the host's firewall for clients on other machines, to what an engine publishes of one guest.
+/// A way through the host's firewall for clients on other machines, to what an engine publishes of
+/// one guest.
 ///
 /// When it is dropped it is closed; what cannot be undone stays in the ledger.
 #[derive(Debug)]
 pub struct Opening(Made);
 
 impl Opening {
-    /// Has the firewall let through what was translated to guests on a bridge, and their answers. `guest` tells the guests of a run apart.
+    /// Has the firewall let through what was translated to guests on a bridge, and their answers.
+    /// `guest` tells the guests of a run apart.
     ///
     /// # Errors
     /// [`NetworkError`]; what was begun has been undone.
@@ -198,8 +204,8 @@ impl Opening {
     }
 }
 
-/// The host's address in a private subnet of [`PREFIX_BITS`] that nobody uses now, for an engine to make a network of. Runs begin their
-/// search at different places.
+/// The host's address in a private subnet of [`PREFIX_BITS`] that nobody uses now, for an engine to
+/// make a network of. Runs begin their search at different places.
 ///
 /// # Errors
 /// [`NetworkError::NoSubnet`], or `ip` cannot be asked.

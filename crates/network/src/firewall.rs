@@ -1,8 +1,9 @@
 //! Letting guests' packets through a host whose firewall forwards nothing.
 //!
-//! Docker's engine sets the policy of FORWARD to DROP, and has bridged packets pass there too (`bridge-nf-call-iptables`). It leaves
-//! the chain DOCKER-USER to others, which it asks first. Our rules name our own bridges, are inserted one by one and deleted one by
-//! one; nothing is ever flushed.
+//! Docker's engine sets the policy of FORWARD to DROP, and has bridged packets pass there too
+//! (`bridge-nf-call-iptables`). It leaves the chain DOCKER-USER to others, which it asks first. Our
+//! rules name our own bridges, are inserted one by one and deleted one by one; nothing is ever
+//! flushed.
 
 use crate::NetworkError;
 use crate::made::Made;
@@ -24,7 +25,8 @@ struct Filter {
     chain: &'static str,
 }
 
-/// Accepts forwarded packets of these kinds, wherever something may drop them. `rules` are matches in iptables' words.
+/// Accepts forwarded packets of these kinds, wherever something may drop them. `rules` are matches
+/// in iptables' words.
 pub(crate) fn accept(made: &mut Made, comment: &str, rules: &[&[&str]]) -> Result<(), NetworkError> {
     for Filter { program, chain } in filters()? {
         for matches in rules {
@@ -38,7 +40,8 @@ pub(crate) fn accept(made: &mut Made, comment: &str, rules: &[&[&str]]) -> Resul
     Ok(())
 }
 
-/// The tables that need a rule. The two kinds of iptables have tables of their own, both of which every packet passes.
+/// The tables that need a rule. The two kinds of iptables have tables of their own, both of which
+/// every packet passes.
 fn filters() -> Result<Vec<Filter>, NetworkError> {
     let mut found = Vec::new();
     for program in programs() {
@@ -72,7 +75,8 @@ fn programs() -> Vec<&'static str> {
     programs.into_iter().collect()
 }
 
-/// Where a rule has to go in a table as `iptables -S` lists it; nowhere when the table forwards everything.
+/// Where a rule has to go in a table as `iptables -S` lists it; nowhere when the table forwards
+/// everything.
 fn chain(listed: &str) -> Option<&'static str> {
     let has = |wanted: &str| listed.lines().any(|line| line == wanted);
     if has("-N DOCKER-USER") && has("-A FORWARD -j DOCKER-USER") {
@@ -104,7 +108,8 @@ pub(crate) fn undo(id: &str, detail: &Value) -> Result<(), String> {
             with("-D").map_err(|error| error.to_string())?;
             continue;
         }
-        // Not there (1), or the chain is not (Docker's engine has gone). Anything else, such as a lock that is held for ever, is told.
+        // Not there (1), or the chain is not (Docker's engine has gone). Anything else, such as a
+        // lock that is held for ever, is told.
         let said = String::from_utf8_lossy(&found.error).into_owned();
         let gone =
             ["does a matching rule exist", "does not exist", "No chain/target/match", "Table does not exist"];

@@ -41,9 +41,10 @@ pub struct GuestNetwork {
 }
 
 impl GuestNetwork {
-    /// A namespace with its loopback interface up and, for [`Mode::Bridge`] and [`Mode::Nat`], an interface `eth0` with an address in an
-    /// unused subnet and a default route, on a bridge of the run. `run` is the name of the run, unique on this host; `work` its work
-    /// directory, in the ledger already; `instance` the guest's number, unique in the run.
+    /// A namespace with its loopback interface up and, for [`Mode::Bridge`] and [`Mode::Nat`], an
+    /// interface `eth0` with an address in an unused subnet and a default route, on a bridge of the
+    /// run. `run` is the name of the run, unique on this host; `work` its work directory, in the
+    /// ledger already; `instance` the guest's number, unique in the run.
     ///
     /// # Errors
     /// [`NetworkError`]; what was begun has been undone.
@@ -74,9 +75,11 @@ impl GuestNetwork {
         Ok(network)
     }
 
-    /// A tap device for a machine, on a bridge of the run with [`Mode::Bridge`] and [`Mode::Nat`], in a namespace of its client's with
-    /// [`Mode::Tap`]. It is there until [`GuestNetwork::remove`], whatever opens and closes it. The machine's kernel must take
-    /// [`GuestNetwork::address`] with [`crate::PREFIX_BITS`], and [`GuestNetwork::gateway`], by itself.
+    /// A tap device for a machine, on a bridge of the run with [`Mode::Bridge`] and [`Mode::Nat`],
+    /// in a namespace of its client's with [`Mode::Tap`]. It is there until
+    /// [`GuestNetwork::remove`], whatever opens and closes it. The machine's kernel must take
+    /// [`GuestNetwork::address`] with [`crate::PREFIX_BITS`], and [`GuestNetwork::gateway`], by
+    /// itself.
     ///
     /// # Errors
     /// As [`GuestNetwork::make`]; the other modes are for guests of other kinds.
@@ -94,8 +97,9 @@ impl GuestNetwork {
         match &network.shared {
             Some((shared, place)) => {
                 if !shared.is_proven() {
-                    // A machine that has not booted answers nobody: a guest of the kernel's own that is there for a moment does, elsewhere
-                    // in the subnet, so that nobody remembers its hardware address for the machine's.
+                    // A machine that has not booted answers nobody: a guest of the kernel's own
+                    // that is there for a moment does, elsewhere in the subnet, so that nobody
+                    // remembers its hardware address for the machine's.
                     Self::make(ledger, run, work, instance, mode)?.remove()?;
                 }
                 network.tap = Some(shared.plug_tap(&mut network.made, *place)?);
@@ -110,7 +114,8 @@ impl GuestNetwork {
         Ok(network)
     }
 
-    /// Makes the tap in the client's namespace, where nothing else is: any private subnet will do. Those of a run's machines differ.
+    /// Makes the tap in the client's namespace, where nothing else is: any private subnet will do.
+    /// Those of a run's machines differ.
     fn join_client(&mut self, run: &str, instance: u64) -> Result<(), NetworkError> {
         let digest = Sha256::digest(run.as_bytes());
         let seed = u32::from_be_bytes([digest[0], digest[1], digest[2], digest[3]]);
@@ -121,9 +126,10 @@ impl GuestNetwork {
         Ok(())
     }
 
-    /// An address on the bridge of the run, for a platform that makes the guest's namespace and its veth on [`GuestNetwork::bridge`] by
-    /// itself; it gives the guest [`GuestNetwork::address`] with [`crate::PREFIX_BITS`] and [`GuestNetwork::gateway`]. Then
-    /// [`GuestNetwork::namespace`] is the host's.
+    /// An address on the bridge of the run, for a platform that makes the guest's namespace and its
+    /// veth on [`GuestNetwork::bridge`] by itself; it gives the guest [`GuestNetwork::address`]
+    /// with [`crate::PREFIX_BITS`] and [`GuestNetwork::gateway`]. Then [`GuestNetwork::namespace`]
+    /// is the host's.
     ///
     /// # Errors
     /// As [`GuestNetwork::make`].
@@ -146,8 +152,9 @@ impl GuestNetwork {
         Ok(network)
     }
 
-    /// Lets clients on other machines reach ports of the guest at an address of the host: what comes for them is translated and forwarded
-    /// from whatever interface it comes by. From then on [`GuestNetwork::reach`] says so. In modes without translation nothing happens.
+    /// Lets clients on other machines reach ports of the guest at an address of the host: what
+    /// comes for them is translated and forwarded from whatever interface it comes by. From then on
+    /// [`GuestNetwork::reach`] says so. In modes without translation nothing happens.
     ///
     /// # Errors
     /// [`NetworkError`]; what was begun goes with the network.
@@ -170,7 +177,8 @@ impl GuestNetwork {
         self.mode
     }
 
-    /// The file of the namespace, for `setns(2)` and runtimes. Of [`Mode::Host`] it is that of the process that looks.
+    /// The file of the namespace, for `setns(2)` and runtimes. Of [`Mode::Host`] it is that of the
+    /// process that looks.
     pub fn namespace(&self) -> &Path {
         &self.namespace
     }
@@ -183,7 +191,8 @@ impl GuestNetwork {
         }
     }
 
-    /// The host's address on the bridge, through which the guest's default route goes; with [`Mode::Tap`] the client's.
+    /// The host's address on the bridge, through which the guest's default route goes; with
+    /// [`Mode::Tap`] the client's.
     pub fn gateway(&self) -> Option<IpAddr> {
         match (&self.shared, self.alone) {
             (Some((shared, _)), _) => Some(shared.gateway().into()),
@@ -191,13 +200,14 @@ impl GuestNetwork {
         }
     }
 
-    /// Name of the machine's tap: an interface of the host, but with [`Mode::Tap`] of the client's namespace.
+    /// Name of the machine's tap: an interface of the host, but with [`Mode::Tap`] of the client's
+    /// namespace.
     pub fn tap_name(&self) -> Option<&str> {
         self.tap.as_deref()
     }
 
-    /// Opens the tap, as a program does that is told its name, for one that takes a descriptor. There is one queue, which whoever has
-    /// the descriptor holds.
+    /// Opens the tap, as a program does that is told its name, for one that takes a descriptor.
+    /// There is one queue, which whoever has the descriptor holds.
     ///
     /// # Errors
     /// There is no tap, or somebody has opened it already.
@@ -213,21 +223,24 @@ impl GuestNetwork {
         self.shared.as_ref().map(|(shared, _)| shared.bridge_name())
     }
 
-    /// The host's interfaces on the way from the client to the guest. `own` names the guest's, where the platform makes its veth.
+    /// The host's interfaces on the way from the client to the guest. `own` names the guest's,
+    /// where the platform makes its veth.
     pub fn hops(&self, own: Option<&str>) -> Vec<Hop> {
         let Some((shared, place)) = &self.shared else { return Vec::new() };
         let veth = shared.guest_name(*place);
         shared.hops(own.or(self.tap_name()).or(Some(&veth)))
     }
 
-    /// How a client reaches a port of the guest, TCP or UDP: what to connect to, and the namespace that it must be in, the host's when
-    /// absent.
+    /// How a client reaches a port of the guest, TCP or UDP: what to connect to, and the namespace
+    /// that it must be in, the host's when absent.
     ///
     /// - [`Mode::None`]: nobody reaches it.
-    /// - [`Mode::Host`]: the host's loopback interface, from the host; the guest listens on the host itself.
+    /// - [`Mode::Host`]: the host's loopback interface, from the host; the guest listens on the
+    ///   host itself.
     /// - [`Mode::Bridge`]: the guest's address, from a namespace on the same bridge.
-    /// - [`Mode::Nat`]: an address of the host that is this guest's, from a namespace behind another link of the host: every packet is
-    ///   translated and forwarded, as that of a client on another machine would be.
+    /// - [`Mode::Nat`]: an address of the host that is this guest's, from a namespace behind
+    ///   another link of the host: every packet is translated and forwarded, as that of a client on
+    ///   another machine would be.
     /// - [`Mode::Tap`]: the machine's address, from the namespace at the other end of its tap.
     ///
     /// After [`GuestNetwork::open`]: the address that was given there, from other machines alone.
@@ -246,7 +259,8 @@ impl GuestNetwork {
         }
     }
 
-    /// Takes it away, and with the last guest all that the guests of the run shared. Again it does nothing but retry what failed.
+    /// Takes it away, and with the last guest all that the guests of the run shared. Again it does
+    /// nothing but retry what failed.
     ///
     /// # Errors
     /// What could not be undone; it stays in the ledger.

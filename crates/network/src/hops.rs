@@ -14,13 +14,15 @@ pub(crate) const CLIENT: &str = "client";
 /// An interface on the way.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hop {
-    /// What it is there: `guest` and `client` are the host's ends of what leads to them, `bridge` is between.
+    /// What it is there: `guest` and `client` are the host's ends of what leads to them, `bridge`
+    /// is between.
     pub place: &'static str,
     /// What it is like.
     pub link: LinkFacts,
 }
 
-/// The interface of a name in a namespace, or in that of this process. None where there is none, or it cannot be looked at.
+/// The interface of a name in a namespace, or in that of this process. None where there is none, or
+/// it cannot be looked at.
 pub fn hop(place: &'static str, name: &str, namespace: Option<&Path>) -> Option<Hop> {
     let link = namespace::within(namespace, || weigh_links::describe(name)).ok()??;
     Some(Hop { place, link })

@@ -12,21 +12,24 @@
 //! ```
 //!
 //! A driver calls [`GuestNetwork::make`] before it starts its first program, starts the guest in
-//! [`GuestNetwork::namespace`] (`setns(2)`, the `path` of an OCI runtime's network namespace, `--network-namespace-path`),
-//! keeps it as long as the guest lives, and calls [`GuestNetwork::remove`] when the guest has ended. A platform that plugs a
-//! guest in by itself calls [`GuestNetwork::reserve`] and makes its veth on [`GuestNetwork::bridge`] with
-//! [`GuestNetwork::address`]. A client connects by [`connect`] to what [`GuestNetwork::reach`] says, or goes there with all
-//! that it does by [`within`] or [`enter`]. Clients on other machines reach a guest behind translation once [`GuestNetwork::open`] has been
-//! called.
+//! [`GuestNetwork::namespace`] (`setns(2)`, the `path` of an OCI runtime's network namespace,
+//! `--network-namespace-path`), keeps it as long as the guest lives, and calls
+//! [`GuestNetwork::remove`] when the guest has ended. A platform that plugs a guest in by itself
+//! calls [`GuestNetwork::reserve`] and makes its veth on [`GuestNetwork::bridge`] with
+//! [`GuestNetwork::address`]. A client connects by [`connect`] to what [`GuestNetwork::reach`]
+//! says, or goes there with all that it does by [`within`] or [`enter`]. Clients on other machines
+//! reach a guest behind translation once [`GuestNetwork::open`] has been called.
 //!
-//! A machine has no namespace: its driver calls [`GuestNetwork::tap`], names [`GuestNetwork::tap_name`] to the program that plays the
-//! machine or hands it [`GuestNetwork::queue`], and has the machine's kernel take [`GuestNetwork::address`].
+//! A machine has no namespace: its driver calls [`GuestNetwork::tap`], names
+//! [`GuestNetwork::tap_name`] to the program that plays the machine or hands it
+//! [`GuestNetwork::queue`], and has the machine's kernel take [`GuestNetwork::address`].
 //!
 //! Where an engine makes the whole network itself, [`Client`] is a client beside it.
 //!
-//! Every link, rule, table and setting is in the run's ledger before it is made, with a name that was chosen before; [`undo`]
-//! takes it away again in whatever process. All that belongs to one network namespace: where this process is in another one
-//! than that of PID 1, "host" means the one it is in.
+//! Every link, rule, table and setting is in the run's ledger before it is made, with a name that
+//! was chosen before; [`undo`] takes it away again in whatever process. All that belongs to one
+//! network namespace: where this process is in another one than that of PID 1, "host" means the one
+//! it is in.
 
 mod client;
 mod firewall;
@@ -59,8 +62,9 @@ pub const PLATFORM: &str = "network";
 /// Bits of the prefix of every subnet that is taken.
 pub const PREFIX_BITS: u8 = 24;
 
-/// The hardware address of a guest's network card, where the driver gives it one: of those that anybody may give (IEEE 802's local
-/// bit), the same whenever the same guest is asked about, another one for every guest of every run.
+/// The hardware address of a guest's network card, where the driver gives it one: of those that
+/// anybody may give (IEEE 802's local bit), the same whenever the same guest is asked about,
+/// another one for every guest of every run.
 pub fn hardware_address(run: &str, instance: u64) -> String {
     hardware_address_of(&format!("{run}\n{instance}"))
 }
@@ -81,9 +85,11 @@ pub enum Mode {
     Host,
     /// An address on a bridge of the run, where the client is as well.
     Bridge,
-    /// An address behind address translation: masqueraded on its way out, reached by the host's address.
+    /// An address behind address translation: masqueraded on its way out, reached by the host's
+    /// address.
     Nat,
-    /// A tap that joins a machine and its client alone: nothing of the host's is between them. Only by [`GuestNetwork::tap`].
+    /// A tap that joins a machine and its client alone: nothing of the host's is between them. Only
+    /// by [`GuestNetwork::tap`].
     Tap,
 }
 

@@ -5,7 +5,8 @@ use serde_json::Value;
 use std::path::{Path, PathBuf};
 use weigh_host::ledger::{Change, EntryId, Ledger, LedgerError, PlatformUndo};
 
-/// The entries of one network. When this is dropped, they are undone; what cannot be undone stays in the ledger.
+/// The entries of one network. When this is dropped, they are undone; what cannot be undone stays
+/// in the ledger.
 #[derive(Debug)]
 pub(crate) struct Made {
     ledger: Ledger,

@@ -14,14 +14,15 @@ use std::time::Duration;
 /// The network namespace of the thread that looks.
 const OWN: &str = "/proc/thread-self/ns/net";
 
-/// What Docker's engine sets in the namespaces of its containers as well: a guest's root that is nobody outside may listen on every port,
-/// and everybody in a guest may ping.
+/// What Docker's engine sets in the namespaces of its containers as well: a guest's root that is
+/// nobody outside may listen on every port, and everybody in a guest may ping.
 const FOR_GUESTS: [(&str, &str); 2] = [
     ("/proc/sys/net/ipv4/ip_unprivileged_port_start", "0"),
     ("/proc/sys/net/ipv4/ping_group_range", "0 2147483647"),
 ];
 
-/// Makes a network namespace and binds it to a file that is there, so that it lives without a process (`namespaces(7)`).
+/// Makes a network namespace and binds it to a file that is there, so that it lives without a
+/// process (`namespaces(7)`).
 pub(crate) fn make(file: &Path) -> Result<(), NetworkError> {
     // The thread that makes it is in it, and ends.
     apart(|| {
@@ -36,7 +37,8 @@ pub(crate) fn make(file: &Path) -> Result<(), NetworkError> {
     })
 }
 
-/// Moves this thread into the network namespace of a file, for good. Sockets that it has stay where they were made.
+/// Moves this thread into the network namespace of a file, for good. Sockets that it has stay where
+/// they were made.
 ///
 /// # Errors
 /// [`NetworkError::Io`]: the file is no network namespace, or this is not root.
@@ -46,8 +48,8 @@ pub fn enter(namespace: &Path) -> Result<(), NetworkError> {
         .map_err(NetworkError::io(format!("enter the network namespace {}", namespace.display())))
 }
 
-/// A stay of the calling thread in another network namespace, which ends when this is dropped. Processes that the thread starts
-/// meanwhile are there for good.
+/// A stay of the calling thread in another network namespace, which ends when this is dropped.
+/// Processes that the thread starts meanwhile are there for good.
 #[derive(Debug)]
 pub struct Visit {
     home: File,
@@ -74,8 +76,8 @@ impl Drop for Visit {
     }
 }
 
-/// Does something on a thread of its own in a network namespace, the caller's own when there is none, and returns what came of it.
-/// Threads and programs that it starts are there as well.
+/// Does something on a thread of its own in a network namespace, the caller's own when there is
+/// none, and returns what came of it. Threads and programs that it starts are there as well.
 ///
 /// # Errors
 /// Those of [`enter`].
@@ -86,8 +88,8 @@ pub fn within<T: Send>(namespace: Option<&Path>, work: impl FnOnce() -> T + Send
     }
 }
 
-/// Connects from a network namespace: to what `Guest::reach` says, from where it says. One try, which may take `timeout`; the stream
-/// can be used by any thread wherever it is.
+/// Connects from a network namespace: to what `Guest::reach` says, from where it says. One try,
+/// which may take `timeout`; the stream can be used by any thread wherever it is.
 ///
 /// # Errors
 /// Those of `connect(2)`, or that of [`enter`] as one of another kind.

@@ -10,13 +10,14 @@ use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::net::Ipv4Addr;
 
-/// The kernel's switch (`ip-sysctl.rst`, "ip_forward"), as the network namespace of this thread has it.
+/// The kernel's switch (`ip-sysctl.rst`, "ip_forward"), as the network namespace of this thread has
+/// it.
 const FORWARD: &str = "/proc/sys/net/ipv4/ip_forward";
 /// End of the alias of a bridge whose run needs forwarding on a host that had it off.
 const WAS_OFF: &str = ":forwarding-was-off";
 
-/// Translates: what guests send to others than each other leaves with the host's address, and what the client sends to the host's
-/// address of a guest goes to the guest.
+/// Translates: what guests send to others than each other leaves with the host's address, and what
+/// the client sends to the host's address of a guest goes to the guest.
 pub(crate) fn translate(
     made: &mut Made,
     table: &str,
@@ -43,8 +44,8 @@ pub(crate) fn translate(
     ))
 }
 
-/// Translates for one guest, by a table of its own, what comes to ports at an address of the host. What the host itself sends there is not
-/// translated: the clients are other machines.
+/// Translates for one guest, by a table of its own, what comes to ports at an address of the host.
+/// What the host itself sends there is not translated: the clients are other machines.
 pub(crate) fn open(
     made: &mut Made,
     table: &str,
@@ -67,8 +68,9 @@ pub(crate) fn open(
 
 /// Switches forwarding on where it is off. Must hold a [`Turn`].
 ///
-/// Every run that needs it on a host that had it off says so by the alias of its bridge, and the last of them to end switches it off:
-/// no run has to outlive the others, and none leaves a file behind.
+/// Every run that needs it on a host that had it off says so by the alias of its bridge, and the
+/// last of them to end switches it off: no run has to outlive the others, and none leaves a file
+/// behind.
 pub(crate) fn forward(made: &mut Made, bridge: &str, alias: &str) -> Result<(), NetworkError> {
     let is_on =
         std::fs::read_to_string(FORWARD).map_err(NetworkError::io(format!("read {FORWARD}")))?.trim().ne("0");
@@ -88,7 +90,8 @@ pub(crate) fn stop_forwarding(bridge: &str, detail: &Value) -> Result<(), String
     }
     let stop = || {
         let _turn = Turn::take()?;
-        // From now on nobody leaves it to us: of two that end at the same time the later one switches it off.
+        // From now on nobody leaves it to us: of two that end at the same time the later one
+        // switches it off.
         let seen = Seen::now()?;
         let own = seen.links.iter().find(|link| link.name == bridge);
         if let Some(alias) = own.and_then(|link| link.alias.strip_suffix(WAS_OFF)) {

@@ -78,8 +78,8 @@ impl Places {
     }
 }
 
-/// Names of a run's interfaces. They have 15 characters at most (`IFNAMSIZ`, netdevice(7)), a run's name has more: eight digits of
-/// a digest stand for it.
+/// Names of a run's interfaces. They have 15 characters at most (`IFNAMSIZ`, netdevice(7)), a run's
+/// name has more: eight digits of a digest stand for it.
 #[derive(Debug)]
 struct Names {
     bridge: String,
@@ -160,8 +160,9 @@ impl RunNetwork {
         let name = &names.bridge;
         absent(name)?;
         made.record("link", name, json!({}))?;
-        // With an address of its own it does not take that of its ports, which changes with them: a machine would go on sending to the
-        // former one. Without snooping no queries of the bridge's own get into what is measured.
+        // With an address of its own it does not take that of its ports, which changes with them: a
+        // machine would go on sending to the former one. Without snooping no queries of the
+        // bridge's own get into what is measured.
         let address = crate::hardware_address_of(name);
         ip(&[
             format!(
@@ -233,8 +234,8 @@ impl RunNetwork {
         self.proven.load(Ordering::Relaxed)
     }
 
-    /// Has the client connect to a guest that runs nothing yet, once: a firewall of a kind that nobody has thought of is told now, and not by
-    /// a server that seems to hang.
+    /// Has the client connect to a guest that runs nothing yet, once: a firewall of a kind that
+    /// nobody has thought of is told now, and not by a server that seems to hang.
     pub(crate) fn prove(&self, place: u8, guest: &Path) -> Result<(), NetworkError> {
         if self.is_proven() {
             return Ok(());
@@ -250,14 +251,15 @@ impl RunNetwork {
         Ok(())
     }
 
-    /// Gives the host the address by which the client reaches a guest, where there is translation. It stays as long as the client's
-    /// link: without a guest behind it nobody answers.
+    /// Gives the host the address by which the client reaches a guest, where there is translation.
+    /// It stays as long as the client's link: without a guest behind it nobody answers.
     pub(crate) fn publish(&self, place: u8) -> Option<String> {
         let published = self.published?;
         Some(format!("address replace {}/32 dev {}", published.host(place), self.names.client()))
     }
 
-    /// Its interfaces on the way from the client to a guest; `guest` is the host's end of what the guest is plugged in by.
+    /// Its interfaces on the way from the client to a guest; `guest` is the host's end of what the
+    /// guest is plugged in by.
     pub(crate) fn hops(&self, guest: Option<&str>) -> Vec<Hop> {
         let client = self.names.client();
         hops::here(&[
@@ -298,7 +300,8 @@ impl RunNetwork {
     }
 }
 
-/// Makes a veth whose end `eth0` is in a namespace. `outside` is done to the other end before it is up, `inside` in the namespace.
+/// Makes a veth whose end `eth0` is in a namespace. `outside` is done to the other end before it is
+/// up, `inside` in the namespace.
 pub(crate) fn plug(
     made: &mut Made,
     name: &str,
@@ -328,8 +331,9 @@ pub(crate) fn absent(name: &str) -> Result<(), NetworkError> {
     if link_exists(name)? { Err(NetworkError::LinkExists(name.into())) } else { Ok(()) }
 }
 
-/// Gives an interface the host's address in a subnet that nobody else uses. Must hold a [`Turn`], which keeps other runs away; others
-/// may take the same one in the same moment, which is seen afterwards, and then the choice is theirs.
+/// Gives an interface the host's address in a subnet that nobody else uses. Must hold a [`Turn`],
+/// which keeps other runs away; others may take the same one in the same moment, which is seen
+/// afterwards, and then the choice is theirs.
 pub(crate) fn take_subnet(link: &str, seed: u32) -> Result<Subnet, NetworkError> {
     for attempt in 0..ATTEMPTS {
         let subnet = choose(&Seen::now()?.taken(link), seed.wrapping_add(attempt))?;

@@ -54,8 +54,8 @@ fn mask(bits: u8) -> u32 {
     u32::MAX.checked_shl(32 - u32::from(bits)).unwrap_or(0)
 }
 
-/// A private /24 that overlaps none of those taken. Runs begin their search at different places, given by `seed`, so that two that
-/// cannot see each other yet hardly meet.
+/// A private /24 that overlaps none of those taken. Runs begin their search at different places,
+/// given by `seed`, so that two that cannot see each other yet hardly meet.
 pub(crate) fn choose(taken: &[Subnet], seed: u32) -> Result<Subnet, NetworkError> {
     let all = PRIVATE.into_iter().flat_map(|range| {
         let count = 1u32 << (PREFIX_BITS - range.bits);

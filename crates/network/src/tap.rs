@@ -1,8 +1,9 @@
 //! Tap devices: interfaces whose other end is a program, such as the one that plays a machine.
 //!
-//! They are persistent, so that a program may open one by its name whenever it likes (`tuntap.rst` of the kernel). What passes has the
-//! header of virtio's network cards (`IFF_VNET_HDR`) where the program wants it: checksums and segments are then left to whoever needs
-//! them, as between two interfaces of one kernel.
+//! They are persistent, so that a program may open one by its name whenever it likes (`tuntap.rst`
+//! of the kernel). What passes has the header of virtio's network cards (`IFF_VNET_HDR`) where the
+//! program wants it: checksums and segments are then left to whoever needs them, as between two
+//! interfaces of one kernel.
 
 use crate::made::Made;
 use crate::run::absent;
@@ -16,7 +17,8 @@ use std::path::Path;
 
 /// What opens a queue of one.
 const DEVICE: &str = "/dev/net/tun";
-/// `IFF_TAP`, `IFF_NO_PI` and `IFF_VNET_HDR` of `linux/if_tun.h`: frames, nothing before them but virtio's header.
+/// `IFF_TAP`, `IFF_NO_PI` and `IFF_VNET_HDR` of `linux/if_tun.h`: frames, nothing before them but
+/// virtio's header.
 const FRAMES: u16 = 0x0002 | 0x1000 | 0x4000;
 /// Bytes of a name with the zero at its end (netdevice(7)).
 const NAME_BYTES: usize = 16;
@@ -64,8 +66,8 @@ pub(crate) fn open(name: &str) -> Result<OwnedFd, NetworkError> {
     for (to, from) in request.name[..NAME_BYTES - 1].iter_mut().zip(name.bytes()) {
         *to = from;
     }
-    // SAFETY: TUNSETIFF takes a `struct ifreq`, which the kernel reads and writes as far as this one goes; its number has the size of an
-    // int (tuntap.rst).
+    // SAFETY: TUNSETIFF takes a `struct ifreq`, which the kernel reads and writes as far as this
+    // one goes; its number has the size of an int (tuntap.rst).
     let set = unsafe { Setter::<{ opcode::write::<i32>(b'T', 202) }, Request>::new(request) };
     // SAFETY: as above.
     unsafe { ioctl(&device, set) }.map_err(NetworkError::io(format!("open the tap {name}")))?;

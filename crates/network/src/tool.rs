@@ -19,7 +19,8 @@ pub(crate) fn tool(program: &str, arguments: &[&str]) -> Invocation {
     Invocation::new(program).args(arguments.iter().copied()).deadline(DEADLINE).dies_with_caller()
 }
 
-/// Runs `ip` once for all these commands, in the network namespace of this thread. The first that fails is the last.
+/// Runs `ip` once for all these commands, in the network namespace of this thread. The first that
+/// fails is the last.
 pub(crate) fn ip(commands: &[String]) -> Result<(), NetworkError> {
     let invocation = tool("ip", &["-batch", "-"]).input(commands.join("\n") + "\n");
     invocation.run_ok().map(drop).map_err(missing("ip"))
@@ -45,7 +46,8 @@ pub(crate) fn missing(program: &'static str) -> impl FnOnce(CommandError) -> Net
     }
 }
 
-/// A network interface as `ip -details -json address` shows it; without the details it keeps the alias to itself.
+/// A network interface as `ip -details -json address` shows it; without the details it keeps the
+/// alias to itself.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Link {
     #[serde(rename = "ifname")]
@@ -89,8 +91,8 @@ impl Seen {
         })
     }
 
-    /// The subnets of everybody but the interface `own`: addresses, routes, and the servers of names, which may be behind the default
-    /// route.
+    /// The subnets of everybody but the interface `own`: addresses, routes, and the servers of
+    /// names, which may be behind the default route.
     pub(crate) fn taken(&self, own: &str) -> Vec<Subnet> {
         let addresses = self.links.iter().filter(|link| link.name != own).flat_map(|link| {
             let version4 = link.addr_info.iter().filter(|address| address.family == "inet");
@@ -128,8 +130,9 @@ pub(crate) fn link_exists(name: &str) -> Result<bool, NetworkError> {
     Ok(finished.status.success())
 }
 
-/// Held while subnets are chosen and shared settings are changed: by one process per network namespace, on which all of that
-/// depends. An abstract socket (`unix(7)`) has exactly this scope, leaves no file, and goes with the process.
+/// Held while subnets are chosen and shared settings are changed: by one process per network
+/// namespace, on which all of that depends. An abstract socket (`unix(7)`) has exactly this scope,
+/// leaves no file, and goes with the process.
 #[derive(Debug)]
 pub(crate) struct Turn(#[expect(dead_code, reason = "held, not used")] UnixListener);
 

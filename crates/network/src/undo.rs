@@ -4,7 +4,8 @@ use crate::tool::{link_exists, nft, tool};
 use crate::{firewall, nat};
 use serde_json::Value;
 
-/// Undoes a `Change::Platform` of the platform [`crate::PLATFORM`]. What is gone already, or was never made, is fine.
+/// Undoes a `Change::Platform` of the platform [`crate::PLATFORM`]. What is gone already, or was
+/// never made, is fine.
 ///
 /// # Errors
 /// Why it is still there, for people.

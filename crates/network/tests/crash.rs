@@ -204,7 +204,8 @@ fn links_of_others_are_left_to_them() {
     });
 }
 
-/// Rules that somebody flushed, chains that went with Docker's engine, links that were deleted: nothing is left to undo.
+/// Rules that somebody flushed, chains that went with Docker's engine, links that were deleted:
+/// nothing is left to undo.
 #[test]
 fn what_others_took_away_is_no_failure() {
     if !ready("what_others_took_away_is_no_failure") {

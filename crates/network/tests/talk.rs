@@ -103,7 +103,8 @@ fn another_machine(run: &Run) -> GuestNetwork {
     outside
 }
 
-/// Ports of a guest behind translation are opened to another machine, at the host's own address, and closed with the guest.
+/// Ports of a guest behind translation are opened to another machine, at the host's own address,
+/// and closed with the guest.
 #[test]
 fn another_machine_reaches_what_is_opened() {
     if !ready("another_machine_reaches_what_is_opened") {
@@ -161,7 +162,8 @@ fn guests_go_out_with_the_hosts_address() {
     });
 }
 
-/// Rules of the older kind of iptables are in tables of their own, which every packet passes as well.
+/// Rules of the older kind of iptables are in tables of their own, which every packet passes as
+/// well.
 #[test]
 fn the_older_iptables_are_asked_too() {
     if !ready("the_older_iptables_are_asked_too") {

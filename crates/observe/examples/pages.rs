@@ -1,8 +1,9 @@
 //! How fast pages are scanned, against plain reading of the same memory in the same run.
 //!
-//! `cargo run --release -p weigh-observe --example pages [MIB [KIND]]` as root. A process with so much memory, 1024 MiB unless told otherwise, is
-//! read in pieces of 1 MiB by `process_vm_readv(2)` and by `/proc/PID/mem`, and scanned by one thread, in turns; medians of five. Rates are
-//! bytes per CPU time, so that a busy machine does not decide them.
+//! `cargo run --release -p weigh-observe --example pages [MIB [KIND]]` as root. A process with so
+//! much memory, 1024 MiB unless told otherwise, is read in pieces of 1 MiB by `process_vm_readv(2)`
+//! and by `/proc/PID/mem`, and scanned by one thread, in turns; medians of five. Rates are bytes
+//! per CPU time, so that a busy machine does not decide them.
 #![expect(
     clippy::print_stdout,
     clippy::disallowed_methods,
@@ -52,7 +53,8 @@ fn compare(kind: &str, name: &str, mib: usize) {
     let bytes = mib << 20;
     let page_bytes = rustix::param::page_size();
     let mut buffer = vec![0; PIECE + page_bytes];
-    // Copies to a place a few bytes further in its page than where they come from take twice as long.
+    // Copies to a place a few bytes further in its page than where they come from take twice as
+    // long.
     let aligned = buffer.as_ptr().align_offset(page_bytes);
     let buffer = &mut buffer[aligned..][..PIECE];
     let stop = AtomicBool::new(false);

@@ -5,16 +5,17 @@ use crate::rest::Rest;
 use crate::stat::Times;
 use weigh_model::{Charge, CpuTime};
 
-/// CPU time that no task is charged for when an idle CPU takes one up and puts it down, nanoseconds, generously. It matters only
-/// where the host's busy time is what is not idle.
+/// CPU time that no task is charged for when an idle CPU takes one up and puts it down,
+/// nanoseconds, generously. It matters only where the host's busy time is what is not idle.
 const SWITCH_NS: u64 = 2_000;
 /// How far off a growth in ticks may be: a tick per CPU and reading.
 pub(crate) fn ticks_ns(cpus: u64) -> u64 {
     2 * clock_tick_ns() * cpus
 }
 
-/// Time that CPUs were neither idle nor taken by the hypervisor nor in interrupts. That those were noticed at ticks only, and what no
-/// task is charged for between sleep and work, makes it uncertain.
+/// Time that CPUs were neither idle nor taken by the hypervisor nor in interrupts. That those were
+/// noticed at ticks only, and what no task is charged for between sleep and work, makes it
+/// uncertain.
 pub(crate) fn not_idle(times: &Times, window_ns: u64, context_switches: u64) -> CpuTime {
     let tick = clock_tick_ns();
     let rest = (times.idle + times.steal + times.interrupts) * tick;
@@ -24,8 +25,8 @@ pub(crate) fn not_idle(times: &Times, window_ns: u64, context_switches: u64) -> 
     }
 }
 
-/// What others ran: the time that CPUs were busy without what is known. What may have run elsewhere is taken off by half and makes
-/// the rest uncertain by as much.
+/// What others ran: the time that CPUs were busy without what is known. What may have run elsewhere
+/// is taken off by half and makes the rest uncertain by as much.
 pub(crate) fn foreign(busy: CpuTime, known: Spent, uncertain_ns: u64) -> CpuTime {
     let half = known.unknown / 2;
     CpuTime {
@@ -36,8 +37,9 @@ pub(crate) fn foreign(busy: CpuTime, known: Spent, uncertain_ns: u64) -> CpuTime
 
 /// Compares what is accounted for with the time that all CPUs of the host were not idle.
 ///
-/// Softirqs beyond their rate at rest are charged as far as nobody has been charged for them: on kernels that do not time interrupts
-/// (`CONFIG_IRQ_TIME_ACCOUNTING`), those that interrupt a task are in its time already.
+/// Softirqs beyond their rate at rest are charged as far as nobody has been charged for them: on
+/// kernels that do not time interrupts (`CONFIG_IRQ_TIME_ACCOUNTING`), those that interrupt a task
+/// are in its time already.
 pub(crate) fn reconcile(charge: &mut Charge, all: &Times, window_ns: u64, known_ns: u64, rest: &Rest) {
     let tick = clock_tick_ns();
     let busy = (window_ns * all.cpus).saturating_sub((all.idle + all.steal) * tick);

@@ -9,9 +9,10 @@
 //! | `vm_exits` | `exits` in KVM's debugfs directory of the machine |
 //! | `tlb_misses`, `context_switches`, `cpu_migrations` | `perf_event_open(2)` for the group, see [`crate::perf`]; where there is a PMU |
 //!
-//! System calls are not counted: switching on the tracepoint `raw_syscalls` makes every system call of every task of the host take
-//! the slow path, so that it would slow down the guests on the host's kernel and not those with a kernel of their own. KVM's
-//! tracepoints are left alone for the same reason. What one source of several lacks is absent, never zero and never short.
+//! System calls are not counted: switching on the tracepoint `raw_syscalls` makes every system call
+//! of every task of the host take the slow path, so that it would slow down the guests on the
+//! host's kernel and not those with a kernel of their own. KVM's tracepoints are left alone for the
+//! same reason. What one source of several lacks is absent, never zero and never short.
 
 use crate::files::{Kept, field};
 use std::collections::BTreeMap;
@@ -26,7 +27,8 @@ pub(crate) type Counts = BTreeMap<&'static str, u64>;
 /// The counter that groups and processes tell together.
 pub(crate) const PAGE_FAULTS: &str = "page_faults";
 
-/// Bytes of a sector in `/sys/block/*/stat`, whatever the device's own are (`Documentation/block/stat.rst`).
+/// Bytes of a sector in `/sys/block/*/stat`, whatever the device's own are
+/// (`Documentation/block/stat.rst`).
 const SECTOR: u64 = 512;
 
 /// The files of one instance, kept open.
@@ -44,7 +46,8 @@ pub(crate) struct Counters {
 enum Block {
     /// By control groups of either version.
     Groups(Vec<Kept>),
-    /// By the processes in groups and those of no group. What ended is in the count of what waited for it, as with CPU time.
+    /// By the processes in groups and those of no group. What ended is in the count of what waited
+    /// for it, as with CPU time.
     Processes { lists: Vec<Kept>, more: Vec<u32>, files: BTreeMap<u32, Kept> },
     /// Nowhere.
     Untold,
@@ -160,7 +163,8 @@ impl Block {
                 }
                 files.retain(|pid, _| all.contains(pid));
                 for pid in all {
-                    // One that ended meanwhile is in its parent's count; the file of another one of its number is another file.
+                    // One that ended meanwhile is in its parent's count; the file of another one of
+                    // its number is another file.
                     match process_bytes(pid, files, scratch) {
                         Io::Told(bytes) => add(bytes),
                         Io::Gone => {}
@@ -219,8 +223,9 @@ fn has_groups_below(view: &CgroupView) -> bool {
 /// What version 1 has.
 const THROTTLE: &str = "blkio.throttle.io_service_bytes_recursive";
 
-/// Whether version 1 counts at all. Newer kernels begin with it when the first limit is set on a device: until then the file is there
-/// and names no device, whatever is read. The topmost group has read something since the host came up.
+/// Whether version 1 counts at all. Newer kernels begin with it when the first limit is set on a
+/// device: until then the file is there and names no device, whatever is read. The topmost group
+/// has read something since the host came up.
 fn counts(directory: &Path) -> bool {
     let top = directory.ancestors().map(|group| group.join(THROTTLE)).take_while(|file| file.exists()).last();
     let text = top.and_then(|file| fs::read_to_string(file).ok()).unwrap_or_default();
@@ -249,8 +254,8 @@ fn group_bytes(text: &str) -> (u64, u64) {
     sum
 }
 
-/// Devices with hardware (or a hypervisor) behind them: loop devices, RAID, encryption and compressed memory have none of their own,
-/// and what they move is moved again by what they lie on.
+/// Devices with hardware (or a hypervisor) behind them: loop devices, RAID, encryption and
+/// compressed memory have none of their own, and what they move is moved again by what they lie on.
 fn devices(directory: &Path) -> Vec<Kept> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     entries
@@ -280,8 +285,8 @@ fn packets(text: &str) -> u64 {
         .sum()
 }
 
-/// The machines that a process runs: directories `PID-FD` (`virt/kvm`, debugfs). Counted always, so that reading costs no guest
-/// anything.
+/// The machines that a process runs: directories `PID-FD` (`virt/kvm`, debugfs). Counted always, so
+/// that reading costs no guest anything.
 fn vm_exits(root: &Path, pid: u32) -> Vec<Kept> {
     let entries = fs::read_dir(root.join("sys/kernel/debug/kvm")).into_iter().flatten().flatten();
     entries

@@ -9,15 +9,16 @@
 //! | all tasks on the CPUs in use | `cpuacct.usage_percpu` of the top group | ns, per CPU |
 //! | the same, version 2 | idle and stolen time in `/proc/stat` | a clock tick each |
 //!
-//! The kernel brings all of the first kinds up to date when a task leaves its CPU, and at every tick of the scheduler while it runs.
-//! `/proc/schedstat` is not used: its run time per CPU grows only when a task *leaves* the CPU, so that a loop alone on a CPU shows
-//! after an unbounded time.
+//! The kernel brings all of the first kinds up to date when a task leaves its CPU, and at every
+//! tick of the scheduler while it runs. `/proc/schedstat` is not used: its run time per CPU grows
+//! only when a task *leaves* the CPU, so that a loop alone on a CPU shows after an unbounded time.
 
 use crate::files::{Kept, field};
 use std::path::Path;
 use weigh_host::cgroup::CgroupView;
 
-/// CPU time spent, split by where: what is not known to have been on the CPUs in use or elsewhere is `unknown`.
+/// CPU time spent, split by where: what is not known to have been on the CPUs in use or elsewhere
+/// is `unknown`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Spent {
     /// All of it, nanoseconds.
@@ -142,8 +143,9 @@ fn per_cpu(text: &str, used: &[u32]) -> Spent {
     spent
 }
 
-/// Time that all tasks of the host ran on the CPUs in use, nanoseconds since the host started. Interrupts of idle CPUs are not in
-/// it. None without the controller `cpuacct`: the top group of version 2 counts no time of its own, but samples at ticks.
+/// Time that all tasks of the host ran on the CPUs in use, nanoseconds since the host started.
+/// Interrupts of idle CPUs are not in it. None without the controller `cpuacct`: the top group of
+/// version 2 counts no time of its own, but samples at ticks.
 #[derive(Debug)]
 pub(crate) struct HostClock(Kept);
 
@@ -157,11 +159,13 @@ impl HostClock {
     }
 }
 
-/// CPU time of all threads of a process, those that ended too, nanoseconds; without its children. None when it is gone.
+/// CPU time of all threads of a process, those that ended too, nanoseconds; without its children.
+/// None when it is gone.
 pub(crate) fn process_ns(pid: u32) -> Option<u64> {
     let pid = i32::try_from(pid).ok().filter(|pid| *pid > 0)?;
-    // The clock of a process by number, as clock_getcpuclockid(3) composes it: the complement of the number, and the kind "time
-    // scheduled". Written out because musl and glibc differ in what they check.
+    // The clock of a process by number, as clock_getcpuclockid(3) composes it: the complement of
+    // the number, and the kind "time scheduled". Written out because musl and glibc differ in what
+    // they check.
     const SCHEDULED: libc::clockid_t = 2;
     clock_ns((!pid << 3) | SCHEDULED)
 }
@@ -176,7 +180,8 @@ pub(crate) fn thread_ns() -> u64 {
     clock_ns(libc::CLOCK_THREAD_CPUTIME_ID).unwrap_or(0)
 }
 
-/// Length of a tick of the scheduler, nanoseconds: what the coarse clocks are advanced by (`clock_getres(2)`).
+/// Length of a tick of the scheduler, nanoseconds: what the coarse clocks are advanced by
+/// (`clock_getres(2)`).
 pub(crate) fn scheduler_tick_ns() -> u64 {
     let tick = rustix::time::clock_getres(rustix::time::ClockId::MonotonicCoarse);
     tick.tv_sec as u64 * 1_000_000_000 + tick.tv_nsec as u64
@@ -189,7 +194,8 @@ pub(crate) fn clock_tick_ns() -> u64 {
 
 fn clock_ns(clock: libc::clockid_t) -> Option<u64> {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `time` is valid for writes, and any number may be given as a clock: an unknown one is an error.
+    // SAFETY: `time` is valid for writes, and any number may be given as a clock: an unknown one is
+    // an error.
     let result = unsafe { libc::clock_gettime(clock, &raw mut time) };
     (result == 0).then(|| time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
 }

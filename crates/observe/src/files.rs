@@ -17,18 +17,21 @@ impl Kept {
         File::open(path).ok().map(Self)
     }
 
-    /// What it holds now; none when it cannot be read (any more). `scratch` only saves the allocation.
+    /// What it holds now; none when it cannot be read (any more). `scratch` only saves the
+    /// allocation.
     pub(crate) fn text<'a>(&self, scratch: &'a mut Vec<u8>) -> Option<&'a str> {
         if scratch.len() < FIRST {
             scratch.resize(FIRST, 0);
         }
         loop {
             let mut filled = 0;
-            // The kernel makes the text at the read from 0; what is left of it comes with the reads that follow.
+            // The kernel makes the text at the read from 0; what is left of it comes with the reads
+            // that follow.
             while filled < scratch.len() {
                 match self.0.read_at(&mut scratch[filled..], filled as u64) {
                     Ok(0) => return std::str::from_utf8(&scratch[..filled]).ok(),
-                    // A file of the kernel's that gives less than was asked for has no more: no second read to learn that.
+                    // A file of the kernel's that gives less than was asked for has no more: no
+                    // second read to learn that.
                     Ok(read) if read < scratch.len() - filled && read % 1024 != 0 => {
                         return std::str::from_utf8(&scratch[..filled + read]).ok();
                     }

@@ -3,7 +3,8 @@
 use crate::files::Kept;
 use std::path::Path;
 
-/// Most CPUs whose frequency is read: the sensors' cost must not grow with the host. They are spread over those in use.
+/// Most CPUs whose frequency is read: the sensors' cost must not grow with the host. They are
+/// spread over those in use.
 const MOST: usize = 8;
 
 /// The files of the CPUs in use, kept open.

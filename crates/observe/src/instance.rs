@@ -18,7 +18,8 @@ use weigh_host::accounts::{Accounts, Process};
 use weigh_host::settings::SettingsFiles;
 use weigh_model::{Charge, CpuTime, HostSettings, Observed, Pressure};
 
-/// For how long settings are taken to be as they were: short trials would pay more for them than for all the rest.
+/// For how long settings are taken to be as they were: short trials would pay more for them than
+/// for all the rest.
 const SETTINGS_NS: u64 = 2_000_000_000;
 /// What the threads of the kernel are called among the daemons that all guests share.
 const KERNEL: &str = "kernel-threads";
@@ -95,7 +96,8 @@ impl Instance {
         for view in &accounts.groups {
             match GroupClock::open(view, &used) {
                 Some(clock) => groups.push(clock),
-                // Version 1 without its counter: the processes that are in it now, and those that they start.
+                // Version 1 without its counter: the processes that are in it now, and those that
+                // they start.
                 None => processes.extend(view.processes()),
             }
         }

@@ -10,7 +10,8 @@ use std::path::Path;
 const WARNING: u32 = 4;
 /// Most characters that are kept of a line.
 const LONGEST: usize = 300;
-/// Most records that are read at once, whatever their priority: a kernel that floods its log is not followed.
+/// Most records that are read at once, whatever their priority: a kernel that floods its log is not
+/// followed.
 const MOST_RECORDS: usize = 512;
 
 /// The kernel's log, from where it was when a window began.
@@ -36,7 +37,8 @@ impl KernelLog {
 
     /// The first new lines of priority warning or worse.
     pub(crate) fn read(&mut self) -> Vec<String> {
-        // One read gives one record; a buffer too small for it would lose it (8 KiB is the kernel's own bound).
+        // One read gives one record; a buffer too small for it would lose it (8 KiB is the kernel's
+        // own bound).
         let mut buffer = [0; 8192];
         let mut lines = Vec::new();
         for _ in 0..MOST_RECORDS {
@@ -55,7 +57,8 @@ impl KernelLog {
     }
 }
 
-/// The text of a record `priority,sequence,time,flags;text` when it is a warning or worse. Lines after the first are details.
+/// The text of a record `priority,sequence,time,flags;text` when it is a warning or worse. Lines
+/// after the first are details.
 fn message(record: &[u8]) -> Option<String> {
     let record = String::from_utf8_lossy(record);
     let (head, text) = record.split_once(';')?;

@@ -1,9 +1,11 @@
 //! Threads of the kernel.
 //!
-//! They do what others ask for: write back, complete input and output, run softirqs, free memory. Nobody can tell for whom, and on a
-//! host where one guest is awake it is as a rule for that one; were it foreign, every guest that writes much would void its own
-//! trials. So the time of kernel threads is neither foreign nor charged: it is reported apart, like that of shared daemons. The
-//! threads that look for work by themselves are noise like any other program: same-page merging and access monitoring.
+//! They do what others ask for: write back, complete input and output, run softirqs, free memory.
+//! Nobody can tell for whom, and on a host where one guest is awake it is as a rule for that one;
+//! were it foreign, every guest that writes much would void its own trials. So the time of kernel
+//! threads is neither foreign nor charged: it is reported apart, like that of shared daemons. The
+//! threads that look for work by themselves are noise like any other program: same-page merging and
+//! access monitoring.
 
 use crate::cpu::{Place, Spent, process_ns};
 use std::fs;
@@ -12,7 +14,8 @@ use std::fs;
 const KTHREADD: u32 = 2;
 /// Names of those that work without being asked.
 const BY_THEMSELVES: [&str; 2] = ["ksmd", "kdamond"];
-/// Threads that have used less than this since the host started never do anything that matters, nanoseconds.
+/// Threads that have used less than this since the host started never do anything that matters,
+/// nanoseconds.
 const IDLE_NS: u64 = 5_000_000;
 /// Most threads that are followed, the busiest ones: the sensors' cost must not grow with the host.
 const MOST: usize = 12;
@@ -22,8 +25,8 @@ const MOST: usize = 12;
 pub(crate) struct KernelThreads(Vec<(u32, Place)>);
 
 impl KernelThreads {
-    /// Those of now; one that comes later is foreign until the next instance is attached. None in a PID namespace of its own, from
-    /// where they cannot be seen.
+    /// Those of now; one that comes later is foreign until the next instance is attached. None in a
+    /// PID namespace of its own, from where they cannot be seen.
     pub(crate) fn find(used: &[u32]) -> Self {
         let name = |pid: u32| fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
         if name(KTHREADD).trim_end() != "kthreadd" {

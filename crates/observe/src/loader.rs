@@ -1,5 +1,5 @@
-//! The load generator beside a guest: neither foreign nor charged to the guest. Or on another machine, where this host sees nothing of it
-//! and it is asked itself.
+//! The load generator beside a guest: neither foreign nor charged to the guest. Or on another
+//! machine, where this host sees nothing of it and it is asked itself.
 
 use crate::cpu::{GroupClock, Spent, clock_tick_ns};
 use crate::files::Kept;
@@ -70,10 +70,12 @@ fn busy_ns(window_ns: u64, (earlier, later): (&[u64], &[u64])) -> Vec<u64> {
     idle_ns.map(|idle_ns| window_ns.saturating_sub(idle_ns)).collect()
 }
 
-/// One reading of a load generator on another machine of this one's kind, from what its probe reads there.
+/// One reading of a load generator on another machine of this one's kind, from what its probe reads
+/// there.
 ///
-/// A window there is a round trip longer than the one that is observed here: the loader has not begun, or has ended, and its CPUs are idle
-/// in the difference, so that the time in which they are busy is that of the window here.
+/// A window there is a round trip longer than the one that is observed here: the loader has not
+/// begun, or has ended, and its CPUs are idle in the difference, so that the time in which they are
+/// busy is that of the window here.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ElsewhereReading {
     at_ns: u64,
@@ -82,10 +84,12 @@ pub struct ElsewhereReading {
 }
 
 impl ElsewhereReading {
-    /// Of the machine's monotonic clock, its `/proc/stat` for the CPUs that the loader may use, and the `/proc/self/stat` of the probe, which
-    /// is the parent of everything that has run for the loader; none where these say something else.
+    /// Of the machine's monotonic clock, its `/proc/stat` for the CPUs that the loader may use, and
+    /// the `/proc/self/stat` of the probe, which is the parent of everything that has run for the
+    /// loader; none where these say something else.
     pub fn of(at_ns: u64, cpu_times: &str, own: &str, cpus: &[u32]) -> Option<Self> {
-        // After the name, which may hold anything: the state, and then utime, stime, cutime and cstime (proc_pid_stat(5)).
+        // After the name, which may hold anything: the state, and then utime, stime, cutime and
+        // cstime (proc_pid_stat(5)).
         let (_, fields) = own.rsplit_once(')')?;
         let ticks: Vec<u64> = fields
             .split_ascii_whitespace()

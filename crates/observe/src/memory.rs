@@ -1,8 +1,11 @@
-//! The memory that guests, their helpers and shared daemons take on the host (METHOD: what is charged to an environment).
+//! The memory that guests, their helpers and shared daemons take on the host (METHOD: what is
+//! charged to an environment).
 //!
-//! A page that several processes map is shared out among them: PSS (`smaps_rollup` of `proc_pid_smaps(5)`). What the kernel keeps for a
-//! control group (page tables, stacks, caches of its own) is in nobody's PSS and is added. The page cache is nobody's while it can be
-//! given back at any time, and is told apart; what a machine's own kernel caches is in the memory of the machine and counts.
+//! A page that several processes map is shared out among them: PSS (`smaps_rollup` of
+//! `proc_pid_smaps(5)`). What the kernel keeps for a control group (page tables, stacks, caches of
+//! its own) is in nobody's PSS and is added. The page cache is nobody's while it can be given back
+//! at any time, and is told apart; what a machine's own kernel caches is in the memory of the
+//! machine and counts.
 
 use crate::files::field;
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,8 +22,8 @@ const MERGER: &str = "ksmd";
 /// Memory of guests at one moment, bytes, of all of them together.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct GuestMemory {
-    /// Proportional set size of the processes in the guests' control groups, or of their processes where they have none. For a machine
-    /// this is its monitor with all of the machine's memory.
+    /// Proportional set size of the processes in the guests' control groups, or of their processes
+    /// where they have none. For a machine this is its monitor with all of the machine's memory.
     pub guest_bytes: u64,
     /// Likewise of the helpers that each serve one guest.
     pub helpers_bytes: u64,
@@ -81,7 +84,8 @@ pub fn daemon_memory(daemons: &[Process]) -> BTreeMap<String, u64> {
     all
 }
 
-/// Memory that could be had without swapping, by the kernel's own estimate, bytes (`MemAvailable` of `proc_meminfo(5)`).
+/// Memory that could be had without swapping, by the kernel's own estimate, bytes (`MemAvailable`
+/// of `proc_meminfo(5)`).
 pub fn available_bytes() -> Option<u64> {
     meminfo_bytes("MemAvailable:")
 }
@@ -180,8 +184,8 @@ impl Group {
         pids
     }
 
-    /// `memory.kmem.usage_in_bytes` of version 1; `kernel` of `memory.stat` of version 2, which came with Linux 5.18, and before that
-    /// its parts.
+    /// `memory.kmem.usage_in_bytes` of version 1; `kernel` of `memory.stat` of version 2, which
+    /// came with Linux 5.18, and before that its parts.
     fn kernel_bytes(&self) -> Option<u64> {
         let (directory, version) = self.memory.as_ref()?;
         match version {
@@ -196,7 +200,8 @@ impl Group {
         }
     }
 
-    /// Files in the page cache, those in memory apart (`total_cache` less `total_shmem`; `file` less `shmem`).
+    /// Files in the page cache, those in memory apart (`total_cache` less `total_shmem`; `file`
+    /// less `shmem`).
     fn cache_bytes(&self) -> Option<u64> {
         let (directory, version) = self.memory.as_ref()?;
         let text = fs::read_to_string(directory.join("memory.stat")).ok()?;

@@ -1,10 +1,12 @@
-//! Guests beside the measured one, and the clients of their servers: neither foreign nor charged to it.
+//! Guests beside the measured one, and the clients of their servers: neither foreign nor charged to
+//! it.
 
 use crate::cpu::{GroupClock, Place, Spent, process_ns};
 use crate::tree::Tree;
 use weigh_host::accounts::Accounts;
 
-/// What is read of neighbours in a window. Everything is opened once for all windows of a trial, because there may be hundreds of them.
+/// What is read of neighbours in a window. Everything is opened once for all windows of a trial,
+/// because there may be hundreds of them.
 #[derive(Debug)]
 pub(crate) struct NeighbourClocks {
     guests: Side,

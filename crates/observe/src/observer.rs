@@ -20,8 +20,9 @@ use weigh_model::{HostSettings, Observed};
 
 /// The sensors of this host.
 ///
-/// Every file that does not go with a guest is opened once, those of a guest when it is attached; a window costs one `pread(2)` each at
-/// its begin and end, and the `sensors_ns` of what was observed say how much that was. Nothing runs in between.
+/// Every file that does not go with a guest is opened once, those of a guest when it is attached; a
+/// window costs one `pread(2)` each at its begin and end, and the `sensors_ns` of what was observed
+/// say how much that was. Nothing runs in between.
 #[derive(Debug)]
 pub struct Observer {
     root: PathBuf,
@@ -164,7 +165,8 @@ impl Sensors for Observer {
         if let Some(log) = &mut self.kernel_log {
             log.skip();
         }
-        // CPU time last here and first at the end: what the other readings take is outside of the window.
+        // CPU time last here and first at the end: what the other readings take is outside of the
+        // window.
         let surroundings = self.surroundings(&mut observed);
         let loader = self.loader.as_ref();
         let loader = loader.map(|(accounts, cpus)| LoaderClock::open(accounts, cpus, &observed.used));
@@ -279,7 +281,8 @@ mod tests {
             fake.write("cgroup/g/cpu.stat", "usage_usec 60000\nnr_throttled 3\nthrottled_usec 4\n");
             fake.write("proc/stat", "cpu0 0 0 0 0 0 0 0 0\ncpu1 6 0 0 10 4 0 0 0\nctxt 100\n");
         });
-        // Of at least 200 ms 140 were idle and 60 the guest's: what is left is in the test's own slowness and the ticks.
+        // Of at least 200 ms 140 were idle and 60 the guest's: what is left is in the test's own
+        // slowness and the ticks.
         let slow = seen.window_ns - 200_000_000;
         assert!(seen.foreign.ns <= slow && seen.foreign.uncertainty_ns >= 20_000_000, "{seen:?}");
         assert_eq!(seen.charge.guest_ns, 60_000_000);
@@ -289,7 +292,8 @@ mod tests {
         assert!(busy.foreign.ns + known >= busy.window_ns, "nothing was idle, and nobody is known: {busy:?}");
     }
 
-    /// The loader is on CPU 0, or on both: what it uses is neither foreign nor the guest's, and its CPU tells how busy it was.
+    /// The loader is on CPU 0, or on both: what it uses is neither foreign nor the guest's, and its
+    /// CPU tells how busy it was.
     #[test]
     fn a_loader_is_no_stranger() {
         let fake = Fake::new();

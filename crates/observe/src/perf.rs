@@ -1,8 +1,9 @@
 //! Counters of the processor and the scheduler by `perf_event_open(2)`.
 //!
-//! One event per control group and CPU, one per thread of a helper. The kernel then has to save and load counters whenever a CPU goes
-//! from a task of the group to one outside, about a microsecond each time. It is the price of knowing cycles, and it is paid only where
-//! there is a PMU to tell them; without one nothing is opened.
+//! One event per control group and CPU, one per thread of a helper. The kernel then has to save and
+//! load counters whenever a CPU goes from a task of the group to one outside, about a microsecond
+//! each time. It is the price of knowing cycles, and it is paid only where there is a PMU to tell
+//! them; without one nothing is opened.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -26,7 +27,8 @@ const CACHE: u32 = 3;
 
 /// Processor cycles, of a virtual machine's guest too.
 pub(crate) const CYCLES: Event = Event { name: "cycles", kind: HARDWARE, config: 0 };
-/// Loads whose address was not in the first data TLB: cache 3 (dTLB), operation 0 (read), result 1 (miss).
+/// Loads whose address was not in the first data TLB: cache 3 (dTLB), operation 0 (read), result 1
+/// (miss).
 pub(crate) const TLB_MISSES: Event = Event { name: "tlb_misses", kind: CACHE, config: 3 | 1 << 16 };
 /// Times that the scheduler took a task off its CPU.
 pub(crate) const CONTEXT_SWITCHES: Event = Event { name: "context_switches", kind: SOFTWARE, config: 3 };
@@ -62,7 +64,8 @@ pub(crate) struct Counter {
     files: Vec<File>,
 }
 
-/// What all can be had of an instance: nothing without a PMU, or where a part of the instance cannot be counted.
+/// What all can be had of an instance: nothing without a PMU, or where a part of the instance
+/// cannot be counted.
 pub(crate) fn open(root: &Path, accounts: &Accounts) -> Vec<Counter> {
     let Some(cycles) = Counter::open(CYCLES, root, accounts) else { return Vec::new() };
     let more = [TLB_MISSES, CONTEXT_SWITCHES, MIGRATIONS];
@@ -115,8 +118,8 @@ impl Counter {
     }
 }
 
-/// Where the group is in the hierarchy that events are counted by: `perf_event` of version 1 where that is mounted, else version 2,
-/// where it is on without being asked for.
+/// Where the group is in the hierarchy that events are counted by: `perf_event` of version 1 where
+/// that is mounted, else version 2, where it is on without being asked for.
 fn directory(group: &CgroupView) -> Option<&Path> {
     group.v1_directory("perf_event").or(group.v2.as_deref())
 }
@@ -129,8 +132,8 @@ fn perf_event_open(event: Event, target: RawFd, cpu: i32, flags: libc::c_ulong) 
         read_format: TIMES,
         ..Attributes::default()
     };
-    // SAFETY: the attributes live through the call and say their own size, beyond which the kernel does not read; nothing else is a
-    // pointer.
+    // SAFETY: the attributes live through the call and say their own size, beyond which the kernel
+    // does not read; nothing else is a pointer.
     let result =
         unsafe { libc::syscall(libc::SYS_perf_event_open, &raw const attributes, target, cpu, -1, flags) };
     let descriptor = RawFd::try_from(result).ok().filter(|descriptor| *descriptor >= 0);
@@ -156,7 +159,8 @@ mod tests {
         assert!(open(root, &Accounts::of_group(gone)).is_empty());
     }
 
-    /// By a software event, which every kernel has: a thread that sleeps a hundred times has been taken off its CPU as often.
+    /// By a software event, which every kernel has: a thread that sleeps a hundred times has been
+    /// taken off its CPU as often.
     #[test]
     fn events_are_counted() {
         let Ok(mut file) = perf_event_open(CONTEXT_SWITCHES, 0, -1, CLOSE_ON_EXEC) else { return };
@@ -169,14 +173,16 @@ mod tests {
         assert!((100..10_000).contains(&count), "{count}");
     }
 
-    /// A group is counted for what runs in it and for nothing else, by a software event, because not every host has a PMU.
+    /// A group is counted for what runs in it and for nothing else, by a software event, because
+    /// not every host has a PMU.
     #[test]
     #[expect(clippy::disallowed_methods, reason = "the test needs a process in the group")]
     fn a_group_is_counted_by_itself() {
         use std::io::Write;
         use weigh_host::cgroup::{Hierarchy, Layout, Limits};
         use weigh_host::ledger::Ledger;
-        // The tree beside those of version 1 in which nothing is limited: a group there changes nothing for anybody.
+        // The tree beside those of version 1 in which nothing is limited: a group there changes
+        // nothing for anybody.
         let tree = Path::new("/sys/fs/cgroup/unified");
         let plain =
             fs::read_to_string(tree.join("cgroup.controllers")).is_ok_and(|names| names.trim().is_empty());

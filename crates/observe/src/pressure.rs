@@ -41,7 +41,8 @@ pub(crate) fn growth(earlier: Pressure, later: Pressure) -> Pressure {
     }
 }
 
-/// `some` and `full`, nanoseconds; the file counts microseconds. Kernels before 5.13 have no `full` for CPUs.
+/// `some` and `full`, nanoseconds; the file counts microseconds. Kernels before 5.13 have no `full`
+/// for CPUs.
 fn totals(text: &str) -> Option<(u64, u64)> {
     let total = |kind: &str| {
         let line = text.lines().find(|line| line.starts_with(kind))?;

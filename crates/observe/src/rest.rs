@@ -3,8 +3,9 @@
 /// A span must be this long for its rate to mean anything: softirqs are counted in ticks.
 const LONG_ENOUGH_NS: u64 = 1_000_000_000;
 
-/// The rate at rest: the lowest that was seen over any span of at least a second. The host is never told to rest, but between a run's
-/// windows it does, and the lowest of many rates is not raised by the spans in which it did not.
+/// The rate at rest: the lowest that was seen over any span of at least a second. The host is never
+/// told to rest, but between a run's windows it does, and the lowest of many rates is not raised by
+/// the spans in which it did not.
 #[derive(Debug, Default)]
 pub(crate) struct Rest {
     last: Option<(u64, u64)>,

@@ -19,8 +19,9 @@ pub enum Call {
     Detach(Attached),
 }
 
-/// Sensors for tests: every window gives the next of the observations it was made with, and after the last of them nothing is seen
-/// but the CPUs in use and a window of 1 s. It measures nothing and must not be used for anything that is reported.
+/// Sensors for tests: every window gives the next of the observations it was made with, and after
+/// the last of them nothing is seen but the CPUs in use and a window of 1 s. It measures nothing
+/// and must not be used for anything that is reported.
 #[derive(Debug, Clone, Default)]
 pub struct Scripted {
     script: VecDeque<Observed>,

@@ -1,4 +1,5 @@
-//! What guests, helpers and daemons used since they began: for guests that come up within what is measured.
+//! What guests, helpers and daemons used since they began: for guests that come up within what is
+//! measured.
 
 use crate::cpu::{GroupClock, process_ns};
 use crate::tree::{Tree, ended_children_ns};
@@ -6,11 +7,13 @@ use std::collections::BTreeMap;
 use weigh_host::accounts::{Accounts, Process};
 use weigh_model::Charge;
 
-/// CPU time since the control groups and processes of `accounts` began: of the guest, of its helpers by name, of daemons by name.
-/// Children of helpers and daemons that ended and were waited for count for them, in clock ticks of 10 ms: a shim's runtime is such a
-/// child. The other fields are empty.
+/// CPU time since the control groups and processes of `accounts` began: of the guest, of its
+/// helpers by name, of daemons by name. Children of helpers and daemons that ended and were waited
+/// for count for them, in clock ticks of 10 ms: a shim's runtime is such a child. The other fields
+/// are empty.
 ///
-/// A guest that was launched within a window has used all of it there; of daemons the growth between two calls counts.
+/// A guest that was launched within a window has used all of it there; of daemons the growth
+/// between two calls counts.
 pub fn spent(accounts: &Accounts) -> Charge {
     let (mut guest_ns, mut processes, mut scratch) = (0, accounts.processes.clone(), Vec::new());
     for view in &accounts.groups {

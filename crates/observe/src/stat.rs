@@ -7,8 +7,9 @@ use crate::files::Kept;
 pub(crate) struct Times {
     /// How many CPUs.
     pub(crate) cpus: u64,
-    /// Idle, waiting for input and output or not. Where the kernel stops the tick of idle CPUs (NO_HZ, all usual kernels), this is
-    /// timed and only *printed* in ticks, while the times of running tasks are sampled at ticks.
+    /// Idle, waiting for input and output or not. Where the kernel stops the tick of idle CPUs
+    /// (NO_HZ, all usual kernels), this is timed and only *printed* in ticks, while the times of
+    /// running tasks are sampled at ticks.
     pub(crate) idle: u64,
     /// Interrupts, hard and soft.
     pub(crate) interrupts: u64,
@@ -28,7 +29,8 @@ impl Times {
         self.steal += steal;
     }
 
-    /// Growth since an earlier reading. `iowait` is known to step back (`proc_stat(5)`): that counts as no growth.
+    /// Growth since an earlier reading. `iowait` is known to step back (`proc_stat(5)`): that
+    /// counts as no growth.
     pub(crate) fn since(&self, earlier: &Self) -> Self {
         Self {
             cpus: self.cpus,

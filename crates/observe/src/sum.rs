@@ -9,10 +9,11 @@ pub(crate) const KERNEL_LINES: usize = 8;
 
 /// Adds a window to those before it in the same trial.
 ///
-/// Times and counts are sums. The uncertainty of a sum is the root of the sum of squares: the errors of windows are those of
-/// cutting to whole ticks, each its own. A bound of every window is so a bound of the sum in all but a few cases in a thousand, where
-/// the plain sum would grow with the number of windows and hide what many short ones show together. Settings are those of the last
-/// window.
+/// Times and counts are sums. The uncertainty of a sum is the root of the sum of squares: the
+/// errors of windows are those of cutting to whole ticks, each its own. A bound of every window is
+/// so a bound of the sum in all but a few cases in a thousand, where the plain sum would grow with
+/// the number of windows and hide what many short ones show together. Settings are those of the
+/// last window.
 pub fn add(total: &mut Observed, window: Observed) {
     if total.window_ns == 0 && total.cpus.is_empty() {
         *total = window;

@@ -1,11 +1,13 @@
-//! CPU bandwidth limits that held a guest up (`Documentation/scheduler/sched-bwc.rst`, `admin-guide/cgroup-v2.rst`).
+//! CPU bandwidth limits that held a guest up (`Documentation/scheduler/sched-bwc.rst`,
+//! `admin-guide/cgroup-v2.rst`).
 
 use crate::files::{Kept, field};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use weigh_host::cgroup::CgroupView;
 
-/// The `cpu.stat` files of groups and of all above them: a limit of any of these holds the guest up.
+/// The `cpu.stat` files of groups and of all above them: a limit of any of these holds the guest
+/// up.
 #[derive(Debug, Default)]
 pub(crate) struct Throttles(Vec<Kept>);
 
@@ -31,8 +33,8 @@ impl Throttles {
     }
 }
 
-/// The file of a group, and of those above it but for the top one, which cannot have a limit. Where the groups' file system is mounted
-/// is told by what is above it: a directory without such a file.
+/// The file of a group, and of those above it but for the top one, which cannot have a limit. Where
+/// the groups' file system is mounted is told by what is above it: a directory without such a file.
 fn with_ancestors(group: &Path) -> Vec<PathBuf> {
     let files = group.ancestors().map(|directory| directory.join("cpu.stat"));
     let mut files: Vec<PathBuf> = files.take_while(|file| file.exists()).collect();

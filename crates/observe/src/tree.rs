@@ -6,9 +6,9 @@ use std::fs;
 
 /// The processes of a guest, by their ancestors.
 ///
-/// The sum at a moment is the CPU clock of every living process, and `cutime` and `cstime` of each: what its children used that
-/// ended and were waited for. What cannot be had so: children that nobody waits for (`SIGCHLD` ignored), and those that were left
-/// to a process outside of the tree.
+/// The sum at a moment is the CPU clock of every living process, and `cutime` and `cstime` of each:
+/// what its children used that ended and were waited for. What cannot be had so: children that
+/// nobody waits for (`SIGCHLD` ignored), and those that were left to a process outside of the tree.
 #[derive(Debug)]
 pub(crate) struct Tree {
     roots: Vec<(u32, Place)>,
@@ -47,7 +47,8 @@ impl Tree {
     }
 }
 
-/// CPU time of the children of a process that ended and were waited for, in whole ticks, nanoseconds.
+/// CPU time of the children of a process that ended and were waited for, in whole ticks,
+/// nanoseconds.
 pub(crate) fn ended_children_ns(pid: u32) -> Option<u64> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     Some(ProcessStat::parse(&text)?.children_ticks * clock_tick_ns())
@@ -59,7 +60,8 @@ impl TreeTime {
         let Some(stat) = ProcessStat::parse(&text) else { return };
         let tick = clock_tick_ns();
         let ended = stat.children_ticks * tick;
-        // A zombie's own time is still there; one that is gone since is in its parent's, if it is in anybody's.
+        // A zombie's own time is still there; one that is gone since is in its parent's, if it is
+        // in anybody's.
         let own = process_ns(pid).unwrap_or(stat.own_ticks * tick);
         self.spent.add(Spent::of(own + ended, place));
         self.page_faults += stat.page_faults;
@@ -93,7 +95,8 @@ impl ProcessStat {
     }
 }
 
-/// The children of all threads of a process, from `/proc/PID/task/TID/children` (`CONFIG_PROC_CHILDREN`, as everywhere).
+/// The children of all threads of a process, from `/proc/PID/task/TID/children`
+/// (`CONFIG_PROC_CHILDREN`, as everywhere).
 fn children(pid: u32, into: &mut Vec<u32>) {
     let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else { return };
     for task in tasks.flatten() {
@@ -114,7 +117,8 @@ mod tests {
         assert_eq!(ProcessStat::parse("7 (x) S 1"), None);
     }
 
-    /// Children that ended are in the sum as much as those that live: the shells of the tree say themselves what they used.
+    /// Children that ended are in the sum as much as those that live: the shells of the tree say
+    /// themselves what they used.
     #[test]
     #[expect(clippy::disallowed_methods, reason = "the test needs a process tree of its own")]
     fn descendants_are_counted_dead_or_alive() {

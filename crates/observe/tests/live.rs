@@ -35,7 +35,8 @@ impl Drop for Load {
     }
 }
 
-/// What several observers see in the same window, so that what else the host does is the same for all.
+/// What several observers see in the same window, so that what else the host does is the same for
+/// all.
 fn together(views: &[Accounts], cpus: &[u32], length: Duration) -> Vec<Observed> {
     let mut observers: Vec<_> = views
         .iter()

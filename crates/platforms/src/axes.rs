@@ -1,7 +1,8 @@
 //! The keys that platforms have in common: one word means the same wherever a platform takes it.
 //!
-//! A platform lists those of them that it has in its `keys`; what is not listed is refused by [`crate::resolve`] with the keys that
-//! are there. `cpus`, `memory` and `rootfs` need nothing of the driver: whoever makes a request lets [`settle_request`] read them.
+//! A platform lists those of them that it has in its `keys`; what is not listed is refused by
+//! [`crate::resolve`] with the keys that are there. `cpus`, `memory` and `rootfs` need nothing of
+//! the driver: whoever makes a request lets [`settle_request`] read them.
 
 use crate::{GuestRequest, KeySpec, Platform, Values, setting};
 use std::path::{Path, PathBuf};
@@ -82,7 +83,8 @@ translation), proxy (published ports through a user-space proxy)",
     }
 }
 
-/// The value of `net` among a platform's modes with the present one first, for [`crate::Capabilities::networks`].
+/// The value of `net` among a platform's modes with the present one first, for
+/// [`crate::Capabilities::networks`].
 pub fn networks(
     platform: &dyn Platform,
     environment: &EnvironmentSpec,
@@ -92,7 +94,8 @@ pub fn networks(
     orders.iter().copied().find(|order| order.first() == Some(&present)).unwrap_or_default()
 }
 
-/// The program of a platform: the file that `binary` names, or the one of this name that is installed.
+/// The program of a platform: the file that `binary` names, or the one of this name that is
+/// installed.
 ///
 /// # Errors
 /// [`crate::PlatformError::Missing`] with the remedy.
@@ -111,7 +114,8 @@ pub(crate) fn program(
     found.canonicalize().map_err(crate::PlatformError::io(format!("resolve {name}")))
 }
 
-/// In what a guest differs from the host because it has a root put together from binds, and a network as its key says.
+/// In what a guest differs from the host because it has a root put together from binds, and a
+/// network as its key says.
 pub(crate) const OWN_ROOT: &[(&str, &str)] = &[
     ("mounts:/tmp", "its /tmp is a tmpfs of its own"),
     ("mounts:", "its root is put together from read-only binds"),
@@ -185,8 +189,8 @@ pub fn rootfs(environment: &EnvironmentSpec) -> Option<ImageSpec> {
     })
 }
 
-/// The image of an environment: its own where it names one, else that of the run; but a guest with an init of its own boots the
-/// Debian image, where that of the run is no system.
+/// The image of an environment: its own where it names one, else that of the run; but a guest with
+/// an init of its own boots the Debian image, where that of the run is no system.
 pub fn image(platform: &dyn Platform, environment: &EnvironmentSpec, of_run: &ImageSpec) -> ImageSpec {
     let boots = || platform.capabilities(environment).system;
     match rootfs(environment) {
@@ -196,8 +200,8 @@ pub fn image(platform: &dyn Platform, environment: &EnvironmentSpec, of_run: &Im
     }
 }
 
-/// Lets the environment's own `cpus` and `memory` decide over those of the run. `all_cpus` are those of the host, for a run that
-/// names none.
+/// Lets the environment's own `cpus` and `memory` decide over those of the run. `all_cpus` are
+/// those of the host, for a run that names none.
 pub fn settle_request(mut request: GuestRequest, all_cpus: &[u32]) -> GuestRequest {
     if let Some(count) = request.environment.get("cpus").and_then(|text| text.parse::<usize>().ok()) {
         if request.cpus.is_empty() {
@@ -214,7 +218,8 @@ pub fn settle_request(mut request: GuestRequest, all_cpus: &[u32]) -> GuestReque
 /// Why memory differs when the key `memory` says so: then by any amount.
 pub const MEMORY_BY_KEY: &str = "its key `memory` says so";
 
-/// In what a machine's network differs from that of guests on the host's kernel, and from another machine's.
+/// In what a machine's network differs from that of guests on the host's kernel, and from another
+/// machine's.
 pub const CARD_OF_ITS_OWN: &[(&str, &str)] = &[
     ("network-interface", "a card of the machine's own"),
     ("network-offloads", "what the machine's card and its driver agree on"),
@@ -223,10 +228,12 @@ pub const CARD_OF_ITS_OWN: &[(&str, &str)] = &[
     ("sysctl:net.ipv4.tcp_wmem", "its kernel sizes it by the memory that it finds"),
 ];
 
-/// Why guests of another machine differ: then in anything that a machine decides, mitigations and the amount of memory among it.
+/// Why guests of another machine differ: then in anything that a machine decides, mitigations and
+/// the amount of memory among it.
 pub const ANOTHER_MACHINE: &str = "another machine";
 
-/// In what an environment differs from others because of the common keys that it has: (parity key, reason).
+/// In what an environment differs from others because of the common keys that it has: (parity key,
+/// reason).
 ///
 /// `own_image`: whether its image is another one than that of the run.
 pub fn implied(environment: &EnvironmentSpec, own_image: bool) -> Vec<(&'static str, &'static str)> {
@@ -275,13 +282,15 @@ impl Storage {
     /// Where it is mounted in the guest.
     pub const TARGET: &'static str = "/var/tmp";
 
-    /// Whether a place in the guest lies below [`Storage::TARGET`], so that it is mounted after the storage.
+    /// Whether a place in the guest lies below [`Storage::TARGET`], so that it is mounted after the
+    /// storage.
     pub fn holds(place: &std::path::Path) -> bool {
         place.starts_with(Self::TARGET) && place != std::path::Path::new(Self::TARGET)
     }
 
-    /// Makes the directories of a guest's storage below the run's work directory, which is in the ledger already and must lie on a
-    /// disk. A driver removes `<work>/<name>-storage` when the guest has ended.
+    /// Makes the directories of a guest's storage below the run's work directory, which is in the
+    /// ledger already and must lie on a disk. A driver removes `<work>/<name>-storage` when the
+    /// guest has ended.
     ///
     /// # Errors
     /// They could not be made.
@@ -304,10 +313,12 @@ impl Storage {
         })
     }
 
-    /// Makes sure that a root has a place to mount it at: its own scratch mount there, or a directory of the skeleton.
+    /// Makes sure that a root has a place to mount it at: its own scratch mount there, or a
+    /// directory of the skeleton.
     ///
     /// # Errors
-    /// The image has a `/var` without a `/tmp`, and below a read-only bind none can be made; or a directory could not be made.
+    /// The image has a `/var` without a `/tmp`, and below a read-only bind none can be made; or a
+    /// directory could not be made.
     pub fn place(&self, root: &weigh_images::Root) -> std::io::Result<()> {
         let target = std::path::Path::new(Self::TARGET);
         if *self == Self::Tmpfs || root.scratch.iter().any(|path| path == target) {
@@ -320,7 +331,8 @@ impl Storage {
         std::fs::create_dir_all(root.skeleton.join("var/tmp"))
     }
 
-    /// Where an overlay is mounted for a program that takes only directories; nowhere for anything else.
+    /// Where an overlay is mounted for a program that takes only directories; nowhere for anything
+    /// else.
     pub fn merged(&self) -> Option<PathBuf> {
         match self {
             Self::Overlay { lower, .. } => Some(lower.with_file_name("merged")),

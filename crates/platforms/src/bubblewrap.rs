@@ -1,9 +1,11 @@
-//! Sandboxes by bubblewrap, the program below Flatpak: namespaces and binds by an ordinary program of the host, without a daemon.
+//! Sandboxes by bubblewrap, the program below Flatpak: namespaces and binds by an ordinary program
+//! of the host, without a daemon.
 //!
-//! `bwrap` is told every mount on its command line, makes the namespaces, and waits outside of them for the probe, which is process 1
-//! inside. It is started in the guest's control group like any process of the host and stays there, so that all it costs is the
-//! guest's. Its option `--die-with-parent` is not used: that signal comes at the end of the *thread* that started it. The probe
-//! ends with its standard input instead.
+//! `bwrap` is told every mount on its command line, makes the namespaces, and waits outside of them
+//! for the probe, which is process 1 inside. It is started in the guest's control group like any
+//! process of the host and stays there, so that all it costs is the guest's. Its option
+//! `--die-with-parent` is not used: that signal comes at the end of the *thread* that started it.
+//! The probe ends with its standard input instead.
 
 use crate::axes::{self, Storage};
 use crate::namespaces::USER;
@@ -87,7 +89,8 @@ impl Platform for Bubblewrap {
                 remedy: Some("run as root, or with `storage=volume`".into()),
             });
         }
-        // This version of bwrap cannot mount overlays itself; where none but it sees the mount, it can bind one.
+        // This version of bwrap cannot mount overlays itself; where none but it sees the mount, it
+        // can bind one.
         let namespaces = if overlay { UnshareFlags::NEWNS } else { UnshareFlags::empty() };
         let runtime = Runtime {
             command: &command,
@@ -181,7 +184,8 @@ impl Arguments {
         self.control_groups(cgroup);
     }
 
-    /// Shows the guest its own control groups, so that programs find their limits where they look for them.
+    /// Shows the guest its own control groups, so that programs find their limits where they look
+    /// for them.
     fn control_groups(&mut self, cgroup: Option<&Cgroup>) {
         let place = Path::new("/sys/fs/cgroup");
         let shown = cgroup.map(shown_groups).unwrap_or_default();

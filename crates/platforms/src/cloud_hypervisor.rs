@@ -1,13 +1,17 @@
-//! Cloud Hypervisor: a virtual machine with virtio's devices on PCI and ACPI, told what to do over a socket.
+//! Cloud Hypervisor: a virtual machine with virtio's devices on PCI and ACPI, told what to do over
+//! a socket.
 //!
-//! The program is the user's, or the distribution's where it packs it. It runs as whoever runs weighbridge, in a control group of its own.
+//! The program is the user's, or the distribution's where it packs it. It runs as whoever runs
+//! weighbridge, in a control group of its own.
 //!
 //! **KVM** executes the guest: it is proven and named as with Firecracker (`vm/vmm/kvm.rs`).
 //!
-//! **The root** is in memory, or on a disk made of the image; of the host's own files the guest sees none.
+//! **The root** is in memory, or on a disk made of the image; of the host's own files the guest
+//! sees none.
 //!
-//! **Freezing** stops the guest's CPUs. **Saving** writes its memory, its devices and its configuration; the probe, which listens, is connected
-//! to anew when it is restored (`docs/design/0024-machines-by-an-interface.md`).
+//! **Freezing** stops the guest's CPUs. **Saving** writes its memory, its devices and its
+//! configuration; the probe, which listens, is connected to anew when it is restored
+//! (`docs/design/0024-machines-by-an-interface.md`).
 
 mod monitor;
 

@@ -1,7 +1,8 @@
 //! Containers by crun, the runtime in C that Podman prefers.
 //!
-//! crun 1.8 refuses a host that has version 2 of control groups mounted beside version 1. There it runs in a mount namespace of its own
-//! in which that mount is not there; the host's stays as it is.
+//! crun 1.8 refuses a host that has version 2 of control groups mounted beside version 1. There it
+//! runs in a mount namespace of its own in which that mount is not there; the host's stays as it
+//! is.
 
 use crate::oci::{Kind, Oci, Saving};
 use crate::{KeySpec, axes};

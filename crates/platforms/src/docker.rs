@@ -1,9 +1,9 @@
-//! Containers by the Docker engine, as its users get them: the engine's default network, system call filter, capabilities and
-//! control groups.
+//! Containers by the Docker engine, as its users get them: the engine's default network, system
+//! call filter, capabilities and control groups.
 //!
-//! The skeleton of the root is imported as an image of one layer; everything else of the root is mounted. The probe speaks
-//! over the attached standard streams. The engine is the user's: what is made in it is the run's own, and it is never started or
-//! configured anew.
+//! The skeleton of the root is imported as an image of one layer; everything else of the root is
+//! mounted. The probe speaks over the attached standard streams. The engine is the user's: what is
+//! made in it is the run's own, and it is never started or configured anew.
 
 mod body;
 mod channel;
@@ -204,15 +204,16 @@ impl Docker {
         setting(self, &request.environment, key)
     }
 
-    /// The root, with `/var/tmp` in the image where that is to be in the container's own layer, or in a volume, which begins as a copy of
-    /// what the image has there.
+    /// The root, with `/var/tmp` in the image where that is to be in the container's own layer, or
+    /// in a volume, which begins as a copy of what the image has there.
     fn root<'a>(&self, host: &Host, request: &'a GuestRequest) -> Result<Layered<'a>, PlatformError> {
         let own = self.value(request, "storage") != "tmpfs";
         own_layer::of(&request.root, own, &host.work)
             .map_err(PlatformError::io("lay out a root with a writable /var/tmp"))
     }
 
-    /// What only the engine can tell of an environment: whether it has the runtime, and whether it maps users.
+    /// What only the engine can tell of an environment: whether it has the runtime, and whether it
+    /// maps users.
     fn prove(&self, request: &GuestRequest, engine: &Engine) -> Result<(), PlatformError> {
         let (runtime, user) = (self.value(request, "runtime"), self.value(request, "user"));
         if runtime.is_empty() && user == "root" {

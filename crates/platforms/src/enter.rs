@@ -10,15 +10,17 @@ use std::os::fd::AsFd;
 /// Of the kernel that runs, `proc_sys_kernel(5)`.
 const BOOT_IDENTITY: &str = "/proc/sys/kernel/random/boot_id";
 
-/// Uncovers the kernel's own boot identity in a guest's mount namespace, where a platform has mounted another one over it. By it the
-/// guest is seen to share the host's kernel, and with it the host's clock. Nothing mounted there: does nothing.
+/// Uncovers the kernel's own boot identity in a guest's mount namespace, where a platform has
+/// mounted another one over it. By it the guest is seen to share the host's kernel, and with it the
+/// host's clock. Nothing mounted there: does nothing.
 ///
 /// # Errors
 /// The process is gone, or its namespace cannot be entered.
 pub(crate) fn uncover_boot_identity(pid: u32) -> io::Result<()> {
     let namespace = File::open(format!("/proc/{pid}/ns/mnt"))?;
     let enter = move || -> io::Result<()> {
-        // SAFETY: only this thread, which ends at once, gets a root and working directory of its own; no descriptor is unshared.
+        // SAFETY: only this thread, which ends at once, gets a root and working directory of its
+        // own; no descriptor is unshared.
         unsafe { unshare_unsafe(UnshareFlags::FS) }?;
         move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Mount))?;
         match unmount(BOOT_IDENTITY, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW) {

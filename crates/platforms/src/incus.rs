@@ -1,8 +1,10 @@
-//! Systems in containers by Incus and by LXD: managers that keep images and containers, and have LXC's library run them.
+//! Systems in containers by Incus and by LXD: managers that keep images and containers, and have
+//! LXC's library run them.
 //!
-//! A run has a daemon of its own, with all its state below the run's work directory, in a mount namespace of its own and in control groups
-//! of weighbridge's; it ends with the run. A daemon that somebody else runs on the host is not looked at. The containers' control
-//! groups are weighbridge's too, so that a sweep needs no daemon to end them.
+//! A run has a daemon of its own, with all its state below the run's work directory, in a mount
+//! namespace of its own and in control groups of weighbridge's; it ends with the run. A daemon that
+//! somebody else runs on the host is not looked at. The containers' control groups are
+//! weighbridge's too, so that a sweep needs no daemon to end them.
 
 mod daemon;
 mod guest;

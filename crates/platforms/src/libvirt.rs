@@ -1,11 +1,13 @@
-//! Virtual machines by libvirt: domains without a file of their own, made and ended by virsh(1), executed by QEMU.
+//! Virtual machines by libvirt: domains without a file of their own, made and ended by virsh(1),
+//! executed by QEMU.
 //!
-//! The machine is what libvirt makes of a short document (`libvirt/xml.rs`): QEMU with the firmware, the controllers and the options that
-//! libvirt gives to everybody. The kernel is booted directly, the probe is its init, a virtio port the channel, as for machines of
-//! [`crate::qemu`]; what proves KVM and what shares files is the same code.
+//! The machine is what libvirt makes of a short document (`libvirt/xml.rs`): QEMU with the
+//! firmware, the controllers and the options that libvirt gives to everybody. The kernel is booted
+//! directly, the probe is its init, a virtio port the channel, as for machines of [`crate::qemu`];
+//! what proves KVM and what shares files is the same code.
 //!
-//! A run has a **daemon of its own** (`libvirt/daemon.rs`), shared by all its guests and reported apart from them. With `uri=` it is the
-//! user's, which is asked for domains and for nothing else.
+//! A run has a **daemon of its own** (`libvirt/daemon.rs`), shared by all its guests and reported
+//! apart from them. With `uri=` it is the user's, which is asked for domains and for nothing else.
 //!
 //! **Freezing** is `virsh suspend`, which stops the guest's clocks with its CPUs.
 
@@ -311,7 +313,8 @@ impl Libvirt {
         Ok(daemon)
     }
 
-    /// What executes guests of this environment, and, where that is emulation by want of something better, why.
+    /// What executes guests of this environment, and, where that is emulation by want of something
+    /// better, why.
     fn acceleration(
         &self,
         host: &Host,
@@ -372,14 +375,15 @@ impl Libvirt {
     }
 }
 
-/// Whether a URI means a daemon that runs QEMU and shares this host's files: a channel is a socket in a directory.
+/// Whether a URI means a daemon that runs QEMU and shares this host's files: a channel is a socket
+/// in a directory.
 fn is_of_this_host(uri: &str) -> bool {
     let Some((scheme, rest)) = uri.split_once("://") else { return false };
     ["qemu", "qemu+unix"].contains(&scheme) && rest.starts_with('/')
 }
 
-/// Whether guests see the host's files, as far as it can be told without fetching a kernel: a kernel that is fetched is Debian's, which
-/// knows virtiofs and not 9p.
+/// Whether guests see the host's files, as far as it can be told without fetching a kernel: a
+/// kernel that is fetched is Debian's, which knows virtiofs and not 9p.
 fn shares_files(platform: &Libvirt, environment: &EnvironmentSpec) -> bool {
     let named = Some(setting(platform, environment, "kernel")).filter(|path| !path.is_empty()).map(Path::new);
     match CacheDirectory::open().and_then(|cache| GuestKernel::at_hand(named, &cache)) {

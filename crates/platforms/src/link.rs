@@ -1,7 +1,8 @@
 //! How containers of LXC's library come to their network.
 //!
-//! An ordinary container is started in a namespace that is made beforehand, as those of other platforms are. A mapped one must own its
-//! namespace, or it could mount no sysfs of it: then LXC makes it, with a link to the bridge of the run. Managers of containers always do.
+//! An ordinary container is started in a namespace that is made beforehand, as those of other
+//! platforms are. A mapped one must own its namespace, or it could mount no sysfs of it: then LXC
+//! makes it, with a link to the bridge of the run. Managers of containers always do.
 
 use crate::{GuestRequest, Host, PlatformError, Reach, network};
 use serde_json::Value;
@@ -39,7 +40,8 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    /// Makes what has to be there before the container, for a value of `net`. `owns`: whether the container must own its namespace.
+    /// Makes what has to be there before the container, for a value of `net`. `owns`: whether the
+    /// container must own its namespace.
     pub(crate) fn make(
         platform: &'static str,
         host: &Host,

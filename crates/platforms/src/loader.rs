@@ -1,7 +1,9 @@
-//! Load generators: a probe of the host's own in the network from which a guest is reached, or one on another machine.
+//! Load generators: a probe of the host's own in the network from which a guest is reached, or one
+//! on another machine.
 //!
-//! It is no platform, because nothing is weighed in it. It is a guest all the same: it talks as they do, is in the ledger, and goes with
-//! everything that it has started. On this host it has a control group of its own.
+//! It is no platform, because nothing is weighed in it. It is a guest all the same: it talks as
+//! they do, is in the ledger, and goes with everything that it has started. On this host it has a
+//! control group of its own.
 
 use crate::spawn::Start;
 use crate::{Guest, GuestRequest, Host, Platform, PlatformError, find, resolve};
@@ -11,7 +13,8 @@ use std::sync::Arc;
 use weigh_images::Root;
 use weigh_model::{EnvironmentSpec, LoaderMachine, SpecError};
 
-/// Name of it on the host. There is one at a time, and one for each neighbour of a measured guest that serves.
+/// Name of it on the host. There is one at a time, and one for each neighbour of a measured guest
+/// that serves.
 const NAME: &str = "loader";
 /// Instances of platforms from here on are load generators.
 const INSTANCES: u64 = 2_000_000;
@@ -22,8 +25,9 @@ pub const CPU_TIMES: &str = "/proc/stat";
 /// Bytes of it that are taken: it has a line for every CPU and a number for every interrupt.
 pub const CPU_TIMES_LIMIT_BYTES: u64 = 4 << 20;
 
-/// Starts one as an ordinary process of this host, with the host's root. `namespace` is the network namespace that it is in, as
-/// [`crate::Reach::from`] has it; `cpus` are those that it may use, all when empty.
+/// Starts one as an ordinary process of this host, with the host's root. `namespace` is the network
+/// namespace that it is in, as [`crate::Reach::from`] has it; `cpus` are those that it may use, all
+/// when empty.
 ///
 /// # Errors
 /// It did not come up; what was begun has been undone.
@@ -135,7 +139,8 @@ impl Elsewhere {
     /// Looks at the machine from inside, and at this host from there.
     ///
     /// # Errors
-    /// It cannot be reached, is this host itself, does not tell how busy it is, or nobody knows this host's address there.
+    /// It cannot be reached, is this host itself, does not tell how busy it is, or nobody knows
+    /// this host's address there.
     pub fn describe(&self, host: &Host, host_boot: &str) -> Result<LoaderMachine, PlatformError> {
         let mut guest = self.launch(host, 0)?;
         let described = self.look(&mut *guest, host_boot);
@@ -173,7 +178,8 @@ impl Elsewhere {
         })
     }
 
-    /// The address of this host as the machine reaches it: what the user says, else where its connection comes from.
+    /// The address of this host as the machine reaches it: what the user says, else where its
+    /// connection comes from.
     fn host_address(&self, seen: Option<IpAddr>) -> Result<Ipv4Addr, PlatformError> {
         let why = match (self.address, seen) {
             (Some(address), _) => return Ok(address),

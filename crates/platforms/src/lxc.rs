@@ -1,11 +1,13 @@
 //! Containers by LXC: one program in a container, or a system with an init of its own.
 //!
-//! A container of one program is `lxc-execute` in the foreground: its standard streams are the channel to the probe, and LXC's small
-//! init is above the probe. A system is started by `lxc-start`; the probe is brought in by `lxc-attach` as soon as the container
-//! runs, and so lives beside the system's init in the container's namespaces and control groups.
+//! A container of one program is `lxc-execute` in the foreground: its standard streams are the
+//! channel to the probe, and LXC's small init is above the probe. A system is started by
+//! `lxc-start`; the probe is brought in by `lxc-attach` as soon as the container runs, and so lives
+//! beside the system's init in the container's namespaces and control groups.
 //!
-//! LXC keeps its state in processes. So nothing has to be undone by LXC: its monitor and the container die with control groups
-//! that are weighbridge's, their mounts with them, and what lies on disk is in the run's work directory.
+//! LXC keeps its state in processes. So nothing has to be undone by LXC: its monitor and the
+//! container die with control groups that are weighbridge's, their mounts with them, and what lies
+//! on disk is in the run's work directory.
 
 mod config;
 pub(crate) mod groups;
@@ -26,7 +28,8 @@ use weigh_model::{EnvironmentSpec, SpecError};
 
 const REMEDY: &str =
     "install it with `apt-get install lxc`, or name the directory of another build with `lxc:binary=PATH`";
-/// Where Debian and others keep the configuration that all containers share, `lxc.container.conf(5)`.
+/// Where Debian and others keep the configuration that all containers share,
+/// `lxc.container.conf(5)`.
 const SHARE: &str = "/usr/share/lxc/config";
 /// For any command of LXC's; bringing a container up takes a fraction of a second.
 const COMMAND_DEADLINE: Duration = Duration::from_secs(20);
@@ -158,7 +161,8 @@ fn is_system(environment: &EnvironmentSpec) -> bool {
     environment.get("init") == Some("full")
 }
 
-/// The value of `root`, whose default depends on `init`: a system must be able to write to its root.
+/// The value of `root`, whose default depends on `init`: a system must be able to write to its
+/// root.
 fn root_word(environment: &EnvironmentSpec) -> &str {
     environment.get("root").unwrap_or(if is_system(environment) { "overlay" } else { "shared" })
 }
@@ -174,7 +178,8 @@ struct Programs {
 }
 
 impl Programs {
-    /// Those that are installed, or those in the directory that is named, or beside the program that is named.
+    /// Those that are installed, or those in the directory that is named, or beside the program
+    /// that is named.
     fn find(host: &Host, binary: &str) -> Result<Self, PlatformError> {
         if !host.is_root {
             let what = "the right to make containers with lxc".to_string();

@@ -1,8 +1,10 @@
-//! Raw Linux namespaces: the isolation that every container runtime is made of, and nothing around it.
+//! Raw Linux namespaces: the isolation that every container runtime is made of, and nothing around
+//! it.
 //!
-//! A guest is a process in mount, PID, UTS, IPC, control group and, unless told otherwise, network namespaces of its own, with its
-//! own root, `/proc`, `/sys` and `/dev`, in a control group. No other program takes part, so what this platform costs is what the
-//! kernel's mechanisms cost, and what a container runtime costs beyond it is the runtime's own.
+//! A guest is a process in mount, PID, UTS, IPC, control group and, unless told otherwise, network
+//! namespaces of its own, with its own root, `/proc`, `/sys` and `/dev`, in a control group. No
+//! other program takes part, so what this platform costs is what the kernel's mechanisms cost, and
+//! what a container runtime costs beyond it is the runtime's own.
 
 use crate::axes;
 use crate::network;

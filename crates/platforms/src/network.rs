@@ -1,7 +1,8 @@
 //! Networks of guests that are started in a namespace made beforehand, as the key `net` says.
 //!
-//! A driver calls [`of_guest`] before anything that it measures, starts its guest in [`namespace`] if there is one, keeps the network
-//! with the guest, answers [`crate::Guest::reach`] by [`reach`], and calls [`GuestNetwork::remove`] when the guest has ended.
+//! A driver calls [`of_guest`] before anything that it measures, starts its guest in [`namespace`]
+//! if there is one, keeps the network with the guest, answers [`crate::Guest::reach`] by [`reach`],
+//! and calls [`GuestNetwork::remove`] when the guest has ended.
 
 use crate::{GuestRequest, Host, PlatformError, Reach};
 use std::path::Path;
@@ -18,9 +19,9 @@ pub(crate) const ORDERS: &[&[&str]] = &[
     &["nat", "none", "host", "bridge"],
 ];
 
-/// The network that a value of `net` stands for. With `bridge` and `nat` its namespace is there for the guest to be started in; with
-/// `host` it only tells how the guest is reached. A guest without a network makes its empty namespace by itself, which its platform is
-/// there to do.
+/// The network that a value of `net` stands for. With `bridge` and `nat` its namespace is there for
+/// the guest to be started in; with `host` it only tells how the guest is reached. A guest without
+/// a network makes its empty namespace by itself, which its platform is there to do.
 ///
 /// # Errors
 /// It could not be made; what was begun has been undone.

@@ -1,8 +1,9 @@
 //! A fake platform, for tests of weighbridge itself and as a pattern for new platforms.
 //!
-//! A guest is a thread that answers the protocol from a script. Nothing is executed: a command "takes" the time that the keys
-//! say and returns at once, so that scheduling, statistics, faults and resuming are tested without guests and without waiting.
-//! The keys decide everything; the same keys, run name and order of commands give the same numbers on every machine.
+//! A guest is a thread that answers the protocol from a script. Nothing is executed: a command
+//! "takes" the time that the keys say and returns at once, so that scheduling, statistics, faults
+//! and resuming are tested without guests and without waiting. The keys decide everything; the same
+//! keys, run name and order of commands give the same numbers on every machine.
 
 mod probe;
 mod script;
@@ -177,7 +178,8 @@ impl Platform for Null {
     }
 }
 
-/// The environment of the fake that plays the load generator for a fake guest: it takes the same times, and has faults of its own.
+/// The environment of the fake that plays the load generator for a fake guest: it takes the same
+/// times, and has faults of its own.
 pub fn loader_of(environment: &EnvironmentSpec) -> EnvironmentSpec {
     const ALIKE: [&str; 6] = ["time", "effect", "sd", "drift", "seed", "real"];
     let of_loader = |(name, value): (&String, &String)| {

@@ -1,8 +1,8 @@
-//! What the runtimes of the Open Container Initiative have in common: a bundle, a state directory, and the commands
-//! `run`, `kill` and `delete`.
+//! What the runtimes of the Open Container Initiative have in common: a bundle, a state directory,
+//! and the commands `run`, `kill` and `delete`.
 //!
-//! The container is run in the foreground, so that the runtime itself waits for it and takes it away when it ends. Its
-//! standard streams are the channel to the probe.
+//! The container is run in the foreground, so that the runtime itself waits for it and takes it
+//! away when it ends. Its standard streams are the channel to the probe.
 
 pub(crate) mod access;
 mod bundle;
@@ -31,8 +31,8 @@ use weigh_model::{EnvironmentSpec, ImageSpec};
 /// How much of a log's end an error message tells, bytes.
 const TAIL: usize = 600;
 
-/// Whether a platform can be used, proven by a guest that holds only the probe. `prove` launches it from the request and tells the
-/// platform's version.
+/// Whether a platform can be used, proven by a guest that holds only the probe. `prove` launches it
+/// from the request and tells the platform's version.
 pub(crate) fn availability(
     platform: &dyn Platform,
     host: &Host,

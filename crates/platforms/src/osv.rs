@@ -1,11 +1,13 @@
 //! OSv: a unikernel that runs one program, `weigh-kernels`, in a machine of QEMU's.
 //!
-//! The image is the user's, with the program in it. There is no probe: a thread of weighbridge stands in for one, boots the image once for
-//! every command, with the command on its command line, and reads the result off the console. Nothing else than the builtin workloads can be
-//! run, and of those what does not fork.
+//! The image is the user's, with the program in it. There is no probe: a thread of weighbridge
+//! stands in for one, boots the image once for every command, with the command on its command line,
+//! and reads the result off the console. Nothing else than the builtin workloads can be run, and of
+//! those what does not fork.
 //!
-//! A command takes the time from the moment in which the console says that the program begins to the one in which its result is there. The
-//! boot is no part of it. What the program says of its own times is by OSv's clock, which cannot be proven.
+//! A command takes the time from the moment in which the console says that the program begins to
+//! the one in which its result is there. The boot is no part of it. What the program says of its
+//! own times is by OSv's clock, which cannot be proven.
 
 mod console;
 mod guest;
@@ -238,8 +240,8 @@ fn try_out(
     Ok(console?.version().unwrap_or_else(|| "OSv of a version that it does not tell".into()))
 }
 
-/// What a run needs of an environment: what is booted, by what, and what it says it is, which is found out once and kept beside the run's
-/// other files.
+/// What a run needs of an environment: what is booted, by what, and what it says it is, which is
+/// found out once and kept beside the run's other files.
 fn prepared(host: &Host, request: &GuestRequest) -> Result<(Boot, Acceleration, String), PlatformError> {
     if !host.is_root {
         return Err(PlatformError::Missing {

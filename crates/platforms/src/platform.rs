@@ -31,8 +31,8 @@ use weigh_network::{Hop, NetworkError};
 
 /// A way to run a guest: natively, in a container, in a sandbox, in a virtual machine.
 ///
-/// Implementors are unit structs without state; what a run needs is in [`Host`] and [`GuestRequest`]. Nothing is changed on
-/// the host without a ledger entry written before.
+/// Implementors are unit structs without state; what a run needs is in [`Host`] and
+/// [`GuestRequest`]. Nothing is changed on the host without a ledger entry written before.
 pub trait Platform: Send + Sync {
     /// The word that users write, also the name of the file.
     fn name(&self) -> &'static str;
@@ -46,8 +46,8 @@ pub trait Platform: Send + Sync {
     /// What a guest with these keys can do.
     fn capabilities(&self, environment: &EnvironmentSpec) -> Capabilities;
 
-    /// Checks what [`KeySpec`] cannot say, such as the shape of a text. Called by [`crate::resolve`] after the names and
-    /// words have been checked.
+    /// Checks what [`KeySpec`] cannot say, such as the shape of a text. Called by
+    /// [`crate::resolve`] after the names and words have been checked.
     ///
     /// # Errors
     /// A value that the platform cannot take, underlined by [`EnvironmentSpec::value_error`].
@@ -56,8 +56,9 @@ pub trait Platform: Send + Sync {
         Ok(())
     }
 
-    /// The environment with everything explicit that must not be hidden in a name, such as a virtual machine's acceleration, which
-    /// is proven by booting a guest within a deadline. Called once, when a plan is made.
+    /// The environment with everything explicit that must not be hidden in a name, such as a
+    /// virtual machine's acceleration, which is proven by booting a guest within a deadline. Called
+    /// once, when a plan is made.
     ///
     /// # Errors
     /// What was asked for by name cannot be had here, with what was seen.
@@ -66,10 +67,12 @@ pub trait Platform: Send + Sync {
         Ok(environment.clone())
     }
 
-    /// Whether guests can run here, proven by launching one, saying hello and stopping it, within a deadline.
+    /// Whether guests can run here, proven by launching one, saying hello and stopping it, within a
+    /// deadline.
     fn availability(&self, host: &Host) -> Availability;
 
-    /// Makes what all guests of the environment share: imports an image, makes a disk. Called again it finds it made.
+    /// Makes what all guests of the environment share: imports an image, makes a disk. Called again
+    /// it finds it made.
     ///
     /// # Errors
     /// The platform is missing, or a step failed; nothing is left that the ledger does not know.
@@ -81,7 +84,8 @@ pub trait Platform: Send + Sync {
     /// The guest did not come up in time; what was begun has been undone.
     fn launch(&self, host: &Host, request: &GuestRequest) -> Result<Box<dyn Guest>, PlatformError>;
 
-    /// Whether such guests can be saved and restored here, told by looking for what it takes. Called after [`Platform::prepare`].
+    /// Whether such guests can be saved and restored here, told by looking for what it takes.
+    /// Called after [`Platform::prepare`].
     ///
     /// # Errors
     /// Why not, as a clause for people: "runc has no CRIU of version 4 or later here".
@@ -90,8 +94,8 @@ pub trait Platform: Send + Sync {
         Err(format!("{} cannot save and restore guests", self.name()))
     }
 
-    /// Starts a guest from what [`Guest::save`] wrote to `saved`, and returns when its probe has said hello again. The guest is as it
-    /// was: its memory, its processes, its root.
+    /// Starts a guest from what [`Guest::save`] wrote to `saved`, and returns when its probe has
+    /// said hello again. The guest is as it was: its memory, its processes, its root.
     ///
     /// # Errors
     /// It did not come up; what was begun has been undone.
@@ -109,7 +113,8 @@ pub trait Platform: Send + Sync {
     /// What `prepare` and `launch` would change on the host, one sentence each, for `--dry-run`.
     fn host_changes(&self, request: &GuestRequest) -> Vec<String>;
 
-    /// Undoes a `Change::Platform` of the ledger. It may be undone already, wholly or in part: that is success.
+    /// Undoes a `Change::Platform` of the ledger. It may be undone already, wholly or in part: that
+    /// is success.
     ///
     /// # Errors
     /// Why it is still there, for people.
@@ -124,13 +129,15 @@ pub trait Guest: Send {
     /// The talk with the guest's probe.
     fn session(&mut self) -> &mut Session;
 
-    /// Host PIDs of the guest's processes and of the helpers that serve it alone, as far as the host can see them.
+    /// Host PIDs of the guest's processes and of the helpers that serve it alone, as far as the
+    /// host can see them.
     fn processes(&self) -> Vec<u32>;
 
     /// The cgroup that holds the guest, where there is one.
     fn cgroup(&self) -> Option<&Cgroup>;
 
-    /// Who uses CPU time for this guest. By default its control group, else its processes, and nobody else.
+    /// Who uses CPU time for this guest. By default its control group, else its processes, and
+    /// nobody else.
     fn accounts(&self) -> Accounts {
         match self.cgroup() {
             Some(cgroup) => Accounts::of_group(cgroup.view()),
@@ -138,13 +145,15 @@ pub trait Guest: Send {
         }
     }
 
-    /// What is true of this guest and cannot be seen from inside, by parity key: `cache`, `acceleration`, `network`.
+    /// What is true of this guest and cannot be seen from inside, by parity key: `cache`,
+    /// `acceleration`, `network`.
     fn facts(&self) -> BTreeMap<String, String> {
         BTreeMap::new()
     }
 
-    /// How the guest is, read back from what runs it and from inside, by parity key. It is asked when it is awake and runs nothing, after
-    /// it has come up: what this takes is not charged to its start.
+    /// How the guest is, read back from what runs it and from inside, by parity key. It is asked
+    /// when it is awake and runs nothing, after it has come up: what this takes is not charged to
+    /// its start.
     ///
     /// # Errors
     /// It is lost.
@@ -157,18 +166,20 @@ pub trait Guest: Send {
         None
     }
 
-    /// The directory, as the guest sees it, below which commands may make files that go with the guest, where it is another than
-    /// `/var/tmp`, which a key `storage` speaks of.
+    /// The directory, as the guest sees it, below which commands may make files that go with the
+    /// guest, where it is another than `/var/tmp`, which a key `storage` speaks of.
     fn scratch(&self) -> Option<&Path> {
         None
     }
 
-    /// The program with the builtin kernels, as the guest sees it, for scripts; commands find it by its name.
+    /// The program with the builtin kernels, as the guest sees it, for scripts; commands find it by
+    /// its name.
     fn kernels(&self) -> &Path {
         Path::new(weigh_images::KERNELS)
     }
 
-    /// Tells what the guest moves of its disks, where it has any of its own and the platform counts.
+    /// Tells what the guest moves of its disks, where it has any of its own and the platform
+    /// counts.
     fn disk_meter(&self) -> Option<Box<dyn DiskMeter>> {
         None
     }
@@ -178,8 +189,9 @@ pub trait Guest: Send {
         self.reach(0).map(|reach| reach.address.ip())
     }
 
-    /// Where a client reaches a TCP or UDP port of the guest over the platform's own network; `None` where it has no network, or
-    /// where the port was not among [`GuestRequest::publish`] and only such ports can be reached.
+    /// Where a client reaches a TCP or UDP port of the guest over the platform's own network;
+    /// `None` where it has no network, or where the port was not among [`GuestRequest::publish`]
+    /// and only such ports can be reached.
     fn reach(&self, port: u16) -> Option<Reach> {
         let _ = port;
         None
@@ -190,34 +202,39 @@ pub trait Guest: Send {
         Vec::new()
     }
 
-    /// The address of this host as a guest on another machine sees it: where the connection comes from by which it is driven.
+    /// The address of this host as a guest on another machine sees it: where the connection comes
+    /// from by which it is driven.
     fn seen_host(&self) -> Option<IpAddr> {
         None
     }
 
-    /// When the first program of the platform was started for this guest, host's monotonic clock, nanoseconds: after the
-    /// measurement's own preparations, before anything that every user of the platform pays for.
+    /// When the first program of the platform was started for this guest, host's monotonic clock,
+    /// nanoseconds: after the measurement's own preparations, before anything that every user of
+    /// the platform pays for.
     fn spawned_ns(&self) -> u64;
 
-    /// When the guest's own code began to run, host's monotonic clock, nanoseconds, where the platform sees it: a virtual machine is let
-    /// go when everything around it stands. Elsewhere the probe's first instruction is that.
+    /// When the guest's own code began to run, host's monotonic clock, nanoseconds, where the
+    /// platform sees it: a virtual machine is let go when everything around it stands. Elsewhere
+    /// the probe's first instruction is that.
     fn code_ns(&self) -> Option<u64> {
         None
     }
 
-    /// Why the guest ended by itself, in words, as far as the platform saw it. Asked when the talk with it broke off.
+    /// Why the guest ended by itself, in words, as far as the platform saw it. Asked when the talk
+    /// with it broke off.
     fn obituary(&mut self) -> Option<String> {
         None
     }
 
-    /// Who worked for the coming up of this guest and is not among [`Guest::accounts`] any more, by name with CPU time, nanoseconds: the
-    /// platform's client that has ended, a runtime. Shared daemons are in `accounts` as shared.
+    /// Who worked for the coming up of this guest and is not among [`Guest::accounts`] any more, by
+    /// name with CPU time, nanoseconds: the platform's client that has ended, a runtime. Shared
+    /// daemons are in `accounts` as shared.
     fn launch_cpu_ns(&self) -> Vec<(String, u64)> {
         Vec::new()
     }
 
-    /// Writes the guest, its memory and processes, to an empty directory, for [`Platform::restore`]. It does not run afterwards and
-    /// only waits for [`Guest::stop`].
+    /// Writes the guest, its memory and processes, to an empty directory, for
+    /// [`Platform::restore`]. It does not run afterwards and only waits for [`Guest::stop`].
     ///
     /// # Errors
     /// It could not be saved, with the end of what the tools said.
@@ -227,7 +244,8 @@ pub trait Guest: Send {
         Err(PlatformError::Missing { what, remedy })
     }
 
-    /// Stops the guest's processes in their tracks; returns when they stand. Frozen already: does nothing.
+    /// Stops the guest's processes in their tracks; returns when they stand. Frozen already: does
+    /// nothing.
     ///
     /// # Errors
     /// They do not stand after a few seconds.
@@ -239,16 +257,18 @@ pub trait Guest: Send {
     /// It stays frozen.
     fn thaw(&mut self) -> Result<(), PlatformError>;
 
-    /// Ends the guest, frozen, hung or dead as it may be: asks the probe, waits a little, kills, undoes the guest's ledger
-    /// entries. Idempotent. Dropping a guest does the same and keeps quiet about errors, which stay in the ledger.
+    /// Ends the guest, frozen, hung or dead as it may be: asks the probe, waits a little, kills,
+    /// undoes the guest's ledger entries. Idempotent. Dropping a guest does the same and keeps
+    /// quiet about errors, which stay in the ledger.
     ///
     /// # Errors
     /// What could not be undone; it stays in the ledger for `weigh clean`.
     fn stop(&mut self) -> Result<(), PlatformError>;
 }
 
-/// Counts what a guest moves of its disks, as its virtual devices do it: below the guest's own caches, above all of the host's. Reading it
-/// disturbs nobody, and goes on beside everything else that is done with the guest.
+/// Counts what a guest moves of its disks, as its virtual devices do it: below the guest's own
+/// caches, above all of the host's. Reading it disturbs nobody, and goes on beside everything else
+/// that is done with the guest.
 pub trait DiskMeter: Send {
     /// Since the guest was started; nothing when it cannot be told any more.
     fn read(&mut self) -> Option<DiskMoved>;
@@ -289,13 +309,16 @@ pub enum Values {
     Number,
 }
 
-/// What a guest of an environment can do. Data, so that callers ask for abilities and never for names.
+/// What a guest of an environment can do. Data, so that callers ask for abilities and never for
+/// names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Capabilities {
-    /// Network of the guest as words that the platform's `net` key takes, the present one first; empty when it has no choice.
+    /// Network of the guest as words that the platform's `net` key takes, the present one first;
+    /// empty when it has no choice.
     pub networks: &'static [&'static str],
-    /// The guest has an init of its own that brings services up beside the probe; [`Platform::launch`] returns when the probe answers,
-    /// which may be before `multi-user.target` is reached.
+    /// The guest has an init of its own that brings services up beside the probe;
+    /// [`Platform::launch`] returns when the probe answers, which may be before `multi-user.target`
+    /// is reached.
     pub system: bool,
     /// The guest's processes run on the host's kernel: clocks and boot identity are the host's.
     pub shares_kernel: bool,
@@ -313,20 +336,23 @@ pub struct Capabilities {
     pub host_root: bool,
     /// Most CPUs that a guest can have, where there is such a bound.
     pub most_cpus: Option<u32>,
-    /// The guest is a machine: it must be given a size of memory, and sees that less what its kernel keeps.
+    /// The guest is a machine: it must be given a size of memory, and sees that less what its
+    /// kernel keeps.
     pub sized_memory: bool,
     /// [`Platform::settle`] makes something explicit, for which it may have to launch a guest.
     pub settles: bool,
-    /// Parity keys ([`weigh_model::PARITY_KEYS`]) in which a guest differs from the host because of what the platform and these keys are, each with the reason
-    /// in words: (`kernel`, "a machine of its own"). A key that ends with `*` stands for all that begin so.
+    /// Parity keys ([`weigh_model::PARITY_KEYS`]) in which a guest differs from the host because of
+    /// what the platform and these keys are, each with the reason in words: (`kernel`, "a machine
+    /// of its own"). A key that ends with `*` stands for all that begin so.
     pub implies: &'static [(&'static str, &'static str)],
-    /// Commands take the time that the guest says they took. Not so for a fake that makes its durations up, whose clock cannot be
-    /// checked.
+    /// Commands take the time that the guest says they took. Not so for a fake that makes its
+    /// durations up, whose clock cannot be checked.
     pub timed: bool,
-    /// Guests run on another machine. The sensors of this host see nothing of them, so that nothing is charged to them and no noise of
-    /// this host concerns them; their files are their own.
+    /// Guests run on another machine. The sensors of this host see nothing of them, so that nothing
+    /// is charged to them and no noise of this host concerns them; their files are their own.
     pub elsewhere: bool,
-    /// Nothing is executed: answers come from a script, for tests of weighbridge itself. Never among the defaults.
+    /// Nothing is executed: answers come from a script, for tests of weighbridge itself. Never
+    /// among the defaults.
     pub fake: bool,
 }
 
@@ -417,10 +443,12 @@ pub struct GuestRequest {
     pub cpus: Vec<u32>,
     /// Memory limit, bytes.
     pub memory_bytes: Option<u64>,
-    /// Ports that something inside listens on and that clients must reach, where the platform has to be told of them beforehand.
+    /// Ports that something inside listens on and that clients must reach, where the platform has
+    /// to be told of them beforehand.
     pub publish: Vec<u16>,
-    /// Where clients are on another machine: the address of this host at which they reach it. Networks that can be reached there at all
-    /// have [`GuestRequest::publish`] reached there, and [`Guest::reach`] says so.
+    /// Where clients are on another machine: the address of this host at which they reach it.
+    /// Networks that can be reached there at all have [`GuestRequest::publish`] reached there, and
+    /// [`Guest::reach`] says so.
     pub outside: Option<Ipv4Addr>,
 }
 
@@ -429,7 +457,8 @@ pub struct GuestRequest {
 pub struct Reach {
     /// What to connect to.
     pub address: SocketAddr,
-    /// The network namespace that the client must be in, as a file for `setns(2)`; the host's own when absent.
+    /// The network namespace that the client must be in, as a file for `setns(2)`; the host's own
+    /// when absent.
     pub from: Option<PathBuf>,
 }
 

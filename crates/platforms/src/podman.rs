@@ -1,8 +1,8 @@
-//! Containers by Podman, as root and without a daemon: `podman run` in the foreground, `conmon` beside the container, its network by
-//! netavark.
+//! Containers by Podman, as root and without a daemon: `podman run` in the foreground, `conmon`
+//! beside the container, its network by netavark.
 //!
-//! Everything that Podman keeps is in a store of the run's own. The skeleton of the root is imported as an image of one layer;
-//! everything else of the root is mounted.
+//! Everything that Podman keeps is in a store of the run's own. The skeleton of the root is
+//! imported as an image of one layer; everything else of the root is mounted.
 
 mod guest;
 mod network;
@@ -30,7 +30,8 @@ const NETWORKS: &[&[&str]] = &[
     &["none", "nat", "bridge", "host"],
 ];
 
-/// First of the host's user numbers that root of a user namespace is, and how many there are: what `/etc/subuid` gives first.
+/// First of the host's user numbers that root of a user namespace is, and how many there are: what
+/// `/etc/subuid` gives first.
 const MAPPED: &str = "0:100000:65536";
 
 /// The platform `podman`.
@@ -232,8 +233,9 @@ fn access_options(access: &Access) -> Vec<String> {
     options.collect()
 }
 
-/// A bind in the form of comma-separated values with quotes where they are needed. It comes without the mounts below it, but in a user
-/// namespace: there the kernel lets nobody see what lies under a mount (`mount_namespaces(7)`), and they come along.
+/// A bind in the form of comma-separated values with quotes where they are needed. It comes without
+/// the mounts below it, but in a user namespace: there the kernel lets nobody see what lies under a
+/// mount (`mount_namespaces(7)`), and they come along.
 fn mount_option(source: &Path, target: &Path, kind: &str, mapped: bool) -> [String; 2] {
     let field = |name: &str, path: &Path| {
         let text = format!("{name}={}", path.display());

@@ -1,20 +1,26 @@
-//! Virtual machines by QEMU: a kernel booted directly, the probe as its init, a virtio port as the channel.
+//! Virtual machines by QEMU: a kernel booted directly, the probe as its init, a virtio port as the
+//! channel.
 //!
-//! The machine has no device that is not named, and no firmware beyond what starts a kernel. The kernel is the host's own or Debian's
-//! for clouds ([`weigh_images::kernel`]), with its defaults, mitigations among them. Each CPU of the guest is a thread that may run on the
-//! CPUs that were asked for, pinned to one of them where the machine is tuned (`vm/tune.rs`); QEMU's other threads, and virtiofsd(1) where it
-//! serves files, run anywhere and are charged with the guest, whose control group they are in.
+//! The machine has no device that is not named, and no firmware beyond what starts a kernel. The
+//! kernel is the host's own or Debian's for clouds ([`weigh_images::kernel`]), with its defaults,
+//! mitigations among them. Each CPU of the guest is a thread that may run on the CPUs that were
+//! asked for, pinned to one of them where the machine is tuned (`vm/tune.rs`); QEMU's other
+//! threads, and virtiofsd(1) where it serves files, run anywhere and are charged with the guest,
+//! whose control group they are in.
 //!
-//! **Acceleration** is part of the environment's name: [`Platform::settle`] makes `accel=` explicit, and KVM counts only where a guest
-//! has answered under it (`qemu/accel.rs`).
+//! **Acceleration** is part of the environment's name: [`Platform::settle`] makes `accel=`
+//! explicit, and KVM counts only where a guest has answered under it (`qemu/accel.rs`).
 //!
-//! **Freezing** is QEMU's `stop`. It stops the guest's clocks with its CPUs: a frozen guest does not see the time pass, and its kernel
-//! has no reason to suspect a stall. Its time of day is then behind, which no workload of a run is told.
+//! **Freezing** is QEMU's `stop`. It stops the guest's clocks with its CPUs: a frozen guest does
+//! not see the time pass, and its kernel has no reason to suspect a stall. Its time of day is then
+//! behind, which no workload of a run is told.
 //!
-//! **The root** is in memory: the skeleton as initial RAM file system. Files of the host or of an image are shared read-only by 9p where
-//! the guest's kernel knows it, else by virtiofs, which needs root. Where neither can be had an image is packed into the guest's
-//! memory if it fits; of the host's own files the guest then sees none, and has the builtin kernels alone. `root=disk` has the image on an ext4
-//! disk, with an overlay for each guest; from it a system can start (`init=full`).
+//! **The root** is in memory: the skeleton as initial RAM file system. Files of the host or of an
+//! image are shared read-only by 9p where the guest's kernel knows it, else by virtiofs, which
+//! needs root. Where neither can be had an image is packed into the guest's memory if it fits; of
+//! the host's own files the guest then sees none, and has the builtin kernels alone. `root=disk`
+//! has the image on an ext4 disk, with an overlay for each guest; from it a system can start
+//! (`init=full`).
 
 pub(crate) mod accel;
 mod channel;
@@ -142,7 +148,8 @@ impl<'a> Settings<'a> {
     }
 }
 
-/// The size of a disk or a balloon; `None` for `none`, and for what [`Platform::check`] has refused.
+/// The size of a disk or a balloon; `None` for `none`, and for what [`Platform::check`] has
+/// refused.
 fn size(value: &str) -> Option<u64> {
     parse_bytes(value).ok().filter(|bytes| *bytes > 0)
 }
@@ -359,7 +366,8 @@ impl Qemu {
         Ok(Box::new(QemuGuest::launch(host, request, &prepared, acceleration, saved, until)?))
     }
 
-    /// What executes guests of this environment, and, where that is emulation by want of something better, why.
+    /// What executes guests of this environment, and, where that is emulation by want of something
+    /// better, why.
     fn acceleration(
         &self,
         host: &Host,
@@ -391,7 +399,8 @@ impl Qemu {
         let instance = NEXT.fetch_add(1, Ordering::Relaxed);
         let work = host.work.join(format!("{PLATFORM}-{instance}-root"));
         let mut keys = environment.keys.clone();
-        // What the proof is about: nothing else decides it, and disks and networks take time to make.
+        // What the proof is about: nothing else decides it, and disks and networks take time to
+        // make.
         keys.retain(|key, _| ["accel", "kernel", "machine", "binary"].contains(&key.as_str()));
         let model = tune::model_argument(&Model::of(self, environment), Acceleration::Kvm);
         keys.extend(model.clone().map(|model| ("cpu".into(), model)));
@@ -447,8 +456,8 @@ fn version(binary: &Path) -> Result<String, PlatformError> {
     Ok(line.split(" (").next().unwrap_or_default().replace(" emulator version", ""))
 }
 
-/// Whether guests see the host's files, as far as it can be told without fetching a kernel: a kernel that is fetched is Debian's, which
-/// knows virtiofs and not 9p.
+/// Whether guests see the host's files, as far as it can be told without fetching a kernel: a
+/// kernel that is fetched is Debian's, which knows virtiofs and not 9p.
 fn shares_files(platform: &Qemu, environment: &EnvironmentSpec) -> bool {
     if matches!(RootKind::of(environment), RootKind::Disk | RootKind::Initramfs) {
         return false;

@@ -29,7 +29,8 @@ pub fn all() -> &'static [&'static dyn Platform] {
     ALL
 }
 
-/// The platforms that a run without `--on` tries: all but the fakes, and those that must be told something, such as a machine's address.
+/// The platforms that a run without `--on` tries: all but the fakes, and those that must be told
+/// something, such as a machine's address.
 pub fn defaults() -> impl Iterator<Item = &'static dyn Platform> {
     all().iter().copied().filter(|platform| {
         let bare = EnvironmentSpec::new(platform.name(), Default::default());
@@ -48,7 +49,8 @@ pub fn setting<'a>(platform: &dyn Platform, environment: &'a EnvironmentSpec, ke
     environment.get(key).unwrap_or_else(default)
 }
 
-/// Checks an environment: the platform exists, or the alias, which is expanded; every key and value is one it takes.
+/// Checks an environment: the platform exists, or the alias, which is expanded; every key and value
+/// is one it takes.
 ///
 /// Keys that are not given stay absent; [`setting`] knows their defaults.
 ///
@@ -137,7 +139,8 @@ fn check_value(spec: &EnvironmentSpec, key: &KeySpec, value: &str) -> Result<(),
     }
 }
 
-/// Undoes what platforms, and the networks and disks of their guests, recorded in a ledger, by the platform's name.
+/// Undoes what platforms, and the networks and disks of their guests, recorded in a ledger, by the
+/// platform's name.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Undoers;
 

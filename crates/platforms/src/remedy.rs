@@ -1,15 +1,16 @@
 //! What to do about what is missing, and the command in it.
 //!
-//! Remedies are sentences, because there may be a choice. The command that helps stands in them between backticks, so that whoever shows
-//! a remedy can show the command by itself, to be copied. A remedy without one says what else helps, or that no command does.
+//! Remedies are sentences, because there may be a choice. The command that helps stands in them
+//! between backticks, so that whoever shows a remedy can show the command by itself, to be copied.
+//! A remedy without one says what else helps, or that no command does.
 
 use std::path::Path;
 
 /// For what only root may do.
 pub(crate) const AS_ROOT: &str = "run weigh as root; `sudo weigh doctor` shows what is ready then";
 
-/// The command of a remedy: the first text in backticks that has two words or more and begins with a program's name, which keys and
-/// options do not.
+/// The command of a remedy: the first text in backticks that has two words or more and begins with
+/// a program's name, which keys and options do not.
 pub fn command(remedy: &str) -> Option<&str> {
     remedy.split('`').skip(1).step_by(2).find(|text| {
         let program = text.split_once(' ').map_or("", |(program, _)| program);
@@ -17,7 +18,8 @@ pub fn command(remedy: &str) -> Option<&str> {
     })
 }
 
-/// What gives an ordinary user namespaces, below a root directory: what the host has switched off, else to be root.
+/// What gives an ordinary user namespaces, below a root directory: what the host has switched off,
+/// else to be root.
 pub(crate) fn for_namespaces(root: &Path) -> String {
     const SWITCHES: [(&str, &str, &str); 3] = [
         ("user.max_user_namespaces", "0", "15000"),
@@ -45,7 +47,8 @@ pub(crate) fn for_namespaces(root: &Path) -> String {
 /// What gives this machine `/dev/kvm`, below a root directory.
 pub(crate) fn for_kvm(root: &Path) -> String {
     let cpu = std::fs::read_to_string(root.join("proc/cpuinfo")).unwrap_or_default();
-    // Flags of x86 as the kernel names them (arch/x86/include/asm/cpufeatures.h); no other architecture has KVM as modules.
+    // Flags of x86 as the kernel names them (arch/x86/include/asm/cpufeatures.h); no other
+    // architecture has KVM as modules.
     let has = |flag: &str| {
         let flags = cpu.lines().filter(|line| line.starts_with("flags"));
         flags.flat_map(str::split_whitespace).any(|word| word == flag)

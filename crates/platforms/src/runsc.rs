@@ -1,7 +1,9 @@
-//! Sandboxes by gVisor: a kernel in user space, the sentry, between the guest's programs and the host's kernel.
+//! Sandboxes by gVisor: a kernel in user space, the sentry, between the guest's programs and the
+//! host's kernel.
 //!
-//! Sentry, file server and the guest's processes are in the guest's control group, so they are charged to the guest and confined with it;
-//! the runtime that waits for them is a helper outside of it.
+//! Sentry, file server and the guest's processes are in the guest's control group, so they are
+//! charged to the guest and confined with it; the runtime that waits for them is a helper outside
+//! of it.
 
 use crate::oci::{Kind, Oci, Saving};
 use crate::{KeySpec, Values, axes};
@@ -61,9 +63,9 @@ const KIND: Kind = Kind {
 /// The platform `runsc`.
 pub const RUNSC: Oci = Oci::new(&KIND);
 
-/// Settings of the host's network. Versions before August 2024 take a namespace for the host's own when they find `core/rmem_default`
-/// there, and give it no network (gVisor, issue 10704); since Linux 6.11 every namespace has it. A network of gVisor's own needs none of
-/// the host's settings.
+/// Settings of the host's network. Versions before August 2024 take a namespace for the host's own
+/// when they find `core/rmem_default` there, and give it no network (gVisor, issue 10704); since
+/// Linux 6.11 every namespace has it. A network of gVisor's own needs none of the host's settings.
 const SETTINGS: &str = "/proc/sys/net";
 
 /// The network stack in runsc's words.
@@ -79,6 +81,7 @@ fn network(environment: &EnvironmentSpec) -> &'static str {
 fn flags(environment: &EnvironmentSpec) -> Vec<String> {
     let network = network(environment);
     let platform = environment.get("platform").unwrap_or("systrap");
-    // Without the last it keeps what a guest writes to its root in a file of the skeleton, which is all guests'.
+    // Without the last it keeps what a guest writes to its root in a file of the skeleton, which is
+    // all guests'.
     vec![format!("--network={network}"), format!("--platform={platform}"), "--overlay2=none".into()]
 }

@@ -1,8 +1,8 @@
 //! The host's side of the talk with a probe, over two file descriptors.
 //!
-//! One thread, no timers: every call writes and reads in turns with `poll(2)` until its answer is there or its time is up,
-//! so that neither a long input nor a long output can stop it. The host's clock is read before a command is asked for and
-//! after its end is known.
+//! One thread, no timers: every call writes and reads in turns with `poll(2)` until its answer is
+//! there or its time is up, so that neither a long input nor a long output can stop it. The host's
+//! clock is read before a command is asked for and after its end is known.
 
 mod wire;
 
@@ -15,7 +15,8 @@ use weigh_protocol::{
 };
 use wire::Wire;
 
-/// Time for an answer that needs no work of the guest. A virtual machine without acceleration is slow, a dead one is dead.
+/// Time for an answer that needs no work of the guest. A virtual machine without acceleration is
+/// slow, a dead one is dead.
 const ANSWER_DEADLINE: Duration = Duration::from_secs(30);
 /// Time for a killed command to be gone.
 const KILL_GRACE: Duration = Duration::from_secs(5);
@@ -38,7 +39,8 @@ pub struct Session {
 pub struct Arrival {
     /// Its PID in its own PID namespace.
     pub pid: u32,
-    /// When it began, `CLOCK_MONOTONIC` of the guest, nanoseconds. It is the host's where the guest reads the host's clock.
+    /// When it began, `CLOCK_MONOTONIC` of the guest, nanoseconds. It is the host's where the guest
+    /// reads the host's clock.
     pub started_ns: u64,
     /// When its hello was read, host's monotonic clock, nanoseconds.
     pub hello_ns: u64,
@@ -141,20 +143,22 @@ struct Feed<'a> {
 }
 
 impl Session {
-    /// Talks over these ends of two pipes, or over two descriptors of one socket or device. Both become non-blocking.
+    /// Talks over these ends of two pipes, or over two descriptors of one socket or device. Both
+    /// become non-blocking.
     pub fn new(read: OwnedFd, write: OwnedFd) -> Self {
         Self { wire: Wire::new(read, write), last_id: 0, arrival: None, running: None }
     }
 
-    /// The same, where the probe reads a terminal: it loses what is not taken in time, so that only a little may be under way, which is
-    /// what the probe's [`Reply::Taken`] is for.
+    /// The same, where the probe reads a terminal: it loses what is not taken in time, so that only
+    /// a little may be under way, which is what the probe's [`Reply::Taken`] is for.
     pub fn over_terminal(read: OwnedFd, write: OwnedFd) -> Self {
         let mut session = Self::new(read, write);
         session.wire.limit();
         session
     }
 
-    /// First call: waits for the probe to come up and compares versions. Returns the probe's PID in its own PID namespace.
+    /// First call: waits for the probe to come up and compares versions. Returns the probe's PID in
+    /// its own PID namespace.
     ///
     /// # Errors
     /// [`SessionError::Lost`] when nothing answers in time, [`SessionError::Version`].
@@ -163,8 +167,9 @@ impl Session {
         self.announced(deadline)
     }
 
-    /// Instead of [`Session::hello`], for a probe that talks over a machine's device: it says hello by itself when the device passes
-    /// every byte as it is. Nothing may be sent before, because a terminal would change or echo it.
+    /// Instead of [`Session::hello`], for a probe that talks over a machine's device: it says hello
+    /// by itself when the device passes every byte as it is. Nothing may be sent before, because a
+    /// terminal would change or echo it.
     ///
     /// # Errors
     /// As [`Session::hello`].
@@ -192,8 +197,8 @@ impl Session {
         self.arrival.map(|arrival| arrival.pid)
     }
 
-    /// How the probe came up, after [`Session::hello`]. Of a guest that was restored: how it came up before it was saved, but for the
-    /// time of the hello.
+    /// How the probe came up, after [`Session::hello`]. Of a guest that was restored: how it came
+    /// up before it was saved, but for the time of the hello.
     pub fn arrival(&self) -> Option<Arrival> {
         self.arrival
     }
@@ -203,7 +208,8 @@ impl Session {
         self.wire.is_lost()
     }
 
-    /// Takes the bytes that came between messages: what a console's kernel said. Only the last few thousand are kept.
+    /// Takes the bytes that came between messages: what a console's kernel said. Only the last few
+    /// thousand are kept.
     pub fn take_noise(&mut self) -> Vec<u8> {
         self.wire.take_noise()
     }
@@ -211,7 +217,8 @@ impl Session {
     /// Runs a command to its end.
     ///
     /// # Errors
-    /// [`SessionError::Refused`] when it cannot be started, [`SessionError::Deadline`], [`SessionError::Lost`].
+    /// [`SessionError::Refused`] when it cannot be started, [`SessionError::Deadline`],
+    /// [`SessionError::Lost`].
     pub fn run(&mut self, command: &Command, options: RunOptions<'_>) -> Result<Completed, SessionError> {
         let until = Instant::now() + options.deadline;
         let command = Command { input: options.input.is_some(), ..command.clone() };
@@ -221,7 +228,8 @@ impl Session {
         self.run_to_end(id, until, options.deadline, feed)
     }
 
-    /// Starts a command and returns its id when it runs. A command that takes input gets none from here.
+    /// Starts a command and returns its id when it runs. A command that takes input gets none from
+    /// here.
     ///
     /// # Errors
     /// [`SessionError::Refused`] when it cannot be started, or another one runs.
@@ -238,12 +246,13 @@ impl Session {
         }
     }
 
-    /// Waits until a running command has written `text` to its standard output, and returns when that was read on the host's monotonic
-    /// clock, nanoseconds.
+    /// Waits until a running command has written `text` to its standard output, and returns when
+    /// that was read on the host's monotonic clock, nanoseconds.
     ///
     /// # Errors
-    /// [`SessionError::Refused`] when the command ends without having written it, with what it wrote, or when no such command runs;
-    /// [`SessionError::Deadline`] when the time is up, and the command has been killed; [`SessionError::Lost`].
+    /// [`SessionError::Refused`] when the command ends without having written it, with what it
+    /// wrote, or when no such command runs; [`SessionError::Deadline`] when the time is up, and the
+    /// command has been killed; [`SessionError::Lost`].
     pub fn await_output(&mut self, id: u32, text: &[u8], deadline: Duration) -> Result<u64, SessionError> {
         let until = Instant::now() + deadline;
         loop {
@@ -274,7 +283,8 @@ impl Session {
         }
     }
 
-    /// Sends a signal to the process group of the running command. Nothing happens when it has ended.
+    /// Sends a signal to the process group of the running command. Nothing happens when it has
+    /// ended.
     ///
     /// # Errors
     /// [`SessionError::Lost`].
@@ -295,7 +305,8 @@ impl Session {
         self.run_to_end(id, Instant::now() + deadline, deadline, feed)
     }
 
-    /// Waits a little for the end of a command that [`Session::start`] started, and takes what it wrote meanwhile; none when it goes on.
+    /// Waits a little for the end of a command that [`Session::start`] started, and takes what it
+    /// wrote meanwhile; none when it goes on.
     ///
     /// # Errors
     /// [`SessionError::Refused`] when no such command runs, [`SessionError::Lost`].
@@ -332,7 +343,8 @@ impl Session {
     /// Reads a file of the guest.
     ///
     /// # Errors
-    /// [`SessionError::Refused`] with the error number of what failed: EFBIG (27) when it is longer than the limit.
+    /// [`SessionError::Refused`] with the error number of what failed: EFBIG (27) when it is longer
+    /// than the limit.
     pub fn get(&mut self, path: &str, limit_bytes: u64) -> Result<Vec<u8>, SessionError> {
         let id = self.begin()?;
         self.wire.send(&Request::Get { id, path: path.into(), limit_bytes })?;
@@ -384,7 +396,8 @@ impl Session {
         }
     }
 
-    /// Asks the probe to end and waits until it has closed the channel. A running command is killed.
+    /// Asks the probe to end and waits until it has closed the channel. A running command is
+    /// killed.
     ///
     /// # Errors
     /// [`SessionError::Lost`] when it is gone already or does not go.

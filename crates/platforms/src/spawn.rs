@@ -1,8 +1,9 @@
 //! Starting a process in new namespaces, with a root of its own, without any other program.
 //!
-//! The child between `clone3(2)` and `execve(2)` is a copy of one thread of a program of many: a lock that another thread held
-//! stays locked there for ever. So everything is prepared before the clone (names, descriptors, the list of steps), and
-//! the child only makes system calls. The first one that fails is reported through a pipe with its step.
+//! The child between `clone3(2)` and `execve(2)` is a copy of one thread of a program of many: a
+//! lock that another thread held stays locked there for ever. So everything is prepared before the
+//! clone (names, descriptors, the list of steps), and the child only makes system calls. The first
+//! one that fails is reported through a pipe with its step.
 
 mod child;
 mod family;
@@ -36,7 +37,8 @@ use weigh_images::Root;
 /// How long the child may take from its clone to its exec.
 const EXEC_DEADLINE: Duration = Duration::from_secs(10);
 
-/// `CLONE_INTO_CGROUP` of `clone3(2)`. (The C library's binding of it is of a type that it does not fit.)
+/// `CLONE_INTO_CGROUP` of `clone3(2)`. (The C library's binding of it is of a type that it does not
+/// fit.)
 const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
 
 /// A process to start.
@@ -50,10 +52,11 @@ pub struct SpawnRequest<'a> {
     pub cgroup: Option<&'a Cgroup>,
     /// CPUs; empty means all.
     pub cpus: &'a [u32],
-    /// File of the network namespace to be in; the present one, or a new one by `namespaces`, when absent.
+    /// File of the network namespace to be in; the present one, or a new one by `namespaces`, when
+    /// absent.
     pub network: Option<&'a Path>,
-    /// What lies behind [`Storage::TARGET`] of the root. Without a root an overlay is mounted at [`Storage::merged`], for the program to
-    /// pass on; that takes a mount namespace.
+    /// What lies behind [`Storage::TARGET`] of the root. Without a root an overlay is mounted at
+    /// [`Storage::merged`], for the program to pass on; that takes a mount namespace.
     pub storage: &'a Storage,
     /// Mounts that only this process and its children see; they take a mount namespace.
     pub mounts: &'a [OwnMount],
@@ -65,7 +68,8 @@ pub struct SpawnRequest<'a> {
     pub variables: &'a [OsString],
     /// File that standard error is appended to.
     pub log: &'a Path,
-    /// Standard output goes to the log as well, and the pipe of it is at its end from the beginning.
+    /// Standard output goes to the log as well, and the pipe of it is at its end from the
+    /// beginning.
     pub quiet: bool,
 }
 
@@ -141,7 +145,8 @@ impl SpawnError {
     }
 }
 
-/// Starts a process. `born` is called with its number while it does nothing yet; when that fails it is ended, and has done nothing.
+/// Starts a process. `born` is called with its number while it does nothing yet; when that fails it
+/// is ended, and has done nothing.
 ///
 /// # Errors
 /// The step that failed, on either side. No process is left then.
@@ -174,7 +179,8 @@ pub fn spawn(
         report.as_fd(),
     );
     let _entered = request.inside.map(Inside::enter_processes).transpose()?;
-    // Entered by this thread, for the child to be born there: in a user namespace of its own it would have no right to enter.
+    // Entered by this thread, for the child to be born there: in a user namespace of its own it
+    // would have no right to enter.
     let there = request.network.map(weigh_network::Visit::begin).transpose();
     let there =
         there.map_err(|error| SpawnError::at("enter the guest's network")(io::Error::other(error)))?;
@@ -209,7 +215,8 @@ impl Drop for Newborn {
     }
 }
 
-/// Descriptors by which the child joins its control group: one per hierarchy of version 1, or one to be born into.
+/// Descriptors by which the child joins its control group: one per hierarchy of version 1, or one
+/// to be born into.
 fn open_groups(request: &SpawnRequest<'_>) -> Result<(Vec<File>, Option<OwnedFd>), SpawnError> {
     let open = |path: PathBuf| {
         OpenOptions::new().write(true).open(&path).map_err(SpawnError::at(format!("open {}", path.display())))
@@ -239,11 +246,12 @@ fn clone(
     into: Option<&OwnedFd>,
     prepared: &Prepared<'_>,
 ) -> io::Result<(u32, OwnedFd)> {
-    // The namespace of control groups is entered by a step of its own, after the child has joined its group: it shows as its
-    // root whatever the process is in when it is made.
+    // The namespace of control groups is entered by a step of its own, after the child has joined
+    // its group: it shows as its root whatever the process is in when it is made.
     let namespaces = namespaces - UnshareFlags::NEWCGROUP;
     let mut pidfd: RawFd = -1;
-    // SAFETY: all fields are integers, for which zero is a value, and the one the kernel takes as "not given".
+    // SAFETY: all fields are integers, for which zero is a value, and the one the kernel takes as
+    // "not given".
     let mut arguments: libc::clone_args = unsafe { std::mem::zeroed() };
     arguments.flags = u64::from(namespaces.bits()) | libc::CLONE_PIDFD as u64;
     arguments.pidfd = (&raw mut pidfd) as u64;
@@ -253,8 +261,8 @@ fn clone(
         arguments.cgroup = into.as_raw_fd() as u64;
     }
     let blocked = child::block_signals();
-    // SAFETY: without CLONE_VM the child has its own copy of the memory and goes on on its own copy of this stack. `arguments` and
-    // `pidfd` outlive the call.
+    // SAFETY: without CLONE_VM the child has its own copy of the memory and goes on on its own copy
+    // of this stack. `arguments` and `pidfd` outlive the call.
     let pid = unsafe { libc::syscall(libc::SYS_clone3, &raw const arguments, size_of::<libc::clone_args>()) };
     if pid == 0 {
         prepared.run();
@@ -269,8 +277,9 @@ fn clone(
     Ok((u32::try_from(pid).map_err(io::Error::other)?, pidfd))
 }
 
-/// Inside the user namespace the user is root: root of the host has all the users there that it has here, anybody else only
-/// itself, which is all that `user_namespaces(7)` lets an ordinary user map.
+/// Inside the user namespace the user is root: root of the host has all the users there that it has
+/// here, anybody else only itself, which is all that `user_namespaces(7)` lets an ordinary user
+/// map.
 fn map_users(pid: u32) -> io::Result<()> {
     let write = |file: &str, text: &str| {
         OpenOptions::new().write(true).open(format!("/proc/{pid}/{file}"))?.write_all(text.as_bytes())

@@ -1,15 +1,18 @@
-//! Another machine, by the system's `ssh(1)`: a guest of a hypervisor that weighbridge does not drive, a jail, a container of somebody
-//! else's, a box in the rack.
+//! Another machine, by the system's `ssh(1)`: a guest of a hypervisor that weighbridge does not
+//! drive, a jail, a container of somebody else's, a box in the rack.
 //!
-//! A run has one directory there, held by a connection of its own; the probe and the builtin programs are copied into it once, and a guest
-//! is a connection with the probe at its other end. Whatever ends weigh or its connections, the scripts at the other end end what they
-//! started and take the directory away. What cannot be taken away because the machine is out of reach stays in the ledger.
+//! A run has one directory there, held by a connection of its own; the probe and the builtin
+//! programs are copied into it once, and a guest is a connection with the probe at its other end.
+//! Whatever ends weigh or its connections, the scripts at the other end end what they started and
+//! take the directory away. What cannot be taken away because the machine is out of reach stays in
+//! the ledger.
 //!
-//! Where the probe does not run, on another kernel or architecture, every command has an `ssh` of its own, and takes the time that this host
-//! sees it take.
+//! Where the probe does not run, on another kernel or architecture, every command has an `ssh` of
+//! its own, and takes the time that this host sees it take.
 //!
-//! The machine is as it is: its own files, its own account, all its CPUs and memory unless `cpus` says less. The host's sensors see nothing
-//! of it, so that no CPU time is charged and no noise is watched there.
+//! The machine is as it is: its own files, its own account, all its CPUs and memory unless `cpus`
+//! says less. The host's sensors see nothing of it, so that no CPU time is charged and no noise is
+//! watched there.
 
 mod guest;
 mod keeper;

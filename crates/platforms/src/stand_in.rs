@@ -1,7 +1,8 @@
-//! What answers in place of a probe, for guests in which none can run: a thread of weighbridge's own that speaks the protocol and has
-//! commands run by whatever the platform has for it.
+//! What answers in place of a probe, for guests in which none can run: a thread of weighbridge's
+//! own that speaks the protocol and has commands run by whatever the platform has for it.
 //!
-//! The durations that it tells are the host's. It has no clock of the guest's and no way to its files, and refuses what asks for them.
+//! The durations that it tells are the host's. It has no clock of the guest's and no way to its
+//! files, and refuses what asks for them.
 
 use crate::{PlatformError, Session};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};

@@ -1,14 +1,20 @@
-//! User-mode Linux: a Linux kernel that runs as a process of the host, without any help of the hardware.
+//! User-mode Linux: a Linux kernel that runs as a process of the host, without any help of the
+//! hardware.
 //!
-//! The kernel boots from an initial RAM file system with the probe as its init; the image's parts are the host's own directories,
-//! mounted read-only through hostfs. The channel is the first serial line of the machine, which is the kernel process's standard
-//! input and output; the console goes to standard error, which is the guest's log. So the kernel's words never meet the protocol's.
+//! The kernel boots from an initial RAM file system with the probe as its init; the image's parts
+//! are the host's own directories, mounted read-only through hostfs. The channel is the first
+//! serial line of the machine, which is the kernel process's standard input and output; the console
+//! goes to standard error, which is the guest's log. So the kernel's words never meet the
+//! protocol's.
 //!
-//! Its network card is a vector device on a tap of the host, whose frames it moves many at a time; the older transports move one.
+//! Its network card is a vector device on a tap of the host, whose frames it moves many at a time;
+//! the older transports move one.
 //!
-//! A machine of this kind has one CPU. Its memory is a file that the kernel makes in `/dev/shm` and unlinks at once.
+//! A machine of this kind has one CPU. Its memory is a file that the kernel makes in `/dev/shm` and
+//! unlinks at once.
 //!
-//! Sources: `Documentation/virt/uml/user_mode_linux_howto_v2.rst` of the kernel; `linux.uml --help`.
+//! Sources: `Documentation/virt/uml/user_mode_linux_howto_v2.rst` of the kernel;
+//! `linux.uml --help`.
 
 mod guest;
 mod root;
@@ -35,7 +41,8 @@ const REMEDY: &str =
     "install it with `apt-get install user-mode-linux`, or name the kernel with `uml:binary=PATH`";
 /// Where its fetching is told, below the run's logs.
 const FETCH_LOG: &str = "uml-kernel.log";
-/// Memory of a guest that is given no size, bytes: room for the builtin workloads' standard sizes, little to back.
+/// Memory of a guest that is given no size, bytes: room for the builtin workloads' standard sizes,
+/// little to back.
 const DEFAULT_MEMORY_BYTES: u64 = 512 << 20;
 /// Less and the kernel does not come up, bytes.
 const LEAST_MEMORY_BYTES: u64 = 32 << 20;
@@ -85,8 +92,8 @@ impl Uml {
         program.canonicalize().map_err(PlatformError::io(format!("resolve {}", program.display())))
     }
 
-    /// Sees to it that there is a program: one that the user names, an installed one, or Debian's, which is fetched into the
-    /// cache and not installed.
+    /// Sees to it that there is a program: one that the user names, an installed one, or Debian's,
+    /// which is fetched into the cache and not installed.
     fn obtain(&self, host: &Host, environment: &EnvironmentSpec) -> Result<(), PlatformError> {
         if !host.is_root {
             return Err(PlatformError::Missing {

@@ -1,5 +1,6 @@
-//! What platforms with virtual machines have in common: the kernel and the initial RAM file system that a machine boots, how its CPUs and
-//! memory are made and placed, its disks and its network card.
+//! What platforms with virtual machines have in common: the kernel and the initial RAM file system
+//! that a machine boots, how its CPUs and memory are made and placed, its disks and its network
+//! card.
 
 pub(crate) mod api;
 pub(crate) mod boot;

@@ -42,7 +42,8 @@ fn host(state: &StateDirectory, run: &str) -> Host {
     }
 }
 
-/// Runs until it has used so much CPU time itself: how fast the host is at that moment is nothing to the test.
+/// Runs until it has used so much CPU time itself: how fast the host is at that moment is nothing
+/// to the test.
 fn spin() -> Command {
     let script = format!("use Time::HiRes qw(clock); 1 while clock() < {};", USED_NS as f64 / 1e9);
     Command {
@@ -113,7 +114,8 @@ fn every_platform_is_charged_the_same() {
             assert!(seen.charge.daemons_ns.contains_key("dockerd"), "{seen:#?}");
         }
         if name == "native" {
-            // As for guests without a group. What ended is counted in ticks: a tick each for user and system time.
+            // As for guests without a group. What ended is counted in ticks: a tick each for user
+            // and system time.
             let processes = Accounts::of_processes(guest.processes());
             check("native by its processes", &observe(&mut *guest, &processes, cpu), 20_000_000);
         }

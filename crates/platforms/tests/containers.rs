@@ -1,7 +1,8 @@
-//! What only containers promise: their limits, their network, their mounts, and that nothing of them outlives a crash.
+//! What only containers promise: their limits, their network, their mounts, and that nothing of
+//! them outlives a crash.
 //!
-//! The same for every platform with a bundle or an engine; what all platforms promise is in `conformance.rs`, and what keys of the
-//! runtimes promise in `runtimes.rs`.
+//! The same for every platform with a bundle or an engine; what all platforms promise is in
+//! `conformance.rs`, and what keys of the runtimes promise in `runtimes.rs`.
 
 #![expect(clippy::unwrap_used, reason = "all of this file is a test, its helpers too")]
 
@@ -79,7 +80,8 @@ fn other_images_are_seen_with_what_is_mounted_in_them() {
         for directory in ["etc", "data", "disk", "tmp"] {
             std::fs::create_dir_all(image.join(directory)).unwrap();
         }
-        // Nothing that an engine could mount its own /etc/hosts over, and a link to where nothing is.
+        // Nothing that an engine could mount its own /etc/hosts over, and a link to where nothing
+        // is.
         std::fs::write(image.join("etc/only"), "the image's").unwrap();
         std::os::unix::fs::symlink("../run/nowhere/resolv.conf", image.join("etc/resolv.conf")).unwrap();
         std::fs::write(image.join("data/file"), "data").unwrap();

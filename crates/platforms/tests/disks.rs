@@ -1,4 +1,5 @@
-//! Disks of machines, and roots on them: what guests see of them, what they cannot see of each other's, and what is left after a crash.
+//! Disks of machines, and roots on them: what guests see of them, what they cannot see of each
+//! other's, and what is left after a crash.
 
 #![expect(clippy::unwrap_used, reason = "what these helpers unwrap is what the tests are about")]
 #![expect(clippy::print_stderr, reason = "a skipped test says so")]
@@ -43,7 +44,8 @@ fn attached(run: &str) -> BTreeSet<String> {
     files.filter(|file| file.contains(run)).collect()
 }
 
-/// Whatever a disk is made of, it has its size, random content in every block, and the facts that QEMU tells.
+/// Whatever a disk is made of, it has its size, random content in every block, and the facts that
+/// QEMU tells.
 #[test]
 fn disks_are_full_of_random_bytes() {
     let _turn = turn();
@@ -92,7 +94,8 @@ fn disks_are_full_of_random_bytes() {
     bench.close();
 }
 
-/// Two guests at once: each writes to its disk and to its root, and sees what it has written and nothing of the other's.
+/// Two guests at once: each writes to its disk and to its root, and sees what it has written and
+/// nothing of the other's.
 #[test]
 fn no_two_guests_have_the_same_disk() {
     let test = "no_two_guests_have_the_same_disk";

@@ -1,5 +1,5 @@
-//! What only engines of containers promise: their networks, storage, filters and users, and that a crash at any instant leaves
-//! nothing of them.
+//! What only engines of containers promise: their networks, storage, filters and users, and that a
+//! crash at any instant leaves nothing of them.
 
 #![expect(clippy::unwrap_used, reason = "all of this file is a test, its helpers too")]
 mod common;
@@ -94,7 +94,8 @@ fn guests_are_reached_the_way_that_their_network_says() {
             let reach = guest.reach(PORT).unwrap();
             let visitor = visitor_of(guest.as_ref(), PORT);
             match net {
-                // Translated on its way in, and nothing else: a proxy would show itself instead of the client.
+                // Translated on its way in, and nothing else: a proxy would show itself instead of
+                // the client.
                 "nat" => {
                     assert_eq!(subnet(visitor), subnet(reach.address.ip()), "{environment}");
                     assert!(reach.from.is_some() && subnet(visitor) != subnet(own.unwrap()), "{environment}");
@@ -264,10 +265,12 @@ fn killed_at_any_instant_nothing_is_left() {
     }
 }
 
-/// Nanoseconds before the first program, of all of a launch, of stopping; CPU time of what has ended.
+/// Nanoseconds before the first program, of all of a launch, of stopping; CPU time of what has
+/// ended.
 type Share = (u64, u64, u64, Vec<(String, u64)>);
 
-/// What a launch costs beyond what the engine's client does: before its first program, and all of it.
+/// What a launch costs beyond what the engine's client does: before its first program, and all of
+/// it.
 #[test]
 #[ignore = "a measurement, for people to read"]
 fn the_drivers_own_share() {

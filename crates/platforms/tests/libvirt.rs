@@ -1,4 +1,5 @@
-//! What the conformance suite cannot ask of a machine of libvirt's: its keys, its daemons, and what a killed run leaves.
+//! What the conformance suite cannot ask of a machine of libvirt's: its keys, its daemons, and what
+//! a killed run leaves.
 
 #![expect(clippy::unwrap_used, reason = "what these helpers unwrap is what the tests are about")]
 
@@ -37,7 +38,8 @@ fn domains(uri: &str) -> String {
     String::from_utf8(list.run_ok().unwrap().output).unwrap().trim().into()
 }
 
-/// Everything that the keys of a machine stand for is in the guest; and a daemon that somebody else runs is asked for domains alone.
+/// Everything that the keys of a machine stand for is in the guest; and a daemon that somebody else
+/// runs is asked for domains alone.
 #[test]
 fn machines_are_as_their_keys_say_by_whatever_daemon() {
     if !ready("libvirt-keys", EMULATED) {
@@ -102,7 +104,8 @@ fn machines_are_as_their_keys_say_by_whatever_daemon() {
     bench.close();
 }
 
-/// A whole system from a disk of its own, with the disk for workloads before it. It takes a minute without acceleration.
+/// A whole system from a disk of its own, with the disk for workloads before it. It takes a minute
+/// without acceleration.
 #[test]
 fn a_system_boots_from_a_disk() {
     let test = "a_system_boots_from_a_disk";

@@ -1,5 +1,6 @@
-//! What the platforms without a runtime promise beyond `conformance.rs`: their guests die with weighbridge, a crash leaves
-//! nothing that a sweep does not find, and an ordinary user can use them.
+//! What the platforms without a runtime promise beyond `conformance.rs`: their guests die with
+//! weighbridge, a crash leaves nothing that a sweep does not find, and an ordinary user can use
+//! them.
 
 #![expect(clippy::unwrap_used, clippy::print_stderr, reason = "helpers of tests")]
 
@@ -41,7 +42,8 @@ fn until(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-/// Whether a test of native guests with limits or images of their own, which take root, is left out.
+/// Whether a test of native guests with limits or images of their own, which take root, is left
+/// out.
 fn skipped(test: &str) -> bool {
     let skip = !weigh_host::facts::is_root();
     if skip {

@@ -1,4 +1,5 @@
-//! Containers by LXC: single programs and whole systems, with each kind of root, and that nothing of them outlives a crash.
+//! Containers by LXC: single programs and whole systems, with each kind of root, and that nothing
+//! of them outlives a crash.
 
 #![expect(clippy::unwrap_used, reason = "all of this file is a test, its helpers too")]
 #![expect(clippy::print_stderr, reason = "what is skipped must be seen")]

@@ -1,4 +1,5 @@
-//! Guests in networks that weighbridge makes: reached by clients as `net` says, and nothing is left, however they end.
+//! Guests in networks that weighbridge makes: reached by clients as `net` says, and nothing is
+//! left, however they end.
 
 #![expect(clippy::unwrap_used, reason = "what these helpers unwrap is what the tests are about")]
 
@@ -54,7 +55,8 @@ fn every_network_of_machines(environment: &str) {
     let spec = EnvironmentSpec::parse(environment).unwrap();
     let words = weigh_platforms::find(&spec.platform).unwrap().capabilities(&spec).networks;
     assert!(words.contains(&"bridge") && words.contains(&"nat"), "{words:?}");
-    // What they have in common with containers is tested there: the others are for `make test-platforms`.
+    // What they have in common with containers is tested there: the others are for
+    // `make test-platforms`.
     for word in words.iter().filter(|word| slow_ones() || matches!(**word, "user" | "bridge")) {
         let environment = format!("{environment},net={word}");
         match *word {
@@ -114,7 +116,8 @@ fn a_crash_leaves_no_network() {
     }
 }
 
-/// A machine's tap is a link of the host, or in a namespace of the client's; while the machine boots, both are there.
+/// A machine's tap is a link of the host, or in a namespace of the client's; while the machine
+/// boots, both are there.
 #[test]
 fn a_crash_leaves_no_tap() {
     let _turn = turn();

@@ -132,7 +132,8 @@ fn one_program_runs_and_failures_are_failures() {
     bench.close();
 }
 
-/// Machines that do not end are ended: one under a command that takes too long, one that keeps its power on.
+/// Machines that do not end are ended: one under a command that takes too long, one that keeps its
+/// power on.
 #[test]
 fn machines_that_stay_are_ended() {
     let _turn = turn();

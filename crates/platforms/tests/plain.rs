@@ -1,4 +1,5 @@
-//! Guests that one program of the host makes: namespaces by weighbridge itself, bubblewrap, systemd-nspawn.
+//! Guests that one program of the host makes: namespaces by weighbridge itself, bubblewrap,
+//! systemd-nspawn.
 //!
 //! What cannot be tested here is skipped, visibly, unless `WEIGH_REQUIRE` names it.
 
@@ -22,7 +23,8 @@ fn victim() {
     common::victim::play();
 }
 
-/// `storage` is what lies behind `/var/tmp`, whatever the image, and what was written there is gone with the guest.
+/// `storage` is what lies behind `/var/tmp`, whatever the image, and what was written there is gone
+/// with the guest.
 fn storage_is_what_the_key_says(test: &str, platform: &str) {
     let _turn = turn();
     if !ready(test, platform) {
@@ -168,7 +170,8 @@ const UP: &str =
     "until systemctl is-system-running --wait 2>/dev/null | grep -E 'running|degraded'; do sleep 0.05; done";
 const FULL: [&str; 3] = ["overlay", "copied", "shared"];
 
-/// A whole system comes up, with the probe beside its init, in namespaces and groups of its own, and goes away.
+/// A whole system comes up, with the probe beside its init, in namespaces and groups of its own,
+/// and goes away.
 #[test]
 fn nspawn_boots_a_system() {
     let _turn = turn();
@@ -222,7 +225,8 @@ fn nspawn_boots_a_system() {
 
 /// Guests that are up at once.
 const MANY: u64 = 200;
-/// What one more guest may cost this process, bytes: of what is aimed at, 100 kB, a debug build takes more.
+/// What one more guest may cost this process, bytes: of what is aimed at, 100 kB, a debug build
+/// takes more.
 const BOOKKEEPING_BYTES: u64 = 300_000;
 
 /// Proportional set size of this process, bytes.

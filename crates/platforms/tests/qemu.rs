@@ -101,12 +101,14 @@ impl Bench {
     }
 }
 
-/// KVM is proven by a guest, or not at all: whatever `/dev/kvm` can do here, it is found within the deadline and kept, `auto` means what
-/// was found, and what is asked for by name is never something else.
+/// KVM is proven by a guest, or not at all: whatever `/dev/kvm` can do here, it is found within the
+/// deadline and kept, `auto` means what was found, and what is asked for by name is never something
+/// else.
 #[test]
 fn acceleration_is_proven_by_booting() {
     let Some(bench) = Bench::new("proof") else { return };
-    // `qemu64` is a model that any processor can be; with it a guest starts even where it then hangs.
+    // `qemu64` is a model that any processor can be; with it a guest starts even where it then
+    // hangs.
     let keys = format!("binary={},cpu=qemu64", bench.fresh_qemu().display());
     let started = Instant::now();
     let first = bench.settle(&format!("kvm:{keys}"));
@@ -155,7 +157,8 @@ fn number(path: &str) -> u64 {
     std::fs::read_to_string(path).unwrap().trim().parse().unwrap()
 }
 
-/// The CPUs to which threads of a guest's processes are pinned, asked of the kernel and not of weigh.
+/// The CPUs to which threads of a guest's processes are pinned, asked of the kernel and not of
+/// weigh.
 fn pinned(guest: &dyn Guest) -> Vec<u32> {
     let tasks = guest.processes().into_iter().flat_map(|process| {
         std::fs::read_dir(format!("/proc/{process}/task")).unwrap().map(|entry| entry.unwrap().path())
@@ -170,7 +173,8 @@ fn pinned(guest: &dyn Guest) -> Vec<u32> {
     cpus
 }
 
-/// Everything that is tuned is so in the machine that runs, and the host is as before when it has ended.
+/// Everything that is tuned is so in the machine that runs, and the host is as before when it has
+/// ended.
 #[cfg(target_arch = "x86_64")]
 #[test]
 fn a_tuned_machine_is_what_it_says() {
@@ -209,7 +213,8 @@ fn a_tuned_machine_is_what_it_says() {
     bench.close();
 }
 
-/// A machine as the usual tools make it, untuned, with a balloon: it has what it says, and its guest the memory that it is meant to have.
+/// A machine as the usual tools make it, untuned, with a balloon: it has what it says, and its
+/// guest the memory that it is meant to have.
 #[cfg(target_arch = "x86_64")]
 #[test]
 fn an_untuned_machine_has_its_devices_and_its_balloon() {
@@ -248,7 +253,8 @@ fn equal_pages_are_merged() {
         return bench.close();
     }
     let (before, shared) = (number(RUN), || number("/sys/kernel/mm/ksm/pages_sharing"));
-    // Pages of guests that are gone are counted until the kernel looks again, which it does not while it rests: it lets go of all of them.
+    // Pages of guests that are gone are counted until the kernel looks again, which it does not
+    // while it rests: it lets go of all of them.
     if before == 0 {
         std::fs::write(RUN, "2").unwrap();
         std::fs::write(RUN, "0").unwrap();
@@ -316,8 +322,8 @@ fn waiting() -> Command {
     }
 }
 
-/// Saved once, a machine goes on twice: its files in memory, its first process and a command that ran are there, and its kernel has
-/// noticed nothing. Another machine does not take its state.
+/// Saved once, a machine goes on twice: its files in memory, its first process and a command that
+/// ran are there, and its kernel has noticed nothing. Another machine does not take its state.
 #[test]
 fn a_saved_machine_goes_on_where_it_was() {
     let Some(bench) = Bench::new("restore") else { return };
@@ -406,8 +412,8 @@ fn a_panic_is_told_in_its_words() {
     bench.close();
 }
 
-/// The probe talks over a second serial line as well, saved and restored too, and the console stays apart. Where the host has no vsock
-/// for guests, asking for it says so.
+/// The probe talks over a second serial line as well, saved and restored too, and the console stays
+/// apart. Where the host has no vsock for guests, asking for it says so.
 #[cfg(target_arch = "x86_64")]
 #[test]
 fn channels_are_what_their_key_says() {

@@ -1,4 +1,5 @@
-//! What the keys of the runtimes runc, crun and runsc promise: networks, storage, filters, users, saving; and many guests at once.
+//! What the keys of the runtimes runc, crun and runsc promise: networks, storage, filters, users,
+//! saving; and many guests at once.
 
 #![expect(clippy::unwrap_used, reason = "all of this file is a test, its helpers too")]
 
@@ -69,7 +70,8 @@ fn storage_is_what_its_key_says() {
 #[test]
 fn a_filter_refuses_what_dockers_refuses() {
     let _turn = turn();
-    // What works without a filter and is refused with it; the last is refused with an error that makes C libraries take another call.
+    // What works without a filter and is refused with it; the last is refused with an error that
+    // makes C libraries take another call.
     let calls = [
         "unshare --user true",
         "python3 -c 'import ctypes; c = ctypes.CDLL(None, use_errno=True); c.syscall(250, 0, -2, 0, 0, 0) >= 0 or exit(ctypes.get_errno() == 1)'",

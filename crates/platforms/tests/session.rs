@@ -1,4 +1,5 @@
-//! The host's side of the talk against peers that misbehave, and against the fake platform with its faults.
+//! The host's side of the talk against peers that misbehave, and against the fake platform with its
+//! faults.
 
 #![expect(clippy::unwrap_used, reason = "what these helpers unwrap is what the tests are about")]
 
@@ -160,7 +161,8 @@ fn a_running_command_is_waited_for_by_its_words() {
     peer.join().unwrap();
 }
 
-/// A probe on a terminal says hello first, and hears nothing that a terminal could echo before that.
+/// A probe on a terminal says hello first, and hears nothing that a terminal could echo before
+/// that.
 #[test]
 fn a_device_announces_itself() {
     let (mut session, peer) = talk(|mut peer| {

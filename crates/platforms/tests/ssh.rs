@@ -1,4 +1,5 @@
-//! Guests on another machine, which is a server in a network namespace here; its connections break in every way they can.
+//! Guests on another machine, which is a server in a network namespace here; its connections break
+//! in every way they can.
 
 #![expect(clippy::unwrap_used, reason = "what these helpers unwrap is what the tests are about")]
 #![expect(clippy::print_stderr, reason = "a skipped test says so")]
@@ -108,7 +109,8 @@ fn an_image_is_refused() {
     machine.assert_empty();
 }
 
-/// The link goes down under a command: the guest is lost, the machine cannot be cleaned, and is when it is there again.
+/// The link goes down under a command: the guest is lost, the machine cannot be cleaned, and is
+/// when it is there again.
 #[test]
 fn a_link_that_goes_down_is_noticed_and_cleaned_up_after() {
     let _turn = turn();
@@ -207,7 +209,8 @@ fn nobody_sleeps(seconds: &str) {
     }
 }
 
-/// A weigh that was killed leaves nothing on the other machine, before any sweep, and the sweep finds it so.
+/// A weigh that was killed leaves nothing on the other machine, before any sweep, and the sweep
+/// finds it so.
 #[test]
 fn a_killed_weigh_leaves_nothing_there() {
     let _turn = turn();

@@ -1,7 +1,9 @@
-//! What the init of a machine does before it talks: kernel modules, its root, mounts, network interfaces, the channel's device.
+//! What the init of a machine does before it talks: kernel modules, its root, mounts, network
+//! interfaces, the channel's device.
 //!
-//! The tables are those of [`weigh_protocol::boot`]. Nothing here ends the boot: what fails is said on the console, and the host sees
-//! by what is missing, at the latest by the hello that does not come.
+//! The tables are those of [`weigh_protocol::boot`]. Nothing here ends the boot: what fails is said
+//! on the console, and the host sees by what is missing, at the latest by the hello that does not
+//! come.
 
 use crate::clock;
 use crate::files::read_small;
@@ -22,8 +24,8 @@ const PORT_PAUSE: rustix::time::Timespec = rustix::time::Timespec { tv_sec: 0, t
 /// Where the kernel tells the names of virtio ports.
 const PORTS: &str = "/sys/class/virtio-ports";
 
-/// Everything in order; the mounts of `/proc`, `/sys` and `/dev` are there. `disk` holds the root, where that is not in memory: without
-/// it nothing would be as it is said to be.
+/// Everything in order; the mounts of `/proc`, `/sys` and `/dev` are there. `disk` holds the root,
+/// where that is not in memory: without it nothing would be as it is said to be.
 pub fn boot(address: Option<Address>, disk: Option<&str>) -> Result<(), String> {
     let modules = read_small(MODULES).unwrap_or_default();
     for module in BootModule::parse(&modules) {
@@ -126,7 +128,8 @@ fn make_directories(path: &str) -> Result<(), Errno> {
     Ok(())
 }
 
-/// The device of the virtio port of that name, when it is there in time. `booting`: it may be on its way.
+/// The device of the virtio port of that name, when it is there in time. `booting`: it may be on
+/// its way.
 pub fn port(name: &str, booting: bool) -> Result<String, String> {
     let until_ns = clock::monotonic_ns() + PORT_PATIENCE_NS;
     loop {

@@ -39,7 +39,8 @@ impl Channel {
         )
     }
 
-    /// Over a device: a virtio-serial port, or a serial console, which is set to pass every byte as it is.
+    /// Over a device: a virtio-serial port, or a serial console, which is set to pass every byte as
+    /// it is.
     pub fn open(path: &str) -> Result<Self, Errno> {
         let read = rustix::fs::open(path, OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty())?;
         let terminal = isatty(&read);
@@ -57,7 +58,8 @@ impl Channel {
         Self::new(socket, write)
     }
 
-    /// Over connections that the host makes to a listening socket, one at a time. Waits for the first.
+    /// Over connections that the host makes to a listening socket, one at a time. Waits for the
+    /// first.
     pub fn accepted_by(listener: OwnedFd) -> Result<Self, Errno> {
         let channel = Self::over(accept(&listener)?)?;
         Ok(Self { listener: Some(listener), ..channel })
@@ -123,7 +125,8 @@ impl Channel {
         }
     }
 
-    /// The next request. A frame of another version cannot be answered, and is passed over; its sender learns from the hello.
+    /// The next request. A frame of another version cannot be answered, and is passed over; its
+    /// sender learns from the hello.
     pub fn next_request(&mut self) -> Option<Request> {
         loop {
             let request = self.decoder.next_message();
@@ -147,7 +150,8 @@ impl Channel {
             match rustix::io::write(&self.write, &self.outgoing[self.written..]) {
                 Ok(n) => self.written += n,
                 Err(Errno::AGAIN) => {
-                    // What is written is dropped now and then, or a channel that is never idle would grow for ever.
+                    // What is written is dropped now and then, or a channel that is never idle
+                    // would grow for ever.
                     if self.written >= FULL {
                         self.outgoing.drain(..self.written);
                         self.written = 0;
@@ -164,7 +168,8 @@ impl Channel {
         Ok(())
     }
 
-    /// Writes until no more than a little is left to write; for content that comes as fast as it is asked for.
+    /// Writes until no more than a little is left to write; for content that comes as fast as it is
+    /// asked for.
     pub fn make_room(&mut self) -> Result<(), Closed> {
         self.flush()?;
         while self.is_full() {
@@ -215,7 +220,8 @@ mod tests {
     use std::io::{Read, Write};
     use std::os::unix::net::{UnixListener, UnixStream};
 
-    /// A host that connects anew, as it does to a machine that was restored, is heard and answered; what came before is forgotten.
+    /// A host that connects anew, as it does to a machine that was restored, is heard and answered;
+    /// what came before is forgotten.
     #[test]
     fn the_next_connection_takes_the_place_of_the_last() {
         let place = std::env::temp_dir().join(format!("weigh-probe-listener-{}", std::process::id()));

@@ -52,7 +52,8 @@ pub struct Prepared {
     pub working_directory: CString,
 }
 
-/// Finds the program and turns texts into C strings. `own_directory` is where the probe is, with a slash at the end.
+/// Finds the program and turns texts into C strings. `own_directory` is where the probe is, with a
+/// slash at the end.
 pub fn prepare(command: &Command, own_directory: &str) -> Result<Prepared, Refusal> {
     let name = command.argv.first().ok_or_else(|| Refusal::because("the command is empty", Errno::INVAL))?;
     let directory = command.working_directory.as_deref().unwrap_or("/");

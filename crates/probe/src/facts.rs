@@ -63,7 +63,8 @@ fn cpus() -> Vec<u32> {
     (0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).map(|cpu| cpu as u32).collect()
 }
 
-/// The first CPU's model. ARM has no names in this file: there it is who made it and which part it is.
+/// The first CPU's model. ARM has no names in this file: there it is who made it and which part it
+/// is.
 fn cpu_model(cpuinfo: &str) -> Option<String> {
     let value = |name: &str| {
         let mut lines = cpuinfo.lines().filter_map(|line| line.split_once(':'));
@@ -109,8 +110,8 @@ fn root_type(mounts: &str) -> Option<String> {
     mounted.next_back().map(ToString::to_string)
 }
 
-/// Names before the colons of `/proc/net/dev`; its first two lines are headings. Unlike /sys it is always that of the own network
-/// namespace.
+/// Names before the colons of `/proc/net/dev`; its first two lines are headings. Unlike /sys it is
+/// always that of the own network namespace.
 fn interfaces(dev: &str) -> Vec<String> {
     let names = dev.lines().skip(2).filter_map(|line| line.split_once(':'));
     let mut names: Vec<String> = names.map(|(name, _)| name.trim().to_string()).collect();
@@ -138,8 +139,8 @@ fn memory_limit() -> Option<u64> {
     limits.min()
 }
 
-/// The least number in the files of that name in a cgroup and those above it. A path that is not there, as it is seen from the
-/// host in a container, leaves the mount's own root.
+/// The least number in the files of that name in a cgroup and those above it. A path that is not
+/// there, as it is seen from the host in a container, leaves the mount's own root.
 fn tightest(mount: &str, path: &str, file: &str) -> Option<u64> {
     let mut path = path.trim_end_matches('/');
     let mut least = None;

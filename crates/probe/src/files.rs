@@ -15,7 +15,8 @@ use weigh_protocol::Reply;
 const PIECE: usize = 64 << 10;
 /// Longest file of the kernel's that is read for facts, bytes.
 const SMALL: usize = 64 << 10;
-/// Longest list of the kernel's that is read for facts, bytes: a host of containers has thousands of mounts.
+/// Longest list of the kernel's that is read for facts, bytes: a host of containers has thousands
+/// of mounts.
 pub const LARGE: usize = 4 << 20;
 
 /// Writes a part of a file; the first part creates or empties it.
@@ -107,7 +108,8 @@ pub fn read_small(path: &str) -> Option<String> {
     read_text(path, SMALL)
 }
 
-/// The beginning of a file, a few KiB beyond the limit at most, as text; `None` when it cannot be read.
+/// The beginning of a file, a few KiB beyond the limit at most, as text; `None` when it cannot be
+/// read.
 pub fn read_text(path: &str, limit: usize) -> Option<String> {
     let file = open(path).ok()?;
     let mut content = Vec::new();

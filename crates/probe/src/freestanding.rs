@@ -1,4 +1,5 @@
-//! What Rust's standard library would bring, for the product that is linked without it: memory, and what a panic does.
+//! What Rust's standard library would bring, for the product that is linked without it: memory, and
+//! what a panic does.
 
 use core::alloc::{GlobalAlloc, Layout};
 use core::panic::PanicInfo;
@@ -6,8 +7,9 @@ use core::panic::PanicInfo;
 /// The C library's allocator.
 struct Malloc;
 
-// SAFETY: malloc, calloc, realloc and free keep the contract of `GlobalAlloc` for alignments up to that of max_align_t, two words on
-// all targets of this project; greater ones go to aligned_alloc, whose blocks free takes as well.
+// SAFETY: malloc, calloc, realloc and free keep the contract of `GlobalAlloc` for alignments up to
+// that of max_align_t, two words on all targets of this project; greater ones go to aligned_alloc,
+// whose blocks free takes as well.
 unsafe impl GlobalAlloc for Malloc {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         if layout.align() <= 2 * size_of::<usize>() {

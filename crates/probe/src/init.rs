@@ -11,7 +11,8 @@ use rustix::system::{RebootCommand, reboot};
 /// Inode of the kernel's first PID namespace (`PROC_PID_INIT_INO`, include/linux/proc_ns.h).
 const FIRST_PID_NAMESPACE: u64 = 0xEFFF_FFFC;
 
-/// Signals, descriptors and file mode mask in a known state, so that a command is the same whoever started the probe.
+/// Signals, descriptors and file mode mask in a known state, so that a command is the same whoever
+/// started the probe.
 pub fn set_up_process() {
     signals::settle();
     // A closed standard stream would make a pipe of a command take its number.
@@ -21,15 +22,16 @@ pub fn set_up_process() {
             _ => break,
         }
     }
-    // What the parent left open belongs to no command. Kernels before 5.11 do not know the flag, and leave it open.
-    // SAFETY: marks descriptors, closes none.
+    // What the parent left open belongs to no command. Kernels before 5.11 do not know the flag,
+    // and leave it open. SAFETY: marks descriptors, closes none.
     unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC) };
     rustix::process::umask(Mode::WGRP | Mode::WOTH);
     // Daemons that a command leaves behind become children of the probe, which ends them.
     let _ = set_child_subreaper(Pid::from_raw(1));
 }
 
-/// As PID 1: mounts what is not there, as far as it may, and tells whether it is PID 1 of a machine.
+/// As PID 1: mounts what is not there, as far as it may, and tells whether it is PID 1 of a
+/// machine.
 pub fn set_up_system() -> bool {
     if !is_proc("/proc") {
         let _ = rustix::fs::mkdir("/proc", Mode::from_raw_mode(0o555));

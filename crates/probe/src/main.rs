@@ -9,19 +9,24 @@
 //! weigh-probe --version
 //! ```
 //!
-//! One thread and one `poll(2)`: while a workload runs the probe sleeps, without timers. It is small because it is part of every
-//! guest that is weighed: built with `+crt-static` and `panic = "abort"` (the profile `probe`) it is linked without Rust's
-//! standard library; every other build, tests among them, links it for its panic handler only.
+//! One thread and one `poll(2)`: while a workload runs the probe sleeps, without timers. It is
+//! small because it is part of every guest that is weighed: built with `+crt-static` and
+//! `panic = "abort"` (the profile `probe`) it is linked without Rust's standard library; every
+//! other build, tests among them, links it for its panic handler only.
 //!
-//! The probe ends when it is told to, when the channel is closed, or on SIGTERM; where it is connected to it waits for another connection
-//! instead of ending, because a machine that is restored has lost those that it had. It takes its command along: the command's process
-//! group and everything that descends from it are killed. Ended as PID 1 of a machine it powers the machine off.
-//! It is that when it is PID 1 of the kernel's first PID namespace; PID 1 of a container's namespace just exits.
-//! As init of a machine it first loads the kernel modules and makes the mounts that the tables of [`weigh_protocol::boot`] list, and
-//! writes the time since boot to the console. A kernel is told to run it by `rdinit=/.weighbridge/probe`, and its arguments stand
-//! after ` -- ` on the kernel's command line. `--address A.B.C.D/24 --gateway A.B.C.E` among them are what its first network card has
-//! before the probe says hello. `--root DEVICE` makes the ext4 file system of that disk the root before the mounts are made. With `--init
-//! PROGRAM` PID 1 becomes that program of the root, the init of a system; the probe goes on as its child, and still powers the machine off.
+//! The probe ends when it is told to, when the channel is closed, or on SIGTERM; where it is
+//! connected to it waits for another connection instead of ending, because a machine that is
+//! restored has lost those that it had. It takes its command along: the command's process group and
+//! everything that descends from it are killed. Ended as PID 1 of a machine it powers the machine
+//! off. It is that when it is PID 1 of the kernel's first PID namespace; PID 1 of a container's
+//! namespace just exits. As init of a machine it first loads the kernel modules and makes the
+//! mounts that the tables of [`weigh_protocol::boot`] list, and writes the time since boot to the
+//! console. A kernel is told to run it by `rdinit=/.weighbridge/probe`, and its arguments stand
+//! after ` -- ` on the kernel's command line. `--address A.B.C.D/24 --gateway A.B.C.E` among them
+//! are what its first network card has before the probe says hello. `--root DEVICE` makes the ext4
+//! file system of that disk the root before the mounts are made. With `--init PROGRAM` PID 1
+//! becomes that program of the root, the init of a system; the probe goes on as its child, and
+//! still powers the machine off.
 
 #![no_std]
 #![cfg_attr(not(test), no_main)]
@@ -62,7 +67,8 @@ const USAGE: c_int = 2;
 /// Called by the C library's start code.
 ///
 /// # Safety
-/// `arguments` must be an array of `count` strings that live as long as the process, as C has it (C17 5.1.2.2.1).
+/// `arguments` must be an array of `count` strings that live as long as the process, as C has it
+/// (C17 5.1.2.2.1).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn main(count: c_int, arguments: *const *const c_char) -> c_int {
     clock::begin();
@@ -163,8 +169,9 @@ fn open(path: Option<&str>, machine: bool) -> Result<Channel, String> {
 
 /// A standard stream by its number.
 fn standard(number: c_int) -> BorrowedFd<'static> {
-    // SAFETY: the streams are open when the process starts, or `init::set_up_process` puts something in their place, and nothing
-    // closes them; where one is closed before that, using it fails with EBADF.
+    // SAFETY: the streams are open when the process starts, or `init::set_up_process` puts
+    // something in their place, and nothing closes them; where one is closed before that, using it
+    // fails with EBADF.
     unsafe { BorrowedFd::borrow_raw(number) }
 }
 

@@ -1,4 +1,5 @@
-//! Children of the probe: its command, and what lost its own parent and came to the probe as the nearest reaper.
+//! Children of the probe: its command, and what lost its own parent and came to the probe as the
+//! nearest reaper.
 
 use crate::signals::last_errno;
 use alloc::format;
@@ -12,7 +13,8 @@ use weigh_protocol::{ResourceUse, Status};
 /// A child that has ended and is not reaped. `Err(ECHILD)` when there are no children at all.
 pub fn peek() -> Result<Option<Pid>, Errno> {
     let options = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
-    // SAFETY: an all-zero siginfo_t is valid; waitid fills it, and leaves the PID at 0 when no child has ended (waitid(2)).
+    // SAFETY: an all-zero siginfo_t is valid; waitid fills it, and leaves the PID at 0 when no
+    // child has ended (waitid(2)).
     unsafe {
         let mut info: libc::siginfo_t = core::mem::zeroed();
         while libc::waitid(libc::P_ALL, 0, &raw mut info, options) < 0 {
@@ -57,7 +59,8 @@ pub fn wait4(pid: Pid) -> Option<(Status, ResourceUse)> {
     Some((status, resources))
 }
 
-/// Kills every child. Theirs come to the probe then, so that this is called again until there are none.
+/// Kills every child. Theirs come to the probe then, so that this is called again until there are
+/// none.
 pub fn kill_children() {
     let me = getpid();
     if me.is_init() {
@@ -66,7 +69,8 @@ pub fn kill_children() {
         unsafe { libc::kill(-1, libc::SIGKILL) };
         return;
     }
-    // A child stays one until it is reaped, and only the probe does that: the numbers cannot belong to others.
+    // A child stays one until it is reaped, and only the probe does that: the numbers cannot belong
+    // to others.
     for child in numbers_in_proc().into_iter().filter(|pid| parent_of(*pid) == Some(me)) {
         let _ = kill_process(child, Signal::KILL);
     }
@@ -85,7 +89,8 @@ fn numbers_in_proc() -> Vec<Pid> {
     numbers
 }
 
-/// The fourth field of `/proc/PID/stat`; the second is a name in parentheses and may hold anything (proc_pid_stat(5)).
+/// The fourth field of `/proc/PID/stat`; the second is a name in parentheses and may hold anything
+/// (proc_pid_stat(5)).
 fn parent_of(pid: Pid) -> Option<Pid> {
     let text: String = crate::files::read_small(&format!("/proc/{}/stat", pid.as_raw_nonzero()))?;
     Pid::from_raw(text[text.rfind(')')? + 1..].split_whitespace().nth(1)?.parse().ok()?)

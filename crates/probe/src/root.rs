@@ -1,4 +1,5 @@
-//! A root on a disk: the init of a machine leaves the initial RAM file system for it, and may hand its place to the init of a system.
+//! A root on a disk: the init of a machine leaves the initial RAM file system for it, and may hand
+//! its place to the init of a system.
 
 use crate::{boot, clock, init, signals};
 use alloc::ffi::CString;
@@ -62,13 +63,15 @@ fn make_directory(path: &str) -> Result<(), Errno> {
     }
 }
 
-/// Makes this process, PID 1, the init of a system. The probe goes on as a child of it, in which alone this returns.
+/// Makes this process, PID 1, the init of a system. The probe goes on as a child of it, in which
+/// alone this returns.
 pub fn start_system(program: &str) -> Result<(), String> {
     let path = CString::new(program).map_err(|_| format!("{program} is no path"))?;
     // SAFETY: the process has one thread.
     match unsafe { libc::fork() } {
         0 => {
-            // SAFETY: a system call. A session of its own: no terminal of the system's is the probe's.
+            // SAFETY: a system call. A session of its own: no terminal of the system's is the
+            // probe's.
             unsafe { libc::setsid() };
             // What a child does not inherit.
             init::set_up_process();

@@ -49,7 +49,8 @@ impl Running {
         }
     }
 
-    /// Sends a signal to the process group. Its main process is not reaped yet, so that the number is still its own.
+    /// Sends a signal to the process group. Its main process is not reaped yet, so that the number
+    /// is still its own.
     pub fn signal(&self, number: i32) {
         if self.ended.is_none() {
             // SAFETY: sends a signal; a number that is none is refused by the kernel.
@@ -73,8 +74,8 @@ impl Running {
         }
     }
 
-    /// The standard input, when there is something to write to it. An end that nobody reads from any more is closed when
-    /// something is to be written.
+    /// The standard input, when there is something to write to it. An end that nobody reads from
+    /// any more is closed when something is to be written.
     pub fn wanted_input(&self) -> Option<&OwnedFd> {
         self.input.as_ref().filter(|_| !self.waiting_input.is_empty())
     }
@@ -97,7 +98,8 @@ impl Running {
         }
     }
 
-    /// Whether a stream may be read: always when what comes is thrown away, else while the host keeps up.
+    /// Whether a stream may be read: always when what comes is thrown away, else while the host
+    /// keeps up.
     pub fn may_read(&self, index: usize, channel: &Channel) -> bool {
         self.streams[index].is_some() && (!channel.is_full() || self.seen_bytes[index] >= self.limit_bytes)
     }
@@ -129,8 +131,8 @@ impl Running {
         }
     }
 
-    /// Notes the end of the main process. The rest of its group is killed before the process is reaped: until then no other group
-    /// can have the number.
+    /// Notes the end of the main process. The rest of its group is killed before the process is
+    /// reaped: until then no other group can have the number.
     pub fn note_end(&mut self) {
         let duration_ns = monotonic_ns() - self.started_ns;
         let _ = kill_process_group(self.pid, Signal::KILL);

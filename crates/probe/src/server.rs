@@ -77,7 +77,8 @@ impl Server {
                 Source::Signals if signals::drain(&self.signals) => return Ok(false),
                 Source::Signals => self.reap(),
                 Source::Requests => self.channel.receive()?,
-                // Whoever connects is the host; a machine that was restored may never learn that its last connection is gone.
+                // Whoever connects is the host; a machine that was restored may never learn that
+                // its last connection is gone.
                 Source::Connection => return Err(Closed),
                 Source::Room => self.channel.flush()?,
                 Source::Input => {
@@ -95,7 +96,8 @@ impl Server {
         Ok(true)
     }
 
-    /// Waits without a limit. Signals come first: the end of a command is dated before anything else is done.
+    /// Waits without a limit. Signals come first: the end of a command is dated before anything
+    /// else is done.
     fn wait(&self) -> Result<Vec<Source>, Closed> {
         let mut waits = vec![
             (Source::Signals, PollFd::from_borrowed_fd(self.signals.as_fd(), PollFlags::IN)),
@@ -196,8 +198,8 @@ impl Server {
         }
     }
 
-    /// Reaps every process that has ended, orphans of the guest among them. A command has ended when its main process and all
-    /// that came from it are gone.
+    /// Reaps every process that has ended, orphans of the guest among them. A command has ended
+    /// when its main process and all that came from it are gone.
     fn reap(&mut self) {
         loop {
             match processes::peek() {
@@ -221,7 +223,8 @@ impl Server {
         }
     }
 
-    /// Ends what runs for a host that has gone, and waits for one to connect. `false` where none can, or when the probe is to end.
+    /// Ends what runs for a host that has gone, and waits for one to connect. `false` where none
+    /// can, or when the probe is to end.
     fn take_next_connection(&mut self) -> bool {
         if self.channel.listener().is_none() {
             return false;

@@ -3,13 +3,14 @@
 use rustix::fd::{FromRawFd, OwnedFd};
 use rustix::io::{Errno, Result};
 
-/// What a terminal sends to all its processes; a guest must not die of the user's Ctrl-C. And SIGPIPE, which the channel reports.
+/// What a terminal sends to all its processes; a guest must not die of the user's Ctrl-C. And
+/// SIGPIPE, which the channel reports.
 pub const IGNORED: [libc::c_int; 7] =
     [libc::SIGPIPE, libc::SIGINT, libc::SIGQUIT, libc::SIGHUP, libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU];
 const AWAITED: [libc::c_int; 2] = [libc::SIGCHLD, libc::SIGTERM];
 
-/// Puts every disposition in a known state, whatever was inherited: a parent that ignores SIGCHLD would have the kernel throw away
-/// the exit status of commands.
+/// Puts every disposition in a known state, whatever was inherited: a parent that ignores SIGCHLD
+/// would have the kernel throw away the exit status of commands.
 pub fn settle() {
     for signal in 1..=64 {
         set(signal, libc::SIG_DFL);
@@ -26,13 +27,16 @@ pub fn restore() {
     }
 }
 
-/// Sets a disposition to the default or to nothing, with a plain system call: also called between clone and exec, and for signals
-/// that the C library keeps for itself and does not let through. SIGKILL and SIGSTOP cannot be set.
+/// Sets a disposition to the default or to nothing, with a plain system call: also called between
+/// clone and exec, and for signals that the C library keeps for itself and does not let through.
+/// SIGKILL and SIGSTOP cannot be set.
 pub fn set(signal: libc::c_int, disposition: libc::sighandler_t) {
-    // The kernel's own sigaction: the handler first, on every architecture; flags, restorer and mask are 0.
+    // The kernel's own sigaction: the handler first, on every architecture; flags, restorer and
+    // mask are 0.
     let mut action = [0usize; 8];
     action[0] = disposition;
-    // SAFETY: the kernel reads at most the array, and no handler is installed. Its signal sets have 8 bytes (rt_sigaction(2)).
+    // SAFETY: the kernel reads at most the array, and no handler is installed. Its signal sets have
+    // 8 bytes (rt_sigaction(2)).
     unsafe {
         libc::syscall(libc::SYS_rt_sigaction, signal, action.as_ptr(), core::ptr::null::<usize>(), 8usize)
     };

@@ -1,7 +1,8 @@
 //! Starting a command.
 //!
-//! The child shares the probe's memory until it executes the program and the probe waits that long (`CLONE_VM | CLONE_VFORK`), as
-//! posix_spawn of the C libraries does it: no page table is copied, and what fails in the child is known at once.
+//! The child shares the probe's memory until it executes the program and the probe waits that long
+//! (`CLONE_VM | CLONE_VFORK`), as posix_spawn of the C libraries does it: no page table is copied,
+//! and what fails in the child is known at once.
 
 use crate::command::{Prepared, Refusal};
 use crate::signals;
@@ -68,8 +69,9 @@ pub fn spawn(command: &Prepared, with_input: bool) -> Result<Spawned, Refusal> {
     let mut stack = vec![0u128; STACK_BYTES / size_of::<u128>()];
     let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
     let started_ns = crate::clock::monotonic_ns();
-    // SAFETY: the stack grows down from its end, which is aligned to 16 bytes, on all targets of this project. `child` and what it points
-    // to outlive the call: CLONE_VFORK returns when the child has executed the program or ended. The child only makes system calls.
+    // SAFETY: the stack grows down from its end, which is aligned to 16 bytes, on all targets of
+    // this project. `child` and what it points to outlive the call: CLONE_VFORK returns when the
+    // child has executed the program or ended. The child only makes system calls.
     let pid = unsafe {
         let top = stack.as_mut_ptr_range().end.cast::<c_void>();
         libc::clone(execute, top, flags, (&raw const child).cast_mut().cast::<c_void>())
@@ -131,7 +133,8 @@ fn pointers(texts: &[alloc::ffi::CString]) -> Vec<*const c_char> {
 
 /// Runs in the child.
 extern "C" fn execute(child: *mut c_void) -> c_int {
-    // SAFETY: `spawn` passes a pointer to a `Child` that lives until this process has executed or ended.
+    // SAFETY: `spawn` passes a pointer to a `Child` that lives until this process has executed or
+    // ended.
     let child = unsafe { &*child.cast_const().cast::<Child<'_>>() };
     let (step, errno) = become_command(child);
     child.errno.store(errno.raw_os_error(), Ordering::Relaxed);

@@ -40,7 +40,8 @@ impl Address {
     }
 }
 
-/// Connects. As init of a machine it waits for the device and for the host to listen; elsewhere it tries once.
+/// Connects. As init of a machine it waits for the device and for the host to listen; elsewhere it
+/// tries once.
 pub fn connect(address: Address) -> Result<OwnedFd, String> {
     let until_ns = clock::monotonic_ns() + PATIENCE_NS;
     loop {

@@ -1,14 +1,16 @@
 //! What a machine's init is told before it can be talked to: two small tables in its initial root.
 //!
-//! [`MODULES`] has a line for every kernel module, in the order in which they are loaded: the path of the file, which is not
-//! compressed, and after a space the module's parameters, if any.
+//! [`MODULES`] has a line for every kernel module, in the order in which they are loaded: the path
+//! of the file, which is not compressed, and after a space the module's parameters, if any.
 //!
-//! [`MOUNTS`] has a line for every mount, in order: type, source, target and options, separated by single spaces. Options are those of
-//! mount(8), separated by commas: what stands for a mount flag becomes one, the rest is handed to the file system. A target
-//! that is missing is made as a directory.
+//! [`MOUNTS`] has a line for every mount, in order: type, source, target and options, separated by
+//! single spaces. Options are those of mount(8), separated by commas: what stands for a mount flag
+//! becomes one, the rest is handed to the file system. A target that is missing is made as a
+//! directory.
 //!
-//! In paths and options, spaces, tabs, line ends, backslashes and number signs are written as a backslash and three octal digits, as
-//! in fstab(5). Empty lines, and lines that begin with a number sign, are passed over in both.
+//! In paths and options, spaces, tabs, line ends, backslashes and number signs are written as a
+//! backslash and three octal digits, as in fstab(5). Empty lines, and lines that begin with a
+//! number sign, are passed over in both.
 
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -19,7 +21,8 @@ use core::fmt;
 pub const MODULES: &str = "/.weighbridge/modules";
 /// Where the mounts are listed.
 pub const MOUNTS: &str = "/.weighbridge/mounts";
-/// What stands on the console before the reason when the machine's network card has not the address that it was to have.
+/// What stands on the console before the reason when the machine's network card has not the address
+/// that it was to have.
 pub const NO_NETWORK: &str = "no network: ";
 
 /// One mount.

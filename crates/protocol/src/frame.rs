@@ -6,8 +6,9 @@
 //!         4 B    u32 LE    u32 LE    length bytes
 //! ```
 //!
-//! A serial console carries the kernel's own messages too. The decoder therefore looks for the mark, believes a frame only
-//! when its check sum is right, and gives back the bytes between frames.
+//! A serial console carries the kernel's own messages too. The decoder therefore looks for the
+//! mark, believes a frame only when its check sum is right, and gives back the bytes between
+//! frames.
 
 use alloc::vec::Vec;
 use serde::{Serialize, de::DeserializeOwned};

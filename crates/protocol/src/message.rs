@@ -3,24 +3,29 @@
 use alloc::{boxed::Box, string::String, vec::Vec};
 use serde::{Deserialize, Serialize};
 
-/// Version of the protocol; host and probe of different versions do not talk. Changes: 1, first version; 2, facts of programs, mounts and
-/// mitigations; 3, when the probe began; 4, facts of network interfaces and kernel settings.
+/// Version of the protocol; host and probe of different versions do not talk. Changes: 1, first
+/// version; 2, facts of programs, mounts and mitigations; 3, when the probe began; 4, facts of
+/// network interfaces and kernel settings.
 pub const VERSION: u32 = 4;
 
-/// Bytes after which a probe on a terminal says [`Reply::Taken`]. A terminal loses bytes when more come than its reader takes
-/// (N_TTY of Linux holds 4095), so a host keeps less than that under way.
+/// Bytes after which a probe on a terminal says [`Reply::Taken`]. A terminal loses bytes when more
+/// come than its reader takes (N_TTY of Linux holds 4095), so a host keeps less than that under
+/// way.
 pub const CREDIT: usize = 1 << 10;
 
 /// Bytes of standard input that may be under way to a command.
 pub const INPUT_WINDOW: usize = 256 << 10;
 
-/// In the place of a network interface's name: that of the default route, or where there is no such route the only one but `lo`.
+/// In the place of a network interface's name: that of the default route, or where there is no such
+/// route the only one but `lo`.
 pub const DEFAULT_LINK: &str = "";
 
-/// Where programs without a slash are looked up beside the probe: the usual path of root, as `PATH` of every measured command.
+/// Where programs without a slash are looked up beside the probe: the usual path of root, as `PATH`
+/// of every measured command.
 pub const COMMAND_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// From the host to the probe. `Hello` stays the first variant in every version, so that two versions can tell each other apart.
+/// From the host to the probe. `Hello` stays the first variant in every version, so that two
+/// versions can tell each other apart.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Request {
     /// First message.
@@ -28,16 +33,18 @@ pub enum Request {
         /// [`VERSION`] of the host.
         version: u32,
     },
-    /// Run a command. Answered by [`Reply::Started`] or [`Reply::Refused`], any number of [`Reply::Output`], then [`Reply::Ended`].
+    /// Run a command. Answered by [`Reply::Started`] or [`Reply::Refused`], any number of
+    /// [`Reply::Output`], then [`Reply::Ended`].
     Run {
         /// Chosen by the host.
         id: u32,
         /// What to run.
         command: Command,
     },
-    /// Bytes for the standard input of the running command. Answered by [`Reply::InputTaken`] as the command reads them; the
-    /// host has never more than [`crate::INPUT_WINDOW`] bytes under way, so that a command that does not read costs the guest no
-    /// memory and a signal is never stuck behind its input.
+    /// Bytes for the standard input of the running command. Answered by [`Reply::InputTaken`] as
+    /// the command reads them; the host has never more than [`crate::INPUT_WINDOW`] bytes under
+    /// way, so that a command that does not read costs the guest no memory and a signal is never
+    /// stuck behind its input.
     Input {
         /// Of the running command.
         id: u32,
@@ -49,14 +56,16 @@ pub enum Request {
         /// Of the running command.
         id: u32,
     },
-    /// Send a signal to the process group of the running command. Answered by nothing but the end of the command.
+    /// Send a signal to the process group of the running command. Answered by nothing but the end
+    /// of the command.
     Signal {
         /// Of the running command.
         id: u32,
         /// Signal number.
         signal: i32,
     },
-    /// Write a file; the first part creates or empties it, further parts append. Answered by [`Reply::Done`] or [`Reply::Refused`].
+    /// Write a file; the first part creates or empties it, further parts append. Answered by
+    /// [`Reply::Done`] or [`Reply::Refused`].
     Put {
         /// Chosen by the host.
         id: u32,
@@ -69,8 +78,8 @@ pub enum Request {
         /// The bytes of this part.
         bytes: Vec<u8>,
     },
-    /// Read a file. Answered by any number of [`Reply::File`], then [`Reply::Done`] or [`Reply::Refused`]: EFBIG (27) when
-    /// the file is larger than the limit.
+    /// Read a file. Answered by any number of [`Reply::File`], then [`Reply::Done`] or
+    /// [`Reply::Refused`]: EFBIG (27) when the file is larger than the limit.
     Get {
         /// Chosen by the host.
         id: u32,
@@ -91,7 +100,8 @@ pub enum Request {
         /// What to describe beside the guest itself.
         about: Questions,
     },
-    /// End: as PID 1 of a machine, power off; else exit with status 0. Answered by [`Reply::Done`] first.
+    /// End: as PID 1 of a machine, power off; else exit with status 0. Answered by [`Reply::Done`]
+    /// first.
     Shutdown {
         /// Chosen by the host.
         id: u32,
@@ -101,7 +111,8 @@ pub enum Request {
 /// What of a guest is described only when it is asked for.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Questions {
-    /// Programs, as in [`Command::argv`], looked up in [`COMMAND_PATH`]. The interpreters of scripts are described after them.
+    /// Programs, as in [`Command::argv`], looked up in [`COMMAND_PATH`]. The interpreters of
+    /// scripts are described after them.
     pub programs: Vec<String>,
     /// Absolute paths whose mounts to describe.
     pub paths: Vec<String>,
@@ -114,7 +125,8 @@ pub struct Questions {
 /// A command to run in the guest.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Command {
-    /// Program and arguments. A program without a slash is looked up beside the probe first, then in `PATH` of `environment`.
+    /// Program and arguments. A program without a slash is looked up beside the probe first, then
+    /// in `PATH` of `environment`.
     pub argv: Vec<String>,
     /// The whole environment of the command.
     pub environment: Vec<(String, String)>,
@@ -122,8 +134,8 @@ pub struct Command {
     pub working_directory: Option<String>,
     /// Whether standard input is a pipe fed by [`Request::Input`]; `/dev/null` otherwise.
     pub input: bool,
-    /// Bytes kept of each of standard output and standard error. What is beyond is read, counted and thrown away, so that a
-    /// talkative command neither stops nor fills the host's memory.
+    /// Bytes kept of each of standard output and standard error. What is beyond is read, counted
+    /// and thrown away, so that a talkative command neither stops nor fills the host's memory.
     pub output_limit_bytes: u64,
 }
 
@@ -136,7 +148,8 @@ pub enum Reply {
         version: u32,
         /// PID of the probe in its own PID namespace.
         pid: u32,
-        /// When the probe began, before anything else that it did: `CLOCK_MONOTONIC` of the guest, nanoseconds.
+        /// When the probe began, before anything else that it did: `CLOCK_MONOTONIC` of the guest,
+        /// nanoseconds.
         started_ns: u64,
     },
     /// The command runs.
@@ -204,7 +217,8 @@ pub enum Reply {
         /// The facts.
         facts: Box<GuestFacts>,
     },
-    /// Over a terminal alone, unasked: so many bytes of the channel were read since the last time, [`CREDIT`] or more.
+    /// Over a terminal alone, unasked: so many bytes of the channel were read since the last time,
+    /// [`CREDIT`] or more.
     Taken {
         /// How many.
         bytes: u32,
@@ -234,7 +248,8 @@ pub enum Status {
 pub struct EndOfCommand {
     /// How.
     pub status: Status,
-    /// From just before the process was made to the end of its main process, `CLOCK_MONOTONIC` of the guest, nanoseconds.
+    /// From just before the process was made to the end of its main process, `CLOCK_MONOTONIC` of
+    /// the guest, nanoseconds.
     pub duration_ns: u64,
     /// What the command and its waited-for children used (`wait4(2)`, `getrusage(2)`).
     pub resources: ResourceUse,
@@ -287,7 +302,8 @@ pub struct GuestFacts {
     pub cpus: Vec<u32>,
     /// `MemTotal` of `/proc/meminfo`, bytes.
     pub memory_total_bytes: Option<u64>,
-    /// Memory limit of the probe's own cgroup as seen inside, bytes; absent when unlimited or not visible.
+    /// Memory limit of the probe's own cgroup as seen inside, bytes; absent when unlimited or not
+    /// visible.
     pub memory_limit_bytes: Option<u64>,
     /// Whether the probe is PID 1.
     pub init: bool,
@@ -297,7 +313,8 @@ pub struct GuestFacts {
     pub clock_source: Option<String>,
     /// The selected word of `/sys/kernel/mm/transparent_hugepage/enabled`.
     pub transparent_huge_pages: Option<String>,
-    /// Name and version of the C library's file in the guest's root, where one is found, e.g. from `/etc/os-release` `PRETTY_NAME`.
+    /// Name and version of the C library's file in the guest's root, where one is found, e.g. from
+    /// `/etc/os-release` `PRETTY_NAME`.
     pub operating_system: Option<String>,
     /// File system type of `/`.
     pub root_file_system: Option<String>,
@@ -309,14 +326,15 @@ pub struct GuestFacts {
     pub mitigations: Vec<(String, String)>,
     /// `/proc/sys/kernel/randomize_va_space`.
     pub aslr: Option<String>,
-    /// The programs that were asked for, in that order, then the interpreters of those that are scripts.
+    /// The programs that were asked for, in that order, then the interpreters of those that are
+    /// scripts.
     pub programs: Vec<ProgramFacts>,
     /// The mounts that the paths asked for lie on, in that order; absent paths are left out.
     pub mounts: Vec<MountFacts>,
     /// The network interfaces that were asked for, in that order; absent ones are left out.
     pub links: Vec<LinkFacts>,
-    /// The kernel settings that were asked for and can be read, in that order: the name and the value, words with one space between
-    /// them.
+    /// The kernel settings that were asked for and can be read, in that order: the name and the
+    /// value, words with one space between them.
     pub settings: Vec<(String, String)>,
 }
 
@@ -325,12 +343,13 @@ pub struct GuestFacts {
 pub struct LinkFacts {
     /// As its kernel has it.
     pub name: String,
-    /// What drives it (`ETHTOOL_GDRVINFO`): `veth`, `virtio_net`; `loopback` for the interface that has no driver.
+    /// What drives it (`ETHTOOL_GDRVINFO`): `veth`, `virtio_net`; `loopback` for the interface that
+    /// has no driver.
     pub driver: Option<String>,
     /// Its MTU, bytes (`SIOCGIFMTU`).
     pub mtu_bytes: Option<u32>,
-    /// Offloads that are on (`ETHTOOL_GTSO` and its like): `tx-checksum`, `rx-checksum`, `scatter-gather`, `tso`, `gso`, `gro`, `lro`,
-    /// `ufo`.
+    /// Offloads that are on (`ETHTOOL_GTSO` and its like): `tx-checksum`, `rx-checksum`,
+    /// `scatter-gather`, `tso`, `gso`, `gro`, `lro`, `ufo`.
     pub offloads: Option<Vec<String>>,
 }
 
@@ -343,7 +362,8 @@ pub struct ProgramFacts {
     pub path: Option<String>,
     /// SHA-256 of the file, hexadecimal; absent when it cannot be read.
     pub digest: Option<String>,
-    /// `static`, or the SHA-256 of the C library that its interpreter would load, or what else decides it in a word.
+    /// `static`, or the SHA-256 of the C library that its interpreter would load, or what else
+    /// decides it in a word.
     pub libc: Option<String>,
 }
 

@@ -1,4 +1,5 @@
-//! Guests among others, in words: what neighbours cost, how many a guest bears, how they share, how well it is shielded.
+//! Guests among others, in words: what neighbours cost, how many a guest bears, how they share, how
+//! well it is shielded.
 
 use crate::Report;
 use crate::limits::{LimitRow, LimitTable};
@@ -363,7 +364,8 @@ fn sum_row(one: &Sum, step: &SumStep) -> LimitRow {
     }
 }
 
-/// What busy neighbours cost beyond idle ones: environments down, kinds across, one table per number of guests.
+/// What busy neighbours cost beyond idle ones: environments down, kinds across, one table per
+/// number of guests.
 fn isolations(report: &Report) -> Vec<LimitTable> {
     let all = &report.isolations;
     let same = |one: &Isolation, other: &Isolation| {
@@ -438,8 +440,9 @@ fn isolation(one: &Isolation) -> String {
     }
 }
 
-/// What is answered first for an environment: one clause per workload, metric and kind of neighbours, at the most guests that were compared,
-/// the largest loss first; and why there were no more.
+/// What is answered first for an environment: one clause per workload, metric and kind of
+/// neighbours, at the most guests that were compared, the largest loss first; and why there were no
+/// more.
 pub(crate) fn clauses(report: &Report, environment: &str) -> (Vec<String>, Option<String>) {
     let of = || report.degradations.iter().filter(|one| one.environment == environment);
     let mut losses: Vec<(f64, String)> = of().filter_map(clause).collect();

@@ -1,7 +1,7 @@
 //! One sentence per environment: what a person wants to know first.
 //!
-//! A sentence counts and names; it never sums up ratios of several workloads, and it never makes "no difference found" into
-//! "no difference".
+//! A sentence counts and names; it never sums up ratios of several workloads, and it never makes
+//! "no difference found" into "no difference".
 
 use crate::document::{Group, Row, Table, Tone};
 use crate::quantity::{magnitude, plain_percent};
@@ -163,8 +163,9 @@ fn answer(report: &Report, environment: String, found: &[Found<'_>]) -> Answer {
     Answer { environment, clauses, tone }
 }
 
-/// CPU time per operation where the result is equivalent and the whole interval of the CPU time lies beyond the margin. It is no
-/// verdict, and it is told because the same result at another price is what a reader would miss.
+/// CPU time per operation where the result is equivalent and the whole interval of the CPU time
+/// lies beyond the margin. It is no verdict, and it is told because the same result at another
+/// price is what a reader would miss.
 fn demand(report: &Report, equivalent: &[&Found<'_>]) -> Option<String> {
     let margin = report.analysis.margin;
     let mut workloads: Vec<&str> = Vec::new();

@@ -34,7 +34,8 @@ pub(crate) fn axis(width: usize, reach: f64) -> String {
     text
 }
 
-/// A bar `width` characters wide, zero in the middle; an interval beyond the scale ends in `<` or `>`.
+/// A bar `width` characters wide, zero in the middle; an interval beyond the scale ends in `<` or
+/// `>`.
 pub(crate) fn bar(bar: Option<Bar>, width: usize, reach: f64, unicode: bool) -> String {
     let glyphs = if unicode { UNICODE } else { ASCII };
     let middle = width / 2;

@@ -1,4 +1,5 @@
-//! CPU time per operation: what an environment's work costs in service demand, beside what it costs in time.
+//! CPU time per operation: what an environment's work costs in service demand, beside what it costs
+//! in time.
 //!
 //! It is descriptive. It never gives a verdict, and lost throughput is never called by its name.
 
@@ -10,11 +11,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use weigh_model::Unit;
 use weigh_stats::ChargeSummary;
 
-/// A counter is told beside the tables when it differs from the baseline's by this factor; the page shows all.
+/// A counter is told beside the tables when it differs from the baseline's by this factor; the page
+/// shows all.
 const CLEARLY: f64 = 2.0;
 /// Of a whole run, fewer events than these are chance.
 const FEWEST_PER_RUN: f64 = 10.0;
-/// Shared daemons' time beyond this share of the charge is told in the terminal; every other format tells all of it.
+/// Shared daemons' time beyond this share of the charge is told in the terminal; every other format
+/// tells all of it.
 const DAEMONS_NOTABLE: f64 = 0.01;
 /// Counters told per environment beside the tables.
 const TOLD: usize = 3;
@@ -93,7 +96,8 @@ fn value(charge: &ChargeSummary, cycles: bool) -> Option<f64> {
     if cycles { charge.cycles_per_op } else { Some(charge.cpu_ns_per_op / 1e9) }
 }
 
-/// A charge relative to the baseline's with everything that makes it readable: interval, absolute values, n.
+/// A charge relative to the baseline's with everything that makes it readable: interval, absolute
+/// values, n.
 pub(crate) fn compared(report: &Report, charge: &ChargeSummary) -> Option<String> {
     let difference = charge.difference?;
     let baseline = self::charge(report, &charge.workload, &report.analysis.baseline)?;
@@ -180,8 +184,8 @@ fn helped(charge: &ChargeSummary) -> bool {
     charge.parts_ns_per_op.iter().any(|(name, ns)| name != "guest" && *ns > 0.0)
 }
 
-/// Whether somebody beside the guest used CPU time, shared daemons more than could be told from nothing, or the whole interval of the
-/// difference lies on one side.
+/// Whether somebody beside the guest used CPU time, shared daemons more than could be told from
+/// nothing, or the whole interval of the difference lies on one side.
 fn notable(charge: &ChargeSummary) -> bool {
     let daemons: f64 = charge.daemons_ns_per_op.values().sum();
     helped(charge)

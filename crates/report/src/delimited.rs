@@ -1,4 +1,5 @@
-//! One row per cell, for spreadsheets and data frames: RFC 4180, a header that does not change, numbers as they are.
+//! One row per cell, for spreadsheets and data frames: RFC 4180, a header that does not change,
+//! numbers as they are.
 
 use crate::charges::charge;
 use crate::differences::{Standing, differences, readable_fact};
@@ -76,8 +77,8 @@ pub(crate) fn interval(interval: Option<Interval>) -> [String; 3] {
     [number(interval.map(|i| i.estimate)), number(interval.map(|i| i.low)), number(interval.map(|i| i.high))]
 }
 
-/// A cell of text that a spreadsheet will not take for a formula and a terminal not for a command: names and reasons come
-/// from outside.
+/// A cell of text that a spreadsheet will not take for a formula and a terminal not for a command:
+/// names and reasons come from outside.
 pub(crate) fn text(text: &str) -> String {
     let text = crate::text::harmless(text);
     if text.starts_with(['=', '+', '-', '@', '\t', '\r']) { format!("'{text}") } else { text }
@@ -123,7 +124,8 @@ fn circumstances(report: &Report, cell: &Cell) -> Vec<String> {
     row
 }
 
-/// What an environment was found to be against itself: a row each, of the metric with what is told of it after a colon.
+/// What an environment was found to be against itself: a row each, of the metric with what is told
+/// of it after a colon.
 fn beside(report: &Report) -> Vec<Vec<String>> {
     let row = |columns: &[(&str, String)]| {
         let value = |name: &&str| columns.iter().find(|(column, _)| column == name);

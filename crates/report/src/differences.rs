@@ -66,8 +66,8 @@ impl Difference {
     }
 }
 
-/// Every fact in which an environment differs from the baseline; faults first, then what the user allowed. An environment of which
-/// nothing is known differs in nothing that could be named.
+/// Every fact in which an environment differs from the baseline; faults first, then what the user
+/// allowed. An environment of which nothing is known differs in nothing that could be named.
 pub(crate) fn differences(report: &Report) -> Vec<Difference> {
     let known = |name: &str| report.environments.iter().find(|e| e.name == name);
     let Some(baseline) = known(&report.analysis.baseline).filter(|e| !e.facts.is_empty()) else {
@@ -98,7 +98,8 @@ pub(crate) fn differences(report: &Report) -> Vec<Difference> {
                 };
                 differs.then(|| Difference {
                     environment: other.name.clone(),
-                    // Reports call the number `memory_bytes`, and people and `--allow-unequal` say `memory`.
+                    // Reports call the number `memory_bytes`, and people and `--allow-unequal` say
+                    // `memory`.
                     key: if key == "memory_bytes" { "memory".into() } else { key.clone() },
                     value,
                     baseline_value,
@@ -132,8 +133,8 @@ pub(crate) fn keys(found: &[Difference], environment: &str, standing: Standing) 
         .collect()
 }
 
-/// Differences in sentences, one each, but for those of a network that follow from the same: they are one, of their keys alone, because
-/// [`network_line`] has the values.
+/// Differences in sentences, one each, but for those of a network that follow from the same: they
+/// are one, of their keys alone, because [`network_line`] has the values.
 pub(crate) fn sentences(found: &[Difference], one: impl Fn(&Difference) -> String) -> Vec<String> {
     let folds = |d: &Difference| {
         let of_network = d.key.starts_with("network-") || d.key.starts_with("sysctl:");
@@ -162,7 +163,8 @@ pub(crate) fn short(keys: &[String]) -> String {
     text
 }
 
-/// A fact in words. What only some platforms have is absent where there is none; anything else that is absent is not known.
+/// A fact in words. What only some platforms have is absent where there is none; anything else that
+/// is absent is not known.
 fn fact(key: &str, value: Option<&Value>) -> String {
     match value {
         None if !is_parity_key_of_platforms(key) => "unknown".into(),
@@ -229,8 +231,8 @@ pub(crate) fn compact(facts: &BTreeMap<String, Value>) -> String {
     .join(" · ")
 }
 
-/// The network of an environment whose servers were measured, in one line: its interface, and how much its connections hold. The formats
-/// that have room for it list every setting.
+/// The network of an environment whose servers were measured, in one line: its interface, and how
+/// much its connections hold. The formats that have room for it list every setting.
 pub(crate) fn network_line(facts: &BTreeMap<String, Value>) -> Option<String> {
     let of = |key: &str| facts.get(key).map(|value| readable_fact(key, Some(value)));
     let buffers = |what: &str, key: &str| {
@@ -254,7 +256,8 @@ pub(crate) fn network_line(facts: &BTreeMap<String, Value>) -> Option<String> {
     Some(format!("network: {}", parts.into_iter().flatten().collect::<Vec<_>>().join(", ")))
 }
 
-/// The acceleration that an environment ran with, where its name claims another. Emulation is never read as what it emulates.
+/// The acceleration that an environment ran with, where its name claims another. Emulation is never
+/// read as what it emulates.
 pub(crate) fn misnamed(report: &Report) -> Vec<(String, String)> {
     report
         .environments

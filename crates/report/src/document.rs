@@ -25,7 +25,8 @@ pub(crate) struct Document {
     /// The sign convention.
     pub convention: String,
     pub groups: Vec<Group>,
-    /// Guests among others, courses over time, what one more guest takes, and which pages of guests are equal.
+    /// Guests among others, courses over time, what one more guest takes, and which pages of guests
+    /// are equal.
     pub limits: Vec<limits::LimitTable>,
     /// Half the width of the common scale of the interval bars, as a fraction.
     pub bar_reach: f64,
@@ -76,7 +77,8 @@ pub(crate) struct Group {
     pub judged: Vec<Table>,
     /// The others, without.
     pub descriptive: Vec<Table>,
-    /// Descriptive metrics that no environment can have, with the reasons: a table of nothing tells no more.
+    /// Descriptive metrics that no environment can have, with the reasons: a table of nothing tells
+    /// no more.
     pub nowhere: Vec<String>,
     /// Who used CPU time for it.
     pub cpu: Option<CpuTable>,
@@ -122,7 +124,8 @@ pub(crate) struct Row {
     pub verdict: String,
     pub tone: Tone,
     pub n: u32,
-    /// Unequal facts that are not intended, flags in words (without those that a label says for all), failures, blocks to decide.
+    /// Unequal facts that are not intended, flags in words (without those that a label says for
+    /// all), failures, blocks to decide.
     pub beside: Vec<String>,
     /// Facts in which the environment differs because of what it is, in short: `≠ kernel, memory`.
     pub intended: Option<String>,
@@ -255,7 +258,8 @@ fn groups(report: &Report) -> Vec<Group> {
     groups
 }
 
-/// Why a descriptive metric is absent, where it is absent in every environment and has failed in none.
+/// Why a descriptive metric is absent, where it is absent in every environment and has failed in
+/// none.
 fn absent_everywhere(cells: &[&Cell]) -> Option<String> {
     let mut reasons: Vec<String> = Vec::new();
     for cell in cells {
@@ -302,8 +306,8 @@ pub(crate) fn common_flags(report: &Report) -> Vec<Flag> {
         .collect()
 }
 
-/// Half the width of the common scale of the bars: the smallest round number that holds four fifths of the intervals and
-/// every one that is not far out; those beyond are drawn with an arrow.
+/// Half the width of the common scale of the bars: the smallest round number that holds four fifths
+/// of the intervals and every one that is not far out; those beyond are drawn with an arrow.
 fn bar_reach(groups: &[Group]) -> f64 {
     /// An interval this many times as far from zero as most would make the others unreadable.
     const FAR_OUT: f64 = 10.0;

@@ -1,4 +1,5 @@
-//! Equal pages of guests in the form of table 1 of Agarwal and others (2015), with what the study does not have below it.
+//! Equal pages of guests in the form of table 1 of Agarwal and others (2015), with what the study
+//! does not have below it.
 
 use crate::Report;
 use crate::limits::{LimitRow, LimitTable};

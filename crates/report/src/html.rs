@@ -1,4 +1,5 @@
-//! The report as one page: nothing fetched, everything escaped by the template engine, and every number there without its script.
+//! The report as one page: nothing fetched, everything escaped by the template engine, and every
+//! number there without its script.
 //!
 //! The script adds plots (drawn from one block of data), sorting, filtering and copying.
 
@@ -75,7 +76,8 @@ fn drawing(row: &Row, reach: f64) -> Option<Drawing> {
         high: place(bar.high, reach),
         beyond_low: bar.low < -reach,
         beyond_high: bar.high > reach,
-        // Of two runs the interval is a change, and the ratios of the second run's blocks would not be on its scale.
+        // Of two runs the interval is a change, and the ratios of the second run's blocks would not
+        // be on its scale.
         blocks: if row.cell.runs.is_some() { String::new() } else { dots(row, reach) },
         count: row.cell.log_ratios.len(),
     })
@@ -281,7 +283,8 @@ pub(crate) fn render(report: &Report) -> Result<String, ReportError> {
     page(report, None)
 }
 
-/// The page of a run that goes on, or has just ended, for a browser that a server of the run's own gives it to.
+/// The page of a run that goes on, or has just ended, for a browser that a server of the run's own
+/// gives it to.
 ///
 /// # Errors
 /// Only faults of this crate; no content of a report makes it fail.

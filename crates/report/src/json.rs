@@ -1,5 +1,5 @@
-//! The report for programs. Field names and nulls are fixed in the documentation of the command line; every number is
-//! written as it is.
+//! The report for programs. Field names and nulls are fixed in the documentation of the command
+//! line; every number is written as it is.
 
 use crate::differences::{Difference, Standing, differences};
 use crate::{EnvironmentFacts, Report, ReportError, charges, circumstances, notes};
@@ -467,8 +467,8 @@ pub(crate) fn render(report: &Report) -> Result<String, ReportError> {
     Ok(spelled_out(&serde_json::to_string_pretty(&root)?) + "\n")
 }
 
-/// The same JSON for a terminal: what RFC 8259 lets stand as it is and could move a cursor or turn the writing round is escaped, too. It
-/// can only be within strings.
+/// The same JSON for a terminal: what RFC 8259 lets stand as it is and could move a cursor or turn
+/// the writing round is escaped, too. It can only be within strings.
 fn spelled_out(json: &str) -> String {
     let mut out = String::with_capacity(json.len());
     for c in json.chars() {

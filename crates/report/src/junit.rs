@@ -1,9 +1,11 @@
-//! JUnit's XML, as servers of continuous integration read it: a suite per workload, a test case per comparison that gets a verdict.
+//! JUnit's XML, as servers of continuous integration read it: a suite per workload, a test case per
+//! comparison that gets a verdict.
 //!
-//! With a gate a case fails when its whole interval lies above, passes when it lies below, and is skipped, with the reason, when it holds the
-//! gate. Without one nothing fails for being slow; a case is skipped when it is inconclusive. What could not be measured is an error in
-//! both, what an environment cannot have at all is skipped. There is no standard: the elements are those that Jenkins, GitLab and GitHub's
-//! reporters have in common.
+//! With a gate a case fails when its whole interval lies above, passes when it lies below, and is
+//! skipped, with the reason, when it holds the gate. Without one nothing fails for being slow; a
+//! case is skipped when it is inconclusive. What could not be measured is an error in both, what an
+//! environment cannot have at all is skipped. There is no standard: the elements are those that
+//! Jenkins, GitLab and GitHub's reporters have in common.
 
 use crate::document::{self, Document, Row, Table};
 use crate::text::{JOINER, shown};
@@ -182,7 +184,8 @@ pub(crate) fn name(text: &str) -> String {
     legal(&crate::text::shown_name(text))
 }
 
-/// A text without controls as XML may hold it: two characters are left that it may not (XML 1.0, production 2).
+/// A text without controls as XML may hold it: two characters are left that it may not (XML 1.0,
+/// production 2).
 pub(crate) fn legal(text: &str) -> String {
     text.replace('\u{fffe}', "\\u{fffe}").replace('\u{ffff}', "\\u{ffff}")
 }

@@ -6,9 +6,11 @@
 //! StudyReport --study--------------------------------------------------> text
 //! ```
 //!
-//! Nothing is printed or looked up here, and nothing is known of platforms: an environment is a name with facts. Every
-//! format keeps the same promises: no ratio without absolute values, number of blocks and interval; CPU time per operation beside
-//! what it took; nothing that failed, was void, is unequal or was timed by an unproven clock goes unsaid; no number sums up several workloads; and "no difference found" is never "no difference".
+//! Nothing is printed or looked up here, and nothing is known of platforms: an environment is a
+//! name with facts. Every format keeps the same promises: no ratio without absolute values, number
+//! of blocks and interval; CPU time per operation beside what it took; nothing that failed, was
+//! void, is unequal or was timed by an unproven clock goes unsaid; no number sums up several
+//! workloads; and "no difference found" is never "no difference".
 
 mod among;
 mod answer;

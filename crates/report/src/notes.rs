@@ -1,4 +1,5 @@
-//! The sentences around the tables: what was asked, what has to be known first, how the tables are read.
+//! The sentences around the tables: what was asked, what has to be known first, how the tables are
+//! read.
 
 use crate::Report;
 use crate::differences::{Standing, differences, keys, misnamed};
@@ -162,7 +163,8 @@ pub(crate) fn labels(report: &Report) -> Vec<Label> {
     labels
 }
 
-/// What makes every number doubtful: a host too noisy to void anything, unlike environments, a name that claims another acceleration.
+/// What makes every number doubtful: a host too noisy to void anything, unlike environments, a name
+/// that claims another acceleration.
 fn faults(report: &Report, labels: &mut Vec<Label>) {
     let mut add = |word: &str, meaning: String| labels.push(Label { word: word.into(), meaning });
     if let Some(noisy) = &report.circumstances.noisy_host {
@@ -437,8 +439,8 @@ pub(crate) struct VoidLine {
     pub units: Vec<String>,
 }
 
-/// Void units, and those of them that another attempt or another block replaced: every workload has as many blocks that count as
-/// were planned, or lacks what was not replaced.
+/// Void units, and those of them that another attempt or another block replaced: every workload has
+/// as many blocks that count as were planned, or lacks what was not replaced.
 pub(crate) fn replaced(report: &Report) -> (usize, usize) {
     let mut workloads: BTreeMap<&str, usize> = BTreeMap::new();
     report.voids.iter().for_each(|void| *workloads.entry(void.workload.as_str()).or_default() += 1);

@@ -1,4 +1,5 @@
-//! Numbers as people read them: a prefix, as many digits as the interval justifies, always a sign and a unit.
+//! Numbers as people read them: a prefix, as many digits as the interval justifies, always a sign
+//! and a unit.
 
 use serde::Serialize;
 use weigh_model::Unit;
@@ -7,7 +8,8 @@ use weigh_model::Unit;
 const FEWEST_DIGITS: i32 = 3;
 /// The most digits a value is shown with, however narrow its interval is.
 const MOST_DIGITS: i32 = 5;
-/// Values of one table share a prefix while they have no more digits before the decimal point than these.
+/// Values of one table share a prefix while they have no more digits before the decimal point than
+/// these.
 const WITH_COMMON_PREFIX: std::ops::Range<f64> = 1e-4..1e5;
 
 const DURATION: &[(&str, f64)] = &[("ns", 1e-9), ("µs", 1e-6), ("ms", 1e-3), ("s", 1.0)];
@@ -22,7 +24,8 @@ const DECIMAL: &[(&str, f64)] = &[("", 1.0), ("k", 1e3), ("M", 1e6), ("G", 1e9),
 /// Base units that take decimal prefixes above one.
 const DECIMAL_UNITS: &[&str] = &["B/s", "op/s", "update/s", "FLOP/s", "cycles"];
 
-/// How the values of one metric are written: the same prefix and the same number of decimals in every row.
+/// How the values of one metric are written: the same prefix and the same number of decimals in
+/// every row.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Scale {
     unit: Unit,
@@ -32,8 +35,8 @@ pub struct Scale {
 }
 
 impl Scale {
-    /// The scale for values of one unit. `relative_half_width` is the half-width of the narrowest interval as a fraction of
-    /// the value: the narrower, the more digits.
+    /// The scale for values of one unit. `relative_half_width` is the half-width of the narrowest
+    /// interval as a fraction of the value: the narrower, the more digits.
     pub fn new(unit: &Unit, values: impl IntoIterator<Item = f64>, relative_half_width: Option<f64>) -> Self {
         let smallest = values
             .into_iter()
@@ -59,7 +62,8 @@ impl Scale {
         value / self.factor
     }
 
-    /// A value in the base unit, written with this scale; a value that this scale would distort gets one of its own.
+    /// A value in the base unit, written with this scale; a value that this scale would distort
+    /// gets one of its own.
     pub fn format(&self, value: f64) -> String {
         if !value.is_finite() {
             return with_symbol(non_finite(value), &self.symbol);
@@ -101,7 +105,8 @@ fn non_finite(value: f64) -> String {
     }
 }
 
-/// The largest prefix that leaves at least 1 before the decimal point, or the smallest prefix there is.
+/// The largest prefix that leaves at least 1 before the decimal point, or the smallest prefix there
+/// is.
 fn prefix(unit: &Unit, value: f64) -> (String, f64) {
     let symbol = unit.symbol();
     let (table, suffix) = match symbol {
@@ -122,7 +127,8 @@ pub fn duration_ns(nanoseconds: f64) -> String {
     Scale::new(&Unit::normalise("s").0, [seconds], None).format(seconds)
 }
 
-/// A number of bytes or, for other names, of things, with three significant digits: `480`, `12.3k`, `64.0 KiB`.
+/// A number of bytes or, for other names, of things, with three significant digits: `480`, `12.3k`,
+/// `64.0 KiB`.
 pub fn count(name: &str, value: f64) -> String {
     if !value.is_finite() {
         return non_finite(value);
@@ -157,8 +163,8 @@ pub struct Effect {
 }
 
 impl Effect {
-    /// From fractions; the number of decimals follows the half-width of the interval, and grows where a bound that is not
-    /// zero would be shown as zero.
+    /// From fractions; the number of decimals follows the half-width of the interval, and grows
+    /// where a bound that is not zero would be shown as zero.
     pub fn new(estimate: f64, low: f64, high: f64) -> Self {
         let half_width = (estimate - low).abs().min((high - estimate).abs()) * 100.0;
         let mut decimals = if half_width > 0.0 && half_width.is_finite() {
@@ -184,7 +190,8 @@ pub fn percent(fraction: f64, decimals: usize) -> String {
     format!("{} %", signed(fraction, decimals))
 }
 
-/// A fraction as a number of per cent with a sign and without the symbol. What is not zero is never shown as zero.
+/// A fraction as a number of per cent with a sign and without the symbol. What is not zero is never
+/// shown as zero.
 fn signed(fraction: f64, decimals: usize) -> String {
     let value = fraction * 100.0;
     if !value.is_finite() {
@@ -195,7 +202,8 @@ fn signed(fraction: f64, decimals: usize) -> String {
     if value.abs() >= 1e6 || (vanished && decimals >= 4) { format!("{value:+.2e}") } else { text }
 }
 
-/// A size of effect (a fraction without a sign) as per cent with two significant digits: `0.42 %`, `6.0 %`, `12 %`.
+/// A size of effect (a fraction without a sign) as per cent with two significant digits: `0.42 %`,
+/// `6.0 %`, `12 %`.
 pub fn magnitude(fraction: f64) -> String {
     let value = fraction.abs() * 100.0;
     if !value.is_finite() {
@@ -331,7 +339,8 @@ mod tests {
                     let base = if base.symbol() == shown && shown != symbol { None } else { Some(base) };
                     let suffix_kept = shown.ends_with(symbol);
                     prop_assert!(suffix_kept, "{} lost its unit {}", text, symbol);
-                    // Where the model knows the prefixed symbol, the text must read back as the value.
+                    // Where the model knows the prefixed symbol, the text must read back as the
+                    // value.
                     if let Some(base) = base && base == unit && value != 0.0 && value.is_normal() {
                         let back = number * factor;
                         prop_assert!(((back - value) / value).abs() < 0.006, "{} as {}", value, text);

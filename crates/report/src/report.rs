@@ -119,12 +119,13 @@ pub struct ComparedRuns {
 pub struct EnvironmentFacts {
     /// Its name in the plan.
     pub name: String,
-    /// Facts that can decide a result, by parity key ([`weigh_model::PARITY_KEYS`]; the memory also as the number `memory_bytes`).
-    /// A fact that differs from the baseline's is named beside every ratio of the environment, so that nothing unequal goes unsaid;
-    /// what is always different and decides nothing (a host name, a process id) does not belong here.
+    /// Facts that can decide a result, by parity key ([`weigh_model::PARITY_KEYS`]; the memory also
+    /// as the number `memory_bytes`). A fact that differs from the baseline's is named beside every
+    /// ratio of the environment, so that nothing unequal goes unsaid; what is always different and
+    /// decides nothing (a host name, a process id) does not belong here.
     pub facts: BTreeMap<String, Value>,
-    /// Keys in which it differs from the baseline because of what it is, and why, in words. A key that is neither here nor in
-    /// [`Plan::allow_unequal`] is shown as a fault.
+    /// Keys in which it differs from the baseline because of what it is, and why, in words. A key
+    /// that is neither here nor in [`Plan::allow_unequal`] is shown as a fault.
     pub intended: BTreeMap<String, String>,
 }
 
@@ -133,7 +134,8 @@ pub struct EnvironmentFacts {
 pub enum Format {
     /// For the terminal.
     Table,
-    /// For programs; `schema/show.schema.json` describes it, and `schema/study.schema.json` a study.
+    /// For programs; `schema/show.schema.json` describes it, and `schema/study.schema.json` a
+    /// study.
     Json,
     /// One row per cell, RFC 4180.
     Csv,
@@ -156,7 +158,8 @@ pub struct Options {
     pub color: bool,
     /// Whether anything beyond ASCII may be printed.
     pub unicode: bool,
-    /// Overhead, per cent, above which a case of JUnit's fails, where its whole interval lies there; none: nothing fails for being slow.
+    /// Overhead, per cent, above which a case of JUnit's fails, where its whole interval lies
+    /// there; none: nothing fails for being slow.
     pub gate: Option<f64>,
 }
 

@@ -52,8 +52,9 @@ struct Around<'a> {
     differences: &'a [Difference],
 }
 
-/// Which way is better. What was taken in a closed loop says so: its latencies are not what clients of a loaded service see, and its rate is
-/// that of client and server together. What was not says so where a server was loaded.
+/// Which way is better. What was taken in a closed loop says so: its latencies are not what clients
+/// of a loaded service see, and its rate is that of client and server together. What was not says
+/// so where a server was loaded.
 fn direction(report: &Report, cell: &Cell) -> String {
     let direction = match cell.metric.better {
         Better::Higher => "higher is better",
@@ -72,9 +73,10 @@ fn server<'a>(report: &'a Report, cell: &Cell) -> Option<&'a ServerPlan> {
     workload.staging.server.as_ref()
 }
 
-/// Whether a metric of a server, or a quantile of latencies, was taken in a closed loop, where each request waits for the answer to the one
-/// before (METHOD: latency). None for other metrics. Without a server that says it, a workload is taken to be a closed loop unless its
-/// parameters say `loop=open`.
+/// Whether a metric of a server, or a quantile of latencies, was taken in a closed loop, where each
+/// request waits for the answer to the one before (METHOD: latency). None for other metrics.
+/// Without a server that says it, a workload is taken to be a closed loop unless its parameters say
+/// `loop=open`.
 pub(crate) fn closed_loop(report: &Report, cell: &Cell) -> Option<bool> {
     if let Some(server) = server(report, cell) {
         return Some(server.kind == LoadLoop::Closed);

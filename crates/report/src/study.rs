@@ -1,12 +1,15 @@
-//! A study redrawn: what was published beside what was measured here, and what became of every claim.
+//! A study redrawn: what was published beside what was measured here, and what became of every
+//! claim.
 //!
 //! ```text
 //! StudyReport --render_study--> terminal table | Markdown | LaTeX | HTML | JSON | CSV | JUnit's XML
 //! ```
 //!
-//! The model knows names, numbers and grades; where they come from is nobody's concern here. Every format keeps the same promises: a value of
-//! the paper and one of this host stand beside each other and are never graded; a ratio has its interval and its number of blocks; a claim has
-//! its grade, and the reason where it was not checked; the size in use is said with every table, and what stands for what with every experiment.
+//! The model knows names, numbers and grades; where they come from is nobody's concern here. Every
+//! format keeps the same promises: a value of the paper and one of this host stand beside each
+//! other and are never graded; a ratio has its interval and its number of blocks; a claim has its
+//! grade, and the reason where it was not checked; the size in use is said with every table, and
+//! what stands for what with every experiment.
 
 mod agreement;
 mod delimited;
@@ -69,14 +72,16 @@ pub struct StudyReport {
     pub experiments: Vec<ExperimentReport>,
     /// What the reader should know of the whole, each with what to do next.
     pub warnings: Vec<String>,
-    /// The directory of the study's own logs, where the numbers come from these and nothing was measured.
+    /// The directory of the study's own logs, where the numbers come from these and nothing was
+    /// measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub raw_logs: Option<String>,
 }
 
 impl StudyReport {
-    /// The study in one line: its name, how many claims hold, differ, are undecided or were not run, and how many published overheads agree,
-    /// differ, cannot be told apart or were not measured.
+    /// The study in one line: its name, how many claims hold, differ, are undecided or were not
+    /// run, and how many published overheads agree, differ, cannot be told apart or were not
+    /// measured.
     pub fn summary(&self) -> String {
         let counts = tally::Tally::of_study(self).sentence();
         crate::text::harmless(&format!("{}: {counts}", self.name))
@@ -112,7 +117,8 @@ pub struct ExperimentReport {
     pub views: Vec<ViewReport>,
     /// Claims in the order of the data.
     pub claims: Vec<ClaimReport>,
-    /// What happened: failed cells with their reasons, flags of the run that matter to a reader (exploratory, noisy host...).
+    /// What happened: failed cells with their reasons, flags of the run that matter to a reader
+    /// (exploratory, noisy host...).
     pub remarks: Vec<String>,
 }
 
@@ -136,7 +142,8 @@ pub struct ArmReport {
     pub on: Option<String>,
     /// A column of today, of which the paper says nothing.
     pub today: bool,
-    /// Why it was not run here, where it was not: `KVM: guests do not start on this host's /dev/kvm`.
+    /// Why it was not run here, where it was not:
+    /// `KVM: guests do not start on this host's /dev/kvm`.
     pub not_run: Option<String>,
     /// What else is to be said of it.
     pub note: Option<String>,
@@ -205,8 +212,8 @@ pub struct RowReport {
 pub struct StudyCell {
     /// What was printed.
     pub published: Option<PublishedNumber>,
-    /// What the printed numbers say of the cost against the baseline, + is worse; without interval where the paper prints no spread
-    /// or no number of runs, low and high are then the estimate.
+    /// What the printed numbers say of the cost against the baseline, + is worse; without interval
+    /// where the paper prints no spread or no number of runs, low and high are then the estimate.
     pub published_overhead: Option<Interval>,
     /// Whether that interval is one.
     pub published_overhead_has_interval: bool,
@@ -253,7 +260,8 @@ pub struct MeasuredNumber {
     pub five: [f64; 5],
     /// What the value is: `mean`, `median`, `95 % quantile`...
     pub statistic: String,
-    /// The unit of these numbers, where it is not the row's: what is measured here may be told otherwise than in the paper.
+    /// The unit of these numbers, where it is not the row's: what is measured here may be told
+    /// otherwise than in the paper.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unit: Option<String>,
 }

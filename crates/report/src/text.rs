@@ -57,7 +57,8 @@ pub(crate) fn ascii(text: &str) -> String {
     out
 }
 
-/// Binds what must not be parted by a line break: a number and its unit, the bounds of an interval, `n` and its number.
+/// Binds what must not be parted by a line break: a number and its unit, the bounds of an interval,
+/// `n` and its number.
 pub(crate) fn join(text: &str) -> String {
     text.replace(' ', "\u{a0}")
 }
@@ -72,7 +73,8 @@ pub(crate) fn right(text: &str, width: usize) -> String {
     format!("{}{text}", " ".repeat(width.saturating_sub(columns(text))))
 }
 
-/// Lines of at most `width` columns, broken at spaces; a word that is longer than a line is broken where it must be.
+/// Lines of at most `width` columns, broken at spaces; a word that is longer than a line is broken
+/// where it must be.
 pub(crate) fn wrap(text: &str, width: usize) -> Vec<String> {
     let mut lines = Vec::new();
     let mut line = String::new();
@@ -93,7 +95,8 @@ pub(crate) fn wrap(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
-/// A word in pieces that fit a line; parts that are joined are taken apart before a part itself is cut.
+/// A word in pieces that fit a line; parts that are joined are taken apart before a part itself is
+/// cut.
 fn pieces(word: &str, width: usize) -> Vec<String> {
     if columns(word) <= width {
         return vec![word.into()];

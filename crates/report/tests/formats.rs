@@ -1,4 +1,5 @@
-//! What each format promises by itself: a page that fetches nothing, rows of equal length, text that is not markup.
+//! What each format promises by itself: a page that fetches nothing, rows of equal length, text
+//! that is not markup.
 
 mod common;
 
@@ -258,7 +259,8 @@ fn every_text_ends_with_one_line_break() {
     }
 }
 
-/// A metric that no environment can have is told with the reason, without a table of nothing, in every format for people.
+/// A metric that no environment can have is told with the reason, without a table of nothing, in
+/// every format for people.
 #[test]
 fn what_no_environment_has_is_a_sentence() {
     let mut report = common::standard();

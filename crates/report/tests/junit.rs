@@ -1,4 +1,5 @@
-//! JUnit's XML can be read by any parser, counts what it holds, and fails what crosses the gate and nothing else.
+//! JUnit's XML can be read by any parser, counts what it holds, and fails what crosses the gate and
+//! nothing else.
 
 mod common;
 

@@ -1,4 +1,5 @@
-//! Pages of unusual runs: very long ones, broken ones, and those whose programs wrote what nobody should.
+//! Pages of unusual runs: very long ones, broken ones, and those whose programs wrote what nobody
+//! should.
 
 mod common;
 

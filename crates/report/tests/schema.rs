@@ -1,7 +1,8 @@
 //! The JSON of every run and of every study fits the published schema of it.
 //!
-//! The schemas use few keywords, and this checker knows exactly those: a validator crate would bring sixty more crates into
-//! every build of the tests. A keyword that it does not know is a failure, so nothing in a schema goes unchecked.
+//! The schemas use few keywords, and this checker knows exactly those: a validator crate would
+//! bring sixty more crates into every build of the tests. A keyword that it does not know is a
+//! failure, so nothing in a schema goes unchecked.
 
 mod common;
 

@@ -60,7 +60,8 @@ fn hostile_names() {
     }
 }
 
-/// What is told in another unit than the paper's has its unit beside it, and is on no axis of the paper's.
+/// What is told in another unit than the paper's has its unit beside it, and is on no axis of the
+/// paper's.
 #[test]
 fn a_unit_of_its_own_is_said() {
     let mut report = study::everything();

@@ -125,8 +125,8 @@ impl Runner<'_> {
         Ok(())
     }
 
-    /// One workload in every environment, back to back. A trial with a signal that voids ends the unit: what is left of it could
-    /// not count.
+    /// One workload in every environment, back to back. A trial with a signal that voids ends the
+    /// unit: what is left of it could not count.
     fn unit(&mut self, place: Place, environments: &[usize]) -> Result<Ended, RunnerError> {
         for (done, environment) in environments.iter().enumerate() {
             if self.interrupted() {
@@ -161,8 +161,8 @@ impl Runner<'_> {
         Ok(Ended::Done)
     }
 
-    /// Declares the unit of the last trial on record void if what the host saw of it says so. Also asked before a run goes on: it may
-    /// have died between the trial and its verdict.
+    /// Declares the unit of the last trial on record void if what the host saw of it says so. Also
+    /// asked before a run goes on: it may have died between the trial and its verdict.
     pub(crate) fn void_last_trial(&mut self) -> Result<bool, RunnerError> {
         // What a run that goes on says of its load generator stands behind it.
         let mut records = self.journal.records().iter().rev();
@@ -431,8 +431,8 @@ impl Runner<'_> {
         Ok(())
     }
 
-    /// A failure as records carry it: the output of the command goes to a file of its own, and what of it is in the reason can be shown on
-    /// any terminal.
+    /// A failure as records carry it: the output of the command goes to a file of its own, and what
+    /// of it is in the reason can be shown on any terminal.
     pub(crate) fn file_failure(
         &mut self,
         environment: usize,
@@ -460,7 +460,8 @@ impl Runner<'_> {
         }
     }
 
-    /// Samples matter more than logs: the first log that cannot be written is told, and the run goes on.
+    /// Samples matter more than logs: the first log that cannot be written is told, and the run
+    /// goes on.
     fn complain_about_logs(&mut self, error: Option<std::io::Error>) -> Result<(), RunnerError> {
         match error {
             Some(error) if self.logs.complain() => {

@@ -1,14 +1,16 @@
 //! Whether a guest's clock can be trusted: arithmetic only (METHOD: clocks).
 //!
-//! In an exchange the host reads its clock, asks, and reads its clock again when the guest's reading has come. The guest read its
-//! clock at some moment between the two; the middle is the best guess, and the truth is at most half of the round trip away, however
-//! unequal the two ways are, because both ends are moments that the guest's reading cannot be outside of. That is why the exchange
-//! with the shortest round trip is the best one, and why none has to be thrown away as an outlier: a delay makes its own exchange
-//! worse and no other.
+//! In an exchange the host reads its clock, asks, and reads its clock again when the guest's
+//! reading has come. The guest read its clock at some moment between the two; the middle is the
+//! best guess, and the truth is at most half of the round trip away, however unequal the two ways
+//! are, because both ends are moments that the guest's reading cannot be outside of. That is why
+//! the exchange with the shortest round trip is the best one, and why none has to be thrown away as
+//! an outlier: a delay makes its own exchange worse and no other.
 //!
-//! Two exchanges give a rate. The guest's clock advanced by `G` while the host's advanced by `H`, known to within
-//! `e = (RTT_1 + RTT_2) / 2` of the time `M` between the two middles. So the true rate `G / H` is within `(G / M) e / (M - e)` of
-//! `G / M`: METHOD's bound, e / M, with the time taken as the shortest that it can be.
+//! Two exchanges give a rate. The guest's clock advanced by `G` while the host's advanced by `H`,
+//! known to within `e = (RTT_1 + RTT_2) / 2` of the time `M` between the two middles. So the true
+//! rate `G / H` is within `(G / M) e / (M - e)` of `G / M`: METHOD's bound, e / M, with the time
+//! taken as the shortest that it can be.
 
 use weigh_model::{ClockCheck, ClockState};
 
@@ -16,8 +18,9 @@ use weigh_model::{ClockCheck, ClockState};
 pub(crate) const VOID_PPM: f64 = 1000.0;
 /// A rate proven to be farther from 1 is worth a warning, parts per million.
 pub(crate) const WARN_PPM: f64 = 200.0;
-/// The bound that is waited for, parts per million. What is seen may be off by the bound, and the bound lies around what is seen: a
-/// clock within 200 ppm is then wholly within 200 + 2 * 400 = 1000 ppm.
+/// The bound that is waited for, parts per million. What is seen may be off by the bound, and the
+/// bound lies around what is seen: a clock within 200 ppm is then wholly within 200 + 2 * 400 =
+/// 1000 ppm.
 const TELLING_PPM: f64 = (VOID_PPM - WARN_PPM) / 2.0;
 /// The longest wait for a bound that tells, nanoseconds.
 const LONGEST_WAIT_NS: f64 = 2e9;
@@ -97,7 +100,8 @@ impl Awake {
         u64::try_from(time).unwrap_or(0)
     }
 
-    /// How far off that time may be: half of each round trip, and a nanosecond for each reading's last digit.
+    /// How far off that time may be: half of each round trip, and a nanosecond for each reading's
+    /// last digit.
     fn error_ns(self) -> f64 {
         (self.start.best.round_trip_ns() + self.end.best.round_trip_ns()) as f64 / 2.0 + 2.0
     }
@@ -118,8 +122,8 @@ impl Awake {
         Some(Rate { ppm: (rate - 1.0) * 1e6, bound_ppm: rate.abs() * error / (time - error) * 1e6 })
     }
 
-    /// How much longer the guest should stay awake for its rate to be told, nanoseconds: 0 when it is told already, and when it could
-    /// not be told within the longest wait.
+    /// How much longer the guest should stay awake for its rate to be told, nanoseconds: 0 when it
+    /// is told already, and when it could not be told within the longest wait.
     pub(crate) fn wait_ns(self) -> u64 {
         if judge(self.rate()) != ClockState::Bracket {
             return 0;
@@ -163,8 +167,9 @@ pub(crate) struct Timed {
 impl Timed {
     /// 0 when the durations fit the bracket, else the duration less the bracket.
     ///
-    /// A duration may be off by the round trip and 1 ms, and by what a clock may be off without being void: in a minute that alone
-    /// is 60 ms. The command's own duration may be shorter than the run, never longer than it.
+    /// A duration may be off by the round trip and 1 ms, and by what a clock may be off without
+    /// being void: in a minute that alone is 60 ms. The command's own duration may be shorter than
+    /// the run, never longer than it.
     fn misfit_ns(self, round_trip_ns: u64) -> i64 {
         let rate = (self.bracket_ns as f64 * VOID_PPM * 1e-6) as u64;
         let allowance = round_trip_ns.saturating_add(SLACK_NS).saturating_add(rate);
@@ -174,7 +179,8 @@ impl Timed {
         };
         let whole = difference(self.guest_ns, self.bracket_ns);
         let fits = whole.unsigned_abs() <= allowance;
-        // The probe's duration bounds the command's own, unless the probe's clock is in doubt itself.
+        // The probe's duration bounds the command's own, unless the probe's clock is in doubt
+        // itself.
         let bound = if fits { self.bracket_ns.min(self.guest_ns) } else { self.bracket_ns };
         let tool = self.tool_ns.map_or(0, |tool| difference(tool, bound));
         let too_long = |difference: i64| difference > 0 && difference.unsigned_abs() > allowance;
@@ -188,7 +194,8 @@ impl Timed {
     }
 }
 
-/// The worst misfit of a trial: the longest duration that is too long, else the shortest that is too short.
+/// The worst misfit of a trial: the longest duration that is too long, else the shortest that is
+/// too short.
 fn worst_misfit_ns(runs: &[Timed], round_trip_ns: u64) -> i64 {
     let misfits = runs.iter().map(|run| run.misfit_ns(round_trip_ns));
     let (shortest, longest) = misfits.fold((0, 0), |(low, high), misfit| (misfit.min(low), misfit.max(high)));
@@ -202,7 +209,8 @@ pub(crate) fn check_own(awake: Awake, runs: &[Timed]) -> ClockCheck {
     let state = match (judge(rate), misfit_ns) {
         (ClockState::Wrong, _) | (_, 1..) => ClockState::Wrong,
         (state, 0) => state,
-        // A slow channel and a clock that stood still look alike here: the host's clock is right in both cases.
+        // A slow channel and a clock that stood still look alike here: the host's clock is right in
+        // both cases.
         _ => ClockState::Bracket,
     };
     ClockCheck {
@@ -212,15 +220,16 @@ pub(crate) fn check_own(awake: Awake, runs: &[Timed]) -> ClockCheck {
     }
 }
 
-/// The check of a guest that reads the host's own clock. Such a clock cannot have stood still: a bracket that is longer than a
-/// duration tells of the channel.
+/// The check of a guest that reads the host's own clock. Such a clock cannot have stood still: a
+/// bracket that is longer than a duration tells of the channel.
 pub(crate) fn check_shared(awake: Awake, runs: &[Timed]) -> ClockCheck {
     let misfit_ns = worst_misfit_ns(runs, awake.round_trip_ns());
     check(awake, if misfit_ns > 0 { ClockState::Wrong } else { ClockState::Shared }, misfit_ns)
 }
 
-/// The check of a guest that tells no time: its durations are the host's own, with the way to the guest in them. A command that says it
-/// took longer than there was time between request and answer has a wrong clock all the same.
+/// The check of a guest that tells no time: its durations are the host's own, with the way to the
+/// guest in them. A command that says it took longer than there was time between request and answer
+/// has a wrong clock all the same.
 pub(crate) fn taken_here(runs: &[Timed]) -> ClockCheck {
     let whole = runs.iter().map(|run| Timed { guest_ns: run.bracket_ns, ..*run });
     let misfit_ns = worst_misfit_ns(&whole.collect::<Vec<_>>(), 0);

@@ -224,8 +224,8 @@ pub(crate) struct Fleet<'a> {
 }
 
 impl<'a> Fleet<'a> {
-    /// Looks at the machine of the load generators, makes the root file system and prepares every platform. A platform that cannot be prepared
-    /// fails at each launch.
+    /// Looks at the machine of the load generators, makes the root file system and prepares every
+    /// platform. A platform that cannot be prepared fails at each launch.
     pub(crate) fn prepare(
         plan: &'a Plan,
         host: &'a Host,
@@ -291,7 +291,8 @@ impl<'a> Fleet<'a> {
         axes::settle_request(request, &self.host_facts.cpus)
     }
 
-    /// Launches a fresh instance, at rest, in place of whatever is there. Returns its number and how long it took, seconds.
+    /// Launches a fresh instance, at rest, in place of whatever is there. Returns its number and
+    /// how long it took, seconds.
     pub(crate) fn launch(
         &mut self,
         environment: usize,
@@ -381,7 +382,8 @@ impl<'a> Fleet<'a> {
         ports::unused(guests as usize, &taken)
     }
 
-    /// The CPUs of load generators on this host: those that no guest has, all where guests have all.
+    /// The CPUs of load generators on this host: those that no guest has, all where guests have
+    /// all.
     pub(crate) fn loader_cpus(&self, request: &GuestRequest) -> Vec<u32> {
         let rest = |cpu: &&u32| !request.cpus.contains(cpu);
         let rest: Vec<u32> = self.host_facts.cpus.iter().filter(rest).copied().collect();
@@ -445,7 +447,8 @@ impl<'a> Fleet<'a> {
         Ok(recipe)
     }
 
-    /// Whether some workload is measured in a guest that has never run it. Reading its program would warm it up.
+    /// Whether some workload is measured in a guest that has never run it. Reading its program
+    /// would warm it up.
     fn measures_cold(&self) -> bool {
         self.plan.workloads.iter().any(|workload| workload.warmup == 0)
     }
@@ -463,15 +466,16 @@ impl<'a> Fleet<'a> {
         implies
     }
 
-    /// Where the commands of an environment are executed: the user's directory, where its guests see the host's root.
+    /// Where the commands of an environment are executed: the user's directory, where its guests
+    /// see the host's root.
     pub(crate) fn working_directory(&self, environment: usize) -> Option<&'a Path> {
         let berth = &self.berths[environment];
         let elsewhere = berth.platform.capabilities(&berth.spec).elsewhere;
         self.plan.guest.working_directory.as_deref().filter(|_| berth.root.host && !elsewhere)
     }
 
-    /// Ends the instance of an environment, if there is one, and leaves `state` in its place. What could not be undone is
-    /// returned as a sentence; the ledger has it.
+    /// Ends the instance of an environment, if there is one, and leaves `state` in its place. What
+    /// could not be undone is returned as a sentence; the ledger has it.
     pub(crate) fn stop(
         &mut self,
         environment: usize,

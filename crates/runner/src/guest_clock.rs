@@ -7,7 +7,8 @@ use weigh_platforms::{Session, SessionError};
 
 /// Exchanges at each end of the time in which a guest is awake (METHOD: clocks).
 const EXCHANGES: usize = 100;
-/// Fewer where the channel is so slow that they would take longer: then the bound is wide anyway, and it stays honest.
+/// Fewer where the channel is so slow that they would take longer: then the bound is wide anyway,
+/// and it stays honest.
 const LONGEST: Duration = Duration::from_millis(500);
 /// Exchanges with a guest that reads the host's clock: these only tell the round trip.
 const FEW: usize = 3;
@@ -26,9 +27,9 @@ pub(crate) enum GuestClock {
 }
 
 impl GuestClock {
-    /// Looks at a guest that has just been launched. It reads the host's clock when it runs on the same boot of the same kernel and
-    /// its reading lies within the bracket of an exchange: a time namespace, or a kernel that only passes the host's identity on, does
-    /// not.
+    /// Looks at a guest that has just been launched. It reads the host's clock when it runs on the
+    /// same boot of the same kernel and its reading lies within the bracket of an exchange: a time
+    /// namespace, or a kernel that only passes the host's identity on, does not.
     pub(crate) fn identify(
         session: &mut Session,
         timed: bool,
@@ -65,8 +66,8 @@ impl GuestClock {
         Ok(Exchanged::of(&exchanges))
     }
 
-    /// The check at the end of a trial. `start` is what [`GuestClock::exchange`] gave at its start. The guest is kept awake and idle
-    /// for a while where that is what it takes to tell its rate.
+    /// The check at the end of a trial. `start` is what [`GuestClock::exchange`] gave at its start.
+    /// The guest is kept awake and idle for a while where that is what it takes to tell its rate.
     pub(crate) fn check(
         self,
         session: &mut Session,

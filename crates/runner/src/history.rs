@@ -1,22 +1,24 @@
 //! What the records of a run say: which units are done, which cells are out, where to go on.
 //!
-//! The state of a run is a function of its plan and its records and of nothing else. The runner holds no state that is not
-//! in the samples file, so going on after a crash is the same code as going on with the next block.
+//! The state of a run is a function of its plan and its records and of nothing else. The runner
+//! holds no state that is not in the samples file, so going on after a crash is the same code as
+//! going on with the next block.
 
 use crate::noise::{Notice, Signals, describe_clock, is_noise, whose_clock};
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 use weigh_model::{ClockState, FailureKind, Outcome, Plan, Record, Trial, TrialFailure, VoidCause, VoidUnit};
 
-/// A cell is given up after this many trials in a row that cost their whole deadline or the guest, or that had a wrong clock: a
-/// hang of minutes in each of 60 blocks would cost hours and never give a number, and a wrong clock voids the units of all
-/// environments.
+/// A cell is given up after this many trials in a row that cost their whole deadline or the guest,
+/// or that had a wrong clock: a hang of minutes in each of 60 blocks would cost hours and never
+/// give a number, and a wrong clock voids the units of all environments.
 pub(crate) const PATIENCE: u32 = 3;
 
 /// A unit (block, workload) as it stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unit {
-    /// Nothing measured, or an interrupted attempt declared void: it is to be measured, as this attempt.
+    /// Nothing measured, or an interrupted attempt declared void: it is to be measured, as this
+    /// attempt.
     Open {
         /// Number of the attempt.
         attempt: u32,
@@ -50,7 +52,8 @@ pub(crate) struct History<'a> {
     next_instance: u64,
     measured: bool,
     trial_s: f64,
-    /// Units that count, by workload, until the next record: a run of a day asks ten thousand times, of as many units.
+    /// Units that count, by workload, until the next record: a run of a day asks ten thousand
+    /// times, of as many units.
     valid: OnceCell<Vec<u32>>,
 }
 
@@ -69,7 +72,8 @@ struct Streak {
 }
 
 impl<'a> History<'a> {
-    /// What `records` say about `plan`. Records of workloads and environments that the plan does not have are passed over.
+    /// What `records` say about `plan`. Records of workloads and environments that the plan does
+    /// not have are passed over.
     pub(crate) fn new(plan: &'a Plan, records: &[Record]) -> Self {
         let mut history = Self {
             plan,
@@ -175,7 +179,8 @@ impl<'a> History<'a> {
         self.trial_s
     }
 
-    /// The rate at which the requests of a workload leave, operations a second, where a pilot decided it.
+    /// The rate at which the requests of a workload leave, operations a second, where a pilot
+    /// decided it.
     pub(crate) fn pace(&self, workload: &str) -> Option<f64> {
         self.paces.get(workload).copied()
     }
@@ -261,7 +266,8 @@ impl<'a> History<'a> {
         environment.is_some_and(|environment| self.shown.contains(&(environment, notice)))
     }
 
-    /// Units of the blocks before `block` that are void for noise, and all that are complete or void for noise.
+    /// Units of the blocks before `block` that are void for noise, and all that are complete or
+    /// void for noise.
     pub(crate) fn noise_tally(&self, block: u32) -> (u32, u32) {
         let (mut void_units, mut units) = (0, 0);
         for ((of, workload), unit) in self.units.range(..(block, 0)) {
@@ -278,7 +284,8 @@ impl<'a> History<'a> {
         self.units.keys().next_back().map(|(block, _)| *block)
     }
 
-    /// Cells (environment, workload) that have used up the patience and are not excluded yet, with their last failure.
+    /// Cells (environment, workload) that have used up the patience and are not excluded yet, with
+    /// their last failure.
     pub(crate) fn hopeless(&self) -> Vec<(usize, usize, TrialFailure)> {
         let spent = self
             .streaks
@@ -288,7 +295,8 @@ impl<'a> History<'a> {
     }
 }
 
-/// The failure of a trial that gives no number and would again: it cost its whole deadline or the guest, or its clock was wrong.
+/// The failure of a trial that gives no number and would again: it cost its whole deadline or the
+/// guest, or its clock was wrong.
 fn useless(trial: &Trial, clock_of: &str) -> Option<TrialFailure> {
     match &trial.outcome {
         Outcome::Failed(failure) => {

@@ -7,13 +7,14 @@ use weigh_host::clock::utc_now;
 use weigh_model::{Effort, Event, Plan, Record, Timestamped};
 use weigh_store::RunDirectory;
 
-/// The only writer of a run: whatever is recorded is on disk first, then known to the [`History`], then told.
+/// The only writer of a run: whatever is recorded is on disk first, then known to the [`History`],
+/// then told.
 pub(crate) struct Journal<'a> {
     store: &'a mut RunDirectory,
     emit: &'a mut dyn FnMut(Event),
     records: Vec<Record>,
-    /// Of the trials and void units only the last record is kept in memory: a run that lasts has no end to them, and what follows from
-    /// them is in the history.
+    /// Of the trials and void units only the last record is kept in memory: a run that lasts has no
+    /// end to them, and what follows from them is in the history.
     forgets: bool,
     history: History<'a>,
     sync: Duration,
@@ -72,7 +73,8 @@ impl<'a> Journal<'a> {
         &self.history
     }
 
-    /// What is in memory: all records, in a run that lasts those before its first trial of this process, and the last.
+    /// What is in memory: all records, in a run that lasts those before its first trial of this
+    /// process, and the last.
     pub(crate) fn records(&self) -> &[Record] {
         &self.records
     }

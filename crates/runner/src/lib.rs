@@ -9,34 +9,44 @@
 //!   all instances stopped      then intervals, then: enough?
 //! ```
 //!
-//! The runner prints nothing: it tells [`Event`]s. It keeps no state of its own: what is done and what comes next is read
-//! off the records (`history.rs`), so a run that was killed is resumed by calling [`run`] again on its directory.
+//! The runner prints nothing: it tells [`Event`]s. It keeps no state of its own: what is done and
+//! what comes next is read off the records (`history.rs`), so a run that was killed is resumed by
+//! calling [`run`] again on its directory.
 //!
 //! # What follows from what
-//! - **A failed pilot cell** is never measured: it has a record [`weigh_model::Exclusion`] from block 0, and no trials. Its
-//!   environment and its workload go on without it, the baseline's too (absolute values remain).
-//! - **A launch that fails** at the start of a block fails each of the environment's trials of that block. A guest that dies
-//!   fails its trial; the next trial gets a fresh instance, one launch per trial at most.
-//! - **A cell that hangs, kills its guest or has a wrong clock three times in a row** is excluded from the next block on.
-//! - **An interrupted unit** (block, workload) is void, all its environments with it; resuming redoes it as the next attempt at
-//!   the same place. Units that are void for another cause are replaced by further blocks, up to twice the planned number.
-//! - **Noise of the host** (steal, foreign CPU, a throttle) beyond the plan's limits voids the unit and ends it there, decided from the
-//!   host's signals alone (`noise.rs`). Where most units would be void, noise voids nothing from the next block on, and the record
-//!   [`weigh_model::NoisyHost`] says so.
-//! - **A clock** is checked in every trial (`clock.rs`). A wrong one voids the unit, and three in a row exclude the cell as hangs do,
-//!   so that the other environments of the run get their numbers. One that cannot be judged gives the host's brackets.
+//! - **A failed pilot cell** is never measured: it has a record [`weigh_model::Exclusion`] from
+//!   block 0, and no trials. Its environment and its workload go on without it, the baseline's too
+//!   (absolute values remain).
+//! - **A launch that fails** at the start of a block fails each of the environment's trials of that
+//!   block. A guest that dies fails its trial; the next trial gets a fresh instance, one launch per
+//!   trial at most.
+//! - **A cell that hangs, kills its guest or has a wrong clock three times in a row** is excluded
+//!   from the next block on.
+//! - **An interrupted unit** (block, workload) is void, all its environments with it; resuming
+//!   redoes it as the next attempt at the same place. Units that are void for another cause are
+//!   replaced by further blocks, up to twice the planned number.
+//! - **Noise of the host** (steal, foreign CPU, a throttle) beyond the plan's limits voids the unit
+//!   and ends it there, decided from the host's signals alone (`noise.rs`). Where most units would
+//!   be void, noise voids nothing from the next block on, and the record [`weigh_model::NoisyHost`]
+//!   says so.
+//! - **A clock** is checked in every trial (`clock.rs`). A wrong one voids the unit, and three in a
+//!   row exclude the cell as hangs do, so that the other environments of the run get their numbers.
+//!   One that cannot be judged gives the host's brackets.
 //! - **Random reads** that the host's device did not see fail the trial: a cache was measured.
-//! - **A budget** ends the run before a block that takes longer than what is left, judged by the longest of the last five
-//!   blocks; one block is always measured. A resumed run has spent the host time of its trials on record.
-//! - **The environment of every command** is `PATH` (the usual one of root), `HOME=/tmp`, `LC_ALL=C` and `WEIGH_PAD`, whose
-//!   random length is the same for all environments of a block; nothing of the user's own is in it.
-//! - **Set-up and tear-down** of a workload stand around its trial, and around its run in the pilot: a failed set-up fails the trial, a
-//!   tear-down is run after failures, too. `{scratch}` is another directory in every trial.
-//! - **A server** is driven from outside of the guest, by a load generator on the host's other CPUs (`serve.rs`). One that does not come
-//!   up, ends early or cannot be reached fails its trial. What the loader reaches against a server that answers at once is found out
-//!   in the pilot.
-//! - **Raw output** is in `logs/<environment>-<workload>.log`, up to 64 MiB; that of a failed command in a file of its own,
-//!   named in the failure.
+//! - **A budget** ends the run before a block that takes longer than what is left, judged by the
+//!   longest of the last five blocks; one block is always measured. A resumed run has spent the
+//!   host time of its trials on record.
+//! - **The environment of every command** is `PATH` (the usual one of root), `HOME=/tmp`,
+//!   `LC_ALL=C` and `WEIGH_PAD`, whose random length is the same for all environments of a block;
+//!   nothing of the user's own is in it.
+//! - **Set-up and tear-down** of a workload stand around its trial, and around its run in the
+//!   pilot: a failed set-up fails the trial, a tear-down is run after failures, too. `{scratch}` is
+//!   another directory in every trial.
+//! - **A server** is driven from outside of the guest, by a load generator on the host's other CPUs
+//!   (`serve.rs`). One that does not come up, ends early or cannot be reached fails its trial. What
+//!   the loader reaches against a server that answers at once is found out in the pilot.
+//! - **Raw output** is in `logs/<environment>-<workload>.log`, up to 64 MiB; that of a failed
+//!   command in a file of its own, named in the failure.
 
 mod block;
 mod clock;
@@ -80,9 +90,11 @@ pub struct Run<'a> {
     pub host: &'a Host,
     /// The machine, for the records.
     pub host_facts: &'a HostFacts,
-    /// Where the records go, open for writing. When it holds records already, the run goes on from there.
+    /// Where the records go, open for writing. When it holds records already, the run goes on from
+    /// there.
     pub store: &'a mut RunDirectory,
-    /// What observes the trials. Attached to every instance while it lives, read before and after the measured commands.
+    /// What observes the trials. Attached to every instance while it lives, read before and after
+    /// the measured commands.
     pub sensors: &'a mut dyn Sensors,
     /// Turned true by a signal handler: the run ends after the trial that it is in.
     pub interrupt: &'a AtomicBool,
@@ -95,11 +107,12 @@ pub struct Run<'a> {
 /// How a run is done.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RunOptions {
-    /// Begin with the first block. Then there is no estimate but from the manifests, and a cell that cannot run fails in every
-    /// block. A run of one block and a run that has trials on record have no pilot anyway.
+    /// Begin with the first block. Then there is no estimate but from the manifests, and a cell
+    /// that cannot run fails in every block. A run of one block and a run that has trials on record
+    /// have no pilot anyway.
     pub skip_pilot: bool,
-    /// Measure without an environment that is unequal in what nobody meant, instead of ending the run: for runs whose environments
-    /// nobody named.
+    /// Measure without an environment that is unequal in what nobody meant, instead of ending the
+    /// run: for runs whose environments nobody named.
     pub leave_out_unequal: bool,
 }
 
@@ -189,7 +202,8 @@ pub enum RunnerError {
 pub struct UnequalEnvironment {
     /// [`weigh_model::EnvironmentPlan::name`].
     pub environment: String,
-    /// Every difference that neither a platform nor a key implies and that the user has not allowed.
+    /// Every difference that neither a platform nor a key implies and that the user has not
+    /// allowed.
     pub differences: Vec<parity::Difference>,
 }
 

@@ -1,7 +1,7 @@
 //! Raw output of the commands, in the run's `logs/`.
 //!
-//! Nothing is written while a trial is measured, and nothing is synced: a log that a crash cuts short costs an explanation,
-//! not a sample.
+//! Nothing is written while a trial is measured, and nothing is synced: a log that a crash cuts
+//! short costs an explanation, not a sample.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::OpenOptions;
@@ -16,15 +16,16 @@ const FULL_BYTES: u64 = 64 << 20;
 /// Output of one trial that is held in memory; beyond it is written between two iterations.
 const HELD_BYTES: usize = 32 << 20;
 
-/// What the logs of all cells together take in a run that lasts, bytes, beside those of failed commands: half of it for what was said first,
-/// half for what was said last.
+/// What the logs of all cells together take in a run that lasts, bytes, beside those of failed
+/// commands: half of it for what was said first, half for what was said last.
 const LASTING_BYTES: u64 = 48 << 20;
 /// Failed commands of a cell whose output has a file of its own in a run that lasts.
 const LASTING_FAILURES: u32 = 20;
 /// The most that such a file has, bytes.
 const LASTING_FAILURE_BYTES: usize = 64 << 10;
 
-/// Letters of a cell's name that go into a file name: a user's command may be long, and a name has at most 255 bytes.
+/// Letters of a cell's name that go into a file name: a user's command may be long, and a name has
+/// at most 255 bytes.
 const LONGEST_NAME: usize = 120;
 
 /// The logs of all cells.
@@ -48,8 +49,8 @@ pub(crate) struct CellLog {
     bounds: Option<Bounds>,
 }
 
-/// What bounds the log of a cell in a run that lasts: what is said first stays, and of the rest what is said last, in two files that take
-/// turns.
+/// What bounds the log of a cell in a run that lasts: what is said first stays, and of the rest
+/// what is said last, in two files that take turns.
 #[derive(Debug, Clone, Copy)]
 struct Bounds {
     /// What is said first, bytes.
@@ -74,8 +75,8 @@ impl Bounds {
 }
 
 impl RawLogs {
-    /// Finds a file name for each cell. Names that become alike by being shortened or by leaving out unsafe characters are
-    /// numbered.
+    /// Finds a file name for each cell. Names that become alike by being shortened or by leaving
+    /// out unsafe characters are numbered.
     pub(crate) fn new(plan: &Plan, store: &RunDirectory) -> Self {
         // As `log_path` makes its paths absolute, so that one is a prefix of the other.
         let directory = std::path::absolute(store.path()).unwrap_or_else(|_| store.path().to_path_buf());
@@ -155,7 +156,8 @@ impl CellLog {
         OpenOptions::new().create(true).append(true).open(&self.path)?.write_all(&held)
     }
 
-    /// Writes what is held to the later of the two files of what was said last, and begins anew when it is full.
+    /// Writes what is held to the later of the two files of what was said last, and begins anew
+    /// when it is full.
     fn write_last(&mut self, most: u64) -> io::Result<()> {
         let mut held = std::mem::take(&mut self.held);
         // A single trial may say more than a file holds: its end is what explains most.
@@ -169,8 +171,9 @@ impl CellLog {
         OpenOptions::new().create(true).append(true).open(&last)?.write_all(&held)
     }
 
-    /// Writes the whole output of a failed command into a file of its own and returns the file. `when` tells it from others. In a run that
-    /// lasts that is the end of it, and after many failures it goes where the rest goes.
+    /// Writes the whole output of a failed command into a file of its own and returns the file.
+    /// `when` tells it from others. In a run that lasts that is the end of it, and after many
+    /// failures it goes where the rest goes.
     pub(crate) fn write_failure(
         &mut self,
         when: &str,

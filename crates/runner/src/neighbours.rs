@@ -11,7 +11,8 @@
 //!   neighbours end         or rest, where they stay
 //! ```
 //!
-//! Where fewer guests can be than are asked for, their number is the result, and nothing else of the trial is.
+//! Where fewer guests can be than are asked for, their number is the result, and nothing else of
+//! the trial is.
 
 mod rates;
 mod watch;
@@ -43,8 +44,8 @@ use work::{Done, Reins, Task};
 
 /// For the init of a neighbour; an emulated machine is slow.
 const INIT_DEADLINE: Duration = Duration::from_secs(120);
-/// Neighbours that come up at the same time, per CPU: enough that no CPU waits for a disk, and few enough that none of them runs into a
-/// deadline for the crowd's sake.
+/// Neighbours that come up at the same time, per CPU: enough that no CPU waits for a disk, and few
+/// enough that none of them runs into a deadline for the crowd's sake.
 const LANES_PER_CPU: usize = 4;
 /// How often what takes long looks whether the user has enough of it.
 const LOOK: Duration = Duration::from_millis(200);
@@ -63,7 +64,8 @@ const INTERRUPTED: &str = "interrupted while the neighbours came up";
 pub(crate) struct Beside {
     /// Dropped before the crowd, as it can talk to it.
     memory: Option<MemoryWatch>,
-    /// What they do; none where that is nothing. Dropped before the crowd, which could not end otherwise.
+    /// What they do; none where that is nothing. Dropped before the crowd, which could not end
+    /// otherwise.
     task: Option<Begun>,
     /// How many of them were told to.
     working: u32,
@@ -189,7 +191,8 @@ fn memory_of(request: &GuestRequest, crowd: &Crowd) -> u64 {
     request.memory_bytes.filter(|_| can.memory_limit || can.sized_memory).unwrap_or(0)
 }
 
-/// How long a trial takes, roughly, that takes so long without neighbours, seconds: they come up, and may have to share one CPU.
+/// How long a trial takes, roughly, that takes so long without neighbours, seconds: they come up,
+/// and may have to share one CPU.
 pub(crate) fn with_neighbours_s(workload: &WorkloadPlan, alone_s: f64) -> f64 {
     let Some(neighbours) = workload.neighbours.as_ref().filter(|neighbours| neighbours.guests > 1) else {
         return alone_s;
@@ -235,7 +238,8 @@ fn fitting(others: u32, each: u64, available: u64, floor: u64) -> (u32, Option<S
     (fit, Some(reason))
 }
 
-/// Starts so many, a few at a time. Stops at the first that does not come up, at the floor of memory, and when the user wants it.
+/// Starts so many, a few at a time. Stops at the first that does not come up, at the floor of
+/// memory, and when the user wants it.
 fn start(crowd: &mut Crowd, others: u32, lanes: usize, room: &Room, interrupt: &AtomicBool) -> Option<Fewer> {
     let (most, no_more) = room.most(crowd, others);
     let (mut up, mut under_way, mut interrupted) = (0, 0, false);
@@ -290,7 +294,8 @@ fn all_wake(crowd: &Crowd) -> bool {
     first_complaint(crowd, || Word::Look).is_none()
 }
 
-/// Tells everybody to do something that can go wrong. The number of those with whom it went well, and the first complaint.
+/// Tells everybody to do something that can go wrong. The number of those with whom it went well,
+/// and the first complaint.
 fn first_complaint(crowd: &Crowd, word: impl Fn() -> Word) -> Option<(u32, String)> {
     let told = crowd.tell(word);
     let (mut well, mut heard, mut first) = (0, 0, None);
@@ -468,8 +473,9 @@ impl Beside {
         all
     }
 
-    /// How long runs that are under way may go on. Those of the workload itself have to come to their end to count; they take as long as the
-    /// measured ones, and what began last may have all of its time before it.
+    /// How long runs that are under way may go on. Those of the workload itself have to come to
+    /// their end to count; they take as long as the measured ones, and what began last may have all
+    /// of its time before it.
     fn grace(&self) -> Duration {
         match (&self.wanted.load, &self.task) {
             (Load::Same, Some(Begun(task))) => {

@@ -1,6 +1,8 @@
-//! What signals of the host make of a trial: a warning, or a void unit (METHOD: noise on the host, voids, clocks).
+//! What signals of the host make of a trial: a warning, or a void unit (METHOD: noise on the host,
+//! voids, clocks).
 //!
-//! The decision is a function of [`Signals`], which hold nothing that was measured, so that no unit can ever be void for its values.
+//! The decision is a function of [`Signals`], which hold nothing that was measured, so that no unit
+//! can ever be void for its values.
 
 use std::fmt;
 use weigh_model::{ClockCheck, ClockState, CpuTime, NoiseLimits, NoiseSeen, Plan, Trial, VoidCause};
@@ -54,8 +56,9 @@ impl Signals {
         time.certain_share(self.window_ns, self.cpus)
     }
 
-    /// Why the unit of this trial is void, and what was seen; none when it is not. A wrong clock voids always, noise only with
-    /// `voiding`. Pressure never does: a deep queue makes it by design.
+    /// Why the unit of this trial is void, and what was seen; none when it is not. A wrong clock
+    /// voids always, noise only with `voiding`. Pressure never does: a deep queue makes it by
+    /// design.
     pub(crate) fn void(&self, limits: &NoiseLimits, voiding: bool) -> Option<(VoidCause, String)> {
         if let Some(clock) = self.clock.filter(|clock| clock.state == ClockState::Wrong) {
             return Some((VoidCause::Clock, describe_clock(&clock)));
@@ -71,7 +74,8 @@ impl Signals {
                 ));
             }
         }
-        // No platform has a key that sets a bandwidth limit: whatever throttles comes from outside of the run.
+        // No platform has a key that sets a bandwidth limit: whatever throttles comes from outside
+        // of the run.
         (self.throttled_periods > 0).then(|| (VoidCause::Throttle, self.throttle_words()))
     }
 
@@ -100,7 +104,8 @@ impl Signals {
         all.map(|(cause, share)| NoiseSeen { cause, share }).collect()
     }
 
-    /// A notice in words, with numbers and what to do. `clock` is whose clock timed the trial, as [`whose_clock`] has it.
+    /// A notice in words, with numbers and what to do. `clock` is whose clock timed the trial, as
+    /// [`whose_clock`] has it.
     pub(crate) fn describe(&self, notice: Notice, clock: &str) -> String {
         match notice {
             Notice::Steal => format!(
@@ -196,10 +201,11 @@ impl fmt::Display for Percent {
     }
 }
 
-/// Whether noise is to void nothing any more: most of the units seen were void for noise, and enough have been seen, which is six, or
-/// the planned number of blocks is over. With the blocks that may replace void ones, as many as were planned, a run then ends with the
-/// planned number of units whatever the host does: as long as the rule has not struck, at least half of the units count; from then on
-/// all do.
+/// Whether noise is to void nothing any more: most of the units seen were void for noise, and
+/// enough have been seen, which is six, or the planned number of blocks is over. With the blocks
+/// that may replace void ones, as many as were planned, a run then ends with the planned number of
+/// units whatever the host does: as long as the rule has not struck, at least half of the units
+/// count; from then on all do.
 pub(crate) fn is_noisy(void_units: u32, units: u32, planned_blocks_over: bool) -> bool {
     (units >= TELLING_UNITS || planned_blocks_over) && 2 * void_units > units
 }
@@ -301,7 +307,8 @@ mod tests {
         assert!(!is_noisy(0, 0, true));
     }
 
-    /// The rule's promise: for every sequence of void units, twice the planned blocks give the planned number that counts.
+    /// The rule's promise: for every sequence of void units, twice the planned blocks give the
+    /// planned number that counts.
     #[test]
     fn a_run_always_ends_with_its_planned_number() {
         for planned in 1..=7u32 {

@@ -1,19 +1,20 @@
 //! The random choices of a run, as a pure function of its seed.
 //!
-//! Every block draws from generators of its own, so a block's order depends on nothing but (seed, block) and the numbers
-//! of workloads and environments: a run that is resumed, a dry run and the same plan on another machine all see the same
-//! order. Each choice within a block has its own generator too, so one more environment does not change the order of the
-//! workloads.
+//! Every block draws from generators of its own, so a block's order depends on nothing but (seed,
+//! block) and the numbers of workloads and environments: a run that is resumed, a dry run and the
+//! same plan on another machine all see the same order. Each choice within a block has its own
+//! generator too, so one more environment does not change the order of the workloads.
 //!
-//! The generator is PCG XSL RR 128/64 (O'Neill 2014). Its state and stream come from (seed, block, purpose) by way of the
-//! finaliser of SplitMix64 (Steele, Lea, Flood, OOPSLA 2014), because users choose seeds such as 1, 2, 3 and blocks are
-//! numbered from 0: neighbouring inputs have to give unrelated orders.
+//! The generator is PCG XSL RR 128/64 (O'Neill 2014). Its state and stream come from (seed, block,
+//! purpose) by way of the finaliser of SplitMix64 (Steele, Lea, Flood, OOPSLA 2014), because users
+//! choose seeds such as 1, 2, 3 and blocks are numbered from 0: neighbouring inputs have to give
+//! unrelated orders.
 
 use rand_core::Rng;
 use rand_pcg::Pcg64;
 
-/// Longest padding of the commands' environment, bytes. Up to one page: the environment lies at the top of the stack, and
-/// its size moves the alignment of everything below (Mytkowicz et al., ASPLOS 2009).
+/// Longest padding of the commands' environment, bytes. Up to one page: the environment lies at the
+/// top of the stack, and its size moves the alignment of everything below (Mytkowicz et al., ASPLOS 2009).
 pub const MAXIMUM_PADDING_BYTES: usize = 4095;
 
 /// The order of one block. All numbers are places in the plan's lists.
@@ -27,7 +28,8 @@ pub struct BlockOrder {
     pub environments: Vec<Vec<usize>>,
     /// A random number for the commands, the same for every environment of the block.
     pub seed: u64,
-    /// Bytes by which the commands' environment is padded, the same for every environment of the block.
+    /// Bytes by which the commands' environment is padded, the same for every environment of the
+    /// block.
     pub padding_bytes: usize,
 }
 
@@ -78,7 +80,8 @@ fn generator(seed: u64, block: u32, purpose: Purpose) -> Pcg64 {
     Pcg64::new(state, stream)
 }
 
-/// One step of SplitMix64: add the golden gamma, then mix. A bijection, so nothing of the input is lost.
+/// One step of SplitMix64: add the golden gamma, then mix. A bijection, so nothing of the input is
+/// lost.
 fn split_mix(state: u64) -> u64 {
     let mut z = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
     z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -96,8 +99,8 @@ fn shuffled(length: usize, random: &mut impl Rng) -> Vec<usize> {
     places
 }
 
-/// A number below `bound`, each with the same probability: draws from the incomplete last interval are thrown away, so
-/// that the remainder has no bias.
+/// A number below `bound`, each with the same probability: draws from the incomplete last interval
+/// are thrown away, so that the remainder has no bias.
 fn below(bound: u64, random: &mut impl Rng) -> u64 {
     let fair = u64::MAX - (u64::MAX % bound + 1) % bound;
     loop {
@@ -113,8 +116,9 @@ mod tests {
     use super::*;
     use std::collections::BTreeMap;
 
-    /// Changing any of these numbers changes the order of runs that are on disk and may be resumed. They were computed by a
-    /// second implementation of the generator, the mixing and the shuffle, written from their definitions.
+    /// Changing any of these numbers changes the order of runs that are on disk and may be resumed.
+    /// They were computed by a second implementation of the generator, the mixing and the shuffle,
+    /// written from their definitions.
     #[test]
     fn the_order_never_changes() {
         let order = block_order(7, 0, 3, 4);
@@ -163,8 +167,8 @@ mod tests {
 
     #[test]
     fn neighbouring_blocks_and_workloads_are_unrelated() {
-        // The place of environment 0 for two workloads of a block, and in two blocks in a row: 9 cells of equal frequency,
-        // 8 degrees of freedom, 99.9 % point 26.1.
+        // The place of environment 0 for two workloads of a block, and in two blocks in a row: 9
+        // cells of equal frequency, 8 degrees of freedom, 99.9 % point 26.1.
         let place = |order: &[usize]| order.iter().position(|e| *e == 0).unwrap();
         let (mut within, mut across) = ([0u32; 9], [0u32; 9]);
         let mut before = 0;

@@ -1,20 +1,22 @@
-//! Whether guests are alike in everything that decides a result and is not meant to differ (METHOD: parity).
+//! Whether guests are alike in everything that decides a result and is not meant to differ (METHOD:
+//! parity).
 //!
-//! [`gather()`] asks a guest from inside, and its platform for what cannot be seen there; [`compare`] is pure. The keys are
-//! [`weigh_model::PARITY_KEYS`].
+//! [`gather()`] asks a guest from inside, and its platform for what cannot be seen there;
+//! [`compare`] is pure. The keys are [`weigh_model::PARITY_KEYS`].
 //!
 //! # What follows from what
 //! - **Equal** values say nothing.
-//! - A key that one side could not tell is no difference, and is said; `network`, `network-card`, `cache` and `acceleration` are facts
-//!   of platforms, and absent means `none`.
-//! - A machine with a kernel of its own whose kernel does not offer `transparent-huge-pages`, `clock-source` or `mitigations` has
-//!   `none`; that is a value like another.
-//! - **Intended** is what [`weigh_platforms::Capabilities::implies`] of either environment lists, with the reason that stands there.
-//!   `memory` is intended only as far as a machine's own kernel explains it: [`kept_by_kernel`]. `mitigations` are intended exactly
-//!   when the kernels differ, whatever a platform lists.
-//!   What an interface is like follows from `network`, and offloads from `network-interface`; settings of the network stack follow from
-//!   another kernel, and some from a namespace of its own (`parity/network.rs`).
-//!   Another machine ([`axes::ANOTHER_MACHINE`]) explains any amount of memory and any mitigations.
+//! - A key that one side could not tell is no difference, and is said; `network`, `network-card`,
+//!   `cache` and `acceleration` are facts of platforms, and absent means `none`.
+//! - A machine with a kernel of its own whose kernel does not offer `transparent-huge-pages`,
+//!   `clock-source` or `mitigations` has `none`; that is a value like another.
+//! - **Intended** is what [`weigh_platforms::Capabilities::implies`] of either environment lists,
+//!   with the reason that stands there. `memory` is intended only as far as a machine's own kernel
+//!   explains it: [`kept_by_kernel`]. `mitigations` are intended exactly when the kernels differ,
+//!   whatever a platform lists. What an interface is like follows from `network`, and offloads from
+//!   `network-interface`; settings of the network stack follow from another kernel, and some from a
+//!   namespace of its own (`parity/network.rs`). Another machine ([`axes::ANOTHER_MACHINE`])
+//!   explains any amount of memory and any mitigations.
 //! - **Allowed** is what `--allow-unequal` names and nothing implies.
 //! - **Refused** is the rest.
 
@@ -32,11 +34,13 @@ use weigh_platforms::axes;
 /// Facts by parity key.
 pub type Facts = BTreeMap<String, String>;
 
-/// Memory that a machine's own kernel may keep of what the machine is given, bytes: a sixteenth and 64 MiB.
+/// Memory that a machine's own kernel may keep of what the machine is given, bytes: a sixteenth and
+/// 64 MiB.
 ///
-/// The array of page structures takes a sixty-fourth (64 bytes per page of 4 KiB, Documentation/mm/memory-model.rst), its
-/// shadow in debugging kernels more; the kernel's image, firmware and reserved areas take tens of MiB whatever the size. A guest
-/// that was given half of the memory is far outside of it.
+/// The array of page structures takes a sixty-fourth (64 bytes per page of 4 KiB,
+/// Documentation/mm/memory-model.rst), its shadow in debugging kernels more; the kernel's image,
+/// firmware and reserved areas take tens of MiB whatever the size. A guest that was given half of
+/// the memory is far outside of it.
 pub fn kept_by_kernel(given_bytes: u64) -> u64 {
     given_bytes / 16 + (64 << 20)
 }
@@ -189,7 +193,8 @@ mod tests {
         ("mitigations", "whatever it says here"),
     ];
 
-    /// The words (intended, allowed, refused) for a guest that differs from its baseline in one key.
+    /// The words (intended, allowed, refused) for a guest that differs from its baseline in one
+    /// key.
     fn one(
         key: &str,
         values: (&str, &str),

@@ -1,4 +1,5 @@
-//! The pilot: every workload once in every environment, unmeasured, to see that it works and how long it takes.
+//! The pilot: every workload once in every environment, unmeasured, to see that it works and how
+//! long it takes.
 
 use crate::fleet::{Instance, State};
 use crate::run::{Ended, Runner};
@@ -37,7 +38,8 @@ struct Once {
 }
 
 impl Runner<'_> {
-    /// Runs the pilot. Its failures are recorded when it is over: a pilot that is cut short counts for nothing and is done again.
+    /// Runs the pilot. Its failures are recorded when it is over: a pilot that is cut short counts
+    /// for nothing and is done again.
     pub(crate) fn pilot(&mut self) -> Result<Ended, RunnerError> {
         self.journal.event(Event::PilotStarted)?;
         let mut found = Found::default();
@@ -86,8 +88,8 @@ impl Runner<'_> {
         Ok(Ended::Done)
     }
 
-    /// Launches an environment to compare it with the baseline. `false` when its workloads are of no interest: it is unequal, or
-    /// another one is and the run ends anyway.
+    /// Launches an environment to compare it with the baseline. `false` when its workloads are of
+    /// no interest: it is unequal, or another one is and the run ends anyway.
     fn pilot_parity(&mut self, environment: usize, found: &mut Found) -> Result<bool, RunnerError> {
         let workloads = 0..self.plan.workloads.len();
         if !workloads.into_iter().any(|workload| self.journal.history().active(0, environment, workload)) {
@@ -278,8 +280,9 @@ impl Runner<'_> {
         Ok(())
     }
 
-    /// Has the load generator of a server reach what it can on the path to this environment, and puts it on record. Where that does not
-    /// work the user is told, and the workload is measured without the proof.
+    /// Has the load generator of a server reach what it can on the path to this environment, and
+    /// puts it on record. Where that does not work the user is told, and the workload is measured
+    /// without the proof.
     fn prove_headroom(
         &mut self,
         environment: usize,

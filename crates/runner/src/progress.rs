@@ -7,7 +7,8 @@ use weigh_model::{CellProgress, Effort, Event};
 use weigh_stats::{Analysis, Cell, Options, analyse, collect, precise_enough};
 
 impl Runner<'_> {
-    /// Tells how long the run takes when a block takes `block_s`. A budget bounds both numbers, down to one block.
+    /// Tells how long the run takes when a block takes `block_s`. A budget bounds both numbers,
+    /// down to one block.
     pub(crate) fn tell_estimate(&mut self, block_s: f64) -> Result<(), RunnerError> {
         let bound = self.plan.budget_s.map_or(f64::INFINITY, |budget_s| budget_s.max(block_s));
         let of = |blocks: u32| (block_s * f64::from(blocks)).min(bound);
@@ -31,8 +32,8 @@ impl Runner<'_> {
         analyse(&collected.comparisons, &Options::for_plan(self.plan))
     }
 
-    /// Whether every primary cell is as precise as asked. A cell that is not measured any more, or whose baseline is not, cannot
-    /// become more precise and is not waited for.
+    /// Whether every primary cell is as precise as asked. A cell that is not measured any more, or
+    /// whose baseline is not, cannot become more precise and is not waited for.
     pub(crate) fn is_precise(&self, target: f64) -> bool {
         let mut analysis = self.analysis();
         analysis.cells.retain(|cell| self.gains_pairs(cell));
@@ -55,7 +56,8 @@ impl Runner<'_> {
     pub(crate) fn tell_progress(&mut self, look: u32) -> Result<(), RunnerError> {
         let blocks_done = self.blocks_done();
         let (of, cells) = match self.plan.effort {
-            // All that was measured so far, looked at after each of ten thousand blocks, would be most of the work of a day.
+            // All that was measured so far, looked at after each of ten thousand blocks, would be
+            // most of the work of a day.
             Effort::Lasting { seconds } => {
                 (blocks_done.saturating_add(self.clock.blocks_left(seconds)), Vec::new())
             }
@@ -84,8 +86,9 @@ impl Runner<'_> {
 /// Fewer blocks than these say too little of a spread to foretell anything by it.
 const TELLING_BLOCKS: u32 = 6;
 
-/// Blocks that a run comes to as things stand. The half-width of an interval falls with the root of the number of blocks: the look at
-/// which the widest one will be as narrow as asked, or the next one where that cannot be told yet.
+/// Blocks that a run comes to as things stand. The half-width of an interval falls with the root of
+/// the number of blocks: the look at which the widest one will be as narrow as asked, or the next
+/// one where that cannot be told yet.
 fn expected_blocks(effort: Effort, look: u32, done: u32, cells: impl Iterator<Item = CellProgress>) -> u32 {
     let Effort::Precision { target, .. } = effort else { return look };
     let widest = cells.map(|cell| cell.log_half_width()).filter(|width| width.is_finite()).reduce(f64::max);

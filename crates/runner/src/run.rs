@@ -40,8 +40,8 @@ pub(crate) enum Ended {
 /// Runs a plan, or goes on with it, until it is complete or has to stop.
 ///
 /// # Errors
-/// A plan that makes no sense, a root file system that cannot be made, a run directory that cannot be written. Failures
-/// of environments and workloads are no errors; they are on record.
+/// A plan that makes no sense, a root file system that cannot be made, a run directory that cannot
+/// be written. Failures of environments and workloads are no errors; they are on record.
 pub fn run(run: Run<'_>) -> Result<Finish, RunnerError> {
     let began = Instant::now();
     let options = run.options;
@@ -173,7 +173,8 @@ impl<'a> Runner<'a> {
         self.blocks()
     }
 
-    /// What is the same in every trial of a server in one environment, with the rate that the pilot decided.
+    /// What is the same in every trial of a server in one environment, with the rate that the pilot
+    /// decided.
     pub(crate) fn scene(&self, environment: usize, workload: usize) -> Option<Scene<'a>> {
         let rate_per_s = self.journal.history().pace(&self.plan.workloads[workload].id);
         self.fleet.scene(environment, workload).map(|scene| scene.paced(rate_per_s))
@@ -266,7 +267,8 @@ impl<'a> Runner<'a> {
         Ok(ended)
     }
 
-    /// Excludes cells that have used up the patience. At the start of a block, so that a block is measured by one rule.
+    /// Excludes cells that have used up the patience. At the start of a block, so that a block is
+    /// measured by one rule.
     fn give_up_hopeless_cells(&mut self, block: u32) -> Result<(), RunnerError> {
         for (environment, workload, failure) in self.journal.history().hopeless() {
             let environment = self.plan.environments[environment].name.clone();
@@ -287,7 +289,8 @@ impl<'a> Runner<'a> {
         Ok(())
     }
 
-    /// Lets noise void nothing any more where it would void most units. At the start of a block too.
+    /// Lets noise void nothing any more where it would void most units. At the start of a block
+    /// too.
     fn give_up_voiding(&mut self, block: u32) -> Result<(), RunnerError> {
         if !self.plan.noise.voiding || self.journal.history().noisy() {
             return Ok(());

@@ -10,8 +10,9 @@
 //! end of the load generator
 //! ```
 //!
-//! Durations are the loader's, by the host's clock, or by that of its own machine, which is compared with the host's as a guest's is. CPU time
-//! is charged to the guest as ever. All of it is fresh in every trial: no server has a state that another trial has left.
+//! Durations are the loader's, by the host's clock, or by that of its own machine, which is
+//! compared with the host's as a guest's is. CPU time is charged to the guest as ever. All of it is
+//! fresh in every trial: no server has a state that another trial has left.
 
 pub(crate) mod beside;
 mod headroom;
@@ -40,7 +41,8 @@ use weigh_model::{
 };
 use weigh_platforms::{Capabilities, Completed, Guest, Host, Session};
 
-/// How often a server is tried where somebody else has taken its ports meanwhile, each time on others.
+/// How often a server is tried where somebody else has taken its ports meanwhile, each time on
+/// others.
 const TRIES: u32 = 3;
 /// Asks from a load generator's side whether a server takes connections.
 const LISTENS: [&str; 4] = ["weigh-kernels", "listens", "--connect", "{address}:{port}"];
@@ -137,7 +139,8 @@ impl Scene<'_> {
         Self { rate_per_s, ..self }
     }
 
-    /// One run of the load, unmeasured, with everything around it. Where the rate is still to be found out, it saturates the server.
+    /// One run of the load, unmeasured, with everything around it. Where the rate is still to be
+    /// found out, it saturates the server.
     pub(crate) fn once(
         &self,
         guest: &mut dyn Guest,
@@ -148,8 +151,8 @@ impl Scene<'_> {
         self.with_server(guest, occasion, served, |loader, outside| outside.once_staged(loader.session()))
     }
 
-    /// Has a server run in the guest while `load` works. Where somebody else on the host has a port of the server's, it is tried on others:
-    /// nothing has been measured until then.
+    /// Has a server run in the guest while `load` works. Where somebody else on the host has a port
+    /// of the server's, it is tried on others: nothing has been measured until then.
     fn with_server<R>(
         &self,
         guest: &mut dyn Guest,
@@ -177,7 +180,8 @@ impl Scene<'_> {
         })
     }
 
-    /// Ports for a server: those of its instance, but for others of the host's that nobody has, where somebody has them.
+    /// Ports for a server: those of its instance, but for others of the host's that nobody has,
+    /// where somebody has them.
     fn ports(&self, guest: &dyn Guest, ports: &[u16]) -> Vec<u16> {
         match self.stranger(guest, ports) {
             Some(_) => ports::unused(ports.len(), ports).unwrap_or_else(|| ports.into()),
@@ -185,8 +189,8 @@ impl Scene<'_> {
         }
     }
 
-    /// Who else has one of the ports of a guest that listens on the host's own network. Ports of other guests are their own, or the
-    /// platform holds them.
+    /// Who else has one of the ports of a guest that listens on the host's own network. Ports of
+    /// other guests are their own, or the platform holds them.
     fn stranger(&self, guest: &dyn Guest, ports: &[u16]) -> Option<Stranger> {
         let shared = way::is_on_host(guest, &self.can) && !self.can.fake && !self.can.elsewhere;
         shared.then(|| Stranger::on(ports, &self.server.transport, &guest.processes())).flatten()
@@ -308,8 +312,8 @@ impl Scene<'_> {
     }
 }
 
-/// Whether the loader's own durations fit into the time that it had. It reads the host's clock, which cannot be wrong; what it says of it
-/// can.
+/// Whether the loader's own durations fit into the time that it had. It reads the host's clock,
+/// which cannot be wrong; what it says of it can.
 fn check_durations(measured: Measured) -> Result<Measured, Failure> {
     let runs: Vec<_> = measured.iterations.iter().map(timed).collect();
     match clock::taken_here(&runs) {

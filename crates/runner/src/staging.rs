@@ -1,4 +1,5 @@
-//! What stands around the command of a workload in a guest: a directory for its files, a seed, set-up and tear-down.
+//! What stands around the command of a workload in a guest: a directory for its files, a seed,
+//! set-up and tear-down.
 
 use crate::trial::{Failure, describe};
 use std::path::{Path, PathBuf};
@@ -6,7 +7,8 @@ use std::time::Duration;
 use weigh_model::{FailureKind, Staging};
 use weigh_platforms::{Guest, Session};
 
-/// Where commands make files in guests that have no other place: private to them, in memory or on what their `storage` says.
+/// Where commands make files in guests that have no other place: private to them, in memory or on
+/// what their `storage` says.
 pub(crate) const USUAL: &str = "/var/tmp";
 /// Where they do in guests without a system.
 pub(crate) const BARE: &str = "/tmp";
@@ -22,8 +24,8 @@ const SETUP_DEADLINE_S: f64 = 600.0;
 pub(crate) struct Words(Vec<(&'static str, String)>);
 
 impl Words {
-    /// `seed` is of the block, `trial` tells the trials of a run apart. All numbers are written with the same length, because the
-    /// arguments of a command move its stack.
+    /// `seed` is of the block, `trial` tells the trials of a run apart. All numbers are written
+    /// with the same length, because the arguments of a command move its stack.
     pub(crate) fn new(scratch: &Path, trial: u64, seed: u64) -> Self {
         let directory = scratch.join(format!("weigh-{:06}", trial % 1_000_000));
         Self(vec![("scratch", directory.display().to_string()), ("seed", format!("{}", seed_of(seed)))])
@@ -52,7 +54,8 @@ impl Words {
     }
 }
 
-/// A number of nine digits, the first not 0, so that it takes the same room in every block; tools take it as a 32-bit number.
+/// A number of nine digits, the first not 0, so that it takes the same room in every block; tools
+/// take it as a 32-bit number.
 fn seed_of(random: u64) -> u64 {
     100_000_000 + random % 900_000_000
 }

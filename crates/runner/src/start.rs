@@ -96,12 +96,14 @@ fn not_launched(error: &PlatformError) -> Failure {
     Failure { log, ..Failure::new(FailureKind::Launch, describe(error)) }
 }
 
-/// The time between two stamps. A later one that reads earlier is of another clock, and no time has passed then.
+/// The time between two stamps. A later one that reads earlier is of another clock, and no time has
+/// passed then.
 fn since(earlier_ns: u64, later_ns: u64) -> u64 {
     later_ns.saturating_sub(earlier_ns)
 }
 
-/// Drops what the host's page cache holds, after writing back what is dirty, which cannot be dropped.
+/// Drops what the host's page cache holds, after writing back what is dirty, which cannot be
+/// dropped.
 fn drop_caches() -> Result<(), Failure> {
     rustix::fs::sync();
     std::fs::write(DROP_CACHES, "3").map_err(|error| {
@@ -129,8 +131,8 @@ impl Window {
 
     /// Closes it with what the guests and those who worked for them alone used since they began.
     ///
-    /// What else was busy may be foreign or not: a platform's daemon starts programs that end before anybody can ask who they were. So
-    /// it is told and wholly uncertain, and voids nothing.
+    /// What else was busy may be foreign or not: a platform's daemon starts programs that end
+    /// before anybody can ask who they were. So it is told and wholly uncertain, and voids nothing.
     fn close(self, fleet: &mut Fleet<'_>, used: Charge) -> Observed {
         let mut observed = fleet.sensors.end(self.attached);
         fleet.sensors.detach(self.attached);
@@ -158,7 +160,8 @@ impl Window {
     }
 }
 
-/// What a guest and all who worked for its coming up alone used until now, and its platform's daemons.
+/// What a guest and all who worked for its coming up alone used until now, and its platform's
+/// daemons.
 fn used_by(guest: &dyn Guest) -> (Charge, Accounts) {
     let accounts = guest.accounts();
     let mut charge = spent(&Accounts { daemons: Vec::new(), ..accounts.clone() });

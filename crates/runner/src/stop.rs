@@ -1,14 +1,17 @@
-//! When a run stops: on a number of units, on precision, on its budget; never on a difference being significant.
+//! When a run stops: on a number of units, on precision, on its budget; never on a difference being
+//! significant.
 
 use std::time::{Duration, Instant};
 use weigh_model::Effort;
 
-/// Blocks whose durations say how long the next one takes. A few, so that one block with a hang is forgotten again.
+/// Blocks whose durations say how long the next one takes. A few, so that one block with a hang is
+/// forgotten again.
 const REMEMBERED_BLOCKS: usize = 5;
 
-/// Number of valid units per workload at which the run next looks whether it may stop, when `done` is the largest number
-/// that any workload has. A fixed effort looks once; a precision looks at its minimum and every step from there, and at no
-/// other number, because each further look would make a lucky stop more likely.
+/// Number of valid units per workload at which the run next looks whether it may stop, when `done`
+/// is the largest number that any workload has. A fixed effort looks once; a precision looks at its
+/// minimum and every step from there, and at no other number, because each further look would make
+/// a lucky stop more likely.
 pub(crate) fn next_look(effort: Effort, done: u32) -> u32 {
     match effort {
         Effort::Quick { blocks } | Effort::Fixed { blocks } => blocks,
@@ -58,7 +61,8 @@ impl Clock {
         self.blocks.push(took);
     }
 
-    /// What the next block takes: the longest of the last few, so that the budget is a bound and not an average.
+    /// What the next block takes: the longest of the last few, so that the budget is a bound and
+    /// not an average.
     fn next_block(&self) -> Option<Duration> {
         self.blocks.iter().rev().take(REMEMBERED_BLOCKS).max().copied().or(self.expected_block)
     }

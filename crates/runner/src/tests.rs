@@ -101,7 +101,8 @@ impl Guest for WatchedGuest {
 fn only_one_instance_is_awake() {
     for reuse in [false, true] {
         let bench = Bench::new();
-        // One environment loses its instance in each block, so that instances are launched between trials too.
+        // One environment loses its instance in each block, so that instances are launched between
+        // trials too.
         let mut plan = plan(&["null", "null:fault=die,at=1", "null:label=c"], &["u", "v", "w"], fixed(3));
         plan.guest.reuse = reuse;
         plan.workloads[1].warmup = 1;

@@ -34,9 +34,10 @@ const PADDING: &str = "WEIGH_PAD";
 /// Name of the variable that tells scripts around a measured command where the builtin kernels are.
 const KERNELS: &str = "WEIGH_KERNELS";
 
-/// The whole environment of every command, in every guest alike, so that nothing of the user's shell decides a number:
-/// the usual path of root, a home that every guest can write to, the one locale that every image has (numbers in the output
-/// of tools then have a point), the padding of the block, and the variables that the plan gives this environment.
+/// The whole environment of every command, in every guest alike, so that nothing of the user's
+/// shell decides a number: the usual path of root, a home that every guest can write to, the one
+/// locale that every image has (numbers in the output of tools then have a point), the padding of
+/// the block, and the variables that the plan gives this environment.
 fn command_environment(padding_bytes: usize, variables: &BTreeMap<String, String>) -> Vec<(String, String)> {
     let common = vec![
         ("PATH".into(), COMMAND_PATH.into()),
@@ -117,7 +118,8 @@ impl<'a> Performance<'a> {
             input: false,
             output_limit_bytes: OUTPUT_LIMIT_BYTES,
         };
-        // What is measured has the same environment everywhere; what stands around it may know where it is.
+        // What is measured has the same environment everywhere; what stands around it may know
+        // where it is.
         let measured = command_environment(padding_bytes, variables);
         let around = |argv: &Option<Vec<String>>| {
             let known = words.get(staging::KERNELS).map(|path| (KERNELS.into(), path.into()));
@@ -137,7 +139,8 @@ impl<'a> Performance<'a> {
         }
     }
 
-    /// The same for commands that a load generator runs outside of the guest, on another machine maybe.
+    /// The same for commands that a load generator runs outside of the guest, on another machine
+    /// maybe.
     pub(crate) fn of_loader(self, machine: Option<&str>) -> Self {
         let machine = machine.map(|machine| format!(" on {machine}")).unwrap_or_default();
         Self { place: format!("for the load generator{machine}"), ..self }
@@ -188,7 +191,8 @@ impl<'a> Performance<'a> {
         self.around(session, setup, deadline).map_err(|failure| failure.during("the set-up"))
     }
 
-    /// What stands after the last run of a trial, however it went: the guest goes on to other workloads.
+    /// What stands after the last run of a trial, however it went: the guest goes on to other
+    /// workloads.
     pub(crate) fn torn_down<R>(
         &self,
         session: &mut Session,
@@ -231,7 +235,8 @@ impl<'a> Performance<'a> {
         Ok(Measured { iterations, observed, clock })
     }
 
-    /// The measured iterations in one window of the sensors; in a window each where preparation and clean-up lie between.
+    /// The measured iterations in one window of the sensors; in a window each where preparation and
+    /// clean-up lie between.
     fn iterations(
         &self,
         setting: &mut Setting<'_, '_>,
@@ -265,8 +270,8 @@ impl<'a> Performance<'a> {
         }
     }
 
-    /// One iteration: preparation, the command, clean-up. The clean-up is run after a failed command too, because the guest goes
-    /// on to other workloads.
+    /// One iteration: preparation, the command, clean-up. The clean-up is run after a failed
+    /// command too, because the guest goes on to other workloads.
     pub(crate) fn once(
         &self,
         session: &mut Session,

@@ -88,7 +88,8 @@ fn a_warm_up_that_failed_is_made_up_for() {
 #[test]
 fn reuse_replaces_an_instance_that_died() {
     let bench = Bench::new();
-    // The second command of an instance kills it, so the instance of the pilot lives: each block of one workload runs one.
+    // The second command of an instance kills it, so the instance of the pilot lives: each block of
+    // one workload runs one.
     let mut plan = plan(&["null", "null:fault=die,at=2"], &["u"], fixed(6));
     plan.guest.reuse = true;
     let (outing, store) = bench.run(&plan);

@@ -28,7 +28,8 @@ fn state(trial: &Trial) -> ClockState {
     trial.clock.as_ref().unwrap().state
 }
 
-/// Whether a command waited so long for a busy machine that its duration says nothing. These tests share theirs.
+/// Whether a command waited so long for a busy machine that its duration says nothing. These tests
+/// share theirs.
 fn was_held_up(trial: &Trial) -> bool {
     let clock = trial.clock.as_ref().unwrap();
     clock.state == ClockState::Bracket && clock.misfit_ns < 0

@@ -1,7 +1,8 @@
 //! The design against drift: environments that are alike stay alike, however the host drifts.
 //!
-//! Every environment here runs the same fake work over a drift that all share. A false positive is a difference at the 5 %
-//! level where there is none. Everything is seeded: the counts are the same on every machine.
+//! Every environment here runs the same fake work over a drift that all share. A false positive is
+//! a difference at the 5 % level where there is none. Everything is seeded: the counts are the same
+//! on every machine.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
@@ -14,7 +15,8 @@ use weigh_stats::{Options, analyse, collect};
 const RUNS: u32 = 300;
 const BLOCKS: u32 = 8;
 
-/// p of no difference between two environments, paired by block as the method has it, and as if they were loose samples.
+/// p of no difference between two environments, paired by block as the method has it, and as if
+/// they were loose samples.
 struct Tested {
     paired: f64,
     loose: f64,
@@ -41,7 +43,8 @@ fn compare(drift: &str, seed: u32, effect: f64) -> Tested {
     Tested { paired, loose: p(&comparisons) }
 }
 
-/// All trials of one environment before all of the other, as a design without blocks has it: one environment, cut in halves.
+/// All trials of one environment before all of the other, as a design without blocks has it: one
+/// environment, cut in halves.
 fn compare_in_sequence(drift: &str, seed: u32) -> f64 {
     let mut bench = Bench::new();
     bench.options.skip_pilot = true;

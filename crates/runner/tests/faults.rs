@@ -93,7 +93,8 @@ fn a_launch_that_fails_fails_the_trials_of_its_environment() {
 #[test]
 fn a_guest_that_dies_is_replaced_for_the_next_workload() {
     for fault in ["die", "mute"] {
-        // `mute` answers nothing: it is given up when it does not end the command that is over time.
+        // `mute` answers nothing: it is given up when it does not end the command that is over
+        // time.
         let faulty = format!("null:fault={fault},at=1");
         let plan = plan(&["null", &faulty], &["u", "v", "w"], fixed(if fault == "die" { 2 } else { 1 }));
         let (outing, store, _bench) = run_without_pilot(&plan);
@@ -206,7 +207,8 @@ fn a_cell_that_hangs_again_and_again_is_given_up() {
 
 #[test]
 fn quick_failures_and_recovered_hangs_are_not_given_up() {
-    // Two hangs, then a good one: the first two workloads of each block hang, so each cell hangs now and then.
+    // Two hangs, then a good one: the first two workloads of each block hang, so each cell hangs
+    // now and then.
     let exits = plan(&["null", "null:fault=exit,every=1"], &["u"], fixed(6));
     let (_, store, _bench) = run_without_pilot(&exits);
     assert_complete(&exits, &store, 6);

@@ -1,4 +1,5 @@
-//! Runs that last: a day of trials on disk and in memory, a clock that begins anew, guests that die.
+//! Runs that last: a day of trials on disk and in memory, a clock that begins anew, guests that
+//! die.
 #![allow(clippy::unwrap_used, reason = "a test ends where its expectation does")]
 #![allow(clippy::print_stderr, reason = "what was measured is worth knowing")]
 
@@ -114,7 +115,8 @@ fn time_that_was_spent_before_counts_although_the_machine_was_restarted() {
     let path = store.path().to_path_buf();
     let before = trials(&store);
     drop(store);
-    // Another boot: its clock had begun anew when those trials were measured, and the host has another identity of this boot.
+    // Another boot: its clock had begun anew when those trials were measured, and the host has
+    // another identity of this boot.
     let host = path.join("host.json");
     let text = std::fs::read_to_string(&host).unwrap();
     std::fs::write(&host, text.replace(&facts().boot, "another-boot")).unwrap();

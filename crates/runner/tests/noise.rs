@@ -1,4 +1,5 @@
-//! What noise of the host does to a run: warnings, void units, noisy hosts. The sensors are scripted.
+//! What noise of the host does to a run: warnings, void units, noisy hosts. The sensors are
+//! scripted.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
@@ -205,7 +206,8 @@ fn a_budget_holds_on_a_noisy_host() {
     assert!(!voids(&store).is_empty());
 }
 
-/// Foreign CPU in one arm: block and environment decide, so that a run sees the same weather after it was cut.
+/// Foreign CPU in one arm: block and environment decide, so that a run sees the same weather after
+/// it was cut.
 fn patchy(now: &Now) -> Observed {
     let loud = match now.block {
         0 => now.workload == "u" && now.environment == "null",
@@ -314,8 +316,8 @@ fn a_warning_is_given_once_and_the_noise_of_every_trial_is_told() {
     assert_eq!(seen.collect::<Vec<_>>(), [[foreign].as_slice(); 8]);
 }
 
-/// Native against native under noise that slows whom it strikes, by as much as it takes: the share of runs with a verdict that
-/// there is a difference.
+/// Native against native under noise that slows whom it strikes, by as much as it takes: the share
+/// of runs with a verdict that there is a difference.
 fn false_verdicts(runs: u64, voiding: bool, share: fn(u64, &Now) -> f64) -> u32 {
     let mut found = 0;
     for seed in 0..runs {
@@ -343,7 +345,8 @@ fn false_verdicts(runs: u64, voiding: bool, share: fn(u64, &Now) -> f64) -> u32 
     found
 }
 
-/// Whether noise strikes a block; `share` of them. A multiplier makes neighbouring blocks and seeds unrelated.
+/// Whether noise strikes a block; `share` of them. A multiplier makes neighbouring blocks and seeds
+/// unrelated.
 fn strikes(seed: u64, block: u32, share: f64) -> bool {
     let mixed = (seed << 32 | u64::from(block)).wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     let mixed = (mixed ^ mixed >> 29).wrapping_mul(0xBF58_476D_1CE4_E5B9);

@@ -1,4 +1,5 @@
-//! Guests that differ in what nobody meant: refused, allowed by name, left out, or failed when they come to differ.
+//! Guests that differ in what nobody meant: refused, allowed by name, left out, or failed when they
+//! come to differ.
 #![allow(clippy::unwrap_used, reason = "what these tests unwrap is what they are about")]
 
 mod common;

@@ -119,7 +119,8 @@ fn a_finished_run_is_left_alone() {
     assert_eq!(records(&store), before);
 }
 
-/// Cuts the samples file after every record, and in the middle of every line: what a crash can leave.
+/// Cuts the samples file after every record, and in the middle of every line: what a crash can
+/// leave.
 #[test]
 fn cut_at_any_record_a_run_goes_on_to_the_same_end() {
     let plan = small_plan();
@@ -151,7 +152,8 @@ fn copy_run(source: &Path, target: &Path, samples: &[u8]) {
     std::fs::write(target.join("samples.jsonl"), samples).unwrap();
 }
 
-/// Names the bench and the run directory to the child process of [`killed_at_any_time_a_run_goes_on`].
+/// Names the bench and the run directory to the child process of
+/// [`killed_at_any_time_a_run_goes_on`].
 const CHILD: &str = "WEIGH_RUNNER_TEST_CHILD";
 
 /// The child: not a test of its own.
@@ -175,7 +177,8 @@ fn killed_at_any_time_a_run_goes_on() {
     let plan = plan(&environments, &["u", "v"], fixed(8));
     let path = bench.create(&plan).path().to_path_buf();
     let mut kills = 0;
-    // Delays from a fixed sequence that covers 0 to 60 ms; what they hit depends on the machine, and any hit is a good one.
+    // Delays from a fixed sequence that covers 0 to 60 ms; what they hit depends on the machine,
+    // and any hit is a good one.
     let mut delay_ms = 0;
     while !bench.path().join("finished").exists() {
         assert!(kills < 200, "the run does not come to its end");

@@ -107,7 +107,8 @@ fn servers_are_measured_and_the_headroom_is_recorded() {
     assert!(loader.closed && loader.headroom_per_s.is_some() && loader.reached_per_s.is_some());
 }
 
-/// An open loop at a share of what the slowest environment reaches; swept shares are of one and the same finding.
+/// An open loop at a share of what the slowest environment reaches; swept shares are of one and the
+/// same finding.
 #[test]
 fn a_rate_follows_from_what_the_slowest_reaches() {
     let mut bench = Bench::new();
@@ -249,12 +250,14 @@ fn a_guest_of_one_program_is_left_out() {
     assert!(found.failure.reason.contains("one program"), "{}", found.failure.reason);
 }
 
-/// In the blocks, too, a failure is one of its trial, and the server is ended so that the guest can be frozen.
+/// In the blocks, too, a failure is one of its trial, and the server is ended so that the guest can
+/// be frozen.
 #[test]
 fn a_failed_trial_leaves_a_guest_that_goes_on() {
     let mut bench = Bench::new();
     bench.options.skip_pilot = true;
-    // Of a trial's commands the loader's first asks whether the server is up; the second is the load.
+    // Of a trial's commands the loader's first asks whether the server is up; the second is the
+    // load.
     let mut plan = serving(&["null:fork=yes", "null:fork=yes,loader-every=2,loader-fault=check"], 2);
     plan.workloads.push(workload("plain"));
     let mut store = bench.create(&plan);

@@ -1,4 +1,5 @@
-//! Guests that come up, whose times are scripted: what is recorded, what is found, what is absent, what fails.
+//! Guests that come up, whose times are scripted: what is recorded, what is found, what is absent,
+//! what fails.
 #![allow(clippy::unwrap_used, reason = "a test ends where its expectation does")]
 
 mod common;
@@ -163,7 +164,8 @@ fn a_guest_that_does_not_come_up_is_a_failed_trial() {
     assert!(excluded, "the pilot leaves it out");
 }
 
-/// Programs that a platform's daemon starts and that are gone by the end look like anybody's: only what the hypervisor took voids.
+/// Programs that a platform's daemon starts and that are gone by the end look like anybody's: only
+/// what the hypervisor took voids.
 #[test]
 fn only_steal_voids_a_start() {
     fn taken(ns: u64) -> CpuTime {

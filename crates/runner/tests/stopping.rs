@@ -25,7 +25,8 @@ fn blocks_for(target: f64, seed: u64, effect: f64) -> (u32, FinishReason) {
 
 #[test]
 fn precision_stops_at_its_looks_only() {
-    // The half-width at k blocks is about 2 * .01 * sqrt(2 / k): 30 blocks give .0053, 60 give .0037.
+    // The half-width at k blocks is about 2 * .01 * sqrt(2 / k): 30 blocks give .0053, 60 give
+    // .0037.
     assert_eq!(blocks_for(0.02, 1, 0.0), (30, FinishReason::Precision));
     assert_eq!(blocks_for(0.0005, 1, 0.0), (60, FinishReason::MaximumBlocks));
     let mut seen = BTreeMap::new();
@@ -183,7 +184,8 @@ fn a_budget_ends_the_run_before_a_block_that_does_not_fit() {
         _ => None,
     });
     assert_eq!(estimate, Some(0.25));
-    // The time of the trials on record is spent: going on adds what the pilot and the launches took at most.
+    // The time of the trials on record is spent: going on adds what the pilot and the launches took
+    // at most.
     let done = outing.finish.blocks_done;
     let again = bench.go_on(&plan, &mut store, |_, _| {}).unwrap();
     assert_eq!(again.finish.reason, FinishReason::Budget);

@@ -1,9 +1,10 @@
 //! Guests among others: what is compared with what.
 //!
-//! A workload that is measured among neighbours has a plan entry per number of guests, kind of neighbours and shares, told by its parameters
-//! ([`weigh_model::among`]); the same workload alone has one guest and no kind. Everything here compares an environment with itself, in
-//! the same block, and tests nothing: the comparisons between environments at one number of guests are cells like any other, and
-//! have their verdicts there.
+//! A workload that is measured among neighbours has a plan entry per number of guests, kind of
+//! neighbours and shares, told by its parameters ([`weigh_model::among`]); the same workload alone
+//! has one guest and no kind. Everything here compares an environment with itself, in the same
+//! block, and tests nothing: the comparisons between environments at one number of guests are cells
+//! like any other, and have their verdicts there.
 
 pub(crate) mod degradation;
 pub(crate) mod isolation;
@@ -185,7 +186,8 @@ struct Paired {
     estimate: Option<Estimate>,
     /// Pairs of blocks.
     n: u32,
-    /// Whether trials failed or values were unusable on either side: what is left is no fair sample, and certainty is not to be had.
+    /// Whether trials failed or values were unusable on either side: what is left is no fair
+    /// sample, and certainty is not to be had.
     impaired: bool,
 }
 
@@ -222,7 +224,8 @@ pub(crate) mod build {
 
     use weigh_model::{Better, Comparison, MetricSpec, Observation, Series, Unit, among};
 
-    /// A metric of the workload `spin` among so many guests; kind `-` is alone. Environments `a`, and `b` half as fast.
+    /// A metric of the workload `spin` among so many guests; kind `-` is alone. Environments `a`,
+    /// and `b` half as fast.
     pub fn comparison(metric: &str, guests: u32, kind: &str, shares: &str, values: &[f64]) -> Comparison {
         let mut params = std::collections::BTreeMap::from([(among::GUESTS.to_string(), guests.to_string())]);
         if kind != "-" {

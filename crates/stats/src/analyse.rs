@@ -28,20 +28,20 @@ pub(crate) struct Measured {
 
 /// Intervals of every cell, verdicts of the family.
 ///
-/// With d the log ratio of the costs of environment and baseline in a block (rates inverted, so that more is worse), m and
-/// s mean and standard deviation of d over k blocks:
+/// With d the log ratio of the costs of environment and baseline in a block (rates inverted, so
+/// that more is worse), m and s mean and standard deviation of d over k blocks:
 ///
 /// ```text
 /// overhead = e^m - 1, interval e^(m -+ t(.975, k-1) s / sqrt(k)) - 1                  k >= 2
 /// typical  = e^median(d) - 1, interval from the order statistics of d                  k >= 6
 /// ```
 ///
-/// Samples without blocks are compared by Welch on the logarithms and flagged as unpaired. They have no typical effect:
-/// a median of ratios needs pairs, and a ratio of medians has no interval that shares its assumptions; the medians
-/// themselves are in the summaries.
+/// Samples without blocks are compared by Welch on the logarithms and flagged as unpaired. They
+/// have no typical effect: a median of ratios needs pairs, and a ratio of medians has no interval
+/// that shares its assumptions; the medians themselves are in the summaries.
 ///
-/// A difference of 0 spread, or a pair of samples that cannot be compared, is no error: the cell says what is known and
-/// a warning what is missing.
+/// A difference of 0 spread, or a pair of samples that cannot be compared, is no error: the cell
+/// says what is known and a warning what is missing.
 pub fn analyse(comparisons: &[Comparison], options: &Options) -> Analysis {
     let (measured, mut warnings) = measure(comparisons, options);
     let done = measured.iter().map(|m| m.cell.n).max().unwrap_or(0);
@@ -144,7 +144,8 @@ fn compared(comparison: &Comparison, side: &Side<'_>, baseline: Option<&Side<'_>
         cell.log_ratios = pair(side.sample, baseline.sample);
         kinds.extend(without_partner(cell.log_ratios.len(), side, baseline));
         let logs: Vec<f64> = cell.log_ratios.iter().map(|(_, d)| *d).collect();
-        // Without a baseline to pair with, the absolute values are all there is, and rest on their own number.
+        // Without a baseline to pair with, the absolute values are all there is, and rest on their
+        // own number.
         if !baseline.sample.logs.is_empty() {
             cell.n = count(logs.len());
         }
@@ -309,7 +310,8 @@ fn is_mixed(cell: &Cell) -> bool {
 
 /// Adjusts the p values of the family and gives the verdicts.
 ///
-/// The family is fixed by the plan, not by what came of it: a cell that could not be measured counts with p = 1.
+/// The family is fixed by the plan, not by what came of it: a cell that could not be measured
+/// counts with p = 1.
 pub(crate) fn conclude(mut measured: Vec<Measured>, options: &Options, warnings: Vec<Warning>) -> Analysis {
     let family: Vec<usize> = (0..measured.len()).filter(|&i| belongs_to_family(&measured[i].cell)).collect();
     let p = |test: &dyn Fn(&Estimate) -> f64| -> Vec<f64> {
@@ -345,7 +347,8 @@ pub(crate) fn conclude(mut measured: Vec<Measured>, options: &Options, warnings:
     }
 }
 
-/// Every non-baseline cell of a primary metric. What is not relative to a baseline gets no verdict either.
+/// Every non-baseline cell of a primary metric. What is not relative to a baseline gets no verdict
+/// either.
 fn belongs_to_family(cell: &Cell) -> bool {
     cell.primary && cell.verdict != Some(Verdict::Baseline) && !cell.flags.contains(&Flag::NoReference)
 }

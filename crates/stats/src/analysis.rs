@@ -18,21 +18,22 @@ pub struct Options {
     pub baseline: String,
     /// Equivalence margin as a fraction: .02 means +-ln(1.02) on the log scale.
     pub margin: f64,
-    /// Whether the samples come from a quick run, which can find a difference but never equivalence.
+    /// Whether the samples come from a quick run, which can find a difference but never
+    /// equivalence.
     pub exploratory: bool,
     /// Blocks the run was meant to have at least, where there was a plan.
     pub planned_blocks: Option<u32>,
-    /// Whether a value in seconds is one timed interval, so that one below 1 ms is worth a warning. True for samples
-    /// measured elsewhere; false for the samples of a run, where a value may be an average over many operations and
-    /// [`crate::collect()`] looks at what was timed.
+    /// Whether a value in seconds is one timed interval, so that one below 1 ms is worth a warning.
+    /// True for samples measured elsewhere; false for the samples of a run, where a value may be an
+    /// average over many operations and [`crate::collect()`] looks at what was timed.
     pub values_are_intervals: bool,
     /// What the records say about cells beside their values, as [`Collected::flags`].
     #[serde(default)]
     pub flags: Vec<CellFlag>,
 }
 
-/// Something that the records of a run say about cells before anything is compared. Said of the baseline, it holds for every cell
-/// that is compared with it.
+/// Something that the records of a run say about cells before anything is compared. Said of the
+/// baseline, it holds for every cell that is compared with it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CellFlag {
     /// Workload id; absent for all of them.
@@ -116,10 +117,11 @@ pub struct Analysis {
     pub margin: f64,
     /// Whether this is a quick run: no cell can be [`Verdict::Equivalent`].
     pub exploratory: bool,
-    /// One cell per workload, metric and environment, in the order of the comparisons and series given.
+    /// One cell per workload, metric and environment, in the order of the comparisons and series
+    /// given.
     pub cells: Vec<Cell>,
-    /// Size of the family that the verdicts are adjusted for: every non-baseline cell of a primary metric, whether it
-    /// could be measured or not.
+    /// Size of the family that the verdicts are adjusted for: every non-baseline cell of a primary
+    /// metric, whether it could be measured or not.
     pub comparisons: usize,
     /// What the reader should know, each with what to do next.
     pub warnings: Vec<Warning>,
@@ -136,26 +138,27 @@ pub struct Cell {
     pub metric: MetricSpec,
     /// Environment name.
     pub environment: String,
-    /// What the intervals rest on: pairs of blocks where paired; for the baseline, unpaired, and where the baseline has no value at all,
-    /// the values of this environment; for two runs, the smaller of the two numbers.
+    /// What the intervals rest on: pairs of blocks where paired; for the baseline, unpaired, and
+    /// where the baseline has no value at all, the values of this environment; for two runs, the
+    /// smaller of the two numbers.
     pub n: u32,
     /// Trials tried, failed ones included.
     pub tried: u32,
     /// Trials that failed. Each removes its pair only; the cell has no verdict.
     pub failed: u32,
-    /// Values that are zero, negative or not a number: no cost, so an error of the measurement. Each removes its pair
-    /// only; the cell has no verdict.
+    /// Values that are zero, negative or not a number: no cost, so an error of the measurement.
+    /// Each removes its pair only; the cell has no verdict.
     pub unusable: u32,
     /// Why the environment cannot have this metric, where it cannot.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub absent: Option<String>,
     /// Absolute values; none when nothing was measured.
     pub summary: Option<Summary>,
-    /// The average effect: geometric mean of the ratio of costs, less 1, with its 95 % interval. None for the baseline
-    /// and below two pairs.
+    /// The average effect: geometric mean of the ratio of costs, less 1, with its 95 % interval.
+    /// None for the baseline and below two pairs.
     pub overhead: Option<Interval>,
-    /// The typical effect: median of the ratio of costs, less 1, with an interval of at least 95 % from order statistics.
-    /// None below six pairs, and where there are no pairs.
+    /// The typical effect: median of the ratio of costs, less 1, with an interval of at least 95 %
+    /// from order statistics. None below six pairs, and where there are no pairs.
     pub typical: Option<Interval>,
     /// Whether the metric belongs to the family that gets verdicts.
     pub primary: bool,
@@ -163,20 +166,21 @@ pub struct Cell {
     pub verdict: Option<Verdict>,
     /// Two-sided p of no difference, for this cell alone. Primary non-baseline cells only.
     pub p_diff: Option<f64>,
-    /// The larger of the two one-sided p against the margin, for this cell alone. Primary non-baseline cells only.
+    /// The larger of the two one-sided p against the margin, for this cell alone. Primary
+    /// non-baseline cells only.
     pub p_eq: Option<f64>,
     /// `p_diff` adjusted for the family (Holm).
     pub p_diff_holm: Option<f64>,
     /// `p_eq` adjusted for the family (Holm).
     pub p_eq_holm: Option<f64>,
-    /// The smallest effect that as many blocks with this spread find with 80 % power, as a fraction:
-    /// e^((t.975 + t.80) s / sqrt(k)) - 1.
+    /// The smallest effect that as many blocks with this spread find with 80 % power, as a
+    /// fraction: e^((t.975 + t.80) s / sqrt(k)) - 1.
     pub smallest_detectable: Option<f64>,
-    /// A mode of slow (or fast) blocks at most this frequent may have stayed unseen, with 95 % confidence:
-    /// 1 - .05^(1/n).
+    /// A mode of slow (or fast) blocks at most this frequent may have stayed unseen, with 95 %
+    /// confidence: 1 - .05^(1/n).
     pub unseen_mode_bound: Option<f64>,
-    /// For [`Verdict::Inconclusive`]: blocks in all (two runs: in each) that would likely decide it, where a practical
-    /// number would.
+    /// For [`Verdict::Inconclusive`]: blocks in all (two runs: in each) that would likely decide
+    /// it, where a practical number would.
     pub blocks_to_decide: Option<u32>,
     /// What the reader has to know beside the numbers, in the order of [`Flag`].
     pub flags: Vec<Flag>,
@@ -184,21 +188,24 @@ pub struct Cell {
     pub pairing: Pairing,
     /// The finite values, one per block, in the order of the blocks.
     pub values: Vec<Observation>,
-    /// Block and log of the ratio of costs to the baseline, in the order of the blocks; empty where nothing was paired.
+    /// Block and log of the ratio of costs to the baseline, in the order of the blocks; empty where
+    /// nothing was paired.
     pub log_ratios: Vec<(u32, f64)>,
-    /// For two runs: what each says on its own. `overhead` is then the change from the first to the second.
+    /// For two runs: what each says on its own. `overhead` is then the change from the first to the
+    /// second.
     pub runs: Option<TwoRuns>,
 }
 
 impl Cell {
-    /// Whether the metric is the charged CPU time per operation, which [`crate::collect()`] adds to the metrics of the manifest; the
-    /// same figures are in [`crate::ChargeSummary`].
+    /// Whether the metric is the charged CPU time per operation, which [`crate::collect()`] adds to
+    /// the metrics of the manifest; the same figures are in [`crate::ChargeSummary`].
     pub fn is_charged_cpu(&self) -> bool {
         !self.primary && self.metric.name.starts_with(CHARGED_CPU)
     }
 
-    /// Whether trials or values are missing from one side for a reason that may have to do with the result, so that what is left is no fair
-    /// sample, or were taken with a clock that nothing proves, or by a load generator that was the limit itself: nothing is concluded.
+    /// Whether trials or values are missing from one side for a reason that may have to do with the
+    /// result, so that what is left is no fair sample, or were taken with a clock that nothing
+    /// proves, or by a load generator that was the limit itself: nothing is concluded.
     pub fn is_impaired(&self) -> bool {
         const IMPAIRED: [Flag; 5] = [
             Flag::Failed,
@@ -210,7 +217,8 @@ impl Cell {
         self.flags.iter().any(|flag| IMPAIRED.contains(flag))
     }
 
-    /// Whether the metric is the number of guests that were up, and no trial had fewer than its workload asks for.
+    /// Whether the metric is the number of guests that were up, and no trial had fewer than its
+    /// workload asks for.
     pub fn all_guests_were_up(&self) -> bool {
         let wanted = self.params.get(among::GUESTS).and_then(|guests| guests.parse::<f64>().ok());
         let fewest = self.summary.as_ref().map(|summary| summary.min);
@@ -237,7 +245,8 @@ pub struct Summary {
     pub max: f64,
 }
 
-/// An estimate and its 95 % interval, as a fraction of the baseline's cost less 1: .012 is 1.2 % worse.
+/// An estimate and its 95 % interval, as a fraction of the baseline's cost less 1: .012 is 1.2 %
+/// worse.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Interval {
     /// Point estimate.
@@ -303,7 +312,8 @@ impl fmt::Display for Verdict {
 pub enum Flag {
     /// Some trials of this cell failed.
     Failed,
-    /// Some trials of the baseline failed or gave an unusable value, so pairs of this cell are missing.
+    /// Some trials of the baseline failed or gave an unusable value, so pairs of this cell are
+    /// missing.
     BaselineFailed,
     /// Some values are zero, negative or not a number.
     UnusableValues,
@@ -323,17 +333,22 @@ pub enum Flag {
     Unpaired,
     /// Compared with another run, which shares no time with this one.
     Sequential,
-    /// The change between two runs itself, not relative to a baseline: whatever changed on the host is in it.
+    /// The change between two runs itself, not relative to a baseline: whatever changed on the host
+    /// is in it.
     NoReference,
-    /// Steal or foreign CPU beyond the warning share in some trials that count, or any with voiding off.
+    /// Steal or foreign CPU beyond the warning share in some trials that count, or any with voiding
+    /// off.
     Disturbed,
-    /// Durations are the host's bracket in some trials, because the guest's clock could not be proven there.
+    /// Durations are the host's bracket in some trials, because the guest's clock could not be
+    /// proven there.
     HostClock,
-    /// The guest's clock is proven to be off by 200 to 1000 ppm, or it is proven to half a per cent of the duration only.
+    /// The guest's clock is proven to be off by 200 to 1000 ppm, or it is proven to half a per cent
+    /// of the duration only.
     ClockWarning,
     /// The metric is timed by the tool inside a guest whose clock could not be proven: no verdict.
     ClockUnproven,
-    /// A CPU of the load generator was busy for more than 70 % of the time, in this cell or in the baseline's: no verdict on throughput.
+    /// A CPU of the load generator was busy for more than 70 % of the time, in this cell or in the
+    /// baseline's: no verdict on throughput.
     LoaderBound,
     /// Iterations show no steady state within a trial.
     NotSteady,

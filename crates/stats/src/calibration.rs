@@ -1,8 +1,9 @@
-//! Whether a method keeps what it promises, judged by comparisons whose truth is known: how often it should find an effect of a
-//! given size, and how far a count may stray from what is expected of it.
+//! Whether a method keeps what it promises, judged by comparisons whose truth is known: how often
+//! it should find an effect of a given size, and how far a count may stray from what is expected of
+//! it.
 //!
-//! A verdict that comes out wrong by chance would be worse than none, so bands are wide: a count stays inside with a
-//! probability of at least 99.9 %.
+//! A verdict that comes out wrong by chance would be worse than none, so bands are wide: a count
+//! stays inside with a probability of at least 99.9 %.
 
 use crate::estimate::{Estimate, POWER, TAIL};
 use crate::student;
@@ -29,12 +30,14 @@ impl Band {
     }
 }
 
-/// The chance that the two-sided t test at the level .05 finds an effect (a fraction: .01 is one per cent), given the smallest
-/// effect that the same comparison says it could have found with 80 % power and its degrees of freedom.
+/// The chance that the two-sided t test at the level .05 finds an effect (a fraction: .01 is one
+/// per cent), given the smallest effect that the same comparison says it could have found with 80 %
+/// power and its degrees of freedom.
 ///
-/// The smallest effect is e^((t.975 + t.80) e) - 1 with the standard error e of the mean log ratio; that is solved for e, and the power
-/// is the noncentral t distribution's at ln(1 + effect) / e (Johnson, Kotz and Balakrishnan, Continuous Univariate
-/// Distributions 2, chapter 31), so the formula that is printed, an approximation, is put to the test as well. Without any spread every
+/// The smallest effect is e^((t.975 + t.80) e) - 1 with the standard error e of the mean log ratio;
+/// that is solved for e, and the power is the noncentral t distribution's at ln(1 + effect) / e
+/// (Johnson, Kotz and Balakrishnan, Continuous Univariate Distributions 2, chapter 31), so the
+/// formula that is printed, an approximation, is put to the test as well. Without any spread every
 /// effect is found.
 pub fn power(effect: f64, smallest_detectable: f64, df: f64) -> f64 {
     let quantile = student::quantile(1.0 - TAIL, df);
@@ -45,8 +48,9 @@ pub fn power(effect: f64, smallest_detectable: f64, df: f64) -> f64 {
     beyond(quantile, effect.ln_1p() / standard_error, df)
 }
 
-/// The probability that the noncentral t variable (Z + shift) / V lies beyond +-`quantile`, V^2 being a chi-squared variable over its
-/// degrees of freedom: the normal probability given V, integrated over V by Simpson's rule.
+/// The probability that the noncentral t variable (Z + shift) / V lies beyond +-`quantile`, V^2
+/// being a chi-squared variable over its degrees of freedom: the normal probability given V,
+/// integrated over V by Simpson's rule.
 fn beyond(quantile: f64, shift: f64, df: f64) -> f64 {
     const STEPS: u32 = 400;
     let normal = Normal::standard();
@@ -69,12 +73,13 @@ fn beyond(quantile: f64, shift: f64, df: f64) -> f64 {
     (sum * step / 3.0).clamp(0.0, 1.0)
 }
 
-/// The chance that the two-sided t test at the level .05 rejects a mean of zero, when the signs of `deviations` are as likely to be
-/// one as the other: the share of all choices of signs that it rejects.
+/// The chance that the two-sided t test at the level .05 rejects a mean of zero, when the signs of
+/// `deviations` are as likely to be one as the other: the share of all choices of signs that it
+/// rejects.
 ///
-/// This is exact for whatever noise there was, as long as nothing but chance decides which of two equal environments was the slower
-/// one of a pair, which is what the random order within a block sees to. None below two values and above twenty, whose choices are
-/// too many to try.
+/// This is exact for whatever noise there was, as long as nothing but chance decides which of two
+/// equal environments was the slower one of a pair, which is what the random order within a block
+/// sees to. None below two values and above twenty, whose choices are too many to try.
 pub fn rejection_by_chance(deviations: &[f64]) -> Option<f64> {
     const MOST: usize = 20;
     let n = deviations.len();
@@ -96,7 +101,8 @@ pub fn rejection_by_chance(deviations: &[f64]) -> Option<f64> {
     Some(rejected as f64 / f64::from(choices))
 }
 
-/// The mean of `values`, and half the width of its t interval of the confidence given (a fraction). None below two values.
+/// The mean of `values`, and half the width of its t interval of the confidence given (a fraction).
+/// None below two values.
 pub fn mean_within(values: &[f64], confidence: f64) -> Option<(f64, f64)> {
     let estimate = Estimate::of(values)?;
     let quantile = student::quantile(1.0 - (1.0 - confidence) / 2.0, estimate.df);

@@ -1,4 +1,5 @@
-//! Under what circumstances the samples of a run were taken: noise, clocks, and who used CPU time. Data only.
+//! Under what circumstances the samples of a run were taken: noise, clocks, and who used CPU time.
+//! Data only.
 
 pub(crate) mod charge;
 pub(crate) mod clock;
@@ -18,19 +19,24 @@ use weigh_model::{ClockState, HostSettings, LoaderMachine, NoisyHost, Observatio
 pub struct Circumstances {
     /// What disturbed the trials; none when nothing was observed.
     pub noise: Option<NoiseSummary>,
-    /// The clocks, by environment in the order of the plan; environments without a check are left out.
+    /// The clocks, by environment in the order of the plan; environments without a check are left
+    /// out.
     pub clocks: Vec<ClockSummary>,
-    /// CPU time, by workload and environment in the order of the plan; cells without an observation are left out.
+    /// CPU time, by workload and environment in the order of the plan; cells without an observation
+    /// are left out.
     pub charges: Vec<ChargeSummary>,
     /// The load generators of servers, by workload and environment in the order of the plan.
     pub loaders: Vec<LoaderSummary>,
-    /// Latencies, by workload and environment in the order of the plan; cells without a histogram are left out.
+    /// Latencies, by workload and environment in the order of the plan; cells without a histogram
+    /// are left out.
     #[serde(default)]
     pub latencies: Vec<LatencySummary>,
-    /// Trials that count although noise took more of them than the warning share, in the order of the plan.
+    /// Trials that count although noise took more of them than the warning share, in the order of
+    /// the plan.
     #[serde(default)]
     pub disturbed: Vec<DisturbedTrial>,
-    /// Equal pages of guests, by workload and environment in the order of the plan; cells whose pages were not to be scanned are left out.
+    /// Equal pages of guests, by workload and environment in the order of the plan; cells whose
+    /// pages were not to be scanned are left out.
     #[serde(default)]
     pub duplicates: Vec<DuplicateSummary>,
     /// Where they ran, if not on the host of the guests.
@@ -56,7 +62,8 @@ pub struct LoaderSummary {
     pub busiest_share: f64,
     /// What the rates count, in the singular.
     pub operation: String,
-    /// What the loader reached against a server that answers at once, a second; none where that was not found out.
+    /// What the loader reached against a server that answers at once, a second; none where that was
+    /// not found out.
     pub headroom_per_s: Option<f64>,
     /// What it reached against the server, a second, median over trials.
     pub reached_per_s: Option<f64>,
@@ -108,8 +115,8 @@ pub struct LatencySummary {
     pub histogram: String,
     /// Latencies behind it.
     pub samples: u64,
-    /// Share of latencies that are longer, falling, and the latency in seconds. It ends at the least share that so many samples say
-    /// anything about.
+    /// Share of latencies that are longer, falling, and the latency in seconds. It ends at the
+    /// least share that so many samples say anything about.
     pub curve: Vec<(f64, f64)>,
     /// The longest, seconds.
     pub max_s: f64,
@@ -147,13 +154,15 @@ pub struct NoiseSummary {
     pub steal_share: f64,
     /// Share of foreign CPU over all trials.
     pub foreign_share: f64,
-    /// Share of the time in which some task of the host waited: for a CPU, for memory, for input or output.
+    /// Share of the time in which some task of the host waited: for a CPU, for memory, for input or
+    /// output.
     pub pressure_shares: Option<(f64, f64, f64)>,
     /// Trials in which a bandwidth limit held a guest up.
     pub throttled: u32,
     /// Lowest and highest frequency seen, kHz.
     pub frequency_khz: Option<(u64, u64)>,
-    /// Share of one CPU that was busy for nobody known, over all trials; where at least 5 s were observed.
+    /// Share of one CPU that was busy for nobody known, over all trials; where at least 5 s were
+    /// observed.
     pub unattributed_share: Option<f64>,
     /// Share of one CPU that the sensors took.
     pub sensors_share: f64,
@@ -193,8 +202,9 @@ pub struct ChargeSummary {
     pub cpu_ns_per_op: f64,
     /// Blocks behind the medians; where there is a `difference`, the pairs it rests on.
     pub n: u32,
-    /// The charge per operation relative to the baseline's, less 1: geometric mean over pairs of blocks and its 95 % t interval, as
-    /// [`crate::Cell::overhead`]. Descriptive: no verdict rests on it. None for the baseline and below two pairs.
+    /// The charge per operation relative to the baseline's, less 1: geometric mean over pairs of
+    /// blocks and its 95 % t interval, as [`crate::Cell::overhead`]. Descriptive: no verdict rests
+    /// on it. None for the baseline and below two pairs.
     pub difference: Option<Interval>,
     /// Cycles per operation, where there is a PMU.
     pub cycles_per_op: Option<f64>,

@@ -20,11 +20,13 @@ use weigh_model::{
 /// What the records of a run come to.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Collected {
-    /// One comparison per workload and metric, in the order of the plan, each with a series per environment; after the metrics
-    /// of a workload its charged CPU time per operation, where trials were observed.
+    /// One comparison per workload and metric, in the order of the plan, each with a series per
+    /// environment; after the metrics of a workload its charged CPU time per operation, where
+    /// trials were observed.
     pub comparisons: Vec<Comparison>,
-    /// What a guest does a second alone, for the workloads that are measured among neighbours too: in the unit of the sum of all guests
-    /// ([`weigh_model::among::SUM`]), that is operations, or runs of the command. No cell of its own.
+    /// What a guest does a second alone, for the workloads that are measured among neighbours too:
+    /// in the unit of the sum of all guests ([`weigh_model::among::SUM`]), that is operations, or
+    /// runs of the command. No cell of its own.
     pub alone: Vec<Comparison>,
     /// Complete blocks: the fewest complete units of any workload that can run somewhere.
     pub blocks_done: u32,
@@ -72,12 +74,13 @@ struct Unit<'a> {
 
 /// Arranges the records of a run for [`crate::analyse()`].
 ///
-/// - A unit (block, workload) counts as a whole or not at all. Its last attempt counts, if it is not void and has a trial
-///   of every environment that is not excluded from that block on; no attempt is ever chosen by what it measured.
-/// - The iterations of a trial become one number, the median by cost or the quantile of their merged histograms, and are never
-///   samples of their own.
-/// - A failed trial is counted and removes its pair only. A trial that ended well but lacks a metric has failed for that
-///   metric.
+/// - A unit (block, workload) counts as a whole or not at all. Its last attempt counts, if it is
+///   not void and has a trial of every environment that is not excluded from that block on; no
+///   attempt is ever chosen by what it measured.
+/// - The iterations of a trial become one number, the median by cost or the quantile of their
+///   merged histograms, and are never samples of their own.
+/// - A failed trial is counted and removes its pair only. A trial that ended well but lacks a
+///   metric has failed for that metric.
 pub fn collect(plan: &Plan, records: &[Record]) -> Collected {
     let mut collector = Collector::new(plan, records);
     let mut completed = Vec::new();
@@ -287,7 +290,8 @@ impl<'a> Collector<'a> {
         counting
     }
 
-    /// An attempt may only follow one that was void, or one that was cut off before it was complete.
+    /// An attempt may only follow one that was void, or one that was cut off before it was
+    /// complete.
     fn check_repetition(&mut self, workload: &str, block: u32, unit: &Unit<'_>) {
         let attempts: BTreeSet<u32> = unit.trials.iter().map(|trial| trial.attempt).collect();
         let repeated = attempts.iter().rev().skip(1).any(|attempt| {
@@ -373,7 +377,8 @@ impl<'a> Collector<'a> {
         self.loaders.push(loader);
     }
 
-    /// Whether the iterations of the trials of a cell come to a steady state. No number is changed by it.
+    /// Whether the iterations of the trials of a cell come to a steady state. No number is changed
+    /// by it.
     fn look_for_steady_state<'t>(
         &mut self,
         workload: &WorkloadPlan,
@@ -415,7 +420,8 @@ impl<'a> Collector<'a> {
         });
     }
 
-    /// Noise, clocks and charges of everything that counts, and what the reader should do about them.
+    /// Noise, clocks and charges of everything that counts, and what the reader should do about
+    /// them.
     fn circumstances(&mut self) -> Circumstances {
         let plan = self.plan;
         self.counting.sort_by_key(|trial| (trial.sequence, trial.block));
@@ -513,7 +519,8 @@ impl<'a> Collector<'a> {
             }
         }
         if let Some(samples) = fewest {
-            // The blocks with enough samples are not kept: which those are may have to do with the latency itself.
+            // The blocks with enough samples are not kept: which those are may have to do with the
+            // latency itself.
             series.observations.clear();
             self.refuse_quantile(workload, metric, environment, samples);
         }
@@ -614,8 +621,8 @@ fn block_value(iterations: &[Iteration], metric: &MetricSource) -> BlockValue {
 fn median_value(iterations: &[Iteration], metric: &MetricSpec) -> Option<f64> {
     let values: Option<Vec<f64>> = iterations.iter().map(|i| i.values.get(&metric.name).copied()).collect();
     let values = values?;
-    // The median must not hide a value that cannot be: the block takes it, and the analysis says so. A descriptive
-    // metric may well be 0 (CPU time below its resolution).
+    // The median must not hide a value that cannot be: the block takes it, and the analysis says
+    // so. A descriptive metric may well be 0 (CPU time below its resolution).
     let broken = |value: f64| !is_cost(value) && (metric.primary || value != 0.0);
     let first_broken = values.iter().copied().find(|value| broken(*value));
     first_broken.or_else(|| median_iteration(values.into_iter(), metric.better))

@@ -15,17 +15,20 @@ fn key(cell: &Cell) -> (String, BTreeMap<String, String>, String, String) {
 
 /// The change from one run to another, each given with its own options.
 ///
-/// Blocks of two runs share no time, so nothing is paired: each run's log ratio to its own baseline is estimated on its
-/// own, and the two estimates are compared by Welch. `overhead` is then the change of the ratio: +.01 means that the
-/// environment costs 1 % more relative to its baseline than before. Every cell is labelled sequential. What the host
-/// did to both environments alike cancels; what it did to one of them does not, and no statistics can tell that.
+/// Blocks of two runs share no time, so nothing is paired: each run's log ratio to its own baseline
+/// is estimated on its own, and the two estimates are compared by Welch. `overhead` is then the
+/// change of the ratio: +.01 means that the environment costs 1 % more relative to its baseline
+/// than before. Every cell is labelled sequential. What the host did to both environments alike
+/// cancels; what it did to one of them does not, and no statistics can tell that.
 ///
-/// The baseline itself has no ratio. Its cell shows the raw change of cost between the runs with the flag
-/// [`Flag::NoReference`] and without a verdict: a slower host looks just like a slower baseline there.
+/// The baseline itself has no ratio. Its cell shows the raw change of cost between the runs with
+/// the flag [`Flag::NoReference`] and without a verdict: a slower host looks just like a slower
+/// baseline there.
 ///
-/// Cells are matched by workload, parameters, metric and environment; a cell of one run only is named in a warning. Margin and
-/// baseline of the second run hold; the comparison is exploratory when either run is. Counts are sums over both runs,
-/// `values` and `log_ratios` are those of the second run, and [`Cell::runs`] has both sides.
+/// Cells are matched by workload, parameters, metric and environment; a cell of one run only is
+/// named in a warning. Margin and baseline of the second run hold; the comparison is exploratory
+/// when either run is. Counts are sums over both runs, `values` and `log_ratios` are those of the
+/// second run, and [`Cell::runs`] has both sides.
 pub fn compare_runs(before: (&[Comparison], &Options), after: (&[Comparison], &Options)) -> Analysis {
     let (cells_before, warnings_before) = measure(before.0, before.1);
     let (cells_after, warnings_after) = measure(after.0, after.1);

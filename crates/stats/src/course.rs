@@ -1,7 +1,8 @@
 //! How a value goes over a run of hours or days: its spread, its drift, its changes.
 //!
-//! Each environment is described by itself, over its blocks in time. Blocks next to each other are alike (a host is slow for a while), so
-//! neither interval here takes them for independent: see `smooth`.
+//! Each environment is described by itself, over its blocks in time. Blocks next to each other are
+//! alike (a host is slow for a while), so neither interval here takes them for independent: see
+//! `smooth`.
 
 use crate::analysis::Interval;
 use crate::estimate::{Estimate, TAIL};
@@ -13,7 +14,8 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
 use weigh_model::{Comparison, MetricSpec, Record, Series, Trial};
 
-/// How far the wall clock may be from the monotonic one between two trials, seconds, before they are taken for those of two boots.
+/// How far the wall clock may be from the monotonic one between two trials, seconds, before they
+/// are taken for those of two boots.
 const APART_S: f64 = 60.0;
 
 /// The course of one metric in one environment.
@@ -47,9 +49,11 @@ pub struct Course {
     pub cv: Option<f64>,
     /// Its 95 % interval; none below 12 blocks, and without any spread.
     pub cv_interval: Option<Amount>,
-    /// Change of the cost per hour, as a fraction of it, with its 95 % interval; none below 12 blocks.
+    /// Change of the cost per hour, as a fraction of it, with its 95 % interval; none below 12
+    /// blocks.
     pub drift_per_hour: Option<Interval>,
-    /// Where the values change for good, in time; none where there are too few (below 50 blocks) to tell.
+    /// Where the values change for good, in time; none where there are too few (below 50 blocks) to
+    /// tell.
     pub changes: Option<Vec<Change>>,
     /// The values in the order of time.
     pub values: Vec<Moment>,
@@ -90,13 +94,15 @@ impl Course {
     }
 }
 
-/// The courses of all primary metrics, in the order of the comparisons and series. What has no value has none.
+/// The courses of all primary metrics, in the order of the comparisons and series. What has no
+/// value has none.
 ///
-/// - CV = s / mean. Its logarithm has the influence function ((x - m)^2 / s^2 - 1) / 2 - (x - m) / m, so its error is that of the mean of
-///   those, found over time; that holds for any distribution of the values, unlike the intervals of McKay and Vangel.
+/// - CV = s / mean. Its logarithm has the influence function ((x - m)^2 / s^2 - 1) / 2 - (x - m) /
+///   m, so its error is that of the mean of those, found over time; that holds for any distribution
+///   of the values, unlike the intervals of McKay and Vangel.
 /// - Drift: slope of ln cost over hours, by least squares.
-/// - Changes of mean or variance of ln cost by PELT, penalty 15 ln n. It takes the values between two changes for independent, so what
-///   only wanders may be told as steps.
+/// - Changes of mean or variance of ln cost by PELT, penalty 15 ln n. It takes the values between
+///   two changes for independent, so what only wanders may be told as steps.
 pub fn courses(records: &[Record], comparisons: &[Comparison]) -> Vec<Course> {
     let began = beginnings(records);
     let primary = comparisons.iter().filter(|comparison| comparison.metric.primary);
@@ -108,7 +114,8 @@ pub fn courses(records: &[Record], comparisons: &[Comparison]) -> Vec<Course> {
 /// When the trial of a block began, hours since the run's first trial.
 type Beginnings<'a> = HashMap<(&'a str, &'a str, u32), f64>;
 
-/// Times by the host's monotonic clock as long as it goes on; over a restart of the host, by the wall clock.
+/// Times by the host's monotonic clock as long as it goes on; over a restart of the host, by the
+/// wall clock.
 fn beginnings(records: &[Record]) -> Beginnings<'_> {
     let mut began = Beginnings::new();
     let mut hours = 0.0;

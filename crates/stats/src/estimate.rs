@@ -3,7 +3,8 @@
 use crate::analysis::{EQUIVALENT_FEWEST_BLOCKS, Interval};
 use crate::student;
 
-/// Below this a spread of logarithms is rounding: values up to e^300 have logarithms exact to about 1e-13.
+/// Below this a spread of logarithms is rounding: values up to e^300 have logarithms exact to about
+/// 1e-13.
 const ROUNDING: f64 = 1e-12;
 
 /// Confidence of the intervals is 1 - 2 * TAIL.
@@ -42,8 +43,9 @@ impl Estimate {
         Some(Self { mean, standard_error, df: (n - 1) as f64, n: count(n) })
     }
 
-    /// The difference of two independent estimates, `self` less `other`, by Welch: variances add, and the degrees of
-    /// freedom are those of Satterthwaite, (v1 + v2)^2 / (v1^2 / df1 + v2^2 / df2).
+    /// The difference of two independent estimates, `self` less `other`, by Welch: variances add,
+    /// and the degrees of freedom are those of Satterthwaite, (v1 + v2)^2 / (v1^2 / df1 + v2^2 /
+    /// df2).
     pub fn less(&self, other: &Self) -> Self {
         let (v1, v2) = (self.standard_error.powi(2), other.standard_error.powi(2));
         let spread = v1.powi(2) / self.df + v2.powi(2) / other.df;
@@ -67,7 +69,8 @@ impl Estimate {
         quantile * self.standard_error
     }
 
-    /// Two-sided p of no difference. Without spread it is 0, or 1 when the mean is 0 too: the limit of a vanishing one.
+    /// Two-sided p of no difference. Without spread it is 0, or 1 when the mean is 0 too: the limit
+    /// of a vanishing one.
     pub fn p_diff(&self) -> f64 {
         if self.has_no_spread() {
             return if self.mean.abs() < ROUNDING { 1.0 } else { 0.0 };
@@ -90,12 +93,14 @@ impl Estimate {
             .exp_m1()
     }
 
-    /// Blocks in all that would likely decide between difference and equivalence, whichever is nearer.
+    /// Blocks in all that would likely decide between difference and equivalence, whichever is
+    /// nearer.
     ///
-    /// The mean and the spread are taken to stay what they are, and the smallest K is sought for which one of the tests
-    /// has a power of 80 %, with the t distribution shifted in the usual approximation of the noncentral one (Chow,
-    /// Shao and Wang, Sample Size Calculations in Clinical Research, sections on the one-sample test for equality and for
-    /// equivalence; the first is the smallest detectable effect turned round):
+    /// The mean and the spread are taken to stay what they are, and the smallest K is sought for
+    /// which one of the tests has a power of 80 %, with the t distribution shifted in the usual
+    /// approximation of the noncentral one (Chow, Shao and Wang, Sample Size Calculations in
+    /// Clinical Research, sections on the one-sample test for equality and for equivalence; the
+    /// first is the smallest detectable effect turned round):
     ///
     /// ```text
     /// e(K)         standard error at K: now s/sqrt(k), then s/sqrt(K)
@@ -103,9 +108,9 @@ impl Estimate {
     /// equivalence: F((delta - m) / e(K) - q) + F((delta + m) / e(K) - q) - 1 >= .80   and K >= 30
     /// ```
     ///
-    /// F is the t distribution at K, delta = ln(1 + margin), q the quantile that a test at the level .05 / `factor` (difference,
-    /// two-sided) or .025 / `factor` (equivalence) asks for; the factors are the cell's present ones of Holm. None when
-    /// a million blocks would not do.
+    /// F is the t distribution at K, delta = ln(1 + margin), q the quantile that a test at the
+    /// level .05 / `factor` (difference, two-sided) or .025 / `factor` (equivalence) asks for; the
+    /// factors are the cell's present ones of Holm. None when a million blocks would not do.
     pub fn blocks_to_decide(&self, margin: f64, factor_diff: f64, factor_eq: f64) -> Option<u32> {
         let delta = margin.ln_1p();
         let at = |blocks| self.at(blocks);
@@ -122,8 +127,8 @@ impl Estimate {
         difference.into_iter().chain(equivalence).min()
     }
 
-    /// Blocks in all that would likely show that the mean is not 0, as in [`Self::blocks_to_decide`], for one interval by itself. None
-    /// when a million would not do.
+    /// Blocks in all that would likely show that the mean is not 0, as in
+    /// [`Self::blocks_to_decide`], for one interval by itself. None when a million would not do.
     pub fn blocks_to_differ(&self) -> Option<u32> {
         smallest(self.n + 1, |blocks| self.finds_difference(blocks, 1.0))
     }
@@ -141,7 +146,8 @@ impl Estimate {
     }
 }
 
-/// A distance in standard errors. Without any spread every distance is infinite, and what is rounding is none.
+/// A distance in standard errors. Without any spread every distance is infinite, and what is
+/// rounding is none.
 fn in_errors(distance: f64, error: f64) -> f64 {
     if distance.abs() < ROUNDING { 0.0 } else { distance / error }
 }
@@ -168,8 +174,8 @@ pub(crate) fn count(n: usize) -> u32 {
     u32::try_from(n).unwrap_or(u32::MAX)
 }
 
-/// The bound on an unseen mode: with n blocks, a mode of this frequency stays unseen with probability .05.
-/// 1 - .05^(1/n).
+/// The bound on an unseen mode: with n blocks, a mode of this frequency stays unseen with
+/// probability .05. 1 - .05^(1/n).
 pub(crate) fn unseen_mode_bound(n: u32) -> Option<f64> {
     (n > 0).then(|| -(0.05_f64.ln() / f64::from(n)).exp_m1())
 }
@@ -182,7 +188,8 @@ mod tests {
         assert!((found / expected - 1.0).abs() < 1e-7, "{found} is not {expected}");
     }
 
-    /// Three blocks without any difference: as exact as a fake platform, or a metric that is a count.
+    /// Three blocks without any difference: as exact as a fake platform, or a metric that is a
+    /// count.
     #[test]
     fn without_spread_and_difference_equivalence_needs_its_fewest_blocks() {
         let same = Estimate::of(&[0.0; 3]).unwrap();
@@ -197,7 +204,8 @@ mod tests {
         ratios.iter().map(|ratio| ratio.ln()).collect()
     }
 
-    /// d_i = ln(1 + effect + .004 sin i), i = 0..30; the figures below are scipy 1.17.1's `ttest_1samp` and `t.interval`.
+    /// d_i = ln(1 + effect + .004 sin i), i = 0..30; the figures below are scipy 1.17.1's
+    /// `ttest_1samp` and `t.interval`.
     fn thirty(effect: f64) -> Estimate {
         let values: Vec<f64> = (0..30).map(|i| (effect + 0.004 * f64::from(i).sin()).ln_1p()).collect();
         Estimate::of(&values).unwrap()
@@ -262,8 +270,8 @@ mod tests {
         assert_eq!(Estimate::of(&[0.0; 30]).unwrap().p_eq(0.0), 1.0);
     }
 
-    /// Mean, standard deviation, blocks: by trying every K with scipy's t (`F(|m|/e - t.975) >= .80` from K = 7 on, and
-    /// the formula for equivalence from K = 30 on).
+    /// Mean, standard deviation, blocks: by trying every K with scipy's t
+    /// (`F(|m|/e - t.975) >= .80` from K = 7 on, and the formula for equivalence from K = 30 on).
     const BLOCKS_TO_DECIDE: [(f64, f64, Option<u32>); 6] = [
         (0.01, 0.02, Some(34)),   // 34 for a difference, 35 for equivalence
         (0.002, 0.03, Some(30)),  // 1,768 and 30

@@ -1,9 +1,12 @@
-//! What a comparison says of a statement about a ratio: that it holds, that it does not, or that neither is shown.
+//! What a comparison says of a statement about a ratio: that it holds, that it does not, or that
+//! neither is shown.
 //!
-//! Two sides are compared by the blocks that both have: the location of their values by the mean of the log ratios of the blocks, as everywhere,
-//! their spread by the difference of the log standard deviations. A statement bounds the ratio. It holds where the whole 95 % interval is within
-//! the bounds, and is contradicted where all of it is beyond. Nothing is adjusted for how many statements there are: each interval is one of
-//! 95 %, and who reads twenty grades has to expect one to be wrong.
+//! Two sides are compared by the blocks that both have: the location of their values by the mean of
+//! the log ratios of the blocks, as everywhere, their spread by the difference of the log standard
+//! deviations. A statement bounds the ratio. It holds where the whole 95 % interval is within the
+//! bounds, and is contradicted where all of it is beyond. Nothing is adjusted for how many
+//! statements there are: each interval is one of 95 %, and who reads twenty grades has to expect
+//! one to be wrong.
 
 use crate::analysis::Interval;
 use crate::estimate::{Estimate, TAIL};
@@ -13,11 +16,13 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use weigh_model::Observation;
 
-/// Fewest blocks for the ratio of two spreads: an estimate of an estimate's error wants more than that of a mean.
+/// Fewest blocks for the ratio of two spreads: an estimate of an estimate's error wants more than
+/// that of a mean.
 pub const FEWEST_FOR_SPREAD: u32 = 12;
 
-/// How far the ratio of costs may be from a published one to be called alike, as a fraction. Studies call what is below it no difference, and it
-/// is more than the spread that they print for their own repetitions.
+/// How far the ratio of costs may be from a published one to be called alike, as a fraction.
+/// Studies call what is below it no difference, and it is more than the spread that they print for
+/// their own repetitions.
 pub const ALIKE: f64 = 0.05;
 
 /// What of the values of the blocks is compared.
@@ -60,7 +65,8 @@ pub enum Grade {
     Differs,
     /// Neither.
     Undecided {
-        /// Blocks in all that would likely decide it, were mean and spread to stay what they are, where a practical number would.
+        /// Blocks in all that would likely decide it, were mean and spread to stay what they are,
+        /// where a practical number would.
         blocks: Option<u32>,
     },
 }
@@ -90,9 +96,10 @@ impl Grade {
 }
 
 impl Ratio {
-    /// `one` over `other`, by the blocks that both have; where either has values without a block, or they were taken in different
-    /// runs (`paired` is false), by all values of each (Welch). None with fewer than two values, and for spreads with fewer than
-    /// [`FEWEST_FOR_SPREAD`] or where one side has none. Values that are not above zero do not count.
+    /// `one` over `other`, by the blocks that both have; where either has values without a block,
+    /// or they were taken in different runs (`paired` is false), by all values of each (Welch).
+    /// None with fewer than two values, and for spreads with fewer than [`FEWEST_FOR_SPREAD`] or
+    /// where one side has none. Values that are not above zero do not count.
     pub fn of(one: &[Observation], other: &[Observation], aspect: Aspect, paired: bool) -> Option<Self> {
         let (one, other) = (usable(one), usable(other));
         let in_blocks = paired && one.iter().chain(&other).all(|observation| observation.block.is_some());
@@ -112,18 +119,21 @@ impl Ratio {
         Some(Self { log })
     }
 
-    /// Of two amounts that were estimated apart from each other, each over so many blocks. None where either may be nothing or less.
+    /// Of two amounts that were estimated apart from each other, each over so many blocks. None
+    /// where either may be nothing or less.
     pub fn of_amounts(one: (Amount, u32), other: (Amount, u32)) -> Option<Self> {
         Some(Self { log: of_amount(one)?.less(&of_amount(other)?) })
     }
 
-    /// What of the values is asked for by itself, where that is a ratio already: an efficiency, a coefficient of variation.
+    /// What of the values is asked for by itself, where that is a ratio already: an efficiency, a
+    /// coefficient of variation.
     pub fn of_values(values: &[Observation], aspect: Aspect) -> Option<Self> {
         let values: Vec<f64> = usable(values).iter().map(|o| o.value).collect();
         Some(Self { log: Estimate::of(&contributions(&values, aspect)?)? })
     }
 
-    /// A published one: the log of the ratio, its standard error and the degrees of freedom of that. Without a spread it is taken as exact.
+    /// A published one: the log of the ratio, its standard error and the degrees of freedom of
+    /// that. Without a spread it is taken as exact.
     pub fn published(log: f64, spread: Option<(f64, f64)>) -> Self {
         let (standard_error, df) = spread.unwrap_or((0.0, f64::from(u16::MAX)));
         Self { log: Estimate { mean: log, standard_error, df, n: u32::from(u16::MAX) } }
@@ -135,7 +145,8 @@ impl Ratio {
         Self { log: Estimate { mean: -self.log.mean, ..self.log } }
     }
 
-    /// This ratio over another that has nothing to do with it, as a measured cost over a published one.
+    /// This ratio over another that has nothing to do with it, as a measured cost over a published
+    /// one.
     #[must_use]
     pub fn over(&self, other: &Self) -> Self {
         Self { log: self.log.less(&other.log) }
@@ -199,8 +210,9 @@ fn usable(observations: &[Observation]) -> Vec<Observation> {
     observations.iter().filter(|o| o.value.is_finite() && o.value > 0.0).copied().collect()
 }
 
-/// What each value adds to the log of the aspect: numbers whose mean is that log, and whose spread is its error times the root of their
-/// number. For a spread these are its influence function, ((x - m)^2 / s^2 - 1) / 2, less (x - m) / m for the variation.
+/// What each value adds to the log of the aspect: numbers whose mean is that log, and whose spread
+/// is its error times the root of their number. For a spread these are its influence function, ((x -
+/// m)^2 / s^2 - 1) / 2, less (x - m) / m for the variation.
 fn contributions(values: &[f64], aspect: Aspect) -> Option<Vec<f64>> {
     if aspect == Aspect::Location {
         return Some(values.iter().map(|value| value.ln()).collect());
@@ -225,7 +237,8 @@ fn contributions(values: &[f64], aspect: Aspect) -> Option<Vec<f64>> {
     Some(values.iter().map(|value| level + influence(*value)).collect())
 }
 
-/// The log of an amount by the delta method: its interval is one of t with one degree of freedom less than blocks.
+/// The log of an amount by the delta method: its interval is one of t with one degree of freedom
+/// less than blocks.
 fn of_amount((amount, n): (Amount, u32)) -> Option<Estimate> {
     if amount.low <= 0.0 || n < 2 {
         return None;
@@ -312,7 +325,8 @@ mod tests {
             |estimate: f64, half: f64| Amount { estimate, low: estimate - half, high: estimate + half };
         let ratio = Ratio::of_amounts((amount(20.0, 1.0), 6), (amount(10.0, 0.5), 6)).unwrap();
         assert!((ratio.estimate() - 2.0).abs() < 1e-12);
-        // Two errors of five per cent, each 2.571 standard errors of five degrees of freedom; together ten degrees and 2.228.
+        // Two errors of five per cent, each 2.571 standard errors of five degrees of freedom;
+        // together ten degrees and 2.228.
         let (low, high) = ratio.ends();
         let half = 0.05 / 2.570_581_835_6 * 2.0_f64.sqrt() * 2.228_138_852;
         assert!((high.ln() - low.ln() - 2.0 * half).abs() < 1e-6, "{low} {high}");

@@ -2,8 +2,9 @@
 
 /// P values adjusted by Holm (1979), in the order given.
 ///
-/// With p sorted upwards, the i-th (from 0) of m becomes the largest of (m - j) p_j over j <= i, at most 1. Comparing
-/// the result with alpha bounds the chance of any false finding in the family by alpha, whatever the dependence.
+/// With p sorted upwards, the i-th (from 0) of m becomes the largest of (m - j) p_j over j <= i, at
+/// most 1. Comparing the result with alpha bounds the chance of any false finding in the family by
+/// alpha, whatever the dependence.
 pub(crate) fn adjust(p: &[f64]) -> Vec<f64> {
     let mut adjusted = vec![0.0; p.len()];
     let mut largest: f64 = 0.0;
@@ -14,7 +15,8 @@ pub(crate) fn adjust(p: &[f64]) -> Vec<f64> {
     adjusted
 }
 
-/// The factor that each p is multiplied with, in the order given: m for the smallest, 1 for the largest.
+/// The factor that each p is multiplied with, in the order given: m for the smallest, 1 for the
+/// largest.
 pub(crate) fn factors(p: &[f64]) -> Vec<f64> {
     let mut factors = vec![1.0; p.len()];
     for (rank, &place) in ascending(p).iter().enumerate() {

@@ -1,7 +1,8 @@
 //! The statistics of weighbridge, and nothing else: samples go in, values and warnings come out.
 //!
-//! No input, no output, no clock, and no notion of what an environment is: a name with numbers. The method is fixed in
-//! the project's method page; the formulas stand in the doc comments of the functions that compute them.
+//! No input, no output, no clock, and no notion of what an environment is: a name with numbers. The
+//! method is fixed in the project's method page; the formulas stand in the doc comments of the
+//! functions that compute them.
 //!
 //! ```text
 //! records of a run --collect--> comparisons --analyse--> cells with intervals and verdicts

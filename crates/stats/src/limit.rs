@@ -1,9 +1,11 @@
 //! What one more of many takes: the slope of a total over how many there are.
 //!
-//! A metric that is told per piece (memory per guest) falls with the number of pieces where something is shared: it is
-//! `(common + n * each) / n`. Its total is a straight line, whose slope is what a further piece takes, however many there are, and
-//! what the metric comes down to in the limit. Each block has a line of its own by least squares over all its numbers of pieces, and the block is
-//! the unit of replication, as everywhere: the mean of the slopes with a t interval on k - 1 degrees of freedom.
+//! A metric that is told per piece (memory per guest) falls with the number of pieces where
+//! something is shared: it is `(common + n * each) / n`. Its total is a straight line, whose slope
+//! is what a further piece takes, however many there are, and what the metric comes down to in the
+//! limit. Each block has a line of its own by least squares over all its numbers of pieces, and the
+//! block is the unit of replication, as everywhere: the mean of the slopes with a t interval on k -
+//! 1 degrees of freedom.
 
 use crate::estimate::{Estimate, TAIL};
 use crate::student;
@@ -39,16 +41,17 @@ pub struct Limit {
     pub n: u32,
     /// What one more takes.
     pub each: Amount,
-    /// What they have in common: the total of none, by the same lines. It may be less than nothing by chance.
+    /// What they have in common: the total of none, by the same lines. It may be less than nothing
+    /// by chance.
     pub common: Amount,
-    /// How far the mean of the totals is from the mean line at most, as a fraction of the total. Where that is much, it is no line, and the
-    /// slope is no limit.
+    /// How far the mean of the totals is from the mean line at most, as a fraction of the total.
+    /// Where that is much, it is no line, and the slope is no limit.
     pub worst_misfit: f64,
 }
 
 impl Limit {
-    /// How many pieces fit into so much, by the interval of what each takes: fewest last. None where even the sign of what each takes is
-    /// not known.
+    /// How many pieces fit into so much, by the interval of what each takes: fewest last. None
+    /// where even the sign of what each takes is not known.
     pub fn fit_into(&self, room: f64) -> Option<Amount> {
         let each = self.each;
         (each.low > 0.0).then(|| Amount {
@@ -59,8 +62,9 @@ impl Limit {
     }
 }
 
-/// The limits of every primary metric that was taken at several values of the parameter `counts`, which is a whole number of pieces.
-/// An environment with fewer than two numbers of pieces, or two blocks that have all of its numbers, has none.
+/// The limits of every primary metric that was taken at several values of the parameter `counts`,
+/// which is a whole number of pieces. An environment with fewer than two numbers of pieces, or two
+/// blocks that have all of its numbers, has none.
 pub fn limits(comparisons: &[Comparison], counts: &str) -> Vec<Limit> {
     let mut families: Vec<Family<'_>> = Vec::new();
     for comparison in comparisons.iter().filter(|comparison| comparison.metric.primary) {

@@ -1,14 +1,16 @@
 //! Change points of a series: where its mean or its variance changes.
 //!
-//! PELT (Killick, Fearnhead and Eckley, "Optimal detection of changepoints with a linear computational cost", JASA 107, 2012): the
-//! segmentation with the least cost of all, found by dynamic programming that leaves out starts which can never win any more. Cost
-//! is that of R's `cpt.meanvar` for normal data, and the penalty 15 ln n that of Barrett et al. (OOPSLA 2017).
+//! PELT (Killick, Fearnhead and Eckley, "Optimal detection of changepoints with a linear
+//! computational cost", JASA 107, 2012): the segmentation with the least cost of all, found by
+//! dynamic programming that leaves out starts which can never win any more. Cost is that of R's
+//! `cpt.meanvar` for normal data, and the penalty 15 ln n that of Barrett et al. (OOPSLA 2017).
 
 /// Fewest values of a segment: a variance needs two.
 const FEWEST: usize = 2;
 
-/// Smallest standard deviation of a segment. The values are logarithms, so this is a thousandth of a per cent: what differs by less
-/// is the resolution of a clock, and two values that happen to be equal are no segment of their own.
+/// Smallest standard deviation of a segment. The values are logarithms, so this is a thousandth of
+/// a per cent: what differs by less is the resolution of a clock, and two values that happen to be
+/// equal are no segment of their own.
 const SMALLEST_SD: f64 = 1e-5;
 
 /// Penalty for a change point in a series of `n` values.
@@ -36,10 +38,12 @@ impl Costs {
         Self { sums }
     }
 
-    /// Twice the negative log likelihood of the values from `from` to before `to`, but for a constant per value:
-    /// n ln v + S / v, with S the squares about the segment's mean and v = S / n, at least the smallest variance.
+    /// Twice the negative log likelihood of the values from `from` to before `to`, but for a
+    /// constant per value: n ln v + S / v, with S the squares about the segment's mean and v = S /
+    /// n, at least the smallest variance.
     ///
-    /// As the least over all means and allowed variances it never grows when a segment is divided, which the pruning rests on.
+    /// As the least over all means and allowed variances it never grows when a segment is divided,
+    /// which the pruning rests on.
     fn of(&self, from: usize, to: usize) -> f64 {
         let n = (to - from) as f64;
         let sum = self.sums[to].0 - self.sums[from].0;
@@ -56,8 +60,8 @@ struct Candidate {
     beaten_from: usize,
 }
 
-/// The places (of the first value after it) of the change points of the segmentation with the least sum of costs and penalties;
-/// empty for a series that is too short for two segments.
+/// The places (of the first value after it) of the change points of the segmentation with the least
+/// sum of costs and penalties; empty for a series that is too short for two segments.
 pub(crate) fn change_points(values: &[f64], penalty: f64) -> Vec<usize> {
     let n = values.len();
     if n < 2 * FEWEST {
@@ -133,7 +137,8 @@ mod tests {
         least
     }
 
-    /// Optimal partitioning without any pruning (Jackson et al. 2005), for series too long to try everything.
+    /// Optimal partitioning without any pruning (Jackson et al. 2005), for series too long to try
+    /// everything.
     fn least_by_partitioning(values: &[f64], penalty: f64) -> f64 {
         let mut least = vec![-penalty];
         for end in 1..=values.len() {
@@ -181,7 +186,8 @@ mod tests {
         }
     }
 
-    /// Flow of the Nile at Aswan, 1871 to 1970, 10^8 m^3 (Durbin and Koopman 2001; R's dataset `Nile`).
+    /// Flow of the Nile at Aswan, 1871 to 1970, 10^8 m^3 (Durbin and Koopman 2001; R's dataset
+    /// `Nile`).
     const NILE: [f64; 100] = [
         1120., 1160., 963., 1210., 1160., 1160., 813., 1230., 1370., 1140., 995., 935., 1110., 994., 1020.,
         960., 1180., 799., 958., 1140., 1100., 1210., 1150., 1250., 1260., 1220., 1030., 1100., 774., 840.,
@@ -192,8 +198,9 @@ mod tests {
         912., 746., 919., 718., 714., 740.,
     ];
 
-    /// The change of the Nile lies after 28 years, in 1898 (Cobb, Biometrika 65, 1978; R's `strucchange::breakpoints` says so too).
-    /// It lowers the cost by 57.5559 (by the definition, computed apart), which is too little for a penalty of 15 ln n.
+    /// The change of the Nile lies after 28 years, in 1898 (Cobb, Biometrika 65, 1978; R's
+    /// `strucchange::breakpoints` says so too). It lowers the cost by 57.5559 (by the definition,
+    /// computed apart), which is too little for a penalty of 15 ln n.
     #[test]
     fn the_nile_changes_in_1898() {
         assert_eq!(NILE.iter().sum::<f64>() / 100.0, 919.35, "the published mean");

@@ -4,21 +4,22 @@ use base64::prelude::{BASE64_STANDARD, Engine as _};
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::Deserializer;
 
-/// Chance that all samples lie on one side of the quantile: each side of the order-statistic interval has this much.
+/// Chance that all samples lie on one side of the quantile: each side of the order-statistic
+/// interval has this much.
 const TAIL: f64 = 0.025;
 
-/// The fewest samples that say something about a quantile q: as many as an order-statistic interval of it with 95 % confidence
-/// needs to exist at all.
+/// The fewest samples that say something about a quantile q: as many as an order-statistic interval
+/// of it with 95 % confidence needs to exist at all.
 ///
-/// The interval ends at the largest sample at the latest, and all n samples lie below the quantile with probability q^n; likewise
-/// (1 - q)^n below. So n is the smallest with
+/// The interval ends at the largest sample at the latest, and all n samples lie below the quantile
+/// with probability q^n; likewise (1 - q)^n below. So n is the smallest with
 ///
 /// ```text
 /// max(q, 1 - q)^n <= .025        n = ceil(ln .025 / ln max(q, 1 - q))
 /// ```
 ///
-/// 6 for the median, 368 for p99, 3,688 for p99.9. With fewer, the quantile of the population may lie beyond every sample that
-/// was seen, and what is printed is the maximum under another name.
+/// 6 for the median, 368 for p99, 3,688 for p99.9. With fewer, the quantile of the population may
+/// lie beyond every sample that was seen, and what is printed is the maximum under another name.
 pub(crate) fn fewest_samples(quantile: f64) -> u64 {
     let far = quantile.max(1.0 - quantile);
     let n = (TAIL.ln() / far.ln()).ceil();
@@ -43,7 +44,8 @@ fn decoded(text: &str) -> Option<Histogram<u64>> {
     Deserializer::new().deserialize(&mut bytes.as_slice()).ok()
 }
 
-/// All samples of several histograms as one. None where one of them cannot be read, or where there are none.
+/// All samples of several histograms as one. None where one of them cannot be read, or where there
+/// are none.
 pub(crate) fn merged<'a>(texts: impl Iterator<Item = &'a str>) -> Option<Histogram<u64>> {
     let mut whole: Option<Histogram<u64>> = None;
     for text in texts {
@@ -91,7 +93,8 @@ mod tests {
         BASE64_STANDARD.encode(bytes)
     }
 
-    /// METHOD: latency. .99^367 = .02500017 and .99^368 = .02475; .999^3687 = .0250003 and .999^3688 = .024975.
+    /// METHOD: latency. .99^367 = .02500017 and .99^368 = .02475; .999^3687 = .0250003 and
+    /// .999^3688 = .024975.
     #[test]
     fn the_fewest_samples_are_those_of_the_order_statistic_interval() {
         for (quantile, fewest) in

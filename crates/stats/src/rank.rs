@@ -2,13 +2,14 @@
 
 use statrs::distribution::{Binomial, DiscreteCDF};
 
-/// Fewest values for an order-statistic interval of at least 95 %: below 6 even the whole range covers less.
+/// Fewest values for an order-statistic interval of at least 95 %: below 6 even the whole range
+/// covers less.
 pub(crate) const FEWEST_FOR_INTERVAL: usize = 6;
 
 /// From this modified Z on a value is flagged as an outlier.
 ///
-/// The deviation from the median is counted in median absolute deviations (MAD). The standard deviation of a normal sample
-/// is 1.4826 MAD, so 14.8 MAD are ten robust standard deviations.
+/// The deviation from the median is counted in median absolute deviations (MAD). The standard
+/// deviation of a normal sample is 1.4826 MAD, so 14.8 MAD are ten robust standard deviations.
 const OUTLIER_MODIFIED_Z: f64 = 14.8;
 
 /// Ten standard deviations of a normal sample in mean absolute deviations: 10 / sqrt(2 / pi).
@@ -39,8 +40,8 @@ pub(crate) fn quantile(ascending: &[f64], p: f64) -> f64 {
     ascending[low] + (place - low as f64) * (ascending[high] - ascending[low])
 }
 
-/// Rank l (from 1) of the order-statistic interval \[x_(l), x_(k+1-l)\] of the median with at least 95 % coverage:
-/// the largest j with BinomCDF(j - 1; k, .5) <= .025. None below six values.
+/// Rank l (from 1) of the order-statistic interval \[x_(l), x_(k+1-l)\] of the median with at least
+/// 95 % coverage: the largest j with BinomCDF(j - 1; k, .5) <= .025. None below six values.
 pub(crate) fn interval_rank(k: usize) -> Option<usize> {
     if k < FEWEST_FOR_INTERVAL {
         return None;
@@ -57,8 +58,9 @@ pub(crate) fn interval_rank(k: usize) -> Option<usize> {
 
 /// The places of the values that lie so far from the median that a reader should look for a cause.
 ///
-/// Modified Z: |x - median| / MAD > 14.8. Where more than half of the values are alike the MAD is 0, and the mean
-/// absolute deviation takes its place (Iglewicz and Hoaglin 1993) with a threshold that stands for as many standard deviations.
+/// Modified Z: |x - median| / MAD > 14.8. Where more than half of the values are alike the MAD is
+/// 0, and the mean absolute deviation takes its place (Iglewicz and Hoaglin 1993) with a threshold
+/// that stands for as many standard deviations.
 pub(crate) fn outliers(values: &[f64]) -> Vec<usize> {
     if values.is_empty() {
         return Vec::new();
@@ -79,7 +81,8 @@ pub(crate) fn outliers(values: &[f64]) -> Vec<usize> {
 mod tests {
     use super::*;
 
-    /// Ranks by summing `scipy.stats.binom` 1.17.1 by the formula; 1 - 2 BinomCDF(l - 1) is the coverage.
+    /// Ranks by summing `scipy.stats.binom` 1.17.1 by the formula; 1 - 2 BinomCDF(l - 1) is the
+    /// coverage.
     const RANKS: &[(usize, usize)] = &[
         (6, 1),
         (7, 1),

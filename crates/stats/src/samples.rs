@@ -32,8 +32,8 @@ pub(crate) struct Sample {
 }
 
 impl Sample {
-    /// Puts a series in order. Several values of one block become their median: they share the state of one instance
-    /// and are no independent samples.
+    /// Puts a series in order. Several values of one block become their median: they share the
+    /// state of one instance and are no independent samples.
     pub fn new(observations: &[Observation], better: Better) -> Self {
         let with_block = observations.iter().filter(|o| o.block.is_some()).count();
         let blocks = match with_block {
@@ -117,8 +117,9 @@ pub(crate) fn is_cost(value: f64) -> bool {
     value.is_finite() && value > 0.0
 }
 
-/// The median iteration by cost. It is one that happened: of an even number it is the dearer of the two in the middle, so
-/// that no two percentiles are averaged, and a rate gives the same iteration as the duration it is made from.
+/// The median iteration by cost. It is one that happened: of an even number it is the dearer of the
+/// two in the middle, so that no two percentiles are averaged, and a rate gives the same iteration
+/// as the duration it is made from.
 pub(crate) fn median_iteration(values: impl Iterator<Item = f64>, better: Better) -> Option<f64> {
     let ascending = rank::sorted(values);
     let middle = match better {
@@ -128,7 +129,8 @@ pub(crate) fn median_iteration(values: impl Iterator<Item = f64>, better: Better
     ascending.get(middle).copied()
 }
 
-/// Log cost of `one` less that of `baseline` for every block that both have, in the order of the blocks.
+/// Log cost of `one` less that of `baseline` for every block that both have, in the order of the
+/// blocks.
 pub(crate) fn pair(one: &Sample, baseline: &Sample) -> Vec<(u32, f64)> {
     let mut others = baseline.logs.iter().peekable();
     let mut pairs = Vec::with_capacity(one.logs.len().min(baseline.logs.len()));

@@ -1,11 +1,14 @@
 //! How well the mean or the trend of a series in time is known, where neighbours in time are alike.
 //!
-//! The usual standard error takes the values for independent; under an AR(.5) noise its 95 % interval of a trend covers about 74 %. The
-//! variance that matters is that of the slow movements of the series, and that is seen in the series itself: its coordinates along a few slow
-//! cosines are nearly independent, with nearly that variance, whatever the noise is like from one value to the next. With B of them the
-//! estimate over its error has a t distribution on B degrees of freedom (Sun, "Robust trend inference with series variance
-//! estimator and testing-optimal smoothing parameter", Journal of Econometrics 164, 2011; for means Lazarus, Lewis, Stock and Watson, "HAR
-//! Inference: Recommendations for Practice", JBES 36, 2018, whose B = .4 n^(2/3) is taken).
+//! The usual standard error takes the values for independent; under an AR(.5) noise its 95 %
+//! interval of a trend covers about 74 %. The variance that matters is that of the slow movements
+//! of the series, and that is seen in the series itself: its coordinates along a few slow cosines
+//! are nearly independent, with nearly that variance, whatever the noise is like from one value to
+//! the next. With B of them the estimate over its error has a t distribution on B degrees of
+//! freedom (Sun, "Robust trend inference with series variance estimator and testing-optimal
+//! smoothing parameter", Journal of Econometrics 164, 2011; for means Lazarus, Lewis, Stock and
+//! Watson, "HAR Inference: Recommendations for Practice", JBES 36, 2018, whose B = .4 n^(2/3) is
+//! taken).
 
 use crate::estimate::{Estimate, count};
 use std::f64::consts::{PI, SQRT_2};
@@ -42,10 +45,12 @@ pub(crate) fn mean(values: &[f64]) -> Option<Estimate> {
     })
 }
 
-/// The slope of a series over its times, by least squares. None below [`FEWEST`], and where no time passes.
+/// The slope of a series over its times, by least squares. None below [`FEWEST`], and where no time
+/// passes.
 ///
-/// The cosines are taken less their own trends, and the energy of the values along the space that they span is found by the inverse of
-/// its Gram matrix I - g g', g the coordinates of the trend of unit length along the cosines.
+/// The cosines are taken less their own trends, and the energy of the values along the space that
+/// they span is found by the inverse of its Gram matrix I - g g', g the coordinates of the trend of
+/// unit length along the cosines.
 pub(crate) fn trend(times: &[f64], values: &[f64]) -> Option<Estimate> {
     let n = values.len();
     if n < FEWEST || times.len() != n {

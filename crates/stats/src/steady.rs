@@ -1,8 +1,9 @@
 //! Whether the iterations of a trial come to a steady state.
 //!
-//! In the spirit of Barrett, Bolz-Tereick, Killick, Mount and Tratt ("Virtual machine warmup blows hot and cold", OOPSLA 2017):
-//! outliers are left out, change points divide the iterations into segments, segments are compared with the last one, and what the
-//! last quarter looks like decides. There as here a trial without a steady state is reported as that, not as a number; but nothing
+//! In the spirit of Barrett, Bolz-Tereick, Killick, Mount and Tratt ("Virtual machine warmup blows
+//! hot and cold", OOPSLA 2017): outliers are left out, change points divide the iterations into
+//! segments, segments are compared with the last one, and what the last quarter looks like decides.
+//! There as here a trial without a steady state is reported as that, not as a number; but nothing
 //! is taken away either, every number stays what it is.
 
 use crate::estimate::count;
@@ -12,19 +13,19 @@ use crate::{pelt, rank};
 /// Fewest iterations that are classified.
 pub(crate) const FEWEST_ITERATIONS: usize = 50;
 
-/// Most values that are looked at; of more iterations, as many neighbours become one (their median). The search for change points
-/// takes time by the square where there are none.
+/// Most values that are looked at; of more iterations, as many neighbours become one (their
+/// median). The search for change points takes time by the square where there are none.
 const MOST_VALUES: usize = 1000;
 
 /// Outliers are looked for in windows of this many values.
 const WINDOW: usize = 200;
 
-/// A value is an outlier when it lies further from the median of its window than this many times the range from the 10th to the 90th
-/// percentile there.
+/// A value is an outlier when it lies further from the median of its window than this many times
+/// the range from the 10th to the 90th percentile there.
 const OUTLIER_RANGES: f64 = 3.0;
 
-/// Segments whose mean logarithms differ by less than this, or than the standard deviation of either, are alike. Half of the
-/// margin of equivalence: too small a step to decide a verdict.
+/// Segments whose mean logarithms differ by less than this, or than the standard deviation of
+/// either, are alike. Half of the margin of equivalence: too small a step to decide a verdict.
 const ALIKE: f64 = 0.01;
 
 /// What the iterations of a trial come to.
@@ -72,8 +73,9 @@ impl Classified {
         }
     }
 
-    /// What is worth a warning: more than a tenth of the trials. At most 2 % of trials that are steady are taken for something else, also
-    /// with 15 % slow iterations among theirs (the test below), so that chance does not explain a tenth.
+    /// What is worth a warning: more than a tenth of the trials. At most 2 % of trials that are
+    /// steady are taken for something else, also with 15 % slow iterations among theirs (the test
+    /// below), so that chance does not explain a tenth.
     pub fn warnings(mut self) -> Vec<WarningKind> {
         let trials = count(self.trials);
         let mut kinds = Vec::new();

@@ -2,14 +2,15 @@
 
 use crate::analysis::{Analysis, Cell, Verdict};
 
-/// Whether the half-width of every primary cell's interval is at most ln(1 + target) on the log scale.
+/// Whether the half-width of every primary cell's interval is at most ln(1 + target) on the log
+/// scale.
 ///
-/// Only widths are looked at, never p values, verdicts or the sign of an effect. The baseline has no interval, and a cell
-/// without any value (its environment cannot run the workload) could not be waited for. Without any interval nothing is
-/// precise.
+/// Only widths are looked at, never p values, verdicts or the sign of an effect. The baseline has
+/// no interval, and a cell without any value (its environment cannot run the workload) could not be
+/// waited for. Without any interval nothing is precise.
 ///
-/// The coverage of the intervals holds for a rule that looks at few numbers of blocks fixed beforehand (30, 35, ... 60),
-/// not for a look after every block.
+/// The coverage of the intervals holds for a rule that looks at few numbers of blocks fixed
+/// beforehand (30, 35, ... 60), not for a look after every block.
 pub fn precise_enough(analysis: &Analysis, target: f64) -> bool {
     let mut cells = analysis.cells.iter().filter(|cell| is_waited_for(cell)).peekable();
     let precise =

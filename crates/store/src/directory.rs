@@ -56,7 +56,8 @@ pub struct Made<T> {
 pub struct Events {
     /// In the order in which they were written.
     pub events: Vec<Timestamped>,
-    /// Lines that could not be read: cut short by a crash, or of a kind that this version does not know.
+    /// Lines that could not be read: cut short by a crash, or of a kind that this version does not
+    /// know.
     pub unreadable_lines: u64,
 }
 
@@ -71,7 +72,8 @@ struct Writer {
 }
 
 impl RunDirectory {
-    /// Makes `<parent>/<UTC time>-<name>/`, with a number behind it when that is taken, and everything in it but samples.
+    /// Makes `<parent>/<UTC time>-<name>/`, with a number behind it when that is taken, and
+    /// everything in it but samples.
     ///
     /// `started_utc` is RFC 3339 in UTC, as in `2026-11-21T05:00:00Z`.
     ///
@@ -86,7 +88,8 @@ impl RunDirectory {
         Self::fill(make_directory(parent, started_utc, &plan.name)?, plan, host)
     }
 
-    /// Makes the run directory at exactly `path`, which must not exist yet or be an empty directory.
+    /// Makes the run directory at exactly `path`, which must not exist yet or be an empty
+    /// directory.
     ///
     /// # Errors
     /// [`StoreError::Exists`], [`StoreError::Full`] and what else the file system refuses.
@@ -124,8 +127,9 @@ impl RunDirectory {
     /// Opens an existing run for reading. Nothing in it is changed, so a live run may be looked at.
     ///
     /// # Errors
-    /// [`StoreError::NotFound`], [`StoreError::Foreign`], [`StoreError::Missing`], [`StoreError::NewerFormat`],
-    /// [`StoreError::Damaged`] of the plan or the host file. The samples are read by [`Self::records`].
+    /// [`StoreError::NotFound`], [`StoreError::Foreign`], [`StoreError::Missing`],
+    /// [`StoreError::NewerFormat`], [`StoreError::Damaged`] of the plan or the host file. The
+    /// samples are read by [`Self::records`].
     pub fn open(path: &Path) -> Result<Self, StoreError> {
         require_run_directory(path)?;
         let (plan, plan_digest) = read_versioned(&path.join(PLAN), Some(PLAN_FORMAT))?;
@@ -133,10 +137,12 @@ impl RunDirectory {
         Ok(Self { path: path.into(), plan, plan_digest, host, recovered: None, writer: None })
     }
 
-    /// Opens an existing run to go on with it. A last line that a crash cut short is moved to `logs/`, see [`Records::recovered`].
+    /// Opens an existing run to go on with it. A last line that a crash cut short is moved to
+    /// `logs/`, see [`Records::recovered`].
     ///
     /// # Errors
-    /// As [`Self::open`] and [`Self::records`], and [`StoreError::Busy`] when another process writes to it.
+    /// As [`Self::open`] and [`Self::records`], and [`StoreError::Busy`] when another process
+    /// writes to it.
     pub fn open_for_append(path: &Path) -> Result<Self, StoreError> {
         let mut run = Self::open(path)?;
         let file = path.join(SAMPLES);
@@ -188,8 +194,9 @@ impl RunDirectory {
         self.path.join(LOGS)
     }
 
-    /// Where the log called `name` goes: the absolute path, and the path relative to the run directory as records carry it.
-    /// What is unsafe in a file name is replaced; two calls with one name give one file.
+    /// Where the log called `name` goes: the absolute path, and the path relative to the run
+    /// directory as records carry it. What is unsafe in a file name is replaced; two calls with one
+    /// name give one file.
     pub fn log_path(&self, name: &str) -> (PathBuf, String) {
         let relative = format!("{LOGS}/{}", safe_file_name(name));
         let directory = std::path::absolute(&self.path).unwrap_or_else(|_| self.path.clone());
@@ -199,8 +206,9 @@ impl RunDirectory {
     /// Appends a record and returns when it is on disk, with the time that the sync took.
     ///
     /// # Errors
-    /// [`StoreError::Full`], [`StoreError::NotFinite`], [`StoreError::ReadOnly`]. After an error the file holds exactly the
-    /// records whose append returned, and after [`StoreError::Full`] a later append may succeed.
+    /// [`StoreError::Full`], [`StoreError::NotFinite`], [`StoreError::ReadOnly`]. After an error
+    /// the file holds exactly the records whose append returned, and after [`StoreError::Full`] a
+    /// later append may succeed.
     pub fn append(&mut self, record: &Record) -> Result<Duration, StoreError> {
         let path = self.path.join(SAMPLES);
         let line = samples::line_of(record)?;
@@ -217,7 +225,8 @@ impl RunDirectory {
         }
     }
 
-    /// Appends an event. It is buffered: [`Self::flush_events`] or the end of this value hands it to the system, nothing syncs it.
+    /// Appends an event. It is buffered: [`Self::flush_events`] or the end of this value hands it
+    /// to the system, nothing syncs it.
     ///
     /// # Errors
     /// [`StoreError::Full`], [`StoreError::ReadOnly`].
@@ -244,16 +253,18 @@ impl RunDirectory {
     /// Every record on disk.
     ///
     /// # Errors
-    /// [`StoreError::EmptySamples`], [`StoreError::MissingHeader`], [`StoreError::NewerFormat`], [`StoreError::Damaged`].
+    /// [`StoreError::EmptySamples`], [`StoreError::MissingHeader`], [`StoreError::NewerFormat`],
+    /// [`StoreError::Damaged`].
     pub fn records(&self) -> Result<Records, StoreError> {
         self.records_of(&self.samples()?)
     }
 
     /// What `make` makes of every record on disk; of a long run it may have been kept.
     ///
-    /// It is kept in `collected.json`, by a directory that is open for writing and has 1 MiB of samples. It is believed as long as samples
-    /// and plan are to the byte what it was made from, and by the same `reader`: a digest of the code that makes it, in hexadecimal.
-    /// `make` may use the plan and the records, and nothing else. That it cannot be kept is no error.
+    /// It is kept in `collected.json`, by a directory that is open for writing and has 1 MiB of
+    /// samples. It is believed as long as samples and plan are to the byte what it was made from,
+    /// and by the same `reader`: a digest of the code that makes it, in hexadecimal. `make` may use
+    /// the plan and the records, and nothing else. That it cannot be kept is no error.
     ///
     /// # Errors
     /// As [`Self::records`], where it is not kept.
@@ -324,7 +335,8 @@ impl RunDirectory {
         }
         let logs = self.logs();
         std::fs::create_dir_all(&logs).map_err(|error| StoreError::io("make", &logs, error))?;
-        // The offset makes the name unique: no two crashes cut at the same place without a record between them being lost.
+        // The offset makes the name unique: no two crashes cut at the same place without a record
+        // between them being lost.
         let name = format!("cut-line-at-{whole_bytes}.txt");
         write_whole(&logs, &name, cut)?;
         let file = self.path.join(SAMPLES);
@@ -378,7 +390,8 @@ impl Writer {
                 Ok(took)
             }
             Err(error) => {
-                // Part of the line may be there, or all of it without being durable: take it back, so that the file holds what was promised.
+                // Part of the line may be there, or all of it without being durable: take it back,
+                // so that the file holds what was promised.
                 let taken_back =
                     self.samples.set_len(self.whole_bytes).and_then(|()| self.samples.sync_data());
                 self.broken = taken_back.is_err();
@@ -387,7 +400,8 @@ impl Writer {
         }
     }
 
-    /// One write, so that a reader never sees half a line; the rest follows only when the system took less than the whole.
+    /// One write, so that a reader never sees half a line; the rest follows only when the system
+    /// took less than the whole.
     fn write_once(&mut self, line: &[u8]) -> std::io::Result<()> {
         loop {
             match self.samples.write(line) {
@@ -400,8 +414,8 @@ impl Writer {
     }
 }
 
-/// `mkdir` refuses an existing name, which makes it the test and the claim in one.
-/// Makes an empty directory `<parent>/<UTC time>-<name>/`, with a number behind it when that is taken.
+/// `mkdir` refuses an existing name, which makes it the test and the claim in one. Makes an empty
+/// directory `<parent>/<UTC time>-<name>/`, with a number behind it when that is taken.
 ///
 /// # Errors
 /// [`StoreError::Full`] and what else the file system refuses.

@@ -5,7 +5,8 @@ use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::path::Path;
 
-/// Writes a whole file so that after a crash either all of it is there or none: temporary name, sync, rename, sync of the directory.
+/// Writes a whole file so that after a crash either all of it is there or none: temporary name,
+/// sync, rename, sync of the directory.
 ///
 /// # Errors
 /// What the file system refuses; the file is then what it was.
@@ -20,7 +21,8 @@ pub fn write_whole(directory: &Path, name: &str, bytes: &[u8]) -> Result<(), Sto
         .and_then(|mut file| file.write_all(bytes).and_then(|()| file.sync_all()))
         .and_then(|()| std::fs::rename(&temporary, &path));
     if let Err(error) = written {
-        // The error of the write is what the user needs; a temporary file that stays is overwritten by the next try.
+        // The error of the write is what the user needs; a temporary file that stays is overwritten
+        // by the next try.
         let _ = std::fs::remove_file(&temporary);
         return Err(StoreError::io("write", &path, error));
     }

@@ -3,13 +3,15 @@
 use std::io::{self, Write};
 use weigh_model::{Better, Comparison};
 
-/// Writes one row per observation, with the columns that [`crate::import`] and `weigh analyse` read: `environment`,
-/// `workload`, `metric`, `unit`, `better`, `value`, and `block` where the observations have one.
+/// Writes one row per observation, with the columns that [`crate::import`] and `weigh analyse`
+/// read: `environment`, `workload`, `metric`, `unit`, `better`, `value`, and `block` where the
+/// observations have one.
 ///
 /// Numbers are written with as many digits as it takes to read the same number back.
 ///
 /// # Errors
-/// What the writer refuses; [`io::ErrorKind::InvalidInput`] when some observations have a block and others have none.
+/// What the writer refuses; [`io::ErrorKind::InvalidInput`] when some observations have a block and
+/// others have none.
 pub fn samples_csv(comparisons: &[Comparison], out: impl Write) -> io::Result<()> {
     let observations = || comparisons.iter().flat_map(|c| &c.series).flat_map(|s| &s.observations);
     let paired = observations().any(|observation| observation.block.is_some());

@@ -1,6 +1,7 @@
 //! Samples that were measured elsewhere.
 //!
-//! One row per number, with the columns (CSV, first line names them, any order) or keys (JSON lines)
+//! One row per number, with the columns (CSV, first line names them, any order) or keys (JSON
+//! lines)
 //!
 //! | name | content |
 //! |---|---|
@@ -12,8 +13,9 @@
 //! | `value` | a positive number |
 //! | `block` | optional: a whole number that pairs rows of different environments |
 //!
-//! Other columns are ignored and named in [`Imported::ignored`]. Every metric that is read is primary: somebody who brings
-//! samples wants a verdict on them. Values are converted to the base unit.
+//! Other columns are ignored and named in [`Imported::ignored`]. Every metric that is read is
+//! primary: somebody who brings samples wants a verdict on them. Values are converted to the base
+//! unit.
 
 mod delimited;
 mod lines;
@@ -106,19 +108,21 @@ pub fn read(path: &Path) -> Result<Vec<Comparison>, ImportError> {
     read_with_notes(path).map(|imported| imported.comparisons)
 }
 
-/// Reads samples from CSV or JSON lines: by the name's ending (`.csv`; `.jsonl`, `.ndjson`, `.json`), else by the first character.
+/// Reads samples from CSV or JSON lines: by the name's ending (`.csv`; `.jsonl`, `.ndjson`,
+/// `.json`), else by the first character.
 ///
 /// # Errors
-/// The first fault, with its place: a missing column, a value that is no positive number, the same (environment, workload,
-/// metric, block) twice, a block for some rows and none for others, units of one metric that do not convert into each other,
-/// directions of one metric that disagree.
+/// The first fault, with its place: a missing column, a value that is no positive number, the same
+/// (environment, workload, metric, block) twice, a block for some rows and none for others, units
+/// of one metric that do not convert into each other, directions of one metric that disagree.
 pub fn read_with_notes(path: &Path) -> Result<Imported, ImportError> {
     let bytes = std::fs::read(path)
         .map_err(|error| ImportError::of_file(path, format!("cannot read it: {error}"), ""))?;
     parse(path, &bytes)
 }
 
-/// As [`read_with_notes`], for bytes that are already here; `path` is for errors and for its ending.
+/// As [`read_with_notes`], for bytes that are already here; `path` is for errors and for its
+/// ending.
 ///
 /// # Errors
 /// As [`read_with_notes`].

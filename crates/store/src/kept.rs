@@ -1,7 +1,9 @@
-//! What was made of a run's samples, kept beside them, so that nobody has to read all of them again.
+//! What was made of a run's samples, kept beside them, so that nobody has to read all of them
+//! again.
 //!
-//! A file of two lines, one JSON value together: the label, then what was made. It is believed only if its label is the one that it would get now,
-//! to the byte. Whatever else it is (absent, of other samples, cut, edited, a directory), it is as if it were not there.
+//! A file of two lines, one JSON value together: the label, then what was made. It is believed only
+//! if its label is the one that it would get now, to the byte. Whatever else it is (absent, of
+//! other samples, cut, edited, a directory), it is as if it were not there.
 
 use crate::durable::write_whole;
 use serde::Serialize;
@@ -19,7 +21,8 @@ const WORTH_KEEPING_BYTES: usize = 1 << 20;
 /// What people see who open the file.
 const ABOUT: &str = "made from samples.jsonl, which alone counts; without this file it is made again";
 
-/// Tells one text from another. Against accidents, not against forgery: who could forge this could write other samples, too.
+/// Tells one text from another. Against accidents, not against forgery: who could forge this could
+/// write other samples, too.
 pub(crate) fn digest(bytes: &[u8]) -> u128 {
     XxHash3_128::oneshot(bytes)
 }
@@ -63,7 +66,8 @@ impl Origin<'_> {
 /// End of the file, behind what was made.
 const END: &[u8] = b"}\n";
 
-/// What was kept in a run directory, if it has this origin. No file longer than the samples is read.
+/// What was kept in a run directory, if it has this origin. No file longer than the samples is
+/// read.
 pub(crate) fn kept<T: DeserializeOwned>(
     directory: &Path,
     origin: &Origin<'_>,
@@ -87,8 +91,9 @@ pub(crate) fn kept<T: DeserializeOwned>(
     if is_ours { serde_json::from_slice(made).ok() } else { None }
 }
 
-/// Keeps what was made, if that gains anything and it reads back exactly. Whether it is kept decides nothing but how long the next reading takes,
-/// so that no error is worth a word: not a full disk, not a directory that may not be written to.
+/// Keeps what was made, if that gains anything and it reads back exactly. Whether it is kept
+/// decides nothing but how long the next reading takes, so that no error is worth a word: not a
+/// full disk, not a directory that may not be written to.
 pub(crate) fn keep<T>(directory: &Path, origin: &Origin<'_>, samples_bytes: usize, value: &T)
 where
     T: Serialize + DeserializeOwned + PartialEq,

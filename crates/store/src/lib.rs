@@ -10,8 +10,8 @@
 //!   collected.json what was made of many samples; may be missing, and is then made again
 //! ```
 //!
-//! A sample is never rewritten. The only bytes that ever leave `samples.jsonl` are those of a last line that a crash cut
-//! short; they are kept in `logs/`, and whoever opens the directory is told.
+//! A sample is never rewritten. The only bytes that ever leave `samples.jsonl` are those of a last
+//! line that a crash cut short; they are kept in `logs/`, and whoever opens the directory is told.
 //!
 //! [`import`] reads samples that were measured elsewhere, [`export`] writes them for use elsewhere.
 

@@ -3,21 +3,24 @@
 use crate::StoreError;
 use std::path::{Path, PathBuf};
 
-/// Longest name within a run directory's name; the file system's own limit of 255 bytes has room for the time and a number.
+/// Longest name within a run directory's name; the file system's own limit of 255 bytes has room
+/// for the time and a number.
 const LONGEST_NAME: usize = 80;
 
-/// The directory that the user means: `last` is the newest run below `parent` by name, a name without a slash may be one of
-/// the runs there, everything else is a path.
+/// The directory that the user means: `last` is the newest run below `parent` by name, a name
+/// without a slash may be one of the runs there, everything else is a path.
 ///
 /// # Errors
-/// [`StoreError::NoRuns`] for `last` when there is none, [`StoreError::NotFound`] when the path does not exist.
+/// [`StoreError::NoRuns`] for `last` when there is none, [`StoreError::NotFound`] when the path
+/// does not exist.
 pub fn resolve(parent: &Path, run: &str) -> Result<PathBuf, StoreError> {
     if run == "last" {
         return newest(parent)?.ok_or_else(|| StoreError::NoRuns { parent: parent.into() });
     }
     let path = PathBuf::from(run);
     let below = parent.join(run);
-    // What may not be looked at is there, as far as anybody can say; whoever opens it says what is in the way.
+    // What may not be looked at is there, as far as anybody can say; whoever opens it says what is
+    // in the way.
     let is_there = |path: &Path| path.try_exists().unwrap_or(true);
     if is_there(&path) {
         Ok(path)
@@ -42,7 +45,8 @@ fn newest(parent: &Path) -> Result<Option<PathBuf>, StoreError> {
         if !entry.path().is_dir() {
             continue;
         }
-        // Within one second `x-10` is newer than `x-2`, which is newer than `x`: the longer name wins.
+        // Within one second `x-10` is newer than `x-2`, which is newer than `x`: the longer name
+        // wins.
         let candidate = (stamp.to_string(), name.len(), entry.path());
         if newest.as_ref().is_none_or(|newest| *newest < candidate) {
             newest = Some(candidate);
@@ -63,7 +67,8 @@ fn stamp_of(name: &str) -> Option<&str> {
     shape_is_right.then_some(stamp)
 }
 
-/// The directory's name without a number: RFC 3339 time in its basic form, and what is safe of the plan's name.
+/// The directory's name without a number: RFC 3339 time in its basic form, and what is safe of the
+/// plan's name.
 pub(crate) fn directory_name(started_utc: &str, name: &str) -> String {
     let whole_seconds = started_utc.split(['.', 'Z']).next().unwrap_or_default();
     let stamp: String = whole_seconds.chars().filter(|c| c.is_ascii_digit() || *c == 'T').collect();

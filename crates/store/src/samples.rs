@@ -7,7 +7,8 @@ use std::panic::resume_unwind;
 use std::path::Path;
 use weigh_model::{Record, SAMPLES_FORMAT};
 
-/// What to do about a line that cannot be read. What stands behind it cannot be trusted to belong to what stands before.
+/// What to do about a line that cannot be read. What stands behind it cannot be trusted to belong
+/// to what stands before.
 const REMEDY: &str = "restore the file from a copy, or keep only the lines before this one, and `weigh resume` measures the rest again";
 
 /// What the bytes of a samples file hold.
@@ -49,8 +50,9 @@ fn workers_for(bytes: usize) -> usize {
 
 /// Reads every whole line.
 ///
-/// A line is whole when it ends in a newline: the newline is the last byte of its write, and `append` has not returned
-/// before all of it was on disk, so a line without one was never promised to anybody. Long files are read by all CPUs, each a part.
+/// A line is whole when it ends in a newline: the newline is the last byte of its write, and
+/// `append` has not returned before all of it was on disk, so a line without one was never promised
+/// to anybody. Long files are read by all CPUs, each a part.
 pub(crate) fn parse(path: &Path, bytes: &[u8]) -> Result<Parsed, StoreError> {
     if bytes.is_empty() {
         return Err(StoreError::EmptySamples { path: path.into() });
@@ -138,8 +140,8 @@ fn records_of(lines: &[u8]) -> Result<Vec<Record>, Fault> {
         .collect()
 }
 
-/// Reads a line. Nearly all are trials, and begin as [`line_of`] writes them: read as what they are, they need not be held in memory until
-/// their kind is known.
+/// Reads a line. Nearly all are trials, and begin as [`line_of`] writes them: read as what they
+/// are, they need not be held in memory until their kind is known.
 fn record_of(line: &[u8]) -> serde_json::Result<Record> {
     const TRIAL: &[u8] = br#"{"record":"trial","#;
     match line.starts_with(TRIAL) {
@@ -173,7 +175,8 @@ pub(crate) fn line_of(record: &Record) -> Result<Vec<u8>, StoreError> {
     Ok(line)
 }
 
-/// JSON has no NaN and no infinity: such a value would be written as `null`, and the line could not be read again.
+/// JSON has no NaN and no infinity: such a value would be written as `null`, and the line could not
+/// be read again.
 fn check_finite(record: &Record) -> Result<(), StoreError> {
     let Record::Trial(trial) = record else { return Ok(()) };
     let weigh_model::Outcome::Measured { iterations } = &trial.outcome else { return Ok(()) };
@@ -235,7 +238,8 @@ mod tests {
         };
         assert!(read.records.iter().map(of).eq(0..sequence));
 
-        // The record of that sequence stands two lines below: lines count from 1, and the header is the first.
+        // The record of that sequence stands two lines below: lines count from 1, and the header is
+        // the first.
         for damaged in [0, sequence / 2, sequence - 1] {
             let place = format!("\"sequence\":{damaged},");
             let mut text = String::from_utf8(text.clone()).unwrap();

@@ -21,8 +21,9 @@ pub(crate) use parse::{Placed, PlacedCondition, RESERVED, is_identifier, is_numb
 /// A Q > 98 %              a value itself, only where the quantity is a share
 /// ```
 ///
-/// Several are joined by `and`. A quantity that is swept is asked at a point, as in `Q@100`; see [`Point`]. There is no way to ask for
-/// any other value itself: nothing absolute is comparable between two machines.
+/// Several are joined by `and`. A quantity that is swept is asked at a point, as in `Q@100`; see
+/// [`Point`]. There is no way to ask for any other value itself: nothing absolute is comparable
+/// between two machines.
 ///
 /// The printed form is the one that is read.
 #[derive(Debug, Clone, PartialEq)]
@@ -100,9 +101,11 @@ pub enum Point {
     First,
     /// The largest that was measured: `Q@last`.
     Last,
-    /// Each of them: the condition must hold at all, and the others of its terms that say `@all` are taken at the same point.
+    /// Each of them: the condition must hold at all, and the others of its terms that say `@all`
+    /// are taken at the same point.
     All,
-    /// Any of them: the condition must hold at one at least, where the others of its terms that say `@some` are taken too.
+    /// Any of them: the condition must hold at one at least, where the others of its terms that say
+    /// `@some` are taken too.
     Some,
 }
 
@@ -166,7 +169,8 @@ impl Check {
         &self.conditions
     }
 
-    /// The values that are needed, each once, in the order of the check; `baseline` is the arm that overheads are of.
+    /// The values that are needed, each once, in the order of the check; `baseline` is the arm that
+    /// overheads are of.
     pub fn terms(&self, baseline: &str) -> Vec<Term> {
         let mut terms = Vec::new();
         for term in self.conditions.iter().flat_map(|condition| condition.terms(baseline)) {
@@ -179,7 +183,8 @@ impl Check {
 }
 
 impl Condition {
-    /// The values that it compares, from left to right; `baseline` is the arm that overheads are of.
+    /// The values that it compares, from left to right; `baseline` is the arm that overheads are
+    /// of.
     pub fn terms(&self, baseline: &str) -> Vec<Term> {
         match self {
             Self::Ratio { left, right, .. } | Self::Within { left, right, .. } => {

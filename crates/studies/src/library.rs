@@ -75,8 +75,8 @@ const EMBEDDED: &[Embedded] = embedded![
 /// All studies that can be asked for.
 ///
 /// # A study
-/// One TOML file. A built-in one is a folder instead, with the first part in `study.toml` and a file for each experiment, which has at
-/// its top what stands in `[[experiment]]` here.
+/// One TOML file. A built-in one is a folder instead, with the first part in `study.toml` and a
+/// file for each experiment, which has at its top what stands in `[[experiment]]` here.
 /// ```toml
 /// name = "mine-2026"                       # small letters, digits, hyphens
 /// title = "What our build server costs"
@@ -168,7 +168,8 @@ const EMBEDDED: &[Embedded] = embedded![
 /// # note = "what should be known of them"  # optional
 /// ```
 ///
-/// How `check` is written is said at [`Check`](crate::Check). The name of a built-in study is reserved.
+/// How `check` is written is said at [`Check`](crate::Check). The name of a built-in study is
+/// reserved.
 #[derive(Debug, Clone)]
 pub struct Library {
     studies: Vec<Study>,
@@ -253,8 +254,9 @@ impl Library {
         self.studies.iter().find(|study| study.name == name)
     }
 
-    /// The experiments that a name stands for, in the order of the study: all of a study (`felter-2014`), the one of that name
-    /// (`felter-2014/table-1/pxz`), or else those that are also called so and those of the group (`felter-2014/table-1`).
+    /// The experiments that a name stands for, in the order of the study: all of a study
+    /// (`felter-2014`), the one of that name (`felter-2014/table-1/pxz`), or else those that are
+    /// also called so and those of the group (`felter-2014/table-1`).
     ///
     /// # Errors
     /// [`UnknownExperiment`] with the nearest name.
@@ -267,7 +269,8 @@ impl Library {
         if found.is_empty() { Err(unknown()) } else { Ok(found) }
     }
 
-    /// Every name that [`Self::find`] takes: of each study its own, then those of its experiments and groups.
+    /// Every name that [`Self::find`] takes: of each study its own, then those of its experiments
+    /// and groups.
     pub fn names(&self) -> Vec<String> {
         let mut names: Vec<String> = Vec::new();
         for study in &self.studies {

@@ -3,13 +3,14 @@
 use crate::study::{Experiment, PublishedValue, Spread, Study};
 use statrs::distribution::{ContinuousCDF, Normal, StudentsT};
 
-/// The published cost of an arm in relation to the baseline arm, per operation: 0.04 is 4 % more. More is worse, whatever the direction of
-/// the quantity, so a rate is inverted.
+/// The published cost of an arm in relation to the baseline arm, per operation: 0.04 is 4 % more.
+/// More is worse, whatever the direction of the quantity, so a rate is inverted.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PublishedOverhead {
     /// The overhead of the printed values; of medians where a box is printed.
     pub overhead: f64,
-    /// Lower and upper end of its 95 % confidence interval, where spread and number of runs are printed for both arms.
+    /// Lower and upper end of its 95 % confidence interval, where spread and number of runs are
+    /// printed for both arms.
     pub interval: Option<(f64, f64)>,
 }
 
@@ -27,12 +28,14 @@ impl Study {
 }
 
 impl Experiment {
-    /// The published overhead of an arm, at a point where the quantity is swept. Nothing where it or the baseline is not published, and
-    /// nothing for the baseline itself.
+    /// The published overhead of an arm, at a point where the quantity is swept. Nothing where it
+    /// or the baseline is not published, and nothing for the baseline itself.
     ///
-    /// The interval is that of the difference of two independent log means: their standard errors by the delta method, degrees of
-    /// freedom by Welch and Satterthwaite. Studies measured one platform after the other, so there is nothing to pair; and what a run
-    /// drifted meanwhile is in no printed spread. Where the printed spreads are all 0 there is no interval: they were rounded away.
+    /// The interval is that of the difference of two independent log means: their standard errors
+    /// by the delta method, degrees of freedom by Welch and Satterthwaite. Studies measured one
+    /// platform after the other, so there is nothing to pair; and what a run drifted meanwhile is
+    /// in no printed spread. Where the printed spreads are all 0 there is no interval: they were
+    /// rounded away.
     pub fn published_overhead(
         &self,
         quantity: &str,
@@ -87,8 +90,8 @@ impl LogError {
     }
 }
 
-/// From as many degrees of freedom on the library's quantile loses digits, and the first terms of the expansion around the normal
-/// quantile (Abramowitz and Stegun, 26.7.5) are right to 1e-7.
+/// From as many degrees of freedom on the library's quantile loses digits, and the first terms of
+/// the expansion around the normal quantile (Abramowitz and Stegun, 26.7.5) are right to 1e-7.
 const MANY: f64 = 500.0;
 
 /// The value that a variable of Student's t distribution stays below with a probability of 97.5 %.

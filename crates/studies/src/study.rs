@@ -57,8 +57,8 @@ pub struct Experiment {
     pub reanalyse: Vec<Reanalyse>,
 }
 
-/// What `weigh` is told to measure an experiment here, without the options that are added: environments, baseline, size, output, seed,
-/// effort.
+/// What `weigh` is told to measure an experiment here, without the options that are added:
+/// environments, baseline, size, output, seed, effort.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Measure {
     /// The command.
@@ -181,7 +181,8 @@ pub struct Quantity {
 }
 
 impl Quantity {
-    /// Whether its values are shares, so that they mean the same on every machine: a check may ask for them as they are.
+    /// Whether its values are shares, so that they mean the same on every machine: a check may ask
+    /// for them as they are.
     pub fn is_share(&self) -> bool {
         SHARES.iter().any(|(unit, _)| *unit == self.unit)
     }
@@ -232,7 +233,8 @@ pub struct Measurand {
     pub params: BTreeMap<String, String>,
     /// What is taken of the values of the blocks.
     pub statistic: Statistic,
-    /// A parameter: in every block the best value over all that it had is the block's, as the peak over a number of clients.
+    /// A parameter: in every block the best value over all that it had is the block's, as the peak
+    /// over a number of clients.
     pub best_over: Option<String>,
 }
 
@@ -375,7 +377,8 @@ pub struct Claim {
     pub check: Check,
 }
 
-/// Where the raw numbers of one quantity stand in the logs of the study, which users have and this project does not.
+/// Where the raw numbers of one quantity stand in the logs of the study, which users have and this
+/// project does not.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reanalyse {
     /// Identifier of the quantity.
@@ -384,7 +387,8 @@ pub struct Reanalyse {
     pub parser: String,
     /// What it reads: a field of the parser.
     pub value: String,
-    /// What the runs that count are called in the log, or what the line says that a script wrote above each.
+    /// What the runs that count are called in the log, or what the line says that a script wrote
+    /// above each.
     pub section: Option<String>,
     /// The first and the last run that count, from 1, among those of the section; all where absent.
     pub runs: Option<(u32, u32)>,
@@ -466,7 +470,8 @@ impl Experiment {
         self.quantities.iter().find(|quantity| quantity.id == id)
     }
 
-    /// What was published of a quantity on an arm, at a point where it is swept: the first block that has it.
+    /// What was published of a quantity on an arm, at a point where it is swept: the first block
+    /// that has it.
     pub fn published_value(
         &self,
         quantity: &str,
@@ -478,7 +483,8 @@ impl Experiment {
         blocks.find_map(|block| Some((block, block.values.get(arm)?)))
     }
 
-    /// The points at which something was published of a quantity, in the order of the files; empty when it is not swept.
+    /// The points at which something was published of a quantity, in the order of the files; empty
+    /// when it is not swept.
     pub fn published_points(&self, quantity: &str) -> Vec<&str> {
         let mut points = Vec::new();
         let blocks = self.published.iter().filter(|block| block.quantity == quantity);

@@ -9,7 +9,8 @@ use std::collections::BTreeMap;
 use weigh_model::Better;
 
 impl Study {
-    /// The study as one file, which is read as the same study. What is the default is left out, and so are comments.
+    /// The study as one file, which is read as the same study. What is the default is left out, and
+    /// so are comments.
     pub fn to_toml(&self) -> String {
         let mut out = Writer::default();
         out.line("name", &self.name);

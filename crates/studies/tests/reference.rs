@@ -1,5 +1,6 @@
-//! The built-in studies against the list of what they must be able to repeat, `../design/STUDIES.md` of the directory that
-//! `WEIGH_REFERENCE` names. It is no part of this project.
+//! The built-in studies against the list of what they must be able to repeat,
+//! `../design/STUDIES.md` of the directory that `WEIGH_REFERENCE` names. It is no part of this
+//! project.
 
 use regex::Regex;
 use std::collections::{BTreeMap, BTreeSet};
@@ -45,7 +46,8 @@ struct Number {
     percent: bool,
 }
 
-/// The numbers of a text of the list. A word that begins with a letter is a name (`fig-2`, `E5-2665`), and no number.
+/// The numbers of a text of the list. A word that begins with a letter is a name (`fig-2`,
+/// `E5-2665`), and no number.
 fn numbers(text: &str) -> Vec<Number> {
     let thousands = pattern(r"\b\d{1,3}(,\d{3})+\b");
     let text = thousands.replace_all(text, |found: &regex::Captures<'_>| found[0].replace(',', ""));
@@ -76,7 +78,8 @@ fn numbers(text: &str) -> Vec<Number> {
     found
 }
 
-/// All values in the files of experiments: with commas as they stand in large numbers and in lists, and within words.
+/// All values in the files of experiments: with commas as they stand in large numbers and in lists,
+/// and within words.
 fn values(data: &str) -> Vec<f64> {
     let grouped = numbers(data).into_iter().flat_map(|number| number.values);
     let plain = pattern(r"\d+(\.\d+)?(e\d+)?");
@@ -89,7 +92,8 @@ fn has(values: &[f64], number: &Number) -> bool {
     number.values.iter().copied().any(near)
 }
 
-/// Whole per cent by which published values differ from the baseline's: papers print them beside the values.
+/// Whole per cent by which published values differ from the baseline's: papers print them beside
+/// the values.
 fn differences(study: &Study) -> Vec<f64> {
     let mut differences = Vec::new();
     for experiment in &study.experiments {
@@ -102,7 +106,8 @@ fn differences(study: &Study) -> Vec<f64> {
     differences
 }
 
-/// The study with those of its experiments alone that a row of the list names; all where it names none.
+/// The study with those of its experiments alone that a row of the list names; all where it names
+/// none.
 fn named(library: &Library, study: &Study, names: &str) -> Study {
     let mut only = study.clone();
     let mut wanted: BTreeSet<String> = BTreeSet::new();

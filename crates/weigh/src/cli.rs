@@ -1,9 +1,11 @@
-//! The command line. Completions, manual pages and the reference in the documentation are made from these definitions.
+//! The command line. Completions, manual pages and the reference in the documentation are made from
+//! these definitions.
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 
-/// Weighs what an isolation platform costs you: the same work natively and in containers, sandboxes and virtual machines
+/// Weighs what an isolation platform costs you: the same work natively and in containers, sandboxes
+/// and virtual machines
 ///
 /// Without a command: a quick comparison of everything that can run here.
 #[derive(Debug, Parser)]
@@ -22,7 +24,8 @@ const EXIT_CODES: &str = "Exit codes: 0 done, 1 failed, 2 usage or bad input, 3 
 pub enum Command {
     /// Compare environments on workloads, or on a command of your own after `--`
     Run(Box<RunArgs>),
-    /// Measure how long guests take to come up, from the first program of the platform to the first response
+    /// Measure how long guests take to come up, from the first program of the platform to the first
+    /// response
     Start(Box<StartArgs>),
     /// Weigh the memory that guests take, by how many there are, and what one more takes
     Footprint(Box<FootprintArgs>),
@@ -30,7 +33,8 @@ pub enum Command {
     Density(Box<DensityArgs>),
     /// Measure for hours or days, in guests that stay, among guests that serve
     Soak(Box<SoakArgs>),
-    /// Measure what a study measured, and show it beside what was published; without a name, list the studies and what can run here
+    /// Measure what a study measured, and show it beside what was published; without a name, list
+    /// the studies and what can run here
     Study(Box<StudyArgs>),
     /// Say which platforms are ready, and what is missing with the remedy
     Doctor(JsonArg),
@@ -75,7 +79,8 @@ pub enum Command {
     },
     /// The same statistics for samples measured elsewhere
     ///
-    /// Columns: environment, workload, metric, unit, better (lower|higher), value, and block where trials were paired.
+    /// Columns: environment, workload, metric, unit, better (lower|higher), value, and block where
+    /// trials were paired.
     Analyse {
         /// A .csv or .jsonl file
         file: PathBuf,
@@ -141,8 +146,8 @@ pub struct SelftestArgs {
     /// 200 comparisons without an effect and 50 with each
     #[arg(long)]
     pub long: bool,
-    /// Instead, the builtin kernels against the tools that they stand for (hpcc, fio, sockperf, OpenBLAS): exit 1 when the whole interval
-    /// of a ratio lies outside of what is asked
+    /// Instead, the builtin kernels against the tools that they stand for (hpcc, fio, sockperf,
+    /// OpenBLAS): exit 1 when the whole interval of a ratio lies outside of what is asked
     #[arg(long, conflicts_with_all = ["long", "fake"])]
     pub tools: bool,
     /// Blocks of a pair with --tools; default: 15
@@ -163,7 +168,8 @@ pub struct SelftestArgs {
     /// Bound on all comparisons together, as in `2m`; what is there by then is judged
     #[arg(long, value_name = "TIME")]
     pub budget: Option<String>,
-    /// Compare fakes of the null platform with these keys instead, to judge the method without a host
+    /// Compare fakes of the null platform with these keys instead, to judge the method without a
+    /// host
     #[arg(long, value_name = "KEYS", hide = true)]
     pub fake: Option<String>,
     /// Keys of the second fake alone
@@ -185,8 +191,8 @@ pub enum SelftestFormat {
 pub enum ImageCommand {
     /// Build or pull an image unless it is there
     ///
-    /// `debian` is a small system with systemd; building it needs root, mmdebstrap, a network and some minutes. `oci:REF` is an image of a
-    /// registry, as in `oci:localhost:5000/name:tag`.
+    /// `debian` is a small system with systemd; building it needs root, mmdebstrap, a network and
+    /// some minutes. `oci:REF` is an image of a registry, as in `oci:localhost:5000/name:tag`.
     Build {
         /// The image, as `--image` takes it
         name: String,
@@ -305,8 +311,8 @@ pub struct RunArgs {
     /// A workload manifest of your own
     #[arg(long, value_name = "FILE")]
     pub workload: Vec<PathBuf>,
-    /// Where the load generators of servers run: `host`, on the CPUs that no guest has, or another machine,
-    /// `ssh:host=[user@]address[,key=value,...]`
+    /// Where the load generators of servers run: `host`, on the CPUs that no guest has, or another
+    /// machine, `ssh:host=[user@]address[,key=value,...]`
     #[arg(long, value_name = "ENV", default_value = "host")]
     pub loader: String,
     /// Run this plan.json exactly
@@ -317,10 +323,12 @@ pub struct RunArgs {
 /// Options of everything that measures.
 #[derive(Debug, Clone, Args)]
 pub struct MeasureArgs {
-    /// Environments: `platform[:key=value,...]`, repeated or separated by `;`; default: every ready platform
+    /// Environments: `platform[:key=value,...]`, repeated or separated by `;`; default: every ready
+    /// platform
     #[arg(long, value_name = "ENV")]
     pub on: Vec<String>,
-    /// Environment that the others are compared with; default: `native`, which is added when it is not among them
+    /// Environment that the others are compared with; default: `native`, which is added when it is
+    /// not among them
     #[arg(long, value_name = "ENV")]
     pub baseline: Option<String>,
     /// 6 blocks, and small workloads; exploratory, never EQUIVALENT
@@ -332,8 +340,8 @@ pub struct MeasureArgs {
     /// Stop when every primary interval is this narrow, per cent either way (30 to 60 blocks)
     #[arg(long, value_name = "PCT", value_parser = positive)]
     pub precision: Option<f64>,
-    /// Root file system of the guests: `host` (a read-only view of this one), `probe`, `debian` or `oci:REF` (see
-    /// `weigh image`), a directory or a tar archive
+    /// Root file system of the guests: `host` (a read-only view of this one), `probe`, `debian` or
+    /// `oci:REF` (see `weigh image`), a directory or a tar archive
     #[arg(long, default_value = "host", value_name = "IMAGE")]
     pub image: String,
     /// CPUs that every environment's work is confined to, as in `0-3,8`
@@ -342,8 +350,8 @@ pub struct MeasureArgs {
     /// Memory limit of every environment, as in `2GiB`
     #[arg(long, value_name = "SIZE")]
     pub memory: Option<String>,
-    /// Compare although guests differ in this, and say so beside every ratio: `cpus`, `memory`, `libc`, `binary:PROGRAM`,
-    /// `mounts:PATH`...; a list `a,b` names several
+    /// Compare although guests differ in this, and say so beside every ratio: `cpus`, `memory`,
+    /// `libc`, `binary:PROGRAM`, `mounts:PATH`...; a list `a,b` names several
     #[arg(long, value_name = "KEY", value_delimiter = ',')]
     pub allow_unequal: Vec<String>,
     /// Bound on the whole run, as in `10m`
@@ -384,7 +392,8 @@ pub struct MeasureArgs {
 /// `--live` alone.
 #[derive(Debug, Clone, Args)]
 pub struct LiveArg {
-    /// While the run goes on, show its report at http://127.0.0.1:PORT/, on a free port unless one is given
+    /// While the run goes on, show its report at http://127.0.0.1:PORT/, on a free port unless one
+    /// is given
     #[arg(long, value_name = "PORT", num_args = 0..=1, require_equals = true, default_missing_value = "0")]
     pub live: Option<u16>,
 }
@@ -404,7 +413,8 @@ pub struct StartArgs {
     /// What all measurements have in common
     #[command(flatten)]
     pub common: MeasureArgs,
-    /// What the host's page cache holds at every start: `warm`, what the starts before left; `cold`, nothing (needs root)
+    /// What the host's page cache holds at every start: `warm`, what the starts before left;
+    /// `cold`, nothing (needs root)
     #[arg(long, value_name = "WORD", default_value = "warm")]
     pub caches: String,
     /// Start so many guests at once; a list `1,50,200` measures each number
@@ -416,7 +426,8 @@ pub struct StartArgs {
     /// Also measure coming back from a saved state, where the platform can
     #[arg(long)]
     pub restore: bool,
-    /// Also measure how long a process takes to start inside: fork and exec, vfork and exec, posix_spawn
+    /// Also measure how long a process takes to start inside: fork and exec, vfork and exec,
+    /// posix_spawn
     #[arg(long)]
     pub spawn: bool,
     /// Size of what `--spawn` measures; default: `quick` with --quick, else `standard`
@@ -442,7 +453,8 @@ pub struct FootprintArgs {
     /// Weigh so many guests at once; of several numbers each
     #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=10_000), default_value = "1,2,4,8,16,32")]
     pub guests: Vec<u32>,
-    /// Then scan all their pages, their helpers' and the files that the host has cached, for equal ones
+    /// Then scan all their pages, their helpers' and the files that the host has cached, for equal
+    /// ones
     #[arg(long)]
     pub duplicates: bool,
 }
@@ -471,13 +483,15 @@ pub struct DensityArgs {
     /// What all measurements have in common
     #[command(flatten)]
     pub common: MeasureArgs,
-    /// Guests in all, the measured one among them, at most 4096; of several numbers each, and 1 always
+    /// Guests in all, the measured one among them, at most 4096; of several numbers each, and 1
+    /// always
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=4096), default_value = "1,2,4,8")]
     pub guests: Vec<u32>,
     /// What the neighbours do: `idle`, `cpu`, `io`, `http`, `same`; of several each
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "cpu")]
     pub neighbours: Vec<String>,
-    /// How CPU time is shared out by control groups: `equal` (as the platform leaves it), `weights`, `limits`; of several each
+    /// How CPU time is shared out by control groups: `equal` (as the platform leaves it),
+    /// `weights`, `limits`; of several each
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "equal")]
     pub shares: Vec<String>,
     /// Workload size; default: `quick` with --quick, else `standard`
@@ -498,14 +512,16 @@ pub struct DensityArgs {
     /// Shell command run in the guest after every run of the workload
     #[arg(long, value_name = "CMD")]
     pub cleanup: Option<String>,
-    /// End a run of the workload that takes longer, as in `90s`; by default it has as many times its usual deadline as there are guests
+    /// End a run of the workload that takes longer, as in `90s`; by default it has as many times
+    /// its usual deadline as there are guests
     #[arg(long, value_name = "TIME")]
     pub deadline: Option<String>,
     /// A workload manifest of your own
     #[arg(long, value_name = "FILE")]
     pub workload: Vec<PathBuf>,
-    /// Where the load generator of a measured server runs: `host`, on the CPUs that no guest has, or another machine,
-    /// `ssh:host=[user@]address[,key=value,...]`; those of neighbours run on this host
+    /// Where the load generator of a measured server runs: `host`, on the CPUs that no guest has,
+    /// or another machine, `ssh:host=[user@]address[,key=value,...]`; those of neighbours run on
+    /// this host
     #[arg(long, value_name = "ENV", default_value = "host")]
     pub loader: String,
 }
@@ -590,13 +606,15 @@ pub struct StudyArgs {
     /// Environments of today as further columns, repeated or separated by `;`
     #[arg(long, value_name = "ENV")]
     pub on: Vec<String>,
-    /// The environment that stands for a platform of the study, as in `--arm jail=ssh:host=192.0.2.7`; repeated
+    /// The environment that stands for a platform of the study, as in
+    /// `--arm jail=ssh:host=192.0.2.7`; repeated
     #[arg(long, value_name = "ARM=ENV")]
     pub arm: Vec<String>,
     /// Number of blocks of every experiment
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000), conflicts_with = "precision")]
     pub blocks: Option<u32>,
-    /// Stop an experiment when every primary interval is this narrow, per cent either way (30 to 60 blocks)
+    /// Stop an experiment when every primary interval is this narrow, per cent either way (30 to 60
+    /// blocks)
     #[arg(long, value_name = "PCT", value_parser = positive)]
     pub precision: Option<f64>,
     /// Bound on every experiment, as in `10m`
@@ -611,8 +629,8 @@ pub struct StudyArgs {
     /// The directory to make; default: `weigh-runs/<UTC time>-<study>`
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// Measure nothing: read the study's own raw logs in this directory, laid out as its authors published them, and say what they
-    /// show by these statistics; writes a report only with --out
+    /// Measure nothing: read the study's own raw logs in this directory, laid out as its authors
+    /// published them, and say what they show by these statistics; writes a report only with --out
     #[arg(long, value_name = "DIR", conflicts_with_all = ["size", "on", "arm", "blocks", "precision", "budget", "no_void", "seed", "dry_run"])]
     pub reanalyse: Option<PathBuf>,
     /// Print the commands; do nothing
@@ -629,7 +647,8 @@ pub struct StudyArgs {
 /// What else `study` does.
 #[derive(Debug, Subcommand)]
 pub enum StudyCommand {
-    /// Write a study from a run: what it measured as published numbers, what it showed as claims, and the command that measures it again
+    /// Write a study from a run: what it measured as published numbers, what it showed as claims,
+    /// and the command that measures it again
     New(StudyNewArgs),
 }
 

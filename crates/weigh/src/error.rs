@@ -1,4 +1,5 @@
-//! One error type with kind, cause chain, place and hint, and the exit code that follows from the kind.
+//! One error type with kind, cause chain, place and hint, and the exit code that follows from the
+//! kind.
 
 use miette::{Diagnostic, LabeledSpan, NamedSource, SourceCode};
 use std::error::Error;
@@ -134,7 +135,8 @@ impl Failure {
 
     /// Adds the text and the place in it to underline.
     pub fn at(mut self, name: &str, text: &str, span: Range<usize>) -> Self {
-        // Of an empty text no part can be underlined, and the renderer would give up on all the rest.
+        // Of an empty text no part can be underlined, and the renderer would give up on all the
+        // rest.
         let span = span.start.min(text.len())..span.end.min(text.len());
         let place = || Box::new(Place { source: NamedSource::new(name, blanked(text)), span });
         self.place = (!text.is_empty()).then(place);

@@ -17,8 +17,8 @@ pub struct OnRecord {
 }
 
 impl OnRecord {
-    /// The facts that the trials of every environment began with. A run that was refused and resumed has earlier ones, and an instance that
-    /// came to differ later ones.
+    /// The facts that the trials of every environment began with. A run that was refused and
+    /// resumed has earlier ones, and an instance that came to differ later ones.
     pub fn of(plan: &Plan, records: &[Record]) -> Self {
         let is_trial = |record: &Record| matches!(record, Record::Trial(_));
         let first_trial = records.iter().position(is_trial).unwrap_or(records.len());
@@ -40,8 +40,9 @@ fn facts_among<'a>(records: &'a [Record]) -> Vec<&'a InstanceFacts> {
     records.iter().filter_map(facts).collect()
 }
 
-/// What the guests of every environment of a plan looked like from inside. Of an environment that never ran nothing is known. A run
-/// without any such record, as earlier versions made them, is described by its plan.
+/// What the guests of every environment of a plan looked like from inside. Of an environment that
+/// never ran nothing is known. A run without any such record, as earlier versions made them, is
+/// described by its plan.
 pub fn of_environments(plan: &Plan, host: &HostFacts, on_record: &OnRecord) -> Vec<EnvironmentFacts> {
     let of = |(environment, seen): (&EnvironmentPlan, &Option<InstanceFacts>)| match seen {
         Some(seen) => from_inside(seen, plan),

@@ -21,7 +21,8 @@ pub struct Occupied {
 }
 
 impl Occupied {
-    /// Takes the lock, opens a ledger, makes the scratch directory. `run` is a path or a word for the lock's holder line.
+    /// Takes the lock, opens a ledger, makes the scratch directory. `run` is a path or a word for
+    /// the lock's holder line.
     ///
     /// # Errors
     /// Another run holds the lock; the state directory cannot be written.
@@ -37,7 +38,8 @@ impl Occupied {
                 Failure::new(Kind::Failed, "cannot take the lock of this host").because(other).hint(PLACE)
             }
         })?;
-        // Nobody else holds the lock: whatever ledgers there are belong to runs that died, or to an image that is being built.
+        // Nobody else holds the lock: whatever ledgers there are belong to runs that died, or to an
+        // image that is being built.
         let pending = ledger::pending(&state).map_err(ledger_failure)?.into_iter();
         let dead = pending.filter(|(run, _)| !ledger::is_live(&state, run));
         let leftovers = dead.map(|(run, changes)| (run, changes.len())).collect();

@@ -175,7 +175,8 @@ pub fn from_samples(file: &Path, comparisons: Vec<Comparison>, baseline: &str) -
     Ok(Report::new(&file.display().to_string(), analysis))
 }
 
-/// The report in a format, as wide and colourful as the terminal allows; `gate` in per cent is what a test case fails for.
+/// The report in a format, as wide and colourful as the terminal allows; `gate` in per cent is what
+/// a test case fails for.
 ///
 /// # Errors
 /// Only a defect of the renderer.

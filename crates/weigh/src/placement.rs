@@ -3,9 +3,11 @@
 use weigh_model::{HostFacts, format_bytes};
 use weigh_platforms::Capabilities;
 
-/// Memory of every guest when one of them is a machine: enough for every embedded workload, little enough to be had.
+/// Memory of every guest when one of them is a machine: enough for every embedded workload, little
+/// enough to be had.
 const MACHINE_BYTES: u64 = 2 << 30;
-/// And never more than this part of the host's memory: the guests of all environments are there at once.
+/// And never more than this part of the host's memory: the guests of all environments are there at
+/// once.
 const PART_OF_HOST: u64 = 4;
 
 /// What all guests get alike.
@@ -20,13 +22,15 @@ pub struct Placement {
 }
 
 impl Placement {
-    /// Decides what `cpus` and `memory_bytes` of the user leave open, for environments given by name.
+    /// Decides what `cpus` and `memory_bytes` of the user leave open, for environments given by
+    /// name.
     ///
-    /// Where one environment can only have so many CPUs, all get as many (METHOD: placement): the last ones, so that CPU 0, which
-    /// serves most interrupts, is left to weigh. A machine must have a size of memory, so that the others get that as their limit.
+    /// Where one environment can only have so many CPUs, all get as many (METHOD: placement): the
+    /// last ones, so that CPU 0, which serves most interrupts, is left to weigh. A machine must
+    /// have a size of memory, so that the others get that as their limit.
     ///
-    /// Where a server is measured, `cores` are the host's, each with its threads: guests get the latter half of them, and the load generator
-    /// the others.
+    /// Where a server is measured, `cores` are the host's, each with its threads: guests get the
+    /// latter half of them, and the load generator the others.
     pub fn new(
         environments: &[(String, Capabilities)],
         cpus: Vec<u32>,

@@ -69,7 +69,8 @@ pub fn plan(args: &RunArgs, facts: &HostFacts, here: &mut dyn Surroundings) -> R
     Ok(Plan { guest: GuestPlan { reuse: args.reuse, ..plan.guest }, ..plan })
 }
 
-/// Makes the plan of what `make` gives, which is called twice: its parameters are decided again when it is known what guests get.
+/// Makes the plan of what `make` gives, which is called twice: its parameters are decided again
+/// when it is known what guests get.
 ///
 /// # Errors
 /// Bad input, each with its place and remedy.
@@ -274,7 +275,8 @@ fn adjust(plan: &mut WorkloadPlan, args: &RunArgs) -> Result<(), Failure> {
         }
     }
     if plan.warmup == 0 {
-        // Cold runs are a metric of their own name (METHOD: warm-up), so that no one files them with warm ones.
+        // Cold runs are a metric of their own name (METHOD: warm-up), so that no one files them
+        // with warm ones.
         for metric in &mut plan.metrics {
             metric.spec.name = format!("{}_cold", metric.spec.name);
         }
@@ -389,7 +391,8 @@ fn abilities(environments: &[EnvironmentPlan]) -> Result<Vec<(String, Capabiliti
     environments.iter().map(of).collect()
 }
 
-/// The environments to compare and the baseline's name. All of them are checked before the first is settled.
+/// The environments to compare and the baseline's name. All of them are checked before the first is
+/// settled.
 fn environments(
     args: &MeasureArgs,
     image: &ImageSpec,
@@ -442,7 +445,8 @@ fn environments(
     Ok((plans, baseline_name))
 }
 
-/// The name and the settled form of an environment. One that nobody named and that cannot be settled is left out with a note.
+/// The name and the settled form of an environment. One that nobody named and that cannot be
+/// settled is left out with a note.
 fn settle(
     spec: &EnvironmentSpec,
     named: bool,

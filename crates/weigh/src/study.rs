@@ -4,9 +4,11 @@
 //! study data --columns--> what can run here --measure--> a run directory for each experiment --redraw--> StudyReport
 //! ```
 //!
-//! Where the study's own logs are at hand, their values take the place of a run's ([`reanalyse()`]).
+//! Where the study's own logs are at hand, their values take the place of a run's
+//! ([`reanalyse()`]).
 //!
-//! An experiment is a command of weigh with the environments of its columns. Nothing is measured in another way than by that command.
+//! An experiment is a command of weigh with the environments of its columns. Nothing is measured in
+//! another way than by that command.
 
 mod columns;
 mod directory;

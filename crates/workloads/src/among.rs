@@ -1,4 +1,5 @@
-//! Workloads in a guest among others: what `weigh density` plans, and the loads that neighbours can have.
+//! Workloads in a guest among others: what `weigh density` plans, and the loads that neighbours can
+//! have.
 
 use std::collections::BTreeMap;
 use weigh_model::{
@@ -8,14 +9,16 @@ use weigh_model::{
 /// Every load by its word, in the order in which help shows them.
 pub const LOADS: [&str; 5] = ["idle", "cpu", "io", "http", "same"];
 
-/// Steps of one run of the load `cpu`: a fifth of a second of one thread on an ordinary machine, so that runs are counted finely and the
-/// time between two of them is a few per cent at most.
+/// Steps of one run of the load `cpu`: a fifth of a second of one thread on an ordinary machine, so
+/// that runs are counted finely and the time between two of them is a few per cent at most.
 const STEPS: &str = "100000000";
-/// Files of the load `io`, bytes of each on average, and operations of one run: 4 MiB that are written and read again and again.
+/// Files of the load `io`, bytes of each on average, and operations of one run: 4 MiB that are
+/// written and read again and again.
 const FILES: (&str, &str, &str) = ("64", "65536", "2000");
 /// Bytes of a body of the load `http`: the usual size of the workload nginx.
 const BODY_BYTES: &str = "1024";
-/// Connections of each client of the load `http`, enough that its server always has something to answer.
+/// Connections of each client of the load `http`, enough that its server always has something to
+/// answer.
 const CLIENTS: &str = "4";
 /// Seconds after which a client of the load `http` says how far it came, and begins anew.
 const CLIENT_S: &str = "0.5";
@@ -80,8 +83,9 @@ pub fn load(word: &str) -> Option<Load> {
     }
 }
 
-/// The workload in a guest that is among such neighbours, or alone where they are none. Its id tells how many guests there are and what
-/// the others do, as in `spin{guests=8,neighbours=cpu}`; beside its own metrics it has those of [`weigh_model::among`] that apply.
+/// The workload in a guest that is among such neighbours, or alone where they are none. Its id
+/// tells how many guests there are and what the others do, as in `spin{guests=8,neighbours=cpu}`;
+/// beside its own metrics it has those of [`weigh_model::among`] that apply.
 pub fn among_neighbours(mut plan: WorkloadPlan, neighbours: Neighbours) -> WorkloadPlan {
     let Neighbours { guests, load, shares, .. } = &neighbours;
     let (guests, alone) = (*guests, *guests <= 1);
@@ -109,14 +113,16 @@ pub fn among_neighbours(mut plan: WorkloadPlan, neighbours: Neighbours) -> Workl
     plan
 }
 
-/// The workload as it is alone: without what only a trial among neighbours has, for what each of them did.
+/// The workload as it is alone: without what only a trial among neighbours has, for what each of
+/// them did.
 pub fn without_neighbours(plan: &WorkloadPlan) -> WorkloadPlan {
     let mut own = WorkloadPlan { neighbours: None, ..plan.clone() };
     own.metrics.retain(|metric| metric.from != Extraction::Stamp);
     own
 }
 
-/// The id with further parameters in its braces, all in alphabetical order. Braces of a command are none of these.
+/// The id with further parameters in its braces, all in alphabetical order. Braces of a command are
+/// none of these.
 fn id_with(plan: &WorkloadPlan, added: &BTreeMap<&str, String>) -> String {
     let inner = plan.id.strip_prefix(&plan.name).and_then(|rest| rest.strip_prefix('{')?.strip_suffix('}'));
     let base = if inner.is_some() { &plan.name } else { &plan.id };

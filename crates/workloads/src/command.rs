@@ -5,8 +5,9 @@ use weigh_model::{Better, Extraction, MetricSource, MetricSpec, Unit, WorkloadPl
 
 /// Unmeasured runs when the user does not say: one, as METHOD asks.
 const WARMUP: u32 = 1;
-/// Measured runs per block when the user does not say. A kernel repeats its work within one run and takes the best or the
-/// median; a user's command does not, so three runs give the block a median that one disturbance cannot move.
+/// Measured runs per block when the user does not say. A kernel repeats its work within one run and
+/// takes the best or the median; a user's command does not, so three runs give the block a median
+/// that one disturbance cannot move.
 const ITERATIONS: u32 = 3;
 /// Seconds after which a command is ended when the user does not say.
 const DEADLINE_S: f64 = 600.0;
@@ -28,8 +29,9 @@ pub struct CommandOptions {
     pub deadline_s: Option<f64>,
 }
 
-/// A workload that runs `argv` as it stands. Metrics: `time` (s, primary), `cpu_time` (s, of the command itself), and
-/// `maximum_resident_set` (B). It counts when it exits with 0. Without words in `argv` nothing can be run: the caller sees to that.
+/// A workload that runs `argv` as it stands. Metrics: `time` (s, primary), `cpu_time` (s, of the
+/// command itself), and `maximum_resident_set` (B). It counts when it exits with 0. Without words
+/// in `argv` nothing can be run: the caller sees to that.
 pub fn command_workload(argv: &[String], options: &CommandOptions) -> WorkloadPlan {
     let program = argv.first().map_or("command", String::as_str);
     let name =

@@ -66,8 +66,8 @@ pub struct Extracted {
     pub tool_duration_ns: Option<u64>,
     /// Bytes that it says it read at random places of a disk.
     pub random_read_bytes: Option<u64>,
-    /// Latency histograms by JSON pointer, as they were printed. A metric that is a quantile has its histogram here and no value: the
-    /// statistics merge histograms first.
+    /// Latency histograms by JSON pointer, as they were printed. A metric that is a quantile has
+    /// its histogram here and no value: the statistics merge histograms first.
     pub histograms: BTreeMap<String, String>,
     /// Metrics of which the command says something that is no measurement, and why.
     pub refused: BTreeMap<String, String>,
@@ -139,8 +139,9 @@ impl ExtractError {
 
 /// Runs the check and reads every metric, in base units.
 ///
-/// A value must be a positive number: an overhead is a ratio. Only user and system time and the resident set may be 0 where
-/// they describe: the kernel's own accounting honestly counts nothing for a very short command.
+/// A value must be a positive number: an overhead is a ratio. Only user and system time and the
+/// resident set may be 0 where they describe: the kernel's own accounting honestly counts nothing
+/// for a very short command.
 ///
 /// # Errors
 /// [`ExtractError`], with the end of what the command said.
@@ -219,7 +220,8 @@ impl<'a> Output<'a> {
                 self.json.as_ref().and_then(|json| json.pointer(pointer)) == Some(&Value::Bool(true))
             }
             Extraction::Regex { pattern } => {
-                // The pattern was compiled when its manifest was read; a plan of another version may hold one that is not valid here.
+                // The pattern was compiled when its manifest was read; a plan of another version
+                // may hold one that is not valid here.
                 multi_line(pattern).is_some_and(|regex| regex.is_match(&self.text))
             }
             Extraction::Parser { parser, field } => {

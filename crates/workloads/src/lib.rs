@@ -1,8 +1,8 @@
 //! Workloads as data.
 //!
-//! A workload is a command, its parameters at three sizes, and where its numbers stand in what it prints. The built-in ones
-//! are the files of `manifests/`; users bring their own in the same form, without compiling anything. No workload knows
-//! on which platform it runs.
+//! A workload is a command, its parameters at three sizes, and where its numbers stand in what it
+//! prints. The built-in ones are the files of `manifests/`; users bring their own in the same form,
+//! without compiling anything. No workload knows on which platform it runs.
 //!
 //! ```text
 //! manifest -> Library -> Workload::plan -> WorkloadPlan -> (the runner) -> extract -> values in base units

@@ -11,8 +11,8 @@ macro_rules! embedded {
     };
 }
 
-/// The built-in manifests, in the order in which they are listed and a bare `weigh` runs them: the machine first, then the
-/// kernel's doors, memory, work, network.
+/// The built-in manifests, in the order in which they are listed and a bare `weigh` runs them: the
+/// machine first, then the kernel's doors, memory, work, network.
 const EMBEDDED: &[(&str, &str)] = embedded![
     "noploop",
     "syscall",
@@ -122,8 +122,9 @@ const EMBEDDED: &[(&str, &str)] = embedded![
 /// # sizes = ["standard", "paper"]                 # when it does not exist at every size
 /// ```
 ///
-/// In every command the run fills in `{scratch}`, a directory in the guest for files, empty at the set-up and removed with the guest, on
-/// whatever the environment's `storage` is; and `{seed}`, a number that all environments of a block share and no other block has.
+/// In every command the run fills in `{scratch}`, a directory in the guest for files, empty at the
+/// set-up and removed with the guest, on whatever the environment's `storage` is; and `{seed}`, a
+/// number that all environments of a block share and no other block has.
 ///
 /// # A server
 /// ```toml
@@ -141,9 +142,10 @@ const EMBEDDED: &[(&str, &str)] = embedded![
 /// #                                               # share (`50%`) of what the slowest environment reaches so, filled in as {rate}
 /// ```
 ///
-/// A name of a built-in workload is reserved: samples filed under it must mean the same everywhere, so a user's manifest with
-/// such a name is an error that says to rename it. A file named explicitly (`--workload FILE`) replaces a manifest of
-/// the user's directories that has the same name.
+/// A name of a built-in workload is reserved: samples filed under it must mean the same everywhere,
+/// so a user's manifest with such a name is an error that says to rename it. A file named
+/// explicitly (`--workload FILE`) replaces a manifest of the user's directories that has the same
+/// name.
 #[derive(Debug, Clone)]
 pub struct Library {
     workloads: Vec<Workload>,
@@ -160,7 +162,8 @@ pub struct UnknownWorkload {
 }
 
 impl Library {
-    /// Reads the built-in manifests, every `*.toml` of `user_directories` (one that does not exist is empty), and `files`.
+    /// Reads the built-in manifests, every `*.toml` of `user_directories` (one that does not exist
+    /// is empty), and `files`.
     ///
     /// # Errors
     /// The first manifest that is wrong.

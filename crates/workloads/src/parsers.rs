@@ -1,4 +1,5 @@
-//! Parsers for the output of real tools, for what a JSON pointer and a regular expression cannot say.
+//! Parsers for the output of real tools, for what a JSON pointer and a regular expression cannot
+//! say.
 
 mod bonnie;
 mod dd;
@@ -47,7 +48,8 @@ pub(crate) struct Parser {
     pub(crate) refused: fn(text: &str, field: &str) -> Option<String>,
 }
 
-/// Observations that the 99th percentile takes, so that its place is not beyond the largest one with .975 confidence (METHOD: latency).
+/// Observations that the 99th percentile takes, so that its place is not beyond the largest one
+/// with .975 confidence (METHOD: latency).
 pub(crate) const LEAST_FOR_P99: f64 = 368.0;
 
 /// Why a quantile of so many observations is no measurement.
@@ -61,8 +63,8 @@ pub(crate) fn nothing_refused(_: &str, _: &str) -> Option<String> {
     None
 }
 
-/// What stands between the names of a parser and of its field in the name of a histogram. A histogram of the output itself is named by
-/// a JSON pointer, which begins with a slash.
+/// What stands between the names of a parser and of its field in the name of a histogram. A
+/// histogram of the output itself is named by a JSON pointer, which begins with a slash.
 const OF_PARSER: char = ':';
 
 /// The name under which a parser's histogram is kept.

@@ -6,12 +6,13 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use weigh_model::{HostFacts, Pace, ServerPlan, Staging, WorkloadPlan, nearest, parse_bytes};
 
-/// Assumed size of the last-level cache where the kernel does not tell: that of a large server, so that arrays sized by it
-/// are rather too large than cached.
+/// Assumed size of the last-level cache where the kernel does not tell: that of a large server, so
+/// that arrays sized by it are rather too large than cached.
 const ASSUMED_CACHE_BYTES: u64 = 32 << 20;
 /// Most combinations of swept parameters.
 const MOST_COMBINATIONS: usize = 256;
-/// Seconds after which an iteration is ended when neither the manifest's deadline nor its expected time is given.
+/// Seconds after which an iteration is ended when neither the manifest's deadline nor its expected
+/// time is given.
 const DEADLINE_S: f64 = 600.0;
 
 /// A parameter that cannot be used.
@@ -41,12 +42,13 @@ impl ParamError {
 impl Workload {
     /// One plan, or one per combination when a parameter has several values.
     ///
-    /// `size` is `quick`, `standard` or `paper`. Values in bytes may say `llc*4`: the plan holds the number for this host, so
-    /// that every guest, and every host that runs the plan later, does the same work.
+    /// `size` is `quick`, `standard` or `paper`. Values in bytes may say `llc*4`: the plan holds
+    /// the number for this host, so that every guest, and every host that runs the plan later, does
+    /// the same work.
     ///
     /// # Errors
-    /// A parameter that the workload does not have or that follows from the size, a value that is not of the parameter's kind,
-    /// a value given twice, a size that does not exist.
+    /// A parameter that the workload does not have or that follows from the size, a value that is
+    /// not of the parameter's kind, a value given twice, a size that does not exist.
     pub fn plan(
         &self,
         size: &str,
@@ -194,7 +196,8 @@ impl Workload {
         }
     }
 
-    /// The manifest's deadline; else thirty times what is expected, which an emulated machine needs, and a minute at least.
+    /// The manifest's deadline; else thirty times what is expected, which an emulated machine
+    /// needs, and a minute at least.
     fn deadline_s(&self, size: Size) -> f64 {
         let from_expected = self.expected_s(size).map(|expected| (30.0 * expected).max(60.0));
         self.deadline_s.or(from_expected).unwrap_or(DEADLINE_S)

@@ -9,8 +9,8 @@ use weigh_model::{
 /// How long a service of a guest, or the init of a whole system, may take, seconds.
 const DEADLINE_S: f64 = 120.0;
 
-/// The workload that starts guests so. Its id tells what is started, as in `start`, `start{caches=cold}`, `start{guests=200}`,
-/// `start-rate{concurrency=4}` and `start-restore`.
+/// The workload that starts guests so. Its id tells what is started, as in `start`,
+/// `start{caches=cold}`, `start{guests=200}`, `start-rate{concurrency=4}` and `start-restore`.
 pub fn start_workload(start: StartPlan) -> WorkloadPlan {
     let mut params = BTreeMap::new();
     if start.caches == Caches::Cold {
@@ -70,7 +70,8 @@ fn is_footprint(start: StartPlan) -> bool {
     matches!(start.what, Started::Footprint { .. })
 }
 
-/// Memory per guest, and what else is known of it. The footprint gets the verdict; its parts say where it comes from.
+/// Memory per guest, and what else is known of it. The footprint gets the verdict; its parts say
+/// where it comes from.
 fn footprint_metrics() -> Vec<MetricSource> {
     let byte = || Unit::normalise("B").0;
     let bytes = |name: &str, primary: bool| metric(name, byte(), Better::Lower, primary);
@@ -90,7 +91,8 @@ fn footprint_metrics() -> Vec<MetricSource> {
     ]
 }
 
-/// Adds what a machine's coming up is made of to the workload that starts one guest; any other it leaves as it is.
+/// Adds what a machine's coming up is made of to the workload that starts one guest; any other it
+/// leaves as it is.
 pub fn with_boot_metrics(mut workload: WorkloadPlan) -> WorkloadPlan {
     if workload.start.is_some_and(|start| start.what == Started::One) {
         let parts = stamps::BOOT.map(|name| metric(name, Unit::second(), Better::Lower, false));

@@ -8,7 +8,8 @@ pub(crate) enum Piece<'a> {
     Placeholder(&'a str),
 }
 
-/// Splits a word. `{{` and `}}` are braces that stay; a lone brace is the error, with its byte offset.
+/// Splits a word. `{{` and `}}` are braces that stay; a lone brace is the error, with its byte
+/// offset.
 pub(crate) fn pieces(word: &str) -> Result<Vec<Piece<'_>>, usize> {
     let mut pieces = Vec::new();
     let mut rest = word;

@@ -95,11 +95,13 @@ pub enum ParamKind {
     Count,
     /// A decimal number that is not negative: `0.5`.
     Number,
-    /// A number of bytes: `64MiB`, `4096`, or `llc*4`, a multiple of the host's last-level cache. The command gets the plain number.
+    /// A number of bytes: `64MiB`, `4096`, or `llc*4`, a multiple of the host's last-level cache.
+    /// The command gets the plain number.
     Bytes,
     /// As `bytes`, or 0 for none.
     BytesOrNone,
-    /// Operations per second: a number, or a share of what the slowest environment reaches in the closed loop: `50%`.
+    /// Operations per second: a number, or a share of what the slowest environment reaches in the
+    /// closed loop: `50%`.
     Rate,
 }
 
@@ -134,7 +136,8 @@ impl Workload {
         &self.metrics
     }
 
-    /// What charged CPU time is divided by, in the singular; none where one run of the command is the operation.
+    /// What charged CPU time is divided by, in the singular; none where one run of the command is
+    /// the operation.
     pub fn operation(&self) -> Option<&str> {
         self.operations.as_ref().map(|operations| operations.name.as_str())
     }
@@ -149,7 +152,8 @@ impl Workload {
         &self.staging.packages
     }
 
-    /// The workload that measures the same with a program that anybody may have, where this one's may not be given away.
+    /// The workload that measures the same with a program that anybody may have, where this one's
+    /// may not be given away.
     pub fn stand_in(&self) -> Option<&str> {
         self.stand_in.as_deref()
     }

@@ -14,7 +14,8 @@ fn built_in() -> Library {
     Library::load(&[], &[]).unwrap()
 }
 
-/// The manifests of the builtin kernels, each of which has the name of its kernel. Others run tools.
+/// The manifests of the builtin kernels, each of which has the name of its kernel. Others run
+/// tools.
 fn kernels(library: &Library) -> impl Iterator<Item = &Workload> {
     library.workloads().iter().filter(|workload| weigh_kernels::find(workload.name()).is_ok())
 }
@@ -73,7 +74,8 @@ fn every_metric_exists_in_the_unit_that_the_manifest_says() {
     }
 }
 
-/// `testdata/kernels/*.json` are lines that the real program printed; the folder's README says which version.
+/// `testdata/kernels/*.json` are lines that the real program printed; the folder's README says
+/// which version.
 #[test]
 fn recorded_outputs_give_every_metric() {
     for workload in kernels(&built_in()) {

@@ -1,5 +1,5 @@
-//! The manifests of servers and of tools for networks, against outputs of the real programs in `testdata/servers`; the README there says
-//! which versions printed them and where.
+//! The manifests of servers and of tools for networks, against outputs of the real programs in
+//! `testdata/servers`; the README there says which versions printed them and where.
 
 #![expect(clippy::unwrap_used, reason = "a helper of a test fails as the test does")]
 
@@ -114,7 +114,8 @@ fn what_is_no_measurement_gives_no_numbers() {
     }
 }
 
-/// A server is bound to what the run says, writes nowhere but in its scratch directory, and says how its load leaves.
+/// A server is bound to what the run says, writes nowhere but in its scratch directory, and says
+/// how its load leaves.
 #[test]
 fn servers_take_addresses_and_places_from_the_run() {
     let library = Library::load(&[], &[]).unwrap();

@@ -9,7 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use weigh_model::WorkloadPlan;
 use weigh_workloads::{Library, Size};
 
-/// Workloads, the recorded output of `testdata/`, and a piece of it without which the output is no result.
+/// Workloads, the recorded output of `testdata/`, and a piece of it without which the output is no
+/// result.
 const RECORDED: &[(&str, &str, &str)] = &[
     ("linpack", "hpcc.txt", "PASSED"),
     ("linpack", "hpcc-2-processes.txt", "Begin of Summary section."),

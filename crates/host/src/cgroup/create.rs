@@ -14,8 +14,8 @@ const V2_CONTROLLERS: [&str; 4] = ["cpuset", "cpu", "memory", "pids"];
 impl Hierarchy {
     /// Makes a control group with limits; it is in the ledger before it is made.
     ///
-    /// `name` is `weighbridge-<run>/<guest>`. A limit whose controller this host does not have is no error, but is told by
-    /// [`Cgroup::unlimited`].
+    /// `name` is `weighbridge-<run>/<guest>`. A limit whose controller this host does not have is
+    /// no error, but is told by [`Cgroup::unlimited`].
     ///
     /// # Errors
     /// [`CgroupError`]; what was made of the group by then is removed again.
@@ -23,8 +23,8 @@ impl Hierarchy {
         self.create_with(ledger, name, limits, Vec::new()).map(|(cgroup, _)| cgroup)
     }
 
-    /// The same, with further changes that the caller makes next, recorded with the group, which saves waiting for the disk again. They
-    /// are undone before it.
+    /// The same, with further changes that the caller makes next, recorded with the group, which
+    /// saves waiting for the disk again. They are undone before it.
     ///
     /// # Errors
     /// As [`Hierarchy::create`]; then the further changes are struck out again.
@@ -49,7 +49,8 @@ impl Hierarchy {
             return Err(CgroupError::Exists { path });
         }
         if self.layout() == Layout::V2 {
-            // Recorded before the group, so that it is undone after it: a controller that a child uses cannot be switched off.
+            // Recorded before the group, so that it is undone after it: a controller that a child
+            // uses cannot be switched off.
             for mount in self.used() {
                 enable_on_root(ledger, &mount.path)?;
             }
@@ -74,7 +75,8 @@ impl Hierarchy {
         }
     }
 
-    /// Makes the directories and sets the limits; returns the controllers that are missing for limits that were asked for.
+    /// Makes the directories and sets the limits; returns the controllers that are missing for
+    /// limits that were asked for.
     fn fill(&self, cgroup: &Cgroup, limits: &Limits) -> Result<Vec<&'static str>, CgroupError> {
         let relative = cgroup.relative_path();
         for mount in self.joined() {
@@ -115,7 +117,8 @@ impl Hierarchy {
 
 /// Makes a group and those above it, each ready for children.
 fn make_directories(mount: &Mount, relative: &Path) -> Result<(), CgroupError> {
-    // Another guest of the run may be removed meanwhile, and take the parent with it when it was the last.
+    // Another guest of the run may be removed meanwhile, and take the parent with it when it was
+    // the last.
     for _ in 0..10 {
         let mut at = mount.path.clone();
         let mut vanished = false;
@@ -153,8 +156,8 @@ fn make_directories(mount: &Mount, relative: &Path) -> Result<(), CgroupError> {
     })
 }
 
-/// A new cpuset of version 1 is empty, and no process may join it before it has CPUs and memory nodes
-/// (`Documentation/admin-guide/cgroup-v1/cpusets.rst`).
+/// A new cpuset of version 1 is empty, and no process may join it before it has CPUs and memory
+/// nodes (`Documentation/admin-guide/cgroup-v1/cpusets.rst`).
 fn copy_cpuset(parent: &Path, child: &Path) -> Result<(), CgroupError> {
     for file in ["cpuset.cpus", "cpuset.mems"] {
         let read = |path: PathBuf| {
@@ -190,8 +193,9 @@ fn missing_controllers(group: &Path) -> Vec<String> {
 fn enable(group: &Path, controllers: &[String]) -> Result<(), CgroupError> {
     let file = group.join("cgroup.subtree_control");
     for controller in controllers {
-        // One by one: a controller that refuses (it has processes of real-time priority, a group with processes of its own)
-        // must not keep the others off. What is missing in the end is told by the limits.
+        // One by one: a controller that refuses (it has processes of real-time priority, a group
+        // with processes of its own) must not keep the others off. What is missing in the end is
+        // told by the limits.
         match write_control(&file, &format!("+{controller}")) {
             Err(CgroupError::Io { source, .. })
                 if matches!(

@@ -34,7 +34,8 @@ impl Cgroup {
         Self { hierarchy, relative, unlimited: Vec::new(), ledger, entry }
     }
 
-    /// Path below the mount points: `weighbridge-<run>/<guest>`. With a slash before it, it is an OCI `cgroupsPath`.
+    /// Path below the mount points: `weighbridge-<run>/<guest>`. With a slash before it, it is an
+    /// OCI `cgroupsPath`.
     pub fn relative_path(&self) -> &Path {
         &self.relative
     }
@@ -49,7 +50,8 @@ impl Cgroup {
         CgroupView::new(&self.hierarchy, &self.relative)
     }
 
-    /// The directory in the tree of version 2, where that is what guests use: for `CLONE_INTO_CGROUP`.
+    /// The directory in the tree of version 2, where that is what guests use: for
+    /// `CLONE_INTO_CGROUP`.
     pub fn v2_directory(&self) -> Option<PathBuf> {
         let mount = self.hierarchy.used().find(|mount| mount.kind == Kind::V2)?;
         Some(mount.path.join(&self.relative))
@@ -62,14 +64,16 @@ impl Cgroup {
 
     /// The files by which a process *of one thread* joins, by writing `0` to each.
     ///
-    /// On version 1 these are the `tasks` files: a thread that moves only itself needs none of the locks that stop every fork
-    /// and exit of the host until a grace period is over, so it takes microseconds where `cgroup.procs` takes milliseconds.
+    /// On version 1 these are the `tasks` files: a thread that moves only itself needs none of the
+    /// locks that stop every fork and exit of the host until a grace period is over, so it takes
+    /// microseconds where `cgroup.procs` takes milliseconds.
     pub fn join_files(&self) -> Vec<PathBuf> {
         let file = |kind: &Kind| if *kind == Kind::V2 { "cgroup.procs" } else { "tasks" };
         self.hierarchy.joined().map(|mount| mount.path.join(&self.relative).join(file(&mount.kind))).collect()
     }
 
-    /// The groups at or below this one that hold a process, one per hierarchy in which the group was made.
+    /// The groups at or below this one that hold a process, one per hierarchy in which the group
+    /// was made.
     pub fn directories_of(&self, pid: u32) -> Vec<PathBuf> {
         let holds = |directory: &PathBuf| {
             let text = fs::read_to_string(directory.join("cgroup.procs")).unwrap_or_default();
@@ -79,7 +83,8 @@ impl Cgroup {
         groups.filter_map(|group| tree(&group).into_iter().find(holds)).collect()
     }
 
-    /// Controllers that this host lacks and whose limits were asked for: `cpuset`, `memory`. These limits are not in force.
+    /// Controllers that this host lacks and whose limits were asked for: `cpuset`, `memory`. These
+    /// limits are not in force.
     pub fn unlimited(&self) -> &[&'static str] {
         &self.unlimited
     }
@@ -92,7 +97,8 @@ impl Cgroup {
     /// Stops every process of the group, and waits until all have stopped.
     ///
     /// # Errors
-    /// [`CgroupError::State`] after 2 s; the group is let go again then. [`CgroupError::Missing`] without a freezer.
+    /// [`CgroupError::State`] after 2 s; the group is let go again then. [`CgroupError::Missing`]
+    /// without a freezer.
     pub fn freeze(&self) -> Result<(), CgroupError> {
         let result = self.hierarchy.set_frozen(&self.relative, true, STATE_DEADLINE);
         if let Err(CgroupError::State { .. }) = result {
@@ -155,8 +161,8 @@ impl Cgroup {
         self.hierarchy.kill_tree(&self.relative).map_err(CgroupError::Remove)
     }
 
-    /// Kills every process, removes the group, and its parent where that is left empty, and strikes it out of the ledger.
-    /// A group that is gone is fine.
+    /// Kills every process, removes the group, and its parent where that is left empty, and strikes
+    /// it out of the ledger. A group that is gone is fine.
     ///
     /// # Errors
     /// [`CgroupError::Remove`]; then it stays in the ledger.
@@ -168,14 +174,14 @@ impl Cgroup {
 }
 
 impl Hierarchy {
-    /// The processes in a group of weighbridge's and below it, ascending; none when there is no such group. For undoing, when
-    /// there is no [`Cgroup`] any more.
+    /// The processes in a group of weighbridge's and below it, ascending; none when there is no
+    /// such group. For undoing, when there is no [`Cgroup`] any more.
     pub fn members(&self, relative: &Path) -> Vec<u32> {
         self.processes_of(relative).into_iter().collect()
     }
 
-    /// Kills every process in a group of weighbridge's and below it, frozen ones too, and waits until none is left. No such group: does
-    /// nothing.
+    /// Kills every process in a group of weighbridge's and below it, frozen ones too, and waits
+    /// until none is left. No such group: does nothing.
     ///
     /// # Errors
     /// A path that is none of weighbridge's; processes that are left after 10 s.
@@ -184,8 +190,8 @@ impl Hierarchy {
         self.kill_tree(relative)
     }
 
-    /// Kills and removes a group wherever a hierarchy has it: container runtimes make groups of this name in hierarchies that
-    /// weighbridge itself does not use.
+    /// Kills and removes a group wherever a hierarchy has it: container runtimes make groups of
+    /// this name in hierarchies that weighbridge itself does not use.
     pub(crate) fn remove_tree(&self, relative: &Path) -> Result<(), String> {
         self.kill_tree(relative)?;
         for mount in &self.mounts {
@@ -232,7 +238,8 @@ impl Hierarchy {
 
     fn kill_members(&self, relative: &Path) {
         for mount in self.mounts.iter().filter(|mount| mount.kind == Kind::V2) {
-            // Kills the whole subtree at once, forks included (Linux 5.14). Without it the loop below does the work.
+            // Kills the whole subtree at once, forks included (Linux 5.14). Without it the loop
+            // below does the work.
             let _ = fs::OpenOptions::new()
                 .write(true)
                 .open(mount.path.join(relative).join("cgroup.kill"))
@@ -243,7 +250,8 @@ impl Hierarchy {
             .into_iter()
             .filter_map(|pid| Some((pid, process::handle(pid).ok()??)))
             .collect();
-        // Read again: a number that is still in the group after its handle was taken is the process that the handle means.
+        // Read again: a number that is still in the group after its handle was taken is the process
+        // that the handle means.
         let members = self.processes_of(relative);
         for (_, handle) in handles.iter().filter(|(pid, _)| members.contains(pid)) {
             let _ = process::kill(handle);
@@ -281,8 +289,8 @@ impl Hierarchy {
             Kind::V1(_) => {
                 let word = words[usize::from(frozen)];
                 let there = fs::read_to_string(group.join(file)).is_ok_and(|text| text.trim() == word);
-                // A process in vfork(2) sleeps where version 1 does not count it as frozen, and the group stays FREEZING
-                // until somebody writes the state again.
+                // A process in vfork(2) sleeps where version 1 does not count it as frozen, and the
+                // group stays FREEZING until somebody writes the state again.
                 if !there {
                     let _the_next_look_tells = write_control(&group.join(file), word);
                 }
@@ -309,8 +317,9 @@ fn tree(directory: &Path) -> Vec<PathBuf> {
     all
 }
 
-/// Removes a group unless another guest of the run is in it. `rmdir(2)` says "busy" for that, and also for a moment after the last
-/// group in it has been removed, because the kernel takes that one down in the background.
+/// Removes a group unless another guest of the run is in it. `rmdir(2)` says "busy" for that, and
+/// also for a moment after the last group in it has been removed, because the kernel takes that one
+/// down in the background.
 fn remove_unless_used(directory: &Path) {
     until(STATE_DEADLINE, || match fs::remove_dir(directory) {
         Ok(()) => true,
@@ -344,7 +353,8 @@ fn remove_directory(directory: &Path) -> Result<(), String> {
     })
 }
 
-/// Writes a control file. The flags are those of a shell's `>`, so that a tree of ordinary files serves in tests.
+/// Writes a control file. The flags are those of a shell's `>`, so that a tree of ordinary files
+/// serves in tests.
 pub(super) fn write_control(file: &Path, value: &str) -> Result<(), CgroupError> {
     let write = || {
         fs::OpenOptions::new().write(true).create(true).truncate(true).open(file)?.write_all(value.as_bytes())

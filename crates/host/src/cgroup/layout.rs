@@ -81,13 +81,15 @@ pub struct Hierarchy {
 }
 
 impl Hierarchy {
-    /// For guests whose program or init makes groups itself in hierarchies that count and limit nothing (`name=systemd`, version 2 beside
-    /// version 1): groups are made there as well, so that what it makes lies below them and is removed with them.
+    /// For guests whose program or init makes groups itself in hierarchies that count and limit
+    /// nothing (`name=systemd`, version 2 beside version 1): groups are made there as well, so that
+    /// what it makes lies below them and is removed with them.
     pub fn for_systems(&self) -> Self {
         Self { for_systems: true, ..self.clone() }
     }
 
-    /// The mounts in which groups are made: those that guests use, and for systems those without controllers.
+    /// The mounts in which groups are made: those that guests use, and for systems those without
+    /// controllers.
     pub(super) fn joined(&self) -> impl Iterator<Item = &Mount> {
         let plain = |mount: &&Mount| mount.kind == Kind::V2 || mount.kind == Kind::V1(Vec::new());
         self.used().chain(
@@ -102,8 +104,8 @@ impl Hierarchy {
         Self::from_mounts(mounts.into_iter().flatten())
     }
 
-    /// A tree at another place: for version 2 the root of the tree, else the directory that holds one directory per controller
-    /// (and `unified`). For tests.
+    /// A tree at another place: for version 2 the root of the tree, else the directory that holds
+    /// one directory per controller (and `unified`). For tests.
     pub fn at(root: impl AsRef<Path>, layout: Layout) -> Self {
         let root = root.as_ref();
         let v1 = V1_CONTROLLERS
@@ -134,7 +136,8 @@ impl Hierarchy {
                 ),
                 _ => continue,
             };
-            // The same hierarchy may be mounted again, for a container's eyes: the first mount is the host's own.
+            // The same hierarchy may be mounted again, for a container's eyes: the first mount is
+            // the host's own.
             let again = mounts.iter().any(|known| known.kind == kind && kind != Kind::V1(Vec::new()));
             if !again {
                 mounts.push(Mount { path: mount.mount_point, kind });
@@ -156,7 +159,8 @@ impl Hierarchy {
         self.layout
     }
 
-    /// Where version 2 is mounted beside version 1. Not every container runtime takes a host with both.
+    /// Where version 2 is mounted beside version 1. Not every container runtime takes a host with
+    /// both.
     pub fn unified(&self) -> Option<&Path> {
         let mount = self.mounts.iter().find(|mount| mount.kind == Kind::V2)?;
         (self.layout == Layout::Hybrid).then_some(mount.path.as_path())

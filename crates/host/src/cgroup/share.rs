@@ -5,9 +5,11 @@ use super::{CgroupError, CgroupView};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The period of a quota, microseconds: the kernel's own default (`Documentation/scheduler/sched-bwc.rst`).
+/// The period of a quota, microseconds: the kernel's own default
+/// (`Documentation/scheduler/sched-bwc.rst`).
 const PERIOD_US: u64 = 100_000;
-/// The longest period that the kernel takes, and the least quota in any, microseconds (`kernel/sched/core.c`).
+/// The longest period that the kernel takes, and the least quota in any, microseconds
+/// (`kernel/sched/core.c`).
 const LONGEST_PERIOD_US: u64 = 1_000_000;
 const LEAST_QUOTA_US: u64 = 1_000;
 /// What a group of version 1 and one of version 2 weigh unless somebody says otherwise.
@@ -22,15 +24,16 @@ pub enum CpuShare {
     Quota(f64),
 }
 
-/// The files of a group as they were before [`CgroupView::set_share`]. They are put back when this is dropped; a group that is gone has
-/// nothing to be put back.
+/// The files of a group as they were before [`CgroupView::set_share`]. They are put back when this
+/// is dropped; a group that is gone has nothing to be put back.
 #[derive(Debug)]
 pub struct ShareBefore(Vec<(PathBuf, String)>);
 
 impl Drop for ShareBefore {
     fn drop(&mut self) {
         for (file, value) in self.0.iter().rev().filter(|(file, _)| file.exists()) {
-            // The group goes with its guest; until then a share that stays is seen in nothing but a later trial of the same block.
+            // The group goes with its guest; until then a share that stays is seen in nothing but a
+            // later trial of the same block.
             let _ = write_control(file, value);
         }
     }
@@ -94,7 +97,8 @@ fn files(share: CpuShare, is_v1: bool) -> Vec<(&'static str, String)> {
     }
 }
 
-/// Quota and period, microseconds: in the usual period unless that makes the quota less than the kernel takes.
+/// Quota and period, microseconds: in the usual period unless that makes the quota less than the
+/// kernel takes.
 fn quota_us(cpus: f64) -> (u64, u64) {
     let of = |period: u64| (cpus * period as f64).round() as u64;
     match of(PERIOD_US) {

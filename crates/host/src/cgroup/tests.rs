@@ -1,4 +1,5 @@
-//! Tests of control groups: version 2 on a tree of ordinary files, everything else on this host's own.
+//! Tests of control groups: version 2 on a tree of ordinary files, everything else on this host's
+//! own.
 
 use super::*;
 use crate::command::{Invocation, Running};
@@ -59,7 +60,8 @@ fn layouts_are_told_apart() {
     ));
 }
 
-/// A tree of version 2 made of ordinary files. What the kernel would put into a new directory is put there before.
+/// A tree of version 2 made of ordinary files. What the kernel would put into a new directory is
+/// put there before.
 fn fake_v2(root: &Path, name: &str, controllers: &str) {
     for directory in [root.to_path_buf(), root.join(name).parent().unwrap().into()] {
         fs::create_dir_all(&directory).unwrap();
@@ -78,7 +80,8 @@ fn version_2_switches_controllers_on_level_by_level() {
     let hierarchy = Hierarchy::at(&root, Layout::V2);
     let limits = Limits { cpus: vec![0, 2], memory_bytes: Some(1 << 20) };
     let cgroup = hierarchy.create(&ledger, name, &limits).unwrap();
-    // A write replaces a file's content: what is seen is the last of the controllers that were switched on.
+    // A write replaces a file's content: what is seen is the last of the controllers that were
+    // switched on.
     assert_eq!(fs::read_to_string(root.join("cgroup.subtree_control")).unwrap(), "+pids");
     assert_eq!(fs::read_to_string(root.join("weighbridge-r/cgroup.subtree_control")).unwrap(), "+pids");
     let expected = Change::SubtreeControl {
@@ -87,7 +90,8 @@ fn version_2_switches_controllers_on_level_by_level() {
     };
     assert_eq!(ledger.standing(), [expected, Change::Cgroup { path: name.into() }]);
     assert!(root.join(name).is_dir());
-    // The new directory has no cgroup.controllers, as if the kernel had refused them: nothing is limited, and that is told.
+    // The new directory has no cgroup.controllers, as if the kernel had refused them: nothing is
+    // limited, and that is told.
     assert_eq!(cgroup.unlimited(), ["cpuset", "memory"]);
     assert_eq!(cgroup.procs_files(), [root.join(name).join("cgroup.procs")]);
     assert_eq!(cgroup.join_files(), cgroup.procs_files());
@@ -121,7 +125,8 @@ fn version_2_sets_the_limits_of_the_controllers_that_are_there() {
     let limits = Limits { cpus: vec![0], memory_bytes: Some(1 << 20) };
     let cgroup = hierarchy.create(&ledger, "weighbridge-r/g", &limits).unwrap();
     kernel.join().unwrap();
-    // The thread may have come too late; then the limit is told to be missing. It is never silently absent.
+    // The thread may have come too late; then the limit is told to be missing. It is never silently
+    // absent.
     let limited = fs::read_to_string(leaf.join("memory.max")).is_ok_and(|text| text == "1048576");
     assert_eq!(limited, !cgroup.unlimited().contains(&"memory"));
     assert!(cgroup.unlimited().contains(&"cpuset") && !leaf.join("cpuset.cpus").exists());

@@ -4,7 +4,8 @@ use super::layout::{Hierarchy, Kind};
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
-/// Where the files of a control group are. It may vanish at any time; then there is nothing to read.
+/// Where the files of a control group are. It may vanish at any time; then there is nothing to
+/// read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CgroupView {
     /// The directory in the tree of version 2, where the group has one.
@@ -35,8 +36,9 @@ impl CgroupView {
         Self::new(hierarchy, Path::new(""))
     }
 
-    /// The groups that a process is in, whoever made them. None when the process is gone, or is in the top group of every
-    /// hierarchy that counts or limits something: then it has no group of its own.
+    /// The groups that a process is in, whoever made them. None when the process is gone, or is in
+    /// the top group of every hierarchy that counts or limits something: then it has no group of
+    /// its own.
     pub fn of_process(hierarchy: &Hierarchy, pid: u32) -> Option<Self> {
         Self::from_list(hierarchy, &fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?)
     }
@@ -51,7 +53,8 @@ impl CgroupView {
                 continue;
             };
             let relative = Path::new(path.trim_start_matches('/'));
-            // A path with `..` leads out of this control group namespace; the top group is everybody's.
+            // A path with `..` leads out of this control group namespace; the top group is
+            // everybody's.
             let own = !relative.as_os_str().is_empty();
             if !own || !relative.components().all(|part| matches!(part, Component::Normal(_))) {
                 continue;
@@ -73,7 +76,8 @@ impl CgroupView {
         (view.v2.is_some() || !view.v1.is_empty()).then_some(view)
     }
 
-    /// Whether the names of all its directories hold this word, such as the identity of a container.
+    /// Whether the names of all its directories hold this word, such as the identity of a
+    /// container.
     pub fn is_named(&self, word: &str) -> bool {
         let mut all = self.v2.iter().chain(self.v1.iter().map(|(_, directory)| directory));
         all.all(|directory| directory.to_string_lossy().contains(word))
@@ -93,7 +97,8 @@ impl CgroupView {
         all
     }
 
-    /// CPU time used by all that was ever in it, user and kernel, nanoseconds (`cpuacct.usage`; `cpu.stat` of version 2).
+    /// CPU time used by all that was ever in it, user and kernel, nanoseconds (`cpuacct.usage`;
+    /// `cpu.stat` of version 2).
     pub fn cpu_ns(&self) -> Option<u64> {
         if let Some(directory) = self.v1_directory("cpuacct") {
             return fs::read_to_string(directory.join("cpuacct.usage")).ok()?.trim().parse().ok();

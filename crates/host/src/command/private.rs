@@ -12,8 +12,8 @@ use std::path::Path;
 
 /// A mount namespace of the program's own in which some mounts of the host are not there.
 ///
-/// What the host mounts and unmounts later is seen in it, so that a program that lives long holds nothing of the host's up; what is
-/// done in it is not seen outside.
+/// What the host mounts and unmounts later is seen in it, so that a program that lives long holds
+/// nothing of the host's up; what is done in it is not seen outside.
 #[derive(Debug, Clone, Default)]
 pub(super) struct PrivateMounts {
     hidden: Vec<CString>,
@@ -23,7 +23,8 @@ pub(super) struct PrivateMounts {
 }
 
 impl PrivateMounts {
-    /// Takes one more mount away. A path that cannot be one of the file system, because it holds a zero byte, hides nothing.
+    /// Takes one more mount away. A path that cannot be one of the file system, because it holds a
+    /// zero byte, hides nothing.
     pub(super) fn hide(&mut self, mount: &Path) {
         self.hidden.extend(CString::new(mount.as_os_str().as_bytes()));
     }

@@ -117,7 +117,8 @@ fn a_descriptor_that_is_passed_is_open_under_its_number() {
     assert_eq!(said, "heard\n");
 }
 
-/// What a child process of the test below does: it has a tool change something, and is killed meanwhile.
+/// What a child process of the test below does: it has a tool change something, and is killed
+/// meanwhile.
 #[test]
 fn child_whose_tool_takes_its_time() {
     let Ok(directory) = std::env::var("WEIGH_TEST_TOOL") else { return };

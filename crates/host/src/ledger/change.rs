@@ -19,7 +19,8 @@ const DEATH: Duration = Duration::from_secs(5);
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "kind")]
 pub enum Change {
-    /// A directory; the whole tree below it is weighbridge's. Undone by removing it, never across a mount.
+    /// A directory; the whole tree below it is weighbridge's. Undone by removing it, never across a
+    /// mount.
     Directory {
         /// Absolute. It must not exist when it is recorded, or be empty.
         path: PathBuf,
@@ -34,14 +35,14 @@ pub enum Change {
         /// Absolute. Nothing may be mounted there when it is recorded.
         target: PathBuf,
     },
-    /// A control group with all that lives in it, in every hierarchy. Undone by killing its processes and removing it, and
-    /// its parent where that is left empty.
+    /// A control group with all that lives in it, in every hierarchy. Undone by killing its
+    /// processes and removing it, and its parent where that is left empty.
     Cgroup {
         /// Relative to the mount points of the hierarchies; it starts with `weighbridge-`.
         path: PathBuf,
     },
-    /// Controllers switched on for the children of a control group that is not ours. Undone by switching them off, unless
-    /// somebody else has come to use them.
+    /// Controllers switched on for the children of a control group that is not ours. Undone by
+    /// switching them off, unless somebody else has come to use them.
     SubtreeControl {
         /// The `cgroup.subtree_control` file.
         file: PathBuf,
@@ -52,7 +53,8 @@ pub enum Change {
     Process {
         /// Its number.
         pid: u32,
-        /// Its start time in clock ticks since boot; a later process of the same number has another.
+        /// Its start time in clock ticks since boot; a later process of the same number has
+        /// another.
         start_ticks: u64,
     },
     /// Something that only a platform knows how to undo.
@@ -128,7 +130,8 @@ impl Change {
         }
     }
 
-    /// Undoes the change, if there is anything to undo. `this_boot`: whether it was made since the host started.
+    /// Undoes the change, if there is anything to undo. `this_boot`: whether it was made since the
+    /// host started.
     pub(super) fn undo(&self, platforms: &dyn PlatformUndo, this_boot: bool) -> Result<(), String> {
         match self {
             Self::Directory { path } => plain_absolute(path).and_then(|()| tree::remove(path)),
@@ -204,7 +207,8 @@ fn undo_subtree_control(file: &Path, added: &[String]) -> Result<(), String> {
     for controller in added.iter().rev().filter(|name| on.split_whitespace().any(|word| word == *name)) {
         match std::fs::write(file, format!("-{controller}")) {
             Ok(()) => {}
-            // EBUSY: a child has it on for its own children, so somebody else uses it now (cgroup-v2, "Top-down constraint").
+            // EBUSY: a child has it on for its own children, so somebody else uses it now
+            // (cgroup-v2, "Top-down constraint").
             Err(error) if gone(&error) || error.raw_os_error() == Some(libc::EBUSY) => {}
             Err(error) => return Err(error.to_string()),
         }
@@ -218,7 +222,8 @@ fn undo_process(pid: u32, start_ticks: u64) -> Result<(), String> {
     if !process::is_alive(pid, start_ticks) {
         return Ok(());
     }
-    // While the leader is not reaped its number, and so that of its session, cannot be given to others.
+    // While the leader is not reaped its number, and so that of its session, cannot be given to
+    // others.
     let session: Vec<_> = process::of_session(pid)
         .into_iter()
         .filter(|member| *member != pid)

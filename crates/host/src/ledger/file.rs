@@ -13,7 +13,8 @@ pub(super) enum Line {
         run: String,
         /// Process that holds the ledger.
         pid: u32,
-        /// When that process started, clock ticks since boot (`proc_pid_stat(5)`): its number alone may be another's by now.
+        /// When that process started, clock ticks since boot (`proc_pid_stat(5)`): its number alone
+        /// may be another's by now.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         start_ticks: Option<u64>,
         /// Boot in which the changes were made: processes do not survive it.
@@ -59,7 +60,8 @@ pub(super) struct Contents {
     pub(super) newer: Option<u32>,
 }
 
-/// Reads a ledger. A last line without its end was cut by a crash before its change was made, and does not count.
+/// Reads a ledger. A last line without its end was cut by a crash before its change was made, and
+/// does not count.
 pub(super) fn parse(text: &[u8]) -> Contents {
     let mut contents = Contents { this_boot: true, ..Contents::default() };
     let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);

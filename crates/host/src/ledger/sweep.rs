@@ -21,15 +21,18 @@ pub struct Sweep {
     pub failed: Vec<(Change, String)>,
     /// Runs that live; their ledgers were left alone.
     pub live: Vec<String>,
-    /// Ledgers that could not be read to the end, and what is wrong. What could be read of them was undone, and the file was
-    /// set aside beside where it was, except where a newer version of weighbridge wrote it: then it was not touched.
+    /// Ledgers that could not be read to the end, and what is wrong. What could be read of them was
+    /// undone, and the file was set aside beside where it was, except where a newer version of
+    /// weighbridge wrote it: then it was not touched.
     pub damaged: Vec<(PathBuf, String)>,
 }
 
-/// Undoes everything that runs which are dead left on this host, newest change first, run by run. Live runs are left alone.
+/// Undoes everything that runs which are dead left on this host, newest change first, run by run.
+/// Live runs are left alone.
 ///
 /// # Errors
-/// [`LedgerError::Io`] when a ledger cannot be read; changes that cannot be undone are no error but part of the result.
+/// [`LedgerError::Io`] when a ledger cannot be read; changes that cannot be undone are no error but
+/// part of the result.
 pub fn sweep(state: &StateDirectory, platforms: &dyn PlatformUndo) -> Result<Sweep, LedgerError> {
     let mut result = Sweep::default();
     for (run, path) in ledgers(state)? {
@@ -57,7 +60,8 @@ pub fn sweep(state: &StateDirectory, platforms: &dyn PlatformUndo) -> Result<Swe
     Ok(result)
 }
 
-/// Opens a ledger. The lock of a run that is dead goes with the last of the children that it had just forked, at their exec.
+/// Opens a ledger. The lock of a run that is dead goes with the last of the children that it had
+/// just forked, at their exec.
 fn open_patiently(path: &Path) -> Result<File, Opened> {
     let mut opened = open_existing(path);
     let is_dead = || std::fs::read(path).is_ok_and(|text| parse(&text).dead);
@@ -114,7 +118,8 @@ fn sweep_one(
     Ok(())
 }
 
-/// The changes that stand on this host, run by run, oldest change first; live runs included. Nothing is touched.
+/// The changes that stand on this host, run by run, oldest change first; live runs included.
+/// Nothing is touched.
 ///
 /// # Errors
 /// [`LedgerError::Io`] when a ledger cannot be read.
@@ -164,7 +169,8 @@ fn files(state: &StateDirectory, ending: &str) -> Result<Vec<PathBuf>, LedgerErr
     Ok(found)
 }
 
-/// Sweeps when the caller knows that the run is dead. A child that another thread has just forked holds the lock until its exec.
+/// Sweeps when the caller knows that the run is dead. A child that another thread has just forked
+/// holds the lock until its exec.
 #[cfg(test)]
 pub(crate) fn sweep_dead(state: &StateDirectory, platforms: &dyn PlatformUndo) -> Result<Sweep, LedgerError> {
     let mut result = sweep(state, platforms);

@@ -7,7 +7,8 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::time::Duration;
 
-/// Environment of a child process of a test: the state directory, the base of what it changes, and where it stops.
+/// Environment of a child process of a test: the state directory, the base of what it changes, and
+/// where it stops.
 const CHILD: &str = "WEIGH_TEST_LEDGER_CHILD";
 
 fn state() -> (tempfile::TempDir, StateDirectory) {
@@ -332,7 +333,8 @@ fn a_process_of_an_earlier_boot_is_gone() {
     assert!(running.try_wait().unwrap().is_none(), "it was killed although the number is of another boot");
 }
 
-/// What a child process of the test below does: records and makes changes, and says how far it is, until it is killed.
+/// What a child process of the test below does: records and makes changes, and says how far it is,
+/// until it is killed.
 #[test]
 fn child_that_changes_things() {
     let Ok(order) = std::env::var(CHILD) else { return };
@@ -436,7 +438,8 @@ fn sweeps_do_no_harm_to_runs_that_start_and_end_meanwhile() {
                     let mut undone = 0;
                     while !over.load(std::sync::atomic::Ordering::Relaxed) {
                         let recorder = Recorder::default();
-                        // A ledger may vanish between being listed and opened; that is no error either.
+                        // A ledger may vanish between being listed and opened; that is no error
+                        // either.
                         sweep(&state, &recorder).unwrap();
                         undone += recorder.0.borrow().len();
                     }

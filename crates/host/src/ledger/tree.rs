@@ -6,14 +6,16 @@ use std::ffi::CStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
-/// Removes the directory at `path` with all that is in it. Symbolic links are removed, never followed, and nothing on
-/// another mount is touched: a tree with a mount in it is refused where the mount is met. A tree that is gone is fine.
+/// Removes the directory at `path` with all that is in it. Symbolic links are removed, never
+/// followed, and nothing on another mount is touched: a tree with a mount in it is refused where
+/// the mount is met. A tree that is gone is fine.
 pub(super) fn remove(path: &Path) -> Result<(), String> {
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
         return Err(format!("{} is no directory of ours", path.display()));
     };
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    // The way to the tree may lead over links and mounts of the host's own; within it neither is crossed.
+    // The way to the tree may lead over links and mounts of the host's own; within it neither is
+    // crossed.
     let parent = match openat2(CWD, parent, flags, Mode::empty(), ResolveFlags::empty()) {
         Ok(parent) => parent,
         Err(Errno::NOENT | Errno::NOTDIR) => return Ok(()),

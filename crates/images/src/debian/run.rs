@@ -14,8 +14,9 @@ pub(super) const DEADLINE: Duration = Duration::from_secs(30 * 60);
 /// How often the log is looked at for news.
 const NEWS: Duration = Duration::from_millis(250);
 
-/// A program in a mount and process namespace of its own, which the kernel ends with the thread that starts it (setpriv(1),
-/// unshare(1)): nothing of a build outlives weighbridge, and no mount of it is ever seen outside.
+/// A program in a mount and process namespace of its own, which the kernel ends with the thread
+/// that starts it (setpriv(1), unshare(1)): nothing of a build outlives weighbridge, and no mount
+/// of it is ever seen outside.
 pub(super) fn confined(program: &Path, arguments: &[OsString]) -> Invocation {
     Invocation::new("setpriv")
         .args(["--pdeathsig", "KILL", "--"])

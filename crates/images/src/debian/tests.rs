@@ -57,7 +57,8 @@ fn the_recipe_is_the_same_wherever_it_is_built() {
     assert_eq!(here.identity(), here.clone().by("/elsewhere/mmdebstrap").identity());
     let other = Recipe { release: "trixie".into(), ..here.clone() };
     assert_ne!(here.identity(), other.identity());
-    // The identity of a published recipe never changes by accident: whoever means to change it changes this line.
+    // The identity of a published recipe never changes by accident: whoever means to change it
+    // changes this line.
     let known = Recipe { release: "bookworm".into(), architecture: "amd64", program: "mmdebstrap".into() };
     assert_eq!(known.identity(), "13f147d0b7075e668babe586eacfa3372392663c8ac414d25078076923e1ac23");
 }

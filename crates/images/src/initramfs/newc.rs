@@ -4,7 +4,8 @@ use std::io::{self, Read, Write};
 
 /// Entries begin and content ends at multiples of this.
 const ALIGNMENT: u64 = 4;
-/// Longest name with the zero byte at its end: the kernel passes over longer ones without a word (`PATH_MAX`, init/initramfs.c).
+/// Longest name with the zero byte at its end: the kernel passes over longer ones without a word
+/// (`PATH_MAX`, init/initramfs.c).
 const LONGEST_NAME: usize = 4096;
 /// cpio(1) reads and writes blocks of this size, and complains about a part of one.
 const BLOCK: u64 = 512;

@@ -1,8 +1,8 @@
 //! What a compressed kernel image holds.
 //!
-//! A `bzImage` is a loader with the kernel proper inside, compressed; its setup header says where and how long
-//! (`Documentation/arch/x86/boot.rst`, `payload_offset` and `payload_length`, protocol 2.08). Booted uncompressed, a machine without
-//! acceleration saves a good part of a second.
+//! A `bzImage` is a loader with the kernel proper inside, compressed; its setup header says where
+//! and how long (`Documentation/arch/x86/boot.rst`, `payload_offset` and `payload_length`, protocol 2.08).
+//! Booted uncompressed, a machine without acceleration saves a good part of a second.
 
 use super::KernelError;
 use std::io::{self, Read};
@@ -10,7 +10,8 @@ use std::path::Path;
 
 /// Largest kernel or module that is unpacked, bytes: what claims to be more is damaged.
 const LARGEST: u64 = 1 << 30;
-/// Blocks of the older LZ4 format, which the kernel uses, hold so many bytes when unpacked (`lib/decompress_unlz4.c`).
+/// Blocks of the older LZ4 format, which the kernel uses, hold so many bytes when unpacked
+/// (`lib/decompress_unlz4.c`).
 const LZ4_BLOCK: usize = 8 << 20;
 
 /// The beginnings of what is understood, and what follows them.
@@ -29,8 +30,8 @@ enum Format {
     Lz4,
 }
 
-/// The kernel proper of an image, an ELF file; `None` when the image is no `bzImage`, or is packed in a way that is not known here: then
-/// it is booted as it is.
+/// The kernel proper of an image, an ELF file; `None` when the image is no `bzImage`, or is packed
+/// in a way that is not known here: then it is booted as it is.
 ///
 /// # Errors
 /// The image is damaged.
@@ -79,7 +80,8 @@ fn payload(image: &[u8]) -> Option<&[u8]> {
     image.get(start..start.checked_add(number(0x24C)?)?)
 }
 
-/// Unpacks what gzip, xz, zstd or lz4 (the kernel's older format) packed; what follows the end is left alone.
+/// Unpacks what gzip, xz, zstd or lz4 (the kernel's older format) packed; what follows the end is
+/// left alone.
 ///
 /// # Errors
 /// It is packed in another way, or damaged. `path` is what the error names.
@@ -100,8 +102,8 @@ pub(crate) fn decompress(packed: &[u8], path: &Path) -> Result<Vec<u8>, KernelEr
     Ok(unpacked)
 }
 
-/// A mark, then blocks with their packed length before each. The kernel's build appends the unpacked length, 4 bytes: a number that is no
-/// length of a block ends them.
+/// A mark, then blocks with their packed length before each. The kernel's build appends the
+/// unpacked length, 4 bytes: a number that is no length of a block ends them.
 fn lz4(packed: &[u8], unpacked: &mut Vec<u8>) -> io::Result<usize> {
     let mut rest = &packed[4..];
     while let Some((length, after)) = rest.split_first_chunk::<4>() {

@@ -1,7 +1,8 @@
 //! Layers of an image, one over the other, as one directory.
 //!
-//! A layer is a tar archive that somebody else wrote. Every path in it is resolved by the kernel below the root, as if that were `/`
-//! (openat2(2), `RESOLVE_IN_ROOT`), so that no link and no `..` leads out of it. The last part of a path is never followed.
+//! A layer is a tar archive that somebody else wrote. Every path in it is resolved by the kernel
+//! below the root, as if that were `/` (openat2(2), `RESOLVE_IN_ROOT`), so that no link and no `..`
+//! leads out of it. The last part of a path is never followed.
 
 use super::PullError;
 use crate::compression;
@@ -16,7 +17,8 @@ use std::os::unix::fs::{PermissionsExt, lchown, symlink};
 use std::path::{Component, Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-/// Beginning of the names of entries that take something of lower layers away (OCI image specification 1.1, "Whiteouts").
+/// Beginning of the names of entries that take something of lower layers away (OCI image
+/// specification 1.1, "Whiteouts").
 const WHITEOUT: &[u8] = b".wh.";
 /// The entry that takes everything of lower layers away from its directory.
 const OPAQUE: &[u8] = b".wh..wh..opq";
@@ -195,7 +197,8 @@ impl Layers {
         file.set_times(FileTimes::new().set_modified(time))
     }
 
-    /// Gives a file to its owner. Permissions come after that: chown(2) takes the set-user-ID bit away.
+    /// Gives a file to its owner. Permissions come after that: chown(2) takes the set-user-ID bit
+    /// away.
     fn give(&self, path: &Path, header: &tar::Header) -> io::Result<()> {
         let id = |id: io::Result<u64>| id.map(|id| u32::try_from(id).ok());
         if self.owners { lchown(path, id(header.uid())?, id(header.gid())?) } else { Ok(()) }

@@ -1,4 +1,5 @@
-//! Manifests: which layers an image has, and which image a list has for this machine (OCI image specification 1.1).
+//! Manifests: which layers an image has, and which image a list has for this machine (OCI image
+//! specification 1.1).
 
 use super::PullError;
 use super::reference::is_digest;

@@ -19,7 +19,8 @@ pub struct ReferenceError {
     fault: &'static str,
 }
 
-/// `REGISTRY/REPOSITORY[:TAG][@sha256:DIGEST]`. The registry is always named: there is no default one.
+/// `REGISTRY/REPOSITORY[:TAG][@sha256:DIGEST]`. The registry is always named: there is no default
+/// one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reference {
     /// Host, and port where there is one.

@@ -21,7 +21,8 @@ const CONNECT: Duration = Duration::from_secs(20);
 const ANSWER: Duration = Duration::from_secs(60);
 /// For one blob.
 const BLOB: Duration = Duration::from_secs(30 * 60);
-/// Longest manifest (the specification asks registries for 4 MiB) and longest answer of a token server, bytes.
+/// Longest manifest (the specification asks registries for 4 MiB) and longest answer of a token
+/// server, bytes.
 const LONGEST_DOCUMENT: u64 = 4 << 20;
 
 /// One repository of a registry.
@@ -129,7 +130,8 @@ impl<'a> Registry<'a> {
         request.call().map_err(|error| self.failed(error))
     }
 
-    /// Fetches the token that registries give to everybody (distribution project, "Token authentication specification").
+    /// Fetches the token that registries give to everybody (distribution project, "Token
+    /// authentication specification").
     fn log_in(&self, challenge: &str) -> Result<String, PullError> {
         let parameter = |name| parameter(challenge, name);
         let (Some(realm), true) = (parameter("realm"), challenge.starts_with("Bearer ")) else {

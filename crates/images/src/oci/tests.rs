@@ -185,7 +185,8 @@ fn what_the_registry_changed_is_not_taken() {
     assert!(bench.store.list().is_empty());
 }
 
-/// Answers requests one after the other, each by the first answer that its first line and its headers ask for.
+/// Answers requests one after the other, each by the first answer that its first line and its
+/// headers ask for.
 fn serve(listener: &TcpListener, answer: impl Fn(&str) -> String) {
     for stream in listener.incoming() {
         let mut stream = stream.unwrap();

@@ -24,7 +24,8 @@ pub struct Record {
     pub format: u32,
     /// As `--image` takes it: `debian`, or `oci:REF` by digest.
     pub name: String,
-    /// SHA-256, hexadecimal, of what the image was made from: of a built one its recipe, of a pulled one its manifest.
+    /// SHA-256, hexadecimal, of what the image was made from: of a built one its recipe, of a
+    /// pulled one its manifest.
     pub identity: String,
     /// SHA-256, hexadecimal, of what is in it: of a built one the packages with their versions.
     pub content: String,

@@ -82,7 +82,8 @@ pub fn print_head(output: &mut impl Write) -> Result<(), Failure> {
 }
 
 impl Contest {
-    /// Runs it and prints a line for each metric that all programs have. Whether nothing is wrong with any.
+    /// Runs it and prints a line for each metric that all programs have. Whether nothing is wrong
+    /// with any.
     pub fn run(
         &self,
         output: &mut impl Write,
@@ -120,7 +121,8 @@ impl Contest {
         Ok(good)
     }
 
-    /// One unmeasured round, then `blocks` rounds of all programs in random order. One entry per round, in program order.
+    /// One unmeasured round, then `blocks` rounds of all programs in random order. One entry per
+    /// round, in program order.
     fn rounds(&self, blocks: usize, random: &mut Pcg64Mcg) -> Result<Vec<Vec<Metrics>>, Failure> {
         for program in &self.programs {
             (program.run)()?;

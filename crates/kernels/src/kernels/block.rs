@@ -1,10 +1,11 @@
 //! `block`: reads and writes of a file or block device, one or many in flight.
 //!
-//! They go past the page cache (`O_DIRECT`); where the file system cannot do that there is no result, because a cache would be
-//! measured, which is memory. `--direct off` goes through the cache on purpose, to test that somebody notices.
+//! They go past the page cache (`O_DIRECT`); where the file system cannot do that there is no
+//! result, because a cache would be measured, which is memory. `--direct off` goes through the
+//! cache on purpose, to test that somebody notices.
 //!
-//! Requests are issued in a closed loop: the next of a slot when its last one is completed. A latency begins before the call that
-//! submits the request and ends when its completion is seen.
+//! Requests are issued in a closed loop: the next of a slot when its last one is completed. A
+//! latency begins before the call that submits the request and ends when its completion is seen.
 
 mod blocking;
 mod content;
@@ -211,8 +212,8 @@ impl Settings {
     }
 }
 
-/// Writes the kernel's file for programs of others that measure disks, unless it is there; past the page cache means that it has to lie
-/// on a disk.
+/// Writes the kernel's file for programs of others that measure disks, unless it is there; past the
+/// page cache means that it has to lie on a disk.
 pub(crate) fn provide_file(path: &std::path::Path, bytes: u64, direct: bool) -> Result<(), KernelError> {
     content::provide(path, bytes, Access { direct, writes: false, destroy: false })
 }

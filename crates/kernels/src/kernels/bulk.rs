@@ -1,8 +1,9 @@
 //! `bulk`: as much data as a path takes, one way, over TCP or UDP.
 //!
-//! By default both ends are threads of this process that talk over the loopback interface. `--serve ADDRESS` is the server alone
-//! and `--connect ADDRESS` the client alone. Bytes are counted where they arrive: over UDP what was sent and did not come is loss,
-//! which is stated and no error, as nothing holds the sender back.
+//! By default both ends are threads of this process that talk over the loopback interface.
+//! `--serve ADDRESS` is the server alone and `--connect ADDRESS` the client alone. Bytes are
+//! counted where they arrive: over UDP what was sent and did not come is loss, which is stated and
+//! no error, as nothing holds the sender back.
 
 mod client;
 mod datagrams;
@@ -22,7 +23,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use wire::Order;
 
-/// Bytes of a message that was told no length: over TCP those of one large write, over UDP what an Ethernet frame holds.
+/// Bytes of a message that was told no length: over TCP those of one large write, over UDP what an
+/// Ethernet frame holds.
 const TCP_MESSAGE_BYTES: u64 = 128 << 10;
 const UDP_MESSAGE_BYTES: u64 = 1472;
 

@@ -1,9 +1,10 @@
 //! `echo`: request and response over TCP and UDP, one request in flight.
 //!
-//! By default server and client are two threads of this process that talk over the loopback interface. `--serve ADDRESS`
-//! is the server alone and `--connect ADDRESS` the client alone, for paths between machines or guests. The load is a
-//! closed loop: the next request is sent when the response is there, so that a slow server slows the load, and the
-//! percentiles are not those of a service under a fixed load.
+//! By default server and client are two threads of this process that talk over the loopback
+//! interface. `--serve ADDRESS` is the server alone and `--connect ADDRESS` the client alone, for
+//! paths between machines or guests. The load is a closed loop: the next request is sent when the
+//! response is there, so that a slow server slows the load, and the percentiles are not those of a
+//! service under a fixed load.
 
 pub(super) mod client;
 mod server;
@@ -165,7 +166,8 @@ fn state_load(outcome: &mut Outcome, load: &Load) {
     outcome.fact("requests", load.requests);
 }
 
-/// The loopback interface of a new network namespace or a minimal guest is often down: says so and what to do.
+/// The loopback interface of a new network namespace or a minimal guest is often down: says so and
+/// what to do.
 pub(super) fn explain_loopback(error: KernelError) -> KernelError {
     let KernelError::System { doing, source } = &error else { return error };
     let unreachable = source.raw_os_error() == Some(libc::ENETUNREACH);
@@ -228,7 +230,8 @@ fn talk_over_loopback(
     }
 }
 
-/// Runs client and server on a thread each, each on its CPU, and ends the server when the client is done or failed.
+/// Runs client and server on a thread each, each on its CPU, and ends the server when the client is
+/// done or failed.
 fn in_two_threads(
     client_cpu: Option<usize>,
     server_cpu: Option<usize>,

@@ -1,8 +1,10 @@
-//! `fileserver`: what a file server does to its files, by the loop of Filebench's personality `fileserver`, in many threads.
+//! `fileserver`: what a file server does to its files, by the loop of Filebench's personality
+//! `fileserver`, in many threads.
 //!
-//! A loop has eleven operations, as the personality counts them: create, write whole, close; open, append, close; open, read whole,
-//! close; delete; stat. A file is chosen at random for each group, and no other thread uses it meanwhile. The page cache is used, as
-//! Filebench does: what is not on the disk when the clock stops is not waited for.
+//! A loop has eleven operations, as the personality counts them: create, write whole, close; open,
+//! append, close; open, read whole, close; delete; stat. A file is chosen at random for each group,
+//! and no other thread uses it meanwhile. The page cache is used, as Filebench does: what is not on
+//! the disk when the clock stops is not waited for.
 
 mod content;
 mod record;
@@ -25,7 +27,8 @@ use std::sync::atomic::Ordering;
 use tree::{Known, Sizes, Tree};
 use worker::{Found, Load};
 
-/// Files for each thread at least: a fifth of the names is without a file at first, and every thread may take one of them.
+/// Files for each thread at least: a fifth of the names is without a file at first, and every
+/// thread may take one of them.
 const FILES_OF_THREAD: u64 = 5;
 
 /// Files that are compared byte for byte at the end.
@@ -185,7 +188,8 @@ impl Settings {
         })
     }
 
-    /// Bytes that the files take at most, on average: all names with a file that an append made longer.
+    /// Bytes that the files take at most, on average: all names with a file that an append made
+    /// longer.
     fn bytes_needed(&self) -> u64 {
         let (Sizes::Fixed(bytes) | Sizes::Gamma(bytes)) = self.sizes;
         // A file takes whole blocks, and its inode and name take some.
@@ -279,7 +283,8 @@ fn check(
     let known = tree.files();
     let should: (u64, u64) = (known.len() as u64, known.iter().map(|known| known.bytes).sum());
     let there = tree.count()?;
-    // Files are in the order in which threads put them back: the last are those that were used last.
+    // Files are in the order in which threads put them back: the last are those that were used
+    // last.
     let compared: Vec<Known> = known.into_iter().rev().take(COMPARED).collect();
     let mut damaged = 0;
     for known in &compared {

@@ -1,10 +1,11 @@
 //! `gups`: random updates of a large table, as HPCC RandomAccess does them.
 //!
-//! Update number i (from 0) is `table[x & (words - 1)] ^= x` where x is element i + 1 of the sequence
-//! 1, x, x^2, ... of polynomials over GF(2) modulo x^64 + x^2 + x + 1 (POLY = 7). Threads and the streams inside a
-//! thread jump into that sequence, so that together they do exactly its first updates. Threads do not exclude each
-//! other: an update that two of them do at once may be lost. The updates are run again without races, which undoes
-//! them; words that are not what they were are errors, and more than 1 % of them fail the check.
+//! Update number i (from 0) is `table[x & (words - 1)] ^= x` where x is element i + 1 of the
+//! sequence 1, x, x^2, ... of polynomials over GF(2) modulo x^64 + x^2 + x + 1 (POLY = 7). Threads
+//! and the streams inside a thread jump into that sequence, so that together they do exactly its
+//! first updates. Threads do not exclude each other: an update that two of them do at once may be
+//! lost. The updates are run again without races, which undoes them; words that are not what they
+//! were are errors, and more than 1 % of them fail the check.
 
 use crate::clock::{now_ns, seconds_since};
 use crate::kernel::{Kernel, KernelError};
@@ -91,10 +92,11 @@ fn element(n: u64) -> u64 {
     result
 }
 
-/// Calls `update` with the element of each of the updates `range` and the one that comes after it in its stream, from
-/// 128 places of the sequence in turn.
+/// Calls `update` with the element of each of the updates `range` and the one that comes after it
+/// in its stream, from 128 places of the sequence in turn.
 ///
-/// The elements of the streams are independent of each other, so the CPU can have many of them on their way to memory.
+/// The elements of the streams are independent of each other, so the CPU can have many of them on
+/// their way to memory.
 #[inline(always)]
 fn each_element(range: Range<u64>, mut update: impl FnMut(u64, u64)) {
     let per_stream = (range.end - range.start) / STREAMS as u64;
@@ -135,7 +137,8 @@ fn prefetch(word: &AtomicU64) {
     }
 }
 
-/// An update. Not one atomic operation: an update of another thread in between is lost, as the rules allow.
+/// An update. Not one atomic operation: an update of another thread in between is lost, as the
+/// rules allow.
 #[inline(always)]
 fn xor(word: &AtomicU64, element: u64) {
     word.store(word.load(Ordering::Relaxed) ^ element, Ordering::Relaxed);
@@ -158,9 +161,11 @@ impl Table {
         Ok(Self { region: Region::map(words * 8, huge)?, words })
     }
 
-    /// Atomic, so that updates of several threads are no undefined behaviour; relaxed, so that they cost nothing.
+    /// Atomic, so that updates of several threads are no undefined behaviour; relaxed, so that they
+    /// cost nothing.
     fn words(&self) -> &[AtomicU64] {
-        // SAFETY: the region is zeroed memory of that many words, aligned, and only ever seen through this slice.
+        // SAFETY: the region is zeroed memory of that many words, aligned, and only ever seen
+        // through this slice.
         unsafe { std::slice::from_raw_parts(self.region.start().cast(), self.words) }
     }
 }
@@ -230,8 +235,8 @@ fn work(member: &Member<'_>, table: &[AtomicU64], updates: u64, spoil: impl Fn(&
     (time, wrong as u64)
 }
 
-/// Runs all updates again, but only those that fall into `own`, which begins at word `first`: each thread has a part
-/// of the table to itself, so nothing is lost.
+/// Runs all updates again, but only those that fall into `own`, which begins at word `first`: each
+/// thread has a part of the table to itself, so nothing is lost.
 fn undo(own: &[AtomicU64], first: usize, mask: usize, updates: u64) {
     let elsewhere = AtomicU64::new(0);
     let word = |element: u64| own.get((element as usize & mask).wrapping_sub(first)).unwrap_or(&elsewhere);

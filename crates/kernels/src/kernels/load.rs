@@ -1,10 +1,11 @@
 //! `load`: many clients that load a server over TCP, in a closed loop or in an open one.
 //!
-//! Closed, each client sends its next requests when the replies to its last are there, so that a slow server slows the load and its
-//! latencies are not those of a service. Open, requests leave by the clock whatever the server does, and each is timed from when it
-//! was to leave, so that a server that stalls is charged with all that had to wait (G. Tene's "coordinated omission").
-//! Without `--connect` the server is one of this process that answers at once: what comes out then is what the load generator itself
-//! can do here.
+//! Closed, each client sends its next requests when the replies to its last are there, so that a
+//! slow server slows the load and its latencies are not those of a service. Open, requests leave by
+//! the clock whatever the server does, and each is timed from when it was to leave, so that a
+//! server that stalls is charged with all that had to wait (G. Tene's "coordinated omission").
+//! Without `--connect` the server is one of this process that answers at once: what comes out then
+//! is what the load generator itself can do here.
 
 mod arrivals;
 mod client;

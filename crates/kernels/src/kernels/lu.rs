@@ -1,9 +1,11 @@
-//! `lu`: a dense system of linear equations, solved by LU factorisation with partial pivoting: the work of LINPACK and HPL.
+//! `lu`: a dense system of linear equations, solved by LU factorisation with partial pivoting: the
+//! work of LINPACK and HPL.
 //!
-//! The matrix is factorised in place by the crate faer, which chooses its vector instructions when the program runs. Floating-point
-//! operations are counted as LINPACK counts them, 2/3 n^3 + 2 n^2, however many are done. The answer is checked as HPL does (HPL 2.3,
-//! testing/pdtest): the scaled residual `||Ax - b|| / (eps (||A|| ||x|| + ||b||) n)` in the maximum norm must be below 16. The matrix is
-//! made again from its seed for that, column by column, so that it is never held twice.
+//! The matrix is factorised in place by the crate faer, which chooses its vector instructions when
+//! the program runs. Floating-point operations are counted as LINPACK counts them, 2/3 n^3 + 2 n^2,
+//! however many are done. The answer is checked as HPL does (HPL 2.3, testing/pdtest): the scaled
+//! residual `||Ax - b|| / (eps (||A|| ||x|| + ||b||) n)` in the maximum norm must be below 16. The
+//! matrix is made again from its seed for that, column by column, so that it is never held twice.
 
 use crate::clock::{median, now_ns, seconds_since};
 use crate::kernel::{Kernel, KernelError};
@@ -29,7 +31,8 @@ const PRECISION: f64 = f64::EPSILON / 2.0;
 /// Doubles in a cache line: columns begin on one.
 const LINE: usize = 8;
 
-/// Operations that make a median worth having: a tenth of a second of one core, and some seconds where a processor is emulated.
+/// Operations that make a median worth having: a tenth of a second of one core, and some seconds
+/// where a processor is emulated.
 const ENOUGH: f64 = 4e9;
 
 /// Order of the system that is solved once before the clock starts: it brings the code into memory.
@@ -70,8 +73,8 @@ fn run(options: &Options) -> Result<Outcome, KernelError> {
     measure(options, random_column, |_| ())
 }
 
-/// `column(seed, j, values)` writes column j of the matrix, the right-hand side where j is n. `spoil` is called on the answer before it is
-/// checked; only tests do something there.
+/// `column(seed, j, values)` writes column j of the matrix, the right-hand side where j is n.
+/// `spoil` is called on the answer before it is checked; only tests do something there.
 fn measure(
     options: &Options,
     column: impl Fn(u64, usize, &mut [f64]) + Sync,
@@ -128,7 +131,8 @@ fn flops(n: usize) -> f64 {
     2.0 / 3.0 * n * n * n + 2.0 * n * n
 }
 
-/// Numbers of [-1/2, 1/2), as HPL's. Every column has a generator of its own, so that threads can make them in any order.
+/// Numbers of [-1/2, 1/2), as HPL's. Every column has a generator of its own, so that threads can
+/// make them in any order.
 fn random_column(seed: u64, j: usize, values: &mut [f64]) {
     let state = u128::from(scatter(seed)) << 64 | u128::from(scatter(seed ^ scatter(j as u64 + 1)));
     let mut random = Pcg64Mcg::new(state | 1);
@@ -137,7 +141,8 @@ fn random_column(seed: u64, j: usize, values: &mut [f64]) {
     }
 }
 
-/// The finaliser of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014): neighbouring numbers become unrelated ones.
+/// The finaliser of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014): neighbouring numbers become
+/// unrelated ones.
 fn scatter(number: u64) -> u64 {
     let mut z = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -185,7 +190,8 @@ impl System {
     /// Makes the equations anew; each thread of the pool writes whole columns.
     fn fill(&mut self, column: &(impl Fn(usize, &mut [f64]) + Sync)) {
         let n = self.n;
-        // SAFETY: the region is mapped, zeroed memory of that many doubles, aligned, and the borrow keeps every other use of it away.
+        // SAFETY: the region is mapped, zeroed memory of that many doubles, aligned, and the borrow
+        // keeps every other use of it away.
         let doubles =
             unsafe { std::slice::from_raw_parts_mut(self.region.start().cast::<f64>(), self.stride * n) };
         doubles.par_chunks_mut(self.stride).enumerate().for_each(|(j, values)| column(j, &mut values[..n]));
@@ -196,7 +202,8 @@ impl System {
     fn solve(&mut self) -> Vec<f64> {
         let n = self.n;
         let start = self.region.start().cast::<f64>();
-        // SAFETY: the region holds n columns of n doubles that far apart, and the borrow keeps every other use of it away.
+        // SAFETY: the region holds n columns of n doubles that far apart, and the borrow keeps
+        // every other use of it away.
         let mut matrix = unsafe { MatMut::from_raw_parts_mut(start, n, n, 1, self.stride as isize) };
         let stack = MemStack::new(&mut self.scratch);
         let [forward, inverse] = &mut self.permutation;

@@ -1,7 +1,9 @@
-//! `lzma`: parallel compression with liblzma, the job that Felter et al. ran with PXZ (IBM RC25482, table 1).
+//! `lzma`: parallel compression with liblzma, the job that Felter et al. ran with PXZ (IBM RC25482,
+//! table 1).
 //!
-//! The encoder is the multithreaded one of `xz -T`: the text is cut into blocks, each compressed by one thread. The text
-//! is made from a seed before the clock starts; the compressed bytes stay in memory, where the check reads them.
+//! The encoder is the multithreaded one of `xz -T`: the text is cut into blocks, each compressed by
+//! one thread. The text is made from a seed before the clock starts; the compressed bytes stay in
+//! memory, where the check reads them.
 
 use crate::clock::{median, now_ns, seconds_since};
 use crate::kernel::{Kernel, KernelError};
@@ -11,7 +13,8 @@ use crate::outcome::Outcome;
 use crate::team::Team;
 use liblzma::stream::{Action, Check, Filters, LzmaOptions, MtStreamBuilder, Status, Stream};
 
-/// Room for text that does not compress, as liblzma bounds it: a little for each 64 KiB, and the headers.
+/// Room for text that does not compress, as liblzma bounds it: a little for each 64 KiB, and the
+/// headers.
 fn bound(bytes: usize) -> usize {
     bytes + bytes / 1024 + 65_536
 }

@@ -1,7 +1,8 @@
-//! `memory-latency`: dependent loads along a random cycle, one pointer per cache line, for a sweep of sizes.
+//! `memory-latency`: dependent loads along a random cycle, one pointer per cache line, for a sweep
+//! of sizes.
 //!
-//! The order is a single random cycle over all lines (Sattolo's algorithm), so that no prefetcher can guess the next
-//! line and every line of the size is in play.
+//! The order is a single random cycle over all lines (Sattolo's algorithm), so that no prefetcher
+//! can guess the next line and every line of the size is in play.
 
 use crate::clock::{median, now_ns, seconds_since};
 use crate::kernel::{Kernel, KernelError};
@@ -15,7 +16,8 @@ use rand_pcg::Pcg64Mcg;
 /// A cache line of x-86 and of most aarch64.
 const LINE: usize = 64;
 
-/// Up to this size the loads come from the first caches and are tens of times as fast, so that more of them are timed.
+/// Up to this size the loads come from the first caches and are tens of times as fast, so that more
+/// of them are timed.
 const SMALL: u64 = 1 << 20;
 const MORE_WHEN_SMALL: u64 = 20;
 
@@ -110,12 +112,13 @@ impl Cycle {
     }
 
     fn lines_mut(&mut self) -> &mut [Line] {
-        // SAFETY: the region has room for that many lines, is aligned and zeroed (a null pointer and zeroes are a valid
-        // line), and this borrow is the only access to it.
+        // SAFETY: the region has room for that many lines, is aligned and zeroed (a null pointer
+        // and zeroes are a valid line), and this borrow is the only access to it.
         unsafe { std::slice::from_raw_parts_mut(self.region.start().cast(), self.lines) }
     }
 
-    /// Follows `loads` pointers from `at`, eight or more in a row without a branch, and returns where that ends.
+    /// Follows `loads` pointers from `at`, eight or more in a row without a branch, and returns
+    /// where that ends.
     fn chase(&self, mut at: *const Line, loads: u64) -> *const Line {
         for _ in 0..loads.div_ceil(8) {
             // SAFETY: every `next` points to a line of the region.
@@ -133,11 +136,12 @@ impl Cycle {
         at
     }
 
-    /// The number of lines on the cycle through the first line, or `None` when walking it does not come to an end as a
-    /// cycle must.
+    /// The number of lines on the cycle through the first line, or `None` when walking it does not
+    /// come to an end as a cycle must.
     ///
-    /// Walkers start at different lines and stop at the start of another. If following walker after walker leads through
-    /// all of them and back, then their steps add up to the length of that one cycle.
+    /// Walkers start at different lines and stop at the start of another. If following walker after
+    /// walker leads through all of them and back, then their steps add up to the length of that one
+    /// cycle.
     fn length(&mut self) -> Option<usize> {
         let count = self.lines;
         let first = self.first();

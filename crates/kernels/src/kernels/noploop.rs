@@ -1,7 +1,8 @@
-//! `noploop`: an unrolled loop of NOPs, the simplest work there is (Morabito et al., IC2E 2015, table 3).
+//! `noploop`: an unrolled loop of NOPs, the simplest work there is (Morabito et al., IC2E 2015,
+//! table 3).
 //!
-//! It touches no memory and calls no kernel, so every platform that runs it on the hardware must show the same time.
-//! One that is faster has a clock that runs slow.
+//! It touches no memory and calls no kernel, so every platform that runs it on the hardware must
+//! show the same time. One that is faster has a clock that runs slow.
 
 use crate::clock::{median, now_ns, seconds_since};
 use crate::kernel::{Kernel, KernelError};
@@ -9,8 +10,8 @@ use crate::options::{Kind, OptionSpec, Options};
 use crate::outcome::Outcome;
 use std::arch::asm;
 
-/// NOPs in one turn of the loop: the counting at its end is then far below a percent, and the body fits every
-/// first-level instruction cache.
+/// NOPs in one turn of the loop: the counting at its end is then far below a percent, and the body
+/// fits every first-level instruction cache.
 const UNROLLED: u64 = 1000;
 
 pub(super) static KERNEL: Kernel = Kernel {

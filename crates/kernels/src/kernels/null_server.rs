@@ -1,7 +1,8 @@
 //! `null-server`: a server that answers at once, with the least work there can be.
 //!
-//! It stores nothing and looks nothing up. A load generator that is not faster against it than against a server under test has
-//! measured itself: that is how the headroom of a loader is proven on a path (METHOD.md, section 2).
+//! It stores nothing and looks nothing up. A load generator that is not faster against it than
+//! against a server under test has measured itself: that is how the headroom of a loader is proven
+//! on a path (METHOD.md, section 2).
 
 mod answers;
 mod commands;

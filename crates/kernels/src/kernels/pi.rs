@@ -1,12 +1,15 @@
-//! `pi`: decimal digits of Pi on all CPUs, the job that Morabito et al. ran with y-cruncher (IC2E 2015, figure 2 and table II).
+//! `pi`: decimal digits of Pi on all CPUs, the job that Morabito et al. ran with y-cruncher (IC2E
+//! 2015, figure 2 and table II).
 //!
-//! The series of the Chudnovskys is summed by binary splitting, its branches shared out over the threads; then come a reciprocal, a root and
-//! products of numbers of full length, and the conversion to decimal. All numbers are those of the crate dashu, whose products run on one
-//! thread each, so that the last steps keep fewer CPUs busy than the first: that is what `efficiency` shows, and what a platform that
-//! schedules badly makes worse.
+//! The series of the Chudnovskys is summed by binary splitting, its branches shared out over the
+//! threads; then come a reciprocal, a root and products of numbers of full length, and the
+//! conversion to decimal. All numbers are those of the crate dashu, whose products run on one
+//! thread each, so that the last steps keep fewer CPUs busy than the first: that is what
+//! `efficiency` shows, and what a platform that schedules badly makes worse.
 //!
-//! The digits are verified in every run (see [`verify`]): binary digits at the end by a formula that shares nothing with the series, the
-//! steps after it modulo a prime, and the last digits against published ones where these are known.
+//! The digits are verified in every run (see [`verify`]): binary digits at the end by a formula
+//! that shares nothing with the series, the steps after it modulo a prime, and the last digits
+//! against published ones where these are known.
 
 mod arithmetic;
 mod decimal;
@@ -24,10 +27,12 @@ use rustix::time::{ClockId, clock_gettime};
 use series::Pi;
 use verify::Verdict;
 
-/// With fewer digits there is nothing to share out, and no room for the binary digits that are verified.
+/// With fewer digits there is nothing to share out, and no room for the binary digits that are
+/// verified.
 const LEAST_DIGITS: u64 = 100;
 
-/// Below this the factors of a term fit the 128 bits in which they are multiplied, and the verification has bits to compare.
+/// Below this the factors of a term fit the 128 bits in which they are multiplied, and the
+/// verification has bits to compare.
 const MOST_DIGITS: u64 = 10_000_000_000;
 
 /// Digits in the facts.

@@ -9,7 +9,8 @@ const MEBIBYTE: u64 = 1 << 20;
 /// `f_type` of tmpfs and ramfs (`linux/magic.h`).
 const IN_MEMORY: [(u64, &str); 2] = [(0x0102_1994, "tmpfs"), (0x8584_58f6, "ramfs")];
 
-/// Makes sure that the file system below `path` has `bytes` to give. One that does not say is trusted: the write will tell.
+/// Makes sure that the file system below `path` has `bytes` to give. One that does not say is
+/// trusted: the write will tell.
 ///
 /// # Errors
 /// What is needed, what is there, and `remedy`.
@@ -28,8 +29,8 @@ pub(crate) fn require_space(path: &Path, bytes: u64, remedy: &str) -> Result<(),
     )))
 }
 
-/// Makes sure that there are `bytes` of memory to have: less than `limit`, where that is not 0, and than what this system says is available.
-/// Where it does not say, the work will tell.
+/// Makes sure that there are `bytes` of memory to have: less than `limit`, where that is not 0, and
+/// than what this system says is available. Where it does not say, the work will tell.
 ///
 /// # Errors
 /// What is needed, what is there, and `remedy`.
@@ -56,7 +57,8 @@ fn in_mebibytes(bytes: u64) -> String {
     weigh_model::format_bytes(bytes / MEBIBYTE * MEBIBYTE)
 }
 
-/// The name of the file system in memory that holds `file`. Since Linux 6.6 tmpfs takes `O_DIRECT` and reads memory all the same.
+/// The name of the file system in memory that holds `file`. Since Linux 6.6 tmpfs takes `O_DIRECT`
+/// and reads memory all the same.
 pub(crate) fn in_memory(file: &File) -> Option<&'static str> {
     let kind = rustix::fs::fstatfs(file).ok()?.f_type as u64;
     // The field is signed on some machines, and 32 bits wide on others.
@@ -66,7 +68,8 @@ pub(crate) fn in_memory(file: &File) -> Option<&'static str> {
 /// `f_type` of file systems that a process serves (`linux/magic.h`, FUSE_SUPER_MAGIC).
 const IN_USER_SPACE: u64 = 0x6573_5546;
 
-/// Whether a process serves the file system that holds `file`, such as fuse-overlayfs: then `O_DIRECT` reaches that process and no further.
+/// Whether a process serves the file system that holds `file`, such as fuse-overlayfs: then
+/// `O_DIRECT` reaches that process and no further.
 pub(crate) fn in_user_space(file: &File) -> bool {
     rustix::fs::fstatfs(file).is_ok_and(|system| system.f_type as u64 & 0xffff_ffff == IN_USER_SPACE)
 }

@@ -1,4 +1,5 @@
-//! What the kernels that serve have in common: how they say that clients can come, and how long they live.
+//! What the kernels that serve have in common: how they say that clients can come, and how long
+//! they live.
 
 use crate::kernel::KernelError;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -15,7 +16,8 @@ const LISTENING: &str = "listening";
 /// Device number of `/dev/null`: major 1, minor 3 (Documentation/admin-guide/devices.txt of Linux).
 const NULL_DEVICE: u64 = 1 << 8 | 3;
 
-/// Says on stdout that clients can come: whoever started the server may wait for this line. The result is another one.
+/// Says on stdout that clients can come: whoever started the server may wait for this line. The
+/// result is another one.
 pub(super) fn say_listening() -> Result<(), KernelError> {
     let mut output = std::io::stdout().lock();
     let said = writeln!(output, "{LISTENING}").and_then(|()| output.flush());
@@ -24,7 +26,8 @@ pub(super) fn say_listening() -> Result<(), KernelError> {
 
 /// A flag that is set when stdin is closed: then the server is to end.
 ///
-/// A stdin that never was there is `/dev/null`, which reads as closed from the beginning; such a server lives until it is killed.
+/// A stdin that never was there is `/dev/null`, which reads as closed from the beginning; such a
+/// server lives until it is killed.
 pub(super) fn ends_with_stdin() -> Arc<AtomicBool> {
     let ended = Arc::new(AtomicBool::new(false));
     if stdin_is_null() {
@@ -47,8 +50,8 @@ fn is_null(file: &File) -> bool {
     file.metadata().is_ok_and(|about| about.file_type().is_char_device() && about.rdev() == NULL_DEVICE)
 }
 
-/// Raises the limit of open files as far as this process may, where so many connections need it. Where that is not enough,
-/// connecting fails and says so.
+/// Raises the limit of open files as far as this process may, where so many connections need it.
+/// Where that is not enough, connecting fails and says so.
 pub(super) fn allow_sockets(clients: u64) {
     let limit = getrlimit(Resource::Nofile);
     if limit.current.is_some_and(|current| current < clients + 64) {

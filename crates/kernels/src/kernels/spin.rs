@@ -1,8 +1,9 @@
 //! `spin`: a fixed amount of CPU work, and a known fraction more of it on demand.
 //!
-//! The work is one chain of dependent integer operations in registers: no memory, no system call, nothing that a platform
-//! could make slower but the CPU itself. The variable `WEIGH_SPIN` adds a fraction of the work, so that an effect whose size is
-//! exactly known can be put into one of two environments that are otherwise alike: `weigh selftest` asks whether it is found.
+//! The work is one chain of dependent integer operations in registers: no memory, no system call,
+//! nothing that a platform could make slower but the CPU itself. The variable `WEIGH_SPIN` adds a
+//! fraction of the work, so that an effect whose size is exactly known can be put into one of two
+//! environments that are otherwise alike: `weigh selftest` asks whether it is found.
 
 use crate::clock::{now_ns, seconds_since};
 use crate::kernel::{Kernel, KernelError};
@@ -16,7 +17,8 @@ const VARIABLE: &str = "WEIGH_SPIN";
 /// The most that the variable may add.
 const MOST_EXTRA: f64 = 10.0;
 
-/// Multiplier and increment of Knuth's MMIX: a generator of full period, so that no two states of a chain are alike.
+/// Multiplier and increment of Knuth's MMIX: a generator of full period, so that no two states of a
+/// chain are alike.
 const MULTIPLIER: u64 = 6_364_136_223_846_793_005;
 const INCREMENT: u64 = 1_442_695_040_888_963_407;
 
@@ -47,8 +49,8 @@ fn walk(mut state: u64, steps: u64) -> u64 {
     black_box(state)
 }
 
-/// The state after `steps` steps from `state`, by repeated squaring of the step (F. Brown, "Random number generation with
-/// arbitrary strides", 1994).
+/// The state after `steps` steps from `state`, by repeated squaring of the step (F. Brown, "Random
+/// number generation with arbitrary strides", 1994).
 fn jump(state: u64, mut steps: u64) -> u64 {
     let (mut multiplier, mut increment) = (MULTIPLIER, INCREMENT);
     let (mut all_multiplier, mut all_increment) = (1u64, 0u64);

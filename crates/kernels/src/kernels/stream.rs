@@ -1,8 +1,9 @@
 //! `stream`: sustainable memory bandwidth by McCalpin's rules.
 //!
-//! Four loops over arrays of doubles far larger than the caches; arrays are first touched by the thread that uses them;
-//! the best of N repetitions without the first; bytes are counted as STREAM counts them (what the program reads and
-//! writes, never the line that a regular store reads first); the arrays are validated at the end.
+//! Four loops over arrays of doubles far larger than the caches; arrays are first touched by the
+//! thread that uses them; the best of N repetitions without the first; bytes are counted as STREAM
+//! counts them (what the program reads and writes, never the line that a regular store reads
+//! first); the arrays are validated at the end.
 
 mod loops;
 
@@ -18,14 +19,15 @@ use loops::Loops;
 /// Last-level cache that is assumed where the machine does not say.
 const ASSUMED_CACHE: u64 = 32 << 20;
 
-/// Bytes by which the arrays are shifted against each other, so that the same element of two arrays does not compete
-/// for the same cache set and memory bank.
+/// Bytes by which the arrays are shifted against each other, so that the same element of two arrays
+/// does not compete for the same cache set and memory bank.
 const SHIFT: usize = 8 << 10;
 
 /// Doubles in a page: threads meet at page boundaries only.
 const GRAIN: usize = 512;
 
-/// sqrt(2) - 1: one round multiplies the arrays by 2s + s^2 = 1, so that any number of repetitions stays finite.
+/// sqrt(2) - 1: one round multiplies the arrays by 2s + s^2 = 1, so that any number of repetitions
+/// stays finite.
 const SCALAR: f64 = std::f64::consts::SQRT_2 - 1.0;
 
 /// McCalpin's tolerance for doubles: the mean relative error of an array.
@@ -200,8 +202,9 @@ fn work(
             let (first, second, target) = [(a, a, c), (c, c, b), (a, b, c), (b, c, a)][which];
             member.barrier.wait();
             let start = now_ns();
-            // SAFETY: `length` elements of each array from these pointers belong to this thread; the target is none of
-            // the sources; all are aligned to a page. `Loops::choose` saw that the CPU has the instructions.
+            // SAFETY: `length` elements of each array from these pointers belong to this thread;
+            // the target is none of the sources; all are aligned to a page. `Loops::choose` saw
+            // that the CPU has the instructions.
             unsafe { loops.run(which, first, second, target, length, SCALAR) };
             member.barrier.wait();
             times.push(seconds_since(start));

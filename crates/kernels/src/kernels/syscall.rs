@@ -1,6 +1,7 @@
 //! `syscall`: what single requests to the operating system cost.
 //!
-//! Each operation runs in batches; the result is the median over batches of the time of one operation.
+//! Each operation runs in batches; the result is the median over batches of the time of one
+//! operation.
 
 pub(super) mod operations;
 
@@ -11,7 +12,8 @@ use crate::options::{Kind, OptionSpec, Options};
 use crate::outcome::Outcome;
 use operations::{Forker, MapAndUnmap, PingPong, Reader, Way, get_pid};
 
-/// First argument with which `weigh-kernels` ends at once and with success: what `fork_exec` starts.
+/// First argument with which `weigh-kernels` ends at once and with success: what `fork_exec`
+/// starts.
 pub const QUICK_EXIT: &str = "--quick-exit";
 
 const OPERATIONS: &[&str] = &["getpid", "read", "mmap_munmap", "fork_exec", "context_switch"];
@@ -145,7 +147,8 @@ fn measure(options: &Options, forker: &Forker) -> Result<Outcome, KernelError> {
     Ok(outcome)
 }
 
-/// Runs `batches` batches of `count` calls after a short warm-up; each call stands for `weight` operations.
+/// Runs `batches` batches of `count` calls after a short warm-up; each call stands for `weight`
+/// operations.
 pub(super) fn repeat(
     outcome: &mut Outcome,
     tally: &mut Tally,

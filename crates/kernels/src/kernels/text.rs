@@ -1,7 +1,9 @@
-//! English-like text from a seed: the input of the lzma kernel, which needs no file, and of compressors, which do.
+//! English-like text from a seed: the input of the lzma kernel, which needs no file, and of
+//! compressors, which do.
 //!
-//! Words are made of syllables; their frequencies fall as those of a natural language do (Zipf); now and then a phrase
-//! that was used before comes again. `xz -2` makes it about a third as long, as it does with enwik9.
+//! Words are made of syllables; their frequencies fall as those of a natural language do (Zipf);
+//! now and then a phrase that was used before comes again. `xz -2` makes it about a third as long,
+//! as it does with enwik9.
 
 use rand_core::Rng;
 use rand_pcg::Pcg64Mcg;
@@ -27,7 +29,8 @@ const PHRASE_EVERY: u64 = 7;
 const MEMORY: usize = 1 << 15;
 
 fn below(random: &mut Pcg64Mcg, limit: usize) -> usize {
-    // The high half of the product: no division, and the bias is below 2^-40 for the limits used here.
+    // The high half of the product: no division, and the bias is below 2^-40 for the limits used
+    // here.
     ((u128::from(random.next_u64()) * limit as u128) >> 64) as usize
 }
 
@@ -49,7 +52,8 @@ fn vocabulary(random: &mut Pcg64Mcg) -> Vec<String> {
         .collect()
 }
 
-/// Word numbers, each as often as `1 / (rank + 3)` of the whole says, in whole numbers so that every machine agrees.
+/// Word numbers, each as often as `1 / (rank + 3)` of the whole says, in whole numbers so that
+/// every machine agrees.
 fn draws() -> Vec<u32> {
     let weight = |rank: usize| (1u64 << 40) / (rank as u64 + 3);
     let total: u64 = (0..WORDS).map(weight).sum();
@@ -63,8 +67,8 @@ fn draws() -> Vec<u32> {
     table
 }
 
-/// `bytes` bytes of text; the same `seed` gives the same text on every machine, and a longer text begins with a
-/// shorter one.
+/// `bytes` bytes of text; the same `seed` gives the same text on every machine, and a longer text
+/// begins with a shorter one.
 pub fn english_like(seed: u64, bytes: usize) -> Vec<u8> {
     let mut writer = Writer::new(seed);
     let mut text = Vec::with_capacity(bytes + 64);
@@ -114,7 +118,8 @@ impl Writer {
         };
         history.push(word);
         if history.len() == 2 * MEMORY {
-            // Phrases in progress would point to other words; they are not, for the text goes on with a new draw.
+            // Phrases in progress would point to other words; they are not, for the text goes on
+            // with a new draw.
             history.drain(..MEMORY);
             self.phrase = 0..0;
         }

@@ -1,7 +1,9 @@
-//! When a measurement begins and when it ends: after a warm-up, and by a number of operations or by time.
+//! When a measurement begins and when it ends: after a warm-up, and by a number of operations or by
+//! time.
 //!
-//! One window serves all threads. What completes before it opens or after it closes counts as work that was done, and is not
-//! measured, so that requests are in flight at both edges as they are in between.
+//! One window serves all threads. What completes before it opens or after it closes counts as work
+//! that was done, and is not measured, so that requests are in flight at both edges as they are in
+//! between.
 
 use crate::clock::now_ns;
 use std::sync::atomic::{AtomicU64, Ordering};

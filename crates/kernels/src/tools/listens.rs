@@ -10,7 +10,8 @@ use std::time::Duration;
 
 /// For a connection to be made.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// How long it must stand: a proxy accepts for a server that is not there yet, and closes when it has learnt that.
+/// How long it must stand: a proxy accepts for a server that is not there yet, and closes when it
+/// has learnt that.
 const STANDS: Duration = Duration::from_millis(200);
 
 pub(super) static TOOL: Tool = Tool {

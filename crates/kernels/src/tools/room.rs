@@ -1,5 +1,6 @@
-//! `room`: a disk to work on, before tools that measure disks start: room, nothing in memory, a file that was written whole, nothing of
-//! somebody else's in the way. And memory, before a server is filled.
+//! `room`: a disk to work on, before tools that measure disks start: room, nothing in memory, a
+//! file that was written whole, nothing of somebody else's in the way. And memory, before a server
+//! is filled.
 
 use super::Tool;
 use crate::kernel::KernelError;
@@ -12,11 +13,13 @@ use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 use weigh_model::format_bytes;
 
-/// What a file system takes for itself beside a file: ext4 needs less than this share for the map of a large one.
+/// What a file system takes for itself beside a file: ext4 needs less than this share for the map
+/// of a large one.
 const OVERHEAD: u64 = 64;
 
-/// What a key of ten bytes takes in Redis beside its value: its entry, its own bytes, its place in two tables while the larger one takes
-/// over. Redis 7.0.15 with jemalloc took 150 bytes a key at 1,050,000 keys with values of 50 bytes, 422 with 300, 1185 with 1000.
+/// What a key of ten bytes takes in Redis beside its value: its entry, its own bytes, its place in
+/// two tables while the larger one takes over. Redis 7.0.15 with jemalloc took 150 bytes a key at
+/// 1,050,000 keys with values of 50 bytes, 422 with 300, 1185 with 1000.
 const KEY_BYTES: u64 = 100;
 
 /// What Redis needs without any key, bytes.
@@ -174,7 +177,8 @@ fn device(path: &Path, bytes: u64, writes: bool) -> Result<String, KernelError> 
     Ok(format!("the device has {length}, of which {needed} are needed"))
 }
 
-/// Whether a place lies on a disk, unless it need not, and its file system has the room; then writes the file.
+/// Whether a place lies on a disk, unless it need not, and its file system has the room; then
+/// writes the file.
 fn file_system(options: &Options, path: &Path, kind: Option<FileType>) -> Result<String, KernelError> {
     let bytes = options.number("bytes");
     let directory = match kind {

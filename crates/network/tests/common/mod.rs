@@ -1,4 +1,5 @@
-//! What the tests of networks have in common: hosts to change, runs, and talks between a client and a guest.
+//! What the tests of networks have in common: hosts to change, runs, and talks between a client and
+//! a guest.
 
 #![allow(dead_code, reason = "no test file needs all of it")]
 
@@ -103,7 +104,8 @@ impl Run {
     }
 }
 
-/// Sweeps what dead runs left until none seems to live: a child that somebody has just forked holds a lock until its exec.
+/// Sweeps what dead runs left until none seems to live: a child that somebody has just forked holds
+/// a lock until its exec.
 pub fn sweep_dead(state: &Path) -> Sweep {
     let state = StateDirectory::at(state);
     let end = Instant::now() + PATIENCE;
@@ -122,7 +124,8 @@ pub fn said(program: &str, arguments: &[&str]) -> String {
     String::from_utf8(done.output).unwrap()
 }
 
-/// Does something on a host of its own: a network namespace with a way out, and the rules of Docker's engine, which forwards nothing.
+/// Does something on a host of its own: a network namespace with a way out, and the rules of
+/// Docker's engine, which forwards nothing.
 pub fn on_a_host<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     let host = || {
         // SAFETY: only the network namespace is unshared, no descriptors and no memory.
@@ -152,7 +155,8 @@ pub fn picture() -> String {
 /// Waits for what the kernel takes away by itself, and compares.
 pub fn is_as_before(before: &str) {
     let end = Instant::now() + PATIENCE;
-    // Nor is it of interest whether the kernel still makes sure that an address is its own; until then it has no route to it.
+    // Nor is it of interest whether the kernel still makes sure that an address is its own; until
+    // then it has no route to it.
     let of_link = |line: &&str| !line.starts_with("local fe80:");
     let settled = |picture: &str| {
         let picture = picture.replace(" tentative", "");
@@ -167,7 +171,8 @@ pub fn is_as_before(before: &str) {
     assert_eq!(now, before);
 }
 
-/// Something that answers `pong` to one client after another, in a guest's namespace; says who the first client was.
+/// Something that answers `pong` to one client after another, in a guest's namespace; says who the
+/// first client was.
 pub fn serve(namespace: &Path, port: u16) -> std::sync::mpsc::Receiver<IpAddr> {
     let listener = within(Some(namespace), || TcpListener::bind(("0.0.0.0", port)).unwrap()).unwrap();
     let (send, clients) = std::sync::mpsc::channel();
@@ -188,7 +193,8 @@ pub fn ask(address: SocketAddr, from: Option<&Path>) -> String {
     text
 }
 
-/// What stands for a machine at a tap: the kernel of a namespace, which has taken the address, and a relay of its frames.
+/// What stands for a machine at a tap: the kernel of a namespace, which has taken the address, and
+/// a relay of its frames.
 pub struct Machine {
     kernel: GuestNetwork,
 }

@@ -1,13 +1,14 @@
 //! Equal frames, counted. Pure: it knows entries and whose they are, and nothing of a host.
 //!
-//! A class is all frames of one content. Of k equal frames one stays and k - 1 are saved, and each of these has one cell of the
-//! matrix. Which one follows from going through the class in an order, the host's frames first, then the guests', and asking what a
-//! frame finds that came before it:
+//! A class is all frames of one content. Of k equal frames one stays and k - 1 are saved, and each
+//! of these has one cell of the matrix. Which one follows from going through the class in an order,
+//! the host's frames first, then the guests', and asking what a frame finds that came before it:
 //!
-//! 1. A frame that finds frames of its own kind is saved by one of these: one of the same guest if there is one, else one of the host,
-//!    else one of another guest. So the first column is what KSM could do, class by class: all anonymous frames but one.
-//! 2. In a class of both kinds one more frame is saved, once the kinds are each one frame: anonymous against file, in the nearest row
-//!    that the class has such a pair for.
+//! 1. A frame that finds frames of its own kind is saved by one of these: one of the same guest if
+//!    there is one, else one of the host, else one of another guest. So the first column is what
+//!    KSM could do, class by class: all anonymous frames but one.
+//! 2. In a class of both kinds one more frame is saved, once the kinds are each one frame:
+//!    anonymous against file, in the nearest row that the class has such a pair for.
 
 use super::entry::{Content, Entry, flag};
 use weigh_model::pages::{
@@ -44,7 +45,8 @@ struct Frame {
     is_mergeable: bool,
 }
 
-/// Counts entries that are in the order of [`Entry::by_content`]. `zeros` is the content of a page full of zeros.
+/// Counts entries that are in the order of [`Entry::by_content`]. `zeros` is the content of a page
+/// full of zeros.
 pub(super) fn classify(entries: &[Entry], zeros: Content, owners: &mut Owners) -> Classified {
     let mut all = Classified::default();
     let mut class = Class::new(owners.subjects.len());
@@ -173,7 +175,8 @@ struct Kind {
     guest: u64,
     /// Guests that have any.
     guests: u64,
-    /// For each subject the class in which it was last seen, so that nothing has to be cleared from class to class.
+    /// For each subject the class in which it was last seen, so that nothing has to be cleared from
+    /// class to class.
     seen: Vec<u64>,
     class: u64,
 }

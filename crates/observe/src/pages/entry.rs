@@ -2,11 +2,13 @@
 
 use super::PagesError;
 
-/// Bits of a frame number. At 4 KiB they reach 2^52 bytes, the most that x86-64 and arm64 can address.
+/// Bits of a frame number. At 4 KiB they reach 2^52 bytes, the most that x86-64 and arm64 can
+/// address.
 const FRAME_BITS: u32 = 40;
 /// Bits of the number of a process or file.
 const SOURCE_BITS: u32 = 64 - FRAME_BITS;
-/// Bits of a page number within a process or file. At 4 KiB they reach 2^57 bytes, an address space with five levels of tables.
+/// Bits of a page number within a process or file. At 4 KiB they reach 2^57 bytes, an address space
+/// with five levels of tables.
 const PAGE_BITS: u32 = 45;
 
 /// Processes and files that one scan can tell apart.
@@ -41,7 +43,8 @@ pub(super) type Content = [u64; 2];
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Entry {
     content: Content,
-    /// Frame number above, number of the source below: so ordered, the places of a frame stand together, those of the first subject first.
+    /// Frame number above, number of the source below: so ordered, the places of a frame stand
+    /// together, those of the first subject first.
     frame_and_source: u64,
     /// Page number above, flags below.
     page_and_flags: u64,
@@ -100,7 +103,8 @@ impl Entry {
     }
 }
 
-/// The entries of a scan. It grows by an eighth, so that at 32 bytes an entry it never takes 40 for a page.
+/// The entries of a scan. It grows by an eighth, so that at 32 bytes an entry it never takes 40 for
+/// a page.
 #[derive(Debug, Default)]
 pub(super) struct Table {
     pub(super) entries: Vec<Entry>,

@@ -1,4 +1,5 @@
-//! What the table says of frames once both looks are done: what they are, and which pages did not hold still.
+//! What the table says of frames once both looks are done: what they are, and which pages did not
+//! hold still.
 
 use super::PagesError;
 use super::entry::{Entry, Table, flag};
@@ -18,8 +19,8 @@ pub(super) struct TakenOut {
     pub(super) kernel_zero: u64,
 }
 
-/// Learns what the frames are and takes out what is not to be counted as a frame. Leaves the table in the order of
-/// [`Entry::by_frame`].
+/// Learns what the frames are and takes out what is not to be counted as a frame. Leaves the table
+/// in the order of [`Entry::by_frame`].
 ///
 /// # Errors
 /// The kernel's flags cannot be read.
@@ -43,8 +44,8 @@ pub(super) fn settle(table: &mut Table, kernel: &KernelPageFlags) -> Result<Take
     Ok(out)
 }
 
-/// A frame has one content. Where two places say otherwise it was written or given to somebody else between the two, and neither is
-/// believed.
+/// A frame has one content. Where two places say otherwise it was written or given to somebody else
+/// between the two, and neither is believed.
 fn mark_contradictions(entries: &mut [Entry]) {
     for places in entries.chunk_by_mut(|one, other| one.frame() == other.frame()) {
         let mut settled = places.iter().filter(|place| !place.has(flag::MOVED | flag::REWRITTEN));

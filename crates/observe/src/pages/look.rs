@@ -1,4 +1,5 @@
-//! One look at some pages: which frame each has, what is in it, and whether it still had that frame afterwards.
+//! One look at some pages: which frame each has, what is in it, and whether it still had that frame
+//! afterwards.
 
 use super::entry::Content;
 use super::pagemap::{PageMap, Seen};
@@ -6,8 +7,9 @@ use super::reading::{ProcessMemory, Way};
 use std::io;
 use twox_hash::XxHash3_128;
 
-/// Pages that are looked at together: a megabyte, which caches hold between reading and hashing. Half as many made the scan of huge
-/// pages a sixth slower on an EPYC, and twice as many no faster (`examples/pages.rs`).
+/// Pages that are looked at together: a megabyte, which caches hold between reading and hashing.
+/// Half as many made the scan of huge pages a sixth slower on an EPYC, and twice as many no faster
+/// (`examples/pages.rs`).
 pub(super) const CHUNK_PAGES: usize = 256;
 
 /// An address space that is open to be read.
@@ -69,8 +71,8 @@ impl Look {
         let buffer = vec![0; (CHUNK_PAGES + 1) * page_bytes];
         Self {
             page_bytes,
-            // Copies of the kernel's to a place a few bytes further in its page than where they come from take twice as long, and that is
-            // where an allocator puts large buffers.
+            // Copies of the kernel's to a place a few bytes further in its page than where they
+            // come from take twice as long, and that is where an allocator puts large buffers.
             aligned: buffer.as_ptr().align_offset(page_bytes),
             buffer,
             before: vec![Seen::default(); CHUNK_PAGES],
@@ -82,8 +84,9 @@ impl Look {
         }
     }
 
-    /// Looks at `count` pages of an address space from page `first` on, at most [`CHUNK_PAGES`]. `wish` says what to do with each, by
-    /// its place among them and what it is. What came of it, in order.
+    /// Looks at `count` pages of an address space from page `first` on, at most [`CHUNK_PAGES`].
+    /// `wish` says what to do with each, by its place among them and what it is. What came of it,
+    /// in order.
     ///
     /// # Errors
     /// The page map cannot be read.

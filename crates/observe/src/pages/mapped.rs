@@ -5,8 +5,8 @@ use std::ffi::c_void;
 use std::fs::File;
 use std::io;
 
-/// Mapped until it is dropped. What is mapped of a file is never read through the pointer: a file that becomes shorter meanwhile
-/// would end this process with SIGBUS.
+/// Mapped until it is dropped. What is mapped of a file is never read through the pointer: a file
+/// that becomes shorter meanwhile would end this process with SIGBUS.
 #[derive(Debug)]
 pub(super) struct Mapped {
     base: *mut c_void,
@@ -55,7 +55,8 @@ impl Mapped {
         }
     }
 
-    /// Enters a part that is in the page cache into the page table, as reading it would (MADV_POPULATE_READ, Linux 5.14).
+    /// Enters a part that is in the page cache into the page table, as reading it would
+    /// (MADV_POPULATE_READ, Linux 5.14).
     ///
     /// # Errors
     /// EINVAL on older kernels, EFAULT where the file has become shorter.

@@ -1,39 +1,45 @@
-//! Pages of memory that are equal: the analysis of table 1 of Agarwal, Jain and Porter, "Containing the Hype" (APSys 2015), for guests of
-//! every kind.
+//! Pages of memory that are equal: the analysis of table 1 of Agarwal, Jain and Porter, "Containing
+//! the Hype" (APSys 2015), for guests of every kind.
 //!
-//! Every present page of the subjects' address spaces, and every page of the given files that the host has in its page cache, is read
-//! and hashed where it lies, beside the guests and without stopping them. A frame of physical memory counts once, for the first subject
-//! that has it: guests in the order given, then helpers, then cached files. Of k frames of equal content k - 1 could be saved; which
-//! cell of the matrix each belongs to is told in `classify`, and why in `docs/design/0034-pages-that-are-equal.md`.
+//! Every present page of the subjects' address spaces, and every page of the given files that the
+//! host has in its page cache, is read and hashed where it lies, beside the guests and without
+//! stopping them. A frame of physical memory counts once, for the first subject that has it: guests
+//! in the order given, then helpers, then cached files. Of k frames of equal content k - 1 could be
+//! saved; which cell of the matrix each belongs to is told in `classify`, and why in
+//! `docs/design/0034-pages-that-are-equal.md`.
 //!
 //! # Two looks
 //!
-//! Guests write while they are scanned, so that two pages may hash alike that were never equal at one moment. Therefore there are two
-//! looks. The first reads every page. When it has ended, and not before, the second reads again every page whose hash another page
-//! has. A page counts only if both looks found the same frame and the same content, and within each look the frame was the same before
-//! and after it was read. If a page is written only by those who leave something else behind, it held that content from its first look
-//! to its second; the end of the first look lies between the two for all pages; so at that moment all pages of a class were equal (the
-//! double collect of Afek and others, "Atomic Snapshots of Shared Memory", J. ACM 40, 1993). What is not proven so is counted as
-//! unsettled and is in no cell. A page that was changed and changed back between the looks passes. A page that becomes equal to
-//! another later, or whose first look fell into a write, is missed: the matrix is what was surely equal.
+//! Guests write while they are scanned, so that two pages may hash alike that were never equal at
+//! one moment. Therefore there are two looks. The first reads every page. When it has ended, and
+//! not before, the second reads again every page whose hash another page has. A page counts only if
+//! both looks found the same frame and the same content, and within each look the frame was the
+//! same before and after it was read. If a page is written only by those who leave something else
+//! behind, it held that content from its first look to its second; the end of the first look lies
+//! between the two for all pages; so at that moment all pages of a class were equal (the double
+//! collect of Afek and others, "Atomic Snapshots of Shared Memory", J. ACM 40, 1993). What is not
+//! proven so is counted as unsettled and is in no cell. A page that was changed and changed back
+//! between the looks passes. A page that becomes equal to another later, or whose first look fell
+//! into a write, is missed: the matrix is what was surely equal.
 //!
 //! # Hash
 //!
-//! XXH3 with 128 bits. For 24 GiB of different pages of 4 KiB the probability that any two of them collide is 6e-26 (n²/2^129 for
-//! n = 6.3 million). It is not made against an adversary: a guest that means to can make pages that collide, and spoil this
-//! statistic. Nothing is ever merged by it.
+//! XXH3 with 128 bits. For 24 GiB of different pages of 4 KiB the probability that any two of them
+//! collide is 6e-26 (n²/2^129 for n = 6.3 million). It is not made against an adversary: a guest
+//! that means to can make pages that collide, and spoil this statistic. Nothing is ever merged by
+//! it.
 //!
 //! # What the scan does to what it scans
 //!
-//! - It never reads what is not present: nothing is faulted in, and nothing comes back from swap, but for a page that is taken away
-//!   between being found and being read.
+//! - It never reads what is not present: nothing is faulted in, and nothing comes back from swap,
+//!   but for a page that is taken away between being found and being read.
 //! - It never takes shared anonymous pages apart, see `reading`.
 //! - It counts as a use of the pages, so that the kernel thinks them younger than they are.
 //!
 //! # What is not seen
 //!
-//! Memory of the kernel for a guest (page tables, buffers of sockets), and memory that the host cannot read at all, as that of
-//! confidential machines (`guest_memfd`).
+//! Memory of the kernel for a guest (page tables, buffers of sockets), and memory that the host
+//! cannot read at all, as that of confidential machines (`guest_memfd`).
 
 mod classify;
 mod entry;
@@ -66,7 +72,8 @@ pub struct Subject {
 /// What a subject is and where its memory is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Memory {
-    /// A guest, by its processes: all of a container's, or the monitor of a machine with the machine's memory in it.
+    /// A guest, by its processes: all of a container's, or the monitor of a machine with the
+    /// machine's memory in it.
     Guest(Vec<u32>),
     /// What serves a guest and is not in it.
     Helper {
@@ -75,7 +82,8 @@ pub enum Memory {
         /// Its processes.
         pids: Vec<u32>,
     },
-    /// Files, and trees of files without what is mounted in them: what of them is in the page cache when their turn comes.
+    /// Files, and trees of files without what is mounted in them: what of them is in the page cache
+    /// when their turn comes.
     CachedFiles(Vec<PathBuf>),
 }
 
@@ -174,9 +182,11 @@ pub enum PagesError {
     },
 }
 
-/// Scans the memory of the subjects, see the module. Takes at most 40 bytes of memory for each page.
+/// Scans the memory of the subjects, see the module. Takes at most 40 bytes of memory for each
+/// page.
 ///
-/// A subject's processes are those that are named, without their children. Processes that end meanwhile are counted and do no harm.
+/// A subject's processes are those that are named, without their children. Processes that end
+/// meanwhile are counted and do no harm.
 ///
 /// # Errors
 /// [`PagesError`]: no right to read, a kernel without page maps, a path that is not there, no memory, or told to stop.

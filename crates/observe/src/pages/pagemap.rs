@@ -34,7 +34,8 @@ impl Seen {
     }
 }
 
-/// The page map of a process. It stays that of the process that was opened, whoever has its number later.
+/// The page map of a process. It stays that of the process that was opened, whoever has its number
+/// later.
 #[derive(Debug)]
 pub(super) struct PageMap {
     file: File,
@@ -89,7 +90,8 @@ impl PageMap {
     /// # Errors
     /// What `pread(2)` gives.
     pub(super) fn read(&self, first: u64, into: &mut [Seen]) -> io::Result<()> {
-        // SAFETY: a `Seen` is a `u64`, of which any eight bytes are one; the slice has their memory alone while it is borrowed.
+        // SAFETY: a `Seen` is a `u64`, of which any eight bytes are one; the slice has their memory
+        // alone while it is borrowed.
         let bytes =
             unsafe { std::slice::from_raw_parts_mut(into.as_mut_ptr().cast::<u8>(), size_of_val(into)) };
         let filled = read_until_end(&self.file, bytes, first * 8)?;
@@ -111,15 +113,16 @@ impl PageMap {
 
     /// How many regions the kernel wrote.
     fn ask(&self, argument: &mut ScanArgument) -> Option<usize> {
-        // SAFETY: the argument is valid for reads and writes while the call lasts, and so is what it points to, with the size that it
-        // tells: nothing, or the regions of `occupied`. On a kernel without the call it is an error.
+        // SAFETY: the argument is valid for reads and writes while the call lasts, and so is what
+        // it points to, with the size that it tells: nothing, or the regions of `occupied`. On a
+        // kernel without the call it is an error.
         let count =
             unsafe { libc::ioctl(self.file.as_raw_fd(), PAGEMAP_SCAN as libc::Ioctl, &raw mut *argument) };
         usize::try_from(count).ok()
     }
 
-    /// The parts of a range of pages that have anything present or swapped out, in order, small holes included. Kernels before
-    /// Linux 6.7 do not tell: the answer is the whole range.
+    /// The parts of a range of pages that have anything present or swapped out, in order, small
+    /// holes included. Kernels before Linux 6.7 do not tell: the answer is the whole range.
     pub(super) fn occupied(&self, pages: Range<u64>) -> Vec<Range<u64>> {
         let mut found: Vec<Range<u64>> = Vec::new();
         let mut regions = [Region::default(); REGIONS];
@@ -185,7 +188,8 @@ pub(super) struct KernelPageFlags(File);
 
 impl KernelPageFlags {
     /// # Errors
-    /// [`PagesError::Denied`] to those who are not root, [`PagesError::NotBuilt`] where the kernel has none.
+    /// [`PagesError::Denied`] to those who are not root, [`PagesError::NotBuilt`] where the kernel
+    /// has none.
     pub(super) fn open() -> Result<Self, PagesError> {
         let path = "/proc/kpageflags";
         File::open(path).map(Self).map_err(|source| match source.kind() {

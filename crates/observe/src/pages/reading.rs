@@ -2,13 +2,15 @@
 //!
 //! There are two ways, and they do not do the same to the memory that is read:
 //!
-//! - `process_vm_readv(2)` pins the pages and copies once: the faster way. But since Linux 5.19 the kernel gives a process its own copy
-//!   of an anonymous page that it has in common with others before it pins it (`gup_must_unshare` of `mm/internal.h`). Reading so would
-//!   undo what KSM has merged and what processes have in common since a fork: the scan would make the memory grow that it measures.
+//! - `process_vm_readv(2)` pins the pages and copies once: the faster way. But since Linux 5.19 the
+//!   kernel gives a process its own copy of an anonymous page that it has in common with others
+//!   before it pins it (`gup_must_unshare` of `mm/internal.h`). Reading so would undo what KSM has
+//!   merged and what processes have in common since a fork: the scan would make the memory grow
+//!   that it measures.
 //! - `/proc/PID/mem` takes the page as it is, and copies twice.
 //!
-//! So the first is used for what cannot be undone by it: pages in the page cache, and anonymous pages of one place in mappings that KSM
-//! does not touch.
+//! So the first is used for what cannot be undone by it: pages in the page cache, and anonymous
+//! pages of one place in mappings that KSM does not touch.
 
 use std::fs::File;
 use std::io;
@@ -27,8 +29,8 @@ pub(super) enum Way {
 #[derive(Debug)]
 pub(super) struct ProcessMemory {
     pid: libc::pid_t,
-    /// Stays that of the process that was opened. The other way goes by number: who reads so has to look at the page map of the same
-    /// process afterwards.
+    /// Stays that of the process that was opened. The other way goes by number: who reads so has to
+    /// look at the page map of the same process afterwards.
     mem: File,
     page_bytes: usize,
     /// Whether the first way works here; seccomp filters may forbid it.
@@ -42,7 +44,8 @@ impl ProcessMemory {
         Some(Self { pid, mem, page_bytes: page_bytes as usize, pins: true, runs: Vec::new() })
     }
 
-    /// Reads the pages at these addresses, one behind the other, and tells of each whether it could be read.
+    /// Reads the pages at these addresses, one behind the other, and tells of each whether it could
+    /// be read.
     pub(super) fn read(&mut self, pages: &[u64], way: Way, buffer: &mut [u8], got: &mut [bool]) {
         assert!(buffer.len() == pages.len() * self.page_bytes && got.len() == pages.len());
         let mut done = 0;
@@ -55,7 +58,8 @@ impl ProcessMemory {
             };
             got[done..done + read].fill(true);
             done += read;
-            // What the one way could not read the other one may, and what it cannot either is passed over.
+            // What the one way could not read the other one may, and what it cannot either is
+            // passed over.
             if done < pages.len() {
                 done += self.as_it_is(
                     &pages[done..],
@@ -85,7 +89,8 @@ impl ProcessMemory {
         }
         let here = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
         let (runs, count) = (self.runs.as_ptr(), self.runs.len() as libc::c_ulong);
-        // SAFETY: `here` is valid for writes of its length, and the kernel checks the addresses of the other process.
+        // SAFETY: `here` is valid for writes of its length, and the kernel checks the addresses of
+        // the other process.
         let read = unsafe { libc::process_vm_readv(self.pid, &raw const here, 1, runs, count, 0) };
         usize::try_from(read).map_err(|_| {
             let error = io::Error::last_os_error();
@@ -96,7 +101,8 @@ impl ProcessMemory {
         })
     }
 
-    /// Reads as many as lie one behind the other, or just the first where the faster way can go on behind it; how many are dealt with.
+    /// Reads as many as lie one behind the other, or just the first where the faster way can go on
+    /// behind it; how many are dealt with.
     fn as_it_is(&self, pages: &[u64], way: Way, buffer: &mut [u8], got: &mut [bool]) -> usize {
         let in_a_row =
             pages.windows(2).take_while(|pair| pair[0] + self.page_bytes as u64 == pair[1]).count() + 1;
@@ -118,7 +124,8 @@ mod tests {
     use crate::pages::mapped::Mapped;
     use std::os::fd::AsRawFd;
 
-    /// Eight pages, each full of its number, but for the third, which nobody may read, and the sixth, which is not there.
+    /// Eight pages, each full of its number, but for the third, which nobody may read, and the
+    /// sixth, which is not there.
     fn with_holes() -> (Mapped, usize) {
         let page_bytes = rustix::param::page_size();
         let mut memory = Mapped::anonymous(8 * page_bytes).unwrap();
@@ -128,7 +135,8 @@ mod tests {
         let at = |page: usize| (memory.address() as usize + page * page_bytes) as *mut libc::c_void;
         let nothing = tempfile::tempfile().unwrap();
         let flags = libc::MAP_SHARED | libc::MAP_FIXED;
-        // SAFETY: the two pages are ours, and nobody has a reference to them. What lies behind the end of a file is not there.
+        // SAFETY: the two pages are ours, and nobody has a reference to them. What lies behind the
+        // end of a file is not there.
         unsafe {
             assert_eq!(libc::mprotect(at(2), page_bytes, libc::PROT_NONE), 0);
             let mapped = libc::mmap(at(5), page_bytes, libc::PROT_READ, flags, nothing.as_raw_fd(), 0);
@@ -148,7 +156,8 @@ mod tests {
             process.pins = pins;
             let (mut buffer, mut got) = (vec![0; 8 * page_bytes], [false; 8]);
             process.read(&pages, way, &mut buffer, &mut got);
-            // The kernel may be told to let nobody read what is protected; what is not there is never read.
+            // The kernel may be told to let nobody read what is protected; what is not there is
+            // never read.
             let readable = [true, true, got[2], true, true, false, true, true];
             assert_eq!(got, readable, "{way:?}");
             for (index, number) in order.into_iter().enumerate().filter(|(index, _)| got[*index]) {

@@ -46,8 +46,8 @@ pub(super) fn scan(subjects: &[Subject], options: &Options<'_>) -> Result<PageSc
     Ok(scan)
 }
 
-/// Scans what was found. Between the looks it does what a test asks for. The cost is without the finding, and its CPU time that of other
-/// threads than the caller's.
+/// Scans what was found. Between the looks it does what a test asks for. The cost is without the
+/// finding, and its CPU time that of other threads than the caller's.
 pub(super) fn look_twice(
     kernel: &Kernel,
     mut sources: Sources,
@@ -155,7 +155,8 @@ fn jobs(stretches: &[Stretch]) -> Vec<Range<usize>> {
     jobs
 }
 
-/// Marks what has the content of another place. Leaves the table in the order of [`Entry::by_content`].
+/// Marks what has the content of another place. Leaves the table in the order of
+/// [`Entry::by_content`].
 fn mark_equals(table: &mut Table) {
     table.entries.sort_unstable_by_key(Entry::by_content);
     for equal in table.entries.chunk_by_mut(|one, other| one.content() == other.content()) {
@@ -276,7 +277,8 @@ fn frame_at(map: &PageMap, address: u64, page_bytes: u64) -> Result<Option<u64>,
 fn zero_frame(map: &PageMap, flags: &KernelPageFlags, page_bytes: u64) -> Result<Option<u64>, PagesError> {
     let failed = |doing| move |source| PagesError::Io { doing, source };
     let memory = Mapped::anonymous(page_bytes as usize).map_err(failed("map a page"))?;
-    // Entered as by reading. Where the kernel is too old for it, the flags of each frame tell in the end.
+    // Entered as by reading. Where the kernel is too old for it, the flags of each frame tell in
+    // the end.
     let _ = memory.populate(0, page_bytes as usize);
     let Some(frame) = frame_at(map, memory.address(), page_bytes)? else { return Ok(None) };
     let mut known = Vec::new();

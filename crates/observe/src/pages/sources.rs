@@ -19,14 +19,16 @@ use weigh_model::pages::{SubjectPages, SubjectRole, Unread};
 /// Pages of a stretch at most where they are likely to be there: 64 MiB of 4 KiB pages.
 const STRETCH_PAGES: u64 = 16 << 10;
 
-/// Mappings without resident memory and larger than this, bytes, are passed over on kernels that do not tell where the holes are:
-/// reading the map of 16 TiB that a sanitizer has reserved takes minutes.
+/// Mappings without resident memory and larger than this, bytes, are passed over on kernels that do
+/// not tell where the holes are: reading the map of 16 TiB that a sanitizer has reserved takes
+/// minutes.
 const RESERVED: u64 = 1 << 30;
 
 /// A process or a file.
 #[derive(Debug)]
 pub(super) enum Source {
-    /// A process by its number and its start in clock ticks, which together are one process of one boot.
+    /// A process by its number and its start in clock ticks, which together are one process of one
+    /// boot.
     Process { pid: u32, start: u64 },
     /// A file in the page cache.
     File(PathBuf),
@@ -83,12 +85,12 @@ impl Cutting<'_> {
 }
 
 impl Sources {
-    /// Finds the mappings of all processes and the sizes of all files. A process or file that is named twice is scanned once, for the
-    /// first subject.
+    /// Finds the mappings of all processes and the sizes of all files. A process or file that is
+    /// named twice is scanned once, for the first subject.
     ///
     /// # Errors
-    /// [`PagesError::Denied`] for a process that may not be looked into, [`PagesError::File`] for a path that is not there,
-    /// [`PagesError::TooMany`].
+    /// [`PagesError::Denied`] for a process that may not be looked into, [`PagesError::File`] for a
+    /// path that is not there, [`PagesError::TooMany`].
     pub(super) fn find(subjects: &[Subject], cutting: Cutting<'_>) -> Result<Self, PagesError> {
         let mut all = Self::default();
         let (mut pids, mut files) = (HashSet::new(), HashSet::new());
@@ -241,7 +243,8 @@ impl Sources {
 pub(super) fn open_space(pid: u32, start: Option<u64>, page_bytes: u64) -> Result<Option<Space>, PagesError> {
     let Some((found, map)) = open_process(pid, "pagemap")? else { return Ok(None) };
     let Some((again, mem)) = open_process(pid, "mem")? else { return Ok(None) };
-    // Both are of the process that was found at first, or it has ended and its number was given away.
+    // Both are of the process that was found at first, or it has ended and its number was given
+    // away.
     if found != again || start.is_some_and(|start| start != found) {
         return Ok(None);
     }
@@ -269,7 +272,8 @@ fn open_process(pid: u32, file: &'static str) -> Result<Option<(u64, File)>, Pag
     }
 }
 
-/// Opens a file so that nobody can tell: without a new time of access, where that may be asked for, and without waiting for a pipe.
+/// Opens a file so that nobody can tell: without a new time of access, where that may be asked for,
+/// and without waiting for a pipe.
 fn open_file(path: &Path) -> io::Result<File> {
     let open = |flags| OpenOptions::new().read(true).custom_flags(flags | libc::O_NONBLOCK).open(path);
     match open(libc::O_NOATIME) {

@@ -1,4 +1,5 @@
-//! What a thread of the scan does: looks at stretches, and later once more at the pages that have an equal.
+//! What a thread of the scan does: looks at stretches, and later once more at the pages that have
+//! an equal.
 
 use super::PagesError;
 use super::entry::{Entry, flag};
@@ -57,7 +58,8 @@ impl Tally {
         self.elsewhere_ns += other.elsewhere_ns;
     }
 
-    /// Puts what came of a first look into entries and counts. `first` is the number of the first page within the source.
+    /// Puts what came of a first look into entries and counts. `first` is the number of the first
+    /// page within the source.
     fn take(&mut self, outcomes: &[Outcome], first: u64, source: u32, flags: u64, into: &mut Vec<Entry>) {
         for (outcome, page) in outcomes.iter().zip(first..) {
             match *outcome {
@@ -81,7 +83,8 @@ impl Tally {
     }
 }
 
-/// Entries that are given away together: few enough to leave the cache to the pages, enough to lock seldom.
+/// Entries that are given away together: few enough to leave the cache to the pages, enough to lock
+/// seldom.
 const BATCH: usize = 1024;
 
 /// A thread of the scan.
@@ -114,7 +117,8 @@ impl<'a> Worker<'a> {
     /// Hashes every page of a stretch that is there, and gives away what it found in batches.
     ///
     /// # Errors
-    /// [`PagesError::Denied`], [`PagesError::Stopped`], what reading page maps gives, and what `give` gives.
+    /// [`PagesError::Denied`], [`PagesError::Stopped`], what reading page maps gives, and what
+    /// `give` gives.
     pub(super) fn first_look(
         &mut self,
         stretch: &Stretch,
@@ -177,8 +181,8 @@ impl<'a> Worker<'a> {
         full(batch, 1)
     }
 
-    /// Looks once more at those of the entries that ask for it, and sets their flags where they are not as they were. The entries are
-    /// in the order of [`Entry::by_place`].
+    /// Looks once more at those of the entries that ask for it, and sets their flags where they are
+    /// not as they were. The entries are in the order of [`Entry::by_place`].
     ///
     /// # Errors
     /// As [`Worker::first_look`].
@@ -283,14 +287,16 @@ struct Window {
 }
 
 impl Window {
-    /// Maps a part of a file and asks which of it is in the page cache; `None` where the file cannot be mapped.
+    /// Maps a part of a file and asks which of it is in the page cache; `None` where the file
+    /// cannot be mapped.
     fn open(file: &File, first: u64, pages: u64, page_bytes: u64, resident: &mut Vec<u8>) -> Option<Self> {
         let mapped = Mapped::file(file, first * page_bytes, (pages * page_bytes) as usize).ok()?;
         mapped.resident(page_bytes, resident).ok()?;
         Some(Self { page: mapped.address() / page_bytes, mapped, page_bytes })
     }
 
-    /// Enters pages that are in the page cache into the page table. One that is evicted in this very moment is read from the disk again.
+    /// Enters pages that are in the page cache into the page table. One that is evicted in this
+    /// very moment is read from the disk again.
     fn enter(&self, first: u64, count: usize, own: &mut Space, look: &mut Look) {
         let (offset, bytes) = (first * self.page_bytes, count as u64 * self.page_bytes);
         let entered = self.mapped.populate(offset as usize, bytes as usize);

@@ -1,6 +1,7 @@
 //! How Cloud Hypervisor is asked.
 //!
-//! Source: Cloud Hypervisor, `vmm/src/api/openapi/cloud-hypervisor.yaml`, version 0.3.0 of the interface.
+//! Source: Cloud Hypervisor, `vmm/src/api/openapi/cloud-hypervisor.yaml`, version 0.3.0 of the
+//! interface.
 
 use crate::vm::api::{Api, ApiError};
 use crate::vm::vmm::{API_SOCKET, Channel, Disk, GUEST_CID, Machine, Monitor, Sizes, VSOCK, number_at};
@@ -133,7 +134,8 @@ fn disk(disk: &Disk) -> Value {
     json!({"id": disk.name, "path": disk.path, "direct": !disk.cached, "image_type": "Raw"})
 }
 
-/// A machine that is reset is booted again, so that a kernel that panics must stand still: nobody says hello, and the console is there.
+/// A machine that is reset is booted again, so that a kernel that panics must stand still: nobody
+/// says hello, and the console is there.
 fn command_line(machine: &Machine) -> String {
     format!("console=ttyS0 quiet {}", machine.init_words())
 }

@@ -71,7 +71,8 @@ pub(super) fn of(
         attach_stdout: Some(true),
         attach_stderr: Some(true),
         open_stdin: Some(true),
-        // The container's standard input ends with the connection: a probe does not outlive weighbridge.
+        // The container's standard input ends with the connection: a probe does not outlive
+        // weighbridge.
         stdin_once: Some(true),
         tty: Some(false),
         exposed_ports: ports.as_ref().map(|ports| ports.keys().cloned().collect()),
@@ -101,7 +102,8 @@ pub(super) fn volume_of(body: &ContainerCreateBody) -> Option<String> {
 /// Ports as users publish them, for both protocols.
 fn ports(access: &Access) -> Option<PortMap> {
     let (address, ports) = access.published()?;
-    // The engine chooses where the address is everybody's; but a server of several ports tells its clients their numbers.
+    // The engine chooses where the address is everybody's; but a server of several ports tells its
+    // clients their numbers.
     let same = !address.is_loopback() || ports.len() > 1;
     let number = |port: &u16| same.then(|| port.to_string());
     let binding = |port| PortBinding { host_ip: Some(address.to_string()), host_port: number(port) };

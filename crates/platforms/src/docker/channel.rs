@@ -1,7 +1,9 @@
-//! The channel to a probe in a container: the engine's attached streams, copied to and from a pair of sockets.
+//! The channel to a probe in a container: the engine's attached streams, copied to and from a pair
+//! of sockets.
 //!
-//! The engine wraps both output streams into one, in frames of its own; a thread with the client's event loop takes them
-//! apart. It ends when the container's output ends or when the session's side is closed.
+//! The engine wraps both output streams into one, in frames of its own; a thread with the client's
+//! event loop takes them apart. It ends when the container's output ends or when the session's side
+//! is closed.
 
 use super::engine::{Engine, EngineError, call};
 use bollard::Docker;
@@ -21,7 +23,8 @@ use std::time::Duration;
 use tokio::io::{AsyncWriteExt, copy};
 use tokio::net::UnixStream;
 
-/// After the session's side is closed nobody reads any more; this long the container may still say something to the log.
+/// After the session's side is closed nobody reads any more; this long the container may still say
+/// something to the log.
 const LAST_WORDS: Duration = Duration::from_secs(10);
 
 /// The thread that copies.
@@ -30,8 +33,9 @@ pub(super) struct Channel {
 }
 
 impl Channel {
-    /// Attaches to a container that has not been started yet, so that nothing of what it says is missed. Returns the
-    /// session's side for reading and for writing. The container's standard error goes to `log`.
+    /// Attaches to a container that has not been started yet, so that nothing of what it says is
+    /// missed. Returns the session's side for reading and for writing. The container's standard
+    /// error goes to `log`.
     ///
     /// # Errors
     /// Those of the engine, of the log and of making sockets.
@@ -58,7 +62,8 @@ impl Channel {
         }
     }
 
-    /// Waits for the thread. It ends by itself once the session is closed, at the latest after a few seconds.
+    /// Waits for the thread. It ends by itself once the session is closed, at the latest after a
+    /// few seconds.
     pub(super) fn join(&mut self) {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
@@ -98,7 +103,8 @@ async fn serve(
     let (mut from_session, mut to_session) = ours.split();
     let mut input = attached.input;
     let inward = async {
-        // Either end may vanish at any time; what matters is that the container's standard input ends with the session.
+        // Either end may vanish at any time; what matters is that the container's standard input
+        // ends with the session.
         let _ = copy(&mut from_session, &mut input).await;
         let _ = input.shutdown().await;
         tokio::time::sleep(LAST_WORDS).await;

@@ -24,7 +24,8 @@ const DEFAULT_SOCKET: &str = "/var/run/docker.sock";
 /// An answer takes milliseconds, a start or a removal on a loaded machine seconds.
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// Versions of the engine's interface that were agreed upon: asking again would be a part of every guest's start.
+/// Versions of the engine's interface that were agreed upon: asking again would be a part of every
+/// guest's start.
 static VERSIONS: Mutex<Vec<(PathBuf, ClientVersion)>> = Mutex::new(Vec::new());
 
 fn version_of(socket: &Path) -> Option<ClientVersion> {

@@ -23,7 +23,8 @@ use weigh_network::Hop;
 const HELLO_DEADLINE: Duration = Duration::from_secs(30);
 /// For the probe to end when it is asked to; then the engine kills it.
 const SHUTDOWN_DEADLINE: Duration = Duration::from_secs(2);
-/// For the shim to end after its container is removed; one that takes longer is the engine's affair.
+/// For the shim to end after its container is removed; one that takes longer is the engine's
+/// affair.
 const SHIM_DEADLINE: Duration = Duration::from_secs(2);
 
 /// A container.
@@ -164,19 +165,21 @@ impl Guest for DockerGuest {
         self.spawned_ns
     }
 
-    /// That of the runtime below the shim, in steps of 10 ms as a rule. What the engine itself did for this guest cannot be told from what it did
-    /// for others.
+    /// That of the runtime below the shim, in steps of 10 ms as a rule. What the engine itself did
+    /// for this guest cannot be told from what it did for others.
     fn launch_cpu_ns(&self) -> Vec<(String, u64)> {
         self.runtime_ns.iter().filter(|used| **used > 0).map(|used| ("runtime".into(), *used)).collect()
     }
 
-    /// The container's control groups; beside them its shim, and proxies of its ports. The engine and what runs containers for it
-    /// are shared by all. Where they cannot be told from those of another engine on the host, theirs are counted too.
+    /// The container's control groups; beside them its shim, and proxies of its ports. The engine
+    /// and what runs containers for it are shared by all. Where they cannot be told from those of
+    /// another engine on the host, theirs are counted too.
     fn accounts(&self) -> Accounts {
         let Some(pid) = self.pid else { return Accounts::default() };
         let helper = |name: &str, pid| Process { name: name.into(), pid };
         let mut accounts = Accounts::default();
-        // A group without the container's identity is that of another process with the number that the engine sees.
+        // A group without the container's identity is that of another process with the number that
+        // the engine sees.
         let group = CgroupView::of_process(&Hierarchy::detect(), pid);
         match group.filter(|group| group.is_named(&self.id)) {
             Some(group) => accounts.groups.push(group),

@@ -1,4 +1,5 @@
-//! What the engine makes beside containers and images: networks and volumes; and what it tells of itself.
+//! What the engine makes beside containers and images: networks and volumes; and what it tells of
+//! itself.
 
 use super::engine::{Engine, EngineError, was_there};
 use bollard::models::{Ipam, IpamConfig, NetworkCreateRequest, VolumeCreateRequest};

@@ -1,6 +1,7 @@
 //! How Firecracker is asked.
 //!
-//! Source: Firecracker 1.17, `src/firecracker/swagger/firecracker.yaml`. Nothing is asked for that version 1.8 does not have.
+//! Source: Firecracker 1.17, `src/firecracker/swagger/firecracker.yaml`. Nothing is asked for that
+//! version 1.8 does not have.
 
 use crate::vm::api::{Api, ApiError};
 use crate::vm::vmm::{API_SOCKET, Card, Channel, Disk, GUEST_CID, Machine, Monitor, Sizes, VSOCK, number_at};
@@ -108,7 +109,8 @@ impl Monitor for ByApi {
         api.put("/snapshot/load", Some(body), until).map(|_| ())
     }
 
-    /// There is no such request: Ctrl-Alt-Del would ask the guest, whose init is the probe, which has been asked.
+    /// There is no such request: Ctrl-Alt-Del would ask the guest, whose init is the probe, which
+    /// has been asked.
     fn quit(&self, _: &Api, _: Instant) -> Result<(), ApiError> {
         Ok(())
     }
@@ -136,7 +138,8 @@ fn machine_config(machine: &Machine) -> Value {
     config
 }
 
-/// The guest's flushes reach the host's file: a disk that forgot them would be quicker than any other's.
+/// The guest's flushes reach the host's file: a disk that forgot them would be quicker than any
+/// other's.
 fn drive(disk: &Disk) -> Value {
     json!({
         "drive_id": disk.name,
@@ -152,7 +155,8 @@ fn interface(card: &Card) -> Value {
     json!({"iface_id": CARD, "host_dev_name": card.tap, "guest_mac": card.hardware_address})
 }
 
-/// `reboot=k` and `panic=-1` let a kernel that panics end the monitor at once. There is no PCI to look for.
+/// `reboot=k` and `panic=-1` let a kernel that panics end the monitor at once. There is no PCI to
+/// look for.
 fn command_line(machine: &Machine) -> String {
     format!("console=ttyS0 quiet reboot=k panic=-1 pci=off {}", machine.init_words())
 }

@@ -28,7 +28,8 @@ pub(super) struct Daemon {
     flavor: &'static Flavor,
     program: PathBuf,
     client: PathBuf,
-    /// Its state. The name is short: a socket is in there, whose path may have 107 bytes (`unix(7)`).
+    /// Its state. The name is short: a socket is in there, whose path may have 107 bytes
+    /// (`unix(7)`).
     directory: PathBuf,
     group: String,
     log: PathBuf,
@@ -74,7 +75,8 @@ impl Daemon {
         Ok(format!("{} {}", self.flavor.name, String::from_utf8_lossy(&output).trim()))
     }
 
-    /// Starts it unless it runs. It ends when the run's ledger is closed or swept, with its control group.
+    /// Starts it unless it runs. It ends when the run's ledger is closed or swept, with its control
+    /// group.
     pub(super) fn start(&self, host: &Host) -> Result<(), PlatformError> {
         static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
         let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);

@@ -198,7 +198,8 @@ impl Guest for ManagedGuest {
         self.link.as_ref().map(Link::hops).unwrap_or_default()
     }
 
-    /// The container's control group; its monitor and the client that holds the probe's streams are helpers; the daemon is shared by all.
+    /// The container's control group; its monitor and the client that holds the probe's streams are
+    /// helpers; the daemon is shared by all.
     fn accounts(&self) -> Accounts {
         let mut accounts = self.groups.as_ref().map(Groups::accounts).unwrap_or_default();
         accounts.daemons = self.daemon.processes();

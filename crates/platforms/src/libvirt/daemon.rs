@@ -1,8 +1,9 @@
 //! Whom a run talks to: a daemon of its own, or one that the user names.
 //!
-//! libvirtd(8) of the system has its paths built in. That of a run finds directories of the run in their place, in a mount namespace that
-//! nobody else sees: it has no network, no pool and no domain of the user's, starts none, and leaves none. Even `/run` is the run's, so that
-//! no system bus is there by which it would tell other daemons of its guests.
+//! libvirtd(8) of the system has its paths built in. That of a run finds directories of the run in
+//! their place, in a mount namespace that nobody else sees: it has no network, no pool and no
+//! domain of the user's, starts none, and leaves none. Even `/run` is the run's, so that no system
+//! bus is there by which it would tell other daemons of its guests.
 
 use super::virsh::{COMMAND_DEADLINE, Virsh};
 use super::{PLATFORM, REMEDY};
@@ -24,7 +25,8 @@ const DAEMON: &str = "libvirtd";
 const READY_DEADLINE: Duration = Duration::from_secs(60);
 /// For looking what a QEMU can do, for which it is started several times.
 const PROBE_DEADLINE: Duration = Duration::from_secs(180);
-/// Directories that are built into the daemon, and where below its own they are. `/run` and the cache are apart.
+/// Directories that are built into the daemon, and where below its own they are. `/run` and the
+/// cache are apart.
 const BUILT_IN: [(&str, &str); 3] =
     [("/etc/libvirt", "etc"), ("/var/lib/libvirt", "lib"), ("/var/log/libvirt", "log")];
 /// Where the daemon keeps what QEMUs can do.
@@ -37,7 +39,8 @@ pub(super) const LONGEST_SOCKET: usize = 107;
 /// Of the daemon itself. Whoever can open the socket is root.
 const LIBVIRTD_CONF: &str = "unix_sock_group = \"root\"\nunix_sock_rw_perms = \"0700\"\nauth_unix_ro = \"none\"\nauth_unix_rw = \"none\"\n";
 
-/// Of its QEMUs. As another user than root the daemon would find anew at every call what QEMU can do; control groups are weighbridge's.
+/// Of its QEMUs. As another user than root the daemon would find anew at every call what QEMU can
+/// do; control groups are weighbridge's.
 const QEMU_CONF: &str = "user = \"root\"\ngroup = \"root\"\ndynamic_ownership = 0\nremember_owner = 0\nsecurity_driver = \"none\"\n\
 namespaces = []\ncgroup_controllers = []\nhugetlbfs_mount = []\nstdio_handler = \"file\"\nmax_core = 0\n";
 
@@ -60,7 +63,8 @@ struct Own {
 }
 
 impl Daemon {
-    /// The programs, whether the daemon runs or not. An empty `uri` stands for a daemon of the run's own.
+    /// The programs, whether the daemon runs or not. An empty `uri` stands for a daemon of the
+    /// run's own.
     ///
     /// # Errors
     /// [`PlatformError::Missing`] with the remedy.
@@ -187,7 +191,8 @@ impl Own {
             fs::write(&path, text).map_err(PlatformError::io(format!("write {}", path.display())))
         };
         let cache = CacheDirectory::open().map(|cache| cache.path().join(PLATFORM));
-        // What is found of a QEMU holds as long as that program does, and the daemon sees to that itself.
+        // What is found of a QEMU holds as long as that program does, and the daemon sees to that
+        // itself.
         let cache = cache.unwrap_or_else(|| self.directory.join("cache"));
         let run = self.directory.join("run");
         let mut mounts = vec![(Path::new(RUN), run.clone()), (Path::new(CACHE), cache)];

@@ -34,11 +34,13 @@ use weigh_network::Hop;
 pub(super) const HELLO_DEADLINE: Duration = Duration::from_secs(60);
 /// The same for a system, whose kernel has a disk to look at and a root to move to.
 pub(super) const SYSTEM_DEADLINE: Duration = Duration::from_secs(120);
-/// For the probe to end its commands and to power the machine off; a guest without acceleration is slow.
+/// For the probe to end its commands and to power the machine off; a guest without acceleration is
+/// slow.
 const SHUTDOWN_DEADLINE: Duration = Duration::from_secs(5);
 /// For QEMU to end after the guest has powered off.
 const EXIT_DEADLINE: Duration = Duration::from_secs(3);
-/// From the end of the talk with a guest to that of its QEMU, where the one is because of the other.
+/// From the end of the talk with a guest to that of its QEMU, where the one is because of the
+/// other.
 const DEATH: Duration = Duration::from_millis(500);
 /// For the daemon to stop a machine or to let it go on.
 const STATE_DEADLINE: Duration = Duration::from_secs(10);
@@ -46,7 +48,8 @@ const STATE_DEADLINE: Duration = Duration::from_secs(10);
 const DESTROY_DEADLINE: Duration = Duration::from_secs(40);
 /// How long a request that its client has not lived to see answered may take to become a machine.
 const PENDING: Duration = Duration::from_secs(2);
-/// What QEMU itself may take beyond the guest's memory, bytes: the translator's code (up to 1 GiB), device models, page tables.
+/// What QEMU itself may take beyond the guest's memory, bytes: the translator's code (up to 1 GiB),
+/// device models, page tables.
 const SLACK_BYTES: u64 = 1536 << 20;
 
 /// A machine of libvirt's.
@@ -165,7 +168,8 @@ impl LibvirtGuest {
     ) -> Result<(), PlatformError> {
         let settings = Settings::of(request)?;
         if host.is_root {
-            // No CPU set: the daemon places the threads that are the guest's CPUs, and what serves them may run anywhere.
+            // No CPU set: the daemon places the threads that are the guest's CPUs, and what serves
+            // them may run anywhere.
             let limits = Limits {
                 cpus: Vec::new(),
                 memory_bytes: Some(settings.memory_bytes.saturating_add(SLACK_BYTES)),
@@ -275,11 +279,13 @@ impl LibvirtGuest {
         Ok(())
     }
 
-    /// Moves QEMU from the group of a daemon of the run's own into that of the guest. A daemon of the user's keeps it where it has put it.
+    /// Moves QEMU from the group of a daemon of the run's own into that of the guest. A daemon of
+    /// the user's keeps it where it has put it.
     fn take_in(&mut self, qemu: u32) -> Result<(), PlatformError> {
         let Some(cgroup) = self.cgroup.as_ref().filter(|_| self.daemon.is_own()) else { return Ok(()) };
         self.outside_ns = process_cpu_ns(qemu).unwrap_or(0);
-        // Before Linux 6.4 these are threads of the kernel, in the group in which QEMU was when it asked for them.
+        // Before Linux 6.4 these are threads of the kernel, in the group in which QEMU was when it
+        // asked for them.
         let carriers = Process::named(&format!("vhost-{qemu}"));
         for file in cgroup.procs_files() {
             fs::write(&file, qemu.to_string())
@@ -414,8 +420,8 @@ impl Guest for LibvirtGuest {
         vec![("QEMU before it was in its control group".into(), self.outside_ns)]
     }
 
-    /// The guest's control group holds QEMU, what serves its files, and the client's runs. A daemon of the user's keeps QEMU elsewhere. The
-    /// daemon itself serves all guests.
+    /// The guest's control group holds QEMU, what serves its files, and the client's runs. A daemon
+    /// of the user's keeps QEMU elsewhere. The daemon itself serves all guests.
     fn accounts(&self) -> Accounts {
         let mut accounts = Accounts::default();
         accounts.groups.extend(self.cgroup.as_ref().map(Cgroup::view));

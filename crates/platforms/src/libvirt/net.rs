@@ -50,7 +50,8 @@ pub(super) fn card(environment: &EnvironmentSpec, tap: &Tap) -> Card {
     Card { tap: tap.name().into(), hardware_address: tap.hardware_address().into(), vhost }
 }
 
-/// The fact `network-card`: who carries its packets, which vhost-net does by a worker that is named after QEMU's process.
+/// The fact `network-card`: who carries its packets, which vhost-net does by a worker that is named
+/// after QEMU's process.
 pub(super) fn card_fact(qemu: u32) -> String {
     let name = format!("vhost-{qemu}");
     let is_there = process::has_thread(qemu, &name) || !Process::named(&name).is_empty();

@@ -24,7 +24,8 @@ pub(super) struct Prepared {
     /// Where the kernel is from, in words.
     pub(super) source: String,
     pub(super) initramfs: PathBuf,
-    /// How the root's binds get into the guest, and the directory that is shared; absent when nothing is to be shared or can be.
+    /// How the root's binds get into the guest, and the directory that is shared; absent when
+    /// nothing is to be shared or can be.
     pub(super) share: Option<(Share, PathBuf)>,
     /// The disk that the roots of guests lie above, for systems.
     pub(super) root: Option<Arc<RootDisk>>,

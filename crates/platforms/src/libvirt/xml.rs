@@ -30,7 +30,8 @@ pub(super) struct SharedFiles {
 pub(super) struct Card {
     pub(super) tap: String,
     pub(super) hardware_address: String,
-    /// Who carries the packets: the host's kernel or QEMU; the kernel where it can, when nothing is said.
+    /// Who carries the packets: the host's kernel or QEMU; the kernel where it can, when nothing is
+    /// said.
     pub(super) vhost: Option<bool>,
 }
 
@@ -77,7 +78,8 @@ pub(super) struct Domain<'a> {
     pub(super) disks: &'a [Disk],
     /// Whether a thread of its own serves the disks.
     pub(super) iothread: bool,
-    /// Whether QEMU runs as root whatever the daemon's configuration says, and no file changes its owner for it.
+    /// Whether QEMU runs as root whatever the daemon's configuration says, and no file changes its
+    /// owner for it.
     pub(super) as_root: bool,
 }
 
@@ -124,8 +126,8 @@ impl Domain<'_> {
         Ok(())
     }
 
-    /// What the guest's memory is made of. A daemon that serves files reads and writes it; large pages are of a memory file, too, which needs
-    /// no mount of hugetlbfs.
+    /// What the guest's memory is made of. A daemon that serves files reads and writes it; large
+    /// pages are of a memory file, too, which needs no mount of hugetlbfs.
     fn backing(&self, document: &mut Document) -> io::Result<()> {
         let is_shared = self.share.is_some_and(|share| share.kind == Share::Virtiofs);
         if !is_shared && !self.hugepages {
@@ -144,7 +146,8 @@ impl Domain<'_> {
         Ok(())
     }
 
-    /// Number and place. CPUs of the guest that are not pinned may run on any CPU of the run; everything else in QEMU runs anywhere.
+    /// Number and place. CPUs of the guest that are not pinned may run on any CPU of the run;
+    /// everything else in QEMU runs anywhere.
     fn cpus(&self, document: &mut Document) -> io::Result<()> {
         let count = self.tuning.cpus.len();
         text(document, "vcpu", &[("placement", "static")], &count.to_string())?;

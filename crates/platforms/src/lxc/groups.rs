@@ -1,7 +1,8 @@
 //! The control groups of a container of LXC's library, whoever manages it.
 //!
-//! LXC would make groups of its own at the top of every hierarchy. It is told to make them in groups of weighbridge's instead, so that a
-//! container and its monitor can be limited, frozen, charged, killed and removed without LXC.
+//! LXC would make groups of its own at the top of every hierarchy. It is told to make them in
+//! groups of weighbridge's instead, so that a container and its monitor can be limited, frozen,
+//! charged, killed and removed without LXC.
 
 use super::rootfs::field;
 use crate::enter::uncover_boot_identity;
@@ -24,8 +25,8 @@ pub(crate) struct Groups {
     cgroup: Cgroup,
     /// Holds LXC's monitor, and clients.
     monitor: Cgroup,
-    /// With control groups of version 2, the part of `monitor` that programs are started in: a group with groups below it that have
-    /// controllers cannot hold processes.
+    /// With control groups of version 2, the part of `monitor` that programs are started in: a
+    /// group with groups below it that have controllers cannot hold processes.
     client: Option<Cgroup>,
 }
 
@@ -36,7 +37,8 @@ impl Groups {
         let name = format!("weighbridge-{}/{short}", host.run);
         let make = |name: &str, limits: &Limits| host.hierarchy.create(&host.ledger, name, limits);
         let cgroup = make(&name, &limits)?;
-        // Newest first is how a ledger is undone: no monitor is there any more when the container's processes are killed.
+        // Newest first is how a ledger is undone: no monitor is there any more when the container's
+        // processes are killed.
         let monitor = make(&format!("{name}-monitor"), &Limits::default());
         let monitor = monitor.inspect_err(|_| drop(cgroup.remove()))?;
         let mut groups = Self { cgroup, monitor, client: None };
@@ -52,7 +54,8 @@ impl Groups {
         [&self.cgroup, &self.monitor].into_iter().try_for_each(pass_cpus_on)
     }
 
-    /// Keys of `lxc.container.conf(5)`, without the `lxc.` before them, that send LXC here. The container's group must not exist yet.
+    /// Keys of `lxc.container.conf(5)`, without the `lxc.` before them, that send LXC here. The
+    /// container's group must not exist yet.
     pub(crate) fn configuration(&self) -> [(&'static str, String); 3] {
         let monitor = self.monitor.relative_path();
         [
@@ -88,21 +91,23 @@ impl Groups {
         accounts
     }
 
-    /// CPU time that was used in the monitor's group by processes that are not there any more, nanoseconds.
+    /// CPU time that was used in the monitor's group by processes that are not there any more,
+    /// nanoseconds.
     pub(crate) fn ended_cpu_ns(&self) -> u64 {
         let living: u64 = self.monitor.processes().into_iter().filter_map(process_cpu_ns).sum();
         self.monitor.cpu_ns().map_or(0, |all| all.saturating_sub(living))
     }
 
-    /// Shows the container the boot identity of the host, which LXC hides. A guest whose kernel is not seen to be the host's is measured all
-    /// the same, with a wider bracket around its clock.
+    /// Shows the container the boot identity of the host, which LXC hides. A guest whose kernel is
+    /// not seen to be the host's is measured all the same, with a wider bracket around its clock.
     pub(crate) fn uncover_boot_identity(&self) {
         if let Some(first) = self.cgroup.processes().into_iter().find(|pid| is_first(*pid)) {
             let _its_clock_is_checked_otherwise = uncover_boot_identity(first);
         }
     }
 
-    /// Lets go on whatever stands: one that is frozen hears nothing, and one that was stopped by a signal neither.
+    /// Lets go on whatever stands: one that is frozen hears nothing, and one that was stopped by a
+    /// signal neither.
     pub(crate) fn rouse(&self, witness: &mut Witness) {
         let _killing_needs_it_not = self.cgroup.thaw();
         witness.see(self.processes());
@@ -114,7 +119,8 @@ impl Groups {
         self.cgroup.kill_all().map_err(|error| error.to_string())
     }
 
-    /// Waits until all are gone that were seen. The monitor waits for the container; one that does not end then is killed.
+    /// Waits until all are gone that were seen. The monitor waits for the container; one that does
+    /// not end then is killed.
     pub(crate) fn outlive(&self, witness: &Witness) -> Result<(), String> {
         if !witness.wait_ended(EXIT_DEADLINE) {
             self.monitor.kill_all().map_err(|error| error.to_string())?;
@@ -129,8 +135,9 @@ impl Groups {
     }
 }
 
-/// With control groups of version 1 a new group has no CPUs, and LXC fills only those that it makes at the top. So the kernel is asked
-/// to do it for what LXC makes below ours (`Documentation/admin-guide/cgroup-v1/cgroups.rst`, "clone_children").
+/// With control groups of version 1 a new group has no CPUs, and LXC fills only those that it makes
+/// at the top. So the kernel is asked to do it for what LXC makes below ours
+/// (`Documentation/admin-guide/cgroup-v1/cgroups.rst`, "clone_children").
 fn pass_cpus_on(group: &Cgroup) -> Result<(), PlatformError> {
     for directory in group.directories().iter().filter(|it| it.join("cpuset.mems").exists()) {
         let file = directory.join("cgroup.clone_children");

@@ -24,8 +24,8 @@ const HELLO_DEADLINE: Duration = Duration::from_secs(20);
 const SHUTDOWN_DEADLINE: Duration = Duration::from_secs(2);
 /// For the monitor to end after its container.
 const EXIT_DEADLINE: Duration = Duration::from_secs(5);
-/// Where LXC looks for containers by name. Ours have their configuration elsewhere, and nothing is written there; but a mapped
-/// container's root must be able to enter it.
+/// Where LXC looks for containers by name. Ours have their configuration elsewhere, and nothing is
+/// written there; but a mapped container's root must be able to enter it.
 const LXC_PATH: &str = "/run";
 
 /// A container of LXC's.
@@ -142,7 +142,8 @@ impl LxcGuest {
             None => true,
         };
         let alone = asked && ended(EXIT_DEADLINE);
-        // A system goes on without the probe, and LXC's small init waits for whatever the probe has left.
+        // A system goes on without the probe, and LXC's small init waits for whatever the probe has
+        // left.
         groups.kill()?;
         if !alone
             && !ended(EXIT_DEADLINE)
@@ -190,7 +191,8 @@ impl Guest for LxcGuest {
         Some(self.log.clone())
     }
 
-    /// The container's control group; LXC's monitor, and what holds the probe's streams, are helpers.
+    /// The container's control group; LXC's monitor, and what holds the probe's streams, are
+    /// helpers.
     fn accounts(&self) -> Accounts {
         self.groups.as_ref().map(Groups::accounts).unwrap_or_default()
     }

@@ -1,4 +1,5 @@
-//! Root file systems of containers: one for all, a copy for each, an overlay for each; and what is mounted on them.
+//! Root file systems of containers: one for all, a copy for each, an overlay for each; and what is
+//! mounted on them.
 
 use super::Plan;
 use super::config::MAPPED_USERS;
@@ -49,8 +50,8 @@ pub(super) struct Rootfs {
     pub(super) entries: Vec<String>,
 }
 
-/// Keeps systemd from emptying `/tmp` as it starts, when somebody may work there already; `tmpfiles.d(5)` has the way. It is the guest's own
-/// and empty.
+/// Keeps systemd from emptying `/tmp` as it starts, when somebody may work there already;
+/// `tmpfiles.d(5)` has the way. It is the guest's own and empty.
 pub(crate) const KEEP_TMP: &str = "/dev/null etc/tmpfiles.d/tmp.conf none bind,ro,create=file 0 0";
 
 /// A path as a field of `fstab(5)`, where blanks are written as octal numbers.
@@ -81,9 +82,10 @@ pub(super) fn first_of_range() -> Result<u32, PlatformError> {
     }
 }
 
-/// What the roots of all guests are made of: the image's own tree, or the run's copy of it where that must be prepared: with a mount
-/// point for the probe, because a read-only root cannot be given one; with the owners that a mapped container can see, because overlay
-/// file systems cannot map them. `None` where the root is put together from mounts.
+/// What the roots of all guests are made of: the image's own tree, or the run's copy of it where
+/// that must be prepared: with a mount point for the probe, because a read-only root cannot be
+/// given one; with the owners that a mapped container can see, because overlay file systems cannot
+/// map them. `None` where the root is put together from mounts.
 ///
 /// # Errors
 /// The image has no tree; it could not be copied.
@@ -136,7 +138,8 @@ fn copy_tree(from: &Path, to: &Path) -> Result<(), PlatformError> {
     Ok(())
 }
 
-/// Moves every owner by `first`. Capabilities of files are lost, as `chown(2)` says; set-user-ID stays.
+/// Moves every owner by `first`. Capabilities of files are lost, as `chown(2)` says; set-user-ID
+/// stays.
 fn shift_owners(path: &Path, first: u32) -> io::Result<()> {
     let metadata = path.symlink_metadata()?;
     lchown(path, Some(first + metadata.uid()), Some(first + metadata.gid()))?;
@@ -152,10 +155,12 @@ fn shift_owners(path: &Path, first: u32) -> io::Result<()> {
 }
 
 impl Rootfs {
-    /// Decides the root of a guest and makes its directories below `directory`, which is the guest's own.
+    /// Decides the root of a guest and makes its directories below `directory`, which is the
+    /// guest's own.
     ///
     /// # Errors
-    /// The image has no tree, a directory could not be made, or a mapped container could not enter one.
+    /// The image has no tree, a directory could not be made, or a mapped container could not enter
+    /// one.
     pub(super) fn make(
         plan: &Plan,
         host: &Host,
@@ -212,7 +217,8 @@ impl Rootfs {
             let own = root.skeleton.join(".weighbridge");
             vec![bind(&own, Path::new("/.weighbridge"), true), GuestMount::Scratch("/tmp".into())]
         } else if plan.mapped.is_some() {
-            // Mounts below one that a user namespace inherits cannot be left out, so each brings its own.
+            // Mounts below one that a user namespace inherits cannot be left out, so each brings
+            // its own.
             mounts::whole(root)
         } else {
             mounts::of_root(root).map_err(PlatformError::io("read the host's mounts"))?

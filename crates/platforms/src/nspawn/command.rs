@@ -9,11 +9,13 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 use weigh_images::Mount;
 
-/// First user on the host and number of users of a container with users of its own: above those that systemd-nspawn picks from itself
-/// (`systemd-nspawn(1)`, `--private-users=pick`), and nobody's.
+/// First user on the host and number of users of a container with users of its own: above those
+/// that systemd-nspawn picks from itself (`systemd-nspawn(1)`, `--private-users=pick`), and
+/// nobody's.
 const USERS: &str = "1879113728:65536";
 
-/// What is the same for all: no registration, no unit of its own, nothing written into the image, no word but from the guest.
+/// What is the same for all: no registration, no unit of its own, nothing written into the image,
+/// no word but from the guest.
 const COMMON: [&str; 7] = [
     "--quiet",
     "--register=no",
@@ -108,7 +110,8 @@ fn bind(read_only: bool, source: &Path, target: &Path) -> OsString {
     option
 }
 
-/// A colon in a path, and a backslash, need a backslash before them (`systemd-nspawn(1)`, `--bind=`).
+/// A colon in a path, and a backslash, need a backslash before them (`systemd-nspawn(1)`,
+/// `--bind=`).
 fn escaped(path: &Path) -> OsString {
     let mut bytes = Vec::new();
     for byte in path.as_os_str().as_bytes() {

@@ -10,7 +10,8 @@ use weigh_host::command::Invocation;
 /// For a copy of a whole system.
 const COPY_DEADLINE: Duration = Duration::from_secs(120);
 
-/// By this file systemd empties `/tmp` while it comes up, which is empty anyway, and may take what the probe was given to put there.
+/// By this file systemd empties `/tmp` while it comes up, which is empty anyway, and may take what
+/// the probe was given to put there.
 const CLEANING: &str = "/usr/lib/tmpfiles.d/tmp.conf";
 
 /// What a container is given as its root, and what has to be done for it.

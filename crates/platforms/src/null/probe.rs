@@ -37,7 +37,8 @@ struct State {
 }
 
 impl Shared {
-    /// Freezes or thaws. A real guest would be frozen in the middle of its command; a runner that does that is wrong.
+    /// Freezes or thaws. A real guest would be frozen in the middle of its command; a runner that
+    /// does that is wrong.
     pub(super) fn freeze(&self, frozen: bool) -> Result<(), Errno> {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if state.running {
@@ -47,7 +48,8 @@ impl Shared {
         Ok(())
     }
 
-    /// Notes that a command begins; not so in a frozen guest, which a real one would answer with silence.
+    /// Notes that a command begins; not so in a frozen guest, which a real one would answer with
+    /// silence.
     fn begin(&self) -> bool {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         state.running = !state.frozen;
@@ -117,7 +119,8 @@ pub(super) fn serve(stream: &UnixStream, script: Script, fake: &Fake, shared: &S
 }
 
 impl Probe<'_> {
-    /// Waits for bytes, or for the end of a command that takes its time in truth. `None` at the end of the channel.
+    /// Waits for bytes, or for the end of a command that takes its time in truth. `None` at the end
+    /// of the channel.
     fn wait(&mut self, buffer: &mut [u8]) -> Option<usize> {
         let due = self.running.as_ref().and_then(|running| running.until);
         let left = due.map(|until| until.saturating_duration_since(Instant::now()));
@@ -149,7 +152,8 @@ impl Probe<'_> {
         (host_ns.saturating_sub(self.began_ns) as f64 * self.script.clock) as u64
     }
 
-    /// Lets the time pass that a message is under way. Pieces of output travel with the answer that follows them.
+    /// Lets the time pass that a message is under way. Pieces of output travel with the answer that
+    /// follows them.
     fn travel(&mut self, answer: bool) {
         let way = self.script.way(answer, &mut self.ways);
         if !way.is_zero() {

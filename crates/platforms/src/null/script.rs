@@ -109,7 +109,8 @@ impl Script {
         })
     }
 
-    /// What goes wrong with the command of this number in its instance. Without `at` and `every` the first one.
+    /// What goes wrong with the command of this number in its instance. Without `at` and `every`
+    /// the first one.
     pub(super) fn fault(&self, command: u64) -> Option<Fault> {
         let at = self.at.or(if self.every.is_none() { Some(0) } else { None });
         let periodic = self.every.is_some_and(|every| every > 0 && (command + 1).is_multiple_of(every));
@@ -127,7 +128,8 @@ impl Script {
         if self.jitter.is_zero() { way } else { way + self.jitter.mul_f64(noise.uniform()) }
     }
 
-    /// What the coming up of this guest is said to take, with the noise and the effect that commands have.
+    /// What the coming up of this guest is said to take, with the noise and the effect that
+    /// commands have.
     pub(super) fn launch_time(&self, noise: &mut Noise) -> Option<Duration> {
         let time = self.launch_time?;
         Some(time.mul_f64((1.0 + self.effect) * (self.sd * noise.normal()).exp()))
@@ -172,7 +174,8 @@ impl Noise {
     }
 }
 
-/// A disturbance that all environments of a run share, as a function of the number of the command in the run.
+/// A disturbance that all environments of a run share, as a function of the number of the command
+/// in the run.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Drift {
     None,

@@ -15,7 +15,8 @@ pub(crate) struct Access {
     client: Option<Client>,
     /// The engine's bridge.
     bridge: Option<String>,
-    /// Where clients on another machine reach the host, and the way to the guest that they have through its firewall.
+    /// Where clients on another machine reach the host, and the way to the guest that they have
+    /// through its firewall.
     outside: Option<Ipv4Addr>,
     opening: Option<Opening>,
     /// The guest's own address on the engine's bridge.
@@ -25,8 +26,9 @@ pub(crate) struct Access {
 }
 
 impl Access {
-    /// What has to be there before the engine makes the container. `word` is the value of `net`; `accept` the engine's bridge, where its own
-    /// rules do not let published ports through every firewall.
+    /// What has to be there before the engine makes the container. `word` is the value of `net`;
+    /// `accept` the engine's bridge, where its own rules do not let published ports through every
+    /// firewall.
     ///
     /// # Errors
     /// The client's network could not be made.
@@ -52,8 +54,9 @@ impl Access {
         Ok(access)
     }
 
-    /// The host's address at which the engine publishes ports, and which ports: for a client elsewhere one that is this guest's alone, so
-    /// that the port keeps its number; for a proxy the loopback interface, with numbers that are free.
+    /// The host's address at which the engine publishes ports, and which ports: for a client
+    /// elsewhere one that is this guest's alone, so that the port keeps its number; for a proxy the
+    /// loopback interface, with numbers that are free.
     pub(crate) fn published(&self) -> Option<(Ipv4Addr, &[u16])> {
         let address = match self.word.as_str() {
             "nat" => self.translated()?,
@@ -69,7 +72,8 @@ impl Access {
         outside.or_else(|| self.client.as_ref()?.published())
     }
 
-    /// What has to be there once the container runs: its address, the ports that a proxy listens on, and a client on its bridge.
+    /// What has to be there once the container runs: its address, the ports that a proxy listens
+    /// on, and a client on its bridge.
     ///
     /// # Errors
     /// The client's network could not be made.
@@ -160,7 +164,8 @@ mod tests {
         assert_eq!((reach("proxy", 5), reach("nat", 80), reach("none", 80)), (None, None, None));
         assert_eq!(access("proxy").published(), Some((Ipv4Addr::LOCALHOST, &[80][..])));
         assert_eq!(access("bridge").published(), None);
-        // A proxy serves this host alone: what comes from another machine is translated before it gets there.
+        // A proxy serves this host alone: what comes from another machine is translated before it
+        // gets there.
         let outside = |word| Access { outside: Some([192, 0, 2, 1].into()), ..access(word) };
         assert_eq!(outside("nat").reach(80).unwrap().address.to_string(), "192.0.2.1:80");
         assert_eq!(outside("nat").published(), Some(([192, 0, 2, 1].into(), &[80][..])));

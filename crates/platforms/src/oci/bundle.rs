@@ -10,7 +10,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use weigh_images::Root;
 
-/// What a container may do: the set that Docker gives, so that the platforms differ in their runtime and not in this.
+/// What a container may do: the set that Docker gives, so that the platforms differ in their
+/// runtime and not in this.
 const CAPABILITIES: [&str; 14] = [
     "CAP_AUDIT_WRITE",
     "CAP_CHOWN",
@@ -62,8 +63,9 @@ pub(crate) struct Container<'a> {
 pub(crate) enum Binds {
     /// One by one, each without the mounts below it.
     Single,
-    /// With all mounts below, with this word for "read-only". A runtime that binds in a user namespace can do nothing else: there the
-    /// kernel gives no part of a tree away that something may be hidden below (`mount_namespaces(7)`, locked mounts).
+    /// With all mounts below, with this word for "read-only". A runtime that binds in a user
+    /// namespace can do nothing else: there the kernel gives no part of a tree away that something
+    /// may be hidden below (`mount_namespaces(7)`, locked mounts).
     Whole(&'static str),
 }
 
@@ -78,8 +80,8 @@ pub(crate) enum Network<'a> {
     At(&'a Path),
 }
 
-/// First user and group of the host that users and groups of a user namespace become, and how many. It is the range that Linux
-/// distributions leave free for that (`subuid(5)`).
+/// First user and group of the host that users and groups of a user namespace become, and how many.
+/// It is the range that Linux distributions leave free for that (`subuid(5)`).
 pub(crate) const MAPPED: (u32, u32) = (100_000, 65_536);
 
 /// Writes `config.json` into a new directory.
@@ -186,7 +188,8 @@ fn storage(container: &Container<'_>) -> Option<Value> {
                 "nosuid".into(),
                 "nodev".into(),
             ];
-            // Without it the kernel notes what it has to in attributes that only the host's root may write.
+            // Without it the kernel notes what it has to in attributes that only the host's root
+            // may write.
             options.extend(container.mapped.then(|| "userxattr".to_string()));
             Some(
                 json!({"destination": Storage::TARGET, "type": "overlay", "source": "overlay", "options": options}),

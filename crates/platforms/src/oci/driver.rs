@@ -28,7 +28,8 @@ pub(crate) struct Kind {
     pub(crate) emptied: fn(&EnvironmentSpec) -> Option<&'static str>,
     /// What stands before every command because of an environment's keys.
     pub(crate) flags: fn(&EnvironmentSpec) -> Vec<String>,
-    /// Whether an environment takes hardware that must be proven before a plan is made, and what it is that is proven then.
+    /// Whether an environment takes hardware that must be proven before a plan is made, and what it
+    /// is that is proven then.
     pub(crate) to_prove: fn(&EnvironmentSpec) -> Option<&'static str>,
     /// How it saves guests.
     pub(crate) saving: Saving,

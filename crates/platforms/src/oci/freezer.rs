@@ -1,6 +1,7 @@
 //! The control group that an engine made for a container.
 //!
-//! Freezing by the group's own file takes microseconds; asking the engine takes tens of milliseconds, several times per block.
+//! Freezing by the group's own file takes microseconds; asking the engine takes tens of
+//! milliseconds, several times per block.
 
 use std::fs;
 use std::io;
@@ -78,8 +79,8 @@ impl Freezer {
                 ));
             }
             std::thread::sleep(Duration::from_micros(200));
-            // A process in vfork(2) sleeps where version 1 does not count it as frozen, and the group stays FREEZING until
-            // somebody writes the state again.
+            // A process in vfork(2) sleeps where version 1 does not count it as frozen, and the
+            // group stays FREEZING until somebody writes the state again.
             self.order(frozen)?;
         }
         Ok(())

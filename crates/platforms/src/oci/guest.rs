@@ -86,8 +86,8 @@ pub(super) fn launch(
         .map_err(PlatformError::io(format!("write the bundle {}", bundle.display())))?;
     record_controllers(host)?;
     let limits = Limits { cpus: request.cpus.clone(), memory_bytes: request.memory_bytes };
-    // Recorded after its control group, so that after a crash it is undone before: the runtime is gone then, and cannot put anything
-    // into the group any more.
+    // Recorded after its control group, so that after a crash it is undone before: the runtime is
+    // gone then, and cannot put anything into the group any more.
     let container = Change::Platform {
         platform: runtime.platform.into(),
         what: "container".into(),
@@ -116,8 +116,8 @@ pub(super) fn launch(
     guest.start(begin).map(|()| guest)
 }
 
-/// Name of a container, unique on this host. That of a run whose name is long tells it by a hash: runsc makes a socket of the name, and
-/// the path of a socket has little room (`unix(7)`).
+/// Name of a container, unique on this host. That of a run whose name is long tells it by a hash:
+/// runsc makes a socket of the name, and the path of a socket has little room (`unix(7)`).
 fn container_id(run: &str, instance: u64) -> String {
     if run.len() <= LONGEST_RUN {
         return format!("weighbridge-{run}-{instance}");
@@ -174,7 +174,8 @@ fn reachable(directory: &Path) -> Result<(), PlatformError> {
     }
 }
 
-/// With control groups of version 2 a runtime switches on every controller on the way down from the root: written down first.
+/// With control groups of version 2 a runtime switches on every controller on the way down from the
+/// root: written down first.
 fn record_controllers(host: &Host) -> Result<(), PlatformError> {
     if host.hierarchy.layout() != Layout::V2 {
         return Ok(());
@@ -262,7 +263,8 @@ impl OciGuest {
             }
         }
         self.runtime.delete(&self.id)?;
-        // The monitor waits for the processes; where it was killed itself, they may take a moment more.
+        // The monitor waits for the processes; where it was killed itself, they may take a moment
+        // more.
         if self.witness.wait_ended(EXIT_DEADLINE) {
             Ok(())
         } else {
@@ -285,7 +287,8 @@ impl Guest for OciGuest {
         self.cgroup.as_ref()
     }
 
-    /// The container's control group; the runtime, which waits in the foreground outside of it, is a helper.
+    /// The container's control group; the runtime, which waits in the foreground outside of it, is
+    /// a helper.
     fn accounts(&self) -> Accounts {
         let mut accounts = match &self.cgroup {
             Some(cgroup) => Accounts::of_group(cgroup.view()),
@@ -304,7 +307,8 @@ impl Guest for OciGuest {
         self.spawned_ns
     }
 
-    /// Processes that the runtime started to make the container; the runtime itself lives and is a helper.
+    /// Processes that the runtime started to make the container; the runtime itself lives and is a
+    /// helper.
     fn launch_cpu_ns(&self) -> Vec<(String, u64)> {
         vec![(format!("{} init", self.runtime.platform), self.launch_cpu_ns)]
     }

@@ -1,8 +1,9 @@
 //! What a crash leaves of a container, and how another process takes it away.
 //!
-//! The container's control group has a ledger entry of its own, made before the container's, so undone after it. What is undone here
-//! is what that does not reach: the runtime that waits outside of the group, which would go on to make a container when only the group
-//! were taken away, and files of the runtime outside of the run's work directory.
+//! The container's control group has a ledger entry of its own, made before the container's, so
+//! undone after it. What is undone here is what that does not reach: the runtime that waits outside
+//! of the group, which would go on to make a container when only the group were taken away, and
+//! files of the runtime outside of the run's work directory.
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde_json::Value;
@@ -60,8 +61,9 @@ pub(super) fn remove_files(state: &Path, id: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Kills the processes of a runtime that serve a container: those that have its name, which no other container ever has, and the
-/// runtime's state directory among their arguments. Those in the container's group may be frozen, and end when the group is undone.
+/// Kills the processes of a runtime that serve a container: those that have its name, which no
+/// other container ever has, and the runtime's state directory among their arguments. Those in the
+/// container's group may be frozen, and end when the group is undone.
 fn kill_runtimes(state: &Path, id: &str, group: &str) -> Result<(), String> {
     let until = Instant::now() + DEATH_DEADLINE;
     loop {

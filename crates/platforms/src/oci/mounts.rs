@@ -1,9 +1,10 @@
 //! The mounts of a root as container runtimes and engines take them.
 //!
-//! A read-only bind made recursively leaves the mounts below it writable, unless runtime and kernel are new enough to say
-//! otherwise. So binds are made one by one: the image's entries, and below them the file systems that are mounted there and
-//! that belong to the system. A bind that is not recursive cannot show the mounts of other containers either, nor keep them
-//! from being unmounted, nor come to hold itself.
+//! A read-only bind made recursively leaves the mounts below it writable, unless runtime and kernel
+//! are new enough to say otherwise. So binds are made one by one: the image's entries, and below
+//! them the file systems that are mounted there and that belong to the system. A bind that is not
+//! recursive cannot show the mounts of other containers either, nor keep them from being unmounted,
+//! nor come to hold itself.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -13,8 +14,8 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use weigh_images::{Bind, Mount, Root};
 
-/// File systems that hold no files of the system: views of the kernel, layers of containers, compressed packages, mounts that only
-/// their user may look into.
+/// File systems that hold no files of the system: views of the kernel, layers of containers,
+/// compressed packages, mounts that only their user may look into.
 const NOT_SHOWN: [&str; 25] = [
     "proc",
     "sysfs",
@@ -46,8 +47,8 @@ const NOT_SHOWN: [&str; 25] = [
 const ENGINES: [&str; 5] =
     ["/var/lib/docker", "/var/lib/containerd", "/var/lib/containers", "/var/lib/lxc", "/var/snap"];
 
-/// Name of the directory below a run's work directory where an engine keeps what is the run's alone. What it mounts there is no part of
-/// the host's root either, of whichever run it is.
+/// Name of the directory below a run's work directory where an engine keeps what is the run's
+/// alone. What it mounts there is no part of the host's root either, of whichever run it is.
 pub(crate) const OWN_STORE: &str = "weighbridge-engine";
 
 /// One mount of a guest.
@@ -99,7 +100,8 @@ fn flatten(root: &Root, mounted: &BTreeSet<PathBuf>) -> Vec<GuestMount> {
         for point in mounted.iter().filter(|point| **point != bind.source) {
             let Ok(below) = point.strip_prefix(&bind.source) else { continue };
             let target = bind.target.join(below);
-            // One that is hidden by a later mount, or that cannot be looked at, is not seen on the host either.
+            // One that is hidden by a later mount, or that cannot be looked at, is not seen on the
+            // host either.
             if !taken.contains(&target)
                 && point.symlink_metadata().is_ok_and(|found| found.is_dir() || found.is_file())
             {

@@ -1,7 +1,8 @@
-//! A root whose `/var/tmp` lies in the writable layer of the container, as it does for users who mount nothing there.
+//! A root whose `/var/tmp` lies in the writable layer of the container, as it does for users who
+//! mount nothing there.
 //!
-//! An image's `/var` is mounted as a whole and read-only, and `/var/tmp` in it could be no part of the layer. Here its entries are
-//! mounted one by one instead, beside a `/var/tmp` of the skeleton.
+//! An image's `/var` is mounted as a whole and read-only, and `/var/tmp` in it could be no part of
+//! the layer. Here its entries are mounted one by one instead, beside a `/var/tmp` of the skeleton.
 
 use crate::axes::Storage;
 use std::fs;
@@ -30,7 +31,8 @@ impl Deref for Layered<'_> {
     }
 }
 
-/// The root as it is, or with a `/var/tmp` in the layer; its new skeleton is made below `work`, once.
+/// The root as it is, or with a `/var/tmp` in the layer; its new skeleton is made below `work`,
+/// once.
 ///
 /// # Errors
 /// Those of copying the skeleton and of reading `/var`.

@@ -1,7 +1,8 @@
 //! Saving guests and starting them again from what was saved.
 //!
-//! The channel is the container's standard streams. A runtime gives a restored container its own, so the pipes of the new guest take the
-//! place of those of the saved one, and the probe does not notice.
+//! The channel is the container's standard streams. A runtime gives a restored container its own,
+//! so the pipes of the new guest take the place of those of the saved one, and the probe does not
+//! notice.
 
 use super::driver::Saving;
 use super::runtime::Runtime;

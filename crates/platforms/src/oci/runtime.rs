@@ -47,7 +47,8 @@ impl Runtime {
         let remedy = format!(
             "install it with `apt-get install {platform}`, or name the file with `{platform}:binary=PATH`"
         );
-        // Absolute: what goes into the ledger is undone by another process, maybe in another directory.
+        // Absolute: what goes into the ledger is undone by another process, maybe in another
+        // directory.
         let binary = axes::program(driver, environment, platform, &remedy)?;
         Ok(Self {
             platform,

@@ -1,8 +1,9 @@
 //! A system call filter with the effect of Docker's default profile.
 //!
-//! Docker's profile lists what is allowed; this one lists what is not, so that calls newer than the list are allowed here and refused
-//! there. The list is ours, made after Docker's documentation ("Seccomp security profiles for Docker", significant system calls that
-//! are blocked) for a container with [Docker's capabilities](super::bundle).
+//! Docker's profile lists what is allowed; this one lists what is not, so that calls newer than the
+//! list are allowed here and refused there. The list is ours, made after Docker's documentation
+//! ("Seccomp security profiles for Docker", significant system calls that are blocked) for a
+//! container with [Docker's capabilities](super::bundle).
 
 use serde_json::{Value, json};
 
@@ -29,7 +30,8 @@ pub(super) fn filter() -> Value {
     };
     let mut calls = vec![
         json!({"names": denied().collect::<Vec<_>>(), "action": "SCMP_ACT_ERRNO", "errnoRet": libc::EPERM}),
-        // Its flags lie in memory, where no filter sees them: programs take clone then, as on a kernel without it.
+        // Its flags lie in memory, where no filter sees them: programs take clone then, as on a
+        // kernel without it.
         json!({"names": ["clone3"], "action": "SCMP_ACT_ERRNO", "errnoRet": libc::ENOSYS}),
     ];
     calls.extend(NAMESPACE_FLAGS.map(|value| flag("clone", value)));

@@ -35,7 +35,8 @@ pub(crate) fn parent_of(pid: u32) -> Option<u32> {
     stat(pid).map(|stat| stat.parent)
 }
 
-/// CPU time of the children that a process has waited for, and of theirs, nanoseconds; a multiple of a clock tick.
+/// CPU time of the children that a process has waited for, and of theirs, nanoseconds; a multiple
+/// of a clock tick.
 pub(crate) fn ended_children_cpu_ns(pid: u32) -> u64 {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let Some((_, fields)) = text.rsplit_once(')') else { return 0 };
@@ -63,10 +64,12 @@ impl Witness {
         self.0.iter().filter(lives).map(|(pid, _)| *pid)
     }
 
-    /// Lets those go on that a signal has stopped: a shim or monitor that stands cannot help to end its guest.
+    /// Lets those go on that a signal has stopped: a shim or monitor that stands cannot help to end
+    /// its guest.
     pub(crate) fn revive(&self) {
         for pid in self.living().filter_map(|pid| Pid::from_raw(i32::try_from(pid).ok()?)) {
-            // Refused for processes of others, when weighbridge is not root; those were not stopped by its user either.
+            // Refused for processes of others, when weighbridge is not root; those were not stopped
+            // by its user either.
             let _ = kill_process(pid, Signal::CONT);
         }
     }

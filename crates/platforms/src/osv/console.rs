@@ -1,8 +1,9 @@
 //! What a unikernel says on its console, and what follows from it.
 //!
-//! OSv tells its version, how long it took to boot and the command line that it executes, a line each; then the program speaks. There is one
-//! stream, and no status: `weigh-kernels` prints a line of JSON, which says whether its check passed, and a program that prints none has
-//! failed. (`loader.cc` and `core/app.cc` of OSv.)
+//! OSv tells its version, how long it took to boot and the command line that it executes, a line
+//! each; then the program speaks. There is one stream, and no status: `weigh-kernels` prints a line
+//! of JSON, which says whether its check passed, and a program that prints none has failed.
+//! (`loader.cc` and `core/app.cc` of OSv.)
 
 use weigh_protocol::Status;
 

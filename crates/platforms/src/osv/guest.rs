@@ -44,7 +44,8 @@ pub(super) struct Machine {
 }
 
 impl Machine {
-    /// QEMU with a command line for OSv. Nothing is there that is not named, and nothing is written to any disk.
+    /// QEMU with a command line for OSv. Nothing is there that is not named, and nothing is written
+    /// to any disk.
     fn invocation(&self, line: &str) -> std::io::Result<Invocation> {
         let mut words: Vec<String> =
             ["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none"].map(String::from).into();
@@ -145,7 +146,8 @@ impl Run {
         if !output.is_empty() {
             output.push(b'\n');
         }
-        // Without both moments nobody knows how long it took; such a program has failed, or the console is not OSv's.
+        // Without both moments nobody knows how long it took; such a program has failed, or the
+        // console is not OSv's.
         let duration_ns = self.console.duration_ns();
         let status =
             if duration_ns.is_none() && status == Status::Exited(0) { Status::Exited(1) } else { status };
@@ -253,7 +255,8 @@ impl OsvGuest {
     }
 }
 
-/// What a guest's machines are made of: a control group, and a disk of its own where the command line is on it.
+/// What a guest's machines are made of: a control group, and a disk of its own where the command
+/// line is on it.
 pub(super) fn machine(
     host: &Host,
     request: &GuestRequest,
@@ -264,7 +267,8 @@ pub(super) fn machine(
     let settings = Settings::of(request)?;
     let name = format!("{PLATFORM}-{}", request.instance);
     let (boot, copy) = boot.of_guest(&host.work.join(format!("{name}.img")))?;
-    // All of QEMU within the CPUs of the guest: its memory is the machine's size and needs no bound.
+    // All of QEMU within the CPUs of the guest: its memory is the machine's size and needs no
+    // bound.
     let limits = Limits { cpus: settings.cpus.clone(), memory_bytes: None };
     let group = format!("weighbridge-{}/{name}", host.run);
     let cgroup =
@@ -334,7 +338,8 @@ impl Guest for OsvGuest {
     fn stop(&mut self) -> Result<(), PlatformError> {
         let Some(cgroup) = &self.cgroup else { return Ok(()) };
         let _ = cgroup.thaw();
-        // The thread ends the machine that it waits for; whatever else is there goes with the group.
+        // The thread ends the machine that it waits for; whatever else is there goes with the
+        // group.
         if let Some(stand_in) = &mut self.stand_in {
             stand_in.stop();
         }

@@ -1,5 +1,5 @@
-//! The user's image: a kernel that QEMU boots directly, a disk that boots by itself, or both; and the command line, which is the only thing
-//! in it that changes.
+//! The user's image: a kernel that QEMU boots directly, a disk that boots by itself, or both; and
+//! the command line, which is the only thing in it that changes.
 
 use super::{Osv, PLATFORM};
 use crate::{GuestRequest, Host, PlatformError, setting};
@@ -10,7 +10,8 @@ use std::time::Duration;
 use weigh_host::command::{Invocation, find_program};
 use weigh_protocol::Command;
 
-/// Where a disk that boots by itself has its command line, ended by a zero byte (`scripts/imgedit.py` of OSv).
+/// Where a disk that boots by itself has its command line, ended by a zero byte
+/// (`scripts/imgedit.py` of OSv).
 const COMMAND_LINE_AT: u64 = 512;
 /// More than this is not given to OSv, bytes; the loader lies behind it on a disk.
 const LONGEST: usize = 2048;
@@ -25,7 +26,8 @@ const CONVERT_DEADLINE: Duration = Duration::from_secs(300);
 pub(super) struct Boot {
     /// Booted directly, with the command line as QEMU's `-append`.
     pub(super) kernel: Option<PathBuf>,
-    /// The disk and its format. Without a kernel it is the guest's own copy, with the command line in it.
+    /// The disk and its format. Without a kernel it is the guest's own copy, with the command line
+    /// in it.
     pub(super) disk: Option<(PathBuf, &'static str)>,
 }
 
@@ -65,7 +67,8 @@ impl Boot {
         }
     }
 
-    /// Makes a raw disk of one that boots by itself and is none, once a run, so that its command line has a place in the file.
+    /// Makes a raw disk of one that boots by itself and is none, once a run, so that its command
+    /// line has a place in the file.
     ///
     /// # Errors
     /// It takes `qemu-img`, or failed.
@@ -87,7 +90,8 @@ impl Boot {
         Ok(self)
     }
 
-    /// For one guest: its own copy of a disk that boots by itself. Returns the copy too, which goes with the guest.
+    /// For one guest: its own copy of a disk that boots by itself. Returns the copy too, which goes
+    /// with the guest.
     pub(super) fn of_guest(mut self, place: &Path) -> Result<(Self, Option<PathBuf>), PlatformError> {
         let (None, Some((disk, format))) = (&self.kernel, &self.disk) else { return Ok((self, None)) };
         fs::copy(disk, place).map_err(PlatformError::io(format!("copy {}", disk.display())))?;
@@ -123,8 +127,8 @@ pub(super) fn hash(text: &str) -> u64 {
 
 /// The command line for a command of `weigh-kernels`: options of OSv, the program, its arguments.
 ///
-/// Of the environment the program gets what is weighbridge's own and short. A path to look programs up, a home and a padded stack mean
-/// nothing to a unikernel.
+/// Of the environment the program gets what is weighbridge's own and short. A path to look programs
+/// up, a home and a padded stack mean nothing to a unikernel.
 ///
 /// # Errors
 /// A word that OSv's command line cannot hold.

@@ -1,7 +1,7 @@
 //! A container of Podman that runs.
 //!
-//! Podman's client stays in the foreground and carries the talk with the probe between its own streams and `conmon`, which watches
-//! over the container and tidies up after it.
+//! Podman's client stays in the foreground and carries the talk with the probe between its own
+//! streams and `conmon`, which watches over the container and tidies up after it.
 
 use super::network::Network;
 use super::store::Store;
@@ -57,8 +57,8 @@ pub(super) struct PodmanGuest {
 }
 
 impl PodmanGuest {
-    /// Starts a container and returns when its probe has said hello. `arguments` are those of `podman run` after the names of files
-    /// and groups.
+    /// Starts a container and returns when its probe has said hello. `arguments` are those of
+    /// `podman run` after the names of files and groups.
     ///
     /// # Errors
     /// It did not come up; what was made is undone.
@@ -78,7 +78,8 @@ impl PodmanGuest {
         let client_group = host.hierarchy.create(&host.ledger, &format!("{path}-client"), &none)?;
         let mut detail = store.detail();
         detail["groups"] = json!([path, format!("{path}-client")]);
-        // Recorded last and so undone first: what the client tidies up itself need not be found by others.
+        // Recorded last and so undone first: what the client tidies up itself need not be found by
+        // others.
         let (platform, what, id) = ("podman".into(), "container".into(), name.clone());
         let entry = host.ledger.record(Change::Platform { platform, what, id, detail })?;
         let mut guest = Self {
@@ -152,7 +153,8 @@ impl PodmanGuest {
         Ok(())
     }
 
-    /// CPU time of what the client and `conmon` started and what has ended: that of their groups without their own.
+    /// CPU time of what the client and `conmon` started and what has ended: that of their groups
+    /// without their own.
     fn ended_cpu(&self) -> Vec<(String, u64)> {
         let client = self.running.as_ref().and_then(|running| process_cpu_ns(running.pid()));
         let of_client = self.client_group.cpu_ns().ok().zip(client);
@@ -189,7 +191,8 @@ impl PodmanGuest {
         }
     }
 
-    /// Ends everything that runs, by asking or by force, and waits until Podman has taken the container away.
+    /// Ends everything that runs, by asking or by force, and waits until Podman has taken the
+    /// container away.
     fn end(&mut self) -> Result<(), String> {
         self.witness.see(self.processes());
         self.witness.revive();
@@ -244,7 +247,8 @@ impl Guest for PodmanGuest {
         self.launch_cpu.clone()
     }
 
-    /// The container's control group; `conmon` and the client, which carries the container's streams, are helpers.
+    /// The container's control group; `conmon` and the client, which carries the container's
+    /// streams, are helpers.
     fn accounts(&self) -> Accounts {
         let mut accounts = Accounts::default();
         match self.inner_group() {
@@ -308,8 +312,9 @@ impl Drop for PodmanGuest {
     }
 }
 
-/// Takes away what a crash left of a container. Podman's client and `conmon` outlive weighbridge and tidy up when the probe ends,
-/// which it does when its input ends; so they are given time, and only then is force used.
+/// Takes away what a crash left of a container. Podman's client and `conmon` outlive weighbridge
+/// and tidy up when the probe ends, which it does when its input ends; so they are given time, and
+/// only then is force used.
 ///
 /// # Errors
 /// Why it is still there.
@@ -358,8 +363,8 @@ fn wait_empty(group: &Cgroup, deadline: Duration) -> bool {
     true
 }
 
-/// The address of a process's first link but loopback, from its own view of the routes (`/proc/PID/net/fib_trie`): the one marked
-/// `LOCAL` that is not of 127.0.0.0/8.
+/// The address of a process's first link but loopback, from its own view of the routes
+/// (`/proc/PID/net/fib_trie`): the one marked `LOCAL` that is not of 127.0.0.0/8.
 fn address_of(pid: u32) -> Option<IpAddr> {
     let text = fs::read_to_string(format!("/proc/{pid}/net/fib_trie")).ok()?;
     let lines: Vec<&str> = text.lines().collect();

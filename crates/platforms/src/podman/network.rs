@@ -1,7 +1,9 @@
-//! The run's own network of Podman: a bridge by netavark, as users get it, with a subnet that nothing on the host uses.
+//! The run's own network of Podman: a bridge by netavark, as users get it, with a subnet that
+//! nothing on the host uses.
 //!
-//! Only its description is written here, in the form of `podman network inspect`; netavark makes the bridge with the first
-//! container and takes it away with the last one. What it leaves, chains that all its networks share, goes with the run's store.
+//! Only its description is written here, in the form of `podman network inspect`; netavark makes
+//! the bridge with the first container and takes it away with the last one. What it leaves, chains
+//! that all its networks share, goes with the run's store.
 
 use super::store::Store;
 use crate::oci::access::failed;
@@ -91,7 +93,8 @@ fn rules(table: &str) -> Vec<String> {
     String::from_utf8_lossy(&output).lines().map(Into::into).collect()
 }
 
-/// Takes away what netavark has left of a network: its link, its rules, and where nobody else uses them the chains that it shares.
+/// Takes away what netavark has left of a network: its link, its rules, and where nobody else uses
+/// them the chains that it shares.
 ///
 /// # Errors
 /// What is still there.
@@ -110,7 +113,8 @@ pub(super) fn undo(name: &str, detail: &Value) -> Result<(), String> {
             let mut words = rule.split(' ');
             words.any(|word| word == subnet) || rule.contains(&comment)
         };
-        // The chains of one network are named after it; rules that lead there say its subnet or its name.
+        // The chains of one network are named after it; rules that lead there say its subnet or its
+        // name.
         let rules = rules(table);
         let chains: Vec<&str> =
             rules.iter().filter(|rule| own(rule)).filter_map(|rule| own_chain(rule)).collect();
@@ -156,7 +160,8 @@ fn remove_shared(table: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Turns what `-S` said into the command that takes it away. What somebody else has taken away by now is fine.
+/// Turns what `-S` said into the command that takes it away. What somebody else has taken away by
+/// now is fine.
 fn change(table: &str, rule: &str, from: &str, to: &str) -> Result<(), String> {
     let Some(rest) = rule.strip_prefix(from) else { return Ok(()) };
     let words = words(rest);

@@ -1,7 +1,8 @@
-//! Podman with everything that it keeps in a directory of the run's own: images, containers, locks, configuration, the runtime's state.
+//! Podman with everything that it keeps in a directory of the run's own: images, containers, locks,
+//! configuration, the runtime's state.
 //!
-//! So nothing of the user's storage is touched, a record that a crash leaves half written harms nobody, and what is left to undo
-//! are processes, mounts and network devices.
+//! So nothing of the user's storage is touched, a record that a crash leaves half written harms
+//! nobody, and what is left to undo are processes, mounts and network devices.
 
 use crate::oci::access::number_of;
 use crate::oci::mounts::OWN_STORE;
@@ -23,8 +24,8 @@ const SEARCH_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sb
 /// Podman's directory of network namespaces, which it makes a mount point.
 const NAMESPACES: &str = "/run/netns";
 
-/// Podman's own limits of open files and processes are above what a root without `CAP_SYS_RESOURCE` may set. File locks, since those in
-/// shared memory are one set for all stores of the host.
+/// Podman's own limits of open files and processes are above what a root without `CAP_SYS_RESOURCE`
+/// may set. File locks, since those in shared memory are one set for all stores of the host.
 const CONFIGURATION: &str = "[containers]\n\
     default_ulimits = [\"nofile=20000:20000\", \"nproc=10000:10000\"]\n\
     [engine]\n\
@@ -82,8 +83,8 @@ impl Store {
         number_of(&[self.directory.as_os_str()])
     }
 
-    /// Directory of what does not outlive a start of the host. Podman refuses one with a path of more than 50 bytes, so it does not lie with
-    /// the rest.
+    /// Directory of what does not outlive a start of the host. Podman refuses one with a path of
+    /// more than 50 bytes, so it does not lie with the rest.
     fn state(&self) -> PathBuf {
         PathBuf::from(format!("/run/weighbridge-podman-{:016x}", self.number()))
     }
@@ -137,7 +138,8 @@ impl Store {
         write().map_err(PlatformError::io(format!("make the store {}", self.directory.display())))
     }
 
-    /// Runs a command in a control group of its own: what a dead run has begun is ended before its directory is removed.
+    /// Runs a command in a control group of its own: what a dead run has begun is ended before its
+    /// directory is removed.
     fn run(&self, host: &Host, what: &str, command: Invocation) -> Result<Vec<u8>, PlatformError> {
         let group = format!("weighbridge-{}/podman-{what}", host.run);
         let group = host.hierarchy.create(&host.ledger, &group, &Limits::default())?;

@@ -1,8 +1,9 @@
 //! What executes a machine's instructions, and the proof that it does.
 //!
-//! `/dev/kvm` can open and make machines in which no guest ever comes up: nested virtualisation that stops half-way. So KVM counts
-//! only when a guest with nothing but the probe has answered under it within [`PROOF_DEADLINE`]. The result is kept in the cache for
-//! this boot of the host, this QEMU and this kernel.
+//! `/dev/kvm` can open and make machines in which no guest ever comes up: nested virtualisation
+//! that stops half-way. So KVM counts only when a guest with nothing but the probe has answered
+//! under it within [`PROOF_DEADLINE`]. The result is kept in the cache for this boot of the host,
+//! this QEMU and this kernel.
 
 use crate::remedy::for_kvm;
 use crate::{Host, PlatformError};
@@ -15,7 +16,8 @@ use std::path::Path;
 use std::time::Duration;
 use weigh_host::cache::CacheDirectory;
 
-/// From the start of QEMU to the hello of a guest under KVM, which takes well under a second where it works.
+/// From the start of QEMU to the hello of a guest under KVM, which takes well under a second where
+/// it works.
 pub(crate) const PROOF_DEADLINE: Duration = Duration::from_secs(10);
 /// `_IO(KVMIO, 0x01)` of `include/uapi/linux/kvm.h`.
 const KVM_CREATE_VM: libc::Ioctl = 0xAE01;
@@ -89,7 +91,8 @@ impl Subject<'_> {
     }
 }
 
-/// What is known of KVM here; `boot_guest` boots a guest within [`PROOF_DEADLINE`], and is called when nothing is known.
+/// What is known of KVM here; `boot_guest` boots a guest within [`PROOF_DEADLINE`], and is called
+/// when nothing is known.
 pub(crate) fn prove(
     host: &Host,
     cache: Option<&CacheDirectory>,
@@ -160,7 +163,8 @@ fn try_device(device: &Path) -> Result<(), Proof> {
         };
         fault(format!("{} cannot be opened: {error}", device.display()), &remedy)
     })?;
-    // SAFETY: the request takes a number and gives a new descriptor, which is closed at once; no memory is touched.
+    // SAFETY: the request takes a number and gives a new descriptor, which is closed at once; no
+    // memory is touched.
     let machine = unsafe { libc::ioctl(file.as_raw_fd(), KVM_CREATE_VM, 0) };
     if machine < 0 {
         let error = std::io::Error::last_os_error();

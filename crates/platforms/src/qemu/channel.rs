@@ -85,10 +85,12 @@ impl Channel {
         Ok(Self { way, number: theirs.as_raw_fd(), theirs: Some(theirs) })
     }
 
-    /// Waits for the probe: for its announcement, or with `restored` for its answer, for then it has announced itself long ago.
+    /// Waits for the probe: for its announcement, or with `restored` for its answer, for then it
+    /// has announced itself long ago.
     ///
     /// # Errors
-    /// It says nothing before `until`, or the machine has ended, which `lives` tells where no end of a channel does.
+    /// It says nothing before `until`, or the machine has ended, which `lives` tells where no end
+    /// of a channel does.
     pub(super) fn session(
         &mut self,
         restored: bool,
@@ -175,7 +177,8 @@ fn open(device: &Path) -> Result<File, PlatformError> {
     })
 }
 
-/// The host's half of vsock with an address that no other machine has. QEMU sets the same one again, which the kernel lets its owner do.
+/// The host's half of vsock with an address that no other machine has. QEMU sets the same one
+/// again, which the kernel lets its owner do.
 fn vsock_device(device: &Path, name: &str) -> Result<(u32, OwnedFd), PlatformError> {
     let file = open(device)?;
     // FNV-1a, so that guests of several runs rarely ask for the same one.
@@ -200,7 +203,8 @@ fn vsock_device(device: &Path, name: &str) -> Result<(u32, OwnedFd), PlatformErr
     })
 }
 
-/// Connects to the probe of a machine, again and again until it listens. The kernel gives up an attempt by itself after two seconds.
+/// Connects to the probe of a machine, again and again until it listens. The kernel gives up an
+/// attempt by itself after two seconds.
 fn connect(cid: u32, until: Instant, mut lives: impl FnMut() -> bool) -> std::io::Result<OwnedFd> {
     loop {
         match try_connect(cid) {
@@ -213,8 +217,8 @@ fn connect(cid: u32, until: Instant, mut lives: impl FnMut() -> bool) -> std::io
 }
 
 fn try_connect(cid: u32) -> std::io::Result<OwnedFd> {
-    // SAFETY: all fields of the address are numbers; it is of the size that is told and outlives the call. The descriptor is new and
-    // owned from here on.
+    // SAFETY: all fields of the address are numbers; it is of the size that is told and outlives
+    // the call. The descriptor is new and owned from here on.
     unsafe {
         let socket = libc::socket(libc::AF_VSOCK, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0);
         if socket < 0 {

@@ -1,7 +1,8 @@
-//! Devices that no work needs: what machines have by custom beside disks and networks, and the firmware that looks for them.
+//! Devices that no work needs: what machines have by custom beside disks and networks, and the
+//! firmware that looks for them.
 //!
-//! Agarwal, Jain and Porter (*Containing the Hype*, APSys 2015, section 4.2 and table 2) weigh a machine as the usual tools configure it, with
-//! video, audio and USB, against one without.
+//! Agarwal, Jain and Porter (*Containing the Hype*, APSys 2015, section 4.2 and table 2) weigh a
+//! machine as the usual tools configure it, with video, audio and USB, against one without.
 
 use super::Qemu;
 use super::part::{Line, Part};

@@ -8,7 +8,8 @@ use std::path::Path;
 use std::time::Duration;
 use weigh_host::command::Invocation;
 
-/// Node of the disk for workloads. It comes first, so that it is `/dev/vda` whatever holds the root.
+/// Node of the disk for workloads. It comes first, so that it is `/dev/vda` whatever holds the
+/// root.
 pub(super) const DATA: &str = "data";
 /// Node of the root.
 pub(super) const ROOT: &str = "root";
@@ -158,7 +159,8 @@ fn inserted<'a>(answer: &'a Value, node: &str) -> Option<&'a Value> {
     devices.into_iter().find(|inserted| inserted.get("node-name").and_then(Value::as_str) == Some(node))
 }
 
-/// Bytes that the guest has read from and written to the disk on this node, from the answer to `query-blockstats`.
+/// Bytes that the guest has read from and written to the disk on this node, from the answer to
+/// `query-blockstats`.
 pub(super) fn moved(answer: &Value, node: &str) -> Option<(u64, u64)> {
     let mut devices = answer.as_array()?.iter();
     let device = devices.find(|device| device.get("node-name").and_then(Value::as_str) == Some(node))?;

@@ -6,7 +6,8 @@ use serde_json::Value;
 /// What a kernel says first when it gives up (kernel/panic.c).
 const PANIC: &str = "Kernel panic - not syncing: ";
 
-/// What is known from what the machine's kernel said and from what QEMU told unasked; `None` when that says nothing.
+/// What is known from what the machine's kernel said and from what QEMU told unasked; `None` when
+/// that says nothing.
 pub(super) fn in_words(console: &str, events: &[Event]) -> Option<String> {
     let mut told: Vec<String> = Vec::new();
     let panic = console.lines().find_map(|line| Some(line.split_once(PANIC)?.1.trim().to_string()));

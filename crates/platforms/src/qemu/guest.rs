@@ -32,7 +32,8 @@ use weigh_network::Hop;
 
 /// From the start of QEMU to the probe's hello without acceleration, on a busy host.
 pub(super) const HELLO_DEADLINE: Duration = Duration::from_secs(60);
-/// For the probe to end its commands and to power the machine off; a guest without acceleration is slow.
+/// For the probe to end its commands and to power the machine off; a guest without acceleration is
+/// slow.
 const SHUTDOWN_DEADLINE: Duration = Duration::from_secs(5);
 /// For QEMU to answer, and to end when it is told to.
 const MONITOR_DEADLINE: Duration = Duration::from_secs(3);
@@ -42,7 +43,8 @@ const READ_BACK_DEADLINE: Duration = Duration::from_secs(10);
 const END_DEADLINE: Duration = Duration::from_millis(300);
 /// For a killed process to be gone.
 const DEATH_DEADLINE: Duration = Duration::from_secs(10);
-/// What QEMU itself may take beyond the guest's memory, bytes: the translator's code (up to 1 GiB), device models, page tables.
+/// What QEMU itself may take beyond the guest's memory, bytes: the translator's code (up to 1 GiB),
+/// device models, page tables.
 const SLACK_BYTES: u64 = 1536 << 20;
 
 /// For a machine's state to be written to a disk.
@@ -102,7 +104,8 @@ impl Parts {
 }
 
 impl QemuGuest {
-    /// Starts a machine, or with a directory lets one go on that was saved there, and returns when its probe has said hello, before `until`.
+    /// Starts a machine, or with a directory lets one go on that was saved there, and returns when
+    /// its probe has said hello, before `until`.
     ///
     /// # Errors
     /// It did not come up; what was begun is undone.
@@ -117,7 +120,8 @@ impl QemuGuest {
         let name = format!("weighbridge-{}-{}", host.run, request.instance);
         let log = host.logs.join(format!("{PLATFORM}-{}.log", request.instance));
         let storage = Storage::make(host, request, prepared, &Settings::of(request)?)?;
-        // By its name, which is among the program's arguments, a machine is found again after a crash of weigh at any moment.
+        // By its name, which is among the program's arguments, a machine is found again after a
+        // crash of weigh at any moment.
         let entry = host.ledger.record(Change::Platform {
             platform: PLATFORM.into(),
             what: "machine".into(),
@@ -171,7 +175,8 @@ impl QemuGuest {
             .map_err(|reason| PlatformError::Launch { platform: PLATFORM, reason, log: None })?;
         storage.served_by(tune.iothread());
         if host.is_root {
-            // No CPU set: the threads that are the guest's CPUs are pinned one by one, and what serves them may run anywhere.
+            // No CPU set: the threads that are the guest's CPUs are pinned one by one, and what
+            // serves them may run anywhere.
             let limits =
                 Limits { cpus: Vec::new(), memory_bytes: Some(wishes.bytes().saturating_add(SLACK_BYTES)) };
             let group = format!("weighbridge-{}/{PLATFORM}-{}", host.run, request.instance);
@@ -470,8 +475,8 @@ impl Drop for QemuGuest {
     }
 }
 
-/// What the log has of the machine that was started last. What came before is of other machines, or is the command line, which the log
-/// has for those who look.
+/// What the log has of the machine that was started last. What came before is of other machines, or
+/// is the command line, which the log has for those who look.
 fn of_this_machine(log: &str) -> String {
     let command = log.rfind("\n$ ").map_or(0, |at| at + 1);
     log[command..].lines().filter(|line| !line.starts_with("$ ")).collect::<Vec<_>>().join("\n")

@@ -72,8 +72,9 @@ impl Machine<'_> {
     }
 }
 
-/// How fast this host's TSC counts, which is how fast that of a machine without acceleration does. Counted against the monotonic clock
-/// for 20 ms; the clock is read to tens of nanoseconds, so that the error is a few parts per million.
+/// How fast this host's TSC counts, which is how fast that of a machine without acceleration does.
+/// Counted against the monotonic clock for 20 ms; the clock is read to tens of nanoseconds, so that
+/// the error is a few parts per million.
 #[cfg(target_arch = "x86_64")]
 fn tsc_khz() -> Option<u64> {
     use weigh_host::clock::monotonic_ns;
@@ -81,8 +82,8 @@ fn tsc_khz() -> Option<u64> {
         // The two are read as close together as three tries give.
         let tries = (0..3).map(|_| {
             let before = monotonic_ns();
-            // SAFETY: the instruction has no preconditions; a process that may not execute it has been told so by prctl(2), which
-            // weighbridge does not call.
+            // SAFETY: the instruction has no preconditions; a process that may not execute it has
+            // been told so by prctl(2), which weighbridge does not call.
             let ticks = unsafe { core::arch::x86_64::_rdtsc() };
             (monotonic_ns() - before, before, ticks)
         });

@@ -1,7 +1,9 @@
-//! The machine's memory: what it is made of on the host, whether equal pages are merged, and what a balloon takes of it.
+//! The machine's memory: what it is made of on the host, whether equal pages are merged, and what a
+//! balloon takes of it.
 //!
-//! A guest with a balloon starts with more memory than it is meant to have and is brought down to that before it is handed out: then it
-//! is as large as its neighbours, and what differs is how it came to be so.
+//! A guest with a balloon starts with more memory than it is meant to have and is brought down to
+//! that before it is handed out: then it is as large as its neighbours, and what differs is how it
+//! came to be so.
 
 use super::part::{Line, Part};
 use super::qmp::{Qmp, QmpError};
@@ -204,7 +206,8 @@ impl Part for Memory {
         line.machine(if self.wishes.is_merged { "mem-merge=on" } else { "mem-merge=off" });
         if self.wishes.is_shared || self.large.is_some() {
             let large = self.large.as_ref().map(|large| {
-                // Taken at once: a guest that found none left would be killed in the middle of its work.
+                // Taken at once: a guest that found none left would be killed in the middle of its
+                // work.
                 format!(",hugetlb=on,hugetlbsize={}k,prealloc=on", large.page_bytes >> 10)
             });
             let share = if self.wishes.is_shared { "on" } else { "off" };

@@ -1,4 +1,5 @@
-//! What QEMU tells of the disks of a running machine, over a monitor of their own: whoever asks does not disturb who steers the machine.
+//! What QEMU tells of the disks of a running machine, over a monitor of their own: whoever asks
+//! does not disturb who steers the machine.
 
 use super::disks::{DATA, ROOT, moved};
 use super::qmp::Qmp;

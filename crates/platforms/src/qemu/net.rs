@@ -8,8 +8,8 @@
 //! nat     a tap device on the run's bridge; the client comes through the host's address translation
 //! ```
 //!
-//! Packets of a tap are carried by QEMU's main thread, or by vhost-net, a worker of the host's kernel (`net/vhost.rs`). Either is charged
-//! to the guest, whose control group it is in.
+//! Packets of a tap are carried by QEMU's main thread, or by vhost-net, a worker of the host's
+//! kernel (`net/vhost.rs`). Either is charged to the guest, whose control group it is in.
 
 mod user;
 mod vhost;
@@ -107,7 +107,8 @@ impl Net {
         Ok(Self { way, passed, facts })
     }
 
-    /// While the machine stands still: what only a running QEMU can be told, and what it has. `pid` is QEMU's process.
+    /// While the machine stands still: what only a running QEMU can be told, and what it has. `pid`
+    /// is QEMU's process.
     ///
     /// # Errors
     /// QEMU has not what was asked for.

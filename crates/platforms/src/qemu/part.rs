@@ -1,11 +1,13 @@
-//! What a machine is put together from: an axis of the environment each, with what it adds to QEMU's command line.
+//! What a machine is put together from: an axis of the environment each, with what it adds to
+//! QEMU's command line.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-/// One axis of a machine, made for one guest. It is made before QEMU is started and lives as long as the guest.
+/// One axis of a machine, made for one guest. It is made before QEMU is started and lives as long
+/// as the guest.
 pub(super) trait Part {
     /// Adds its devices and options.
     fn arguments(&self, line: &mut Line);
@@ -15,7 +17,8 @@ pub(super) trait Part {
         String::new()
     }
 
-    /// Descriptors that QEMU inherits, handed over when it is started; their numbers are among [`Part::arguments`].
+    /// Descriptors that QEMU inherits, handed over when it is started; their numbers are among
+    /// [`Part::arguments`].
     fn passed(&mut self) -> Vec<OwnedFd> {
         Vec::new()
     }

@@ -1,4 +1,5 @@
-//! What all guests of an environment share: kernel, initial RAM file system, the root that their own are made of.
+//! What all guests of an environment share: kernel, initial RAM file system, the root that their
+//! own are made of.
 
 use super::channel::Channel;
 use super::share::{self, Share};
@@ -26,7 +27,8 @@ pub(super) struct Prepared {
     /// Where the kernel is from, in words.
     pub(super) source: String,
     pub(super) initramfs: PathBuf,
-    /// How the root's binds get into the guest, and the directory that is shared; absent when nothing is to be shared or can be.
+    /// How the root's binds get into the guest, and the directory that is shared; absent when
+    /// nothing is to be shared or can be.
     pub(super) share: Option<(Share, PathBuf)>,
     /// The image as a disk, which no guest writes to.
     pub(super) root: Option<RootDisk>,

@@ -1,4 +1,5 @@
-//! The QEMU Machine Protocol, as far as it is needed: commands and events as lines of JSON over a socket.
+//! The QEMU Machine Protocol, as far as it is needed: commands and events as lines of JSON over a
+//! socket.
 //!
 //! Source: QEMU, `docs/interop/qmp-spec.txt` and the QMP reference manual.
 

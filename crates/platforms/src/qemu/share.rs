@@ -1,7 +1,8 @@
-//! The host's files in the guest: by 9p where the guest's kernel knows it, else by virtiofs and its daemon.
+//! The host's files in the guest: by 9p where the guest's kernel knows it, else by virtiofs and its
+//! daemon.
 //!
-//! Both are mounted read-only. 9p is also served read-only; virtiofs is not, because the daemon that comes with QEMU 7.2 has no such
-//! option.
+//! Both are mounted read-only. 9p is also served read-only; virtiofs is not, because the daemon
+//! that comes with QEMU 7.2 has no such option.
 
 use super::storage::TAG;
 use crate::PlatformError;
@@ -82,7 +83,8 @@ impl Share {
     /// The mount of everything that is shared.
     fn mount(self) -> BootMount {
         match self {
-            // Nothing that is shared changes while the guest runs, so that it may keep what it has read (fs/9p, "cache").
+            // Nothing that is shared changes while the guest runs, so that it may keep what it has
+            // read (fs/9p, "cache").
             Self::NineP => {
                 BootMount::new("9p", TAG, PLACE, "ro,trans=virtio,version=9p2000.L,msize=512000,cache=loose")
             }
@@ -137,7 +139,8 @@ impl Daemon {
     }
 }
 
-/// Starts virtiofsd(1) for the one connection that will come to a listening socket, in the guest's control group.
+/// Starts virtiofsd(1) for the one connection that will come to a listening socket, in the guest's
+/// control group.
 ///
 /// # Errors
 /// It is not installed, or does not start.
@@ -152,8 +155,9 @@ pub(crate) fn serve(
         remedy: Some(INSTALL_DAEMON.into()),
     })?;
     let mut command = Invocation::new(binary);
-    // The older daemon, which is part of QEMU, takes its options by `-o`. A root of its own would need a mount namespace that
-    // pivot_root(2) refuses on initial RAM file systems; it serves files that are meant to be seen.
+    // The older daemon, which is part of QEMU, takes its options by `-o`. A root of its own would
+    // need a mount namespace that pivot_root(2) refuses on initial RAM file systems; it serves
+    // files that are meant to be seen.
     let old = binary.starts_with("/usr/lib/qemu");
     let source = shared.to_string_lossy();
     command = if old {
@@ -175,8 +179,8 @@ pub(crate) fn serve(
     Ok(command.pass(listener).log_to(log).spawn()?)
 }
 
-/// A listening socket and a connection to it; no file system knows their name, and the kernel forgets it with them
-/// (unix(7), autobind).
+/// A listening socket and a connection to it; no file system knows their name, and the kernel
+/// forgets it with them (unix(7), autobind).
 fn connected() -> rustix::io::Result<(OwnedFd, OwnedFd)> {
     use rustix::net::{
         AddressFamily, SocketFlags, SocketType, bind, connect, getsockname, listen, socket_with,

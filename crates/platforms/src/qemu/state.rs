@@ -1,6 +1,8 @@
-//! A machine's state in a file: QEMU's stream of migration, written by a machine that stands still and read by one that is made alike.
+//! A machine's state in a file: QEMU's stream of migration, written by a machine that stands still
+//! and read by one that is made alike.
 //!
-//! Beside the stream stands what the machine was made of. QEMU compares its devices by itself, but says so in words of its source.
+//! Beside the stream stands what the machine was made of. QEMU compares its devices by itself, but
+//! says so in words of its source.
 
 use super::prepare::Prepared;
 use super::qmp::{Qmp, QmpError};
@@ -20,7 +22,8 @@ const STREAM: &str = "machine.state";
 const MADE_OF: &str = "machine.json";
 /// QEMU's name for the descriptor of the stream.
 const NAME: &str = "weighbridge-state";
-/// A machine that stands still has nothing to be gentle to, bytes per second. QEMU keeps to 128 MiB unless it is told.
+/// A machine that stands still has nothing to be gentle to, bytes per second. QEMU keeps to 128 MiB
+/// unless it is told.
 const BANDWIDTH: u64 = 1 << 40;
 
 /// Why a machine of these keys cannot be saved, as a clause; `None` where it can.
@@ -49,7 +52,8 @@ fn obstacle_of_keys(request: &GuestRequest) -> Option<String> {
         );
     }
     match request.environment.get("net")? {
-        // What QEMU plays of a network is part of the machine's state; alone with its client a machine has the same address again.
+        // What QEMU plays of a network is part of the machine's state; alone with its client a
+        // machine has the same address again.
         "none" | "user" | "tap" => None,
         word => Some(format!(
             "the machine keeps the address that it was given by net={word}, and the run's network has another one for the machine that goes \
@@ -120,7 +124,8 @@ impl Saved {
         self.file.take()
     }
 
-    /// Has a machine that was started with `-incoming defer` take the state. It stands still afterwards.
+    /// Has a machine that was started with `-incoming defer` take the state. It stands still
+    /// afterwards.
     ///
     /// # Errors
     /// It is another machine's, or damaged: QEMU says so in its log and ends.

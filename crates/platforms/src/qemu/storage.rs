@@ -30,7 +30,8 @@ struct SharedFiles {
     kind: Share,
     /// Root of what is shared.
     path: PathBuf,
-    /// The connection to the daemon that serves them, for virtiofs; its number, and the descriptor until it is handed over.
+    /// The connection to the daemon that serves them, for virtiofs; its number, and the descriptor
+    /// until it is handed over.
     connection: Option<(i32, Option<OwnedFd>)>,
 }
 
@@ -53,7 +54,8 @@ struct Root {
 }
 
 impl Storage {
-    /// Everything that is the guest's own. A loop device gets into the ledger here: before the machine, so that it is undone after it.
+    /// Everything that is the guest's own. A loop device gets into the ledger here: before the
+    /// machine, so that it is undone after it.
     ///
     /// # Errors
     /// A disk cannot be made or had.
@@ -191,8 +193,8 @@ impl Part for Storage {
         connection.into_iter().chain(monitor).collect()
     }
 
-    /// What QEMU says of the disks counts, not what it was asked for. It tells everything but the way to the kernel, without which it
-    /// would not have started.
+    /// What QEMU says of the disks counts, not what it was asked for. It tells everything but the
+    /// way to the kernel, without which it would not have started.
     fn facts(&self) -> BTreeMap<String, String> {
         let mut facts = BTreeMap::from([("root".to_string(), self.root_word().to_string())]);
         let Some(disks) = &self.disks else { return facts };

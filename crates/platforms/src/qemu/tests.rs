@@ -44,7 +44,8 @@ impl Bench {
             .unwrap()
     }
 
-    /// A launch under the name of KVM, which has to fail in the time of a proof and to leave nothing.
+    /// A launch under the name of KVM, which has to fail in the time of a proof and to leave
+    /// nothing.
     fn failure(&self, environment: &EnvironmentSpec, marker: &str) -> String {
         let root = Root::prepare(&ImageSpec::Probe, &self.host.programs, &self.host.work.join("root"), None);
         let request = GuestRequest {
@@ -93,7 +94,8 @@ fn a_qemu_that_hangs_is_killed_with_its_children() {
 fn a_qemu_that_ignores_signals_is_killed() {
     let bench = Bench::new("ignores");
     let marker = format!("1000.{}2", std::process::id());
-    // It talks, too, and then no more. A number of two digits is a descriptor for bash and not for every shell.
+    // It talks, too, and then no more. A number of two digits is a descriptor for bash and not for
+    // every shell.
     let script = format!(
         r#"trap '' TERM INT HUP QUIT
 for word in "$@"; do case $word in socket,id=qmp,fd=*) fd=${{word##*=}};; esac; done

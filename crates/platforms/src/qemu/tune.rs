@@ -63,7 +63,8 @@ impl Tune {
         self.has_iothread.then_some(IOTHREAD)
     }
 
-    /// Puts the threads that are the guest's CPUs where they belong, while the machine stands still.
+    /// Puts the threads that are the guest's CPUs where they belong, while the machine stands
+    /// still.
     ///
     /// # Errors
     /// A thread is missing or cannot be placed, or QEMU has made other CPUs than were asked for.
@@ -132,7 +133,8 @@ impl Tune {
     }
 }
 
-/// QEMU's word for a model; `None` for its own default. On ARM that default is a processor of 32 bits.
+/// QEMU's word for a model; `None` for its own default. On ARM that default is a processor of 32
+/// bits.
 pub(super) fn model_argument(model: &Model, acceleration: Acceleration) -> Option<String> {
     let hosts = match acceleration {
         Acceleration::Kvm => "host",

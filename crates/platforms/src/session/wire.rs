@@ -8,7 +8,8 @@ use std::os::fd::OwnedFd;
 use std::time::Instant;
 use weigh_protocol::{CREDIT, Decoder, FrameError, Reply, Request, encode};
 
-/// Read at once. Hundreds of guests have one of these each, so it is not larger than it takes to be quick.
+/// Read at once. Hundreds of guests have one of these each, so it is not larger than it takes to be
+/// quick.
 const BUFFER_BYTES: usize = 16 << 10;
 /// Noise kept for people.
 const NOISE_KEPT: usize = 8 << 10;
@@ -16,7 +17,8 @@ const NOISE_KEPT: usize = 8 << 10;
 /// Frames over two descriptors.
 #[derive(Debug)]
 pub(super) struct Wire {
-    /// Read and write end; closed when the session is lost, so that a probe that still lives ends its command and itself.
+    /// Read and write end; closed when the session is lost, so that a probe that still lives ends
+    /// its command and itself.
     ends: Option<(OwnedFd, OwnedFd)>,
     decoder: Decoder,
     outgoing: Vec<u8>,
@@ -186,8 +188,8 @@ impl Wire {
         self.window.map_or(usize::MAX, |window| window.saturating_sub(self.under_way))
     }
 
-    /// Decodes a message: one that is meant for the wire is done with, another one is kept. `false` when there is none, or none that
-    /// can be understood.
+    /// Decodes a message: one that is meant for the wire is done with, another one is kept. `false`
+    /// when there is none, or none that can be understood.
     fn sort_one(&mut self) -> bool {
         let message = self.decoder.next_message();
         self.keep_noise();

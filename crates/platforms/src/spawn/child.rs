@@ -65,7 +65,8 @@ impl<'a> Prepared<'a> {
     }
 
     fn try_run(&self) -> Result<Infallible, (usize, Errno)> {
-        // Should weighbridge die while this goes on. The signal comes at the death of the thread that called, which waits for the exec.
+        // Should weighbridge die while this goes on. The signal comes at the death of the thread
+        // that called, which waits for the exec.
         let _ = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
         // An end of file: whoever should have said "go" is gone, and with it the reason to exist.
         let mut word = [0_u8; 1];
@@ -76,7 +77,8 @@ impl<'a> Prepared<'a> {
                 _ => exit(),
             }
         }
-        // A session, and so a process group, of its own: no terminal reaches it, and it can be signalled as a whole.
+        // A session, and so a process group, of its own: no terminal reaches it, and it can be
+        // signalled as a whole.
         let _ = rustix::process::setsid();
         rustix::process::umask(rustix::fs::Mode::from_raw_mode(0));
         for (index, step) in self.steps.iter().enumerate() {
@@ -98,7 +100,8 @@ impl<'a> Prepared<'a> {
 }
 
 fn exit() -> ! {
-    // SAFETY: ends the process without running anything of the parent's: no destructors, no handlers.
+    // SAFETY: ends the process without running anything of the parent's: no destructors, no
+    // handlers.
     unsafe { libc::_exit(127) }
 }
 
@@ -126,17 +129,21 @@ pub(super) fn restore_signals(before: &libc::sigset_t) {
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before, ptr::null_mut()) };
 }
 
-/// `struct sigaction` of the kernel, not of the C library: handler, flags, restorer, mask. Zero is the default action.
+/// `struct sigaction` of the kernel, not of the C library: handler, flags, restorer, mask. Zero is
+/// the default action.
 const DEFAULT_ACTION: [u64; 4] = [0; 4];
 /// Size of the kernel's signal set.
 const SIGNAL_SET: usize = size_of::<u64>();
 
-/// An exec keeps ignored signals ignored and blocked ones blocked; a program expects neither. (Rust ignores SIGPIPE.)
+/// An exec keeps ignored signals ignored and blocked ones blocked; a program expects neither. (Rust
+/// ignores SIGPIPE.)
 ///
-/// Both calls go to the kernel itself: the C library's own refuse the two signals that it keeps for its threads.
+/// Both calls go to the kernel itself: the C library's own refuse the two signals that it keeps for
+/// its threads.
 fn default_signals() {
     for signal in 1..=libc::SIGRTMAX() {
-        // SAFETY: the action is valid for the call, and it is not asked for the former one. SIGKILL and SIGSTOP are refused.
+        // SAFETY: the action is valid for the call, and it is not asked for the former one. SIGKILL
+        // and SIGSTOP are refused.
         unsafe {
             let action = DEFAULT_ACTION.as_ptr();
             libc::syscall(libc::SYS_rt_sigaction, signal, action, ptr::null_mut::<u64>(), SIGNAL_SET)
@@ -153,6 +160,7 @@ fn default_signals() {
 /// Whatever weighbridge itself was started with beyond the standard three is not the guest's.
 fn close_the_rest_at_exec() {
     let last = libc::c_uint::MAX;
-    // SAFETY: only marks descriptors (close_range(2)). Before Linux 5.11 it fails, and what is inherited stays open.
+    // SAFETY: only marks descriptors (close_range(2)). Before Linux 5.11 it fails, and what is
+    // inherited stays open.
     unsafe { libc::syscall(libc::SYS_close_range, 3 as libc::c_uint, last, libc::CLOSE_RANGE_CLOEXEC) };
 }

@@ -48,7 +48,8 @@ fn processes() -> Vec<Process> {
         .collect()
 }
 
-/// `proc_pid_stat(5)`: the name is in parentheses and may hold anything, so the fields are counted from its end.
+/// `proc_pid_stat(5)`: the name is in parentheses and may hold anything, so the fields are counted
+/// from its end.
 fn read(pid: u32, stat: &str) -> Option<Process> {
     let mut fields = stat.rsplit_once(") ")?.1.split(' ');
     let state = *fields.next()?.as_bytes().first()?;

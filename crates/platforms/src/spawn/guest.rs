@@ -140,7 +140,8 @@ impl<'a> Start<'a> {
             quiet: self.runtime.is_some_and(|runtime| runtime.system),
             ..SpawnRequest::new(&argv, &log)
         };
-        // A guest without a control group is known to the ledger by its number, which it has only once it is there.
+        // A guest without a control group is known to the ledger by its number, which it has only
+        // once it is there.
         let mut entry = None;
         let spawned_ns = monotonic_ns();
         let spawned = spawn(&request, |pid| {
@@ -201,7 +202,8 @@ impl<'a> Start<'a> {
         }
     }
 
-    /// Starts the probe beside the init of the system that a platform's program, just started, brings up.
+    /// Starts the probe beside the init of the system that a platform's program, just started,
+    /// brings up.
     fn beside(
         &self,
         cgroup: &Cgroup,
@@ -233,8 +235,8 @@ impl<'a> Start<'a> {
         storage.directory().map(Path::to_path_buf).into_iter().chain(own).collect()
     }
 
-    /// For files of commands that run among the host's own: below the run's work directory, which is in the ledger. Made when it is
-    /// first used.
+    /// For files of commands that run among the host's own: below the run's work directory, which
+    /// is in the ledger. Made when it is first used.
     fn scratch(&self, host: &Host) -> Option<PathBuf> {
         let on_host = self.root.is_none() && self.runtime.is_none();
         on_host.then(|| host.work.join(format!("{}-scratch", self.name)))
@@ -273,7 +275,8 @@ impl<'a> Start<'a> {
         };
         let cgroup =
             hierarchy.create(&host.ledger, &format!("weighbridge-{}/{}", host.run, self.name), &limits)?;
-        // Without a cpuset the affinity still confines the guest to its CPUs; nothing replaces the memory controller.
+        // Without a cpuset the affinity still confines the guest to its CPUs; nothing replaces the
+        // memory controller.
         if cgroup.unlimited().contains(&"memory") {
             cgroup.remove()?;
             return Err(PlatformError::Missing {
@@ -333,8 +336,8 @@ impl LocalGuest {
         loop {
             // Again and again: a process may have forked between being listed and being stopped.
             let members = family::of(self.pid);
-            // One that sleeps in the kernel for a child in vfork(2) stops only when the child goes on; until then it runs
-            // nothing of its own either, and then the signal is there.
+            // One that sleeps in the kernel for a child in vfork(2) stops only when the child goes
+            // on; until then it runs nothing of its own either, and then the signal is there.
             let waits =
                 |member: &family::Member| stop && member.uninterruptible && signalled.contains(&member.pid);
             let rest: Vec<_> =

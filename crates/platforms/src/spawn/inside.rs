@@ -1,4 +1,5 @@
-//! A process inside a running system, beside its init: in its namespaces, its root and its control groups.
+//! A process inside a running system, beside its init: in its namespaces, its root and its control
+//! groups.
 
 use super::SpawnError;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
@@ -43,7 +44,8 @@ impl Inside {
         let link = |process: &str, name: &str| fs::read_link(format!("/proc/{process}/ns/{name}"));
         let mut namespaces = ThreadNameSpaceType::empty();
         for (name, kind) in NAMESPACES {
-            // The present user namespace cannot be entered again (setns(2)), and the others need not be.
+            // The present user namespace cannot be entered again (setns(2)), and the others need
+            // not be.
             namespaces.set(kind, link("self", name)? != link(&pid.to_string(), name)?);
         }
         let groups = cgroup.directories_of(pid);
@@ -51,8 +53,9 @@ impl Inside {
         Ok(Self { process, processes, namespaces, groups })
     }
 
-    /// Waits until the init of the system in a control group runs, which `supervisor` starts, and until a file is there in its root. Nothing
-    /// when that takes too long, or the supervisor has ended.
+    /// Waits until the init of the system in a control group runs, which `supervisor` starts, and
+    /// until a file is there in its root. Nothing when that takes too long, or the supervisor has
+    /// ended.
     pub(super) fn wait(cgroup: &Cgroup, supervisor: u32, file: &str, deadline: Duration) -> Option<Self> {
         let exe = |pid: u32| fs::read_link(format!("/proc/{pid}/exe")).ok();
         let end = Instant::now() + deadline;
@@ -80,13 +83,14 @@ impl Inside {
         self.namespaces
     }
 
-    /// The files by which a process joins groups of its own beside those of the init, made where they are not there. They lie where the
-    /// init makes its own, so they go with them.
+    /// The files by which a process joins groups of its own beside those of the init, made where
+    /// they are not there. They lie where the init makes its own, so they go with them.
     pub(super) fn join_files(&self) -> Result<Vec<PathBuf>, SpawnError> {
         let mut files = Vec::new();
         for directory in &self.groups {
             let own = match directory.file_name().and_then(|name| name.to_str()) {
-                // systemd puts itself there; in version 2 no process may be in a group that has groups with controllers.
+                // systemd puts itself there; in version 2 no process may be in a group that has
+                // groups with controllers.
                 Some("init.scope") => directory.with_file_name("weighbridge"),
                 Some("payload") => directory.join("weighbridge"),
                 _ => directory.clone(),
@@ -104,8 +108,8 @@ impl Inside {
         Ok(files)
     }
 
-    /// What this thread clones from now on is a process of the system, until the guard is dropped. The thread itself stays where it is
-    /// (`setns(2)`).
+    /// What this thread clones from now on is a process of the system, until the guard is dropped.
+    /// The thread itself stays where it is (`setns(2)`).
     pub(super) fn enter_processes(&self) -> Result<Entered, SpawnError> {
         let kind = Some(LinkNameSpaceType::ProcessID);
         let own = File::open("/proc/self/ns/pid").map_err(SpawnError::at("open the own PID namespace"))?;
@@ -127,7 +131,8 @@ impl Drop for Entered {
     }
 }
 
-/// Whether a process is the first one of a PID namespace below the host's (`NSpid` of `proc_pid_status(5)`).
+/// Whether a process is the first one of a PID namespace below the host's (`NSpid` of
+/// `proc_pid_status(5)`).
 pub(crate) fn is_first(pid: u32) -> bool {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:")).unwrap_or_default();

@@ -46,7 +46,8 @@ pub(super) enum Act<'a> {
     BecomeRoot,
     HostName,
     LoopbackUp,
-    /// Nothing that is mounted from here on is seen by the host, and nothing the host mounts is seen here.
+    /// Nothing that is mounted from here on is seen by the host, and nothing the host mounts is
+    /// seen here.
     Private,
     /// Binds with everything below.
     Bind {
@@ -130,8 +131,8 @@ impl Act<'_> {
             Self::ReadOnly(path) => set_read_only(path, false),
             Self::Pivot(root) => {
                 rustix::process::chdir(root.as_c_str())?;
-                // The old root is put on top of the new one and taken away from there, which needs no directory for it
-                // (pivot_root(2), "pivot_root(".", ".")").
+                // The old root is put on top of the new one and taken away from there, which needs
+                // no directory for it (pivot_root(2), "pivot_root(".", ".")").
                 rustix::process::pivot_root(c".", c".")?;
                 unmount(c".", UnmountFlags::DETACH)?;
                 rustix::process::chdir(c"/")
@@ -149,7 +150,8 @@ fn set_read_only(path: &CStr, recursive: bool) -> Result<(), Errno> {
     let attributes =
         libc::mount_attr { attr_set: libc::MOUNT_ATTR_RDONLY, attr_clr: 0, propagation: 0, userns_fd: 0 };
     let flags = AtFlags::SYMLINK_NOFOLLOW.bits() | if recursive { libc::AT_RECURSIVE as u32 } else { 0 };
-    // SAFETY: the path and the attributes are valid for the call, and the size is that of the attributes (mount_setattr(2)).
+    // SAFETY: the path and the attributes are valid for the call, and the size is that of the
+    // attributes (mount_setattr(2)).
     let result = unsafe {
         libc::syscall(
             libc::SYS_mount_setattr,
@@ -170,12 +172,14 @@ fn loopback_up() -> Result<(), Errno> {
     request.ifr_name[0] = b'l' as libc::c_char;
     request.ifr_name[1] = b'o' as libc::c_char;
     request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_short;
-    // SAFETY: the request is valid for the call and names an interface by a string that ends in zero (netdevice(7)).
+    // SAFETY: the request is valid for the call and names an interface by a string that ends in
+    // zero (netdevice(7)).
     let result = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, &raw const request) };
     if result == 0 { Ok(()) } else { Err(last_errno()) }
 }
 
-/// By the kernel's own calls: the C library's would do it to all threads, of which there is one here.
+/// By the kernel's own calls: the C library's would do it to all threads, of which there is one
+/// here.
 fn become_root() -> Result<(), Errno> {
     // SAFETY: only numbers are passed; an empty list of groups needs no address.
     let results = unsafe {
@@ -301,7 +305,8 @@ impl Steps<'_> {
             flags: harmless | MountFlags::RDONLY,
             data: c"",
         };
-        // Only the owner of the network namespace may mount sysfs (sysfs(5)): with the host's network, a user namespace is not.
+        // Only the owner of the network namespace may mount sysfs (sysfs(5)): with the host's
+        // network, a user namespace is not.
         let hosts = Act::Bind { source: path(Path::new("/sys"))?, target: path(&sys)?, read_only: true };
         self.add("mount sysfs", Act::Permitted(Box::new(own), Box::new(hosts)));
         self.control_groups(&sys, request)?;
@@ -313,7 +318,8 @@ impl Steps<'_> {
             self.bind(&Path::new("/dev").join(name), &file, false)?;
         }
         self.directory(&dev.join("pts"), 0o755)?;
-        // Group 5 is tty in every distribution; an ordinary user's namespace has no group but its own.
+        // Group 5 is tty in every distribution; an ordinary user's namespace has no group but its
+        // own.
         let mapped_alone = user && !weigh_host::facts::is_root();
         let data = if mapped_alone {
             c"newinstance,ptmxmode=0666,mode=0620"
@@ -336,7 +342,8 @@ impl Steps<'_> {
         Ok(())
     }
 
-    /// Mounts what holds the guest's `/var/tmp`; a tmpfs is the business of the root's own scratch mounts.
+    /// Mounts what holds the guest's `/var/tmp`; a tmpfs is the business of the root's own scratch
+    /// mounts.
     fn storage(&mut self, storage: &Storage, target: &Path) -> Result<(), SpawnError> {
         match storage {
             Storage::Tmpfs => Ok(()),
@@ -366,7 +373,8 @@ impl Steps<'_> {
         }
     }
 
-    /// Shows the guest its own control groups, so that programs find their limits where they look for them.
+    /// Shows the guest its own control groups, so that programs find their limits where they look
+    /// for them.
     fn control_groups(&mut self, sys: &Path, request: &SpawnRequest<'_>) -> Result<(), SpawnError> {
         let Some(cgroup) = request.cgroup else { return Ok(()) };
         let place = sys.join("fs/cgroup");
@@ -439,8 +447,8 @@ impl<'a> Steps<'a> {
     }
 }
 
-/// The directories of a control group, each with the place below `/sys/fs/cgroup` where its processes look for it; an empty place
-/// when the one directory is all there is.
+/// The directories of a control group, each with the place below `/sys/fs/cgroup` where its
+/// processes look for it; an empty place when the one directory is all there is.
 pub(crate) fn shown_groups(cgroup: &Cgroup) -> Vec<(PathBuf, PathBuf)> {
     if let Some(directory) = cgroup.v2_directory() {
         return vec![(directory, PathBuf::new())];

@@ -73,7 +73,8 @@ fn skipped(test: &str) -> bool {
 }
 
 impl Place {
-    /// The host's mounts below the place: those of a guest, if it had any here. (Others may mount elsewhere meanwhile.)
+    /// The host's mounts below the place: those of a guest, if it had any here. (Others may mount
+    /// elsewhere meanwhile.)
     fn mounts(&self) -> Vec<String> {
         let all = fs::read_to_string("/proc/self/mountinfo").unwrap();
         let ours = self.base.path().to_string_lossy().into_owned();
@@ -239,7 +240,8 @@ fn users_are_mapped_to_themselves() {
     assert_eq!(same_users(" 0 100000 1000\n 1000 500 1\n"), "0 0 1000\n1000 1000 1\n");
 }
 
-/// Starts a program in a control group of the hierarchy; returns what it saw, after `/proc/self/cgroup` its limits.
+/// Starts a program in a control group of the hierarchy; returns what it saw, after
+/// `/proc/self/cgroup` its limits.
 fn in_control_group(hierarchy: &Hierarchy, label: &str) -> String {
     let place = Place::new();
     let root = place.root();

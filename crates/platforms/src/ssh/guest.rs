@@ -1,4 +1,5 @@
-//! A guest on another machine: a connection with the probe at its other end, or commands one by one where the probe does not run.
+//! A guest on another machine: a connection with the probe at its other end, or commands one by one
+//! where the probe does not run.
 
 use super::PLATFORM;
 use super::keeper::{Kept, log_of};
@@ -150,7 +151,8 @@ impl SshGuest {
                 *running = None;
                 matches!(ended, Ok(Some(status)) if status.success())
             }
-            // A job that runs is ended by the closing of its connection, and nobody says whether it was.
+            // A job that runs is ended by the closing of its connection, and nobody says whether it
+            // was.
             Talk::Shell(stand_in) => stand_in.stop(),
         }
     }

@@ -1,7 +1,9 @@
-//! The part of another machine that a run has: a directory with the programs, held by a connection of its own.
+//! The part of another machine that a run has: a directory with the programs, held by a connection
+//! of its own.
 //!
-//! The connection lives as long as weigh, whatever ends weigh: then the script at its other end ends what runs there and removes the
-//! directory. The ledger has the directory all the same, because a machine can be out of reach at that moment.
+//! The connection lives as long as weigh, whatever ends weigh: then the script at its other end
+//! ends what runs there and removes the directory. The ledger has the directory all the same,
+//! because a machine can be out of reach at that moment.
 
 use super::guest::{GuestBy, launch_by_probe};
 use super::scripts::Script;
@@ -93,14 +95,17 @@ struct Connection {
     input: Option<OwnedFd>,
 }
 
-/// What this process holds, by directory and machine. A run's own process has it here; another one only has the ledger.
+/// What this process holds, by directory and machine. A run's own process has it here; another one
+/// only has the ledger.
 static HELD: Mutex<BTreeMap<String, Arc<Kept>>> = Mutex::new(BTreeMap::new());
 
 impl Kept {
-    /// What is held for an environment of a run; made when it is not there, or when its connection was lost.
+    /// What is held for an environment of a run; made when it is not there, or when its connection
+    /// was lost.
     ///
     /// # Errors
-    /// The machine cannot be reached, has no room for a directory, or is not what the environment says.
+    /// The machine cannot be reached, has no room for a directory, or is not what the environment
+    /// says.
     pub(super) fn of(host: &Host, request: &GuestRequest) -> Result<Arc<Self>, PlatformError> {
         let environment = &request.environment;
         let target = Target::of(environment)?;
@@ -202,7 +207,8 @@ fn answers(output: &OwnedFd, expected: &[u8], until: Instant) -> bool {
     seen == expected
 }
 
-/// Where an environment of a run has its directory. Two runs of the same name, on two machines, have two.
+/// Where an environment of a run has its directory. Two runs of the same name, on two machines,
+/// have two.
 fn directory(host: &Host, environment: &EnvironmentSpec) -> String {
     let place = setting(&Ssh, environment, "directory").trim_end_matches('/');
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();

@@ -1,7 +1,9 @@
-//! What is run on the other machine: short scripts for any POSIX shell, each of which takes away what it made whatever ends it.
+//! What is run on the other machine: short scripts for any POSIX shell, each of which takes away
+//! what it made whatever ends it.
 //!
-//! `sshd(8)` gives a command to the login shell of the account, which may be another one than `sh`. So a script is one word in single
-//! quotes, without line breaks, which every shell reads alike, and what differs comes as arguments.
+//! `sshd(8)` gives a command to the login shell of the account, which may be another one than `sh`.
+//! So a script is one word in single quotes, without line breaks, which every shell reads alike,
+//! and what differs comes as arguments.
 
 /// How often something that should go is looked at, five times a second.
 const LOOKS: &str = "1 2 3 4 5 6 7 8 9 10 11 12 13 14 15";
@@ -11,8 +13,9 @@ const TREE: &str = r#"
 tree() { ps -A -o pid= -o ppid= | awk -v r="$1" "{ k[\$2] = k[\$2] \" \" \$1 } function w(n, a, i, c) { print n; c = split(k[n], a, \" \"); for (i = 1; i <= c; i++) w(a[i]) } END { w(r) }"; };
 "#;
 
-/// Functions that end guests. `$d` is the directory of the run, which the command line of everything that runs for it names: a number of a
-/// process that means somebody else by now is never signalled. Who does not end when told to may be too slow to end what it started, so that
+/// Functions that end guests. `$d` is the directory of the run, which the command line of
+/// everything that runs for it names: a number of a process that means somebody else by now is
+/// never signalled. Who does not end when told to may be too slow to end what it started, so that
 /// goes with it.
 const FUNCTIONS: &str = r#"
 gone() { for i in LOOKS; do [ -e "$1" ] || return 0; sleep 0.2 2>/dev/null || sleep 1; done; return 1; };
@@ -23,8 +26,9 @@ if [ -n "$w" ] && [ "$w" != "$$" ]; then send TERM $w $p; gone "$1" && return 0;
 end_all() { for g in "$d"/guest-*; do [ -d "$g" ] && end "$g"; done; end "$d"; };
 "#;
 
-/// Holds the directory `$1` of a run for as long as its standard input is open: makes it, tells what machine this is, waits. What is there
-/// of that name already is of the same run, whose connection was lost.
+/// Holds the directory `$1` of a run for as long as its standard input is open: makes it, tells
+/// what machine this is, waits. What is there of that name already is of the same run, whose
+/// connection was lost.
 const KEEP: &str = r#"
 umask 077; d=$1; cd / || exit 1; end_all 2>/dev/null;
 mkdir "$d" || exit 3; exec 3<&0; trap "exit 1" HUP INT TERM; trap "end_all || exit 4" EXIT; echo "$$" > "$d/pid" || exit 3;
@@ -39,8 +43,8 @@ uname -s; uname -m; uname -r; id -u; getconf _NPROCESSORS_ONLN 2>/dev/null || ec
 /// Writes standard input to the program `$1`.
 const TAKE: &str = r#"umask 077; cat > "$1.new" && chmod 700 "$1.new" && mv "$1.new" "$1""#;
 
-/// Runs the probe of guest `$2` on the first `$3` CPUs, or on all, and talks over the standard streams. The probe ends with its
-/// channel, and takes its command along.
+/// Runs the probe of guest `$2` on the first `$3` CPUs, or on all, and talks over the standard
+/// streams. The probe ends with its channel, and takes its command along.
 const GUEST: &str = r#"
 umask 077; d=$1; g="$1/$2"; c=$3; cd / || exit 1; mkdir "$g" || exit 3; p=;
 exec 3<&0; trap "exit 1" HUP INT TERM; trap "kill \$p 2>/dev/null; wait \$p; rm -rf \"\$g\"" EXIT;
@@ -48,9 +52,10 @@ if [ -n "$c" ]; then taskset -c "0-$((c-1))" "$d/probe" <&3 3<&- & p=$!; else "$
 echo "$$ $p" > "$g/pid"; exec 3<&- </dev/null; wait "$p"; s=$?; p=; exit "$s"
 "#;
 
-/// Runs a command where there is no probe: `$3` marks what is not the command's output, `$4` is the working directory, `$5` the program and
-/// `$6` the `PATH` to look for it, then comes what to execute. The end of standard input ends the command and what it started, as far as
-/// `ps` shows it.
+/// Runs a command where there is no probe: `$3` marks what is not the command's output, `$4` is the
+/// working directory, `$5` the program and `$6` the `PATH` to look for it, then comes what to
+/// execute. The end of standard input ends the command and what it started, as far as `ps` shows
+/// it.
 const RUN: &str = r#"
 umask 022; d=$1; g="$1/$2"; n=$3; f=$5; l=$6; cd "$4" 2>/dev/null || { echo "$n refused the working directory $4 cannot be used there"; exit 0; };
 (PATH=$l; command -v "$f") >/dev/null 2>&1 || { echo "$n refused there is no program $f"; exit 0; };

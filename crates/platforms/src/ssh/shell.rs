@@ -1,7 +1,9 @@
-//! Commands one by one, each by a connection of its own, for machines on which the probe does not run.
+//! Commands one by one, each by a connection of its own, for machines on which the probe does not
+//! run.
 //!
-//! A script over there says when the command begins and how it ended, on its standard output around the command's own. A command takes the
-//! time between the two, on this host's clock: the way there is in both and falls out, but for how much it differs.
+//! A script over there says when the command begins and how it ended, on its standard output around
+//! the command's own. A command takes the time between the two, on this host's clock: the way there
+//! is in both and falls out, but for how much it differs.
 
 use super::keeper::{Kept, Machine};
 use super::scripts::Script;
@@ -192,7 +194,8 @@ impl RemoteJob {
         said.strip_prefix(self.header.as_bytes()).map_or_else(|| said.clone(), <[u8]>::to_vec)
     }
 
-    /// How the command ended, where the script's last line is there; the command's own output stays in `seen`.
+    /// How the command ended, where the script's last line is there; the command's own output stays
+    /// in `seen`.
     fn last_line(&mut self) -> Option<Ended> {
         let mark = format!("\n{} ended ", self.mark);
         let at = self.seen.windows(mark.len()).rposition(|window| window == mark.as_bytes())?;

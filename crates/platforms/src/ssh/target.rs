@@ -17,7 +17,8 @@ const CONNECT_S: u32 = 10;
 const ALIVE_S: u32 = 4;
 /// and is given up after so many questions without an answer.
 const ALIVE_COUNT: u32 = 3;
-/// For a script that ends at once, with the connection and, on the other machine, the end of guests.
+/// For a script that ends at once, with the connection and, on the other machine, the end of
+/// guests.
 pub(super) const SCRIPT_DEADLINE: Duration = Duration::from_secs(60);
 /// What `ssh` exits with when it is not the remote command that failed.
 const CONNECTION_FAILED: i32 = 255;
@@ -74,8 +75,8 @@ impl Target {
         })
     }
 
-    /// The client with a script for the machine. Nothing is asked of anybody, nothing of the user's own settings is left running behind
-    /// it, and a silent connection is given up.
+    /// The client with a script for the machine. Nothing is asked of anybody, nothing of the user's
+    /// own settings is left running behind it, and a silent connection is given up.
     pub(super) fn invocation(&self, script: &Script<'_>) -> Invocation {
         let options = [
             "BatchMode=yes".to_string(),
@@ -101,7 +102,8 @@ impl Target {
     /// Runs a script to its end and returns what it printed.
     ///
     /// # Errors
-    /// [`PlatformError::Missing`] with what `ssh` said when the machine cannot be reached, else what the script said.
+    /// [`PlatformError::Missing`] with what `ssh` said when the machine cannot be reached, else
+    /// what the script said.
     pub(super) fn run(&self, script: &Script<'_>, log: Option<&Path>) -> Result<Vec<u8>, PlatformError> {
         self.finish(self.invocation(script), log)
     }

@@ -15,7 +15,8 @@ use weigh_host::clock::monotonic_ns;
 use weigh_host::command::{Invocation, Running};
 use weigh_network::Hop;
 
-/// From the start of the kernel to the probe's hello. It takes a second or two; the host may be busy.
+/// From the start of the kernel to the probe's hello. It takes a second or two; the host may be
+/// busy.
 const HELLO_DEADLINE: Duration = Duration::from_secs(30);
 /// For the probe to agree to end and the machine to power off.
 const SHUTDOWN_DEADLINE: Duration = Duration::from_secs(3);
@@ -45,7 +46,8 @@ impl Machine<'_> {
         name: &str,
     ) -> Result<UmlGuest, PlatformError> {
         let log = host.logs.join(format!("{name}.log"));
-        // Holds the kernel's files for its management console; below the run's work directory, which is in the ledger.
+        // Holds the kernel's files for its management console; below the run's work directory,
+        // which is in the ledger.
         let directory = host.work.join(name);
         std::fs::create_dir_all(&directory)
             .map_err(PlatformError::io(format!("make the directory {}", directory.display())))?;
@@ -91,8 +93,8 @@ impl Machine<'_> {
     }
 }
 
-/// The machine's card: frames are moved in vectors of so many, and small ones that belong together are joined on their way in
-/// (`user_mode_linux_howto_v2.rst`, "Vector transports").
+/// The machine's card: frames are moved in vectors of so many, and small ones that belong together
+/// are joined on their way in (`user_mode_linux_howto_v2.rst`, "Vector transports").
 fn card(tap: &Tap) -> String {
     format!("vec0:transport=tap,ifname={},depth=128,gro=1,mac={}", tap.name(), tap.hardware_address())
 }
@@ -213,7 +215,8 @@ impl Guest for UmlGuest {
             return Ok(());
         }
         self.power_off();
-        // Kills all that is left: a kernel that does not power off, the processes of one that was killed.
+        // Kills all that is left: a kernel that does not power off, the processes of one that was
+        // killed.
         self.cgroup.iter().try_for_each(Cgroup::remove)?;
         if !self.ended() {
             let reason = format!("its kernel did not end within {EXIT_DEADLINE:?} of being killed");

@@ -1,4 +1,5 @@
-//! The root of a machine: an initial RAM file system with the probe as init, and the table of its mounts.
+//! The root of a machine: an initial RAM file system with the probe as init, and the table of its
+//! mounts.
 
 use crate::PlatformError;
 use std::path::{Path, PathBuf};
@@ -10,8 +11,8 @@ pub(super) fn init_argument() -> String {
     format!("rdinit={PROBE}")
 }
 
-/// The mounts of a machine, in order: the parts of the image by `share`, private scratch, and what programs expect below `/dev`. The
-/// root itself is read-only in the end, as it is in containers.
+/// The mounts of a machine, in order: the parts of the image by `share`, private scratch, and what
+/// programs expect below `/dev`. The root itself is read-only in the end, as it is in containers.
 ///
 /// # Errors
 /// Those of `share`, for a part that the machine cannot be given.
@@ -32,13 +33,14 @@ pub(super) fn mounts(
             }
         });
     }
-    // The kernel sizes its first file system by the memory that is free at that moment, which is another one at every boot; half of
-    // the memory is the size of every other tmpfs.
+    // The kernel sizes its first file system by the memory that is free at that moment, which is
+    // another one at every boot; half of the memory is the size of every other tmpfs.
     mounts.push(BootMount::new("none", "none", "/", "remount,ro,size=50%,nr_inodes=1m"));
     Ok(mounts)
 }
 
-/// An archive with the skeleton of a root, this table of mounts, and the console that a kernel gives its init.
+/// An archive with the skeleton of a root, this table of mounts, and the console that a kernel
+/// gives its init.
 ///
 /// # Errors
 /// Those of reading the skeleton.

@@ -1,7 +1,8 @@
-//! The interface of a machine's monitor: HTTP with JSON over a unix socket, one request at a time, each with a deadline.
+//! The interface of a machine's monitor: HTTP with JSON over a unix socket, one request at a time,
+//! each with a deadline.
 //!
-//! Every request has a connection of its own: there are few of them, none is part of what is measured, and a connection that was cut
-//! has no successor that could hear an old answer.
+//! Every request has a connection of its own: there are few of them, none is part of what is
+//! measured, and a connection that was cut has no successor that could hear an old answer.
 
 use futures_util::future::{Either, select};
 use http_body_util::{BodyExt, Full, Limited};
@@ -72,7 +73,8 @@ impl Api {
         Ok(Self { runtime, place, socket: socket.into() })
     }
 
-    /// The path of a file in the directory, in the few bytes that the address of a socket has (unix(7)).
+    /// The path of a file in the directory, in the few bytes that the address of a socket has
+    /// (unix(7)).
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         format!("/proc/self/fd/{}/{name}", self.place.as_raw_fd()).into()
     }
@@ -167,7 +169,8 @@ async fn exchange(
     }
 }
 
-/// What a refusal says: Firecracker names a fault, Cloud Hypervisor lists causes, or says a sentence.
+/// What a refusal says: Firecracker names a fault, Cloud Hypervisor lists causes, or says a
+/// sentence.
 fn reason(said: &[u8]) -> String {
     let text = String::from_utf8_lossy(said).trim().to_string();
     let value: Value = serde_json::from_slice(said).unwrap_or_default();
@@ -203,7 +206,8 @@ mod tests {
     use std::os::unix::net::UnixListener;
     use std::time::Duration;
 
-    /// What a server that says these bytes to whatever it is asked makes of a request, and what it was asked.
+    /// What a server that says these bytes to whatever it is asked makes of a request, and what it
+    /// was asked.
     fn answered(
         bytes: &'static [u8],
         stays: bool,

@@ -1,5 +1,6 @@
-//! A machine's kernel and its initial RAM file system: the root's skeleton with the probe as init, kernel modules in the order of their
-//! dependencies, and the tables that tell the probe what to load and to mount ([`weigh_protocol::boot`]).
+//! A machine's kernel and its initial RAM file system: the root's skeleton with the probe as init,
+//! kernel modules in the order of their dependencies, and the tables that tell the probe what to
+//! load and to mount ([`weigh_protocol::boot`]).
 
 use crate::{GuestRequest, Host, PlatformError};
 use std::fs;
@@ -13,7 +14,8 @@ use weigh_protocol::boot::{BootModule, BootMount, MODULES, MOUNTS};
 
 /// Directory of the modules in the guest.
 const MODULE_DIRECTORY: &str = "/.weighbridge/modules.d";
-/// An image that is packed into memory may take so much of it: the archive and what is unpacked of it are there at the same time.
+/// An image that is packed into memory may take so much of it: the archive and what is unpacked of
+/// it are there at the same time.
 const PACKED_SHARE: u64 = 4;
 
 /// What goes into an initial RAM file system.
@@ -30,7 +32,8 @@ pub(crate) struct Contents<'a> {
     pub(crate) memory_bytes: u64,
 }
 
-/// The kernel that a machine boots: the named one, else the newest of the host that can serve, else Debian's for clouds, which is fetched.
+/// The kernel that a machine boots: the named one, else the newest of the host that can serve, else
+/// Debian's for clouds, which is fetched.
 ///
 /// # Errors
 /// None can be had.
@@ -64,7 +67,8 @@ pub(crate) fn key(request: &GuestRequest, memory_bytes: u64) -> u64 {
 /// Writes the initial RAM file system, when it is sure to fit.
 ///
 /// # Errors
-/// The image or all of it does not fit into the guest's memory, a module is missing, or the file system failed.
+/// The image or all of it does not fit into the guest's memory, a module is missing, or the file
+/// system failed.
 pub(crate) fn write(kernel: &GuestKernel, contents: &Contents<'_>, path: &Path) -> Result<(), PlatformError> {
     archive(kernel, contents)?.write_file(path)?;
     check_memory(&kernel.boot, path, contents.memory_bytes)
@@ -100,8 +104,8 @@ pub(crate) fn scratch(path: &Path) -> BootMount {
     BootMount::new("tmpfs", "tmpfs", &path.to_string_lossy(), &format!("nosuid,nodev,mode={mode}"))
 }
 
-/// A kernel that does not fit panics, or says nothing at all. Kernel and initial RAM file system are in memory twice for a moment:
-/// packed or as they were loaded, and where they are used.
+/// A kernel that does not fit panics, or says nothing at all. Kernel and initial RAM file system
+/// are in memory twice for a moment: packed or as they were loaded, and where they are used.
 fn check_memory(kernel: &Path, initramfs: &Path, memory_bytes: u64) -> Result<(), PlatformError> {
     let size = |path: &Path| path.metadata().map_or(0, |metadata| metadata.len());
     let needed = 2 * (size(kernel) + size(initramfs));

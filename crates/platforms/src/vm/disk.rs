@@ -1,11 +1,11 @@
 //! Disks of machines: one for workloads, filled with random content, and the root of an image.
 //!
-//! A disk for workloads belongs to one guest at a time. Disks of a size and kind are kept in the run's work directory and handed
-//! from guest to guest as long as none has written to them; one that was written to is made anew. No two guests ever have the same
-//! writable image.
+//! A disk for workloads belongs to one guest at a time. Disks of a size and kind are kept in the
+//! run's work directory and handed from guest to guest as long as none has written to them; one
+//! that was written to is made anew. No two guests ever have the same writable image.
 //!
-//! The root disk of an image is made once ([`weigh_images::disk`]). A guest gets an overlay of its own above it, or a copy where its
-//! platform reads raw images only.
+//! The root disk of an image is made once ([`weigh_images::disk`]). A guest gets an overlay of its
+//! own above it, or a copy where its platform reads raw images only.
 
 mod data;
 mod device;

@@ -1,4 +1,5 @@
-//! Keys that machines of several platforms have: one word means the same wherever a platform takes it.
+//! Keys that machines of several platforms have: one word means the same wherever a platform takes
+//! it.
 
 use crate::{KeySpec, Values};
 

@@ -1,4 +1,5 @@
-//! Processes of machines that nobody has a handle to: those that a weighbridge left behind which was killed.
+//! Processes of machines that nobody has a handle to: those that a weighbridge left behind which
+//! was killed.
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::path::Path;
@@ -9,8 +10,8 @@ const DEATH_DEADLINE: Duration = Duration::from_secs(10);
 /// How long a process may take from its start to having arguments.
 const EXEC_GRACE: Duration = Duration::from_millis(20);
 
-/// Ends the machine of this name, whoever started it: it is told by its arguments, of which the name is one whole word, or all of one up
-/// to a comma.
+/// Ends the machine of this name, whoever started it: it is told by its arguments, of which the
+/// name is one whole word, or all of one up to a comma.
 ///
 /// # Errors
 /// It lives on.

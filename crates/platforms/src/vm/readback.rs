@@ -1,4 +1,5 @@
-//! How a machine is, read back from QEMU's monitor, from the host's kernel and from inside: what was asked for says nothing.
+//! How a machine is, read back from QEMU's monitor, from the host's kernel and from inside: what
+//! was asked for says nothing.
 //!
 //! Keys are those of the parity keys that begin with `machine:`.
 
@@ -111,7 +112,8 @@ fn placement_in_words(lists: &[Option<String>]) -> String {
     }
 }
 
-/// The pages that a process has for the memory of its guest, in words. `bytes` is the size of that memory.
+/// The pages that a process has for the memory of its guest, in words. `bytes` is the size of that
+/// memory.
 pub(crate) fn pages(process: u32, bytes: u64) -> String {
     let read = |path: String| std::fs::read_to_string(path).unwrap_or_default();
     let smaps = read(format!("/proc/{process}/smaps"));
@@ -122,7 +124,8 @@ pub(crate) fn pages(process: u32, bytes: u64) -> String {
     pages_in_words(&smaps, bytes, setting("enabled").as_deref(), setting("shmem_enabled").as_deref())
 }
 
-/// From proc_pid_smaps(5) and the host's settings of transparent huge pages, for private memory and for that of memory files.
+/// From proc_pid_smaps(5) and the host's settings of transparent huge pages, for private memory and
+/// for that of memory files.
 fn pages_in_words(smaps: &str, bytes: u64, private: Option<&str>, file: Option<&str>) -> String {
     let (mut header, mut sizes) = ("", BTreeMap::new());
     let mut best: Option<(u64, &str, u64, bool)> = None;

@@ -1,7 +1,9 @@
-//! Settings of the host that a machine may need and that are put back: its pool of large pages, and the kernel's merging of equal pages.
+//! Settings of the host that a machine may need and that are put back: its pool of large pages, and
+//! the kernel's merging of equal pages.
 //!
-//! Both belong to all machines of a process together: what was there before the first is there again after the last. The ledger's entries
-//! say that as well, so that a sweep comes to the same, in whatever order and however often it undoes them.
+//! Both belong to all machines of a process together: what was there before the first is there
+//! again after the last. The ledger's entries say that as well, so that a sweep comes to the same,
+//! in whatever order and however often it undoes them.
 
 use crate::PlatformError;
 use serde_json::{Value, json};

@@ -1,9 +1,11 @@
-//! The network card of a machine: a tap device of the host, a hardware address, and the address that the probe gives it.
+//! The network card of a machine: a tap device of the host, a hardware address, and the address
+//! that the probe gives it.
 //!
-//! A driver calls [`of_guest`] before anything that it measures, hands [`Tap::name`] or [`Tap::queue`] and [`Tap::hardware_address`] to
-//! the program that plays the machine, [`Tap::probe_arguments`] to the probe, looks at the console with [`check`] when the machine has
-//! said hello, answers [`crate::Guest::reach`] by [`Tap::reach`], and calls [`Tap::remove`] when the machine has ended. The guest's kernel
-//! needs the modules [`MODULES`] for a card of virtio's.
+//! A driver calls [`of_guest`] before anything that it measures, hands [`Tap::name`] or
+//! [`Tap::queue`] and [`Tap::hardware_address`] to the program that plays the machine,
+//! [`Tap::probe_arguments`] to the probe, looks at the console with [`check`] when the machine has
+//! said hello, answers [`crate::Guest::reach`] by [`Tap::reach`], and calls [`Tap::remove`] when
+//! the machine has ended. The guest's kernel needs the modules [`MODULES`] for a card of virtio's.
 
 use crate::network::ability;
 use crate::{GuestRequest, Host, PlatformError, Reach, network};
@@ -22,8 +24,8 @@ pub(crate) struct Tap {
     hardware_address: String,
 }
 
-/// The tap that a value of `net` stands for: `bridge` and `nat` on a bridge of the run in the host's network, `tap` in a namespace with
-/// the client alone. No tap for `none`.
+/// The tap that a value of `net` stands for: `bridge` and `nat` on a bridge of the run in the
+/// host's network, `tap` in a namespace with the client alone. No tap for `none`.
 ///
 /// # Errors
 /// It could not be made; what was begun has been undone.
@@ -45,8 +47,8 @@ pub(crate) fn of_guest(
 }
 
 impl Tap {
-    /// The interface on the host that the machine's frames come out of. With `net=tap` it is in a namespace, and a program elsewhere takes
-    /// [`Tap::queue`].
+    /// The interface on the host that the machine's frames come out of. With `net=tap` it is in a
+    /// namespace, and a program elsewhere takes [`Tap::queue`].
     pub(crate) fn name(&self) -> &str {
         self.network.tap_name().unwrap_or_default()
     }
@@ -98,8 +100,8 @@ impl Tap {
     }
 }
 
-/// Why a machine that has said hello has no network, where its probe has said so on the console. `console` is what this machine has said
-/// there; the probe says it before its hello.
+/// Why a machine that has said hello has no network, where its probe has said so on the console.
+/// `console` is what this machine has said there; the probe says it before its hello.
 ///
 /// # Errors
 /// The reason, as a clause.

@@ -1,9 +1,11 @@
-//! How a machine's CPUs and memory are made and placed, worked out from an environment's keys and the host's CPUs.
+//! How a machine's CPUs and memory are made and placed, worked out from an environment's keys and
+//! the host's CPUs.
 //!
-//! *Untuned* is what a cloud gives by default: CPUs of the guest that may run on any of the run's CPUs, a flat topology in which each is a
-//! socket of its own, the VMM's default model of CPU, ordinary pages. *Tuned* is what Felter et al. (ISPASS 2015, sections II-B, III-A, IV) name as
-//! what good CPU performance takes: pinning, the host's model of CPU, its topology with the caches, large pages; and a thread of its own
-//! for the disk. Everything is pure but [`host_cpus`].
+//! *Untuned* is what a cloud gives by default: CPUs of the guest that may run on any of the run's
+//! CPUs, a flat topology in which each is a socket of its own, the VMM's default model of CPU,
+//! ordinary pages. *Tuned* is what Felter et al. (ISPASS 2015, sections II-B, III-A, IV) name as
+//! what good CPU performance takes: pinning, the host's model of CPU, its topology with the caches,
+//! large pages; and a thread of its own for the disk. Everything is pure but [`host_cpus`].
 
 use crate::{KeySpec, Platform, Values, setting};
 use std::collections::BTreeMap;
@@ -141,7 +143,8 @@ pub(crate) enum Wish {
 /// How a machine's CPUs and memory are made and placed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Tuning {
-    /// Pairs of a CPU of the guest and the CPU of the host that it stays on; empty where all of them may run on any of `cpus`.
+    /// Pairs of a CPU of the guest and the CPU of the host that it stays on; empty where all of
+    /// them may run on any of `cpus`.
     pub(crate) pin: Vec<(u32, u32)>,
     /// The run's CPUs, ascending.
     pub(crate) cpus: Vec<u32>,
@@ -251,7 +254,8 @@ pub(crate) fn check(environment: &EnvironmentSpec) -> Result<(), SpecError> {
     Ok(())
 }
 
-/// The CPUs of the host whose file system begins at `root`, as far as the kernel tells. What it does not is a core of one socket.
+/// The CPUs of the host whose file system begins at `root`, as far as the kernel tells. What it
+/// does not is a core of one socket.
 pub(crate) fn host_cpus(root: &Path, numbers: &[u32]) -> Vec<HostCpu> {
     let of = |number: &u32| {
         let directory = root.join(format!("sys/devices/system/cpu/cpu{number}"));
@@ -294,7 +298,8 @@ mod tests {
     }
 
     const PLAIN: &[(u32, u32, u32, u32)] = &[(0, 0, 0, 0), (1, 0, 1, 0)];
-    /// Two sockets of two cores with two threads, numbered as Linux on Intel does: siblings far apart.
+    /// Two sockets of two cores with two threads, numbered as Linux on Intel does: siblings far
+    /// apart.
     const SERVER: &[(u32, u32, u32, u32)] = &[
         (0, 0, 0, 0),
         (1, 0, 1, 0),

@@ -1,12 +1,14 @@
-//! Machines of a monitor that is a program for each machine and is told by an interface over a socket what to do: what Firecracker and
-//! Cloud Hypervisor have in common.
+//! Machines of a monitor that is a program for each machine and is told by an interface over a
+//! socket what to do: what Firecracker and Cloud Hypervisor have in common.
 //!
-//! A platform says in [`Monitor`] how its monitor is asked, and in [`Kind`] what else tells it from others. The life of a machine is written
-//! once, in [`VmmGuest`]: the monitor is started in a directory and a control group of its own, is told of the machine, boots it, and its
-//! CPUs are put where they belong; then the host talks with the probe over vsock, or over the console where the guest's kernel has no vsock.
+//! A platform says in [`Monitor`] how its monitor is asked, and in [`Kind`] what else tells it from
+//! others. The life of a machine is written once, in [`VmmGuest`]: the monitor is started in a
+//! directory and a control group of its own, is told of the machine, boots it, and its CPUs are put
+//! where they belong; then the host talks with the probe over vsock, or over the console where the
+//! guest's kernel has no vsock.
 //!
-//! Sockets have relative names: the address of a socket has room for a hundred bytes (unix(7)), and a machine that is restored looks for
-//! them in the directory of the monitor that restores it.
+//! Sockets have relative names: the address of a socket has room for a hundred bytes (unix(7)), and
+//! a machine that is restored looks for them in the directory of the monitor that restores it.
 
 mod channel;
 mod driver;
@@ -137,7 +139,8 @@ pub(crate) fn number_at(answer: &Value, pointer: &str) -> u64 {
     answer.pointer(pointer).and_then(Value::as_u64).unwrap_or_default()
 }
 
-/// What `--memory` and the keys cannot say of themselves: pages of 2 MiB hold an even number of MiB.
+/// What `--memory` and the keys cannot say of themselves: pages of 2 MiB hold an even number of
+/// MiB.
 ///
 /// # Errors
 /// A memory of huge pages that they do not fill; what parts cannot be.

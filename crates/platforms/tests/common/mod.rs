@@ -1,6 +1,8 @@
-//! What tests of real guests have in common: a run of its own, guests that say what they see, and the search for what is left.
+//! What tests of real guests have in common: a run of its own, guests that say what they see, and
+//! the search for what is left.
 //!
-//! A test file takes this with `mod common;` (and `#[path]` where it is deeper) and `mod static_probe;` beside it.
+//! A test file takes this with `mod common;` (and `#[path]` where it is deeper) and
+//! `mod static_probe;` beside it.
 
 #![allow(dead_code, reason = "no test file needs all of it")]
 #![allow(clippy::unwrap_used, reason = "all of this is for tests")]
@@ -37,15 +39,15 @@ use weigh_protocol::{Command, Status};
 
 pub const MINUTE: Duration = Duration::from_secs(60);
 
-/// One test at a time: they look at the host's links and mounts, and a file system that one of them mounts for a moment
-/// belongs to the root that the guests of the others are given.
+/// One test at a time: they look at the host's links and mounts, and a file system that one of them
+/// mounts for a moment belongs to the root that the guests of the others are given.
 pub fn turn() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whether guests of an environment can run here, asked once by launching one. Otherwise says that the test is skipped and why, and
-/// fails when `WEIGH_REQUIRE` names the platform.
+/// Whether guests of an environment can run here, asked once by launching one. Otherwise says that
+/// the test is skipped and why, and fails when `WEIGH_REQUIRE` names the platform.
 pub fn ready(test: &str, environment: &str) -> bool {
     static KNOWN: Mutex<BTreeMap<&str, Availability>> = Mutex::new(BTreeMap::new());
     let spec = EnvironmentSpec::parse(environment).unwrap();
@@ -72,8 +74,8 @@ pub fn slow_ones() -> bool {
         || std::env::var("WEIGH_PLATFORMS").is_ok_and(|value| value == "all")
 }
 
-/// Value of the key `rootfs` for an image with an init of its own: the directory that `WEIGH_DEBIAN` names, or the image that is built
-/// here. Otherwise says that the test is skipped.
+/// Value of the key `rootfs` for an image with an init of its own: the directory that
+/// `WEIGH_DEBIAN` names, or the image that is built here. Otherwise says that the test is skipped.
 pub fn system_image(test: &str) -> Option<String> {
     if let Ok(directory) = std::env::var("WEIGH_DEBIAN") {
         return Some(directory);
@@ -128,8 +130,8 @@ impl Bench {
         Self { host, state, instances: AtomicU64::new(1), _base: None }
     }
 
-    /// A request for a guest with the host's root, or the one that its keys ask for; every request has its own instance number and
-    /// root.
+    /// A request for a guest with the host's root, or the one that its keys ask for; every request
+    /// has its own instance number and root.
     pub fn request(&self, environment: &str) -> GuestRequest {
         let (platform, spec) = resolve(&EnvironmentSpec::parse(environment).unwrap()).unwrap();
         self.request_with(environment, &axes::image(platform, &spec, &ImageSpec::Host), None)
@@ -222,8 +224,8 @@ pub fn says(guest: &mut dyn Guest, script: &str) -> String {
     String::from_utf8(done.output).unwrap().trim().into()
 }
 
-/// Whether a process is there. One that has ended and waits for the system's init to reap it is gone as far as anyone here can
-/// do something about it; one that waits for this process is not.
+/// Whether a process is there. One that has ended and waits for the system's init to reap it is
+/// gone as far as anyone here can do something about it; one that waits for this process is not.
 pub fn is_left(process: u32) -> bool {
     let Ok(stat) = std::fs::read_to_string(format!("/proc/{process}/stat")) else { return false };
     let mut fields = stat[stat.rfind(')').unwrap() + 1..].split_whitespace();
@@ -231,7 +233,8 @@ pub fn is_left(process: u32) -> bool {
     state != "Z" || parent == std::process::id().to_string()
 }
 
-/// Everything on the host that carries the run's name: containers, images, control groups, processes' mounts.
+/// Everything on the host that carries the run's name: containers, images, control groups,
+/// processes' mounts.
 pub fn traces(run: &str) -> BTreeSet<String> {
     let mut traces = BTreeSet::new();
     let mut pending = vec![PathBuf::from("/sys/fs/cgroup")];

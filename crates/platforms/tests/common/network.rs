@@ -15,7 +15,8 @@ const SERVER: &str = "perl -MIO::Socket::INET -e '\
 $s = IO::Socket::INET->new(Listen => 1, LocalPort => 7007, ReuseAddr => 1) or die $@; $s->timeout(60);\
 $c = $s->accept or die $!; print {$c} q(pong); close $c; print $c->peerhost || q(gone)'";
 
-/// Whether machines can have taps here. Otherwise says so, and fails when `WEIGH_REQUIRE` names `network`.
+/// Whether machines can have taps here. Otherwise says so, and fails when `WEIGH_REQUIRE` names
+/// `network`.
 pub fn taps_ready(test: &str) -> bool {
     let device = std::fs::OpenOptions::new().read(true).write(true).open("/dev/net/tun");
     let Err(error) = device else { return true };

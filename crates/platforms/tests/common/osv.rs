@@ -1,11 +1,12 @@
-//! A QEMU that boots no OSv: it says on its console what OSv would, and runs the program of the command line here. What it cannot show is
-//! whether a real OSv does the same.
+//! A QEMU that boots no OSv: it says on its console what OSv would, and runs the program of the
+//! command line here. What it cannot show is whether a real OSv does the same.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-/// Reads the command line as OSv would find it, boots, runs, powers off. `MODE` is what goes wrong, `KERNELS` the program.
+/// Reads the command line as OSv would find it, boots, runs, powers off. `MODE` is what goes wrong,
+/// `KERNELS` the program.
 const SCRIPT: &str = r#"#!/bin/sh
 line=; disk=
 echo "$@" >> "$0.log"

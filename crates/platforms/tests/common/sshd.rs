@@ -1,5 +1,6 @@
-//! Another machine for tests: an `sshd(8)` in a network namespace of its own, joined by a pair of links, with keys, configuration and a
-//! directory to work in of its own. Its kernel, its accounts and its programs are this host's.
+//! Another machine for tests: an `sshd(8)` in a network namespace of its own, joined by a pair of
+//! links, with keys, configuration and a directory to work in of its own. Its kernel, its accounts
+//! and its programs are this host's.
 
 use std::fs;
 use std::net::{SocketAddr, TcpStream};

@@ -24,14 +24,16 @@ pub enum Killed {
     Launching(Duration),
 }
 
-/// To be called by an ignored test `victim` at the root of a test file. Does nothing in any other process.
+/// To be called by an ignored test `victim` at the root of a test file. Does nothing in any other
+/// process.
 pub fn play() {
     let Ok(what) = std::env::var(VICTIM) else { return };
     let words: Vec<&str> = what.split('|').collect();
     let bench = Bench::at(Path::new(words[1]), words[2]);
     println!("\nbegins");
     let request = GuestRequest { publish: vec![7001], ..bench.request(words[0]) };
-    // A machine by emulation is lost now and then on a busy host. What is tested here is what a kill leaves, of a second one just as well.
+    // A machine by emulation is lost now and then on a busy host. What is tested here is what a
+    // kill leaves, of a second one just as well.
     let mut guest = bench.launch(&request).or_else(|lost| {
         println!("{lost}");
         bench.launch(&GuestRequest { instance: request.instance + 1000, ..request.clone() })
@@ -46,8 +48,9 @@ pub fn play() {
     std::thread::sleep(Duration::from_secs(120));
 }
 
-/// Kills a process that has a guest of the environment with SIGKILL, sweeps, and asserts that nothing is left and that a second sweep
-/// finds nothing to do. Returns how many changes were undone.
+/// Kills a process that has a guest of the environment with SIGKILL, sweeps, and asserts that
+/// nothing is left and that a second sweep finds nothing to do. Returns how many changes were
+/// undone.
 pub fn kill_and_sweep(test: &str, environment: &str, when: Killed) -> usize {
     let base = tempfile::tempdir_in("/var/tmp").unwrap();
     std::fs::set_permissions(base.path(), PermissionsExt::from_mode(0o711)).unwrap();
@@ -88,7 +91,8 @@ pub fn kill_and_sweep(test: &str, environment: &str, when: Killed) -> usize {
     swept.undone.len()
 }
 
-/// Sweeps what a dead process left. A child that it had just forked holds its ledger a moment longer, until its exec.
+/// Sweeps what a dead process left. A child that it had just forked holds its ledger a moment
+/// longer, until its exec.
 fn sweep_dead(state: &StateDirectory) -> Sweep {
     let end = Instant::now() + MINUTE;
     loop {

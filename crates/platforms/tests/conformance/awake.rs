@@ -64,7 +64,8 @@ pub fn frozen_guests_stand_still(bench: &Bench) {
             (Some(gap), _) => {
                 assert!(gap > 0 && gap + 2 < beats.len(), "it moved before and after: {beats:?}")
             }
-            // A machine's clocks may stop with it: then what it saw of the time is what it was awake.
+            // A machine's clocks may stop with it: then what it saw of the time is what it was
+            // awake.
             (None, [first, .., last]) if !bench.capabilities.shares_kernel => {
                 assert!(
                     last - first < awake.as_secs_f64() + 0.2,
@@ -107,7 +108,8 @@ pub fn two_guests_at_once(bench: &Bench) {
     second.stop().unwrap();
 }
 
-/// A root with nothing but the probe and the program beside it. No system boots from it, and another machine has its own.
+/// A root with nothing but the probe and the program beside it. No system boots from it, and
+/// another machine has its own.
 pub fn the_probe_alone(bench: &Bench) {
     if bench.capabilities.system || bench.capabilities.elsewhere {
         return;
@@ -128,7 +130,8 @@ pub fn the_probe_alone(bench: &Bench) {
     guest.stop().unwrap();
 }
 
-/// A working directory of the user's is seen, where it lies on the host, and cannot be written to; the system cannot either.
+/// A working directory of the user's is seen, where it lies on the host, and cannot be written to;
+/// the system cannot either.
 pub fn the_users_files(bench: &Bench) {
     if !bench.executes() || !bench.capabilities.host_root {
         return;

@@ -32,8 +32,8 @@ impl Deref for Bench {
     }
 }
 
-/// Runs a check for an environment, or skips it when the platform is missing here. One that must be told where its guests are gets a
-/// place made for it.
+/// Runs a check for an environment, or skips it when the platform is missing here. One that must be
+/// told where its guests are gets a place made for it.
 pub fn check(name: &str, environment: &str, check: fn(&Bench)) {
     if let Some(reason) = put_off(name, environment) {
         eprintln!("SKIPPED {name} on {environment}: {reason}");
@@ -64,7 +64,8 @@ fn skip_or_fail(name: &str, environment: &str, platform: &str, reason: &str) {
 fn check_at(name: &str, environment: &str, check: fn(&Bench)) {
     let spec = EnvironmentSpec::parse(environment).unwrap();
     let Ok((platform, resolved)) = resolve(&spec) else {
-        // Not in the registry: `every_platform_is_tested` and the registry's own test watch over that.
+        // Not in the registry: `every_platform_is_tested` and the registry's own test watch over
+        // that.
         eprintln!("SKIPPED {name} on {environment}: this weighbridge has no such platform");
         return;
     };
@@ -81,10 +82,11 @@ fn check_at(name: &str, environment: &str, check: fn(&Bench)) {
     bench.close();
 }
 
-/// Environments whose guests take too long for every run of the default tests, and variants of one that is tested there. A platform, or
-/// one key with its value.
+/// Environments whose guests take too long for every run of the default tests, and variants of one
+/// that is tested there. A platform, or one key with its value.
 const SLOW: &[&str] = &["podman", "incus", "lxd", "init=full", "libvirt", "ssh", "net=none", "net=host"];
-/// Machines whose CPUs are emulated. The default tests have the telling checks of them, `WEIGH_PLATFORMS=all` all of them.
+/// Machines whose CPUs are emulated. The default tests have the telling checks of them,
+/// `WEIGH_PLATFORMS=all` all of them.
 const EMULATED: &[&str] = &["uml", "qemu"];
 /// The checks that say most about a guest, for a look at every platform.
 const TELLING: &[&str] = &[
@@ -105,8 +107,9 @@ const TELLING: &[&str] = &[
 const OF_ONE_PROGRAM: &[&str] =
     &["memory", "dropped", "busy", "hung", "dead", "frozen", "deadline", "availability_leaves_nothing"];
 
-/// Why a check does not belong to this run of the tests. `WEIGH_LONG` puts nothing off; `WEIGH_PLATFORMS=all` asks for the
-/// telling checks of every environment, slow ones too, and for every check of emulated machines; otherwise those wait.
+/// Why a check does not belong to this run of the tests. `WEIGH_LONG` puts nothing off;
+/// `WEIGH_PLATFORMS=all` asks for the telling checks of every environment, slow ones too, and for
+/// every check of emulated machines; otherwise those wait.
 fn put_off(name: &str, environment: &str) -> Option<&'static str> {
     if std::env::var_os("WEIGH_LONG").is_some() {
         return None;
@@ -144,7 +147,8 @@ fn missing(platform: &'static dyn Platform, environment: &EnvironmentSpec) -> Op
     KNOWN.lock().unwrap().entry(platform.name()).or_insert_with(known).clone()
 }
 
-/// Whether the platform cannot be used without being told something, so that nobody can ask whether it is ready.
+/// Whether the platform cannot be used without being told something, so that nobody can ask whether
+/// it is ready.
 pub fn must_be_told(platform: &dyn Platform) -> bool {
     platform.check(&EnvironmentSpec::new(platform.name(), Default::default())).is_err()
 }

@@ -24,7 +24,8 @@ pub fn statuses(bench: &Bench) {
     guest.stop().unwrap();
 }
 
-/// The environment is exactly what was given, the working directory too, and nothing of the host's terminal is there.
+/// The environment is exactly what was given, the working directory too, and nothing of the host's
+/// terminal is there.
 pub fn surroundings(bench: &Bench) {
     if !bench.executes() {
         return;

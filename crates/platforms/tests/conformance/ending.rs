@@ -1,4 +1,5 @@
-//! Ends: whatever state a guest is in, it goes, and nothing of it stays. What stays is searched for after every check.
+//! Ends: whatever state a guest is in, it goes, and nothing of it stays. What stays is searched for
+//! after every check.
 
 use crate::bench::{Bench, MINUTE, command, must_be_told, run, shell};
 use crate::common::is_left;
@@ -10,8 +11,9 @@ use weigh_protocol::Status;
 /// Time for a guest to go that does not want to.
 const PATIENCE: Duration = Duration::from_secs(40);
 
-/// Signals the guest's own processes, its probe among them. A helper that serves it, such as a monitor of an engine, is not the
-/// guest: one that hangs is beyond what a platform can undo. Of a machine the host sees nothing but what executes it.
+/// Signals the guest's own processes, its probe among them. A helper that serves it, such as a
+/// monitor of an engine, is not the guest: one that hangs is beyond what a platform can undo. Of a
+/// machine the host sees nothing but what executes it.
 fn signal_all(bench: &Bench, guest: &dyn Guest, signal: Signal) {
     let mut signalled = 0;
     for process in guest
@@ -126,7 +128,8 @@ pub fn deadline(bench: &Bench) {
     stop(guest);
 }
 
-/// Looking whether a platform is there leaves no guest; what guests share, such as an image, may stay until the run ends.
+/// Looking whether a platform is there leaves no guest; what guests share, such as an image, may
+/// stay until the run ends.
 pub fn availability_leaves_nothing(bench: &Bench) {
     if must_be_told(bench.platform) {
         let found = bench.platform.availability(&bench.host);

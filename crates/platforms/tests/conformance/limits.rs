@@ -31,8 +31,8 @@ pub fn cpus(bench: &Bench) {
     }
 }
 
-/// As many threads of what executes a machine as it has CPUs run on those that were asked for, whatever numbers the machine gives to
-/// its own. Its helpers may run elsewhere.
+/// As many threads of what executes a machine as it has CPUs run on those that were asked for,
+/// whatever numbers the machine gives to its own. Its helpers may run elsewhere.
 fn confined(guest: &dyn weigh_platforms::Guest, cpus: &[u32]) {
     let threads = guest.processes().into_iter().flat_map(|process| {
         std::fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten()
@@ -46,9 +46,10 @@ fn confined(guest: &dyn weigh_platforms::Guest, cpus: &[u32]) {
     assert!(confined >= cpus.len(), "{confined} threads are confined to {cpus:?}");
 }
 
-/// A program that touches more memory than the guest has is killed. The guest survives, or is lost cleanly. A kernel of its own without
-/// swap may look for pages for longer than anyone waits: it drops those of programs, which are read again at once and dropped again.
-/// There the deadline ends the program instead, and the machine is what it was or is lost.
+/// A program that touches more memory than the guest has is killed. The guest survives, or is lost
+/// cleanly. A kernel of its own without swap may look for pages for longer than anyone waits: it
+/// drops those of programs, which are read again at once and dropped again. There the deadline ends
+/// the program instead, and the machine is what it was or is lost.
 pub fn memory(bench: &Bench) {
     if !bench.capabilities.memory_limit {
         return;

@@ -49,7 +49,8 @@ fn launch_fails(bench: &Bench, kind: &'static Kind, fault: &str) -> String {
     error.to_string()
 }
 
-/// A monitor that hangs when it is to stop the guest, and those that refuse to save: told within the deadline, and ended all the same.
+/// A monitor that hangs when it is to stop the guest, and those that refuse to save: told within
+/// the deadline, and ended all the same.
 #[test]
 fn a_monitor_that_fails_later_is_ended() {
     let _turn = common::turn();
@@ -104,7 +105,8 @@ fn acceleration_is_proven_or_the_platform_is_missing() {
     }
 }
 
-/// A weighbridge that is killed leaves a monitor, its guest and its files; the next one takes them away.
+/// A weighbridge that is killed leaves a monitor, its guest and its files; the next one takes them
+/// away.
 #[test]
 fn what_a_killed_run_leaves_is_ended() {
     if !weigh_host::facts::is_root() {

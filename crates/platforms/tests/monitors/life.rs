@@ -81,7 +81,8 @@ fn freeze_and_thaw(guest: &mut dyn Guest) {
     assert_eq!(says(guest, "echo awake"), "awake");
 }
 
-/// Firecracker's standard streams are the channel when they are asked to be, beside what the guest's kernel says.
+/// Firecracker's standard streams are the channel when they are asked to be, beside what the
+/// guest's kernel says.
 #[test]
 fn the_console_can_be_the_channel() {
     let _turn = common::turn();

@@ -1,5 +1,6 @@
-//! Firecracker and Cloud Hypervisor, whose programs are the user's and need KVM: their drivers against monitors that check every request against the
-//! published description of the interface. What no real machine here has shown is told in `docs/design/0024-machines-by-an-interface.md`.
+//! Firecracker and Cloud Hypervisor, whose programs are the user's and need KVM: their drivers
+//! against monitors that check every request against the published description of the interface.
+//! What no real machine here has shown is told in `docs/design/0024-machines-by-an-interface.md`.
 
 #![expect(clippy::unwrap_used, reason = "what these helpers unwrap is what the tests are about")]
 
@@ -18,8 +19,8 @@ use fake_monitor::Program;
 use weigh_model::ImageSpec;
 use weigh_platforms::{Guest, GuestRequest};
 
-/// The monitors: name of the platform, requests that bring a machine up, those that bring a saved one up, and how it is named by
-/// requests that a fault can be put to.
+/// The monitors: name of the platform, requests that bring a machine up, those that bring a saved
+/// one up, and how it is named by requests that a fault can be put to.
 struct Kind {
     name: &'static str,
     boot: &'static [&'static str],

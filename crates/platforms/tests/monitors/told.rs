@@ -82,7 +82,8 @@ fn disks_told(place: &Place) -> Vec<(String, PathBuf, Value)> {
     config["disks"].as_array().unwrap().iter().map(|body| disk("id", "path", body)).collect()
 }
 
-/// A disk for workloads and a system's root: both are there for the monitor, in this order, and gone afterwards.
+/// A disk for workloads and a system's root: both are there for the monitor, in this order, and
+/// gone afterwards.
 #[test]
 fn disks_are_told_and_taken_away() {
     if find_program("mke2fs").is_none() {
@@ -133,7 +134,8 @@ fn disks_are_told_and_taken_away() {
     }
 }
 
-/// A card on the run's bridge: the monitor is told of a tap that is there, the probe of its address, the client of the way.
+/// A card on the run's bridge: the monitor is told of a tap that is there, the probe of its
+/// address, the client of the way.
 #[test]
 fn a_network_is_told_and_taken_away() {
     if !weigh_host::facts::is_root() || find_program("ip").is_none() {

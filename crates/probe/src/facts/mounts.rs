@@ -10,8 +10,8 @@ use weigh_protocol::MountFacts;
 
 /// Describes the mounts of the paths that are there.
 ///
-/// The kernel is asked for the mount of an open path (`mnt_id`, proc_pid_fdinfo(5)) and not for the mount point that the path begins
-/// with: a later mount may hide an earlier one.
+/// The kernel is asked for the mount of an open path (`mnt_id`, proc_pid_fdinfo(5)) and not for the
+/// mount point that the path begins with: a later mount may hide an earlier one.
 pub fn describe(paths: &[String]) -> Vec<MountFacts> {
     if paths.is_empty() {
         return Vec::new();
@@ -40,7 +40,8 @@ fn mount(line: &str, id: &str) -> Option<(String, String)> {
     Some((kind.to_string(), merged(options, fields.nth(1).unwrap_or_default())))
 }
 
-/// Options of a mount and of its file system as `/proc/self/mounts` has them: read-only when one of them is, each option once.
+/// Options of a mount and of its file system as `/proc/self/mounts` has them: read-only when one of
+/// them is, each option once.
 fn merged(of_mount: &str, of_system: &str) -> String {
     let read_only =
         [of_mount, of_system].iter().any(|options| options.split(',').any(|option| option == "ro"));

@@ -1,4 +1,5 @@
-//! Programs as a command would run them: where they are, what is in them, which C library they load.
+//! Programs as a command would run them: where they are, what is in them, which C library they
+//! load.
 
 use crate::command::look_up;
 use crate::files::open;
@@ -14,9 +15,11 @@ use weigh_protocol::{COMMAND_PATH, ProgramFacts};
 
 /// Read at once for a digest, bytes.
 const PIECE: usize = 32 << 10;
-/// Longest first line of a script that the kernel reads (`BINPRM_BUF_SIZE`, include/uapi/linux/binfmts.h).
+/// Longest first line of a script that the kernel reads (`BINPRM_BUF_SIZE`,
+/// include/uapi/linux/binfmts.h).
 const SCRIPT_LINE: usize = 256;
-/// Interpreters that are scripts themselves are followed as far as the kernel does (exec_binprm, fs/exec.c).
+/// Interpreters that are scripts themselves are followed as far as the kernel does (exec_binprm,
+/// fs/exec.c).
 const DEEPEST: usize = 5;
 /// Longest table of program headers, and longest path of an interpreter, that is read, bytes.
 const LONGEST: usize = 64 << 10;
@@ -203,8 +206,9 @@ impl Elf {
         Some(None)
     }
 
-    /// The C library that the loader finds in its usual places. A path that the program itself carries (`DT_RUNPATH`) and the
-    /// loader's configuration are not looked at: they are rare for the C library.
+    /// The C library that the loader finds in its usual places. A path that the program itself
+    /// carries (`DT_RUNPATH`) and the loader's configuration are not looked at: they are rare for
+    /// the C library.
     fn c_library(&self, loader: &str, exists: impl Fn(&str) -> bool) -> Option<String> {
         // musl is loader and library in one file.
         if loader.contains("/ld-musl-") {

@@ -210,7 +210,8 @@ fn a_signal_reaches_the_whole_group() {
     assert!(!is_alive(child));
 }
 
-/// Whatever a command leaves behind is gone when its end is told, daemons in their own sessions among it.
+/// Whatever a command leaves behind is gone when its end is told, daemons in their own sessions
+/// among it.
 #[test]
 fn strays_are_killed() {
     let mut probe = Driver::start();
@@ -227,7 +228,8 @@ fn strays_are_killed() {
     assert!(ended.end.duration_ns < 5_000_000_000, "{}", ended.end.duration_ns);
 }
 
-/// A command that is stopped, and one that holds back every signal that can be held back, die all the same.
+/// A command that is stopped, and one that holds back every signal that can be held back, die all
+/// the same.
 #[test]
 fn stubborn_commands_are_killed() {
     let mut probe = Driver::start();

@@ -84,7 +84,8 @@ fn input_comes_out_of_cat() {
     assert!(input == output, "the same bytes come back");
 }
 
-/// Input that nobody reads is acknowledged, whether the command closes its input, ends, or just does not read.
+/// Input that nobody reads is acknowledged, whether the command closes its input, ends, or just
+/// does not read.
 #[test]
 fn input_that_nobody_reads() {
     let mut probe = Driver::start();

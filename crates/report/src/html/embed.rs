@@ -7,7 +7,8 @@ use serde::Serialize;
 pub(crate) const SCRIPT: &str = include_str!(concat!(env!("OUT_DIR"), "/report.js"));
 /// The script of the page of a study.
 pub(crate) const STUDY_SCRIPT: &str = include_str!(concat!(env!("OUT_DIR"), "/study.js"));
-/// The plotting library, packed by gzip and spelled in base64; the script of the page unpacks it when the first plot comes into sight.
+/// The plotting library, packed by gzip and spelled in base64; the script of the page unpacks it
+/// when the first plot comes into sight.
 pub(crate) const LIBRARY: &str = include_str!(concat!(env!("OUT_DIR"), "/plotly.js.gz.base64"));
 
 /// The policy of the page with a script of that name.
@@ -23,13 +24,14 @@ macro_rules! policy {
     };
 }
 
-/// Nothing is fetched, nothing runs but the two scripts that are known by their digests, whatever a name or an output contains.
+/// Nothing is fetched, nothing runs but the two scripts that are known by their digests, whatever a
+/// name or an output contains.
 pub(crate) const POLICY: &str = policy!("report.js");
 /// The same of the page of a study.
 pub(crate) const STUDY_POLICY: &str = policy!("study.js");
 
-/// Data as JSON for a script element: nothing in it can end the element or begin a comment there, and no line break that scripts know
-/// but JSON does not is left.
+/// Data as JSON for a script element: nothing in it can end the element or begin a comment there,
+/// and no line break that scripts know but JSON does not is left.
 pub(crate) fn data(value: &impl Serialize) -> Result<String, ReportError> {
     let json = serde_json::to_string(value)?;
     let mut out = String::with_capacity(json.len() + json.len() / 64);

@@ -1,4 +1,5 @@
-//! Which plots stand where. The page has an empty place for each; the script draws it when it comes into sight.
+//! Which plots stand where. The page has an empty place for each; the script draws it when it comes
+//! into sight.
 
 use super::plots::Plots;
 use crate::document::Group;
@@ -124,7 +125,8 @@ fn charges<'a>(group: &Group, plots: &'a Plots) -> impl Iterator<Item = Figure> 
     })
 }
 
-/// The figures of every sweep, by sweep; each draws one of its metrics, `index` counting over all of them.
+/// The figures of every sweep, by sweep; each draws one of its metrics, `index` counting over all
+/// of them.
 pub(crate) fn sweeps(plots: &Plots) -> Vec<Vec<Figure>> {
     let mut index = 0;
     let mut figures = Vec::new();

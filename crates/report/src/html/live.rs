@@ -1,7 +1,8 @@
 //! The page of a run that goes on, as a server of the run's own gives it to a browser.
 //!
-//! It is the page of the file with a line that says how far the run is, a label, and a second script, which asks for `state` and loads the
-//! page again when there is a newer one. Its policy lets that one script run too, and lets it ask where the page came from.
+//! It is the page of the file with a line that says how far the run is, a label, and a second
+//! script, which asks for `state` and loads the page again when there is a newer one. Its policy
+//! lets that one script run too, and lets it ask where the page came from.
 
 use super::embed;
 use crate::document::{Document, Label};
@@ -87,7 +88,8 @@ pub(super) fn script() -> &'static str {
     SCRIPT
 }
 
-/// The page's policy, with one script more, and with the right to ask the server that the page came from.
+/// The page's policy, with one script more, and with the right to ask the server that the page came
+/// from.
 pub(super) fn policy() -> String {
     const DIGEST: &str = include_str!(concat!(env!("OUT_DIR"), "/live.js.sha256"));
     format!("{} '{DIGEST}'; connect-src 'self'", embed::POLICY)

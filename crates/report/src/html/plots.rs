@@ -1,4 +1,5 @@
-//! What the plots are drawn from: bare numbers, each once, and never a layout. The script of the page knows how a plot looks.
+//! What the plots are drawn from: bare numbers, each once, and never a layout. The script of the
+//! page knows how a plot looks.
 
 use super::beside::{self, AmongPlot, CoursePlot, IsolationPlot};
 use super::sweeps::{self, Sweep};

@@ -1,4 +1,5 @@
-//! Workloads that differ in one parameter alone: what an environment costs against load, or against size.
+//! Workloads that differ in one parameter alone: what an environment costs against load, or against
+//! size.
 
 use super::plots::{self, Names, rounded};
 use crate::document::{Document, Group, Table};
@@ -29,7 +30,8 @@ pub(crate) struct SweptMetric {
     pub name: String,
     pub unit: String,
     pub direction: String,
-    /// Environment, then for each value of the parameter the median, 5 % and 95 % quantile over blocks.
+    /// Environment, then for each value of the parameter the median, 5 % and 95 % quantile over
+    /// blocks.
     pub rows: Vec<(usize, Vec<Option<[f64; 3]>>)>,
     /// The same in words, for the table: environment, then the median and its n.
     #[serde(skip)]

@@ -7,7 +7,8 @@ use crate::text::shown_name;
 use serde::Serialize;
 use weigh_model::{Unit, stamps};
 
-/// The stamps of a start in the order in which they follow, and what has happened when each is taken.
+/// The stamps of a start in the order in which they follow, and what has happened when each is
+/// taken.
 const STAMPS: [(&str, &str); 4] = [
     (stamps::CODE, "guest code runs"),
     (stamps::INIT, "guest is initialised"),

@@ -1,4 +1,5 @@
-//! How the comparison of two overheads is written: that a statement holds is said of them as that they agree.
+//! How the comparison of two overheads is written: that a statement holds is said of them as that
+//! they agree.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use weigh_stats::Grade;

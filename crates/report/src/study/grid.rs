@@ -89,7 +89,8 @@ fn below(view: &ViewReport) -> Vec<String> {
         .collect()
 }
 
-/// One kind of line of a row, where each column has a line of its own kind: for formats that cannot stack the lines in a cell.
+/// One kind of line of a row, where each column has a line of its own kind: for formats that cannot
+/// stack the lines in a cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Line {
     Published,

@@ -1,4 +1,5 @@
-//! A study as one page: nothing fetched, everything escaped by the template engine, and every number there without its script.
+//! A study as one page: nothing fetched, everything escaped by the template engine, and every
+//! number there without its script.
 
 mod charts;
 mod costs;

@@ -1,5 +1,6 @@
-//! A study as JUnit's XML: a suite for each experiment, a test case for each claim. A claim that is contradicted fails; one that is open or was
-//! not run is skipped, with the reason. The overheads of tables are no cases: a platform may well cost something else on another machine.
+//! A study as JUnit's XML: a suite for each experiment, a test case for each claim. A claim that is
+//! contradicted fails; one that is open or was not run is skipped, with the reason. The overheads
+//! of tables are no cases: a platform may well cost something else on another machine.
 
 use super::tally::Claims;
 use super::words::GradeWords;
@@ -21,7 +22,8 @@ pub(super) fn render(report: &StudyReport) -> Result<String, ReportError> {
     Ok(text.replace(JOINER, " "))
 }
 
-/// Cases, failures, errors, skipped ones. Nothing of a study is an error: what could not be run was not checked.
+/// Cases, failures, errors, skipped ones. Nothing of a study is an error: what could not be run was
+/// not checked.
 fn attributes(what: &str, claims: Claims) -> [(&'static str, String); 5] {
     let skipped = claims.undecided + claims.not_run;
     let all = claims.hold + claims.differ + skipped;

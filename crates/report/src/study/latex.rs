@@ -1,4 +1,5 @@
-//! A study as a LaTeX document that compiles by itself: the paper's tables, and the figures as tables of their points.
+//! A study as a LaTeX document that compiles by itself: the paper's tables, and the figures as
+//! tables of their points.
 
 use super::grid::{Grid, Heading, Line};
 use super::tally::Tally;
@@ -9,7 +10,8 @@ use crate::latex::{PREAMBLE, escape, interval, items, quantity};
 /// More columns than these are set smaller.
 const WIDE: usize = 4;
 
-/// What the columns of numbers share, of the 267 mm between the margins: the first column and the words of the lines take the rest.
+/// What the columns of numbers share, of the 267 mm between the margins: the first column and the
+/// words of the lines take the rest.
 const SHARED_MM: usize = 180;
 
 /// Between two columns.

@@ -103,7 +103,8 @@ pub(super) fn setting(experiment: &ExperimentReport) -> Vec<(&'static str, Strin
     .collect()
 }
 
-/// What an arm is here, or why it was not run; a reason that one before it has already is not told again.
+/// What an arm is here, or why it was not run; a reason that one before it has already is not told
+/// again.
 fn arm(arm: &ArmReport, before: &[ArmReport]) -> String {
     let told = |reason: &String| before.iter().find(|other| other.not_run.as_ref() == Some(reason));
     let here = match (&arm.not_run, &arm.on) {
@@ -118,7 +119,8 @@ fn arm(arm: &ArmReport, before: &[ArmReport]) -> String {
     [here, today, arm.note.clone()].into_iter().flatten().collect::<Vec<_>>().join("; ")
 }
 
-/// The arms of which anything is to be said. Of an experiment that was not run the reason is said once, for all.
+/// The arms of which anything is to be said. Of an experiment that was not run the reason is said
+/// once, for all.
 pub(super) fn arms(experiment: &ExperimentReport) -> Vec<(String, String)> {
     let told = |(_, one): &(usize, &ArmReport)| experiment.not_run.is_none() || one.not_run.is_none();
     let arms = experiment.arms.iter().enumerate().filter(told);
@@ -126,7 +128,8 @@ pub(super) fn arms(experiment: &ExperimentReport) -> Vec<(String, String)> {
     said.filter(|(_, text)| !text.is_empty()).collect()
 }
 
-/// What is otherwise here than in the paper, once for all tables of an experiment: there may be ten of these, and ten tables.
+/// What is otherwise here than in the paper, once for all tables of an experiment: there may be ten
+/// of these, and ten tables.
 pub(super) fn instead(experiment: &ExperimentReport) -> Vec<String> {
     experiment.instead.iter().map(|one| format!("instead of {}: {}", one.original, one.here)).collect()
 }
@@ -149,7 +152,8 @@ pub(super) fn heading(experiment: &ExperimentReport) -> String {
     format!("{}: {}", experiment.name, experiment.title)
 }
 
-/// A claim: what it says with its source, what was checked, and what was seen or what kept it from being seen.
+/// A claim: what it says with its source, what was checked, and what was seen or what kept it from
+/// being seen.
 pub(super) struct ClaimWords {
     pub grade: GradeWords,
     pub says: String,

@@ -1,4 +1,5 @@
-//! A study on a terminal: the counts first, then each experiment with its tables and its claims, then how to read them.
+//! A study on a terminal: the counts first, then each experiment with its tables and its claims,
+//! then how to read them.
 
 mod table;
 

@@ -151,7 +151,8 @@ pub(super) fn cell(row: &RowReport, cell: &StudyCell, not_run: bool, five: bool)
         agreement: cell.agreement.map(GradeWords::of_agreement),
         instead: match (&cell.measured, row.not_measured.is_some(), not_run) {
             (Some(_), _, _) => None,
-            // Why is said with the row; a column of which the paper says nothing either stays empty.
+            // Why is said with the row; a column of which the paper says nothing either stays
+            // empty.
             (None, true, _) => cell.published.as_ref().map(|_| "not measured"),
             (None, false, true) => Some("NOT RUN"),
             (None, false, false) => cell.missing.as_ref().map(|_| "missing"),

@@ -211,8 +211,8 @@ fn troubles(screen: &mut Screen, document: &Document) {
                 (action, [seen]) => screen.paragraph(2, &format!("{seen}; {action}"), Style::Plain),
                 (action, several) => {
                     screen.paragraph(2, &format!("{action}:"), Style::Plain);
-                    // On a noisy host every row has its warning, and a screen of them would bury the table. What is not
-                    // shown here is counted, and flagged in its own row.
+                    // On a noisy host every row has its warning, and a screen of them would bury
+                    // the table. What is not shown here is counted, and flagged in its own row.
                     let shown =
                         if several.len() > WARNINGS_SHOWN + 1 { WARNINGS_SHOWN } else { several.len() };
                     for seen in &several[..shown] {

@@ -4,7 +4,8 @@ use crate::Options;
 use crate::document::Tone;
 use crate::text::{self, JOINER, columns, wrap};
 
-/// How a piece of text looks. Blue and orange are told apart by everyone, and the words say the same.
+/// How a piece of text looks. Blue and orange are told apart by everyone, and the words say the
+/// same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Style {
     Plain,

@@ -209,8 +209,8 @@ fn rows(screen: &mut Screen, layout: &Layout, document: &Document, table: &Table
     below(screen, layout, table);
 }
 
-/// What has no column stands below the rows: CPU time per operation, the smallest effect that could have been seen, and the facts
-/// that are meant to differ.
+/// What has no column stands below the rows: CPU time per operation, the smallest effect that could
+/// have been seen, and the facts that are meant to differ.
 fn below(screen: &mut Screen, layout: &Layout, table: &Table) {
     let list = |of: &dyn Fn(&Row) -> Option<String>| -> String {
         let parts =
@@ -271,7 +271,8 @@ fn effect(layout: &Layout, row: &Row) -> String {
     }
 }
 
-/// The name, with a mark where the environment is not equal to the baseline; which facts differ stands below the tables.
+/// The name, with a mark where the environment is not equal to the baseline; which facts differ
+/// stands below the tables.
 fn name(row: &Row) -> String {
     if row.differs { join(&format!("{} {UNEQUAL}", row.environment)) } else { row.environment.clone() }
 }

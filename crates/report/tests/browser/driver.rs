@@ -11,7 +11,8 @@ use weigh_host::command::{Invocation, Running, find_program};
 const DEADLINE: Duration = Duration::from_secs(60);
 const PROGRAMS: [&str; 2] = ["chromedriver", "chromium"];
 
-/// A browser with one window. When it is dropped, it is asked to end, and its process group is killed.
+/// A browser with one window. When it is dropped, it is asked to end, and its process group is
+/// killed.
 pub struct Browser {
     port: u16,
     session: String,

@@ -1,5 +1,6 @@
-//! The page in a real browser: it opens without a complaint and without a request, it draws, filters, sorts, copies and saves, on wide
-//! screens and on phones, in dark and in light, whatever its names are.
+//! The page in a real browser: it opens without a complaint and without a request, it draws,
+//! filters, sorts, copies and saves, on wide screens and on phones, in dark and in light, whatever
+//! its names are.
 //!
 //! Skipped, visibly, where no browser is installed, unless `WEIGH_REQUIRE` names `browser`.
 
@@ -60,7 +61,8 @@ fn number(value: &Value) -> f64 {
     value.as_f64().expect("a number")
 }
 
-/// A run of machines and servers, with starts beside them: every kind of plot but a sweep's in one page.
+/// A run of machines and servers, with starts beside them: every kind of plot but a sweep's in one
+/// page.
 fn everything() -> Report {
     let mut report = common::machines::report();
     report.analysis.cells.extend(common::starts::report().analysis.cells);

@@ -2,7 +2,8 @@
 
 use super::{Browser, WIDE, number, write};
 
-/// Bound of the first paint, milliseconds after navigation began; the goal is 1500 on a machine at rest.
+/// Bound of the first paint, milliseconds after navigation began; the goal is 1500 on a machine at
+/// rest.
 const BOUND_MS: f64 = 3000.0;
 
 #[test]

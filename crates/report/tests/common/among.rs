@@ -1,5 +1,5 @@
-//! Runs of guests among others and of a day, made up: neighbours that spin and that do nothing, weights, guests that could not be had, a
-//! drift and a step.
+//! Runs of guests among others and of a day, made up: neighbours that spin and that do nothing,
+//! weights, guests that could not be had, a drift and a step.
 
 use super::{Shape, comparison, host, metric, plan, shape};
 use weigh_model::{Better, Comparison, Effort, Load, Neighbours, Record, Shares, Trial, among};
@@ -15,7 +15,8 @@ fn id(workload: &str, params: &[(&str, String)]) -> String {
     format!("{workload}{{{}}}", words.join(","))
 }
 
-/// A metric of `spin` among so many guests; the effects are the costs of the environments over the level, less 1.
+/// A metric of `spin` among so many guests; the effects are the costs of the environments over the
+/// level, less 1.
 fn of(
     name: &str,
     guests: u32,
@@ -147,7 +148,8 @@ pub fn density() -> Report {
     report
 }
 
-/// A day, a block every quarter of an hour: docker is slower from the sixtieth block on, qemu drifts.
+/// A day, a block every quarter of an hour: docker is slower from the sixtieth block on, qemu
+/// drifts.
 pub fn soak() -> Report {
     const QUARTERS: u32 = 96;
     let shapes = [

@@ -1,5 +1,6 @@
-//! A run with everything that surrounds numbers: virtual machines with other kernels, an allowed inequality, units void by every
-//! cause, a noisy host, clocks in every state, CPU time with helpers and shared daemons, counters, lines of the kernel's log.
+//! A run with everything that surrounds numbers: virtual machines with other kernels, an allowed
+//! inequality, units void by every cause, a noisy host, clocks in every state, CPU time with
+//! helpers and shared daemons, counters, lines of the kernel's log.
 
 use super::{comparison, failure, host, metric, plan, shape, void};
 use std::collections::BTreeMap;

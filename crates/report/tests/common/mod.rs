@@ -38,7 +38,8 @@ pub fn metric(name: &str, unit: &str, better: Better, primary: bool) -> MetricSp
     MetricSpec { name: name.into(), unit: Unit::normalise(unit).0, better, primary }
 }
 
-/// How one environment's samples are made: its cost is the baseline's times (1 + effect), with noise on top.
+/// How one environment's samples are made: its cost is the baseline's times (1 + effect), with
+/// noise on top.
 #[derive(Clone, Copy)]
 pub struct Shape {
     pub environment: &'static str,

@@ -1,4 +1,5 @@
-//! A run of starts: stamps one after the other, one that an environment cannot have, and who worked for it.
+//! A run of starts: stamps one after the other, one that an environment cannot have, and who worked
+//! for it.
 
 use super::{comparison, host, metric, plan, shape};
 use std::collections::BTreeMap;

@@ -1,5 +1,5 @@
-//! A study with everything that studies have: tables both ways round, figures of every form, arms and experiments that were not run, numbers
-//! that are missing, stand-ins, and every grade.
+//! A study with everything that studies have: tables both ways round, figures of every form, arms
+//! and experiments that were not run, numbers that are missing, stand-ins, and every grade.
 
 use weigh_model::Better;
 use weigh_report::study::{
@@ -241,7 +241,8 @@ fn compression() -> ExperimentReport {
     experiment
 }
 
-/// A table with arms down; a missing cell, a disagreement, an open one, and an overhead without a spread.
+/// A table with arms down; a missing cell, a disagreement, an open one, and an overhead without a
+/// spread.
 fn network() -> ExperimentReport {
     let missing = StudyCell {
         missing: Some("3 of 12 trials failed: connection reset".into()),
@@ -325,7 +326,8 @@ fn network() -> ExperimentReport {
     experiment
 }
 
-/// Lines over a sweep, with points that were published at one of them, and one quantity against another.
+/// Lines over a sweep, with points that were published at one of them, and one quantity against
+/// another.
 fn database() -> ExperimentReport {
     let clients = [1.0, 10.0, 100.0];
     let point = |x: f64, quantity: &str, label: &str, unit: &str, better, level: f64| {

@@ -1,4 +1,5 @@
-//! The six formats as texts that a rule can be checked on: markup taken out, every record (row or sentence) on one line.
+//! The six formats as texts that a rule can be checked on: markup taken out, every record (row or
+//! sentence) on one line.
 
 use super::text;
 use regex::Regex;
@@ -101,7 +102,8 @@ pub fn effect(interval: Interval) -> quantity::Effect {
     quantity::Effect::new(interval.estimate, interval.low, interval.high)
 }
 
-/// The rows of a cell: lines with its environment, estimate and interval that are no sentence of an answer.
+/// The rows of a cell: lines with its environment, estimate and interval that are no sentence of an
+/// answer.
 pub fn rows<'a>(text: &'a str, cell: &Cell) -> Vec<&'a str> {
     let Some(overhead) = cell.overhead else { return Vec::new() };
     let effect = effect(overhead);

@@ -180,7 +180,8 @@ fn rule_9(report: &Report, texts: &Texts) -> Vec<Breach> {
 #[test]
 fn rule_9_ratios_are_never_averaged_arithmetically() {
     holds(rule_9);
-    // Ratios 2 and 1/2 in turn: the cost is the same on average, an arithmetic mean would say +25 %.
+    // Ratios 2 and 1/2 in turn: the cost is the same on average, an arithmetic mean would say +25
+    // %.
     let truth = two(Better::Lower, "s", |block| if block % 2 == 0 { 200.0 } else { 50.0 });
     let overhead = truth.analysis.cells[1].overhead.expect("an overhead");
     assert!(overhead.estimate.abs() < 1e-3, "the geometric mean is 0, not {}", overhead.estimate);
@@ -233,7 +234,8 @@ fn rule_16(report: &Report, texts: &Texts) -> Vec<Breach> {
     breaches
 }
 
-/// What an environment was found to be against itself: alone, beside idle neighbours, an hour before.
+/// What an environment was found to be against itself: alone, beside idle neighbours, an hour
+/// before.
 fn beside(report: &Report) -> impl Iterator<Item = Interval> + '_ {
     let losses = report.degradations.iter().flat_map(|one| &one.steps).filter_map(|step| step.loss);
     let isolations = report.isolations.iter().filter_map(|one| one.loss);

@@ -1,8 +1,9 @@
-//! What a report must never do, one rule per prohibition of the method page that concerns reports; the number is the one
-//! of its list ("Never").
+//! What a report must never do, one rule per prohibition of the method page that concerns reports;
+//! the number is the one of its list ("Never").
 //!
-//! A rule compares what is true (a report) with what six formats say, and names every breach. It holds for all fixed runs, and
-//! it is shown to find the breach in every format when the formats are made from a report that breaks it.
+//! A rule compares what is true (a report) with what six formats say, and names every breach. It
+//! holds for all fixed runs, and it is shown to find the breach in every format when the formats
+//! are made from a report that breaks it.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -34,7 +35,8 @@ fn holds(rule: Rule) {
     }
 }
 
-/// Formats made from `shown` break the rule in every format, where `truth` is what there was to say.
+/// Formats made from `shown` break the rule in every format, where `truth` is what there was to
+/// say.
 fn finds(rule: Rule, truth: &Report, shown: &Report) {
     finds_in(rule, truth, shown, &FORMATS);
 }

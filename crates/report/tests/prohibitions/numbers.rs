@@ -117,7 +117,8 @@ fn rule_8(report: &Report, texts: &Texts) -> Vec<Breach> {
 fn rule_8_no_ratio_without_absolute_values_n_and_interval() {
     holds(rule_8);
     let truth = machines::report();
-    // No absolute values: neither of the cells nor of what they are compared with, in an answer that a ratio stands in.
+    // No absolute values: neither of the cells nor of what they are compared with, in an answer
+    // that a ratio stands in.
     let relative = but(&truth, |report| {
         report.analysis.cells.iter_mut().filter(|cell| cell.primary).for_each(|cell| cell.summary = None);
         report.circumstances.charges.clear();

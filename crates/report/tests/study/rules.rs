@@ -148,7 +148,8 @@ fn every_ratio_has_its_interval_and_its_number_of_blocks() {
         for cell in cells(&report) {
             let Some((overhead, measured)) = cell.overhead.zip(cell.measured.as_ref()) else { continue };
             let n = measured.n;
-            // In the order of the format: the page and the terminal have the number before the overhead or behind it.
+            // In the order of the format: the page and the terminal have the number before the
+            // overhead or behind it.
             let beside = |overhead: Interval| {
                 let effect = effect(overhead);
                 let text = &text;

@@ -1,7 +1,8 @@
 use super::*;
 use proptest::prelude::*;
 
-/// A guest's clock as nature has it: `origin + rate * host`, read after a way there and before a way back.
+/// A guest's clock as nature has it: `origin + rate * host`, read after a way there and before a
+/// way back.
 #[derive(Debug, Clone, Copy)]
 struct Simulated {
     rate: f64,
@@ -65,7 +66,8 @@ proptest! {
         let exchange = clock.exchange(at, there, back);
         let middle = exchange.middle_ns() as f64;
         let truth = clock.reads(middle) as f64 - middle;
-        // The clock itself advances by its rate during half of the round trip; the rest is rounding of the simulation.
+        // The clock itself advances by its rate during half of the round trip; the rest is rounding
+        // of the simulation.
         let half = exchange.round_trip_ns() as f64 / 2.0;
         prop_assert!((exchange.offset_ns() as f64 - truth).abs() <= half * 1.001 + 2.0);
     }

@@ -3,7 +3,8 @@
 use super::work::Done;
 use weigh_model::{Iteration, WorkloadPlan};
 
-/// From the begin of the first measured run to the end of the last, host's monotonic clock, nanoseconds.
+/// From the begin of the first measured run to the end of the last, host's monotonic clock,
+/// nanoseconds.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Window {
     from_ns: u64,
@@ -34,8 +35,8 @@ impl Window {
     }
 }
 
-/// What all neighbours together did a second: operations where their command counts them, runs otherwise; of a run that lies within only in
-/// part, that part. None where no run lies within.
+/// What all neighbours together did a second: operations where their command counts them, runs
+/// otherwise; of a run that lies within only in part, that part. None where no run lies within.
 pub(super) fn together(all: &[Done], window: Window) -> Option<f64> {
     let done: f64 = all
         .iter()
@@ -57,7 +58,8 @@ pub(super) fn reached(plan: &WorkloadPlan, runs: &[Iteration]) -> Option<f64> {
     (ns > 0).then(|| runs.len() as f64 / (ns as f64 * 1e-9))
 }
 
-/// The runs of a neighbour that count: those with their middle in the window; where there are none, the one that lies in it most.
+/// The runs of a neighbour that count: those with their middle in the window; where there are none,
+/// the one that lies in it most.
 pub(super) fn counted(done: &Done, window: Window) -> Vec<Iteration> {
     let within: Vec<Iteration> = done.runs.iter().filter(|run| window.has_middle(run)).cloned().collect();
     if !within.is_empty() {

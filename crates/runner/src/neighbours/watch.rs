@@ -1,5 +1,5 @@
-//! The host's memory while guests are beside each other: before the kernel has to kill somebody, whom it chooses by its own rules, all
-//! neighbours are ended.
+//! The host's memory while guests are beside each other: before the kernel has to kill somebody,
+//! whom it chooses by its own rules, all neighbours are ended.
 
 use crate::start::crowd::Word;
 use crate::start::footprint::shown;
@@ -19,7 +19,8 @@ pub(super) struct MemoryWatch {
 }
 
 impl MemoryWatch {
-    /// Ends the guests of all `ears`, after `stop`, when less than the floor is available. A host that cannot give a thread goes without.
+    /// Ends the guests of all `ears`, after `stop`, when less than the floor is available. A host
+    /// that cannot give a thread goes without.
     pub(super) fn begin(
         floor: u64,
         guests: u32,

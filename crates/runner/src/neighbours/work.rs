@@ -1,4 +1,5 @@
-//! What a neighbour of a measured guest does: a command again and again, or a server that a client loads again and again.
+//! What a neighbour of a measured guest does: a command again and again, or a server that a client
+//! loads again and again.
 
 use crate::fleet::Recipe;
 use crate::serve::beside;
@@ -14,8 +15,8 @@ use weigh_model::{Iteration, WorkloadPlan};
 use weigh_platforms::{Completed, Guest, Session, SessionError};
 use weigh_protocol::Command;
 
-/// How often a command of a neighbour is asked whether it goes on. With a hundred neighbours that makes four hundred questions a second,
-/// which take less than a hundredth of a CPU.
+/// How often a command of a neighbour is asked whether it goes on. With a hundred neighbours that
+/// makes four hundred questions a second, which take less than a hundredth of a CPU.
 const PATIENCE: Duration = Duration::from_millis(250);
 
 /// What all neighbours of a guest are to do in one trial.

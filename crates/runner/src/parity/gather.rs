@@ -14,14 +14,15 @@ use weigh_protocol::{GuestFacts, MountFacts, ProgramFacts, Questions};
 
 /// Digits of a digest that are shown: 64 bits, enough for files that nobody made to collide.
 const DIGITS: usize = 16;
-/// Version 1 of control groups writes the largest number of pages that it counts where there is no limit
-/// (Documentation/admin-guide/cgroup-v1/memory.rst); no machine has so much.
+/// Version 1 of control groups writes the largest number of pages that it counts where there is no
+/// limit (Documentation/admin-guide/cgroup-v1/memory.rst); no machine has so much.
 const UNLIMITED_BYTES: u64 = 1 << 60;
 
 /// What a plan's guests are asked about.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Subject {
-    /// Programs as the plan has them, and as the guest is asked: what is relative to the working directory made absolute.
+    /// Programs as the plan has them, and as the guest is asked: what is relative to the working
+    /// directory made absolute.
     programs: Vec<(String, String)>,
     /// Paths whose mounts count: the root, `/tmp`, the working directory.
     paths: Vec<String>,
@@ -198,8 +199,9 @@ fn mitigations(all: &[(String, String)]) -> Option<String> {
     }
 }
 
-/// Type and options of a mount, without options that differ in every guest and decide nothing: names of places on the host, such as
-/// an overlay's layers, and the bounds that the kernel works out for its first file system from what memory it found.
+/// Type and options of a mount, without options that differ in every guest and decide nothing:
+/// names of places on the host, such as an overlay's layers, and the bounds that the kernel works
+/// out for its first file system from what memory it found.
 fn words(mount: &MountFacts) -> String {
     let bounds: &[&str] = if mount.kind == "rootfs" { &["size=", "nr_inodes="] } else { &[] };
     let of_this_guest =

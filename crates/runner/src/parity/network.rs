@@ -1,4 +1,5 @@
-//! What the network of a server is like: the guest's interface, what lies between it and the load generator, the guest's settings.
+//! What the network of a server is like: the guest's interface, what lies between it and the load
+//! generator, the guest's settings.
 
 use super::Facts;
 use weigh_network::{Hop, hop};
@@ -15,8 +16,9 @@ const LOADER: &str = "loader";
 const SETTING: &str = "sysctl:";
 /// The setting that decides how fast a connection becomes. A new namespace has the host's.
 const CONGESTION_CONTROL: &str = "sysctl:net.ipv4.tcp_congestion_control";
-/// Settings of the network stack that decide what a server can do (Documentation/admin-guide/sysctl/net.rst and
-/// Documentation/networking/ip-sysctl.rst of the kernel).
+/// Settings of the network stack that decide what a server can do
+/// (Documentation/admin-guide/sysctl/net.rst and Documentation/networking/ip-sysctl.rst of the
+/// kernel).
 const SETTINGS: [&str; 10] = [
     "net.core.rmem_default",
     "net.core.rmem_max",
@@ -29,8 +31,8 @@ const SETTINGS: [&str; 10] = [
     "net.ipv4.tcp_timestamps",
     "net.ipv4.tcp_sack",
 ];
-/// Those that a new namespace has from the kernel, and not from the host's namespace as it has the others (`net/core/net_namespace.c`,
-/// `tcp_sk_init` of `net/ipv4/tcp_ipv4.c`).
+/// Those that a new namespace has from the kernel, and not from the host's namespace as it has the
+/// others (`net/core/net_namespace.c`, `tcp_sk_init` of `net/ipv4/tcp_ipv4.c`).
 const FRESH: [&str; 3] =
     ["sysctl:net.core.somaxconn", "sysctl:net.ipv4.tcp_timestamps", "sysctl:net.ipv4.tcp_sack"];
 
@@ -55,7 +57,8 @@ impl Route {
         about.settings = SETTINGS.map(String::from).into();
     }
 
-    /// What the guest has answered, with the host's interfaces on the way. Nothing of a guest that shows no interface.
+    /// What the guest has answered, with the host's interfaces on the way. Nothing of a guest that
+    /// shows no interface.
     pub(super) fn facts(&self, inside: &GuestFacts, hops: Vec<Hop>) -> Facts {
         let mut facts = Facts::new();
         let Some(own) = inside.links.first() else { return facts };
@@ -91,7 +94,8 @@ fn offloads(link: &LinkFacts) -> Option<String> {
     Some(if on.is_empty() { "none".into() } else { on.join(" ") })
 }
 
-/// A bridge has the offloads of its ports, which come and go with other guests of the run: they say nothing of its own.
+/// A bridge has the offloads of its ports, which come and go with other guests of the run: they say
+/// nothing of its own.
 fn words(link: &LinkFacts) -> String {
     let driver = link.driver.clone().unwrap_or_else(|| "unknown".into());
     let own = Some(link).filter(|_| driver != "bridge");
@@ -100,13 +104,15 @@ fn words(link: &LinkFacts) -> String {
     [Some(driver), mtu, offloads].into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
-/// Why a difference in what a network is like follows from another difference of the two guests, if it does.
+/// Why a difference in what a network is like follows from another difference of the two guests, if
+/// it does.
 ///
-/// - Interfaces, their MTU and offloads, and what lies before them are others where `network` is another.
-/// - Offloads, and the host's end of the guest's link, are others where the guest's interface is of another kind. Its MTU is not: in one
-///   network it decides what is sent, whatever sends it.
-/// - Settings are those of the kernel, the congestion control among them. A namespace of its own has the kernel's, too, in [`FRESH`], where
-///   the host's may have been changed.
+/// - Interfaces, their MTU and offloads, and what lies before them are others where `network` is
+///   another.
+/// - Offloads, and the host's end of the guest's link, are others where the guest's interface is of
+///   another kind. Its MTU is not: in one network it decides what is sent, whatever sends it.
+/// - Settings are those of the kernel, the congestion control among them. A namespace of its own
+///   has the kernel's, too, in [`FRESH`], where the host's may have been changed.
 pub(super) fn meant(key: &str, baseline: &Facts, other: &Facts) -> Option<String> {
     let both = |key: &str| Some((other.get(key)?, baseline.get(key)?));
     let unlike = |key: &str| both(key).filter(|(other, baseline)| other != baseline);

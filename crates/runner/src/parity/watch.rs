@@ -6,8 +6,8 @@ use crate::run::{Ended, Runner};
 use crate::{RunnerError, UnequalEnvironment};
 use weigh_model::{Exclusion, FailureKind, InstanceFacts, Plan, Record, TrialFailure};
 
-/// Instances of one machine may see a little more or less memory, because the kernel is placed elsewhere at every boot. A change by
-/// less than this share is none.
+/// Instances of one machine may see a little more or less memory, because the kernel is placed
+/// elsewhere at every boot. A change by less than this share is none.
 const SAME_MEMORY: f64 = 1.0 / 64.0;
 
 /// Facts that a machine's kernel makes of the memory that it finds.
@@ -58,7 +58,8 @@ impl Parity {
         self.unequal[environment].as_ref()
     }
 
-    /// Whether differences still end the run, or leave an environment out, instead of failing trials.
+    /// Whether differences still end the run, or leave an environment out, instead of failing
+    /// trials.
     pub(crate) fn is_settled(&self) -> bool {
         self.settled
     }
@@ -74,7 +75,8 @@ impl Parity {
     }
 }
 
-/// What is known now: an instance that was not asked about its programs has those of the instance before.
+/// What is known now: an instance that was not asked about its programs has those of the instance
+/// before.
 fn merged(before: Option<&Facts>, now: &Facts) -> Facts {
     let mut merged = before.cloned().unwrap_or_default();
     for (key, value) in now {
@@ -103,7 +105,8 @@ fn in_words(differences: &[Difference]) -> String {
 }
 
 impl Runner<'_> {
-    /// Compares the present instance of an environment with the baseline's and records what is new. Returns what nobody meant.
+    /// Compares the present instance of an environment with the baseline's and records what is new.
+    /// Returns what nobody meant.
     fn compare_instance(&mut self, environment: usize) -> Result<Vec<Difference>, RunnerError> {
         let State::Running(instance) = &self.fleet.berths[environment].state else { return Ok(Vec::new()) };
         let (number, implies) = (instance.number, self.fleet.implies(environment));
@@ -136,15 +139,16 @@ impl Runner<'_> {
         Ok(compared.refused)
     }
 
-    /// Compares an environment that was just launched before the run's first block. Returns its differences when it cannot take part.
+    /// Compares an environment that was just launched before the run's first block. Returns its
+    /// differences when it cannot take part.
     pub(crate) fn refuses(&mut self, environment: usize) -> Result<Option<UnequalEnvironment>, RunnerError> {
         let differences = self.compare_instance(environment)?;
         let environment = self.plan.environments[environment].name.clone();
         Ok((!differences.is_empty()).then_some(UnequalEnvironment { environment, differences }))
     }
 
-    /// Compares every instance of a block with the baseline's. In the first block of a run without a pilot this ends the run or
-    /// leaves environments out; later it fails trials.
+    /// Compares every instance of a block with the baseline's. In the first block of a run without
+    /// a pilot this ends the run or leaves environments out; later it fails trials.
     pub(crate) fn compare_instances(&mut self, block: u32) -> Result<(), RunnerError> {
         let mut unequal = Vec::new();
         for environment in self.baseline_first() {
@@ -158,8 +162,9 @@ impl Runner<'_> {
         self.conclude(block, unequal)
     }
 
-    /// As [`Runner::compare_instances`] for a block that begins with starts, whose guests are asked nothing: if it has not been done yet,
-    /// launches an instance of every environment that takes part, one after the other, and ends it.
+    /// As [`Runner::compare_instances`] for a block that begins with starts, whose guests are asked
+    /// nothing: if it has not been done yet, launches an instance of every environment that takes
+    /// part, one after the other, and ends it.
     pub(crate) fn compare_before_starts(
         &mut self,
         block: u32,

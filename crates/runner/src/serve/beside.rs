@@ -10,8 +10,8 @@ use weigh_host::accounts::Accounts;
 use weigh_model::{FailureKind, Iteration, Transport, WorkloadPlan};
 use weigh_platforms::{Guest, Session, loader};
 
-/// Serves and is loaded until the reins say that it is over. `runs` is told once: when a first run of the client has been answered, with
-/// who the client is, or why that cannot be.
+/// Serves and is loaded until the reins say that it is over. `runs` is told once: when a first run
+/// of the client has been answered, with who the client is, or why that cannot be.
 pub(crate) fn serve(
     guest: &mut dyn Guest,
     of: (&Recipe, u32),

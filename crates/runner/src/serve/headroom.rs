@@ -6,7 +6,8 @@ use weigh_model::Headroom;
 use weigh_platforms::Guest;
 
 impl Scene<'_> {
-    /// Runs the load once against the null server in the guest; none where the workload has no such server, or counts nothing.
+    /// Runs the load once against the null server in the guest; none where the workload has no such
+    /// server, or counts nothing.
     pub(crate) fn headroom(
         &self,
         guest: &mut dyn Guest,

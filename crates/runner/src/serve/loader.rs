@@ -19,7 +19,8 @@ pub(super) struct Loader {
 }
 
 impl Loader {
-    /// Starts it: on this host in the network namespace `from`, or on the machine of the run. A fake guest is driven by another fake.
+    /// Starts it: on this host in the network namespace `from`, or on the machine of the run. A
+    /// fake guest is driven by another fake.
     pub(super) fn launch(
         scene: &Scene<'_>,
         occasion: &Occasion,
@@ -58,7 +59,8 @@ impl Loader {
         self.machine.as_ref()
     }
 
-    /// Whose clock its durations are of. That of this host needs no proof: what it says is looked at by [`Loader::check`].
+    /// Whose clock its durations are of. That of this host needs no proof: what it says is looked
+    /// at by [`Loader::check`].
     pub(super) fn clock(&self) -> GuestClock {
         if self.machine.is_some() { GuestClock::Own } else { GuestClock::MadeUp }
     }
@@ -75,7 +77,8 @@ impl Loader {
         }
     }
 
-    /// What it measured, if its durations can be. Another machine's clock has been compared with this one's by now.
+    /// What it measured, if its durations can be. Another machine's clock has been compared with
+    /// this one's by now.
     pub(super) fn check(&self, measured: Measured) -> Result<Measured, Failure> {
         if self.machine.is_some() { Ok(measured) } else { check_durations(measured) }
     }

@@ -51,7 +51,8 @@ impl Machine {
         self.elsewhere.launch(host, trial + 1)
     }
 
-    /// How busy its CPUs have been, and what the loader of this session has used; none where it cannot be asked.
+    /// How busy its CPUs have been, and what the loader of this session has used; none where it
+    /// cannot be asked.
     pub(crate) fn read(&self, session: &mut Session) -> Option<ElsewhereReading> {
         let (clock, _, _) = session.clock().ok()?;
         let cpu_times = session.get(CPU_TIMES, CPU_TIMES_LIMIT_BYTES).ok()?;

@@ -1,7 +1,9 @@
-//! Whose the ports of a server are, where its guest has the host's own network and anybody may listen on them.
+//! Whose the ports of a server are, where its guest has the host's own network and anybody may
+//! listen on them.
 //!
-//! A port that was free when the run chose it may be another program's when the server wants it. Then the server cannot come up, and what
-//! answers on the port in its place must never be taken for it.
+//! A port that was free when the run chose it may be another program's when the server wants it.
+//! Then the server cannot come up, and what answers on the port in its place must never be taken
+//! for it.
 
 use std::fs;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -9,7 +11,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use weigh_model::Transport;
 
-/// `TCP_LISTEN` and `TCP_CLOSE`, which stands for a UDP socket without a peer (`include/net/tcp_states.h` of the kernel).
+/// `TCP_LISTEN` and `TCP_CLOSE`, which stands for a UDP socket without a peer
+/// (`include/net/tcp_states.h` of the kernel).
 const LISTENS: [&str; 2] = ["0A", "07"];
 
 /// A process that holds a port which is not its to hold.
@@ -21,8 +24,8 @@ pub(super) struct Stranger {
 }
 
 impl Stranger {
-    /// Who holds one of the ports, at an address that the server would be reached by, without being one of the guest's processes. Nobody
-    /// where it cannot be told.
+    /// Who holds one of the ports, at an address that the server would be reached by, without being
+    /// one of the guest's processes. Nobody where it cannot be told.
     pub(super) fn on(ports: &[u16], transport: &[Transport], guest: &[u32]) -> Option<Self> {
         let bound: Vec<(u16, u64)> =
             tables(transport).iter().flat_map(|table| sockets(table, ports)).collect();
@@ -77,7 +80,8 @@ fn sockets(table: &str, ports: &[u16]) -> Vec<(u16, u64)> {
     table.lines().skip(1).filter_map(of).collect()
 }
 
-/// Whether a connection to the host's loopback interface may reach an address: words of 32 bits as this machine stores them.
+/// Whether a connection to the host's loopback interface may reach an address: words of 32 bits as
+/// this machine stores them.
 fn is_near(address: &str) -> bool {
     let words = address.as_bytes().chunks(8).map(|word| {
         let word = u32::from_str_radix(std::str::from_utf8(word).ok()?, 16).ok()?;

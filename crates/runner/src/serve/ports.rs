@@ -9,7 +9,8 @@ use weigh_model::Plan;
 
 /// Where ports are looked for: numbers of five digits, beyond those of known services.
 const LOOKED_AT: Range<u16> = 15_000..32_000;
-/// Ports that the kernel gives to clients (ip(7)): one that is free now may be a client's end a moment later.
+/// Ports that the kernel gives to clients (ip(7)): one that is free now may be a client's end a
+/// moment later.
 const EPHEMERAL: &str = "/proc/sys/net/ipv4/ip_local_port_range";
 /// Ports tried before there are taken to be none.
 const TRIES: usize = 2_000;
@@ -20,8 +21,9 @@ pub(crate) fn wanted(plan: &Plan) -> usize {
     servers.map(|server| usize::from(server.ports)).max().unwrap_or(0)
 }
 
-/// So many ports that nobody on this host has, neither for TCP nor for UDP, and that are not among `taken`. Guests that share the host's
-/// network listen on them, and those of others are published at them.
+/// So many ports that nobody on this host has, neither for TCP nor for UDP, and that are not among
+/// `taken`. Guests that share the host's network listen on them, and those of others are published
+/// at them.
 pub(crate) fn unused(count: usize, taken: &[u16]) -> Option<Vec<u16>> {
     let ephemeral = std::fs::read_to_string(EPHEMERAL).ok().and_then(|text| range(&text));
     let mut generator = Pcg64::seed_from_u64(monotonic_ns() ^ u64::from(std::process::id()).rotate_left(32));

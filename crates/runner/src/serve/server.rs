@@ -10,8 +10,9 @@ use weigh_model::{FailureKind, Transport};
 use weigh_platforms::{Completed, RunOptions, Session, SessionError};
 use weigh_protocol::{Command, Status};
 
-/// Output kept of each stream of a server. A probe holds as much of both without waiting for the host, which does not read while the
-/// loader works, so that no server waits for its words to be taken.
+/// Output kept of each stream of a server. A probe holds as much of both without waiting for the
+/// host, which does not read while the loader works, so that no server waits for its words to be
+/// taken.
 const OUTPUT_LIMIT_BYTES: u64 = 48 << 10;
 /// Time for a server that is told to end, and for one that is killed.
 const END_DEADLINE: Duration = Duration::from_secs(5);
@@ -21,8 +22,8 @@ const OBITUARY: Duration = Duration::from_millis(200);
 const QUESTION: Duration = Duration::from_secs(10);
 /// Pauses between two questions: at first, and at most.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(100));
-/// How long a connection must stand before it is taken for the server's own: a proxy accepts for a server that is not there, and closes
-/// when it has learnt that.
+/// How long a connection must stand before it is taken for the server's own: a proxy accepts for a
+/// server that is not there, and closes when it has learnt that.
 const STANDS: Duration = Duration::from_millis(200);
 /// What is told of a server's words, bytes from the end.
 const TOLD_BYTES: usize = 400;
@@ -88,7 +89,8 @@ impl Server {
         })
     }
 
-    /// Waits until a connection to its first port stands. Where it has none by TCP it is up when it has lived for a moment.
+    /// Waits until a connection to its first port stands. Where it has none by TCP it is up when it
+    /// has lived for a moment.
     pub(super) fn listens(
         &mut self,
         session: &mut Session,

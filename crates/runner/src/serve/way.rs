@@ -22,8 +22,8 @@ pub(crate) struct Way {
 }
 
 impl Way {
-    /// The way to these ports, of which there is at least one. `outside` is the address of this host that clients on another machine reach,
-    /// where they are there.
+    /// The way to these ports, of which there is at least one. `outside` is the address of this
+    /// host that clients on another machine reach, where they are there.
     ///
     /// # Errors
     /// The guest cannot be reached.
@@ -92,7 +92,8 @@ pub(crate) fn reach(guest: &dyn Guest, can: &Capabilities, port: u16) -> Option<
     })
 }
 
-/// How a client on another machine reaches a port of the guest, by the address of this host that it reaches with the port's number.
+/// How a client on another machine reaches a port of the guest, by the address of this host that it
+/// reaches with the port's number.
 ///
 /// # Errors
 /// It does not, in words: its network is this host's own affair.
@@ -115,7 +116,8 @@ pub(crate) fn reach_from_outside(
 /// Words of `net` for networks into which the host lets clients on other machines.
 const OPEN: [&str; 3] = ["host", "nat", "user"];
 
-/// Why a guest on such a network is not reached from another machine, and on which of its platform's it would be.
+/// Why a guest on such a network is not reached from another machine, and on which of its
+/// platform's it would be.
 fn private(network: &str, networks: &[&str]) -> String {
     let others = OPEN.iter().filter(|word| networks.contains(word) && **word != network);
     let others: Vec<String> = others.map(|word| format!("net={word}")).collect();
@@ -128,14 +130,15 @@ fn private(network: &str, networks: &[&str]) -> String {
     )
 }
 
-/// Where a server on the host's own network listens for clients on other machines: at the address that they reach, where it is the host's own
-/// and not that of something that translates it.
+/// Where a server on the host's own network listens for clients on other machines: at the address
+/// that they reach, where it is the host's own and not that of something that translates it.
 fn own(address: Ipv4Addr) -> IpAddr {
     let is_own = TcpListener::bind((address, 0)).is_ok();
     if is_own { address.into() } else { Ipv4Addr::UNSPECIFIED.into() }
 }
 
-/// Where a server that is reached so listens: on the host's own network it is nobody else's business.
+/// Where a server that is reached so listens: on the host's own network it is nobody else's
+/// business.
 pub(crate) fn listen_at(guest: &dyn Guest, can: &Capabilities, reach: Option<&Reach>) -> IpAddr {
     match reach {
         Some(reach) if !is_on_host(guest, can) || !reach.address.ip().is_loopback() => {

@@ -6,9 +6,10 @@
 //!   host's clock                            guest's clock                                     host's clock
 //! ```
 //!
-//! The two moments in the middle are known in the guest's clock, which starts at 0 when its kernel sets up its timekeeping. Exchanges with
-//! the probe tell where that is on the host's clock, to half of the best round trip: the two outer of the three parts that they
-//! border are as uncertain as that, their sum is not.
+//! The two moments in the middle are known in the guest's clock, which starts at 0 when its kernel
+//! sets up its timekeeping. Exchanges with the probe tell where that is on the host's clock, to
+//! half of the best round trip: the two outer of the three parts that they border are as uncertain
+//! as that, their sum is not.
 
 use crate::clock::{Exchange, Exchanged};
 
@@ -43,7 +44,8 @@ impl Seen {
     pub(super) fn parts(self, exchanged: &Exchanged) -> Parts {
         let Exchange { guest_ns, .. } = exchanged.best;
         let bound_ns = exchanged.best.round_trip_ns().div_ceil(2);
-        // Where the guest's 0 is on the host's clock. Years in nanoseconds are far from the ends of the type.
+        // Where the guest's 0 is on the host's clock. Years in nanoseconds are far from the ends of
+        // the type.
         let zero_ns = -i128::from(exchanged.best.offset_ns());
         let between = |from: i128, to: i128| match to - from {
             // A border that may be a little off may come to lie beyond another one.
@@ -93,7 +95,8 @@ mod tests {
     #[test]
     fn a_border_within_its_bound_of_another_is_on_it() {
         let seen = Seen { code_ns: Some(1000 * MS), started_ns: 10 * MS, init_ns: 1100 * MS };
-        // The reading seems to be from the middle of the exchange: one from its beginning puts the clock's start too late.
+        // The reading seems to be from the middle of the exchange: one from its beginning puts the
+        // clock's start too late.
         let parts = seen.parts(&exchange(1000 * MS, 1100 * MS, 0, 4 * MS));
         assert_eq!(parts.firmware_ns, Ok(2 * MS));
         // And one from its end too early, before the machine was let go.

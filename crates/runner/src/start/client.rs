@@ -19,7 +19,8 @@ const STACK_BYTES: usize = 256 << 10;
 /// Bytes of the one request, and of its response.
 const REQUEST_BYTES: u32 = 8;
 
-/// What the client of the kernel `echo` says: the greeting that names both sizes, then a request that begins with its number.
+/// What the client of the kernel `echo` says: the greeting that names both sizes, then a request
+/// that begins with its number.
 fn words() -> Vec<u8> {
     let sizes = [REQUEST_BYTES.to_le_bytes(), REQUEST_BYTES.to_le_bytes()].concat();
     [b"wbecho 1".as_slice(), &sizes, &1u64.to_le_bytes()].concat()

@@ -39,7 +39,8 @@ pub(crate) enum Word {
     End,
 }
 
-/// What it says to each. To [`Word::Work`] it says two things, [`Answer::Works`] and in the end [`Answer::Did`]; to [`Word::End`] nothing.
+/// What it says to each. To [`Word::Work`] it says two things, [`Answer::Works`] and in the end
+/// [`Answer::Did`]; to [`Word::End`] nothing.
 pub(crate) enum Answer {
     Up(Result<Up, Failure>),
     Used(Charge, Box<Accounts>),
@@ -50,7 +51,8 @@ pub(crate) enum Answer {
     Stands(Option<String>),
 }
 
-/// What is done with guests that are all up, by whom they are charged to, before they are ended. It adds to what came.
+/// What is done with guests that are all up, by whom they are charged to, before they are ended. It
+/// adds to what came.
 pub(super) type Held<'a> = dyn FnMut(&[Accounts], &mut Came) -> Result<(), Failure> + 'a;
 
 /// Starts guests at once, each from a thread of its own, and ends them at once.
@@ -128,7 +130,8 @@ impl Crowd {
         self.members.len() as u32
     }
 
-    /// Tells everybody something, and returns how many could be told: a thread that panicked takes no word.
+    /// Tells everybody something, and returns how many could be told: a thread that panicked takes
+    /// no word.
     pub(crate) fn tell(&self, word: impl Fn() -> Word) -> u32 {
         self.members.iter().filter(|member| member.is_told(word())).count() as u32
     }
@@ -178,8 +181,8 @@ impl Drop for Crowd {
     }
 }
 
-/// The thread that starts and ends one guest. It stays for the guest's life: a program that asked to be killed at the death of whoever
-/// started it means the thread.
+/// The thread that starts and ends one guest. It stays for the guest's life: a program that asked
+/// to be killed at the death of whoever started it means the thread.
 struct Member {
     tell: Option<Sender<Word>>,
     thread: JoinHandle<Option<String>>,
@@ -382,14 +385,16 @@ pub(super) fn churn(
     Ok(came)
 }
 
-/// Memory that weighbridge itself has, in proportion where it is shared, bytes (`proc_pid_smaps(5)`).
+/// Memory that weighbridge itself has, in proportion where it is shared, bytes
+/// (`proc_pid_smaps(5)`).
 fn own_bytes() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/self/smaps_rollup").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("Pss:"))?;
     Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1024)
 }
 
-/// Writes down what weighbridge itself needed per guest. It is of use to those who work on weighbridge, and no result.
+/// Writes down what weighbridge itself needed per guest. It is of use to those who work on
+/// weighbridge, and no result.
 fn note_bookkeeping(recipe: &Recipe, guests: u32, before: Option<u64>, after: Option<u64>) {
     let (Some(before), Some(after)) = (before, after) else { return };
     let line = format!(

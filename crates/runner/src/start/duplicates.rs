@@ -1,8 +1,10 @@
-//! Equal pages of guests that stand still (`docs/design/0034-pages-that-are-equal.md`): who and what is scanned.
+//! Equal pages of guests that stand still (`docs/design/0034-pages-that-are-equal.md`): who and
+//! what is scanned.
 //!
-//! Every guest is a subject by its processes, every helper one of its own. The host's part beside the helpers are files in its page cache:
-//! the root file system that all guests have, copies of it that they see as their own, and whatever their processes have open or mapped, which is how the disks, kernels
-//! and layers of every platform are found without knowing any of them.
+//! Every guest is a subject by its processes, every helper one of its own. The host's part beside
+//! the helpers are files in its page cache: the root file system that all guests have, copies of it
+//! that they see as their own, and whatever their processes have open or mapped, which is how the
+//! disks, kernels and layers of every platform are found without knowing any of them.
 
 use super::Came;
 use crate::trial::Failure;
@@ -53,13 +55,15 @@ fn subjects(root: &Root, guests: &[Accounts]) -> Vec<Subject> {
     subjects
 }
 
-/// What the root file system is made of. Of the host's own there would be no end: there it is what the guests have open and mapped.
+/// What the root file system is made of. Of the host's own there would be no end: there it is what
+/// the guests have open and mapped.
 fn root_files(root: &Root) -> Vec<PathBuf> {
     let parts = root.binds.iter().map(|bind| &bind.source).chain(&root.tree).chain([&root.skeleton]);
     parts.filter(|path| !root.host && path.exists()).cloned().collect()
 }
 
-/// The root that a guest's processes see, where it is another than the host's: it may be a copy of its own.
+/// The root that a guest's processes see, where it is another than the host's: it may be a copy of
+/// its own.
 fn own_root(root: &Root, pids: &BTreeSet<u32>) -> Option<PathBuf> {
     use std::os::unix::fs::MetadataExt;
     let identity = |path: &Path| std::fs::metadata(path).ok().map(|found| (found.dev(), found.ino()));
@@ -68,8 +72,8 @@ fn own_root(root: &Root, pids: &BTreeSet<u32>) -> Option<PathBuf> {
     (other && !root.host).then_some(theirs)
 }
 
-/// The files that a process has open or mapped, by links of `/proc` that lead to them whatever its root is. Files without a name are
-/// memory, which belongs to whom maps it.
+/// The files that a process has open or mapped, by links of `/proc` that lead to them whatever its
+/// root is. Files without a name are memory, which belongs to whom maps it.
 fn files_of(pid: u32) -> Vec<PathBuf> {
     use std::os::unix::fs::MetadataExt;
     let directories = ["fd", "map_files"].map(|name| Path::new("/proc").join(pid.to_string()).join(name));

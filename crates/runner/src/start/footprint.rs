@@ -1,8 +1,9 @@
 //! Guests that are up and do nothing: what memory they take when it stands still.
 //!
-//! Memory is read again and again and counts when all readings of the last seconds lie close together. Where the kernel merges equal pages,
-//! it has to have looked at everything since the last guest came up, and again without finding much: before that, what it would save
-//! yet is not known.
+//! Memory is read again and again and counts when all readings of the last seconds lie close
+//! together. Where the kernel merges equal pages, it has to have looked at everything since the
+//! last guest came up, and again without finding much: before that, what it would save yet is not
+//! known.
 
 use super::crowd::{Held, at_once};
 use super::duplicates::scan;
@@ -31,8 +32,9 @@ const PERIOD: Duration = Duration::from_millis(500);
 const DEADLINE_NS: u64 = 120_000_000_000;
 /// How long it may where equal pages are merged: at the kernel's own pace that takes minutes.
 const MERGING_DEADLINE_NS: u64 = 900_000_000_000;
-/// How often the kernel must have looked at everything after the last guest had come up. A page is merged when it is found unchanged
-/// the second time (Documentation/mm/ksm.rst), so that two rounds are the least in which everything can be.
+/// How often the kernel must have looked at everything after the last guest had come up. A page is
+/// merged when it is found unchanged the second time (Documentation/mm/ksm.rst), so that two rounds
+/// are the least in which everything can be.
 const SCANS: u64 = 3;
 /// The host keeps this share of its memory, and at least [`FLOOR_BYTES`], whatever is asked for.
 const FLOOR: f64 = 0.05;
@@ -50,8 +52,8 @@ pub(super) struct Weighing {
     pub(super) deadline: Duration,
 }
 
-/// Starts so many guests at once, waits until their memory stands still, reads it, and ends them. Where a smaller number did not stand in
-/// this run, and no larger one ever has, it is not tried.
+/// Starts so many guests at once, waits until their memory stands still, reads it, and ends them.
+/// Where a smaller number did not stand in this run, and no larger one ever has, it is not tried.
 pub(super) fn weigh(
     fleet: &mut Fleet<'_>,
     recipe: Recipe,
@@ -131,7 +133,8 @@ const NO_MERGING: &str = "the kernel merges no equal pages (a machine's key `ksm
 const NO_DAEMONS: &str = "the platform has no daemons that guests share";
 
 impl Found {
-    /// Every metric with its value, or with why it has none: what is nothing cannot be compared by ratios.
+    /// Every metric with its value, or with why it has none: what is nothing cannot be compared by
+    /// ratios.
     fn told(&self, guests: u32) -> (BTreeMap<String, f64>, BTreeMap<String, String>) {
         let each = |bytes: u64| bytes as f64 / f64::from(guests.max(1));
         let memory = &self.memory;
@@ -198,7 +201,8 @@ impl MostGuests {
         }
     }
 
-    /// Why so many are not tried. A failure of fewer than have stood says nothing of how many there can be.
+    /// Why so many are not tried. A failure of fewer than have stood says nothing of how many there
+    /// can be.
     fn beyond(&self, guests: u32) -> Option<String> {
         let (failed, reason) = self.failed.as_ref()?;
         (self.stood < *failed && *failed < guests)
@@ -216,7 +220,8 @@ pub(crate) fn floor_bytes(total: u64) -> u64 {
     ((total as f64 * FLOOR) as u64).max(FLOOR_BYTES)
 }
 
-/// Why guests of a size of their own are not even started: a machine may come to fill what it is given.
+/// Why guests of a size of their own are not even started: a machine may come to fill what it is
+/// given.
 fn too_many(recipe: &Recipe, guests: u32, available: u64, floor: u64) -> Option<String> {
     let each = recipe.request.memory_bytes.filter(|_| recipe.can.sized_memory)?;
     let needed = u64::from(guests).saturating_mul(each);

@@ -22,7 +22,8 @@ const SERVICE_DEADLINE: Duration = Duration::from_secs(30);
 /// How long the server may take to end when it is killed.
 const END_DEADLINE: Duration = Duration::from_secs(5);
 
-/// Starts a guest, takes its stamps and ends it. With `boot` it is also told what the coming up of a machine is made of.
+/// Starts a guest, takes its stamps and ends it. With `boot` it is also told what the coming up of
+/// a machine is made of.
 pub(super) fn come_up(
     fleet: &mut Fleet<'_>,
     environment: usize,
@@ -77,8 +78,9 @@ pub(super) fn come_up(
     Ok(came)
 }
 
-/// When the guest's code began to run: when the platform let a machine go; else when the probe began, by its own clock where that is the
-/// host's; else when its hello came. What is told only counts when it lies between the spawn and the hello.
+/// When the guest's code began to run: when the platform let a machine go; else when the probe
+/// began, by its own clock where that is the host's; else when its hello came. What is told only
+/// counts when it lies between the spawn and the hello.
 fn first_instruction_ns(guest: &mut dyn Guest, can: &Capabilities) -> Result<u64, Failure> {
     let spawned_ns = guest.spawned_ns();
     let hello_ns = super::system::hello_ns(guest)?;
@@ -125,7 +127,8 @@ fn boot_parts(
     Ok(())
 }
 
-/// Starts a server in the guest and waits for its first response. Where the guest cannot have one the stamps are absent.
+/// Starts a server in the guest and waits for its first response. Where the guest cannot have one
+/// the stamps are absent.
 fn serve(
     guest: &mut dyn Guest,
     can: &Capabilities,
@@ -186,7 +189,8 @@ fn server(at: IpAddr, port: u16) -> Command {
     }
 }
 
-/// A port that nobody on the host listens on: some guests share the host's network, and some publish their port on it.
+/// A port that nobody on the host listens on: some guests share the host's network, and some
+/// publish their port on it.
 fn free_port() -> Option<u16> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).ok()?;
     Some(listener.local_addr().ok()?.port())

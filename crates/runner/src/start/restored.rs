@@ -7,7 +7,8 @@ use weigh_host::clock::monotonic_ns;
 use weigh_model::{FailureKind, stamps};
 use weigh_platforms::{GuestRequest, PlatformError};
 
-/// Saves a fresh guest, restores it, and ends it. Where that is not possible the metrics are absent with the reason.
+/// Saves a fresh guest, restores it, and ends it. Where that is not possible the metrics are absent
+/// with the reason.
 pub(super) fn come_up(
     fleet: &mut Fleet<'_>,
     environment: usize,

@@ -6,13 +6,14 @@ use weigh_model::FailureKind;
 use weigh_platforms::{Capabilities, Guest, RunOptions, SessionError};
 use weigh_protocol::{COMMAND_PATH, Command, Status};
 
-/// Waits for the system to have come up, then asks for the target: a system with a failed unit is up too. Before its bus is there
-/// systemctl fails at once, hence the loop (systemctl(1), `is-system-running --wait`).
+/// Waits for the system to have come up, then asks for the target: a system with a failed unit is
+/// up too. Before its bus is there systemctl fails at once, hence the loop (systemctl(1),
+/// `is-system-running --wait`).
 const WAIT: &str = "while :; do systemctl is-system-running --wait >/dev/null 2>&1; \
 systemctl is-active --quiet multi-user.target && exit 0; sleep 0.01; done";
 
-/// When the guest was initialised, host's monotonic clock, nanoseconds: when its probe said hello, or when its own init had reached
-/// `multi-user.target`.
+/// When the guest was initialised, host's monotonic clock, nanoseconds: when its probe said hello,
+/// or when its own init had reached `multi-user.target`.
 pub(crate) fn init_ns(guest: &mut dyn Guest, can: &Capabilities, deadline: Duration) -> Result<u64, Failure> {
     let hello_ns = hello_ns(guest)?;
     if !can.system {

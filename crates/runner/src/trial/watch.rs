@@ -7,10 +7,12 @@ use weigh_model::Observed;
 use weigh_observe::{Attached, ElsewhereReading, Sensors, add};
 use weigh_platforms::{DiskMeter, DiskMoved, Session};
 
-/// What a machine has read of its virtual disks, below its own caches and above those of the host: it tells whose cache was measured.
+/// What a machine has read of its virtual disks, below its own caches and above those of the host:
+/// it tells whose cache was measured.
 pub(super) const DISK_READS: &str = "guest_disk_read_bytes";
 
-/// The sensors around the measured commands of one trial. Preparation and clean-up are outside of the window.
+/// The sensors around the measured commands of one trial. Preparation and clean-up are outside of
+/// the window.
 pub(crate) struct Watch<'a> {
     sensors: &'a mut dyn Sensors,
     /// None where nothing can be seen.
@@ -22,7 +24,8 @@ pub(crate) struct Watch<'a> {
     pub(super) seen: Option<Observed>,
     /// The sensors know of a load generator.
     loaded: bool,
-    /// The machine of the load generator, which is asked itself, and what it said when the window began.
+    /// The machine of the load generator, which is asked itself, and what it said when the window
+    /// began.
     machine: Option<Arc<Machine>>,
     asked: Option<ElsewhereReading>,
 }
@@ -50,7 +53,8 @@ impl<'a> Watch<'a> {
         self.loaded = true;
     }
 
-    /// Has the machine of the load generator asked how busy it is, by the session that the commands are run in.
+    /// Has the machine of the load generator asked how busy it is, by the session that the commands
+    /// are run in.
     pub(crate) fn ask(&mut self, machine: Arc<Machine>) {
         self.machine = Some(machine);
     }

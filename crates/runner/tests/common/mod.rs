@@ -303,8 +303,8 @@ pub fn valid_trials(store: &RunDirectory) -> Vec<Trial> {
     trials(store).into_iter().filter(valid).collect()
 }
 
-/// Every (block, workload, environment) of `blocks` blocks has exactly one trial that counts, all were measured in the
-/// order of the seed, and no trial number is used twice.
+/// Every (block, workload, environment) of `blocks` blocks has exactly one trial that counts, all
+/// were measured in the order of the seed, and no trial number is used twice.
 pub fn assert_complete(plan: &Plan, store: &RunDirectory, blocks: u32) {
     let valid = valid_trials(store);
     let mut expected = Vec::new();

@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use weigh_model::{Comparison, MetricSpec, Shares, among};
 
-/// What neighbours with less than this part of their equal share of the CPUs do is not bound by the CPUs.
+/// What neighbours with less than this part of their equal share of the CPUs do is not bound by the
+/// CPUs.
 const BOUND: f64 = 0.9;
 
 /// What neighbours of one kind cost one environment, by how many there are.
@@ -51,13 +52,14 @@ pub struct DegradationStep {
     pub median: Option<f64>,
     /// Cost over the cost alone in the same block, less 1.
     pub loss: Option<Interval>,
-    /// What an equal share of the CPUs would leave of the CPU time: min(1, CPUs / guests). Only where neighbours are bound by the CPUs;
-    /// context, and never graded.
+    /// What an equal share of the CPUs would leave of the CPU time: min(1, CPUs / guests). Only
+    /// where neighbours are bound by the CPUs; context, and never graded.
     pub fair: Option<f64>,
     /// Why there is no value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lack: Option<String>,
-    /// Whether the interval is of a fair sample: no failed trials, no unusable values on either side.
+    /// Whether the interval is of a fair sample: no failed trials, no unusable values on either
+    /// side.
     pub sound: bool,
 }
 
@@ -66,17 +68,20 @@ pub struct DegradationStep {
 pub struct Knee {
     /// The loss that still counts as borne, as a fraction.
     pub margin: f64,
-    /// The most guests up to which, at every number that was measured, the whole interval of the loss lies at or below the margin. 1 where
-    /// not even the fewest do.
+    /// The most guests up to which, at every number that was measured, the whole interval of the
+    /// loss lies at or below the margin. 1 where not even the fewest do.
     pub within: u32,
-    /// The fewest guests from which, at every number that was measured, the whole interval lies above it.
+    /// The fewest guests from which, at every number that was measured, the whole interval lies
+    /// above it.
     pub beyond: Option<u32>,
-    /// Numbers of guests between the two: the interval reaches over the margin, trials failed, or nothing could be measured.
+    /// Numbers of guests between the two: the interval reaches over the margin, trials failed, or
+    /// nothing could be measured.
     pub undecided: Vec<u32>,
 }
 
 impl Knee {
-    /// A loss of 5 % is borne: less than the noise of most hosts moves a result by, and what agarwal-2015 calls equal.
+    /// A loss of 5 % is borne: less than the noise of most hosts moves a result by, and what
+    /// agarwal-2015 calls equal.
     pub const MARGIN: f64 = 0.05;
 
     fn of(steps: &[DegradationStep]) -> Option<Self> {
@@ -161,7 +166,8 @@ fn degradation(
     })
 }
 
-/// Whether the neighbours used (nearly) all of an equal share each: they would use more. Where nobody told what they used, those that spin.
+/// Whether the neighbours used (nearly) all of an equal share each: they would use more. Where
+/// nobody told what they used, those that spin.
 fn are_bound(
     family: &Family<'_>,
     environment: &str,
@@ -183,7 +189,8 @@ mod tests {
     use super::*;
     use crate::analysis::{CellFlag, Flag};
 
-    /// Alone 1 s; among 2, 4, 8 guests on two CPUs as slow as the part says, with a per cent of noise that alone does not have.
+    /// Alone 1 s; among 2, 4, 8 guests on two CPUs as slow as the part says, with a per cent of
+    /// noise that alone does not have.
     fn spinning() -> Vec<Comparison> {
         let mut all = vec![comparison("time", 1, "-", "equal", &[1.0; 6])];
         for (guests, slow) in [(8, 4.0), (2, 1.01), (4, 2.0)] {

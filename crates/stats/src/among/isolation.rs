@@ -1,4 +1,5 @@
-//! How well an environment shields a guest: what neighbours cost that do something, beyond as many that do nothing.
+//! How well an environment shields a guest: what neighbours cost that do something, beyond as many
+//! that do nothing.
 
 use super::{Family, Paired, median};
 use crate::analysis::Interval;
@@ -12,7 +13,8 @@ use weigh_model::{Comparison, MetricSpec, Shares};
 pub enum Reference {
     /// As many idle neighbours with the same shares.
     Idle,
-    /// As many idle neighbours, of which all have equal shares: those with other shares were not measured.
+    /// As many idle neighbours, of which all have equal shares: those with other shares were not
+    /// measured.
     IdleEqual,
     /// The guest alone: idle neighbours were not measured.
     Alone,
@@ -43,7 +45,8 @@ pub struct Isolation {
     pub reference_median: Option<f64>,
     /// Blocks that have both.
     pub n: u32,
-    /// Cost over that of the reference in the same block, less 1, with the interval of the average effect.
+    /// Cost over that of the reference in the same block, less 1, with the interval of the average
+    /// effect.
     pub loss: Option<Interval>,
     /// Whether no trial failed and no value was unusable on either side.
     pub sound: bool,

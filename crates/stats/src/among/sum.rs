@@ -27,8 +27,9 @@ pub struct Sum {
     pub steps: Vec<SumStep>,
     /// The growth that still counts as such, as a fraction.
     pub margin: f64,
-    /// The most guests at which the sum certainly grew: the whole interval of its ratio to that of the next smaller number of guests lies
-    /// above 1 + margin. 1 where it never did; none where nothing can be compared.
+    /// The most guests at which the sum certainly grew: the whole interval of its ratio to that of
+    /// the next smaller number of guests lies above 1 + margin. 1 where it never did; none where
+    /// nothing can be compared.
     pub grew_up_to: Option<u32>,
 }
 
@@ -83,8 +84,9 @@ impl Evenness {
     }
 }
 
-/// The sums of every workload whose neighbours run the workload itself. `alone` has what a guest does alone, in the same unit, as
-/// [`crate::Collected::alone`] has it: for the workloads with one guest.
+/// The sums of every workload whose neighbours run the workload itself. `alone` has what a guest
+/// does alone, in the same unit, as [`crate::Collected::alone`] has it: for the workloads with one
+/// guest.
 pub fn sums(comparisons: &[Comparison], alone: &[Comparison], known: &Known<'_>) -> Vec<Sum> {
     let all: Vec<Comparison> = comparisons.iter().chain(alone).cloned().collect();
     let mut found = Vec::new();

@@ -6,7 +6,8 @@ fn close(found: f64, expected: f64) {
     assert!((found - expected).abs() < 2e-6, "{found} is not {expected}");
 }
 
-/// A shift of 0 gives the level itself, and with many degrees of freedom the tail is that of a normal distribution shifted.
+/// A shift of 0 gives the level itself, and with many degrees of freedom the tail is that of a
+/// normal distribution shifted.
 #[test]
 fn the_noncentral_tail_has_its_limits() {
     for df in [2.0, 9.0, 29.0, 400.0] {
@@ -20,7 +21,8 @@ fn the_noncentral_tail_has_its_limits() {
 
 #[test]
 fn the_smallest_effect_is_found_about_four_times_in_five() {
-    // The printed formula shifts the central distribution; the noncentral one differs from that by some per cent at few blocks.
+    // The printed formula shifts the central distribution; the noncentral one differs from that by
+    // some per cent at few blocks.
     for (df, least, most) in [(5.0, 0.78, 0.86), (9.0, 0.78, 0.83), (29.0, 0.79, 0.815), (59.0, 0.795, 0.81)]
     {
         let found = power(0.01, 0.01, df);
@@ -75,8 +77,9 @@ fn chance_rejects_as_often_as_the_level_says_for_normal_noise_and_less_with_spik
     assert_eq!(rejection_by_chance(&[0.1; 21]), None);
 }
 
-/// The whole judgement, simulated: comparisons of 10 pairs, an effect of known size, noise of an unknown and changing size. The number
-/// found stays inside the band that follows from what each comparison says of itself.
+/// The whole judgement, simulated: comparisons of 10 pairs, an effect of known size, noise of an
+/// unknown and changing size. The number found stays inside the band that follows from what each
+/// comparison says of itself.
 #[test]
 fn what_is_found_agrees_with_what_the_smallest_effects_promise() {
     let quiet = |noise: &mut Noise, _: f64| noise.normal();
@@ -96,7 +99,8 @@ fn what_is_found_agrees_with_what_the_smallest_effects_promise() {
     }
 }
 
-/// Whether one set of `n` comparisons of ten pairs lies within its band. An effect of 1 is one standard deviation of a pair.
+/// Whether one set of `n` comparisons of ten pairs lies within its band. An effect of 1 is one
+/// standard deviation of a pair.
 fn is_inside(noise: &mut Noise, draw: fn(&mut Noise, f64) -> f64, effect: f64, n: u32) -> bool {
     let (mut found, mut chances) = (0, Vec::new());
     for _ in 0..n {

@@ -19,8 +19,9 @@ fn operation(workload: &WorkloadPlan) -> &str {
     workload.operations.as_ref().map_or(RUN, |operations| operations.name.as_str())
 }
 
-/// What a trial was charged, and for how many operations; none where it was not observed, where a run did not say how many, and where
-/// nothing at all was charged: a program cannot run in no time, so nobody kept accounts there.
+/// What a trial was charged, and for how many operations; none where it was not observed, where a
+/// run did not say how many, and where nothing at all was charged: a program cannot run in no time,
+/// so nobody kept accounts there.
 fn charged<'a>(workload: &WorkloadPlan, trial: &'a Trial) -> Option<(&'a Charge, f64)> {
     let Outcome::Measured { iterations } = &trial.outcome else { return None };
     let charge = &trial.observed.as_deref()?.charge;
@@ -32,7 +33,8 @@ fn charged<'a>(workload: &WorkloadPlan, trial: &'a Trial) -> Option<(&'a Charge,
     (operations > 0.0 && charge.total_ns() > 0).then_some((charge, operations))
 }
 
-/// The summary of a cell: medians over its blocks, and the difference to the baseline. None without any observation.
+/// The summary of a cell: medians over its blocks, and the difference to the baseline. None without
+/// any observation.
 pub(crate) fn summary(
     plan: &Plan,
     workload: &WorkloadPlan,
@@ -91,7 +93,8 @@ fn log_ratios(
     units.iter().filter_map(|(_, trials)| Some(log(trials, environment)? - log(trials, baseline)?)).collect()
 }
 
-/// Medians over the blocks that have the counter: one that is absent could not be read, which is not 0.
+/// Medians over the blocks that have the counter: one that is absent could not be read, which is
+/// not 0.
 fn counters(charged: &[(&Charge, f64)]) -> BTreeMap<String, f64> {
     let names: BTreeSet<&String> = charged.iter().flat_map(|(charge, _)| charge.counters.keys()).collect();
     let median_of = |name: &String| {
@@ -104,8 +107,8 @@ fn median(values: impl Iterator<Item = f64>) -> f64 {
     rank::median(&rank::sorted(values))
 }
 
-/// The service demand of a workload as a metric: charged CPU per operation, descriptive. In cycles where every trial has them,
-/// else in seconds; none where no trial was observed.
+/// The service demand of a workload as a metric: charged CPU per operation, descriptive. In cycles
+/// where every trial has them, else in seconds; none where no trial was observed.
 ///
 /// A block's number is the charge of its trial over all operations of its iterations.
 pub(crate) fn comparison(

@@ -59,8 +59,8 @@ pub(crate) enum TimedBy {
     Nobody,
 }
 
-/// Which clock a metric comes from. What a tool prints is timed by the guest unless its unit says that it is an amount: a score or
-/// an index of a tool's own is made from time.
+/// Which clock a metric comes from. What a tool prints is timed by the guest unless its unit says
+/// that it is an amount: a score or an index of a tool's own is made from time.
 pub(crate) fn timed_by(metric: &MetricSource) -> TimedBy {
     match metric.from {
         Extraction::Duration => TimedBy::Us,
@@ -72,13 +72,14 @@ pub(crate) fn timed_by(metric: &MetricSource) -> TimedBy {
     }
 }
 
-/// How far a guest's clock may have strayed while it was awake, as a share of a duration, for the duration to be of use: a quarter
-/// of the margin of equivalence, as for noise.
+/// How far a guest's clock may have strayed while it was awake, as a share of a duration, for the
+/// duration to be of use: a quarter of the margin of equivalence, as for noise.
 const STRAYED_SHARE: f64 = 0.005;
 
-/// Whether the tool's own time can be used although the command's did not fit its bracket. A slow channel and a clock that stood
-/// still look alike there; but a clock that stood still is behind at the end of the awake time, and how far behind it can be is
-/// known from its rate and the bound of that.
+/// Whether the tool's own time can be used although the command's did not fit its bracket. A slow
+/// channel and a clock that stood still look alike there; but a clock that stood still is behind at
+/// the end of the awake time, and how far behind it can be is known from its rate and the bound of
+/// that.
 fn is_good_enough(check: &ClockCheck, trial: &Trial) -> bool {
     let (Some(rate_ppm), Some(bound_ppm)) = (check.rate_ppm, check.bound_ppm) else { return false };
     let Outcome::Measured { iterations } = &trial.outcome else { return false };

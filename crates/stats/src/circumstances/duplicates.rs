@@ -1,7 +1,7 @@
 //! Equal pages of guests: the scans of all trials that count, amount by amount.
 //!
-//! Means and not medians: the parts of a mean add up to the mean of the whole, and a matrix whose rows do not is none. What is 0 is 0 here:
-//! nothing is compared by ratios.
+//! Means and not medians: the parts of a mean add up to the mean of the whole, and a matrix whose
+//! rows do not is none. What is 0 is 0 here: nothing is compared by ratios.
 
 use super::{DuplicateAmount, DuplicateSummary};
 use crate::estimate::count;

@@ -8,8 +8,8 @@ use weigh_model::{Iteration, Outcome, Trial, WorkloadPlan};
 /// Points per factor of ten of the share that is slower.
 const PER_DECADE: i32 = 20;
 
-/// The merged histograms of the trials of a cell, one curve per histogram; histograms that cannot be read are left out, as the metrics
-/// made from them are unusable and say so.
+/// The merged histograms of the trials of a cell, one curve per histogram; histograms that cannot
+/// be read are left out, as the metrics made from them are unusable and say so.
 pub(crate) fn summaries<'t>(
     workload: &WorkloadPlan,
     environment: &str,
@@ -38,8 +38,8 @@ pub(crate) fn summaries<'t>(
     names.iter().filter_map(curve).collect()
 }
 
-/// The share that is slower and the latency in seconds, from nearly all down to the least share that so many samples say anything
-/// about (METHOD: latency).
+/// The share that is slower and the latency in seconds, from nearly all down to the least share
+/// that so many samples say anything about (METHOD: latency).
 fn curve(merged: &hdrhistogram::Histogram<u64>) -> Vec<(f64, f64)> {
     let at = |slower: f64| (slower, merged.value_at_quantile(1.0 - slower) as f64 * 1e-9);
     let body = (1..20).rev().map(|twentieth| f64::from(twentieth) * 0.05).filter(|slower| *slower > 0.1);

@@ -8,8 +8,8 @@ use weigh_model::{
     Better, Extraction, Headroom, LoadLoop, MetricSource, Outcome, Paced, Trial, WorkloadPlan,
 };
 
-/// Share of a window up to which the busiest CPU of a load generator leaves it time to ask for more. Beyond, a faster server would not be
-/// seen to be one.
+/// Share of a window up to which the busiest CPU of a load generator leaves it time to ask for
+/// more. Beyond, a faster server would not be seen to be one.
 pub const LOADER_BOUND_SHARE: f64 = 0.70;
 
 /// The load generator of a cell; none where no trial has one.
@@ -50,7 +50,8 @@ pub(crate) fn summary<'t>(
     })
 }
 
-/// Share of the rate at which requests leave that a server serves when it keeps up. Poisson arrivals vary by some per cent in a short load.
+/// Share of the rate at which requests leave that a server serves when it keeps up. Poisson
+/// arrivals vary by some per cent in a short load.
 const KEPT_UP_SHARE: f64 = 0.90;
 
 impl LoaderSummary {
@@ -74,8 +75,8 @@ impl LoaderSummary {
     }
 }
 
-/// Whether a metric says how much was done in a time, and so is the loader's where the loader is the limit: a rate, or the time that the
-/// whole load took.
+/// Whether a metric says how much was done in a time, and so is the loader's where the loader is
+/// the limit: a rate, or the time that the whole load took.
 pub(crate) fn is_throughput(metric: &MetricSource) -> bool {
     metric.spec.better == Better::Higher || metric.from == Extraction::Duration
 }

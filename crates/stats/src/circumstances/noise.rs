@@ -5,8 +5,8 @@ use crate::estimate::count;
 use crate::warning::WarningKind;
 use weigh_model::{HostSettings, NoiseLimits, NoisyHost, Observed, Trial};
 
-/// Unattributed CPU time is reconciled over at least this long: below it the ticks of `/proc/stat` are a share of their own
-/// (METHOD: what is charged to an environment).
+/// Unattributed CPU time is reconciled over at least this long: below it the ticks of `/proc/stat`
+/// are a share of their own (METHOD: what is charged to an environment).
 const RECONCILED_NS: u64 = 5_000_000_000;
 
 /// Lines of the kernel's log that are kept.
@@ -18,13 +18,15 @@ fn disturbance(observed: &Observed) -> f64 {
     share(observed.steal).max(share(observed.foreign))
 }
 
-/// Whether noise took more of a trial than the warning share, or than the void share where that is the smaller one.
+/// Whether noise took more of a trial than the warning share, or than the void share where that is
+/// the smaller one.
 pub(crate) fn is_disturbed(trial: &Trial, limits: &NoiseLimits) -> bool {
     let limit = limits.warn_share.min(limits.void_share);
     trial.observed.as_deref().is_some_and(|observed| disturbance(observed) > limit)
 }
 
-/// Sums, extremes and settings of the observed trials among these, which are in the order of the run.
+/// Sums, extremes and settings of the observed trials among these, which are in the order of the
+/// run.
 pub(crate) fn summary(trials: &[&Trial], limits: &NoiseLimits) -> Option<NoiseSummary> {
     let observed: Vec<&Observed> = trials.iter().filter_map(|trial| trial.observed.as_deref()).collect();
     observed.first()?;
@@ -56,7 +58,8 @@ pub(crate) fn summary(trials: &[&Trial], limits: &NoiseLimits) -> Option<NoiseSu
     })
 }
 
-/// Some task waited for a CPU, for memory, for input or output: shares of the time of the trials that tell.
+/// Some task waited for a CPU, for memory, for input or output: shares of the time of the trials
+/// that tell.
 fn pressure_shares(observed: &[&Observed]) -> Option<(f64, f64, f64)> {
     let telling = || observed.iter().filter_map(|o| Some((o.window_ns as f64, o.pressure?)));
     let window_ns: f64 = telling().map(|(window_ns, _)| window_ns).sum();

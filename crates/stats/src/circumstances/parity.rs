@@ -3,10 +3,11 @@
 use std::collections::BTreeSet;
 use weigh_model::{InstanceFacts, Plan, is_parity_key_of_platforms, parity_word_covers};
 
-/// The environments that differ from the baseline in a key that the plan allows by name, and in which keys.
+/// The environments that differ from the baseline in a key that the plan allows by name, and in
+/// which keys.
 ///
-/// All facts that an environment ever showed count: one that changed during the run differs. What the records call intended is
-/// meant, and no inequality.
+/// All facts that an environment ever showed count: one that changed during the run differs. What
+/// the records call intended is meant, and no inequality.
 pub(crate) fn unequal<'a>(plan: &'a Plan, facts: &[&'a InstanceFacts]) -> Vec<(&'a str, Vec<&'a str>)> {
     let of = |environment: &str, key: &str| -> BTreeSet<Option<&'a str>> {
         // A platform that names no network has none.

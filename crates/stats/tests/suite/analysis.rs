@@ -7,8 +7,8 @@ use weigh_stats::{Flag, Options, Pairing, Verdict, WarningKind, analyse, precise
 const NATIVE: [f64; 8] = [10.0, 10.2, 9.9, 10.1, 10.3, 10.0, 9.8, 10.2];
 const OTHER: [f64; 8] = [10.4, 10.5, 10.2, 10.6, 10.5, 10.3, 10.3, 10.7];
 
-/// The figures are those of scipy 1.17.1 on d = ln(other / native): `t.interval`, `ttest_1samp` (two-sided, and `less`
-/// and `greater` against +-ln 1.02), `t.ppf`; numpy's `quantile`.
+/// The figures are those of scipy 1.17.1 on d = ln(other / native): `t.interval`, `ttest_1samp`
+/// (two-sided, and `less` and `greater` against +-ln 1.02), `t.ppf`; numpy's `quantile`.
 #[test]
 fn eight_pairs_agree_with_scipy() {
     let analysis = analysed(&[pairs(&NATIVE, &OTHER)]);
@@ -39,7 +39,8 @@ fn eight_pairs_agree_with_scipy() {
     close(cell.log_ratios[1].1, (10.5_f64 / 10.2).ln());
 }
 
-/// `scipy.stats.ttest_ind(log(other[:5]), log(native), equal_var=False)` and its interval; Welch's degrees of freedom are 9.589.
+/// `scipy.stats.ttest_ind(log(other[:5]), log(native), equal_var=False)` and its interval; Welch's
+/// degrees of freedom are 9.589.
 #[test]
 fn loose_samples_agree_with_welch() {
     let cell = cell_of(comparison(vec![series("native", loose(&NATIVE)), series("e", loose(&OTHER[..5]))]));
@@ -126,10 +127,12 @@ fn the_family_is_adjusted_together() {
     assert_eq!(cell.verdict, Some(Verdict::Inconclusive));
 }
 
-/// The whole 95 % interval has to lie within the margin, which is the level .025 on either side, and for the family.
+/// The whole 95 % interval has to lie within the margin, which is the level .025 on either side,
+/// and for the family.
 #[test]
 fn equivalence_is_adjusted_and_held_to_half_the_level() {
-    // scipy: t.sf((ln 1.02 - .003) / (sd / sqrt(30)), 29) is .02267 for an sd of .044, and .03255 for .048.
+    // scipy: t.sf((ln 1.02 - .003) / (sd / sqrt(30)), 29) is .02267 for an sd of .044, and .03255
+    // for .048.
     let verdict = |sd: f64| {
         let cell = cell_of(with_log_ratios(&spread(30, 0.003, sd)));
         (cell.verdict.unwrap(), cell.p_eq.unwrap())
@@ -144,7 +147,8 @@ fn equivalence_is_adjusted_and_held_to_half_the_level() {
     assert_eq!((cell.verdict, cell.p_eq_holm), (Some(Verdict::Inconclusive), Some(2.0 * cell.p_eq.unwrap())));
 }
 
-/// A cell that was planned and gave nothing still counts: the family is what was asked, not what came of it.
+/// A cell that was planned and gave nothing still counts: the family is what was asked, not what
+/// came of it.
 #[test]
 fn a_cell_without_values_stays_in_the_family() {
     let mut with_empty = with_log_ratios(&spread(20, 0.005, 0.0097));
@@ -158,7 +162,8 @@ fn a_cell_without_values_stays_in_the_family() {
     assert_eq!(absent.flags, [Flag::NotMeasured]);
 }
 
-/// Most blocks are a little faster, a few are much slower: the average says slower, the typical block is faster.
+/// Most blocks are a little faster, a few are much slower: the average says slower, the typical
+/// block is faster.
 #[test]
 fn a_mixture_is_flagged() {
     let mut d = vec![-0.010, -0.011, -0.009, -0.0105, -0.0095, -0.010, -0.0102, -0.0098];
@@ -188,7 +193,8 @@ fn wide_spread_and_short_intervals_are_warned_of() {
     let analysis = analysed(std::slice::from_ref(&short));
     assert_eq!(kinds(&analysis), [WarningKind::ShortMeasurement { shortest_s: 9e-4 }]);
     assert!(has(&environment(&analysis, "native"), Flag::ShortMeasurement));
-    // Per-operation times of a run are averages over many: there the trial is looked at, not the value.
+    // Per-operation times of a run are averages over many: there the trial is looked at, not the
+    // value.
     let of_a_run = Options { values_are_intervals: false, ..Options::new("native") };
     assert_eq!(analyse(&[short], &of_a_run).warnings, []);
 }

@@ -47,7 +47,8 @@ pub fn with_log_ratios(d: &[f64]) -> Comparison {
     pairs(&native, &e)
 }
 
-/// `mean + sd * x`, where x has mean 0 and standard deviation 1 over the k values, without a generator.
+/// `mean + sd * x`, where x has mean 0 and standard deviation 1 over the k values, without a
+/// generator.
 pub fn spread(k: usize, mean: f64, sd: f64) -> Vec<f64> {
     let raw: Vec<f64> = (0..k).map(|i| (i as f64 * 1.7).sin()).collect();
     let centre = raw.iter().sum::<f64>() / k as f64;

@@ -297,7 +297,8 @@ fn a_clock_that_is_off_is_flagged_where_it_times_and_keeps_the_verdict() {
     assert_eq!(kinds_of(&collected), [WarningKind::ClockOff { off: 8, trials: 8, rate_ppm: 500.0 }]);
 }
 
-/// Charged: a helper beside the guest and softirqs, never a shared daemon, per operation of all iterations together.
+/// Charged: a helper beside the guest and softirqs, never a shared daemon, per operation of all
+/// iterations together.
 #[test]
 fn cpu_per_operation_is_charged_with_every_helper() {
     let mut plan = time_plan();
@@ -403,7 +404,8 @@ fn what_was_allowed_to_differ_is_said_at_every_ratio() {
         |analysis: &Analysis| ENVIRONMENTS.map(|e| cell(analysis, "time", e).flags.contains(&Flag::Unequal));
     assert_eq!(unequal(&analysis), [false, true, false]);
     assert_eq!(kinds_of(&collected), [WarningKind::Unequal { keys: vec!["binary:fio".into()] }]);
-    // An instance that changes later differs too, and what nobody allowed is not for the statistics to judge.
+    // An instance that changes later differs too, and what nobody allowed is not for the statistics
+    // to judge.
     records.push(facts("f", &[("libc", "musl"), ("kernel", "6.1"), ("binary:fio", "aa")], &[]));
     assert_eq!(unequal(&analysed(&plan, &collect(&plan, &records))), [false, true, true]);
     let strict = time_plan();

@@ -119,7 +119,8 @@ fn an_incomplete_unit_is_out_and_named() {
     assert_eq!(values(&collected, "w", "native"), [(0, 1.0)]);
     assert_eq!(collected.incomplete, [(1, "w".into())]);
     assert!(matches!(&collected.warnings[0].kind, WarningKind::IncompleteUnits { blocks } if *blocks == [1]));
-    // Done again after a crash: the later attempt counts, and repeating what was cut off is no offence.
+    // Done again after a crash: the later attempt counts, and repeating what was cut off is no
+    // offence.
     let collected = collect(&plan(), &file([unit(0, 0, "w", 1.0), cut.clone(), unit(1, 1, "w", 2.0)]));
     assert_eq!(values(&collected, "w", "native"), [(0, 1.0), (1, 2.0)]);
     assert!(collected.incomplete.is_empty() && collected.warnings.is_empty());
@@ -244,7 +245,8 @@ fn short_iterations_are_warned_of_by_what_was_timed() {
     assert!(matches!(warnings[0].kind, WarningKind::ShortMeasurement { .. }));
 }
 
-/// What one guest does a second, for the sums of those that all do it; a workload without neighbours has none.
+/// What one guest does a second, for the sums of those that all do it; a workload without
+/// neighbours has none.
 #[test]
 fn the_rate_of_a_guest_alone_is_told_beside_the_cells() {
     let mut plan = plan();

@@ -48,7 +48,8 @@ fn no_spread_is_flagged() {
     }
 }
 
-/// A value that is no cost is an error of the measurement: it is counted and named, its pair is out, no verdict is given.
+/// A value that is no cost is an error of the measurement: it is counted and named, its pair is
+/// out, no verdict is given.
 #[test]
 fn unusable_values_are_named_and_never_dropped_in_silence() {
     for bad in [0.0, -1.0, f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {

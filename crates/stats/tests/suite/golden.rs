@@ -3,8 +3,8 @@
 use crate::build::*;
 use weigh_stats::Pairing;
 
-/// Extra hours of sleep of ten patients under two drugs (Student, "The probable error of a mean", Biometrika 6, 1908; R's dataset
-/// `sleep`).
+/// Extra hours of sleep of ten patients under two drugs (Student, "The probable error of a mean",
+/// Biometrika 6, 1908; R's dataset `sleep`).
 const SLEEP: [[f64; 10]; 2] = [
     [0.7, -1.6, -0.2, -1.2, -0.1, 3.4, 3.7, 0.8, 0.0, 2.0],
     [1.9, 0.8, 1.1, 0.1, -0.1, 4.4, 5.5, 1.6, 4.6, 3.4],
@@ -19,8 +19,9 @@ fn about(found: f64, expected: f64, digits: f64) {
     assert!((found - expected).abs() <= 0.51 * digits, "{found} is not {expected}");
 }
 
-/// R's documentation of `t.test`: `with(sleep, t.test(extra[group == 2], extra[group == 1], paired = TRUE))`: t = 4.0621, df = 9,
-/// p-value = 0.002833, 95 percent confidence interval 0.7001142 2.4598858, mean difference 1.58.
+/// R's documentation of `t.test`: `with(sleep, t.test(extra[group == 2], extra[group == 1], paired
+/// = TRUE))`: t = 4.0621, df = 9, p-value = 0.002833, 95 percent confidence interval 0.7001142 2.4598858,
+/// mean difference 1.58.
 #[test]
 fn students_sleep_paired() {
     let [one, two] = sleep();
@@ -47,7 +48,8 @@ fn students_sleep_by_welch() {
     about(cell.p_diff.unwrap(), 0.07939, 1e-5);
 }
 
-/// Two-sided 5 % points of t as printed in tables since Fisher, Statistical Methods for Research Workers (1925), table IV.
+/// Two-sided 5 % points of t as printed in tables since Fisher, Statistical Methods for Research
+/// Workers (1925), table IV.
 #[test]
 fn the_table_of_t() {
     for (df, t) in [
@@ -68,8 +70,9 @@ fn the_table_of_t() {
     }
 }
 
-/// Ranks of the 95 % interval of a median as printed in tables of the sign test (Dixon and Mood, JASA 41, 1946): the largest number of
-/// the less frequent sign that is significant at the two-sided 5 %, plus one.
+/// Ranks of the 95 % interval of a median as printed in tables of the sign test (Dixon and Mood,
+/// JASA 41, 1946): the largest number of the less frequent sign that is significant at the
+/// two-sided 5 %, plus one.
 #[test]
 fn the_table_of_the_sign_test() {
     let critical = [

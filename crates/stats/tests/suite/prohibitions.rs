@@ -1,7 +1,7 @@
 //! What the method forbids (its section 7), as far as it is for the statistics to keep.
 //!
-//! Not theirs: closed-loop tails as service latency (7), a saturated loader and host-cached storage (13), emulation under the name
-//! of acceleration (17).
+//! Not theirs: closed-loop tails as service latency (7), a saturated loader and host-cached storage
+//! (13), emulation under the name of acceleration (17).
 
 use crate::build::*;
 use crate::records::*;
@@ -60,8 +60,8 @@ fn iterations_are_no_samples() {
     assert_eq!(collected.comparisons[0].series[1].observations.len(), 3);
 }
 
-/// 3. Environments in sequence: what shares no block is never passed off as paired. (How wrong a sequence is, and that blocks
-///    are not, is simulated in `simulation::drift`.)
+/// 3. Environments in sequence: what shares no block is never passed off as paired. (How wrong a
+///    sequence is, and that blocks are not, is simulated in `simulation::drift`.)
 #[test]
 fn what_was_measured_in_sequence_is_labelled() {
     let (a, b) = (spread(20, 1.0, 0.01), spread(20, 1.1, 0.01));
@@ -95,8 +95,8 @@ fn the_effect_has_no_say_in_when_to_stop() {
     }
 }
 
-/// 4. Rerunning on significance: the last attempt counts whatever it measured, and a repetition without a declared
-///    cause is named.
+/// 4. Rerunning on significance: the last attempt counts whatever it measured, and a repetition
+///    without a declared cause is named.
 #[test]
 fn no_attempt_is_chosen_by_what_it_measured() {
     let plan = plan_of(vec![metric("time", Better::Lower, true)]);
@@ -137,7 +137,8 @@ fn no_arm_of_a_unit_counts_alone() {
     }
 }
 
-/// 6. Averaging percentiles: the number of a block is one that was measured, also of an even number of iterations.
+/// 6. Averaging percentiles: the number of a block is one that was measured, also of an even number
+///    of iterations.
 #[test]
 fn percentiles_are_not_averaged() {
     let plan = plan_of(vec![metric("latency_p99", Better::Lower, true)]);
@@ -152,8 +153,9 @@ fn percentiles_are_not_averaged() {
     }
 }
 
-/// 6. Averaging percentiles: of several histograms the samples are put together. Half of the iterations being slow is not
-///    a p99 that is half as slow, neither by their mean nor by choosing one of them.
+/// 6. Averaging percentiles: of several histograms the samples are put together. Half of the
+///    iterations being slow is not a p99 that is half as slow, neither by their mean nor by
+///    choosing one of them.
 #[test]
 fn percentiles_are_of_all_samples_together() {
     let plan = quantile_plan(0.99);
@@ -164,7 +166,8 @@ fn percentiles_are_of_all_samples_together() {
     assert!((value - 1e-3).abs() < 2e-6, "{value}");
 }
 
-/// 8. A ratio without absolute values, n and interval: where there is an effect, all of it is there.
+/// 8. A ratio without absolute values, n and interval: where there is an effect, all of it is
+///    there.
 #[test]
 fn no_effect_stands_alone() {
     for k in [2, 6, 30] {
@@ -217,7 +220,8 @@ fn cell_in(analysis: &Analysis, metric: &str, environment: &str) -> Cell {
     analysis.cells.iter().find(is).expect("the cell is there").clone()
 }
 
-/// 10. Throughput loss as overhead: half a CPU more for the same throughput is a cell of its own, beside that of the throughput.
+/// 10. Throughput loss as overhead: half a CPU more for the same throughput is a cell of its own,
+///     beside that of the throughput.
 /// 11. Leaving out helpers: their CPU time counts as the guest's does.
 #[test]
 fn service_demand_stands_beside_throughput_with_every_helper() {
@@ -239,7 +243,8 @@ fn service_demand_stands_beside_throughput_with_every_helper() {
     assert_eq!(parts["helper"], 60_000_000.0);
 }
 
-/// 12. Unproven guest clocks: what a tool timed by one gets no verdict, however clear the difference.
+/// 12. Unproven guest clocks: what a tool timed by one gets no verdict, however clear the
+///     difference.
 #[test]
 fn an_unproven_clock_gives_no_verdict() {
     let mut plan = plan_of(vec![metric("time", Better::Lower, true)]);
@@ -273,7 +278,8 @@ fn an_unproven_clock_gives_no_verdict() {
     assert_eq!(verdicts(&plan, ClockState::Bracket), [None, equivalent]);
 }
 
-/// 14. Unequal configurations unsaid: an allowed difference is at every ratio of the environment, and in a warning.
+/// 14. Unequal configurations unsaid: an allowed difference is at every ratio of the environment,
+///     and in a warning.
 #[test]
 fn an_allowed_difference_is_said() {
     let plan = Plan { allow_unequal: vec!["libc".into()], ..plan() };
@@ -301,7 +307,8 @@ fn an_allowed_difference_is_said() {
     assert!(collected.warnings.iter().any(|warning| matches!(warning.kind, WarningKind::Unequal { .. })));
 }
 
-/// 15. Hidden failures, voids, flags: each is counted where it happened, and no verdict rests on what is left.
+/// 15. Hidden failures, voids, flags: each is counted where it happened, and no verdict rests on
+///     what is left.
 #[test]
 fn failures_and_voids_stay_in_sight() {
     let plan = plan_of(vec![metric("time", Better::Lower, true)]);

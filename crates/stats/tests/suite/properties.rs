@@ -26,8 +26,8 @@ fn near_intervals(a: Option<Interval>, b: Option<Interval>) -> bool {
     }
 }
 
-/// Whether the ratios of one interval are those of the other turned round. The larger of two is turned: close to -1 an
-/// effect has no digits left to get a large one from.
+/// Whether the ratios of one interval are those of the other turned round. The larger of two is
+/// turned: close to -1 an effect has no digits left to get a large one from.
 fn are_reciprocal(a: Option<Interval>, b: Option<Interval>) -> bool {
     let turned = |x: f64| 1.0 / (1.0 + x) - 1.0;
     let reciprocal = |x: f64, y: f64| near(turned(x.max(y)), x.min(y));
@@ -102,7 +102,8 @@ proptest! {
         prop_assert!(same_conclusion(&cell_of(pairs(&native, &e)), &cell_of(rates)));
     }
 
-    /// Several iterations of a block too: the median iteration of a rate is the median iteration of its duration.
+    /// Several iterations of a block too: the median iteration of a rate is the median iteration of
+    /// its duration.
     #[test]
     fn rates_and_durations_of_several_iterations_agree(
         blocks in proptest::collection::vec(proptest::collection::vec(1e-3..1e3f64, 1..6), 2..8),

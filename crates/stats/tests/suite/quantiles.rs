@@ -31,7 +31,8 @@ fn a_block_gives_the_quantile_of_all_its_samples() {
     assert!(collected.failures.is_empty() && collected.warnings.is_empty());
 }
 
-/// 367 samples say nothing of p99, in however many iterations; and a block with enough does not stay alone.
+/// 367 samples say nothing of p99, in however many iterations; and a block with enough does not
+/// stay alone.
 #[test]
 fn a_quantile_of_too_few_samples_is_refused() {
     for (quantile, fewest) in [(0.99, 368), (0.999, 3688), (0.5, 6)] {

@@ -23,7 +23,8 @@ pub fn workload(id: &str, metrics: Vec<MetricSpec>) -> WorkloadPlan {
     }
 }
 
-/// A plan of the environments `native`, `e` and `f` with the workloads `w` and `v` and the metric `time`.
+/// A plan of the environments `native`, `e` and `f` with the workloads `w` and `v` and the metric
+/// `time`.
 pub fn plan() -> Plan {
     let time = || vec![metric("time", Better::Lower, true)];
     Plan {

@@ -1,12 +1,14 @@
-//! STREAM rates that others measured: ten runs of each of Linux, Docker and KVM in IBM's report RC25482 (2014). The logs
-//! lie in the directory that `WEIGH_REFERENCE` names and are no part of this project.
+//! STREAM rates that others measured: ten runs of each of Linux, Docker and KVM in IBM's report
+//! RC25482 (2014). The logs lie in the directory that `WEIGH_REFERENCE` names and are no part of
+//! this project.
 
 use crate::build::*;
 use std::path::PathBuf;
 use weigh_model::{Better, Comparison};
 use weigh_stats::{Pairing, Verdict};
 
-/// The directory with the logs; without it the test is skipped, or fails where the data are required.
+/// The directory with the logs; without it the test is skipped, or fails where the data are
+/// required.
 #[expect(clippy::print_stderr, reason = "a skipped test must be seen")]
 fn logs(test: &str) -> Option<PathBuf> {
     let directory = std::env::var_os("WEIGH_REFERENCE").map(|d| PathBuf::from(d).join("felter-2014/stream"));

@@ -20,7 +20,8 @@ fn compared(before: &[Comparison], after: &[Comparison]) -> Analysis {
     compare_runs((before, &options), (after, &options))
 }
 
-/// `scipy.stats.ttest_ind(log(ratios after), log(ratios before), equal_var=False)` and its interval, scipy 1.17.1.
+/// `scipy.stats.ttest_ind(log(ratios after), log(ratios before), equal_var=False)` and its
+/// interval, scipy 1.17.1.
 #[test]
 fn the_change_of_the_ratio_agrees_with_welch() {
     let analysis = compared(&[pairs(&NATIVE, &OTHER)], &[after(1.3)]);
@@ -46,7 +47,8 @@ fn what_the_host_did_to_both_cancels() {
     close(one.low, other.low);
 }
 
-/// The baseline has no ratio of its own: its raw change is shown, labelled, outside of the family and without a verdict.
+/// The baseline has no ratio of its own: its raw change is shown, labelled, outside of the family
+/// and without a verdict.
 #[test]
 fn the_baseline_shows_its_raw_change_without_a_verdict() {
     let analysis = compared(&[pairs(&NATIVE, &OTHER)], &[after(1.3)]);

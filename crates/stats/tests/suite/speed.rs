@@ -4,7 +4,8 @@ use crate::build::*;
 use std::time::{Duration, Instant};
 use weigh_model::Observation;
 
-/// The bound of the release build is the one that users see; the other only tells a quadratic pairing.
+/// The bound of the release build is the one that users see; the other only tells a quadratic
+/// pairing.
 const BOUND: Duration = if cfg!(debug_assertions) { Duration::from_secs(30) } else { Duration::from_secs(1) };
 
 #[test]

@@ -11,7 +11,8 @@ fn plan() -> Plan {
     plan_of(vec![metric("time", Better::Lower, true), metric("rate", Better::Higher, false)])
 }
 
-/// Trials of 60 iterations, the time of the environment `e` being `level` of the iteration's number.
+/// Trials of 60 iterations, the time of the environment `e` being `level` of the iteration's
+/// number.
 fn run(level: impl Fn(usize) -> f64) -> (Collected, Analysis) {
     let records = file((0..BLOCKS).map(|block| {
         let trial = |environment: &'static str| {

@@ -6,12 +6,13 @@ use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
 use rustix::thread::UnshareFlags;
 use std::fs;
 
-/// Runs `test` with a tmpfs of `bytes` at `place`, in a mount namespace of its own thread: the mount ends with the thread,
-/// whatever becomes of the test. `None` without the right to do so.
+/// Runs `test` with a tmpfs of `bytes` at `place`, in a mount namespace of its own thread: the
+/// mount ends with the thread, whatever becomes of the test. `None` without the right to do so.
 fn on_a_small_disk(bytes: u64, place: &Path, test: impl FnOnce() + Send) -> Option<()> {
     let mounted = std::thread::scope(|scope| {
         let thread = scope.spawn(|| {
-            // SAFETY: only this thread leaves the shared mount namespace and working directory; the file descriptor table stays shared.
+            // SAFETY: only this thread leaves the shared mount namespace and working directory; the
+            // file descriptor table stays shared.
             unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS | UnshareFlags::FS) }?;
             let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
             mount_change("/", private)?;

@@ -84,8 +84,8 @@ impl Source<'_> {
         Ok((places, ignored))
     }
 
-    /// A column is missing: an error when it is needed, or when another one looks like it. A misspelt `block` would silently
-    /// turn paired trials into unpaired ones.
+    /// A column is missing: an error when it is needed, or when another one looks like it. A
+    /// misspelt `block` would silently turn paired trials into unpaired ones.
     fn may_be_missing(
         &self,
         column: Column,

@@ -39,7 +39,8 @@ pub(super) fn parse(path: &Path, bytes: &[u8]) -> Result<Imported, ImportError> 
         let row: JsonRow<'_> =
             serde_json::from_slice(line).map_err(|error| source.unreadable(start, line, &error))?;
         if ignored.is_none() {
-            // The other lines are taken to have the same keys: looking at each would cost more than reading them.
+            // The other lines are taken to have the same keys: looking at each would cost more than
+            // reading them.
             ignored = Some(source.other_keys(start, line)?);
         }
         let row = Row {

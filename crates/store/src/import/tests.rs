@@ -263,7 +263,8 @@ proptest! {
     }
 }
 
-/// Prints how long a million rows take: `cargo test --release -p weigh-store -- --ignored --nocapture a_million`.
+/// Prints how long a million rows take: `cargo test --release -p weigh-store -- --ignored --nocapture
+/// a_million`.
 #[test]
 #[ignore = "a measurement; the limit holds in release only"]
 fn a_million_rows_are_read_in_well_under_two_seconds() {

@@ -131,7 +131,8 @@ fn a_line_that_was_cut_is_told_and_nothing_of_it_kept() {
     fs::write(&samples, [&whole[..], b"{\"record\":\"vo"].concat()).unwrap();
     let (made, now) = made_by(&RunDirectory::open(&path).unwrap(), READER);
     assert!(now && made.recovered.is_some_and(|told| told.contains("cut short")));
-    // Set aside, the samples are again those that it was made from; that a line was cut is still told, this once.
+    // Set aside, the samples are again those that it was made from; that a line was cut is still
+    // told, this once.
     let (made, now) = made_by(&RunDirectory::open_for_append(&path).unwrap(), READER);
     assert!(!now && made.recovered.is_some_and(|told| told.contains("cut short")));
     let (made, now) = made_by(&RunDirectory::open(&path).unwrap(), READER);

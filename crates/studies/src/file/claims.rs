@@ -23,7 +23,8 @@ pub(super) fn claim(text: &str, experiment: &Experiment, written: &ClaimFile) ->
     })
 }
 
-/// Where a part of a written text stands in the file; all of the text when it is written with escapes.
+/// Where a part of a written text stands in the file; all of the text when it is written with
+/// escapes.
 fn within(file: &str, text: &Text, part: Range<usize>) -> Range<usize> {
     let span = text.span();
     match file.get(span.clone()).and_then(|written| written.find(text.get_ref().as_str())) {
@@ -32,7 +33,8 @@ fn within(file: &str, text: &Text, part: Range<usize>) -> Range<usize> {
     }
 }
 
-/// Everything that a condition names exists, and its sides are of one kind. Places are within the check.
+/// Everything that a condition names exists, and its sides are of one kind. Places are within the
+/// check.
 fn known(experiment: &Experiment, placed: &PlacedCondition) -> Result<(), Fault> {
     for (arm, span) in &placed.arms {
         if experiment.arm(arm).is_none() {

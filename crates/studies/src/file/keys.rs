@@ -58,7 +58,8 @@ const LISTS: &[(&str, &str, &[&str])] = &[
     ),
 ];
 
-/// Finds the first key that no study has. Keys come before types, so that a misspelt key is named as that and not as a missing one.
+/// Finds the first key that no study has. Keys come before types, so that a misspelt key is named
+/// as that and not as a missing one.
 pub(super) fn check_study(text: &str) -> Result<(), Fault> {
     let document = DeTable::parse(text).map_err(|error| of_toml(&error))?;
     let top = document.get_ref();

@@ -67,7 +67,8 @@ fn reanalyse(experiment: &Experiment, written: &ReanalyseFile) -> Result<Reanaly
     Ok(logs)
 }
 
-/// A path that stays below the directory that the user names: a study of somebody else reads nothing but its logs.
+/// A path that stays below the directory that the user names: a study of somebody else reads
+/// nothing but its logs.
 fn below(path: &Text) -> Result<String, Fault> {
     let text = said(path)?;
     let inside = |part| matches!(part, Component::Normal(_) | Component::CurDir);

@@ -272,7 +272,8 @@ fn a_folder_is_read_as_one_file() {
     );
 }
 
-/// `from` replaced by `to` must fail at `at` (empty: the file) with words of the message and of the help.
+/// `from` replaced by `to` must fail at `at` (empty: the file) with words of the message and of the
+/// help.
 fn wrong(from: &str, to: &str, at: &str, message: &str, help: &str) {
     assert!(GOOD.contains(from), "{from} is in the good study");
     let text = GOOD.replacen(from, to, 1);

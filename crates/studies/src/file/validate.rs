@@ -299,7 +299,8 @@ fn view(experiment: &Experiment, written: &ViewFile) -> Result<View, Fault> {
     })
 }
 
-/// Lines are drawn over the parameter that the quantity is swept over, or over another quantity that is swept over the same.
+/// Lines are drawn over the parameter that the quantity is swept over, or over another quantity
+/// that is swept over the same.
 fn over(experiment: &Experiment, x: &Text, quantity: &Text) -> Result<(), Fault> {
     let swept = |id: &str| experiment.quantity(id).and_then(|quantity| quantity.sweep.as_deref());
     let Some(parameter) = swept(quantity.get_ref()) else {

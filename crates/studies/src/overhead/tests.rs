@@ -68,7 +68,8 @@ fn intervals_are_those_of_welch_on_logarithms() {
 
 #[test]
 fn the_interval_is_that_of_the_logs_behind_the_table() {
-    // STREAM Triad of felter-2014: the ten values of each give a ratio of rates of .9873, .9837 to .9909. The table rounds to .1 %.
+    // STREAM Triad of felter-2014: the ten values of each give a ratio of rates of .9873, .9837 to
+    // .9909. The table rounds to .1 %.
     let triad = "{ quantity = 'q', source = 'p. 1', n = 10, spread = 'sd', values = { native = [45.6, 0.12], kvm = [45.0, 0.20] } }";
     let found = overhead(triad, "higher");
     assert!((1.0 / (1.0 + found.overhead) - 0.9873).abs() < 1e-3, "{found:?}");

@@ -8,7 +8,8 @@ use weigh_host::facts;
 use weigh_model::{HostFacts, Load, Neighbours, Plan, Shares, WorkloadPlan, nearest};
 use weigh_workloads::{LOADS, Library, among_neighbours, load};
 
-/// Blocks unless the user asks for others: every number of guests, kind of neighbour and share is a trial of its own in each.
+/// Blocks unless the user asks for others: every number of guests, kind of neighbour and share is a
+/// trial of its own in each.
 const BLOCKS: u32 = 6;
 /// The workload unless the user names another.
 const WORKLOAD: &str = "spin";
@@ -57,7 +58,8 @@ fn as_run(args: &DensityArgs) -> RunArgs {
     }
 }
 
-/// The numbers of guests, the kinds of neighbours and the shares that each workload is measured with.
+/// The numbers of guests, the kinds of neighbours and the shares that each workload is measured
+/// with.
 struct Sweep {
     /// Beside 1.
     guests: Vec<u32>,

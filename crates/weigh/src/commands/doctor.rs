@@ -14,7 +14,8 @@ use weigh_observe::{Observer, Sensors};
 use weigh_platforms::{self as platforms, Availability, PlatformError, remedy};
 use weigh_report::quantity::{plain_percent, share};
 
-/// How long the host is looked at: long enough that the kernel's ticks of CPU time, ten milliseconds, are a per cent and not all of it.
+/// How long the host is looked at: long enough that the kernel's ticks of CPU time, ten
+/// milliseconds, are a per cent and not all of it.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// Aliases that promise what a platform has under their name alone where it is proven.
@@ -165,7 +166,8 @@ impl PlatformState {
         Self { name, ready: true, detail, remedy: None, command: None }
     }
 
-    /// Without a remedy the platform has failed in a way of its own: a run of it alone keeps the logs that say more.
+    /// Without a remedy the platform has failed in a way of its own: a run of it alone keeps the
+    /// logs that say more.
     fn missing(name: &'static str, detail: String, remedy: Option<String>) -> Self {
         let remedy = remedy.unwrap_or_else(|| {
             format!(
@@ -219,7 +221,8 @@ fn limits(root: bool, layout: Layout) -> Option<noise::Finding> {
         .then(|| finding("no control groups are mounted", remedy, "mount -t cgroup2 none /sys/fs/cgroup"))
 }
 
-/// Whether what an alias stands for can be had here: its platform proves it by booting a guest, or knows from an earlier proof.
+/// Whether what an alias stands for can be had here: its platform proves it by booting a guest, or
+/// knows from an earlier proof.
 fn proven(alias: &'static str, host: &platforms::Host) -> PlatformState {
     let spec = EnvironmentSpec::new(alias, Default::default());
     let (platform, environment) = match platforms::resolve(&spec) {

@@ -8,7 +8,8 @@ use weigh_host::facts;
 use weigh_model::{Caches, Plan, StartPlan, Started, WorkloadPlan, weights};
 use weigh_workloads::start_workload;
 
-/// Blocks unless the user asks for others: memory differs little from block to block, and every one waits for it to stand still.
+/// Blocks unless the user asks for others: memory differs little from block to block, and every one
+/// waits for it to stand still.
 const BLOCKS: u32 = 6;
 
 /// Plans and runs a comparison of footprints, or prints the plan.

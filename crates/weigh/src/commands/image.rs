@@ -153,7 +153,8 @@ fn store() -> Result<Store, Failure> {
     })
 }
 
-/// Does something with a ledger of its own. The host is not locked: a build takes minutes, and disturbs runs no more than any program.
+/// Does something with a ledger of its own. The host is not locked: a build takes minutes, and
+/// disturbs runs no more than any program.
 fn recorded<T>(act: impl FnOnce(&Ledger) -> Result<T, Failure>) -> Result<T, Failure> {
     let id = format!("{}-{}", clock::utc_now().replace([':', '-'], ""), std::process::id());
     let ledger = Ledger::create(&state_directory()?, &id).map_err(ledger_failure)?;

@@ -52,7 +52,8 @@ impl Form<'_> {
     }
 }
 
-/// Runs the command that the arguments name; none is a quick comparison of everything that can run here.
+/// Runs the command that the arguments name; none is a quick comparison of everything that can run
+/// here.
 ///
 /// # Errors
 /// Whatever the command says.

@@ -31,7 +31,8 @@ pub type Planner<'a> = &'a dyn Fn(&mut dyn Surroundings) -> Result<Plan, Failure
 
 /// Who carries out what a command plans.
 pub trait Carrier {
-    /// Makes the plan and does with it what is this carrier's to do. `named` says whether the user named the environments.
+    /// Makes the plan and does with it what is this carrier's to do. `named` says whether the user
+    /// named the environments.
     ///
     /// # Errors
     /// Bad input, a host that cannot be used, nothing measured, a gate crossed.
@@ -94,7 +95,8 @@ pub fn make(plan: Planner<'_>) -> Result<Plan, Failure> {
     Ok(plan)
 }
 
-/// What the user named is measured as asked or not at all; what nobody named is left out where it is unequal.
+/// What the user named is measured as asked or not at all; what nobody named is left out where it
+/// is unequal.
 pub fn run_options(named: bool) -> RunOptions {
     RunOptions { leave_out_unequal: !named, ..RunOptions::default() }
 }
@@ -230,7 +232,8 @@ pub fn execute(
 pub fn catch_signals() -> Result<Arc<AtomicBool>, Failure> {
     let interrupt = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
-        // A second signal ends weigh at once; `weigh clean` and `weigh resume` mend what that leaves.
+        // A second signal ends weigh at once; `weigh clean` and `weigh resume` mend what that
+        // leaves.
         signal_hook::flag::register_conditional_shutdown(signal, 1, Arc::clone(&interrupt))
             .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&interrupt)))
             .map_err(|error| Failure::new(Kind::Failed, "cannot catch signals").because(error))?;
@@ -365,7 +368,8 @@ pub fn stay_off(cpus: &[u32], facts: &HostFacts) {
     for cpu in others {
         set.set(cpu as usize);
     }
-    // Sharing a CPU with the guests costs precision and nothing else: a failure is not worth ending a run.
+    // Sharing a CPU with the guests costs precision and nothing else: a failure is not worth ending
+    // a run.
     let _kept_where_it_was = rustix::thread::sched_setaffinity(None, &set);
 }
 
@@ -523,7 +527,8 @@ fn in_words(what: Started) -> String {
     }
 }
 
-/// What launching an environment would change. The root is an empty one: nothing is prepared for a dry run.
+/// What launching an environment would change. The root is an empty one: nothing is prepared for a
+/// dry run.
 fn host_changes(plan: &Plan, environment: &EnvironmentPlan) -> impl Iterator<Item = String> + use<> {
     let nowhere = Root {
         skeleton: PathBuf::new(),

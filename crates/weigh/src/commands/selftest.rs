@@ -13,7 +13,8 @@ use weigh_host::{clock, facts};
 use weigh_model::{HostFacts, parse_duration};
 use weigh_observe::{Observer, Sensors};
 
-/// Comparisons without an effect and with each effect: two to three minutes, or a quarter of an hour.
+/// Comparisons without an effect and with each effect: two to three minutes, or a quarter of an
+/// hour.
 const SHORT: (u32, u32) = (40, 10);
 const LONG: (u32, u32) = (200, 50);
 

@@ -10,8 +10,9 @@ use weigh_model::{
 };
 use weigh_workloads::{LOADS, Library, among_neighbours, load};
 
-/// What is alternated unless the user names something else: a test of the system, one of its memory and one of its files, each with its
-/// own stand-in of what Cloud Spectator (2017) alternated for its hours. All run everywhere.
+/// What is alternated unless the user names something else: a test of the system, one of its memory
+/// and one of its files, each with its own stand-in of what Cloud Spectator (2017) alternated for
+/// its hours. All run everywhere.
 const WORKLOADS: [&str; 3] = ["lu", "memory-latency", "fileserver"];
 
 /// Plans and runs for so long, or prints the plan.

@@ -10,7 +10,8 @@ use weigh_model::{Caches, EnvironmentPlan, HostFacts, Plan, StartPlan, Started, 
 use weigh_platforms::resolve;
 use weigh_workloads::{start_workload, with_boot_metrics};
 
-/// Guests that are started and removed to tell a rate, per lane; at least [`FEWEST_CHURNED`] in all.
+/// Guests that are started and removed to tell a rate, per lane; at least [`FEWEST_CHURNED`] in
+/// all.
 const CHURNED_PER_LANE: u32 = 4;
 const FEWEST_CHURNED: u32 = 8;
 /// The workload that starts processes.

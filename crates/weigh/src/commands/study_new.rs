@@ -11,7 +11,8 @@ use std::io::{ErrorKind, Write};
 /// Writes the study to a file, or prints it.
 ///
 /// # Errors
-/// No such run, nothing measured, what no command line says, a file that is there already or cannot be written.
+/// No such run, nothing measured, what no command line says, a file that is there already or cannot
+/// be written.
 pub fn run(args: &StudyNewArgs) -> Result<(), Failure> {
     let source = Source::open(&find(&args.run)?)?;
     let head = Head { name: args.name.clone(), title: args.title.clone(), authors: args.authors.clone() };

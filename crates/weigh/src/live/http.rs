@@ -1,4 +1,5 @@
-//! What is answered to a request: GET of three places, asked for by the name of this machine's loopback interface, and nothing else.
+//! What is answered to a request: GET of three places, asked for by the name of this machine's
+//! loopback interface, and nothing else.
 
 /// The most that the head of a request may have, bytes.
 pub(super) const LONGEST_HEAD: usize = 8 << 10;
@@ -34,7 +35,8 @@ impl Refusal {
     pub(super) fn words(self) -> (&'static str, &'static str) {
         match self {
             Self::NoHttp => ("400 Bad Request", "this is no request of HTTP/1.1"),
-            // A name that a stranger has pointed at 127.0.0.1 would let his page read this one (DNS rebinding).
+            // A name that a stranger has pointed at 127.0.0.1 would let his page read this one (DNS
+            // rebinding).
             Self::ForeignHost => ("403 Forbidden", "ask for 127.0.0.1 or localhost"),
             Self::Method => ("405 Method Not Allowed", "there is nothing to change here, only to GET"),
             Self::Unknown => ("404 Not Found", "there are / and /state"),
@@ -81,7 +83,8 @@ fn answer_to(request: &httparse::Request<'_, '_>) -> Answer {
     }
 }
 
-/// Whether a `Host` is one of the loopback interface. Its port is not looked at: a tunnel has another one.
+/// Whether a `Host` is one of the loopback interface. Its port is not looked at: a tunnel has
+/// another one.
 fn is_own(host: &[u8]) -> bool {
     let Ok(host) = std::str::from_utf8(host) else { return false };
     let name = match host.rsplit_once(':') {
@@ -92,7 +95,8 @@ fn is_own(host: &[u8]) -> bool {
     name == "127.0.0.1" || name.eq_ignore_ascii_case("localhost")
 }
 
-/// The head of an answer with a body of so many bytes. Nothing of it may be kept, framed or read by other pages.
+/// The head of an answer with a body of so many bytes. Nothing of it may be kept, framed or read by
+/// other pages.
 pub(super) fn head(status: &str, kind: &str, length: usize) -> String {
     format!(
         "HTTP/1.1 {status}\r\nContent-Type: {kind}; charset=utf-8\r\nContent-Length: {length}\r\nConnection: close\r\nAllow: GET\r\n\
@@ -180,7 +184,8 @@ mod tests {
         #[test]
         fn no_head_is_answered_by_accident(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             let ended = [&bytes[..], b"\r\n\r\n"].concat();
-            // Only the right words in the right order are: random ones are refused, and nothing panics.
+            // Only the right words in the right order are: random ones are refused, and nothing
+            // panics.
             prop_assert!(matches!(answer(&ended), Some(Answer::Refused(_))));
         }
     }

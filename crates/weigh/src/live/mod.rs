@@ -6,8 +6,9 @@
 //!            +-- between blocks, when somebody asks: records on disk --> page --GET /--> browser
 //! ```
 //!
-//! The page is made when nothing is measured: before the first block and between blocks, while the run waits for it, and only if somebody
-//! has asked since the last one. Requests are answered at any time by threads of the lowest priority, from what is in memory.
+//! The page is made when nothing is measured: before the first block and between blocks, while the
+//! run waits for it, and only if somebody has asked since the last one. Requests are answered at
+//! any time by threads of the lowest priority, from what is in memory.
 
 mod http;
 mod server;
@@ -99,7 +100,8 @@ impl Live {
             complained: false,
         };
         live.publish(false, || read(directory))?;
-        // The next one comes as soon as it is wanted: this one mostly says that there is nothing yet.
+        // The next one comes as soon as it is wanted: this one mostly says that there is nothing
+        // yet.
         live.next = Instant::now();
         server::start(port.listener, shared)
             .map_err(|error| Failure::new(Kind::Failed, "cannot serve the live report").because(error))?;
@@ -116,7 +118,8 @@ impl Live {
         )
     }
 
-    /// Takes note of an event. Between blocks it makes a page, if one is wanted. What it returns is to be told.
+    /// Takes note of an event. Between blocks it makes a page, if one is wanted. What it returns is
+    /// to be told.
     pub fn show(&mut self, event: &Event) -> Option<String> {
         let standing = &mut self.standing;
         let mut measures_nothing = false;
@@ -153,7 +156,8 @@ impl Live {
 
     /// The run has ended: its report is the last page, and who looks gets it.
     pub fn finish(mut self, report: &Report, interrupt: &AtomicBool) {
-        // A page that cannot be made must not hide the result: who looks is told that the run has ended.
+        // A page that cannot be made must not hide the result: who looks is told that the run has
+        // ended.
         let _kept_the_one_before = self.publish(true, || Ok(report));
         self.shared.finish();
         let end = Instant::now() + LAST_PAGE;
@@ -167,7 +171,8 @@ impl Live {
         }
     }
 
-    /// Makes a page in a thread of the lowest priority, so that a defect in it ends the page and not the run, and waits for it.
+    /// Makes a page in a thread of the lowest priority, so that a defect in it ends the page and
+    /// not the run, and waits for it.
     fn publish<R: Borrow<Report>>(
         &mut self,
         ended: bool,

@@ -113,7 +113,8 @@ impl Shared {
 /// No thread can be started.
 pub(super) fn start(listener: TcpListener, shared: Arc<Shared>) -> io::Result<()> {
     let accept = move || {
-        // Threads that this one starts inherit it, as they inherit the CPUs, which are not those of the guests where there are others.
+        // Threads that this one starts inherit it, as they inherit the CPUs, which are not those of
+        // the guests where there are others.
         lower_priority();
         loop {
             let taken = listener.accept();
@@ -122,7 +123,8 @@ pub(super) fn start(listener: TcpListener, shared: Arc<Shared>) -> io::Result<()
             }
             match taken {
                 Ok((stream, _)) => serve(stream, &shared),
-                // Out of descriptors, or a connection that was gone before it was taken: later there may be another.
+                // Out of descriptors, or a connection that was gone before it was taken: later
+                // there may be another.
                 Err(_) => std::thread::sleep(Duration::from_millis(100)),
             }
         }
@@ -201,7 +203,8 @@ fn write(stream: &mut TcpStream, status: &str, kind: &str, body: &[u8], end: Ins
     Ok(())
 }
 
-/// Ends a connection so that what was sent arrives: closed with something unread, it would be reset.
+/// Ends a connection so that what was sent arrives: closed with something unread, it would be
+/// reset.
 fn leave(stream: &mut TcpStream) -> io::Result<()> {
     stream.shutdown(Shutdown::Write)?;
     let end = Instant::now() + TO_LEAVE;

@@ -41,7 +41,8 @@ impl Read {
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 struct Kept {
     collected: Collected,
-    /// [`weigh_stats::DuplicateSummary::scans`], which exports leave out, in the order of the summaries.
+    /// [`weigh_stats::DuplicateSummary::scans`], which exports leave out, in the order of the
+    /// summaries.
     scans: Vec<BTreeMap<String, Vec<Observation>>>,
     on_record: OnRecord,
     courses: Vec<Course>,
@@ -52,7 +53,8 @@ impl Kept {
         let mut collected = collect(plan, &records);
         let on_record = OnRecord::of(plan, &records);
         let courses = over_time(plan, &records, &collected.comparisons);
-        // Giving back what a long run has in many small pieces takes a while that nobody needs to wait for. Without a thread it is done here.
+        // Giving back what a long run has in many small pieces takes a while that nobody needs to
+        // wait for. Without a thread it is done here.
         let _ = std::thread::Builder::new().spawn(move || drop(records));
         let summaries = collected.circumstances.duplicates.iter_mut();
         let scans = summaries.map(|summary| std::mem::take(&mut summary.scans)).collect();
@@ -102,7 +104,8 @@ mod tests {
         }
     }
 
-    /// `build.rs` digests these crates; what they use of this workspace decides what they make, too.
+    /// `build.rs` digests these crates; what they use of this workspace decides what they make,
+    /// too.
     #[test]
     fn what_reads_samples_uses_no_crate_that_is_not_digested() {
         let digested = ["model", "store", "stats"];

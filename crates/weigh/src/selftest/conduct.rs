@@ -1,4 +1,5 @@
-//! Runs the comparisons of a selftest, each through the whole pipeline, and reads off what each found.
+//! Runs the comparisons of a selftest, each through the whole pipeline, and reads off what each
+//! found.
 
 use super::design::{Comparison, Design};
 use crate::error::{Failure, Kind, file_failure};
@@ -14,7 +15,8 @@ use weigh_platforms::Host;
 use weigh_stats::{Cell, Interval, Options, analyse, collect};
 use weigh_store::RunDirectory;
 
-/// Turns the records of a run into its one compared cell. The product's way is [`by_the_method`]; tests put a broken one in its place.
+/// Turns the records of a run into its one compared cell. The product's way is [`by_the_method`];
+/// tests put a broken one in its place.
 pub type Analyse = fn(&Plan, &[Record]) -> Option<Cell>;
 
 /// As `weigh run` analyses.
@@ -137,7 +139,8 @@ impl Conductor<'_> {
         conducted.noisy_hosts += u32::from(noisy);
         count_voids(&records, conducted);
         if finish.reason == FinishReason::Interrupted {
-            // What was measured of it is on disk and counts for nothing: it ended at a moment that somebody chose.
+            // What was measured of it is on disk and counts for nothing: it ended at a moment that
+            // somebody chose.
             conducted.cut_short = Some("interrupted");
             return Ok(());
         }
@@ -150,7 +153,8 @@ impl Conductor<'_> {
 }
 
 impl Conductor<'_> {
-    /// The host as a run of its own sees it: its scratch directory lies in that of the selftest, which the ledger has.
+    /// The host as a run of its own sees it: its scratch directory lies in that of the selftest,
+    /// which the ledger has.
     fn host_of(&self, comparison: &Comparison) -> Result<Host, Failure> {
         let work = self.host.work.join(comparison.name());
         std::fs::create_dir(&work).map_err(|error| file_failure("make the directory", &work, error))?;
@@ -189,9 +193,10 @@ impl Sensors for Quiet {
 
 /// Whether the next comparison begins with voiding on.
 ///
-/// A comparison finds out for itself that the host is noisy, by six units that count for nothing. Where that was so again and again, it
-/// would be found out at the cost of a third of the time, so the following ones begin where it would end; now and then one tries again. Only
-/// what the host was seen to do decides, never a result.
+/// A comparison finds out for itself that the host is noisy, by six units that count for nothing.
+/// Where that was so again and again, it would be found out at the cost of a third of the time, so
+/// the following ones begin where it would end; now and then one tries again. Only what the host
+/// was seen to do decides, never a result.
 #[derive(Debug, Default)]
 struct Patience {
     noisy_in_a_row: u32,

@@ -10,15 +10,16 @@ use weigh_model::{
 };
 use weigh_workloads::Library;
 
-/// Blocks of one comparison. With ten a 95 % interval of the mean still covers for every noise that is not extreme (METHOD: analysis of
-/// one cell), and a comparison ends in seconds.
+/// Blocks of one comparison. With ten a 95 % interval of the mean still covers for every noise that
+/// is not extreme (METHOD: analysis of one cell), and a comparison ends in seconds.
 pub const BLOCKS: u32 = 10;
 
 /// The effects that are injected, as fractions, and where nothing is.
 pub const EFFECTS: [f64; 4] = [0.005, 0.01, 0.02, 0.05];
 
-/// Steps of one spin: 60 to 110 ms on a CPU of these years. Long enough that a launch (milliseconds) and a tick of the kernel's accounting
-/// (10 ms at most) are small beside it, short enough for 1,600 of them in two minutes.
+/// Steps of one spin: 60 to 110 ms on a CPU of these years. Long enough that a launch
+/// (milliseconds) and a tick of the kernel's accounting (10 ms at most) are small beside it, short
+/// enough for 1,600 of them in two minutes.
 const WORK: &str = "75000000";
 
 /// The name of the environment that may be slower.
@@ -32,7 +33,8 @@ pub enum Subject {
         /// The CPU of both.
         cpus: Vec<u32>,
     },
-    /// Two fakes of the null platform with these keys: nothing is run, and the method is judged alone.
+    /// Two fakes of the null platform with these keys: nothing is run, and the method is judged
+    /// alone.
     Fake {
         /// Keys of both, as in `sd=0.003,drift=ar0.9-0.02`.
         keys: String,
@@ -76,7 +78,8 @@ impl Comparison {
 }
 
 impl Design {
-    /// All comparisons in random order, so that whatever changes on the host while they run meets all kinds alike.
+    /// All comparisons in random order, so that whatever changes on the host while they run meets
+    /// all kinds alike.
     pub fn comparisons(&self) -> Vec<Comparison> {
         let of_each = EFFECTS.iter().flat_map(|effect| vec![*effect; self.per_effect as usize]);
         let mut effects: Vec<f64> = vec![0.0; self.no_effect as usize].into_iter().chain(of_each).collect();
@@ -127,7 +130,8 @@ impl Design {
     }
 }
 
-/// Native twice. Both have the variable, with values of the same length, so that nothing but the work differs.
+/// Native twice. Both have the variable, with values of the same length, so that nothing but the
+/// work differs.
 fn natives(effect: f64) -> Result<Vec<EnvironmentPlan>, Failure> {
     let environment = |text: &str, effect: f64| -> Result<EnvironmentPlan, Failure> {
         let spec = EnvironmentSpec::parse(text)?;
@@ -150,8 +154,9 @@ fn fakes(keys: &str, other: &str, effect: f64, seed: u64) -> Result<Vec<Environm
     Ok(vec![environment(String::new())?, environment(own.join(","))?])
 }
 
-/// The spin of the library. There is no warm-up: a spin touches no memory and no file but the program, and half the time is better
-/// spent on more of them. It is filed as cold, as everything without a warm-up is.
+/// The spin of the library. There is no warm-up: a spin touches no memory and no file but the
+/// program, and half the time is better spent on more of them. It is filed as cold, as everything
+/// without a warm-up is.
 fn spin(facts: &HostFacts) -> Result<WorkloadPlan, Failure> {
     let missing = || Failure::new(Kind::Failed, "the workload `spin` is not in the library");
     let library = Library::load(&[], &[])?;

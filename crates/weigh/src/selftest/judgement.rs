@@ -35,13 +35,13 @@ pub struct Judgement {
     pub effects: Vec<EffectCount>,
     /// Intervals, of all comparisons, that hold the truth.
     pub coverage: Count,
-    /// The mean log ratio of all comparisons without an effect, as a fraction, with its 99.9 % interval: does the label alone change a
-    /// result?
+    /// The mean log ratio of all comparisons without an effect, as a fraction, with its 99.9 %
+    /// interval: does the label alone change a result?
     pub label: Option<LabelEffect>,
     /// Void units by cause; each was replaced.
     pub voids: BTreeMap<String, u32>,
-    /// Comparisons that went on with voiding off because most of their units would have been void, or began so because that was so in
-    /// those before them.
+    /// Comparisons that went on with voiding off because most of their units would have been void,
+    /// or began so because that was so in those before them.
     pub noisy_hosts: u32,
     /// Comparisons that gave no number.
     pub failed: Vec<FailedComparison>,
@@ -77,7 +77,8 @@ impl Count {
 pub struct EffectCount {
     /// The effect, a fraction.
     pub effect: f64,
-    /// Comparisons that found it; what is expected follows from the smallest effect that each says it could have found.
+    /// Comparisons that found it; what is expected follows from the smallest effect that each says
+    /// it could have found.
     pub found: Count,
     /// Intervals that hold it.
     pub covered: Count,
@@ -217,7 +218,8 @@ fn false_positives(measured: &[&Measured]) -> Count {
     let observed = measured.iter().filter(|m| is_found(m)).count() as u32;
     let (of, by_chance) = (measured.len() as u32, chances_of_a_miss(measured));
     let nominal = binomial_band(of, LEVEL);
-    // Noise with rare large spikes makes the test more careful than its level; that is no fault, and how careful is known exactly.
+    // Noise with rare large spikes makes the test more careful than its level; that is no fault,
+    // and how careful is known exactly.
     let low = nominal.low.min(poisson_binomial_band(&by_chance).low);
     Count { of, observed, expected: LEVEL * f64::from(of), allowed: Band { low, ..nominal } }
 }
@@ -252,7 +254,8 @@ fn coverage(measured: &[&Measured]) -> Count {
     }
 }
 
-/// The chance of each comparison to miss the truth, given how much its pairs happen to differ from it.
+/// The chance of each comparison to miss the truth, given how much its pairs happen to differ from
+/// it.
 fn chances_of_a_miss(measured: &[&Measured]) -> Vec<f64> {
     let deviations =
         |m: &Measured| -> Vec<f64> { m.log_ratios.iter().map(|ratio| ratio - m.injected.ln_1p()).collect() };

@@ -1,5 +1,5 @@
-//! The selftest: comparisons whose truth is known, made as every comparison is made, to see whether the method keeps on this host what it
-//! promises.
+//! The selftest: comparisons whose truth is known, made as every comparison is made, to see whether
+//! the method keeps on this host what it promises.
 //!
 //! ```text
 //! design      comparisons of native with itself, some with an effect of a known size, in random order

@@ -1,5 +1,5 @@
-//! The selftest over fakes: seeded, so the same counts on every machine. A selftest that cannot fail would be worth nothing, so most of
-//! these break the method and see that it is told.
+//! The selftest over fakes: seeded, so the same counts on every machine. A selftest that cannot
+//! fail would be worth nothing, so most of these break the method and see that it is told.
 
 use super::conduct::{Analyse, Conducted, Conductor, Quiet, by_the_method};
 use super::design::{BLOCKS, Design, EFFECTS, Subject};
@@ -219,7 +219,8 @@ fn a_noisy_host_is_found_out_a_few_times_and_judged_all_the_same() {
     let design = fakes(12, 3, "sd=0.01", "");
     let conducted = conduct_with(&design, by_the_method, &mut Loud, &AtomicBool::new(false), None);
     assert_eq!((conducted.measured.len(), conducted.noisy_hosts), (24, 24));
-    // Comparisons 1 to 3 find it out, 11 and 21 try again: as many void units as each needs to be sure.
+    // Comparisons 1 to 3 find it out, 11 and 21 try again: as many void units as each needs to be
+    // sure.
     let voids = conducted.voids["foreign-cpu"];
     assert!(voids > 0 && voids.is_multiple_of(5), "{voids}");
     assert!(conducted.measured.iter().all(|measured| measured.pairs == BLOCKS));

@@ -1,7 +1,9 @@
-//! The builtin kernels against the tools that the field takes for canonical: both natively, in one run, in random order within each block.
+//! The builtin kernels against the tools that the field takes for canonical: both natively, in one
+//! run, in random order within each block.
 //!
-//! A kernel that is slower than the tool it stands for would hide what a platform costs, one that is quicker by doing less would
-//! invent it. So each pair has a demand, and a kernel fails it when the whole interval of the ratio lies outside.
+//! A kernel that is slower than the tool it stands for would hide what a platform costs, one that
+//! is quicker by doing less would invent it. So each pair has a demand, and a kernel fails it when
+//! the whole interval of the ratio lies outside.
 
 use crate::error::{Failure, Kind};
 use serde::{Deserialize, Serialize};
@@ -47,7 +49,8 @@ pub struct Side {
     pub metric: &'static str,
 }
 
-/// What the ratio of performance, kernel over tool, has to be. More is better for both directions of a metric.
+/// What the ratio of performance, kernel over tool, has to be. More is better for both directions
+/// of a metric.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Demand {
@@ -132,7 +135,8 @@ pub const PAIRS: &[Pair] = &[
     },
 ];
 
-/// hpcc does its other tests first, over the same memory, and takes a minute for all of them; the kernels leave out their first round.
+/// hpcc does its other tests first, over the same memory, and takes a minute for all of them; the
+/// kernels leave out their first round.
 const ITS_OWN: u32 = 0;
 
 /// 4 kB reads at random places of a file of 1 GiB, by io_uring, for five seconds.

@@ -12,7 +12,8 @@ use weigh_studies::{Arm, Experiment, Place};
 /// A column of an experiment, as it is to be measured.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Column {
-    /// Identifier of the arm; of a column that the user adds, its environment in letters, digits and dashes.
+    /// Identifier of the arm; of a column that the user adds, its environment in letters, digits
+    /// and dashes.
     pub id: String,
     /// The paper's word; of a column that the user adds, its environment.
     pub label: String,
@@ -36,7 +37,8 @@ pub struct Wanted {
 }
 
 impl Wanted {
-    /// Of words as they are typed: `ARM=ENV`, and lists of environments. Arms are those of these experiments.
+    /// Of words as they are typed: `ARM=ENV`, and lists of environments. Arms are those of these
+    /// experiments.
     ///
     /// # Errors
     /// What is no environment, and arms that there are not.
@@ -79,7 +81,8 @@ impl Wanted {
         Ok(wanted)
     }
 
-    /// The columns of an experiment: its arms in their order, then what is added that is none of them.
+    /// The columns of an experiment: its arms in their order, then what is added that is none of
+    /// them.
     pub fn columns(&self, experiment: &Experiment) -> Vec<Column> {
         let mut columns: Vec<Column> = experiment.arms.iter().map(|arm| self.column(arm)).collect();
         for spec in &self.on {

@@ -192,7 +192,8 @@ mod tests {
     use weigh_report::Report;
     use weigh_stats::{Options, analyse};
 
-    /// The claim that a container is nearly as fast, of so many blocks, with so many failed trials in the container.
+    /// The claim that a container is nearly as fast, of so many blocks, with so many failed trials
+    /// in the container.
     fn graded(blocks: u32, failed: u32) -> ClaimGrade {
         let library = weigh_studies::library().unwrap();
         let experiment = library.find("felter-2014/table-1/pxz").unwrap()[0].experiment;

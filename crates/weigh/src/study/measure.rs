@@ -15,8 +15,8 @@ use weigh_runner::RunOptions;
 use weigh_store::RunDirectory;
 use weigh_studies::{self as studies, Experiment};
 
-/// The command that measures an experiment in these columns, as words, without `weigh`: what the study says, behind the options that are
-/// added. None where no column can run.
+/// The command that measures an experiment in these columns, as words, without `weigh`: what the
+/// study says, behind the options that are added. None where no column can run.
 pub fn words(
     experiment: &Experiment,
     columns: &[Column],
@@ -79,7 +79,8 @@ fn effort(command: studies::Command, size: &str, options: &[String]) -> Vec<Stri
     taken
 }
 
-/// Measures what is left of a study. What cannot be run is said in its state; an interruption leaves the rest for `weigh resume`.
+/// Measures what is left of a study. What cannot be run is said in its state; an interruption
+/// leaves the rest for `weigh resume`.
 ///
 /// # Errors
 /// The host cannot be used; the directory cannot be written. Nothing else ends a study.
@@ -109,8 +110,9 @@ pub fn measure(directory: &mut StudyDirectory, interrupt: &AtomicBool) -> Result
     Ok(())
 }
 
-/// Takes the run of an experiment before it that has measured by the same command: a paper that prints one measurement in a figure and in a
-/// table has measured it once. Says whether there is one.
+/// Takes the run of an experiment before it that has measured by the same command: a paper that
+/// prints one measurement in a figure and in a table has measured it once. Says whether there is
+/// one.
 fn share(directory: &mut StudyDirectory, at: usize) -> Result<bool, Failure> {
     let state = directory.state();
     let one = &state.experiments[at];
@@ -192,7 +194,8 @@ fn carry_out(directory: &mut StudyDirectory, at: usize, interrupt: &AtomicBool) 
             state.environments = environments;
         }
         match (&result, ended) {
-            // What holds for the host now says nothing of the experiment: it is measured when the study is resumed.
+            // What holds for the host now says nothing of the experiment: it is measured when the
+            // study is resumed.
             (Err(failure), None) if failure.is_of_the_host() => {}
             (Err(failure), None) => state.not_run = Some(in_words(failure)),
             (_, Some(FinishReason::Interrupted)) => {}
@@ -209,7 +212,8 @@ fn carry_out(directory: &mut StudyDirectory, at: usize, interrupt: &AtomicBool) 
     }
 }
 
-/// The environment of each column, as the plan calls it: they are there in the order in which they were given.
+/// The environment of each column, as the plan calls it: they are there in the order in which they
+/// were given.
 fn names(
     columns: &[Column],
     without: &std::collections::BTreeMap<String, String>,

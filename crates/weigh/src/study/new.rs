@@ -1,4 +1,5 @@
-//! A study from runs: what they measured as published numbers, what they showed as claims, and the commands that measure it again.
+//! A study from runs: what they measured as published numbers, what they showed as claims, and the
+//! commands that measure it again.
 
 mod claims;
 mod numbers;
@@ -62,10 +63,12 @@ fn nothing(path: &Path) -> Failure {
         .hint("a study is written of what a run measured: `weigh show RUN` shows what there is")
 }
 
-/// The text of the study's file, with the command that repeats it in its first lines; `file` is where it will be.
+/// The text of the study's file, with the command that repeats it in its first lines; `file` is
+/// where it will be.
 ///
 /// # Errors
-/// A run that cannot be read, that has measured nothing, or whose command no command line says; a name that a study cannot have.
+/// A run that cannot be read, that has measured nothing, or whose command no command line says; a
+/// name that a study cannot have.
 pub fn as_file(source: &Source, head: &Head, manifests: &[PathBuf], file: &str) -> Result<String, Failure> {
     let study = study(source, head, manifests)?;
     let text = study.to_toml();

@@ -1,7 +1,7 @@
 //! The raw numbers of a study again: its own logs, where the user has them, by our statistics.
 //!
-//! Nothing is measured. The values of the logs take the place of those of a run, without blocks, and everything else is as in a study that
-//! was measured here: the same tables, the same grades.
+//! Nothing is measured. The values of the logs take the place of those of a run, without blocks,
+//! and everything else is as in a study that was measured here: the same tables, the same grades.
 
 use super::columns::Wanted;
 use super::directory::ExperimentState;
@@ -98,7 +98,8 @@ impl<'a> Logs<'a> {
                     Err(Lack::Missing(path)) => Err(format!("{} is missing", path.display())),
                     Err(Lack::Damaged(failure)) => {
                         let reason = failure.to_string();
-                        // One log may hold several quantities, and is said to be damaged once for each fault.
+                        // One log may hold several quantities, and is said to be damaged once for
+                        // each fault.
                         if damaged.iter().all(|known| known.to_string() != reason) {
                             damaged.push(*failure);
                         }
@@ -149,8 +150,9 @@ impl<'a> Logs<'a> {
         drawn
     }
 
-    /// The experiment whose quantities come from its logs. The programs are the study's own, and nothing stands for them; each quantity is
-    /// a workload of its own, since several may be the same workload here.
+    /// The experiment whose quantities come from its logs. The programs are the study's own, and
+    /// nothing stands for them; each quantity is a workload of its own, since several may be the
+    /// same workload here.
     fn as_measured(&self) -> Experiment {
         let from = |quantity: &Quantity| match quantity.from.measurand() {
             Some(measurand) if self.names(&quantity.id) => Origin::Cells(Measurand {

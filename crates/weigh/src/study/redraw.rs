@@ -296,7 +296,8 @@ impl One<'_> {
                 Ok(Values::Cell(cell, _)) => cell.flags.iter().map(ToString::to_string).collect(),
                 _ => Vec::new(),
             },
-            // Of an arm that was not run, the arm says why; of a quantity that nothing measures, its row.
+            // Of an arm that was not run, the arm says why; of a quantity that nothing measures,
+            // its row.
             missing: values.err().filter(|_| {
                 !self.state.without.contains_key(&column.id) && !matches!(quantity.from, Origin::Text { .. })
             }),
@@ -326,7 +327,8 @@ impl One<'_> {
     }
 }
 
-/// The 97.5 % quantile of the normal distribution, and degrees of freedom at which Student's is that.
+/// The 97.5 % quantile of the normal distribution, and degrees of freedom at which Student's is
+/// that.
 const NORMAL: f64 = 1.959_963_984_540_054;
 const MANY: f64 = 1e6;
 

@@ -146,7 +146,8 @@ impl<'a> Measured<'a> {
         found.next()
     }
 
-    /// In every block that all points have, the best value over the values of a parameter. The cell is the one of the best point.
+    /// In every block that all points have, the best value over the values of a parameter. The cell
+    /// is the one of the best point.
     fn best(
         &self,
         quantity: &Quantity,
@@ -309,7 +310,8 @@ pub fn ratio(
     }
 }
 
-/// Refuses values of which a run concludes nothing: some are missing for a reason of their own, or the clock or the load generator is in doubt.
+/// Refuses values of which a run concludes nothing: some are missing for a reason of their own, or
+/// the clock or the load generator is in doubt.
 fn sound(values: &Values<'_>) -> Result<(), Lack> {
     match values {
         Values::Cell(cell, _) if cell.is_impaired() => {

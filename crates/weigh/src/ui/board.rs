@@ -8,7 +8,8 @@
 //!   stream triad in docker  +1.23 % [+0.42, +2.04] n 6            │ ──━●━──
 //! ```
 //!
-//! A thread draws the second of these lines twice a second, and nothing else is done while a trial is measured.
+//! A thread draws the second of these lines twice a second, and nothing else is done while a trial
+//! is measured.
 
 use super::{Size, interval, moves_cursor, size_of_errors, wrapped};
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
@@ -19,7 +20,8 @@ use weigh_model::CellProgress;
 
 /// Drawn no more often than this, a second.
 const RATE_HZ: u8 = 4;
-/// Between two steps of the spinner. All draws of ten seconds take some milliseconds of weigh's own CPU time.
+/// Between two steps of the spinner. All draws of ten seconds take some milliseconds of weigh's own
+/// CPU time.
 const TICK: Duration = Duration::from_millis(500);
 /// Rows of intervals.
 const MOST_ROWS: usize = 8;
@@ -79,7 +81,8 @@ impl Board {
             .suspend(|| text.lines().flat_map(|line| wrapped(line, columns)).for_each(|l| (self.write)(&l)));
     }
 
-    /// Shows how far the run is. `said` stands behind the bar, as much of it as fits, the first first. Without blocks there is no bar.
+    /// Shows how far the run is. `said` stands behind the bar, as much of it as fits, the first
+    /// first. Without blocks there is no bar.
     pub(super) fn progress(&self, what: &str, done: u32, of: u32, said: &[String]) {
         let columns = (self.size)().columns;
         self.blocks.set_message(progress_line(what, done, of, said, columns, self.unicode));

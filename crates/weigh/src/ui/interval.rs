@@ -4,20 +4,24 @@
 //! stream triad in docker     +1.23 % [+0.41, +2.05] n 12      │ ──━━●━━──
 //! ```
 //!
-//! The bars of all rows have one scale, with no difference at its middle. The heavy part of a bar is what is left of the interval once it
-//! is as narrow as asked; the light ends are what is still to go. Where the number of blocks is fixed nothing is asked, and all is heavy.
+//! The bars of all rows have one scale, with no difference at its middle. The heavy part of a bar
+//! is what is left of the interval once it is as narrow as asked; the light ends are what is still
+//! to go. Where the number of blocks is fixed nothing is asked, and all is heavy.
 
 use unicode_width::UnicodeWidthStr;
 use weigh_model::{CellProgress, harmless};
 
-/// Columns of a terminal from which there is room for a bar, and the columns that it takes then. An odd number has a middle.
+/// Columns of a terminal from which there is room for a bar, and the columns that it takes then. An
+/// odd number has a middle.
 const BARS: [(usize, usize); 3] = [(120, 41), (90, 31), (72, 21)];
 /// Columns before a name.
 const INDENT: usize = 2;
-/// Half of the scale is at least so much, so that an interval of nearly nothing is not drawn as a wide one: log ratio.
+/// Half of the scale is at least so much, so that an interval of nearly nothing is not drawn as a
+/// wide one: log ratio.
 const LEAST_REACH: f64 = 0.002;
 
-/// The widest intervals as rows of at most `columns` columns, `most` rows at most, in the order of the cells.
+/// The widest intervals as rows of at most `columns` columns, `most` rows at most, in the order of
+/// the cells.
 pub(super) fn rows(
     cells: &[CellProgress],
     target: Option<f64>,
@@ -95,7 +99,8 @@ pub(super) fn signed(fraction: f64) -> String {
     if nothing { text[1..].to_string() } else { text }
 }
 
-/// The logarithm of a ratio that is given as its difference from 1; a ratio of nothing has one that can be drawn.
+/// The logarithm of a ratio that is given as its difference from 1; a ratio of nothing has one that
+/// can be drawn.
 fn log(fraction: f64) -> f64 {
     fraction.max(-0.9999).ln_1p()
 }
@@ -117,7 +122,8 @@ const LINES: Marks =
 const ASCII: Marks =
     Marks { zero: '|', light: '-', light_on_zero: '+', heavy: '=', heavy_on_zero: '#', estimate: 'o' };
 
-/// An interval on a scale from `-reach` to `reach` of log ratios. `asked` is the half-width that is wanted.
+/// An interval on a scale from `-reach` to `reach` of log ratios. `asked` is the half-width that is
+/// wanted.
 fn bar(cell: &CellProgress, asked: Option<f64>, reach: f64, columns: usize, unicode: bool) -> String {
     let marks = if unicode { LINES } else { ASCII };
     let last = columns - 1;
@@ -137,7 +143,8 @@ fn bar(cell: &CellProgress, asked: Option<f64>, reach: f64, columns: usize, unic
     (0..columns).map(mark).collect()
 }
 
-/// A text of at most so many columns: what is too long loses its middle, so that workload and environment both remain.
+/// A text of at most so many columns: what is too long loses its middle, so that workload and
+/// environment both remain.
 pub(super) fn shortened(text: &str, columns: usize, unicode: bool) -> String {
     if columns == 0 {
         return String::new();

@@ -1,4 +1,5 @@
-//! Progress where nothing can be drawn again: lines, in files and pipes as well, with no control characters.
+//! Progress where nothing can be drawn again: lines, in files and pipes as well, with no control
+//! characters.
 
 use std::time::{Duration, Instant};
 

@@ -30,7 +30,8 @@ pub struct Terminal {
     pub unicode: bool,
 }
 
-/// The terminal on standard output. `COLUMNS` overrides its width; without a terminal it is 120 columns.
+/// The terminal on standard output. `COLUMNS` overrides its width; without a terminal it is 120
+/// columns.
 pub fn terminal() -> Terminal {
     let output = io::stdout();
     let columns = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
@@ -49,7 +50,8 @@ fn is_utf8() -> bool {
     let set = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
     let locale =
         set("LC_ALL").or_else(|| set("LC_CTYPE")).or_else(|| set("LANG")).unwrap_or_default().to_uppercase();
-    // Without any locale the terminal is more likely UTF-8 than not; an explicit C or POSIX is believed.
+    // Without any locale the terminal is more likely UTF-8 than not; an explicit C or POSIX is
+    // believed.
     locale.is_empty() || locale.contains("UTF-8") || locale.contains("UTF8")
 }
 
@@ -90,13 +92,15 @@ fn size_of_errors() -> Size {
     Size { columns: or(told.map(|size| size.ws_col), 80), rows: or(told.map(|size| size.ws_row), 24) }
 }
 
-/// Whether lines on standard error can be drawn again: it is a terminal, and one that moves its cursor.
+/// Whether lines on standard error can be drawn again: it is a terminal, and one that moves its
+/// cursor.
 fn moves_cursor() -> bool {
     let able = std::env::var_os("TERM").is_some_and(|terminal| !terminal.is_empty() && terminal != "dumb");
     able && io::stderr().is_terminal()
 }
 
-/// A text in lines of so many columns at most. What has no space in it is left whole: paths can be copied.
+/// A text in lines of so many columns at most. What has no space in it is left whole: paths can be
+/// copied.
 fn wrapped(text: &str, columns: usize) -> Vec<String> {
     let options = textwrap::Options::new(columns.max(20))
         .subsequent_indent("  ")

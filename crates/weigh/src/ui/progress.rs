@@ -1,4 +1,5 @@
-//! A run's events, shown as they come: on a terminal in lines that are drawn again, elsewhere in plain lines.
+//! A run's events, shown as they come: on a terminal in lines that are drawn again, elsewhere in
+//! plain lines.
 
 use super::board::Board;
 use super::interval::{signed, widest_of};
@@ -202,7 +203,8 @@ impl Progress {
         if times > 1 && is_told(times) { self.line(&text) } else { self.notice(&text) }
     }
 
-    /// Says something that may be said often: in a line of its own the first, the tenth, the hundredth time, and counted between.
+    /// Says something that may be said often: in a line of its own the first, the tenth, the
+    /// hundredth time, and counted between.
     fn repeated(&mut self, what: &str, text: &str) {
         match self.count(what) {
             1 => self.line(text),

@@ -50,7 +50,8 @@ pub(super) fn percent(fraction: f64) -> String {
 /// The longest text of a line, characters.
 const LONGEST_TEXT: usize = 2000;
 
-/// A text that is safe to print, and of a length that can be read: names and reasons come from anywhere. Line breaks stay.
+/// A text that is safe to print, and of a length that can be read: names and reasons come from
+/// anywhere. Line breaks stay.
 pub(super) fn printable(text: &str) -> String {
     match text.char_indices().nth(LONGEST_TEXT) {
         Some((end, _)) => format!("{}... (cut, {} bytes in all)", harmless_lines(&text[..end]), text.len()),

@@ -57,7 +57,8 @@ const METRIC: &[&str] = &[
     "quantile",
 ];
 
-/// Finds the first key that no manifest has. Keys come before types, so that a misspelt key is named as that and not as a missing one.
+/// Finds the first key that no manifest has. Keys come before types, so that a misspelt key is
+/// named as that and not as a missing one.
 pub(super) fn check(text: &str) -> Result<(), Fault> {
     let document = DeTable::parse(text).map_err(|error| of_toml(&error))?;
     let top = document.get_ref();

@@ -84,7 +84,8 @@ fn a_good_manifest_is_read() {
     assert!(!workload.default_set());
 }
 
-/// `from` replaced by `to` must fail at `at` (empty: the file) with words of the message and of the help.
+/// `from` replaced by `to` must fail at `at` (empty: the file) with words of the message and of the
+/// help.
 fn wrong(from: &str, to: &str, at: &str, message: &str, help: &str) {
     assert!(GOOD.contains(from), "{from} is in the good manifest");
     let text = GOOD.replacen(from, to, 1);

@@ -114,7 +114,8 @@ fn operations_of(operations: Spanned<ManifestOperations>) -> Result<Operations, 
     Ok(Operations { name: name.into_inner(), from })
 }
 
-/// A number of the output that is no metric. A parser that gives it in another unit than `unit` gives something else.
+/// A number of the output that is no metric. A parser that gives it in another unit than `unit`
+/// gives something else.
 fn number_of(
     span: Range<usize>,
     number: ManifestNumber,
@@ -152,7 +153,8 @@ fn check_name(name: &Spanned<String>) -> Result<(), Fault> {
     ))
 }
 
-/// Names of parameters and metrics stand in ids, files and options: no braces, commas, dots or equal signs.
+/// Names of parameters and metrics stand in ids, files and options: no braces, commas, dots or
+/// equal signs.
 fn check_word(word: &str, span: Range<usize>, what: &str) -> Result<(), Fault> {
     let sound = word.starts_with(|c: char| c.is_ascii_alphabetic())
         && word.chars().all(|c| c.is_ascii_alphanumeric() || "-_".contains(c));

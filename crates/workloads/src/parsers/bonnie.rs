@@ -1,4 +1,5 @@
-//! The line with commas that Bonnie++ prints on standard output (formats 1.96 to 1.98, of versions 1.96 to 2.00).
+//! The line with commas that Bonnie++ prints on standard output (formats 1.96 to 1.98, of versions 1.96
+//! to 2.00).
 
 use super::Parser;
 

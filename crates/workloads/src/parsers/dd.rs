@@ -24,7 +24,8 @@ struct Run {
     seconds: f64,
 }
 
-/// The last run in `text`; none where one of the three lines is missing. The rate that dd prints has three digits: it is computed.
+/// The last run in `text`; none where one of the three lines is missing. The rate that dd prints
+/// has three digits: it is computed.
 fn run(text: &str) -> Option<Run> {
     static RECORDS: LazyLock<Regex> =
         LazyLock::new(|| Regex::new(r"(?m)^(\d+)\+(\d+) records (in|out)$").expect("the pattern is fixed"));

@@ -1,5 +1,5 @@
-//! What fio prints: JSON and JSON+ of version 3 (`--output-format=json+`), and the text of version 2 for people, which logs of older
-//! studies are in.
+//! What fio prints: JSON and JSON+ of version 3 (`--output-format=json+`), and the text of version
+//! 2 for people, which logs of older studies are in.
 
 mod json;
 mod text;
@@ -71,11 +71,14 @@ pub struct FioDirection {
     pub short: u64,
     /// How long the longest of the jobs ran, seconds.
     pub runtime_s: f64,
-    /// Mean time from the submission of an operation to its completion, seconds, where there were any.
+    /// Mean time from the submission of an operation to its completion, seconds, where there were
+    /// any.
     pub latency_mean_s: Option<f64>,
-    /// Operations by the time from submission to completion, nanoseconds; empty unless fio printed JSON+ with `lat_percentiles`.
+    /// Operations by the time from submission to completion, nanoseconds; empty unless fio printed
+    /// JSON+ with `lat_percentiles`.
     pub latency_ns: BTreeMap<u64, u64>,
-    /// The same without what submission takes (fio's `clat`), which JSON+ has unless it is switched off.
+    /// The same without what submission takes (fio's `clat`), which JSON+ has unless it is switched
+    /// off.
     pub completion_ns: BTreeMap<u64, u64>,
 }
 
@@ -103,14 +106,16 @@ impl FioDirection {
     }
 }
 
-/// The groups of a run in the order in which they ran; none where `text` is no output of fio, or is cut off.
+/// The groups of a run in the order in which they ran; none where `text` is no output of fio, or is
+/// cut off.
 pub fn fio_groups(text: &str) -> Vec<FioGroup> {
     let groups = json::groups(text);
     if groups.is_empty() { text::groups(text) } else { groups }
 }
 
-/// Rates, latencies and histograms are those of the last group: what ran before it filled the file or brought it to a steady state.
-/// What the whole run did, which its CPU time and its traffic are compared with, is the sum of all groups.
+/// Rates, latencies and histograms are those of the last group: what ran before it filled the file
+/// or brought it to a steady state. What the whole run did, which its CPU time and its traffic are
+/// compared with, is the sum of all groups.
 fn value(text: &str, field: &str) -> Option<f64> {
     let groups = fio_groups(text);
     let last = groups.last()?;
@@ -138,7 +143,8 @@ fn value(text: &str, field: &str) -> Option<f64> {
     })
 }
 
-/// Complete is a run in which every group did something, without an error, and no operation moved fewer bytes than it was to.
+/// Complete is a run in which every group did something, without an error, and no operation moved
+/// fewer bytes than it was to.
 fn passes(text: &str, field: &str) -> Option<bool> {
     let groups = fio_groups(text);
     if field != "complete" || groups.is_empty() {

@@ -1,5 +1,5 @@
-//! The summary that Geekbench prints at its end: versions 4 to 6 with a block each for one core and for all of them, version 3 with two
-//! columns.
+//! The summary that Geekbench prints at its end: versions 4 to 6 with a block each for one core and
+//! for all of them, version 3 with two columns.
 
 use super::{Parser, no_histogram};
 
@@ -87,7 +87,8 @@ fn value(text: &str, field: &str) -> Option<f64> {
     scores(text).into_iter().find(|score| (score.0, score.1) == (cores, part)).map(|(_, _, score)| score)
 }
 
-/// Geekbench prints no verdict: a workload that failed has a score of 0, and one that was not run none.
+/// Geekbench prints no verdict: a workload that failed has a score of 0, and one that was not run
+/// none.
 fn passes(text: &str, field: &str) -> Option<bool> {
     let scores = scores(text);
     if field != "summary" || scores.is_empty() {

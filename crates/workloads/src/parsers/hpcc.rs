@@ -1,6 +1,8 @@
-//! `hpccoutf.txt` of HPC Challenge (versions 1.4 and 1.5): sections of its tests with their verdicts, and a summary of `name=value`.
+//! `hpccoutf.txt` of HPC Challenge (versions 1.4 and 1.5): sections of its tests with their
+//! verdicts, and a summary of `name=value`.
 //!
-//! A `Star` test runs in all processes at once and reports the mean of one process: the rate of all is that times the processes.
+//! A `Star` test runs in all processes at once and reports the mean of one process: the rate of all
+//! is that times the processes.
 
 use super::{Parser, no_histogram};
 

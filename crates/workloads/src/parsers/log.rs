@@ -1,10 +1,12 @@
-//! Logs of several runs, as studies keep them: a tool's output many times over, often with a line of a script above each.
+//! Logs of several runs, as studies keep them: a tool's output many times over, often with a line
+//! of a script above each.
 //!
 //! ```text
 //! log --split--> the text of each run --the tool's parser--> a value of each
 //! ```
 //!
-//! What is wrong in one run makes the whole log unusable: which runs are left may have to do with how they went.
+//! What is wrong in one run makes the whole log unusable: which runs are left may have to do with
+//! how they went.
 
 use super::{Parser, find};
 use regex::Regex;
@@ -84,11 +86,12 @@ pub fn log_fields(parser: &str) -> Option<&'static [(&'static str, &'static str)
     find(parser).map(|parser| parser.fields)
 }
 
-/// A field of every run of a log, in order; only of those that are called `section` where that is given: by the tool, or, where it gives
-/// no names, by the line of a script above (`Running ...`).
+/// A field of every run of a log, in order; only of those that are called `section` where that is
+/// given: by the tool, or, where it gives no names, by the line of a script above (`Running ...`).
 ///
 /// # Errors
-/// A parser or a field that there is not; a run that was cut off or failed its own check; a log without any such run.
+/// A parser or a field that there is not; a run that was cut off or failed its own check; a log
+/// without any such run.
 pub fn logged_runs(
     parser: &str,
     field: &str,
@@ -176,7 +179,8 @@ fn pattern(text: &str) -> Regex {
     Regex::new(text).expect("the pattern is fixed")
 }
 
-/// Pieces from each line that `begins` one to the next, with the number of the line, and with what stands in the first group.
+/// Pieces from each line that `begins` one to the next, with the number of the line, and with what
+/// stands in the first group.
 fn pieces<'a>(text: &'a str, begins: &Regex) -> Vec<(Piece<'a>, Option<&'a str>)> {
     let heads: Vec<_> =
         begins.captures_iter(text).filter_map(|head| Some((head.get(0)?, head.get(1)))).collect();
@@ -195,7 +199,8 @@ fn pieces<'a>(text: &'a str, begins: &Regex) -> Vec<(Piece<'a>, Option<&'a str>)
         .collect()
 }
 
-/// The last line of a script in a text, as scripts write it: `Running stream with numaopts ..., started at ...`.
+/// The last line of a script in a text, as scripts write it:
+/// `Running stream with numaopts ..., started at ...`.
 fn heading(before: &str) -> Option<&str> {
     before.lines().rfind(|line| line.starts_with("Running "))
 }
@@ -263,7 +268,8 @@ fn intel_linpack(text: &str) -> Vec<Piece<'_>> {
 }
 
 fn redis_benchmark(text: &str) -> Vec<Piece<'_>> {
-    // Progress is written over itself before the head, with carriage returns or, where these were lost, without.
+    // Progress is written over itself before the head, with carriage returns or, where these were
+    // lost, without.
     static BEGINS: LazyLock<Regex> = LazyLock::new(|| pattern(r"====== (\S[^=]*?) ======"));
     static CLIENTS: LazyLock<Regex> = LazyLock::new(|| pattern(r"(?m)^\s*(\d+) parallel clients"));
     pieces(text, &BEGINS)

@@ -1,4 +1,5 @@
-//! What nbench prints: the ten tests of BYTEmark 2 and, after them, the three indices of its Linux port.
+//! What nbench prints: the ten tests of BYTEmark 2 and, after them, the three indices of its Linux
+//! port.
 
 use super::{Parser, no_histogram};
 
@@ -45,7 +46,8 @@ fn value(text: &str, field: &str) -> Option<f64> {
     }
 }
 
-/// Whether every test has a rate above 0. nbench leaves out a test that it could not do and computes indices all the same.
+/// Whether every test has a rate above 0. nbench leaves out a test that it could not do and
+/// computes indices all the same.
 fn passes(text: &str, field: &str) -> Option<bool> {
     if field != "complete" || !text.contains("LINUX DATA BELOW") {
         return None;

@@ -1,4 +1,5 @@
-//! What netperf prints (versions 2.5 to 2.7) with `-- -k SELECTORS`: a banner, then a line `SELECTOR=value` each.
+//! What netperf prints (versions 2.5 to 2.7) with `-- -k SELECTORS`: a banner, then a line
+//! `SELECTOR=value` each.
 
 use super::{LEAST_FOR_P99, Parser, too_few};
 
@@ -44,8 +45,8 @@ fn transactions(text: &str) -> Option<f64> {
     Some(transaction_rate(text)? * number(text, "ELAPSED_TIME")?)
 }
 
-/// A rate in the unit of the run's `THROUGHPUT_UNITS`, bytes per second. Its kilo and mega are decimal for bits and binary for bytes
-/// (netperf manual, option -f).
+/// A rate in the unit of the run's `THROUGHPUT_UNITS`, bytes per second. Its kilo and mega are
+/// decimal for bits and binary for bytes (netperf manual, option -f).
 fn rate(text: &str, selector: &str) -> Option<f64> {
     let factor = match text_of(text, "THROUGHPUT_UNITS")? {
         "10^3bits/s" => 125.0,
@@ -81,8 +82,8 @@ fn refused(text: &str, field: &str) -> Option<String> {
     (field == "latency_p99").then(|| too_few(transactions(text), LEAST_FOR_P99)).flatten()
 }
 
-/// Whether there were transactions, or bytes that arrived. A request over UDP that is lost stops netperf's test: it then counts what came
-/// before, and the elapsed time is what was asked for.
+/// Whether there were transactions, or bytes that arrived. A request over UDP that is lost stops
+/// netperf's test: it then counts what came before, and the elapsed time is what was asked for.
 fn passes(text: &str, field: &str) -> Option<bool> {
     match field {
         "transacted" => Some(transactions(text)? > 0.0),

@@ -1,4 +1,5 @@
-//! What nuttcp prints with `-fparse` (nuttcp(8), version 6.1.2): one line of `key=value` after a transfer over TCP.
+//! What nuttcp prints with `-fparse` (nuttcp(8), version 6.1.2): one line of `key=value` after a
+//! transfer over TCP.
 
 use super::Parser;
 
@@ -49,7 +50,8 @@ fn value(text: &str, field: &str) -> Option<f64> {
     }
 }
 
-/// Whether bytes arrived and neither side complained. What the server says comes back to the client.
+/// Whether bytes arrived and neither side complained. What the server says comes back to the
+/// client.
 fn passes(text: &str, field: &str) -> Option<bool> {
     if field != "transferred" {
         return None;

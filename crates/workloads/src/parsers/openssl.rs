@@ -1,4 +1,5 @@
-//! What `openssl speed -mr` prints for one algorithm and one block size, standard error included: `+DT`, `+R`, `+H`, `+F`.
+//! What `openssl speed -mr` prints for one algorithm and one block size, standard error included:
+//! `+DT`, `+R`, `+H`, `+F`.
 
 use super::{Parser, no_histogram};
 
@@ -57,8 +58,8 @@ fn value(text: &str, field: &str) -> Option<f64> {
     }
 }
 
-/// Whether the rate is that of the blocks that were counted in the time that was measured. The program proves nothing of what it
-/// computes.
+/// Whether the rate is that of the blocks that were counted in the time that was measured. The
+/// program proves nothing of what it computes.
 fn passes(text: &str, field: &str) -> Option<bool> {
     let measurement = measurement(text)?;
     if field != "consistent" {

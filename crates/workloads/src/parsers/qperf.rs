@@ -1,4 +1,5 @@
-//! What qperf prints (qperf(1), version 0.4.11) after one test with `--unify_units --verbose_more_stat`: lines of `name = value unit`.
+//! What qperf prints (qperf(1), version 0.4.11) after one test with
+//! `--unify_units --verbose_more_stat`: lines of `name = value unit`.
 
 use super::Parser;
 
@@ -35,7 +36,8 @@ fn value(text: &str, field: &str) -> Option<f64> {
     }
 }
 
-/// Whether a test got through and nothing on either side failed. It prints a count of errors where there are any.
+/// Whether a test got through and nothing on either side failed. It prints a count of errors where
+/// there are any.
 fn passes(text: &str, field: &str) -> Option<bool> {
     if field != "measured" {
         return None;

@@ -1,4 +1,5 @@
-//! What RandomAccess of HPC Challenge prints where it is built alone, without the rest of the suite.
+//! What RandomAccess of HPC Challenge prints where it is built alone, without the rest of the
+//! suite.
 
 use super::{Parser, no_histogram};
 use regex::Regex;
@@ -15,7 +16,8 @@ pub(super) const PARSER: Parser = Parser {
     refused: super::nothing_refused,
 };
 
-/// Share of the words that may be wrong, since updates may overtake each other (rules of the HPC Challenge).
+/// Share of the words that may be wrong, since updates may overtake each other (rules of the HPC
+/// Challenge).
 const MOST_ERRORS: f64 = 0.01;
 
 fn value(text: &str, field: &str) -> Option<f64> {

@@ -1,4 +1,5 @@
-//! What redis-benchmark prints without `--csv` and `-q` (version 7.0, and rates of version 2.8): a section for each command.
+//! What redis-benchmark prints without `--csv` and `-q` (version 7.0, and rates of version 2.8): a
+//! section for each command.
 
 use super::Parser;
 use hdrhistogram::Histogram;
@@ -50,8 +51,9 @@ impl Section<'_> {
         Some(self.requests()? / self.rate()?).filter(|duration| duration.is_finite())
     }
 
-    /// What it tells of its histogram: at every percentile that halves what is left, at every tenth of a millisecond or whole one, and at
-    /// those of its summary, the number of requests up to there. The requests between two of them are put at the upper one.
+    /// What it tells of its histogram: at every percentile that halves what is left, at every tenth
+    /// of a millisecond or whole one, and at those of its summary, the number of requests up to
+    /// there. The requests between two of them are put at the upper one.
     fn latency(&self) -> Option<Histogram<u64>> {
         static STEP: LazyLock<Regex> = LazyLock::new(|| {
             Regex::new(r"(?m)^[0-9.]+% <= ([0-9.]+) milliseconds \(cumulative count ([0-9]+)\)")
@@ -74,7 +76,8 @@ impl Section<'_> {
         (counted as f64 == requests).then_some(histogram)
     }
 
-    /// Its own summary, the last that it prints of a section: mean, shortest, median, 95th and 99th percentile and longest latency, ns.
+    /// Its own summary, the last that it prints of a section: mean, shortest, median, 95th and 99th
+    /// percentile and longest latency, ns.
     fn summary(&self) -> Option<[u64; 6]> {
         let (_, table) = self.text.split_once("latency summary (msec):")?;
         let numbers =
@@ -131,7 +134,8 @@ fn histogram(text: &str, field: &str) -> Option<Histogram<u64>> {
     section(text, field.strip_suffix("_latency")?)?.latency()
 }
 
-/// Whether every section came to its end. It ends with the first error that the server answers, with status 1.
+/// Whether every section came to its end. It ends with the first error that the server answers,
+/// with status 1.
 fn passes(text: &str, field: &str) -> Option<bool> {
     if field != "all_answered" {
         return None;

@@ -25,7 +25,8 @@ pub(super) const PARSER: Parser = Parser {
     refused,
 };
 
-/// Observations that a quantile takes, so that its place is not beyond the largest one with .975 confidence (METHOD.md, section 2).
+/// Observations that a quantile takes, so that its place is not beyond the largest one with .975
+/// confidence (METHOD.md, section 2).
 const LEAST_FOR_P999: f64 = 3688.0;
 
 /// Share of datagrams that may be lost.
@@ -46,7 +47,8 @@ macro_rules! pattern {
     }};
 }
 
-/// Seconds of what counts, which is without warm-up and cool-down, and the messages that came back in them.
+/// Seconds of what counts, which is without warm-up and cool-down, and the messages that came back
+/// in them.
 fn of_valid_duration(text: &str) -> Option<[f64; 2]> {
     let pattern =
         pattern!(r"\[Valid Duration\] RunTime=([0-9.]+) sec; SentMessages=[0-9]+; ReceivedMessages=([0-9]+)");

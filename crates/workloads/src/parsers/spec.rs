@@ -1,4 +1,5 @@
-//! What `runspec` of SPEC CPU2006 prints about the two programs that a study ran: `Success 462.libquantum base ref ratio=..., runtime=...`.
+//! What `runspec` of SPEC CPU2006 prints about the two programs that a study ran:
+//! `Success 462.libquantum base ref ratio=..., runtime=...`.
 
 use super::{Parser, no_histogram};
 use regex::Regex;

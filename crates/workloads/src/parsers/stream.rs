@@ -32,7 +32,8 @@ pub struct StreamRun {
     pub validates: Option<bool>,
 }
 
-/// Every complete run in `text`: one log may hold several. A run without all four rates is left out.
+/// Every complete run in `text`: one log may hold several. A run without all four rates is left
+/// out.
 ///
 /// STREAM's MB and GB are decimal: it multiplies bytes per second by 1e-6 (1e-9).
 pub fn stream_runs(text: &str) -> Vec<StreamRun> {
@@ -76,7 +77,8 @@ pub fn stream_runs(text: &str) -> Vec<StreamRun> {
                 _ => continue,
             };
             if let Some(run) = runs.last_mut() {
-                // A later "failed" of another array wins over nothing; a failure is never taken back.
+                // A later "failed" of another array wins over nothing; a failure is never taken
+                // back.
                 run.validates = Some(run.validates.unwrap_or(true) && verdict);
             }
         }
@@ -169,8 +171,8 @@ mod tests {
         assert_eq!(value("", "copy"), None);
     }
 
-    /// The logs of RC25482, ten runs each, from the directory that `WEIGH_REFERENCE` names; the means (GB/s: copy, scale,
-    /// add, triad) are those that the report's table 1 rounds.
+    /// The logs of RC25482, ten runs each, from the directory that `WEIGH_REFERENCE` names; the
+    /// means (GB/s: copy, scale, add, triad) are those that the report's table 1 rounds.
     #[test]
     fn the_logs_of_a_study_give_its_means() {
         const LOGS: [(&str, [f64; 4]); 6] = [

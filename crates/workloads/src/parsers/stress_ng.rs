@@ -1,7 +1,8 @@
-//! What `stress-ng --metrics-brief` prints (0.13 to 0.15), of one stressor or of several one after the other.
+//! What `stress-ng --metrics-brief` prints (0.13 to 0.15), of one stressor or of several one after
+//! the other.
 //!
-//! Its operations are bogus by name: a turn of a stressor's loop, whatever that does. They compare environments, not stressors, and not
-//! versions of stress-ng.
+//! Its operations are bogus by name: a turn of a stressor's loop, whatever that does. They compare
+//! environments, not stressors, and not versions of stress-ng.
 
 use super::{Parser, no_histogram};
 
@@ -28,8 +29,9 @@ fn stressors(text: &str) -> impl Iterator<Item = Stressor<'_>> {
     text.lines().filter_map(|line| {
         let (_, table) = line.split_once("metrc: [")?;
         let (_, row) = table.split_once("] ")?;
-        // Operations, seconds in reality, of the user, of the system, operations per second in reality and of CPU time. Lines of other
-        // measures of a stressor begin alike and have words in them.
+        // Operations, seconds in reality, of the user, of the system, operations per second in
+        // reality and of CPU time. Lines of other measures of a stressor begin alike and have words
+        // in them.
         let mut words = row.split_whitespace();
         let name = words.next()?;
         let numbers: Vec<f64> = words.map(|word| word.parse().ok()).collect::<Option<_>>()?;

@@ -1,4 +1,5 @@
-//! What sysbench prints after a database test (version 1.0, and rates and latencies of version 0.4), with `--histogram=on` before it.
+//! What sysbench prints after a database test (version 1.0, and rates and latencies of version 0.4),
+//! with `--histogram=on` before it.
 
 use super::Parser;
 use hdrhistogram::Histogram;
@@ -62,7 +63,8 @@ fn value(text: &str, field: &str) -> Option<f64> {
     }
 }
 
-/// Its buckets are 1.8 % wide (1024 from 1 us to 100 s); a bucket's transactions are put at the value that it prints.
+/// Its buckets are 1.8 % wide (1024 from 1 us to 100 s); a bucket's transactions are put at the
+/// value that it prints.
 fn histogram(text: &str, field: &str) -> Option<Histogram<u64>> {
     static BUCKET: LazyLock<Regex> = LazyLock::new(|| {
         Regex::new(r"(?m)^\s*([0-9]+\.[0-9]+) \|\**\s+([0-9]+)\s*$").expect("the pattern is fixed")
@@ -82,7 +84,8 @@ fn histogram(text: &str, field: &str) -> Option<Histogram<u64>> {
     (histogram.len() as f64 == transactions(text)?).then_some(histogram)
 }
 
-/// Whether transactions were committed, none on a new connection, and next to none had to be tried again.
+/// Whether transactions were committed, none on a new connection, and next to none had to be tried
+/// again.
 fn passes(text: &str, field: &str) -> Option<bool> {
     if field != "nearly_all_committed" {
         return None;

@@ -65,8 +65,8 @@ fn refused(text: &str, field: &str) -> Option<String> {
     (field == "latency_p99").then(|| too_few(requests(text), LEAST_FOR_P99)).flatten()
 }
 
-/// Whether every request was answered with what was asked for. wrk ends with status 0 whatever the server did, and has these two lines
-/// only where something was wrong.
+/// Whether every request was answered with what was asked for. wrk ends with status 0 whatever the
+/// server did, and has these two lines only where something was wrong.
 fn passes(text: &str, field: &str) -> Option<bool> {
     if field != "all_answered" {
         return None;

@@ -1,4 +1,5 @@
-//! What y-cruncher prints after a benchmark of Pi (versions 0.7 and 0.8), colours of the terminal included.
+//! What y-cruncher prints after a benchmark of Pi (versions 0.7 and 0.8), colours of the terminal
+//! included.
 
 use super::{Parser, no_histogram};
 use regex::Regex;

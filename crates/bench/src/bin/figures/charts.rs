@@ -1,4 +1,5 @@
-//! The pictures, a function each. Each says in its last line from which seed and by which program it was made.
+//! The pictures, a function each. Each says in its last line from which seed and by which program
+//! it was made.
 
 use crate::simulate::{Pairs, Random, cell, cell_of_ratios, exactly};
 use crate::style::{

@@ -1,4 +1,5 @@
-//! What all pictures look like: colours that change with the reader's scheme, one size of text, thin lines.
+//! What all pictures look like: colours that change with the reader's scheme, one size of text,
+//! thin lines.
 
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};

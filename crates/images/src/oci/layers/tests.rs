@@ -13,7 +13,8 @@ pub(crate) enum Item<'a> {
 }
 use Item::{Directory, File as Text, HardLink, Link, Pipe};
 
-/// A layer as an archive. The names are written as they are, also those that a library would refuse.
+/// A layer as an archive. The names are written as they are, also those that a library would
+/// refuse.
 pub(crate) fn layer(items: &[(&str, Item<'_>)]) -> Vec<u8> {
     let mut builder = tar::Builder::new(Vec::new());
     for (name, item) in items {

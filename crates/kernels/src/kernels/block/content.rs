@@ -1,5 +1,6 @@
-//! The file that the kernel writes where it is asked to: every sector says where it belongs, so that a read of the wrong place is
-//! seen, and no two are alike, so that a disk that merges equal blocks has nothing to merge.
+//! The file that the kernel writes where it is asked to: every sector says where it belongs, so
+//! that a read of the wrong place is seen, and no two are alike, so that a disk that merges equal
+//! blocks has nothing to merge.
 
 use super::disk::{self, Access};
 use crate::kernel::KernelError;
@@ -22,8 +23,8 @@ const LONG: usize = 64 << 10;
 /// Bytes written at once.
 const PIECE: usize = 1 << 20;
 
-/// Writes a file of `bytes` bytes, unless one of at least that length that an earlier run wrote is there. It is on the disk when
-/// this returns, so that no writing disturbs the reads.
+/// Writes a file of `bytes` bytes, unless one of at least that length that an earlier run wrote is
+/// there. It is on the disk when this returns, so that no writing disturbs the reads.
 pub(super) fn provide(path: &Path, bytes: u64, access: Access) -> Result<(), KernelError> {
     if !bytes.is_multiple_of(SECTOR as u64) {
         return Err(
@@ -76,7 +77,8 @@ pub(super) fn provide(path: &Path, bytes: u64, access: Access) -> Result<(), Ker
         place += piece.len() as u64;
     }
     file.sync_all().map_err(failed())?;
-    // Direct writes would have to throw away page by page what the cache has of the file. Advice, so the answer does not matter.
+    // Direct writes would have to throw away page by page what the cache has of the file. Advice,
+    // so the answer does not matter.
     let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed);
     Ok(())
 }
@@ -102,7 +104,8 @@ pub(super) fn is_stamped(path: &Path) -> Result<bool, KernelError> {
     }
 }
 
-/// Says in every sector of `bytes`, to be written to `place`, that it belongs there, and which write it comes from.
+/// Says in every sector of `bytes`, to be written to `place`, that it belongs there, and which
+/// write it comes from.
 pub(super) fn stamp(bytes: &mut [u8], place: u64, tag: u64) {
     let mut at = place;
     for sector in bytes.chunks_exact_mut(SECTOR) {
@@ -113,13 +116,15 @@ pub(super) fn stamp(bytes: &mut [u8], place: u64, tag: u64) {
     }
 }
 
-/// What the writes of one request in flight put around their stamps: the same for the same `seed` and `slot`.
+/// What the writes of one request in flight put around their stamps: the same for the same `seed`
+/// and `slot`.
 pub(super) fn fill_body(bytes: &mut [u8], seed: u64, slot: usize) {
     Pcg64Mcg::new(u128::from(seed) << 64 | (slot as u128) << 1 | 1).fill_bytes(bytes);
 }
 
-/// Whether `bytes`, read from `place` on, are sectors that say that they belong there. Of a long read every eighth is looked at and
-/// the last: looking at all would take time that is not the disk's.
+/// Whether `bytes`, read from `place` on, are sectors that say that they belong there. Of a long
+/// read every eighth is looked at and the last: looking at all would take time that is not the
+/// disk's.
 pub(super) fn belongs(bytes: &[u8], place: u64) -> bool {
     let sectors = bytes.len() / SECTOR;
     let step = if bytes.len() > LONG { 8 } else { 1 };

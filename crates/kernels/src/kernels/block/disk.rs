@@ -28,8 +28,8 @@ pub(super) struct Disk {
     pub(super) direct: bool,
 }
 
-/// Opens a disk. There is no way from direct access to the cached one but the user's own word, and none to writing what is somebody
-/// else's.
+/// Opens a disk. There is no way from direct access to the cached one but the user's own word, and
+/// none to writing what is somebody else's.
 pub(super) fn open(path: &Path, access: Access) -> Result<Disk, KernelError> {
     let there = std::fs::metadata(path);
     if let Ok(there) = &there {

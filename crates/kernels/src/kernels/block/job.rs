@@ -16,7 +16,8 @@ const LONGEST_NS: u64 = 100_000_000_000;
 /// Three digits: buckets are at most .1 % wide.
 const DIGITS: u8 = 3;
 
-/// Reads of a hundred requests of a mix: what the scripts of felter-2014 have for figure 6, 70 reads to 30 writes.
+/// Reads of a hundred requests of a mix: what the scripts of felter-2014 have for figure 6, 70
+/// reads to 30 writes.
 const READS_OF_MIX: u64 = 70;
 
 /// Nothing is in flight for this slot.
@@ -54,7 +55,8 @@ pub(super) struct Request {
     pub(super) tag: u64,
 }
 
-/// One run: shared by all who issue its requests. A slot is one of the requests that may be in flight.
+/// One run: shared by all who issue its requests. A slot is one of the requests that may be in
+/// flight.
 pub(super) struct Job<'a> {
     pub(super) disk: &'a Disk,
     /// Bytes of a request.
@@ -68,7 +70,8 @@ pub(super) struct Job<'a> {
     places: u64,
     next_place: AtomicU64,
     next_tag: AtomicU64,
-    /// Where each slot writes or reads, when there are writes: two requests in flight must not meet at one place.
+    /// Where each slot writes or reads, when there are writes: two requests in flight must not meet
+    /// at one place.
     busy: Vec<AtomicU64>,
 }
 
@@ -142,8 +145,8 @@ impl<'a> Job<'a> {
         Request { writes, place, tag }
     }
 
-    /// Whether no other slot is at `place`, which is this slot's then. Two that claim one place at the same moment both see the
-    /// other and go elsewhere.
+    /// Whether no other slot is at `place`, which is this slot's then. Two that claim one place at
+    /// the same moment both see the other and go elsewhere.
     fn claim(&self, slot: usize, place: u64) -> bool {
         let Some(own) = self.busy.get(slot) else { return true };
         own.store(place, Ordering::SeqCst);

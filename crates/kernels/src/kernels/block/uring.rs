@@ -1,6 +1,7 @@
 //! Requests by io_uring: as many in flight as wanted, from one thread.
 //!
-//! What a read brought is looked at when the next request is already on its way, so that the disk does not wait for it.
+//! What a read brought is looked at when the next request is already on its way, so that the disk
+//! does not wait for it.
 
 use super::content;
 use super::job::{Job, Request, Tally};
@@ -19,7 +20,8 @@ const MOST_SPARE: usize = 32;
 /// # Errors
 /// Why there is none, as a sentence without an end.
 pub(super) fn open(depth: usize) -> Result<IoUring, String> {
-    // What makes completions cheaper, the newest first (io_uring_setup(2)); kernels refuse what they do not know with EINVAL.
+    // What makes completions cheaper, the newest first (io_uring_setup(2)); kernels refuse what
+    // they do not know with EINVAL.
     let settings: [fn(&mut Builder); 3] = [
         // Linux 6.1.
         |builder| {
@@ -108,8 +110,8 @@ impl Buffers {
     /// A buffer that is not in flight.
     fn slice(&mut self, buffer: usize) -> &mut [u8] {
         let (start, length) = (buffer * self.stride, self.block);
-        // SAFETY: inside the region, as above; the borrow keeps other slices away, and the kernel has only buffers in flight, of which
-        // no slice is made.
+        // SAFETY: inside the region, as above; the borrow keeps other slices away, and the kernel
+        // has only buffers in flight, of which no slice is made.
         unsafe { std::slice::from_raw_parts_mut(self.region.start().add(start), length) }
     }
 }
@@ -130,7 +132,8 @@ pub(super) fn run(job: &Job, mut ring: IoUring) -> Result<Tally, KernelError> {
     job.window.begin();
     loop {
         if !job.window.is_over() {
-            // One call each, as fio has it: a request of a batch would wait for those before it, and that would be its latency.
+            // One call each, as fio has it: a request of a batch would wait for those before it,
+            // and that would be its latency.
             for slot in idle.drain(..) {
                 let request = job.next(&mut random, slot);
                 let buffer = if request.writes {
@@ -184,7 +187,8 @@ fn push(job: &Job, ring: &mut IoUring, buffers: &Buffers, slot: usize, flight: F
     } else {
         opcode::Read::new(file, start, length).offset(flight.request.place).build()
     };
-    // SAFETY: the file stays open and the buffer mapped, and untouched, until the completion is seen: `run` waits for all of them.
+    // SAFETY: the file stays open and the buffer mapped, and untouched, until the completion is
+    // seen: `run` waits for all of them.
     unsafe { ring.submission().push(&entry.user_data(slot as u64)) }
         .expect("the ring has room for as many as may be in flight");
 }

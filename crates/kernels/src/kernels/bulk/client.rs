@@ -120,7 +120,8 @@ fn socket_to(address: SocketAddr) -> Result<UdpSocket, KernelError> {
         .map_err(KernelError::system(format!("make a UDP socket for {address}")))
 }
 
-/// Has the server send here: a thread receives while this one waits for the server's word that it is done.
+/// Has the server send here: a thread receives while this one waits for the server's word that it
+/// is done.
 fn receive_datagrams(
     control: &mut TcpStream,
     address: SocketAddr,

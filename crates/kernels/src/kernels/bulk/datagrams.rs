@@ -1,4 +1,5 @@
-//! Messages over UDP: the side that sends them, and the one socket that receives them for all streams.
+//! Messages over UDP: the side that sends them, and the one socket that receives them for all
+//! streams.
 
 use super::wire::{Account, FILLER, HELLO, LARGEST_DATAGRAM, Order, STAMP_BYTES, word};
 use crate::clock::now_ns;
@@ -21,7 +22,8 @@ pub(super) fn send(order: Order, send: impl Fn(&[u8]) -> std::io::Result<usize>)
         order.number(&mut message, account.messages);
         match send(&message) {
             Ok(_) => account.messages += 1,
-            // A full queue on the way: that one was not sent. A refusal is the answer to an earlier one, which is lost.
+            // A full queue on the way: that one was not sent. A refusal is the answer to an earlier
+            // one, which is lost.
             Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => std::thread::yield_now(),
             Err(error)
                 if matches!(
@@ -82,7 +84,8 @@ impl Expected {
         self.streams.lock().get(&self.token).and_then(|seen| seen.peer)
     }
 
-    /// What came in all: waits until nothing more comes. To be called when the sender has said that it is done.
+    /// What came in all: waits until nothing more comes. To be called when the sender has said that
+    /// it is done.
     pub(super) fn settled(&self) -> Account {
         let mut before = self.account();
         loop {

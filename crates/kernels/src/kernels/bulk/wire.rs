@@ -1,9 +1,10 @@
 //! What the two ends of a transfer say to each other.
 //!
-//! A client begins every TCP connection with an order, which the server sends back. Over TCP the messages follow on the same
-//! connection, one way, until the sender closes its side; a server that received then says how much. Over UDP the connection
-//! stays for control: the sender says on it how many messages it sent, and a server that received says how many came. Every
-//! message begins with its stamp.
+//! A client begins every TCP connection with an order, which the server sends back. Over TCP the
+//! messages follow on the same connection, one way, until the sender closes its side; a server that
+//! received then says how much. Over UDP the connection stays for control: the sender says on it
+//! how many messages it sent, and a server that received says how many came. Every message begins
+//! with its stamp.
 
 /// Bytes of an order.
 pub(super) const ORDER_BYTES: usize = 32;

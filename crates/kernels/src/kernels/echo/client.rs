@@ -19,7 +19,8 @@ const DIGITS: u8 = 3;
 pub(super) struct Exchange {
     /// From just before the request was sent until its response was there.
     pub(super) latency_ns: Histogram<u64>,
-    /// From the first request to the last response, without the time lost waiting for responses that never came.
+    /// From the first request to the last response, without the time lost waiting for responses
+    /// that never came.
     pub(super) seconds: f64,
 }
 

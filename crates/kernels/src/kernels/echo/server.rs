@@ -16,7 +16,8 @@ const LOOK: Duration = Duration::from_millis(20);
 /// Clients that a UDP server remembers.
 const MOST_CLIENTS: usize = 4096;
 
-/// Called with each request and its response; the response is sent when it says so. Only tests do something there.
+/// Called with each request and its response; the response is sent when it says so. Only tests do
+/// something there.
 pub(super) type Spoil = fn(&[u8], &mut [u8]) -> bool;
 
 /// Sends every response as it is.
@@ -47,13 +48,15 @@ impl Served {
         self.ended.load(Ordering::Relaxed)
     }
 
-    /// Counted by the one thread that serves a protocol or connection, after the response is on its way.
+    /// Counted by the one thread that serves a protocol or connection, after the response is on its
+    /// way.
     fn answered(&self) {
         self.requests.fetch_add(1, Ordering::Relaxed);
     }
 }
 
-/// Answers one TCP client until it closes the connection; gives up waiting for it when `served` is told to end.
+/// Answers one TCP client until it closes the connection; gives up waiting for it when `served` is
+/// told to end.
 pub(super) fn tcp_once(listener: &TcpListener, served: &Served, spoil: Spoil) -> Result<(), KernelError> {
     let failed = || KernelError::system::<std::io::Error>("accept a connection");
     listener.set_nonblocking(true).map_err(failed())?;
@@ -155,7 +158,8 @@ pub(super) fn until_stdin_closes(
     serve(address, protocols, requests, || closed.load(Ordering::Relaxed))
 }
 
-/// Serves TCP and UDP, as `protocols` says, until `ended` or until `requests` are answered when that is not 0.
+/// Serves TCP and UDP, as `protocols` says, until `ended` or until `requests` are answered when
+/// that is not 0.
 pub(super) fn serve(
     address: SocketAddr,
     protocols: [bool; 2],

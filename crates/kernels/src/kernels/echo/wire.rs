@@ -1,7 +1,8 @@
 //! What client and server say to each other.
 //!
-//! A client begins with a greeting that names the sizes, which the server sends back. A request begins with its number;
-//! the response begins with the same bytes. Over UDP the greeting is a datagram, and the server remembers it by sender.
+//! A client begins with a greeting that names the sizes, which the server sends back. A request
+//! begins with its number; the response begins with the same bytes. Over UDP the greeting is a
+//! datagram, and the server remembers it by sender.
 
 /// Bytes of a greeting.
 pub(in crate::kernels) const GREETING_BYTES: usize = 16;

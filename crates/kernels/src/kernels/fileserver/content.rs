@@ -1,4 +1,5 @@
-//! What is in the files: every page says which file it belongs to, which of the files of that name it is, and where.
+//! What is in the files: every page says which file it belongs to, which of the files of that name
+//! it is, and where.
 
 /// Bytes between two stamps, so that every page has one at its beginning.
 pub(super) const PAGE: u64 = 4096;
@@ -20,7 +21,8 @@ impl Identity {
     }
 }
 
-/// Between the stamps a file repeats the same random bytes: longer than what file systems compress at once.
+/// Between the stamps a file repeats the same random bytes: longer than what file systems compress
+/// at once.
 const PERIOD: u64 = 256 << 10;
 
 /// Memory to write from, as long as the longest request so far.
@@ -52,7 +54,8 @@ impl Content {
     }
 }
 
-/// Whether every stamp in `bytes`, read from `place` on, a multiple of [`PAGE`], is of that file and that place.
+/// Whether every stamp in `bytes`, read from `place` on, a multiple of [`PAGE`], is of that file
+/// and that place.
 pub(super) fn belongs(bytes: &[u8], file: Identity, place: u64) -> bool {
     let word = |at: u64| {
         let at = at as usize;

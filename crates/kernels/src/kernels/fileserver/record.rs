@@ -11,7 +11,8 @@ const LONGEST_NS: u64 = 100_000_000_000;
 /// Three digits: buckets are at most .1 % wide.
 const DIGITS: u8 = 3;
 
-/// Latencies that a thread keeps before it shares them: threads then hardly ever wait for each other.
+/// Latencies that a thread keeps before it shares them: threads then hardly ever wait for each
+/// other.
 const KEPT: usize = 1024;
 
 /// What is done to files: the flow operations of the personality.

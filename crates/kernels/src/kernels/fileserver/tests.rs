@@ -21,7 +21,8 @@ fn all_operations_are_done_and_everything_is_gone_after() {
     }
     let measured: Vec<u64> = outcome.histograms.iter().map(|(_, histogram)| histogram.len()).collect();
     assert_eq!(measured.iter().sum::<u64>(), 5000);
-    // Of the eleven operations of a loop two open and three close. The first loops and the last are cut off.
+    // Of the eleven operations of a loop two open and three close. The first loops and the last are
+    // cut off.
     let [create, open, write, append, read, close, stat, delete] = measured[..] else {
         panic!("{measured:?}")
     };

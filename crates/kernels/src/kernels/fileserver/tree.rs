@@ -44,7 +44,8 @@ impl Sizes {
         match self {
             Self::Fixed(bytes) => bytes,
             Self::Gamma(mean) => {
-                // Shape 1.5 is 1 (an exponential) and .5 (half the square of a normal number, by Box and Muller).
+                // Shape 1.5 is 1 (an exponential) and .5 (half the square of a normal number, by
+                // Box and Muller).
                 let (one, half) = (-uniform(random).ln(), -uniform(random).ln());
                 let turn = (uniform(random) * std::f64::consts::TAU).cos();
                 let length = mean as f64 / 1.5 * (one + half * turn * turn);
@@ -138,7 +139,8 @@ impl Tree {
         Ok(())
     }
 
-    /// Writes what the cache has of the file system to the disk, so that the preparation is not paid for by the measurement.
+    /// Writes what the cache has of the file system to the disk, so that the preparation is not
+    /// paid for by the measurement.
     fn sync(&self) -> Result<(), KernelError> {
         let failed = || KernelError::system(format!("sync {}", self.root.display()));
         let root = File::open(&self.root).map_err(failed())?;

@@ -134,7 +134,8 @@ impl Thread<'_> {
         Ok(())
     }
 
-    /// Writes bytes of `file` at its end, in requests. What it takes to prepare them is not their latency.
+    /// Writes bytes of `file` at its end, in requests. What it takes to prepare them is not their
+    /// latency.
     fn write(
         &mut self,
         kind: Kind,

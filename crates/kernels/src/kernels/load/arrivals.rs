@@ -25,7 +25,8 @@ pub(super) struct Arrivals {
 }
 
 impl Arrivals {
-    /// `rate` is that of all threads together, per second. Poisson processes add up to one; constant ones take turns.
+    /// `rate` is that of all threads together, per second. Poisson processes add up to one;
+    /// constant ones take turns.
     pub(super) fn new(
         spread: Spread,
         rate: f64,
@@ -89,7 +90,8 @@ mod tests {
         let gaps: Vec<f64> = times.windows(2).map(|pair| (pair[1] - pair[0]) as f64).collect();
         let mean = gaps.iter().sum::<f64>() / gaps.len() as f64;
         let variance = gaps.iter().map(|gap| (gap - mean).powi(2)).sum::<f64>() / gaps.len() as f64;
-        // Six standard errors of 200,000 gaps; the seed is fixed, so that this passes always or never.
+        // Six standard errors of 200,000 gaps; the seed is fixed, so that this passes always or
+        // never.
         assert!((mean - 1000.0).abs() < 14.0, "{mean}");
         assert!((variance.sqrt() / mean - 1.0).abs() < 0.02, "{variance}");
         assert!(times.is_sorted());

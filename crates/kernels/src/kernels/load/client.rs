@@ -64,7 +64,8 @@ impl<P: Protocol> Client<P> {
         Ok(epoll::add(epoll, &self.stream, EventData::new_u64(number as u64), flags)?)
     }
 
-    /// Sends as much as the connection takes now; returns how many bytes that was. An event tells when it takes more.
+    /// Sends as much as the connection takes now; returns how many bytes that was. An event tells
+    /// when it takes more.
     pub(super) fn flush(&mut self) -> std::io::Result<usize> {
         let before = self.sent;
         while self.sent < self.out.len() {
@@ -81,8 +82,8 @@ impl<P: Protocol> Client<P> {
         Ok(sent)
     }
 
-    /// Makes the connection again, without waiting for it, and asks again for what was not answered. False when the protocol does
-    /// not allow that.
+    /// Makes the connection again, without waiting for it, and asks again for what was not
+    /// answered. False when the protocol does not allow that.
     pub(super) fn reconnect(&mut self, address: SocketAddr, protocol: &mut P) -> std::io::Result<bool> {
         self.out.clear();
         self.sent = 0;

@@ -12,7 +12,8 @@ pub(super) trait Protocol: Send {
     /// What is remembered of a connection between two pieces of one reply.
     type Partial: Default + Send;
 
-    /// Readies a new connection, which blocks as yet. By default nothing is said before the first request.
+    /// Readies a new connection, which blocks as yet. By default nothing is said before the first
+    /// request.
     fn greet(&self, stream: &mut TcpStream) -> std::io::Result<()> {
         let _ = stream;
         Ok(())
@@ -21,14 +22,16 @@ pub(super) trait Protocol: Send {
     /// Appends the next request to `out`.
     fn request(&mut self, out: &mut Vec<u8>) -> Self::Expected;
 
-    /// Appends the request that waits for `expected` to `out` once more, where asking twice does no harm and a server may close a
-    /// connection between two requests. False, the default: such a server is broken.
+    /// Appends the request that waits for `expected` to `out` once more, where asking twice does no
+    /// harm and a server may close a connection between two requests. False, the default: such a
+    /// server is broken.
     fn repeat(&mut self, expected: &Self::Expected, out: &mut Vec<u8>) -> bool {
         let _ = (expected, out);
         false
     }
 
-    /// Looks for the rest of the reply to `expected` at the beginning of `input`, which is never empty.
+    /// Looks for the rest of the reply to `expected` at the beginning of `input`, which is never
+    /// empty.
     fn reply(&mut self, partial: &mut Self::Partial, input: &[u8], expected: &Self::Expected) -> Step;
 }
 

@@ -16,7 +16,8 @@ pub(super) struct Mix {
     pub(super) keys: u32,
     /// Of 100 requests, those that read.
     pub(super) reads_percent: u32,
-    /// Mean length of a value; they are spread evenly from the length of a key to as much above the mean.
+    /// Mean length of a value; they are spread evenly from the length of a key to as much above the
+    /// mean.
     pub(super) value_bytes: usize,
 }
 

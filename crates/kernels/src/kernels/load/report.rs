@@ -14,7 +14,8 @@ const MOST_BUSY: f64 = 0.7;
 /// A thread that waited for a CPU for more than this share of the time has measured that, too.
 const MOST_DELAYED: f64 = 0.1;
 
-/// An open loop whose replies fall behind its requests by more than this share was too fast for the server.
+/// An open loop whose replies fall behind its requests by more than this share was too fast for the
+/// server.
 const MOST_BEHIND: f64 = 0.01;
 
 /// Writes down metrics, facts, warnings and the check.
@@ -83,13 +84,15 @@ fn marks(tallies: &[Tally]) -> impl Iterator<Item = (Mark, Mark)> {
     tallies.iter().filter_map(|tally| tally.opened.zip(tally.closed))
 }
 
-/// Growth of a counter between two marks, over their distance; of nanoseconds per nanosecond that is 1e9 of a share.
+/// Growth of a counter between two marks, over their distance; of nanoseconds per nanosecond that
+/// is 1e9 of a share.
 fn per_second((opened, closed): (Mark, Mark), counter: fn(&Mark) -> u64) -> f64 {
     let ns = closed.wall_ns.saturating_sub(opened.wall_ns).max(1);
     counter(&closed).saturating_sub(counter(&opened)) as f64 / seconds(ns)
 }
 
-/// Whether the requests of an open loop left when they were to leave: their latencies count from then in any case.
+/// Whether the requests of an open loop left when they were to leave: their latencies count from
+/// then in any case.
 fn punctuality(outcome: &mut Outcome, rate: f64, tallies: &[Tally]) {
     let delay_ns = merged(tallies.iter().map(|tally| &tally.delay_ns));
     let late: u64 = tallies.iter().map(|tally| tally.late).sum();

@@ -1,6 +1,7 @@
 //! The keys and values that `load` writes and reads, and the protocol around them.
 //!
-//! RESP2, the serialization protocol of Redis (redis.io, "Redis serialization protocol specification").
+//! RESP2, the serialization protocol of Redis (redis.io, "Redis serialization protocol
+//! specification").
 
 /// Length of every key of `load`: that of felter-2014.
 pub(in crate::kernels) const KEY_BYTES: usize = 10;
@@ -50,7 +51,8 @@ pub(in crate::kernels) fn put_number(out: &mut Vec<u8>, number: usize) {
     out.extend_from_slice(&digits[first..]);
 }
 
-/// The first line of `input` without its end, and where the next begins. `None` while the line is not whole.
+/// The first line of `input` without its end, and where the next begins. `None` while the line is
+/// not whole.
 pub(in crate::kernels) fn line(input: &[u8]) -> Option<(&[u8], usize)> {
     let end = input.iter().position(|byte| *byte == b'\n')?;
     let line = &input[..end];

@@ -32,9 +32,11 @@ pub(super) struct Mark {
 
 /// All that one thread counts.
 pub(super) struct Tally {
-    /// Of the requests of the measurement, from when they were to leave until their replies were there.
+    /// Of the requests of the measurement, from when they were to leave until their replies were
+    /// there.
     pub(super) latency_ns: Histogram<u64>,
-    /// Of the requests of the measurement, from when they were to leave until they left. Open loop only.
+    /// Of the requests of the measurement, from when they were to leave until they left. Open loop
+    /// only.
     pub(super) delay_ns: Histogram<u64>,
     /// Requests that left more than [`LATE_NS`] after their time.
     pub(super) late: u64,
@@ -83,7 +85,8 @@ impl Tally {
         }
     }
 
-    /// Counts a reply; the latency only of a right one, as a wrong one may have been the easier for it.
+    /// Counts a reply; the latency only of a right one, as a wrong one may have been the easier for
+    /// it.
     pub(super) fn reply(&mut self, reply: Reply, measured: bool, took_ns: u64) {
         self.replies += 1;
         match reply {
@@ -108,7 +111,8 @@ impl Tally {
     }
 }
 
-/// The second number of `schedstat` (Documentation/scheduler/sched-stats.rst of Linux): nanoseconds spent waiting on a run queue.
+/// The second number of `schedstat` (Documentation/scheduler/sched-stats.rst of Linux): nanoseconds
+/// spent waiting on a run queue.
 fn delayed_ns() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
     text.split_whitespace().nth(1)?.parse().ok()

@@ -91,8 +91,8 @@ fn time_bounds_the_measurement_and_the_warm_up_stays_out_of_it() {
     assert!(measured > 0 && outcome.operations > measured, "{measured} of {}", outcome.operations);
 }
 
-/// METHOD.md, section 8: a server that stalls moves the p99 of an open loop. That of a closed loop, which stops asking while the
-/// server stalls, it does not: coordinated omission.
+/// METHOD.md, section 8: a server that stalls moves the p99 of an open loop. That of a closed loop,
+/// which stops asking while the server stalls, it does not: coordinated omission.
 #[test]
 fn a_stalling_server_moves_the_p99_of_the_open_loop_only() {
     const STALL: Duration = Duration::from_millis(400);
@@ -187,7 +187,8 @@ fn a_connection_that_the_server_closes_between_requests_is_made_again() {
             let last = if number == 9 { "Connection: close\r\n" } else { "" };
             let _ = write!(stream, "HTTP/1.1 200 OK\r\n{last}Content-Length: 2\r\n\r\nok");
         }
-        // As servers do it: what was sent in vain is read, so that it does not reset the connection under the last answer.
+        // As servers do it: what was sent in vain is read, so that it does not reset the connection
+        // under the last answer.
         let _ = stream.shutdown(std::net::Shutdown::Write);
         let _ = std::io::copy(&mut stream, &mut std::io::sink());
     });

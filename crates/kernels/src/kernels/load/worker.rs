@@ -108,11 +108,12 @@ impl<'a, P: Protocol> Worker<'a, P> {
         Ok(worker)
     }
 
-    /// Loads the server until the measurement is over and every request has its reply, or none comes any more.
+    /// Loads the server until the measurement is over and every request has its reply, or none
+    /// comes any more.
     pub(super) fn run(mut self) -> Result<Tally, KernelError> {
         if matches!(self.plan.pace, Pace::Open { .. }) {
-            // Timers of a thread fire up to 50 us late by default (PR_SET_TIMERSLACK of prctl(2)), which would be in every latency.
-            // Where that cannot be changed, the delays say so.
+            // Timers of a thread fire up to 50 us late by default (PR_SET_TIMERSLACK of prctl(2)),
+            // which would be in every latency. Where that cannot be changed, the delays say so.
             let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
         }
         std::thread::sleep(std::time::Duration::from_nanos(self.shared.start_ns.saturating_sub(now_ns())));
@@ -193,7 +194,8 @@ impl<'a, P: Protocol> Worker<'a, P> {
         if !events.is_empty() || sleep_ns == 0 {
             return Ok(());
         }
-        // The timeout of epoll_wait is in milliseconds; that of ppoll in nanoseconds, on every kernel.
+        // The timeout of epoll_wait is in milliseconds; that of ppoll in nanoseconds, on every
+        // kernel.
         match poll(&mut [PollFd::new(&self.epoll, PollFlags::IN)], Some(&span(sleep_ns))) {
             Ok(0) | Err(Errno::INTR) => Ok(()),
             Ok(_) => look(events, Some(&span(0))),
@@ -218,7 +220,8 @@ impl<'a, P: Protocol> Worker<'a, P> {
                     client.queued = true;
                     self.free.push_back(number);
                 }
-                // A request whose time comes while replies are read does not wait for the last of them.
+                // A request whose time comes while replies are read does not wait for the last of
+                // them.
                 self.admit(now)?;
             }
         }
@@ -235,7 +238,8 @@ impl<'a, P: Protocol> Worker<'a, P> {
         KernelError::System { doing: format!("{doing} {}", self.shared.address), source }
     }
 
-    /// Closed loop: sends the next requests of a client, all that it may have in flight, in one piece.
+    /// Closed loop: sends the next requests of a client, all that it may have in flight, in one
+    /// piece.
     fn send_batch(&mut self, number: usize, now: u64) -> Result<(), KernelError> {
         if self.all_made(now) {
             return Ok(());
@@ -262,7 +266,8 @@ impl<'a, P: Protocol> Worker<'a, P> {
         self.flush(number)
     }
 
-    /// Open loop: sends every request whose time has come, as far as there are connections for them.
+    /// Open loop: sends every request whose time has come, as far as there are connections for
+    /// them.
     fn admit(&mut self, now: u64) -> Result<(), KernelError> {
         let Some(arrivals) = &mut self.arrivals else { return Ok(()) };
         let mut came = 0;

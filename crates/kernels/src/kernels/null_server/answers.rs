@@ -45,7 +45,8 @@ pub(super) struct Http {
     page: Vec<u8>,
     /// For clients of HTTP/1.0 that ask that the connection be kept.
     kept_page: Vec<u8>,
-    /// The last request that was read, as most are the same as the one before, and whether its page is the other one.
+    /// The last request that was read, as most are the same as the one before, and whether its page
+    /// is the other one.
     known: Vec<u8>,
 }
 

@@ -87,7 +87,8 @@ impl Answer for Redis {
     }
 }
 
-/// The command at the beginning of `input`: an array of strings, or a line of words as one types them.
+/// The command at the beginning of `input`: an array of strings, or a line of words as one types
+/// them.
 fn command(input: &[u8]) -> Result<Command<'_>, Lacking> {
     let line_at = |at: usize| match resp::line(&input[at..]) {
         Some((line, next)) => Ok((line, at + next)),

@@ -1,8 +1,10 @@
-//! The answers of mysql: anybody may log in, and every query has the same rows, as text or as those of a prepared statement.
+//! The answers of mysql: anybody may log in, and every query has the same rows, as text or as those
+//! of a prepared statement.
 //!
-//! MySQL Source Code Documentation, "Client/Server Protocol": packets, the connection phase with protocol 4.1, text and binary result
-//! sets with EOF packets, prepared statements. A load generator that prepares its statements does so here, so that it works as hard as
-//! against a database.
+//! MySQL Source Code Documentation, "Client/Server Protocol": packets, the connection phase with
+//! protocol 4.1, text and binary result sets with EOF packets, prepared statements. A load
+//! generator that prepares its statements does so here, so that it works as hard as against a
+//! database.
 
 use super::serve::{Answer, Answered, Then};
 
@@ -15,8 +17,9 @@ const LONGEST_PACKET: usize = 1 << 20;
 /// Most statements that a connection may prepare; they are forgotten with it.
 const MOST_STATEMENTS: usize = 1 << 16;
 
-/// Capabilities of the server: long passwords, found rows, long flags, a database at log-in, protocol 4.1, transactions, secure
-/// authentication, multiple statements and results, authentication plugins.
+/// Capabilities of the server: long passwords, found rows, long flags, a database at log-in,
+/// protocol 4.1, transactions, secure authentication, multiple statements and results,
+/// authentication plugins.
 const CAPABILITIES: u32 = 0x1 | 0x2 | 0x4 | 0x8 | 0x200 | 0x2000 | 0x8000 | 0x1_0000 | 0x2_0000 | 0x8_0000;
 
 /// utf8_general_ci.
@@ -162,8 +165,8 @@ fn executed(prepared: &[Reply], said: &[u8]) -> Option<Reply> {
     prepared.get((number as usize).checked_sub(1)?).copied()
 }
 
-/// That a statement was prepared: its number, its columns, its parameters. Each question mark is one: the strings of load generators
-/// have none.
+/// That a statement was prepared: its number, its columns, its parameters. Each question mark is
+/// one: the strings of load generators have none.
 fn put_prepared(out: &mut Vec<u8>, number: u32, query: &[u8], reply: Reply) {
     let columns = u16::from(reply != Reply::Done);
     let parameters = query.iter().filter(|byte| **byte == b'?').count() as u16;
@@ -191,7 +194,8 @@ fn column(kind: u8) -> Vec<u8> {
         column.push(text.len() as u8);
         column.extend_from_slice(text.as_bytes());
     }
-    // Length of what follows, character set, length of the column, type, flags, decimals, two zeros.
+    // Length of what follows, character set, length of the column, type, flags, decimals, two
+    // zeros.
     column.extend_from_slice(&[0x0c, CHARACTER_SET, 0, COLUMN_BYTES, 0, 0, 0, kind, 0, 0, 0, 0, 0]);
     column
 }
@@ -219,7 +223,8 @@ impl Answer for Mysql {
         let mut greeting = vec![10];
         greeting.extend_from_slice(b"8.0.0-null\0");
         greeting.extend_from_slice(&1u32.to_le_bytes());
-        // The numbers that a password would be scrambled with: 8 here, 12 below, each part with a zero.
+        // The numbers that a password would be scrambled with: 8 here, 12 below, each part with a
+        // zero.
         greeting.extend_from_slice(b"abcdefgh\0");
         let capabilities = CAPABILITIES.to_le_bytes();
         greeting.extend_from_slice(&capabilities[..2]);

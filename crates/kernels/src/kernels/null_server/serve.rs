@@ -79,7 +79,8 @@ struct Connection<S> {
     /// Answers that are not sent yet.
     out: Vec<u8>,
     closing: bool,
-    /// Whether the client will say nothing more: its end may have come with its last piece, and then is no event of its own.
+    /// Whether the client will say nothing more: its end may have come with its last piece, and
+    /// then is no event of its own.
     ended: bool,
 }
 
@@ -138,7 +139,8 @@ impl<A: Answer> Server<'_, A> {
             let stream = match self.listener.accept() {
                 Ok((stream, _)) => stream,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
-                // Of a client that has gone already; one more file than allowed, and the client waits until another goes.
+                // Of a client that has gone already; one more file than allowed, and the client
+                // waits until another goes.
                 Err(error) if error.kind() == ErrorKind::ConnectionAborted => continue,
                 Err(error) if error.raw_os_error() == Some(libc::EMFILE) => return Ok(()),
                 Err(error) => return Err(error),
@@ -150,7 +152,8 @@ impl<A: Answer> Server<'_, A> {
                 self.connections.len() - 1
             });
             let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
-            // The first event comes at once, as there is room to send, so that what is said first is sent then.
+            // The first event comes at once, as there is room to send, so that what is said first
+            // is sent then.
             epoll::add(&self.epoll, &stream, EventData::new_u64(place as u64 + 1), flags)?;
             let mut out = Vec::new();
             self.answer.open(&mut out);
@@ -177,7 +180,8 @@ impl<A: Answer> Server<'_, A> {
 }
 
 impl<S: Default> Connection<S> {
-    /// Reads and answers until nothing more is there, or nothing more can be sent. False when the connection is over.
+    /// Reads and answers until nothing more is there, or nothing more can be sent. False when the
+    /// connection is over.
     fn exchange(
         &mut self,
         answer: &mut impl Answer<Session = S>,

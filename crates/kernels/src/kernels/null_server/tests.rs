@@ -37,7 +37,8 @@ fn nonsense_ends_the_connection() {
     assert!(answers(Protocol::Redis, b"*x\r\n").starts_with(b"-ERR"));
 }
 
-/// More than sockets hold: the server must not wait for its client to read, nor forget what it still has to say.
+/// More than sockets hold: the server must not wait for its client to read, nor forget what it
+/// still has to say.
 #[test]
 fn answers_beyond_all_buffers_come_whole() {
     const REQUESTS: usize = 40;

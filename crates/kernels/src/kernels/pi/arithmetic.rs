@@ -1,8 +1,9 @@
 //! Products, reciprocals and roots of large numbers on several threads.
 //!
-//! The products of the crate dashu run on one thread. Where more threads than products are there, a long product is cut into three of half
-//! the length (Karatsuba's method), which take half of the time together, though half as much work again. Quotients and roots are found
-//! by Newton's iteration: it needs only products, each step of twice the length of the one before it.
+//! The products of the crate dashu run on one thread. Where more threads than products are there, a
+//! long product is cut into three of half the length (Karatsuba's method), which take half of the
+//! time together, though half as much work again. Quotients and roots are found by Newton's
+//! iteration: it needs only products, each step of twice the length of the one before it.
 
 use dashu_int::ops::{BitTest, SquareRoot};
 use dashu_int::{IBig, UBig};
@@ -58,7 +59,8 @@ pub(super) fn low_bits(number: &UBig, bits: usize) -> UBig {
     number & ((UBig::ONE << bits) - UBig::ONE)
 }
 
-/// `2^(length + precision) / divisor`, within a few units, where `length` is the number of bits of the divisor.
+/// `2^(length + precision) / divisor`, within a few units, where `length` is the number of bits of
+/// the divisor.
 pub(super) fn reciprocal(divisor: &UBig, precision: usize, threads: usize) -> UBig {
     let length = divisor.bit_len();
     // More leading bits of the divisor than the result has change nothing.
@@ -70,7 +72,8 @@ pub(super) fn reciprocal(divisor: &UBig, precision: usize, threads: usize) -> UB
     let half = precision / 2 + SLACK;
     let near = reciprocal(&top, half, threads);
     let error = IBig::from(UBig::ONE << (length + half)) - IBig::from(product(&near, &top, threads));
-    // The correction is near * error / 2^scale; it has about half of the bits, and so need the error have no more.
+    // The correction is near * error / 2^scale; it has about half of the bits, and so need the
+    // error have no more.
     let scale = length + 2 * half - precision;
     let spare = scale.saturating_sub(half);
     let correction = signed_product(&near, &(error >> spare), threads) >> (scale - spare);

@@ -1,11 +1,13 @@
 //! From a binary fraction to decimal digits.
 //!
-//! A fraction times 10^h has the first h digits before its point and the others after it. The first half is found from the leading bits of
-//! the fraction, the second from what the product leaves after the point; both need half of the bits, and go on in the same way. Only
-//! products are needed, no division, and the halves are independent of each other.
+//! A fraction times 10^h has the first h digits before its point and the others after it. The first
+//! half is found from the leading bits of the fraction, the second from what the product leaves
+//! after the point; both need half of the bits, and go on in the same way. Only products are
+//! needed, no division, and the halves are independent of each other.
 //!
-//! Every step is followed modulo a prime: with F the fraction, D the number that the first digits spell and R the rest,
-//! `F 10^h = D 2^bits + R` must hold. D is only known once these digits are written, so the equation covers everything below it.
+//! Every step is followed modulo a prime: with F the fraction, D the number that the first digits
+//! spell and R the rest, `F 10^h = D 2^bits + R` must hold. D is only known once these digits are
+//! written, so the equation covers everything below it.
 
 use super::arithmetic::{both, low_bits};
 use super::series::{Pi, bits_of};
@@ -16,8 +18,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Pieces of about so many digits are converted one word at a time.
 const LEAF_DIGITS: usize = 256;
 
-/// Bits of a piece beyond its last digit. A digit is wrong where all of these bits of the exact fraction after it are 0, and then the
-/// equation does not hold.
+/// Bits of a piece beyond its last digit. A digit is wrong where all of these bits of the exact
+/// fraction after it are 0, and then the equation does not hold.
 const GUARD_BITS: usize = 64;
 
 /// Pieces of fewer digits are converted by the thread that has them.
@@ -57,7 +59,8 @@ pub(super) fn convert(pi: &Pi, digits: usize) -> Decimals {
     while digits.div_ceil(1 << levels) > LEAF_DIGITS {
         levels += 1;
     }
-    // All leaves are of one length, so that one power of ten serves a whole level: that makes a few digits too many at the end.
+    // All leaves are of one length, so that one power of ten serves a whole level: that makes a few
+    // digits too many at the end.
     let leaf = digits.div_ceil(1 << levels);
     let mut powers: Vec<UBig> = Vec::with_capacity(levels);
     for level in 0..levels {
@@ -75,8 +78,8 @@ pub(super) fn convert(pi: &Pi, digits: usize) -> Decimals {
 }
 
 impl Converter {
-    /// Writes the first digits of `fraction / 2^bits` to `text`, which has 2^level leaves, and returns the number that they spell modulo the
-    /// prime.
+    /// Writes the first digits of `fraction / 2^bits` to `text`, which has 2^level leaves, and
+    /// returns the number that they spell modulo the prime.
     fn write(&self, fraction: &UBig, bits: usize, text: &mut [u8], level: usize) -> u64 {
         if level == 0 {
             return self.write_leaf(fraction, bits, text);
@@ -128,7 +131,8 @@ impl Converter {
         spelled
     }
 
-    /// Counts a step for which `fraction * shift = digits * 2^bits + rest` does not hold modulo the prime.
+    /// Counts a step for which `fraction * shift = digits * 2^bits + rest` does not hold modulo the
+    /// prime.
     fn check(&self, fraction: u64, shift: u64, digits: u64, bits: usize, rest: u64) {
         if multiply(fraction, shift) != add(multiply(digits, power(2, bits as u64)), rest) {
             self.wrong.fetch_add(1, Ordering::Relaxed);

@@ -1,9 +1,11 @@
 //! Pi as a binary fraction, by the series of the Chudnovskys.
 //!
-//! `1/Pi = 12 sum (-1)^k (6k)! (A + B k) / ((3k)! (k!)^3 C^(3k + 3/2))` (D. V. and G. V. Chudnovsky, 1988), summed by binary splitting as in
-//! B. Haible and T. Papanikolaou, "Fast multiprecision evaluation of series of rational numbers" (ANTS 1998): with the products P and Q of
-//! the factors by which a term differs from the one before it, and T so that the sum over a range is T/Q, two neighbouring ranges are
-//! joined by `P = P1 P2`, `Q = Q1 Q2`, `T = T1 Q2 + P1 T2`.
+//! `1/Pi = 12 sum (-1)^k (6k)! (A + B k) / ((3k)! (k!)^3 C^(3k + 3/2))` (D. V. and G. V.
+//! Chudnovsky, 1988), summed by binary splitting as in B. Haible and T. Papanikolaou, "Fast
+//! multiprecision evaluation of series of rational numbers" (ANTS 1998): with the products P and Q
+//! of the factors by which a term differs from the one before it, and T so that the sum over a
+//! range is T/Q, two neighbouring ranges are joined by `P = P1 P2`, `Q = Q1 Q2`,
+//! `T = T1 Q2 + P1 T2`.
 
 use super::arithmetic::{both, product, reciprocal, reciprocal_root, signed_product};
 use super::verify::{multiply, residue};
@@ -17,14 +19,15 @@ const C: u64 = 640_320;
 /// Digits that each term adds: log10(C^3 / 1728).
 const DIGITS_PER_TERM: f64 = 14.181_647_462_725_477;
 
-/// Bits beyond the last digit. Every step rounds a few units of the last of them at most; and so many digits in a row that are all 0 or
-/// all 9 would be needed for a wrong one.
+/// Bits beyond the last digit. Every step rounds a few units of the last of them at most; and so
+/// many digits in a row that are all 0 or all 9 would be needed for a wrong one.
 pub(super) const GUARD_BITS: usize = 128;
 
 /// Ranges of fewer terms are summed by the thread that has them: some tens of microseconds of work.
 const SHARED_TERMS: u64 = 256;
 
-/// Operands of fewer bits are multiplied by the thread that has them: again some tens of microseconds.
+/// Operands of fewer bits are multiplied by the thread that has them: again some tens of
+/// microseconds.
 const SHARED_BITS: usize = 1 << 17;
 
 /// Pi as a binary fraction.

@@ -1,9 +1,11 @@
 //! How the digits are verified.
 //!
-//! An error anywhere in the series, the root or the quotient changes all binary digits after it, so those at the end tell of all. They are
-//! computed on their own by Bellard's formula, which gives binary digits at any place without those before it (F. Bellard, "A new formula to
-//! compute the n'th binary digit of pi", 1997; the method is that of D. Bailey, P. Borwein and S. Plouffe) and shares neither series nor
-//! arithmetic with the computation. An error in the steps after that could stay where it is; these are followed modulo a prime.
+//! An error anywhere in the series, the root or the quotient changes all binary digits after it, so
+//! those at the end tell of all. They are computed on their own by Bellard's formula, which gives
+//! binary digits at any place without those before it (F. Bellard, "A new formula to compute the
+//! n'th binary digit of pi", 1997; the method is that of D. Bailey, P. Borwein and S. Plouffe) and
+//! shares neither series nor arithmetic with the computation. An error in the steps after that
+//! could stay where it is; these are followed modulo a prime.
 
 use super::decimal::Decimals;
 use super::series::{Pi, bits_of};
@@ -16,7 +18,8 @@ pub(super) const MODULUS: u64 = (1 << 61) - 1;
 /// Bits that are compared, those in doubt included.
 const WINDOW_BITS: usize = 64;
 
-/// The last ten of so many digits after the point, as published (the first five in every table of Pi).
+/// The last ten of so many digits after the point, as published (the first five in every table of
+/// Pi).
 const PUBLISHED: &[(usize, &str)] = &[
     (100, "3421170679"),
     (1_000, "2164201989"),
@@ -97,13 +100,15 @@ pub(super) fn residue_of_words(words: &[u64]) -> u64 {
     words.iter().rev().fold(0, |high, word| reduce((u128::from(high) << 3) + u128::from(*word)))
 }
 
-/// For numbers below 2^122: the bits above the 61st count as often as those below, because 2^61 leaves 1.
+/// For numbers below 2^122: the bits above the 61st count as often as those below, because 2^61
+/// leaves 1.
 fn reduce(number: u128) -> u64 {
     let once = (number as u64 & MODULUS) + (number >> 61) as u64;
     if once >= MODULUS { once - MODULUS } else { once }
 }
 
-/// A term of Bellard's formula at n is `sign 2^shift / (2^(10 n + 6) (step n + offset))`, and the sign changes with n.
+/// A term of Bellard's formula at n is `sign 2^shift / (2^(10 n + 6) (step n + offset))`, and the
+/// sign changes with n.
 struct Term {
     negative: bool,
     shift: u64,
@@ -121,7 +126,8 @@ const BELLARD: [Term; 7] = [
     Term { negative: false, shift: 0, step: 10, offset: 9 },
 ];
 
-/// The 64 binary digits of Pi that follow the first `place` after its point, and how many units of the last they may be off.
+/// The 64 binary digits of Pi that follow the first `place` after its point, and how many units of
+/// the last they may be off.
 fn bellard(place: u64) -> (u64, u64) {
     // From there on all terms are below a unit of the last digit.
     let end = (place + WINDOW_BITS as u64 + 8) / 10 + 1;
@@ -137,11 +143,13 @@ fn bellard(place: u64) -> (u64, u64) {
             })
         })
         .reduce(|| 0, u64::wrapping_add);
-    // Every term is rounded down by less than a unit; what is left out, and the number itself, by less than one more.
+    // Every term is rounded down by less than a unit; what is left out, and the number itself, by
+    // less than one more.
     (sum, BELLARD.len() as u64 * end + 2)
 }
 
-/// The first 64 binary digits of `2^exponent / divisor` after its point; the divisor is odd and below 2^63.
+/// The first 64 binary digits of `2^exponent / divisor` after its point; the divisor is odd and
+/// below 2^63.
 fn part(exponent: i64, divisor: u64) -> u64 {
     if exponent < 0 {
         let shift = exponent + WINDOW_BITS as i64;
@@ -156,12 +164,14 @@ fn power_of_two(exponent: u64, modulus: u64) -> u64 {
     let Some(beyond) = exponent.checked_sub(64) else {
         return (1 << exponent) % modulus;
     };
-    // Newton's iteration doubles the bits that are right; an odd number is its own inverse to three bits.
+    // Newton's iteration doubles the bits that are right; an odd number is its own inverse to three
+    // bits.
     let mut inverse = modulus;
     for _ in 0..5 {
         inverse = inverse.wrapping_mul(2u64.wrapping_sub(modulus.wrapping_mul(inverse)));
     }
-    // In Montgomery's form a number stands multiplied by 2^64, so that 2^beyond in that form is what is sought.
+    // In Montgomery's form a number stands multiplied by 2^64, so that 2^beyond in that form is
+    // what is sought.
     let one = (u64::MAX % modulus + 1) % modulus;
     let mut result = one;
     for bit in (0..u64::BITS - beyond.leading_zeros()).rev() {

@@ -2,15 +2,16 @@
 
 use crate::machine::Vector;
 
-/// `(first source, second source, target, elements, scalar)`. All pointers are aligned to 64 bytes and the target is
-/// none of the sources.
+/// `(first source, second source, target, elements, scalar)`. All pointers are aligned to 64 bytes
+/// and the target is none of the sources.
 type Loop = unsafe fn(*const f64, *const f64, *mut f64, usize, f64);
 
 /// Copy, scale, add, triad.
 pub(super) struct Loops([Loop; 4]);
 
 impl Loops {
-    /// The loops for instructions that this CPU has, and whether they use non-temporal stores: the portable ones cannot.
+    /// The loops for instructions that this CPU has, and whether they use non-temporal stores: the
+    /// portable ones cannot.
     pub(super) fn choose(vector: Vector, non_temporal: bool) -> (Self, bool) {
         match (vector, non_temporal) {
             #[cfg(target_arch = "x86_64")]
@@ -29,11 +30,13 @@ impl Loops {
         }
     }
 
-    /// Runs loop `which` over `length` elements; the stores are visible to other threads when it returns.
+    /// Runs loop `which` over `length` elements; the stores are visible to other threads when it
+    /// returns.
     ///
     /// # Safety
-    /// The CPU must have the instructions of the loops. `first` and `second` must be readable and `target` writable for
-    /// `length` doubles, by this thread alone; the target must not overlap a source; all must be aligned to 64 bytes.
+    /// The CPU must have the instructions of the loops. `first` and `second` must be readable and
+    /// `target` writable for `length` doubles, by this thread alone; the target must not overlap a
+    /// source; all must be aligned to 64 bytes.
     pub(super) unsafe fn run(
         &self,
         which: usize,
@@ -48,7 +51,8 @@ impl Loops {
     }
 }
 
-/// Plain loops: the compiler vectorises them with what every CPU of the architecture has, NEON on aarch64.
+/// Plain loops: the compiler vectorises them with what every CPU of the architecture has, NEON on
+/// aarch64.
 mod portable {
     use std::slice::{from_raw_parts, from_raw_parts_mut};
 
@@ -61,7 +65,8 @@ mod portable {
                 length: usize,
                 $scalar: f64,
             ) {
-                // SAFETY: the caller promises that the ranges are valid, its own, and that the target is apart.
+                // SAFETY: the caller promises that the ranges are valid, its own, and that the
+                // target is apart.
                 let (first, second, target) = unsafe {
                     (
                         from_raw_parts(first, length),
@@ -82,7 +87,8 @@ mod portable {
     plain!(triad, |x, y, scalar| x + scalar * y);
 }
 
-/// Writes a module of loops for one width. Four vectors per turn keep the loads of one turn independent of its stores.
+/// Writes a module of loops for one width. Four vectors per turn keep the loads of one turn
+/// independent of its stores.
 #[cfg(target_arch = "x86_64")]
 macro_rules! wide {
     ($module:ident, $feature:literal, $lanes:literal, $load:ident, $store:ident, $stream:ident, $set:ident, $mul:ident, $add:ident) => {
@@ -114,8 +120,9 @@ macro_rules! wide {
             let mut at = 0;
             while at < whole {
                 for lane in [0, LANES, 2 * LANES, 3 * LANES] {
-                    // SAFETY: at + lane + LANES <= whole <= length, which the caller promises for all three pointers;
-                    // the target is aligned to 64 bytes, and so is every vector of it.
+                    // SAFETY: at + lane + LANES <= whole <= length, which the caller promises for
+                    // all three pointers; the target is aligned to 64 bytes, and so is every vector
+                    // of it.
                     unsafe {
                         let ($x, $y) = ($load(first.add(at + lane)), $load(second.add(at + lane)));
                         let value = $wide;

@@ -20,13 +20,14 @@ pub(super) fn get_pid() -> u32 {
 pub(super) struct Reader {
     source: OwnedFd,
     zero: bool,
-    /// What the last read left. Looked at once at the end: looking at each would cost more than a cheap system call
-    /// varies, for the CPU waits until the kernel's write is there.
+    /// What the last read left. Looked at once at the end: looking at each would cost more than a
+    /// cheap system call varies, for the CPU waits until the kernel's write is there.
     buffer: [u8; 8],
 }
 
 impl Reader {
-    /// `/dev/zero`, read one byte at a time; where there is no /dev, an event counter that gives 1 and counts down.
+    /// `/dev/zero`, read one byte at a time; where there is no /dev, an event counter that gives 1
+    /// and counts down.
     pub(super) fn open() -> Result<Self, KernelError> {
         let zero = machine::exists("/dev/zero");
         let source = if zero {
@@ -74,7 +75,8 @@ impl MapAndUnmap {
             .map_err(KernelError::system("map a page"))?
             .cast::<u8>();
         // The write comes first: a read of an untouched page would be a page fault of its own.
-        // SAFETY: the page was just mapped, readable and writable. Volatile, or the compiler would know the answer.
+        // SAFETY: the page was just mapped, readable and writable. Volatile, or the compiler would
+        // know the answer.
         let good = unsafe {
             page.write_volatile(7);
             page.read_volatile() == 7 && page.add(1).read_volatile() == 0
@@ -103,7 +105,8 @@ pub(in crate::kernels) struct Forker {
 }
 
 impl Forker {
-    /// This program, by `/proc/self/exe`, or by the path under which the kernel started it where there is no /proc.
+    /// This program, by `/proc/self/exe`, or by the path under which the kernel started it where
+    /// there is no /proc.
     pub(in crate::kernels) fn of_this_program() -> Result<Self, KernelError> {
         if machine::exists("/proc/self/exe") {
             return Ok(Self::of("/proc/self/exe"));
@@ -149,7 +152,8 @@ impl Forker {
         let (arguments, environment) = (self.arguments(), [std::ptr::null()]);
         let child = fork("start a process")?;
         let Some(child) = child else {
-            // SAFETY: the child of a fork may call these two; the strings and arrays live until then.
+            // SAFETY: the child of a fork may call these two; the strings and arrays live until
+            // then.
             unsafe {
                 libc::execve(self.program.as_ptr(), arguments.as_ptr(), environment.as_ptr());
                 libc::_exit(127)
@@ -158,13 +162,14 @@ impl Forker {
         Ok(child)
     }
 
-    /// By clone(2) with the flags of vfork and a stack of the child's own: vfork(2) itself returns twice on one stack, which Rust
-    /// cannot promise to survive.
+    /// By clone(2) with the flags of vfork and a stack of the child's own: vfork(2) itself returns
+    /// twice on one stack, which Rust cannot promise to survive.
     fn vfork(&self) -> Result<Pid, KernelError> {
         /// What the child needs: program, arguments, environment.
         struct Borrowed(*const libc::c_char, *const *const libc::c_char, *const *const libc::c_char);
         extern "C" fn child(borrowed: *mut libc::c_void) -> libc::c_int {
-            // SAFETY: the parent waits in clone until the execve or the exit, so that what it lent lives.
+            // SAFETY: the parent waits in clone until the execve or the exit, so that what it lent
+            // lives.
             unsafe {
                 let Borrowed(program, arguments, environment) = &*borrowed.cast::<Borrowed>();
                 libc::execve(*program, *arguments, *environment);
@@ -175,8 +180,9 @@ impl Forker {
         let mut stack: Vec<u128> = Vec::with_capacity(STACK_BYTES / size_of::<u128>());
         let (arguments, environment) = (self.arguments(), [std::ptr::null()]);
         let mut borrowed = Borrowed(self.program.as_ptr(), arguments.as_ptr(), environment.as_ptr());
-        // SAFETY: the stack is the child's alone, aligned and large enough for one call of execve, and lives until clone returns, which
-        // is when the child has left it; the stack grows down from its end on every machine that this is built for.
+        // SAFETY: the stack is the child's alone, aligned and large enough for one call of execve,
+        // and lives until clone returns, which is when the child has left it; the stack grows down
+        // from its end on every machine that this is built for.
         let pid = unsafe {
             let top = stack.as_mut_ptr().byte_add(STACK_BYTES).cast();
             let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
@@ -192,7 +198,8 @@ impl Forker {
         let arguments = self.arguments().map(<*const libc::c_char>::cast_mut);
         let environment = [std::ptr::null_mut()];
         let mut pid = 0;
-        // SAFETY: the strings and arrays live until the call returns; neither actions nor attributes are given.
+        // SAFETY: the strings and arrays live until the call returns; neither actions nor
+        // attributes are given.
         let error = unsafe {
             libc::posix_spawn(
                 &raw mut pid,
@@ -210,7 +217,8 @@ impl Forker {
     }
 }
 
-/// `None` in the child, which must then only call what is safe after a fork of a process with threads.
+/// `None` in the child, which must then only call what is safe after a fork of a process with
+/// threads.
 fn fork(doing: &str) -> Result<Option<Pid>, KernelError> {
     // SAFETY: every caller sees to what the child may do.
     match unsafe { libc::fork() } {
@@ -249,8 +257,9 @@ impl PingPong {
         match fork("start the second process")? {
             Some(child) => Ok(Self { child, to_child: Some(to_child), from_child, byte: 0 }),
             None => {
-                // SAFETY: only system calls on descriptors that the child has, and a byte on its stack. The ends of the
-                // parent are closed, so that its death is seen as the end of the pipe.
+                // SAFETY: only system calls on descriptors that the child has, and a byte on its
+                // stack. The ends of the parent are closed, so that its death is seen as the end of
+                // the pipe.
                 unsafe {
                     libc::close(to_child.as_raw_fd());
                     libc::close(from_child.as_raw_fd());

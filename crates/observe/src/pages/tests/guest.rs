@@ -151,7 +151,8 @@ impl Held {
         let mut number = || parts.next().unwrap().parse::<u64>().unwrap();
         let (content, pages) = (number(), number() as usize);
         let bytes = pages * page_bytes;
-        // Kinds: pages of one content (`same`), mergeable ones, pages that all differ, in huge pages, of a memory file, only read.
+        // Kinds: pages of one content (`same`), mergeable ones, pages that all differ, in huge
+        // pages, of a memory file, only read.
         if kind == "memory-file" {
             let file = rustix::fs::memfd_create("held", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
             let file = File::from(file);
@@ -225,7 +226,8 @@ fn holds_what_it_is_told() {
                 // SAFETY: the pages are ours; what is read of them afterwards is zero.
                 assert_eq!(unsafe { libc::madvise(start, bytes, libc::MADV_DONTNEED) }, 0);
             }
-            // So many of the first pages change together, again and again, for longer than any test takes.
+            // So many of the first pages change together, again and again, for longer than any test
+            // takes.
             "keep-writing" => {
                 println!("done");
                 for round in 0u64..10_000 {

@@ -9,7 +9,8 @@ use weigh_model::pages::{KindPairs, Merging, Shared, Unsettled};
 
 const KSM: &str = "/sys/kernel/mm/ksm";
 
-/// KSM at work, with its settings as they were once this is dropped. For one test run of the host at a time.
+/// KSM at work, with its settings as they were once this is dropped. For one test run of the host
+/// at a time.
 struct MergingKernel {
     before: Vec<(&'static str, String)>,
     _lock: File,

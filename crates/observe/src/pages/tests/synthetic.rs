@@ -57,7 +57,8 @@ fn every_page_is_in_its_cell() {
         let matrix = DuplicateMatrix {
             // Content 1: four within a, one within b. 2: two within a. 9: the memory file.
             within_guest: row(7, 1, 0),
-            // 2: a's and the helper's, and those against the host's file. 3: b's and the helper's. 5: a's file and the host's.
+            // 2: a's and the helper's, and those against the host's file. 3: b's and the helper's.
+            // 5: a's file and the host's.
             guest_host: row(2, 1, 1),
             // 1: a's and b's.
             guest_guest: row(1, 0, 0),
@@ -117,7 +118,8 @@ fn a_guest_that_keeps_writing_is_scanned() {
     let subjects = [Subject::guest("writer", writer.pids.clone())];
     let pause = || std::thread::sleep(Duration::from_millis(30));
     let found = scan_held(&subjects, &writer.held, 1, pause).unwrap();
-    // Those that were read between two writes were equal at the first look; none of them is what it was.
+    // Those that were read between two writes were equal at the first look; none of them is what it
+    // was.
     assert!(found.unsettled.rewritten >= 32 && found.unsettled.moved == 0, "{:?}", found.unsettled);
     assert_eq!(found.matrix.within_guest, row(9, 0, 0), "{found:?}");
 }

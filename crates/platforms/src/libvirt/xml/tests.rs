@@ -109,7 +109,8 @@ fn what_is_tuned_is_said() {
     ] {
         assert!(kvm.contains(part), "{part} in {kvm}");
     }
-    // Without KVM there is no CPU to be passed through, and large pages need not be shared with anybody.
+    // Without KVM there is no CPU to be passed through, and large pages need not be shared with
+    // anybody.
     let tcg = domain(&tuned).text();
     assert!(tcg.contains(r#"<cpu mode="maximum">"#) && !tcg.contains("passthrough"), "{tcg}");
     assert!(!kvm.contains("<access") && !tcg.contains("memoryBacking"), "{tcg}");

@@ -1,7 +1,9 @@
-//! QEMU's user-mode network: a network with a router that QEMU plays by itself, for whom no right is needed.
+//! QEMU's user-mode network: a network with a router that QEMU plays by itself, for whom no right
+//! is needed.
 //!
-//! Nobody reaches the guest but through ports of the host that QEMU listens on. The kernel chooses them, so that nothing is taken that
-//! somebody has; a port that is published is there for TCP and for UDP under one number.
+//! Nobody reaches the guest but through ports of the host that QEMU listens on. The kernel chooses
+//! them, so that nothing is taken that somebody has; a port that is published is there for TCP and
+//! for UDP under one number.
 
 use super::super::qmp::{Qmp, QmpError};
 use crate::Reach;
@@ -58,7 +60,8 @@ impl User {
     }
 }
 
-/// Has QEMU listen on a port of the host, which is returned, for one of the guest; any where 0 is wanted.
+/// Has QEMU listen on a port of the host, which is returned, for one of the guest; any where 0 is
+/// wanted.
 fn forward_one(
     qmp: &mut Qmp,
     (backend, at): (&str, Ipv4Addr),

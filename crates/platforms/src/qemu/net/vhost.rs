@@ -1,7 +1,9 @@
-//! Vhost-net: packets between tap and guest are carried by a worker of the host's kernel instead of QEMU.
+//! Vhost-net: packets between tap and guest are carried by a worker of the host's kernel instead of
+//! QEMU.
 //!
-//! The worker belongs to who opens `/dev/vhost-net`: it is a thread of QEMU's, and before Linux 6.4 one of the kernel's that joins QEMU's
-//! control groups. So it is in the guest's group and charged to the guest. It is named after QEMU's process, which proves that it is there.
+//! The worker belongs to who opens `/dev/vhost-net`: it is a thread of QEMU's, and before Linux 6.4
+//! one of the kernel's that joins QEMU's control groups. So it is in the guest's group and charged
+//! to the guest. It is named after QEMU's process, which proves that it is there.
 
 use super::super::qmp::QmpError;
 use crate::PlatformError;

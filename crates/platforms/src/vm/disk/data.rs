@@ -171,7 +171,8 @@ impl Wanted {
         if self.is_storage { &super::MODULES } else { &["virtio_blk"] }
     }
 
-    /// A disk for one guest, which nobody else has. What an earlier guest had the host's page cache keep of it is not there any more.
+    /// A disk for one guest, which nobody else has. What an earlier guest had the host's page cache
+    /// keep of it is not there any more.
     ///
     /// # Errors
     /// As [`Wanted::prepare`]; there is no loop device.
@@ -280,9 +281,11 @@ pub(crate) struct DataDisk {
 
 #[derive(Debug)]
 enum Source {
-    /// `made` is when it was last written to, `attached` the loop device above it, `free` its name when nobody has it.
+    /// `made` is when it was last written to, `attached` the loop device above it, `free` its name
+    /// when nobody has it.
     File { file: PathBuf, free: PathBuf, made: SystemTime, attached: Option<Loop> },
-    /// The user's device; the marker goes when somebody has written to it. `written` is how much anybody had before.
+    /// The user's device; the marker goes when somebody has written to it. `written` is how much
+    /// anybody had before.
     Device { marker: PathBuf, held: Held, written: Option<u64> },
     /// Given back.
     Gone,
@@ -294,7 +297,8 @@ impl DataDisk {
         matches!(self.source, Source::Device { .. } | Source::File { attached: Some(_), .. })
     }
 
-    /// To be called when its machine has ended; again does nothing. Only what nobody has written to goes to another guest.
+    /// To be called when its machine has ended; again does nothing. Only what nobody has written to
+    /// goes to another guest.
     ///
     /// # Errors
     /// A loop device stays, in the ledger.

@@ -1,4 +1,5 @@
-//! Block devices of the host as disks: one that the user names, or a loop device above a file of the run.
+//! Block devices of the host as disks: one that the user names, or a loop device above a file of
+//! the run.
 
 use super::PLATFORM;
 use crate::{Host, PlatformError};
@@ -43,7 +44,8 @@ fn of_kernel(number: u64) -> PathBuf {
 /// Takes a block device for a guest.
 ///
 /// # Errors
-/// It is none, or somebody uses it: it is mounted, or another device, a volume group or a swap area lies on it.
+/// It is none, or somebody uses it: it is mounted, or another device, a volume group or a swap area
+/// lies on it.
 pub(super) fn hold(path: &Path) -> Result<Held, PlatformError> {
     let refused = |what: String, remedy: &str| PlatformError::Missing { what, remedy: Some(remedy.into()) };
     let metadata = path.metadata().map_err(PlatformError::io(format!("look at {}", path.display())))?;
@@ -59,7 +61,8 @@ pub(super) fn hold(path: &Path) -> Result<Held, PlatformError> {
             format!("a free block device at {} (it is part of {})", path.display(), holders.join(", "));
         return Err(refused(what, "name a device that nothing uses: its content is destroyed"));
     }
-    // Of a block device that means: fail when it, or a part of it, is mounted or otherwise claimed (open(2), O_EXCL).
+    // Of a block device that means: fail when it, or a part of it, is mounted or otherwise claimed
+    // (open(2), O_EXCL).
     let opened = OpenOptions::new().read(true).write(true).custom_flags(libc::O_EXCL).open(path);
     let mut file = opened.map_err(|error| {
         if error.raw_os_error() == Some(libc::EBUSY) {

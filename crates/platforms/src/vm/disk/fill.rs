@@ -1,4 +1,5 @@
-//! Random content, with every block written, so that neither holes nor blocks that were never written are measured.
+//! Random content, with every block written, so that neither holes nor blocks that were never
+//! written are measured.
 
 use crate::PlatformError;
 use rand_core::{Rng, SeedableRng};
@@ -31,8 +32,8 @@ impl Format {
     }
 }
 
-/// Makes the file of a disk of this length. It gets its name when it is whole and on the device. With a directory for `formatting` there is
-/// an empty file system on it.
+/// Makes the file of a disk of this length. It gets its name when it is whole and on the device.
+/// With a directory for `formatting` there is an empty file system on it.
 ///
 /// # Errors
 /// No space, or another fault of the file system; nothing is left.
@@ -90,7 +91,8 @@ pub(super) fn file_system(
     forget(file)
 }
 
-/// What was read or written must not wait in the host's cache for a guest that is meant to read the device.
+/// What was read or written must not wait in the host's cache for a guest that is meant to read the
+/// device.
 pub(super) fn forget(file: &File) -> std::io::Result<()> {
     Ok(rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed)?)
 }

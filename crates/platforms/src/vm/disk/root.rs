@@ -14,10 +14,12 @@ use weigh_protocol::boot::BootMount;
 pub(crate) const MODULES: [&str; 2] = ["virtio_blk", "ext4"];
 /// The init of a system.
 const INIT: &str = "/sbin/init";
-/// By this file systemd empties `/tmp` while it comes up, which is empty anyway, and may take what the probe was given to put there.
+/// By this file systemd empties `/tmp` while it comes up, which is empty anyway, and may take what
+/// the probe was given to put there.
 const CLEANING: &str = "/usr/lib/tmpfiles.d/tmp.conf";
 
-/// The root disk of the image that a guest is to have, made unless it is there. `system`: it must have an init.
+/// The root disk of the image that a guest is to have, made unless it is there. `system`: it must
+/// have an init.
 ///
 /// # Errors
 /// The image cannot be put on a disk, or mke2fs(8) is missing.
@@ -82,7 +84,8 @@ impl GuestRoot {
         Ok(Self { path, format: Format::Qcow2 })
     }
 
-    /// A copy of the image's disk, for machines that read raw images only. It takes as long as reading the image does.
+    /// A copy of the image's disk, for machines that read raw images only. It takes as long as
+    /// reading the image does.
     ///
     /// # Errors
     /// It cannot be written.

@@ -46,11 +46,13 @@ impl Channel {
     }
 }
 
-/// Connects to the probe's port through the monitor, again and again until the probe listens: a monitor cuts the connection to a port
-/// that nobody listens on. `lives` tells whether the monitor does.
+/// Connects to the probe's port through the monitor, again and again until the probe listens: a
+/// monitor cuts the connection to a port that nobody listens on. `lives` tells whether the monitor
+/// does.
 ///
 /// # Errors
-/// It does not before `until`, the monitor has ended, or it says something else than that it connected.
+/// It does not before `until`, the monitor has ended, or it says something else than that it
+/// connected.
 pub(super) fn connect(api: &Api, until: Instant, mut lives: impl FnMut() -> bool) -> io::Result<Session> {
     loop {
         match try_connect(api, until) {
@@ -103,7 +105,8 @@ mod tests {
     use super::*;
     use std::os::unix::net::UnixListener;
 
-    /// A socket that answers its connections with these words, one after the other, and closes those with none.
+    /// A socket that answers its connections with these words, one after the other, and closes
+    /// those with none.
     fn reached(answers: &'static [&'static str]) -> io::Result<Session> {
         let base = tempfile::tempdir().unwrap();
         let api = Api::new(base.path(), "api").unwrap();

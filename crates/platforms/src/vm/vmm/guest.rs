@@ -16,7 +16,8 @@ use weigh_host::command::{Invocation, Running};
 use weigh_host::ledger::{Change, EntryId, Ledger};
 use weigh_network::Hop;
 
-/// From the start of the monitor to the probe's hello. It takes well under a second; the host may be busy.
+/// From the start of the monitor to the probe's hello. It takes well under a second; the host may
+/// be busy.
 pub(crate) const HELLO_DEADLINE: Duration = Duration::from_secs(30);
 /// For the probe to end its commands.
 const SHUTDOWN_DEADLINE: Duration = Duration::from_secs(5);
@@ -28,9 +29,11 @@ const SAVE_DEADLINE: Duration = Duration::from_secs(120);
 const DEATH_DEADLINE: Duration = Duration::from_secs(10);
 /// Between two looks whether the monitor listens.
 const PAUSE: Duration = Duration::from_micros(500);
-/// What a monitor itself may take beyond the guest's memory, bytes: some ten MiB as a rule, page tables with it.
+/// What a monitor itself may take beyond the guest's memory, bytes: some ten MiB as a rule, page
+/// tables with it.
 const SLACK_BYTES: u64 = 256 << 20;
-/// Name in the machine's directory of what its console says. A machine that is restored looks for it in its own, as for its sockets.
+/// Name in the machine's directory of what its console says. A machine that is restored looks for
+/// it in its own, as for its sockets.
 const CONSOLE: &str = "console";
 /// Longest name that is given to a machine as it is (Firecracker, `--id`).
 const LONGEST_NAME: usize = 64;
@@ -55,7 +58,8 @@ pub(crate) struct VmmGuest {
 }
 
 impl VmmGuest {
-    /// Starts a machine, or the one that was saved, and returns when its probe has said hello, before `until`.
+    /// Starts a machine, or the one that was saved, and returns when its probe has said hello,
+    /// before `until`.
     ///
     /// # Errors
     /// It did not come up; what was begun is undone.
@@ -135,7 +139,8 @@ impl VmmGuest {
             .and_then(|console| std::os::unix::fs::symlink(console, self.place.join(CONSOLE)));
         linked.map_err(PlatformError::io("give the guest's console a file"))?;
         if host.is_root {
-            // No CPU set: the threads that are the guest's CPUs are pinned one by one, and what serves them may run anywhere.
+            // No CPU set: the threads that are the guest's CPUs are pinned one by one, and what
+            // serves them may run anywhere.
             let memory_bytes = Some(machine.memory_bytes.saturating_add(SLACK_BYTES));
             let limits = Limits { cpus: Vec::new(), memory_bytes };
             self.cgroup = Some(host.hierarchy.create(&host.ledger, group, &limits)?);
@@ -216,7 +221,8 @@ impl VmmGuest {
         };
         let session = self.session.insert(session);
         let left = until.saturating_duration_since(Instant::now());
-        // A terminal that is being set up would change or echo what is sent; one that was restored is set up.
+        // A terminal that is being set up would change or echo what is sent; one that was restored
+        // is set up.
         let hello = match channel {
             Channel::Serial if !restored => session.announced(left),
             _ => session.hello(left),

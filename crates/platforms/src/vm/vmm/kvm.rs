@@ -1,5 +1,5 @@
-//! The proof that a monitor executes guests by KVM. Its own word for it is not enough: only a guest that has answered, under a monitor
-//! that holds a machine of KVM's, proves it.
+//! The proof that a monitor executes guests by KVM. Its own word for it is not enough: only a guest
+//! that has answered, under a monitor that holds a machine of KVM's, proves it.
 
 use super::{Parts, Prepared, Settings, Vmm, VmmGuest, prepare};
 use crate::qemu::accel::{self, Proof, Subject};
@@ -96,14 +96,16 @@ fn prove(platform: &Vmm, host: &Host, request: &GuestRequest) -> Result<(Setting
 mod tests {
     use super::*;
 
-    /// Where `/dev/kvm` makes machines, a machine is seen as long as it is there; elsewhere there is nothing to see.
+    /// Where `/dev/kvm` makes machines, a machine is seen as long as it is there; elsewhere there
+    /// is nothing to see.
     #[test]
     fn a_machine_is_seen_while_it_is_held() {
         use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
         /// `_IO(KVMIO, 0x01)` of `include/uapi/linux/kvm.h`.
         const KVM_CREATE_VM: libc::Ioctl = 0xAE01;
         let Ok(device) = std::fs::File::options().read(true).write(true).open("/dev/kvm") else { return };
-        // SAFETY: the request takes a number and gives a new descriptor, which is owned from here on.
+        // SAFETY: the request takes a number and gives a new descriptor, which is owned from here
+        // on.
         let machine = unsafe {
             let machine = libc::ioctl(device.as_raw_fd(), KVM_CREATE_VM, 0);
             if machine < 0 {

@@ -1,4 +1,5 @@
-//! What a machine has beside CPUs and memory: disks and a network card. It is made before the monitor is started and lives with the guest.
+//! What a machine has beside CPUs and memory: disks and a network card. It is made before the
+//! monitor is started and lives with the guest.
 
 use super::settings::{CACHE, DISKS, INIT, NET, ROOT};
 use crate::vm::disk::{self, DataDisk, GuestRoot, Wanted};
@@ -42,7 +43,8 @@ pub(crate) enum RootPlace {
 }
 
 impl RootPlace {
-    /// What the keys and the image come to: an image that is a whole root is put on a disk, which costs the guest no memory.
+    /// What the keys and the image come to: an image that is a whole root is put on a disk, which
+    /// costs the guest no memory.
     pub(crate) fn of(platform: &dyn Platform, request: &GuestRequest) -> Self {
         let environment = &request.environment;
         let system = boots_system(platform, environment);
@@ -99,7 +101,8 @@ impl Parts {
     pub(crate) fn disks(&self) -> Vec<Disk> {
         let cached = self.cached;
         let data = self.data.iter().map(|disk| Disk { name: "data", path: disk.path.clone(), cached });
-        // Workloads do not measure the root: what of it is in the host's cache is there for all guests.
+        // Workloads do not measure the root: what of it is in the host's cache is there for all
+        // guests.
         let root = self.root.iter().map(|root| Disk { name: "root", path: root.path.clone(), cached: true });
         data.chain(root).collect()
     }
@@ -188,7 +191,8 @@ pub(crate) fn check(platform: &dyn Platform, environment: &EnvironmentSpec) -> R
     Ok(())
 }
 
-/// Whether a machine can be saved: one whose disks or addresses are its own cannot go on as another.
+/// Whether a machine can be saved: one whose disks or addresses are its own cannot go on as
+/// another.
 ///
 /// # Errors
 /// Why not, as a clause.

@@ -1,7 +1,8 @@
 //! The monitor's threads: which of them are the guest's CPUs, and where they may run.
 //!
-//! A thread is born where its maker may run. So before a machine boots all threads of its monitor are confined to the run's CPUs, and
-//! afterwards those that are the guest's CPUs are pinned and the others let go: no CPU of a guest runs elsewhere, not even at first.
+//! A thread is born where its maker may run. So before a machine boots all threads of its monitor
+//! are confined to the run's CPUs, and afterwards those that are the guest's CPUs are pinned and
+//! the others let go: no CPU of a guest runs elsewhere, not even at first.
 
 use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};

@@ -1,4 +1,5 @@
-//! A published description of an interface, in the reduced form of the JSON files beside this, and what it has to say of a request.
+//! A published description of an interface, in the reduced form of the JSON files beside this, and
+//! what it has to say of a request.
 
 use serde_json::{Map, Value};
 

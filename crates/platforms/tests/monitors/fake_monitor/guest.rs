@@ -1,4 +1,5 @@
-//! The machine of a fake monitor: a real probe as an ordinary process of the host, reached over the socket behind which vsock would be.
+//! The machine of a fake monitor: a real probe as an ordinary process of the host, reached over the
+//! socket behind which vsock would be.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -28,8 +29,8 @@ pub fn channel_of(command_line: &str) -> Result<String, String> {
 }
 
 impl Guest {
-    /// Boots: threads with the names of CPUs, and a probe that is reached as it is told on the kernel's command line: by a port behind
-    /// the socket, or over the monitor's standard streams.
+    /// Boots: threads with the names of CPUs, and a probe that is reached as it is told on the
+    /// kernel's command line: by a port behind the socket, or over the monitor's standard streams.
     pub fn boot(
         probe: &str,
         cpus: u64,
@@ -58,11 +59,13 @@ impl Guest {
         Self::over_socket(probe, socket.ok_or("the guest has no vsock")?, port, deaf)
     }
 
-    /// The probe has a terminal, as a serial line is one, and the console says something of its own before.
+    /// The probe has a terminal, as a serial line is one, and the console says something of its own
+    /// before.
     fn over_console(probe: &str) -> Result<Self, String> {
         let (mut master, mut slave) = (0, 0);
         let nothing = std::ptr::null_mut();
-        // SAFETY: both numbers outlive the call, which takes no name, settings or size; the descriptors are new.
+        // SAFETY: both numbers outlive the call, which takes no name, settings or size; the
+        // descriptors are new.
         let (master, slave) = unsafe {
             if libc::openpty(&raw mut master, &raw mut slave, nothing, std::ptr::null(), std::ptr::null()) < 0
             {

@@ -1,8 +1,9 @@
-//! Monitors of machines that are none: programs that check every request against the published description of the interface, take
-//! requests in the documented order only, answer as documented, and boot a real probe as a process of the host.
+//! Monitors of machines that are none: programs that check every request against the published
+//! description of the interface, take requests in the documented order only, answer as documented,
+//! and boot a real probe as a process of the host.
 //!
-//! The program is the test program again: a script that is named by `binary=` executes the ignored test `fake_monitor` of it, with the
-//! monitor's arguments where the test runner takes any text.
+//! The program is the test program again: a script that is named by `binary=` executes the ignored
+//! test `fake_monitor` of it, with the monitor's arguments where the test runner takes any text.
 
 #![allow(dead_code, reason = "no test file needs all of it")]
 #![allow(clippy::print_stderr, reason = "a monitor's last words go to its log")]
@@ -24,13 +25,15 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// Set for the process that is a monitor: which one, its fault, where it keeps a record of requests, and the probe.
+/// Set for the process that is a monitor: which one, its fault, where it keeps a record of
+/// requests, and the probe.
 const MONITOR: &str = "WEIGH_TEST_MONITOR";
 
 /// What a fake is started with.
 pub struct Settings {
     pub kind: String,
-    /// What goes wrong: nothing, or `refuse`, `hang`, `end`, `garbage` with a request after a colon, or a word of the monitor's own.
+    /// What goes wrong: nothing, or `refuse`, `hang`, `end`, `garbage` with a request after a
+    /// colon, or a word of the monitor's own.
     pub fault: String,
     record: PathBuf,
     pub probe: String,
@@ -99,7 +102,8 @@ impl Program {
     }
 }
 
-/// To be called by an ignored test `fake_monitor` at the root of a test file. Does nothing in any other process.
+/// To be called by an ignored test `fake_monitor` at the root of a test file. Does nothing in any
+/// other process.
 pub fn play() {
     let Ok(value) = std::env::var(MONITOR) else { return };
     let words: Vec<String> = value.split('|').map(String::from).collect();
@@ -195,7 +199,8 @@ fn one(
         _ => {}
     }
     let (status, body) = fake.lock().unwrap().act(asked, settings);
-    // What the fake says is held to the description as well, but for a fault of its own, which Cloud Hypervisor's does not have.
+    // What the fake says is held to the description as well, but for a fault of its own, which
+    // Cloud Hypervisor's does not have.
     if status != 500 {
         description.check_answer(&known, status, body.as_ref()).unwrap();
     }

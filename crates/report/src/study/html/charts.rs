@@ -1,4 +1,5 @@
-//! What the figures of a study are drawn from: bare numbers and words, and never a layout. The script of the page knows how a figure looks.
+//! What the figures of a study are drawn from: bare numbers and words, and never a layout. The
+//! script of the page knows how a figure looks.
 
 use crate::document::Tone;
 use crate::study::words::{self, row_label};

@@ -7,7 +7,8 @@ use crate::study::{ExperimentReport, RowReport, StudyCell};
 use crate::text::shown_name;
 use std::collections::BTreeSet;
 
-/// The measured overheads of every quantity of which the paper gives one, beside those of the paper; none where there are none.
+/// The measured overheads of every quantity of which the paper gives one, beside those of the
+/// paper; none where there are none.
 pub(super) fn chart(experiment: &ExperimentReport) -> Option<Chart> {
     let (mut there, mut here, mut ticks) = (Vec::new(), Vec::new(), Vec::new());
     for (row, arm, cell) in compared(experiment) {

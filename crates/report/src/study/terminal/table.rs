@@ -1,4 +1,5 @@
-//! The tables: a line for each row and column of the paper, grouped by its rows; two lines where the terminal is narrow.
+//! The tables: a line for each row and column of the paper, grouped by its rows; two lines where
+//! the terminal is narrow.
 
 use crate::study::grid::{Grid, Heading};
 use crate::study::words::CellWords;
@@ -103,7 +104,8 @@ fn pieces(screen: &Screen, column: &Heading, cell: &CellWords) -> Option<Pieces>
     })
 }
 
-/// A quantity that is a column says here that another program measures it; that an arm is of today the list of platforms says.
+/// A quantity that is a column says here that another program measures it; that an arm is of today
+/// the list of platforms says.
 fn with_stand_in(column: &Heading) -> String {
     if column.beside.iter().any(|word| word == "stand-in") {
         format!("{} (stand-in)", column.text)
@@ -213,7 +215,8 @@ fn one_line(screen: &mut Screen, widths: &Widths, piece: &Pieces) {
     screen.line(&format!("{line}{}{word}", " ".repeat(GAP)));
 }
 
-/// Published above measured. Where the name leaves too little room beside it, it has a line of its own.
+/// Published above measured. Where the name leaves too little room beside it, it has a line of its
+/// own.
 fn two_lines(screen: &mut Screen, widths: &Widths, piece: &Pieces) {
     let n = if piece.n.is_empty() { String::new() } else { format!("n {}", piece.n) };
     // Without a number, why there is none stands beside what was published.
@@ -239,7 +242,8 @@ fn two_lines(screen: &mut Screen, widths: &Widths, piece: &Pieces) {
     }
 }
 
-/// Parts beside each other in columns, and a word that may take a line of its own; where the parts do not fit, each is below the one before.
+/// Parts beside each other in columns, and a word that may take a line of its own; where the parts
+/// do not fit, each is below the one before.
 fn stack(screen: &mut Screen, widths: &Widths, start: &str, parts: [&str; 3], (word, style): (&str, Style)) {
     let [value, cost, n] = parts;
     let gap = " ".repeat(GAP);

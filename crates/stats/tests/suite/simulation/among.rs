@@ -17,7 +17,8 @@ fn measured(guests: u32, values: &[f64]) -> Comparison {
     }
 }
 
-/// Blocks that share a level, as those of one instance of a host do: the loss is found as if there were none.
+/// Blocks that share a level, as those of one instance of a host do: the loss is found as if there
+/// were none.
 #[test]
 fn the_loss_is_covered_and_knees_are_rarely_wrong() {
     for k in [6, 15, 30] {

@@ -5,7 +5,8 @@ use crate::records::{At, measured};
 use weigh_model::Record;
 use weigh_stats::{Course, courses};
 
-/// Normal noise whose neighbours in time are correlated by `memory`, of standard deviation 1, from its long run on.
+/// Normal noise whose neighbours in time are correlated by `memory`, of standard deviation 1, from
+/// its long run on.
 fn remembering(random: &mut Random, n: usize, memory: f64) -> Vec<f64> {
     let mut last = random.normal();
     let fresh = (1.0 - memory * memory).sqrt();
@@ -31,8 +32,8 @@ fn course(values: &[f64]) -> Course {
     courses(&records, &[comparison(vec![series("e", in_blocks(values))])]).remove(0)
 }
 
-/// Blocks, correlation of neighbours, and how often a nominal 95 % covers a drift of nothing, and the variation: by simulation, and to be
-/// told with the method.
+/// Blocks, correlation of neighbours, and how often a nominal 95 % covers a drift of nothing, and
+/// the variation: by simulation, and to be told with the method.
 const COVERAGE: [(usize, f64, f64, f64); 6] = [
     (30, 0.0, 0.95, 0.95),
     (30, 0.5, 0.93, 0.89),

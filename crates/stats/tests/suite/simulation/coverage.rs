@@ -17,7 +17,8 @@ const FAMILIES: [Family; 5] = [
     Family { name: "t3", median: 0.0, draw: student_3 },
 ];
 
-/// -.15 / sqrt(.1275) + .1 z(.5 / .85): the slow mode lies too high to matter. z(.588235) is .223007831 (scipy).
+/// -.15 / sqrt(.1275) + .1 z(.5 / .85): the slow mode lies too high to matter. z(.588235) is
+/// .223007831 (scipy).
 const BIMODAL_MEDIAN: f64 = -0.420_084_025_208_403 + 0.1 * 0.223_007_831;
 
 /// 15 % slow blocks, standard deviation 1 but for the noise.
@@ -38,7 +39,8 @@ fn student_3(r: &mut Random) -> f64 {
     r.normal() / (squares / 3.0).sqrt() / 3.0_f64.sqrt()
 }
 
-/// METHOD's table for a nominal 95 %: (k, t interval of the mean per family, order-statistic interval of the median).
+/// METHOD's table for a nominal 95 %: (k, t interval of the mean per family, order-statistic
+/// interval of the median).
 const COVERAGE: [(usize, [f64; 5], f64); 3] = [
     (6, [0.950, 0.887, 0.622, 0.968, 0.962], 0.969),
     (15, [0.951, 0.910, 0.909, 0.969, 0.958], 0.965),
@@ -61,8 +63,9 @@ fn intervals_cover_as_published() {
     }
 }
 
-/// Whatever the distribution, the order statistics hold the median as often as the binomial distribution says:
-/// 1 - 2 BinomCDF(l - 1; k, .5), here from the binomial coefficients themselves for the ranks 1, 2, 6 and 22.
+/// Whatever the distribution, the order statistics hold the median as often as the binomial
+/// distribution says: 1 - 2 BinomCDF(l - 1; k, .5), here from the binomial coefficients themselves
+/// for the ranks 1, 2, 6 and 22.
 #[test]
 fn order_statistics_cover_as_the_binomial_says() {
     for (k, expected) in [(6, 0.96875), (9, 0.9609375), (20, 0.958_610_535), (60, 0.972_659_866)] {
@@ -75,8 +78,8 @@ fn order_statistics_cover_as_the_binomial_says() {
     }
 }
 
-/// Iterations of a block share its state. Pooled as samples their interval is far too narrow (METHOD: .621 at k = 10); one
-/// number per block keeps what it promises.
+/// Iterations of a block share its state. Pooled as samples their interval is far too narrow
+/// (METHOD: .621 at k = 10); one number per block keeps what it promises.
 #[test]
 fn pooled_iterations_do_not_cover() {
     let [pooled, blocks] = rates(4_000, 77, |random| {

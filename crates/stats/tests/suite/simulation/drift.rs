@@ -1,8 +1,10 @@
-//! False findings on a host that changes while it is measured: what each design makes of the same hosts.
+//! False findings on a host that changes while it is measured: what each design makes of the same
+//! hosts.
 
 use super::*;
 
-/// Twenty trials, ten of either side. The published figures do not tell the noise of a trial; here it is given.
+/// Twenty trials, ten of either side. The published figures do not tell the noise of a trial; here
+/// it is given.
 const TRIALS: usize = 20;
 
 /// Parts of wrong findings, of two environments that are the same.

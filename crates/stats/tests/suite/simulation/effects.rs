@@ -7,7 +7,8 @@ fn seen(k: usize, mean: f64, sd: f64) -> Cell {
     cell_of(with_log_ratios(&spread(k, mean, sd)))
 }
 
-/// An effect of exactly the margin is called equivalent in 2.5 % of the runs, however narrow the interval.
+/// An effect of exactly the margin is called equivalent in 2.5 % of the runs, however narrow the
+/// interval.
 #[test]
 fn an_effect_of_exactly_the_margin_is_equivalent_as_rarely_as_the_level_says() {
     for k in [30, 60] {
@@ -30,8 +31,9 @@ fn equivalence_needs_its_blocks_and_its_precision() {
     assert_eq!((few, wide), (0.0, 0.0));
 }
 
-/// The power of EQUIVALENT for environments that are the same: 2 F(ln 1.02 / e - t.975) - 1 with F the t distribution, e the
-/// standard error: F(ln 1.02 / (sd / sqrt(30)) - 2.0452296) with 29 degrees of freedom, by numerical integration of the density.
+/// The power of EQUIVALENT for environments that are the same: 2 F(ln 1.02 / e - t.975) - 1 with F
+/// the t distribution, e the standard error: F(ln 1.02 / (sd / sqrt(30)) - 2.0452296) with 29
+/// degrees of freedom, by numerical integration of the density.
 #[test]
 fn equal_environments_are_found_equivalent_as_often_as_the_formula_says() {
     for (sd, f) in [(0.02, 0.998_951), (0.03, 0.936_394), (0.035, 0.849_646)] {
@@ -41,7 +43,8 @@ fn equal_environments_are_found_equivalent_as_often_as_the_formula_says() {
     }
 }
 
-/// What is printed as the smallest effect that the run could have found is found in 80 % of the runs.
+/// What is printed as the smallest effect that the run could have found is found in 80 % of the
+/// runs.
 #[test]
 fn power_is_what_the_smallest_detectable_effect_says() {
     for k in [15, 30, 60] {

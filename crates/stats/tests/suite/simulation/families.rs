@@ -8,7 +8,8 @@ fn any<'a>(cells: impl IntoIterator<Item = &'a Cell>, is: fn(&Cell) -> bool) -> 
     cells.into_iter().any(is)
 }
 
-/// Ten environments without any difference: in at most 5 % of the runs one of them is found different.
+/// Ten environments without any difference: in at most 5 % of the runs one of them is found
+/// different.
 #[test]
 fn a_family_without_differences_is_wrong_as_rarely_as_one_cell() {
     let [adjusted, raw] = rates(2_000, 3, |random| {
@@ -21,8 +22,8 @@ fn a_family_without_differences_is_wrong_as_rarely_as_one_cell() {
     near("any of 10 found different, raw", raw, 1.0 - 0.95_f64.powi(10), 0.05);
 }
 
-/// Half of them differ by 5 %, and are found; of the others, which share the baseline's noise, none is more than as often as the
-/// level says.
+/// Half of them differ by 5 %, and are found; of the others, which share the baseline's noise, none
+/// is more than as often as the level says.
 #[test]
 fn real_effects_beside_it_do_not_loosen_the_level() {
     let [wrong, all_found] = rates(2_000, 4, |random| {
@@ -43,7 +44,8 @@ fn real_effects_beside_it_do_not_loosen_the_level() {
     assert!(all_found > 0.95, "{all_found}");
 }
 
-/// Ten environments at exactly the margin: in at most 2.5 % of the runs one of them is called equivalent.
+/// Ten environments at exactly the margin: in at most 2.5 % of the runs one of them is called
+/// equivalent.
 #[test]
 fn equivalence_is_adjusted_for_the_family_too() {
     let [adjusted, raw] = rates(2_000, 5, |random| {

@@ -8,7 +8,8 @@ fn blocks(values: &[f64]) -> Vec<Observation> {
     (0..).zip(values).map(|(block, value)| Observation { block: Some(block), value: *value }).collect()
 }
 
-/// Intervals of the ratio of two spreads cover what is true about as often as they say: a little less, as intervals of spreads do.
+/// Intervals of the ratio of two spreads cover what is true about as often as they say: a little
+/// less, as intervals of spreads do.
 #[test]
 fn ratios_of_spreads_are_covered() {
     const TIMES: u32 = 2000;

@@ -1,7 +1,8 @@
-//! The statistics on samples whose truth is known (METHOD: how the statistics are tested), through their public interface.
+//! The statistics on samples whose truth is known (METHOD: how the statistics are tested), through
+//! their public interface.
 //!
-//! Seeded, so the same figures on every machine and with any number of cores. `WEIGH_LONG=1` takes 200,000 repetitions of
-//! everything (`make test-long`).
+//! Seeded, so the same figures on every machine and with any number of cores. `WEIGH_LONG=1` takes
+//! 200,000 repetitions of everything (`make test-long`).
 
 mod among;
 mod course;
@@ -56,8 +57,8 @@ const LONG: u32 = 200_000;
 /// Streams of random numbers that the repetitions are dealt to; a multiple of the threads.
 const STREAMS: u32 = 2;
 
-/// In which part of the repetitions each of several things happens. On two threads, each with a stream of its own, so that the
-/// figures depend on the seed alone.
+/// In which part of the repetitions each of several things happens. On two threads, each with a
+/// stream of its own, so that the figures depend on the seed alone.
 pub fn rates<const N: usize>(
     default: u32,
     seed: u64,
@@ -125,7 +126,8 @@ pub fn judged(logs: Vec<f64>) -> Cell {
     family(&[logs]).cells.remove(1)
 }
 
-/// The cell of one environment without a verdict: the intervals are the same, and there are no tests.
+/// The cell of one environment without a verdict: the intervals are the same, and there are no
+/// tests.
 pub fn described(mut comparison: Comparison) -> Cell {
     comparison.metric.primary = false;
     analysed(&[comparison]).cells.remove(1)

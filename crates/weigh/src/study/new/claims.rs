@@ -65,7 +65,8 @@ fn claim(
 /// The steps of round numbers: 1, 2, 5, 10.
 const STEPS: [f64; 3] = [1.0, 2.0, 5.0];
 
-/// The largest round number that is not above a percentage: a bound with room for what the next run finds. None below a hundredth.
+/// The largest round number that is not above a percentage: a bound with room for what the next run
+/// finds. None below a hundredth.
 fn round_down(percent: f64) -> Option<f64> {
     let rounds = (-2..9).flat_map(|power| STEPS.map(|step| decimal(step, power)));
     rounds.rev().find(|round| *round <= percent)

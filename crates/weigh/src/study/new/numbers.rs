@@ -179,7 +179,8 @@ fn quantity(taken: &mut BTreeSet<String>, name: &str, from: Origin, unit: &str, 
 }
 
 impl Row<'_> {
-    /// What was measured, as published: mean and standard deviation of the blocks. Arms with another number of blocks are apart.
+    /// What was measured, as published: mean and standard deviation of the blocks. Arms with
+    /// another number of blocks are apart.
     pub fn published(&self, arms: &[Arm], source: &str) -> Vec<Published> {
         let mut all = Vec::new();
         for point in &self.points {

@@ -1,4 +1,5 @@
-//! The command that a plan stands for, without what `weigh study` adds: environments, baseline, size, directory, seed and effort.
+//! The command that a plan stands for, without what `weigh study` adds: environments, baseline,
+//! size, directory, seed and effort.
 
 use crate::commands::run::{Carrier, Planner};
 use crate::error::Failure;
@@ -385,7 +386,8 @@ impl Carrier for Planned {
     }
 }
 
-/// A host that is not touched, and says nothing of what is decided for the user: that was said when the run was made.
+/// A host that is not touched, and says nothing of what is decided for the user: that was said when
+/// the run was made.
 struct Silent;
 
 impl Surroundings for Silent {

@@ -40,8 +40,8 @@ struct Latency {
     bins: BTreeMap<u64, u64>,
 }
 
-/// The groups of the last report in `text`: fio prints one after another when it is told to (`status-interval`), and warnings in
-/// front of them.
+/// The groups of the last report in `text`: fio prints one after another when it is told to
+/// (`status-interval`), and warnings in front of them.
 pub(super) fn groups(text: &str) -> Vec<FioGroup> {
     let Some(start) = text.lines().find(|line| line.trim_end() == "{") else { return Vec::new() };
     let start = start.as_ptr() as usize - text.as_ptr() as usize;

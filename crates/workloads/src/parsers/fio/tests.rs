@@ -2,7 +2,8 @@ use super::*;
 
 /// fio 3.33, JSON+: a ramp and 4 kB reads at random places, 16 in flight.
 const READS: &str = include_str!("../../../testdata/fio-3.33-randread.json");
-/// The same version: a ramp and a mix of two jobs of 4 kB each, told one by one, with `lat_percentiles`.
+/// The same version: a ramp and a mix of two jobs of 4 kB each, told one by one, with
+/// `lat_percentiles`.
 const MIX: &str = include_str!("../../../testdata/fio-3.33-randrw-2-jobs.json");
 /// The same version: an operation that the kernel refuses.
 const REFUSED: &str = include_str!("../../../testdata/fio-3.33-refused.json");
@@ -26,7 +27,8 @@ fn json_is_read_with_the_last_group_measured_and_all_groups_counted() {
     assert_eq!(fields["operations"], operations as f64);
     assert_eq!(fields["read_bytes"], (operations * 4096) as f64);
     assert_eq!(fields["duration"], ramp.read.runtime_s + measured.read.runtime_s);
-    // fio's own numbers hang together: bytes are operations, rates are over the time that it measured.
+    // fio's own numbers hang together: bytes are operations, rates are over the time that it
+    // measured.
     let rate = measured.read.operations as f64 / measured.read.runtime_s;
     assert!((fields["read_iops"] / rate - 1.0).abs() < 0.01, "{rate}");
     assert!((fields["read_bandwidth"] / 4096.0 / rate - 1.0).abs() < 0.01, "{rate}");
@@ -113,7 +115,8 @@ fn text_that_failed_is_told_from_text_that_is_cut_off() {
     assert_eq!(fio_groups(&FAILED_TEXT.replace("err=22", "err= 0")), []);
 }
 
-/// The logs of RC25482 (fio 2.0.8), from the directory that `WEIGH_REFERENCE` names: figure 6 of the report is made of them.
+/// The logs of RC25482 (fio 2.0.8), from the directory that `WEIGH_REFERENCE` names: figure 6 of
+/// the report is made of them.
 #[test]
 fn the_logs_of_a_study_give_its_figure() {
     const LOGS: [(&str, [f64; 3]); 3] = [

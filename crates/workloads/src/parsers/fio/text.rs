@@ -12,7 +12,8 @@ static RATE: LazyLock<Regex> = LazyLock::new(|| {
         r"^\s+(read|write)\s*: io=([\d.]+)([KMGTP]?)B, bw=([\d.]+)([KMGTP]?)B/s, iops=([\d.]+)([KM]?)\s*, runt=\s*(\d+)msec",
     )
 });
-/// From submission to completion. The shares of latencies further down have a space before the colon.
+/// From submission to completion. The shares of latencies further down have a space before the
+/// colon.
 static LATENCY: LazyLock<Regex> =
     LazyLock::new(|| fixed(r"^\s+lat \((usec|msec)\): min=.*, avg=\s*([\d.]+)([KM]?)"));
 static ISSUED: LazyLock<Regex> =
@@ -28,7 +29,8 @@ struct Reading {
     job: FioGroup,
     /// Whether the rate that was read last is that of writes.
     writes: bool,
-    /// Whether the line was there that says how many operations were issued. It comes last: a job without it is cut off.
+    /// Whether the line was there that says how many operations were issued. It comes last: a job
+    /// without it is cut off.
     whole: bool,
 }
 
@@ -98,7 +100,8 @@ pub(super) fn completion_percentile(text: &str, percentile: &str) -> Option<f64>
     found[2].parse::<f64>().ok().map(|value| value * unit)
 }
 
-/// The line with what moved in a direction. Its KB are 1024 bytes (`kb_base` of fio's manual page), its K of operations are 1000.
+/// The line with what moved in a direction. Its KB are 1024 bytes (`kb_base` of fio's manual page),
+/// its K of operations are 1000.
 fn rate(found: &Captures<'_>) -> Option<FioDirection> {
     Some(FioDirection {
         bytes: scaled(&found[2], &found[3], 1024.0)?,

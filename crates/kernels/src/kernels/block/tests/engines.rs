@@ -28,8 +28,9 @@ fn every_engine_keeps_its_requests_in_flight() {
                 assert_eq!(outcome.facts["engine"], engine);
                 assert_eq!(outcome.facts["load"], "closed loop, 8 requests in flight");
                 assert_eq!(outcome.histograms[0].1.len(), 2000, "{line}");
-                // Those before the clock starts, and those in flight when it stops, come on top: a thread that waits for a CPU
-                // lets the others do many, and one request can then take longer than all of the window.
+                // Those before the clock starts, and those in flight when it stops, come on top: a
+                // thread that waits for a CPU lets the others do many, and one request can then
+                // take longer than all of the window.
                 assert!(outcome.operations > 2000, "{line}: {}", outcome.operations);
                 assert!(outcome.facts["in_flight_mean"].as_f64().unwrap() > 0.0, "{line}");
             }
@@ -101,8 +102,8 @@ fn forbid_io_uring(error: i32) {
     let mut filter =
         [load_number, is_setup, give(libc::SECCOMP_RET_ERRNO | error as u32), give(libc::SECCOMP_RET_ALLOW)];
     let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
-    // SAFETY: the first call takes numbers only; the program that the second one reads lives until it returns, and it changes
-    // nothing but which calls this thread may make.
+    // SAFETY: the first call takes numbers only; the program that the second one reads lives until
+    // it returns, and it changes nothing but which calls this thread may make.
     let results = unsafe {
         [
             libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0),

@@ -8,8 +8,8 @@ use std::io::{ErrorKind, Read};
 use std::net::SocketAddr;
 
 impl<P: Protocol> Worker<'_, P> {
-    /// Reads what is there; returns the time of the last piece. `ended`: up to the end, which may have come with the last piece and
-    /// then is no event of its own.
+    /// Reads what is there; returns the time of the last piece. `ended`: up to the end, which may
+    /// have come with the last piece and then is no event of its own.
     pub(super) fn receive(
         &mut self,
         number: usize,
@@ -41,7 +41,8 @@ impl<P: Protocol> Worker<'_, P> {
         Ok(if now == 0 { now_ns() } else { now })
     }
 
-    /// Takes the replies out of what came. True when the server said that it closes the connection now.
+    /// Takes the replies out of what came. True when the server said that it closes the connection
+    /// now.
     fn take(&mut self, number: usize, arrived: &[u8], now: u64) -> Result<bool, KernelError> {
         let client = &mut self.clients[number];
         let mut kept = std::mem::take(&mut client.rest);

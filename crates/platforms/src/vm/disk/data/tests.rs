@@ -98,7 +98,8 @@ fn keys_without_a_sense_are_underlined() {
     assert_eq!(Wanted::of(&Disks, &EnvironmentSpec::parse("qemu").unwrap()), None);
 }
 
-/// Two guests never have the same file, one after the other may, and never after somebody has written to it.
+/// Two guests never have the same file, one after the other may, and never after somebody has
+/// written to it.
 #[test]
 fn a_disk_has_one_guest_at_a_time() {
     let bench = Bench::new("pool");
@@ -125,7 +126,8 @@ fn a_disk_has_one_guest_at_a_time() {
     assert_eq!(fs::read_dir(pool).unwrap().count(), 0, "what is only dropped may have been written to");
 }
 
-/// A loop device is in the ledger as long as it is there, reads the file past the page cache, and is undone by its file's name alone.
+/// A loop device is in the ledger as long as it is there, reads the file past the page cache, and
+/// is undone by its file's name alone.
 #[test]
 fn a_loop_device_comes_and_goes_with_its_guest() {
     if !loops("a_loop_device_comes_and_goes_with_its_guest") {
