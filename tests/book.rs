@@ -12,6 +12,8 @@ mod support;
 mod lines;
 #[path = "book/page.rs"]
 mod page;
+#[path = "book/specification.rs"]
+mod specification;
 
 use page::Page;
 use serde_json::Value;

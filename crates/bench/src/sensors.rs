@@ -15,7 +15,7 @@ const WINDOWS: usize = 100;
 const NAP: Duration = Duration::from_millis(20);
 /// Lengths of windows to which the cost is set in relation, seconds.
 const LENGTHS_S: [f64; 3] = [0.2, 1.0, 5.0];
-/// METHOD, cost: a thousandth of one CPU while measuring.
+/// The budget: a thousandth of one CPU while measuring.
 const GOAL: f64 = 0.001;
 
 pub fn measure() -> Outcome {

@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 
 /// When noise is worth a warning and when it voids a unit, with the reasons in one place.
 ///
-/// The figures are METHOD's (noise on the host). Half a per cent is a quarter of the margin of
-/// equivalence: below it noise cannot decide a verdict, above it an interval deserves a look. Two
-/// per cent is the margin itself: a trial that lost so much to others can differ from its pair by
-/// the margin and mean nothing.
+/// The figures are those of the method specification, "Noise on the host". Half a per cent is a
+/// quarter of the margin of equivalence: below it noise cannot decide a verdict, above it an
+/// interval deserves a look. Two per cent is the margin itself: a trial that lost so much to others
+/// can differ from its pair by the margin and mean nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct NoiseLimits {
@@ -191,7 +191,7 @@ impl Charge {
     }
 }
 
-/// What is known of the guest's clock during one trial (METHOD: clocks).
+/// What is known of the guest's clock during one trial (method specification, "Clocks").
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct ClockCheck {
     /// What follows.

@@ -1,5 +1,5 @@
-//! The words by which guests are compared (METHOD: parity): the keys of [`crate::InstanceFacts`]
-//! and of `--allow-unequal`.
+//! The words by which guests are compared (method specification, "Parity"): the keys of
+//! [`crate::InstanceFacts`] and of `--allow-unequal`.
 
 use crate::nearest;
 

@@ -76,7 +76,7 @@ pub struct EnvironmentPlan {
     pub variables: BTreeMap<String, String>,
 }
 
-/// When a run stops (METHOD: effort; stop on precision, never on significance).
+/// When a run stops (method specification, "Effort", "Stopping").
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "kind")]
 pub enum Effort {

@@ -90,7 +90,7 @@ impl Paced {
 
 /// What a load generator reached on the path to an environment against a server that answers at
 /// once, once, before anything was measured: more than that no server there can be seen to do
-/// (METHOD: loader headroom).
+/// (method specification, "Loader headroom").
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Headroom {
     /// [`crate::EnvironmentPlan::name`].

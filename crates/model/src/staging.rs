@@ -64,7 +64,7 @@ pub struct ServerPlan {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fill: Option<Vec<String>>,
     /// A server that answers at once, in the guest: what the loader reaches against it is the
-    /// loader's and the path's own limit (METHOD: loader headroom).
+    /// loader's and the path's own limit (method specification, "Loader headroom").
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub null: Option<Vec<String>>,
     /// The load generator's command against `null`, where it is not the workload's own.
@@ -81,7 +81,7 @@ pub struct ServerPlan {
 
 /// A rate that is a share of what was proven possible: in the pilot every environment is saturated
 /// in the closed loop, and the share of what the slowest reached is the rate in all of them
-/// (METHOD: latency).
+/// (method specification, "Latency").
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Pace {
     /// The share, above 0 and at most 1.

@@ -1,5 +1,5 @@
-//! The memory that guests, their helpers and shared daemons take on the host (METHOD: what is
-//! charged to an environment).
+//! The memory that guests, their helpers and shared daemons take on the host (method
+//! specification, "Memory").
 //!
 //! A page that several processes map is shared out among them: PSS (`smaps_rollup` of
 //! `proc_pid_smaps(5)`). What the kernel keeps for a control group (page tables, stacks, caches of

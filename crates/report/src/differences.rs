@@ -1,4 +1,5 @@
-//! In what an environment differs from the baseline, and whether that is meant (METHOD: parity).
+//! In what an environment differs from the baseline, and whether that is meant (method
+//! specification, "Parity").
 
 use crate::Report;
 use crate::quantity::Scale;

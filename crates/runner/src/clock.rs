@@ -1,4 +1,4 @@
-//! Whether a guest's clock can be trusted: arithmetic only (METHOD: clocks).
+//! Whether a guest's clock can be trusted: arithmetic only (method specification, "Clocks").
 //!
 //! In an exchange the host reads its clock, asks, and reads its clock again when the guest's
 //! reading has come. The guest read its clock at some moment between the two; the middle is the
@@ -9,8 +9,8 @@
 //!
 //! Two exchanges give a rate. The guest's clock advanced by `G` while the host's advanced by `H`,
 //! known to within `e = (RTT_1 + RTT_2) / 2` of the time `M` between the two middles. So the true
-//! rate `G / H` is within `(G / M) e / (M - e)` of `G / M`: METHOD's bound, e / M, with the time
-//! taken as the shortest that it can be.
+//! rate `G / H` is within `(G / M) e / (M - e)` of `G / M`: the bound e / M, with the time taken as
+//! the shortest that it can be.
 
 use weigh_model::{ClockCheck, ClockState};
 

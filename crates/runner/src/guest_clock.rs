@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use weigh_model::ClockCheck;
 use weigh_platforms::{Session, SessionError};
 
-/// Exchanges at each end of the time in which a guest is awake (METHOD: clocks).
+/// Exchanges at each end of the time in which a guest is awake (method specification, "Clocks").
 const EXCHANGES: usize = 100;
 /// Fewer where the channel is so slow that they would take longer: then the bound is wide anyway,
 /// and it stays honest.

@@ -1,5 +1,5 @@
-//! What signals of the host make of a trial: a warning, or a void unit (METHOD: noise on the host,
-//! voids, clocks).
+//! What signals of the host make of a trial: a warning, or a void unit (method
+//! specification, "Noise on the host", "Void units", "Clocks").
 //!
 //! The decision is a function of [`Signals`], which hold nothing that was measured, so that no unit
 //! can ever be void for its values.

@@ -1,5 +1,5 @@
-//! Whether guests are alike in everything that decides a result and is not meant to differ (METHOD:
-//! parity).
+//! Whether guests are alike in everything that decides a result and is not meant to differ (method
+//! specification, "Parity").
 //!
 //! [`gather()`] asks a guest from inside, and its platform for what cannot be seen there;
 //! [`compare`] is pure. The keys are [`weigh_model::PARITY_KEYS`].

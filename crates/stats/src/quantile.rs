@@ -93,8 +93,8 @@ mod tests {
         BASE64_STANDARD.encode(bytes)
     }
 
-    /// METHOD: latency. .99^367 = .02500017 and .99^368 = .02475; .999^3687 = .0250003 and
-    /// .999^3688 = .024975.
+    /// Method specification, "Latency". .99^367 = .02500017 and .99^368 = .02475; .999^3687 =
+    /// .0250003 and .999^3688 = .024975.
     #[test]
     fn the_fewest_samples_are_those_of_the_order_statistic_interval() {
         for (quantile, fewest) in

@@ -25,9 +25,9 @@ impl Placement {
     /// Decides what `cpus` and `memory_bytes` of the user leave open, for environments given by
     /// name.
     ///
-    /// Where one environment can only have so many CPUs, all get as many (METHOD: placement): the
-    /// last ones, so that CPU 0, which serves most interrupts, is left to weigh. A machine must
-    /// have a size of memory, so that the others get that as their limit.
+    /// Where one environment can only have so many CPUs, all get as many (method specification,
+    /// "Placement"): the last ones, so that CPU 0, which serves most interrupts, is left to weigh.
+    /// A machine must have a size of memory, so that the others get that as their limit.
     ///
     /// Where a server is measured, `cores` are the host's, each with its threads: guests get the
     /// latter half of them, and the load generator the others.

@@ -17,9 +17,9 @@ use weigh_platforms::loader::Elsewhere;
 use weigh_platforms::{self as platforms, Capabilities, Platform, PlatformError};
 use weigh_workloads::{CommandOptions, Library, command_workload};
 
-/// Blocks of a quick run (METHOD: effort).
+/// Blocks of a quick run (method specification, "Effort").
 const QUICK_BLOCKS: u32 = 6;
-/// Fewest, most and step of a run that stops on precision (METHOD: effort).
+/// Fewest, most and step of a run that stops on precision (method specification, "Effort").
 const PRECISION_BLOCKS: (u32, u32, u32) = (30, 60, 5);
 /// Target half-width of a run that stops on precision, per cent, unless the user says otherwise.
 const PRECISION_PERCENT: f64 = 1.0;
@@ -275,8 +275,8 @@ fn adjust(plan: &mut WorkloadPlan, args: &RunArgs) -> Result<(), Failure> {
         }
     }
     if plan.warmup == 0 {
-        // Cold runs are a metric of their own name (METHOD: warm-up), so that no one files them
-        // with warm ones.
+        // Cold runs are a metric of their own name (method specification, "Warm-up"), so that no
+        // one files them with warm ones.
         for metric in &mut plan.metrics {
             metric.spec.name = format!("{}_cold", metric.spec.name);
         }

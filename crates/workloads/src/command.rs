@@ -3,7 +3,7 @@
 use std::path::Path;
 use weigh_model::{Better, Extraction, MetricSource, MetricSpec, Unit, WorkloadPlan};
 
-/// Unmeasured runs when the user does not say: one, as METHOD asks.
+/// Unmeasured runs when the user does not say: one (method specification, "Warm-up").
 const WARMUP: u32 = 1;
 /// Measured runs per block when the user does not say. A kernel repeats its work within one run and
 /// takes the best or the median; a user's command does not, so three runs give the block a median

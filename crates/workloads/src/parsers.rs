@@ -49,7 +49,7 @@ pub(crate) struct Parser {
 }
 
 /// Observations that the 99th percentile takes, so that its place is not beyond the largest one
-/// with .975 confidence (METHOD: latency).
+/// with .975 confidence (method specification, "Latency").
 pub(crate) const LEAST_FOR_P99: f64 = 368.0;
 
 /// Why a quantile of so many observations is no measurement.

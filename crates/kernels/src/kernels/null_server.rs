@@ -2,7 +2,7 @@
 //!
 //! It stores nothing and looks nothing up. A load generator that is not faster against it than
 //! against a server under test has measured itself: that is how the headroom of a loader is proven
-//! on a path (METHOD.md, section 2).
+//! on a path (method specification, "Loader headroom").
 
 mod answers;
 mod commands;

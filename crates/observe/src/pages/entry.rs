@@ -163,7 +163,7 @@ mod tests {
         assert_eq!(entries, [entry(1, 3), entry(1, 5), entry(2, 0), entry(2, 7)]);
     }
 
-    /// METHOD has no figure for it; 40 bytes a page are 1 % of the memory that is scanned.
+    /// The method has no figure for it; 40 bytes a page are 1 % of the memory that is scanned.
     #[test]
     fn the_table_takes_at_most_forty_bytes_a_page() {
         let entry = Entry::new([1, 1], 1, 1, 1, 0).unwrap();

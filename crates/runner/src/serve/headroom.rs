@@ -1,4 +1,5 @@
-//! What a load generator reaches against a server that answers at once (METHOD: loader headroom).
+//! What a load generator reaches against a server that answers at once (method specification,
+//! "Loader headroom").
 
 use super::{Occasion, Scene, Served};
 use crate::trial::Failure;

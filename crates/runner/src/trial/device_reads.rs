@@ -4,8 +4,8 @@ use super::Failure;
 use super::watch::DISK_READS;
 use weigh_model::{FailureKind, Iteration, Observed};
 
-/// The share of a workload's random reads that the host's device must have seen (METHOD:
-/// per-workload honesty).
+/// The share of a workload's random reads that the host's device must have seen (method
+/// specification, "Workload checks").
 const SEEN_BY_DEVICE: f64 = 0.95;
 
 /// Counters of [`weigh_model::Charge::counters`] that say what devices read: the host's for

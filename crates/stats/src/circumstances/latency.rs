@@ -39,7 +39,7 @@ pub(crate) fn summaries<'t>(
 }
 
 /// The share that is slower and the latency in seconds, from nearly all down to the least share
-/// that so many samples say anything about (METHOD: latency).
+/// that so many samples say anything about (method specification, "Latency").
 fn curve(merged: &hdrhistogram::Histogram<u64>) -> Vec<(f64, f64)> {
     let at = |slower: f64| (slower, merged.value_at_quantile(1.0 - slower) as f64 * 1e-9);
     let body = (1..20).rev().map(|twentieth| f64::from(twentieth) * 0.05).filter(|slower| *slower > 0.1);

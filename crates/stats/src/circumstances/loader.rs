@@ -1,4 +1,4 @@
-//! Whether it was the load generator that was measured (METHOD: loader headroom).
+//! Whether it was the load generator that was measured (method specification, "Loader headroom").
 
 use super::{Circumstances, LoaderSummary};
 use crate::estimate::count;

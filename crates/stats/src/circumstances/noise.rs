@@ -6,7 +6,7 @@ use crate::warning::WarningKind;
 use weigh_model::{HostSettings, NoiseLimits, NoisyHost, Observed, Trial};
 
 /// Unattributed CPU time is reconciled over at least this long: below it the ticks of `/proc/stat`
-/// are a share of their own (METHOD: what is charged to an environment).
+/// are a share of their own (method specification, "CPU time per operation").
 const RECONCILED_NS: u64 = 5_000_000_000;
 
 /// Lines of the kernel's log that are kept.

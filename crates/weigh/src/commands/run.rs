@@ -358,7 +358,8 @@ fn ready_platforms(host: &Host) -> Result<Vec<String>, Failure> {
     Ok(ready)
 }
 
-/// Keeps weigh itself off the CPUs of the guests, where there are others (METHOD: placement).
+/// Keeps weigh itself off the CPUs of the guests, where there are others (method specification,
+/// "Placement").
 pub fn stay_off(cpus: &[u32], facts: &HostFacts) {
     let others: Vec<u32> = facts.cpus.iter().copied().filter(|cpu| !cpus.contains(cpu)).collect();
     if cpus.is_empty() || others.is_empty() {

@@ -11,7 +11,7 @@ use weigh_model::{
 use weigh_workloads::Library;
 
 /// Blocks of one comparison. With ten a 95 % interval of the mean still covers for every noise that
-/// is not extreme (METHOD: analysis of one cell), and a comparison ends in seconds.
+/// is not extreme (method specification, "Intervals"), and a comparison ends in seconds.
 pub const BLOCKS: u32 = 10;
 
 /// The effects that are injected, as fractions, and where nothing is.

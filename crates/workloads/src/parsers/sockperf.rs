@@ -26,7 +26,7 @@ pub(super) const PARSER: Parser = Parser {
 };
 
 /// Observations that a quantile takes, so that its place is not beyond the largest one with .975
-/// confidence (METHOD.md, section 2).
+/// confidence (method specification, "Latency").
 const LEAST_FOR_P999: f64 = 3688.0;
 
 /// Share of datagrams that may be lost.

@@ -8,7 +8,8 @@ use crate::outcome::Outcome;
 use hdrhistogram::Histogram;
 use serde_json::{Map, json};
 
-/// A thread or CPU busier than this cannot be told from a slow server (METHOD.md, section 2).
+/// A thread or CPU busier than this cannot be told from a slow server (method specification,
+/// "Loader headroom").
 const MOST_BUSY: f64 = 0.7;
 
 /// A thread that waited for a CPU for more than this share of the time has measured that, too.

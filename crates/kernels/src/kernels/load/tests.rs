@@ -91,8 +91,9 @@ fn time_bounds_the_measurement_and_the_warm_up_stays_out_of_it() {
     assert!(measured > 0 && outcome.operations > measured, "{measured} of {}", outcome.operations);
 }
 
-/// METHOD.md, section 8: a server that stalls moves the p99 of an open loop. That of a closed loop,
-/// which stops asking while the server stalls, it does not: coordinated omission.
+/// Method specification, "Tests of the statistics": a server that stalls moves the p99 of an open
+/// loop. That of a closed loop, which stops asking while the server stalls, it does not:
+/// coordinated omission.
 #[test]
 fn a_stalling_server_moves_the_p99_of_the_open_loop_only() {
     const STALL: Duration = Duration::from_millis(400);

@@ -39,8 +39,8 @@ fn student_3(r: &mut Random) -> f64 {
     r.normal() / (squares / 3.0).sqrt() / 3.0_f64.sqrt()
 }
 
-/// METHOD's table for a nominal 95 %: (k, t interval of the mean per family, order-statistic
-/// interval of the median).
+/// The table of the method specification, "Tests of the statistics", for a nominal 95 %: (k, t
+/// interval of the mean per family, order-statistic interval of the median).
 const COVERAGE: [(usize, [f64; 5], f64); 3] = [
     (6, [0.950, 0.887, 0.622, 0.968, 0.962], 0.969),
     (15, [0.951, 0.910, 0.909, 0.969, 0.958], 0.965),
@@ -78,8 +78,9 @@ fn order_statistics_cover_as_the_binomial_says() {
     }
 }
 
-/// Iterations of a block share its state. Pooled as samples their interval is far too narrow
-/// (METHOD: .621 at k = 10); one number per block keeps what it promises.
+/// Iterations of a block share its state. Pooled as samples their interval is far too narrow (.621
+/// at k = 10; method specification, "Unit of replication"); one number per block keeps what it
+/// promises.
 #[test]
 fn pooled_iterations_do_not_cover() {
     let [pooled, blocks] = rates(4_000, 77, |random| {

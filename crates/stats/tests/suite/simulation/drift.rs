@@ -13,7 +13,8 @@ struct Wrong {
     in_sequence: f64,
     /// A, B, A, B, ... and paired.
     alternating: f64,
-    /// METHOD's: pairs in random order within their block, and paired.
+    /// Pairs in random order within their block, and paired (method specification, "Randomised
+    /// complete blocks").
     in_blocks: f64,
 }
 

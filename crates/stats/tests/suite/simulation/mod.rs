@@ -1,5 +1,5 @@
-//! The statistics on samples whose truth is known (METHOD: how the statistics are tested), through
-//! their public interface.
+//! The statistics on samples whose truth is known (method specification, "Tests of the
+//! statistics"), through their public interface.
 //!
 //! Seeded, so the same figures on every machine and with any number of cores. `WEIGH_LONG=1` takes
 //! 200,000 repetitions of everything (`make test-long`).

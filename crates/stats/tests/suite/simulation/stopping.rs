@@ -25,7 +25,7 @@ fn stopped(random: &mut Random, mean: f64) -> (Cell, usize) {
 
 /// A narrow interval stops the run a little more often when the spread came out small by chance, so
 /// that coverage is .945 and the level .055 (200,000 repetitions) for the spread at which this
-/// matters most; METHOD allows .01.
+/// matters most; .01 is allowed (method specification, "Stopping").
 #[test]
 fn the_rule_keeps_coverage_and_level() {
     let stops: [AtomicU32; 7] = Default::default();
@@ -52,8 +52,9 @@ fn the_rule_keeps_the_level_of_equivalence() {
     near("sequential coverage at the margin", covered, 0.95, 0.012);
 }
 
-/// What METHOD forbids, for comparison: stopping as soon as something is significant finds a
-/// difference that is not there far more often than in 5 % of the runs, even with few looks.
+/// What the method forbids, for comparison (method specification, "Stopping"): stopping as soon as
+/// something is significant finds a difference that is not there far more often than in 5 % of the
+/// runs, even with few looks.
 #[test]
 fn stopping_on_significance_would_not() {
     let [wrong] = rates(2_000, 13, |random| {
