@@ -1,0 +1,194 @@
+//! The page in a real browser: it opens without a complaint and without a request, it draws,
+//! filters, sorts, copies and saves, on wide screens and on phones, in dark and in light, whatever
+//! its names are.
+//!
+//! Skipped, visibly, where no browser is installed, unless `WEIGH_REQUIRE` names `browser`.
+
+mod driver;
+mod live;
+mod neighbours;
+mod speed;
+mod study;
+
+use crate::common;
+use driver::{Browser, wait_for};
+use serde_json::Value;
+use std::path::PathBuf;
+use weigh_report::{Format, Report};
+
+const WIDE: (u32, u32) = (1300, 1000);
+const PHONE: (u32, u32) = (390, 844);
+
+fn write(browser: &Browser, name: &str, report: &Report) -> PathBuf {
+    let file = browser.file(&format!("{name}.html"));
+    std::fs::write(&file, common::whole(report, Format::Html)).expect("a page");
+    file
+}
+
+/// Scrolls to every plot and waits until all are drawn.
+fn draw_all(browser: &Browser) -> u64 {
+    browser.evaluate("document.querySelectorAll('details').forEach((details) => { details.open = true; });");
+    browser.wait(
+        "every plot",
+        "const waiting = [...document.querySelectorAll('figure.plot')].filter((figure) => !figure.dataset.state);
+         waiting[0]?.scrollIntoView();
+         return waiting.length === 0",
+    );
+    let failed = browser.evaluate(
+        "return [...document.querySelectorAll('figure.plot[data-state=failed]')].map((figure) => figure.textContent)",
+    );
+    assert_eq!(failed, serde_json::json!([]), "plots that could not be drawn");
+    browser
+        .evaluate("return document.querySelectorAll('figure.plot[data-state=drawn] svg.main-svg').length")
+        .as_u64()
+        .unwrap_or(0)
+}
+
+fn nothing_was_said_or_asked_for(browser: &Browser, name: &str) {
+    assert_eq!(browser.entries("browser"), [""; 0], "{name}: the console is silent");
+    let own = |url: &String| url.starts_with("data:") || url.starts_with("file:") && url.contains(name);
+    let requests = browser.requests();
+    assert!(requests.iter().any(|url| url.contains(name)), "{name}: the log of requests works: {requests:?}");
+    assert_eq!(
+        requests.into_iter().filter(|url| !own(url)).collect::<Vec<_>>(),
+        [""; 0],
+        "{name} asks for nothing"
+    );
+}
+
+fn number(value: &Value) -> f64 {
+    value.as_f64().expect("a number")
+}
+
+/// A run of machines and servers, with starts beside them: every kind of plot but a sweep's in one
+/// page.
+fn everything() -> Report {
+    let mut report = common::machines::report();
+    report.analysis.cells.extend(common::starts::report().analysis.cells);
+    report
+}
+
+#[test]
+fn the_page_in_a_browser() {
+    let Some(browser) = Browser::new("the_page_in_a_browser") else { return };
+    browser.screen(WIDE.0, WIDE.1, "light");
+    let report = everything();
+    let page = write(&browser, "machines", &report);
+    browser.open(&page);
+    assert!(draw_all(&browser) >= 10, "there are plots of every kind");
+    let kinds = browser.evaluate("return [...new Set([...document.querySelectorAll('figure.plot')].map((f) => f.dataset.kind))].sort()");
+    assert_eq!(kinds, serde_json::json!(["box", "charge", "forest", "latency", "trace", "waterfall"]));
+    every_effect_is_drawn(&browser, &report);
+    tables_are_sorted_filtered_and_copied(&browser);
+    plots_are_filtered_and_saved(&browser);
+    nothing_was_said_or_asked_for(&browser, "machines");
+    it_fits_a_phone_in_the_dark(&browser, "machines");
+    hostile_names_are_only_names(&browser);
+}
+
+fn every_effect_is_drawn(browser: &Browser, report: &Report) {
+    let drawn =
+        "document.querySelector('figure[data-kind=forest]').querySelectorAll('.scatterlayer .point').length";
+    let primary = report.analysis.cells.iter().filter(|c| c.primary && c.overhead.is_some()).count();
+    assert_eq!(browser.evaluate(&format!("return {drawn}")), primary, "one mark per judged effect");
+}
+
+fn tables_are_sorted_filtered_and_copied(browser: &Browser) {
+    browser.evaluate("window.table = document.querySelector('#workload-0 table.cells'); window.tools = table.closest('.scroll').previousElementSibling;");
+    let names = || {
+        browser.evaluate("return [...table.tBodies[0].rows].filter((row) => !row.hidden).map((row) => row.cells[0].textContent)")
+    };
+    assert_eq!(names(), serde_json::json!(["native", "docker:net=nat", "uml", "qemu:accel=tcg"]));
+    // The column of medians, by the keyboard: a rate of which the emulated machine has the least.
+    browser.evaluate("table.tHead.rows[0].cells[1].querySelector('button').focus()");
+    browser.press("\u{e007}");
+    assert_eq!(
+        browser.evaluate("return table.tHead.rows[0].cells[1].getAttribute('aria-sort')"),
+        "ascending"
+    );
+    assert_eq!(names(), serde_json::json!(["qemu:accel=tcg", "uml", "docker:net=nat", "native"]));
+    browser.press("\u{e007}");
+    assert_eq!(names()[0], "native");
+    let filter = |text: &str| {
+        browser.evaluate(&format!(
+            "const input = tools.querySelector('input'); input.value = '{text}'; input.dispatchEvent(new Event('input'));"
+        ))
+    };
+    filter("DOCKER");
+    assert_eq!(names(), serde_json::json!(["docker:net=nat"]));
+    assert_eq!(browser.evaluate("return tools.querySelector('[role=status]').textContent"), "1 of 4 rows");
+    browser.evaluate("[...tools.querySelectorAll('button')].at(-1).click()");
+    browser.wait("the copy", "return !!table.dataset.copied");
+    let copied = browser.evaluate("return table.dataset.copied");
+    let copied = copied.as_str().expect("a text");
+    let rows: Vec<csv::StringRecord> = csv::Reader::from_reader(copied.as_bytes())
+        .records()
+        .collect::<Result<_, _>>()
+        .expect("rows as long as their head");
+    assert_eq!(rows.len(), 1, "only what is shown is copied: {copied}");
+    assert_eq!(&rows[0][0], "docker:net=nat");
+    assert!(copied.contains("-0.04 % [-0.26, +0.19]"), "signs that programs read: {copied}");
+    filter("");
+    assert_eq!(names().as_array().map(Vec::len), Some(4));
+}
+
+fn plots_are_filtered_and_saved(browser: &Browser) {
+    browser.evaluate(
+        "window.forest = document.querySelector('figure[data-kind=forest]');
+         const input = document.getElementById('forest-filter'); input.value = 'noploop'; input.dispatchEvent(new Event('input'));",
+    );
+    browser.wait("the filtered plot", "return forest.querySelectorAll('.scatterlayer .point').length === 3");
+    let saved = browser.file("saved");
+    std::fs::create_dir(&saved).expect("a directory");
+    browser.save_to(&saved);
+    browser.evaluate("[...forest.querySelectorAll('.tools button')].at(-1).click()");
+    let svg = wait_for("the saved plot", || {
+        let file = std::fs::read_dir(&saved)
+            .ok()?
+            .flatten()
+            .map(|entry| entry.path())
+            .find(|p| p.extension().is_some_and(|e| e == "svg"))?;
+        std::fs::read_to_string(file).ok().filter(|text| text.ends_with("</svg>"))
+    });
+    assert!(
+        svg.starts_with("<svg") && svg.contains("noploop duration") && !svg.contains("echo rate"),
+        "what is seen is saved"
+    );
+    assert!(!svg.contains("<a ") && !svg.contains("<image"), "and nothing else");
+}
+
+fn it_fits_a_phone_in_the_dark(browser: &Browser, name: &str) {
+    browser.screen(PHONE.0, PHONE.1, "dark");
+    browser.wait(
+        "plots that fit and are dark",
+        "const page = getComputedStyle(document.body).backgroundColor;
+         const plots = [...document.querySelectorAll('figure.plot[data-state=drawn] .canvas')].filter((canvas) => canvas.clientWidth > 0);
+         return plots.every((canvas) => canvas._fullLayout.width <= innerWidth
+           && getComputedStyle(canvas.querySelector('.main-svg')).backgroundColor === page) && page !== 'rgb(255, 255, 255)'",
+    );
+    let width = browser.evaluate("return document.documentElement.scrollWidth");
+    assert!(number(&width) <= f64::from(PHONE.0), "{name} is {width} pixels wide on a phone");
+    let hidden = browser.evaluate(
+        "return [...document.querySelectorAll('table.cells .sorter')].some((button) => getComputedStyle(button).visibility !== 'hidden')",
+    );
+    assert_eq!(hidden, false, "{name}: what cannot be seen cannot be reached");
+    browser.screen(WIDE.0, WIDE.1, "light");
+}
+
+fn hostile_names_are_only_names(browser: &Browser) {
+    let mut report = common::hostile();
+    // One workload has the kinds of plots that names stand in.
+    report.analysis.cells.retain(|cell| cell.workload.starts_with("stream"));
+    report.analysis.cells[1].environment.push_str("<a href='https://example.org'>link</a>%{x}${y}<b>");
+    let page = write(browser, "hostile", &report);
+    browser.open(&page);
+    draw_all(browser);
+    nothing_was_said_or_asked_for(browser, "hostile");
+    let links = browser.evaluate(
+        "return [...document.querySelectorAll('a')].map((a) => a.getAttribute('href') ?? a.getAttribute('xlink:href') ?? '').filter((href) => !href.startsWith('#'))",
+    );
+    assert_eq!(links, serde_json::json!([]), "no name becomes a link");
+    let text =
+        browser.evaluate("return document.querySelector('figure[data-kind=forest] .canvas').textContent");
+    assert!(text.as_str().is_some_and(|text| text.contains("<script>")), "it is shown as it is: {text}");
+}

@@ -1,0 +1,548 @@
+//! Fixed runs for the tests, made through the real statistics from seeded samples.
+
+#![allow(dead_code, reason = "every test program uses a part of these")]
+
+pub mod machines;
+pub mod neighbours;
+pub mod page;
+pub mod starts;
+pub mod study;
+pub mod texts;
+
+use regex::Regex;
+use std::collections::BTreeMap;
+use weigh_model::{
+    Better, Comparison, Effort, EnvironmentPlan, EnvironmentSpec, Extraction, FailureKind, GuestPlan,
+    HostFacts, ImageSpec, MetricSource, MetricSpec, Observation, PLAN_FORMAT, Plan, Series, Unit, VoidCause,
+    VoidUnit, WorkloadPlan,
+};
+use weigh_report::study::StudyReport;
+use weigh_report::{ComparedRuns, EnvironmentFacts, Format, Options, Report, render, render_study};
+use weigh_stats::{Failure, analyse, compare_runs};
+
+/// SplitMix64, and the sum of twelve uniform numbers for a normal one: the same on every machine.
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn uniform(&mut self) -> f64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    pub fn normal(&mut self) -> f64 {
+        (0..12).map(|_| self.uniform()).sum::<f64>() - 6.0
+    }
+}
+
+pub fn metric(name: &str, unit: &str, better: Better, primary: bool) -> MetricSpec {
+    MetricSpec { name: name.into(), unit: Unit::normalise(unit).0, better, primary }
+}
+
+/// How one environment's samples are made: its cost is the baseline's times (1 + effect), with
+/// noise on top.
+#[derive(Clone, Copy)]
+pub struct Shape {
+    pub environment: &'static str,
+    pub effect: f64,
+    pub noise: f64,
+    /// Failed trials at the end.
+    pub failed: u32,
+    /// One block in so many is slow by a third.
+    pub slow_every: Option<u32>,
+}
+
+pub fn shape(environment: &'static str, effect: f64, noise: f64) -> Shape {
+    Shape { environment, effect, noise, failed: 0, slow_every: None }
+}
+
+/// Samples of one metric; `drift` moves all environments of a block alike.
+pub fn comparison(
+    workload: &str,
+    metric: MetricSpec,
+    level: f64,
+    blocks: u32,
+    shapes: &[Shape],
+) -> Comparison {
+    let seed = workload
+        .bytes()
+        .chain(metric.name.bytes())
+        .fold(7u64, |s, b| s.wrapping_mul(31).wrapping_add(b.into()));
+    let mut random = Random(seed);
+    let drift: Vec<f64> = (0..blocks).map(|_| 0.01 * random.normal()).collect();
+    let series = shapes
+        .iter()
+        .map(|shape| {
+            let observations = (0..blocks.saturating_sub(shape.failed))
+                .map(|block| {
+                    let slow = shape.slow_every.is_some_and(|every| block % every == every / 2);
+                    let slow = if slow { 1.33f64.ln() } else { 0.0 };
+                    let cost =
+                        drift[block as usize] + shape.effect.ln_1p() + shape.noise * random.normal() + slow;
+                    let value = match metric.better {
+                        Better::Lower => level * cost.exp(),
+                        Better::Higher => level * (-cost).exp(),
+                    };
+                    Observation { block: Some(block), value }
+                })
+                .collect();
+            Series {
+                environment: shape.environment.into(),
+                observations,
+                failed: shape.failed,
+                tried: blocks,
+            }
+        })
+        .collect();
+    Comparison { workload: workload.into(), params: params(workload), metric, series }
+}
+
+fn params(workload: &str) -> BTreeMap<String, String> {
+    let inside = workload.split_once('{').map(|(_, rest)| rest.trim_end_matches('}'));
+    inside
+        .and_then(|text| text.split_once('='))
+        .map(|(k, v)| (k.to_string(), v.to_string()))
+        .into_iter()
+        .collect()
+}
+
+pub fn plan(name: &str, environments: &[&str], comparisons: &[Comparison], effort: Effort) -> Plan {
+    let mut workloads: Vec<WorkloadPlan> = Vec::new();
+    for comparison in comparisons {
+        let source = MetricSource {
+            spec: comparison.metric.clone(),
+            from: Extraction::Json { pointer: format!("/metrics/{}/value", comparison.metric.name) },
+            factor: 1.0,
+        };
+        if let Some(known) = workloads.iter_mut().find(|w| w.id == comparison.workload) {
+            known.metrics.push(source);
+            continue;
+        }
+        let short = comparison.workload.split('{').next().unwrap_or_default().to_string();
+        workloads.push(WorkloadPlan {
+            id: comparison.workload.clone(),
+            params: comparison.params.clone(),
+            warmup: 1,
+            iterations: 3,
+            ..WorkloadPlan::of(short.clone(), vec!["weigh-kernels".into(), short], vec![source])
+        });
+    }
+    Plan {
+        format: PLAN_FORMAT,
+        name: name.into(),
+        tool_version: "0.1.0".into(),
+        seed: 7,
+        environments: environments
+            .iter()
+            .map(|name| EnvironmentPlan {
+                name: (*name).into(),
+                spec: EnvironmentSpec::parse(name).expect("a fixed name"),
+                variables: Default::default(),
+            })
+            .collect(),
+        baseline: environments[0].into(),
+        workloads,
+        effort,
+        budget_s: None,
+        guest: GuestPlan {
+            image: ImageSpec::Host,
+            cpus: vec![0, 1],
+            memory_bytes: Some(2 << 30),
+            reuse: false,
+            working_directory: None,
+        },
+        margin: 0.02,
+        allow_unequal: Vec::new(),
+        digests: [("probe", "5f2b"), ("kernels", "a91c")]
+            .map(|(what, digest)| (what.to_string(), digest.repeat(16)))
+            .into(),
+        noise: weigh_model::NoiseLimits::default(),
+        loader: None,
+    }
+}
+
+pub fn host() -> HostFacts {
+    HostFacts {
+        identity: "3c9a7be0".into(),
+        kernel: "6.1.0-18-amd64".into(),
+        architecture: "x86_64".into(),
+        operating_system: "Debian GNU/Linux 12".into(),
+        cpu_model: "Example CPU 3000 @ 2.50GHz".into(),
+        cpus: vec![0, 1],
+        memory_bytes: 8 << 30,
+        last_level_cache_bytes: Some(32 << 20),
+        cgroups: "v2".into(),
+        boot: "b0".into(),
+        root: true,
+    }
+}
+
+fn facts(name: &str, network: &str) -> EnvironmentFacts {
+    let mut facts: BTreeMap<String, serde_json::Value> = BTreeMap::new();
+    facts.insert("kernel".into(), "6.1.0-18-amd64".into());
+    facts.insert("cpus".into(), 2.into());
+    facts.insert("network".into(), network.into());
+    facts.insert("acceleration".into(), serde_json::Value::Null);
+    let intended = if network == "host" {
+        BTreeMap::new()
+    } else {
+        [("network".to_string(), "asked for by net=nat".to_string())].into()
+    };
+    EnvironmentFacts { name: name.into(), facts, intended }
+}
+
+pub fn failure(environment: &str, workload: &str, block: u32, excluded: bool, reason: &str) -> Failure {
+    Failure {
+        environment: environment.into(),
+        workload: workload.into(),
+        block,
+        excluded,
+        kind: FailureKind::ExitStatus,
+        reason: reason.into(),
+        log: Some(format!("logs/{workload}-{environment}-{block}.log").replace(['{', '}', '=', ':'], "-")),
+    }
+}
+
+pub fn void(block: u32, workload: &str, cause: VoidCause) -> VoidUnit {
+    VoidUnit { block, attempt: 0, workload: workload.into(), cause, environment: None, detail: None }
+}
+
+pub const DOCKER: &str = "docker:net=nat";
+
+fn standard_comparisons(blocks: u32) -> Vec<Comparison> {
+    let four = |effects: [f64; 3], noise: f64| {
+        vec![
+            shape("native", 0.0, noise),
+            shape("namespaces", effects[0], noise),
+            shape("runc", effects[1], noise),
+            shape(DOCKER, effects[2], noise),
+        ]
+    };
+    let rate = |name: &str, unit: &str, primary| metric(name, unit, Better::Higher, primary);
+    let time = |name: &str, primary| metric(name, "s", Better::Lower, primary);
+    let mut mmap = four([0.001, 0.002, 0.003], 0.004);
+    mmap[2].failed = 3;
+    let mut chase = four([0.001, 0.0, 0.002], 0.003);
+    chase[3].slow_every = Some(5);
+    let mut lzma = four([0.0, 0.002, 0.0], 0.005);
+    lzma[3].failed = blocks;
+    let mut comparisons = vec![
+        comparison(
+            "stream",
+            rate("triad", "B/s", true),
+            1.23e10,
+            blocks,
+            &four([0.008, 0.001, 0.031], 0.004),
+        ),
+        comparison(
+            "stream",
+            rate("copy", "B/s", false),
+            1.12e10,
+            blocks,
+            &four([0.004, 0.001, 0.029], 0.004),
+        ),
+        comparison(
+            "stream",
+            rate("scale", "B/s", false),
+            1.10e10,
+            blocks,
+            &four([0.003, 0.002, 0.030], 0.004),
+        ),
+        comparison("gups", rate("rate", "update/s", true), 9.6e7, blocks, &four([0.0, -0.05, 0.0], 0.006)),
+        comparison("syscall", time("fork_exec", true), 1.91e-4, blocks, &four([0.021, 0.06, 0.12], 0.01)),
+        comparison("syscall", time("mmap_munmap", true), 2.4e-6, blocks, &mmap),
+        comparison("memory-latency{size=64MiB}", time("latency", true), 8.9e-8, blocks, &chase),
+        comparison("lzma", rate("rate", "B/s", true), 4.2e6, blocks, &lzma),
+        comparison("noploop", time("duration", true), 1.4, blocks, &four([0.0, 0.002, 0.015], 0.09)),
+    ];
+    // Excluded in the pilot: no trial was tried.
+    for series in comparisons.iter_mut().filter(|c| c.workload == "lzma").flat_map(|c| &mut c.series) {
+        if series.environment == DOCKER {
+            (series.failed, series.tried) = (0, 0);
+        }
+    }
+    comparisons
+}
+
+/// A standard run with every verdict, failures, voids and flags.
+pub fn standard() -> Report {
+    let comparisons = standard_comparisons(30);
+    let effort = Effort::Precision { minimum: 30, maximum: 60, step: 5, target: 0.01 };
+    let plan = plan("compare", &["native", "namespaces", "runc", DOCKER], &comparisons, effort);
+    let options = weigh_stats::Options::for_plan(&plan);
+    let mut report = Report::new(
+        "weigh run stream gups syscall memory-latency lzma noploop --on native;namespaces;runc;docker:net=nat",
+        analyse(&comparisons, &options),
+    );
+    report.run = Some("20260301T120000Z-compare".into());
+    report.plan = Some(plan);
+    report.host = Some(host());
+    report.environments = vec![
+        facts("native", "host"),
+        facts("namespaces", "host"),
+        facts("runc", "host"),
+        facts(DOCKER, "nat"),
+    ];
+    report.voids = vec![
+        void(3, "stream", VoidCause::Steal),
+        void(4, "stream", VoidCause::Steal),
+        void(9, "gups", VoidCause::ForeignCpu),
+        void(17, "lzma", VoidCause::Interrupted),
+    ];
+    report.failures =
+        vec![failure(DOCKER, "lzma", 0, true, "weigh-kernels ended with status 1: no space left on device")];
+    report.failures.extend(
+        [27, 28, 29]
+            .map(|block| failure("runc", "syscall", block, false, "weigh-kernels was ended by signal 9")),
+    );
+    report.warnings = vec![
+        "the frequency governor is `powersave`; set it to `performance`".into(),
+        "1.1 % of the CPUs in use went to other processes; stop what else runs on the host".into(),
+    ];
+    report.blocks_planned = Some(30);
+    report.blocks_done = Some(30);
+    report.effort_label = Some("standard".into());
+    report
+}
+
+/// Ten workloads in ten environments, a thousand blocks.
+pub fn hundred_thousand() -> Report {
+    const ENVIRONMENTS: [&str; 10] =
+        ["native", "namespaces", "bubblewrap", "runc", "crun", "docker", "podman", "lxc", "nspawn", "uml"];
+    let shapes: Vec<_> =
+        (0..).zip(ENVIRONMENTS).map(|(at, name)| shape(name, 0.01 * f64::from(at), 0.02)).collect();
+    let workloads: Vec<String> = (0..10).map(|number| format!("workload-{number}")).collect();
+    let comparisons: Vec<_> = workloads
+        .iter()
+        .map(|name| comparison(name, metric("duration", "s", Better::Lower, true), 0.0123, 1000, &shapes))
+        .collect();
+    let plan = plan("long", &ENVIRONMENTS, &comparisons, Effort::Fixed { blocks: 1000 });
+    let mut report = Report::new("weigh run", analyse(&comparisons, &weigh_stats::Options::for_plan(&plan)));
+    report.plan = Some(plan);
+    (report.blocks_planned, report.blocks_done) = (Some(1000), Some(1000));
+    report
+}
+
+/// A quick run.
+pub fn quick() -> Report {
+    let two = |effect: f64, noise: f64| [shape("native", 0.0, noise), shape("docker", effect, noise)];
+    let comparisons = vec![
+        comparison("stream", metric("triad", "B/s", Better::Higher, true), 1.23e10, 6, &two(0.004, 0.02)),
+        comparison("stream", metric("copy", "B/s", Better::Higher, false), 1.12e10, 6, &two(0.003, 0.02)),
+        comparison("syscall", metric("fork_exec", "s", Better::Lower, true), 1.91e-4, 6, &two(0.2, 0.01)),
+        comparison("syscall", metric("getpid", "s", Better::Lower, true), 5.1e-8, 6, &two(0.001, 0.003)),
+    ];
+    let plan = plan("quick", &["native", "docker"], &comparisons, Effort::Quick { blocks: 6 });
+    let mut report = Report::new("weigh", analyse(&comparisons, &weigh_stats::Options::for_plan(&plan)));
+    report.run = Some("20260301T130000Z-quick".into());
+    report.plan = Some(plan);
+    report.host = Some(host());
+    report.environments = vec![facts("native", "host"), facts("docker", "host")];
+    report.blocks_planned = Some(6);
+    report.blocks_done = Some(6);
+    report.effort_label = Some("quick".into());
+    report
+}
+
+/// Samples from elsewhere, without blocks.
+pub fn unpaired() -> Report {
+    let shapes = [shape("old-kernel", 0.0, 0.02), shape("new-kernel", 0.04, 0.02)];
+    let mut comparisons = vec![
+        comparison("http", metric("latency_p50", "s", Better::Lower, true), 3.1e-4, 12, &shapes),
+        comparison("http", metric("frames", "frames", Better::Higher, true), 144.0, 12, &shapes),
+    ];
+    for observation in comparisons.iter_mut().flat_map(|c| &mut c.series).flat_map(|s| &mut s.observations) {
+        observation.block = None;
+    }
+    Report::new("weigh analyse samples.csv", analyse(&comparisons, &weigh_stats::Options::new("old-kernel")))
+}
+
+/// Two runs, before and after.
+pub fn sequential() -> Report {
+    let run = |docker: f64, level: f64| {
+        let shapes = |noise| [shape("native", 0.0, noise), shape("docker", docker, noise)];
+        vec![
+            comparison("syscall", metric("fork_exec", "s", Better::Lower, true), level, 30, &shapes(0.01)),
+            comparison("stream", metric("triad", "B/s", Better::Higher, true), 1.2e10, 30, &shapes(0.3)),
+        ]
+    };
+    let (before, after) = (run(0.05, 1.9e-4), run(0.12, 2.0e-4));
+    let effort = Effort::Fixed { blocks: 30 };
+    let plan = plan("after", &["native", "docker"], &after, effort);
+    let options = weigh_stats::Options::for_plan(&plan);
+    let mut report =
+        Report::new("weigh compare before after", compare_runs((&before, &options), (&after, &options)));
+    report.compared = Some(ComparedRuns {
+        before: "20260301T120000Z-before".into(),
+        after: "20260302T120000Z-after".into(),
+    });
+    report.host = Some(host());
+    report
+}
+
+/// A run in which nothing could be measured.
+pub fn nothing() -> Report {
+    let empty = |environment: &'static str| Series {
+        environment: environment.into(),
+        observations: Vec::new(),
+        failed: 0,
+        tried: 0,
+    };
+    let comparisons = vec![Comparison {
+        workload: "lzma".into(),
+        params: BTreeMap::new(),
+        metric: metric("rate", "B/s", Better::Higher, true),
+        series: vec![empty("native"), empty("docker")],
+    }];
+    let plan = plan("nothing", &["native", "docker"], &comparisons, Effort::Quick { blocks: 6 });
+    let mut report =
+        Report::new("weigh run lzma", analyse(&comparisons, &weigh_stats::Options::for_plan(&plan)));
+    report.run = Some("20260301T140000Z-nothing".into());
+    report.plan = Some(plan);
+    report.failures = vec![
+        failure("native", "lzma", 0, true, "weigh-kernels ended with status 1: no space left on device"),
+        failure("docker", "lzma", 0, true, "cannot start a guest: the daemon does not answer"),
+    ];
+    report.blocks_planned = Some(6);
+    report.blocks_done = Some(0);
+    report.effort_label = Some("quick".into());
+    report
+}
+
+/// What is in every name of a hostile report.
+pub const EVIL: &str = "<script>alert(1)</script>&\"'|_%$#{}~^\\\u{1b}[31m\u{202e}`*[x](y)\n=cmd";
+
+/// Names that try to break out of every format.
+pub fn hostile() -> Report {
+    hostile_of(standard())
+}
+
+/// A report with names that try to break out of every format.
+pub fn hostile_of(mut report: Report) -> Report {
+    report.title = format!("weigh {EVIL}");
+    let rename = |text: &mut String| *text = format!("{text}{EVIL}");
+    for cell in &mut report.analysis.cells {
+        rename(&mut cell.workload);
+        rename(&mut cell.metric.name);
+        if cell.environment != "native" {
+            rename(&mut cell.environment);
+        }
+    }
+    for failure in &mut report.failures {
+        rename(&mut failure.reason);
+        rename(&mut failure.workload);
+        rename(&mut failure.environment);
+    }
+    for environment in report.environments.iter_mut().filter(|e| e.name != "native") {
+        rename(&mut environment.name);
+        environment.facts.insert(format!("fact{EVIL}"), EVIL.into());
+    }
+    report.warnings.iter_mut().take(1).for_each(rename);
+    report
+}
+
+pub fn all() -> Vec<(&'static str, Report)> {
+    vec![
+        ("standard", standard()),
+        ("quick", quick()),
+        ("unpaired", unpaired()),
+        ("sequential", sequential()),
+        ("nothing", nothing()),
+        ("machines", machines::report()),
+        ("starts", starts::report()),
+        ("density", neighbours::density()),
+        ("soak", neighbours::soak()),
+    ]
+}
+
+/// Rows of CSV that are about no cell: an environment against itself.
+pub fn rows_beside(report: &Report) -> usize {
+    let losses: usize = report.degradations.iter().map(|one| one.steps.len()).sum();
+    let sums: usize = report.sums.iter().map(|one| one.steps.len()).sum();
+    // Drift, variation, and the two sides of each change.
+    let courses: usize = report.courses.iter().map(|one| 2 + 2 * one.changes.iter().flatten().count()).sum();
+    losses + sums + courses + report.isolations.len()
+}
+
+/// A run or a study: what the formats promise, they promise of both.
+pub enum Sample {
+    Run(Box<Report>),
+    Study(Box<StudyReport>),
+}
+
+impl Sample {
+    /// The whole text in a format.
+    pub fn whole(&self, format: Format) -> String {
+        self.render(format, &Options { width: 120, ..Options::default() })
+    }
+
+    /// The text in a format; of a page without what is the same in every page.
+    pub fn text(&self, format: Format) -> String {
+        let text = self.whole(format);
+        if format == Format::Html { without_code(&text) } else { text }
+    }
+
+    pub fn render(&self, format: Format, options: &Options) -> String {
+        match self {
+            Self::Run(report) => render(report, format, options),
+            Self::Study(report) => render_study(report, format, options),
+        }
+        .expect("neither a run nor a study fails")
+    }
+}
+
+/// Every run and every study, by name.
+pub fn samples() -> Vec<(&'static str, Sample)> {
+    let runs = all().into_iter().map(|(name, report)| (name, Sample::Run(Box::new(report))));
+    let studies = [("study", study::everything()), ("study of nothing", study::nothing())];
+    let studies = studies.into_iter().map(|(name, report)| (name, Sample::Study(Box::new(report))));
+    runs.chain(studies).collect()
+}
+
+/// A run and a study with names that try to break out of every format.
+pub fn hostile_samples() -> Vec<(&'static str, Sample)> {
+    let run = Sample::Run(Box::new(hostile()));
+    vec![("hostile", run), ("hostile study", Sample::Study(Box::new(study::hostile())))]
+}
+
+/// Every format.
+pub const FORMATS: [Format; 7] =
+    [Format::Table, Format::Json, Format::Csv, Format::Markdown, Format::Latex, Format::Html, Format::Junit];
+
+/// What a pattern finds: its first group, or all of it.
+pub fn found(text: &str, pattern: &str) -> Vec<String> {
+    let pattern = Regex::new(pattern).expect("a pattern");
+    let captures = pattern.captures_iter(text);
+    captures.map(|c| c.get(1).or(c.get(0)).expect("a match").as_str().to_string()).collect()
+}
+
+/// A report in a format; the page without what is the same in every page, the code of its scripts.
+pub fn text(report: &Report, format: Format) -> String {
+    let text = whole(report, format);
+    if format == Format::Html { without_code(&text) } else { text }
+}
+
+/// A report in a format.
+pub fn whole(report: &Report, format: Format) -> String {
+    render(report, format, &Options { width: 120, color: false, unicode: true, gate: None })
+        .expect("no report fails")
+}
+
+fn without_code(page: &str) -> String {
+    let code = |text: &str, start: &str| {
+        let (before, rest) = text.split_once(start).expect("the page has its scripts");
+        let (_, after) = rest.split_once("</script>").expect("which end");
+        format!("{before}{start}…</script>{after}")
+    };
+    let page = code(page, "<script type=\"text/plain\" id=\"library\">");
+    let (before, after) = page.split_once("sha256-").expect("the policy knows the scripts");
+    let (_, after) = after.split_once("\">").expect("and ends");
+    code(&format!("{before}…\">{after}"), "<script>")
+}
+
+pub fn table(report: &Report, width: usize) -> String {
+    render(report, Format::Table, &Options { width, color: false, unicode: true, gate: None })
+        .expect("no report fails")
+}

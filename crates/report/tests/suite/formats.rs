@@ -1,0 +1,324 @@
+//! What each format promises, of runs as of studies: a page that fetches nothing, rows of equal
+//! length, text that is not markup.
+
+use crate::common::{self, FORMATS, Sample, found, hostile_samples, samples, study};
+use std::collections::BTreeSet;
+use weigh_report::study::StudyReport;
+use weigh_report::{Format, Options};
+
+fn everything() -> impl Iterator<Item = (&'static str, Sample)> {
+    samples().into_iter().chain(hostile_samples())
+}
+
+#[test]
+fn the_page_fetches_nothing_and_runs_only_its_own_scripts() {
+    for (name, sample) in everything() {
+        let page = sample.text(Format::Html);
+        for forbidden in [
+            "<iframe",
+            "<img",
+            "<link",
+            "<object",
+            "<base",
+            "<form",
+            " src=",
+            "url(",
+            "@import",
+            "http://",
+            "https://",
+            "javascript:",
+        ] {
+            assert!(!page.to_lowercase().contains(forbidden), "{name} has `{forbidden}`");
+        }
+        assert!(
+            found(&page, r#" href="([^"]*)"#).iter().all(|link| link.starts_with('#')),
+            "{name} links elsewhere"
+        );
+        assert!(found(&page, r"<[^>]*\son[a-z]+=").is_empty(), "{name} has a handler");
+        assert!(page.contains("content=\"default-src 'none'; style-src 'unsafe-inline'; "));
+        let policy = found(&sample.whole(Format::Html), "; script-src ([^\"]*)\">");
+        let digests = found(&policy[0], "'(sha256-[^']*)'").len();
+        assert!(digests == 2 && policy[0].matches('\'').count() == 4, "{name}: no other script runs");
+        assert_eq!(found(&page, "<script[^>]*>").len(), 3, "{name}: data, library, script");
+        let whole = sample.whole(Format::Html);
+        assert_eq!(whole.matches("DecompressionStream").count(), 1, "{name}: the script is there once");
+    }
+}
+
+#[test]
+fn hostile_names_add_no_element_to_the_page() {
+    let tags = |page: &str| found(page, r"<(/?[a-zA-Z!][a-zA-Z0-9]*)").into_iter().collect::<BTreeSet<_>>();
+    let plain =
+        [common::text(&common::standard(), Format::Html), study::text(&study::everything(), Format::Html)];
+    for ((name, hostile), plain) in hostile_samples().into_iter().zip(plain) {
+        let page = hostile.text(Format::Html);
+        assert_eq!(tags(&page), tags(&plain), "{name}");
+        assert!(page.contains("&lt;script&gt;"), "{name}: the name is shown as it is");
+    }
+}
+
+#[test]
+fn the_page_can_be_read_aloud() {
+    for (name, sample) in samples() {
+        let page = sample.text(Format::Html);
+        assert!(page.starts_with("<!DOCTYPE html>\n<html lang=\"en\">"), "{name}");
+        assert!(page.contains("<meta name=\"viewport\""), "{name} fits a phone");
+        assert!(page.contains("prefers-color-scheme: dark"), "{name}");
+        assert_eq!(page.matches("<h1").count(), 1, "{name}");
+        let captions = page.matches("<caption>").count();
+        assert_eq!(page.matches("<table").count(), captions, "{name}: every table has a caption");
+        assert!(
+            found(&page, r"<th [^>]*>").iter().all(|th| th.contains("scope=")),
+            "{name}: every heading cell has a scope"
+        );
+        assert!(
+            found(&page, r"<svg[^>]*>|<div class=.canvas[^>]*>")
+                .iter()
+                .all(|picture| picture.contains("role=\"img\" aria-label=\"")),
+            "{name}: every picture is described"
+        );
+        let ids = found(&page, r##" href="#([^"]*)""##);
+        assert!(ids.iter().all(|id| page.contains(&format!("id=\"{id}\""))), "{name}: links lead somewhere");
+        // First what was asked and the answer, before any table.
+        let at = |text: &str| page.find(text).unwrap_or_else(|| panic!("{name}: {text} is missing"));
+        let table = page.find("<table").unwrap_or(page.len());
+        assert!(at("<h1>") < at("<h2>Answer") && at("<h2>Answer") < table, "{name}: first the answer");
+    }
+}
+
+#[test]
+fn rows_of_markdown_tables_have_the_columns_of_their_head() {
+    for (name, sample) in everything() {
+        let text = sample.text(Format::Markdown);
+        let mut columns = None;
+        for line in text.lines() {
+            if !line.starts_with('|') {
+                columns = None;
+                continue;
+            }
+            let bars = line.replace("\\\\", "").replace("\\|", "").matches('|').count();
+            assert_eq!(*columns.get_or_insert(bars), bars, "{name}: {line}");
+        }
+        assert!(!text.contains('<'), "{name}: raw HTML");
+    }
+}
+
+#[test]
+fn latex_holds_only_its_own_commands() {
+    let commands = |text: &str| found(text, r"\\([a-zA-Z]+|.)").into_iter().collect::<BTreeSet<_>>();
+    let known: BTreeSet<String> =
+        samples().iter().flat_map(|(_, sample)| commands(&sample.text(Format::Latex))).collect();
+    let escapes = [
+        "textbackslash",
+        "textasciitilde",
+        "textasciicircum",
+        "textless",
+        "textgreater",
+        "textbar",
+        "textquotedbl",
+        "textquotesingle",
+        "textasciigrave",
+        "{",
+        "}",
+        "$",
+        "&",
+        "#",
+        "%",
+        "_",
+    ];
+    for (name, sample) in hostile_samples() {
+        let text = sample.text(Format::Latex);
+        for command in commands(&text) {
+            assert!(
+                known.contains(&command) || escapes.contains(&command.as_str()),
+                "{name}: \\{command} comes from a name"
+            );
+        }
+        assert!(
+            text.chars().all(|c| c.is_ascii() || "µ→±".contains(c)),
+            "{name}: what LaTeX cannot set is spelled out"
+        );
+        let bare = text.replace("\\{", "").replace("\\}", "");
+        assert_eq!(bare.matches('{').count(), bare.matches('}').count(), "{name}: braces are balanced");
+    }
+}
+
+#[test]
+fn rows_of_latex_tables_have_the_columns_of_their_head() {
+    for (name, sample) in everything() {
+        let text = sample.text(Format::Latex).replace("\\&", "");
+        for table in found(&text, r"(?s)\\toprule\n(.*?)\\bottomrule") {
+            let rows: Vec<usize> = table
+                .lines()
+                .filter(|line| line.ends_with("\\\\"))
+                .map(|line| line.matches('&').count())
+                .collect();
+            assert!(rows.len() > 1 && rows.windows(2).all(|pair| pair[0] == pair[1]), "{name}: {table}");
+        }
+    }
+}
+
+#[test]
+fn lines_of_the_terminal_are_never_too_long_and_move_no_cursor() {
+    let sequence = regex::Regex::new("\u{1b}\\[[0-9;]*m").expect("a pattern");
+    for (name, sample) in everything() {
+        for width in [40, 60, 72, 80, 100, 120, 200] {
+            for (color, unicode) in [(false, true), (true, true), (false, false)] {
+                let text = sample.render(Format::Table, &Options { width, color, unicode, gate: None });
+                let bare = sequence.replace_all(&text, "").into_owned();
+                for line in bare.lines() {
+                    assert!(line.chars().count() <= width, "{name} at {width}: {line}");
+                }
+                assert!(!text.contains("\u{1b}[31m"), "{name}: a name's colour reached the terminal");
+                assert!(!bare.contains(['\u{1b}', '\u{202e}']), "{name}: a name moves the cursor");
+                assert_eq!(color, bare != text, "{name}: colour where it was asked for");
+                assert!(unicode || text.is_ascii(), "{name}: not ASCII");
+                let plain = Options { width, color: false, unicode, gate: None };
+                assert_eq!(
+                    bare,
+                    sample.render(Format::Table, &plain),
+                    "{name}: every word is there without colour"
+                );
+            }
+        }
+    }
+}
+
+/// A field that a spreadsheet would take for a formula.
+fn is_formula(field: &str) -> bool {
+    field.starts_with(['=', '+', '@']) || field.starts_with('-') && field.parse::<f64>().is_err()
+}
+
+fn records(sample: &Sample) -> (csv::StringRecord, Vec<csv::StringRecord>) {
+    let text = sample.text(Format::Csv);
+    assert!(text.ends_with("\r\n"), "RFC 4180 ends records with CRLF");
+    let mut reader = csv::ReaderBuilder::new().flexible(false).from_reader(text.as_bytes());
+    let header = reader.headers().expect("a header").clone();
+    (header, reader.records().collect::<Result<_, _>>().expect("rows are equally long"))
+}
+
+#[test]
+fn rows_of_csv_are_equally_long_and_no_formulas() {
+    for (name, sample) in everything() {
+        let (header, rows) = records(&sample);
+        assert!(!rows.iter().flatten().any(is_formula), "{name}: a spreadsheet would compute it");
+        match &sample {
+            Sample::Run(report) => {
+                assert_eq!(
+                    header.iter().take(6).collect::<Vec<_>>(),
+                    ["workload", "params", "metric", "unit", "better", "environment"]
+                );
+                assert_eq!(rows.len(), report.analysis.cells.len() + common::rows_beside(report), "{name}");
+                for (row, cell) in rows.iter().zip(&report.analysis.cells) {
+                    let value = |column: &str| {
+                        header.iter().position(|h| h == column).and_then(|i| row.get(i)).expect("a column")
+                    };
+                    let number = |column: &str| value(column).parse::<f64>().ok();
+                    assert_eq!(number("median"), cell.summary.map(|s| s.median), "{name}: not rounded");
+                    assert_eq!(number("overhead_ci_low"), cell.overhead.map(|o| o.low));
+                    assert_eq!(value("verdict"), cell.verdict.map(|v| v.to_string()).unwrap_or_default());
+                }
+            }
+            Sample::Study(report) => assert_eq!(rows.len(), rows_of(report), "{name}"),
+        }
+    }
+}
+
+/// Claims, and cells of which anything is known.
+fn rows_of(report: &StudyReport) -> usize {
+    let claims: usize = report.experiments.iter().map(|experiment| experiment.claims.len()).sum();
+    let views = report.experiments.iter().flat_map(|e| &e.views);
+    let known = views
+        .flat_map(|v| &v.rows)
+        .flat_map(|r| &r.cells)
+        .filter(|cell| cell.published.is_some() || cell.measured.is_some() || cell.missing.is_some());
+    claims + known.count()
+}
+
+#[test]
+fn a_name_is_no_formula() {
+    let mut report = common::quick();
+    report.analysis.cells[1].environment = "=HYPERLINK(\"x\")".into();
+    assert!(common::text(&report, Format::Csv).contains("'=HYPERLINK"));
+}
+
+#[test]
+fn json_is_indented_and_ends_its_lines_alike() {
+    for (name, sample) in samples() {
+        let text = sample.text(Format::Json);
+        let value: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+        let pretty = serde_json::to_string_pretty(&value).expect("JSON can be written");
+        assert!(text == format!("{pretty}\n"), "{name}");
+    }
+}
+
+#[test]
+fn studies_read_back_from_json_as_they_were() {
+    for (name, report) in study::all().into_iter().chain([("hostile", study::hostile())]) {
+        let text = study::text(&report, Format::Json);
+        let back: StudyReport = serde_json::from_str(&text).expect("a study");
+        assert_eq!(back, report, "{name}");
+        let json: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+        assert_eq!(json["format"], 1);
+    }
+    let json: serde_json::Value =
+        serde_json::from_str(&study::text(&study::everything(), Format::Json)).expect("JSON");
+    assert_eq!(json["experiments"][0]["views"][0]["rows"][0]["cells"][1]["agreement"]["grade"], "AGREES");
+}
+
+#[test]
+fn every_text_ends_with_one_line_break() {
+    for (name, sample) in samples() {
+        for format in FORMATS {
+            let text = sample.text(format);
+            assert!(text.ends_with('\n') && !text.ends_with("\n\n"), "{name} {format:?}");
+        }
+    }
+}
+
+/// A metric that no environment can have is told with the reason, without a table of nothing, in
+/// every format for people.
+#[test]
+fn what_no_environment_has_is_a_sentence() {
+    let mut report = common::standard();
+    let (workload, metric) = ("stream", "copy");
+    for cell in report.analysis.cells.iter_mut().filter(|c| c.workload == workload && c.metric.name == metric)
+    {
+        (cell.summary, cell.overhead, cell.typical, cell.n) = (None, None, None, 0);
+        cell.smallest_detectable = None;
+        cell.absent = Some("zebras <b>graze</b> here".into());
+    }
+    for format in [Format::Table, Format::Markdown, Format::Latex, Format::Html] {
+        let text = common::text(&report, format);
+        let told = text.matches("zebras").count();
+        assert_eq!(told, 1, "{format:?} says it once: {text}");
+        assert!(format == Format::Table || !text.contains("<b>graze"), "{format:?} escapes it");
+    }
+    let json: serde_json::Value = serde_json::from_str(&common::text(&report, Format::Json)).expect("JSON");
+    let cells = json["cells"].as_array().expect("cells");
+    let absent = cells.iter().filter(|cell| cell["absent"].is_string()).count();
+    assert_eq!(absent, 4, "programs get every cell");
+}
+
+#[test]
+fn memory_takes_more_and_is_not_slower() {
+    let shapes = [("native", 0.0), ("other", 0.4), ("less", -0.4)]
+        .map(|(name, effect)| common::shape(name, effect, 0.01));
+    let metric = common::metric("footprint", "B", weigh_model::Better::Lower, true);
+    let comparisons = [common::comparison("footprint", metric, 1e6, 30, &shapes)];
+    let options = weigh_stats::Options::new("native");
+    let report = weigh_report::Report::new("memory", weigh_stats::analyse(&comparisons, &options));
+    let text = common::table(&report, 200);
+    assert!(text.contains("takes more in 1 of 1") && text.contains("takes less in 1 of 1"), "{text}");
+    assert!(!text.contains("slower in") && !text.contains("faster in"), "{text}");
+}
+
+#[test]
+fn the_method_is_claimed_only_where_it_was_followed() {
+    let page = |report| common::text(&report, Format::Html);
+    assert!(page(common::standard()).contains("launched a fresh instance"));
+    assert!(!page(common::unpaired()).contains("launched a fresh instance"));
+    let mut reused = common::standard();
+    reused.plan.as_mut().expect("a plan").guest.reuse = true;
+    assert!(!page(reused).contains("launched a fresh instance"));
+}

@@ -1,0 +1,192 @@
+//! JUnit's XML can be read by any parser, counts what it holds, and fails what crosses the gate and
+//! nothing else.
+
+use crate::common::{self, hostile_samples, samples};
+use quick_xml::events::{BytesStart, Event};
+use quick_xml::{Reader, XmlVersion};
+use std::collections::BTreeMap;
+use weigh_report::{Format, Options, Report, render};
+
+/// An element with its attributes and the elements in it.
+#[derive(Debug, Default)]
+struct Element {
+    name: String,
+    attributes: BTreeMap<String, String>,
+    text: String,
+    inner: Vec<Element>,
+}
+
+impl Element {
+    fn of(start: &BytesStart<'_>) -> Self {
+        let attributes = start.attributes().map(|attribute| {
+            let attribute = attribute.expect("well-formed");
+            let value = attribute.normalized_value(XmlVersion::Explicit1_0).expect("entities are known");
+            (attribute.key.as_ref().to_string(), value.into_owned())
+        });
+        let name = start.name().as_ref().to_string();
+        Self { name, attributes: attributes.collect(), ..Self::default() }
+    }
+
+    fn number(&self, attribute: &str) -> usize {
+        self.attributes[attribute].parse().expect("a number")
+    }
+
+    fn all<'a>(&'a self, name: &str, found: &mut Vec<&'a Element>) {
+        for element in &self.inner {
+            if element.name == name {
+                found.push(element);
+            }
+            element.all(name, found);
+        }
+    }
+
+    fn count(&self, name: &str) -> usize {
+        let mut found = Vec::new();
+        self.all(name, &mut found);
+        found.len()
+    }
+}
+
+fn parse(text: &str) -> Element {
+    let mut reader = Reader::from_str(text);
+    reader.config_mut().check_end_names = true;
+    let mut open = vec![Element::default()];
+    loop {
+        match reader.read_event().expect("well-formed") {
+            Event::Start(start) => open.push(Element::of(&start)),
+            Event::Empty(start) => open.last_mut().expect("a parent").inner.push(Element::of(&start)),
+            Event::End(_) => {
+                let element = open.pop().expect("an element");
+                open.last_mut().expect("a parent").inner.push(element);
+            }
+            Event::Text(part) => {
+                open.last_mut().expect("a parent").text.push_str(&part);
+            }
+            Event::Eof => break,
+            _ => {}
+        }
+    }
+    assert_eq!(open.len(), 1, "every element is closed");
+    open.remove(0).inner.remove(0)
+}
+
+fn written(report: &Report, gate: Option<f64>) -> String {
+    render(report, Format::Junit, &Options { gate, ..Options::default() }).expect("no report fails")
+}
+
+/// What each test case became, by class and name.
+fn cases(report: &Report, gate: Option<f64>) -> BTreeMap<(String, String), (String, String)> {
+    let root = parse(&written(report, gate));
+    let mut found = Vec::new();
+    root.all("testcase", &mut found);
+    found
+        .into_iter()
+        .map(|case| {
+            let told = case.inner.iter().find(|element| element.name != "system-out");
+            let outcome = told.map_or("passed", |element| element.name.as_str());
+            let message = told.map(|element| element.attributes["message"].clone()).unwrap_or_default();
+            let of = |name: &str| case.attributes[name].clone();
+            ((of("classname"), of("name")), (outcome.to_string(), message))
+        })
+        .collect()
+}
+
+#[test]
+fn it_is_well_formed_and_counts_what_it_holds() {
+    for (name, sample) in samples().into_iter().chain(hostile_samples()) {
+        for gate in [None, Some(1.0), Some(5.0)] {
+            let options = Options { gate, ..Options::default() };
+            let root = parse(&sample.render(Format::Junit, &options));
+            assert_eq!(root.name, "testsuites", "{name}");
+            let suites: Vec<&Element> = root.inner.iter().filter(|e| e.name == "testsuite").collect();
+            for element in suites.iter().copied().chain([&root]) {
+                let counted = ["testcase", "failure", "error", "skipped"].map(|name| element.count(name));
+                let claimed = ["tests", "failures", "errors", "skipped"].map(|name| element.number(name));
+                assert_eq!(counted, claimed, "{name}: {}", element.attributes["name"]);
+            }
+            assert_eq!(suites.len(), root.inner.len(), "{name}: only suites in the root");
+            for element in suites.iter().flat_map(|suite| &suite.inner) {
+                assert!(
+                    ["properties", "testcase"].contains(&element.name.as_str()),
+                    "{name}: {}",
+                    element.name
+                );
+            }
+        }
+    }
+}
+
+/// Every compared cell with a verdict is a case, and no other.
+#[test]
+fn every_judged_comparison_is_a_case() {
+    // Where nothing was measured there are failures, and no cells to judge.
+    for (name, report) in common::all().into_iter().filter(|(name, _)| *name != "nothing") {
+        let cases = cases(&report, None);
+        for cell in &report.analysis.cells {
+            let key = (format!("{}.{}", cell.workload, cell.metric.name), cell.environment.clone());
+            let compared = cell.primary && cell.environment != report.analysis.baseline;
+            assert_eq!(cases.contains_key(&key), compared, "{name}: {key:?}");
+        }
+    }
+}
+
+#[test]
+fn only_a_whole_interval_above_the_gate_fails() {
+    let mut seen = [0; 3];
+    for (name, report) in common::all() {
+        for percent in [0.5, 2.0, 5.0, 10.0] {
+            let cases = cases(&report, Some(percent));
+            for cell in report.analysis.cells.iter().filter(|c| c.environment != report.analysis.baseline) {
+                let key = (format!("{}.{}", cell.workload, cell.metric.name), cell.environment.clone());
+                let (Some((outcome, message)), Some(overhead)) = (cases.get(&key), cell.overhead) else {
+                    continue;
+                };
+                if cell.failed > 0 {
+                    assert_eq!(outcome, "error", "{name} {key:?}");
+                    continue;
+                }
+                let (low, high) = (overhead.low * 100.0, overhead.high * 100.0);
+                let (at, expected) = match () {
+                    () if low > percent => (0, "failure"),
+                    () if high > percent => (1, "skipped"),
+                    () => (2, "passed"),
+                };
+                assert_eq!(outcome, expected, "{name} {key:?}: [{low}, {high}] at {percent}: {message}");
+                assert_eq!(expected == "passed", message.is_empty(), "{name} {key:?}");
+                seen[at] += 1;
+            }
+        }
+    }
+    assert!(seen.iter().all(|count| *count > 0), "the runs have a case of every outcome: {seen:?}");
+}
+
+#[test]
+fn without_a_gate_nothing_fails_for_being_slow() {
+    for (name, report) in common::all() {
+        assert!(cases(&report, None).values().all(|(outcome, _)| outcome != "failure"), "{name}");
+    }
+    let standard = common::standard();
+    let undecided = cases(&standard, None).into_values().filter(|(outcome, _)| outcome == "skipped").count();
+    assert!(undecided > 0, "what is inconclusive is no success");
+}
+
+#[test]
+fn what_failed_is_an_error_even_where_it_has_no_row() {
+    let report = common::nothing();
+    let cases = cases(&report, Some(3.0));
+    assert!(!cases.is_empty(), "a run that measured nothing is no success");
+    for (key, (outcome, message)) in cases {
+        assert_eq!(outcome, "error", "{key:?}");
+        assert!(!message.is_empty(), "{key:?} says why");
+    }
+}
+
+#[test]
+fn characters_that_xml_cannot_hold_are_spelled_out() {
+    let mut report = common::quick();
+    report.title = "a\u{0}b\u{fffe}c\u{ffff}d\u{1b}[31m]]>\"'".into();
+    let text = written(&report, None);
+    let legal = |c: char| !c.is_control() && !matches!(c, '\u{fffe}' | '\u{ffff}') || c == '\n';
+    assert!(text.chars().all(legal), "{text:?}");
+    assert!(parse(&text).attributes["name"].ends_with("[31m]]>\"'"));
+}

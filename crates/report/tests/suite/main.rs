@@ -1,0 +1,12 @@
+//! The integration tests of the crate in one program: linking costs more than most of them.
+
+mod browser;
+mod common;
+mod formats;
+mod junit;
+mod pages;
+mod prohibitions;
+mod schema;
+mod snapshots;
+mod study;
+mod terminal;

@@ -1,0 +1,113 @@
+//! What a report must never do, one rule per prohibition of the method page that concerns reports;
+//! the number is the one of its list ("Never").
+//!
+//! A rule compares what is true (a report) with what six formats say, and names every breach. It
+//! holds for all fixed runs, and it is shown to find the breach in every format when the formats
+//! are made from a report that breaks it.
+
+mod conclusions;
+mod conditions;
+mod hidden;
+mod numbers;
+
+use crate::common::texts::{FORMATS, Texts, effect, explains, field, is_rate, ratios, rows};
+use crate::common::{self, machines, void};
+use regex::Regex;
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use weigh_model::{
+    Better, ClockState, Comparison, Effort, Extraction, Observation, Series, VoidCause, among,
+};
+use weigh_report::{EnvironmentFacts, Format, Report};
+use weigh_stats::{Cell, Flag, Interval, Pairing, Verdict, analyse};
+
+/// A format, and what it breaks.
+type Breach = (&'static str, String);
+type Rule = fn(&Report, &Texts) -> Vec<Breach>;
+
+/// The rule holds for every fixed run.
+fn holds(rule: Rule) {
+    for (name, report) in common::all() {
+        let breaches = rule(&report, &Texts::of(&report));
+        assert!(breaches.is_empty(), "{name}: {breaches:#?}");
+    }
+}
+
+/// Formats made from `shown` break the rule in every format, where `truth` is what there was to
+/// say.
+fn finds(rule: Rule, truth: &Report, shown: &Report) {
+    finds_in(rule, truth, shown, &FORMATS);
+}
+
+fn finds_in(rule: Rule, truth: &Report, shown: &Report, formats: &[&str]) {
+    assert_eq!(rule(truth, &Texts::of(truth)), [], "the truth itself breaks nothing");
+    let found: BTreeSet<&str> =
+        rule(truth, &Texts::of(shown)).into_iter().map(|(format, _)| format).collect();
+    let missing: Vec<&&str> = formats.iter().filter(|format| !found.contains(**format)).collect();
+    assert!(missing.is_empty(), "the rule finds nothing in {missing:?}");
+}
+
+/// A report that differs from another.
+fn but(report: &Report, change: impl FnOnce(&mut Report)) -> Report {
+    let mut report = report.clone();
+    change(&mut report);
+    report
+}
+
+/// Whether a number stands in a line by itself.
+fn has_number(line: &str, number: u32) -> bool {
+    let number = number.to_string();
+    line.split(|c: char| !c.is_ascii_digit() && c != '.').any(|token| token == number)
+}
+
+fn compared(report: &Report) -> impl Iterator<Item = &Cell> {
+    report.analysis.cells.iter().filter(|c| c.environment != report.analysis.baseline)
+}
+
+fn cell_mut(report: &mut Report, wanted: impl Fn(&Cell) -> bool) -> &mut Cell {
+    report.analysis.cells.iter_mut().find(|cell| wanted(cell)).expect("such a cell")
+}
+
+/// Breaches of one cell: `line` must hold for some row of it in every readable format.
+fn in_rows(texts: &Texts, cell: &Cell, what: &str, line: impl Fn(&str) -> bool, breaches: &mut Vec<Breach>) {
+    if cell.metric.name == among::UP && texts.all_up.contains(&cell.workload) {
+        return;
+    }
+    for (format, text) in &texts.readable {
+        if !rows(text, cell).into_iter().any(&line) {
+            breaches.push((
+                format,
+                format!("{} {} in {}: {what}", cell.workload, cell.metric.name, cell.environment),
+            ));
+        }
+    }
+}
+
+fn expect(holds: bool, format: &'static str, what: String, breaches: &mut Vec<Breach>) {
+    if !holds {
+        breaches.push((format, what));
+    }
+}
+
+fn series(environment: &str, values: impl Iterator<Item = f64>) -> Series {
+    let observations: Vec<Observation> =
+        (0..).zip(values).map(|(block, value)| Observation { block: Some(block), value }).collect();
+    let tried = u32::try_from(observations.len()).expect("few");
+    Series { environment: environment.into(), observations, failed: 0, tried }
+}
+
+fn two(better: Better, unit: &str, other: impl Fn(u32) -> f64) -> Report {
+    let comparisons = vec![Comparison {
+        workload: "work".into(),
+        params: Default::default(),
+        metric: common::metric("rate", unit, better, true),
+        series: vec![
+            series("native", (0..30).map(|_| 100.0)),
+            series("other", (0..30).map(|block| other(block) * (1.0 + 1e-6 * f64::from(block % 3)))),
+        ],
+    }];
+    let plan = common::plan("two", &["native", "other"], &comparisons, Effort::Fixed { blocks: 30 });
+    let mut report = Report::new("two", analyse(&comparisons, &weigh_stats::Options::for_plan(&plan)));
+    report.plan = Some(plan);
+    report
+}

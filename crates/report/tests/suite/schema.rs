@@ -1,0 +1,258 @@
+//! The JSON of every run and of every study fits the published schema of it.
+//!
+//! The schemas use few keywords, and this checker knows exactly those: a validator crate would
+//! bring sixty more crates into every build of the tests. A keyword that it does not know is a
+//! failure, so nothing in a schema goes unchecked.
+
+use crate::common::{self, study};
+use serde_json::{Value, json};
+use weigh_report::Format;
+
+struct Schema(Value);
+
+impl Schema {
+    fn published() -> Self {
+        Self(serde_json::from_str(include_str!("../../schema/show.schema.json")).expect("the schema is JSON"))
+    }
+
+    fn of_studies() -> Self {
+        Self(
+            serde_json::from_str(include_str!("../../schema/study.schema.json")).expect("the schema is JSON"),
+        )
+    }
+
+    fn faults(&self, value: &Value) -> Vec<String> {
+        let mut faults = Vec::new();
+        self.check(&self.0, value, "", &mut faults);
+        faults
+    }
+
+    fn check(&self, schema: &Value, value: &Value, at: &str, faults: &mut Vec<String>) {
+        let keywords = schema.as_object().expect("a schema is an object");
+        for (keyword, wanted) in keywords {
+            let holds = match keyword.as_str() {
+                "$schema" | "$defs" | "title" | "description" => true,
+                "$ref" => {
+                    let name =
+                        wanted.as_str().and_then(|text| text.strip_prefix("#/")).expect("a local reference");
+                    let target =
+                        self.0.pointer(&format!("/{name}")).expect("a reference that leads somewhere");
+                    self.check(target, value, at, faults);
+                    true
+                }
+                "type" => match wanted {
+                    Value::Array(kinds) => kinds.iter().any(|kind| is(value, kind)),
+                    kind => is(value, kind),
+                },
+                "const" => value == wanted,
+                "enum" => wanted.as_array().expect("a list").contains(value),
+                "minimum" => value.as_f64().is_none_or(|x| x >= wanted.as_f64().expect("a number")),
+                "maximum" => value.as_f64().is_none_or(|x| x <= wanted.as_f64().expect("a number")),
+                "required" => value.as_object().is_none_or(|object| {
+                    wanted.as_array().expect("a list").iter().all(|name| {
+                        let there = object.contains_key(name.as_str().expect("a name"));
+                        if !there {
+                            faults.push(format!("{at}/{name} is missing"));
+                        }
+                        there
+                    })
+                }),
+                "properties" => {
+                    for (name, schema) in wanted.as_object().expect("an object") {
+                        if let Some(inner) = value.get(name) {
+                            self.check(schema, inner, &format!("{at}/{name}"), faults);
+                        }
+                    }
+                    true
+                }
+                "additionalProperties" => {
+                    let known = keywords.get("properties").and_then(Value::as_object);
+                    for (name, inner) in value.as_object().into_iter().flatten() {
+                        if known.is_some_and(|known| known.contains_key(name)) {
+                            continue;
+                        }
+                        match wanted {
+                            Value::Bool(allowed) if *allowed => {}
+                            Value::Bool(_) => faults.push(format!("{at}/{name} is not in the schema")),
+                            schema => self.check(schema, inner, &format!("{at}/{name}"), faults),
+                        }
+                    }
+                    true
+                }
+                "items" => {
+                    for (i, inner) in value.as_array().into_iter().flatten().enumerate() {
+                        self.check(wanted, inner, &format!("{at}/{i}"), faults);
+                    }
+                    true
+                }
+                "anyOf" => wanted.as_array().expect("a list").iter().any(|schema| {
+                    let mut inner = Vec::new();
+                    self.check(schema, value, at, &mut inner);
+                    inner.is_empty()
+                }),
+                other => panic!("the schema uses `{other}`, which this test does not check"),
+            };
+            if !holds {
+                faults.push(format!("{at}: `{keyword}` does not hold for {value}"));
+            }
+        }
+    }
+}
+
+fn is(value: &Value, kind: &Value) -> bool {
+    match kind.as_str().expect("the name of a type") {
+        "object" => value.is_object(),
+        "array" => value.is_array(),
+        "string" => value.is_string(),
+        "boolean" => value.is_boolean(),
+        "null" => value.is_null(),
+        "number" => value.is_number(),
+        "integer" => value.is_u64() || value.is_i64(),
+        other => panic!("the schema uses the type `{other}`"),
+    }
+}
+
+fn document(report: &weigh_report::Report) -> Value {
+    serde_json::from_str(&common::text(report, Format::Json)).expect("the report is JSON")
+}
+
+#[test]
+fn every_run_fits_the_schema() {
+    let schema = Schema::published();
+    for (name, report) in common::all().into_iter().chain([("hostile", common::hostile())]) {
+        assert_eq!(schema.faults(&document(&report)), [""; 0], "{name}");
+    }
+}
+
+#[test]
+fn the_checker_finds_what_does_not_fit() {
+    let schema = Schema::published();
+    let good = document(&common::standard());
+    let spoil = |pointer: &str, value: Value| {
+        let mut bad = good.clone();
+        *bad.pointer_mut(pointer).expect("a place in the report") = value;
+        schema.faults(&bad)
+    };
+    assert!(!spoil("/format", json!(2)).is_empty());
+    assert!(!spoil("/cells/1/verdict", json!("slower")).is_empty());
+    assert!(!spoil("/cells/1/overhead/mean", json!("1 %")).is_empty());
+    assert!(!spoil("/cells/1/overhead", json!({})).is_empty());
+    assert!(!spoil("/cells/1/p_diff", json!(1.5)).is_empty());
+    assert!(!spoil("/voids/0/block", json!(-1)).is_empty());
+    assert!(!spoil("/voids/0", json!({"block": 1, "more": true})).is_empty());
+}
+
+fn study_document(report: &weigh_report::study::StudyReport) -> Value {
+    serde_json::from_str(&study::text(report, Format::Json)).expect("the study is JSON")
+}
+
+#[test]
+fn every_study_fits_the_schema() {
+    let schema = Schema::of_studies();
+    let mut odd = study::everything();
+    let cell = &mut odd.experiments[0].views[0].rows[0].cells[0];
+    cell.measured = Some(study::measured(f64::INFINITY, f64::NAN, 1));
+    for report in [study::everything(), study::nothing(), odd] {
+        assert_eq!(schema.faults(&study_document(&report)), [""; 0]);
+    }
+}
+
+#[test]
+fn the_checker_finds_what_is_no_study() {
+    let schema = Schema::of_studies();
+    let good = study_document(&study::everything());
+    let spoil = |pointer: &str, value: Value| {
+        let mut bad = good.clone();
+        *bad.pointer_mut(pointer).expect("a place in the study") = value;
+        schema.faults(&bad)
+    };
+    assert!(!spoil("/format", json!(2)).is_empty());
+    assert!(!spoil("/summary/claims/hold", json!(-1)).is_empty());
+    assert!(!spoil("/experiments/0/claims/0/grade", json!({"grade": "MAYBE"})).is_empty());
+    assert!(!spoil("/experiments/0/views/0/form", json!("pie")).is_empty());
+    assert!(!spoil("/experiments/0/views/0/rows/0/cells/0", json!({"measured": null})).is_empty());
+    assert!(!spoil("/experiments/0/arms/0/on", json!(1)).is_empty());
+}
+
+/// The fields that scripts rely on, in the order of the documentation of the command line.
+#[test]
+fn fixed_fields_come_first_and_in_order() {
+    let text = common::text(&common::standard(), Format::Json);
+    let document: Value = serde_json::from_str(&text).expect("the report is JSON");
+    let keys = |value: &Value| value.as_object().expect("an object").keys().cloned().collect::<Vec<_>>();
+    let top = [
+        "format",
+        "run",
+        "seed",
+        "baseline",
+        "blocks",
+        "voids",
+        "environments",
+        "cells",
+        "failures",
+        "warnings",
+    ];
+    assert_eq!(keys(&document)[..top.len()], top);
+    let cell = [
+        "workload",
+        "params",
+        "metric",
+        "unit",
+        "better",
+        "environment",
+        "n",
+        "median",
+        "mean",
+        "sd",
+        "min",
+        "p05",
+        "p95",
+        "max",
+        "overhead",
+        "typical",
+        "primary",
+        "verdict",
+        "p_diff_holm",
+        "p_eq_holm",
+        "smallest_detectable",
+        "unseen_mode_bound",
+        "cpu_ns_per_op",
+        "flags",
+    ];
+    assert_eq!(keys(&document["cells"][1])[..cell.len()], cell);
+    assert_eq!(keys(&document["cells"][1]["overhead"]), ["mean", "ci_low", "ci_high"]);
+    assert_eq!(keys(&document["cells"][1]["typical"]), ["median", "ci_low", "ci_high"]);
+    assert_eq!(keys(&document["voids"][0])[..3], ["block", "workload", "cause"]);
+    assert_eq!(keys(&document["failures"][0])[..4], ["environment", "workload", "reason", "log"]);
+    assert!(document["cells"][0]["overhead"].is_null(), "the baseline has no overhead");
+}
+
+#[test]
+fn numbers_are_not_rounded() {
+    // The parser of the test may be off by the last bit.
+    let same =
+        |text: &Value, value: f64| (text.as_f64().unwrap_or(f64::NAN) - value).abs() <= 1e-15 * value.abs();
+    let report = common::standard();
+    let document = document(&report);
+    for (cell, row) in report.analysis.cells.iter().zip(document["cells"].as_array().expect("a list")) {
+        if let Some(summary) = cell.summary {
+            assert!(same(&row["median"], summary.median));
+        }
+        if let Some(overhead) = cell.overhead {
+            assert!(same(&row["overhead"]["mean"], overhead.estimate));
+            assert!(same(&row["overhead"]["ci_low"], overhead.low));
+        }
+    }
+}
+
+#[test]
+fn what_is_not_finite_is_null() {
+    let mut report = common::quick();
+    for cell in &mut report.analysis.cells {
+        cell.smallest_detectable = Some(f64::INFINITY);
+        cell.p_diff = Some(f64::NAN);
+    }
+    let document = document(&report);
+    assert!(document["cells"][1]["smallest_detectable"].is_null());
+    assert_eq!(Schema::published().faults(&document), [""; 0]);
+}

@@ -1,0 +1,76 @@
+//! What is published stands beside what is measured, in the place of the paper.
+
+use crate::common::texts::{from_latex, from_markdown};
+use crate::common::{FORMATS, study};
+use weigh_model::Better;
+use weigh_report::Format;
+use weigh_report::study::{StudyCell, ViewForm};
+
+#[test]
+fn every_number_of_the_paper_is_in_every_format() {
+    let report = study::everything();
+    let texts = [
+        study::table(&report, 200),
+        from_markdown(&study::text(&report, Format::Markdown)),
+        from_latex(&study::text(&report, Format::Latex)),
+        study::text(&report, Format::Html),
+        study::text(&report, Format::Csv),
+        study::text(&report, Format::Json),
+    ];
+    let cells = report.experiments.iter().flat_map(|e| &e.views).flat_map(|v| &v.rows).flat_map(|r| &r.cells);
+    for published in cells.filter_map(|cell| cell.published.as_ref()) {
+        for text in &texts {
+            assert!(text.contains(&published.value.to_string()), "{} is missing", published.value);
+        }
+    }
+}
+
+#[test]
+fn tables_are_turned_as_in_the_paper() {
+    let text = study::text(&study::everything(), Format::Markdown);
+    assert!(text.contains("| quantity ") && text.contains("| platform "), "{text}");
+    let table = study::table(&study::everything(), 200);
+    let at = |word: &str| table.find(word).unwrap_or_else(|| panic!("{word} is missing"));
+    assert!(at("\n  Native\n    TCP\\_STREAM".replace('\\', "").as_str()) > 0);
+}
+
+#[test]
+fn a_column_of_nothing_has_no_place() {
+    let mut report = study::everything();
+    report.experiments.truncate(1);
+    let experiment = &mut report.experiments[0];
+    experiment.arms[4].not_run = Some("LXC is not installed".into());
+    for row in &mut experiment.views[0].rows {
+        row.cells[4] = StudyCell::default();
+    }
+    let text = study::text(&report, Format::Markdown);
+    let head = text.lines().find(|line| line.starts_with("| quantity")).expect("a table");
+    assert!(!head.contains("LXC"), "{head}");
+    assert!(text.contains("LXC is not installed"));
+}
+
+#[test]
+fn odd_numbers_and_short_rows_are_survived() {
+    let mut report = study::everything();
+    let experiment = &mut report.experiments[0];
+    experiment.baseline = 99;
+    let mut cell = study::both(
+        study::published(f64::NAN, None),
+        Some((f64::INFINITY, None)),
+        study::measured(0.0, 0.0, 1),
+        None,
+    );
+    cell.overhead =
+        Some(weigh_stats::Interval { estimate: f64::NAN, low: f64::NEG_INFINITY, high: f64::INFINITY });
+    for form in [ViewForm::Table, ViewForm::Bars, ViewForm::Lines, ViewForm::Cdf, ViewForm::Boxes] {
+        let rows = vec![
+            study::row("odd", "Odd", "", Better::Higher, vec![cell.clone()]),
+            study::row("none", "", "s", Better::Lower, Vec::new()),
+        ];
+        experiment.views.push(study::view("odd", "", form, rows));
+        experiment.views.push(study::view("empty", "", form, Vec::new()));
+    }
+    for format in FORMATS {
+        assert!(study::text(&report, format).len() > 100, "{format:?}");
+    }
+}

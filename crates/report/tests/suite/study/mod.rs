@@ -1,0 +1,32 @@
+//! Studies: what every format says of them, and what none says.
+
+mod beside;
+mod rules;
+
+use crate::common::{FORMATS, study};
+use weigh_report::Format;
+
+/// What is told in another unit than the paper's has its unit beside it, and is on no axis of the
+/// paper's.
+#[test]
+fn a_unit_of_its_own_is_said() {
+    let mut report = study::everything();
+    let of_first = |report: &mut weigh_report::study::StudyReport| {
+        let views = report.experiments.iter_mut().flat_map(|experiment| &mut experiment.views);
+        let cells = views.flat_map(|view| &mut view.rows).flat_map(|row| &mut row.cells);
+        let number = cells.filter_map(|cell| cell.measured.as_mut()).next().unwrap();
+        (number.unit, number.value, number.sd) = (Some("s".into()), 2e-9, None);
+    };
+    of_first(&mut report);
+    assert!(study::table(&report, 200).contains("2.00 ns"), "in its own unit");
+    for format in FORMATS.into_iter().filter(|format| *format != Format::Junit) {
+        let text = study::text(&report, format);
+        let said = match format {
+            Format::Json => "\"unit\": \"s\"",
+            Format::Csv => ",s,",
+            Format::Latex => "\\nano\\second",
+            _ => "2.00 ns",
+        };
+        assert!(text.contains(said), "{format:?} says no unit");
+    }
+}
