@@ -6,7 +6,7 @@
 //! All counts are of pages of [`PageScan::page_bytes`]; a huge page counts by its pieces.
 //!
 //! How a frame is counted, and how a saving, is decided in
-//! `docs/design/0034-pages-that-are-equal.md`.
+//! `docs/design/0034-duplicate-memory-pages.md`.
 
 use serde::{Deserialize, Serialize};
 use std::ops::{Add, AddAssign};

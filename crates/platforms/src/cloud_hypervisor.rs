@@ -11,7 +11,7 @@
 //!
 //! **Freezing** stops the guest's CPUs. **Saving** writes its memory, its devices and its
 //! configuration; the probe, which listens, is connected to anew when it is restored
-//! (`docs/design/0024-machines-by-an-interface.md`).
+//! (`docs/design/0024-firecracker-and-cloud-hypervisor.md`).
 
 mod monitor;
 

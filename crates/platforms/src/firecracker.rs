@@ -14,7 +14,7 @@
 //!
 //! **Freezing** stops the guest's CPUs. **Saving** writes its memory and its devices; connections
 //! of vsock do not outlive it, and the probe, which listens, is connected to anew
-//! (`docs/design/0024-machines-by-an-interface.md`).
+//! (`docs/design/0024-firecracker-and-cloud-hypervisor.md`).
 
 mod monitor;
 

@@ -6,7 +6,7 @@
 //! stopping them. A frame of physical memory counts once, for the first subject that has it: guests
 //! in the order given, then helpers, then cached files. Of k frames of equal content k - 1 could be
 //! saved; which cell of the matrix each belongs to is told in `classify`, and why in
-//! `docs/design/0034-pages-that-are-equal.md`.
+//! `docs/design/0034-duplicate-memory-pages.md`.
 //!
 //! # Two looks
 //!

@@ -1,6 +1,6 @@
 //! Firecracker and Cloud Hypervisor, whose programs are the user's and need KVM: their drivers
 //! against monitors that check every request against the published description of the interface.
-//! What no real machine here has shown is told in `docs/design/0024-machines-by-an-interface.md`.
+//! `docs/design/0024-firecracker-and-cloud-hypervisor.md` lists what no real monitor has shown.
 
 #![expect(clippy::unwrap_used, reason = "what these helpers unwrap is what the tests are about")]
 

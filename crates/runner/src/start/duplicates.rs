@@ -1,4 +1,4 @@
-//! Equal pages of guests that stand still (`docs/design/0034-pages-that-are-equal.md`): who and
+//! Equal pages of guests that stand still (`docs/design/0034-duplicate-memory-pages.md`): who and
 //! what is scanned.
 //!
 //! Every guest is a subject by its processes, every helper one of its own. The host's part beside
