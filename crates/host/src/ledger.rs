@@ -13,7 +13,7 @@ mod file;
 mod sweep;
 mod tree;
 
-pub use change::{Change, NoPlatforms, PlatformUndo};
+pub use change::{Change, NoPlatforms, PlatformUndo, UndoError};
 #[cfg(test)]
 pub(crate) use sweep::sweep_dead;
 pub use sweep::{Sweep, is_live, pending, sweep};

@@ -3,7 +3,7 @@
 use crate::{NetworkError, PLATFORM, namespace, undo};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
-use weigh_host::ledger::{Change, EntryId, Ledger, LedgerError, PlatformUndo};
+use weigh_host::ledger::{Change, EntryId, Ledger, LedgerError, PlatformUndo, UndoError};
 
 /// The entries of one network. When this is dropped, they are undone; what cannot be undone stays
 /// in the ledger.
@@ -73,7 +73,7 @@ impl Drop for Made {
 struct Own;
 
 impl PlatformUndo for Own {
-    fn undo(&self, _: &str, what: &str, id: &str, detail: &Value) -> Result<(), String> {
-        undo(what, id, detail)
+    fn undo(&self, _: &str, what: &str, id: &str, detail: &Value) -> Result<(), UndoError> {
+        Ok(undo(what, id, detail)?)
     }
 }

@@ -7,7 +7,8 @@
 //! `--die-with-parent` is not used: that signal comes at the end of the *thread* that started it.
 //! The probe ends with its standard input instead.
 
-use crate::axes::{self, Storage};
+use crate::common_keys::{self, Storage};
+use crate::helpers::version_text;
 use crate::namespaces::USER;
 use crate::spawn::{Runtime, Start, shown_groups};
 use crate::{
@@ -17,7 +18,6 @@ use rustix::thread::UnshareFlags;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use weigh_host::cgroup::Cgroup;
-use weigh_host::command::Invocation;
 use weigh_images::Mount;
 use weigh_model::EnvironmentSpec;
 
@@ -38,23 +38,23 @@ impl Platform for Bubblewrap {
 
     fn keys(&self) -> &'static [KeySpec] {
         const KEYS: &[KeySpec] = &[
-            axes::net(network::WORDS),
+            common_keys::net(network::WORDS),
             USER,
-            axes::STORAGE,
-            axes::CPUS,
-            axes::MEMORY,
-            axes::ROOTFS,
-            axes::BINARY,
+            common_keys::STORAGE,
+            common_keys::CPUS,
+            common_keys::MEMORY,
+            common_keys::ROOTFS,
+            common_keys::BINARY,
         ];
         KEYS
     }
 
     fn capabilities(&self, environment: &EnvironmentSpec) -> Capabilities {
         Capabilities {
-            networks: axes::networks(self, environment, network::ORDERS),
+            networks: common_keys::networks(self, environment, network::ORDERS),
             needs_root: false,
             memory_limit: weigh_host::facts::is_root(),
-            implies: axes::own_root(),
+            implies: common_keys::own_root(),
             ..Capabilities::CONTAINER
         }
     }
@@ -62,11 +62,11 @@ impl Platform for Bubblewrap {
     fn availability(&self, host: &Host) -> Availability {
         let found = crate::oci::availability(self, host, |request| {
             let program = self.program(&request.environment)?;
-            let output = Invocation::new(program).arg("--version").run_ok()?.output;
+            let version = version_text(&program)?;
             self.launch(host, request)?.stop()?;
-            Ok(String::from_utf8_lossy(&output).trim().into())
+            Ok(version)
         });
-        axes::with_namespaces_remedy(found, host)
+        common_keys::with_namespaces_remedy(found, host)
     }
 
     fn prepare(&self, _: &Host, request: &GuestRequest) -> Result<(), PlatformError> {
@@ -84,10 +84,10 @@ impl Platform for Bubblewrap {
         };
         let overlay = setting(self, &request.environment, "storage") == "overlay";
         if overlay && !host.is_root {
-            return Err(PlatformError::Missing {
-                what: "the right to mount an overlay for a sandbox".into(),
-                remedy: Some("run as root, or with `storage=volume`".into()),
-            });
+            return Err(PlatformError::missing(
+                "the right to mount an overlay for a sandbox",
+                "run as root, or with `storage=volume`",
+            ));
         }
         // This version of bwrap cannot mount overlays itself; where none but it sees the mount, it
         // can bind one.
@@ -113,7 +113,7 @@ impl Platform for Bubblewrap {
 
 impl Bubblewrap {
     fn program(&self, environment: &EnvironmentSpec) -> Result<PathBuf, PlatformError> {
-        axes::program(self, environment, "bwrap", REMEDY)
+        common_keys::program(self, environment, "bwrap", REMEDY)
     }
 
     /// Not `--unshare-all`, which makes a user namespace as well, for root too.

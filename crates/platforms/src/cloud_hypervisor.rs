@@ -17,14 +17,14 @@ mod monitor;
 
 use crate::vm::disk;
 use crate::vm::vmm::{self, Kind, Vmm};
-use crate::{KeySpec, axes};
+use crate::{KeySpec, common_keys};
 use monitor::ByApi;
 
 const KEYS: &[KeySpec] = &[
     vmm::ACCEL,
-    axes::CPUS,
-    axes::MEMORY,
-    axes::ROOTFS,
+    common_keys::CPUS,
+    common_keys::MEMORY,
+    common_keys::ROOTFS,
     vmm::NET,
     vmm::DISKS,
     disk::SIZE,
@@ -34,7 +34,7 @@ const KEYS: &[KeySpec] = &[
     vmm::INIT,
     vmm::KERNEL,
     vmm::HUGEPAGES,
-    axes::BINARY,
+    common_keys::BINARY,
 ];
 
 const KIND: Kind = Kind {

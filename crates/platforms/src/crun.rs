@@ -5,24 +5,24 @@
 //! is.
 
 use crate::oci::{Kind, Oci, Saving};
-use crate::{KeySpec, axes};
+use crate::{KeySpec, common_keys};
 
 const KEYS: &[KeySpec] = &[
-    axes::net(&["none", "host", "bridge", "nat"]),
-    axes::STORAGE,
-    axes::CPUS,
-    axes::MEMORY,
-    axes::ROOTFS,
-    axes::SECCOMP_OFF,
-    axes::USER,
-    axes::BINARY,
+    common_keys::net(&["none", "host", "bridge", "nat"]),
+    common_keys::STORAGE,
+    common_keys::CPUS,
+    common_keys::MEMORY,
+    common_keys::ROOTFS,
+    common_keys::SECCOMP_OFF,
+    common_keys::USER,
+    common_keys::BINARY,
 ];
 
 const KIND: Kind = Kind {
     name: "crun",
     summary: "a container by crun without an engine: as runc, by a smaller runtime",
     keys: KEYS,
-    implies: axes::OWN_ROOT,
+    implies: common_keys::OWN_ROOT,
     own_kernel: false,
     refuses_hybrid: true,
     flags: |_| Vec::new(),

@@ -11,18 +11,17 @@ mod engine;
 mod guest;
 mod made;
 
-use crate::axes;
+use crate::common_keys;
 use crate::oci::access::{Access, failed, number_of};
 use crate::oci::availability;
 use crate::oci::freezer::Freezer;
 use crate::oci::own_layer::{self, Layered};
-use crate::oci::witness::Witness;
+use crate::process_tracker::ProcessTracker;
 use crate::{
-    Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, Undoers, Values,
-    setting,
+    Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, Undoers, setting,
 };
 use engine::{Engine, Inspected};
-use guest::{DockerGuest, shim_of, thaw};
+use guest::{shim_of, thaw};
 use serde_json::{Value, json};
 use std::net::Ipv4Addr;
 use std::path::Path;
@@ -68,25 +67,23 @@ impl Platform for Docker {
 
     fn keys(&self) -> &'static [KeySpec] {
         const KEYS: &[KeySpec] = &[
-            axes::net(NETWORKS[0]),
-            axes::STORAGE,
-            axes::SECCOMP,
-            axes::USER,
-            axes::CPUS,
-            axes::MEMORY,
-            axes::ROOTFS,
-            KeySpec {
-                name: "runtime",
-                values: Values::Text,
-                default: "",
-                summary: "a runtime that the engine knows by this name, as in `runtime=runsc`; default: the engine's own",
-            },
+            common_keys::net(NETWORKS[0]),
+            common_keys::STORAGE,
+            common_keys::SECCOMP,
+            common_keys::USER,
+            common_keys::CPUS,
+            common_keys::MEMORY,
+            common_keys::ROOTFS,
+            KeySpec::text("runtime").about(
+                "a runtime that the engine knows by this name, as in `runtime=runsc`; default: \
+                    the engine's own",
+            ),
         ];
         KEYS
     }
 
     fn capabilities(&self, environment: &EnvironmentSpec) -> Capabilities {
-        let networks = axes::networks(self, environment, NETWORKS);
+        let networks = common_keys::networks(self, environment, NETWORKS);
         // Who may use the engine needs no other right.
         Capabilities { networks, needs_root: false, implies: IMPLIES, ..Capabilities::CONTAINER }
     }
@@ -129,17 +126,17 @@ impl Platform for Docker {
             unmapped: self.value(request, "user") == "root",
         };
         let body = body::of(host, request, &*self.root(host, request)?, &access, &wishes)?;
-        Ok(Box::new(DockerGuest::launch(host, request, &engine, body, access, network)?))
+        Ok(Box::new(guest::launch(host, request, &engine, body, access, network)?))
     }
 
-    fn restores(&self, _: &Host, _: &GuestRequest) -> Result<(), String> {
-        let abilities = Engine::connect().and_then(|engine| engine.abilities());
-        let abilities = abilities.map_err(|error| error.to_string())?;
-        if !abilities.experimental {
-            return Err("checkpoints are an experimental feature of the Docker engine, and its experimental features are off here".into());
+    fn restores(&self, _: &Host, _: &GuestRequest) -> Result<(), PlatformError> {
+        if !Engine::connect()?.abilities()?.experimental {
+            let why = "checkpoints are an experimental feature of the Docker engine, and its experimental features are off here";
+            return Err(PlatformError::CannotRestore(why.into()));
         }
         crate::oci::restore::criu_is_usable("the Docker engine", "criu")?;
-        Err("this version of weighbridge does not use the Docker engine's checkpoints".into())
+        let why = "this version of weighbridge does not use the Docker engine's checkpoints";
+        Err(PlatformError::CannotRestore(why.into()))
     }
 
     fn host_changes(&self, request: &GuestRequest) -> Vec<String> {
@@ -160,12 +157,13 @@ impl Platform for Docker {
         changes
     }
 
-    fn undo(&self, what: &str, id: &str, detail: &Value) -> Result<(), String> {
+    fn undo(&self, what: &str, id: &str, detail: &Value) -> Result<(), PlatformError> {
         let socket = detail.get("socket").and_then(Value::as_str);
         let Some(socket) = socket else {
-            return Err(format!("the ledger does not say which engine has the {what} {id}"));
+            let unknown = format!("the ledger does not say which engine has the {what} {id}");
+            return Err(PlatformError::StillThere(unknown));
         };
-        let engine = Engine::connect_to(Path::new(socket)).map_err(|error| error.to_string())?;
+        let engine = Engine::connect_to(Path::new(socket))?;
         // What the run asked for when it died, the engine may be about to make.
         let since = detail.get("recorded_ns").and_then(Value::as_u64).unwrap_or_default();
         loop {
@@ -180,23 +178,22 @@ impl Platform for Docker {
 }
 
 /// Removes one of the engine's things; whether it was there.
-fn remove(engine: &Engine, what: &str, id: &str) -> Result<bool, String> {
-    match what {
+fn remove(engine: &Engine, what: &str, id: &str) -> Result<bool, PlatformError> {
+    Ok(match what {
         "container" => {
             if let Ok(Inspected { pid: Some(pid), id: identity, .. }) = engine.inspect(id) {
-                let mut witness = Witness::default();
-                witness.see([pid].into_iter().chain(shim_of(pid)));
-                witness.revive();
+                let mut tracker = ProcessTracker::default();
+                tracker.track([pid].into_iter().chain(shim_of(pid)));
+                tracker.resume();
                 thaw(Freezer::of(pid, &identity).as_ref(), engine, id);
             }
-            engine.remove(id)
+            engine.remove(id)?
         }
-        "image" => engine.remove_image(id),
-        "network" => engine.remove_network(id),
-        "volume" => engine.remove_volume(id),
-        _ => return Err(format!("the platform docker never makes a {what}")),
-    }
-    .map_err(|error| error.to_string())
+        "image" => engine.remove_image(id)?,
+        "network" => engine.remove_network(id)?,
+        "volume" => engine.remove_volume(id)?,
+        _ => return Err(PlatformError::never_made("docker", what)),
+    })
 }
 
 impl Docker {
@@ -221,21 +218,19 @@ impl Docker {
         }
         let abilities = engine.abilities()?;
         if !runtime.is_empty() && !abilities.runtimes.iter().any(|known| known == runtime) {
-            return Err(PlatformError::Missing {
-                what: format!("the runtime `{runtime}` of the Docker engine"),
-                remedy: Some(format!(
+            return Err(PlatformError::missing(
+                format!("the runtime `{runtime}` of the Docker engine"),
+                format!(
                     "it has {}; add others to `runtimes` in /etc/docker/daemon.json and restart it",
                     abilities.runtimes.join(", ")
-                )),
-            });
+                ),
+            ));
         }
         if user == "mapped" && !abilities.remaps {
-            return Err(PlatformError::Missing {
-                what: "user namespaces of the Docker engine".into(),
-                remedy: Some(
-                    "set `userns-remap` to `default` in /etc/docker/daemon.json and restart it".into(),
-                ),
-            });
+            return Err(PlatformError::missing(
+                "user namespaces of the Docker engine",
+                "set `userns-remap` to `default` in /etc/docker/daemon.json and restart it",
+            ));
         }
         Ok(())
     }
@@ -311,8 +306,9 @@ mod tests {
 
     #[test]
     fn undoing_needs_to_know_the_engine() {
-        assert!(Docker.undo("container", "x", &json!({})).unwrap_err().contains("which engine"));
+        assert!(Docker.undo("container", "x", &json!({})).unwrap_err().to_string().contains("which engine"));
         let error = Docker.undo("image", "x", &json!({"socket": "/nowhere/docker.sock"})).unwrap_err();
+        let error = error.to_string();
         assert!(error.contains("/nowhere/docker.sock"), "{error}");
     }
 }

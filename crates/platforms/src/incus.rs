@@ -9,14 +9,13 @@
 mod daemon;
 mod guest;
 
-use crate::axes;
+use crate::common_keys;
 use crate::link;
 use crate::network;
 use crate::{
-    Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, Values, setting,
+    Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, setting,
 };
 use daemon::Daemon;
-use guest::ManagedGuest;
 use std::sync::Arc;
 use weigh_images::Root;
 use weigh_model::{EnvironmentSpec, ImageSpec, SpecError};
@@ -80,24 +79,20 @@ impl Platform for Manager {
 
     fn keys(&self) -> &'static [KeySpec] {
         const KEYS: &[KeySpec] = &[
-            KeySpec { default: "mapped", ..axes::USER },
-            axes::net(NETWORKS[0]),
-            axes::CPUS,
-            axes::MEMORY,
-            axes::ROOTFS,
-            axes::SECCOMP,
-            KeySpec {
-                name: "binary",
-                values: Values::Path,
-                default: "",
-                summary: "the daemon to use instead of the installed one, so that two builds can be compared",
-            },
+            KeySpec { default: "mapped", ..common_keys::USER },
+            common_keys::net(NETWORKS[0]),
+            common_keys::CPUS,
+            common_keys::MEMORY,
+            common_keys::ROOTFS,
+            common_keys::SECCOMP,
+            KeySpec::path("binary")
+                .about("the daemon to use instead of the installed one, so that two builds can be compared"),
         ];
         KEYS
     }
 
     fn capabilities(&self, environment: &EnvironmentSpec) -> Capabilities {
-        let networks = axes::networks(self, environment, NETWORKS);
+        let networks = common_keys::networks(self, environment, NETWORKS);
         Capabilities { networks, system: true, host_root: false, implies: IMPLIES, ..Capabilities::CONTAINER }
     }
 
@@ -125,20 +120,19 @@ impl Platform for Manager {
 
     fn launch(&self, host: &Host, request: &GuestRequest) -> Result<Box<dyn Guest>, PlatformError> {
         let daemon = self.ready(host, request)?;
-        Ok(Box::new(ManagedGuest::launch(self, host, request, daemon)?))
+        Ok(Box::new(guest::launch(self, host, request, daemon)?))
     }
 
-    fn restores(&self, _: &Host, _: &GuestRequest) -> Result<(), String> {
-        Err(format!(
-            "{} saves containers only with CRIU, and none whose probe was brought in from outside",
-            self.0.name
-        ))
+    fn restores(&self, _: &Host, _: &GuestRequest) -> Result<(), PlatformError> {
+        let name = self.0.name;
+        let why = "saves containers only with CRIU, and none whose probe was brought in from outside";
+        Err(PlatformError::CannotRestore(format!("{name} {why}")))
     }
 
-    fn undo(&self, what: &str, id: &str, _: &serde_json::Value) -> Result<(), String> {
+    fn undo(&self, what: &str, id: &str, _: &serde_json::Value) -> Result<(), PlatformError> {
         match what {
             "link" => link::undo(id),
-            _ => Err(format!("the platform {} never makes a {what}", self.0.name)),
+            _ => Err(PlatformError::never_made(self.0.name, what)),
         }
     }
 
@@ -172,9 +166,11 @@ impl Manager {
         crate::oci::with_probe(host, EnvironmentSpec::new(self.0.name, Default::default()), |request| {
             let work = host.work.join(format!("{}-{}-system", self.0.name, request.instance));
             let root = Root::prepare(&ImageSpec::Debian, &host.programs, &work, None);
-            let root = root.map_err(|error| PlatformError::Missing {
-                what: format!("the image of a system to start ({error})"),
-                remedy: Some("build it with `weigh image build debian`".into()),
+            let root = root.map_err(|error| {
+                PlatformError::missing(
+                    format!("the image of a system to start ({error})"),
+                    "build it with `weigh image build debian`",
+                )
             })?;
             self.launch(host, &GuestRequest { root: Arc::new(root), ..request.clone() })?.stop()
         })?;

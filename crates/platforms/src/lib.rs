@@ -4,17 +4,20 @@
 //! To add a platform, copy `null.rs`, fill it in, and add one word to the list `ALL`. No platform
 //! knows a workload; what its guests can do is data in [`Capabilities`].
 
-pub mod axes;
+pub mod common_keys;
 mod enter;
+mod guest;
+mod helpers;
+mod host_probe;
 mod link;
 pub mod loader;
 mod network;
 mod oci;
 mod platform;
+mod process_tracker;
 mod registry;
 pub mod remedy;
 pub mod session;
-mod stand_in;
 mod vm;
 
 pub mod bubblewrap;

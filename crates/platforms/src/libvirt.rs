@@ -21,24 +21,19 @@ mod virsh;
 mod xml;
 
 use crate::qemu::accel::{self, Acceleration, Proof, Subject};
-use crate::qemu::share::{self, Share};
+use crate::qemu::share::{self};
 use crate::vm::disk::{self, Wanted};
-use crate::vm::tune::{self, Tuning, Wish};
+use crate::vm::tune::{self, Tuning};
 use crate::vm::{keys, tap};
 use crate::{
-    Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, Values, axes,
+    Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, common_keys,
     setting,
 };
 use daemon::Daemon;
-use guest::LibvirtGuest;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 use weigh_host::cache::CacheDirectory;
-use weigh_images::Root;
-use weigh_images::kernel::GuestKernel;
-use weigh_model::{EnvironmentSpec, ImageSpec, SpecError};
+use weigh_model::{EnvironmentSpec, SpecError};
 
 /// Name of the platform.
 const PLATFORM: &str = "libvirt";
@@ -50,8 +45,6 @@ const REMEDY: &str = if cfg!(target_arch = "aarch64") {
 };
 /// Types of machine; the first is libvirt's default.
 const MACHINES: &[&str] = if cfg!(target_arch = "aarch64") { &["virt"] } else { &["pc", "q35"] };
-/// Memory of a guest that only proves something, bytes.
-const PROOF_MEMORY_BYTES: u64 = 256 << 20;
 
 /// Why machines differ from the host, by parity key.
 const IMPLIES: &[(&str, &str)] = &[
@@ -89,17 +82,13 @@ impl<'a> Settings<'a> {
     fn of(request: &'a GuestRequest) -> Result<Self, PlatformError> {
         let environment = &request.environment;
         let installed = format!("qemu-system-{}", std::env::consts::ARCH);
-        let emulator = axes::program(&Libvirt, environment, &installed, REMEDY)?;
+        let emulator = common_keys::program(&Libvirt, environment, &installed, REMEDY)?;
         let cpus = match request.cpus.as_slice() {
             [] => weigh_host::facts::allowed_cpus(),
             cpus => cpus.to_vec(),
         };
         let cpus = tune::host_cpus(Path::new("/"), &cpus);
-        let tuning = Tuning::of(&Libvirt, environment, &cpus).map_err(|reason| PlatformError::Launch {
-            platform: PLATFORM,
-            reason,
-            log: None,
-        })?;
+        let tuning = Tuning::of(&Libvirt, environment, &cpus)?;
         let kernel = Some(setting(&Libvirt, environment, "kernel")).filter(|path| !path.is_empty());
         Ok(Self {
             uri: setting(&Libvirt, environment, "uri"),
@@ -117,19 +106,6 @@ impl<'a> Settings<'a> {
         let place = |(guest, _)| pin(guest).map_or_else(|| self.tuning.cpus.clone(), |(_, cpu)| vec![*cpu]);
         (0..).zip(&self.tuning.cpus).map(place).collect()
     }
-
-    /// Whether the guest's disks have a thread of their own.
-    ///
-    /// # Errors
-    /// It is asked for by name and there is no disk.
-    fn iothread(&self, has_disk: bool) -> Result<bool, PlatformError> {
-        if !has_disk && self.tuning.iothread == Wish::Required {
-            let reason =
-                "there is no disk that iothread=on could be for; name one, or use iothread=off".into();
-            return Err(PlatformError::Launch { platform: PLATFORM, reason, log: None });
-        }
-        Ok(has_disk && self.tuning.iothread != Wish::Off)
-    }
 }
 
 impl Platform for Libvirt {
@@ -143,20 +119,10 @@ impl Platform for Libvirt {
 
     fn keys(&self) -> &'static [KeySpec] {
         const KEYS: &[KeySpec] = &[
-            KeySpec {
-                name: "uri",
-                values: Values::Text,
-                default: "",
-                summary: "the daemon to use, as in qemu:///system; else one of the run's own",
-            },
+            KeySpec::text("uri").about("the daemon to use, as in qemu:///system; else one of the run's own"),
             keys::ACCEL,
             keys::KERNEL,
-            KeySpec {
-                name: "machine",
-                values: Values::Words(MACHINES),
-                default: MACHINES[0],
-                summary: "QEMU's type of machine",
-            },
+            KeySpec::words("machine", MACHINES).about("QEMU's type of machine"),
             tune::TUNE,
             tune::PIN,
             tune::CPU,
@@ -172,12 +138,12 @@ impl Platform for Libvirt {
             storage::INIT,
             KeySpec {
                 summary: "network: none (no card), bridge (an address on a bridge of the run), nat (behind address translation)",
-                ..axes::net(net::WORDS)
+                ..common_keys::net(net::WORDS)
             },
             net::VHOST,
-            axes::CPUS,
-            axes::MEMORY,
-            axes::ROOTFS,
+            common_keys::CPUS,
+            common_keys::MEMORY,
+            common_keys::ROOTFS,
             keys::BINARY,
         ];
         KEYS
@@ -185,7 +151,7 @@ impl Platform for Libvirt {
 
     fn capabilities(&self, environment: &EnvironmentSpec) -> Capabilities {
         Capabilities {
-            networks: axes::networks(self, environment, net::ORDERS),
+            networks: common_keys::networks(self, environment, net::ORDERS),
             system: storage::is_system(environment),
             shares_kernel: false,
             freeze: true,
@@ -193,7 +159,8 @@ impl Platform for Libvirt {
             cpu_limit: true,
             memory_limit: true,
             fork: true,
-            host_root: !storage::is_system(environment) && shares_files(self, environment),
+            host_root: !storage::is_system(environment)
+                && share::is_expected(setting(self, environment, "kernel")),
             most_cpus: None,
             sized_memory: true,
             settles: true,
@@ -221,24 +188,21 @@ impl Platform for Libvirt {
     fn settle(&self, host: &Host, environment: &EnvironmentSpec) -> Result<EnvironmentSpec, PlatformError> {
         let acceleration = self.acceleration(host, environment)?.0;
         let mut keys = environment.keys.clone();
-        keys.insert("accel".into(), acceleration.word().into());
+        keys.insert("accel".into(), acceleration.as_str().into());
         Ok(EnvironmentSpec::new(PLATFORM, keys))
     }
 
     fn availability(&self, host: &Host) -> Availability {
         crate::oci::availability(self, host, |request| {
-            let request = &GuestRequest { memory_bytes: Some(PROOF_MEMORY_BYTES), ..request.clone() };
+            let request = &GuestRequest { memory_bytes: Some(accel::PROOF_MEMORY_BYTES), ..request.clone() };
             let daemon = self.ready(host, request)?;
             let version = daemon.version()?;
             let prepared = prepare::prepare(host, request)?;
             let (acceleration, because) = self.acceleration(host, &request.environment)?;
             let until = Instant::now() + guest::HELLO_DEADLINE;
-            LibvirtGuest::launch(host, request, &prepared, daemon, acceleration, until)?.stop()?;
+            guest::launch(host, request, &prepared, daemon, acceleration, until)?.stop()?;
             let because = because.map(|seen| format!(" ({seen})")).unwrap_or_default();
-            let described = match acceleration {
-                Acceleration::Kvm => "KVM proven by a guest",
-                Acceleration::Tcg => "by emulation (accel=tcg), which says nothing about machines under KVM",
-            };
+            let described = acceleration.described();
             Ok(format!("{version}, kernel {}, {described}{because}", prepared.source))
         })
     }
@@ -257,13 +221,15 @@ impl Platform for Libvirt {
             false => guest::HELLO_DEADLINE,
         };
         let until = Instant::now() + deadline;
-        Ok(Box::new(LibvirtGuest::launch(host, request, &prepared, daemon, acceleration, until)?))
+        Ok(Box::new(guest::launch(host, request, &prepared, daemon, acceleration, until)?))
     }
 
-    fn restores(&self, _: &Host, _: &GuestRequest) -> Result<(), String> {
-        Err("libvirt lets a saved machine go on only under the name that it was saved with, so that no two of one state are there \
+    fn restores(&self, _: &Host, _: &GuestRequest) -> Result<(), PlatformError> {
+        Err(PlatformError::CannotRestore(
+            "libvirt lets a saved machine go on only under the name that it was saved with, so that no two of one state are there \
 at once; `qemu` saves and restores the same machine"
-            .into())
+                .into(),
+        ))
     }
 
     fn host_changes(&self, request: &GuestRequest) -> Vec<String> {
@@ -294,11 +260,10 @@ at once; `qemu` saves and restores the same machine"
         changes
     }
 
-    fn undo(&self, what: &str, id: &str, detail: &serde_json::Value) -> Result<(), String> {
+    fn undo(&self, what: &str, id: &str, detail: &serde_json::Value) -> Result<(), PlatformError> {
         match what {
             "domain" => guest::undo(id, detail),
-            other => crate::vm::setting::undo(other, detail)
-                .unwrap_or_else(|| Err(format!("the platform libvirt never makes a {other}"))),
+            other => crate::vm::setting::undo(PLATFORM, other, detail),
         }
     }
 }
@@ -313,32 +278,17 @@ impl Libvirt {
         Ok(daemon)
     }
 
-    /// What executes guests of this environment, and, where that is emulation by want of something
-    /// better, why.
+    /// What executes guests of this environment, and, where that is emulation for want of KVM, why.
     fn acceleration(
         &self,
         host: &Host,
         environment: &EnvironmentSpec,
     ) -> Result<(Acceleration, Option<String>), PlatformError> {
-        let asked = setting(self, environment, "accel");
-        if asked == "tcg" {
-            return Ok((Acceleration::Tcg, None));
-        }
-        match self.proof(host, environment)? {
-            Proof::Proven => Ok((Acceleration::Kvm, None)),
-            Proof::Disproven { seen, .. } if asked == "auto" => Ok((Acceleration::Tcg, Some(seen))),
-            Proof::Disproven { seen, remedy } => {
-                Err(PlatformError::Missing { what: format!("working KVM ({seen})"), remedy: Some(remedy) })
-            }
-        }
+        accel::choose(setting(self, environment, "accel"), || self.proof(host, environment))
     }
 
     /// What is known of KVM for these keys, or comes out when a guest is booted.
     fn proof(&self, host: &Host, environment: &EnvironmentSpec) -> Result<Proof, PlatformError> {
-        // Numbers that no run comes to, so that the guest's names are not taken.
-        static NEXT: AtomicU64 = AtomicU64::new(1 << 40);
-        let instance = NEXT.fetch_add(1, Ordering::Relaxed);
-        let work = host.work.join(format!("{PLATFORM}-{instance}-root"));
         let mut keys = environment.keys.clone();
         // None of these proves anything, and some take time to make.
         for key in [
@@ -347,31 +297,23 @@ impl Libvirt {
         ] {
             keys.remove(key);
         }
-        keys.insert("accel".into(), Acceleration::Kvm.word().into());
-        let root = Root::prepare(&ImageSpec::Probe, &host.programs, &work, None)?;
-        let request = GuestRequest {
-            environment: EnvironmentSpec::new(PLATFORM, keys),
-            instance,
-            root: Arc::new(root),
-            cpus: weigh_host::facts::allowed_cpus().into_iter().take(1).collect(),
-            memory_bytes: Some(PROOF_MEMORY_BYTES),
-            publish: Vec::new(),
-            outside: None,
-        };
-        // What has nothing to do with acceleration fails here, and is no disproof.
-        let settings = Settings::of(&request)?;
-        let daemon = self.ready(host, &request)?;
-        let prepared = prepare::prepare(host, &request)?;
-        let kind = format!("{PLATFORM} {} {}", settings.uri, settings.machine);
-        let cpu = format!("{:?}", settings.tuning.model);
-        let subject =
-            Subject { binary: &settings.emulator, kernel: &prepared.kernel, kind: &kind, cpu: &cpu };
-        let proof = accel::prove(host, CacheDirectory::open().as_ref(), &subject, || {
-            let until = Instant::now() + accel::PROOF_DEADLINE;
-            LibvirtGuest::launch(host, &request, &prepared, daemon.clone(), Acceleration::Kvm, until)?.stop()
-        });
-        let _ = std::fs::remove_dir_all(&work);
-        Ok(proof)
+        keys.insert("accel".into(), Acceleration::Kvm.as_str().into());
+        crate::oci::with_probe(host, EnvironmentSpec::new(PLATFORM, keys), |request| {
+            let request = accel::proof_request(request);
+            // What has nothing to do with acceleration fails here, and is no disproof.
+            let settings = Settings::of(&request)?;
+            let daemon = self.ready(host, &request)?;
+            let prepared = prepare::prepare(host, &request)?;
+            let kind = format!("{PLATFORM} {} {}", settings.uri, settings.machine);
+            let cpu = format!("{:?}", settings.tuning.model);
+            let subject =
+                Subject { binary: &settings.emulator, kernel: &prepared.kernel, kind: &kind, cpu: &cpu };
+            Ok(accel::prove(host, CacheDirectory::open().as_ref(), &subject, || {
+                let until = Instant::now() + accel::PROOF_DEADLINE;
+                let kvm = Acceleration::Kvm;
+                guest::launch(host, &request, &prepared, daemon.clone(), kvm, until)?.stop()
+            }))
+        })
     }
 }
 
@@ -380,16 +322,6 @@ impl Libvirt {
 fn is_of_this_host(uri: &str) -> bool {
     let Some((scheme, rest)) = uri.split_once("://") else { return false };
     ["qemu", "qemu+unix"].contains(&scheme) && rest.starts_with('/')
-}
-
-/// Whether guests see the host's files, as far as it can be told without fetching a kernel: a
-/// kernel that is fetched is Debian's, which knows virtiofs and not 9p.
-fn shares_files(platform: &Libvirt, environment: &EnvironmentSpec) -> bool {
-    let named = Some(setting(platform, environment, "kernel")).filter(|path| !path.is_empty()).map(Path::new);
-    match CacheDirectory::open().and_then(|cache| GuestKernel::at_hand(named, &cache)) {
-        Some(kernel) => Share::of(&kernel).is_some(),
-        None => weigh_host::facts::is_root() && share::daemon().is_some(),
-    }
 }
 
 #[cfg(test)]

@@ -4,12 +4,15 @@
 //! platforms are. A mapped one must own its namespace, or it could mount no sysfs of it: then LXC
 //! makes it, with a link to the bridge of the run. Managers of containers always do.
 
+use crate::guest::platform_change;
+use crate::helpers::fnv_1a;
+use crate::network::NetworkEnd;
 use crate::{GuestRequest, Host, PlatformError, Reach, network};
 use serde_json::Value;
 use std::net::IpAddr;
 use std::path::Path;
 use weigh_host::command::Invocation;
-use weigh_host::ledger::{Change, EntryId, Ledger};
+use weigh_host::ledger::{EntryId, Ledger};
 use weigh_network::{GuestNetwork, Hop, Mode};
 
 /// A network in the words of LXC's configuration.
@@ -32,7 +35,6 @@ pub(crate) enum Network<'a> {
 
 /// The network of one container.
 pub(crate) struct Link {
-    platform: &'static str,
     network: Option<GuestNetwork>,
     ledger: Ledger,
     /// The end on the host of a link that LXC makes, which goes with its namespace as a rule.
@@ -53,18 +55,13 @@ impl Link {
         let ledger = host.ledger.clone();
         if !owns || !matches!(mode, Mode::Bridge | Mode::Nat) {
             let network = network::of_guest(host, request, word)?;
-            return Ok(Self { platform, network, ledger, own: None });
+            return Ok(Self { network, ledger, own: None });
         }
         let network = GuestNetwork::reserve(&ledger, &host.run, &host.work, mode)?;
         let network = network::opened(network, host, request)?;
         let name = name(&host.run, request.instance);
-        let entry = ledger.record(Change::Platform {
-            platform: platform.into(),
-            what: "link".into(),
-            id: name.clone(),
-            detail: Value::Null,
-        })?;
-        Ok(Self { platform, network: Some(network), ledger, own: Some((name, entry)) })
+        let entry = ledger.record(platform_change(platform, "link", &name, Value::Null))?;
+        Ok(Self { network: Some(network), ledger, own: Some((name, entry)) })
     }
 
     /// In the words of the configuration.
@@ -78,21 +75,21 @@ impl Link {
             _ => network::namespace(self.network.as_ref()).map_or(Network::Empty, Network::Namespace),
         }
     }
+}
 
-    pub(crate) fn reach(&self, port: u16) -> Option<Reach> {
-        network::reach(self.network.as_ref(), port)
+impl NetworkEnd for Link {
+    fn reach(&self, port: u16) -> Option<Reach> {
+        self.network.as_ref().and_then(|network| NetworkEnd::reach(network, port))
     }
 
-    /// [`crate::Guest::hops`].
-    pub(crate) fn hops(&self) -> Vec<Hop> {
+    fn hops(&self) -> Vec<Hop> {
         let own = self.own.as_ref().map(|(name, _)| name.as_str());
         self.network.as_ref().map(|network| network.hops(own)).unwrap_or_default()
     }
 
-    /// Takes it away, after the container has ended.
-    pub(crate) fn remove(&mut self) -> Result<(), PlatformError> {
+    fn remove(&mut self) -> Result<(), PlatformError> {
         if let Some((name, entry)) = &self.own {
-            undo(name).map_err(|reason| PlatformError::Stop { platform: self.platform, reason })?;
+            undo(name)?;
             self.ledger.forget(*entry)?;
             self.own = None;
         }
@@ -102,10 +99,7 @@ impl Link {
 
 /// A name that no other link has: interfaces may have 15 letters, too few for the run's name.
 fn name(run: &str, instance: u64) -> String {
-    // FNV-1a, 64 bits.
-    let hash = format!("{run}-{instance}").bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    });
+    let hash = fnv_1a(format!("{run}-{instance}").bytes());
     format!("wbl{:012x}", hash >> 16)
 }
 
@@ -113,14 +107,14 @@ fn name(run: &str, instance: u64) -> String {
 ///
 /// # Errors
 /// Why it is still there.
-pub(crate) fn undo(name: &str) -> Result<(), String> {
+pub(crate) fn undo(name: &str) -> Result<(), PlatformError> {
     let place = Path::new("/sys/class/net").join(name);
     if !place.exists() {
         return Ok(());
     }
     match Invocation::new("ip").args(["link", "delete", "dev", name]).run_ok() {
         // The namespace that had the other end was taken down meanwhile.
-        Err(error) if place.exists() => Err(error.to_string()),
+        Err(error) if place.exists() => Err(error.into()),
         _ => Ok(()),
     }
 }

@@ -108,10 +108,10 @@ impl Elsewhere {
         let settled = self.platform.settle(host, &self.environment)?;
         if settled.get("by") == Some("shell") {
             let here = std::env::consts::ARCH;
-            return Err(PlatformError::Missing {
-                what: format!("a probe for {}, which is no Linux on {here},", self.name()),
-                remedy: Some("name a machine of this one's kind".into()),
-            });
+            return Err(PlatformError::missing(
+                format!("a probe for {}, which is no Linux on {here},", self.name()),
+                "name a machine of this one's kind",
+            ));
         }
         Ok(self.with_address(settled))
     }
@@ -150,8 +150,7 @@ impl Elsewhere {
 
     fn look(&self, guest: &mut dyn Guest, host_boot: &str) -> Result<LoaderMachine, PlatformError> {
         let facts = guest.session().facts(&[], &[])?;
-        let missing =
-            |what: String, remedy: &str| PlatformError::Missing { what, remedy: Some(remedy.into()) };
+        let missing = |what: String, remedy: &str| PlatformError::missing(what, remedy);
         if facts.boot.as_deref() == Some(host_boot) {
             let what = format!("a machine of its own for the load generator ({} is this host)", self.name());
             return Err(missing(
@@ -192,10 +191,10 @@ impl Elsewhere {
             }
             (None, None) => "it does not say where its connection comes from".into(),
         };
-        Err(PlatformError::Missing {
-            what: format!("the address at which {} reaches this host ({why})", self.name()),
-            remedy: Some(format!("add it to the machine, as in `{ADDRESS}=10.0.0.1`")),
-        })
+        Err(PlatformError::missing(
+            format!("the address at which {} reaches this host ({why})", self.name()),
+            format!("add it to the machine, as in `{ADDRESS}=10.0.0.1`"),
+        ))
     }
 
     /// Nothing of a root is used there.

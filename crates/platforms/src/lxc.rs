@@ -14,16 +14,16 @@ pub(crate) mod groups;
 mod guest;
 pub(crate) mod rootfs;
 
-use crate::axes;
+use crate::common_keys;
+use crate::helpers::version_text;
 use crate::network;
 use crate::oci::availability;
 use crate::{
-    Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, Values, setting,
+    Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, setting,
 };
-use guest::LxcGuest;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use weigh_host::command::{Invocation, find_program};
+use weigh_host::command::find_program;
 use weigh_model::{EnvironmentSpec, SpecError};
 
 const REMEDY: &str =
@@ -55,33 +55,29 @@ impl Platform for Lxc {
 
     fn keys(&self) -> &'static [KeySpec] {
         const KEYS: &[KeySpec] = &[
-            KeySpec {
-                name: "init",
-                values: Values::Words(&["single", "full"]),
-                default: "single",
-                summary: "what runs inside: one program below LXC's own small init, or a system with systemd",
-            },
-            KeySpec {
-                name: "root",
-                values: Values::Words(&["shared", "copied", "overlay"]),
-                default: "shared",
-                summary: "root file system: one for all guests, read-only; a copy for each; an overlay for each (default of init=full)",
-            },
-            axes::USER,
-            axes::net(network::WORDS),
-            axes::STORAGE,
-            axes::CPUS,
-            axes::MEMORY,
-            axes::ROOTFS,
-            axes::SECCOMP,
-            axes::BINARY,
+            KeySpec::words("init", &["single", "full"]).about(
+                "what runs inside: one program below LXC's own small init, or a system with \
+                    systemd",
+            ),
+            KeySpec::words("root", &["shared", "copied", "overlay"]).about(
+                "root file system: one for all guests, read-only; a copy for each; an overlay for \
+                    each (default of init=full)",
+            ),
+            common_keys::USER,
+            common_keys::net(network::WORDS),
+            common_keys::STORAGE,
+            common_keys::CPUS,
+            common_keys::MEMORY,
+            common_keys::ROOTFS,
+            common_keys::SECCOMP,
+            common_keys::BINARY,
         ];
         KEYS
     }
 
     fn capabilities(&self, environment: &EnvironmentSpec) -> Capabilities {
         let system = is_system(environment);
-        let networks = axes::networks(self, environment, network::ORDERS);
+        let networks = common_keys::networks(self, environment, network::ORDERS);
         Capabilities { networks, system, host_root: !system, implies: IMPLIES, ..Capabilities::CONTAINER }
     }
 
@@ -117,18 +113,18 @@ impl Platform for Lxc {
     fn launch(&self, host: &Host, request: &GuestRequest) -> Result<Box<dyn Guest>, PlatformError> {
         let plan = Plan::new(host, request)?;
         plan.prepare(host, request)?;
-        Ok(Box::new(LxcGuest::launch(host, request, &plan)?))
+        Ok(Box::new(guest::launch(host, request, &plan)?))
     }
 
-    fn restores(&self, _: &Host, _: &GuestRequest) -> Result<(), String> {
-        Err("lxc-checkpoint saves no container whose standard streams are pipes, and the probe speaks over them"
-            .into())
+    fn restores(&self, _: &Host, _: &GuestRequest) -> Result<(), PlatformError> {
+        let why = "lxc-checkpoint saves no container whose standard streams are pipes, and the probe speaks over them";
+        Err(PlatformError::CannotRestore(why.into()))
     }
 
-    fn undo(&self, what: &str, id: &str, _: &serde_json::Value) -> Result<(), String> {
+    fn undo(&self, what: &str, id: &str, _: &serde_json::Value) -> Result<(), PlatformError> {
         match what {
             "link" => crate::link::undo(id),
-            _ => Err(format!("the platform lxc never makes a {what}")),
+            _ => Err(PlatformError::never_made(self.name(), what)),
         }
     }
 
@@ -183,7 +179,7 @@ impl Programs {
     fn find(host: &Host, binary: &str) -> Result<Self, PlatformError> {
         if !host.is_root {
             let what = "the right to make containers with lxc".to_string();
-            return Err(PlatformError::Missing { what, remedy: Some(crate::remedy::AS_ROOT.into()) });
+            return Err(PlatformError::missing(what, crate::remedy::AS_ROOT));
         }
         let named = Path::new(binary);
         let directory = match (binary.is_empty(), named.is_dir()) {
@@ -193,26 +189,21 @@ impl Programs {
         };
         let find = |name: &str| {
             let word = directory.map_or_else(|| name.into(), |it| it.join(name).display().to_string());
-            find_program(&word).ok_or_else(|| PlatformError::Missing {
-                what: format!("the program {word}"),
-                remedy: Some(REMEDY.into()),
-            })
+            find_program(&word).ok_or_else(|| PlatformError::missing(format!("the program {word}"), REMEDY))
         };
         let beside = directory.map(|it| it.join("../share/lxc/config"));
         let share = beside.filter(|it| it.join("common.conf").is_file()).unwrap_or_else(|| SHARE.into());
         let common = share.join("common.conf");
         if !common.is_file() {
             let what = format!("LXC's configuration {}", common.display());
-            return Err(PlatformError::Missing { what, remedy: Some(REMEDY.into()) });
+            return Err(PlatformError::missing(what, REMEDY));
         }
         let (execute, start, attach) = (find("lxc-execute")?, find("lxc-start")?, find("lxc-attach")?);
         Ok(Self { execute, start, attach, share })
     }
 
     fn version(&self) -> Result<String, PlatformError> {
-        let output =
-            Invocation::new(&self.execute).arg("--version").deadline(COMMAND_DEADLINE).run_ok()?.output;
-        Ok(format!("LXC {}", String::from_utf8_lossy(&output).trim()))
+        Ok(format!("LXC {}", version_text(&self.execute)?))
     }
 }
 

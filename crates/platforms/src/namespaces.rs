@@ -6,7 +6,7 @@
 //! other program takes part, so what this platform costs is what the kernel's mechanisms cost, and
 //! what a container runtime costs beyond it is the runtime's own.
 
-use crate::axes;
+use crate::common_keys;
 use crate::network;
 use crate::spawn::Start;
 use crate::{
@@ -18,7 +18,7 @@ use weigh_model::EnvironmentSpec;
 /// `user`, for platforms that an ordinary user can have as well.
 pub(crate) const USER: KeySpec = KeySpec {
     summary: "root of the host, or root of a user namespace of its own (always so without root)",
-    ..axes::USER
+    ..common_keys::USER
 };
 
 /// Raw namespaces.
@@ -49,17 +49,23 @@ impl Platform for Namespaces {
     }
 
     fn keys(&self) -> &'static [KeySpec] {
-        const KEYS: &[KeySpec] =
-            &[axes::net(network::WORDS), USER, axes::STORAGE, axes::CPUS, axes::MEMORY, axes::ROOTFS];
+        const KEYS: &[KeySpec] = &[
+            common_keys::net(network::WORDS),
+            USER,
+            common_keys::STORAGE,
+            common_keys::CPUS,
+            common_keys::MEMORY,
+            common_keys::ROOTFS,
+        ];
         KEYS
     }
 
     fn capabilities(&self, environment: &EnvironmentSpec) -> Capabilities {
         Capabilities {
-            networks: axes::networks(self, environment, network::ORDERS),
+            networks: common_keys::networks(self, environment, network::ORDERS),
             needs_root: false,
             memory_limit: weigh_host::facts::is_root(),
-            implies: axes::own_root(),
+            implies: common_keys::own_root(),
             ..Capabilities::CONTAINER
         }
     }
@@ -70,7 +76,7 @@ impl Platform for Namespaces {
             let user = if host.is_root { "" } else { "user, " };
             Ok(format!("{user}mount, pid, net, uts, ipc and cgroup namespaces"))
         });
-        axes::with_namespaces_remedy(found, host)
+        common_keys::with_namespaces_remedy(found, host)
     }
 
     fn prepare(&self, _: &Host, _: &GuestRequest) -> Result<(), PlatformError> {

@@ -5,7 +5,7 @@
 //! it is. With any other image it gets that image as its root, in a mount namespace of its own,
 //! because that is the only way to run the same files; nothing else is separated then either.
 
-use crate::axes;
+use crate::common_keys;
 use crate::spawn::Start;
 use crate::{Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError};
 use rustix::thread::UnshareFlags;
@@ -34,7 +34,7 @@ impl Platform for Native {
     }
 
     fn keys(&self) -> &'static [KeySpec] {
-        &[axes::CPUS, axes::MEMORY, axes::ROOTFS]
+        &[common_keys::CPUS, common_keys::MEMORY, common_keys::ROOTFS]
     }
 
     fn capabilities(&self, _: &EnvironmentSpec) -> Capabilities {
@@ -62,10 +62,10 @@ impl Platform for Native {
 
     fn launch(&self, host: &Host, request: &GuestRequest) -> Result<Box<dyn Guest>, PlatformError> {
         if !request.root.host && !host.is_root {
-            return Err(PlatformError::Missing {
-                what: "the right to run natively in an image".into(),
-                remedy: Some("run as root, or with `--image host`".into()),
-            });
+            return Err(PlatformError::missing(
+                "the right to run natively in an image",
+                "run as root, or with `--image host`",
+            ));
         }
         Ok(Box::new(self.start(request).launch(host)?))
     }

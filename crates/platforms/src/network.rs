@@ -1,17 +1,17 @@
 //! Networks of guests that are started in a namespace made beforehand, as the key `net` says.
 //!
 //! A driver calls [`of_guest`] before anything that it measures, starts its guest in [`namespace`]
-//! if there is one, keeps the network with the guest, answers [`crate::Guest::reach`] by [`reach`],
-//! and calls [`GuestNetwork::remove`] when the guest has ended.
+//! if there is one, and gives the network to the guest's core ([`crate::guest::GuestCore`]).
 
 use crate::{GuestRequest, Host, PlatformError, Reach};
+use std::net::IpAddr;
 use std::path::Path;
 use weigh_network::{GuestNetwork, Hop, Mode, NetworkError, Outside};
 
-/// What `net` takes, for [`crate::axes::net`].
+/// What `net` takes, for [`crate::common_keys::net`].
 pub(crate) const WORDS: &[&str] = &["none", "host", "bridge", "nat"];
 
-/// The same with each of them first, for [`crate::axes::networks`].
+/// The same with each of them first, for [`crate::common_keys::networks`].
 pub(crate) const ORDERS: &[&[&str]] = &[
     WORDS,
     &["host", "none", "bridge", "nat"],
@@ -65,10 +65,10 @@ pub(crate) fn ability(host: &Host, word: &str) -> Result<(), PlatformError> {
     if host.is_root {
         return Ok(());
     }
-    Err(PlatformError::Missing {
-        what: format!("the right to make a network for `net={word}`"),
-        remedy: Some("run as root, or with `net=none`".into()),
-    })
+    Err(PlatformError::missing(
+        format!("the right to make a network for `net={word}`"),
+        "run as root, or with `net=none`",
+    ))
 }
 
 /// The file of the namespace that the guest has to be in, where one was made.
@@ -76,14 +76,50 @@ pub(crate) fn namespace(network: Option<&GuestNetwork>) -> Option<&Path> {
     network.filter(|network| network.mode() != Mode::Host).map(GuestNetwork::namespace)
 }
 
-/// [`crate::Guest::reach`] of a guest in it.
-pub(crate) fn reach(network: Option<&GuestNetwork>, port: u16) -> Option<Reach> {
-    network?.reach(port).map(|(address, from)| Reach { address, from })
+/// The guest's end of its network: how clients reach it, and how it is taken away.
+pub(crate) trait NetworkEnd: Send {
+    /// [`crate::Guest::address`].
+    fn address(&self) -> Option<IpAddr> {
+        self.reach(0).map(|reach| reach.address.ip())
+    }
+
+    /// [`crate::Guest::reach`].
+    fn reach(&self, port: u16) -> Option<Reach>;
+
+    /// [`crate::Guest::hops`].
+    fn hops(&self) -> Vec<Hop> {
+        Vec::new()
+    }
+
+    /// Called before the guest ends: takes the clients away.
+    ///
+    /// # Errors
+    /// What could not be undone; it stays in the ledger.
+    fn detach(&mut self) -> Result<(), PlatformError> {
+        Ok(())
+    }
+
+    /// Called when the guest has ended. Called again, it retries what failed.
+    ///
+    /// # Errors
+    /// What could not be undone; it stays in the ledger.
+    fn remove(&mut self) -> Result<(), PlatformError> {
+        Ok(())
+    }
 }
 
-/// [`crate::Guest::hops`] of a guest in it.
-pub(crate) fn hops(network: Option<&GuestNetwork>) -> Vec<Hop> {
-    network.map(|network| network.hops(None)).unwrap_or_default()
+impl NetworkEnd for GuestNetwork {
+    fn reach(&self, port: u16) -> Option<Reach> {
+        GuestNetwork::reach(self, port).map(|(address, from)| Reach { address, from })
+    }
+
+    fn hops(&self) -> Vec<Hop> {
+        GuestNetwork::hops(self, None)
+    }
+
+    fn remove(&mut self) -> Result<(), PlatformError> {
+        Ok(GuestNetwork::remove(self)?)
+    }
 }
 
 /// What `net=<word>` changes on the host, in a sentence.

@@ -17,17 +17,16 @@ mod command;
 mod identity;
 mod system;
 
-use crate::axes::{self, Storage};
+use crate::common_keys::{self, Storage};
+use crate::helpers::version_line;
 use crate::spawn::{Runtime, Start};
 use crate::{
-    Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, Values, network,
-    setting,
+    Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, network, setting,
 };
 use rustix::thread::UnshareFlags;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use weigh_host::cgroup::Cgroup;
-use weigh_host::command::Invocation;
 use weigh_model::{EnvironmentSpec, SpecError};
 
 const REMEDY: &str =
@@ -47,26 +46,19 @@ impl Platform for Nspawn {
 
     fn keys(&self) -> &'static [KeySpec] {
         const KEYS: &[KeySpec] = &[
-            KeySpec {
-                name: "init",
-                values: Values::Words(&["single", "full"]),
-                default: "single",
-                summary: "the probe as the first process, or the init of the image with the probe beside it",
-            },
-            KeySpec {
-                name: "root",
-                values: Values::Words(&["overlay", "copied", "shared"]),
-                default: "overlay",
-                summary: "root of a system: an overlay above the image, a copy of it, or the image itself, read-only",
-            },
-            axes::net(network::WORDS),
-            axes::USER,
-            axes::SECCOMP,
-            axes::STORAGE,
-            axes::CPUS,
-            axes::MEMORY,
-            axes::ROOTFS,
-            axes::BINARY,
+            KeySpec::words("init", &["single", "full"])
+                .about("the probe as the first process, or the init of the image with the probe beside it"),
+            KeySpec::words("root", &["overlay", "copied", "shared"]).about(
+                "root of a system: an overlay above the image, a copy of it, or the image itself, read-only",
+            ),
+            common_keys::net(network::WORDS),
+            common_keys::USER,
+            common_keys::SECCOMP,
+            common_keys::STORAGE,
+            common_keys::CPUS,
+            common_keys::MEMORY,
+            common_keys::ROOTFS,
+            common_keys::BINARY,
         ];
         KEYS
     }
@@ -94,10 +86,10 @@ impl Platform for Nspawn {
 
     fn capabilities(&self, environment: &EnvironmentSpec) -> Capabilities {
         Capabilities {
-            networks: axes::networks(self, environment, network::ORDERS),
+            networks: common_keys::networks(self, environment, network::ORDERS),
             system: self.is_full(environment),
             host_root: !self.is_full(environment),
-            implies: axes::OWN_ROOT,
+            implies: common_keys::OWN_ROOT,
             ..Capabilities::CONTAINER
         }
     }
@@ -105,9 +97,9 @@ impl Platform for Nspawn {
     fn availability(&self, host: &Host) -> Availability {
         crate::oci::availability(self, host, |request| {
             let program = self.program(host, &request.environment)?;
-            let output = Invocation::new(program).arg("--version").run_ok()?.output;
+            let version = version_line(&program)?;
             self.launch(host, request)?.stop()?;
-            Ok(String::from_utf8_lossy(&output).lines().next().unwrap_or_default().into())
+            Ok(version)
         })
     }
 
@@ -171,8 +163,8 @@ impl Nspawn {
     fn program(&self, host: &Host, environment: &EnvironmentSpec) -> Result<PathBuf, PlatformError> {
         if !host.is_root {
             let what = "the right to make containers with systemd-nspawn".to_string();
-            return Err(PlatformError::Missing { what, remedy: Some(crate::remedy::AS_ROOT.into()) });
+            return Err(PlatformError::missing(what, crate::remedy::AS_ROOT));
         }
-        axes::program(self, environment, "systemd-nspawn", REMEDY)
+        common_keys::program(self, environment, "systemd-nspawn", REMEDY)
     }
 }

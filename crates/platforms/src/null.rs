@@ -8,6 +8,7 @@
 mod probe;
 mod script;
 
+use crate::guest::{Backend, CoreGuest, GuestCore};
 use crate::{
     Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, Session, Values,
     setting,
@@ -17,11 +18,10 @@ use script::{Noise, Script};
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
-use weigh_host::cgroup::Cgroup;
-use weigh_host::clock::monotonic_ns;
 use weigh_model::{EnvironmentSpec, SpecError};
 
 const DEADLINE: Duration = Duration::from_secs(5);
@@ -41,81 +41,49 @@ impl Platform for Null {
 
     fn keys(&self) -> &'static [KeySpec] {
         const KEYS: &[KeySpec] = &[
-            key("time", Values::Text, "10ms", "what every command is said to take"),
-            key("effect", Values::Text, "0", "fraction by which this environment is slower"),
-            key("sd", Values::Text, "0", "standard deviation of the logarithm of the times"),
-            key(
-                "drift",
-                Values::Text,
-                "none",
-                "what all null environments of a run share: none, linear-F (slower by F per 100 commands), arRHO-SD (AR(1) with \
-                 stationary deviation SD), step-F (now and then slower by F)",
+            KeySpec::text("time").or("10ms").about("what every command is said to take"),
+            KeySpec::text("effect").or("0").about("fraction by which this environment is slower"),
+            KeySpec::text("sd").or("0").about("standard deviation of the logarithm of the times"),
+            KeySpec::text("drift").or("none").about(
+                "what all null environments of a run share: none, linear-F (slower by F per 100 \
+                    commands), arRHO-SD (AR(1) with stationary deviation SD), step-F (now and then \
+                    slower by F)",
             ),
-            key("seed", Values::Number, "1", "seed of noise and drift"),
-            key(
-                "fault",
-                FAULTS,
-                "none",
-                "what goes wrong: the exit status, the check, the output, the program, the command, the guest's answers, the guest",
+            KeySpec::number("seed").or("1").about("seed of noise and drift"),
+            KeySpec::new("fault", FAULTS).or("none").about(
+                "what goes wrong: the exit status, the check, the output, the program, the \
+                    command, the guest's answers, the guest",
             ),
-            key("at", Values::Number, "", "the fault strikes this command of an instance, counted from 0"),
-            key("every", Values::Number, "", "the fault strikes every so many commands of an instance"),
-            key(
-                "fact",
-                Values::Text,
-                "",
-                "parity facts that it shows, `KEY=VALUE` joined by `+`, in place of its own",
-            ),
-            key(
-                "fork",
-                Values::Words(&["no", "yes"]),
-                "no",
-                "whether the guest can run a server: a command called `serve`",
-            ),
-            key(
-                "loader-fault",
-                FAULTS,
-                "none",
-                "what goes wrong with the load generator of such a server, as `fault`",
-            ),
-            key("loader-at", Values::Number, "", "the fault strikes this command of a load generator"),
-            key("loader-every", Values::Number, "", "the fault strikes every so many of its commands"),
-            key("fact-from", Values::Number, "0", "the first instance that shows them"),
-            key("launch", Values::Words(&["ok", "fail"]), "ok", "whether guests start"),
-            key("last", Values::Number, "", "the last instance of a run that starts; all do otherwise"),
-            key(
-                "launch-time",
-                Values::Text,
-                "",
-                "what the start of a guest is said to take, with `effect` and `sd`",
-            ),
-            key(
-                "real",
-                Values::Words(&["no", "yes"]),
-                "no",
-                "whether commands take their time in truth, on a clock that can be checked",
-            ),
-            key(
-                "kernel",
-                Values::Words(&["host", "own"]),
-                "host",
-                "whose boot the guest says it is, and whose clock it reads",
-            ),
-            key(
-                "clock",
-                Values::Text,
-                "1",
-                "rate of the guest's clock, as in 1.01; any but 1 makes the clock one of its own",
-            ),
-            key("there", Values::Text, "0ms", "time that a request is under way"),
-            key("back", Values::Text, "0ms", "time that an answer is under way"),
-            key("jitter", Values::Text, "0ms", "longest time, at random, by which each way takes longer"),
-            key(
-                "cpus",
-                Values::Number,
-                "",
-                "number of CPUs that the guest says it has; those asked for otherwise",
-            ),
+            KeySpec::number("at").about("the fault strikes this command of an instance, counted from 0"),
+            KeySpec::number("every").about("the fault strikes every so many commands of an instance"),
+            KeySpec::text("fact")
+                .about("parity facts that it shows, `KEY=VALUE` joined by `+`, in place of its own"),
+            KeySpec::words("fork", &["no", "yes"])
+                .about("whether the guest can run a server: a command called `serve`"),
+            KeySpec::new("loader-fault", FAULTS)
+                .or("none")
+                .about("what goes wrong with the load generator of such a server, as `fault`"),
+            KeySpec::number("loader-at").about("the fault strikes this command of a load generator"),
+            KeySpec::number("loader-every").about("the fault strikes every so many of its commands"),
+            KeySpec::number("fact-from").or("0").about("the first instance that shows them"),
+            KeySpec::words("launch", &["ok", "fail"]).about("whether guests start"),
+            KeySpec::number("last").about("the last instance of a run that starts; all do otherwise"),
+            KeySpec::text("launch-time")
+                .about("what the start of a guest is said to take, with `effect` and `sd`"),
+            KeySpec::words("real", &["no", "yes"])
+                .about("whether commands take their time in truth, on a clock that can be checked"),
+            KeySpec::words("kernel", &["host", "own"])
+                .about("whose boot the guest says it is, and whose clock it reads"),
+            KeySpec::text("clock")
+                .or("1")
+                .about("rate of the guest's clock, as in 1.01; any but 1 makes the clock one of its own"),
+            KeySpec::text("there").or("0ms").about("time that a request is under way"),
+            KeySpec::text("back").or("0ms").about("time that an answer is under way"),
+            KeySpec::text("jitter")
+                .or("0ms")
+                .about("longest time, at random, by which each way takes longer"),
+            KeySpec::number("cpus")
+                .about("number of CPUs that the guest says it has; those asked for otherwise"),
         ];
         KEYS
     }
@@ -143,7 +111,7 @@ impl Platform for Null {
         Script::read(environment, |key| setting(self, environment, key)).map(|_| ())
     }
 
-    fn availability(&self, _: &Host) -> Availability {
+    fn availability(&self, host: &Host) -> Availability {
         let environment = EnvironmentSpec::new(self.name(), Default::default());
         let request = Fake {
             environment,
@@ -152,7 +120,7 @@ impl Platform for Null {
             cpus: Vec::new(),
             memory_bytes: None,
         };
-        match self.start(request) {
+        match self.start(host, request) {
             Ok(_) => Availability::Ready { detail: "a fake".into() },
             Err(error) => error.into(),
         }
@@ -163,13 +131,16 @@ impl Platform for Null {
     }
 
     fn launch(&self, host: &Host, request: &GuestRequest) -> Result<Box<dyn Guest>, PlatformError> {
-        let guest = self.start(Fake {
-            environment: request.environment.clone(),
-            run: host.run.clone(),
-            instance: request.instance,
-            cpus: request.cpus.clone(),
-            memory_bytes: request.memory_bytes,
-        })?;
+        let guest = self.start(
+            host,
+            Fake {
+                environment: request.environment.clone(),
+                run: host.run.clone(),
+                instance: request.instance,
+                cpus: request.cpus.clone(),
+                memory_bytes: request.memory_bytes,
+            },
+        )?;
         Ok(Box::new(guest))
     }
 
@@ -198,13 +169,9 @@ fn facts(text: &str) -> Result<BTreeMap<String, String>, &str> {
         .collect()
 }
 
-const fn key(name: &'static str, values: Values, default: &'static str, summary: &'static str) -> KeySpec {
-    KeySpec { name, values, default, summary }
-}
-
 impl Null {
-    fn start(&self, fake: Fake) -> Result<NullGuest, PlatformError> {
-        let failed = |reason: String| PlatformError::Launch { platform: self.name(), reason, log: None };
+    fn start(&self, host: &Host, fake: Fake) -> Result<CoreGuest<FakeGuest>, PlatformError> {
+        let failed = |reason: String| PlatformError::launch(self.name(), reason);
         let (environment, instance) = (fake.environment.clone(), fake.instance);
         let script = Script::read(&environment, |key| setting(self, &environment, key))
             .map_err(|error| failed(error.to_string()))?;
@@ -216,7 +183,11 @@ impl Null {
         }
         let mut noise = Noise::new(script.seed, &format!("launch {environment}"), instance);
         let launch_time = script.launch_time(&mut noise);
-        let spawned_ns = monotonic_ns();
+        let mut core = GuestCore::named(self.name(), host, format!("null-{instance}"));
+        let from = setting(self, &environment, "fact-from").parse().unwrap_or(0);
+        let said = if instance >= from { setting(self, &environment, "fact") } else { "" };
+        core.facts = facts(said).unwrap_or_default();
+        core.start_clock();
         let (ours, theirs) = UnixStream::pair().map_err(PlatformError::io("make a socket pair"))?;
         let write = ours.try_clone().map_err(PlatformError::io("duplicate a socket"))?;
         let shared = Arc::new(Shared::default());
@@ -227,73 +198,44 @@ impl Null {
                 move || probe::serve(&theirs, script, &fake, &shared)
             })
             .map_err(PlatformError::io("start a thread"))?;
-        let session = Session::new(OwnedFd::from(ours), OwnedFd::from(write));
-        let from = setting(self, &environment, "fact-from").parse().unwrap_or(0);
-        let said = if instance >= from { setting(self, &environment, "fact") } else { "" };
-        let facts = facts(said).unwrap_or_default();
-        let mut guest = NullGuest { session, shared, facts, thread: Some(thread), spawned_ns };
-        guest.session.hello(DEADLINE)?;
-        if let (Some(time), Some(arrival)) = (launch_time, guest.session.arrival()) {
-            // Nobody waits: the guest was spawned as long before its hello as it says.
-            guest.spawned_ns =
-                arrival.hello_ns.saturating_sub(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
-        }
-        Ok(guest)
+        core.session = Some(Session::new(OwnedFd::from(ours), OwnedFd::from(write)));
+        CoreGuest::launch(core, FakeGuest { shared, thread: Some(thread) }, |_, core| {
+            let Some(session) = &mut core.session else { return Ok(()) };
+            session.hello(DEADLINE)?;
+            if let (Some(time), Some(arrival)) = (launch_time, session.arrival()) {
+                // Nobody waits: the guest was spawned as long before its hello as it says.
+                core.spawned_ns =
+                    arrival.hello_ns.saturating_sub(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
+            }
+            Ok(())
+        })
     }
 }
 
-struct NullGuest {
-    session: Session,
+/// A thread that plays a guest.
+struct FakeGuest {
     shared: Arc<Shared>,
-    facts: BTreeMap<String, String>,
     thread: Option<JoinHandle<()>>,
-    spawned_ns: u64,
 }
 
-impl Guest for NullGuest {
-    fn session(&mut self) -> &mut Session {
-        &mut self.session
-    }
-
-    fn processes(&self) -> Vec<u32> {
-        Vec::new()
-    }
-
-    fn cgroup(&self) -> Option<&Cgroup> {
+impl Backend for FakeGuest {
+    fn log(&self, _: &GuestCore) -> Option<PathBuf> {
         None
     }
 
-    fn spawned_ns(&self) -> u64 {
-        self.spawned_ns
+    fn set_frozen(&mut self, _: &mut GuestCore, frozen: bool) -> Result<(), PlatformError> {
+        let doing = if frozen { "freeze a fake guest" } else { "thaw a fake guest" };
+        self.shared.freeze(frozen).map_err(PlatformError::io(doing))
     }
 
-    fn facts(&self) -> BTreeMap<String, String> {
-        self.facts.clone()
-    }
-
-    fn freeze(&mut self) -> Result<(), PlatformError> {
-        self.shared.freeze(true).map_err(PlatformError::io("freeze a fake guest"))
-    }
-
-    fn thaw(&mut self) -> Result<(), PlatformError> {
-        self.shared.freeze(false).map_err(PlatformError::io("thaw a fake guest"))
-    }
-
-    fn stop(&mut self) -> Result<(), PlatformError> {
+    fn end(&mut self, core: &mut GuestCore) -> Result<(), PlatformError> {
         // Closing is enough: the thread reads the end of its channel, whatever it was told to play.
-        self.session.close();
+        if let Some(session) = &mut core.session {
+            session.close();
+        }
         match self.thread.take().map(JoinHandle::join) {
-            Some(Err(_)) => {
-                Err(PlatformError::Stop { platform: "null", reason: "its thread panicked".into() })
-            }
+            Some(Err(_)) => Err(PlatformError::StillThere("its thread panicked".into())),
             _ => Ok(()),
         }
-    }
-}
-
-impl Drop for NullGuest {
-    fn drop(&mut self) {
-        // A panic of the thread is only of interest to a caller of `stop`.
-        let _ = self.stop();
     }
 }

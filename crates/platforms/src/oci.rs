@@ -15,21 +15,16 @@ pub(crate) mod own_layer;
 pub(crate) mod restore;
 mod runtime;
 mod seccomp;
-pub(crate) mod witness;
 
 pub use driver::Oci;
 pub(crate) use driver::{Kind, Saving};
 
 use crate::{Availability, GuestRequest, Host, Platform, PlatformError};
 use std::fs;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use weigh_images::Root;
 use weigh_model::{EnvironmentSpec, ImageSpec};
-
-/// How much of a log's end an error message tells, bytes.
-const TAIL: usize = 600;
 
 /// Whether a platform can be used, proven by a guest that holds only the probe. `prove` launches it
 /// from the request and tells the platform's version.
@@ -87,16 +82,4 @@ pub fn with_causes(error: &dyn std::error::Error) -> String {
         cause = error.source();
     }
     text
-}
-
-/// An error with the end of what the log says.
-pub(crate) fn with_tail(error: &str, log: &Path) -> String {
-    let text = fs::read(log).unwrap_or_default();
-    let text = String::from_utf8_lossy(&text[text.len().saturating_sub(TAIL)..]).into_owned();
-    // Command lines, and that one ended well, are for those who read the log.
-    let says = |line: &&str| {
-        !line.is_empty() && !line.starts_with("$ ") && !line.starts_with("# exit status: 0 after")
-    };
-    let said: Vec<&str> = text.lines().map(str::trim).filter(says).collect();
-    if said.is_empty() { error.into() } else { format!("{error}: {}", said.join("; ")) }
 }

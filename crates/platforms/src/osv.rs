@@ -13,20 +13,19 @@ mod console;
 mod guest;
 mod image;
 
-use crate::axes::{BINARY, CPUS, MEMORY};
-use crate::qemu::accel::{self, Acceleration, Proof, Subject};
+use crate::common_keys::{BINARY, CPUS, MEMORY};
+use crate::helpers::fnv_1a;
+use crate::qemu::accel::{self, Acceleration, Subject};
 use crate::{
-    Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, Values, setting,
+    Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, setting,
 };
-use guest::{OsvGuest, TRIAL_DEADLINE, dismiss, machine};
-use image::{Boot, hash};
+use guest::{TRIAL_DEADLINE, dismiss, machine};
+use image::Boot;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use weigh_host::cache::CacheDirectory;
-use weigh_images::Root;
-use weigh_model::{EnvironmentSpec, ImageSpec, SpecError};
+use weigh_model::{EnvironmentSpec, SpecError};
 
 /// Name of the platform.
 const PLATFORM: &str = "osv";
@@ -65,7 +64,7 @@ impl Settings {
             cpus => cpus.to_vec(),
         };
         Ok(Self {
-            binary: crate::axes::program(&Osv, &request.environment, QEMU, REMEDY)?,
+            binary: crate::common_keys::program(&Osv, &request.environment, QEMU, REMEDY)?,
             program: setting(&Osv, &request.environment, "program").into(),
             cpus,
             memory_bytes: request.memory_bytes.unwrap_or(DEFAULT_MEMORY_BYTES),
@@ -84,30 +83,13 @@ impl Platform for Osv {
 
     fn keys(&self) -> &'static [KeySpec] {
         const KEYS: &[KeySpec] = &[
-            KeySpec {
-                name: "image",
-                values: Values::Path,
-                default: "",
-                summary: "OSv's loader.elf, or a disk image in raw or qcow2 format; required",
-            },
-            KeySpec {
-                name: "kernel",
-                values: Values::Path,
-                default: "",
-                summary: "OSv's loader.elf to boot directly, with `image` as its disk",
-            },
-            KeySpec {
-                name: "program",
-                values: Values::Text,
-                default: "/weigh-kernels",
-                summary: "where weigh-kernels is in the image",
-            },
-            KeySpec {
-                name: "accel",
-                values: Values::Words(&["auto", "kvm", "tcg"]),
-                default: "auto",
-                summary: "what executes the machine: KVM where the image is proven to run under it, else emulation",
-            },
+            KeySpec::path("image")
+                .about("OSv's loader.elf, or a disk image in raw or qcow2 format; required"),
+            KeySpec::path("kernel").about("OSv's loader.elf to boot directly, with `image` as its disk"),
+            KeySpec::text("program").or("/weigh-kernels").about("where weigh-kernels is in the image"),
+            KeySpec::words("accel", &["auto", "kvm", "tcg"]).about(
+                "what executes the machine: KVM where the image is proven to run under it, else emulation",
+            ),
             CPUS,
             MEMORY,
             BINARY,
@@ -145,13 +127,9 @@ impl Platform for Osv {
 
     fn settle(&self, host: &Host, environment: &EnvironmentSpec) -> Result<EnvironmentSpec, PlatformError> {
         let mut keys = environment.keys.clone();
-        if setting(self, environment, "accel") != "tcg" {
-            let request = trial_request(host, environment)?;
-            let acceleration = acceleration(host, &request)?;
-            keys.insert("accel".into(), acceleration.word().into());
-        } else {
-            keys.insert("accel".into(), "tcg".into());
-        }
+        let attempt = |request: &GuestRequest| acceleration(host, request);
+        let acceleration = crate::oci::with_probe(host, environment.clone(), attempt)?;
+        keys.insert("accel".into(), acceleration.as_str().into());
         Ok(EnvironmentSpec::new(PLATFORM, keys))
     }
 
@@ -168,7 +146,7 @@ impl Platform for Osv {
 
     fn launch(&self, host: &Host, request: &GuestRequest) -> Result<Box<dyn Guest>, PlatformError> {
         let (boot, acceleration, version) = prepared(host, request)?;
-        Ok(Box::new(OsvGuest::launch(host, request, boot, acceleration, version)?))
+        Ok(Box::new(guest::launch(host, request, boot, acceleration, version)?))
     }
 
     fn host_changes(&self, request: &GuestRequest) -> Vec<String> {
@@ -188,41 +166,19 @@ fn trial_instance() -> u64 {
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// A request of no run's, for trying the image out.
-fn trial_request(host: &Host, environment: &EnvironmentSpec) -> Result<GuestRequest, PlatformError> {
-    let instance = trial_instance();
-    let work = host.work.join(format!("{PLATFORM}-{instance}-root"));
-    let root = Arc::new(Root::prepare(&ImageSpec::Probe, &host.programs, &work, None)?);
-    let _ = std::fs::remove_dir_all(&work);
-    Ok(GuestRequest {
-        environment: environment.clone(),
-        instance,
-        root,
-        cpus: Vec::new(),
-        memory_bytes: None,
-        publish: Vec::new(),
-        outside: None,
-    })
-}
-
 /// What executes machines of this environment.
 fn acceleration(host: &Host, request: &GuestRequest) -> Result<Acceleration, PlatformError> {
-    let asked = setting(&Osv, &request.environment, "accel");
-    if asked == "tcg" {
-        return Ok(Acceleration::Tcg);
-    }
-    let settings = Settings::of(request)?;
-    let boot = Boot::of(request)?.prepare(host)?;
-    let image = boot.kernel.clone().or_else(|| boot.disk.clone().map(|(disk, _)| disk)).unwrap_or_default();
-    let subject = Subject { binary: &settings.binary, kernel: &image, kind: PLATFORM, cpu: "host" };
-    let tried = || try_out(host, request, boot.clone(), Acceleration::Kvm, accel::PROOF_DEADLINE).map(|_| ());
-    match accel::prove(host, CacheDirectory::open().as_ref(), &subject, tried) {
-        Proof::Proven => Ok(Acceleration::Kvm),
-        Proof::Disproven { .. } if asked == "auto" => Ok(Acceleration::Tcg),
-        Proof::Disproven { seen, remedy } => {
-            Err(PlatformError::Missing { what: format!("working KVM ({seen})"), remedy: Some(remedy) })
-        }
-    }
+    let proof = || {
+        let settings = Settings::of(request)?;
+        let boot = Boot::of(request)?.prepare(host)?;
+        let disk = || boot.disk.clone().map(|(disk, _)| disk);
+        let image = boot.kernel.clone().or_else(disk).unwrap_or_default();
+        let subject = Subject { binary: &settings.binary, kernel: &image, kind: PLATFORM, cpu: "host" };
+        Ok(accel::prove(host, CacheDirectory::open().as_ref(), &subject, || {
+            try_out(host, request, boot.clone(), Acceleration::Kvm, accel::PROOF_DEADLINE).map(|_| ())
+        }))
+    };
+    accel::choose(setting(&Osv, &request.environment, "accel"), proof).map(|(acceleration, _)| acceleration)
 }
 
 /// Boots the image once and has its program run; what the system says it is.
@@ -244,14 +200,16 @@ fn try_out(
 /// found out once and kept beside the run's other files.
 fn prepared(host: &Host, request: &GuestRequest) -> Result<(Boot, Acceleration, String), PlatformError> {
     if !host.is_root {
-        return Err(PlatformError::Missing {
-            what: "the right to make control groups for OSv".into(),
-            remedy: Some(crate::remedy::AS_ROOT.into()),
-        });
+        return Err(PlatformError::missing(
+            "the right to make control groups for OSv",
+            crate::remedy::AS_ROOT,
+        ));
     }
     let boot = Boot::of(request)?.prepare(host)?;
     let acceleration = acceleration(host, request)?;
-    let known = host.work.join(format!("{PLATFORM}-{:016x}.version", hash(&request.environment.to_string())));
+    let known = host
+        .work
+        .join(format!("{PLATFORM}-{:016x}.version", fnv_1a(request.environment.to_string().bytes())));
     if let Ok(version) = std::fs::read_to_string(&known) {
         return Ok((boot, acceleration, version));
     }

@@ -84,14 +84,14 @@ pub trait Platform: Send + Sync {
     /// The guest did not come up in time; what was begun has been undone.
     fn launch(&self, host: &Host, request: &GuestRequest) -> Result<Box<dyn Guest>, PlatformError>;
 
-    /// Whether such guests can be saved and restored here, told by looking for what it takes.
+    /// Whether such guests can be saved and restored here, as far as can be seen without doing it.
     /// Called after [`Platform::prepare`].
     ///
     /// # Errors
-    /// Why not, as a clause for people: "runc has no CRIU of version 4 or later here".
-    fn restores(&self, host: &Host, request: &GuestRequest) -> Result<(), String> {
+    /// [`PlatformError::CannotRestore`] with the reason.
+    fn restores(&self, host: &Host, request: &GuestRequest) -> Result<(), PlatformError> {
         let _ = (host, request);
-        Err(format!("{} cannot save and restore guests", self.name()))
+        Err(PlatformError::CannotRestore(format!("{} cannot save and restore guests", self.name())))
     }
 
     /// Starts a guest from what [`Guest::save`] wrote to `saved`, and returns when its probe has
@@ -106,7 +106,7 @@ pub trait Platform: Send + Sync {
         saved: &Path,
     ) -> Result<Box<dyn Guest>, PlatformError> {
         let _ = saved;
-        let reason = self.restores(host, request).err().unwrap_or_default();
+        let reason = self.restores(host, request).err().map(|error| error.to_string()).unwrap_or_default();
         Err(PlatformError::Missing { what: format!("a way to restore guests ({reason})"), remedy: None })
     }
 
@@ -117,10 +117,10 @@ pub trait Platform: Send + Sync {
     /// is success.
     ///
     /// # Errors
-    /// Why it is still there, for people.
-    fn undo(&self, what: &str, id: &str, detail: &serde_json::Value) -> Result<(), String> {
+    /// Why it is still there.
+    fn undo(&self, what: &str, id: &str, detail: &serde_json::Value) -> Result<(), PlatformError> {
         let _ = (id, detail);
-        Err(format!("the platform {} never makes a {what}", self.name()))
+        Err(PlatformError::never_made(self.name(), what))
     }
 }
 
@@ -222,7 +222,7 @@ pub trait Guest: Send {
 
     /// Why the guest ended by itself, in words, as far as the platform saw it. Asked when the talk
     /// with it broke off.
-    fn obituary(&mut self) -> Option<String> {
+    fn exit_reason(&mut self) -> Option<String> {
         None
     }
 
@@ -294,6 +294,43 @@ pub struct KeySpec {
     pub default: &'static str,
     /// One sentence for `weigh list platforms`.
     pub summary: &'static str,
+}
+
+impl KeySpec {
+    /// A key of any kind, without a default.
+    pub const fn new(name: &'static str, values: Values) -> Self {
+        Self { name, values, default: "", summary: "" }
+    }
+
+    /// A key that takes one of these words. The first one is the default.
+    pub const fn words(name: &'static str, words: &'static [&'static str]) -> Self {
+        Self { default: words[0], ..Self::new(name, Values::Words(words)) }
+    }
+
+    /// A key that takes a path on the host.
+    pub const fn path(name: &'static str) -> Self {
+        Self::new(name, Values::Path)
+    }
+
+    /// A key that takes any text.
+    pub const fn text(name: &'static str) -> Self {
+        Self::new(name, Values::Text)
+    }
+
+    /// A key that takes a whole number.
+    pub const fn number(name: &'static str) -> Self {
+        Self::new(name, Values::Number)
+    }
+
+    /// The key with another default.
+    pub const fn or(self, default: &'static str) -> Self {
+        Self { default, ..self }
+    }
+
+    /// The key with its summary.
+    pub const fn about(self, summary: &'static str) -> Self {
+        Self { summary, ..self }
+    }
 }
 
 /// What a key's value may be.
@@ -403,7 +440,7 @@ impl From<PlatformError> for Availability {
                 Self::Missing { reason: format!("{what} is missing"), remedy }
             }
             PlatformError::Launch { platform, reason, .. } => {
-                let error = PlatformError::Launch { platform, reason, log: None };
+                let error = PlatformError::launch(platform, reason);
                 Self::Missing { reason: error.to_string(), remedy: None }
             }
             other => Self::Missing { reason: crate::with_causes(&other), remedy: None },
@@ -491,7 +528,14 @@ pub enum PlatformError {
         /// Why.
         reason: String,
     },
-    /// The talk with the probe failed.
+    /// Guests of an environment cannot be saved and restored, with the reason as a clause: "runc
+    /// has no CRIU of version 4 or later here".
+    #[error("{0}")]
+    CannotRestore(String),
+    /// A process, a file or a setting that a guest needed is still there: which, and why.
+    #[error("{0}")]
+    StillThere(String),
+    /// The session with the probe failed.
     #[error(transparent)]
     Session(#[from] SessionError),
     /// A change could not be recorded or undone.
@@ -520,6 +564,21 @@ pub enum PlatformError {
 }
 
 impl PlatformError {
+    /// Something that is not here, and what to do.
+    pub(crate) fn missing(what: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self::Missing { what: what.into(), remedy: Some(remedy.into()) }
+    }
+
+    /// A guest that cannot be started as it is asked for.
+    pub(crate) fn launch(platform: &'static str, reason: impl Into<String>) -> Self {
+        Self::Launch { platform, reason: reason.into(), log: None }
+    }
+
+    /// An entry of a ledger that this version of a platform does not write.
+    pub(crate) fn never_made(platform: &str, what: &str) -> Self {
+        Self::StillThere(format!("the platform {platform} never makes a {what}"))
+    }
+
     /// For `map_err`: an [`PlatformError::Io`] that says what was being done.
     pub fn io<E: Into<std::io::Error>>(doing: impl Into<String>) -> impl FnOnce(E) -> Self {
         let doing = doing.into();

@@ -8,14 +8,13 @@ mod guest;
 mod network;
 mod store;
 
-use crate::axes::{self, Storage};
+use crate::common_keys::{self, Storage};
 use crate::oci::access::Access;
 use crate::oci::mounts::{self, GuestMount, scratch_mode};
 use crate::oci::own_layer;
 use crate::{
-    Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, Values, setting,
+    Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, setting,
 };
-use guest::PodmanGuest;
 use network::Network;
 use serde_json::Value;
 use std::path::Path;
@@ -48,26 +47,23 @@ impl Platform for Podman {
 
     fn keys(&self) -> &'static [KeySpec] {
         const KEYS: &[KeySpec] = &[
-            axes::net(NETWORKS[0]),
-            axes::STORAGE,
-            axes::SECCOMP,
-            axes::USER,
-            axes::CPUS,
-            axes::MEMORY,
-            axes::ROOTFS,
-            axes::BINARY,
-            KeySpec {
-                name: "runtime",
-                values: Values::Text,
-                default: "runc",
-                summary: "the runtime below it, a name or a path, as in `runtime=crun`",
-            },
+            common_keys::net(NETWORKS[0]),
+            common_keys::STORAGE,
+            common_keys::SECCOMP,
+            common_keys::USER,
+            common_keys::CPUS,
+            common_keys::MEMORY,
+            common_keys::ROOTFS,
+            common_keys::BINARY,
+            KeySpec::text("runtime")
+                .or("runc")
+                .about("the runtime below it, a name or a path, as in `runtime=crun`"),
         ];
         KEYS
     }
 
     fn capabilities(&self, environment: &EnvironmentSpec) -> Capabilities {
-        let networks = axes::networks(self, environment, NETWORKS);
+        let networks = common_keys::networks(self, environment, NETWORKS);
         Capabilities { networks, implies: crate::docker::IMPLIES, ..Capabilities::CONTAINER }
     }
 
@@ -94,13 +90,14 @@ impl Platform for Podman {
         let access = Access::before(host, request, self.value(request, "net"), bridge)?;
         let mut arguments = access_options(&access);
         arguments.extend(self.arguments(host, request, bridge)?);
-        Ok(Box::new(PodmanGuest::launch(host, request, store, (network.as_ref(), access), &arguments)?))
+        Ok(Box::new(guest::launch(host, request, store, (network.as_ref(), access), &arguments)?))
     }
 
-    fn restores(&self, host: &Host, _: &GuestRequest) -> Result<(), String> {
+    fn restores(&self, host: &Host, _: &GuestRequest) -> Result<(), PlatformError> {
         let _ = host;
         crate::oci::restore::criu_is_usable("podman", "criu")?;
-        Err("this version of weighbridge does not use podman's checkpoints".into())
+        let why = "this version of weighbridge does not use podman's checkpoints";
+        Err(PlatformError::CannotRestore(why.into()))
     }
 
     fn host_changes(&self, request: &GuestRequest) -> Vec<String> {
@@ -117,12 +114,12 @@ impl Platform for Podman {
         ]
     }
 
-    fn undo(&self, what: &str, id: &str, detail: &Value) -> Result<(), String> {
+    fn undo(&self, what: &str, id: &str, detail: &Value) -> Result<(), PlatformError> {
         match what {
             "container" => guest::undo(id, detail),
             "network" => network::undo(id, detail),
             "store" => store::undo(id, detail),
-            _ => Err(format!("the platform podman never makes a {what}")),
+            _ => Err(PlatformError::never_made(self.name(), what)),
         }
     }
 }
@@ -261,7 +258,9 @@ mod tests {
 
     #[test]
     fn undoing_needs_to_know_the_store() {
-        assert!(Podman.undo("container", "x", &serde_json::json!({})).unwrap_err().contains("where"));
+        assert!(
+            Podman.undo("container", "x", &serde_json::json!({})).unwrap_err().to_string().contains("where")
+        );
         assert!(Podman.undo("pod", "x", &serde_json::json!({})).is_err());
     }
 }

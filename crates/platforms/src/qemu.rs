@@ -41,24 +41,19 @@ mod state;
 pub(crate) mod storage;
 mod tune;
 
+use crate::helpers::version_line;
 use crate::vm::disk::Wanted;
 use crate::vm::tune::{Model, Tuning, host_cpus};
 use crate::{
-    Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, axes, setting,
+    Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, common_keys,
+    setting,
 };
 use accel::{Acceleration, Proof, Subject};
 use disks::{Cache, Opening};
-use guest::QemuGuest;
-use prepare::Prepared;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use weigh_host::cache::CacheDirectory;
-use weigh_host::command::{Invocation, find_program};
-use weigh_images::Root;
-use weigh_images::kernel::GuestKernel;
-use weigh_model::{EnvironmentSpec, ImageSpec, SpecError, parse_bytes};
+use weigh_model::{EnvironmentSpec, SpecError, parse_bytes};
 
 /// Name of the platform.
 const PLATFORM: &str = "qemu";
@@ -72,10 +67,6 @@ const REMEDY: &str = if cfg!(target_arch = "aarch64") {
 };
 /// Types of machine.
 const MACHINES: &[&str] = if cfg!(target_arch = "aarch64") { &["virt"] } else { &["q35", "pc", "microvm"] };
-/// Memory of a guest that only proves something, bytes.
-const PROOF_MEMORY_BYTES: u64 = 256 << 20;
-/// For QEMU to tell its version.
-const VERSION_DEADLINE: Duration = Duration::from_secs(10);
 
 /// Why machines differ from the host, by parity key.
 const IMPLIES: &[(&str, &str)] = &[
@@ -130,8 +121,7 @@ impl<'a> Settings<'a> {
             [] => weigh_host::facts::allowed_cpus(),
             cpus => cpus.to_vec(),
         };
-        let tuning = Tuning::of(&Qemu, environment, &host_cpus(Path::new("/"), &cpus))
-            .map_err(|reason| PlatformError::Launch { platform: PLATFORM, reason, log: None })?;
+        let tuning = Tuning::of(&Qemu, environment, &host_cpus(Path::new("/"), &cpus))?;
         Ok(Self {
             binary,
             machine: setting(&Qemu, environment, "machine"),
@@ -156,11 +146,7 @@ fn size(value: &str) -> Option<u64> {
 
 /// The QEMU that is meant.
 fn binary(environment: &EnvironmentSpec) -> Result<PathBuf, PlatformError> {
-    let name = Some(setting(&Qemu, environment, "binary")).filter(|name| !name.is_empty()).unwrap_or(BINARY);
-    find_program(name).ok_or_else(|| PlatformError::Missing {
-        what: format!("the program {name}"),
-        remedy: Some(REMEDY.into()),
-    })
+    common_keys::program(&Qemu, environment, BINARY, REMEDY)
 }
 
 /// What holds the root.
@@ -179,7 +165,7 @@ impl RootKind {
             "auto" if is_system(environment) => Self::Disk,
             "disk" => Self::Disk,
             "initramfs" => Self::Initramfs,
-            word => share::Share::from_word(word).map_or(Self::Auto, Self::Shared),
+            word => share::Share::from_name(word).map_or(Self::Auto, Self::Shared),
         }
     }
 }
@@ -247,7 +233,7 @@ impl Platform for Qemu {
 
     fn capabilities(&self, environment: &EnvironmentSpec) -> Capabilities {
         Capabilities {
-            networks: axes::networks(self, environment, net::ORDERS),
+            networks: common_keys::networks(self, environment, net::ORDERS),
             system: is_system(environment),
             shares_kernel: false,
             freeze: true,
@@ -281,21 +267,21 @@ impl Platform for Qemu {
         }
         let acceleration = self.acceleration(host, environment)?.0;
         let mut keys = environment.keys.clone();
-        keys.insert("accel".into(), acceleration.word().into());
+        keys.insert("accel".into(), acceleration.as_str().into());
         Ok(EnvironmentSpec::new(PLATFORM, keys))
     }
 
     fn availability(&self, host: &Host) -> Availability {
         crate::oci::availability(self, host, |request| {
-            let request = &GuestRequest { memory_bytes: Some(PROOF_MEMORY_BYTES), ..request.clone() };
+            let request = &GuestRequest { memory_bytes: Some(accel::PROOF_MEMORY_BYTES), ..request.clone() };
             let settings = Settings::of(request)?;
             let version = version(&settings.binary)?;
             let prepared = prepare::prepare(host, request)?;
             let (acceleration, because) = self.acceleration(host, &request.environment)?;
             let until = Instant::now() + guest::HELLO_DEADLINE;
-            QemuGuest::launch(host, request, &prepared, acceleration, None, until)?.stop()?;
+            guest::launch(host, request, &prepared, acceleration, None, until)?.stop()?;
             let because = because.map(|seen| format!(" ({seen})")).unwrap_or_default();
-            Ok(format!("{version}, kernel {}, {}{because}", prepared.source, described(acceleration)))
+            Ok(format!("{version}, kernel {}, {}{because}", prepared.source, acceleration.described()))
         })
     }
 
@@ -307,9 +293,9 @@ impl Platform for Qemu {
         self.start(host, request, None)
     }
 
-    fn restores(&self, host: &Host, request: &GuestRequest) -> Result<(), String> {
-        let prepared = prepare::prepare(host, request).map_err(|error| error.to_string())?;
-        state::obstacle(request, &prepared).map_or(Ok(()), Err)
+    fn restores(&self, host: &Host, request: &GuestRequest) -> Result<(), PlatformError> {
+        let prepared = prepare::prepare(host, request)?;
+        state::obstacle(request, &prepared).map_or(Ok(()), |why| Err(PlatformError::CannotRestore(why)))
     }
 
     fn restore(
@@ -318,7 +304,7 @@ impl Platform for Qemu {
         request: &GuestRequest,
         saved: &Path,
     ) -> Result<Box<dyn Guest>, PlatformError> {
-        self.restores(host, request).map_err(state::missing)?;
+        self.restores(host, request).map_err(|why| state::missing(why.to_string()))?;
         self.start(host, request, Some(saved))
     }
 
@@ -344,11 +330,10 @@ impl Platform for Qemu {
         changes
     }
 
-    fn undo(&self, what: &str, id: &str, detail: &serde_json::Value) -> Result<(), String> {
+    fn undo(&self, what: &str, id: &str, detail: &serde_json::Value) -> Result<(), PlatformError> {
         match what {
             "machine" => crate::vm::processes::end(id),
-            other => crate::vm::setting::undo(other, detail)
-                .unwrap_or_else(|| Err(format!("the platform qemu never makes a {other}"))),
+            other => crate::vm::setting::undo(PLATFORM, other, detail),
         }
     }
 }
@@ -363,28 +348,18 @@ impl Qemu {
         let acceleration = self.acceleration(host, &request.environment)?.0;
         let prepared = prepare::prepare(host, request)?;
         let until = Instant::now() + guest::HELLO_DEADLINE;
-        Ok(Box::new(QemuGuest::launch(host, request, &prepared, acceleration, saved, until)?))
+        Ok(Box::new(guest::launch(host, request, &prepared, acceleration, saved, until)?))
     }
 
-    /// What executes guests of this environment, and, where that is emulation by want of something
-    /// better, why.
+    /// What executes guests of this environment, and, where that is emulation for want of KVM, why.
     fn acceleration(
         &self,
         host: &Host,
         environment: &EnvironmentSpec,
     ) -> Result<(Acceleration, Option<String>), PlatformError> {
-        let asked = setting(self, environment, "accel");
-        if asked == "tcg" {
-            return Ok((Acceleration::Tcg, None));
-        }
-        match self.proof(host, environment, CacheDirectory::open().as_ref())? {
-            Proof::Proven => Ok((Acceleration::Kvm, None)),
-            Proof::Disproven { seen, .. } if asked == "auto" => Ok((Acceleration::Tcg, Some(seen))),
-            Proof::Disproven { seen, remedy } => Err(PlatformError::Missing {
-                what: format!("working KVM ({seen})"),
-                remedy: Some(format!("{remedy}; accel=tcg emulates instead")),
-            }),
-        }
+        accel::choose(setting(self, environment, "accel"), || {
+            self.proof(host, environment, CacheDirectory::open().as_ref())
+        })
     }
 
     /// What is known of KVM for these keys, or comes out when a guest is booted.
@@ -394,80 +369,47 @@ impl Qemu {
         environment: &EnvironmentSpec,
         cache: Option<&CacheDirectory>,
     ) -> Result<Proof, PlatformError> {
-        // Numbers that no run comes to, so that the guest's names are not taken.
-        static NEXT: AtomicU64 = AtomicU64::new(1 << 40);
-        let instance = NEXT.fetch_add(1, Ordering::Relaxed);
-        let work = host.work.join(format!("{PLATFORM}-{instance}-root"));
         let mut keys = environment.keys.clone();
         // What the proof is about: nothing else decides it, and disks and networks take time to
         // make.
         keys.retain(|key, _| ["accel", "kernel", "machine", "binary"].contains(&key.as_str()));
         let model = tune::model_argument(&Model::of(self, environment), Acceleration::Kvm);
         keys.extend(model.clone().map(|model| ("cpu".into(), model)));
-        keys.insert("accel".into(), Acceleration::Kvm.word().into());
-        let request = |root| GuestRequest {
-            environment: EnvironmentSpec::new(PLATFORM, keys.clone()),
-            instance,
-            root: Arc::new(root),
-            cpus: weigh_host::facts::allowed_cpus().into_iter().take(1).collect(),
-            memory_bytes: Some(PROOF_MEMORY_BYTES),
-            publish: Vec::new(),
-            outside: None,
-        };
-        let root = Root::prepare(&ImageSpec::Probe, &host.programs, &work, None)?;
-        let request = request(root);
-        // What has nothing to do with acceleration fails here, and is no disproof.
-        let settings = Settings::of(&request)?;
-        let prepared = prepare::prepare(host, &request)?;
-        let subject = Subject {
-            binary: &settings.binary,
-            kernel: &prepared.kernel,
-            kind: settings.machine,
-            cpu: model.as_deref().unwrap_or_default(),
-        };
-        let proof = accel::prove(host, cache, &subject, || self.prove_by_booting(host, &request, &prepared));
-        let _ = std::fs::remove_dir_all(&work);
-        Ok(proof)
-    }
-
-    fn prove_by_booting(
-        &self,
-        host: &Host,
-        request: &GuestRequest,
-        prepared: &Prepared,
-    ) -> Result<(), PlatformError> {
-        let until = Instant::now() + accel::PROOF_DEADLINE;
-        QemuGuest::launch(host, request, prepared, Acceleration::Kvm, None, until)?.stop()
+        keys.insert("accel".into(), Acceleration::Kvm.as_str().into());
+        crate::oci::with_probe(host, EnvironmentSpec::new(PLATFORM, keys), |request| {
+            let request = accel::proof_request(request);
+            // What has nothing to do with acceleration fails here, and is no disproof.
+            let settings = Settings::of(&request)?;
+            let prepared = prepare::prepare(host, &request)?;
+            let subject = Subject {
+                binary: &settings.binary,
+                kernel: &prepared.kernel,
+                kind: settings.machine,
+                cpu: model.as_deref().unwrap_or_default(),
+            };
+            Ok(accel::prove(host, cache, &subject, || prove_by_booting(host, &request, &prepared)))
+        })
     }
 }
 
-fn described(acceleration: Acceleration) -> &'static str {
-    match acceleration {
-        Acceleration::Kvm => "KVM proven by a guest",
-        Acceleration::Tcg => "by emulation (accel=tcg), which says nothing about machines under KVM",
-    }
+fn prove_by_booting(
+    host: &Host,
+    request: &GuestRequest,
+    prepared: &prepare::Prepared,
+) -> Result<(), PlatformError> {
+    let until = Instant::now() + accel::PROOF_DEADLINE;
+    guest::launch(host, request, prepared, Acceleration::Kvm, None, until)?.stop()
 }
 
 /// First line of `--version`, without the distribution's part.
 fn version(binary: &Path) -> Result<String, PlatformError> {
-    let output = Invocation::new(binary).arg("--version").deadline(VERSION_DEADLINE).run_ok()?.output;
-    let text = String::from_utf8_lossy(&output).into_owned();
-    let line = text.lines().next().unwrap_or_default();
-    Ok(line.split(" (").next().unwrap_or_default().replace(" emulator version", ""))
+    Ok(version_line(binary)?.split(" (").next().unwrap_or_default().replace(" emulator version", ""))
 }
 
-/// Whether guests see the host's files, as far as it can be told without fetching a kernel: a
-/// kernel that is fetched is Debian's, which knows virtiofs and not 9p.
+/// Whether guests see the host's files.
 fn shares_files(platform: &Qemu, environment: &EnvironmentSpec) -> bool {
-    if matches!(RootKind::of(environment), RootKind::Disk | RootKind::Initramfs) {
-        return false;
-    }
-    let named = Some(setting(platform, environment, "kernel")).filter(|path| !path.is_empty()).map(Path::new);
-    let kernel = CacheDirectory::open().and_then(|cache| GuestKernel::at_hand(named, &cache));
-    match kernel {
-        Some(kernel) => share::Share::of(&kernel).is_some(),
-        None => weigh_host::facts::is_root() && share::daemon().is_some(),
-    }
+    !matches!(RootKind::of(environment), RootKind::Disk | RootKind::Initramfs)
+        && share::is_expected(setting(platform, environment, "kernel"))
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use crate::{ALL, KeySpec, Platform, Values};
 use std::path::Path;
-use weigh_host::ledger::PlatformUndo;
+use weigh_host::ledger::{PlatformUndo, UndoError};
 use weigh_model::{EnvironmentSpec, SpecError, nearest};
 
 /// Short names of environments.
@@ -17,12 +17,8 @@ pub const ALIASES: &[(&str, &str)] = &[
 ];
 
 /// The key that every platform takes: tells two environments apart that are otherwise alike.
-const LABEL: KeySpec = KeySpec {
-    name: "label",
-    values: Values::Text,
-    default: "",
-    summary: "a word that tells this environment from another one that is otherwise alike",
-};
+const LABEL: KeySpec = KeySpec::text("label")
+    .about("a word that tells this environment from another one that is otherwise alike");
 
 /// Every platform, in the order in which tables show them.
 pub fn all() -> &'static [&'static dyn Platform] {
@@ -69,7 +65,7 @@ pub fn resolve(spec: &EnvironmentSpec) -> Result<(&'static dyn Platform, Environ
         }
         check_value(spec, key_of(platform, spec, key)?, value)?;
     }
-    crate::axes::check(spec)?;
+    crate::common_keys::check(spec)?;
     platform.check(spec)?;
     let Some(mut expanded) = alias else { return Ok((platform, spec.clone())) };
     expanded.keys.extend(spec.keys.clone());
@@ -145,17 +141,23 @@ fn check_value(spec: &EnvironmentSpec, key: &KeySpec, value: &str) -> Result<(),
 pub struct Undoers;
 
 impl PlatformUndo for Undoers {
-    fn undo(&self, platform: &str, what: &str, id: &str, detail: &serde_json::Value) -> Result<(), String> {
+    fn undo(
+        &self,
+        platform: &str,
+        what: &str,
+        id: &str,
+        detail: &serde_json::Value,
+    ) -> Result<(), UndoError> {
         if platform == weigh_network::PLATFORM {
-            return weigh_network::undo(what, id, detail);
+            return Ok(weigh_network::undo(what, id, detail)?);
         }
-        if platform == crate::vm::disk::PLATFORM {
-            return crate::vm::disk::undo(what, id);
-        }
-        match find(platform) {
-            Some(platform) => platform.undo(what, id, detail),
-            None => Err(format!("this version of weighbridge has no platform {platform}")),
-        }
+        let undone = if platform == crate::vm::disk::PLATFORM {
+            crate::vm::disk::undo(what, id)
+        } else {
+            let unknown = || format!("this version of weighbridge has no platform {platform}");
+            find(platform).ok_or_else(unknown)?.undo(what, id, detail)
+        };
+        undone.map_err(|error| crate::with_causes(&error).into())
     }
 }
 

@@ -6,7 +6,7 @@
 //! of it.
 
 use crate::oci::{Kind, Oci, Saving};
-use crate::{KeySpec, Values, axes};
+use crate::{KeySpec, Values, common_keys};
 use weigh_model::EnvironmentSpec;
 
 /// In what a sandbox differs from the host because of what it is.
@@ -27,22 +27,20 @@ const IMPLIES: &[(&str, &str)] = &[
 ];
 
 const KEYS: &[KeySpec] = &[
-    KeySpec {
-        name: "platform",
-        values: Values::Words(&["systrap", "ptrace", "kvm"]),
-        default: "systrap",
-        summary: "how its kernel gets hold of system calls: systrap, ptrace, or kvm, which is proven by starting a guest",
-    },
-    axes::net(&["none", "host", "bridge", "nat"]),
+    KeySpec::words("platform", &["systrap", "ptrace", "kvm"]).about(
+        "how its kernel gets hold of system calls: systrap, ptrace, or kvm, which is proven by \
+            starting a guest",
+    ),
+    common_keys::net(&["none", "host", "bridge", "nat"]),
     KeySpec {
         values: Values::Words(&["tmpfs", "volume"]),
         summary: "what holds /var/tmp: its own memory, or a directory of the host through the file server",
-        ..axes::STORAGE
+        ..common_keys::STORAGE
     },
-    axes::CPUS,
-    axes::MEMORY,
-    axes::ROOTFS,
-    axes::BINARY,
+    common_keys::CPUS,
+    common_keys::MEMORY,
+    common_keys::ROOTFS,
+    common_keys::BINARY,
 ];
 
 const KIND: Kind = Kind {

@@ -16,10 +16,9 @@ pub use inside::Inside;
 pub(crate) use inside::is_first;
 pub(crate) use step::shown_groups;
 
-use crate::axes::Storage;
+use crate::common_keys::Storage;
+use crate::helpers::is_readable;
 use child::Prepared;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Signal, WaitId, WaitIdOptions, pidfd_send_signal, waitid};
 use rustix::thread::UnshareFlags;
@@ -309,18 +308,9 @@ fn same_users(map: &str) -> String {
 
 /// Waits until the child's report says that a step failed, or is closed by its exec.
 fn started(report: OwnedFd, steps: &[Step]) -> Result<(), SpawnError> {
-    let timeout = Timespec { tv_sec: EXEC_DEADLINE.as_secs() as i64, tv_nsec: 0 };
-    loop {
-        match poll(&mut [PollFd::new(&report, PollFlags::IN)], Some(&timeout)) {
-            Ok(0) => {
-                let source =
-                    io::Error::new(io::ErrorKind::TimedOut, format!("it took more than {EXEC_DEADLINE:?}"));
-                return Err(SpawnError { step: "start the program".into(), source });
-            }
-            Err(Errno::INTR) => {}
-            Err(error) => return Err(SpawnError::at("wait for the program to start")(error)),
-            Ok(_) => break,
-        }
+    if !is_readable(&report, EXEC_DEADLINE) {
+        let late = io::Error::new(io::ErrorKind::TimedOut, format!("it took more than {EXEC_DEADLINE:?}"));
+        return Err(SpawnError { step: "start the program".into(), source: late });
     }
     let mut bytes = Vec::new();
     File::from(report).read_to_end(&mut bytes).map_err(SpawnError::at("read the report of the start"))?;

@@ -15,17 +15,17 @@
 //! watched there.
 
 mod guest;
-mod keeper;
+mod remote_directory;
 mod scripts;
 mod shell;
 mod target;
 
-use crate::axes::{ANOTHER_MACHINE, BINARY};
+use crate::common_keys::{ANOTHER_MACHINE, BINARY};
 use crate::{
-    Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, Values, setting,
+    Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, setting,
 };
 use guest::GuestBy;
-use keeper::{Kept, Machine};
+use remote_directory::{Machine, RemoteDirectory};
 use target::Target;
 use weigh_model::{EnvironmentSpec, SpecError};
 
@@ -56,10 +56,6 @@ const IMPLIES: &[(&str, &str)] = &[
 /// Another machine, by SSH.
 pub struct Ssh;
 
-const fn key(name: &'static str, values: Values, default: &'static str, summary: &'static str) -> KeySpec {
-    KeySpec { name, values, default, summary }
-}
-
 impl Platform for Ssh {
     fn name(&self) -> &'static str {
         PLATFORM
@@ -71,39 +67,22 @@ impl Platform for Ssh {
 
     fn keys(&self) -> &'static [KeySpec] {
         const KEYS: &[KeySpec] = &[
-            key(
-                "host",
-                Values::Text,
-                "",
-                "the machine, as [user@]address or a name that ssh knows; required",
+            KeySpec::text("host").about("the machine, as [user@]address or a name that ssh knows; required"),
+            KeySpec::number("port")
+                .about("the port of its SSH server; default: what ssh's configuration says"),
+            KeySpec::path("identity")
+                .about("the private key to use; default: those that ssh finds by itself"),
+            KeySpec::path("config").about("ssh's configuration file to use instead of the user's"),
+            KeySpec::path("known-hosts").about("the file of known host keys to use instead of the user's"),
+            KeySpec::text("directory")
+                .or("/tmp")
+                .about("directory on the machine in which the run makes its own"),
+            KeySpec::words("by", &["auto", "probe", "shell"]).about(
+                "what runs commands there: the probe, the machine's shell with an ssh for each, \
+                    or the probe where it runs",
             ),
-            key(
-                "port",
-                Values::Number,
-                "",
-                "the port of its SSH server; default: what ssh's configuration says",
-            ),
-            key(
-                "identity",
-                Values::Path,
-                "",
-                "the private key to use; default: those that ssh finds by itself",
-            ),
-            key("config", Values::Path, "", "ssh's configuration file to use instead of the user's"),
-            key("known-hosts", Values::Path, "", "the file of known host keys to use instead of the user's"),
-            key("directory", Values::Text, "/tmp", "directory on the machine in which the run makes its own"),
-            key(
-                "by",
-                Values::Words(&["auto", "probe", "shell"]),
-                "auto",
-                "what runs commands there: the probe, the machine's shell with an ssh for each, or the probe where it runs",
-            ),
-            key(
-                "cpus",
-                Values::Number,
-                "",
-                "number of the machine's CPUs, the first ones, that guests may use; default: all",
-            ),
+            KeySpec::number("cpus")
+                .about("number of the machine's CPUs, the first ones, that guests may use; default: all"),
             BINARY,
         ];
         KEYS
@@ -159,7 +138,7 @@ impl Platform for Ssh {
         let target = Target::of(environment)?;
         let machine = Machine::ask(&target, None)?;
         let mut keys = environment.keys.clone();
-        keys.insert("by".into(), by(environment, &target, &machine)?.word().into());
+        keys.insert("by".into(), by(environment, &target, &machine)?.as_str().into());
         Ok(EnvironmentSpec::new(PLATFORM, keys))
     }
 
@@ -172,17 +151,17 @@ impl Platform for Ssh {
 
     fn prepare(&self, host: &Host, request: &GuestRequest) -> Result<(), PlatformError> {
         if !request.root.host {
-            return Err(PlatformError::Missing {
-                what: "a way to give another machine a root file system".into(),
-                remedy: Some("run without --image, or leave the machine out".into()),
-            });
+            return Err(PlatformError::missing(
+                "a way to give another machine a root file system",
+                "run without --image, or leave the machine out",
+            ));
         }
-        Kept::of(host, request).map(|_| ())
+        RemoteDirectory::of(host, request).map(|_| ())
     }
 
     fn launch(&self, host: &Host, request: &GuestRequest) -> Result<Box<dyn Guest>, PlatformError> {
-        let kept = Kept::of(host, request)?;
-        Ok(Box::new(guest::launch(host, request, &kept)?))
+        let remote = RemoteDirectory::of(host, request)?;
+        Ok(Box::new(guest::launch(host, request, &remote)?))
     }
 
     fn host_changes(&self, request: &GuestRequest) -> Vec<String> {
@@ -196,13 +175,14 @@ impl Platform for Ssh {
         ]
     }
 
-    fn undo(&self, what: &str, id: &str, detail: &serde_json::Value) -> Result<(), String> {
+    fn undo(&self, what: &str, id: &str, detail: &serde_json::Value) -> Result<(), PlatformError> {
         match (what, Target::read(detail)) {
-            ("directory", Some(target)) => keeper::undo(id, &target),
+            ("directory", Some(target)) => remote_directory::undo(id, &target),
             ("directory", None) => {
-                Err(format!("the ledger does not say how the machine with {id} is reached"))
+                let unknown = format!("the ledger does not say how the machine with {id} is reached");
+                Err(PlatformError::StillThere(unknown))
             }
-            (other, _) => Err(format!("the platform {PLATFORM} never makes a {other}")),
+            (other, _) => Err(PlatformError::never_made(PLATFORM, other)),
         }
     }
 }
@@ -214,17 +194,19 @@ impl Platform for Ssh {
 fn by(environment: &EnvironmentSpec, target: &Target, machine: &Machine) -> Result<GuestBy, PlatformError> {
     let here = std::env::consts::ARCH;
     let Machine { system, architecture, .. } = machine;
-    let of_probe = |what: &str| PlatformError::Missing {
-        what: format!("Linux on {here}, which {what} needs: {} is {system} on {architecture}", target.host),
-        remedy: Some("leave it out; the machine's shell can run commands".into()),
+    let of_probe = |what: &str| {
+        PlatformError::missing(
+            format!("Linux on {here}, which {what} needs: {} is {system} on {architecture}", target.host),
+            "leave it out; the machine's shell can run commands",
+        )
     };
     match setting(&Ssh, environment, "by") {
         "probe" if !machine.takes_programs() => Err(of_probe("by=probe")),
         "auto" if !machine.takes_programs() && environment.get("cpus").is_some() => Err(of_probe("cpus=")),
-        "shell" if environment.get("cpus").is_some() => Err(PlatformError::Missing {
-            what: "a way to choose CPUs, which is the probe's,".into(),
-            remedy: Some("leave cpus= out, or by=shell".into()),
-        }),
+        "shell" if environment.get("cpus").is_some() => Err(PlatformError::missing(
+            "a way to choose CPUs, which is the probe's,",
+            "leave cpus= out, or by=shell",
+        )),
         "probe" => Ok(GuestBy::Probe),
         "auto" if machine.takes_programs() => Ok(GuestBy::Probe),
         _ => Ok(GuestBy::Shell),
@@ -272,7 +254,7 @@ mod tests {
         };
         let other = Machine { system: "FreeBSD".into(), ..linux.clone() };
         let by = |text: &str, machine: &Machine| {
-            by(&EnvironmentSpec::parse(text).unwrap(), &target, machine).ok().map(GuestBy::word)
+            by(&EnvironmentSpec::parse(text).unwrap(), &target, machine).ok().map(GuestBy::as_str)
         };
         assert_eq!(by("ssh:host=x", &linux), Some("probe"));
         assert_eq!(by("ssh:host=x", &other), Some("shell"));

@@ -19,17 +19,17 @@
 mod guest;
 mod root;
 
+use crate::helpers::version_text;
 use crate::vm::tap;
 use crate::{
-    Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, Values, axes,
+    Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, common_keys,
     setting,
 };
 use root::{initramfs, initramfs_path, mounts, utf8};
 use rustix::fs::{StatVfsMountFlags, statvfs};
 use std::path::PathBuf;
-use std::time::Duration;
 use weigh_host::cache::CacheDirectory;
-use weigh_host::command::{Invocation, find_program};
+use weigh_host::command::find_program;
 use weigh_images::Bind;
 use weigh_images::package::{user_mode_kernel, user_mode_kernel_at_hand};
 use weigh_model::EnvironmentSpec;
@@ -48,8 +48,6 @@ const DEFAULT_MEMORY_BYTES: u64 = 512 << 20;
 const LEAST_MEMORY_BYTES: u64 = 32 << 20;
 /// Where the guests' memory is.
 const MEMORY_PLACE: &str = "/dev/shm";
-/// For `--version`.
-const VERSION_DEADLINE: Duration = Duration::from_secs(10);
 
 /// What `net` takes, with each of the words first.
 const NETWORKS: &[&[&str]] =
@@ -83,9 +81,11 @@ impl Uml {
                 .or_else(|| CacheDirectory::open().and_then(|cache| user_mode_kernel_at_hand(&cache))),
             path => find_program(path),
         };
-        let missing = || PlatformError::Missing {
-            what: format!("the program {}", if named.is_empty() { PROGRAMS[0] } else { named }),
-            remedy: Some(REMEDY.into()),
+        let missing = || {
+            PlatformError::missing(
+                format!("the program {}", if named.is_empty() { PROGRAMS[0] } else { named }),
+                REMEDY,
+            )
         };
         let program = found.ok_or_else(missing)?;
         // It runs in a directory of its own.
@@ -96,10 +96,10 @@ impl Uml {
     /// which is fetched into the cache and not installed.
     fn obtain(&self, host: &Host, environment: &EnvironmentSpec) -> Result<(), PlatformError> {
         if !host.is_root {
-            return Err(PlatformError::Missing {
-                what: "the right to make control groups for user-mode Linux".into(),
-                remedy: Some(crate::remedy::AS_ROOT.into()),
-            });
+            return Err(PlatformError::missing(
+                "the right to make control groups for user-mode Linux",
+                crate::remedy::AS_ROOT,
+            ));
         }
         let missing = match self.program(environment) {
             Err(error @ PlatformError::Missing { .. }) => error,
@@ -110,18 +110,11 @@ impl Uml {
             return Err(missing);
         };
         user_mode_kernel(&cache, &host.ledger, &host.logs.join(FETCH_LOG)).map(|_| ()).map_err(|error| {
-            PlatformError::Missing {
-                what: format!("the program {}, which could not be fetched either ({error})", PROGRAMS[0]),
-                remedy: Some(REMEDY.into()),
-            }
+            PlatformError::missing(
+                format!("the program {}, which could not be fetched either ({error})", PROGRAMS[0]),
+                REMEDY,
+            )
         })
-    }
-
-    /// Release of the kernel.
-    fn version(&self, environment: &EnvironmentSpec) -> Result<String, PlatformError> {
-        let invocation = Invocation::new(self.program(environment)?).arg("--version");
-        let finished = invocation.deadline(VERSION_DEADLINE).run_ok()?;
-        Ok(String::from_utf8_lossy(&finished.output).trim().to_string())
     }
 }
 
@@ -136,27 +129,23 @@ impl Platform for Uml {
 
     fn keys(&self) -> &'static [KeySpec] {
         const KEYS: &[KeySpec] = &[
-            KeySpec {
-                name: "net",
-                values: Values::Words(NETWORKS[0]),
-                default: NETWORKS[0][0],
-                summary: "network: none (only loopback), bridge (an address on a bridge of the run), nat (behind address translation)",
-            },
-            axes::MEMORY,
-            axes::ROOTFS,
-            KeySpec {
-                name: "binary",
-                values: Values::Path,
-                default: "",
-                summary: "the user-mode kernel to use, which is a program, so that two builds can be compared",
-            },
+            KeySpec::words("net", NETWORKS[0]).about(
+                "network: none (only loopback), bridge (an address on a bridge of the run), nat \
+                    (behind address translation)",
+            ),
+            common_keys::MEMORY,
+            common_keys::ROOTFS,
+            KeySpec::path("binary").about(
+                "the user-mode kernel to use, which is a program, so that two builds can be \
+                    compared",
+            ),
         ];
         KEYS
     }
 
     fn capabilities(&self, environment: &EnvironmentSpec) -> Capabilities {
         Capabilities {
-            networks: axes::networks(self, environment, NETWORKS),
+            networks: common_keys::networks(self, environment, NETWORKS),
             shares_kernel: false,
             most_cpus: Some(1),
             sized_memory: true,
@@ -168,7 +157,7 @@ impl Platform for Uml {
     fn availability(&self, host: &Host) -> Availability {
         crate::oci::availability(self, host, |request| {
             self.obtain(host, &request.environment)?;
-            let version = self.version(&request.environment)?;
+            let version = version_text(&self.program(&request.environment)?)?;
             self.launch(host, request)?.stop()?;
             Ok(format!("Linux {version} in user mode"))
         })
@@ -194,7 +183,7 @@ impl Platform for Uml {
             cpu: request.cpus.first().copied(),
             network: setting(self, &request.environment, "net"),
         };
-        Ok(Box::new(machine.launch(host, request, &format!("{}-{}", self.name(), request.instance))?))
+        Ok(Box::new(machine.launch(host, request)?))
     }
 
     fn host_changes(&self, request: &GuestRequest) -> Vec<String> {
@@ -226,10 +215,10 @@ fn memory_bytes(request: &GuestRequest) -> Result<u64, PlatformError> {
     if bytes >= LEAST_MEMORY_BYTES {
         return Ok(bytes);
     }
-    Err(PlatformError::Missing {
-        what: format!("memory to boot: {} MiB is too little for user-mode Linux", bytes >> 20),
-        remedy: Some(format!("give the guests {} MiB or more with `--memory`", LEAST_MEMORY_BYTES >> 20)),
-    })
+    Err(PlatformError::missing(
+        format!("memory to boot: {} MiB is too little for user-mode Linux", bytes >> 20),
+        format!("give the guests {} MiB or more with `--memory`", LEAST_MEMORY_BYTES >> 20),
+    ))
 }
 
 /// The kernel maps its memory's file executable, and dies of SIGBUS when the file system is full.
@@ -237,23 +226,23 @@ fn room_for(bytes: u64) -> Result<(), PlatformError> {
     let place = statvfs(MEMORY_PLACE).map_err(PlatformError::io(format!("look at {MEMORY_PLACE}")))?;
     let free = place.f_bavail.saturating_mul(place.f_frsize);
     if place.f_flag.contains(StatVfsMountFlags::NOEXEC) {
-        return Err(PlatformError::Missing {
-            what: format!("a place for the guests' memory: {MEMORY_PLACE} is mounted noexec"),
-            remedy: Some(format!("allow it: `mount -o remount,exec {MEMORY_PLACE}`")),
-        });
+        return Err(PlatformError::missing(
+            format!("a place for the guests' memory: {MEMORY_PLACE} is mounted noexec"),
+            format!("allow it: `mount -o remount,exec {MEMORY_PLACE}`"),
+        ));
     }
     if free < bytes {
-        return Err(PlatformError::Missing {
-            what: format!(
+        return Err(PlatformError::missing(
+            format!(
                 "room for {} MiB of guest memory in {MEMORY_PLACE}, which has {} MiB free",
                 bytes >> 20,
                 free >> 20
             ),
-            remedy: Some(format!(
+            format!(
                 "make it larger: `mount -o remount,size={}M {MEMORY_PLACE}`, or give a smaller `--memory`",
                 (place.f_blocks.saturating_mul(place.f_frsize) + bytes - free).div_ceil(1 << 20)
-            )),
-        });
+            ),
+        ));
     }
     Ok(())
 }

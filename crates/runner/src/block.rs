@@ -368,7 +368,7 @@ impl Runner<'_> {
             }
             (Err(failure), None) => {
                 let when = format!("trial-{sequence}");
-                let failure = failure.because(awake.obituary).in_guest(guest_log);
+                let failure = failure.because(awake.exit_reason).in_guest(guest_log);
                 Err(self.file_failure(place.environment, place.workload, &when, failure)?)
             }
         };

@@ -19,7 +19,7 @@ use weigh_images::Root;
 use weigh_model::{EnvironmentSpec, HostFacts, ImageSpec, LoaderMachine, Plan};
 use weigh_observe::{Attached, Sensors};
 use weigh_platforms::{
-    Capabilities, DiskMeter, Guest, GuestRequest, Host, Platform, PlatformError, axes, resolve,
+    Capabilities, DiskMeter, Guest, GuestRequest, Host, Platform, PlatformError, common_keys, resolve,
 };
 
 /// For a guest's own init to bring its services up; an emulated machine is slow.
@@ -144,7 +144,7 @@ pub(crate) struct Awake<R> {
     /// Why it could not be frozen although its work was done.
     pub(crate) complaint: Option<String>,
     /// What the platform saw of its end, where it died.
-    pub(crate) obituary: Option<String>,
+    pub(crate) exit_reason: Option<String>,
 }
 
 impl Instance {
@@ -153,16 +153,16 @@ impl Instance {
         if self.freezes
             && let Err(error) = self.guest.thaw()
         {
-            let obituary = self.guest.obituary();
-            return Awake { value: Err(describe(&error)), lost: true, complaint: None, obituary };
+            let exit_reason = self.guest.exit_reason();
+            return Awake { value: Err(describe(&error)), lost: true, complaint: None, exit_reason };
         }
         let value = Ok(work(&mut *self.guest));
         if self.guest.session().is_lost() {
-            let obituary = self.guest.obituary();
-            return Awake { value, lost: true, complaint: None, obituary };
+            let exit_reason = self.guest.exit_reason();
+            return Awake { value, lost: true, complaint: None, exit_reason };
         }
         let complaint = self.rest().err().map(|error| describe(&error));
-        Awake { value, lost: complaint.is_some(), complaint, obituary: None }
+        Awake { value, lost: complaint.is_some(), complaint, exit_reason: None }
     }
 
     /// Counts what the guest moves of its disks, where it has any of its own.
@@ -252,7 +252,7 @@ impl<'a> Fleet<'a> {
         };
         for environment in &plan.environments {
             let (platform, spec) = resolve(&environment.spec)?;
-            let image = axes::image(platform, &spec, &guest.image);
+            let image = common_keys::image(platform, &spec, &guest.image);
             let directory = guest.working_directory.as_deref().filter(|_| image == ImageSpec::Host);
             let root = roots.get(&image, directory)?;
             let request = fleet.request(&spec, &root);
@@ -288,7 +288,7 @@ impl<'a> Fleet<'a> {
             publish: Vec::new(),
             outside: self.loader.as_ref().map(|machine| machine.outside()),
         };
-        axes::settle_request(request, &self.host_facts.cpus)
+        common_keys::settle_request(request, &self.host_facts.cpus)
     }
 
     /// Launches a fresh instance, at rest, in place of whatever is there. Returns its number and
@@ -456,12 +456,12 @@ impl<'a> Fleet<'a> {
     /// In what an environment may differ from others because of what it is.
     pub(crate) fn implies(&self, environment: usize) -> Vec<(&'static str, &'static str)> {
         let berth = &self.berths[environment];
-        let image = axes::image(berth.platform, &berth.spec, &self.plan.guest.image);
-        let mut implies = axes::implied(&berth.spec, image != self.plan.guest.image);
+        let image = common_keys::image(berth.platform, &berth.spec, &self.plan.guest.image);
+        let mut implies = common_keys::implied(&berth.spec, image != self.plan.guest.image);
         let capabilities = berth.platform.capabilities(&berth.spec);
         implies.extend_from_slice(capabilities.implies);
         if capabilities.sized_memory {
-            implies.extend_from_slice(axes::CARD_OF_ITS_OWN);
+            implies.extend_from_slice(common_keys::CARD_OF_ITS_OWN);
         }
         implies
     }

@@ -15,7 +15,7 @@
 //!   explains it: [`kept_by_kernel`]. `mitigations` are intended exactly when the kernels differ,
 //!   whatever a platform lists. What an interface is like follows from `network`, and offloads from
 //!   `network-interface`; settings of the network stack follow from another kernel, and some from a
-//!   namespace of its own (`parity/network.rs`). Another machine ([`axes::ANOTHER_MACHINE`])
+//!   namespace of its own (`parity/network.rs`). Another machine ([`common_keys::ANOTHER_MACHINE`])
 //!   explains any amount of memory and any mitigations.
 //! - **Allowed** is what `--allow-unequal` names and nothing implies.
 //! - **Refused** is the rest.
@@ -29,7 +29,7 @@ pub(crate) use watch::Parity;
 
 use std::collections::{BTreeMap, BTreeSet};
 use weigh_model::{is_parity_key_of_platforms, parity_word_covers};
-use weigh_platforms::axes;
+use weigh_platforms::common_keys;
 
 /// Facts by parity key.
 pub type Facts = BTreeMap<String, String>;
@@ -130,10 +130,10 @@ fn meant(
         of_other.map(str::to_string).or(baseline)
     };
     match difference.key.as_str() {
-        _ if [of_baseline, of_other].contains(&Some(axes::ANOTHER_MACHINE)) => either(),
+        _ if [of_baseline, of_other].contains(&Some(common_keys::ANOTHER_MACHINE)) => either(),
         "mitigations" if !same_kernel => Some("another kernel has mitigations of its own".into()),
         "mitigations" => None,
-        "memory" if [of_baseline, of_other].contains(&Some(axes::MEMORY_BY_KEY)) => either(),
+        "memory" if [of_baseline, of_other].contains(&Some(common_keys::MEMORY_BY_KEY)) => either(),
         "memory" => {
             let (other, baseline) =
                 (memory_bytes(&difference.value)?, memory_bytes(&difference.baseline_value)?);
@@ -165,7 +165,7 @@ mod tests {
     fn a_limit_by_key_is_meant_whatever_it_is() {
         let (host, guest) =
             (facts(&[("memory", "8000000000 bytes")]), facts(&[("memory", "16000000 bytes")]));
-        let own = [("memory", axes::MEMORY_BY_KEY)];
+        let own = [("memory", common_keys::MEMORY_BY_KEY)];
         let side = |facts, implies| Side { facts, implies };
         assert_eq!(compare(side(&host, &[]), side(&guest, &own), &[]).intended.len(), 1);
         assert_eq!(compare(side(&guest, &own), side(&host, &[]), &[]).intended.len(), 1);
@@ -178,7 +178,8 @@ mod tests {
             facts(&[("kernel", "6.1"), ("memory", "1000 bytes"), ("mitigations", "a"), ("libc", "b")]),
             facts(&[("kernel", "6.1"), ("memory", "9000 bytes"), ("mitigations", "c"), ("libc", "d")]),
         );
-        let elsewhere = [("memory", axes::ANOTHER_MACHINE), ("mitigations", axes::ANOTHER_MACHINE)];
+        let elsewhere =
+            [("memory", common_keys::ANOTHER_MACHINE), ("mitigations", common_keys::ANOTHER_MACHINE)];
         let side = |facts, implies| Side { facts, implies };
         let compared = compare(side(&here, &[]), side(&there, &elsewhere), &[]);
         assert_eq!(compared.intended.keys().collect::<Vec<_>>(), ["memory", "mitigations"]);

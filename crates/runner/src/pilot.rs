@@ -225,7 +225,7 @@ impl Runner<'_> {
                 Ok(Ok(Once { command_s: command_ns as f64 / 1e9, whole_s, reached, headroom: None }))
             }
             Err(failure) => {
-                let failure = failure.because(awake.obituary).in_guest(guest_log);
+                let failure = failure.because(awake.exit_reason).in_guest(guest_log);
                 self.file_failure(environment, workload, "pilot", failure).map(Err)
             }
         }

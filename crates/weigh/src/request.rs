@@ -423,7 +423,7 @@ fn environments(
         let is_baseline = spec.to_string() == baseline.to_string();
         let named = is_baseline || !args.on.is_empty();
         let (platform, resolved) = platforms::resolve(&spec)?;
-        if let Err(error) = Store::check(&platforms::axes::image(platform, &resolved, image)) {
+        if let Err(error) = Store::check(&platforms::common_keys::image(platform, &resolved, image)) {
             if named {
                 return Err(Failure::input(format!("{spec} has no root file system")).because(error));
             }

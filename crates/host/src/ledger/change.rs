@@ -75,17 +75,21 @@ pub trait PlatformUndo {
     /// Undoes one [`Change::Platform`]. What is gone already is fine.
     ///
     /// # Errors
-    /// Why it could not be undone, for people.
-    fn undo(&self, platform: &str, what: &str, id: &str, detail: &serde_json::Value) -> Result<(), String>;
+    /// Why it could not be undone.
+    fn undo(&self, platform: &str, what: &str, id: &str, detail: &serde_json::Value)
+    -> Result<(), UndoError>;
 }
+
+/// Why a platform could not undo a change.
+pub type UndoError = Box<dyn std::error::Error + Send + Sync>;
 
 /// For ledgers that hold no change of a platform.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoPlatforms;
 
 impl PlatformUndo for NoPlatforms {
-    fn undo(&self, platform: &str, _: &str, _: &str, _: &serde_json::Value) -> Result<(), String> {
-        Err(format!("the platform {platform} is not known here"))
+    fn undo(&self, platform: &str, _: &str, _: &str, _: &serde_json::Value) -> Result<(), UndoError> {
+        Err(format!("the platform {platform} is not known here").into())
     }
 }
 
@@ -152,7 +156,9 @@ impl Change {
             }
             Self::Process { pid, start_ticks } if this_boot => undo_process(*pid, *start_ticks),
             Self::Process { .. } => Ok(()),
-            Self::Platform { platform, what, id, detail } => platforms.undo(platform, what, id, detail),
+            Self::Platform { platform, what, id, detail } => {
+                platforms.undo(platform, what, id, detail).map_err(|error| error.to_string())
+            }
         }
     }
 }

@@ -22,7 +22,7 @@ fn state() -> (tempfile::TempDir, StateDirectory) {
 struct Recorder(RefCell<Vec<String>>);
 
 impl PlatformUndo for Recorder {
-    fn undo(&self, _: &str, _: &str, id: &str, _: &serde_json::Value) -> Result<(), String> {
+    fn undo(&self, _: &str, _: &str, id: &str, _: &serde_json::Value) -> Result<(), UndoError> {
         self.0.borrow_mut().push(id.into());
         if id.starts_with("stuck") { Err("it is stuck".into()) } else { Ok(()) }
     }

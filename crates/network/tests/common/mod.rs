@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use weigh_host::command::{Invocation, find_program};
-use weigh_host::ledger::{Change, Ledger, PlatformUndo, Sweep, sweep};
+use weigh_host::ledger::{Change, Ledger, PlatformUndo, Sweep, UndoError, sweep};
 use weigh_host::state::StateDirectory;
 use weigh_network::{GuestNetwork, Mode, NetworkError, connect, within};
 
@@ -49,9 +49,15 @@ pub fn taps_ready(test: &str) -> bool {
 pub struct Undo;
 
 impl PlatformUndo for Undo {
-    fn undo(&self, platform: &str, what: &str, id: &str, detail: &serde_json::Value) -> Result<(), String> {
+    fn undo(
+        &self,
+        platform: &str,
+        what: &str,
+        id: &str,
+        detail: &serde_json::Value,
+    ) -> Result<(), UndoError> {
         assert_eq!(platform, weigh_network::PLATFORM);
-        weigh_network::undo(what, id, detail)
+        Ok(weigh_network::undo(what, id, detail)?)
     }
 }
 

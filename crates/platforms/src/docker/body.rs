@@ -1,6 +1,6 @@
 //! What the engine is told of a container: what users say to it, and no more.
 
-use crate::axes::Storage;
+use crate::common_keys::Storage;
 use crate::oci::access::Access;
 use crate::oci::mounts::{self, GuestMount, scratch_mode};
 use crate::{GuestRequest, Host, PlatformError};

@@ -1,23 +1,21 @@
 //! A container of the engine that runs.
 
 use super::channel::Channel;
-use super::engine::{Engine, EngineError};
+use super::engine::Engine;
 use super::{body, change};
+use crate::guest::{Backend, CoreGuest, GuestCore};
+use crate::network::NetworkEnd;
 use crate::oci::access::Access;
 use crate::oci::freezer::Freezer;
-use crate::oci::with_tail;
-use crate::oci::witness::{Witness, ended_children_cpu_ns, parent_of};
-use crate::{Guest, GuestRequest, Host, PlatformError, Reach, Session};
+use crate::process_tracker::{ended_children_cpu_ns, parent_of};
+use crate::{GuestRequest, Host, PlatformError, Session};
 use bollard::models::ContainerCreateBody;
 use std::fs;
-use std::net::{IpAddr, Ipv4Addr};
-use std::path::{Path, PathBuf};
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
 use std::time::Duration;
 use weigh_host::accounts::{Accounts, Process};
-use weigh_host::cgroup::{Cgroup, CgroupView, Hierarchy};
-use weigh_host::clock::monotonic_ns;
-use weigh_host::ledger::{EntryId, Ledger};
-use weigh_network::Hop;
+use weigh_host::cgroup::{CgroupView, Hierarchy};
 
 /// From the engine's answer that the container runs to the probe's hello.
 const HELLO_DEADLINE: Duration = Duration::from_secs(30);
@@ -28,153 +26,94 @@ const SHUTDOWN_DEADLINE: Duration = Duration::from_secs(2);
 const SHIM_DEADLINE: Duration = Duration::from_secs(2);
 
 /// A container.
-pub(super) struct DockerGuest {
-    name: String,
+pub(super) struct DockerContainer {
     socket: PathBuf,
-    ledger: Ledger,
-    entry: EntryId,
-    session: Option<Session>,
     channel: Option<Channel>,
     freezer: Option<Freezer>,
     pid: Option<u32>,
     /// Identity of the container.
     id: String,
-    /// The volume of its own and its entry of the ledger.
-    volume: Option<(String, EntryId)>,
+    /// The volume of its own.
+    volume: Option<String>,
     access: Access,
-    log: PathBuf,
-    witness: Witness,
-    spawned_ns: u64,
-    /// CPU time of the runtime, which has ended.
-    runtime_ns: Option<u64>,
-    stopped: bool,
 }
 
-impl DockerGuest {
-    /// Starts a container and returns when its probe has said hello.
-    ///
-    /// # Errors
-    /// It did not come up; what was made is undone.
-    pub(super) fn launch(
-        host: &Host,
-        request: &GuestRequest,
-        engine: &Engine,
-        body: ContainerCreateBody,
-        access: Access,
-        network: Option<(String, Ipv4Addr)>,
-    ) -> Result<Self, PlatformError> {
-        let name = body::container_name(host, request);
-        let log = host.logs.join(format!("docker-{}.log", request.instance));
-        let volume = match body::volume_of(&body) {
-            Some(volume) => {
-                let entry = host.ledger.record(change("volume", &volume, engine))?;
-                engine.make_volume(&volume)?;
-                Some((volume, entry))
-            }
-            None => None,
-        };
-        let entry = host.ledger.record(change("container", &name, engine))?;
-        let mut guest = Self {
-            name,
-            socket: engine.socket().into(),
-            ledger: host.ledger.clone(),
-            entry,
-            volume,
-            session: None,
-            channel: None,
-            freezer: None,
-            pid: None,
-            id: String::new(),
-            access,
-            log: log.clone(),
-            witness: Witness::default(),
-            spawned_ns: 0,
-            runtime_ns: None,
-            stopped: false,
-        };
-        let network = network.as_ref().map(|(bridge, gateway)| (bridge.as_str(), *gateway));
-        // One that did not come up is dropped, and with that undone.
-        guest.start(host, engine, body, network, &log).map(|()| guest)
+/// Starts a container and returns when its probe has said hello.
+///
+/// # Errors
+/// It did not come up; what was made is undone.
+pub(super) fn launch(
+    host: &Host,
+    request: &GuestRequest,
+    engine: &Engine,
+    body: ContainerCreateBody,
+    access: Access,
+    network: Option<(String, Ipv4Addr)>,
+) -> Result<CoreGuest<DockerContainer>, PlatformError> {
+    let name = body::container_name(host, request);
+    let mut core = GuestCore { name, ..GuestCore::new("docker", host, request) };
+    let volume = body::volume_of(&body);
+    if let Some(volume) = &volume {
+        core.entries.push(host.ledger.record(change("volume", volume, engine))?);
+        engine.make_volume(volume)?;
     }
+    core.entries.push(host.ledger.record(change("container", &core.name, engine))?);
+    let (socket, id) = (engine.socket().into(), String::new());
+    let container = DockerContainer { socket, channel: None, freezer: None, pid: None, id, volume, access };
+    CoreGuest::launch(core, container, |container, core| container.start(core, host, engine, body, network))
+}
 
+impl DockerContainer {
     fn start(
         &mut self,
+        core: &mut GuestCore,
         host: &Host,
         engine: &Engine,
         body: ContainerCreateBody,
-        network: Option<(&str, Ipv4Addr)>,
-        log: &Path,
+        network: Option<(String, Ipv4Addr)>,
     ) -> Result<(), PlatformError> {
-        let launch = |reason| PlatformError::Launch { platform: "docker", reason, log: Some(log.into()) };
         let for_channel = Engine::connect_to(&self.socket)?;
-        self.spawned_ns = monotonic_ns();
-        engine.create(&self.name, body)?;
-        let (channel, read, write) = Channel::open(for_channel, &self.name, log)?;
+        core.start_clock();
+        engine.create(&core.name, body)?;
+        let (channel, read, write) = Channel::open(for_channel, &core.name, &core.log)?;
         self.channel = Some(channel);
-        let session = self.session.insert(Session::new(read, write));
-        engine.start(&self.name)?;
-        session.hello(HELLO_DEADLINE).map_err(|error| launch(with_tail(&error.to_string(), log)))?;
-        let found = engine.inspect(&self.name)?;
+        let session = core.session.insert(Session::new(read, write));
+        engine.start(&core.name)?;
+        let greeted = session.hello(HELLO_DEADLINE);
+        greeted.map_err(|error| core.failed(&error))?;
+        let found = engine.inspect(&core.name)?;
         self.freezer = found.pid.and_then(|pid| Freezer::of(pid, &found.id));
         self.pid = found.pid;
         self.id = found.id;
         let shim = found.pid.and_then(shim_of);
-        self.runtime_ns = shim.map(ended_children_cpu_ns);
-        self.witness.see(found.pid.into_iter().chain(shim));
+        // That of the runtime below the shim, in steps of 10 ms as a rule. What the engine itself
+        // did for this guest cannot be told from what it did for others.
+        let runtime_ns = shim.map(ended_children_cpu_ns).filter(|used| *used > 0);
+        core.launch_cpu_ns = runtime_ns.into_iter().map(|used| ("runtime".into(), used)).collect();
+        core.tracker.track(found.pid.into_iter().chain(shim));
+        let network = network.as_ref().map(|(bridge, gateway)| (bridge.as_str(), *gateway));
         self.access.up(host, found.address, found.ports, network)
     }
 
     fn engine(&self) -> Result<Engine, PlatformError> {
         Ok(Engine::connect_to(&self.socket)?)
     }
-
-    fn set_frozen(&self, frozen: bool) -> Result<(), PlatformError> {
-        match &self.freezer {
-            Some(freezer) => {
-                let doing = if frozen { "freeze" } else { "thaw" };
-                freezer.set(frozen).map_err(PlatformError::io(format!("{doing} the container {}", self.name)))
-            }
-            None => Ok(self.engine()?.set_paused(&self.name, frozen)?),
-        }
-    }
 }
 
-impl Guest for DockerGuest {
-    fn session(&mut self) -> &mut Session {
-        self.session.as_mut().expect("a guest is only handed out after its probe has said hello")
-    }
-
+impl Backend for DockerContainer {
     /// The container's processes and the shim above them. The engine itself serves all containers.
-    fn processes(&self) -> Vec<u32> {
+    fn processes(&self, core: &GuestCore) -> Vec<u32> {
         let inside = match &self.freezer {
             Some(freezer) => freezer.processes(),
-            None => self.engine().and_then(|engine| Ok(engine.processes(&self.name)?)).unwrap_or_default(),
+            None => self.engine().and_then(|engine| Ok(engine.processes(&core.name)?)).unwrap_or_default(),
         };
         inside.into_iter().chain(self.pid.and_then(shim_of)).collect()
-    }
-
-    fn cgroup(&self) -> Option<&Cgroup> {
-        None
-    }
-
-    fn log(&self) -> Option<PathBuf> {
-        Some(self.log.clone())
-    }
-
-    fn spawned_ns(&self) -> u64 {
-        self.spawned_ns
-    }
-
-    /// That of the runtime below the shim, in steps of 10 ms as a rule. What the engine itself did
-    /// for this guest cannot be told from what it did for others.
-    fn launch_cpu_ns(&self) -> Vec<(String, u64)> {
-        self.runtime_ns.iter().filter(|used| **used > 0).map(|used| ("runtime".into(), *used)).collect()
     }
 
     /// The container's control groups; beside them its shim, and proxies of its ports. The engine
     /// and what runs containers for it are shared by all. Where they cannot be told from those of
     /// another engine on the host, theirs are counted too.
-    fn accounts(&self) -> Accounts {
+    fn accounts(&self, core: &GuestCore) -> Accounts {
         let Some(pid) = self.pid else { return Accounts::default() };
         let helper = |name: &str, pid| Process { name: name.into(), pid };
         let mut accounts = Accounts::default();
@@ -183,7 +122,7 @@ impl Guest for DockerGuest {
         let group = CgroupView::of_process(&Hierarchy::detect(), pid);
         match group.filter(|group| group.is_named(&self.id)) {
             Some(group) => accounts.groups.push(group),
-            None => accounts.processes = Guest::processes(self),
+            None => accounts.processes = self.processes(core),
         }
         let shim = shim_of(pid).map(|shim| helper("containerd-shim", shim));
         accounts.helpers.extend(shim.filter(|shim| !accounts.processes.contains(&shim.pid)));
@@ -195,65 +134,41 @@ impl Guest for DockerGuest {
         accounts
     }
 
-    fn address(&self) -> Option<IpAddr> {
-        self.access.address()
+    fn network<'a>(&'a self, _: &'a GuestCore) -> Option<&'a dyn NetworkEnd> {
+        Some(&self.access)
     }
 
-    fn reach(&self, port: u16) -> Option<Reach> {
-        self.access.reach(port)
-    }
-
-    fn hops(&self) -> Vec<Hop> {
-        self.access.hops()
-    }
-
-    fn freeze(&mut self) -> Result<(), PlatformError> {
-        self.set_frozen(true)
-    }
-
-    fn thaw(&mut self) -> Result<(), PlatformError> {
-        self.set_frozen(false)
-    }
-
-    fn stop(&mut self) -> Result<(), PlatformError> {
-        if self.stopped {
-            return Ok(());
+    fn set_frozen(&mut self, core: &mut GuestCore, frozen: bool) -> Result<(), PlatformError> {
+        match &self.freezer {
+            Some(freezer) => {
+                let doing = if frozen { "freeze" } else { "thaw" };
+                freezer.set(frozen).map_err(PlatformError::io(format!("{doing} the container {}", core.name)))
+            }
+            None => Ok(self.engine()?.set_paused(&core.name, frozen)?),
         }
-        let failed =
-            |error: EngineError| PlatformError::Stop { platform: "docker", reason: error.to_string() };
+    }
+
+    fn end(&mut self, core: &mut GuestCore) -> Result<(), PlatformError> {
         // Stopped by a signal, the shim would keep the engine waiting.
-        self.witness.see(self.freezer.iter().flat_map(Freezer::processes));
-        self.witness.revive();
-        let engine = Engine::connect_to(&self.socket).map_err(failed)?;
-        thaw(self.freezer.as_ref(), &engine, &self.name);
-        if let Some(session) = &mut self.session {
-            // A probe that does not end is killed with its container.
-            let _ = session.shutdown(SHUTDOWN_DEADLINE);
-            session.close();
-        }
-        let left = self.access.leave();
-        engine.remove(&self.name).map_err(failed)?;
+        core.tracker.track(self.freezer.iter().flat_map(Freezer::processes));
+        core.tracker.resume();
+        let engine = self.engine()?;
+        thaw(self.freezer.as_ref(), &engine, &core.name);
+        core.frozen = false;
+        // A probe that does not end is killed with its container.
+        core.shut_down(SHUTDOWN_DEADLINE);
+        let left = self.access.detach();
+        engine.remove(&core.name)?;
         if let Some(channel) = &mut self.channel {
             channel.join();
         }
         // The engine has waited for the container, not for its shim.
-        self.witness.wait_ended(SHIM_DEADLINE);
-        self.ledger.forget(self.entry)?;
-        if let Some((volume, entry)) = &self.volume {
-            engine.remove_volume(volume).map_err(failed)?;
-            self.ledger.forget(*entry)?;
+        core.tracker.wait_ended(SHIM_DEADLINE);
+        if let Some(volume) = &self.volume {
+            engine.remove_volume(volume)?;
         }
-        left?;
         (self.pid, self.freezer) = (None, None);
-        self.stopped = true;
-        Ok(())
-    }
-}
-
-impl Drop for DockerGuest {
-    fn drop(&mut self) {
-        // What could not be undone stays in the ledger.
-        let _ = self.stop();
+        left
     }
 }
 

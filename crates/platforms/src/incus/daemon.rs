@@ -1,7 +1,8 @@
 //! The daemon of a run.
 
 use super::Flavor;
-use crate::oci::with_tail;
+use crate::guest::with_tail;
+use crate::helpers::version_text;
 use crate::{Host, PlatformError};
 use std::fs;
 use std::os::unix::net::UnixStream;
@@ -41,10 +42,10 @@ impl Daemon {
     /// # Errors
     /// [`PlatformError::Missing`] with the remedy.
     pub(super) fn find(flavor: &'static Flavor, host: &Host, binary: &str) -> Result<Self, PlatformError> {
-        let missing = |what: String| PlatformError::Missing { what, remedy: Some(flavor.remedy.into()) };
+        let missing = |what: String| PlatformError::missing(what, flavor.remedy);
         if !host.is_root {
             let what = format!("the right to run a daemon of {}", flavor.name);
-            return Err(PlatformError::Missing { what, remedy: Some(crate::remedy::AS_ROOT.into()) });
+            return Err(PlatformError::missing(what, crate::remedy::AS_ROOT));
         }
         let named = [binary];
         let candidates = if binary.is_empty() { flavor.daemons } else { &named };
@@ -70,9 +71,7 @@ impl Daemon {
 
     /// What the daemon says of itself.
     pub(super) fn version(&self) -> Result<String, PlatformError> {
-        let output =
-            Invocation::new(&self.program).arg("--version").deadline(COMMAND_DEADLINE).run_ok()?.output;
-        Ok(format!("{} {}", self.flavor.name, String::from_utf8_lossy(&output).trim()))
+        Ok(format!("{} {}", self.flavor.name, version_text(&self.program)?))
     }
 
     /// Starts it unless it runs. It ends when the run's ledger is closed or swept, with its control

@@ -2,20 +2,16 @@
 
 use super::Manager;
 use super::daemon::{COPY_DEADLINE, Daemon, POOL, alias};
+use crate::guest::{Backend, CoreGuest, GuestCore};
 use crate::link::{Link, Network};
 use crate::lxc::groups::Groups;
 use crate::lxc::rootfs::{KEEP_TMP, field, reachable};
-use crate::oci::with_tail;
-use crate::oci::witness::Witness;
-use crate::{Guest, GuestRequest, Host, PlatformError, Reach, Session, setting};
+use crate::{GuestRequest, Host, PlatformError, setting};
 use std::fmt::Write;
-use std::path::PathBuf;
 use std::time::Duration;
 use weigh_host::accounts::Accounts;
 use weigh_host::cgroup::Cgroup;
-use weigh_host::clock::monotonic_ns;
-use weigh_host::command::{Invocation, Running};
-use weigh_network::Hop;
+use weigh_host::command::Invocation;
 
 /// From the start of the client that brings the probe in to the probe's hello.
 const HELLO_DEADLINE: Duration = Duration::from_secs(30);
@@ -23,68 +19,46 @@ const HELLO_DEADLINE: Duration = Duration::from_secs(30);
 const EXIT_DEADLINE: Duration = Duration::from_secs(5);
 
 /// A container of a manager's.
-pub(super) struct ManagedGuest {
-    platform: &'static str,
-    /// Unique at its daemon.
-    name: String,
+pub(super) struct ManagedContainer {
     daemon: Daemon,
-    log: PathBuf,
-    groups: Option<Groups>,
-    link: Option<Link>,
-    running: Option<Running>,
-    session: Option<Session>,
-    witness: Witness,
-    spawned_ns: u64,
-    launch_cpu_ns: u64,
-    stopped: bool,
+    groups: Groups,
 }
 
-impl ManagedGuest {
-    /// Makes a container, starts it, and returns when its probe has said hello.
-    pub(super) fn launch(
-        manager: &Manager,
-        host: &Host,
-        request: &GuestRequest,
-        daemon: Daemon,
-    ) -> Result<Self, PlatformError> {
-        let platform = manager.0.name;
-        let short = format!("{platform}-{}", request.instance);
-        let mut guest = Self {
-            platform,
-            name: format!("g-{}", request.instance),
-            daemon,
-            log: host.logs.join(format!("{short}.log")),
-            groups: None,
-            link: None,
-            running: None,
-            session: None,
-            witness: Witness::default(),
-            spawned_ns: 0,
-            launch_cpu_ns: 0,
-            stopped: false,
-        };
-        // One that did not come up is dropped, and with that undone.
-        guest.make(manager, host, request, &short).and_then(|()| guest.start()).map(|()| guest)
-    }
+/// Makes a container, starts it, and returns when its probe has said hello.
+pub(super) fn launch(
+    manager: &Manager,
+    host: &Host,
+    request: &GuestRequest,
+    daemon: Daemon,
+) -> Result<CoreGuest<ManagedContainer>, PlatformError> {
+    // Its name is unique at its daemon.
+    let name = format!("g-{}", request.instance);
+    let core = GuestCore { name, ..GuestCore::new(manager.0.name, host, request) };
+    let groups = Groups::make(host, request, &core.short_name)?;
+    CoreGuest::launch(core, ManagedContainer { daemon, groups }, |container, core| {
+        container.make(core, manager, host, request)?;
+        container.start(core)
+    })
+}
 
+impl ManagedContainer {
     /// Makes the container; that is not yet what a start takes.
     fn make(
-        &mut self,
+        &self,
+        core: &mut GuestCore,
         manager: &Manager,
         host: &Host,
         request: &GuestRequest,
-        short: &str,
     ) -> Result<(), PlatformError> {
         let setting = |key: &str| setting(manager, &request.environment, key);
         let mapped = setting("user") == "mapped";
         if mapped {
             reachable(&host.work.join("it"))?;
         }
-        let groups = self.groups.insert(Groups::make(host, request, short)?);
-        let link = self.link.insert(Link::make(self.platform, host, request, setting("net"), true)?);
+        let link = Link::make(core.platform, host, request, setting("net"), true)?;
         let probe = request.root.skeleton.join(".weighbridge");
         let mut raw: Vec<(String, String)> =
-            groups.configuration().map(|(key, value)| (key.into(), value)).into();
+            self.groups.configuration().map(|(key, value)| (key.into(), value)).into();
         raw.push((
             "mount.entry".into(),
             format!("{} .weighbridge none bind,ro,create=dir 0 0", field(&probe)),
@@ -111,130 +85,57 @@ impl ManagedGuest {
             "config:\n  security.privileged: \"{privileged}\"\n  security.syscalls.deny_default: \"{seccomp}\"\n  \
              raw.lxc: |\n{raw}devices:\n{devices}"
         );
-        let init = self.daemon.command(&["init", &alias(&request.root), &self.name, "--no-profiles"]);
-        init.input(text).log_to(&self.log).deadline(COPY_DEADLINE).run_ok()?;
+        core.network = Some(Box::new(link));
+        let init = self.daemon.command(&["init", &alias(&request.root), &core.name, "--no-profiles"]);
+        init.input(text).log_to(&core.log).deadline(COPY_DEADLINE).run_ok()?;
         Ok(())
     }
 
-    fn start(&mut self) -> Result<(), PlatformError> {
-        self.spawned_ns = monotonic_ns();
-        self.client(&["start", &self.name]).run_ok()?;
-        self.launch_cpu_ns = self.groups.as_ref().map_or(0, Groups::ended_cpu_ns);
-        self.groups.iter().for_each(Groups::uncover_boot_identity);
-        let mut running = self.client(&["exec", &self.name, "-T", "--", weigh_images::PROBE]).spawn()?;
-        let (Some(input), Some(output)) = (running.take_input(), running.take_output()) else {
-            return Err(self.failed("its client has no standard streams".into()));
-        };
-        self.running = Some(running);
-        let hello = self.session.insert(Session::new(output, input)).hello(HELLO_DEADLINE);
-        hello.map_err(|error| self.failed(with_tail(&error.to_string(), &self.log)))?;
-        self.witness.see(Guest::processes(self));
+    fn start(&self, core: &mut GuestCore) -> Result<(), PlatformError> {
+        core.start_clock();
+        self.client(core, &["start", &core.name]).run_ok()?;
+        core.launch_cpu_ns = vec![(format!("{} client", core.platform), self.groups.ended_cpu_ns())];
+        self.groups.uncover_boot_identity();
+        let exec = self.client(core, &["exec", &core.name, "-T", "--", weigh_images::PROBE]);
+        core.start_and_greet(exec, HELLO_DEADLINE)?;
+        core.tracker.track(self.groups.processes());
         Ok(())
     }
 
     /// The manager's client, which is charged to this guest.
-    fn client(&self, arguments: &[&str]) -> Invocation {
-        let command = self.daemon.command(arguments).log_to(&self.log);
-        match &self.groups {
-            Some(groups) => groups.start_in(command),
-            None => command,
-        }
+    fn client(&self, core: &GuestCore, arguments: &[&str]) -> Invocation {
+        self.groups.start_in(self.daemon.command(arguments).log_to(&core.log))
+    }
+}
+
+impl Backend for ManagedContainer {
+    fn processes(&self, _: &GuestCore) -> Vec<u32> {
+        self.groups.processes()
     }
 
-    fn failed(&self, reason: String) -> PlatformError {
-        PlatformError::Launch { platform: self.platform, reason, log: Some(self.log.clone()) }
+    fn cgroup<'a>(&'a self, _: &'a GuestCore) -> Option<&'a Cgroup> {
+        Some(self.groups.cgroup())
     }
 
-    /// Ends everything that runs, and has the daemon forget the container.
-    fn end(&mut self) -> Result<(), String> {
-        if let Some(session) = &mut self.session {
+    /// The daemon is shared by all.
+    fn accounts(&self, _: &GuestCore) -> Accounts {
+        Accounts { daemons: self.daemon.processes(), ..self.groups.accounts() }
+    }
+
+    fn end(&mut self, core: &mut GuestCore) -> Result<(), PlatformError> {
+        if let Some(session) = &mut core.session {
             session.close();
         }
-        let Some(groups) = &self.groups else { return Ok(()) };
-        groups.rouse(&mut self.witness);
-        groups.kill()?;
-        if let Some(running) = &mut self.running
-            && !matches!(running.wait(EXIT_DEADLINE), Ok(Some(_)))
-        {
-            running.kill_group();
-        }
-        groups.outlive(&self.witness)?;
+        self.groups.resume_all(&mut core.tracker);
+        self.groups.kill()?;
+        core.kill_program(EXIT_DEADLINE);
+        self.groups.wait_ended(&core.tracker)?;
         // It is gone already where it was never made, or where the daemon is.
-        let delete = self.daemon.command(&["delete", "--force", &self.name]).log_to(&self.log);
-        delete.run().map(|_| ()).map_err(|error| error.to_string())
-    }
-}
-
-impl Guest for ManagedGuest {
-    fn session(&mut self) -> &mut Session {
-        self.session.as_mut().expect("a guest is only handed out after its probe has said hello")
-    }
-
-    fn processes(&self) -> Vec<u32> {
-        self.groups.iter().flat_map(Groups::processes).collect()
-    }
-
-    fn cgroup(&self) -> Option<&Cgroup> {
-        self.groups.as_ref().map(Groups::cgroup)
-    }
-
-    fn spawned_ns(&self) -> u64 {
-        self.spawned_ns
-    }
-
-    fn launch_cpu_ns(&self) -> Vec<(String, u64)> {
-        vec![(format!("{} client", self.platform), self.launch_cpu_ns)]
-    }
-
-    fn log(&self) -> Option<PathBuf> {
-        Some(self.log.clone())
-    }
-
-    fn reach(&self, port: u16) -> Option<Reach> {
-        self.link.as_ref()?.reach(port)
-    }
-
-    fn hops(&self) -> Vec<Hop> {
-        self.link.as_ref().map(Link::hops).unwrap_or_default()
-    }
-
-    /// The container's control group; its monitor and the client that holds the probe's streams are
-    /// helpers; the daemon is shared by all.
-    fn accounts(&self) -> Accounts {
-        let mut accounts = self.groups.as_ref().map(Groups::accounts).unwrap_or_default();
-        accounts.daemons = self.daemon.processes();
-        accounts
-    }
-
-    fn freeze(&mut self) -> Result<(), PlatformError> {
-        Ok(self.cgroup().map_or(Ok(()), Cgroup::freeze)?)
-    }
-
-    fn thaw(&mut self) -> Result<(), PlatformError> {
-        Ok(self.cgroup().map_or(Ok(()), Cgroup::thaw)?)
-    }
-
-    fn stop(&mut self) -> Result<(), PlatformError> {
-        if self.stopped {
-            return Ok(());
-        }
-        let ended = self.end().map_err(|reason| PlatformError::Stop { platform: self.platform, reason });
-        // What is stuck in the container does not keep the rest from being undone.
-        let removed = self.groups.iter().try_for_each(Groups::remove);
-        ended?;
-        self.running = None;
-        removed?;
-        self.groups = None;
-        self.link.iter_mut().try_for_each(Link::remove)?;
-        self.link = None;
-        self.stopped = true;
+        self.daemon.command(&["delete", "--force", &core.name]).log_to(&core.log).run()?;
         Ok(())
     }
-}
 
-impl Drop for ManagedGuest {
-    fn drop(&mut self) {
-        // What could not be undone stays in the ledger.
-        let _ = self.stop();
+    fn remove_groups(&mut self, _: &GuestCore) -> Result<(), PlatformError> {
+        self.groups.remove()
     }
 }

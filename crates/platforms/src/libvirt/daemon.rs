@@ -7,7 +7,7 @@
 
 use super::virsh::{COMMAND_DEADLINE, Virsh};
 use super::{PLATFORM, REMEDY};
-use crate::oci::with_tail;
+use crate::guest::with_tail;
 use crate::{Host, PlatformError};
 use std::fs;
 use std::os::unix::net::UnixStream;
@@ -74,15 +74,12 @@ impl Daemon {
             return Ok(Self { virsh: Virsh::find(uri, &log)?, own: None });
         }
         if !host.is_root {
-            return Err(PlatformError::Missing {
-                what: "the right to run a daemon of libvirt".into(),
-                remedy: Some(format!(
-                    "{}; or name your own daemon, as in `uri=qemu:///session`",
-                    crate::remedy::AS_ROOT
-                )),
-            });
+            return Err(PlatformError::missing(
+                "the right to run a daemon of libvirt",
+                format!("{}; or name your own daemon, as in `uri=qemu:///session`", crate::remedy::AS_ROOT),
+            ));
         }
-        let missing = |what: String| PlatformError::Missing { what, remedy: Some(REMEDY.into()) };
+        let missing = |what: String| PlatformError::missing(what, REMEDY);
         let program = find_program(DAEMON).ok_or_else(|| missing(format!("the program {DAEMON}")))?;
         let paths = BUILT_IN.iter().map(|(path, _)| *path).chain([CACHE, RUN]);
         if let Some(path) = paths.into_iter().find(|path| !Path::new(path).is_dir()) {
@@ -95,7 +92,7 @@ impl Daemon {
             let remedy =
                 "set WEIGH_STATE to a directory on a disk: `export WEIGH_STATE=/var/tmp/weighbridge`"
                     .to_string();
-            return Err(PlatformError::Missing { what, remedy: Some(remedy) });
+            return Err(PlatformError::missing(what, remedy));
         }
         let directory = host.work.join("lv");
         let own = Own {
@@ -138,7 +135,7 @@ impl Daemon {
         let said = self
             .virsh
             .run(None, &["version", "--daemon"], COMMAND_DEADLINE)
-            .map_err(|said| PlatformError::Launch { platform: PLATFORM, reason: said, log: None })?;
+            .map_err(|error| PlatformError::launch(PLATFORM, error.to_string()))?;
         let of = |mark: &str| said.lines().find_map(|line| Some(line.split_once(mark)?.1.trim().to_string()));
         let library = of("Running against daemon:").unwrap_or_else(|| "of an unknown version".into());
         let emulator = of("Running hypervisor:").map(|words| format!(", {words}")).unwrap_or_default();
@@ -234,12 +231,10 @@ pub(super) fn check_length(socket: &Path) -> Result<(), PlatformError> {
         return Ok(());
     }
     let what = format!("a shorter path than {} ({length} bytes, of {LONGEST_SOCKET})", socket.display());
-    Err(PlatformError::Missing {
+    Err(PlatformError::missing(
         what,
-        remedy: Some(
-            "set WEIGH_STATE to a directory with a short path: `export WEIGH_STATE=/var/tmp/wb`".into(),
-        ),
-    })
+        "set WEIGH_STATE to a directory with a short path: `export WEIGH_STATE=/var/tmp/wb`",
+    ))
 }
 
 /// A path in the query of a URI (RFC 3986, section 2.1).

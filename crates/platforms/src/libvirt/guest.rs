@@ -4,19 +4,18 @@ use super::daemon::{Daemon, check_length};
 use super::prepare::Prepared;
 use super::process;
 use super::storage::{self, Storage};
-use super::virsh::{COMMAND_DEADLINE, Ended, Virsh};
+use super::virsh::{COMMAND_DEADLINE, Ended, Virsh, VirshError};
 use super::xml::{Domain, SharedFiles};
 use super::{PLATFORM, Settings, net};
-use crate::oci::with_tail;
-use crate::oci::witness::Witness;
+use crate::guest::{Backend, CoreGuest, GuestCore};
 use crate::qemu::accel::Acceleration;
 use crate::qemu::share::{self, Share};
 use crate::qemu::storage::TAG;
-use crate::vm::readback;
+use crate::vm::readback::{self, MonitorError};
 use crate::vm::setting::LargePages;
 use crate::vm::tap::Tap;
 use crate::vm::tune::Wish;
-use crate::{Guest, GuestRequest, Host, PlatformError, Reach, Session, SessionError};
+use crate::{GuestRequest, Host, PlatformError, Session, SessionError};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fs;
@@ -24,11 +23,10 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use weigh_host::accounts::{Accounts, Process};
-use weigh_host::cgroup::{Cgroup, Limits};
+use weigh_host::cgroup::Cgroup;
 use weigh_host::clock::{monotonic_ns, process_cpu_ns};
 use weigh_host::command::Running;
-use weigh_host::ledger::{Change, EntryId, Ledger};
-use weigh_network::Hop;
+use weigh_host::ledger::Ledger;
 
 /// From the first call of the client to the probe's hello without acceleration, on a busy host.
 pub(super) const HELLO_DEADLINE: Duration = Duration::from_secs(60);
@@ -53,34 +51,18 @@ const PENDING: Duration = Duration::from_secs(2);
 const SLACK_BYTES: u64 = 1536 << 20;
 
 /// A machine of libvirt's.
-pub(super) struct LibvirtGuest {
-    name: String,
-    log: PathBuf,
-    ledger: Ledger,
-    entry: EntryId,
+pub(super) struct LibvirtMachine {
     daemon: Daemon,
     virsh: Virsh,
     files: Files,
-    cgroup: Option<Cgroup>,
     memory_bytes: u64,
     large_pages: Option<LargePages>,
     /// What could not be had as it was wished.
     notes: Vec<String>,
     storage: Option<Storage>,
-    tap: Option<Tap>,
     /// Serves this guest's shared files.
     file_daemon: Option<Running>,
     qemu: Option<u32>,
-    session: Option<Session>,
-    witness: Witness,
-    spawned_ns: u64,
-    /// When the daemon had let it go.
-    resumed_ns: u64,
-    /// CPU time of QEMU before it was in the guest's control group.
-    outside_ns: u64,
-    frozen: bool,
-    facts: BTreeMap<String, String>,
-    stopped: bool,
 }
 
 /// Files of the run's work directory that a machine needs while it runs.
@@ -105,61 +87,44 @@ impl Files {
     }
 }
 
-impl LibvirtGuest {
-    /// Starts a machine and returns when its probe has said hello, before `until`.
-    ///
-    /// # Errors
-    /// It did not come up; what was begun is undone.
-    pub(super) fn launch(
-        host: &Host,
-        request: &GuestRequest,
-        prepared: &Prepared,
-        daemon: Daemon,
-        acceleration: Acceleration,
-        until: Instant,
-    ) -> Result<Self, PlatformError> {
-        let name = format!("weighbridge-{}-{}", host.run, request.instance);
-        let log = host.logs.join(format!("{PLATFORM}-{}.log", request.instance));
-        let files = Files::of(host, request.instance);
-        check_length(&files.channel)?;
-        let virsh = daemon.virsh.logged_to(&log);
-        let entry = host.ledger.record(Change::Platform {
-            platform: PLATFORM.into(),
-            what: "domain".into(),
-            id: name.clone(),
-            detail: json!({"uri": virsh.uri(), "document": files.document}),
-        })?;
-        let mut guest = Self {
-            name,
-            log,
-            ledger: host.ledger.clone(),
-            entry,
-            daemon,
-            virsh,
-            files,
-            cgroup: None,
-            memory_bytes: 0,
-            large_pages: None,
-            notes: Vec::new(),
-            storage: None,
-            tap: None,
-            file_daemon: None,
-            qemu: None,
-            session: None,
-            witness: Witness::default(),
-            spawned_ns: 0,
-            resumed_ns: 0,
-            outside_ns: 0,
-            frozen: false,
-            facts: BTreeMap::new(),
-            stopped: false,
-        };
-        // One that did not come up is dropped, and with that undone.
-        guest.start(host, request, prepared, acceleration, until).map(|()| guest)
-    }
+/// Starts a machine and returns when its probe has said hello, before `until`.
+///
+/// # Errors
+/// It did not come up; what was begun is undone.
+pub(super) fn launch(
+    host: &Host,
+    request: &GuestRequest,
+    prepared: &Prepared,
+    daemon: Daemon,
+    acceleration: Acceleration,
+    until: Instant,
+) -> Result<CoreGuest<LibvirtMachine>, PlatformError> {
+    let mut core = GuestCore::new(PLATFORM, host, request);
+    let files = Files::of(host, request.instance);
+    check_length(&files.channel)?;
+    let virsh = daemon.virsh.logged_to(&core.log);
+    let name = core.name.clone();
+    core.record("domain", &name, json!({"uri": virsh.uri(), "document": files.document}))?;
+    let machine = LibvirtMachine {
+        daemon,
+        virsh,
+        files,
+        memory_bytes: 0,
+        large_pages: None,
+        notes: Vec::new(),
+        storage: None,
+        file_daemon: None,
+        qemu: None,
+    };
+    CoreGuest::launch(core, machine, |machine, core| {
+        machine.start(core, host, request, prepared, acceleration, until)
+    })
+}
 
+impl LibvirtMachine {
     fn start(
         &mut self,
+        core: &mut GuestCore,
         host: &Host,
         request: &GuestRequest,
         prepared: &Prepared,
@@ -167,27 +132,19 @@ impl LibvirtGuest {
         until: Instant,
     ) -> Result<(), PlatformError> {
         let settings = Settings::of(request)?;
-        if host.is_root {
-            // No CPU set: the daemon places the threads that are the guest's CPUs, and what serves
-            // them may run anywhere.
-            let limits = Limits {
-                cpus: Vec::new(),
-                memory_bytes: Some(settings.memory_bytes.saturating_add(SLACK_BYTES)),
-            };
-            let group = format!("weighbridge-{}/{PLATFORM}-{}", host.run, request.instance);
-            self.cgroup = Some(host.hierarchy.create(&host.ledger, &group, &limits)?);
-        }
+        core.make_machine_cgroup(host, settings.memory_bytes.saturating_add(SLACK_BYTES))?;
         self.memory_bytes = settings.memory_bytes;
         self.notes.clone_from(&settings.tuning.notes);
-        self.reserve(settings.tuning.hugepages)?;
+        self.reserve(&core.ledger, settings.tuning.hugepages)?;
         let share = self.shared_files(prepared);
         let storage = self.storage.insert(Storage::take(host, request, prepared)?);
-        self.tap = net::of_guest(host, request)?;
-        let card = self.tap.as_ref().map(|tap| net::card(&request.environment, tap));
+        let tap = net::of_guest(host, request)?;
+        let card = tap.as_ref().map(|tap| net::card(&request.environment, tap));
         let disks = storage.disks();
-        let of_tap = self.tap.as_ref().map(Tap::probe_arguments).unwrap_or_default();
+        let of_tap = tap.as_ref().map(Tap::probe_arguments).unwrap_or_default();
+        core.facts.insert("network".into(), tap.as_ref().map_or("none", Tap::as_str).into());
         let document = Domain {
-            name: &self.name,
+            name: &core.name,
             acceleration,
             machine: settings.machine,
             emulator: &settings.emulator,
@@ -197,34 +154,35 @@ impl LibvirtGuest {
             kernel: &prepared.kernel,
             initramfs: &prepared.initramfs,
             probe_words: format!("{} {of_tap}", storage.probe_words()).trim(),
-            console: &self.log,
+            console: &core.log,
             channel: &self.files.channel,
             share: share.as_ref(),
             card: card.as_ref(),
             disks: &disks,
-            iothread: settings.iothread(!disks.is_empty())?,
+            iothread: settings.tuning.has_iothread(PLATFORM, !disks.is_empty())?,
             as_root: host.is_root,
         }
         .text();
+        core.network = tap.map(|tap| Box::new(tap) as _);
         fs::write(&self.files.document, document)
             .map_err(PlatformError::io(format!("write {}", self.files.document.display())))?;
-        self.spawned_ns = monotonic_ns();
+        core.start_clock();
         if let (Some(SharedFiles { kind: Share::Virtiofs, source, .. }), Some((_, shared))) =
             (&share, &prepared.share)
         {
             let listener = UnixListener::bind(source)
                 .map_err(PlatformError::io(format!("listen on {}", source.display())))?;
-            self.file_daemon = Some(share::serve(listener.into(), shared, self.cgroup.as_ref(), &self.log)?);
+            self.file_daemon = Some(share::serve(listener.into(), shared, core.cgroup.as_ref(), &core.log)?);
         }
-        self.bring_up(&settings, acceleration, until)
+        self.bring_up(core, &settings, acceleration, until)
     }
 
     /// Has large pages ready for the guest's memory.
-    fn reserve(&mut self, wish: Wish) -> Result<(), PlatformError> {
+    fn reserve(&mut self, ledger: &Ledger, wish: Wish) -> Result<(), PlatformError> {
         if wish == Wish::Off {
             return Ok(());
         }
-        match LargePages::reserve(&self.ledger, PLATFORM, self.memory_bytes) {
+        match LargePages::reserve(ledger, PLATFORM, self.memory_bytes) {
             Ok(pages) => self.large_pages = Some(pages),
             Err(error) if wish == Wish::Wanted => self.notes.push(format!("no large pages: {error}")),
             Err(error) => return Err(error),
@@ -244,46 +202,47 @@ impl LibvirtGuest {
     /// Has the machine made, lets it go once it is where it belongs, and waits for the probe.
     fn bring_up(
         &mut self,
+        core: &mut GuestCore,
         settings: &Settings<'_>,
         acceleration: Acceleration,
         until: Instant,
     ) -> Result<(), PlatformError> {
         let document = self.files.document.to_string_lossy().into_owned();
-        self.tell(&["create", "--paused", "--validate", &document], until)?;
+        self.tell(core, &["create", "--paused", "--validate", &document], until)?;
         let qemu =
-            process::of_domain(&self.name).ok_or_else(|| self.failed("libvirt started no QEMU for it"))?;
+            process::of_domain(&core.name).ok_or_else(|| core.failed(&"libvirt started no QEMU for it"))?;
         self.qemu = Some(qemu);
-        self.witness.see([qemu]);
-        self.take_in(qemu)?;
+        core.tracker.track([qemu]);
+        self.take_in(core, qemu)?;
         let channel = UnixStream::connect(&self.files.channel)
             .map_err(PlatformError::io(format!("connect to {}", self.files.channel.display())))?;
         let write = channel.try_clone().map_err(PlatformError::io("duplicate the guest's channel"))?;
-        let name = self.name.clone();
-        self.tell(&["resume", &name], until)?;
-        self.resumed_ns = monotonic_ns();
-        let mut session = Session::new(channel.into(), write.into());
+        self.tell(core, &["resume", &core.name], until)?;
+        core.code_ns = Some(monotonic_ns());
+        let session = core.session.insert(Session::new(channel.into(), write.into()));
         let hello = session.hello(until.saturating_duration_since(Instant::now()));
-        self.session = Some(session);
-        hello.map_err(|error| self.failed(&error.to_string()))?;
-        self.check_placement(qemu, settings)?;
-        self.check_acceleration(acceleration)?;
-        let network = self.tap.as_ref().map_or("none", Tap::word);
-        self.facts.insert("network".into(), network.into());
-        if self.tap.is_some() {
-            self.facts.insert("network-card".into(), net::card_fact(qemu));
+        hello.map_err(|error| core.failed(&error))?;
+        let checked = self
+            .check_placement(core, qemu, settings)
+            .and_then(|()| self.check_acceleration(core, acceleration));
+        checked.map_err(|error| core.failed(&error))?;
+        if core.network.is_some() {
+            core.facts.insert("network-card".into(), net::card_fact(qemu));
         }
         if self.storage.as_ref().is_some_and(Storage::has_data) {
-            let cache = storage::cache_fact(&self.ask_qemu("query-block")?)?;
-            self.facts.insert("cache".into(), cache);
+            let disks = self.monitor(core)("query-block", json!({})).map_err(|error| core.failed(&error))?;
+            core.facts.insert("cache".into(), storage::cache_fact(&disks)?);
         }
         Ok(())
     }
 
     /// Moves QEMU from the group of a daemon of the run's own into that of the guest. A daemon of
     /// the user's keeps it where it has put it.
-    fn take_in(&mut self, qemu: u32) -> Result<(), PlatformError> {
-        let Some(cgroup) = self.cgroup.as_ref().filter(|_| self.daemon.is_own()) else { return Ok(()) };
-        self.outside_ns = process_cpu_ns(qemu).unwrap_or(0);
+    fn take_in(&self, core: &mut GuestCore, qemu: u32) -> Result<(), PlatformError> {
+        let own = core.cgroup.as_ref().filter(|_| self.daemon.is_own());
+        let outside_ns = own.and_then(|_| process_cpu_ns(qemu)).unwrap_or(0);
+        core.launch_cpu_ns = vec![("QEMU before it was in its control group".into(), outside_ns)];
+        let Some(cgroup) = own else { return Ok(()) };
         // Before Linux 6.4 these are threads of the kernel, in the group in which QEMU was when it
         // asked for them.
         let carriers = Process::named(&format!("vhost-{qemu}"));
@@ -299,93 +258,58 @@ impl LibvirtGuest {
     }
 
     /// What the threads that are the guest's CPUs may run on counts, not what was asked for.
-    fn check_placement(&self, qemu: u32, settings: &Settings<'_>) -> Result<(), PlatformError> {
-        let cpus = readback::cpus(&self.ask_qemu("query-cpus-fast")?);
+    fn check_placement(
+        &self,
+        core: &GuestCore,
+        qemu: u32,
+        settings: &Settings<'_>,
+    ) -> Result<(), MonitorError> {
+        let cpus = readback::cpus(&self.monitor(core)("query-cpus-fast", json!({}))?);
         let found = process::places(qemu, cpus.iter().map(|cpu| cpu.thread));
         let wished = settings.places();
         if found == wished {
             return Ok(());
         }
-        Err(self.failed(&format!("its CPUs may run on {found:?} although {wished:?} was asked for")))
+        Err(MonitorError(format!("its CPUs may run on {found:?} although {wished:?} was asked for")))
     }
 
     /// What QEMU says executes the instructions counts, not what the document says.
-    fn check_acceleration(&mut self, asked: Acceleration) -> Result<(), PlatformError> {
-        let answer = self.ask_qemu("query-kvm")?;
-        let found = match answer.get("enabled").and_then(Value::as_bool) {
-            Some(true) => Acceleration::Kvm,
-            _ => Acceleration::Tcg,
-        };
+    fn check_acceleration(&self, core: &mut GuestCore, asked: Acceleration) -> Result<(), MonitorError> {
+        let found = Acceleration::reported(&self.monitor(core)("query-kvm", json!({}))?).as_str();
+        let asked = asked.as_str();
         if found != asked {
-            let (found, asked) = (found.word(), asked.word());
-            return Err(self.failed(&format!("QEMU executes it by {found} although {asked} was asked for")));
+            return Err(MonitorError(format!("QEMU executes it by {found} although {asked} was asked for")));
         }
-        self.facts.insert("acceleration".into(), found.word().into());
+        core.facts.insert("acceleration".into(), found.into());
         Ok(())
     }
 
-    fn ask_qemu(&self, command: &str) -> Result<Value, PlatformError> {
-        monitor(&self.virsh, &self.name)(command, json!({})).map_err(|said| self.failed(&said))
+    /// QEMU's monitor, by way of libvirt.
+    fn monitor(&self, core: &GuestCore) -> impl FnMut(&str, Value) -> Result<Value, MonitorError> + use<> {
+        let (virsh, name) = (self.virsh.clone(), core.name.clone());
+        move |command, arguments| {
+            let line = json!({"execute": command, "arguments": arguments}).to_string();
+            let said = virsh.run(None, &["qemu-monitor-command", &name, &line], COMMAND_DEADLINE)?;
+            let mut answer: Value = serde_json::from_str(&said).unwrap_or_default();
+            if let Some(why) = answer.pointer("/error/desc") {
+                return Err(MonitorError(format!("QEMU refused `{command}`: {why}")));
+            }
+            let answer = answer.get_mut("return").map(Value::take);
+            answer.ok_or_else(|| MonitorError(format!("QEMU did not answer `{command}`")))
+        }
     }
 
     /// Runs the client for this guest, charged to it.
-    fn tell(&self, arguments: &[&str], until: Instant) -> Result<(), PlatformError> {
+    fn tell(&self, core: &GuestCore, arguments: &[&str], until: Instant) -> Result<(), PlatformError> {
         let left = until.saturating_duration_since(Instant::now()).max(Duration::from_secs(1));
-        let done = self.virsh.run(self.cgroup.as_ref(), arguments, left);
-        done.map(|_| ()).map_err(|said| PlatformError::Launch {
-            platform: PLATFORM,
-            reason: said,
-            log: Some(self.log.clone()),
-        })
-    }
-
-    fn set_running(&self, command: &str) -> Result<(), PlatformError> {
-        let done = self.virsh.run(None, &[command, &self.name], STATE_DEADLINE);
-        done.map(|_| ())
-            .map_err(|said| PlatformError::io(format!("{command} the guest"))(std::io::Error::other(said)))
-    }
-
-    fn failed(&self, reason: &str) -> PlatformError {
-        PlatformError::Launch {
-            platform: PLATFORM,
-            reason: with_tail(reason, &self.log),
-            log: Some(self.log.clone()),
-        }
-    }
-
-    /// Ends everything that runs: by the probe, by force, by the daemon.
-    fn end(&mut self) -> Result<(), String> {
-        if self.frozen {
-            // A frozen guest hears nothing.
-            let _ = self.thaw();
-        }
-        if let Some(session) = &mut self.session {
-            let asked = !session.is_lost() && session.shutdown(SHUTDOWN_DEADLINE).is_ok();
-            session.close();
-            if asked {
-                self.witness.wait_ended(EXIT_DEADLINE);
-            }
-        }
-        if let Some(cgroup) = &self.cgroup {
-            cgroup.kill_all().map_err(|error| error.to_string())?;
-        }
-        self.file_daemon = None;
-        let forgotten = self.virsh.run_if_there(&["destroy", &self.name], DESTROY_DEADLINE);
-        // A daemon of the run's own that does not answer ends with the run.
-        if !self.daemon.is_own() {
-            forgotten?;
-        }
-        process::end_domain(&self.name)
+        let done = self.virsh.run(core.cgroup.as_ref(), arguments, left);
+        done.map(|_| ()).map_err(|error| core.failed_as(error.to_string()))
     }
 }
 
-impl Guest for LibvirtGuest {
-    fn session(&mut self) -> &mut Session {
-        self.session.as_mut().expect("a guest is only handed out after its probe has said hello")
-    }
-
-    fn processes(&self) -> Vec<u32> {
-        let inside = self.cgroup.iter().flat_map(Cgroup::processes);
+impl Backend for LibvirtMachine {
+    fn processes(&self, core: &GuestCore) -> Vec<u32> {
+        let inside = core.cgroup.iter().flat_map(Cgroup::processes);
         let mut processes: Vec<u32> =
             inside.chain(self.qemu).chain(self.file_daemon.as_ref().map(Running::pid)).collect();
         processes.sort_unstable();
@@ -393,42 +317,26 @@ impl Guest for LibvirtGuest {
         processes
     }
 
-    fn cgroup(&self) -> Option<&Cgroup> {
-        self.cgroup.as_ref()
-    }
-
-    fn spawned_ns(&self) -> u64 {
-        self.spawned_ns
-    }
-
-    fn code_ns(&self) -> Option<u64> {
-        Some(self.resumed_ns)
-    }
-
     /// What libvirt has written of the end of its QEMU.
-    fn obituary(&mut self) -> Option<String> {
+    fn exit_reason(&mut self, core: &mut GuestCore) -> Option<String> {
         self.qemu?;
-        if !self.witness.wait_ended(DEATH) {
+        if !core.tracker.wait_ended(DEATH) {
             return None;
         }
         let said =
-            self.daemon.last_words(&self.name).unwrap_or_else(|| "its daemon's log does not say why".into());
+            self.daemon.last_words(&core.name).unwrap_or_else(|| "its daemon's log does not say why".into());
         Some(format!("its QEMU has ended: {said}"))
-    }
-
-    fn launch_cpu_ns(&self) -> Vec<(String, u64)> {
-        vec![("QEMU before it was in its control group".into(), self.outside_ns)]
     }
 
     /// The guest's control group holds QEMU, what serves its files, and the client's runs. A daemon
     /// of the user's keeps QEMU elsewhere. The daemon itself serves all guests.
-    fn accounts(&self) -> Accounts {
+    fn accounts(&self, core: &GuestCore) -> Accounts {
         let mut accounts = Accounts::default();
-        accounts.groups.extend(self.cgroup.as_ref().map(Cgroup::view));
-        if self.cgroup.is_none() || !self.daemon.is_own() {
+        accounts.groups.extend(core.cgroup.as_ref().map(Cgroup::view));
+        if core.cgroup.is_none() || !self.daemon.is_own() {
             accounts.processes.extend(self.qemu);
         }
-        if self.cgroup.is_none() {
+        if core.cgroup.is_none() {
             accounts.processes.extend(self.file_daemon.as_ref().map(Running::pid));
         }
         accounts.daemons = self.daemon.processes();
@@ -436,20 +344,15 @@ impl Guest for LibvirtGuest {
         accounts
     }
 
-    fn facts(&self) -> BTreeMap<String, String> {
-        self.facts.clone()
-    }
-
-    fn read_back(&mut self) -> Result<BTreeMap<String, String>, SessionError> {
+    fn read_back(&mut self, core: &mut GuestCore) -> Result<BTreeMap<String, String>, SessionError> {
         let mut facts = BTreeMap::new();
-        let (Some(session), Some(qemu)) = (&mut self.session, self.qemu) else { return Ok(facts) };
+        let monitor = &mut self.monitor(core);
+        let (Some(session), Some(qemu)) = (&mut core.session, self.qemu) else { return Ok(facts) };
         let mut put = |key: &str, value: String| facts.insert(format!("machine:{key}"), value);
-        let known = |answer: Result<String, String>| answer.unwrap_or_else(|why| format!("not known: {why}"));
-        let monitor = &mut monitor(&self.virsh, &self.name);
         let answer = monitor("query-cpus-fast", json!({})).map(|answer| readback::cpus(&answer));
         let cpus = answer.unwrap_or_default();
         if let Some(first) = cpus.first() {
-            put("cpu", known(readback::model(monitor, first)));
+            put("cpu", readback::or_unknown(readback::model(monitor, first)));
         }
         let threads: Vec<u32> = cpus.iter().map(|cpu| cpu.thread).collect();
         put("placement", readback::placement(qemu, &threads));
@@ -457,93 +360,56 @@ impl Guest for LibvirtGuest {
         let (topology, caches) = readback::seen_inside(session, &numbers)?;
         put("topology", topology.map_or("not told".into(), |topology| topology.to_string()));
         put("caches", caches);
-        let iothreads = readback::iothreads(monitor);
-        let words = |names: Vec<String>| if names.is_empty() { "none".into() } else { names.join(", ") };
-        put("iothread", known(iothreads.map(words)));
+        put("iothread", readback::or_unknown(readback::iothreads(monitor)));
         put("pages", readback::pages(qemu, self.memory_bytes));
-        put("devices", known(readback::devices(monitor)));
+        put("devices", readback::or_unknown(readback::devices(monitor)));
         if !self.notes.is_empty() {
             put("not-tuned", self.notes.join("; "));
         }
         Ok(facts)
     }
 
-    fn reach(&self, port: u16) -> Option<Reach> {
-        self.tap.as_ref()?.reach(port)
-    }
-
-    fn hops(&self) -> Vec<Hop> {
-        self.tap.as_ref().map(Tap::hops).unwrap_or_default()
-    }
-
-    fn log(&self) -> Option<PathBuf> {
-        Some(self.log.clone())
-    }
-
     /// The guest's clocks stop with its CPUs: time in which it is frozen does not exist for it.
-    fn freeze(&mut self) -> Result<(), PlatformError> {
-        if !self.frozen {
-            self.set_running("suspend")?;
-            self.frozen = true;
-        }
-        Ok(())
+    fn set_frozen(&mut self, core: &mut GuestCore, frozen: bool) -> Result<(), PlatformError> {
+        let command = if frozen { "suspend" } else { "resume" };
+        let done = self.virsh.run(None, &[command, &core.name], STATE_DEADLINE);
+        done.map(|_| ())
+            .map_err(|error| PlatformError::io(format!("{command} the guest"))(std::io::Error::other(error)))
     }
 
-    fn thaw(&mut self) -> Result<(), PlatformError> {
-        if self.frozen {
-            self.set_running("resume")?;
-            self.frozen = false;
+    fn end(&mut self, core: &mut GuestCore) -> Result<(), PlatformError> {
+        if core.shut_down(SHUTDOWN_DEADLINE) {
+            core.tracker.wait_ended(EXIT_DEADLINE);
         }
-        Ok(())
+        core.cgroup.iter().try_for_each(Cgroup::kill_all)?;
+        self.file_daemon = None;
+        let forgotten = self.virsh.run_if_there(&["destroy", &core.name], DESTROY_DEADLINE);
+        // A daemon of the run's own that does not answer ends with the run.
+        if !self.daemon.is_own() {
+            forgotten.map_err(still_there)?;
+        }
+        process::end_domain(&core.name)
     }
 
-    fn stop(&mut self) -> Result<(), PlatformError> {
-        if self.stopped {
-            return Ok(());
-        }
-        let ended = self.end().map_err(|reason| PlatformError::Stop { platform: PLATFORM, reason });
-        // What is stuck does not keep the rest from being undone.
-        let removed = self.cgroup.iter().try_for_each(Cgroup::remove);
-        ended?;
-        removed?;
-        (self.cgroup, self.qemu) = (None, None);
+    fn release(&mut self, _: &mut GuestCore) -> Result<(), PlatformError> {
+        self.qemu = None;
         self.files.remove();
         self.storage.as_mut().map_or(Ok(()), |storage| storage.give_back())?;
         self.storage = None;
-        self.large_pages.as_mut().map_or(Ok(()), LargePages::give_back)?;
-        self.tap.as_mut().map_or(Ok(()), Tap::remove)?;
-        self.tap = None;
-        self.ledger.forget(self.entry)?;
-        self.stopped = true;
-        Ok(())
+        self.large_pages.as_mut().map_or(Ok(()), LargePages::give_back)
     }
 }
 
-impl Drop for LibvirtGuest {
-    fn drop(&mut self) {
-        // What could not be undone stays in the ledger.
-        let _ = self.stop();
-    }
-}
-
-/// QEMU's monitor, by way of libvirt, as [`readback`] takes it.
-fn monitor(virsh: &Virsh, name: &str) -> impl FnMut(&str, Value) -> Result<Value, String> {
-    move |command, arguments| {
-        let line = json!({"execute": command, "arguments": arguments}).to_string();
-        let said = virsh.run(None, &["qemu-monitor-command", name, &line], COMMAND_DEADLINE)?;
-        let mut answer: Value = serde_json::from_str(&said).unwrap_or_default();
-        if let Some(why) = answer.pointer("/error/desc") {
-            return Err(format!("QEMU refused `{command}`: {why}"));
-        }
-        answer.get_mut("return").map(Value::take).ok_or_else(|| format!("QEMU did not answer `{command}`"))
-    }
+/// A domain that could not be ended.
+fn still_there(error: VirshError) -> PlatformError {
+    PlatformError::StillThere(error.to_string())
 }
 
 /// Ends a domain, whoever started it, by the name that weighbridge gave it.
 ///
 /// # Errors
 /// It lives on.
-pub(super) fn undo(name: &str, detail: &Value) -> Result<(), String> {
+pub(super) fn undo(name: &str, detail: &Value) -> Result<(), PlatformError> {
     let text = |key: &str| detail.get(key).and_then(Value::as_str).unwrap_or_default();
     // A client that has outlived weighbridge may still be asking for it.
     let asking = process::with_argument(text("document"));
@@ -562,7 +428,7 @@ pub(super) fn undo(name: &str, detail: &Value) -> Result<(), String> {
     process::end_domain(name)?;
     match ended {
         // Without its daemon nothing starts it again.
-        Err(said) if said.contains("Failed to connect socket") => Ok(()),
-        other => other.map(|_| ()),
+        Err(VirshError::NoDaemon(_)) => Ok(()),
+        other => other.map(|_| ()).map_err(still_there),
     }
 }

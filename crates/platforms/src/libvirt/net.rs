@@ -3,21 +3,18 @@
 use super::xml::Card;
 use super::{Libvirt, process};
 use crate::vm::tap::{self, Tap};
-use crate::{GuestRequest, Host, KeySpec, PlatformError, Values, setting};
+use crate::{GuestRequest, Host, KeySpec, PlatformError, setting};
 use weigh_host::accounts::Process;
 use weigh_model::{EnvironmentSpec, SpecError};
 
 /// What `net` takes.
 pub(super) const WORDS: &[&str] = &["none", "bridge", "nat"];
-/// The same with each of them first, for [`crate::axes::networks`].
+/// The same with each of them first, for [`crate::common_keys::networks`].
 pub(super) const ORDERS: &[&[&str]] = &[WORDS, &["bridge", "none", "nat"], &["nat", "none", "bridge"]];
 /// `vhost`.
-pub(super) const VHOST: KeySpec = KeySpec {
-    name: "vhost",
-    values: Values::Words(&["auto", "on", "off"]),
-    default: "auto",
-    summary: "whether the host's kernel carries the packets of the guest's card instead of QEMU; auto: where it can",
-};
+pub(super) const VHOST: KeySpec = KeySpec::words("vhost", &["auto", "on", "off"]).about(
+    "whether the host's kernel carries the packets of the guest's card instead of QEMU; auto: where it can",
+);
 
 /// What [`KeySpec`] cannot say of these keys.
 ///

@@ -1,15 +1,12 @@
 //! What all guests of an environment share: kernel, initial RAM file system, the disk of an image.
 
-use super::{Libvirt, PLATFORM, Settings, storage};
+use super::{Libvirt, Settings, storage};
 use crate::qemu::share::{self, Share};
-use crate::vm::boot::{self, Contents};
+use crate::vm::boot::{self, Contents, INITRAMFS, PreparedCache};
 use crate::vm::disk::{self, Wanted};
 use crate::vm::tap;
 use crate::{GuestRequest, Host, PlatformError, setting};
-use std::collections::BTreeMap;
-use std::fs;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
 use weigh_images::disk::RootDisk;
 use weigh_images::kernel::GuestKernel;
 use weigh_protocol::boot::BootMount;
@@ -28,7 +25,7 @@ pub(super) struct Prepared {
     /// nothing is to be shared or can be.
     pub(super) share: Option<(Share, PathBuf)>,
     /// The disk that the roots of guests lie above, for systems.
-    pub(super) root: Option<Arc<RootDisk>>,
+    pub(super) root: Option<RootDisk>,
 }
 
 /// Makes what is not there yet.
@@ -36,39 +33,22 @@ pub(super) struct Prepared {
 /// # Errors
 /// No kernel can be had, the image does not fit, no space.
 pub(super) fn prepare(host: &Host, request: &GuestRequest) -> Result<Prepared, PlatformError> {
-    // What this process has made; another one that goes on with the run makes it again.
-    static KNOWN: Mutex<BTreeMap<PathBuf, Prepared>> = Mutex::new(BTreeMap::new());
+    static KNOWN: PreparedCache<Prepared> = PreparedCache::new();
     let settings = Settings::of(request)?;
-    let place = host.work.join(format!("{PLATFORM}-{:016x}", boot::key(request, settings.memory_bytes)));
-    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(prepared) = known.get(&place).filter(|prepared| prepared.initramfs.exists()) {
-        return Ok(prepared.clone());
-    }
-    let prepared = make(host, request, &settings, place.clone())?;
-    known.insert(place, prepared.clone());
-    Ok(prepared)
-}
-
-fn make(
-    host: &Host,
-    request: &GuestRequest,
-    settings: &Settings<'_>,
-    place: PathBuf,
-) -> Result<Prepared, PlatformError> {
-    fs::create_dir_all(&place).map_err(PlatformError::io(format!("make {}", place.display())))?;
-    let kernel = boot::kernel(host, settings.kernel)?;
-    let is_system = storage::is_system(&request.environment);
-    let share = if request.root.binds.is_empty() || is_system { None } else { Share::of(&kernel) };
-    let share = share.map(|share| (share, share::common(&request.root)));
-    let initramfs = place.join("initramfs.cpio");
-    let contents = contents(request, settings, share.as_ref());
-    boot::write(&kernel, &contents, &initramfs)?;
-    if let Some(wanted) = Wanted::of(&Libvirt, &request.environment) {
-        wanted.prepare(host)?;
-    }
-    let root = if is_system { Some(Arc::new(disk::root_disk(host, request, true)?)) } else { None };
-    let GuestKernel { boot: kernel, source, .. } = kernel;
-    Ok(Prepared { kernel, source, initramfs, share, root })
+    KNOWN.get_or_make(host, request, settings.memory_bytes, |place| {
+        let kernel = boot::kernel(host, settings.kernel)?;
+        let is_system = storage::is_system(&request.environment);
+        let share = if request.root.binds.is_empty() || is_system { None } else { Share::of(&kernel) };
+        let share = share.map(|share| (share, share::common(&request.root)));
+        let initramfs = place.join(INITRAMFS);
+        boot::write(&kernel, &contents(request, &settings, share.as_ref()), &initramfs)?;
+        if let Some(wanted) = Wanted::of(&Libvirt, &request.environment) {
+            wanted.prepare(host)?;
+        }
+        let root = if is_system { Some(disk::root_disk(host, request, true)?) } else { None };
+        let GuestKernel { boot: kernel, source, .. } = kernel;
+        Ok(Prepared { kernel, source, initramfs, share, root })
+    })
 }
 
 /// What goes into the guest's memory at boot.

@@ -1,5 +1,7 @@
 //! A domain's QEMU as a process of the host: libvirt tells its name to QEMU, and nobody else.
 
+use crate::PlatformError;
+use crate::helpers::{allowed_cpus, has_argument, processes};
 use std::fs;
 
 /// The word by which QEMU's command line names a domain.
@@ -19,13 +21,8 @@ pub(super) fn with_argument(word: &str) -> Vec<u32> {
 }
 
 fn with(is_it: impl Fn(&[u8]) -> bool) -> Vec<u32> {
-    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    pids.filter(|pid| {
-        let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        *pid != std::process::id() && line.split(|byte| *byte == 0).any(&is_it)
-    })
-    .collect()
+    let others = processes().filter(|pid| *pid != std::process::id());
+    others.filter(|pid| has_argument(*pid, &is_it)).collect()
 }
 
 /// Whether a process has a thread of this name.
@@ -39,16 +36,15 @@ pub(super) fn has_thread(process: u32, name: &str) -> bool {
 ///
 /// # Errors
 /// It lives on.
-pub(super) fn end_domain(name: &str) -> Result<(), String> {
+pub(super) fn end_domain(name: &str) -> Result<(), PlatformError> {
     crate::vm::processes::end(&word_of(name))
 }
 
 /// What each of these threads of a process may run on.
 pub(super) fn places(process: u32, threads: impl Iterator<Item = u32>) -> Vec<Vec<u32>> {
     let place = |thread| {
-        let status = fs::read_to_string(format!("/proc/{process}/task/{thread}/status")).unwrap_or_default();
-        let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
-        list.and_then(|list| weigh_model::parse_cpu_list(list.trim()).ok()).unwrap_or_default()
+        let list = allowed_cpus(process, thread);
+        list.and_then(|list| weigh_model::parse_cpu_list(&list).ok()).unwrap_or_default()
     };
     threads.map(place).collect()
 }

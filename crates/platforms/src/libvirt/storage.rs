@@ -4,34 +4,24 @@ use super::prepare::Prepared;
 use super::xml::Disk;
 use super::{Libvirt, PLATFORM};
 use crate::vm::disk::{self, DataDisk, GuestRoot, Wanted};
-use crate::{GuestRequest, Host, KeySpec, PlatformError, Values, setting};
+use crate::{GuestRequest, Host, KeySpec, PlatformError, setting};
 use serde_json::Value;
 use weigh_model::{EnvironmentSpec, SpecError};
 
 /// `disk`.
 pub(super) const DISK: KeySpec = disk::disk_key(&["none", "raw", "qcow2", "block"]);
 /// `cache`.
-pub(super) const CACHE: KeySpec = KeySpec {
-    name: "cache",
-    values: Values::Words(&["none", "directsync", "writeback", "writethrough"]),
-    default: "none",
-    summary: "whether the host's page cache stands between the guest and its disks (writeback, writethrough), and whether each write \
-is flushed (directsync, writethrough)",
-};
+pub(super) const CACHE: KeySpec =
+    KeySpec::words("cache", &["none", "directsync", "writeback", "writethrough"]).about(
+        "whether the host's page cache stands between the guest and its disks (writeback, \
+        writethrough), and whether each write is flushed (directsync, writethrough)",
+    );
 /// `aio`.
-pub(super) const AIO: KeySpec = KeySpec {
-    name: "aio",
-    values: Values::Words(&["auto", "native", "threads", "io_uring"]),
-    default: "auto",
-    summary: "how QEMU reads and writes its disks; auto: native past the host's cache, threads through it",
-};
+pub(super) const AIO: KeySpec = KeySpec::words("aio", &["auto", "native", "threads", "io_uring"])
+    .about("how QEMU reads and writes its disks; auto: native past the host's cache, threads through it");
 /// `init`.
-pub(super) const INIT: KeySpec = KeySpec {
-    name: "init",
-    values: Values::Words(&["single", "full"]),
-    default: "single",
-    summary: "the probe alone, or a whole system from a disk, with the probe beside its init",
-};
+pub(super) const INIT: KeySpec = KeySpec::words("init", &["single", "full"])
+    .about("the probe alone, or a whole system from a disk, with the probe beside its init");
 
 /// Whether the guest boots a system.
 pub(super) fn is_system(environment: &EnvironmentSpec) -> bool {
@@ -95,7 +85,7 @@ impl Storage {
         let wanted = Wanted::of(&Libvirt, environment);
         let data = wanted.map(|wanted| wanted.take(host, request.instance)).transpose()?;
         let overlay = |disk: &_| GuestRoot::overlay(host, disk, request.instance);
-        let root = prepared.root.as_deref().map(overlay).transpose()?;
+        let root = prepared.root.as_ref().map(overlay).transpose()?;
         let cache = setting(&Libvirt, environment, CACHE.name).to_string();
         let aio = match setting(&Libvirt, environment, AIO.name) {
             "auto" if is_cached(&cache) => "threads",
@@ -118,9 +108,9 @@ impl Storage {
         };
         let data = self.data.iter().map(|data| {
             let part = (!data.whole).then_some(data.bytes);
-            disk(&data.path, data.is_device(), data.format.word(), part)
+            disk(&data.path, data.is_device(), data.format.as_str(), part)
         });
-        let root = self.root.iter().map(|root| disk(&root.path, false, root.format.word(), None));
+        let root = self.root.iter().map(|root| disk(&root.path, false, root.format.as_str(), None));
         data.chain(root).collect()
     }
 
@@ -155,11 +145,8 @@ impl Storage {
 pub(super) fn cache_fact(answer: &Value) -> Result<String, PlatformError> {
     let disks = answer.as_array().map(Vec::as_slice).unwrap_or_default();
     let cache = disks.iter().find_map(|disk| disk.pointer("/inserted/cache"));
-    let cache = cache.ok_or_else(|| PlatformError::Launch {
-        platform: PLATFORM,
-        reason: "QEMU has no disk although one was asked for".into(),
-        log: None,
-    })?;
+    let cache = cache
+        .ok_or_else(|| PlatformError::launch(PLATFORM, "QEMU has no disk although one was asked for"))?;
     let is = |name: &str| cache.get(name).and_then(Value::as_bool).unwrap_or(false);
     Ok(match (is("direct"), is("writeback")) {
         (true, true) => "none",

@@ -29,5 +29,5 @@ fn keys_of_tuning_are_checked() {
 #[test]
 fn nothing_but_domains_is_undone() {
     let error = Libvirt.undo("network", "default", &serde_json::Value::Null).unwrap_err();
-    assert!(error.contains("never makes a network"), "{error}");
+    assert!(error.to_string().contains("never makes a network"), "{error}");
 }

@@ -1,6 +1,7 @@
 //! virsh(1), the client.
 
 use crate::PlatformError;
+use crate::vm::readback::MonitorError;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use weigh_host::cgroup::Cgroup;
@@ -12,8 +13,34 @@ pub(super) const COMMAND_DEADLINE: Duration = Duration::from_secs(30);
 const MARK: &str = "error: ";
 /// What libvirt says of a domain that is not there (`VIR_ERR_NO_DOMAIN`, in virsh's words).
 const NO_DOMAIN: [&str; 2] = ["failed to get domain", "Domain not found"];
+/// What libvirt says where no daemon listens.
+const NO_DAEMON: &str = "Failed to connect socket";
 /// What it says of one that is there and does not run.
 const NOT_RUNNING: &str = "domain is not running";
+
+/// A command that failed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(super) enum VirshError {
+    /// Nothing listens where the daemon would, in libvirt's words.
+    #[error("{0}")]
+    NoDaemon(String),
+    /// Anything else, in libvirt's words.
+    #[error("{0}")]
+    Failed(String),
+}
+
+impl VirshError {
+    fn said(error: &str) -> Self {
+        let said = said(error);
+        if said.contains(NO_DAEMON) { Self::NoDaemon(said) } else { Self::Failed(said) }
+    }
+}
+
+impl From<VirshError> for MonitorError {
+    fn from(error: VirshError) -> Self {
+        Self(error.to_string())
+    }
+}
 
 /// A client of one daemon.
 #[derive(Debug, Clone)]
@@ -38,10 +65,7 @@ impl Virsh {
     /// # Errors
     /// [`PlatformError::Missing`] with the remedy.
     pub(super) fn find(uri: &str, log: &Path) -> Result<Self, PlatformError> {
-        let missing = || PlatformError::Missing {
-            what: "the program virsh".into(),
-            remedy: Some(super::REMEDY.into()),
-        };
+        let missing = || PlatformError::missing("the program virsh", super::REMEDY);
         let program = find_program("virsh").ok_or_else(missing)?;
         Ok(Self { program, uri: uri.into(), log: log.into() })
     }
@@ -65,19 +89,19 @@ impl Virsh {
         cgroup: Option<&Cgroup>,
         arguments: &[&str],
         deadline: Duration,
-    ) -> Result<String, String> {
+    ) -> Result<String, VirshError> {
         let done = self.finish(cgroup, arguments, deadline)?;
         if done.status.success() {
             return Ok(String::from_utf8_lossy(&done.output).trim().into());
         }
-        Err(said(&String::from_utf8_lossy(&done.error)))
+        Err(VirshError::said(&String::from_utf8_lossy(&done.error)))
     }
 
     /// Runs a command about a domain that may be gone.
     ///
     /// # Errors
     /// In libvirt's words.
-    pub(super) fn run_if_there(&self, arguments: &[&str], deadline: Duration) -> Result<Ended, String> {
+    pub(super) fn run_if_there(&self, arguments: &[&str], deadline: Duration) -> Result<Ended, VirshError> {
         let done = self.finish(None, arguments, deadline)?;
         if done.status.success() {
             return Ok(Ended::Done);
@@ -86,7 +110,7 @@ impl Virsh {
         if NO_DOMAIN.iter().any(|words| error.contains(words)) || error.contains(NOT_RUNNING) {
             return Ok(Ended::Gone);
         }
-        Err(said(&error))
+        Err(VirshError::said(&error))
     }
 
     fn finish(
@@ -94,18 +118,20 @@ impl Virsh {
         cgroup: Option<&Cgroup>,
         arguments: &[&str],
         deadline: Duration,
-    ) -> Result<Finished, String> {
+    ) -> Result<Finished, VirshError> {
         let command = Invocation::new(&self.program).args(["--connect", &self.uri, "--quiet"]);
         let mut command = command.args(arguments).env("LC_ALL", "C").deadline(deadline).log_to(&self.log);
         if let Some(cgroup) = cgroup {
             command = command.pre_exec_cgroup(cgroup);
         }
-        command.run().map_err(|error| match error {
-            CommandError::Deadline { after, error, .. } => {
-                let words = if error.is_empty() { String::new() } else { format!(": {}", said(&error)) };
-                format!("virsh {} got no answer within {after:?}{words}", arguments[0])
-            }
-            other => other.to_string(),
+        command.run().map_err(|error| {
+            VirshError::Failed(match error {
+                CommandError::Deadline { after, error, .. } => {
+                    let words = if error.is_empty() { String::new() } else { format!(": {}", said(&error)) };
+                    format!("virsh {} got no answer within {after:?}{words}", arguments[0])
+                }
+                other => other.to_string(),
+            })
         })
     }
 }

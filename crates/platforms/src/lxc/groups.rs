@@ -6,7 +6,7 @@
 
 use super::rootfs::field;
 use crate::enter::uncover_boot_identity;
-use crate::oci::witness::Witness;
+use crate::process_tracker::ProcessTracker;
 use crate::spawn::is_first;
 use crate::{GuestRequest, Host, PlatformError};
 use std::fs;
@@ -106,26 +106,26 @@ impl Groups {
         }
     }
 
-    /// Lets go on whatever stands: one that is frozen hears nothing, and one that was stopped by a
-    /// signal neither.
-    pub(crate) fn rouse(&self, witness: &mut Witness) {
+    /// Resumes the container's processes and LXC's own: one that is frozen does not answer, nor does
+    /// one that a signal has stopped.
+    pub(crate) fn resume_all(&self, tracker: &mut ProcessTracker) {
         let _killing_needs_it_not = self.cgroup.thaw();
-        witness.see(self.processes());
-        witness.revive();
+        tracker.track(self.processes());
+        tracker.resume();
     }
 
     /// Kills all that is in the container.
-    pub(crate) fn kill(&self) -> Result<(), String> {
-        self.cgroup.kill_all().map_err(|error| error.to_string())
+    pub(crate) fn kill(&self) -> Result<(), PlatformError> {
+        Ok(self.cgroup.kill_all()?)
     }
 
-    /// Waits until all are gone that were seen. The monitor waits for the container; one that does
-    /// not end then is killed.
-    pub(crate) fn outlive(&self, witness: &Witness) -> Result<(), String> {
-        if !witness.wait_ended(EXIT_DEADLINE) {
-            self.monitor.kill_all().map_err(|error| error.to_string())?;
+    /// Waits until all tracked processes are gone. The monitor waits for the container; one that
+    /// does not end then is killed.
+    pub(crate) fn wait_ended(&self, tracker: &ProcessTracker) -> Result<(), PlatformError> {
+        if !tracker.wait_ended(EXIT_DEADLINE) {
+            self.monitor.kill_all()?;
         }
-        if witness.wait_ended(EXIT_DEADLINE) { Ok(()) } else { Err("some of its processes live on".into()) }
+        tracker.ended_within(EXIT_DEADLINE)
     }
 
     /// Kills what is left, and removes them.

@@ -4,7 +4,7 @@
 use super::Plan;
 use super::config::MAPPED_USERS;
 use crate::PlatformError;
-use crate::axes::Storage;
+use crate::common_keys::Storage;
 use crate::oci::mounts::{self, GuestMount, scratch_mode};
 use crate::{GuestRequest, Host};
 use std::fs;
@@ -75,10 +75,10 @@ pub(super) fn first_of_range() -> Result<u32, PlatformError> {
     };
     match (first("/etc/subuid"), first("/etc/subgid")) {
         (Some(user), Some(group)) if user == group => Ok(user),
-        _ => Err(PlatformError::Missing {
-            what: format!("a range of {MAPPED_USERS} users and groups that containers may have"),
-            remedy: Some("give root one: `echo root:1000000:65536 | tee -a /etc/subuid /etc/subgid`".into()),
-        }),
+        _ => Err(PlatformError::missing(
+            format!("a range of {MAPPED_USERS} users and groups that containers may have"),
+            "give root one: `echo root:1000000:65536 | tee -a /etc/subuid /etc/subgid`",
+        )),
     }
 }
 
@@ -95,17 +95,17 @@ pub(super) fn base(plan: &Plan, host: &Host, root: &Root) -> Result<Option<PathB
     }
     let Some(tree) = &root.tree else {
         let what = if plan.system { "a system to start" } else { "a root file system of its own" };
-        return Err(PlatformError::Missing {
-            what: format!("{what} in the image"),
-            remedy: Some("add `rootfs=debian`, or name a directory or archive that holds one".into()),
-        });
+        return Err(PlatformError::missing(
+            format!("{what} in the image"),
+            "add `rootfs=debian`, or name a directory or archive that holds one",
+        ));
     };
     if plan.system && tree.join("sbin/init").symlink_metadata().is_err() {
         let what = format!("the program /sbin/init in {}", tree.display());
-        return Err(PlatformError::Missing {
+        return Err(PlatformError::missing(
             what,
-            remedy: Some("install the package systemd-sysv in it, or use `rootfs=debian`".into()),
-        });
+            "install the package systemd-sysv in it, or use `rootfs=debian`",
+        ));
     }
     let shift = plan.mapped.filter(|_| plan.rootfs != Kind::Copied);
     if shift.is_none() && plan.rootfs != Kind::Shared {
@@ -340,14 +340,14 @@ fn enterable(plan: &Plan, path: &Path) -> Result<(), PlatformError> {
 pub(crate) fn reachable(path: &Path) -> Result<(), PlatformError> {
     let closed = path.ancestors().skip(1).find(|it| it.metadata().is_ok_and(|it| it.mode() & 0o001 == 0));
     closed.map_or(Ok(()), |closed| {
-        Err(PlatformError::Missing {
-            what: format!("the right of other users to enter {}", closed.display()),
-            remedy: Some(format!(
+        Err(PlatformError::missing(
+            format!("the right of other users to enter {}", closed.display()),
+            format!(
                 "run `chmod o+x {}`, so that the mapped root of a container comes to {}",
                 closed.display(),
                 path.display()
-            )),
-        })
+            ),
+        ))
     })
 }
 

@@ -2,7 +2,7 @@
 
 use super::Nspawn;
 use super::system::Root;
-use crate::axes::Storage;
+use crate::common_keys::Storage;
 use crate::{GuestRequest, setting};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};

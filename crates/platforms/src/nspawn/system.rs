@@ -53,9 +53,11 @@ impl Root {
         let tree = request.root.tree.as_deref().filter(|tree| {
             ["sbin/init", "usr/sbin/init"].iter().any(|init| tree.join(init).symlink_metadata().is_ok())
         });
-        let tree = tree.ok_or_else(|| PlatformError::Missing {
-            what: "an init in the image".into(),
-            remedy: Some("give an image that is a whole system, as with `rootfs=debian`".into()),
+        let tree = tree.ok_or_else(|| {
+            PlatformError::missing(
+                "an init in the image",
+                "give an image that is a whole system, as with `rootfs=debian`",
+            )
         })?;
         let mut root = Self {
             path: directory.join("root"),

@@ -1,5 +1,7 @@
 //! How clients reach the guests of an engine, over what the engine itself makes of the network.
 
+use crate::helpers::fnv_1a;
+use crate::network::NetworkEnd;
 use crate::{GuestRequest, Host, PlatformError, Reach};
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -93,14 +95,15 @@ impl Access {
         }
         Ok(())
     }
+}
 
+impl NetworkEnd for Access {
     /// The guest's own address on the engine's bridge.
-    pub(crate) fn address(&self) -> Option<IpAddr> {
+    fn address(&self) -> Option<IpAddr> {
         self.address
     }
 
-    /// See [`crate::Guest::reach`].
-    pub(crate) fn reach(&self, port: u16) -> Option<Reach> {
+    fn reach(&self, port: u16) -> Option<Reach> {
         let from = || self.client.as_ref().and_then(Client::namespace).map(Into::into);
         let (address, port, from) = match self.word.as_str() {
             "host" => (Ipv4Addr::LOCALHOST.into(), port, None),
@@ -113,16 +116,13 @@ impl Access {
         Some(Reach { address: SocketAddr::new(address, port), from })
     }
 
-    /// See [`crate::Guest::hops`].
-    pub(crate) fn hops(&self) -> Vec<Hop> {
+    fn hops(&self) -> Vec<Hop> {
         self.client.as_ref().map(|client| client.hops(self.bridge.as_deref())).unwrap_or_default()
     }
 
-    /// Takes the client away, unless other guests have it too.
-    ///
-    /// # Errors
-    /// What could not be undone; it stays in the ledger.
-    pub(crate) fn leave(&mut self) -> Result<(), PlatformError> {
+    /// Takes the client away, unless other guests have it too. It goes before the container: the
+    /// engine takes its bridge away with the last that is on it.
+    fn detach(&mut self) -> Result<(), PlatformError> {
         let closed = self.opening.as_mut().map_or(Ok(()), Opening::close);
         self.client.as_mut().map_or(Ok(()), Client::remove).and(closed).map_err(failed)
     }
@@ -137,10 +137,9 @@ pub(crate) fn failed(error: NetworkError) -> PlatformError {
     PlatformError::io("make the network of a guest's client")(std::io::Error::other(error))
 }
 
-/// A number that stands for words where names are short (FNV-1a).
+/// A number that stands for words where names are short.
 pub(crate) fn number_of(words: &[&OsStr]) -> u64 {
-    let bytes = words.iter().flat_map(|word| word.as_bytes());
-    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3))
+    fnv_1a(words.iter().flat_map(|word| word.as_bytes()).copied())
 }
 
 #[cfg(test)]

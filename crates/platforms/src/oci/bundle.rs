@@ -2,7 +2,7 @@
 
 use super::mounts::{self, GuestMount, scratch_mode};
 use super::seccomp;
-use crate::axes::Storage;
+use crate::common_keys::Storage;
 use serde_json::{Value, json};
 use std::fs;
 use std::io;

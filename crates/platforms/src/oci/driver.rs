@@ -4,9 +4,10 @@ use super::bundle::Binds;
 use super::guest::Begin;
 use super::runtime::Runtime;
 use super::{leftovers, restore};
+use crate::helpers::version_line;
 use crate::{
-    Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, axes, network,
-    setting,
+    Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, common_keys,
+    network, setting,
 };
 use serde_json::Value;
 use std::path::Path;
@@ -99,7 +100,7 @@ impl Platform for Oci {
 
     fn capabilities(&self, environment: &EnvironmentSpec) -> Capabilities {
         Capabilities {
-            networks: axes::networks(self, environment, network::ORDERS),
+            networks: common_keys::networks(self, environment, network::ORDERS),
             implies: self.0.implies,
             shares_kernel: !self.0.own_kernel,
             settles: (self.0.to_prove)(environment).is_some(),
@@ -112,10 +113,10 @@ impl Platform for Oci {
             super::with_probe(host, environment.clone(), |request| self.launch(host, request)?.stop())
                 .map_err(|error| match error {
                     missing @ PlatformError::Missing { .. } => missing,
-                    error => PlatformError::Missing {
-                        what: format!("{what} ({})", super::with_causes(&error)),
-                        remedy: Some("leave the key away, and the platform's default does without".into()),
-                    },
+                    error => PlatformError::missing(
+                        format!("{what} ({})", super::with_causes(&error)),
+                        "leave the key away, and the platform's default does without",
+                    ),
                 })?;
         }
         Ok(environment.clone())
@@ -123,7 +124,7 @@ impl Platform for Oci {
 
     fn availability(&self, host: &Host) -> Availability {
         super::availability(self, host, |request| {
-            let version = Runtime::find(self, host, &request.environment)?.version()?;
+            let version = version_line(&Runtime::find(self, host, &request.environment)?.binary)?;
             self.launch(host, request)?.stop()?;
             Ok(version)
         })
@@ -137,10 +138,9 @@ impl Platform for Oci {
         self.start(host, request, Begin::Fresh)
     }
 
-    fn restores(&self, host: &Host, request: &GuestRequest) -> Result<(), String> {
+    fn restores(&self, host: &Host, request: &GuestRequest) -> Result<(), PlatformError> {
         let environment = &request.environment;
-        let runtime = Runtime::find(self, host, environment).map_err(|error| error.to_string())?;
-        restore::possible(&runtime, self.0.saving, environment)
+        restore::possible(&Runtime::find(self, host, environment)?, self.0.saving, environment)
     }
 
     fn restore(
@@ -149,7 +149,7 @@ impl Platform for Oci {
         request: &GuestRequest,
         saved: &Path,
     ) -> Result<Box<dyn Guest>, PlatformError> {
-        self.restores(host, request).map_err(restore::missing)?;
+        self.restores(host, request).map_err(|why| restore::missing(why.to_string()))?;
         self.start(host, request, Begin::Saved(saved))
     }
 
@@ -170,7 +170,7 @@ impl Platform for Oci {
         own.into_iter().chain(network::host_changes(word)).collect()
     }
 
-    fn undo(&self, what: &str, id: &str, detail: &Value) -> Result<(), String> {
+    fn undo(&self, what: &str, id: &str, detail: &Value) -> Result<(), PlatformError> {
         leftovers::undo(what, id, detail)
     }
 }

@@ -5,6 +5,8 @@
 //! of the group, which would go on to make a container when only the group were taken away, and
 //! files of the runtime outside of the run's work directory.
 
+use crate::PlatformError;
+use crate::helpers::{has_argument, processes};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde_json::Value;
 use std::fs;
@@ -20,9 +22,10 @@ const DEATH_DEADLINE: Duration = Duration::from_secs(10);
 ///
 /// # Errors
 /// What is still there.
-pub(super) fn undo(what: &str, id: &str, detail: &Value) -> Result<(), String> {
+pub(super) fn undo(what: &str, id: &str, detail: &Value) -> Result<(), PlatformError> {
     let Some(state) = detail.get("state").and_then(Value::as_str).map(PathBuf::from) else {
-        return Err(format!("the ledger does not say where the {what} {id} is"));
+        let unknown = format!("the ledger does not say where the {what} {id} is");
+        return Err(PlatformError::StillThere(unknown));
     };
     let group = detail.get("group").and_then(Value::as_str).unwrap_or_default();
     kill_runtimes(&state, id, group)?;
@@ -44,7 +47,7 @@ pub(super) fn is_known(state: &Path, id: &str) -> bool {
 ///
 /// # Errors
 /// What could not be removed.
-pub(super) fn remove_files(state: &Path, id: &str) -> Result<(), String> {
+pub(super) fn remove_files(state: &Path, id: &str) -> Result<(), PlatformError> {
     for path in files(state, id) {
         let removed = match path.symlink_metadata() {
             Ok(found) if found.is_dir() => fs::remove_dir_all(&path),
@@ -53,7 +56,7 @@ pub(super) fn remove_files(state: &Path, id: &str) -> Result<(), String> {
         };
         match removed {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                return Err(format!("cannot remove {}: {error}", path.display()));
+                return Err(PlatformError::io(format!("remove {}", path.display()))(error));
             }
             _ => {}
         }
@@ -64,12 +67,12 @@ pub(super) fn remove_files(state: &Path, id: &str) -> Result<(), String> {
 /// Kills the processes of a runtime that serve a container: those that have its name, which no
 /// other container ever has, and the runtime's state directory among their arguments. Those in the
 /// container's group may be frozen, and end when the group is undone.
-fn kill_runtimes(state: &Path, id: &str, group: &str) -> Result<(), String> {
+fn kill_runtimes(state: &Path, id: &str, group: &str) -> Result<(), PlatformError> {
     let until = Instant::now() + DEATH_DEADLINE;
     loop {
         let mut outside = 0;
         for pid in serving(state, id) {
-            let Some(number) = Pid::from_raw(pid) else { continue };
+            let Some(number) = Pid::from_raw(pid.cast_signed()) else { continue };
             let Ok(handle) = pidfd_open(number, PidfdFlags::empty()) else { continue };
             // Looked at again: from here on the handle means the process that is killed.
             if serves(pid, state, id) {
@@ -81,20 +84,19 @@ fn kill_runtimes(state: &Path, id: &str, group: &str) -> Result<(), String> {
             return Ok(());
         }
         if Instant::now() > until {
-            return Err(format!("{outside} processes of its runtime do not end"));
+            let what = format!("{outside} processes of its runtime do not end");
+            return Err(PlatformError::StillThere(what));
         }
         std::thread::sleep(Duration::from_millis(2));
     }
 }
 
-fn serving(state: &Path, id: &str) -> Vec<i32> {
-    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    pids.filter(|pid| serves(*pid, state, id)).collect()
+fn serving(state: &Path, id: &str) -> Vec<u32> {
+    processes().filter(|pid| serves(*pid, state, id)).collect()
 }
 
 /// Whether a process is in a control group of this path, in any hierarchy.
-fn is_in(pid: i32, group: &str) -> bool {
+fn is_in(pid: u32, group: &str) -> bool {
     let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
     groups
         .lines()
@@ -103,12 +105,10 @@ fn is_in(pid: i32, group: &str) -> bool {
 }
 
 /// A zombie has no arguments any more, and so serves nobody.
-fn serves(pid: i32, state: &Path, id: &str) -> bool {
-    let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+fn serves(pid: u32, state: &Path, id: &str) -> bool {
     let state = state.as_os_str().as_bytes();
-    let mut words = line.split(|byte| *byte == 0);
     let is_state = |word: &[u8]| word == state || word.strip_prefix(b"--root=") == Some(state);
-    words.clone().any(|word| word == id.as_bytes()) && words.any(is_state)
+    has_argument(pid, |word| word == id.as_bytes()) && has_argument(pid, is_state)
 }
 
 #[cfg(test)]

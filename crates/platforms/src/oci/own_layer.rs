@@ -4,7 +4,7 @@
 //! An image's `/var` is mounted as a whole and read-only, and `/var/tmp` in it could be no part of
 //! the layer. Here its entries are mounted one by one instead, beside a `/var/tmp` of the skeleton.
 
-use crate::axes::Storage;
+use crate::common_keys::Storage;
 use std::fs;
 use std::io;
 use std::ops::Deref;

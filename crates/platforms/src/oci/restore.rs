@@ -7,6 +7,7 @@
 use super::driver::Saving;
 use super::runtime::Runtime;
 use crate::PlatformError;
+use crate::helpers::version_text;
 use std::path::Path;
 use std::time::Duration;
 use weigh_host::command::{Invocation, find_program};
@@ -29,16 +30,15 @@ pub(super) fn possible(
     runtime: &Runtime,
     saving: Saving,
     environment: &EnvironmentSpec,
-) -> Result<(), String> {
+) -> Result<(), PlatformError> {
     let name = runtime.platform;
     if saving == Saving::Itself {
         return Ok(());
     }
-    if saving == Saving::CriuLibrary {
-        let features = runtime.says_of_itself().map_err(|error| error.to_string())?;
-        if !features.split_whitespace().any(|word| word == "+CRIU") {
-            return Err(format!("this {name} was built without CRIU"));
-        }
+    if saving == Saving::CriuLibrary
+        && !version_text(&runtime.binary)?.split_whitespace().any(|word| word == "+CRIU")
+    {
+        return Err(PlatformError::CannotRestore(format!("this {name} was built without CRIU")));
     }
     criu_is_usable(name, environment.get("criu").unwrap_or("criu"))
 }
@@ -47,19 +47,16 @@ pub(super) fn possible(
 ///
 /// # Errors
 /// Why not, as a clause.
-pub(crate) fn criu_is_usable(name: &str, criu: &str) -> Result<(), String> {
-    let needed = format!("{name} needs CRIU of version {FIRST_CRIU} or later to save guests");
-    let Some(program) = find_program(criu) else { return Err(format!("{needed}, and there is none here")) };
-    let said = Invocation::new(&program)
-        .arg("--version")
-        .deadline(Duration::from_secs(10))
-        .run_ok()
-        .map_err(|error| format!("{needed}, and {error}"))?;
-    let said = String::from_utf8_lossy(&said.output).into_owned();
-    match version(&said) {
+pub(crate) fn criu_is_usable(name: &str, criu: &str) -> Result<(), PlatformError> {
+    let refused = |found: String| {
+        let needed = format!("{name} needs CRIU of version {FIRST_CRIU} or later to save guests");
+        PlatformError::CannotRestore(format!("{needed}, and {found}"))
+    };
+    let program = find_program(criu).ok_or_else(|| refused("there is none here".into()))?;
+    match version(&version_text(&program).map_err(|error| refused(error.to_string()))?) {
         Some((major, _)) if major >= FIRST_CRIU => Ok(()),
-        Some((_, version)) => Err(format!("{needed}, and {} is version {version}", program.display())),
-        None => Err(format!("{needed}, and {} does not tell its version", program.display())),
+        Some((_, version)) => Err(refused(format!("{} is version {version}", program.display()))),
+        None => Err(refused(format!("{} does not tell its version", program.display()))),
     }
 }
 

@@ -1,7 +1,7 @@
 //! A runtime's program and how it is called.
 
 use super::driver::Oci;
-use crate::{Host, PlatformError, axes};
+use crate::{Host, PlatformError, common_keys};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -42,14 +42,14 @@ impl Runtime {
         let platform = kind.name;
         if !host.is_root {
             let what = format!("the right to make containers with {platform}");
-            return Err(PlatformError::Missing { what, remedy: Some(crate::remedy::AS_ROOT.into()) });
+            return Err(PlatformError::missing(what, crate::remedy::AS_ROOT));
         }
         let remedy = format!(
             "install it with `apt-get install {platform}`, or name the file with `{platform}:binary=PATH`"
         );
         // Absolute: what goes into the ledger is undone by another process, maybe in another
         // directory.
-        let binary = axes::program(driver, environment, platform, &remedy)?;
+        let binary = common_keys::program(driver, environment, platform, &remedy)?;
         Ok(Self {
             platform,
             binary,
@@ -74,24 +74,6 @@ impl Runtime {
         }
     }
 
-    /// First line of `--version`.
-    ///
-    /// # Errors
-    /// Those of running it.
-    pub(super) fn version(&self) -> Result<String, PlatformError> {
-        let said = self.says_of_itself()?;
-        Ok(said.lines().next().unwrap_or_default().trim().into())
-    }
-
-    /// All of `--version`: with crun the last line tells what it was built with.
-    ///
-    /// # Errors
-    /// Those of running it.
-    pub(super) fn says_of_itself(&self) -> Result<String, PlatformError> {
-        let version = Invocation::new(&self.binary).arg("--version").deadline(COMMAND_DEADLINE);
-        Ok(String::from_utf8_lossy(&version.run_ok()?.output).into_owned())
-    }
-
     /// What another process needs to undo a container that is in this control group.
     pub(super) fn detail(&self, group: &str) -> Value {
         json!({"state": self.state, "group": group})
@@ -101,17 +83,11 @@ impl Runtime {
     ///
     /// # Errors
     /// Why it is still there.
-    pub(super) fn delete(&self, id: &str) -> Result<(), String> {
+    pub(super) fn delete(&self, id: &str) -> Result<(), PlatformError> {
         if !super::leftovers::is_known(&self.state, id) {
             return Ok(());
         }
-        let deleted = self.command().args(["delete", "--force", id]).run_ok();
-        deleted.map(|_| ()).map_err(|error| error.to_string())?;
+        self.command().args(["delete", "--force", id]).run_ok()?;
         super::leftovers::remove_files(&self.state, id)
-    }
-
-    /// The log of an invocation, beside the guest's.
-    pub(super) fn says(&self, error: impl std::fmt::Display, log: &Path) -> String {
-        super::with_tail(&error.to_string(), log)
     }
 }

@@ -3,11 +3,12 @@
 use super::console::Console;
 use super::image::{Boot, command_line};
 use super::{PLATFORM, Settings};
+use crate::guest::{Backend, CoreGuest, GuestCore, with_tail};
+use crate::helpers::is_readable;
+use crate::host_probe::{CommandRunner, Ended, HostProbe, Job, Progress, Refusal};
 use crate::qemu::accel::Acceleration;
-use crate::stand_in::{Ended, Job, Player, Refusal, StandIn, Taken};
-use crate::{Guest, GuestRequest, Host, PlatformError, Session};
+use crate::{GuestRequest, Host, PlatformError};
 use rustix::io::Errno;
-use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -95,12 +96,12 @@ impl Machine {
             input: false,
             output_limit_bytes: 0,
         };
-        let line = command_line(&self.program, &command).map_err(failed)?;
+        let line = command_line(&self.program, &command).map_err(|error| failed(error.to_string()))?;
         let mut run = self.start(&line).map_err(|refusal| failed(refusal.reason))?;
         let until = Instant::now() + within;
         let ended = loop {
             match run.take() {
-                Taken::Ended(ended) => break ended,
+                Progress::Ended(ended) => break ended,
                 _ if Instant::now() > until => {
                     run.running.kill_group();
                     let said = run.console.complaint();
@@ -111,13 +112,11 @@ impl Machine {
                     )));
                 }
                 _ => {
-                    let wait = rustix::event::Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
-                    let mut fds = [rustix::event::PollFd::new(&run.output, rustix::event::PollFlags::IN)];
-                    let _ = rustix::event::poll(&mut fds, Some(&wait));
+                    is_readable(&run.output, Duration::from_millis(100));
                 }
             }
         };
-        let said = crate::oci::with_tail(&run.console.complaint(), &self.log);
+        let said = with_tail(&run.console.complaint(), &self.log);
         match ended.status {
             Status::Exited(0) if run.console.duration_ns().is_some() => Ok(run.console),
             Status::Exited(0) => {
@@ -139,7 +138,7 @@ struct Run {
 }
 
 impl Run {
-    fn ended(&mut self) -> Taken {
+    fn ended(&mut self) -> Progress {
         let _ = self.running.wait(DEATH_DEADLINE);
         let status = if self.killed { Status::Signalled(libc::SIGKILL) } else { self.console.status() };
         let mut output = self.console.result().map(<[u8]>::to_vec).unwrap_or_default();
@@ -151,7 +150,7 @@ impl Run {
         let duration_ns = self.console.duration_ns();
         let status =
             if duration_ns.is_none() && status == Status::Exited(0) { Status::Exited(1) } else { status };
-        Taken::Ended(Ended {
+        Progress::Ended(Ended {
             status,
             duration_ns: duration_ns.unwrap_or(0),
             resources: ResourceUse::default(),
@@ -174,7 +173,7 @@ impl Job for Run {
         self.console.result_ns().map(|_| LOOK)
     }
 
-    fn take(&mut self) -> Taken {
+    fn take(&mut self) -> Progress {
         let now_ns = monotonic_ns();
         let overdue = |since_ns: u64| now_ns.saturating_sub(since_ns) > POWER_OFF_DEADLINE.as_nanos() as u64;
         if self.console.result_ns().is_some_and(overdue) {
@@ -182,19 +181,17 @@ impl Job for Run {
             self.running.kill_group();
             return self.ended();
         }
-        let wait = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
-        let mut fds = [rustix::event::PollFd::new(&self.output, rustix::event::PollFlags::IN)];
-        if !matches!(rustix::event::poll(&mut fds, Some(&wait)), Ok(1..)) {
-            return Taken::Output(Vec::new());
+        if !is_readable(&self.output, Duration::ZERO) {
+            return Progress::Output(Vec::new());
         }
         let mut buffer = [0; 16 << 10];
         match rustix::io::read(&self.output, &mut buffer[..]) {
             Ok(0) | Err(Errno::IO) => self.ended(),
             Ok(n) => {
                 self.console.hear(&buffer[..n], now_ns);
-                Taken::Output(Vec::new())
+                Progress::Output(Vec::new())
             }
-            Err(_) => Taken::Output(Vec::new()),
+            Err(_) => Progress::Output(Vec::new()),
         }
     }
 
@@ -204,7 +201,7 @@ impl Job for Run {
     }
 }
 
-impl Player for Machine {
+impl CommandRunner for Machine {
     fn facts(&self, _: &[String]) -> GuestFacts {
         GuestFacts {
             kernel: self.version.clone(),
@@ -221,38 +218,39 @@ impl Player for Machine {
             );
             return Err(Refusal::new(reason, Errno::NOENT));
         }
-        let line =
-            command_line(&self.program, command).map_err(|reason| Refusal::new(reason, Errno::INVAL))?;
+        let line = command_line(&self.program, command)
+            .map_err(|error| Refusal::new(error.to_string(), Errno::INVAL))?;
         Ok(Box::new(Machine::start(self, &line)?))
     }
 }
 
 /// A guest: a place for machines, one after the other.
-pub(super) struct OsvGuest {
-    stand_in: Option<StandIn>,
-    cgroup: Option<Arc<Cgroup>>,
-    acceleration: Acceleration,
+pub(super) struct OsvPlace {
+    probe: Option<HostProbe>,
+    /// Every machine of the guest joins it.
+    cgroup: Arc<Cgroup>,
     copy: Option<PathBuf>,
-    log: PathBuf,
-    spawned_ns: u64,
 }
 
-impl OsvGuest {
-    /// Makes the place. Nothing boots before there is a command.
-    pub(super) fn launch(
-        host: &Host,
-        request: &GuestRequest,
-        boot: Boot,
-        acceleration: Acceleration,
-        version: String,
-    ) -> Result<Self, PlatformError> {
-        let spawned_ns = monotonic_ns();
-        let (machine, copy) = machine(host, request, boot, acceleration, version)?;
-        let (cgroup, log) = (Arc::clone(&machine.cgroup), machine.log.clone());
-        let mut guest = Self { stand_in: None, cgroup: Some(cgroup), acceleration, copy, log, spawned_ns };
-        guest.stand_in = Some(StandIn::start(PLATFORM, machine)?);
-        Ok(guest)
-    }
+/// Makes the place. Nothing boots before there is a command.
+pub(super) fn launch(
+    host: &Host,
+    request: &GuestRequest,
+    boot: Boot,
+    acceleration: Acceleration,
+    version: String,
+) -> Result<CoreGuest<OsvPlace>, PlatformError> {
+    let mut core = GuestCore::new(PLATFORM, host, request);
+    core.start_clock();
+    let facts = [("acceleration", acceleration.as_str()), ("network", "none")];
+    core.facts = facts.map(|(key, value)| (key.into(), value.into())).into();
+    let (machine, copy) = machine(host, request, boot, acceleration, version)?;
+    let place = OsvPlace { probe: None, cgroup: Arc::clone(&machine.cgroup), copy };
+    CoreGuest::launch(core, place, |place, core| {
+        let (probe, session) = HostProbe::start(PLATFORM, machine)?;
+        (place.probe, core.session) = (Some(probe), Some(session));
+        Ok(())
+    })
 }
 
 /// What a guest's machines are made of: a control group, and a disk of its own where the command
@@ -298,61 +296,33 @@ pub(super) fn dismiss(machine: Machine, copy: Option<PathBuf>) -> Result<(), Pla
     Ok(machine.cgroup.remove()?)
 }
 
-impl Guest for OsvGuest {
-    fn session(&mut self) -> &mut Session {
-        self.stand_in
-            .as_mut()
-            .expect("a guest is only handed out with what stands in for its probe")
-            .session()
+impl Backend for OsvPlace {
+    fn processes(&self, _: &GuestCore) -> Vec<u32> {
+        self.cgroup.processes()
     }
 
-    fn processes(&self) -> Vec<u32> {
-        self.cgroup.iter().flat_map(|cgroup| cgroup.processes()).collect()
+    fn cgroup<'a>(&'a self, _: &'a GuestCore) -> Option<&'a Cgroup> {
+        Some(&self.cgroup)
     }
 
-    fn cgroup(&self) -> Option<&Cgroup> {
-        self.cgroup.as_deref()
-    }
-
-    fn facts(&self) -> BTreeMap<String, String> {
-        let facts = [("acceleration", self.acceleration.word()), ("network", "none")];
-        facts.map(|(key, value)| (key.into(), value.into())).into()
-    }
-
-    fn log(&self) -> Option<PathBuf> {
-        Some(self.log.clone())
-    }
-
-    fn spawned_ns(&self) -> u64 {
-        self.spawned_ns
-    }
-
-    fn freeze(&mut self) -> Result<(), PlatformError> {
-        Ok(self.cgroup.iter().try_for_each(|cgroup| cgroup.freeze())?)
-    }
-
-    fn thaw(&mut self) -> Result<(), PlatformError> {
-        Ok(self.cgroup.iter().try_for_each(|cgroup| cgroup.thaw())?)
-    }
-
-    fn stop(&mut self) -> Result<(), PlatformError> {
-        let Some(cgroup) = &self.cgroup else { return Ok(()) };
-        let _ = cgroup.thaw();
+    fn end(&mut self, core: &mut GuestCore) -> Result<(), PlatformError> {
+        if let Some(session) = &mut core.session {
+            session.close();
+        }
         // The thread ends the machine that it waits for; whatever else is there goes with the
         // group.
-        if let Some(stand_in) = &mut self.stand_in {
-            stand_in.stop();
+        if let Some(probe) = &mut self.probe {
+            probe.stop();
         }
-        cgroup.remove()?;
-        remove(self.copy.as_deref());
-        (self.cgroup, self.copy) = (None, None);
         Ok(())
     }
-}
 
-impl Drop for OsvGuest {
-    fn drop(&mut self) {
-        // What could not be undone stays in the ledger.
-        let _ = self.stop();
+    fn remove_groups(&mut self, _: &GuestCore) -> Result<(), PlatformError> {
+        Ok(self.cgroup.remove()?)
+    }
+
+    fn release(&mut self, _: &mut GuestCore) -> Result<(), PlatformError> {
+        remove(self.copy.as_deref());
+        Ok(())
     }
 }

@@ -2,6 +2,7 @@
 //! the command line, which is the only thing in it that changes.
 
 use super::{Osv, PLATFORM};
+use crate::helpers::fnv_1a;
 use crate::{GuestRequest, Host, PlatformError, setting};
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -49,7 +50,7 @@ impl Boot {
         let kernel = given("kernel").map(absolute);
         let wrong = |what: String| {
             let remedy = "name OSv's loader.elf as kernel= and a raw or qcow2 disk as image=, or one of both as image=";
-            PlatformError::Missing { what, remedy: Some(remedy.into()) }
+            PlatformError::missing(what, remedy)
         };
         let is_kernel = beginning(&image)? == ELF;
         match kernel {
@@ -74,11 +75,13 @@ impl Boot {
     /// It takes `qemu-img`, or failed.
     pub(super) fn prepare(mut self, host: &Host) -> Result<Self, PlatformError> {
         let (None, Some((image, "qcow2"))) = (&self.kernel, &self.disk) else { return Ok(self) };
-        let raw = host.work.join(format!("{PLATFORM}-{:016x}.raw", hash(&image.to_string_lossy())));
+        let raw = host.work.join(format!("{PLATFORM}-{:016x}.raw", fnv_1a(image.to_string_lossy().bytes())));
         if !raw.exists() {
-            let program = find_program("qemu-img").ok_or_else(|| PlatformError::Missing {
-                what: "the program qemu-img, which takes the image apart,".into(),
-                remedy: Some("install it with `apt-get install qemu-utils`, or name a raw image".into()),
+            let program = find_program("qemu-img").ok_or_else(|| {
+                PlatformError::missing(
+                    "the program qemu-img, which takes the image apart,",
+                    "install it with `apt-get install qemu-utils`, or name a raw image",
+                )
             })?;
             let staging = raw.with_extension("new");
             let convert = Invocation::new(program).args(["convert", "-f", "qcow2", "-O", "raw"]);
@@ -119,10 +122,13 @@ impl Boot {
     }
 }
 
-/// A short name for a text: FNV-1a, 64 bits.
-pub(super) fn hash(text: &str) -> u64 {
-    text.bytes()
-        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+/// A command that OSv's command line cannot hold.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(super) enum CommandLineError {
+    #[error("`{0}` cannot stand on OSv's command line")]
+    Word(String),
+    #[error("a command line of {0} bytes is too long for OSv")]
+    Length(usize),
 }
 
 /// The command line for a command of `weigh-kernels`: options of OSv, the program, its arguments.
@@ -132,7 +138,7 @@ pub(super) fn hash(text: &str) -> u64 {
 ///
 /// # Errors
 /// A word that OSv's command line cannot hold.
-pub(super) fn command_line(program: &str, command: &Command) -> Result<String, String> {
+pub(super) fn command_line(program: &str, command: &Command) -> Result<String, CommandLineError> {
     // OSv reads quotes, separators of commands and white space itself.
     let plain = |word: &str| {
         !word.is_empty() && word.chars().all(|c| c.is_ascii_alphanumeric() || "-_./=:,+@%".contains(c))
@@ -147,11 +153,11 @@ pub(super) fn command_line(program: &str, command: &Command) -> Result<String, S
         .chain(arguments)
         .collect();
     if let Some(word) = words.iter().find(|word| !plain(word)) {
-        return Err(format!("`{word}` cannot stand on OSv's command line"));
+        return Err(CommandLineError::Word(word.clone()));
     }
     let line = words.join(" ");
     if line.len() > LONGEST {
-        return Err(format!("a command line of {} bytes is too long for OSv", line.len()));
+        return Err(CommandLineError::Length(line.len()));
     }
     Ok(line)
 }

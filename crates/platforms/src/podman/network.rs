@@ -98,14 +98,15 @@ fn rules(table: &str) -> Vec<String> {
 ///
 /// # Errors
 /// What is still there.
-pub(super) fn undo(name: &str, detail: &Value) -> Result<(), String> {
+pub(super) fn undo(name: &str, detail: &Value) -> Result<(), PlatformError> {
     let subnet = detail.get("subnet").and_then(Value::as_str).unwrap_or_default();
     if subnet.is_empty() || !name.starts_with("wbp") {
-        return Err(format!("the ledger does not say what the network {name} is"));
+        let unknown = format!("the ledger does not say what the network {name} is");
+        return Err(PlatformError::StillThere(unknown));
     }
     if std::path::Path::new("/sys/class/net").join(name).exists() {
         let delete = Invocation::new("ip").args(["link", "delete", name]).deadline(DEADLINE);
-        delete.run_ok().map_err(|error| error.to_string())?;
+        delete.run_ok()?;
     }
     let comment = format!("name: {name} ");
     for table in ["filter", "nat"] {
@@ -145,7 +146,7 @@ fn own_chain(rule: &str) -> Option<&str> {
 }
 
 /// Removes the chains that all networks of netavark share, unless a network uses them.
-fn remove_shared(table: &str) -> Result<(), String> {
+fn remove_shared(table: &str) -> Result<(), PlatformError> {
     let rules = rules(table);
     if rules.iter().any(|rule| own_chain(rule).is_some() || rule.contains("-A NETAVARK_FORWARD ")) {
         return Ok(());
@@ -162,14 +163,14 @@ fn remove_shared(table: &str) -> Result<(), String> {
 
 /// Turns what `-S` said into the command that takes it away. What somebody else has taken away by
 /// now is fine.
-fn change(table: &str, rule: &str, from: &str, to: &str) -> Result<(), String> {
+fn change(table: &str, rule: &str, from: &str, to: &str) -> Result<(), PlatformError> {
     let Some(rest) = rule.strip_prefix(from) else { return Ok(()) };
     let words = words(rest);
     let iptables = || Invocation::new("iptables").args(["--wait", "10", "-t", table]).deadline(DEADLINE);
     match iptables().arg(to).args(&words).run_ok() {
         Ok(_) => Ok(()),
         Err(_) if !rules(table).iter().any(|now| now == rule) => Ok(()),
-        Err(error) => Err(error.to_string()),
+        Err(error) => Err(error.into()),
     }
 }
 

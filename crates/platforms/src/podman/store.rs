@@ -50,8 +50,8 @@ impl Store {
     /// [`PlatformError::Missing`] with the remedy.
     pub(super) fn find(host: &Host, binary: &str, runtime: &str) -> Result<Self, PlatformError> {
         if !host.is_root {
-            let what = "the right to make containers with podman as root".into();
-            return Err(PlatformError::Missing { what, remedy: Some(crate::remedy::AS_ROOT.into()) });
+            let what = "the right to make containers with podman as root";
+            return Err(PlatformError::missing(what, crate::remedy::AS_ROOT));
         }
         let (podman, runc) = ("apt-get install podman", "apt-get install runc");
         let binary = program(if binary.is_empty() { "podman" } else { binary }, podman)?;
@@ -185,7 +185,7 @@ impl Store {
     ///
     /// # Errors
     /// Why it is still there.
-    pub(super) fn remove(&self, container: &str, group: Option<&Cgroup>) -> Result<(), String> {
+    pub(super) fn remove(&self, container: &str, group: Option<&Cgroup>) -> Result<(), PlatformError> {
         // Without its configuration there is no store, and nothing in it.
         if !self.path("containers.conf").exists() || !self.path("root").exists() {
             return Ok(());
@@ -196,7 +196,8 @@ impl Store {
             Some(group) => remove.pre_exec_cgroup(group),
             None => remove,
         };
-        remove.run_ok().map(|_| ()).map_err(|error| error.to_string())
+        remove.run_ok()?;
+        Ok(())
     }
 
     /// Whether the storage holds a container of this name: its layer at least is there.
@@ -210,13 +211,13 @@ impl Store {
 ///
 /// # Errors
 /// What could not be unmounted.
-pub(super) fn undo(directory: &str, detail: &Value) -> Result<(), String> {
+pub(super) fn undo(directory: &str, detail: &Value) -> Result<(), PlatformError> {
     let state = detail.get("state").and_then(Value::as_str);
     for directory in [Some(directory), state].into_iter().flatten() {
         for point in mounted_below(Path::new(directory)) {
             // In use by a process that is ending: it goes with it.
             unmount(&point, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW)
-                .map_err(|error| format!("cannot unmount {}: {error}", point.display()))?;
+                .map_err(PlatformError::io(format!("unmount {}", point.display())))?;
         }
     }
     let namespaces = Path::new(NAMESPACES);
@@ -249,9 +250,11 @@ pub(super) fn image_name(root: &Root) -> String {
 }
 
 fn program(name: &str, install: &str) -> Result<PathBuf, PlatformError> {
-    let found = find_program(name).ok_or_else(|| PlatformError::Missing {
-        what: format!("the program {name}"),
-        remedy: Some(format!("install it with `{install}`, or name the file with a key")),
+    let found = find_program(name).ok_or_else(|| {
+        PlatformError::missing(
+            format!("the program {name}"),
+            format!("install it with `{install}`, or name the file with a key"),
+        )
     })?;
     // What goes into the ledger is undone by another process, maybe in another directory.
     found.canonicalize().map_err(PlatformError::io(format!("resolve {name}")))

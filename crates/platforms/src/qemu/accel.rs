@@ -6,7 +6,7 @@
 //! this QEMU and this kernel.
 
 use crate::remedy::for_kvm;
-use crate::{Host, PlatformError};
+use crate::{GuestRequest, Host, PlatformError};
 use serde_json::{Value, json};
 use std::fs::File;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -19,6 +19,8 @@ use weigh_host::cache::CacheDirectory;
 /// From the start of QEMU to the hello of a guest under KVM, which takes well under a second where
 /// it works.
 pub(crate) const PROOF_DEADLINE: Duration = Duration::from_secs(10);
+/// Memory of a guest that only proves something, bytes.
+pub(crate) const PROOF_MEMORY_BYTES: u64 = 256 << 20;
 /// `_IO(KVMIO, 0x01)` of `include/uapi/linux/kvm.h`.
 const KVM_CREATE_VM: libc::Ioctl = 0xAE01;
 /// Directory of the cache for proofs.
@@ -36,11 +38,27 @@ pub(crate) enum Acceleration {
 }
 
 impl Acceleration {
+    /// What executes the instructions, as QEMU answers `query-kvm`.
+    pub(crate) fn reported(answer: &Value) -> Self {
+        match answer.get("enabled").and_then(Value::as_bool) {
+            Some(true) => Self::Kvm,
+            _ => Self::Tcg,
+        }
+    }
+
     /// As in `accel=`, and in facts.
-    pub(crate) fn word(self) -> &'static str {
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Kvm => "kvm",
             Self::Tcg => "tcg",
+        }
+    }
+
+    /// How a platform that is available says it.
+    pub(crate) fn described(self) -> &'static str {
+        match self {
+            Self::Kvm => "KVM proven by a guest",
+            Self::Tcg => "by emulation (accel=tcg), which says nothing about machines under KVM",
         }
     }
 
@@ -65,6 +83,52 @@ pub(crate) enum Proof {
         /// In words.
         remedy: String,
     },
+}
+
+impl Proof {
+    /// Nothing, or that KVM is missing.
+    ///
+    /// # Errors
+    /// [`PlatformError::Missing`] with what was seen and what to do.
+    pub(crate) fn required(self) -> Result<(), PlatformError> {
+        match self {
+            Self::Proven => Ok(()),
+            Self::Disproven { seen, remedy } => {
+                Err(PlatformError::missing(format!("working KVM ({seen})"), remedy))
+            }
+        }
+    }
+}
+
+/// What executes guests, by the value of `accel`, and, where that is emulation for want of KVM,
+/// why. `proof` tells whether KVM works.
+///
+/// # Errors
+/// KVM is asked for by name and does not work, or `proof` failed.
+pub(crate) fn choose(
+    asked: &str,
+    proof: impl FnOnce() -> Result<Proof, PlatformError>,
+) -> Result<(Acceleration, Option<String>), PlatformError> {
+    if asked == "tcg" {
+        return Ok((Acceleration::Tcg, None));
+    }
+    match proof()? {
+        Proof::Proven => Ok((Acceleration::Kvm, None)),
+        Proof::Disproven { seen, .. } if asked == "auto" => Ok((Acceleration::Tcg, Some(seen))),
+        Proof::Disproven { seen, remedy } => {
+            let remedy = format!("{remedy}; accel=tcg emulates instead");
+            Proof::Disproven { seen, remedy }.required().map(|()| (Acceleration::Kvm, None))
+        }
+    }
+}
+
+/// A request for a guest that proves KVM: one CPU, little memory.
+pub(crate) fn proof_request(request: &GuestRequest) -> GuestRequest {
+    GuestRequest {
+        cpus: weigh_host::facts::allowed_cpus().into_iter().take(1).collect(),
+        memory_bytes: Some(PROOF_MEMORY_BYTES),
+        ..request.clone()
+    }
 }
 
 /// What is to be proven: the host's boot is part of it by itself.

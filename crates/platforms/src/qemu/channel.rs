@@ -171,9 +171,11 @@ impl Part for Channel {
 
 /// The host's half of vsock, opened.
 fn open(device: &Path) -> Result<File, PlatformError> {
-    File::options().read(true).write(true).open(device).map_err(|error| PlatformError::Missing {
-        what: format!("vsock for guests ({} cannot be opened: {error})", device.display()),
-        remedy: Some("load the module: `modprobe vhost_vsock`, or use channel=port".into()),
+    File::options().read(true).write(true).open(device).map_err(|error| {
+        PlatformError::missing(
+            format!("vsock for guests ({} cannot be opened: {error})", device.display()),
+            "load the module: `modprobe vhost_vsock`, or use channel=port",
+        )
     })
 }
 
@@ -197,10 +199,10 @@ fn vsock_device(device: &Path, name: &str) -> Result<(u32, OwnedFd), PlatformErr
             return Err(PlatformError::io(format!("give a guest the address {cid} of vsock"))(error));
         }
     }
-    Err(PlatformError::Missing {
-        what: "an address of vsock that no machine has".into(),
-        remedy: Some("end other machines that use vsock, or use channel=port".into()),
-    })
+    Err(PlatformError::missing(
+        "an address of vsock that no machine has",
+        "end other machines that use vsock, or use channel=port",
+    ))
 }
 
 /// Connects to the probe of a machine, again and again until it listens. The kernel gives up an

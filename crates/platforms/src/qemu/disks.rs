@@ -95,7 +95,7 @@ impl Opening {
         let driver = if disk.is_device() { "host_device" } else { "file" };
         self.file(line, "data-file", driver, &disk.path, false);
         let mut node = json!({
-            "driver": disk.format.word(), "node-name": DATA, "file": "data-file", "cache": self.cache.options(),
+            "driver": disk.format.as_str(), "node-name": DATA, "file": "data-file", "cache": self.cache.options(),
         });
         if !disk.whole {
             node["size"] = disk.bytes.into();
@@ -114,7 +114,7 @@ impl Opening {
         line.pair("-blockdev", &below.to_string());
         self.file(line, "root-file", "file", &own.path, false);
         let mut root = json!({
-            "driver": own.format.word(), "node-name": ROOT, "file": "root-file", "cache": options,
+            "driver": own.format.as_str(), "node-name": ROOT, "file": "root-file", "cache": options,
         });
         if own.format == Format::Qcow2 {
             root["backing"] = "below".into();
@@ -187,13 +187,10 @@ pub(super) fn check_io_uring(binary: &Path) -> Result<(), PlatformError> {
     }
     let said = String::from_utf8_lossy(&done.error).into_owned();
     let said = said.lines().last().unwrap_or("it ended without a word").trim().to_string();
-    Err(PlatformError::Missing {
-        what: format!("io_uring for the disks of QEMU ({said})"),
-        remedy: Some(
-            "write aio=native or aio=threads; where the kernel has it switched off, `sysctl kernel.io_uring_disabled=0` allows it"
-                .into(),
-        ),
-    })
+    Err(PlatformError::missing(
+        format!("io_uring for the disks of QEMU ({said})"),
+        "write aio=native or aio=threads; where the kernel has it switched off, `sysctl kernel.io_uring_disabled=0` allows it",
+    ))
 }
 
 #[cfg(test)]

@@ -77,10 +77,10 @@ impl Memory {
             },
         };
         if wishes.is_merged && wishes.is_shared {
-            return Err(PlatformError::Missing {
-                what: "memory whose pages the kernel can merge: that of this guest is a file, because virtiofsd shares it".into(),
-                remedy: Some("use --image probe, or name a kernel with 9p by kernel=PATH".into()),
-            });
+            return Err(PlatformError::missing(
+                "memory whose pages the kernel can merge: that of this guest is a file, because virtiofsd shares it",
+                "use --image probe, or name a kernel with 9p by kernel=PATH",
+            ));
         }
         let merging = wishes.is_merged.then(|| Merging::start(&host.ledger, PLATFORM)).transpose()?;
         Ok(Self { wishes, large, merging, notes })

@@ -17,6 +17,7 @@ mod vhost;
 use super::Qemu;
 use super::part::{Line, Part};
 use super::qmp::{Qmp, QmpError};
+use crate::network::NetworkEnd;
 use crate::vm::tap::{self, Tap};
 use crate::{GuestRequest, Host, PlatformError, Reach, setting};
 use serde_json::{Value, json};
@@ -28,7 +29,7 @@ use vhost::Vhost;
 use weigh_model::{EnvironmentSpec, SpecError};
 use weigh_network::{Hop, hardware_address};
 
-/// What `net` takes, with each of the words first, for [`crate::axes::networks`].
+/// What `net` takes, with each of the words first, for [`crate::common_keys::networks`].
 pub(super) const ORDERS: &[&[&str]] = &[
     WORDS,
     &["user", "none", "tap", "bridge", "nat"],
@@ -135,9 +136,10 @@ impl Net {
         self.facts.insert("network-card".into(), format!("{model}, {server}"));
         Ok(())
     }
+}
 
-    /// [`crate::Guest::reach`].
-    pub(super) fn reach(&self, port: u16) -> Option<Reach> {
+impl NetworkEnd for Net {
+    fn reach(&self, port: u16) -> Option<Reach> {
         match &self.way {
             Way::None => None,
             Way::User { user, .. } => user.reach(port),
@@ -145,18 +147,14 @@ impl Net {
         }
     }
 
-    pub(super) fn hops(&self) -> Vec<Hop> {
+    fn hops(&self) -> Vec<Hop> {
         match &self.way {
             Way::None | Way::User { .. } => Vec::new(),
             Way::Tap { tap, .. } => tap.hops(),
         }
     }
 
-    /// Takes it away; again it retries what failed.
-    ///
-    /// # Errors
-    /// What could not be undone; it stays in the ledger.
-    pub(super) fn remove(&mut self) -> Result<(), PlatformError> {
+    fn remove(&mut self) -> Result<(), PlatformError> {
         self.passed.clear();
         match &mut self.way {
             Way::Tap { tap, .. } => tap.remove(),

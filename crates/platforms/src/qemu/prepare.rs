@@ -4,20 +4,16 @@
 use super::channel::Channel;
 use super::share::{self, Share};
 use super::{RootKind, Settings, devices, disks, net};
-use crate::vm::boot::{self, Contents};
+use crate::vm::boot::{self, Contents, INITRAMFS, PreparedCache};
 use crate::vm::disk::{self as vm_disk, Wanted};
 use crate::{GuestRequest, Host, PlatformError};
-use serde_json::{Value, json};
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use weigh_images::disk::RootDisk;
 use weigh_images::kernel::GuestKernel;
 use weigh_protocol::boot::BootMount;
 
 /// Without it there is no device of virtio's.
 const MODULES_OF_ALL: [&str; 1] = ["virtio_pci"];
-/// Name of the file that says that everything else is there.
-const DONE: &str = "prepared.json";
 
 /// Ready to boot.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,37 +35,27 @@ pub(super) struct Prepared {
 /// # Errors
 /// No kernel can be had, the image does not fit, no space.
 pub(super) fn prepare(host: &Host, request: &GuestRequest) -> Result<Prepared, PlatformError> {
+    static KNOWN: PreparedCache<Prepared> = PreparedCache::new();
     let settings = Settings::of(request)?;
-    let place = host.work.join(format!("qemu-{:016x}", boot::key(request, settings.memory_bytes)));
-    if let Some(prepared) = read(&place) {
-        return Ok(prepared);
-    }
-    if settings.opening.aio == "io_uring" {
-        disks::check_io_uring(&settings.binary)?;
-    }
-    fs::create_dir_all(&place).map_err(PlatformError::io(format!("make {}", place.display())))?;
-    let kernel = boot::kernel(host, settings.kernel)?;
-    let root = match settings.root {
-        RootKind::Disk => Some(vm_disk::root_disk(host, request, settings.system)?),
-        _ => None,
-    };
-    let share = share(&kernel, request, &settings)?;
-    let share = share.map(|share| (share, share::common(&request.root)));
-    let initramfs = place.join("initramfs.cpio");
-    boot::write(&kernel, &contents(request, &settings, share.as_ref()), &initramfs)?;
-    if let Some(disk) = &settings.disk {
-        disk.prepare(host)?;
-    }
-    let prepared = Prepared {
-        kernel: kernel.boot,
-        release: kernel.release,
-        source: kernel.source,
-        initramfs,
-        share,
-        root,
-    };
-    write(&place, &prepared).map_err(PlatformError::io(format!("write to {}", place.display())))?;
-    Ok(prepared)
+    KNOWN.get_or_make(host, request, settings.memory_bytes, |place| {
+        if settings.opening.aio == "io_uring" {
+            disks::check_io_uring(&settings.binary)?;
+        }
+        let kernel = boot::kernel(host, settings.kernel)?;
+        let root = match settings.root {
+            RootKind::Disk => Some(vm_disk::root_disk(host, request, settings.system)?),
+            _ => None,
+        };
+        let share = share(&kernel, request, &settings)?;
+        let share = share.map(|share| (share, share::common(&request.root)));
+        let initramfs = place.join(INITRAMFS);
+        boot::write(&kernel, &contents(request, &settings, share.as_ref()), &initramfs)?;
+        if let Some(disk) = &settings.disk {
+            disk.prepare(host)?;
+        }
+        let GuestKernel { boot: kernel, release, source, .. } = kernel;
+        Ok(Prepared { kernel, release, source, initramfs, share, root })
+    })
 }
 
 /// How the parts of the image get into the guest.
@@ -119,63 +105,4 @@ fn contents<'a>(
     modules.extend(devices::modules(&request.environment));
     let packed = share.is_none() && !on_disk && !root.host && !root.binds.is_empty();
     Contents { root, packed, modules, mounts, memory_bytes: settings.memory_bytes }
-}
-
-fn write(place: &Path, prepared: &Prepared) -> std::io::Result<()> {
-    let text = |path: &Path| path.to_string_lossy().into_owned();
-    let value = json!({
-        "kernel": text(&prepared.kernel),
-        "release": prepared.release,
-        "source": prepared.source,
-        "initramfs": text(&prepared.initramfs),
-        "share": prepared.share.as_ref().map(|(share, path)| json!([share.word(), text(path)])),
-        "root": prepared.root.as_ref().map(|disk| json!([text(&disk.path), disk.bytes])),
-    });
-    let staging = place.join("prepared.new");
-    fs::write(&staging, value.to_string())?;
-    fs::rename(staging, place.join(DONE))
-}
-
-fn read(place: &Path) -> Option<Prepared> {
-    let value: Value = serde_json::from_slice(&fs::read(place.join(DONE)).ok()?).ok()?;
-    let text = |value: &Value| value.as_str().map(String::from);
-    let share = match &value["share"] {
-        Value::Null => None,
-        pair => Some((Share::from_word(pair[0].as_str()?)?, pair[1].as_str()?.into())),
-    };
-    let root = match &value["root"] {
-        Value::Null => None,
-        pair => Some(RootDisk { path: pair[0].as_str()?.into(), bytes: pair[1].as_u64()? }),
-    };
-    Some(Prepared {
-        kernel: text(&value["kernel"])?.into(),
-        release: text(&value["release"])?,
-        source: text(&value["source"])?,
-        initramfs: text(&value["initramfs"])?.into(),
-        share,
-        root,
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_prepared_reads_back() {
-        let base = tempfile::tempdir().unwrap();
-        assert_eq!(read(base.path()), None);
-        let full = Prepared {
-            kernel: "/k".into(),
-            release: "6.1".into(),
-            source: "Debian's".into(),
-            initramfs: "/i".into(),
-            share: Some((Share::Virtiofs, "/".into())),
-            root: Some(RootDisk { path: "/d".into(), bytes: 7 << 30 }),
-        };
-        for prepared in [Prepared { share: None, root: None, ..full.clone() }, full] {
-            write(base.path(), &prepared).unwrap();
-            assert_eq!(read(base.path()), Some(prepared));
-        }
-    }
 }

@@ -37,6 +37,12 @@ pub(super) enum QmpError {
     Lost(String),
 }
 
+impl From<QmpError> for crate::vm::readback::MonitorError {
+    fn from(error: QmpError) -> Self {
+        Self(error.to_string())
+    }
+}
+
 /// The monitor of one QEMU.
 #[derive(Debug)]
 pub(super) struct Qmp {

@@ -9,6 +9,7 @@ use crate::PlatformError;
 use crate::vm::boot::scratch;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use weigh_host::cache::CacheDirectory;
 use weigh_host::cgroup::Cgroup;
 use weigh_host::command::{Invocation, Running};
 use weigh_images::{Mount, Root, kernel::GuestKernel};
@@ -31,6 +32,17 @@ pub(crate) enum Share {
     Virtiofs,
 }
 
+/// Whether guests see the host's files, as far as it can be told without fetching a kernel: a
+/// kernel that is fetched is Debian's, which knows virtiofs and not 9p. `kernel` is the value of the
+/// key, maybe empty.
+pub(crate) fn is_expected(kernel: &str) -> bool {
+    let named = Some(kernel).filter(|path| !path.is_empty()).map(Path::new);
+    match CacheDirectory::open().and_then(|cache| GuestKernel::at_hand(named, &cache)) {
+        Some(kernel) => Share::of(&kernel).is_some(),
+        None => weigh_host::facts::is_root() && daemon().is_some(),
+    }
+}
+
 impl Share {
     /// The way that works with this kernel here, if any does.
     pub(crate) fn of(kernel: &GuestKernel) -> Option<Self> {
@@ -42,12 +54,11 @@ impl Share {
     /// # Errors
     /// What is missing.
     pub(crate) fn check(self, kernel: &GuestKernel) -> Result<(), PlatformError> {
-        let missing =
-            |what: String, remedy: &str| Err(PlatformError::Missing { what, remedy: Some(remedy.into()) });
+        let missing = |what: String, remedy: &str| Err(PlatformError::missing(what, remedy));
         let known = self.modules().iter().all(|module| kernel.has(module));
         // Of a kernel without modules nobody knows whether it has 9p, which few have.
         if !known || (self == Self::NineP && kernel.modules.is_none()) {
-            let what = format!("{} in the guest's kernel {}", self.word(), kernel.release);
+            let what = format!("{} in the guest's kernel {}", self.as_str(), kernel.release);
             return missing(what, "name another kernel by kernel=PATH, or write root=disk");
         }
         match self {
@@ -61,15 +72,15 @@ impl Share {
     }
 
     /// As ledgers of prepared machines name it.
-    pub(crate) fn word(self) -> &'static str {
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::NineP => "9p",
             Self::Virtiofs => "virtiofs",
         }
     }
 
-    pub(crate) fn from_word(word: &str) -> Option<Self> {
-        [Self::NineP, Self::Virtiofs].into_iter().find(|share| share.word() == word)
+    pub(crate) fn from_name(word: &str) -> Option<Self> {
+        [Self::NineP, Self::Virtiofs].into_iter().find(|share| share.as_str() == word)
     }
 
     /// Kernel modules that the guest needs for it.
@@ -150,10 +161,7 @@ pub(crate) fn serve(
     cgroup: Option<&Cgroup>,
     log: &Path,
 ) -> Result<Running, PlatformError> {
-    let binary = daemon().ok_or_else(|| PlatformError::Missing {
-        what: "the program virtiofsd".into(),
-        remedy: Some(INSTALL_DAEMON.into()),
-    })?;
+    let binary = daemon().ok_or_else(|| PlatformError::missing("the program virtiofsd", INSTALL_DAEMON))?;
     let mut command = Invocation::new(binary);
     // The older daemon, which is part of QEMU, takes its options by `-o`. A root of its own would
     // need a mount namespace that pivot_root(2) refuses on initial RAM file systems; it serves

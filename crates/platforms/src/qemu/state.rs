@@ -112,7 +112,7 @@ impl Saved {
             serde_json::from_slice(&text).map_err(|error| PlatformError::io(doing(&path))(error))?;
         if let Some(difference) = difference(&was, made_of) {
             let what = format!("the machine that was saved ({difference})");
-            return Err(PlatformError::Missing { what, remedy: Some("ask for the same machine".into()) });
+            return Err(PlatformError::missing(what, "ask for the same machine"));
         }
         let path = directory.join(STREAM);
         let file: OwnedFd = File::open(&path).map_err(PlatformError::io(doing(&path)))?.into();

@@ -167,7 +167,7 @@ impl Storage {
         let on_disk = self.disks.as_ref().is_some_and(|disks| disks.root.is_some());
         match &self.share {
             _ if on_disk => "disk",
-            Some(share) => share.kind.word(),
+            Some(share) => share.kind.as_str(),
             None => "initramfs",
         }
     }

@@ -3,10 +3,13 @@
 use super::*;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::sync::Arc;
+use std::time::Duration;
 use weigh_host::cgroup::Hierarchy;
 use weigh_host::ledger::{Change, Ledger};
 use weigh_host::state::StateDirectory;
-use weigh_images::Programs;
+use weigh_images::{Programs, Root};
+use weigh_model::ImageSpec;
 
 /// More than the deadline: the end of what is killed, on a busy host.
 const PATIENCE: Duration = Duration::from_secs(8);
@@ -53,13 +56,13 @@ impl Bench {
             instance: 0,
             root: Arc::new(root.unwrap()),
             cpus: Vec::new(),
-            memory_bytes: Some(PROOF_MEMORY_BYTES),
+            memory_bytes: Some(accel::PROOF_MEMORY_BYTES),
             publish: Vec::new(),
             outside: None,
         };
         let prepared = prepare::prepare(&self.host, &request).unwrap();
         let started = Instant::now();
-        let error = Qemu.prove_by_booting(&self.host, &request, &prepared).unwrap_err().to_string();
+        let error = prove_by_booting(&self.host, &request, &prepared).unwrap_err().to_string();
         assert!(started.elapsed() < accel::PROOF_DEADLINE + PATIENCE, "{:?}", started.elapsed());
         self.assert_nothing_left(marker);
         error
@@ -134,12 +137,12 @@ while read -u $fd line; do case $line in
         instance: 0,
         root: Arc::new(root.unwrap()),
         cpus: weigh_host::facts::allowed_cpus().into_iter().take(1).collect(),
-        memory_bytes: Some(PROOF_MEMORY_BYTES),
+        memory_bytes: Some(accel::PROOF_MEMORY_BYTES),
         publish: Vec::new(),
         outside: None,
     };
     let prepared = prepare::prepare(&bench.host, &request).unwrap();
-    let error = Qemu.prove_by_booting(&bench.host, &request, &prepared).unwrap_err().to_string();
+    let error = prove_by_booting(&bench.host, &request, &prepared).unwrap_err().to_string();
     assert!(error.contains("by tcg although kvm was asked for"), "{error}");
     bench.close();
 }
@@ -194,5 +197,5 @@ fn a_system_is_a_capability() {
     assert!(!can("qemu").system && can("qemu:init=full").system);
     assert!(!can("qemu:init=full").host_root && !can("qemu:root=initramfs").host_root);
     let spec = EnvironmentSpec::parse("qemu:init=full").unwrap();
-    assert_eq!(crate::axes::image(&Qemu, &spec, &ImageSpec::Host), ImageSpec::Debian);
+    assert_eq!(crate::common_keys::image(&Qemu, &spec, &ImageSpec::Host), ImageSpec::Debian);
 }

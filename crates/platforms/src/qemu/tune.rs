@@ -1,11 +1,12 @@
 //! The machine's CPUs: model, topology, placement; and the thread for its disk.
 
+use super::PLATFORM;
 use super::accel::Acceleration;
 use super::part::{Line, Part};
 use super::qmp::{Qmp, QmpError};
-use crate::vm::readback;
+use crate::vm::readback::{self, MonitorError};
 use crate::vm::tune::{Model, Tuning, Wish};
-use crate::{Session, SessionError};
+use crate::{PlatformError, Session, SessionError};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -30,14 +31,14 @@ impl Tune {
     /// `has_disk`: whether there is one that a thread could serve.
     ///
     /// # Errors
-    /// A thread for a disk that is not there, in words.
-    pub(super) fn new(tuning: Tuning, acceleration: Acceleration, has_disk: bool) -> Result<Self, String> {
+    /// A thread for a disk that is not there.
+    pub(super) fn new(
+        tuning: Tuning,
+        acceleration: Acceleration,
+        has_disk: bool,
+    ) -> Result<Self, PlatformError> {
         let mut notes = tuning.notes.clone();
-        if !has_disk && tuning.iothread == Wish::Required {
-            return Err(
-                "there is no disk that iothread=on could be for; name one, or use iothread=off".into()
-            );
-        }
+        let has_iothread = tuning.has_iothread(PLATFORM, has_disk)?;
         if !has_disk && tuning.iothread == Wish::Wanted {
             notes.push("no thread for the disk: there is no disk".into());
         }
@@ -54,7 +55,6 @@ impl Tune {
                 ),
             }
         }
-        let has_iothread = has_disk && tuning.iothread != Wish::Off;
         Ok(Self { tuning, model, has_iothread, notes })
     }
 
@@ -107,13 +107,12 @@ impl Tune {
         let cpus = match cpus {
             Ok(cpus) if !cpus.is_empty() => cpus,
             other => {
-                let why = other.err().unwrap_or_else(|| "QEMU names no CPU".into());
+                let why = other.err().map_or("QEMU names no CPU".into(), |why| why.to_string());
                 put("cpu", format!("not known: {why}"));
                 return Ok(facts);
             }
         };
-        let known = |answer: Result<String, String>| answer.unwrap_or_else(|why| format!("not known: {why}"));
-        put("cpu", known(readback::model(monitor, &cpus[0])));
+        put("cpu", readback::or_unknown(readback::model(monitor, &cpus[0])));
         let threads: Vec<u32> = cpus.iter().map(|cpu| cpu.thread).collect();
         put("placement", readback::placement(process, &threads));
         let numbers: Vec<u32> = cpus.iter().map(|cpu| cpu.index).collect();
@@ -124,11 +123,7 @@ impl Tune {
         let own = if inside == made { String::new() } else { format!(" (QEMU has {})", words(made)) };
         put("topology", words(inside) + &own);
         put("caches", caches);
-        let iothreads = readback::iothreads(monitor).map(|names| match names.len() {
-            0 => "none".into(),
-            _ => names.join(", "),
-        });
-        put("iothread", known(iothreads));
+        put("iothread", readback::or_unknown(readback::iothreads(monitor)));
         Ok(facts)
     }
 }
@@ -183,8 +178,8 @@ fn confine(thread: u32, cpus: &[u32]) -> rustix::io::Result<()> {
 }
 
 /// A monitor as [`readback`] takes it.
-pub(super) fn asked(qmp: &mut Qmp, until: Instant) -> impl FnMut(&str, Value) -> Result<Value, String> {
-    move |command, arguments| qmp.execute(command, arguments, until).map_err(|error| error.to_string())
+pub(super) fn asked(qmp: &mut Qmp, until: Instant) -> impl FnMut(&str, Value) -> Result<Value, MonitorError> {
+    move |command, arguments| Ok(qmp.execute(command, arguments, until)?)
 }
 
 #[cfg(test)]
@@ -194,7 +189,7 @@ mod tests {
     use crate::vm::tune::HostCpu;
     use weigh_model::EnvironmentSpec;
 
-    fn tune(keys: &str, acceleration: Acceleration, has_disk: bool) -> Result<Tune, String> {
+    fn tune(keys: &str, acceleration: Acceleration, has_disk: bool) -> Result<Tune, PlatformError> {
         let environment = EnvironmentSpec::parse(&format!("qemu:{keys}")).unwrap();
         let cpus = [0, 1].map(|number| HostCpu { number, package: 0, core: number, node: 0 });
         Tune::new(Tuning::of(&super::super::Qemu, &environment, &cpus).unwrap(), acceleration, has_disk)
@@ -223,7 +218,9 @@ mod tests {
         assert!(line_of(&tcg).starts_with("-cpu max,host-cache-info=on -smp"), "{}", line_of(&tcg));
         assert!(!line_of(&tcg).contains("iothread"), "{}", line_of(&tcg));
         assert_eq!((tcg.iothread(), &tcg.notes[0][..]), (None, "no thread for the disk: there is no disk"));
-        assert!(tune("iothread=on", Acceleration::Tcg, false).unwrap_err().contains("iothread=off"));
+        assert!(
+            tune("iothread=on", Acceleration::Tcg, false).unwrap_err().to_string().contains("iothread=off")
+        );
         let blind = tune("tune=on,cpu=Haswell", Acceleration::Kvm, true).unwrap();
         assert!(blind.notes[0].contains("caches"), "{:?}", blind.notes);
     }

@@ -1,5 +1,7 @@
 //! The processes of a guest without a control group.
 
+use crate::helpers;
+
 /// One of them.
 pub(super) struct Member {
     pub(super) pid: u32,
@@ -40,12 +42,8 @@ pub(super) fn of(first: u32) -> Vec<Member> {
 }
 
 fn processes() -> Vec<Process> {
-    let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
-    entries
-        .flatten()
-        .filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok())
-        .filter_map(|pid| read(pid, &std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?))
-        .collect()
+    let stat = |pid| std::fs::read_to_string(format!("/proc/{pid}/stat")).ok();
+    helpers::processes().filter_map(|pid| read(pid, &stat(pid)?)).collect()
 }
 
 /// `proc_pid_stat(5)`: the name is in parentheses and may hold anything, so the fields are counted

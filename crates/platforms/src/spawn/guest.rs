@@ -1,10 +1,11 @@
 //! A guest that is a process of this host: what `native` and `namespaces` have in common.
 
 use super::{Inside, OwnMount, SpawnRequest, Spawned, family, spawn};
-use crate::axes::Storage;
-use crate::oci::with_tail;
+use crate::common_keys::Storage;
+use crate::guest::{Backend, CoreGuest, GuestCore, with_tail};
+use crate::helpers::is_readable;
 use crate::platform::remove_directory;
-use crate::{Guest, GuestRequest, Host, PlatformError, Reach, Session, network};
+use crate::{Guest, GuestRequest, Host, PlatformError, Session, network};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, pidfd_send_signal, waitid};
 use rustix::thread::UnshareFlags;
 use std::ffi::OsString;
@@ -13,9 +14,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use weigh_host::cgroup::{Cgroup, Limits};
 use weigh_host::clock::monotonic_ns;
-use weigh_host::ledger::{Change, EntryId, Ledger};
+use weigh_host::ledger::Change;
 use weigh_images::Root;
-use weigh_network::{GuestNetwork, Hop};
 
 /// How long a guest may take to say hello. Without a machine to boot it takes milliseconds.
 const HELLO_DEADLINE: Duration = Duration::from_secs(10);
@@ -121,7 +121,8 @@ impl<'a> Start<'a> {
     pub(crate) fn launch(&self, host: &Host) -> Result<LocalGuest, PlatformError> {
         let storage = self.storage(host)?;
         let cgroup = self.control_group(host)?;
-        let log = log_path(host, &self.name);
+        let mut core = GuestCore::named(self.platform, host, self.name.clone());
+        let log = core.log.clone();
         let argv = match (self.runtime, self.root) {
             (Some(runtime), _) => (runtime.command)(cgroup.as_ref(), &storage),
             (None, Some(_)) => vec![OsString::from(weigh_images::PROBE)],
@@ -156,7 +157,7 @@ impl<'a> Start<'a> {
             Some(cgroup) if request.quiet => self.beside(cgroup, spawned, &log),
             _ => Ok((spawned, None)),
         };
-        let spawned = spawned.map_err(|error| error.to_string()).and_then(beside);
+        let spawned = spawned.map_err(Into::into).and_then(beside);
         let (Spawned { pid, pidfd, input, output }, supervisor) = match spawned {
             Ok(spawned) => spawned,
             Err(error) => {
@@ -170,32 +171,27 @@ impl<'a> Start<'a> {
                 for directory in self.directories(&storage) {
                     remove_directory(&directory)?;
                 }
-                return Err(self.failed(error, None));
+                return Err(self.failed(error.to_string(), None));
             }
         };
         let scratch = self.scratch(host);
-        let mut guest = LocalGuest {
-            platform: self.platform,
-            session: Session::new(output, input),
-            pid,
-            pidfd,
+        let directories = self.directories(&storage).into_iter().chain(scratch.clone()).collect();
+        core = GuestCore {
             cgroup,
-            ledger: host.ledger.clone(),
-            entry,
-            frozen: false,
+            entries: entry.into_iter().collect(),
+            session: Some(Session::new(output, input)),
             spawned_ns,
-            supervisor,
-            directories: self.directories(&storage).into_iter().chain(scratch.clone()).collect(),
+            directories,
             scratch,
             kernels: self.kernels(host),
-            network: None,
-            stopped: false,
+            ..core
         };
-        match guest.session.hello(HELLO_DEADLINE) {
+        let mut guest = CoreGuest::new(core, LocalProcess { pid, pidfd, supervisor });
+        match guest.session().hello(HELLO_DEADLINE) {
             Ok(_) => Ok(guest),
             Err(error) => {
-                let reason = error.to_string();
                 let _ = guest.stop();
+                let reason = error.to_string();
                 let reason = if self.runtime.is_some() { with_tail(&reason, &log) } else { reason };
                 Err(self.failed(reason, Some(log)))
             }
@@ -209,22 +205,22 @@ impl<'a> Start<'a> {
         cgroup: &Cgroup,
         supervisor: Spawned,
         log: &Path,
-    ) -> Result<(Spawned, Option<OwnedFd>), String> {
-        let found = Inside::wait(cgroup, supervisor.pid, weigh_images::PROBE, INIT_DEADLINE);
-        let inside = found.ok_or("its init does not start");
-        let argv = [OsString::from(weigh_images::PROBE)];
-        let probe = inside.map_err(Into::into).and_then(|inside| {
+    ) -> Result<(Spawned, Option<OwnedFd>), Box<dyn std::error::Error>> {
+        let start = || -> Result<Spawned, Box<dyn std::error::Error>> {
+            let found = Inside::wait(cgroup, supervisor.pid, weigh_images::PROBE, INIT_DEADLINE);
+            let inside = found.ok_or("its init does not start")?;
+            let argv = [OsString::from(weigh_images::PROBE)];
             let request =
                 SpawnRequest { inside: Some(&inside), cpus: self.cpus, ..SpawnRequest::new(&argv, log) };
-            spawn(&request, |_| Ok(())).map_err(|error| error.to_string())
-        });
-        match probe {
+            Ok(spawn(&request, |_| Ok(()))?)
+        };
+        match start() {
             Ok(probe) => Ok((probe, Some(supervisor.pidfd))),
             Err(error) => {
-                let error = with_tail(&error, log);
+                let error = with_tail(&error.to_string(), log);
                 let _ = pidfd_send_signal(&supervisor.pidfd, Signal::KILL);
                 let _ = waitid(WaitId::PidFd(supervisor.pidfd.as_fd()), WaitIdOptions::EXITED);
-                Err(error)
+                Err(error.into())
             }
         }
     }
@@ -260,12 +256,10 @@ impl<'a> Start<'a> {
         if let Err(reason) = host.hierarchy.usable() {
             return match self.memory_bytes {
                 None => Ok(None),
-                Some(_) => Err(PlatformError::Missing {
-                    what: format!("a way to limit memory ({reason})"),
-                    remedy: Some(
-                        "run as root on a host with control groups, or without a memory limit".into(),
-                    ),
-                }),
+                Some(_) => Err(PlatformError::missing(
+                    format!("a way to limit memory ({reason})"),
+                    "run as root on a host with control groups, or without a memory limit",
+                )),
             };
         }
         let limits = Limits { cpus: self.cpus.to_vec(), memory_bytes: self.memory_bytes };
@@ -279,12 +273,10 @@ impl<'a> Start<'a> {
         // memory controller.
         if cgroup.unlimited().contains(&"memory") {
             cgroup.remove()?;
-            return Err(PlatformError::Missing {
-                what: "the memory controller of control groups".into(),
-                remedy: Some(
-                    "start the host with cgroup_enable=memory on its kernel's command line, or run without a memory limit".into(),
-                ),
-            });
+            return Err(PlatformError::missing(
+                "the memory controller of control groups",
+                "start the host with cgroup_enable=memory on its kernel's command line, or run without a memory limit",
+            ));
         }
         Ok(Some(cgroup))
     }
@@ -294,40 +286,18 @@ impl<'a> Start<'a> {
     }
 }
 
-/// Where a guest's standard error goes.
-pub(crate) fn log_path(host: &Host, name: &str) -> PathBuf {
-    host.logs.join(format!("{name}.log"))
-}
-
 /// A guest that is a process of this host, in a control group where that can be.
-pub(crate) struct LocalGuest {
-    platform: &'static str,
-    session: Session,
+pub(crate) type LocalGuest = CoreGuest<LocalProcess>;
+
+/// The process.
+pub(crate) struct LocalProcess {
     pid: u32,
     pidfd: OwnedFd,
-    cgroup: Option<Cgroup>,
-    ledger: Ledger,
-    entry: Option<EntryId>,
-    frozen: bool,
-    spawned_ns: u64,
     /// What started the guest's init, where the probe is not the first process.
     supervisor: Option<OwnedFd>,
-    /// What goes with the guest.
-    directories: Vec<PathBuf>,
-    /// Where its commands make files, where that is not `/var/tmp`.
-    scratch: Option<PathBuf>,
-    kernels: PathBuf,
-    network: Option<GuestNetwork>,
-    stopped: bool,
 }
 
-impl LocalGuest {
-    /// The guest with the network that it is in, which goes with it.
-    pub(crate) fn with_network(mut self, network: Option<GuestNetwork>) -> Self {
-        self.network = network;
-        self
-    }
-
+impl LocalProcess {
     /// Stops or continues every process by signals; for guests without a control group.
     fn signal_all(&self, signal: Signal) -> Result<(), PlatformError> {
         let stop = signal == Signal::STOP;
@@ -351,151 +321,73 @@ impl LocalGuest {
                 return Err(PlatformError::io(doing)(std::io::Error::from(std::io::ErrorKind::TimedOut)));
             }
             for member in rest {
-                if let Some(pid) = i32::try_from(member.pid).ok().and_then(Pid::from_raw) {
-                    let _ = kill_process(pid, signal);
-                    signalled.push(member.pid);
-                }
+                kill(member.pid, signal);
+                signalled.push(member.pid);
             }
             std::thread::sleep(Duration::from_micros(200));
         }
     }
 
-    fn set_frozen(&mut self, frozen: bool) -> Result<(), PlatformError> {
-        if self.frozen == frozen || self.stopped {
-            return Ok(());
-        }
-        match &self.cgroup {
-            Some(cgroup) if frozen => cgroup.freeze()?,
-            Some(cgroup) => cgroup.thaw()?,
-            None => self.signal_all(if frozen { Signal::STOP } else { Signal::CONT })?,
-        }
-        self.frozen = frozen;
-        Ok(())
-    }
-
-    fn kill(&self) -> Result<(), PlatformError> {
-        if let Some(cgroup) = &self.cgroup {
-            // Kills all that is in it, frozen or not.
-            cgroup.remove()?;
-            return Ok(());
+    fn kill_all(&self, cgroup: Option<&Cgroup>) -> Result<(), PlatformError> {
+        if let Some(cgroup) = cgroup {
+            return Ok(cgroup.kill_all()?);
         }
         // Stopped first, so that none forks away; SIGKILL ends stopped processes too.
         let _ = self.signal_all(Signal::STOP);
-        for member in family::of(self.pid) {
-            if let Some(pid) = i32::try_from(member.pid).ok().and_then(Pid::from_raw) {
-                let _ = kill_process(pid, Signal::KILL);
-            }
-        }
+        family::of(self.pid).iter().for_each(|member| kill(member.pid, Signal::KILL));
         let _ = pidfd_send_signal(&self.pidfd, Signal::KILL);
         Ok(())
     }
 
     /// Whether the first process has ended within the time.
-    fn ended(&self, time: Duration) -> bool {
-        let end = Instant::now() + time;
-        loop {
-            let left = end.saturating_duration_since(Instant::now());
-            let timeout = rustix::event::Timespec {
-                tv_sec: left.as_secs() as i64,
-                tv_nsec: left.subsec_nanos().into(),
-            };
-            let mut fds = [rustix::event::PollFd::new(&self.pidfd, rustix::event::PollFlags::IN)];
-            match rustix::event::poll(&mut fds, Some(&timeout)) {
-                Ok(0) => return false,
-                Ok(_) => return true,
-                Err(rustix::io::Errno::INTR) => {}
-                Err(_) => return false,
-            }
-        }
-    }
-
-    fn try_stop(&mut self) -> Result<(), PlatformError> {
-        let thawed = self.set_frozen(false).is_ok();
-        if thawed && !self.session.is_lost() && !self.ended(Duration::ZERO) {
-            // A probe that does not end in time is killed below, like one that is dead already.
-            if self.session.shutdown(SHUTDOWN_DEADLINE).is_ok() {
-                self.ended(SHUTDOWN_DEADLINE);
-            }
-        }
-        self.session.close();
-        self.kill()?;
-        if !self.ended(DEATH_DEADLINE) {
-            let reason =
-                format!("process {} did not end within {DEATH_DEADLINE:?} of being killed", self.pid);
-            return Err(PlatformError::Stop { platform: self.platform, reason });
-        }
-        // Reaps it; until here its number could not have become another's.
-        for ended in [Some(&self.pidfd), self.supervisor.as_ref()].into_iter().flatten() {
-            let _ = waitid(WaitId::PidFd(ended.as_fd()), WaitIdOptions::EXITED);
-        }
-        if let Some(entry) = self.entry.take() {
-            self.ledger.forget(entry)?;
-        }
-        // What fails of the one does not keep the other.
-        let removed = self.network.as_mut().map_or(Ok(()), GuestNetwork::remove);
-        self.directories.iter().try_for_each(|directory| remove_directory(directory))?;
-        Ok(removed?)
+    fn has_ended(&self, time: Duration) -> bool {
+        is_readable(&self.pidfd, time)
     }
 }
 
-impl Guest for LocalGuest {
-    fn session(&mut self) -> &mut Session {
-        &mut self.session
+/// Signals a process that may be gone.
+fn kill(pid: u32, signal: Signal) {
+    if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
+        let _ = kill_process(pid, signal);
     }
+}
 
-    fn scratch(&self) -> Option<&Path> {
-        self.scratch.as_deref()
-    }
-
-    fn kernels(&self) -> &Path {
-        &self.kernels
-    }
-
-    fn processes(&self) -> Vec<u32> {
-        match &self.cgroup {
-            _ if self.stopped => Vec::new(),
+impl Backend for LocalProcess {
+    fn processes(&self, core: &GuestCore) -> Vec<u32> {
+        match &core.cgroup {
             Some(cgroup) => cgroup.processes(),
             None => family::of(self.pid).into_iter().map(|member| member.pid).collect(),
         }
     }
 
-    fn cgroup(&self) -> Option<&Cgroup> {
-        self.cgroup.as_ref()
+    /// Its own standard error alone, which nobody else has to read.
+    fn log(&self, _: &GuestCore) -> Option<PathBuf> {
+        None
     }
 
-    fn reach(&self, port: u16) -> Option<Reach> {
-        network::reach(self.network.as_ref(), port)
-    }
-
-    fn hops(&self) -> Vec<Hop> {
-        network::hops(self.network.as_ref())
-    }
-
-    fn spawned_ns(&self) -> u64 {
-        self.spawned_ns
-    }
-
-    fn freeze(&mut self) -> Result<(), PlatformError> {
-        self.set_frozen(true)
-    }
-
-    fn thaw(&mut self) -> Result<(), PlatformError> {
-        self.set_frozen(false)
-    }
-
-    fn stop(&mut self) -> Result<(), PlatformError> {
-        if self.stopped {
-            return Ok(());
+    fn set_frozen(&mut self, core: &mut GuestCore, frozen: bool) -> Result<(), PlatformError> {
+        match &core.cgroup {
+            Some(cgroup) if frozen => Ok(cgroup.freeze()?),
+            Some(cgroup) => Ok(cgroup.thaw()?),
+            None => self.signal_all(if frozen { Signal::STOP } else { Signal::CONT }),
         }
-        self.try_stop()?;
-        self.stopped = true;
-        Ok(())
     }
-}
 
-impl Drop for LocalGuest {
-    fn drop(&mut self) {
-        // What cannot be undone stays in the ledger.
-        let _ = self.stop();
+    fn end(&mut self, core: &mut GuestCore) -> Result<(), PlatformError> {
+        // A probe that does not end in time is killed below, like one that is dead already.
+        if !self.has_ended(Duration::ZERO) && core.shut_down(SHUTDOWN_DEADLINE) {
+            self.has_ended(SHUTDOWN_DEADLINE);
+        }
+        self.kill_all(core.cgroup.as_ref())?;
+        if !self.has_ended(DEATH_DEADLINE) {
+            let pid = self.pid;
+            let what = format!("process {pid} did not end within {DEATH_DEADLINE:?} of being killed");
+            return Err(PlatformError::StillThere(what));
+        }
+        // Reaps it; until here its number could not have become another's.
+        for ended in [Some(&self.pidfd), self.supervisor.as_ref()].into_iter().flatten() {
+            let _ = waitid(WaitId::PidFd(ended.as_fd()), WaitIdOptions::EXITED);
+        }
+        Ok(())
     }
 }

@@ -1,7 +1,7 @@
 //! What the child does before its exec, prepared so that doing it allocates nothing.
 
 use super::{OwnMount, SpawnError, SpawnRequest};
-use crate::axes::Storage;
+use crate::common_keys::Storage;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, mkdirat, openat, symlinkat};
 use rustix::io::Errno;
 use rustix::mount::{

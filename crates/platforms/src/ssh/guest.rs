@@ -2,21 +2,18 @@
 //! where the probe does not run.
 
 use super::PLATFORM;
-use super::keeper::{Kept, log_of};
+use super::remote_directory::{RemoteDirectory, log_of};
 use super::scripts::Script;
 use super::shell::Shell;
 use super::target::Target;
-use crate::oci::with_tail;
-use crate::stand_in::StandIn;
-use crate::{Guest, GuestRequest, Host, PlatformError, Session};
-use std::collections::BTreeMap;
+use crate::guest::{Backend, CoreGuest, GuestCore, with_tail};
+use crate::host_probe::HostProbe;
+use crate::{GuestRequest, Host, PlatformError, Session};
 use std::net::IpAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use weigh_host::accounts::Accounts;
-use weigh_host::cgroup::Cgroup;
-use weigh_host::clock::monotonic_ns;
 use weigh_host::command::Running;
 use weigh_images::KERNELS;
 
@@ -32,13 +29,13 @@ const EXIT_DEADLINE: Duration = Duration::from_secs(5);
 pub(super) enum GuestBy {
     /// The probe, over there.
     Probe,
-    /// A stand-in here, which has every command run by an `ssh` of its own.
+    /// A thread here, which has every command run by an `ssh` of its own.
     Shell,
 }
 
 impl GuestBy {
     /// As the key `by` has it.
-    pub(super) fn word(self) -> &'static str {
+    pub(super) fn as_str(self) -> &'static str {
         match self {
             Self::Probe => "probe",
             Self::Shell => "shell",
@@ -47,199 +44,133 @@ impl GuestBy {
 }
 
 /// A guest on another machine.
-pub(super) struct SshGuest {
-    talk: Talk,
+pub(super) struct RemoteGuest {
     target: Target,
     /// Where the machine sees this host.
     client: Option<IpAddr>,
     directory: String,
-    /// For files of commands, in the guest's own directory.
-    scratch: PathBuf,
-    kernels: PathBuf,
     name: String,
-    log: PathBuf,
-    spawned_ns: u64,
-    stopped: bool,
-}
-
-enum Talk {
-    Probe {
-        /// None once it has been taken down.
-        running: Option<Running>,
-        session: Session,
-    },
-    Shell(StandIn),
+    /// Answers here, where commands are run one by one.
+    probe: Option<HostProbe>,
 }
 
 /// Starts a guest where a directory is held.
 pub(super) fn launch(
     host: &Host,
     request: &GuestRequest,
-    kept: &Arc<Kept>,
-) -> Result<SshGuest, PlatformError> {
-    match kept.by {
-        GuestBy::Probe => launch_by_probe(host, request, kept),
-        GuestBy::Shell => {
-            let spawned_ns = monotonic_ns();
-            let (name, log) = (name(request.instance), log_of(host, request.instance));
-            let shell = Shell::new(kept, &name, &log);
-            let talk = Talk::Shell(StandIn::start(PLATFORM, shell)?);
-            Ok(SshGuest::new(talk, kept, name, log, spawned_ns))
-        }
+    remote: &Arc<RemoteDirectory>,
+) -> Result<CoreGuest<RemoteGuest>, PlatformError> {
+    if remote.by == GuestBy::Probe {
+        return launch_by_probe(host, request, remote);
     }
+    let (mut core, mut guest) = parts(host, request, remote);
+    core.start_clock();
+    let (probe, session) = HostProbe::start(PLATFORM, Shell::new(remote, &guest.name, &core.log))?;
+    (core.session, guest.probe) = (Some(session), Some(probe));
+    Ok(CoreGuest::new(core, guest))
 }
 
 /// Starts the probe over there and returns when it has said hello.
 pub(super) fn launch_by_probe(
     host: &Host,
     request: &GuestRequest,
-    kept: &Kept,
-) -> Result<SshGuest, PlatformError> {
-    let (name, log) = (name(request.instance), log_of(host, request.instance));
-    let cpus = request.environment.get("cpus").and_then(|count| count.parse().ok());
-    let failed = |reason: &str| PlatformError::Launch {
-        platform: PLATFORM,
-        reason: format!("{}: {}", kept.target.host, with_tail(reason, &log)),
-        log: Some(log.clone()),
-    };
-    let spawned_ns = monotonic_ns();
-    let script = Script::Guest(&kept.directory, &name, cpus);
-    let mut running = kept.target.invocation(&script).log_to(&log).spawn()?;
-    let (Some(input), Some(output)) = (running.take_input(), running.take_output()) else {
-        return Err(failed("ssh has no standard streams"));
-    };
-    let talk = Talk::Probe { running: Some(running), session: Session::new(output, input) };
-    let mut guest = SshGuest::new(talk, kept, name, log.clone(), spawned_ns);
-    let hello = guest.session().hello(HELLO_DEADLINE).map_err(|error| failed(&error.to_string()));
-    let counted = hello.and_then(|_| match cpus {
-        None => Ok(()),
-        Some(wanted) => match guest.session().facts(&[], &[])?.cpus.len() {
+    remote: &RemoteDirectory,
+) -> Result<CoreGuest<RemoteGuest>, PlatformError> {
+    let (core, guest) = parts(host, request, remote);
+    let cpus: Option<usize> = request.environment.get("cpus").and_then(|count| count.parse().ok());
+    CoreGuest::launch(core, guest, |guest, core| {
+        let machine = &guest.target.host;
+        let failed = |core: &GuestCore, reason: &str| {
+            core.failed_as(format!("{machine}: {}", with_tail(reason, &core.log)))
+        };
+        core.start_clock();
+        let script = Script::Guest(&guest.directory, &guest.name, cpus);
+        core.program = Some(guest.target.invocation(&script).log_to(&core.log).spawn()?);
+        let hello = core.open_session(Session::new)?.hello(HELLO_DEADLINE);
+        hello.map_err(|error| failed(core, &error.to_string()))?;
+        let (Some(wanted), Some(session)) = (cpus, &mut core.session) else { return Ok(()) };
+        match session.facts(&[], &[])?.cpus.len() {
             has if has == wanted => Ok(()),
-            has => Err(failed(&format!("it has {has} CPUs, fewer than the key cpus={wanted} asks for"))),
-        },
-    });
-    // One that did not come up is dropped, and with that undone.
-    counted.map(|()| guest)
+            has => {
+                let reason = format!("it has {has} CPUs, fewer than the key cpus={wanted} asks for");
+                Err(failed(core, &reason))
+            }
+        }
+    })
 }
 
-fn name(instance: u64) -> String {
-    match instance {
+/// What both kinds of guests begin with.
+fn parts(host: &Host, request: &GuestRequest, remote: &RemoteDirectory) -> (GuestCore, RemoteGuest) {
+    let name = match request.instance {
         u64::MAX => "guest-copy".into(),
         instance => format!("guest-{instance}"),
-    }
+    };
+    let directory = Path::new(&remote.directory);
+    let mut core = GuestCore::new(PLATFORM, host, request);
+    core.log = log_of(host, request.instance);
+    // For files of commands, in the guest's own directory.
+    core.scratch = Some(directory.join(&name).join("scratch"));
+    core.kernels = directory.join(Path::new(KERNELS).file_name().unwrap_or_default());
+    let facts = [("network", "of another machine"), ("acceleration", "not known")];
+    core.facts = facts.map(|(key, value)| (key.into(), value.into())).into();
+    let guest = RemoteGuest {
+        target: remote.target.clone(),
+        client: remote.machine.client,
+        directory: remote.directory.clone(),
+        name,
+        probe: None,
+    };
+    (core, guest)
 }
 
-impl SshGuest {
-    fn new(talk: Talk, kept: &Kept, name: String, log: PathBuf, spawned_ns: u64) -> Self {
-        let (target, directory) = (kept.target.clone(), kept.directory.clone());
-        let client = kept.machine.client;
-        let scratch = Path::new(&directory).join(&name).join("scratch");
-        let kernels = Path::new(&directory).join(Path::new(KERNELS).file_name().unwrap_or_default());
-        Self { talk, target, client, directory, scratch, kernels, name, log, spawned_ns, stopped: false }
-    }
-
+impl RemoteGuest {
     /// Whether the other side said that nothing of the guest is left.
-    fn took_leave(&mut self) -> bool {
-        match &mut self.talk {
-            Talk::Probe { running, session } => {
-                let asked = !session.is_lost() && session.shutdown(SHUTDOWN_DEADLINE).is_ok();
-                session.close();
-                let Some(ssh) = running else { return false };
-                let patience = if asked { EXIT_DEADLINE } else { Duration::ZERO };
-                let ended = ssh.wait(patience);
-                ssh.kill_group();
-                *running = None;
-                matches!(ended, Ok(Some(status)) if status.success())
-            }
-            // A job that runs is ended by the closing of its connection, and nobody says whether it
-            // was.
-            Talk::Shell(stand_in) => stand_in.stop(),
+    fn left_nothing(&mut self, core: &mut GuestCore) -> bool {
+        // A job that runs is ended by the closing of its connection, and nobody says whether it
+        // was.
+        if let Some(probe) = &mut self.probe {
+            return probe.stop();
         }
+        let agreed = core.shut_down(SHUTDOWN_DEADLINE);
+        let Some(mut ssh) = core.program.take() else { return false };
+        let ended = ssh.wait(if agreed { EXIT_DEADLINE } else { Duration::ZERO });
+        ssh.kill_group();
+        matches!(ended, Ok(Some(status)) if status.success())
     }
 }
 
-impl Guest for SshGuest {
-    fn session(&mut self) -> &mut Session {
-        match &mut self.talk {
-            Talk::Probe { session, .. } => session,
-            Talk::Shell(stand_in) => stand_in.session(),
-        }
-    }
-
-    fn scratch(&self) -> Option<&Path> {
-        Some(&self.scratch)
-    }
-
-    fn kernels(&self) -> &Path {
-        &self.kernels
-    }
-
+impl Backend for RemoteGuest {
     /// The client alone: what it is a client of is on another machine.
-    fn processes(&self) -> Vec<u32> {
-        match &self.talk {
-            Talk::Probe { running, .. } => running.iter().map(Running::pid).collect(),
-            Talk::Shell(stand_in) => stand_in.processes(),
+    fn processes(&self, core: &GuestCore) -> Vec<u32> {
+        match &self.probe {
+            Some(probe) => probe.processes(),
+            None => core.program.iter().map(Running::pid).collect(),
         }
-    }
-
-    fn cgroup(&self) -> Option<&Cgroup> {
-        None
     }
 
     /// Nobody here: the work is done on another machine, and the client does none of it.
-    fn accounts(&self) -> Accounts {
+    fn accounts(&self, _: &GuestCore) -> Accounts {
         Accounts::default()
-    }
-
-    fn facts(&self) -> BTreeMap<String, String> {
-        let facts = [("network", "of another machine"), ("acceleration", "not known")];
-        facts.map(|(key, value)| (key.into(), value.into())).into()
     }
 
     fn seen_host(&self) -> Option<IpAddr> {
         self.client
     }
 
-    fn log(&self) -> Option<PathBuf> {
-        Some(self.log.clone())
+    fn set_frozen(&mut self, _: &mut GuestCore, _: bool) -> Result<(), PlatformError> {
+        let what = "a way to freeze what runs on another machine".into();
+        Err(PlatformError::Missing { what, remedy: None })
     }
 
-    fn spawned_ns(&self) -> u64 {
-        self.spawned_ns
-    }
-
-    fn freeze(&mut self) -> Result<(), PlatformError> {
-        Err(cannot_freeze())
-    }
-
-    fn thaw(&mut self) -> Result<(), PlatformError> {
-        Err(cannot_freeze())
-    }
-
-    fn stop(&mut self) -> Result<(), PlatformError> {
-        if self.stopped {
+    /// What could not be ended is in the directory, which the ledger has.
+    fn end(&mut self, core: &mut GuestCore) -> Result<(), PlatformError> {
+        if self.left_nothing(core) {
             return Ok(());
         }
-        if !self.took_leave() {
-            let script = Script::End(&self.directory, &self.name);
-            self.target.run(&script, Some(Path::new(&self.log))).map_err(|error| PlatformError::Stop {
-                platform: PLATFORM,
-                reason: format!("what is left of it on {} is not known: {error}", self.target.host),
-            })?;
-        }
-        self.stopped = true;
-        Ok(())
+        let script = Script::End(&self.directory, &self.name);
+        self.target.run(&script, Some(core.log.as_path())).map(|_| ()).map_err(|error| {
+            let host = &self.target.host;
+            PlatformError::StillThere(format!("what is left of it on {host} is not known: {error}"))
+        })
     }
-}
-
-impl Drop for SshGuest {
-    fn drop(&mut self) {
-        // What could not be undone is in the directory, which the ledger has.
-        let _ = self.stop();
-    }
-}
-
-fn cannot_freeze() -> PlatformError {
-    let what = "a way to freeze what runs on another machine".into();
-    PlatformError::Missing { what, remedy: None }
 }

@@ -5,11 +5,11 @@
 //! the command's own. A command takes the time between the two, on this host's clock: the way there
 //! is in both and falls out, but for how much it differs.
 
-use super::keeper::{Kept, Machine};
+use super::remote_directory::{Machine, RemoteDirectory};
 use super::scripts::Script;
 use super::target::Target;
-use crate::stand_in::{Ended, Job, Player, Refusal, Taken};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use crate::helpers::is_readable;
+use crate::host_probe::{CommandRunner, Ended, Job, Progress, Refusal};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -42,9 +42,9 @@ pub(super) struct Shell {
 }
 
 impl Shell {
-    pub(super) fn new(kept: &Kept, name: &str, log: &Path) -> Self {
-        let (target, machine) = (kept.target.clone(), kept.machine.clone());
-        Self { target, machine, directory: kept.directory.clone(), name: name.into(), log: log.into() }
+    pub(super) fn new(remote: &RemoteDirectory, name: &str, log: &Path) -> Self {
+        let (target, machine) = (remote.target.clone(), remote.machine.clone());
+        Self { target, machine, directory: remote.directory.clone(), name: name.into(), log: log.into() }
     }
 
     /// Why the builtin kernels are not there.
@@ -62,7 +62,7 @@ impl Shell {
     }
 }
 
-impl Player for Shell {
+impl CommandRunner for Shell {
     fn facts(&self, _: &[String]) -> GuestFacts {
         let machine = &self.machine;
         GuestFacts {
@@ -147,10 +147,7 @@ impl RemoteJob {
                 break std::mem::replace(&mut self.seen, rest);
             }
             let left = until.saturating_duration_since(Instant::now());
-            let timeout = Timespec { tv_sec: left.as_secs() as _, tv_nsec: left.subsec_nanos().into() };
-            let ready = poll(&mut [PollFd::new(&self.output, PollFlags::IN)], Some(&timeout));
-            let more = matches!(ready, Ok(1..) | Err(Errno::INTR)) && !matches!(self.read(), Read::End);
-            if !more {
+            if !is_readable(&self.output, left) || matches!(self.read(), Read::End) {
                 let _ = self.running.wait(EXIT_DEADLINE);
                 let said = String::from_utf8_lossy(&self.errors()).into_owned();
                 return Err(Refusal::new(target.unreachable(&said).to_string(), Errno::HOSTUNREACH));
@@ -231,24 +228,23 @@ impl Job for RemoteJob {
         self.output.as_fd()
     }
 
-    fn take(&mut self) -> Taken {
-        let timeout = Timespec { tv_sec: 0, tv_nsec: 0 };
-        if !matches!(poll(&mut [PollFd::new(&self.output, PollFlags::IN)], Some(&timeout)), Ok(1..)) {
-            return Taken::Output(Vec::new());
+    fn take(&mut self) -> Progress {
+        if !is_readable(&self.output, Duration::ZERO) {
+            return Progress::Output(Vec::new());
         }
         let read = self.read();
         if let Some(ended) = self.last_line() {
             self.input = None;
             // Its errors are whole when it has ended.
             let _ = self.running.wait(EXIT_DEADLINE);
-            return Taken::Ended(Ended { error: self.errors(), ..ended });
+            return Progress::Ended(Ended { error: self.errors(), ..ended });
         }
         if matches!(read, Read::End) {
-            return Taken::Lost;
+            return Progress::Lost;
         }
         // What may be the beginning of the last line is kept back.
         let ready = self.seen.len().saturating_sub(LAST_LINE);
-        Taken::Output(self.seen.drain(..ready).collect())
+        Progress::Output(self.seen.drain(..ready).collect())
     }
 
     fn kill(&mut self) {

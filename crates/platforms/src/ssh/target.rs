@@ -38,8 +38,7 @@ impl Target {
     pub(super) fn of(environment: &EnvironmentSpec) -> Result<Self, PlatformError> {
         let given = |key| Some(setting(&Ssh, environment, key)).filter(|value| !value.is_empty());
         let name = given("binary").unwrap_or(CLIENT);
-        let missing =
-            || PlatformError::Missing { what: format!("the program {name}"), remedy: Some(REMEDY.into()) };
+        let missing = || PlatformError::missing(format!("the program {name}"), REMEDY);
         let program = find_program(name).ok_or_else(missing)?;
         let program = program.canonicalize().map_err(PlatformError::io(format!("resolve {name}")))?;
         let path = |key| given(key).map(absolute);
@@ -138,7 +137,7 @@ impl Target {
         let said = one_line(said);
         let reason = if said.is_empty() { "it did not say why".into() } else { said };
         let reason = format!("{}: {reason}", self.host);
-        PlatformError::Launch { platform: PLATFORM, reason, log: None }
+        PlatformError::launch(PLATFORM, reason)
     }
 
     /// The connection could not be made, or did not hold.
@@ -146,7 +145,7 @@ impl Target {
         let said = one_line(said);
         let remedy = remedy(&said, &self.host);
         let why = if said.is_empty() { String::new() } else { format!(" ({said})") };
-        PlatformError::Missing { what: format!("a connection to {}{why}", self.host), remedy: Some(remedy) }
+        PlatformError::missing(format!("a connection to {}{why}", self.host), remedy)
     }
 }
 

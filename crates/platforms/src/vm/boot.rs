@@ -3,15 +3,19 @@
 //! load and to mount ([`weigh_protocol::boot`]).
 
 use crate::{GuestRequest, Host, PlatformError};
+use std::collections::BTreeMap;
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use weigh_host::cache::CacheDirectory;
 use weigh_images::Root;
 use weigh_images::initramfs::Initramfs;
 use weigh_images::kernel::{GuestKernel, KernelError};
 use weigh_protocol::boot::{BootModule, BootMount, MODULES, MOUNTS};
 
+/// Name of the initial RAM file system in the directory of what is prepared.
+pub(crate) const INITRAMFS: &str = "initramfs.cpio";
 /// Directory of the modules in the guest.
 const MODULE_DIRECTORY: &str = "/.weighbridge/modules.d";
 /// An image that is packed into memory may take so much of it: the archive and what is unpacked of
@@ -38,26 +42,55 @@ pub(crate) struct Contents<'a> {
 /// # Errors
 /// None can be had.
 pub(crate) fn kernel(host: &Host, named: Option<&Path>) -> Result<GuestKernel, PlatformError> {
-    let cache = CacheDirectory::open().ok_or_else(|| PlatformError::Missing {
-        what: "a place for guest kernels".into(),
-        remedy: Some(
-            "set WEIGH_CACHE to a directory: `export WEIGH_CACHE=/var/tmp/weighbridge-cache`".into(),
-        ),
+    let cache = CacheDirectory::open().ok_or_else(|| {
+        PlatformError::missing(
+            "a place for guest kernels",
+            "set WEIGH_CACHE to a directory: `export WEIGH_CACHE=/var/tmp/weighbridge-cache`",
+        )
     })?;
     let log = host.logs.join("kernel.log");
     GuestKernel::find(named, &cache, &host.ledger, &log).map_err(|error| match error {
-        KernelError::Unobtainable { .. } | KernelError::Fetch(_) => PlatformError::Missing {
-            what: format!("a kernel for guests ({error})"),
-            remedy: Some(
-                "check the network and run `apt-get update`, or name a kernel with kernel=PATH".into(),
-            ),
-        },
+        KernelError::Unobtainable { .. } | KernelError::Fetch(_) => PlatformError::missing(
+            format!("a kernel for guests ({error})"),
+            "check the network and run `apt-get update`, or name a kernel with kernel=PATH",
+        ),
         other => PlatformError::io("get a kernel for the guest")(std::io::Error::other(other)),
     })
 }
 
+/// What this process has prepared for environments, by the directory that holds it. Another process
+/// that goes on with the run prepares it again.
+pub(crate) struct PreparedCache<T>(Mutex<BTreeMap<PathBuf, T>>);
+
+impl<T: Clone> PreparedCache<T> {
+    pub(crate) const fn new() -> Self {
+        Self(Mutex::new(BTreeMap::new()))
+    }
+
+    /// What is prepared for guests of a platform. `make` is called with a directory, unless that is
+    /// done already, and writes the initial RAM file system to [`INITRAMFS`] in it.
+    pub(crate) fn get_or_make(
+        &self,
+        host: &Host,
+        request: &GuestRequest,
+        memory_bytes: u64,
+        make: impl FnOnce(&Path) -> Result<T, PlatformError>,
+    ) -> Result<T, PlatformError> {
+        let platform = &request.environment.platform;
+        let place = host.work.join(format!("{platform}-{:016x}", key(request, memory_bytes)));
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(prepared) = known.get(&place).filter(|_| place.join(INITRAMFS).exists()) {
+            return Ok(prepared.clone());
+        }
+        fs::create_dir_all(&place).map_err(PlatformError::io(format!("make {}", place.display())))?;
+        let prepared = make(&place)?;
+        known.insert(place, prepared.clone());
+        Ok(prepared)
+    }
+}
+
 /// Tells apart what is prepared differently.
-pub(crate) fn key(request: &GuestRequest, memory_bytes: u64) -> u64 {
+fn key(request: &GuestRequest, memory_bytes: u64) -> u64 {
     let mut hasher = DefaultHasher::new();
     (request.environment.to_string(), &request.root.skeleton, &request.root.digest).hash(&mut hasher);
     memory_bytes.hash(&mut hasher);
@@ -118,10 +151,7 @@ fn check_memory(kernel: &Path, initramfs: &Path, memory_bytes: u64) -> Result<()
         mib(needed),
         mib(memory_bytes)
     );
-    Err(PlatformError::Missing {
-        what,
-        remedy: Some(format!("give --memory {}MiB or more", mib(needed) + 64)),
-    })
+    Err(PlatformError::missing(what, format!("give --memory {}MiB or more", mib(needed) + 64)))
 }
 
 /// An image that is packed has to leave room for what is measured.
@@ -138,7 +168,7 @@ fn check_size(root: &Root, memory_bytes: u64) -> Result<(), PlatformError> {
         mib(memory_bytes)
     );
     let remedy = "install virtiofsd and run weigh as root, name a kernel with 9p by kernel=PATH, give --memory more, or use --image probe";
-    Err(PlatformError::Missing { what, remedy: Some(remedy.into()) })
+    Err(PlatformError::missing(what, remedy))
 }
 
 /// Bytes of the files at and below a path.

@@ -1,8 +1,9 @@
 //! Processes of machines that nobody has a handle to: those that a weighbridge left behind which
 //! was killed.
 
+use crate::PlatformError;
+use crate::helpers::{has_argument, is_readable, processes};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
-use std::path::Path;
 use std::time::Duration;
 
 /// For a killed process to be gone.
@@ -15,17 +16,11 @@ const EXEC_GRACE: Duration = Duration::from_millis(20);
 ///
 /// # Errors
 /// It lives on.
-pub(crate) fn end(name: &str) -> Result<(), String> {
-    let is_it = |pid: i32| {
-        let arguments = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        let mut words = arguments.split(|byte| *byte == 0);
-        words.any(|word| word.split(|byte| *byte == b',').next() == Some(name.as_bytes()))
-    };
-    let found = || -> Vec<i32> {
-        let processes = std::fs::read_dir(Path::new("/proc")).into_iter().flatten().flatten();
-        let ids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
-        ids.filter(|pid| is_it(*pid) && pid.cast_unsigned() != std::process::id()).collect()
-    };
+pub(crate) fn end(name: &str) -> Result<(), PlatformError> {
+    let is_name = |word: &[u8]| word.split(|byte| *byte == b',').next() == Some(name.as_bytes());
+    let is_it = |pid: u32| has_argument(pid, is_name);
+    let found =
+        || -> Vec<u32> { processes().filter(|pid| is_it(*pid) && *pid != std::process::id()).collect() };
     let mut ids = found();
     if ids.is_empty() {
         // A process in the middle of execve(2) has no arguments yet by which to know it.
@@ -33,20 +28,16 @@ pub(crate) fn end(name: &str) -> Result<(), String> {
         ids = found();
     }
     for pid in ids {
-        let Some(handle) = Pid::from_raw(pid).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok())
-        else {
-            continue;
-        };
+        let number = Pid::from_raw(pid.cast_signed());
+        let Some(handle) = number.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok()) else { continue };
         // Looked at again: from here on the handle means this very process.
         if !is_it(pid) {
             continue;
         }
-        pidfd_send_signal(&handle, Signal::KILL)
-            .map_err(|error| format!("cannot kill process {pid}: {error}"))?;
-        let wait = rustix::event::Timespec { tv_sec: DEATH_DEADLINE.as_secs() as _, tv_nsec: 0 };
-        let mut fds = [rustix::event::PollFd::new(&handle, rustix::event::PollFlags::IN)];
-        if !matches!(rustix::event::poll(&mut fds, Some(&wait)), Ok(1..)) {
-            return Err(format!("process {pid} did not end within {DEATH_DEADLINE:?} of being killed"));
+        pidfd_send_signal(&handle, Signal::KILL).map_err(PlatformError::io(format!("kill process {pid}")))?;
+        if !is_readable(&handle, DEATH_DEADLINE) {
+            let what = format!("process {pid} did not end within {DEATH_DEADLINE:?} of being killed");
+            return Err(PlatformError::StillThere(what));
         }
     }
     Ok(())

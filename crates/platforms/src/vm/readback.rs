@@ -4,6 +4,7 @@
 //! Keys are those of the parity keys that begin with `machine:`.
 
 use super::tune::Topology;
+use crate::helpers::allowed_cpus;
 use crate::{Session, SessionError};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,8 +13,18 @@ use weigh_model::parse_cpu_list;
 /// Most bytes of a file of the guest's kernel.
 const FILE_BYTES: u64 = 4096;
 
-/// Runs a command of QEMU's monitor; the text is why it could not.
-pub(crate) type Monitor<'a> = &'a mut dyn FnMut(&str, Value) -> Result<Value, String>;
+/// QEMU's monitor did not answer a question, with the reason.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct MonitorError(pub(crate) String);
+
+/// Runs a command of QEMU's monitor.
+pub(crate) type Monitor<'a> = &'a mut dyn FnMut(&str, Value) -> Result<Value, MonitorError>;
+
+/// An answer as a fact says it.
+pub(crate) fn or_unknown(answer: Result<String, MonitorError>) -> String {
+    answer.unwrap_or_else(|why| format!("not known: {why}"))
+}
 
 /// A CPU of the guest as QEMU tells of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -73,10 +84,10 @@ fn grid(places: Vec<(u64, (u64, u64), u64)>) -> Option<Topology> {
 ///
 /// # Errors
 /// QEMU does not say.
-pub(crate) fn model(monitor: Monitor<'_>, cpu: &GuestCpu) -> Result<String, String> {
+pub(crate) fn model(monitor: Monitor<'_>, cpu: &GuestCpu) -> Result<String, MonitorError> {
     let mut get = |property: &str| monitor("qom-get", json!({"path": cpu.path, "property": property}));
     let kind = get("type")?;
-    let kind = kind.as_str().ok_or("QEMU tells no model")?;
+    let kind = kind.as_str().ok_or_else(|| MonitorError("QEMU does not name a model".into()))?;
     // As in `max-x86_64-cpu`.
     let suffix = kind.rfind("-cpu").and_then(|end| kind[..end].rfind('-'));
     Ok(kind[..suffix.unwrap_or(kind.len())].into())
@@ -84,11 +95,7 @@ pub(crate) fn model(monitor: Monitor<'_>, cpu: &GuestCpu) -> Result<String, Stri
 
 /// Where threads may run, in words: `pinned: 0 on 2, 1 on 3`, or `free on 0-1`.
 pub(crate) fn placement(process: u32, threads: &[u32]) -> String {
-    let allowed = |thread: &u32| {
-        let status = std::fs::read_to_string(format!("/proc/{process}/task/{thread}/status")).ok()?;
-        let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
-        Some(list.trim().to_string())
-    };
+    let allowed = |thread: &u32| allowed_cpus(process, *thread);
     placement_in_words(&threads.iter().map(allowed).collect::<Vec<_>>())
 }
 
@@ -210,21 +217,22 @@ pub(crate) fn seen_inside(
     Ok((grid(places).filter(|_| whole), caches))
 }
 
-/// Threads of the VMM for disks.
+/// Threads of the VMM for disks, by name.
 ///
 /// # Errors
 /// QEMU does not say.
-pub(crate) fn iothreads(monitor: Monitor<'_>) -> Result<Vec<String>, String> {
+pub(crate) fn iothreads(monitor: Monitor<'_>) -> Result<String, MonitorError> {
     let answer = monitor("query-iothreads", json!({}))?;
     let threads = answer.as_array().map(Vec::as_slice).unwrap_or_default();
-    Ok(threads.iter().filter_map(|thread| Some(thread.get("id")?.as_str()?.to_string())).collect())
+    let names: Vec<&str> = threads.iter().filter_map(|thread| thread.get("id")?.as_str()).collect();
+    Ok(if names.is_empty() { "none".into() } else { names.join(", ") })
 }
 
 /// Whether the host's kernel may merge pages of the guest's memory with equal ones.
 ///
 /// # Errors
 /// QEMU does not say.
-pub(crate) fn is_mergeable(monitor: Monitor<'_>) -> Result<bool, String> {
+pub(crate) fn is_mergeable(monitor: Monitor<'_>) -> Result<bool, MonitorError> {
     let answer = monitor("query-memdev", json!({}))?;
     let memories = answer.as_array().map(Vec::as_slice).unwrap_or_default();
     Ok(memories.iter().any(|memory| memory.get("merge").and_then(Value::as_bool) == Some(true)))
@@ -234,7 +242,7 @@ pub(crate) fn is_mergeable(monitor: Monitor<'_>) -> Result<bool, String> {
 ///
 /// # Errors
 /// QEMU does not say.
-pub(crate) fn devices(monitor: Monitor<'_>) -> Result<String, String> {
+pub(crate) fn devices(monitor: Monitor<'_>) -> Result<String, MonitorError> {
     let mut all = Vec::new();
     for place in ["/machine/peripheral", "/machine/peripheral-anon"] {
         let answer = monitor("qom-list", json!({"path": place}))?;
@@ -326,10 +334,10 @@ mod tests {
             ("qom-list", _) => Ok(json!([{"name": "device[0]", "type": "child<VGA>"}])),
             ("query-iothreads", _) => Ok(json!([{"id": "disk", "thread-id": 4}])),
             ("query-memdev", _) => Ok(json!([{"id": "memory", "merge": false}])),
-            _ => Err("no such command".to_string()),
+            _ => Err(MonitorError("no such command".into())),
         };
         assert_eq!(devices(&mut monitor).unwrap(), "VGA, virtio-balloon-pci");
-        assert_eq!(iothreads(&mut monitor).unwrap(), ["disk"]);
+        assert_eq!(iothreads(&mut monitor).unwrap(), "disk");
         assert_eq!(is_mergeable(&mut monitor), Ok(false));
     }
 }

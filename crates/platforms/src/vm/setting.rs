@@ -6,10 +6,11 @@
 //! in whatever order and however often it undoes them.
 
 use crate::PlatformError;
+use crate::guest::platform_change;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use weigh_host::ledger::{Change, EntryId, Ledger};
+use weigh_host::ledger::{EntryId, Ledger};
 
 /// In the ledger: pages that were added to the pool.
 pub(crate) const PAGES: &str = "hugepages";
@@ -80,12 +81,12 @@ impl LargePages {
         let before =
             read(&pool.join("nr_hugepages")).map_err(PlatformError::io("read the pool of large pages"))?;
         let floor = if held.machines == 0 { before } else { held.before };
-        let entry = ledger.record(Change::Platform {
-            platform: platform.into(),
-            what: PAGES.into(),
-            id: format!("{pages} pages of {} kB", page_bytes >> 10),
-            detail: json!({"page_bytes": page_bytes, "pages": pages, "floor": floor}),
-        })?;
+        let entry = ledger.record(platform_change(
+            platform,
+            PAGES,
+            &format!("{pages} pages of {} kB", page_bytes >> 10),
+            json!({"page_bytes": page_bytes, "pages": pages, "floor": floor}),
+        ))?;
         let grown = write(&pool.join("nr_hugepages"), before + pages);
         let after = read(&pool.join("nr_hugepages")).unwrap_or(before);
         if grown.is_ok() && after >= before + pages {
@@ -137,7 +138,7 @@ impl Drop for LargePages {
 }
 
 fn missing(what: String, remedy: String) -> PlatformError {
-    PlatformError::Missing { what, remedy: Some(remedy) }
+    PlatformError::missing(what, remedy)
 }
 
 fn pool(page_bytes: u64) -> PathBuf {
@@ -186,12 +187,7 @@ impl Merging {
             missing(what, "use a host whose kernel has CONFIG_KSM".into())
         })?;
         let before = if held.machines == 0 { now } else { held.before };
-        let entry = ledger.record(Change::Platform {
-            platform: platform.into(),
-            what: MERGING.into(),
-            id: "run".into(),
-            detail: json!({"before": before}),
-        })?;
+        let entry = ledger.record(platform_change(platform, MERGING, "run", json!({"before": before})))?;
         if now != 1
             && let Err(error) = write(&path, 1)
         {
@@ -234,21 +230,23 @@ pub(crate) fn merging() -> Option<String> {
     (number("run")? == 1).then_some(rate)
 }
 
-/// Undoes an entry of the ledger, [`PAGES`] or [`MERGING`]; `None` for anything else.
-pub(crate) fn undo(what: &str, detail: &Value) -> Option<Result<(), String>> {
+/// Undoes an entry of the ledger, [`PAGES`] or [`MERGING`].
+///
+/// # Errors
+/// The setting stays, or the entry is another one.
+pub(crate) fn undo(platform: &'static str, what: &str, detail: &Value) -> Result<(), PlatformError> {
     let number = |name: &str| {
-        detail.get(name).and_then(Value::as_u64).ok_or_else(|| format!("the ledger does not say its {name}"))
+        let number = detail.get(name).and_then(Value::as_u64);
+        number.ok_or_else(|| PlatformError::StillThere(format!("the ledger does not say its {name}")))
     };
-    let in_words = |error: std::io::Error| error.to_string();
-    let pages = || {
-        let pool = pool(number("page_bytes")?);
-        shrink(&pool, number("pages")?, number("floor")?).map_err(in_words)
-    };
-    let merging = || write(&Path::new(KSM).join("run"), number("before")?).map_err(in_words);
+    let put_back = || PlatformError::io(format!("put the host's setting of {what} back"));
     match what {
-        PAGES => Some(pages()),
-        MERGING => Some(merging()),
-        _ => None,
+        PAGES => {
+            let pool = pool(number("page_bytes")?);
+            shrink(&pool, number("pages")?, number("floor")?).map_err(put_back())
+        }
+        MERGING => write(&Path::new(KSM).join("run"), number("before")?).map_err(put_back()),
+        _ => Err(PlatformError::never_made(platform, what)),
     }
 }
 
@@ -277,8 +275,9 @@ mod tests {
 
     #[test]
     fn entries_without_numbers_change_nothing() {
-        assert!(undo(PAGES, &json!({"page_bytes": 1, "pages": 1})).unwrap().is_err());
-        assert!(undo(MERGING, &json!({})).unwrap().unwrap_err().contains("before"));
-        assert_eq!(undo("machine", &json!({})), None);
+        let undo = |what, detail| undo("qemu", what, &detail).unwrap_err().to_string();
+        assert!(undo(PAGES, json!({"page_bytes": 1, "pages": 1})).contains("floor"));
+        assert!(undo(MERGING, json!({})).contains("before"));
+        assert!(undo("machine", json!({})).contains("never makes a machine"));
     }
 }

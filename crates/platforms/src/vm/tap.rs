@@ -3,11 +3,11 @@
 //!
 //! A driver calls [`of_guest`] before anything that it measures, hands [`Tap::name`] or
 //! [`Tap::queue`] and [`Tap::hardware_address`] to the program that plays the machine,
-//! [`Tap::probe_arguments`] to the probe, looks at the console with [`check`] when the machine has
-//! said hello, answers [`crate::Guest::reach`] by [`Tap::reach`], and calls [`Tap::remove`] when
-//! the machine has ended. The guest's kernel needs the modules [`MODULES`] for a card of virtio's.
+//! [`Tap::probe_arguments`] to the probe, looks at the console with [`missing_network`] when the
+//! machine has said hello, and gives the tap to the guest's core. The guest's kernel needs the
+//! modules [`MODULES`] for a card of virtio's.
 
-use crate::network::ability;
+use crate::network::{NetworkEnd, ability};
 use crate::{GuestRequest, Host, PlatformError, Reach, network};
 use std::os::fd::OwnedFd;
 use weigh_network::{GuestNetwork, Hop, Mode, PREFIX_BITS, hardware_address};
@@ -76,38 +76,31 @@ impl Tap {
         }
     }
 
-    /// [`crate::Guest::reach`].
-    pub(crate) fn reach(&self, port: u16) -> Option<Reach> {
-        network::reach(Some(&self.network), port)
-    }
-
-    /// [`crate::Guest::hops`].
-    pub(crate) fn hops(&self) -> Vec<Hop> {
-        network::hops(Some(&self.network))
-    }
-
     /// The fact `network`: the word of the key.
-    pub(crate) fn word(&self) -> &str {
+    pub(crate) fn as_str(&self) -> &str {
         &self.word
     }
+}
 
-    /// Takes it away; again it retries what failed.
-    ///
-    /// # Errors
-    /// What could not be undone; it stays in the ledger.
-    pub(crate) fn remove(&mut self) -> Result<(), PlatformError> {
-        Ok(self.network.remove()?)
+impl NetworkEnd for Tap {
+    fn reach(&self, port: u16) -> Option<Reach> {
+        NetworkEnd::reach(&self.network, port)
+    }
+
+    fn hops(&self) -> Vec<Hop> {
+        NetworkEnd::hops(&self.network)
+    }
+
+    fn remove(&mut self) -> Result<(), PlatformError> {
+        NetworkEnd::remove(&mut self.network)
     }
 }
 
 /// Why a machine that has said hello has no network, where its probe has said so on the console.
 /// `console` is what this machine has said there; the probe says it before its hello.
-///
-/// # Errors
-/// The reason, as a clause.
-pub(crate) fn check(console: &str) -> Result<(), String> {
-    let reason = console.lines().find_map(|line| line.split_once(NO_NETWORK));
-    reason.map_or(Ok(()), |(_, reason)| Err(format!("its kernel has no network: {}", reason.trim())))
+pub(crate) fn missing_network(console: &str) -> Option<String> {
+    let (_, reason) = console.lines().find_map(|line| line.split_once(NO_NETWORK))?;
+    Some(format!("its kernel has no network: {}", reason.trim()))
 }
 
 /// What `net=<word>` changes on the host for a machine, in a sentence.
@@ -127,11 +120,14 @@ mod tests {
 
     #[test]
     fn a_machine_without_its_address_is_told() {
-        check("[    1.0] virtio_net: loading\nweigh-probe: init at 5 ns of boot time\n").unwrap();
+        assert_eq!(
+            missing_network("[    1.0] virtio_net: loading\nweigh-probe: init at 5 ns of boot time\n"),
+            None
+        );
         let said =
             "boots\nweigh-probe: no network: there is no network interface but lo\r\nweigh-probe: init";
         assert_eq!(
-            check(said).unwrap_err(),
+            missing_network(said).unwrap(),
             "its kernel has no network: there is no network interface but lo"
         );
     }

@@ -7,7 +7,7 @@
 //! what good CPU performance takes: pinning, the host's model of CPU, its topology with the caches,
 //! large pages; and a thread of its own for the disk. Everything is pure but [`host_cpus`].
 
-use crate::{KeySpec, Platform, Values, setting};
+use crate::{KeySpec, Platform, PlatformError, Values, setting};
 use std::collections::BTreeMap;
 use std::path::Path;
 use weigh_model::{EnvironmentSpec, SpecError};
@@ -16,49 +16,34 @@ use weigh_model::{EnvironmentSpec, SpecError};
 const SWITCH: Values = Values::Words(&["auto", "on", "off"]);
 
 /// `tune`.
-pub(crate) const TUNE: KeySpec = KeySpec {
-    name: "tune",
-    values: Values::Words(&["off", "on", "custom"]),
-    default: "off",
-    summary: "off: as a cloud gives machines by default; on: pinned, with the host's CPU, topology and caches, large pages, a thread for \
-the disk; custom: off but for the keys that are given",
-};
+pub(crate) const TUNE: KeySpec = KeySpec::words("tune", &["off", "on", "custom"]).about(
+    "off: as a cloud gives machines by default; on: pinned, with the host's CPU, topology and \
+        caches, large pages, a thread for the disk; custom: off but for the keys that are given",
+);
 /// `pin`.
-pub(crate) const PIN: KeySpec = KeySpec {
-    name: "pin",
-    values: SWITCH,
-    default: "auto",
-    summary: "whether each CPU of the guest stays on one CPU of the run, siblings beside siblings; auto: as `tune` says",
-};
+pub(crate) const PIN: KeySpec = KeySpec::new("pin", SWITCH).or("auto").about(
+    "whether each CPU of the guest stays on one CPU of the run, siblings beside siblings; auto: \
+        as `tune` says",
+);
 /// `cpu`.
-pub(crate) const CPU: KeySpec = KeySpec {
-    name: "cpu",
-    values: Values::Text,
-    default: "",
-    summary: "the VMM's model of CPU; else its default, and the host's (without KVM all that can be emulated) where it is tuned",
-};
+pub(crate) const CPU: KeySpec = KeySpec::text("cpu").about(
+    "the VMM's model of CPU; else its default, and the host's (without KVM all that can be \
+        emulated) where it is tuned",
+);
 /// `topology`.
-pub(crate) const TOPOLOGY: KeySpec = KeySpec {
-    name: "topology",
-    values: Values::Text,
-    default: "auto",
-    summary: "what the guest sees: flat (every CPU a socket), host (sockets, cores, threads and caches of its CPUs), or \
-SOCKETSxCORESxTHREADS; auto: as `tune` says",
-};
+pub(crate) const TOPOLOGY: KeySpec = KeySpec::text("topology").or("auto").about(
+    "what the guest sees: flat (every CPU a socket), host (sockets, cores, threads and caches of \
+        its CPUs), or SOCKETSxCORESxTHREADS; auto: as `tune` says",
+);
 /// `hugepages`.
-pub(crate) const HUGEPAGES: KeySpec = KeySpec {
-    name: "hugepages",
-    values: SWITCH,
-    default: "auto",
-    summary: "whether the guest's memory is of reserved large pages; auto: as `tune` says, where they can be had",
-};
+pub(crate) const HUGEPAGES: KeySpec = KeySpec::new("hugepages", SWITCH).or("auto").about(
+    "whether the guest's memory is of reserved large pages; auto: as `tune` says, where they can be had",
+);
 /// `iothread`.
-pub(crate) const IOTHREAD: KeySpec = KeySpec {
-    name: "iothread",
-    values: SWITCH,
-    default: "auto",
-    summary: "whether the guest's disk has a thread of its own in the VMM; auto: as `tune` says, where there is a disk",
-};
+pub(crate) const IOTHREAD: KeySpec = KeySpec::new("iothread", SWITCH).or("auto").about(
+    "whether the guest's disk has a thread of its own in the VMM; auto: as `tune` says, where \
+        there is a disk",
+);
 
 /// A CPU of the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -163,12 +148,12 @@ impl Tuning {
     /// Works it out for a guest on these CPUs, which are those of the run.
     ///
     /// # Errors
-    /// A topology in numbers that come to another number of CPUs, in words with a remedy.
+    /// A topology in numbers that come to another number of CPUs, with a remedy.
     pub(crate) fn of(
         platform: &dyn Platform,
         environment: &EnvironmentSpec,
         cpus: &[HostCpu],
-    ) -> Result<Self, String> {
+    ) -> Result<Self, PlatformError> {
         let is_tuned = setting(platform, environment, TUNE.name) == "on";
         let word = |key: &KeySpec| match setting(platform, environment, key.name) {
             "auto" | "" => None,
@@ -191,7 +176,11 @@ impl Tuning {
                 Topology { sockets: 1, cores: count, threads: 1 }
             }),
             text => Topology::parse(text).filter(|topology| topology.cpus() == count).ok_or_else(|| {
-                format!("topology={text} is none for {count} CPUs; write one that has as many, or `host`")
+                let remedy = "write one that has as many, or `host`";
+                PlatformError::launch(
+                    platform.name(),
+                    format!("topology={text} does not fit {count} CPUs; {remedy}"),
+                )
             })?,
         };
         let nodes: std::collections::BTreeSet<u32> = cpus.iter().map(|cpu| cpu.node).collect();
@@ -205,6 +194,18 @@ impl Tuning {
         cpus.sort_unstable();
         let (hugepages, iothread) = (wish(&HUGEPAGES), wish(&IOTHREAD));
         Ok(Self { pin, cpus, model, topology, caches: shown == "host", hugepages, iothread, notes })
+    }
+
+    /// Whether the guest's disks have a thread of their own.
+    ///
+    /// # Errors
+    /// It is asked for by name and there is no disk.
+    pub(crate) fn has_iothread(&self, platform: &'static str, has_disk: bool) -> Result<bool, PlatformError> {
+        if !has_disk && self.iothread == Wish::Required {
+            let reason = "there is no disk that iothread=on could be for; name one, or use iothread=off";
+            return Err(PlatformError::launch(platform, reason));
+        }
+        Ok(has_disk && self.iothread != Wish::Off)
     }
 }
 
@@ -387,7 +388,7 @@ mod tests {
     #[test]
     fn topologies_have_as_many_cpus_as_there_are() {
         let environment = EnvironmentSpec::parse("qemu:topology=2x2x1").unwrap();
-        let error = Tuning::of(platform(), &environment, &host(PLAIN)).unwrap_err();
+        let error = Tuning::of(platform(), &environment, &host(PLAIN)).unwrap_err().to_string();
         assert!(error.contains("2x2x1") && error.contains("2 CPUs"), "{error}");
         for wrong in ["2", "0x2x1", "2x1", "1x2x1x1", "axbxc", ""] {
             assert_eq!(Topology::parse(wrong), None, "{wrong}");

@@ -2,7 +2,7 @@
 //! socket what to do: what Firecracker and Cloud Hypervisor have in common.
 //!
 //! A platform says in [`Monitor`] how its monitor is asked, and in [`Kind`] what else tells it from
-//! others. The life of a machine is written once, in [`VmmGuest`]: the monitor is started in a
+//! others. The life of a machine is written once, in `guest.rs`: the monitor is started in a
 //! directory and a control group of its own, is told of the machine, boots it, and its CPUs are put
 //! where they belong; then the host talks with the probe over vsock, or over the console where the
 //! guest's kernel has no vsock.
@@ -27,7 +27,7 @@ pub(crate) use settings::{ACCEL, CACHE, CHANNEL, DISKS, HUGEPAGES, INIT, KERNEL,
 
 use super::api::{Api, ApiError};
 use crate::{GuestRequest, Platform};
-use guest::{HELLO_DEADLINE, VmmGuest};
+use guest::HELLO_DEADLINE;
 use parts::Parts;
 use prepare::{Prepared, prepare};
 use serde_json::Value;
@@ -71,7 +71,7 @@ pub(crate) struct Machine {
 impl Machine {
     /// The end of the kernel's command line: what the probe, which is the machine's init, is told.
     pub(crate) fn init_words(&self) -> String {
-        let words = format!("rdinit={} -- --channel {}", weigh_images::PROBE, self.channel.word());
+        let words = format!("rdinit={} -- --channel {}", weigh_images::PROBE, self.channel.probe_argument());
         if self.probe_words.is_empty() { words } else { format!("{words} {}", self.probe_words) }
     }
 }

@@ -266,7 +266,7 @@ const NOT_UP: &str = "its guest is not up";
 fn look(guest: &mut dyn Guest) -> Option<String> {
     let error = guest.session().clock().err()?;
     let said = describe(&error);
-    guest.session().is_lost().then(|| match guest.obituary() {
+    guest.session().is_lost().then(|| match guest.exit_reason() {
         Some(why) => format!("{said}; {why}"),
         None => said,
     })

@@ -16,7 +16,8 @@ pub(super) fn come_up(
     cold: bool,
 ) -> Result<Came, Failure> {
     let mut came = Came { guests: 1, ..Came::default() };
-    if let Err(reason) = recipe.platform.restores(&recipe.host, &recipe.request) {
+    if let Err(error) = recipe.platform.restores(&recipe.host, &recipe.request) {
+        let reason = error.to_string();
         came.lacks(stamps::RESTORE, &reason);
         came.lacks(stamps::SAVE, &reason);
         return Ok(came);

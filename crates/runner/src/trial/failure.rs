@@ -41,14 +41,14 @@ impl Failure {
     /// The same, with what the platform saw of the guest's end.
     pub(crate) fn of_guest(mut self, guest: &mut dyn Guest, log: Option<PathBuf>) -> Self {
         if self.kind == FailureKind::GuestDied && guest.session().is_lost() {
-            self = self.because(guest.obituary());
+            self = self.because(guest.exit_reason());
         }
         self.in_guest(log)
     }
 
     /// Adds why the guest ended, where it is the guest that failed.
-    pub(crate) fn because(mut self, obituary: Option<String>) -> Self {
-        if let (FailureKind::GuestDied, Some(why)) = (self.kind, obituary) {
+    pub(crate) fn because(mut self, exit_reason: Option<String>) -> Self {
+        if let (FailureKind::GuestDied, Some(why)) = (self.kind, exit_reason) {
             self.reason = format!("{}; {why}", self.reason);
         }
         self

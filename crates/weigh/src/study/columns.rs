@@ -170,7 +170,7 @@ impl Prover {
             Ok(found) => found,
             Err(error) => return Ok(Some(said(&error.message, error.help.as_deref()))),
         };
-        let image = platforms::axes::image(platform, &resolved, &ImageSpec::Host);
+        let image = platforms::common_keys::image(platform, &resolved, &ImageSpec::Host);
         if let Err(error) = Store::check(&image) {
             return Ok(Some(platforms::with_causes(&error)));
         }

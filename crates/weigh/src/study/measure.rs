@@ -368,8 +368,10 @@ mod tests {
             let known = |spec: &EnvironmentSpec| {
                 weigh_platforms::resolve(spec).is_ok_and(|(platform, spec)| {
                     let image = weigh_model::ImageSpec::Host;
-                    weigh_images::store::Store::check(&weigh_platforms::axes::image(platform, &spec, &image))
-                        .is_ok()
+                    weigh_images::store::Store::check(&weigh_platforms::common_keys::image(
+                        platform, &spec, &image,
+                    ))
+                    .is_ok()
                 })
             };
             if !column.spec.as_ref().is_some_and(known) {

@@ -41,10 +41,10 @@ impl Vhost {
         }
         match open(device) {
             Ok(opened) => Ok((Self::On, Some(opened))),
-            Err(error) if word == "on" => Err(PlatformError::Missing {
-                what: format!("vhost-net for `vhost=on` ({}: {error})", device.display()),
-                remedy: Some("load the module: `modprobe vhost_net`, or write `vhost=auto`".into()),
-            }),
+            Err(error) if word == "on" => Err(PlatformError::missing(
+                format!("vhost-net for `vhost=on` ({}: {error})", device.display()),
+                "load the module: `modprobe vhost_net`, or write `vhost=auto`",
+            )),
             Err(error) => Ok((Self::Absent(format!("{}: {error}", device.display())), None)),
         }
     }

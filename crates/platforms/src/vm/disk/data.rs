@@ -3,8 +3,8 @@
 use super::device::{Held, Loop, hold};
 use super::fill;
 pub(crate) use super::fill::Format;
-use crate::axes::Storage;
-use crate::{Host, KeySpec, Platform, PlatformError, Values, setting};
+use crate::common_keys::Storage;
+use crate::{Host, KeySpec, Platform, PlatformError, setting};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -16,33 +16,24 @@ const STEP: u64 = 4096;
 
 /// `disk` with the kinds that a platform has; the first one is the default.
 pub(crate) const fn disk_key(words: &'static [&'static str]) -> KeySpec {
-    KeySpec {
-        name: "disk",
-        values: Values::Words(words),
-        default: words[0],
-        summary: "a disk for workloads, /dev/vda in the guest, filled with random content: a raw or qcow2 file, or a block device",
-    }
+    KeySpec::words("disk", words).about(
+        "a disk for workloads, /dev/vda in the guest, filled with random content: a raw or qcow2 \
+            file, or a block device",
+    )
 }
 
 /// `size`: how large the disk is.
-pub(crate) const SIZE: KeySpec =
-    KeySpec { name: "size", values: Values::Text, default: "1GiB", summary: "size of the disk" };
+pub(crate) const SIZE: KeySpec = KeySpec::text("size").or("1GiB").about("size of the disk");
 
 /// `device`: the block device that becomes the disk.
-pub(crate) const DEVICE: KeySpec = KeySpec {
-    name: "device",
-    values: Values::Path,
-    default: "",
-    summary: "for disk=block: the host's device, whose content is destroyed; else a loop device above a file of the run",
-};
+pub(crate) const DEVICE: KeySpec = KeySpec::path("device").about(
+    "for disk=block: the host's device, whose content is destroyed; else a loop device above a \
+        file of the run",
+);
 
 /// `storage` of machines that have a disk: what holds the guest's `/var/tmp`.
-pub(crate) const STORAGE: KeySpec = KeySpec {
-    name: "storage",
-    values: Values::Words(&["tmpfs", "disk"]),
-    default: "tmpfs",
-    summary: "what holds /var/tmp: memory, or an ext4 file system on the disk that `disk` says",
-};
+pub(crate) const STORAGE: KeySpec = KeySpec::words("storage", &["tmpfs", "disk"])
+    .about("what holds /var/tmp: memory, or an ext4 file system on the disk that `disk` says");
 
 /// What is on a disk with a file system, as in the names of files about it.
 const FILE_SYSTEM: &str = "ext4";
@@ -219,7 +210,8 @@ impl Wanted {
 
     /// Where disks like this one are kept, whoever asks for them.
     fn pool(&self, host: &Host) -> Result<PathBuf, PlatformError> {
-        let pool = host.work.join(format!("disks-{}-{}{}", self.format().word(), self.bytes, self.suffix()));
+        let pool =
+            host.work.join(format!("disks-{}-{}{}", self.format().as_str(), self.bytes, self.suffix()));
         fs::create_dir_all(&pool).map_err(PlatformError::io(format!("make {}", pool.display())))?;
         Ok(pool)
     }
@@ -239,10 +231,10 @@ impl Wanted {
         let held = hold(device)?;
         let bytes = self.bytes_of(held.bytes);
         if bytes > held.bytes {
-            return Err(PlatformError::Missing {
-                what: format!("room for {} on {}", format_bytes(bytes), device.display()),
-                remedy: Some(format!("write size={} or less", format_bytes(held.bytes))),
-            });
+            return Err(PlatformError::missing(
+                format!("room for {} on {}", format_bytes(bytes), device.display()),
+                format!("write size={} or less", format_bytes(held.bytes)),
+            ));
         }
         // What says that nobody has written to it since.
         let name = device.to_string_lossy().replace('/', "-");

@@ -2,6 +2,7 @@
 //! the run.
 
 use super::PLATFORM;
+use crate::guest::platform_change;
 use crate::{Host, PlatformError};
 use serde_json::json;
 use std::fs::{self, File, OpenOptions};
@@ -10,7 +11,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use weigh_host::command::Invocation;
-use weigh_host::ledger::{Change, EntryId, Ledger};
+use weigh_host::ledger::{EntryId, Ledger};
 
 /// What ledgers call a loop device.
 const LOOP: &str = "loop device";
@@ -47,7 +48,7 @@ fn of_kernel(number: u64) -> PathBuf {
 /// It is none, or somebody uses it: it is mounted, or another device, a volume group or a swap area
 /// lies on it.
 pub(super) fn hold(path: &Path) -> Result<Held, PlatformError> {
-    let refused = |what: String, remedy: &str| PlatformError::Missing { what, remedy: Some(remedy.into()) };
+    let refused = |what: String, remedy: &str| PlatformError::missing(what, remedy);
     let metadata = path.metadata().map_err(PlatformError::io(format!("look at {}", path.display())))?;
     if !metadata.file_type().is_block_device() {
         let what = format!("a block device at {} (it is something else)", path.display());
@@ -95,12 +96,8 @@ impl Loop {
                 Some("run weigh as root, or name a device that you may write to by `device=`".into());
             return Err(PlatformError::Missing { what: "root, to attach a loop device".into(), remedy });
         }
-        let entry = host.ledger.record(Change::Platform {
-            platform: PLATFORM.into(),
-            what: LOOP.into(),
-            id: file.to_string_lossy().into_owned(),
-            detail: json!({}),
-        })?;
+        let entry =
+            host.ledger.record(platform_change(PLATFORM, LOOP, &file.to_string_lossy(), json!({})))?;
         let attach = Invocation::new("losetup").args(["--find", "--show", "--direct-io=on"]).arg(file);
         match attach.deadline(DEADLINE).run_ok() {
             Ok(done) => Ok(Self {
@@ -129,7 +126,7 @@ impl Loop {
     /// # Errors
     /// It stays, and stays in the ledger.
     pub(super) fn detach(&mut self) -> Result<(), PlatformError> {
-        undo_loop(&self.file).map_err(|reason| PlatformError::Stop { platform: PLATFORM, reason })?;
+        undo_loop(&self.file)?;
         Ok(self.ledger.forget(self.entry)?)
     }
 }
@@ -146,7 +143,7 @@ fn loops_above(file: &Path) -> Vec<PathBuf> {
     above.map(|device| Path::new("/dev").join(device.file_name())).collect()
 }
 
-fn undo_loop(file: &Path) -> Result<(), String> {
+fn undo_loop(file: &Path) -> Result<(), PlatformError> {
     let until = Instant::now() + PATIENCE;
     loop {
         let above = loops_above(file);
@@ -158,7 +155,8 @@ fn undo_loop(file: &Path) -> Result<(), String> {
             let _ = Invocation::new("losetup").arg("--detach").arg(&device).deadline(DEADLINE).run();
         }
         if Instant::now() > until {
-            return Err(format!("a loop device above {} is still there", file.display()));
+            let what = format!("a loop device above {} is still there", file.display());
+            return Err(PlatformError::StillThere(what));
         }
         std::thread::sleep(Duration::from_millis(10));
     }
@@ -168,9 +166,9 @@ fn undo_loop(file: &Path) -> Result<(), String> {
 ///
 /// # Errors
 /// What is still there.
-pub(crate) fn undo(what: &str, id: &str) -> Result<(), String> {
+pub(crate) fn undo(what: &str, id: &str) -> Result<(), PlatformError> {
     match what {
         LOOP => undo_loop(Path::new(id)),
-        other => Err(format!("weighbridge's disks never make a {other}")),
+        other => Err(PlatformError::never_made(PLATFORM, other)),
     }
 }

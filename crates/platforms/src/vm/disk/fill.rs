@@ -24,7 +24,7 @@ pub(crate) enum Format {
 
 impl Format {
     /// As QEMU and libvirt name it.
-    pub(crate) fn word(self) -> &'static str {
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Raw => "raw",
             Self::Qcow2 => "qcow2",

@@ -29,18 +29,17 @@ pub(crate) fn root_disk(
     system: bool,
 ) -> Result<RootDisk, PlatformError> {
     let told = |error: DiskError| match error {
-        DiskError::NoTree => PlatformError::Missing {
-            what: "a root file system in the image that a disk could be made of".into(),
-            remedy: Some("add `rootfs=debian`, or name a directory or archive that holds one".into()),
-        },
-        DiskError::NoSystem(path) => PlatformError::Missing {
-            what: format!("the program /{path} in the image"),
-            remedy: Some("give an image that is a whole system, as with `rootfs=debian`".into()),
-        },
-        DiskError::NoProgram => PlatformError::Missing {
-            what: "the program mke2fs".into(),
-            remedy: Some("install it with `apt-get install e2fsprogs`".into()),
-        },
+        DiskError::NoTree => PlatformError::missing(
+            "a root file system in the image that a disk could be made of",
+            "add `rootfs=debian`, or name a directory or archive that holds one",
+        ),
+        DiskError::NoSystem(path) => PlatformError::missing(
+            format!("the program /{path} in the image"),
+            "give an image that is a whole system, as with `rootfs=debian`",
+        ),
+        DiskError::NoProgram => {
+            PlatformError::missing("the program mke2fs", "install it with `apt-get install e2fsprogs`")
+        }
         other => PlatformError::io("make a disk of the image")(std::io::Error::other(other)),
     };
     if system {

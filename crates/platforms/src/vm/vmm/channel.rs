@@ -38,7 +38,7 @@ impl Channel {
     }
 
     /// As the probe is told.
-    pub(crate) fn word(self) -> String {
+    pub(crate) fn probe_argument(self) -> String {
         match self {
             Self::Vsock => format!("vsock-listen:{PORT}"),
             Self::Serial => "/dev/ttyS0".into(),

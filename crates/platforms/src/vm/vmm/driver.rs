@@ -1,7 +1,9 @@
 //! The one driver of all monitors. In what they differ is data, and how each is asked.
 
-use super::{HELLO_DEADLINE, Monitor, NETWORKS, Parts, Settings, VmmGuest, kvm, parts, prepare};
-use crate::{Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, axes};
+use super::{HELLO_DEADLINE, Monitor, NETWORKS, Parts, Settings, guest, kvm, parts, prepare};
+use crate::{
+    Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, common_keys,
+};
 use serde_json::Value;
 use std::path::Path;
 use std::time::Instant;
@@ -60,8 +62,7 @@ impl Vmm {
         let prepared = prepare(self, host, request, &settings)?;
         let parts = Parts::make(self, host, request)?;
         let until = Instant::now() + HELLO_DEADLINE;
-        let guest =
-            VmmGuest::launch(self.monitor(), host, request, &settings, &prepared, parts, saved, until)?;
+        let guest = guest::launch(self.monitor(), host, request, &settings, &prepared, parts, saved, until)?;
         Ok(Box::new(guest))
     }
 }
@@ -81,7 +82,7 @@ impl Platform for Vmm {
 
     fn capabilities(&self, environment: &EnvironmentSpec) -> Capabilities {
         Capabilities {
-            networks: axes::networks(self, environment, NETWORKS),
+            networks: common_keys::networks(self, environment, NETWORKS),
             system: parts::boots_system(self, environment),
             shares_kernel: false,
             needs_root: false,
@@ -114,10 +115,9 @@ impl Platform for Vmm {
         self.start(host, request, None)
     }
 
-    fn restores(&self, _: &Host, request: &GuestRequest) -> Result<(), String> {
+    fn restores(&self, _: &Host, request: &GuestRequest) -> Result<(), PlatformError> {
         parts::restores(self, request)?;
-        let found = axes::program(self, &request.environment, self.name(), REMEDY);
-        found.map(|_| ()).map_err(|error| error.to_string())
+        common_keys::program(self, &request.environment, self.name(), REMEDY).map(|_| ())
     }
 
     fn restore(
@@ -133,10 +133,10 @@ impl Platform for Vmm {
         super::host_changes(self, request)
     }
 
-    fn undo(&self, what: &str, id: &str, _: &Value) -> Result<(), String> {
+    fn undo(&self, what: &str, id: &str, _: &Value) -> Result<(), PlatformError> {
         match what {
             "machine" => crate::vm::processes::end(id),
-            other => Err(format!("the platform {} never makes a {other}", self.name())),
+            other => Err(PlatformError::never_made(self.name(), other)),
         }
     }
 }

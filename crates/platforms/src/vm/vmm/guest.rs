@@ -2,19 +2,17 @@
 
 use super::channel::{Channel, connect};
 use super::{API_SOCKET, Machine, Monitor, Parts, Prepared, Settings, Sizes, kvm, threads};
-use crate::platform::remove_directory;
+use crate::guest::{Backend, CoreGuest, GuestCore, with_tail};
+use crate::helpers::fnv_1a;
+use crate::network::NetworkEnd;
 use crate::vm::api::{Api, ApiError};
-use crate::{Guest, GuestRequest, Host, PlatformError, Reach, Session};
+use crate::{GuestRequest, Host, PlatformError, Session};
 use serde_json::json;
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
-use weigh_host::accounts::Accounts;
-use weigh_host::cgroup::{Cgroup, Limits};
+use weigh_host::cgroup::Cgroup;
 use weigh_host::clock::monotonic_ns;
 use weigh_host::command::{Invocation, Running};
-use weigh_host::ledger::{Change, EntryId, Ledger};
-use weigh_network::Hop;
 
 /// From the start of the monitor to the probe's hello. It takes well under a second; the host may
 /// be busy.
@@ -39,133 +37,105 @@ const CONSOLE: &str = "console";
 const LONGEST_NAME: usize = 64;
 
 /// A machine with its monitor.
-pub(crate) struct VmmGuest {
+pub(crate) struct VmmMachine {
     monitor: &'static dyn Monitor,
-    place: PathBuf,
-    log: PathBuf,
-    ledger: Ledger,
-    entry: EntryId,
-    cgroup: Option<Cgroup>,
-    running: Option<Running>,
-    spawned_ns: u64,
     api: Option<Api>,
-    session: Option<Session>,
     parts: Parts,
-    code_ns: Option<u64>,
-    frozen: bool,
-    saved: bool,
-    facts: BTreeMap<String, String>,
 }
 
-impl VmmGuest {
-    /// Starts a machine, or the one that was saved, and returns when its probe has said hello,
-    /// before `until`.
-    ///
-    /// # Errors
-    /// It did not come up; what was begun is undone.
-    #[expect(clippy::too_many_arguments, reason = "what a machine is made of, once")]
-    pub(crate) fn launch(
-        monitor: &'static dyn Monitor,
-        host: &Host,
-        request: &GuestRequest,
-        settings: &Settings,
-        prepared: &Prepared,
-        parts: Parts,
-        saved: Option<&Path>,
-        until: Instant,
-    ) -> Result<Self, PlatformError> {
-        let platform = monitor.platform();
-        let name = name(&host.run, request.instance);
-        // By one of its arguments a monitor is found again after a crash of weigh at any moment.
-        let entry = host.ledger.record(Change::Platform {
-            platform: platform.into(),
-            what: "machine".into(),
-            id: monitor.mark(&name),
-            detail: json!({}),
-        })?;
-        let mut guest = Self {
-            monitor,
-            // Below the run's work directory, which is in the ledger.
-            place: host.work.join(&name),
-            log: host.logs.join(format!("{platform}-{}.log", request.instance)),
-            ledger: host.ledger.clone(),
-            entry,
-            cgroup: None,
-            running: None,
-            spawned_ns: 0,
-            api: None,
-            session: None,
-            code_ns: None,
-            frozen: false,
-            saved: false,
-            facts: parts.facts(),
-            parts,
-        };
-        let machine = Machine {
-            cpus: settings.cpus.clone(),
-            memory_bytes: settings.memory_bytes,
-            huge_pages: settings.huge_pages,
-            kernel: prepared.kernel.clone(),
-            initramfs: prepared.initramfs.clone(),
-            channel: prepared.channel,
-            probe_words: guest.parts.probe_words(),
-            disks: guest.parts.disks(),
-            card: guest.parts.card(),
-            console: CONSOLE.into(),
-        };
-        let group = format!("weighbridge-{}/{platform}-{}", host.run, request.instance);
-        let started = guest
-            .spawn(host, settings, &machine, &name, &group, until)
-            .and_then(|()| guest.bring_up(&machine, saved, until));
-        // One that did not come up is dropped, and with that undone.
-        started.map(|()| guest)
-    }
+/// A reason why a machine does not come up.
+type Failure = Box<dyn std::error::Error>;
 
+/// Starts a machine, or the one that was saved, and returns when its probe has said hello, before
+/// `until`.
+///
+/// # Errors
+/// It did not come up; what was begun is undone.
+#[expect(clippy::too_many_arguments, reason = "what a machine is made of, once")]
+pub(crate) fn launch(
+    monitor: &'static dyn Monitor,
+    host: &Host,
+    request: &GuestRequest,
+    settings: &Settings,
+    prepared: &Prepared,
+    parts: Parts,
+    saved: Option<&Path>,
+    until: Instant,
+) -> Result<CoreGuest<VmmMachine>, PlatformError> {
+    let mut core = GuestCore::new(monitor.platform(), host, request);
+    core.name = name(&host.run, request.instance);
+    // By one of its arguments a monitor is found again after a crash of weigh at any moment.
+    let mark = monitor.mark(&core.name);
+    core.record("machine", &mark, json!({}))?;
+    core.facts = parts.facts();
+    // The monitor's directory, below the run's work directory, which is in the ledger.
+    core.directories = vec![host.work.join(&core.name)];
+    let machine = Machine {
+        cpus: settings.cpus.clone(),
+        memory_bytes: settings.memory_bytes,
+        huge_pages: settings.huge_pages,
+        kernel: prepared.kernel.clone(),
+        initramfs: prepared.initramfs.clone(),
+        channel: prepared.channel,
+        probe_words: parts.probe_words(),
+        disks: parts.disks(),
+        card: parts.card(),
+        console: CONSOLE.into(),
+    };
+    CoreGuest::launch(core, VmmMachine { monitor, api: None, parts }, |vmm, core| {
+        vmm.spawn(core, host, settings, &machine, until)?;
+        let up = vmm.bring_up(core, &machine, saved, until);
+        up.map_err(|reason| failed(core, &reason))
+    })
+}
+
+/// A launch that failed, with the ends of the log and of the console.
+fn failed(core: &GuestCore, reason: &dyn std::fmt::Display) -> PlatformError {
+    let reason = with_tail(&reason.to_string(), &core.log);
+    core.failed_as(with_tail(&reason, &core.log.with_extension("console.log")))
+}
+
+impl VmmMachine {
     /// Starts the monitor and waits until it listens.
     fn spawn(
         &mut self,
+        core: &mut GuestCore,
         host: &Host,
         settings: &Settings,
         machine: &Machine,
-        name: &str,
-        group: &str,
         until: Instant,
     ) -> Result<(), PlatformError> {
-        let making = format!("make the directory {}", self.place.display());
-        std::fs::create_dir_all(&self.place).map_err(PlatformError::io(making))?;
+        let place = &core.directories[0];
+        let making = format!("make the directory {}", place.display());
+        std::fs::create_dir_all(place).map_err(PlatformError::io(making))?;
         // The monitor truncates it, so that it must not be the log.
-        let console = self.log.with_extension("console.log");
+        let console = core.log.with_extension("console.log");
         let linked = std::path::absolute(&console)
-            .and_then(|console| std::os::unix::fs::symlink(console, self.place.join(CONSOLE)));
+            .and_then(|console| std::os::unix::fs::symlink(console, place.join(CONSOLE)));
         linked.map_err(PlatformError::io("give the guest's console a file"))?;
-        if host.is_root {
-            // No CPU set: the threads that are the guest's CPUs are pinned one by one, and what
-            // serves them may run anywhere.
-            let memory_bytes = Some(machine.memory_bytes.saturating_add(SLACK_BYTES));
-            let limits = Limits { cpus: Vec::new(), memory_bytes };
-            self.cgroup = Some(host.hierarchy.create(&host.ledger, group, &limits)?);
-        }
-        let api =
-            Api::new(&self.place, API_SOCKET).map_err(PlatformError::io("prepare to ask the monitor"))?;
-        self.spawned_ns = monotonic_ns();
+        let api = Api::new(place, API_SOCKET).map_err(PlatformError::io("prepare to ask the monitor"))?;
+        core.make_machine_cgroup(host, machine.memory_bytes.saturating_add(SLACK_BYTES))?;
+        core.start_clock();
         let mut command = Invocation::new(&settings.binary)
-            .args(self.monitor.arguments(name))
-            .current_dir(&self.place)
-            .log_to(&self.log);
+            .args(self.monitor.arguments(&core.name))
+            .current_dir(&core.directories[0])
+            .log_to(&core.log);
         if machine.channel != Channel::Serial {
             command = command.output_to_log();
         }
-        if let Some(cgroup) = &self.cgroup {
+        if let Some(cgroup) = &core.cgroup {
             command = command.pre_exec_cgroup(cgroup);
         }
-        self.running = Some(command.spawn()?);
+        core.program = Some(command.spawn()?);
         loop {
             match self.monitor.greet(&api, until) {
                 Ok(()) => break,
-                Err(ApiError::Lost { .. }) if !self.has_ended(Duration::ZERO) && Instant::now() < until => {
+                Err(ApiError::Lost { .. })
+                    if !core.program_ended(Duration::ZERO) && Instant::now() < until =>
+                {
                     std::thread::sleep(PAUSE);
                 }
-                Err(error) => return Err(self.failed(&error.to_string())),
+                Err(error) => return Err(failed(core, &error)),
             }
         }
         self.api = Some(api);
@@ -174,134 +144,92 @@ impl VmmGuest {
 
     /// Has the monitor make the machine, puts its CPUs where they belong, and waits for the probe.
     fn bring_up(
-        &mut self,
+        &self,
+        core: &mut GuestCore,
         machine: &Machine,
         saved: Option<&Path>,
         until: Instant,
-    ) -> Result<(), PlatformError> {
-        let Some((running, api)) = self.running.as_ref().zip(self.api.as_ref()) else {
-            return Err(self.failed("it has been stopped"));
+    ) -> Result<(), Failure> {
+        let (Some(running), Some(api)) = (&core.program, &self.api) else {
+            return Err("it has been stopped".into());
         };
         let (monitor, process) = (self.monitor, running.pid());
-        let asked = |done: Result<(), ApiError>| done.map_err(|error| error.to_string());
-        let mut begun = None;
-        let made = threads::confine(process, &machine.cpus)
-            .and_then(|()| match saved {
-                Some(directory) => asked(monitor.load(api, directory, until)),
-                None => asked(monitor.create(api, machine, until).and_then(|()| monitor.boot(api, until))),
-            })
-            .inspect(|()| begun = saved.is_none().then(monotonic_ns))
-            .and_then(|()| threads::place(process, &machine.cpus, |name| monitor.cpu_of_thread(name)))
-            .and_then(|()| check_sizes(monitor, api, machine, until))
-            .and_then(|()| match saved {
-                Some(_) => asked(monitor.resume(api, until)).inspect(|()| begun = Some(monotonic_ns())),
-                None => Ok(()),
-            });
-        self.code_ns = begun;
-        made.map_err(|reason| self.failed(&reason))?;
+        threads::confine(process, &machine.cpus)?;
+        match saved {
+            Some(directory) => monitor.load(api, directory, until)?,
+            None => {
+                monitor.create(api, machine, until)?;
+                monitor.boot(api, until)?;
+                core.code_ns = Some(monotonic_ns());
+            }
+        }
+        threads::place(process, &machine.cpus, |name| monitor.cpu_of_thread(name))?;
+        check_sizes(monitor, api, machine, until)?;
+        if saved.is_some() {
+            monitor.resume(api, until)?;
+            core.code_ns = Some(monotonic_ns());
+        }
         // What the kernel says the monitor holds counts, not what it was asked for.
         let acceleration = if kvm::holds_machine(process) { "kvm" } else { "unproven" };
-        self.facts.insert("acceleration".into(), acceleration.into());
-        let talk = self.talk(machine.channel, saved.is_some(), until);
-        talk.map_err(|reason| self.failed(&reason))
+        core.facts.insert("acceleration".into(), acceleration.into());
+        self.greet(core, api, machine.channel, saved.is_some(), until)
     }
 
     /// Waits for the probe's hello.
-    fn talk(&mut self, channel: Channel, restored: bool, until: Instant) -> Result<(), String> {
-        let (Some(running), Some(api)) = (&mut self.running, &self.api) else {
-            return Err("it has been stopped".into());
-        };
-        let session = match channel {
-            Channel::Vsock => connect(api, until, || matches!(running.try_wait(), Ok(None)))
-                .map_err(|error| error.to_string())?,
-            Channel::Serial => match (running.take_input(), running.take_output()) {
-                (Some(input), Some(output)) => Session::over_terminal(output, input),
-                _ => return Err("it has no standard streams".into()),
-            },
-        };
-        let session = self.session.insert(session);
+    fn greet(
+        &self,
+        core: &mut GuestCore,
+        api: &Api,
+        channel: Channel,
+        restored: bool,
+        until: Instant,
+    ) -> Result<(), Failure> {
+        if channel == Channel::Vsock {
+            let program = &mut core.program;
+            let lives = || program.as_mut().is_some_and(|program| matches!(program.try_wait(), Ok(None)));
+            core.session = Some(connect(api, until, lives)?);
+        } else {
+            core.open_session(Session::over_terminal)?;
+        }
+        let Some(session) = &mut core.session else { return Err("it has been stopped".into()) };
         let left = until.saturating_duration_since(Instant::now());
         // A terminal that is being set up would change or echo what is sent; one that was restored
         // is set up.
-        let hello = match channel {
-            Channel::Serial if !restored => session.announced(left),
-            _ => session.hello(left),
+        match channel {
+            Channel::Serial if !restored => session.announced(left)?,
+            _ => session.hello(left)?,
         };
-        hello.map(|_| ()).map_err(|error| error.to_string())
-    }
-
-    fn failed(&self, reason: &str) -> PlatformError {
-        let console = self.log.with_extension("console.log");
-        let reason = crate::oci::with_tail(reason, &self.log);
-        PlatformError::Launch {
-            platform: self.monitor.platform(),
-            reason: crate::oci::with_tail(&reason, &console),
-            log: Some(self.log.clone()),
-        }
+        Ok(())
     }
 
     /// Asks the monitor for something that takes a machine.
     fn ask(
         &self,
+        core: &GuestCore,
         doing: &str,
         within: Duration,
-        request: impl FnOnce(&Api, Instant) -> Result<(), ApiError>,
+        request: impl FnOnce(&dyn Monitor, &Api, Instant) -> Result<(), ApiError>,
     ) -> Result<(), PlatformError> {
-        let Some(api) = &self.api else { return Err(self.failed("it has been stopped")) };
-        request(api, Instant::now() + within)
+        let Some(api) = &self.api else { return Err(failed(core, &"it has been stopped")) };
+        request(self.monitor, api, Instant::now() + within)
             .map_err(|error| PlatformError::io(format!("{doing} the guest"))(std::io::Error::other(error)))
-    }
-
-    fn has_ended(&mut self, within: Duration) -> bool {
-        self.running.as_mut().is_none_or(|running| matches!(running.wait(within), Ok(Some(_))))
-    }
-
-    /// Ends everything that runs: by the probe, by the monitor, by force.
-    fn end(&mut self) -> Result<(), String> {
-        if self.frozen && !self.saved {
-            // A frozen guest hears nothing.
-            let _ = self.thaw();
-        }
-        if let Some(session) = &mut self.session {
-            let asked = !self.saved && !session.is_lost() && session.shutdown(SHUTDOWN_DEADLINE).is_ok();
-            session.close();
-            let powers_off = asked && self.monitor.ends_with_guest();
-            if !powers_off || !self.has_ended(MONITOR_DEADLINE) {
-                let monitor = self.monitor;
-                if self.ask("end", MONITOR_DEADLINE, |api, until| monitor.quit(api, until)).is_ok() {
-                    let _in_time_or_killed = monitor.ends_with_guest() && self.has_ended(MONITOR_DEADLINE);
-                }
-            }
-        }
-        self.api = None;
-        if let Some(running) = &mut self.running {
-            running.kill_group();
-        }
-        if let Some(cgroup) = &self.cgroup {
-            cgroup.kill_all().map_err(|error| error.to_string())?;
-        }
-        if self.has_ended(DEATH_DEADLINE) {
-            return Ok(());
-        }
-        Err(format!("its monitor lives on {DEATH_DEADLINE:?} after it was killed"))
     }
 }
 
 /// A machine that is other than what was asked for measures something else.
-fn check_sizes(monitor: &dyn Monitor, api: &Api, asked: &Machine, until: Instant) -> Result<(), String> {
-    let is = monitor.sizes(api, until).map_err(|error| error.to_string())?;
+fn check_sizes(monitor: &dyn Monitor, api: &Api, asked: &Machine, until: Instant) -> Result<(), Failure> {
+    let is = monitor.sizes(api, until)?;
     let wanted = Sizes { cpus: asked.cpus.len() as u64, memory_bytes: asked.memory_bytes };
     // Monitors count in MiB or in huge pages.
     if is.cpus == wanted.cpus && is.memory_bytes.abs_diff(wanted.memory_bytes) < 2 << 20 {
         return Ok(());
     }
+    let (has, asked) = (is.memory_bytes >> 20, wanted.memory_bytes >> 20);
     Err(format!(
-        "it says that the machine has {} CPUs and {} MiB of memory, and not {} and {}",
-        is.cpus,
-        is.memory_bytes >> 20,
-        wanted.cpus,
-        wanted.memory_bytes >> 20
-    ))
+        "it says that the machine has {} CPUs and {has} MiB of memory, and not {} and {asked}",
+        is.cpus, wanted.cpus
+    )
+    .into())
 }
 
 /// The machine's name: 64 letters, digits and hyphens at most, which is what Firecracker takes.
@@ -311,114 +239,70 @@ fn name(run: &str, instance: u64) -> String {
     if plain.len() <= LONGEST_NAME && plain.chars().all(takes) {
         return plain;
     }
-    // FNV-1a, 64 bits.
-    let hash = run.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    });
+    let hash = fnv_1a(run.bytes());
     format!("weighbridge-{hash:016x}-{instance}")
 }
 
-impl Guest for VmmGuest {
-    fn session(&mut self) -> &mut Session {
-        self.session.as_mut().expect("a guest is only handed out after its probe has said hello")
-    }
-
-    fn processes(&self) -> Vec<u32> {
-        match &self.cgroup {
+impl Backend for VmmMachine {
+    fn processes(&self, core: &GuestCore) -> Vec<u32> {
+        match &core.cgroup {
             Some(cgroup) => cgroup.processes(),
-            None => self.running.iter().map(Running::pid).collect(),
+            None => core.program.iter().map(Running::pid).collect(),
         }
     }
 
-    fn cgroup(&self) -> Option<&Cgroup> {
-        self.cgroup.as_ref()
+    fn network<'a>(&'a self, _: &'a GuestCore) -> Option<&'a dyn NetworkEnd> {
+        self.parts.network()
     }
 
-    fn spawned_ns(&self) -> u64 {
-        self.spawned_ns
-    }
-
-    fn accounts(&self) -> Accounts {
-        match &self.cgroup {
-            Some(cgroup) => Accounts::of_group(cgroup.view()),
-            None => Accounts::of_processes(self.processes()),
-        }
-    }
-
-    fn facts(&self) -> BTreeMap<String, String> {
-        self.facts.clone()
-    }
-
-    fn reach(&self, port: u16) -> Option<Reach> {
-        self.parts.reach(port)
-    }
-
-    fn hops(&self) -> Vec<Hop> {
-        self.parts.hops()
-    }
-
-    /// When the monitor said that it had let the machine go.
-    fn code_ns(&self) -> Option<u64> {
-        self.code_ns
-    }
-
-    fn obituary(&mut self) -> Option<String> {
-        let ended = self.running.as_mut()?.try_wait().ok()??;
+    fn exit_reason(&mut self, core: &mut GuestCore) -> Option<String> {
+        let ended = core.program.as_mut()?.try_wait().ok()??;
         Some(format!("its monitor ended ({ended})"))
     }
 
-    fn log(&self) -> Option<PathBuf> {
-        Some(self.log.clone())
-    }
-
     /// The machine is written where it stands.
-    fn save(&mut self, directory: &Path) -> Result<(), PlatformError> {
+    fn save(&mut self, core: &mut GuestCore, directory: &Path) -> Result<(), PlatformError> {
         let directory =
             std::path::absolute(directory).map_err(PlatformError::io("tell where the guest is saved"))?;
-        self.freeze()?;
-        let monitor = self.monitor;
-        self.ask("save", SAVE_DEADLINE, |api, until| monitor.save(api, &directory, until))?;
-        self.saved = true;
-        Ok(())
-    }
-
-    fn freeze(&mut self) -> Result<(), PlatformError> {
-        if !self.frozen {
-            let monitor = self.monitor;
-            self.ask("pause", MONITOR_DEADLINE, |api, until| monitor.pause(api, until))?;
-            self.frozen = true;
+        if !core.frozen {
+            self.set_frozen(core, true)?;
+            core.frozen = true;
         }
+        self.ask(core, "save", SAVE_DEADLINE, |monitor, api, until| monitor.save(api, &directory, until))?;
+        core.saved = true;
         Ok(())
     }
 
-    fn thaw(&mut self) -> Result<(), PlatformError> {
-        if self.frozen {
-            let monitor = self.monitor;
-            self.ask("resume", MONITOR_DEADLINE, |api, until| monitor.resume(api, until))?;
-            self.frozen = false;
+    fn set_frozen(&mut self, core: &mut GuestCore, frozen: bool) -> Result<(), PlatformError> {
+        let doing = if frozen { "pause" } else { "resume" };
+        self.ask(core, doing, MONITOR_DEADLINE, |monitor, api, until| {
+            if frozen { monitor.pause(api, until) } else { monitor.resume(api, until) }
+        })
+    }
+
+    fn end(&mut self, core: &mut GuestCore) -> Result<(), PlatformError> {
+        if core.session.is_some() {
+            let powers_off = core.shut_down(SHUTDOWN_DEADLINE) && self.monitor.ends_with_guest();
+            if !powers_off || !core.program_ended(MONITOR_DEADLINE) {
+                let quit =
+                    self.ask(core, "end", MONITOR_DEADLINE, |monitor, api, until| monitor.quit(api, until));
+                if quit.is_ok() && self.monitor.ends_with_guest() {
+                    let _in_time_or_killed = core.program_ended(MONITOR_DEADLINE);
+                }
+            }
         }
-        Ok(())
+        self.api = None;
+        core.program.iter_mut().for_each(Running::kill_group);
+        core.cgroup.iter().try_for_each(Cgroup::kill_all)?;
+        if core.program_ended(DEATH_DEADLINE) {
+            return Ok(());
+        }
+        let what = format!("its monitor lives on {DEATH_DEADLINE:?} after it was killed");
+        Err(PlatformError::StillThere(what))
     }
 
-    fn stop(&mut self) -> Result<(), PlatformError> {
-        let platform = self.monitor.platform();
-        let ended = self.end().map_err(|reason| PlatformError::Stop { platform, reason });
-        // What is stuck does not keep the rest from being undone.
-        let removed = self.cgroup.iter().try_for_each(Cgroup::remove);
-        ended?;
-        self.running = None;
-        removed?;
-        self.cgroup = None;
-        remove_directory(&self.place)?;
-        self.parts.remove()?;
-        Ok(self.ledger.forget(self.entry)?)
-    }
-}
-
-impl Drop for VmmGuest {
-    fn drop(&mut self) {
-        // What could not be undone stays in the ledger.
-        let _ = self.stop();
+    fn release(&mut self, _: &mut GuestCore) -> Result<(), PlatformError> {
+        self.parts.remove()
     }
 }
 

@@ -1,19 +1,15 @@
 //! The proof that a monitor executes guests by KVM. Its own word for it is not enough: only a guest
 //! that has answered, under a monitor that holds a machine of KVM's, proves it.
 
-use super::{Parts, Prepared, Settings, Vmm, VmmGuest, prepare};
-use crate::qemu::accel::{self, Proof, Subject};
+use super::{Parts, Prepared, Settings, Vmm, guest, prepare};
+use crate::helpers::version_line;
+use crate::qemu::accel::{self, Subject};
 use crate::{Availability, Guest, GuestRequest, Host, Platform, PlatformError};
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use weigh_host::cache::CacheDirectory;
-use weigh_host::command::Invocation;
 use weigh_model::EnvironmentSpec;
 
-/// Memory of a guest that only proves something, bytes.
-const PROOF_MEMORY_BYTES: u64 = 256 << 20;
-/// For a monitor to tell its version.
-const VERSION_DEADLINE: Duration = Duration::from_secs(10);
 /// What the kernel calls the descriptor of a machine (virt/kvm/kvm_main.c).
 const MACHINE: &str = "anon_inode:kvm-vm";
 
@@ -51,21 +47,14 @@ pub(super) fn settle(
 pub(super) fn availability(platform: &Vmm, host: &Host) -> Availability {
     crate::oci::availability(platform, host, |request| {
         let (settings, prepared) = prove(platform, host, request)?;
-        let output =
-            Invocation::new(&settings.binary).arg("--version").deadline(VERSION_DEADLINE).run_ok()?.output;
-        let text = String::from_utf8_lossy(&output).into_owned();
-        let version = text.lines().next().unwrap_or_default().trim().to_string();
+        let version = version_line(&settings.binary)?;
         Ok(format!("{version}, kernel {}, KVM proven by a guest", prepared.source))
     })
 }
 
 /// What a guest was proven to run under.
 fn prove(platform: &Vmm, host: &Host, request: &GuestRequest) -> Result<(Settings, Prepared), PlatformError> {
-    let request = GuestRequest {
-        cpus: weigh_host::facts::allowed_cpus().into_iter().take(1).collect(),
-        memory_bytes: Some(PROOF_MEMORY_BYTES),
-        ..request.clone()
-    };
+    let request = accel::proof_request(request);
     // What has nothing to do with acceleration fails here, and is no disproof.
     let settings = platform.settings(&request)?;
     let prepared = prepare(platform, host, &request, &settings)?;
@@ -75,26 +64,24 @@ fn prove(platform: &Vmm, host: &Host, request: &GuestRequest) -> Result<(Setting
     let boot = || {
         let until = Instant::now() + accel::PROOF_DEADLINE;
         let parts = Parts::default();
-        let mut guest = VmmGuest::launch(monitor, host, &request, &settings, &prepared, parts, None, until)?;
+        let mut guest = guest::launch(monitor, host, &request, &settings, &prepared, parts, None, until)?;
         let seen = guest.facts().remove("acceleration");
         guest.stop()?;
         if seen.as_deref() == Some("kvm") {
             return Ok(());
         }
         let reason = format!("{} holds no machine of KVM's", settings.binary.display());
-        Err(PlatformError::Launch { platform: monitor.platform(), reason, log: None })
+        Err(PlatformError::launch(monitor.platform(), reason))
     };
-    match accel::prove(host, CacheDirectory::open().as_ref(), &subject, boot) {
-        Proof::Proven => Ok((settings, prepared)),
-        Proof::Disproven { seen, remedy } => {
-            Err(PlatformError::Missing { what: format!("working KVM ({seen})"), remedy: Some(remedy) })
-        }
-    }
+    accel::prove(host, CacheDirectory::open().as_ref(), &subject, boot).required()?;
+    Ok((settings, prepared))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
+    use weigh_host::command::Invocation;
 
     /// Where `/dev/kvm` makes machines, a machine is seen as long as it is there; elsewhere there
     /// is nothing to see.

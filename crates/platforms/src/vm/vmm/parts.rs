@@ -2,13 +2,13 @@
 //! monitor is started and lives with the guest.
 
 use super::settings::{CACHE, DISKS, INIT, NET, ROOT};
+use crate::network::NetworkEnd;
 use crate::vm::disk::{self, DataDisk, GuestRoot, Wanted};
 use crate::vm::tap::{self, Tap};
-use crate::{GuestRequest, Host, Platform, PlatformError, Reach, setting};
+use crate::{GuestRequest, Host, Platform, PlatformError, setting};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use weigh_model::{EnvironmentSpec, SpecError};
-use weigh_network::Hop;
 
 /// The guest's devices of disks, in the order in which the monitor is told of them.
 const DEVICES: [&str; 2] = ["/dev/vda", "/dev/vdb"];
@@ -124,7 +124,7 @@ impl Parts {
 
     /// Facts by parity key.
     pub(crate) fn facts(&self) -> BTreeMap<String, String> {
-        let word = self.tap.as_ref().map_or("none", Tap::word);
+        let word = self.tap.as_ref().map_or("none", Tap::as_str);
         let mut facts = BTreeMap::from([("network".to_string(), word.to_string())]);
         if self.data.is_some() {
             let cache = if self.cached { "host's page cache (writeback)" } else { "none" };
@@ -133,13 +133,9 @@ impl Parts {
         facts
     }
 
-    /// [`crate::Guest::reach`].
-    pub(crate) fn reach(&self, port: u16) -> Option<Reach> {
-        self.tap.as_ref()?.reach(port)
-    }
-
-    pub(crate) fn hops(&self) -> Vec<Hop> {
-        self.tap.as_ref().map(Tap::hops).unwrap_or_default()
+    /// The guest's end of its network.
+    pub(crate) fn network(&self) -> Option<&dyn NetworkEnd> {
+        self.tap.as_ref().map(|tap| tap as &dyn NetworkEnd)
     }
 
     /// Gives everything back, after the machine has ended; again it retries what failed.
@@ -196,18 +192,18 @@ pub(crate) fn check(platform: &dyn Platform, environment: &EnvironmentSpec) -> R
 ///
 /// # Errors
 /// Why not, as a clause.
-pub(crate) fn restores(platform: &dyn Platform, request: &GuestRequest) -> Result<(), String> {
+pub(crate) fn restores(platform: &dyn Platform, request: &GuestRequest) -> Result<(), PlatformError> {
     let environment = &request.environment;
     let name = platform.name();
     if setting(platform, environment, NET.name) != "none" {
-        return Err(format!(
+        return Err(PlatformError::CannotRestore(format!(
             "a machine of {name} that is restored would have the address of the one that was saved"
-        ));
+        )));
     }
     if Wanted::of(platform, environment).is_some() || RootPlace::of(platform, request) != RootPlace::Memory {
-        return Err(format!(
+        return Err(PlatformError::CannotRestore(format!(
             "a machine of {name} that is restored would write to the disk of the one that was saved"
-        ));
+        )));
     }
     Ok(())
 }

@@ -2,46 +2,33 @@
 
 use super::Channel;
 use crate::vm::disk;
-use crate::{GuestRequest, KeySpec, Platform, PlatformError, Values, axes, setting};
+use crate::{GuestRequest, KeySpec, Platform, PlatformError, common_keys, setting};
 use std::path::{Path, PathBuf};
 use weigh_host::command::find_program;
 
 /// `accel`: there is nothing to choose, and names of environments say it all the same.
-pub(crate) const ACCEL: KeySpec = KeySpec {
-    name: "accel",
-    values: Values::Words(&["kvm"]),
-    default: "kvm",
-    summary: "what executes the guest: KVM, which is proven by a guest; the name of the environment says so",
-};
+pub(crate) const ACCEL: KeySpec = KeySpec::words("accel", &["kvm"])
+    .about("what executes the guest: KVM, which is proven by a guest; the name of the environment says so");
 
 /// `kernel`.
-pub(crate) const KERNEL: KeySpec = KeySpec {
-    name: "kernel",
-    values: Values::Path,
-    default: "",
-    summary: "the guest's kernel, uncompressed; else the newest of the host's that can serve, else Debian's for clouds",
-};
+pub(crate) const KERNEL: KeySpec = KeySpec::path("kernel").about(
+    "the guest's kernel, uncompressed; else the newest of the host's that can serve, else \
+        Debian's for clouds",
+);
 
 /// `hugepages`.
-pub(crate) const HUGEPAGES: KeySpec = KeySpec {
-    name: "hugepages",
-    values: Values::Words(&["off", "on"]),
-    default: "off",
-    summary: "whether the guest's memory is of pages of 2 MiB that the host has put aside (vm.nr_hugepages)",
-};
+pub(crate) const HUGEPAGES: KeySpec = KeySpec::words("hugepages", &["off", "on"])
+    .about("whether the guest's memory is of pages of 2 MiB that the host has put aside (vm.nr_hugepages)");
 
 /// `channel`.
-pub(crate) const CHANNEL: KeySpec = KeySpec {
-    name: "channel",
-    values: Values::Words(&["auto", "vsock", "serial"]),
-    default: "auto",
-    summary: "what host and probe talk over: vsock, or the serial console where the guest's kernel has no vsock",
-};
+pub(crate) const CHANNEL: KeySpec = KeySpec::words("channel", &["auto", "vsock", "serial"]).about(
+    "what host and probe talk over: vsock, or the serial console where the guest's kernel has no vsock",
+);
 
 /// `net`: a tap device by its name must be in the host's network.
-pub(crate) const NET: KeySpec = axes::net(NETWORKS[0]);
+pub(crate) const NET: KeySpec = common_keys::net(NETWORKS[0]);
 
-/// What `net` takes, with each of the words first, for [`axes::networks`].
+/// What `net` takes, with each of the words first, for [`common_keys::networks`].
 pub(crate) const NETWORKS: &[&[&str]] =
     &[&["none", "bridge", "nat"], &["bridge", "none", "nat"], &["nat", "none", "bridge"]];
 
@@ -49,28 +36,17 @@ pub(crate) const NETWORKS: &[&[&str]] =
 pub(crate) const DISKS: KeySpec = disk::disk_key(&["none", "raw", "block"]);
 
 /// `cache`.
-pub(crate) const CACHE: KeySpec = KeySpec {
-    name: "cache",
-    values: Values::Words(&["none", "writeback"]),
-    default: "none",
-    summary: "whether the host's page cache stands between the guest and its disk",
-};
+pub(crate) const CACHE: KeySpec = KeySpec::words("cache", &["none", "writeback"])
+    .about("whether the host's page cache stands between the guest and its disk");
 
 /// `root`.
-pub(crate) const ROOT: KeySpec = KeySpec {
-    name: "root",
-    values: Values::Words(&["auto", "initramfs", "disk"]),
-    default: "auto",
-    summary: "what holds the root: memory, or a disk made of the image; auto: a disk if the image is a whole root",
-};
+pub(crate) const ROOT: KeySpec = KeySpec::words("root", &["auto", "initramfs", "disk"]).about(
+    "what holds the root: memory, or a disk made of the image; auto: a disk if the image is a whole root",
+);
 
 /// `init`.
-pub(crate) const INIT: KeySpec = KeySpec {
-    name: "init",
-    values: Values::Words(&["single", "full"]),
-    default: "single",
-    summary: "what runs inside: one program, or a system with systemd from a disk",
-};
+pub(crate) const INIT: KeySpec = KeySpec::words("init", &["single", "full"])
+    .about("what runs inside: one program, or a system with systemd from a disk");
 
 /// Everything about a machine but what is prepared for it.
 #[derive(Debug, Clone)]
@@ -101,12 +77,12 @@ impl Settings {
             cpus => cpus.to_vec(),
         };
         // What is given by name may be a link whose target chooses by the name.
-        let named = setting(platform, environment, axes::BINARY.name);
+        let named = setting(platform, environment, common_keys::BINARY.name);
         let binary = match named {
-            "" => axes::program(platform, environment, platform.name(), remedy)?,
-            name => find_program(name).and_then(|path| std::path::absolute(path).ok()).ok_or_else(|| {
-                PlatformError::Missing { what: format!("the program {name}"), remedy: Some(remedy.into()) }
-            })?,
+            "" => common_keys::program(platform, environment, platform.name(), remedy)?,
+            name => find_program(name)
+                .and_then(|path| std::path::absolute(path).ok())
+                .ok_or_else(|| PlatformError::missing(format!("the program {name}"), remedy))?,
         };
         Ok(Self {
             binary,

@@ -4,6 +4,7 @@
 //! are confined to the run's CPUs, and afterwards those that are the guest's CPUs are pinned and
 //! the others let go: no CPU of a guest runs elsewhere, not even at first.
 
+use rustix::io::Errno;
 use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::time::{Duration, Instant};
@@ -12,11 +13,20 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_millis(1);
 
+/// The threads of a monitor are not where they belong.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(super) enum ThreadError {
+    #[error("its threads are {found} of the guest's {wanted} CPUs")]
+    Count { found: usize, wanted: usize },
+    #[error("its thread {name} cannot be placed: {errno}")]
+    Place { name: String, errno: Errno },
+}
+
 /// Confines every thread of a process to some CPUs.
 ///
 /// # Errors
 /// A thread cannot be placed.
-pub(super) fn confine(process: u32, cpus: &[u32]) -> Result<(), String> {
+pub(super) fn confine(process: u32, cpus: &[u32]) -> Result<(), ThreadError> {
     let mut set = CpuSet::new();
     cpus.iter().for_each(|cpu| set.set(*cpu as usize));
     threads(process).into_iter().try_for_each(|(thread, name)| move_to(thread, &name, &set))
@@ -26,7 +36,11 @@ pub(super) fn confine(process: u32, cpus: &[u32]) -> Result<(), String> {
 ///
 /// # Errors
 /// There are fewer such threads than CPUs, or more, or one cannot be placed.
-pub(super) fn place(process: u32, cpus: &[u32], which: impl Fn(&str) -> Option<usize>) -> Result<(), String> {
+pub(super) fn place(
+    process: u32,
+    cpus: &[u32],
+    which: impl Fn(&str) -> Option<usize>,
+) -> Result<(), ThreadError> {
     let until = Instant::now() + PATIENCE;
     loop {
         let threads = threads(process);
@@ -36,7 +50,7 @@ pub(super) fn place(process: u32, cpus: &[u32], which: impl Fn(&str) -> Option<u
             return place_each(&threads, cpus, which);
         }
         if Instant::now() > until {
-            return Err(format!("its threads are {} of the guest's {} CPUs", found.len(), cpus.len()));
+            return Err(ThreadError::Count { found: found.len(), wanted: cpus.len() });
         }
         std::thread::sleep(PAUSE);
     }
@@ -46,8 +60,9 @@ fn place_each(
     threads: &[(i32, String)],
     cpus: &[u32],
     which: impl Fn(&str) -> Option<usize>,
-) -> Result<(), String> {
-    let everywhere = sched_getaffinity(None).map_err(|errno| format!("cannot tell its CPUs: {errno}"))?;
+) -> Result<(), ThreadError> {
+    let all_threads = |errno| ThreadError::Place { name: "of no CPU".into(), errno };
+    let everywhere = sched_getaffinity(None).map_err(all_threads)?;
     threads.iter().try_for_each(|(thread, name)| match which(name) {
         Some(cpu) => {
             let mut set = CpuSet::new();
@@ -58,11 +73,11 @@ fn place_each(
     })
 }
 
-fn move_to(thread: i32, name: &str, set: &CpuSet) -> Result<(), String> {
+fn move_to(thread: i32, name: &str, set: &CpuSet) -> Result<(), ThreadError> {
     match sched_setaffinity(Pid::from_raw(thread), set) {
         // It has ended meanwhile.
-        Ok(()) | Err(rustix::io::Errno::SRCH) => Ok(()),
-        Err(errno) => Err(format!("its thread {name} cannot be placed: {errno}")),
+        Ok(()) | Err(Errno::SRCH) => Ok(()),
+        Err(errno) => Err(ThreadError::Place { name: name.into(), errno }),
     }
 }
 
@@ -100,7 +115,7 @@ mod tests {
         assert!(set.count() == 1 && set.is_set(last as usize));
         assert_eq!(sched_getaffinity(None).unwrap().count() as usize, all.len());
         let error = place(std::process::id(), &[last, last], which).unwrap_err();
-        assert_eq!(error, "its threads are 1 of the guest's 2 CPUs");
+        assert_eq!(error.to_string(), "its threads are 1 of the guest's 2 CPUs");
         drop(end);
         of_guest.unwrap().join().unwrap();
     }

@@ -9,8 +9,8 @@ use super::guest::{GuestBy, launch_by_probe};
 use super::scripts::Script;
 use super::target::Target;
 use super::{PLATFORM, Ssh, by};
+use crate::helpers::{fnv_1a, is_readable};
 use crate::{Guest, GuestRequest, Host, PlatformError, setting};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::fs;
@@ -25,11 +25,11 @@ use weigh_images::{KERNELS, PROBE};
 use weigh_model::EnvironmentSpec;
 
 /// For the directory to be there, with the connection.
-const KEPT_DEADLINE: Duration = Duration::from_secs(40);
+const CREATE_DEADLINE: Duration = Duration::from_secs(40);
 /// For the script to take it away again.
 const RELEASE_DEADLINE: Duration = Duration::from_secs(20);
 /// What the script says when the directory is there.
-const KEPT: &[u8] = b"kept\n";
+const CREATED: &[u8] = b"kept\n";
 
 /// What a machine says it is.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -81,7 +81,7 @@ impl Machine {
 }
 
 /// A directory on a machine, held for a run.
-pub(super) struct Kept {
+pub(super) struct RemoteDirectory {
     pub(super) target: Target,
     pub(super) machine: Machine,
     pub(super) directory: String,
@@ -97,9 +97,9 @@ struct Connection {
 
 /// What this process holds, by directory and machine. A run's own process has it here; another one
 /// only has the ledger.
-static HELD: Mutex<BTreeMap<String, Arc<Kept>>> = Mutex::new(BTreeMap::new());
+static HELD: Mutex<BTreeMap<String, Arc<RemoteDirectory>>> = Mutex::new(BTreeMap::new());
 
-impl Kept {
+impl RemoteDirectory {
     /// What is held for an environment of a run; made when it is not there, or when its connection
     /// was lost.
     ///
@@ -113,7 +113,7 @@ impl Kept {
         let mut held = HELD.lock().unwrap_or_else(PoisonError::into_inner);
         let key = key(&target, &directory);
         match held.get(&key) {
-            Some(kept) if kept.is_alive() => return Ok(Arc::clone(kept)),
+            Some(remote) if remote.is_alive() => return Ok(Arc::clone(remote)),
             _ => held.remove(&key),
         };
         let log = host.logs.join(format!("{PLATFORM}.log"));
@@ -129,12 +129,12 @@ impl Kept {
             host.ledger.record(change)?;
         }
         let connection = Mutex::new(hold(&target, &directory, &log)?);
-        let kept = Arc::new(Self { target, machine, directory, by, connection });
+        let remote = Arc::new(Self { target, machine, directory, by, connection });
         if by == GuestBy::Probe {
-            kept.equip(host, request, &log)?;
+            remote.equip(host, request, &log)?;
         }
-        held.insert(key, Arc::clone(&kept));
-        Ok(kept)
+        held.insert(key, Arc::clone(&remote));
+        Ok(remote)
     }
 
     fn is_alive(&self) -> bool {
@@ -180,10 +180,10 @@ fn hold(target: &Target, directory: &str, log: &Path) -> Result<Connection, Plat
     let mut running = target.invocation(&Script::Keep(directory)).log_to(log).spawn()?;
     let (input, output) = (running.take_input(), running.take_output());
     let output = output.ok_or_else(|| target.failed("ssh has no standard output"))?;
-    if answers(&output, KEPT, Instant::now() + KEPT_DEADLINE) {
+    if answers(&output, CREATED, Instant::now() + CREATE_DEADLINE) {
         return Ok(Connection { running, input });
     }
-    let said = crate::oci::with_tail("the work directory could not be made there", log);
+    let said = crate::guest::with_tail("the work directory could not be made there", log);
     Err(target.failed(&format!("{said}; directory= names another place")))
 }
 
@@ -191,17 +191,12 @@ fn hold(target: &Target, directory: &str, log: &Path) -> Result<Connection, Plat
 fn answers(output: &OwnedFd, expected: &[u8], until: Instant) -> bool {
     let (mut seen, mut buffer) = (Vec::new(), [0; 64]);
     while seen.len() < expected.len() {
-        let left = until.saturating_duration_since(Instant::now());
-        let timeout = Timespec { tv_sec: left.as_secs() as _, tv_nsec: left.subsec_nanos().into() };
-        let mut fds = [PollFd::new(output, PollFlags::IN)];
-        match poll(&mut fds, Some(&timeout)) {
-            Ok(1..) => match rustix::io::read(output, &mut buffer[..]) {
-                Ok(0) | Err(_) => return false,
-                Ok(n) => seen.extend_from_slice(&buffer[..n]),
-            },
-            Ok(_) => return false,
-            Err(rustix::io::Errno::INTR) => {}
-            Err(_) => return false,
+        if !is_readable(output, until.saturating_duration_since(Instant::now())) {
+            return false;
+        }
+        match rustix::io::read(output, &mut buffer[..]) {
+            Ok(0) | Err(_) => return false,
+            Ok(n) => seen.extend_from_slice(&buffer[..n]),
         }
     }
     seen == expected
@@ -213,10 +208,7 @@ fn directory(host: &Host, environment: &EnvironmentSpec) -> String {
     let place = setting(&Ssh, environment, "directory").trim_end_matches('/');
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let text = format!("{boot} {} {environment}", host.work.display());
-    // FNV-1a, 64 bits.
-    let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    });
+    let hash = fnv_1a(text.bytes());
     format!("{place}/weighbridge-{}-{:06x}", host.run, hash >> 40)
 }
 
@@ -228,13 +220,15 @@ fn key(target: &Target, directory: &str) -> String {
 ///
 /// # Errors
 /// The machine cannot be reached, or it is still there.
-pub(super) fn undo(directory: &str, target: &Target) -> Result<(), String> {
+pub(super) fn undo(directory: &str, target: &Target) -> Result<(), PlatformError> {
     let held = HELD.lock().unwrap_or_else(PoisonError::into_inner).remove(&key(target, directory));
-    if held.is_some_and(|kept| kept.release()) {
+    if held.is_some_and(|remote| remote.release()) {
         return Ok(());
     }
     let ended = target.run(&Script::EndAll(directory), None);
-    ended.map(|_| ()).map_err(|error| format!("{directory} on {}: {error}", target.host))
+    ended
+        .map(|_| ())
+        .map_err(|error| PlatformError::StillThere(format!("{directory} on {}: {error}", target.host)))
 }
 
 /// Where the probe's own words go.

@@ -1,5 +1,6 @@
 //! Processes of a guest, remembered with what tells them from later ones of the same number.
 
+use crate::PlatformError;
 use std::fs;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -8,7 +9,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 /// Processes that were seen.
 #[derive(Debug, Default)]
-pub(crate) struct Witness(Vec<(u32, Stat)>);
+pub(crate) struct ProcessTracker(Vec<(u32, Stat)>);
 
 /// What is read of `/proc/PID/stat` (`proc_pid_stat(5)`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,9 +47,9 @@ pub(crate) fn ended_children_cpu_ns(pid: u32) -> u64 {
     ticks * (1_000_000_000 / rustix::param::clock_ticks_per_second().max(1))
 }
 
-impl Witness {
+impl ProcessTracker {
     /// Remembers more processes.
-    pub(crate) fn see(&mut self, pids: impl IntoIterator<Item = u32>) {
+    pub(crate) fn track(&mut self, pids: impl IntoIterator<Item = u32>) {
         for pid in pids {
             if let Some(stat) = stat(pid)
                 && !self.0.iter().any(|(known, seen)| *known == pid && seen.start == stat.start)
@@ -58,7 +59,7 @@ impl Witness {
         }
     }
 
-    fn living(&self) -> impl Iterator<Item = u32> {
+    fn alive(&self) -> impl Iterator<Item = u32> {
         let lives =
             |(pid, seen): &&(u32, Stat)| stat(*pid).is_some_and(|now| now.start == seen.start && !now.ended);
         self.0.iter().filter(lives).map(|(pid, _)| *pid)
@@ -66,8 +67,8 @@ impl Witness {
 
     /// Lets those go on that a signal has stopped: a shim or monitor that stands cannot help to end
     /// its guest.
-    pub(crate) fn revive(&self) {
-        for pid in self.living().filter_map(|pid| Pid::from_raw(i32::try_from(pid).ok()?)) {
+    pub(crate) fn resume(&self) {
+        for pid in self.alive().filter_map(|pid| Pid::from_raw(i32::try_from(pid).ok()?)) {
             // Refused for processes of others, when weighbridge is not root; those were not stopped
             // by its user either.
             let _ = kill_process(pid, Signal::CONT);
@@ -77,13 +78,24 @@ impl Witness {
     /// Waits until all have ended; whether they have.
     pub(crate) fn wait_ended(&self, deadline: Duration) -> bool {
         let end = Instant::now() + deadline;
-        while self.living().next().is_some() {
+        while self.alive().next().is_some() {
             if Instant::now() > end {
                 return false;
             }
             sleep(Duration::from_millis(1));
         }
         true
+    }
+
+    /// The same, as a step of ending a guest.
+    ///
+    /// # Errors
+    /// Some of them live on.
+    pub(crate) fn ended_within(&self, deadline: Duration) -> Result<(), PlatformError> {
+        if self.wait_ended(deadline) {
+            return Ok(());
+        }
+        Err(PlatformError::StillThere("some of its processes live on".into()))
     }
 }
 
@@ -95,20 +107,20 @@ mod tests {
     #[test]
     fn a_process_is_revived_and_seen_to_end() {
         let child = Invocation::new("sleep").arg("60").spawn().unwrap();
-        let mut witness = Witness::default();
-        witness.see([child.pid(), child.pid(), u32::MAX]);
-        assert_eq!(witness.0.len(), 1);
+        let mut tracker = ProcessTracker::default();
+        tracker.track([child.pid(), child.pid(), u32::MAX]);
+        assert_eq!(tracker.0.len(), 1);
         assert_eq!(parent_of(child.pid()), Some(std::process::id()));
         kill_process(Pid::from_raw(child.pid().cast_signed()).unwrap(), Signal::STOP).unwrap();
-        witness.revive();
-        assert!(!witness.wait_ended(Duration::from_millis(20)));
+        tracker.resume();
+        assert!(!tracker.wait_ended(Duration::from_millis(20)));
         let state = fs::read_to_string(format!("/proc/{}/stat", child.pid())).unwrap();
         assert!(!state.contains(") T "), "{state}");
         kill_process(Pid::from_raw(child.pid().cast_signed()).unwrap(), Signal::KILL).unwrap();
         // It stays a zombie until the handle is dropped.
-        assert!(witness.wait_ended(Duration::from_secs(5)));
+        assert!(tracker.wait_ended(Duration::from_secs(5)));
         drop(child);
-        assert!(witness.wait_ended(Duration::ZERO));
+        assert!(tracker.wait_ended(Duration::ZERO));
     }
 
     #[test]
@@ -125,6 +137,6 @@ mod tests {
     fn a_later_process_of_the_same_number_is_another() {
         let mut seen = stat(std::process::id()).unwrap();
         seen.start -= 1;
-        assert!(Witness(vec![(std::process::id(), seen)]).wait_ended(Duration::ZERO));
+        assert!(ProcessTracker(vec![(std::process::id(), seen)]).wait_ended(Duration::ZERO));
     }
 }

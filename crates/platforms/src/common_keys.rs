@@ -4,42 +4,27 @@
 //! [`crate::resolve`] with the keys that are there. `cpus`, `memory` and `rootfs` need nothing of
 //! the driver: whoever makes a request lets [`settle_request`] read them.
 
-use crate::{GuestRequest, KeySpec, Platform, Values, setting};
+use crate::{GuestRequest, KeySpec, Platform, setting};
 use std::path::{Path, PathBuf};
 use weigh_images::store::Store;
 use weigh_model::{EnvironmentSpec, ImageSpec, SpecError, parse_bytes};
 
 /// `cpus`: how many CPUs guests of this environment get, of those that the run gives to all.
-pub const CPUS: KeySpec = KeySpec {
-    name: "cpus",
-    values: Values::Number,
-    default: "",
-    summary: "number of CPUs, the first of those that the run uses; default: all of them",
-};
+pub const CPUS: KeySpec = KeySpec::number("cpus")
+    .about("number of CPUs, the first of those that the run uses; default: all of them");
 
 /// `memory`: the memory limit of this environment alone.
-pub const MEMORY: KeySpec = KeySpec {
-    name: "memory",
-    values: Values::Text,
-    default: "",
-    summary: "memory limit of this environment, as in 512MiB; default: that of the run",
-};
+pub const MEMORY: KeySpec =
+    KeySpec::text("memory").about("memory limit of this environment, as in 512MiB; default: that of the run");
 
 /// `rootfs`: the root file system of this environment alone.
-pub const ROOTFS: KeySpec = KeySpec {
-    name: "rootfs",
-    values: Values::Text,
-    default: "",
-    summary: "root file system: host, probe, debian, a directory or tar archive, oci:REF; default: that of the run",
-};
+pub const ROOTFS: KeySpec = KeySpec::text("rootfs").about(
+    "root file system: host, probe, debian, a directory or tar archive, oci:REF; default: that of the run",
+);
 
 /// `seccomp`: whether the platform's usual system call filter is on.
-pub const SECCOMP: KeySpec = KeySpec {
-    name: "seccomp",
-    values: Values::Words(&["on", "off"]),
-    default: "on",
-    summary: "the platform's usual filter of system calls, on or off",
-};
+pub const SECCOMP: KeySpec =
+    KeySpec::words("seccomp", &["on", "off"]).about("the platform's usual filter of system calls, on or off");
 
 /// `seccomp` of platforms that have no filter by themselves: on, it has the effect of Docker's.
 pub const SECCOMP_OFF: KeySpec = KeySpec {
@@ -49,38 +34,23 @@ pub const SECCOMP_OFF: KeySpec = KeySpec {
 };
 
 /// `user`: whom the guest's root is.
-pub const USER: KeySpec = KeySpec {
-    name: "user",
-    values: Values::Words(&["root", "mapped"]),
-    default: "root",
-    summary: "root of the host, or root of a user namespace that is nobody outside",
-};
+pub const USER: KeySpec = KeySpec::words("user", &["root", "mapped"])
+    .about("root of the host, or root of a user namespace that is nobody outside");
 
 /// `storage`: what lies behind the guest's `/var/tmp`.
-pub const STORAGE: KeySpec = KeySpec {
-    name: "storage",
-    values: Values::Words(&["tmpfs", "volume", "overlay"]),
-    default: "tmpfs",
-    summary: "what holds /var/tmp: memory, a directory of the host, or an overlay file system above one",
-};
+pub const STORAGE: KeySpec = KeySpec::words("storage", &["tmpfs", "volume", "overlay"])
+    .about("what holds /var/tmp: memory, a directory of the host, or an overlay file system above one");
 
 /// `binary`: the program of the platform.
-pub const BINARY: KeySpec = KeySpec {
-    name: "binary",
-    values: Values::Path,
-    default: "",
-    summary: "the program to use instead of the installed one, so that two builds can be compared",
-};
+pub const BINARY: KeySpec = KeySpec::path("binary")
+    .about("the program to use instead of the installed one, so that two builds can be compared");
 
 /// `net` with the modes that a platform has; the first one is the default.
 pub const fn net(words: &'static [&'static str]) -> KeySpec {
-    KeySpec {
-        name: "net",
-        values: Values::Words(words),
-        default: words[0],
-        summary: "network: none (only loopback), host (the host's own), bridge (an address on a bridge of its own), nat (behind address \
-translation), proxy (published ports through a user-space proxy)",
-    }
+    KeySpec::words("net", words).about(
+        "network: none (only loopback), host (the host's own), bridge (an address on a bridge of \
+            its own), nat (behind address translation), proxy (published ports through a user-space proxy)",
+    )
 }
 
 /// The value of `net` among a platform's modes with the present one first, for
@@ -107,8 +77,7 @@ pub(crate) fn program(
 ) -> Result<PathBuf, crate::PlatformError> {
     let binary = setting(platform, environment, "binary");
     let name = if binary.is_empty() { installed } else { binary };
-    let missing =
-        || crate::PlatformError::Missing { what: format!("the program {name}"), remedy: Some(remedy.into()) };
+    let missing = || crate::PlatformError::missing(format!("the program {name}"), remedy);
     let found = weigh_host::command::find_program(name).ok_or_else(missing)?;
     // It may be run in another directory.
     found.canonicalize().map_err(crate::PlatformError::io(format!("resolve {name}")))

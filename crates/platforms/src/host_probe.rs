@@ -37,7 +37,7 @@ impl Refusal {
 }
 
 /// How commands are run for a guest.
-pub(crate) trait Player: Send + 'static {
+pub(crate) trait CommandRunner: Send + 'static {
     /// What is known of the guest.
     fn facts(&self, programs: &[String]) -> GuestFacts;
 
@@ -62,14 +62,14 @@ pub(crate) trait Job: Send {
     }
 
     /// Takes what there is, without waiting.
-    fn take(&mut self) -> Taken;
+    fn take(&mut self) -> Progress;
 
     /// Ends it; it says so itself.
     fn kill(&mut self);
 }
 
 /// What a job gave.
-pub(crate) enum Taken {
+pub(crate) enum Progress {
     /// Standard output, maybe none.
     Output(Vec<u8>),
     /// The rest of it: it has ended.
@@ -88,19 +88,18 @@ pub(crate) struct Ended {
     pub(crate) error: Vec<u8>,
 }
 
-/// A guest that a thread stands in for.
-pub(crate) struct StandIn {
-    session: Session,
+/// The thread that answers in place of a probe.
+pub(crate) struct HostProbe {
     thread: Option<JoinHandle<bool>>,
-    /// Written to end the thread, which may sit at an ear of its own.
+    /// Written to end the thread, which may be waiting for a command.
     quit: OwnedFd,
     process: Arc<Mutex<Option<u32>>>,
     clean: bool,
 }
 
-impl StandIn {
+impl HostProbe {
     /// Starts the thread and has it say hello.
-    pub(crate) fn start(name: &str, player: impl Player) -> Result<Self, PlatformError> {
+    pub(crate) fn start(name: &str, runner: impl CommandRunner) -> Result<(Self, Session), PlatformError> {
         let (ours, theirs) = UnixStream::pair().map_err(PlatformError::io("make a socket pair"))?;
         let write = ours.try_clone().map_err(PlatformError::io("duplicate a socket"))?;
         let quit = eventfd(0, EventfdFlags::CLOEXEC).map_err(PlatformError::io("make an event"))?;
@@ -110,20 +109,16 @@ impl StandIn {
         let thread = std::thread::Builder::new()
             .name(name.into())
             .spawn(move || {
-                let mut played =
-                    Played { stream: theirs, quit: heard, player, running: None, process: shared };
-                played.serve();
-                played.leave()
+                let mut server =
+                    Server { stream: theirs, quit: heard, runner, running: None, process: shared };
+                server.serve();
+                server.leave()
             })
             .map_err(PlatformError::io("start a thread"))?;
-        let session = Session::new(OwnedFd::from(ours), OwnedFd::from(write));
-        let mut stand_in = Self { session, thread: Some(thread), quit, process, clean: false };
-        stand_in.session.hello(HELLO_DEADLINE)?;
-        Ok(stand_in)
-    }
-
-    pub(crate) fn session(&mut self) -> &mut Session {
-        &mut self.session
+        let probe = Self { thread: Some(thread), quit, process, clean: false };
+        let mut session = Session::new(OwnedFd::from(ours), OwnedFd::from(write));
+        session.hello(HELLO_DEADLINE)?;
+        Ok((probe, session))
     }
 
     /// The process of the command that runs.
@@ -131,9 +126,8 @@ impl StandIn {
         self.process.lock().unwrap_or_else(PoisonError::into_inner).iter().copied().collect()
     }
 
-    /// Ends the thread and the command that runs; whether none had to be ended.
+    /// Ends the thread and the command that runs; whether no command had to be ended.
     pub(crate) fn stop(&mut self) -> bool {
-        self.session.close();
         let _ = rustix::io::write(&self.quit, &1u64.to_ne_bytes());
         if let Some(thread) = self.thread.take() {
             // A thread that panicked has dropped its command.
@@ -143,7 +137,7 @@ impl StandIn {
     }
 }
 
-impl Drop for StandIn {
+impl Drop for HostProbe {
     fn drop(&mut self) {
         self.stop();
     }
@@ -157,10 +151,10 @@ struct Running {
     output: u64,
 }
 
-struct Played<P> {
+struct Server<P> {
     stream: UnixStream,
     quit: OwnedFd,
-    player: P,
+    runner: P,
     running: Option<Running>,
     process: Arc<Mutex<Option<u32>>>,
 }
@@ -168,7 +162,7 @@ struct Played<P> {
 /// The end of the talk.
 struct Over;
 
-impl<P: Player> Played<P> {
+impl<P: CommandRunner> Server<P> {
     fn serve(&mut self) {
         let (mut decoder, mut buffer) = (Decoder::new(), vec![0; PIECE]);
         loop {
@@ -234,12 +228,12 @@ impl<P: Player> Played<P> {
     fn advance(&mut self) -> Result<(), Over> {
         let Some(mut running) = self.running.take() else { return Ok(()) };
         match running.job.take() {
-            Taken::Output(bytes) => {
+            Progress::Output(bytes) => {
                 self.output(&mut running, &bytes)?;
                 self.running = Some(running);
                 Ok(())
             }
-            Taken::Ended(ended) => {
+            Progress::Ended(ended) => {
                 self.output(&mut running, &ended.output)?;
                 self.note(None);
                 let kept = ended.error.len().min(usize::try_from(running.limit).unwrap_or(usize::MAX));
@@ -253,7 +247,7 @@ impl<P: Player> Played<P> {
                 };
                 self.send(&Reply::Ended { id: running.id, end })
             }
-            Taken::Lost => {
+            Progress::Lost => {
                 self.running = Some(running);
                 Err(Over)
             }
@@ -297,7 +291,7 @@ impl<P: Player> Played<P> {
                 let _ = command;
                 self.refuse(id, unable("and nothing gives its commands input"))
             }
-            Request::Run { id, command } => match self.player.start(&command) {
+            Request::Run { id, command } => match self.runner.start(&command) {
                 Ok(job) => {
                     let pid = job.process();
                     self.note(Some(pid));
@@ -320,7 +314,7 @@ impl<P: Player> Played<P> {
             }
             Request::Clock { id } => self.refuse(id, unable("and nothing that tells its time")),
             Request::Facts { id, about } => {
-                let facts = self.player.facts(&about.programs).into();
+                let facts = self.runner.facts(&about.programs).into();
                 self.send(&Reply::Facts { id, facts })
             }
             Request::Shutdown { id } => self.send(&Reply::Done { id }).and(Err(Over)),

@@ -1,0 +1,63 @@
+//! Small tools that several platforms need.
+
+use crate::PlatformError;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::time::{Duration, Instant};
+use weigh_host::command::Invocation;
+
+/// For a program to tell its version.
+const VERSION_DEADLINE: Duration = Duration::from_secs(20);
+
+/// All that a program says when it is asked for its version.
+pub(crate) fn version_text(program: &Path) -> Result<String, PlatformError> {
+    let asked = Invocation::new(program).arg("--version").deadline(VERSION_DEADLINE);
+    Ok(String::from_utf8_lossy(&asked.run_ok()?.output).trim().into())
+}
+
+/// The first line of that.
+pub(crate) fn version_line(program: &Path) -> Result<String, PlatformError> {
+    Ok(version_text(program)?.lines().next().unwrap_or_default().into())
+}
+
+/// The hash FNV-1a of 64 bits, for names that must be short and the same on every machine.
+pub(crate) fn fnv_1a(bytes: impl IntoIterator<Item = u8>) -> u64 {
+    let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    bytes.into_iter().fold(0xcbf2_9ce4_8422_2325, step)
+}
+
+/// Waits until there is something to read, or the other end is closed, or the process of a handle
+/// has ended; whether that came in time.
+pub(crate) fn is_readable(descriptor: impl AsFd, within: Duration) -> bool {
+    let end = Instant::now() + within;
+    loop {
+        let left = end.saturating_duration_since(Instant::now());
+        let timeout = Timespec { tv_sec: left.as_secs() as _, tv_nsec: left.subsec_nanos().into() };
+        match poll(&mut [PollFd::new(&descriptor, PollFlags::IN)], Some(&timeout)) {
+            Err(Errno::INTR) => {}
+            ready => return matches!(ready, Ok(1..)),
+        }
+    }
+}
+
+/// Numbers of the host's processes.
+pub(crate) fn processes() -> impl Iterator<Item = u32> {
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+}
+
+/// Whether a process has an argument like this on its command line. A zombie has none any more, and a
+/// process in the middle of execve(2) none yet.
+pub(crate) fn has_argument(process: u32, is_it: impl Fn(&[u8]) -> bool) -> bool {
+    let line = std::fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
+    line.split(|byte| *byte == 0).any(is_it)
+}
+
+/// What a thread of a process may run on, as the kernel lists it: `0-3,8`.
+pub(crate) fn allowed_cpus(process: u32, thread: u32) -> Option<String> {
+    let status = std::fs::read_to_string(format!("/proc/{process}/task/{thread}/status")).ok()?;
+    let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
+    Some(list.trim().to_string())
+}
