@@ -14,7 +14,9 @@ test: lint
 # Debian image.
 test-platforms:
 	cargo run --package weigh -- image build debian
-	WEIGH_PLATFORMS=all tests/cargo-test --workspace --test conformance --test disks --test networks --test machines --no-fail-fast -- --nocapture --test-threads=1
+	WEIGH_PLATFORMS=all tests/cargo-test --package weigh-platforms --test suite --no-fail-fast -- --nocapture --test-threads=1 \
+	  conformance:: disks:: networks::
+	WEIGH_PLATFORMS=all tests/cargo-test --package weigh --test machines --no-fail-fast -- --nocapture --test-threads=1
 
 # Every container through the whole of weigh: one command over all of them, and a crash while each comes up.
 test-containers:

@@ -1,10 +1,7 @@
 //! What tests of real guests have in common: a run of its own, guests that say what they see, and
 //! the search for what is left.
 //!
-//! A test file takes this with `mod common;` (and `#[path]` where it is deeper) and
-//! `mod static_probe;` beside it.
 
-#![allow(dead_code, reason = "no test file needs all of it")]
 #![allow(clippy::unwrap_used, reason = "all of this is for tests")]
 #![allow(
     clippy::print_stdout,
@@ -16,6 +13,7 @@
 mod engine;
 pub mod network;
 pub mod osv;
+#[allow(dead_code, reason = "the tests of weigh use all of it")]
 pub mod sshd;
 pub mod victim;
 
@@ -23,7 +21,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 use weigh_host::cgroup::Hierarchy;
 use weigh_host::command::Invocation;
@@ -33,17 +31,24 @@ use weigh_images::store::Store;
 use weigh_images::{Programs, Root};
 use weigh_model::{EnvironmentSpec, ImageSpec};
 use weigh_platforms::{
-    Availability, Completed, Guest, GuestRequest, Host, PlatformError, RunOptions, Undoers, axes, resolve,
+    Availability, Completed, Guest, GuestRequest, Host, PlatformError, RunOptions, Undoers, common_keys,
+    resolve,
 };
 use weigh_protocol::{Command, Status};
 
 pub const MINUTE: Duration = Duration::from_secs(60);
 
-/// One test at a time: they look at the host's links and mounts, and a file system that one of them
-/// mounts for a moment belongs to the root that the guests of the others are given.
-pub fn turn() -> MutexGuard<'static, ()> {
-    static TURN: Mutex<()> = Mutex::new(());
-    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+static TURN: RwLock<()> = RwLock::new(());
+
+/// For a test that has the host to itself: it looks at the host's links and mounts, and a file
+/// system that it mounts for a moment belongs to the root that the guests of other tests are given.
+pub fn turn() -> RwLockWriteGuard<'static, ()> {
+    TURN.write().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// For a test that has guests, and that others of its kind do not disturb.
+pub fn shared_turn() -> RwLockReadGuard<'static, ()> {
+    TURN.read().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Whether guests of an environment can run here, asked once by launching one. Otherwise says that
@@ -134,7 +139,7 @@ impl Bench {
     /// has its own instance number and root.
     pub fn request(&self, environment: &str) -> GuestRequest {
         let (platform, spec) = resolve(&EnvironmentSpec::parse(environment).unwrap()).unwrap();
-        self.request_with(environment, &axes::image(platform, &spec, &ImageSpec::Host), None)
+        self.request_with(environment, &common_keys::image(platform, &spec, &ImageSpec::Host), None)
     }
 
     pub fn request_with(

@@ -24,8 +24,7 @@ pub enum Killed {
     Launching(Duration),
 }
 
-/// To be called by an ignored test `victim` at the root of a test file. Does nothing in any other
-/// process.
+/// Called by the ignored test `victim`. Does nothing in any other process.
 pub fn play() {
     let Ok(what) = std::env::var(VICTIM) else { return };
     let words: Vec<&str> = what.split('|').collect();

@@ -1,6 +1,6 @@
 //! Guests that run: clocks, identity, freezing, roots.
 
-use crate::bench::{Bench, MINUTE, command, output, refusal, run, shell};
+use super::bench::{Bench, MINUTE, command, output, refusal, run, shell};
 use std::time::{Duration, Instant};
 use weigh_model::ImageSpec;
 use weigh_platforms::RunOptions;

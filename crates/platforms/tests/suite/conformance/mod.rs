@@ -11,19 +11,15 @@
 mod awake;
 mod bench;
 mod commands;
-#[path = "../common/mod.rs"]
-mod common;
 mod ending;
 mod limits;
-#[path = "../static_probe/mod.rs"]
-mod static_probe;
 
 macro_rules! checks {
     ($environment:expr; $($file:ident: $($check:ident)*;)*) => {
         $($(
             #[test]
             fn $check() {
-                crate::bench::check(stringify!($check), $environment, crate::$file::$check);
+                crate::conformance::bench::check(stringify!($check), $environment, crate::conformance::$file::$check);
             }
         )*)*
     };

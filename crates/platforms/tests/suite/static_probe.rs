@@ -1,5 +1,7 @@
 //! The probe as the product embeds it: static, built once for a test program.
 
+#![expect(clippy::unwrap_used, reason = "without it there is nothing to test")]
+
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::Duration;

@@ -1,8 +1,8 @@
 //! The fakes refuse what no monitor takes: a driver that asks wrongly does not pass.
 
-use crate::fake_monitor::description::Description;
-use crate::fake_monitor::{self, Asked, Fake, cloud_hypervisor::CloudHypervisor, firecracker::Firecracker};
-use crate::{KINDS, Place};
+use super::fake_monitor::description::Description;
+use super::fake_monitor::{self, Asked, Fake, cloud_hypervisor::CloudHypervisor, firecracker::Firecracker};
+use super::{KINDS, Place};
 use serde_json::{Value, json};
 
 /// Requests and answers that the descriptions do not have.

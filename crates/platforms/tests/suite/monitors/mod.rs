@@ -4,17 +4,13 @@
 
 #![expect(clippy::unwrap_used, reason = "what these helpers unwrap is what the tests are about")]
 
-#[path = "../common/mod.rs"]
-mod common;
 mod fake_monitor;
 mod fakes;
 mod faults;
 mod life;
-#[path = "../static_probe/mod.rs"]
-mod static_probe;
 mod told;
 
-use common::Bench;
+use crate::common::Bench;
 use fake_monitor::Program;
 use weigh_model::ImageSpec;
 use weigh_platforms::{Guest, GuestRequest};
@@ -57,12 +53,6 @@ fn fake_monitor() {
     fake_monitor::play();
 }
 
-#[test]
-#[ignore = "the victim of another test"]
-fn victim() {
-    common::victim::play();
-}
-
 /// A fake monitor, and an environment with it.
 struct Place {
     base: tempfile::TempDir,
@@ -73,7 +63,7 @@ struct Place {
 impl Place {
     fn new(kind: &'static Kind, fault: &str) -> Self {
         let base = tempfile::tempdir_in("/var/tmp").unwrap();
-        let program = Program::new(base.path(), kind.name, fault, static_probe::path());
+        let program = Program::new(base.path(), kind.name, fault, crate::static_probe::path());
         // Nothing executes it; its release is in its name.
         std::fs::write(base.path().join("vmlinux-6.1.0-fake"), b"\x7fELF and nothing else").unwrap();
         Self { base, program, kind }

@@ -1,7 +1,7 @@
 //! A machine's life, and what the monitor was asked for it.
 
-use crate::common::{self, Bench, MINUTE, command, says, shell};
-use crate::{KINDS, Place, affinities, is_cpu, last_cpu, line_told};
+use super::{KINDS, Place, affinities, is_cpu, last_cpu, line_told};
+use crate::common::{Bench, MINUTE, command, says, shell};
 use weigh_model::ImageSpec;
 use weigh_platforms::{Guest, GuestRequest, resolve};
 use weigh_protocol::Status;
@@ -10,7 +10,7 @@ use weigh_protocol::Status;
 #[test]
 fn a_whole_life() {
     for kind in KINDS {
-        let _turn = common::turn();
+        let _turn = crate::common::turn();
         let (bench, place, mut seen) = (Bench::new("monitors-life"), Place::new(kind, ""), 0);
         let request = place.request(&bench);
         let mut guest = bench.launch(&request).unwrap();
@@ -85,7 +85,7 @@ fn freeze_and_thaw(guest: &mut dyn Guest) {
 /// guest's kernel says.
 #[test]
 fn the_console_can_be_the_channel() {
-    let _turn = common::turn();
+    let _turn = crate::common::turn();
     let (bench, place) = (Bench::new("monitors-serial"), Place::new(&KINDS[0], ""));
     let environment = place.environment() + ",channel=serial";
     let request = GuestRequest {

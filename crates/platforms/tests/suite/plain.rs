@@ -5,23 +5,14 @@
 
 #![expect(clippy::unwrap_used, reason = "what these helpers unwrap is what the tests are about")]
 
-mod common;
-mod static_probe;
-
-use common::network::{guests_are_reached, talk};
-use common::victim::{Killed, kill_and_sweep};
-use common::{Bench, ready, says, system_image, turn};
+use crate::common::network::{guests_are_reached, talk};
+use crate::common::victim::{Killed, kill_and_sweep};
+use crate::common::{Bench, ready, says, system_image, turn};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use weigh_model::ImageSpec;
 use weigh_platforms::GuestRequest;
-
-#[test]
-#[ignore = "the victim of another test"]
-fn victim() {
-    common::victim::play();
-}
 
 /// `storage` is what lies behind `/var/tmp`, whatever the image, and what was written there is gone
 /// with the guest.

@@ -1,6 +1,6 @@
 //! Commands and files.
 
-use crate::bench::{Bench, MINUTE, command, output, refusal, run, shell};
+use super::bench::{Bench, MINUTE, command, output, refusal, run, shell};
 use weigh_platforms::RunOptions;
 use weigh_protocol::{Command, Status};
 

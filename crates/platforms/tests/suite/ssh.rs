@@ -4,24 +4,14 @@
 #![expect(clippy::unwrap_used, reason = "what these helpers unwrap is what the tests are about")]
 #![expect(clippy::print_stderr, reason = "a skipped test says so")]
 
-mod common;
-mod static_probe;
-
-use common::sshd::{self, Machine};
-use common::victim::{Killed, kill_and_sweep};
-use common::{Bench, MINUTE, command, is_left, says, shell, turn};
+use crate::common::sshd::{self, Machine};
+use crate::common::victim::{Killed, kill_and_sweep};
+use crate::common::{Bench, MINUTE, command, is_left, says, shell, turn};
 use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
 use weigh_host::ledger::Change;
 use weigh_platforms::{Guest, PlatformError, RunOptions, SessionError, Undoers, resolve};
 use weigh_protocol::{Command, Status};
-
-/// The process that others kill.
-#[test]
-#[ignore = "played by the tests that kill it"]
-fn victim() {
-    common::victim::play();
-}
 
 /// A machine, or the reason why the test is skipped.
 fn machine(test: &str) -> Option<Machine> {
@@ -155,7 +145,7 @@ fn what_cannot_be_reached_stays_in_the_ledger() {
         }
     }
     let (platform, _) = resolve(&weigh_model::EnvironmentSpec::parse("ssh:host=x").unwrap()).unwrap();
-    let error = platform.undo(&what, &id, &detail).unwrap_err();
+    let error = platform.undo(&what, &id, &detail).unwrap_err().to_string();
     assert!(error.contains("refused") && error.contains(&id), "{error}");
     bench.close();
     machine.assert_empty();

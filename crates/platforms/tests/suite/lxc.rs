@@ -4,21 +4,12 @@
 #![expect(clippy::unwrap_used, reason = "all of this file is a test, its helpers too")]
 #![expect(clippy::print_stderr, reason = "what is skipped must be seen")]
 
-mod common;
-mod static_probe;
-
-use common::network::{guests_are_reached, nobody_reaches, talk};
-use common::victim::{Killed, kill_and_sweep};
-use common::{Bench, MINUTE, command, ready, says, shell, slow_ones, turn};
+use crate::common::network::{guests_are_reached, nobody_reaches, talk};
+use crate::common::victim::{Killed, kill_and_sweep};
+use crate::common::{Bench, MINUTE, command, ready, says, shell, slow_ones, turn};
 use std::time::{Duration, Instant};
 use weigh_model::ImageSpec;
 use weigh_platforms::{Guest, PlatformError, RunOptions};
-
-#[test]
-#[ignore = "the victim of another test"]
-fn victim() {
-    common::victim::play();
-}
 
 /// Whether there is a Debian system to start; otherwise says that the test is skipped.
 fn debian(test: &str) -> bool {

@@ -4,21 +4,12 @@
 #![expect(clippy::unwrap_used, reason = "what these helpers unwrap is what the tests are about")]
 #![expect(clippy::print_stderr, reason = "a skipped test says so")]
 
-mod common;
-mod static_probe;
-
-use common::victim::Killed;
-use common::{Bench, MINUTE, ready, says, system_image, turn};
+use crate::common::victim::Killed;
+use crate::common::{Bench, MINUTE, ready, says, system_image, turn};
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 use weigh_platforms::{Guest, GuestRequest, RunOptions};
-
-#[test]
-#[ignore = "killed by other tests"]
-fn victim() {
-    common::victim::play();
-}
 
 /// The one that can be had everywhere.
 fn request(bench: &Bench, keys: &str) -> GuestRequest {
@@ -154,8 +145,10 @@ fn a_system_boots_from_its_disk() {
     let mut guest = bench.launch(&request).unwrap();
     let wait = "until systemctl is-active --quiet multi-user.target; do sleep 0.2; done; cat /proc/1/comm; \
                 grep -c ' /tmp tmpfs ' /proc/mounts; cat /proc/self/cgroup; systemctl --failed --plain --no-legend";
-    let done =
-        guest.session().run(&common::command(&["sh", "-c", wait]), RunOptions::within(4 * MINUTE)).unwrap();
+    let done = guest
+        .session()
+        .run(&crate::common::command(&["sh", "-c", wait]), RunOptions::within(4 * MINUTE))
+        .unwrap();
     let said = String::from_utf8(done.output).unwrap();
     let lines: Vec<&str> = said.lines().collect();
     assert_eq!(lines[..2], ["systemd", "1"], "{said}");
@@ -178,7 +171,7 @@ fn killed_with_disks_nothing_is_left() {
     let Some(image) = system_image(test) else { return };
     let environment = format!("qemu:accel=tcg,memory=256MiB,disk=block,size=1MiB,root=disk,rootfs={image}");
     for when in [Killed::Running, Killed::Launching(Duration::from_millis(700))] {
-        common::victim::kill_and_sweep("disks", &environment, when);
+        crate::common::victim::kill_and_sweep("disks", &environment, when);
         assert!(attached(&format!("test-disks-{}", std::process::id())).is_empty());
     }
 }

@@ -3,8 +3,6 @@
 #![expect(clippy::unwrap_used, reason = "what these helpers unwrap is what the tests are about")]
 #![expect(clippy::print_stderr, reason = "a skipped test says so")]
 
-mod static_probe;
-
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -20,6 +18,7 @@ use weigh_protocol::Command;
 struct Bench {
     base: tempfile::TempDir,
     host: Host,
+    _turn: std::sync::RwLockReadGuard<'static, ()>,
 }
 
 impl Bench {
@@ -42,10 +41,10 @@ impl Bench {
         for directory in [&work, &logs] {
             std::fs::create_dir_all(directory).unwrap();
         }
-        let programs = Programs { probe: static_probe::path().into(), kernels: "/bin/true".into() };
+        let programs = Programs { probe: crate::static_probe::path().into(), kernels: "/bin/true".into() };
         let is_root = weigh_host::facts::is_root();
         let host = Host { ledger, hierarchy: Hierarchy::detect(), work, logs, run, programs, is_root };
-        Some(Self { base, host })
+        Some(Self { base, host, _turn: crate::common::shared_turn() })
     }
 
     fn launch(&self, environment: &str, instance: u64) -> Box<dyn Guest> {
@@ -390,7 +389,7 @@ fn machines_that_cannot_be_saved_say_why() {
     let request = bench.request("qemu:accel=tcg,disk=raw,size=1MiB", 0);
     let (platform, _) = resolve(&request.environment).unwrap();
     platform.prepare(&bench.host, &request).unwrap();
-    let reason = platform.restores(&bench.host, &request).unwrap_err();
+    let reason = platform.restores(&bench.host, &request).unwrap_err().to_string();
     assert!(reason.contains("disk"), "{reason}");
     let error = platform.restore(&bench.host, &request, &bench.host.work).err().unwrap();
     assert!(matches!(error, PlatformError::Missing { .. }) && error.to_string().contains("disk"), "{error}");
@@ -404,7 +403,7 @@ fn a_panic_is_told_in_its_words() {
     let mut guest = bench.launch("qemu:accel=tcg", 0);
     let asked = Instant::now();
     let error = guest.session().put("/proc/sysrq-trigger", 0o200, b"c").unwrap_err().to_string();
-    let told = guest.obituary().unwrap();
+    let told = guest.exit_reason().unwrap();
     assert!(asked.elapsed() < Duration::from_secs(20), "{:?}", asked.elapsed());
     assert!(error.contains("lost"), "{error}");
     assert!(told.contains("its kernel panicked: sysrq triggered crash"), "{told}");

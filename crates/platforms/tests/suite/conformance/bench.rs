@@ -9,8 +9,8 @@ use std::sync::Mutex;
 use weigh_host::ledger::Change;
 use weigh_model::{EnvironmentSpec, ImageSpec};
 use weigh_platforms::{
-    Availability, Capabilities, Completed, Guest, GuestRequest, Platform, RunOptions, SessionError, axes,
-    resolve,
+    Availability, Capabilities, Completed, Guest, GuestRequest, Platform, RunOptions, SessionError,
+    common_keys, resolve,
 };
 use weigh_protocol::Command;
 
@@ -21,13 +21,13 @@ pub struct Bench {
     pub platform: &'static dyn Platform,
     pub environment: EnvironmentSpec,
     pub capabilities: Capabilities,
-    run: common::Bench,
+    run: crate::common::Bench,
 }
 
 impl Deref for Bench {
-    type Target = common::Bench;
+    type Target = crate::common::Bench;
 
-    fn deref(&self) -> &common::Bench {
+    fn deref(&self) -> &crate::common::Bench {
         &self.run
     }
 }
@@ -69,6 +69,7 @@ fn check_at(name: &str, environment: &str, check: fn(&Bench)) {
         eprintln!("SKIPPED {name} on {environment}: this weighbridge has no such platform");
         return;
     };
+    let _turn = common::shared_turn();
     let can = platform.capabilities(&resolved);
     if !can.fork && !can.fake && !OF_ONE_PROGRAM.contains(&name) {
         eprintln!("SKIPPED {name} on {environment}: its guests run one program and have tests of their own");
@@ -156,7 +157,7 @@ pub fn must_be_told(platform: &dyn Platform) -> bool {
 impl Bench {
     fn new(platform: &'static dyn Platform, environment: EnvironmentSpec) -> Self {
         let capabilities = platform.capabilities(&environment);
-        Self { platform, environment, capabilities, run: common::Bench::new("conformance") }
+        Self { platform, environment, capabilities, run: crate::common::Bench::new("conformance") }
     }
 
     /// Whether commands are executed; a fake only says so.
@@ -166,7 +167,7 @@ impl Bench {
 
     /// A request for a guest with the host's root, or the one that its keys ask for.
     pub fn request(&self) -> GuestRequest {
-        self.request_with(&axes::image(self.platform, &self.environment, &ImageSpec::Host), None)
+        self.request_with(&common_keys::image(self.platform, &self.environment, &ImageSpec::Host), None)
     }
 
     pub fn request_with(&self, image: &ImageSpec, working_directory: Option<&Path>) -> GuestRequest {

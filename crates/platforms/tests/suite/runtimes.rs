@@ -1,13 +1,8 @@
 //! What the keys of the runtimes runc, crun and runsc promise: networks, storage, filters, users,
 //! saving; and many guests at once.
 
-#![expect(clippy::unwrap_used, reason = "all of this file is a test, its helpers too")]
-
-mod common;
-mod static_probe;
-
-use common::victim::{Killed, kill_and_sweep};
-use common::{Bench, ready, says, shell, turn};
+use crate::common::victim::{Killed, kill_and_sweep};
+use crate::common::{Bench, ready, says, shell, turn};
 use std::time::{Duration, Instant};
 use weigh_host::command::Invocation;
 use weigh_model::{EnvironmentSpec, ImageSpec};
@@ -22,12 +17,6 @@ fn runtimes(test: &str) -> impl Iterator<Item = &'static str> {
 /// Those whose guests are on the host's kernel.
 fn containers(test: &str) -> impl Iterator<Item = &'static str> {
     runtimes(test).filter(|platform| *platform != "runsc")
-}
-
-#[test]
-#[ignore = "the victim of another test"]
-fn victim() {
-    common::victim::play();
 }
 
 #[test]
@@ -152,7 +141,7 @@ fn a_saved_guest_goes_on_where_it_was() {
         if let Err(reason) = platform.restores(&bench.host, &request) {
             eprintln!("SKIPPED {test} on {name}: {reason}");
             assert!(name != "runsc", "{reason}");
-            assert!(reason.contains("CRIU"), "{reason}");
+            assert!(reason.to_string().contains("CRIU"), "{reason}");
             let refused = platform.restore(&bench.host, &request, &bench.host.work).err().unwrap();
             assert!(matches!(refused, PlatformError::Missing { .. }), "{refused}");
             bench.close();
@@ -195,7 +184,7 @@ fn criu_is_asked_for_its_version() {
         let (platform, _) = resolve(&request.environment).unwrap();
         let found = platform.restores(&bench.host, &request);
         assert_eq!(found.is_ok(), works, "{said}: {found:?}");
-        assert!(found.err().is_none_or(|reason| reason.contains("version 4 or later")));
+        assert!(found.err().is_none_or(|reason| reason.to_string().contains("version 4 or later")));
     }
     bench.close();
 }

@@ -2,13 +2,10 @@
 //! weighbridge, a crash leaves nothing that a sweep does not find, and an ordinary user can use
 //! them.
 
-#![expect(clippy::unwrap_used, clippy::print_stderr, reason = "helpers of tests")]
+#![expect(clippy::print_stderr, reason = "helpers of tests")]
 
-mod common;
-mod static_probe;
-
-use common::victim::{Killed, kill_and_sweep};
-use common::{Bench, MINUTE, command, nothing_is_left, ready, says, turn};
+use crate::common::victim::{Killed, kill_and_sweep};
+use crate::common::{Bench, MINUTE, command, nothing_is_left, ready, says, turn};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -22,12 +19,6 @@ use weigh_protocol::Status;
 const FOR_ALL: [&str; 3] = ["native", "namespaces", "bubblewrap"];
 /// Set for the process that runs as an ordinary user: the state directory, and the run.
 const USER: &str = "WEIGH_TEST_USER";
-
-#[test]
-#[ignore = "the victim of another test"]
-fn victim() {
-    common::victim::play();
-}
 
 fn alive(pid: u32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
@@ -199,7 +190,7 @@ fn an_ordinary_user_can_use_them() {
         to
     };
     let test_program = place(&std::env::current_exe().unwrap(), "test");
-    let probe = place(static_probe::path(), "probe");
+    let probe = place(crate::static_probe::path(), "probe");
     let home = base.path().join("home");
     fs::create_dir(&home).unwrap();
     for directory in [base.path(), &home] {
@@ -209,7 +200,7 @@ fn an_ordinary_user_can_use_them() {
     let done = Invocation::new(setpriv)
         .args(["--reuid", "65534", "--regid", "65534", "--clear-groups"])
         .arg(test_program)
-        .args(["--exact", "ordinary_user", "--ignored", "--nocapture"])
+        .args(["--exact", "local::ordinary_user", "--ignored", "--nocapture"])
         .env(USER, format!("{}|{run}", home.join("state").display()))
         .env("WEIGH_PROBE", probe)
         .current_dir("/")

@@ -1,6 +1,6 @@
 //! Limits as they are seen from inside.
 
-use crate::bench::{Bench, MINUTE, command, run, shell};
+use super::bench::{Bench, MINUTE, command, run, shell};
 use weigh_platforms::{RunOptions, SessionError};
 use weigh_protocol::Status;
 

@@ -1,7 +1,7 @@
 //! Ends: whatever state a guest is in, it goes, and nothing of it stays. What stays is searched for
 //! after every check.
 
-use crate::bench::{Bench, MINUTE, command, must_be_told, run, shell};
+use super::bench::{Bench, MINUTE, command, must_be_told, run, shell};
 use crate::common::is_left;
 use rustix::process::{Pid, Signal, kill_process};
 use std::time::{Duration, Instant};

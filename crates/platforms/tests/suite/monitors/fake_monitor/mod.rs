@@ -65,7 +65,7 @@ impl Program {
         let script = format!(
             "#!/bin/sh\n[ \"$1\" = --version ] && echo '{kind} v0.0-fake' && exit\nexport {MONITOR}='{value}'\n\
              for word; do set -- \"$@\" --skip \"$word\"; shift; done\n\
-             exec '{}' --exact fake_monitor --ignored --nocapture \"$@\"\n",
+             exec '{}' --exact monitors::fake_monitor --ignored --nocapture \"$@\"\n",
             test.display()
         );
         std::fs::write(&path, script).unwrap();

@@ -3,11 +3,8 @@
 
 #![expect(clippy::unwrap_used, reason = "what these helpers unwrap is what the tests are about")]
 
-mod common;
-mod static_probe;
-
-use common::victim::{Killed, kill_and_sweep};
-use common::{Bench, ready, says, system_image, turn};
+use crate::common::victim::{Killed, kill_and_sweep};
+use crate::common::{Bench, ready, says, system_image, turn};
 use std::path::PathBuf;
 use std::time::Duration;
 use weigh_host::command::Invocation;
@@ -53,7 +50,7 @@ fn machines_are_as_their_keys_say_by_whatever_daemon() {
     let made = guest.read_back().unwrap();
     assert_eq!(facts["acceleration"], "tcg");
     assert_eq!((&*facts["network"], &*facts["network-card"]), ("bridge", "virtio-net-pci, no vhost"));
-    assert_eq!(guest.obituary(), None);
+    assert_eq!(guest.exit_reason(), None);
     assert_eq!(facts["cache"], "host's page cache (writeback)");
     let content = read(&mut *guest, "/dev/vda");
     assert_eq!(content.len(), 8 << 20);
@@ -93,8 +90,8 @@ fn machines_are_as_their_keys_say_by_whatever_daemon() {
         let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
     }
     guest.session().clock().unwrap_err();
-    let obituary = guest.obituary().unwrap();
-    assert!(obituary.contains("its QEMU has ended"), "{obituary}");
+    let exit_reason = guest.exit_reason().unwrap();
+    assert!(exit_reason.contains("its QEMU has ended"), "{exit_reason}");
     guest.stop().unwrap();
     assert_eq!(domains(&uri), "");
     let daemon = |change: &Change| change.to_string().contains("libvirt-daemon");
@@ -127,12 +124,6 @@ fn a_system_boots_from_a_disk() {
     assert_eq!(guest.facts()["cache"], "none");
     guest.stop().unwrap();
     bench.close();
-}
-
-#[test]
-#[ignore = "the victim of another test"]
-fn victim() {
-    common::victim::play();
 }
 
 #[test]

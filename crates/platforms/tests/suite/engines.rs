@@ -2,11 +2,9 @@
 //! crash at any instant leaves nothing of them.
 
 #![expect(clippy::unwrap_used, reason = "all of this file is a test, its helpers too")]
-mod common;
-mod static_probe;
 
-use common::victim::{Killed, kill_and_sweep};
-use common::{Bench, ready, says, turn};
+use crate::common::victim::{Killed, kill_and_sweep};
+use crate::common::{Bench, ready, says, turn};
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::path::PathBuf;
@@ -18,12 +16,6 @@ use weigh_platforms::{Guest, GuestRequest, PlatformError};
 
 const ENGINES: [&str; 2] = ["docker", "podman"];
 const PORT: u16 = 7001;
-
-#[test]
-#[ignore = "the victim of another test"]
-fn victim() {
-    common::victim::play();
-}
 
 /// What engines make on the host under names that do not hold the run's.
 fn of_engines() -> BTreeSet<String> {
@@ -198,8 +190,8 @@ fn docker_is_told_what_only_it_can_know() {
 fn storage_and_filter_are_as_asked() {
     let _turn = turn();
     let kind = "stat -f -c %T /var/tmp; stat -c %a /var/tmp; echo x > /var/tmp/x; cat /var/tmp/x";
-    for engine in ENGINES.into_iter().filter(|engine| ready("engines-axes", engine)) {
-        let bench = Bench::new(&format!("{engine}-axes"));
+    for engine in ENGINES.into_iter().filter(|engine| ready("engines-keys", engine)) {
+        let bench = Bench::new(&format!("{engine}-keys"));
         for (storage, filesystem) in [("tmpfs", "tmpfs"), ("volume", ""), ("overlay", "")] {
             let mut guest = bench.guest(&format!("{engine}:net=none,storage={storage}"));
             let said = says(guest.as_mut(), kind);

@@ -3,21 +3,12 @@
 
 #![expect(clippy::unwrap_used, reason = "what these helpers unwrap is what the tests are about")]
 
-mod common;
-mod static_probe;
-
-use common::network::{guests_are_reached, nobody_reaches, so_many_are_reached, taps_ready};
-use common::victim::{Killed, kill_and_sweep};
-use common::{Bench, MINUTE, ready, slow_ones, turn};
+use crate::common::network::{guests_are_reached, nobody_reaches, so_many_are_reached, taps_ready};
+use crate::common::victim::{Killed, kill_and_sweep};
+use crate::common::{Bench, MINUTE, ready, slow_ones, turn};
 use std::time::Duration;
 use weigh_model::{EnvironmentSpec, ImageSpec};
 use weigh_platforms::{Guest, Reach, resolve};
-
-#[test]
-#[ignore = "the victim of another test"]
-fn victim() {
-    common::victim::play();
-}
 
 /// Whatever a platform's key `net` takes: a client reaches the guest, or nobody does.
 fn every_network_is_what_its_word_says(name: &str) {

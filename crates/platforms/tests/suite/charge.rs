@@ -3,8 +3,6 @@
 #![expect(clippy::unwrap_used, reason = "all of this file is a test, its helpers too")]
 #![expect(clippy::print_stderr, reason = "what is skipped must be seen")]
 
-mod static_probe;
-
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,7 +35,7 @@ fn host(state: &StateDirectory, run: &str) -> Host {
         work,
         logs,
         run: run.into(),
-        programs: Programs { probe: static_probe::path().into(), kernels: "/bin/true".into() },
+        programs: Programs { probe: crate::static_probe::path().into(), kernels: "/bin/true".into() },
         is_root: weigh_host::facts::is_root(),
     }
 }
@@ -77,6 +75,7 @@ fn check(environment: &str, seen: &Observed, slack_ns: u64) {
 
 #[test]
 fn every_platform_is_charged_the_same() {
+    let _turn = crate::common::turn();
     let base = tempfile::tempdir_in("/var/tmp").unwrap();
     let required = std::env::var("WEIGH_REQUIRE").unwrap_or_default();
     let cpu = *weigh_host::facts::allowed_cpus().last().unwrap();

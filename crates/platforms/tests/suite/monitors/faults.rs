@@ -1,8 +1,8 @@
 //! What a monitor does wrong is told, ended, and not taken for a machine.
 
+use super::{KINDS, Kind, Place};
+use crate::common::Bench;
 use crate::common::victim::{Killed, kill_and_sweep};
-use crate::common::{self, Bench};
-use crate::{KINDS, Kind, Place};
 use std::time::{Duration, Instant};
 use weigh_host::ledger::Change;
 use weigh_model::EnvironmentSpec;
@@ -12,7 +12,7 @@ use weigh_platforms::{Availability, resolve};
 #[test]
 fn faults_are_told() {
     for kind in KINDS {
-        let _turn = common::turn();
+        let _turn = crate::common::turn();
         let bench = Bench::new("monitors-fault");
         for request in kind.boot {
             for (fault, word) in [
@@ -53,7 +53,7 @@ fn launch_fails(bench: &Bench, kind: &'static Kind, fault: &str) -> String {
 /// the deadline, and ended all the same.
 #[test]
 fn a_monitor_that_fails_later_is_ended() {
-    let _turn = common::turn();
+    let _turn = crate::common::turn();
     let bench = Bench::new("monitors-late");
     for (kind, fault, at, word) in [
         (&KINDS[0], "hang", 0, "in time"),
@@ -76,7 +76,7 @@ fn a_monitor_that_fails_later_is_ended() {
 #[test]
 fn acceleration_is_proven_or_the_platform_is_missing() {
     for kind in KINDS {
-        let _turn = common::turn();
+        let _turn = crate::common::turn();
         let (bench, place) = (Bench::new("monitors-proof"), Place::new(kind, ""));
         let (platform, environment) =
             resolve(&EnvironmentSpec::parse(&place.environment()).unwrap()).unwrap();
@@ -114,7 +114,7 @@ fn what_a_killed_run_leaves_is_ended() {
         return;
     }
     for kind in KINDS {
-        let _turn = common::turn();
+        let _turn = crate::common::turn();
         let place = Place::new(kind, "");
         let environment = place.environment() + ",rootfs=probe";
         let whens = [

@@ -6,11 +6,8 @@
 
 #![expect(clippy::unwrap_used, reason = "all of this file is a test, its helpers too")]
 
-mod common;
-mod static_probe;
-
-use common::victim::{Killed, kill_and_sweep};
-use common::{Bench, MINUTE, command, ready, says, shell, turn};
+use crate::common::victim::{Killed, kill_and_sweep};
+use crate::common::{Bench, MINUTE, command, ready, says, shell, turn};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -375,12 +372,6 @@ fn a_missing_runtime_has_a_remedy() {
         assert!(matches!(&error, PlatformError::Missing { remedy: Some(_), .. }), "{error}");
     }
     bench.close();
-}
-
-#[test]
-#[ignore = "the victim of another test"]
-fn victim() {
-    common::victim::play();
 }
 
 #[test]

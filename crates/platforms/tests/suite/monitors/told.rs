@@ -1,7 +1,7 @@
 //! What a monitor is told of the machine is what was asked for.
 
-use crate::common::{self, Bench};
-use crate::{KINDS, Place, affinities, is_cpu, line_told};
+use super::{KINDS, Place, affinities, is_cpu, line_told};
+use crate::common::Bench;
 use serde_json::{Value, json};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use weigh_platforms::{Guest, GuestRequest, PlatformError, resolve};
 /// CPUs, memory, kernel, channel and console.
 #[test]
 fn the_machine_is_as_asked() {
-    let _turn = common::turn();
+    let _turn = crate::common::turn();
     let (bench, place) = (Bench::new("monitors-asked"), Place::new(&KINDS[0], ""));
     let environment = place.environment() + ",hugepages=on";
     let all = weigh_host::facts::allowed_cpus();
@@ -91,7 +91,7 @@ fn disks_are_told_and_taken_away() {
         return;
     }
     for kind in KINDS {
-        let _turn = common::turn();
+        let _turn = crate::common::turn();
         let (bench, place) = (Bench::new("monitors-disks"), Place::new(kind, ""));
         let image = place.base.path().join("image");
         for directory in ["sbin", "etc", "tmp", "var/tmp", "usr/lib/systemd"] {
@@ -126,7 +126,7 @@ fn disks_are_told_and_taken_away() {
             assert_eq!(cache, "none");
         }
         let (platform, _) = resolve(&request.environment).unwrap();
-        let reason = platform.restores(&bench.host, &request).unwrap_err();
+        let reason = platform.restores(&bench.host, &request).unwrap_err().to_string();
         assert!(reason.contains("the disk of the one that was saved"), "{reason}");
         guest.stop().unwrap();
         assert!(!told[1].1.exists());
@@ -143,7 +143,7 @@ fn a_network_is_told_and_taken_away() {
         return;
     }
     for kind in KINDS {
-        let _turn = common::turn();
+        let _turn = crate::common::turn();
         let (bench, place) = (Bench::new("monitors-net"), Place::new(kind, ""));
         let environment = place.environment() + ",net=bridge";
         let request = GuestRequest {
@@ -173,7 +173,7 @@ fn a_network_is_told_and_taken_away() {
         assert!(line.contains("--gateway "), "{line}");
         assert_eq!(guest.facts()["network"], "bridge");
         let (platform, _) = resolve(&request.environment).unwrap();
-        let reason = platform.restores(&bench.host, &request).unwrap_err();
+        let reason = platform.restores(&bench.host, &request).unwrap_err().to_string();
         assert!(reason.contains("the address of the one that was saved"), "{reason}");
         guest.stop().unwrap();
         assert!(!tap.exists());

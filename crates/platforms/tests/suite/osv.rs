@@ -3,11 +3,8 @@
 #![expect(clippy::unwrap_used, reason = "what these helpers unwrap is what the tests are about")]
 #![expect(clippy::print_stderr, reason = "a skipped test says so")]
 
-mod common;
-mod static_probe;
-
-use common::osv::Fake;
-use common::{Bench, MINUTE, command, is_left, turn};
+use crate::common::osv::Fake;
+use crate::common::{Bench, MINUTE, command, is_left, turn};
 use std::time::{Duration, Instant};
 use weigh_platforms::{Completed, Guest, RunOptions, SessionError};
 use weigh_protocol::{Command, Status};

@@ -1,0 +1,29 @@
+//! The tests of real guests, in one program; a filter picks a part, as in
+//! `cargo test --package weigh-platforms --test suite conformance::`.
+
+mod charge;
+#[path = "../common/mod.rs"]
+mod common;
+mod conformance;
+mod containers;
+mod disks;
+mod engines;
+mod libvirt;
+mod local;
+mod lxc;
+mod monitors;
+mod networks;
+mod osv;
+mod plain;
+mod qemu;
+mod runtimes;
+mod session;
+mod ssh;
+mod static_probe;
+
+/// The process that other tests kill ([`common::victim::kill_and_sweep`]).
+#[test]
+#[ignore = "killed by other tests"]
+fn victim() {
+    common::victim::play();
+}
