@@ -97,7 +97,7 @@ fn ratio(measured: &[f64], reference: &[f64]) -> Result<(f64, String), String> {
     };
     let comparison = Comparison {
         workload: "bench".into(),
-        params: Default::default(),
+        key: Default::default(),
         metric: MetricSpec::time("time"),
         series: vec![series("reference", reference), series("measured", measured)],
     };

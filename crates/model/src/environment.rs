@@ -39,6 +39,16 @@ pub struct SpecError {
 impl EnvironmentSpec {
     /// Reads one environment.
     ///
+    /// ```
+    /// use weigh_model::EnvironmentSpec;
+    ///
+    /// let spec = EnvironmentSpec::parse("docker:net=nat,cpus=2").unwrap();
+    /// assert_eq!((spec.platform.as_str(), spec.get("net")), ("docker", Some("nat")));
+    /// assert_eq!(spec.to_string(), "docker:cpus=2,net=nat", "the canonical form");
+    /// let error = EnvironmentSpec::parse("docker:net").unwrap_err();
+    /// assert_eq!(&error.text[error.span.clone()], "net");
+    /// ```
+    ///
     /// # Errors
     /// A part without a name, a key without a value, a key given twice.
     pub fn parse(text: &str) -> Result<Self, SpecError> {

@@ -11,8 +11,9 @@ pub mod duplicates;
 mod environment;
 mod event;
 mod harmless;
+mod key;
 mod metric;
-mod neighbours;
+pub mod neighbours;
 mod observed;
 pub mod pages;
 mod parity;
@@ -28,8 +29,9 @@ mod unit;
 pub use environment::{EnvironmentSpec, SpecError, parse_environment_list};
 pub use event::{CellProgress, Event, FinishReason, NoiseSeen, Timestamped};
 pub use harmless::{harmless, harmless_lines, is_harmful};
+pub use key::WorkloadKey;
 pub use metric::{Better, MetricSpec};
-pub use neighbours::{Load, Neighbours, Shares, among};
+pub use neighbours::{Load, LoadKind, NeighbourKind, Neighbours, Shares};
 pub use observed::{
     Charge, ClockCheck, ClockState, CpuTime, HostSettings, LoaderUse, NoiseLimits, Observed, Pressure,
 };

@@ -1,34 +1,32 @@
-//! What goes on beside the measured guest: other guests of the same environment on the same CPUs,
-//! and what they do.
+//! The neighbours of the measured guest: other guests of the same environment on the same CPUs, and
+//! what they do. The constants are the parameters and metrics of workloads that are measured with
+//! neighbours, as plans and samples name them.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Names of the metrics of a guest among others, as plans and samples have them.
-pub mod among {
-    /// Parameter of a workload: guests in all, the measured one among them.
-    pub const GUESTS: &str = "guests";
-    /// Parameter of a workload: what the neighbours do. A guest that is alone has none.
-    pub const NEIGHBOURS: &str = "neighbours";
-    /// Parameter of a workload: how CPU time is shared out, where not equally.
-    pub const SHARES: &str = "shares";
-    /// Guests that were up while the trial went on, the measured one among them; fewer than asked
-    /// for where no more could be started.
-    pub const UP: &str = "guests_up";
-    /// What all guests together did a second, where all run the workload. Operations, or runs of
-    /// the command, per second.
-    pub const SUM: &str = "sum_rate";
-    /// Jain's index of what the guests did, where all run the workload: 1 when all did the same,
-    /// 1/n when one did everything. Jain, Chiu, Hawe: A quantitative measure of fairness,
-    /// DEC-TR-301, 1984.
-    pub const JAIN: &str = "fairness_jain";
-    /// What the slowest guest did over what the fastest did.
-    pub const LEAST_TO_MOST: &str = "least_to_most";
-    /// CPU time of the neighbours per second of the trial, in CPUs.
-    pub const NEIGHBOURS_CPU: &str = "neighbours_cpu";
-    /// What the neighbours did a second: runs of their command, or responses of their servers.
-    pub const NEIGHBOURS_RATE: &str = "neighbours_rate";
-}
+/// Parameter of a workload: guests in all, the measured one among them.
+pub const GUESTS: &str = "guests";
+/// Parameter of a workload: what the neighbours do. A guest that is alone has none.
+pub const NEIGHBOURS: &str = "neighbours";
+/// Parameter of a workload: how CPU time is shared out, where not equally.
+pub const SHARES: &str = "shares";
+/// Guests that were up while the trial went on, the measured one among them; fewer than asked
+/// for where no more could be started.
+pub const UP: &str = "guests_up";
+/// What all guests together did a second, where all run the workload. Operations, or runs of
+/// the command, per second.
+pub const SUM: &str = "sum_rate";
+/// Jain's index of what the guests did, where all run the workload: 1 when all did the same,
+/// 1/n when one did everything. Jain, Chiu, Hawe: A quantitative measure of fairness,
+/// DEC-TR-301, 1984.
+pub const JAIN: &str = "fairness_jain";
+/// What the slowest guest did over what the fastest did.
+pub const LEAST_TO_MOST: &str = "least_to_most";
+/// CPU time of the neighbours per second of the trial, in CPUs.
+pub const NEIGHBOURS_CPU: &str = "neighbours_cpu";
+/// What the neighbours did a second: runs of their command, or responses of their servers.
+pub const NEIGHBOURS_RATE: &str = "neighbours_rate";
 
 /// Other guests of the environment that are up and awake while one is measured, on the same CPUs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -75,17 +73,75 @@ pub enum Load {
 
 impl Load {
     /// The value of the parameter `neighbours`.
-    pub fn name(&self) -> &str {
+    pub fn kind(&self) -> LoadKind {
         match self {
+            Self::Idle => LoadKind::Idle,
+            Self::Again { name, .. } | Self::Serve { name, .. } => name.clone().into(),
+            Self::Same => LoadKind::Same,
+        }
+    }
+}
+
+/// A load by its name.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(from = "String", into = "String")]
+pub enum LoadKind {
+    /// `idle`: neighbours do nothing.
+    Idle,
+    /// `same`: neighbours run the workload itself.
+    Same,
+    /// Neighbours run a command or serve a client, as `cpu`, `io` or `http`.
+    Named(String),
+}
+
+impl From<String> for LoadKind {
+    fn from(name: String) -> Self {
+        match name.as_str() {
+            "idle" => Self::Idle,
+            "same" => Self::Same,
+            _ => Self::Named(name),
+        }
+    }
+}
+
+impl From<LoadKind> for String {
+    fn from(kind: LoadKind) -> Self {
+        kind.to_string()
+    }
+}
+
+impl fmt::Display for LoadKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
             Self::Idle => "idle",
-            Self::Again { name, .. } | Self::Serve { name, .. } => name,
             Self::Same => "same",
+            Self::Named(name) => name,
+        })
+    }
+}
+
+/// Neighbours by what they do and how CPU time is shared with them, whatever their number.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct NeighbourKind {
+    /// What they do.
+    #[serde(rename = "neighbours")]
+    pub load: LoadKind,
+    /// How CPU time is shared out.
+    pub shares: Shares,
+}
+
+/// The load, and the shares where they are not equal, as in `cpu, weights`.
+impl fmt::Display for NeighbourKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.shares {
+            Shares::Equal => write!(f, "{}", self.load),
+            shares => write!(f, "{}, {shares}", self.load),
         }
     }
 }
 
 /// How CPU time is shared out among the measured guest and its neighbours, by their control groups.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Shares {
     /// As the platform leaves it.

@@ -1,16 +1,15 @@
 //! Samples arranged for comparison: what the statistics take.
 
-use crate::MetricSpec;
+use crate::{MetricSpec, WorkloadKey};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 
 /// One metric of one workload in every environment.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Comparison {
     /// Workload id.
     pub workload: String,
-    /// Parameters of the workload.
-    pub params: BTreeMap<String, String>,
+    /// The workload by name, parameters and neighbours.
+    pub key: WorkloadKey,
     /// The metric; all values are in its base unit.
     pub metric: MetricSpec,
     /// One series per environment, the baseline among them.

@@ -56,6 +56,11 @@ impl Unit {
 
     /// The base unit of `symbol` and the factor that turns a value in `symbol` into one in the base
     /// unit.
+    ///
+    /// ```
+    /// let (unit, factor) = weigh_model::Unit::normalise("GB/s");
+    /// assert_eq!((unit.symbol(), 12.5 * factor), ("B/s", 1.25e10));
+    /// ```
     pub fn normalise(symbol: &str) -> (Self, f64) {
         match KNOWN.iter().find(|(known, _, _)| *known == symbol) {
             Some((_, base, factor)) => (Self((*base).into()), *factor),

@@ -5,9 +5,9 @@ use crate::Report;
 use crate::limits::{LimitRow, LimitTable};
 use crate::quantity::{Effect, Scale, plain_percent};
 use crate::text::join;
-use weigh_model::{MetricSpec, Shares};
+use weigh_model::{LoadKind, MetricSpec, Shares, WorkloadKey};
 use weigh_stats::{
-    Amount, Degradation, DegradationStep, Evenness, Interval, Isolation, Knee, Reference, Sum, SumStep,
+    Degradation, DegradationStep, Evenness, Interval, Isolation, Knee, Reference, Sum, SumStep,
 };
 
 /// From this loss on it is told as a factor: +290 % is hard to read.
@@ -23,31 +23,25 @@ pub(crate) fn tables(report: &Report) -> Vec<LimitTable> {
 }
 
 /// Neighbours by what they do, in words.
-pub(crate) fn neighbours(count: u32, kind: &str) -> String {
+pub(crate) fn neighbours(count: u32, load: &LoadKind) -> String {
     let s = if count == 1 { "" } else { "s" };
-    match kind {
-        "idle" => format!("{count} idle neighbour{s}"),
-        "cpu" => format!("{count} spinning neighbour{s}"),
-        "io" => format!("{count} neighbour{s} doing I/O"),
-        "http" => format!("{count} neighbour{s} serving HTTP"),
-        "same" => format!("{count} neighbour{s} that run{} it too", if count == 1 { "s" } else { "" }),
-        other => format!("{count} neighbour{s} ({other})"),
-    }
-}
-
-/// A kind with its shares, where they are not equal.
-pub(crate) fn kind(name: &str, shares: Shares) -> String {
-    match shares {
-        Shares::Equal => name.into(),
-        other => format!("{name}, {other}"),
+    match load {
+        LoadKind::Idle => format!("{count} idle neighbour{s}"),
+        LoadKind::Same => {
+            format!("{count} neighbour{s} that run{} it too", if count == 1 { "s" } else { "" })
+        }
+        LoadKind::Named(name) => match name.as_str() {
+            "cpu" => format!("{count} spinning neighbour{s}"),
+            "io" => format!("{count} neighbour{s} doing I/O"),
+            "http" => format!("{count} neighbour{s} serving HTTP"),
+            other => format!("{count} neighbour{s} ({other})"),
+        },
     }
 }
 
 /// A workload with its own parameters and a metric.
-fn subject(workload: &str, params: &std::collections::BTreeMap<String, String>, metric: &str) -> String {
-    let params: Vec<String> = params.iter().map(|(key, value)| format!("{key}={value}")).collect();
-    let params = if params.is_empty() { String::new() } else { format!("{{{}}}", params.join(",")) };
-    format!("{workload}{params} {metric}")
+fn subject(workload: &WorkloadKey, metric: &str) -> String {
+    format!("{workload} {metric}")
 }
 
 /// How much more, as per cent or as a factor, with its interval.
@@ -56,13 +50,11 @@ pub(crate) fn more(loss: Interval) -> String {
         let effect = Effect::new(loss.estimate, loss.low, loss.high);
         return join(&format!("{} {}", effect.estimate, effect.interval));
     }
-    let ratio = |x: f64| 1.0 + x;
-    let amount = Amount { estimate: ratio(loss.estimate), low: ratio(loss.low), high: ratio(loss.high) };
-    join(&format!("×{}", times(amount)))
+    join(&format!("×{}", times(loss.map(|loss| 1.0 + loss))))
 }
 
 /// A factor with its interval; decimals follow its width.
-pub(crate) fn times(amount: Amount) -> String {
+pub(crate) fn times(amount: Interval) -> String {
     let half = (amount.high - amount.low) / 2.0;
     let decimals = if half > 0.0 && half.is_finite() {
         (-(half / 3.0).log10().floor()).clamp(0.0, 4.0) as usize
@@ -102,24 +94,24 @@ fn list(counts: &[u32]) -> String {
 }
 
 fn same_subject(one: &Degradation, other: &Degradation) -> bool {
-    one.workload == other.workload && one.params == other.params && one.metric == other.metric
+    one.key == other.key && one.metric == other.metric
 }
 
 /// Title of a table of losses.
 pub(crate) fn loss_title(one: &Degradation) -> String {
-    let subject = subject(&one.workload, &one.params, &one.metric.name);
-    format!("{subject} among neighbours: {}", kind(&one.neighbours, one.shares))
+    let subject = subject(&one.key, &one.metric.name);
+    format!("{subject} among neighbours: {}", one.neighbours)
 }
 
 /// Title of a table of sums.
 pub(crate) fn sum_title(one: &Sum) -> String {
     let shares = if one.shares == Shares::Equal { String::new() } else { format!(" ({})", one.shares) };
-    format!("{} of all guests, which all run it{shares}", subject(&one.workload, &one.params, "sum"))
+    format!("{} of all guests, which all run it{shares}", subject(&one.key, "sum"))
 }
 
 /// Title of a table of isolation.
 pub(crate) fn isolation_title(one: &Isolation) -> String {
-    let subject = subject(&one.workload, &one.params, &one.metric.name);
+    let subject = subject(&one.key, &one.metric.name);
     let s = if one.guests == 2 { "" } else { "s" };
     format!("{subject}: isolation from {} neighbour{s}", one.guests.saturating_sub(1))
 }
@@ -138,12 +130,7 @@ fn knees(report: &Report) -> Vec<LimitTable> {
             let beyond = knee.beyond.map_or("not seen".into(), |beyond| beyond.to_string());
             Some(LimitRow {
                 environment: one.environment.clone(),
-                cells: vec![
-                    kind(&one.neighbours, one.shares),
-                    knee.within.to_string(),
-                    beyond,
-                    list(&knee.undecided),
-                ],
+                cells: vec![one.neighbours, knee.within.to_string(), beyond, list(&knee.undecided)],
                 remark: None,
             })
         };
@@ -153,7 +140,7 @@ fn knees(report: &Report) -> Vec<LimitTable> {
         }
         let margin = plain_percent(Knee::MARGIN);
         tables.push(LimitTable {
-            title: format!("{}: how many guests are borne", subject(&first.workload, &first.params, &first.metric.name)),
+            title: format!("{}: how many guests are borne", subject(&first.key, &first.metric.name)),
             note: format!(
                 "guests in all, against the same environment alone in the same block; within: the most up to which every whole 95 % interval of \
                  the loss stays at or below {margin}; beyond: the fewest from which every one lies above it; undecided: what lies between, \
@@ -171,7 +158,7 @@ fn knees(report: &Report) -> Vec<LimitTable> {
 fn losses(report: &Report) -> Vec<LimitTable> {
     let all = &report.degradations;
     let same = |one: &Degradation, other: &Degradation| {
-        same_subject(one, other) && one.neighbours == other.neighbours && one.shares == other.shares
+        same_subject(one, other) && one.neighbours == other.neighbours
     };
     let mut tables = Vec::new();
     for (at, first) in all.iter().enumerate() {
@@ -306,9 +293,7 @@ fn reached(asked: u32, up: Option<u32>, lack: Option<&str>) -> Option<String> {
 fn sums(report: &Report) -> Vec<LimitTable> {
     let mut tables: Vec<(LimitTable, &Sum)> = Vec::new();
     for one in &report.sums {
-        let same = |(_, first): &&mut (LimitTable, &Sum)| {
-            first.workload == one.workload && first.params == one.params && first.shares == one.shares
-        };
+        let same = |(_, first): &&mut (LimitTable, &Sum)| first.key == one.key && first.shares == one.shares;
         let rows = one.steps.iter().map(|step| sum_row(one, step));
         match tables.iter_mut().find(same) {
             Some((table, _)) => table.rows.extend(rows),
@@ -346,7 +331,7 @@ fn sum_row(one: &Sum, step: &SumStep) -> LimitRow {
         Some(Evenness { median, .. }) => format!("{median:.3}"),
         None => String::new(),
     };
-    let factor = |amount: Option<Amount>| {
+    let factor = |amount: Option<Interval>| {
         amount.map(|amount| join(&format!("×{}", times(amount)))).unwrap_or_default()
     };
     LimitRow {
@@ -369,10 +354,7 @@ fn sum_row(one: &Sum, step: &SumStep) -> LimitRow {
 fn isolations(report: &Report) -> Vec<LimitTable> {
     let all = &report.isolations;
     let same = |one: &Isolation, other: &Isolation| {
-        one.workload == other.workload
-            && one.params == other.params
-            && one.metric == other.metric
-            && one.guests == other.guests
+        one.key == other.key && one.metric == other.metric && one.guests == other.guests
     };
     let mut tables = Vec::new();
     for (at, first) in all.iter().enumerate() {
@@ -397,7 +379,7 @@ fn isolations(report: &Report) -> Vec<LimitTable> {
                 found.map(|one| isolation(one)).unwrap_or_default()
             };
             let unsound: Vec<String> =
-                of().filter(|one| !one.sound).map(|one| kind(&one.neighbours, one.shares)).collect();
+                of().filter(|one| !one.sound).map(|one| one.neighbours.to_string()).collect();
             LimitRow {
                 environment: (*environment).to_string(),
                 cells: columns.iter().map(cell).collect(),
@@ -425,7 +407,7 @@ fn column(one: &Isolation) -> String {
         Reference::IdleEqual => " over idle, equal",
         Reference::Alone => " over alone",
     };
-    format!("{}{over}", kind(&one.neighbours, one.shares))
+    format!("{}{over}", one.neighbours)
 }
 
 fn isolation(one: &Isolation) -> String {
@@ -457,12 +439,15 @@ pub(crate) fn clauses(report: &Report, environment: &str) -> (Vec<String>, Optio
 fn clause(one: &Degradation) -> Option<(f64, String)> {
     let step = one.steps.iter().rfind(|step| step.loss.is_some())?;
     let loss = step.loss?;
-    let name = subject(&one.workload, &one.params, &one.metric.name);
-    let shares = if one.shares == Shares::Equal { String::new() } else { format!(" ({})", one.shares) };
+    let name = subject(&one.key, &one.metric.name);
+    let shares = match one.neighbours.shares {
+        Shares::Equal => String::new(),
+        shares => format!(" ({shares})"),
+    };
     let (alone, here) = (one.alone?, step.median?);
     let mut text = format!(
         "among {}{shares} {name} {} ({} alone, {} there, {})",
-        neighbours(step.guests - 1, &one.neighbours),
+        neighbours(step.guests - 1, &one.neighbours.load),
         comparison(&one.metric, loss),
         join(&value(&one.metric, alone)),
         join(&value(&one.metric, here)),
@@ -500,7 +485,7 @@ fn sum_clause(one: &Sum) -> Option<String> {
         "{} guests together do {} times what one does alone of {} ({}, {}){grew}{even}",
         step.guests,
         join(&times(step.scale?)),
-        subject(&one.workload, &one.params, "").trim_end(),
+        subject(&one.key, "").trim_end(),
         join(&value(&one.metric, step.median?)),
         join(&format!("n {}", step.n)),
     ))
@@ -517,11 +502,11 @@ mod tests {
 
     #[test]
     fn neighbours_are_told_by_what_they_do() {
-        assert_eq!(neighbours(1, "cpu"), "1 spinning neighbour");
-        assert_eq!(neighbours(7, "cpu"), "7 spinning neighbours");
-        assert_eq!(neighbours(1, "same"), "1 neighbour that runs it too");
-        assert_eq!(neighbours(3, "same"), "3 neighbours that run it too");
-        assert_eq!(neighbours(2, "compile"), "2 neighbours (compile)");
+        assert_eq!(neighbours(1, &LoadKind::from("cpu".to_string())), "1 spinning neighbour");
+        assert_eq!(neighbours(7, &LoadKind::from("cpu".to_string())), "7 spinning neighbours");
+        assert_eq!(neighbours(1, &LoadKind::from("same".to_string())), "1 neighbour that runs it too");
+        assert_eq!(neighbours(3, &LoadKind::from("same".to_string())), "3 neighbours that run it too");
+        assert_eq!(neighbours(2, &LoadKind::from("compile".to_string())), "2 neighbours (compile)");
     }
 
     #[test]

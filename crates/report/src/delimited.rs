@@ -6,7 +6,7 @@ use crate::differences::{Standing, differences, readable_fact};
 use crate::rows::closed_loop;
 use crate::{Report, ReportError, circumstances, duplicates};
 use std::collections::BTreeMap;
-use weigh_model::{Shares, among};
+use weigh_model::{LoadKind, NeighbourKind, Shares, WorkloadKey, neighbours};
 use weigh_stats::{Cell, Interval, Reference};
 
 /// The columns, in order. New ones are added at the end.
@@ -148,9 +148,9 @@ fn beside(report: &Report) -> Vec<Vec<String>> {
     let mut rows = Vec::new();
     for one in &report.degradations {
         for step in &one.steps {
-            let params = params(&one.params, step.guests, &one.neighbours, one.shares);
+            let params = params(&one.key, step.guests, &one.neighbours);
             let metric = format!("{}:loss", one.metric.name);
-            let mut columns = of(&one.workload, params, metric, &one.environment, "alone", step.n);
+            let mut columns = of(&one.key.name, params, metric, &one.environment, "alone", step.n);
             columns.extend(effect(step.loss));
             columns.extend([
                 ("unit", text(one.metric.unit.symbol())),
@@ -167,18 +167,19 @@ fn beside(report: &Report) -> Vec<Vec<String>> {
             Reference::IdleEqual => "idle neighbours with equal shares",
             Reference::Alone => "alone",
         };
-        let params = params(&one.params, one.guests, &one.neighbours, one.shares);
+        let params = params(&one.key, one.guests, &one.neighbours);
         let metric = format!("{}:isolation", one.metric.name);
-        let mut columns = of(&one.workload, params, metric, &one.environment, against, one.n);
+        let mut columns = of(&one.key.name, params, metric, &one.environment, against, one.n);
         columns.extend(effect(one.loss));
         columns.extend([("unit", text(one.metric.unit.symbol())), ("median", number(one.median))]);
         rows.push(row(&columns));
     }
     for one in &report.sums {
         for step in &one.steps {
-            let params = params(&one.params, step.guests, "same", one.shares);
+            let params =
+                params(&one.key, step.guests, &NeighbourKind { load: LoadKind::Same, shares: one.shares });
             let metric = format!("{}:scale", one.metric.name);
-            let mut columns = of(&one.workload, params, metric, &one.environment, "alone", step.n);
+            let mut columns = of(&one.key.name, params, metric, &one.environment, "alone", step.n);
             let scale =
                 step.scale.map(|s| [s.estimate, s.low, s.high].map(|times| number(Some(times - 1.0))));
             let names = ["overhead_mean", "overhead_ci_low", "overhead_ci_high"];
@@ -215,10 +216,11 @@ fn beside(report: &Report) -> Vec<Vec<String>> {
 }
 
 /// The parameters of a workload among neighbours.
-fn params(own: &BTreeMap<String, String>, guests: u32, kind: &str, shares: Shares) -> String {
-    let own = own.iter().map(|(key, value)| format!("{key}={value}"));
-    let beside = [format!("{}={guests}", among::GUESTS), format!("{}={kind}", among::NEIGHBOURS)];
-    let shares = (shares != Shares::Equal).then(|| format!("{}={shares}", among::SHARES));
+fn params(key: &WorkloadKey, guests: u32, kind: &NeighbourKind) -> String {
+    let own = key.params.iter().map(|(key, value)| format!("{key}={value}"));
+    let NeighbourKind { load, shares } = kind;
+    let beside = [format!("{}={guests}", neighbours::GUESTS), format!("{}={load}", neighbours::NEIGHBOURS)];
+    let shares = (*shares != Shares::Equal).then(|| format!("{}={shares}", neighbours::SHARES));
     own.chain(beside).chain(shares).collect::<Vec<_>>().join(";")
 }
 
@@ -230,7 +232,8 @@ pub(crate) fn render(report: &Report) -> Result<String, ReportError> {
     let analysis = &report.analysis;
     let differences = differences(report);
     for cell in &analysis.cells {
-        let params: Vec<String> = cell.params.iter().map(|(key, value)| format!("{key}={value}")).collect();
+        let params: Vec<String> =
+            cell.key.params.iter().map(|(key, value)| format!("{key}={value}")).collect();
         let flags: Vec<String> = cell.flags.iter().map(ToString::to_string).collect();
         let reasons: Vec<&str> = report
             .failures

@@ -227,7 +227,7 @@ fn groups(report: &Report) -> Vec<Group> {
     for cells in by_metric(&report.analysis.cells) {
         let first = cells[0];
         let at = (0..groups.len())
-            .find(|&i| groups[i].workload == first.workload && params[i] == &first.params)
+            .find(|&i| groups[i].workload == first.workload && params[i] == &first.key.params)
             .unwrap_or_else(|| {
                 groups.push(Group {
                     workload: first.workload.clone(),
@@ -237,7 +237,7 @@ fn groups(report: &Report) -> Vec<Group> {
                     nowhere: Vec::new(),
                     cpu: charges::table(report, &first.workload),
                 });
-                params.push(&first.params);
+                params.push(&first.key.params);
                 groups.len() - 1
             });
         // The column beside every other table tells it, with its parts.
@@ -275,7 +275,7 @@ fn absent_everywhere(cells: &[&Cell]) -> Option<String> {
 fn unsaid_params(cell: &Cell) -> String {
     let said = |key: &str, value: &str| cell.workload.contains(&format!("{key}={value}"));
     let params: Vec<String> =
-        cell.params.iter().filter(|(k, v)| !said(k, v)).map(|(k, v)| format!("{k}={v}")).collect();
+        cell.key.params.iter().filter(|(k, v)| !said(k, v)).map(|(k, v)| format!("{k}={v}")).collect();
     params.join(", ")
 }
 
@@ -285,7 +285,7 @@ fn by_metric(cells: &[Cell]) -> Vec<Vec<&Cell>> {
     for cell in cells {
         let same = |other: &&Cell| {
             other.workload == cell.workload
-                && other.params == cell.params
+                && other.key.params == cell.key.params
                 && other.metric.name == cell.metric.name
         };
         match tables.iter_mut().find(|table| table.first().is_some_and(same)) {

@@ -298,7 +298,7 @@ fn cell<'a>(report: &'a Report, cell: &'a Cell) -> CellRow<'a> {
     let charge = charges::charge(report, &cell.workload, &cell.environment);
     CellRow {
         workload: &cell.workload,
-        params: &cell.params,
+        params: &cell.key.params,
         metric: &cell.metric.name,
         unit: cell.metric.unit.symbol(),
         better: cell.metric.better,

@@ -3,7 +3,7 @@
 use crate::Report;
 use crate::quantity::{Scale, plain_percent};
 use serde::Serialize;
-use weigh_stats::{Amount, Limit};
+use weigh_stats::{Interval, Limit};
 
 /// One GiB, bytes.
 const GIB: f64 = 1_073_741_824.0;
@@ -46,9 +46,8 @@ impl LimitRow {
 pub(crate) fn tables(report: &Report) -> Vec<LimitTable> {
     let mut tables: Vec<(LimitTable, &Limit)> = Vec::new();
     for limit in &report.limits {
-        let same = |(_, first): &&mut (LimitTable, &Limit)| {
-            first.workload == limit.workload && first.params == limit.params && first.metric == limit.metric
-        };
+        let same =
+            |(_, first): &&mut (LimitTable, &Limit)| first.key == limit.key && first.metric == limit.metric;
         let row = row(limit);
         match tables.iter_mut().find(same) {
             Some((table, _)) => table.rows.push(row),
@@ -63,7 +62,7 @@ fn is_bytes(limit: &Limit) -> bool {
 }
 
 fn table(limit: &Limit, first: LimitRow) -> LimitTable {
-    let params: Vec<String> = limit.params.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    let params: Vec<String> = limit.key.params.iter().map(|(key, value)| format!("{key}={value}")).collect();
     let params = if params.is_empty() { String::new() } else { format!(" ({})", params.join(", ")) };
     let mut columns: Vec<String> = ["one more guest takes", "all have in common"].map(String::from).to_vec();
     if is_bytes(limit) {
@@ -71,7 +70,7 @@ fn table(limit: &Limit, first: LimitRow) -> LimitTable {
     }
     columns.extend(["numbers of guests", "n"].map(String::from));
     LimitTable {
-        title: format!("{} {}{params} in the limit", limit.workload, limit.metric.name),
+        title: format!("{} {}{params} in the limit", limit.key.name, limit.metric.name),
         note: "the total over the number of guests is taken for a line, one per block; its slope is what one more guest takes, what it \
                begins with is what all have in common; brackets hold the 95 % interval over blocks"
             .into(),
@@ -82,7 +81,7 @@ fn table(limit: &Limit, first: LimitRow) -> LimitTable {
 }
 
 fn row(limit: &Limit) -> LimitRow {
-    let shown = |amount: Amount| {
+    let shown = |amount: Interval| {
         let half = (amount.high - amount.low) / 2.0;
         let scale = Scale::new(&limit.metric.unit, [amount.estimate], Some(half / amount.estimate.abs()));
         let number = |value: f64| {
@@ -116,13 +115,12 @@ fn whole(number: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weigh_model::{Better, MetricSpec, Unit};
+    use weigh_model::{Better, MetricSpec, Unit, WorkloadKey};
 
     fn limit(unit: &str, each: f64, misfit: f64) -> Limit {
-        let about = |x: f64, half: f64| Amount { estimate: x, low: x - half, high: x + half };
+        let about = |x: f64, half: f64| Interval { estimate: x, low: x - half, high: x + half };
         Limit {
-            workload: "footprint".into(),
-            params: Default::default(),
+            key: WorkloadKey::named("footprint"),
             metric: MetricSpec {
                 name: "footprint".into(),
                 unit: Unit::normalise(unit).0,

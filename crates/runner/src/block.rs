@@ -11,8 +11,8 @@ use crate::trial::{Failure, Measured, Performance, Performed, Progress, Setting,
 use std::time::Instant;
 use weigh_host::clock::{monotonic_ns, utc_now};
 use weigh_model::{
-    Event, FailureKind, Iteration, Outcome, Record, Trial, TrialFailure, VoidCause, VoidUnit, among,
-    harmless_lines,
+    Event, FailureKind, Iteration, Outcome, Record, Trial, TrialFailure, VoidCause, VoidUnit, harmless_lines,
+    neighbours,
 };
 
 /// Who is beside the measured guest of a trial.
@@ -31,7 +31,7 @@ fn performed_nothing(kind: FailureKind, reason: String) -> Performed {
 fn tell_alone(workload: &weigh_model::WorkloadPlan, measured: &mut Measured) {
     if workload.neighbours.is_some() {
         for iteration in &mut measured.iterations {
-            iteration.values.insert(among::UP.into(), 1.0);
+            iteration.values.insert(neighbours::UP.into(), 1.0);
         }
     }
 }

@@ -33,8 +33,8 @@ use weigh_host::accounts::Accounts;
 use weigh_host::cgroup::{CpuShare, ShareBefore};
 use weigh_host::clock::monotonic_ns;
 use weigh_model::{
-    Extraction, FailureKind, Iteration, Load, Neighbours, Operations, Shares, WorkloadPlan, among,
-    format_bytes,
+    Extraction, FailureKind, Iteration, Load, Neighbours, Operations, Shares, WorkloadPlan, format_bytes,
+    neighbours,
 };
 use weigh_observe::Sensors;
 use weigh_observe::memory::{available_bytes, total_bytes};
@@ -321,7 +321,7 @@ fn task(wanted: &Neighbours, place: &Place<'_>, client_cpus: Vec<u32>, memory_by
     let deadline_s = place.workload.deadline_s;
     let of = |command: &Vec<String>| WorkloadPlan {
         deadline_s,
-        ..WorkloadPlan::of(wanted.load.name(), command.clone(), Vec::new())
+        ..WorkloadPlan::of(wanted.load.kind().to_string(), command.clone(), Vec::new())
     };
     let (plan, client) = match &wanted.load {
         Load::Idle => return None,
@@ -522,16 +522,19 @@ impl Ended {
             Ok(_) => drop(absent.insert(name.to_string(), NOTHING.to_string())),
             Err(reason) => drop(absent.insert(name.to_string(), reason.to_string())),
         };
-        put(among::UP, Ok(f64::from(guests)));
+        put(neighbours::UP, Ok(f64::from(guests)));
         let cpu = self.used.map(|(used_ns, windows_ns)| used_ns as f64 / windows_ns.max(1) as f64);
-        put(among::NEIGHBOURS_CPU, cpu.ok_or("this host does not see the CPU time of these guests"));
+        put(neighbours::NEIGHBOURS_CPU, cpu.ok_or("this host does not see the CPU time of these guests"));
         let window = Window::of(&measured.iterations).ok_or("the measured run took no time");
         let done = window.and_then(|window| together(&self.all, window).ok_or(UNFINISHED));
-        put(among::NEIGHBOURS_RATE, done);
+        put(neighbours::NEIGHBOURS_RATE, done);
         let rates = window.and_then(|window| self.rates(workload, &measured.iterations, window));
-        put(among::SUM, rates.as_ref().map(|rates| rates.iter().sum::<f64>()).map_err(|reason| *reason));
-        put(among::JAIN, rates.as_ref().map(|rates| jain(rates)).map_err(|reason| *reason));
-        put(among::LEAST_TO_MOST, rates.as_ref().map(|rates| least_to_most(rates)).map_err(|reason| *reason));
+        put(neighbours::SUM, rates.as_ref().map(|rates| rates.iter().sum::<f64>()).map_err(|reason| *reason));
+        put(neighbours::JAIN, rates.as_ref().map(|rates| jain(rates)).map_err(|reason| *reason));
+        put(
+            neighbours::LEAST_TO_MOST,
+            rates.as_ref().map(|rates| least_to_most(rates)).map_err(|reason| *reason),
+        );
         let stamps = workload.metrics.iter().filter(|metric| metric.from == Extraction::Stamp);
         let names: Vec<&String> = stamps.map(|metric| &metric.spec.name).collect();
         for iteration in &mut measured.iterations {
@@ -565,8 +568,8 @@ const UNFINISHED: &str = "a neighbour ended no run while the measured guest ran;
 pub(crate) fn lacking(workload: &WorkloadPlan, fewer: &Fewer) -> Measured {
     let mut iteration = nothing(monotonic_ns());
     for metric in &workload.metrics {
-        if metric.spec.name == among::UP {
-            iteration.values.insert(among::UP.into(), f64::from(fewer.up));
+        if metric.spec.name == neighbours::UP {
+            iteration.values.insert(neighbours::UP.into(), f64::from(fewer.up));
         } else {
             iteration.absent.insert(metric.spec.name.clone(), fewer.reason.clone());
         }

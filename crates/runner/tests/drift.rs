@@ -62,7 +62,7 @@ fn compare_in_sequence(drift: &str, seed: u32) -> f64 {
     let (first, second) = values.split_at(BLOCKS as usize);
     let comparison = Comparison {
         workload: "u".into(),
-        params: Default::default(),
+        key: Default::default(),
         metric: MetricSpec::time("time"),
         series: vec![series("a", first), series("b", second)],
     };

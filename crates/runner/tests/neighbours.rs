@@ -5,9 +5,9 @@ mod common;
 
 use common::{Bench, failure, fixed, plan, trials, voids, workload};
 use std::sync::atomic::Ordering;
-use weigh_model::{Event, Iteration, Load, Neighbours, Outcome, Plan, Shares, Trial, VoidCause, among};
+use weigh_model::{Event, Iteration, Load, Neighbours, Outcome, Plan, Shares, Trial, VoidCause, neighbours};
 use weigh_runner::RunOptions;
-use weigh_workloads::among_neighbours;
+use weigh_workloads::with_neighbours;
 
 /// Commands take their time in truth, so that neighbours work as long as something is measured.
 const REAL: &str = "null:real=yes,time=20ms";
@@ -22,7 +22,7 @@ fn again() -> Load {
 
 /// One workload per entry, in one environment.
 fn density(environment: &str, all: &[Neighbours], blocks: u32) -> Plan {
-    let of = |neighbours: &Neighbours| among_neighbours(workload("u"), neighbours.clone());
+    let of = |neighbours: &Neighbours| with_neighbours(workload("u"), neighbours.clone());
     Plan { workloads: all.iter().map(of).collect(), ..plan(&[environment], &[], fixed(blocks)) }
 }
 
@@ -58,21 +58,23 @@ fn whoever_is_beside_is_told() {
         let (up, more) = match trial.workload.as_str() {
             "u{guests=1}" => (1.0, &[][..]),
             "u{guests=4,neighbours=idle}" => (4.0, &[][..]),
-            "u{guests=3,neighbours=cpu}" => (3.0, &[among::NEIGHBOURS_RATE][..]),
-            "u{guests=3,neighbours=same}" => (3.0, &[among::SUM, among::JAIN, among::LEAST_TO_MOST][..]),
+            "u{guests=3,neighbours=cpu}" => (3.0, &[neighbours::NEIGHBOURS_RATE][..]),
+            "u{guests=3,neighbours=same}" => {
+                (3.0, &[neighbours::SUM, neighbours::JAIN, neighbours::LEAST_TO_MOST][..])
+            }
             other => panic!("{other}"),
         };
-        assert_eq!(of(among::UP), Some(up), "{}", trial.workload);
+        assert_eq!(of(neighbours::UP), Some(up), "{}", trial.workload);
         assert!(more.iter().all(|name| of(name).is_some()), "{more:?}: {iteration:?}");
-        if let Some(jain) = of(among::JAIN) {
-            let (least, sum) = (of(among::LEAST_TO_MOST).unwrap(), of(among::SUM).unwrap());
+        if let Some(jain) = of(neighbours::JAIN) {
+            let (least, sum) = (of(neighbours::LEAST_TO_MOST).unwrap(), of(neighbours::SUM).unwrap());
             assert!(1.0 / 3.0 < jain && jain <= 1.0 && least > 0.0 && least <= 1.0, "{iteration:?}");
             // Each of three runs 20 ms again and again, and no command is faster than it says.
             assert!(sum > 3.0 && sum < 3.0 / 0.019, "{sum}");
         }
         if trial.workload != "u{guests=1}" && trial.workload != "u{guests=4,neighbours=idle}" {
             // Nobody sees what fakes use.
-            assert!(iteration.absent.contains_key(among::NEIGHBOURS_CPU), "{iteration:?}");
+            assert!(iteration.absent.contains_key(neighbours::NEIGHBOURS_CPU), "{iteration:?}");
         }
     }
     // Per block a measured one, and fresh neighbours for each trial that has any.
@@ -88,7 +90,7 @@ fn fewer_than_asked_for_are_the_result() {
     };
     let (few, enough) = (of(5), of(2));
     // Instance 0 is measured; 1 and 2 start, whoever they are.
-    let up = few.values[among::UP];
+    let up = few.values[neighbours::UP];
     assert!((1.0..=3.0).contains(&up) && few.values.len() == 1, "{few:?}");
     let reason = &few.absent["time"];
     assert!(
@@ -96,7 +98,7 @@ fn fewer_than_asked_for_are_the_result() {
         "{reason}"
     );
     // The other number of guests came first, and had all, or second, and had nobody left to start.
-    assert!(enough.values[among::UP] <= 2.0 && up + enough.values[among::UP] <= 4.0, "{enough:?}");
+    assert!(enough.values[neighbours::UP] <= 2.0 && up + enough.values[neighbours::UP] <= 4.0, "{enough:?}");
 }
 
 #[test]
@@ -106,7 +108,7 @@ fn a_load_that_breaks_off_is_the_reason() {
     let iteration = only(&trials[0]);
     let reason = &iteration.absent["time"];
     assert!(reason.contains("the load of") && reason.contains("status"), "{reason}");
-    assert_eq!(iteration.values.keys().collect::<Vec<_>>(), [among::UP]);
+    assert_eq!(iteration.values.keys().collect::<Vec<_>>(), [neighbours::UP]);
 }
 
 #[test]
@@ -116,7 +118,7 @@ fn who_stays_is_started_once() {
     assert_eq!(launches, 5 + 3, "a measured one in each block, and three that stay");
     assert_eq!(trials.len(), 5);
     for trial in trials {
-        assert_eq!(only(&trial).values[among::UP], 4.0);
+        assert_eq!(only(&trial).values[neighbours::UP], 4.0);
     }
     let (launches, _) = run(&density(REAL, &[beside(4, again())], 5));
     assert_eq!(launches, 5 * 4);
@@ -128,7 +130,7 @@ fn shares_without_groups_are_never_silently_equal() {
         let (_, trials) = run(&density(REAL, &[Neighbours { shares, ..beside(2, again()) }], 1));
         let iteration = only(&trials[0]).clone();
         assert!(iteration.absent["time"].contains("no control group of its own"), "{iteration:?}");
-        assert_eq!(iteration.values.keys().collect::<Vec<_>>(), [among::UP]);
+        assert_eq!(iteration.values.keys().collect::<Vec<_>>(), [neighbours::UP]);
     }
 }
 

@@ -1,7 +1,8 @@
 //! One set of samples: intervals of every cell, verdicts of the family.
 
-use crate::analysis::{Analysis, Cell, EQUIVALENT_FEWEST_BLOCKS, Flag, Interval, Options, Pairing, Verdict};
+use crate::analysis::{Analysis, Cell, EQUIVALENT_FEWEST_BLOCKS, Flag, Options, Pairing, Verdict};
 use crate::estimate::{Estimate, count, unseen_mode_bound};
+use crate::interval::Interval;
 use crate::samples::{Blocks, Sample, pair};
 use crate::warning::{Warning, WarningKind};
 use crate::{holm, rank};
@@ -183,7 +184,7 @@ fn compared(comparison: &Comparison, side: &Side<'_>, baseline: Option<&Side<'_>
 fn absolute(comparison: &Comparison, side: &Side<'_>) -> Cell {
     Cell {
         workload: comparison.workload.clone(),
-        params: comparison.params.clone(),
+        key: comparison.key.clone(),
         metric: comparison.metric.clone(),
         environment: side.series.environment.clone(),
         n: count(side.sample.logs.len()),

@@ -1,12 +1,12 @@
 //! What an analysis says: data only.
 
-use crate::Warning;
 use crate::circumstances::charge::CHARGED_CPU;
 use crate::collect::Collected;
+use crate::interval::Interval;
+use crate::warning::Warning;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 use std::fmt;
-use weigh_model::{Effort, MetricSpec, Observation, Plan, among};
+use weigh_model::{Effort, MetricSpec, Observation, Plan, WorkloadKey, neighbours};
 
 /// Fewest blocks (or values, or blocks of each run) for [`Verdict::Equivalent`].
 pub const EQUIVALENT_FEWEST_BLOCKS: u32 = 30;
@@ -132,8 +132,8 @@ pub struct Analysis {
 pub struct Cell {
     /// Workload id.
     pub workload: String,
-    /// Parameters of the workload.
-    pub params: BTreeMap<String, String>,
+    /// The workload by name, parameters and neighbours.
+    pub key: WorkloadKey,
     /// The metric; absolute values are in its base unit.
     pub metric: MetricSpec,
     /// Environment name.
@@ -220,9 +220,9 @@ impl Cell {
     /// Whether the metric is the number of guests that were up, and no trial had fewer than its
     /// workload asks for.
     pub fn all_guests_were_up(&self) -> bool {
-        let wanted = self.params.get(among::GUESTS).and_then(|guests| guests.parse::<f64>().ok());
-        let fewest = self.summary.as_ref().map(|summary| summary.min);
-        self.metric.name == among::UP && self.failed == 0 && wanted.is_some() && fewest == wanted
+        let wanted = self.key.guests.map(f64::from);
+        let fewest = self.summary.map(|summary| summary.min);
+        self.metric.name == neighbours::UP && self.failed == 0 && wanted.is_some() && fewest == wanted
     }
 }
 
@@ -243,35 +243,6 @@ pub struct Summary {
     pub p95: f64,
     /// Largest.
     pub max: f64,
-}
-
-/// An estimate and its 95 % interval, as a fraction of the baseline's cost less 1: .012 is 1.2 %
-/// worse.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Interval {
-    /// Point estimate.
-    pub estimate: f64,
-    /// Lower end.
-    pub low: f64,
-    /// Upper end.
-    pub high: f64,
-}
-
-impl Interval {
-    /// The interval of the effects whose logarithms are given.
-    pub(crate) fn from_logs(estimate: f64, low: f64, high: f64) -> Self {
-        Self { estimate: estimate.exp_m1(), low: low.exp_m1(), high: high.exp_m1() }
-    }
-
-    /// Half the width on the log scale, the scale on which the interval is symmetric.
-    pub fn log_half_width(&self) -> f64 {
-        (self.high.ln_1p() - self.low.ln_1p()) / 2.0
-    }
-
-    /// Whether the two have no point in common.
-    pub fn is_disjoint_from(&self, other: &Self) -> bool {
-        self.high < other.low || other.high < self.low
-    }
 }
 
 /// What may be concluded about a cell.

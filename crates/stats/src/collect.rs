@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use weigh_model::{
     Better, Comparison, Exclusion, Extraction, FailureKind, Headroom, InstanceFacts, Iteration,
     LoaderMachine, MetricSource, MetricSpec, NoisyHost, Observation, Outcome, Paced, Plan, Record, Series,
-    Trial, TrialFailure, Unit as UnitOf, VoidUnit, WorkloadPlan, among,
+    Trial, TrialFailure, Unit as UnitOf, VoidUnit, WorkloadKey, WorkloadPlan, neighbours,
 };
 
 /// What the records of a run come to.
@@ -25,7 +25,7 @@ pub struct Collected {
     /// trials were observed.
     pub comparisons: Vec<Comparison>,
     /// What a guest does a second alone, for the workloads that are measured among neighbours too:
-    /// in the unit of the sum of all guests ([`weigh_model::among::SUM`]), that is operations, or
+    /// in the unit of the sum of all guests ([`weigh_model::neighbours::SUM`]), that is operations, or
     /// runs of the command. No cell of its own.
     pub alone: Vec<Comparison>,
     /// Complete blocks: the fewest complete units of any workload that can run somewhere.
@@ -467,7 +467,7 @@ impl<'a> Collector<'a> {
             plan.environments.iter().map(|e| self.series(workload, metric, &e.name, units)).collect();
         Comparison {
             workload: workload.id.clone(),
-            params: workload.params.clone(),
+            key: WorkloadKey::of(workload),
             metric: metric.spec.clone(),
             series,
         }
@@ -576,9 +576,9 @@ fn rate_alone(plan: &Plan, workload: &WorkloadPlan, units: &[CountingUnit<'_>]) 
     };
     Some(Comparison {
         workload: workload.id.clone(),
-        params: workload.params.clone(),
+        key: WorkloadKey::of(workload),
         metric: MetricSpec {
-            name: among::SUM.into(),
+            name: neighbours::SUM.into(),
             unit: UnitOf::normalise("op/s").0,
             better: Better::Higher,
             primary: true,

@@ -10,7 +10,7 @@ use weigh_model::Comparison;
 
 /// What identifies a cell in both runs: workload, parameters, metric, environment.
 fn key(cell: &Cell) -> (String, BTreeMap<String, String>, String, String) {
-    (cell.workload.clone(), cell.params.clone(), cell.metric.name.clone(), cell.environment.clone())
+    (cell.workload.clone(), cell.key.params.clone(), cell.metric.name.clone(), cell.environment.clone())
 }
 
 /// The change from one run to another, each given with its own options.

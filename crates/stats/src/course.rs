@@ -4,9 +4,8 @@
 //! alike (a host is slow for a while), so neither interval here takes them for independent: see
 //! `smooth`.
 
-use crate::analysis::Interval;
 use crate::estimate::{Estimate, TAIL};
-use crate::limit::Amount;
+use crate::interval::Interval;
 use crate::samples::Sample;
 use crate::steady::FEWEST_ITERATIONS;
 use crate::{pelt, rank, smooth, student};
@@ -48,7 +47,7 @@ pub struct Course {
     /// Coefficient of variation: standard deviation (n - 1) over mean. None for one value.
     pub cv: Option<f64>,
     /// Its 95 % interval; none below 12 blocks, and without any spread.
-    pub cv_interval: Option<Amount>,
+    pub cv_interval: Option<Interval>,
     /// Change of the cost per hour, as a fraction of it, with its 95 % interval; none below 12
     /// blocks.
     pub drift_per_hour: Option<Interval>,
@@ -156,7 +155,7 @@ fn course(comparison: &Comparison, series: &Series, began: &Beginnings<'_>) -> O
     let plain: Vec<f64> = values.iter().map(|m| m.value).collect();
     Some(Course {
         workload: comparison.workload.clone(),
-        params: comparison.params.clone(),
+        params: comparison.key.params.clone(),
         metric: comparison.metric.clone(),
         environment: series.environment.clone(),
         n: crate::estimate::count(sample.values.len()),
@@ -176,7 +175,7 @@ fn course(comparison: &Comparison, series: &Series, began: &Beginnings<'_>) -> O
 }
 
 /// The interval of the coefficient of variation of values in the order of time.
-fn variation(values: &[f64]) -> Option<Amount> {
+fn variation(values: &[f64]) -> Option<Interval> {
     let n = values.len() as f64;
     let mean = values.iter().sum::<f64>() / n;
     let variance = values.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / (n - 1.0);
@@ -186,7 +185,7 @@ fn variation(values: &[f64]) -> Option<Amount> {
     // Below rounding, a spread is none.
     let Estimate { standard_error, df, .. } = smooth::mean(&influences).filter(|_| relative > 1e-12)?;
     let half = standard_error * student::quantile(1.0 - TAIL, df);
-    Some(Amount { estimate: relative, low: relative * (-half).exp(), high: relative * half.exp() })
+    Some(Interval { estimate: relative, low: relative * (-half).exp(), high: relative * half.exp() })
 }
 
 fn changes(moments: &[&Moment], logs: &[f64]) -> Vec<Change> {
@@ -206,7 +205,7 @@ fn changes(moments: &[&Moment], logs: &[f64]) -> Vec<Change> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weigh_model::{Observation, Outcome, SAMPLES_FORMAT};
+    use weigh_model::{Observation, Outcome, SAMPLES_FORMAT, WorkloadKey};
 
     fn trial(block: u32, monotonic_s: f64, started: &str) -> Record {
         Record::Trial(Trial {
@@ -230,7 +229,7 @@ mod tests {
         let observation = |(block, value): (u32, &f64)| Observation { block: Some(block), value: *value };
         Comparison {
             workload: "w".into(),
-            params: Default::default(),
+            key: WorkloadKey::named("w"),
             metric: MetricSpec::time("time"),
             series: vec![Series {
                 environment: "a".into(),

@@ -1,6 +1,7 @@
 //! A mean on the log scale, how well it is known, and what follows from that.
 
-use crate::analysis::{EQUIVALENT_FEWEST_BLOCKS, Interval};
+use crate::analysis::EQUIVALENT_FEWEST_BLOCKS;
+use crate::interval::Interval;
 use crate::student;
 
 /// Below this a spread of logarithms is rounding: values up to e^300 have logarithms exact to about

@@ -8,9 +8,8 @@
 //! statements there are: each interval is one of 95 %, and who reads twenty grades has to expect
 //! one to be wrong.
 
-use crate::analysis::Interval;
 use crate::estimate::{Estimate, TAIL};
-use crate::limit::Amount;
+use crate::interval::Interval;
 use crate::student;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -121,7 +120,7 @@ impl Ratio {
 
     /// Of two amounts that were estimated apart from each other, each over so many blocks. None
     /// where either may be nothing or less.
-    pub fn of_amounts(one: (Amount, u32), other: (Amount, u32)) -> Option<Self> {
+    pub fn of_amounts(one: (Interval, u32), other: (Interval, u32)) -> Option<Self> {
         Some(Self { log: of_amount(one)?.less(&of_amount(other)?) })
     }
 
@@ -239,7 +238,7 @@ fn contributions(values: &[f64], aspect: Aspect) -> Option<Vec<f64>> {
 
 /// The log of an amount by the delta method: its interval is one of t with one degree of freedom
 /// less than blocks.
-fn of_amount((amount, n): (Amount, u32)) -> Option<Estimate> {
+fn of_amount((amount, n): (Interval, u32)) -> Option<Estimate> {
     if amount.low <= 0.0 || n < 2 {
         return None;
     }
@@ -322,7 +321,7 @@ mod tests {
     #[test]
     fn amounts_are_compared_by_their_intervals() {
         let amount =
-            |estimate: f64, half: f64| Amount { estimate, low: estimate - half, high: estimate + half };
+            |estimate: f64, half: f64| Interval { estimate, low: estimate - half, high: estimate + half };
         let ratio = Ratio::of_amounts((amount(20.0, 1.0), 6), (amount(10.0, 0.5), 6)).unwrap();
         assert!((ratio.estimate() - 2.0).abs() < 1e-12);
         // Two errors of five per cent, each 2.571 standard errors of five degrees of freedom;

@@ -13,8 +13,39 @@
 //! 1. every cell (workload, metric, environment) gets its summary and its interval on its own;
 //! 2. the p values of all non-baseline cells of primary metrics are adjusted together (Holm);
 //! 3. verdicts follow from the adjusted values alone.
+//!
+//! # Example
+//! Six blocks of two environments, compared block by block:
+//!
+//! ```
+//! use weigh_model::{Comparison, MetricSpec, Observation, Series, WorkloadKey};
+//! use weigh_stats::{Options, Verdict, analyse};
+//!
+//! let series = |environment: &str, seconds: [f64; 6]| Series {
+//!     environment: environment.into(),
+//!     observations: (0..)
+//!         .zip(seconds)
+//!         .map(|(block, value)| Observation { block: Some(block), value })
+//!         .collect(),
+//!     failed: 0,
+//!     tried: 6,
+//! };
+//! let comparison = Comparison {
+//!     workload: "sort".into(),
+//!     key: WorkloadKey::named("sort"),
+//!     metric: MetricSpec::time("time"),
+//!     series: vec![
+//!         series("native", [1.00, 1.02, 0.99, 1.01, 1.00, 0.98]),
+//!         series("container", [1.10, 1.12, 1.10, 1.11, 1.09, 1.08]),
+//!     ],
+//! };
+//! let analysis = analyse(&[comparison], &Options::new("native"));
+//! let container = &analysis.cells[1];
+//! assert_eq!(container.verdict, Some(Verdict::Slower));
+//! let overhead = container.overhead.expect("there are six pairs");
+//! assert!(0.09 < overhead.low && overhead.high < 0.11);
+//! ```
 
-mod among;
 mod analyse;
 mod analysis;
 mod calibration;
@@ -25,7 +56,9 @@ mod course;
 mod estimate;
 mod grade;
 mod holm;
+mod interval;
 mod limit;
+mod neighbours;
 mod pelt;
 mod quantile;
 mod rank;
@@ -36,14 +69,10 @@ mod stop;
 mod student;
 mod warning;
 
-pub use among::Known;
-pub use among::degradation::{Degradation, DegradationStep, Knee, degradations};
-pub use among::isolation::{Isolation, Reference, isolations};
-pub use among::sum::{Evenness, Sum, SumStep, sums};
 pub use analyse::analyse;
 pub use analysis::{
-    Analysis, Cell, CellFlag, EQUIVALENT_FEWEST_BLOCKS, Flag, Interval, OneRun, Options, Pairing, Summary,
-    TwoRuns, Verdict,
+    Analysis, Cell, CellFlag, EQUIVALENT_FEWEST_BLOCKS, Flag, OneRun, Options, Pairing, Summary, TwoRuns,
+    Verdict,
 };
 pub use calibration::{Band, binomial_band, mean_within, poisson_binomial_band, power, rejection_by_chance};
 pub use circumstances::loader::LOADER_BOUND_SHARE;
@@ -55,6 +84,11 @@ pub use collect::{Collected, Failure, collect};
 pub use compare::compare_runs;
 pub use course::{Change, Course, Moment, courses};
 pub use grade::{ALIKE, Aspect, Bound, FEWEST_FOR_SPREAD, Grade, Ratio};
-pub use limit::{Amount, Limit, limits};
+pub use interval::Interval;
+pub use limit::{Limit, limits};
+pub use neighbours::Known;
+pub use neighbours::degradation::{Degradation, DegradationStep, Knee, degradations};
+pub use neighbours::isolation::{Isolation, Reference, isolations};
+pub use neighbours::sum::{Evenness, Sum, SumStep, sums};
 pub use stop::precise_enough;
 pub use warning::{Warning, WarningKind};

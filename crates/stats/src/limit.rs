@@ -8,29 +8,18 @@
 //! 1 degrees of freedom.
 
 use crate::estimate::{Estimate, TAIL};
+use crate::interval::Interval;
 use crate::student;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
-use weigh_model::{Comparison, MetricSpec};
-
-/// A number with its 95 % interval, in the unit of the metric.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Amount {
-    /// Point estimate.
-    pub estimate: f64,
-    /// Lower end.
-    pub low: f64,
-    /// Upper end.
-    pub high: f64,
-}
+use weigh_model::{Comparison, MetricSpec, WorkloadKey};
 
 /// What one more piece takes in one environment.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Limit {
-    /// Workload, without the parameter that counts the pieces.
-    pub workload: String,
-    /// Its other parameters.
-    pub params: BTreeMap<String, String>,
+    /// The workload, whatever the number of guests.
+    #[serde(flatten)]
+    pub key: WorkloadKey,
     /// The metric, per piece.
     pub metric: MetricSpec,
     /// Environment.
@@ -40,10 +29,10 @@ pub struct Limit {
     /// Blocks that had all of them.
     pub n: u32,
     /// What one more takes.
-    pub each: Amount,
+    pub each: Interval,
     /// What they have in common: the total of none, by the same lines. It may be less than nothing
     /// by chance.
-    pub common: Amount,
+    pub common: Interval,
     /// How far the mean of the totals is from the mean line at most, as a fraction of the total.
     /// Where that is much, it is no line, and the slope is no limit.
     pub worst_misfit: f64,
@@ -52,39 +41,26 @@ pub struct Limit {
 impl Limit {
     /// How many pieces fit into so much, by the interval of what each takes: fewest last. None
     /// where even the sign of what each takes is not known.
-    pub fn fit_into(&self, room: f64) -> Option<Amount> {
+    pub fn fit_into(&self, room: f64) -> Option<Interval> {
         let each = self.each;
-        (each.low > 0.0).then(|| Amount {
-            estimate: room / each.estimate,
-            low: room / each.high,
-            high: room / each.low,
-        })
+        (each.low > 0.0).then(|| each.map_reversed(|each| room / each))
     }
 }
 
-/// The limits of every primary metric that was taken at several values of the parameter `counts`,
-/// which is a whole number of pieces. An environment with fewer than two numbers of pieces, or two
-/// blocks that have all of its numbers, has none.
-pub fn limits(comparisons: &[Comparison], counts: &str) -> Vec<Limit> {
+/// The limits of every primary metric that was taken at several numbers of guests, which are the
+/// pieces. An environment with fewer than two numbers of guests, or two blocks that have all of its
+/// numbers, has none.
+pub fn limits(comparisons: &[Comparison]) -> Vec<Limit> {
     let mut families: Vec<Family<'_>> = Vec::new();
     for comparison in comparisons.iter().filter(|comparison| comparison.metric.primary) {
-        let Some(count) = comparison.params.get(counts).and_then(|text| text.parse::<u32>().ok()) else {
-            continue;
-        };
-        let mut params = comparison.params.clone();
-        params.remove(counts);
-        let workload = comparison.workload.split('{').next().unwrap_or_default();
-        let same = |family: &&mut Family<'_>| {
-            family.workload == workload && family.params == params && family.metric == &comparison.metric
-        };
+        let Some(count) = comparison.key.guests else { continue };
+        let key = comparison.key.without_guests();
+        let same = |family: &&mut Family<'_>| family.key == key && family.metric == &comparison.metric;
         match families.iter_mut().find(same) {
             Some(family) => family.members.push((count, comparison)),
-            None => families.push(Family {
-                workload,
-                params,
-                metric: &comparison.metric,
-                members: vec![(count, comparison)],
-            }),
+            None => {
+                families.push(Family { key, metric: &comparison.metric, members: vec![(count, comparison)] })
+            }
         }
     }
     families.iter().flat_map(Family::limits).collect()
@@ -92,8 +68,7 @@ pub fn limits(comparisons: &[Comparison], counts: &str) -> Vec<Limit> {
 
 /// Comparisons that differ in nothing but the number of pieces.
 struct Family<'a> {
-    workload: &'a str,
-    params: BTreeMap<String, String>,
+    key: WorkloadKey,
     metric: &'a MetricSpec,
     members: Vec<(u32, &'a Comparison)>,
 }
@@ -135,8 +110,7 @@ impl Family<'_> {
             (mean.at(count) - total).abs() / total.abs()
         });
         Some(Limit {
-            workload: self.workload.into(),
-            params: self.params.clone(),
+            key: self.key.clone(),
             metric: self.metric.clone(),
             environment: environment.into(),
             n: lines.len() as u32,
@@ -149,10 +123,10 @@ impl Family<'_> {
 }
 
 /// The mean with its t interval.
-fn amount(values: &[f64]) -> Option<Amount> {
+fn amount(values: &[f64]) -> Option<Interval> {
     let estimate = Estimate::of(values)?;
     let half = estimate.half_width(student::quantile(1.0 - TAIL, estimate.df));
-    Some(Amount { estimate: estimate.mean, low: estimate.mean - half, high: estimate.mean + half })
+    Some(Interval::around(estimate.mean, half))
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -197,7 +171,11 @@ mod tests {
         });
         Comparison {
             workload: format!("footprint{{guests={count}}}"),
-            params: [("guests".to_string(), count.to_string())].into(),
+            key: WorkloadKey {
+                params: [("guests".to_string(), count.to_string())].into(),
+                guests: Some(count),
+                ..WorkloadKey::named("footprint")
+            },
             metric: MetricSpec {
                 name: "footprint".into(),
                 unit: Unit::normalise("B").0,
@@ -220,10 +198,10 @@ mod tests {
                 [0.0, 1.0, 2.0].iter().map(|b| per_guest(100.0, 10.0 + b, count)).collect();
             comparison(count, true, &[("a", &values)])
         };
-        let found = limits(&[of(1), of(4), of(16)], "guests");
+        let found = limits(&[of(1), of(4), of(16)]);
         let [limit] = found.as_slice() else { panic!("{found:?}") };
         assert_eq!(
-            (limit.workload.as_str(), limit.n, limit.counts.as_slice()),
+            (limit.key.name.as_str(), limit.n, limit.counts.as_slice()),
             ("footprint", 3, &[1, 4, 16][..])
         );
         // Slopes 10, 11, 12: mean 11, sd 1, t(.975, 2) = 4.302653.
@@ -241,7 +219,7 @@ mod tests {
     fn only_blocks_with_all_numbers_count() {
         let one = comparison(1, true, &[("a", &[110.0, 111.0, f64::NAN]), ("b", &[5.0, f64::NAN, 5.0])]);
         let two = comparison(2, true, &[("a", &[60.0, 61.0, 62.0]), ("b", &[4.0, 4.0, f64::NAN])]);
-        let found = limits(&[one, two], "guests");
+        let found = limits(&[one, two]);
         assert_eq!(found.iter().map(|l| (l.environment.as_str(), l.n)).collect::<Vec<_>>(), [("a", 2)]);
     }
 
@@ -249,10 +227,12 @@ mod tests {
     fn what_is_no_sweep_has_no_limit() {
         let values: &[f64] = &[1.0, 2.0, 3.0];
         let one = comparison(1, true, &[("a", values)]);
-        assert_eq!(limits(&[one.clone(), one.clone()], "guests"), [], "one number of guests");
+        assert_eq!(limits(&[one.clone(), one.clone()]), [], "one number of guests");
         let descriptive = [comparison(1, false, &[("a", values)]), comparison(2, false, &[("a", values)])];
-        assert_eq!(limits(&descriptive, "guests"), []);
-        assert_eq!(limits(&[one, comparison(2, true, &[("a", values)])], "clients"), []);
+        assert_eq!(limits(&descriptive), []);
+        let uncounted = [one, comparison(2, true, &[("a", values)])]
+            .map(|one| Comparison { key: WorkloadKey::named("footprint"), ..one });
+        assert_eq!(limits(&uncounted), [], "no number of guests");
     }
 
     #[test]
@@ -261,14 +241,14 @@ mod tests {
             let value = f64::from(count);
             comparison(count, true, &[("a", &[value, value * 1.001])])
         };
-        let found = limits(&[square(1), square(2), square(4), square(8)], "guests");
+        let found = limits(&[square(1), square(2), square(4), square(8)]);
         assert!(found[0].worst_misfit > 0.5, "{found:?}");
     }
 
     #[test]
     fn nothing_fits_where_the_sign_is_unknown() {
         let of = |count, values: &[f64]| comparison(count, true, &[("a", values)]);
-        let found = limits(&[of(1, &[10.0, 10.0]), of(2, &[4.0, 12.0])], "guests");
+        let found = limits(&[of(1, &[10.0, 10.0]), of(2, &[4.0, 12.0])]);
         assert!(found[0].each.low < 0.0 && found[0].fit_into(1.0).is_none());
     }
 }

@@ -100,7 +100,18 @@ impl Place {
 /// What some spreadsheets put before UTF-8.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// Reads samples, as [`read_with_notes`] does, and forgets the notes.
+/// Reads samples, as [`read_with_notes`] does, and drops the notes.
+///
+/// ```
+/// # let file = tempfile::Builder::new().suffix(".csv").tempfile().unwrap();
+/// # let path = file.path();
+/// std::fs::write(path, "environment,workload,metric,unit,better,value,block\n\
+///                       native,sort,time,ms,lower,250,0\n\
+///                       container,sort,time,ms,lower,260,0\n").unwrap();
+/// let comparisons = weigh_store::import::read(path).unwrap();
+/// let native = &comparisons[0].series[0];
+/// assert_eq!((native.environment.as_str(), native.observations[0].value), ("native", 0.25));
+/// ```
 ///
 /// # Errors
 /// As [`read_with_notes`].

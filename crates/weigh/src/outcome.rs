@@ -73,15 +73,13 @@ fn cpus(environments: &[EnvironmentFacts]) -> Option<u32> {
 
 /// What one more guest takes, where memory was weighed at several numbers of guests.
 fn of_one_more(plan: &Plan, comparisons: &[Comparison]) -> Vec<Limit> {
-    /// The parameter that tells their number.
-    const COUNTS: &str = "guests";
     let is_footprint = |workload: &WorkloadPlan| {
         workload.start.is_some_and(|start| matches!(start.what, Started::Footprint { .. }))
     };
     let weighed: Vec<&str> =
         plan.workloads.iter().filter(|w| is_footprint(w)).map(|w| w.id.as_str()).collect();
     let of_memory = |comparison: &&Comparison| weighed.contains(&comparison.workload.as_str());
-    limits(&comparisons.iter().filter(of_memory).cloned().collect::<Vec<_>>(), COUNTS)
+    limits(&comparisons.iter().filter(of_memory).cloned().collect::<Vec<_>>())
 }
 
 /// The ends of the logs that failures name. One that cannot be read is named all the same.

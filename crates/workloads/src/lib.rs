@@ -10,22 +10,22 @@
 //!
 //! How a manifest is written is said at [`Library`].
 
-mod among;
 mod command;
 mod extract;
 mod library;
 mod manifest;
+mod neighbours;
 pub mod parsers;
 mod planning;
 mod start;
 mod template;
 mod workload;
 
-pub use among::{LOADS, among_neighbours, load, without_neighbours};
 pub use command::{CommandOptions, command_workload};
 pub use extract::{Ended, ExtractError, Extracted, RawResult, Resources, extract};
 pub use library::{Library, UnknownWorkload};
 pub use manifest::ManifestError;
+pub use neighbours::{LOADS, load, with_neighbours, without_neighbours};
 pub use planning::ParamError;
 pub use start::{start_workload, with_boot_metrics};
 pub use workload::{ParamKind, ParamSpec, Size, Workload};

@@ -4,7 +4,7 @@ use crate::template::fill;
 use crate::workload::{ParamKind, ParamSpec, Size, Workload};
 use std::collections::BTreeMap;
 use std::ops::Range;
-use weigh_model::{HostFacts, Pace, ServerPlan, Staging, WorkloadPlan, nearest, parse_bytes};
+use weigh_model::{HostFacts, Pace, ServerPlan, Staging, WorkloadKey, WorkloadPlan, nearest, parse_bytes};
 
 /// Assumed size of the last-level cache where the kernel does not tell: that of a large server, so
 /// that arrays sized by it are rather too large than cached.
@@ -120,20 +120,13 @@ impl Workload {
         let fill_all = |words: &[String]| -> Vec<String> {
             words.iter().map(|word| fill(word, |name| substituted.get(name).map(String::as_str))).collect()
         };
-        let swept: Vec<String> = given
-            .iter()
-            .filter(|(_, values)| values.len() > 1)
-            .map(|(name, _)| format!("{name}={}", chosen[name.as_str()]))
-            .collect();
-        let id = if swept.is_empty() {
-            self.name.clone()
-        } else {
-            format!("{}{{{}}}", self.name, swept.join(","))
-        };
+        let swept = given.iter().filter(|(_, values)| values.len() > 1);
+        let swept = swept.map(|(name, _)| (name.clone(), chosen[name.as_str()].to_string())).collect();
+        let shown = WorkloadKey { params: swept, ..WorkloadKey::named(&self.name) };
         // The manifest knows how long its own values take, not how long the user's do.
         let expected_s = if given.is_empty() { self.expected_s(size) } else { None };
         Ok(WorkloadPlan {
-            id,
+            id: shown.to_string(),
             name: self.name.clone(),
             params: chosen.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect(),
             size: size.word().into(),

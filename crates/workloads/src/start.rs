@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 use weigh_model::{
-    Better, Caches, Extraction, MetricSource, MetricSpec, Operations, StartPlan, Started, Unit, WorkloadPlan,
-    stamps, weights,
+    Better, Caches, Extraction, MetricSource, MetricSpec, Operations, StartPlan, Started, Unit, WorkloadKey,
+    WorkloadPlan, stamps, weights,
 };
 
 /// How long a service of a guest, or the init of a whole system, may take, seconds.
@@ -51,11 +51,10 @@ pub fn start_workload(start: StartPlan) -> WorkloadPlan {
             ("footprint", footprint_metrics())
         }
     };
-    let shown: Vec<String> = params.iter().map(|(key, value)| format!("{key}={value}")).collect();
-    let braces = if shown.is_empty() { String::new() } else { format!("{{{}}}", shown.join(",")) };
+    let key = WorkloadKey { params, ..WorkloadKey::named(name) };
     WorkloadPlan {
-        id: format!("{name}{braces}"),
-        params,
+        id: key.to_string(),
+        params: key.params,
         // Every guest is fresh; what is warm is the host, by the pilot and the blocks before.
         warmup: 1,
         deadline_s: DEADLINE_S,

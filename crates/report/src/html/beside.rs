@@ -4,7 +4,7 @@ use super::plots::{Names, rounded};
 use crate::quantity::Scale;
 use crate::{Report, among};
 use serde::Serialize;
-use weigh_stats::{Amount, Course, Interval};
+use weigh_stats::{Course, Interval};
 
 /// Guests; estimate, low, high.
 type Step = (u32, [f64; 3]);
@@ -94,7 +94,7 @@ pub(super) fn among(report: &Report, names: &Names) -> Vec<AmongPlot> {
     for one in &report.sums {
         let title = among::sum_title(one);
         let Some(environment) = names.number(&one.environment) else { continue };
-        let shown = |scale: Amount| three(scale.estimate, scale.low, scale.high);
+        let shown = |scale: Interval| three(scale.estimate, scale.low, scale.high);
         let points = one.steps.iter().filter_map(|step| Some((step.guests, shown(step.scale?)))).collect();
         match plots.iter_mut().find(|plot| plot.title == title) {
             Some(plot) => plot.rows.push((environment, points)),
@@ -121,7 +121,7 @@ pub(super) fn isolations(report: &Report, names: &Names) -> Vec<IsolationPlot> {
             plots.len() - 1
         });
         let plot = &mut plots[at];
-        let kind = among::kind(&one.neighbours, one.shares);
+        let kind = one.neighbours.to_string();
         if !plot.kinds.contains(&kind) {
             plot.kinds.push(kind.clone());
         }

@@ -6,7 +6,7 @@ use crate::document::{Document, Group, Table};
 use crate::text::shown_name;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
-use weigh_model::parse_bytes;
+use weigh_model::{WorkloadKey, parse_bytes};
 
 /// Metrics of a workload that are drawn against a parameter, the judged ones first.
 const MOST_METRICS: usize = 6;
@@ -38,14 +38,10 @@ pub(crate) struct SweptMetric {
     pub words: Vec<(String, Vec<String>)>,
 }
 
-/// The name of a workload without the parameters in its id.
-fn base(group: &Group) -> &str {
-    group.workload.split('{').next().unwrap_or_default()
-}
-
-fn params(group: &Group) -> BTreeMap<String, String> {
+/// The key of a group's workload.
+fn key(group: &Group) -> WorkloadKey {
     let first = group.tables().next().and_then(|table| table.rows.first());
-    first.map(|row| row.cell.params.clone()).unwrap_or_default()
+    first.map(|row| row.cell.key.clone()).unwrap_or_default()
 }
 
 /// A parameter as a number: `10`, `0.5`, `64MiB`.
@@ -55,25 +51,27 @@ fn number(text: &str) -> Option<f64> {
 
 /// Every sweep of the report, in its order.
 pub(crate) fn find(document: &Document, names: &Names) -> Vec<Sweep> {
-    let known: Vec<(&Group, BTreeMap<String, String>)> =
-        document.groups.iter().map(|group| (group, params(group))).collect();
+    let known: Vec<(&Group, WorkloadKey)> = document.groups.iter().map(|group| (group, key(group))).collect();
     let mut done: BTreeSet<(String, String, BTreeMap<String, String>)> = BTreeSet::new();
     let mut sweeps = Vec::new();
     for (group, own) in &known {
-        for key in own.keys() {
-            let mut rest = own.clone();
+        for key in own.params.keys() {
+            let mut rest = own.params.clone();
             rest.remove(key);
-            if !done.insert((base(group).into(), key.clone(), rest.clone())) {
+            if !done.insert((own.name.clone(), key.clone(), rest.clone())) {
                 continue;
             }
             let mut points: Vec<(f64, &Group, &String)> = known
                 .iter()
-                .filter(|(other, params)| {
-                    base(other) == base(group)
-                        && params.len() == own.len()
-                        && rest.iter().all(|(k, v)| params.get(k) == Some(v))
+                .filter(|(_, other)| {
+                    other.name == own.name
+                        && other.params.len() == own.params.len()
+                        && rest.iter().all(|(k, v)| other.params.get(k) == Some(v))
                 })
-                .filter_map(|(other, params)| Some((number(params.get(key)?)?, *other, params.get(key)?)))
+                .filter_map(|(group, other)| {
+                    let value = other.params.get(key)?;
+                    Some((number(value)?, *group, value))
+                })
                 .collect();
             points.sort_by(|a, b| a.0.total_cmp(&b.0));
             if points.len() > 1 && points.windows(2).all(|pair| pair[0].0 < pair[1].0) {

@@ -6,7 +6,8 @@ use crate::estimate::{Estimate, count};
 use crate::rank;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use weigh_model::{
-    Better, Charge, Comparison, MetricSpec, Observation, Outcome, Plan, Series, Trial, Unit, WorkloadPlan,
+    Better, Charge, Comparison, MetricSpec, Observation, Outcome, Plan, Series, Trial, Unit, WorkloadKey,
+    WorkloadPlan,
 };
 
 /// Beginning of the names of the metrics that are charged CPU time; no manifest may use it.
@@ -144,7 +145,7 @@ pub(crate) fn comparison(
     };
     Some(Comparison {
         workload: workload.id.clone(),
-        params: workload.params.clone(),
+        key: WorkloadKey::of(workload),
         metric: MetricSpec {
             name: format!("{CHARGED_CPU}{}", operation(workload)),
             unit,

@@ -1,6 +1,6 @@
 //! Samples for the tests.
 
-use weigh_model::{Better, Comparison, MetricSpec, Observation, Series, Unit};
+use weigh_model::{Better, Comparison, MetricSpec, Observation, Series, Unit, WorkloadKey};
 use weigh_stats::{Analysis, Cell, Flag, Options, WarningKind, analyse};
 
 /// A metric of a workload.
@@ -29,7 +29,7 @@ pub fn series(environment: &str, observations: Vec<Observation>) -> Series {
 pub fn comparison(series: Vec<Series>) -> Comparison {
     Comparison {
         workload: "w".into(),
-        params: Default::default(),
+        key: WorkloadKey::named("w"),
         metric: metric("time", Better::Lower, true),
         series,
     }

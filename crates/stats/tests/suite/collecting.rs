@@ -2,7 +2,7 @@
 
 use crate::build::metric;
 use crate::records::*;
-use weigh_model::{Better, Extraction, Load, MetricSource, Neighbours, Record, Series, Shares, among};
+use weigh_model::{Better, Extraction, Load, MetricSource, Neighbours, Record, Series, Shares, neighbours};
 use weigh_stats::{Collected, Flag, Options, WarningKind, analyse, collect};
 
 fn series(collected: &Collected, workload: &str, environment: &str) -> Series {
@@ -254,13 +254,16 @@ fn the_rate_of_a_guest_alone_is_told_beside_the_cells() {
     assert_eq!(collect(&plan, &records).alone, []);
     plan.workloads[0].neighbours =
         Some(Neighbours { guests: 1, load: Load::Idle, shares: Shares::Equal, stay: false });
-    let up =
-        MetricSource { spec: metric(among::UP, Better::Higher, false), from: Extraction::Stamp, factor: 1.0 };
+    let up = MetricSource {
+        spec: metric(neighbours::UP, Better::Higher, false),
+        from: Extraction::Stamp,
+        factor: 1.0,
+    };
     plan.workloads[0].metrics.push(up);
     let found = collect(&plan, &records);
     assert_eq!(found.comparisons.len(), plan.workloads.iter().map(|w| w.metrics.len()).sum::<usize>());
     let [alone] = found.alone.as_slice() else { panic!("{:?}", found.alone) };
-    assert_eq!((alone.workload.as_str(), alone.metric.name.as_str()), ("w", among::SUM));
+    assert_eq!((alone.workload.as_str(), alone.metric.name.as_str()), ("w", neighbours::SUM));
     // Every iteration of these records takes a second.
     assert!(alone.series.iter().all(|series| series.observations.len() == 2 && series.failed == 0));
     assert!(alone.series.iter().flat_map(|series| &series.observations).all(|o| o.value == 1.0));

@@ -2,7 +2,7 @@
 
 use super::Imported;
 use std::collections::HashMap;
-use weigh_model::{Better, Comparison, MetricSpec, Observation, Series, Unit};
+use weigh_model::{Better, Comparison, MetricSpec, Observation, Series, Unit, WorkloadKey};
 
 /// The columns that mean something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -247,7 +247,7 @@ impl Table {
         });
         Comparison {
             workload: self.workloads.texts[draft.workload as usize].clone(),
-            params: Default::default(),
+            key: WorkloadKey::named(&self.workloads.texts[draft.workload as usize]),
             metric: MetricSpec {
                 name: self.metrics.texts[draft.metric as usize].clone(),
                 unit: draft.base.clone(),

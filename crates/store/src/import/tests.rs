@@ -2,7 +2,7 @@
 
 use super::*;
 use proptest::prelude::*;
-use weigh_model::{Better, MetricSpec, Observation, Series, Unit};
+use weigh_model::{Better, MetricSpec, Observation, Series, Unit, WorkloadKey};
 
 const HEADER: &str = "environment,workload,metric,unit,better,value,block\n";
 
@@ -222,8 +222,8 @@ prop_compose! {
         cells in proptest::collection::btree_map((word(), word()), (word(), any::<bool>(), proptest::collection::btree_map(word(), proptest::collection::btree_map(any::<u32>(), 1e-300f64..1e300, 1..6), 1..4)), 1..4),
     ) -> Vec<Comparison> {
         cells.into_iter().map(|((workload, metric), (unit, lower, environments))| Comparison {
+            key: WorkloadKey::named(&workload),
             workload,
-            params: Default::default(),
             metric: MetricSpec {
                 name: metric,
                 unit: Unit::normalise(&unit).0,

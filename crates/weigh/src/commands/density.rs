@@ -6,7 +6,7 @@ use crate::error::Failure;
 use crate::{loading, request};
 use weigh_host::facts;
 use weigh_model::{HostFacts, Load, Neighbours, Plan, Shares, WorkloadPlan, nearest};
-use weigh_workloads::{LOADS, Library, among_neighbours, load};
+use weigh_workloads::{LOADS, Library, load, with_neighbours};
 
 /// Blocks unless the user asks for others: every number of guests, kind of neighbour and share is a
 /// trial of its own in each.
@@ -142,7 +142,7 @@ fn workloads(
     let mut among = Vec::new();
     for plan in plans {
         for neighbours in &all {
-            let with = among_neighbours(plan.clone(), neighbours.clone());
+            let with = with_neighbours(plan.clone(), neighbours.clone());
             // What the user says holds for any number of guests.
             let deadline_s = if args.deadline.is_some() { plan.deadline_s } else { with.deadline_s };
             among.push(WorkloadPlan { deadline_s, ..with });

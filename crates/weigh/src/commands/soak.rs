@@ -8,7 +8,7 @@ use weigh_host::facts;
 use weigh_model::{
     Effort, GuestPlan, HostFacts, Neighbours, Plan, Shares, WorkloadPlan, nearest, parse_duration,
 };
-use weigh_workloads::{LOADS, Library, among_neighbours, load};
+use weigh_workloads::{LOADS, Library, load, with_neighbours};
 
 /// What is alternated unless the user names something else: a test of the system, one of its memory
 /// and one of its files, each with its own stand-in of what Cloud Spectator (2017) alternated for
@@ -124,7 +124,7 @@ fn workloads(
         Some(load) => {
             let neighbours = Neighbours { guests: args.guests, load, shares: Shares::Equal, stay: true };
             let deadline_s = plan.deadline_s;
-            let among = among_neighbours(plan, neighbours);
+            let among = with_neighbours(plan, neighbours);
             // What the user says holds for any number of guests.
             if args.deadline.is_some() { WorkloadPlan { deadline_s, ..among } } else { among }
         }
@@ -173,7 +173,7 @@ mod tests {
         for plan in &usual {
             let neighbours = plan.neighbours.as_ref().unwrap();
             assert!(
-                neighbours.stay && neighbours.guests == 4 && neighbours.load.name() == "http",
+                neighbours.stay && neighbours.guests == 4 && neighbours.load.kind().to_string() == "http",
                 "{plan:?}"
             );
         }

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use weigh_model::{
     Comparison, Effort, EnvironmentPlan, EnvironmentSpec, GuestPlan, HostFacts, ImageSpec, MetricSpec,
-    NoiseLimits, PLAN_FORMAT, Plan, Record, Series, WorkloadPlan,
+    NoiseLimits, PLAN_FORMAT, Plan, Record, Series, WorkloadKey, WorkloadPlan,
 };
 use weigh_report::Scale;
 use weigh_stats::{Options, analyse, collect};
@@ -259,7 +259,7 @@ impl Pair {
         let metric = MetricSpec { primary: true, ..metric };
         let comparison = Comparison {
             workload: self.name.into(),
-            params: BTreeMap::new(),
+            key: WorkloadKey::default(),
             metric: metric.clone(),
             series: vec![tool, kernel],
         };

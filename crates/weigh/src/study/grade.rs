@@ -188,7 +188,7 @@ fn overhead_in_words(of: &Term) -> String {
 mod tests {
     use super::*;
     use std::collections::BTreeMap;
-    use weigh_model::{Comparison, MetricSpec, Observation, Series, Unit};
+    use weigh_model::{Comparison, MetricSpec, Observation, Series, Unit, WorkloadKey};
     use weigh_report::Report;
     use weigh_stats::{Options, analyse};
 
@@ -213,7 +213,7 @@ mod tests {
         };
         let comparison = Comparison {
             workload: "xz".into(),
-            params: BTreeMap::new(),
+            key: WorkloadKey::named("xz"),
             metric,
             series: vec![series("native", 100.0), series("docker:net=host", 99.0)],
         };

@@ -11,7 +11,7 @@ use crate::error::Failure;
 use miette::Diagnostic as _;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use weigh_model::{Comparison, MetricSpec, Observation, Series, Unit};
+use weigh_model::{Comparison, MetricSpec, Observation, Series, Unit, WorkloadKey};
 use weigh_report::Report;
 use weigh_report::study::{ExperimentReport, StudyReport};
 use weigh_stats::{Analysis, Cell, CellFlag, Flag, Options, analyse};
@@ -259,7 +259,10 @@ impl<'a> Logs<'a> {
         });
         Comparison {
             workload: named(quantity, point.map(String::as_str)),
-            params: quantity.sweep.iter().cloned().zip(point.cloned()).collect(),
+            key: WorkloadKey {
+                params: quantity.sweep.iter().cloned().zip(point.cloned()).collect(),
+                ..WorkloadKey::named(&quantity.id)
+            },
             metric: MetricSpec {
                 name: quantity.id.clone(),
                 unit: Unit::normalise(&quantity.unit).0,

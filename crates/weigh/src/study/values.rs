@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use weigh_model::{Better, Observation, Unit};
 use weigh_report::Report;
-use weigh_stats::{Amount, Aspect, Cell, Ratio};
+use weigh_stats::{Aspect, Cell, Interval, Ratio};
 use weigh_studies::{Experiment, Measurand, Origin, Quantity, Statistic};
 
 /// The run of an experiment, asked by the words of the study.
@@ -48,7 +48,7 @@ pub enum Values<'a> {
     /// Of a cell.
     Cell(&'a Cell, Vec<Observation>),
     /// What one more guest takes, and blocks.
-    Limit(Amount, u32, Unit),
+    Limit(Interval, u32, Unit),
     /// Amounts of equal pages, bytes.
     Pages(Vec<Observation>),
 }
@@ -93,7 +93,7 @@ impl<'a> Measured<'a> {
             }
             Origin::Limits(measurand) => {
                 let limit = report.limits.iter().find(|limit| {
-                    limit.workload == measurand.workload
+                    limit.key.name == measurand.workload
                         && limit.metric.name == measurand.metric
                         && limit.environment == environment
                 });
@@ -138,7 +138,7 @@ impl<'a> Measured<'a> {
     ) -> Option<&'a Cell> {
         let cells = self.report?.analysis.cells.iter();
         let at = |cell: &&Cell| match (&quantity.sweep, point) {
-            (Some(sweep), Some(point)) => cell.params.get(sweep).is_some_and(|value| value == point),
+            (Some(sweep), Some(point)) => cell.key.params.get(sweep).is_some_and(|value| value == point),
             _ => true,
         };
         let mut found =
@@ -158,7 +158,7 @@ impl<'a> Measured<'a> {
         let cells = self.report?.analysis.cells.iter();
         let points: Vec<&Cell> = cells
             .filter(|cell| cell.environment == environment && is_of(cell, measurand))
-            .filter(|cell| cell.params.contains_key(over) && !cell.values.is_empty())
+            .filter(|cell| cell.key.params.contains_key(over) && !cell.values.is_empty())
             .collect();
         let is_better = |one: f64, other: f64| match quantity.better {
             Better::Higher => one > other,
@@ -191,7 +191,7 @@ impl<'a> Measured<'a> {
         };
         let cells = report.analysis.cells.iter().filter(|cell| is_of(cell, measurand));
         let mut points: Vec<String> = Vec::new();
-        for point in cells.filter_map(|cell| cell.params.get(sweep)) {
+        for point in cells.filter_map(|cell| cell.key.params.get(sweep)) {
             if !points.contains(point) {
                 points.push(point.clone());
             }
@@ -213,11 +213,14 @@ impl<'a> Measured<'a> {
     fn lost(&self, quantity: &Quantity, arm: &str) -> String {
         let workload = quantity.from.measurand().map_or("", |measurand| measurand.workload.as_str());
         let environment = self.environments.get(arm);
+        let plan = self.report.and_then(|report| report.plan.as_ref());
+        let cells = self.report.map_or(&[][..], |report| &report.analysis.cells);
+        let of_workload =
+            |id: &str| cells.iter().any(|cell| cell.workload == id && cell.key.name == workload);
         let same = |failure: &&weigh_stats::Failure| {
-            failure.workload.split('{').next() == Some(workload) && Some(&failure.environment) == environment
+            Some(&failure.environment) == environment && of_workload(&failure.workload)
         };
         let failure = self.report.and_then(|report| report.failures.iter().find(same));
-        let plan = self.report.and_then(|report| report.plan.as_ref());
         let planned = plan.is_some_and(|plan| plan.workloads.iter().any(|one| one.name == workload));
         match failure {
             Some(failure) => failure.reason.clone(),
@@ -237,11 +240,12 @@ pub fn number(text: &str) -> f64 {
 
 fn is_of(cell: &Cell, measurand: &Measurand) -> bool {
     let same = |(key, value): (&String, &String)| {
-        cell.params
+        cell.key
+            .params
             .get(key)
             .is_some_and(|has| has == value || number(has) == number(value) && number(value) < f64::MAX)
     };
-    cell.workload.split('{').next() == Some(measurand.workload.as_str())
+    cell.key.name == measurand.workload
         && cell.metric.name == measurand.metric
         && measurand.params.iter().all(same)
 }

@@ -60,7 +60,7 @@ pub fn cell(first: &[f64], second: &[f64], pairs: Pairs) -> Cell {
     };
     let comparison = Comparison {
         workload: "figure".into(),
-        params: Default::default(),
+        key: Default::default(),
         metric: MetricSpec::time("time"),
         series: vec![series("a", first), series("b", second)],
     };

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use weigh_model::{
     Better, Comparison, Effort, EnvironmentPlan, EnvironmentSpec, Extraction, FailureKind, GuestPlan,
     HostFacts, ImageSpec, MetricSource, MetricSpec, Observation, PLAN_FORMAT, Plan, Series, Unit, VoidCause,
-    VoidUnit, WorkloadPlan,
+    VoidUnit, WorkloadKey, WorkloadPlan,
 };
 use weigh_report::study::StudyReport;
 use weigh_report::{ComparedRuns, EnvironmentFacts, Format, Options, Report, render, render_study};
@@ -96,16 +96,15 @@ pub fn comparison(
             }
         })
         .collect();
-    Comparison { workload: workload.into(), params: params(workload), metric, series }
+    Comparison { workload: workload.into(), key: key(workload), metric, series }
 }
 
-fn params(workload: &str) -> BTreeMap<String, String> {
-    let inside = workload.split_once('{').map(|(_, rest)| rest.trim_end_matches('}'));
-    inside
-        .and_then(|text| text.split_once('='))
-        .map(|(k, v)| (k.to_string(), v.to_string()))
-        .into_iter()
-        .collect()
+/// The key of an id with one parameter at most.
+fn key(workload: &str) -> WorkloadKey {
+    let Some((name, params)) = workload.split_once('{') else { return WorkloadKey::named(workload) };
+    let param = params.trim_end_matches('}').split_once('=');
+    let params = param.into_iter().map(|(k, v)| (k.to_string(), v.to_string())).collect();
+    WorkloadKey { params, ..WorkloadKey::named(name) }
 }
 
 pub fn plan(name: &str, environments: &[&str], comparisons: &[Comparison], effort: Effort) -> Plan {
@@ -120,10 +119,10 @@ pub fn plan(name: &str, environments: &[&str], comparisons: &[Comparison], effor
             known.metrics.push(source);
             continue;
         }
-        let short = comparison.workload.split('{').next().unwrap_or_default().to_string();
+        let short = comparison.key.name.clone();
         workloads.push(WorkloadPlan {
             id: comparison.workload.clone(),
-            params: comparison.params.clone(),
+            params: comparison.key.params.clone(),
             warmup: 1,
             iterations: 3,
             ..WorkloadPlan::of(short.clone(), vec!["weigh-kernels".into(), short], vec![source])
@@ -392,7 +391,7 @@ pub fn nothing() -> Report {
     };
     let comparisons = vec![Comparison {
         workload: "lzma".into(),
-        params: BTreeMap::new(),
+        key: WorkloadKey::default(),
         metric: metric("rate", "B/s", Better::Higher, true),
         series: vec![empty("native"), empty("docker")],
     }];

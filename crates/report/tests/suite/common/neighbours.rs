@@ -2,7 +2,10 @@
 //! weights, guests that could not be had, a drift and a step.
 
 use super::{Shape, comparison, host, metric, plan, shape};
-use weigh_model::{Better, Comparison, Effort, Load, Neighbours, Record, Shares, Trial, among};
+use weigh_model::{
+    Better, Comparison, Effort, Load, NeighbourKind, Neighbours, Record, Shares, Trial, WorkloadKey,
+    neighbours,
+};
 use weigh_report::Report;
 use weigh_stats::{CellFlag, Flag, Known, Options, analyse, courses, degradations, isolations, sums};
 
@@ -25,26 +28,31 @@ fn of(
     effects: [f64; 3],
     noise: f64,
 ) -> Comparison {
-    let mut params = vec![(among::GUESTS, guests.to_string())];
+    let mut params = vec![(neighbours::GUESTS, guests.to_string())];
     if let Some((kind, shares)) = kind {
-        params.push((among::NEIGHBOURS, kind.to_string()));
+        params.push((neighbours::NEIGHBOURS, kind.to_string()));
         if shares != Shares::Equal {
-            params.push((among::SHARES, shares.to_string()));
+            params.push((neighbours::SHARES, shares.to_string()));
         }
     }
     let shapes: Vec<Shape> =
         ENVIRONMENTS.iter().zip(effects).map(|(name, effect)| shape(name, effect, noise)).collect();
     let (unit, better) = match name {
         "time" => ("s", Better::Lower),
-        among::NEIGHBOURS_CPU => ("CPU", Better::Lower),
-        among::UP => ("guest", Better::Higher),
-        among::JAIN | among::LEAST_TO_MOST => ("1", Better::Higher),
+        neighbours::NEIGHBOURS_CPU => ("CPU", Better::Lower),
+        neighbours::UP => ("guest", Better::Higher),
+        neighbours::JAIN | neighbours::LEAST_TO_MOST => ("1", Better::Higher),
         _ => ("op/s", Better::Higher),
     };
-    let primary = name == "time" || name == among::SUM;
+    let primary = name == "time" || name == neighbours::SUM;
     let mut made =
         comparison(&id("spin", &params), metric(name, unit, better, primary), level, BLOCKS, &shapes);
-    made.params = params.into_iter().map(|(key, value)| (key.to_string(), value)).collect();
+    made.key = WorkloadKey {
+        params: params.into_iter().map(|(key, value)| (key.to_string(), value)).collect(),
+        guests: Some(guests),
+        neighbours: kind.map(|(load, shares)| NeighbourKind { load: load.to_string().into(), shares }),
+        ..WorkloadKey::named("spin")
+    };
     made
 }
 
@@ -57,7 +65,7 @@ pub fn density() -> Report {
         let among = |kind: &str, shares: Shares, slow: f64, worse: [f64; 3]| {
             let effects = [0, 1, 2].map(|e| (1.0 + alone[e]) * (1.0 + worse[e]) - 1.0);
             let mut time = of("time", guests, Some((kind, shares)), slow, effects, 0.01);
-            let mut up = of(among::UP, guests, Some((kind, shares)), f64::from(guests), [0.0; 3], 0.0);
+            let mut up = of(neighbours::UP, guests, Some((kind, shares)), f64::from(guests), [0.0; 3], 0.0);
             for observation in up.series.iter_mut().flat_map(|series| &mut series.observations) {
                 observation.value = f64::from(guests);
             }
@@ -70,7 +78,7 @@ pub fn density() -> Report {
         all.extend(among("idle", Shares::Equal, 1.0, [0.0, 0.001, 0.01 * f64::from(guests)]));
         all.extend(among("cpu", Shares::Equal, slow, [0.02, 0.03, 0.12]));
         all.push(of(
-            among::NEIGHBOURS_CPU,
+            neighbours::NEIGHBOURS_CPU,
             guests,
             Some(("cpu", Shares::Equal)),
             f64::from(guests - 1) / slow.max(1.0),
@@ -80,7 +88,7 @@ pub fn density() -> Report {
         all.extend(among("cpu", Shares::Weights, 1.0 + 0.05 * slow, [0.0, 0.0, 0.04]));
         all.extend(among("same", Shares::Equal, slow, [0.02, 0.025, 0.1]));
         let mut sum = of(
-            among::SUM,
+            neighbours::SUM,
             guests,
             Some(("same", Shares::Equal)),
             2.0,
@@ -88,13 +96,19 @@ pub fn density() -> Report {
             0.01,
         );
         let mut jain =
-            of(among::JAIN, guests, Some(("same", Shares::Equal)), 0.99, [0.0, 0.001, 0.05], 0.001);
-        let mut least =
-            of(among::LEAST_TO_MOST, guests, Some(("same", Shares::Equal)), 0.93, [0.0, 0.01, 0.2], 0.01);
+            of(neighbours::JAIN, guests, Some(("same", Shares::Equal)), 0.99, [0.0, 0.001, 0.05], 0.001);
+        let mut least = of(
+            neighbours::LEAST_TO_MOST,
+            guests,
+            Some(("same", Shares::Equal)),
+            0.93,
+            [0.0, 0.01, 0.2],
+            0.01,
+        );
         for comparison in [&mut sum, &mut jain, &mut least] {
             for series in &mut comparison.series {
                 series.observations.iter_mut().for_each(|o| {
-                    if comparison.metric.name != among::SUM {
+                    if comparison.metric.name != neighbours::SUM {
                         o.value = o.value.min(1.0);
                     }
                 });
@@ -107,10 +121,10 @@ pub fn density() -> Report {
     }
     let mut plan = plan("density", &ENVIRONMENTS, &all, Effort::Fixed { blocks: BLOCKS });
     for workload in &mut plan.workloads {
-        let guests = workload.params[among::GUESTS].parse().expect("a number");
+        let guests = workload.params[neighbours::GUESTS].parse().expect("a number");
         let shares =
-            workload.params.get(among::SHARES).and_then(|word| Shares::parse(word)).unwrap_or_default();
-        let load = match workload.params.get(among::NEIGHBOURS).map(String::as_str) {
+            workload.params.get(neighbours::SHARES).and_then(|word| Shares::parse(word)).unwrap_or_default();
+        let load = match workload.params.get(neighbours::NEIGHBOURS).map(String::as_str) {
             Some("same") => Load::Same,
             Some("cpu") => {
                 Load::Again { name: "cpu".into(), command: vec!["weigh-kernels".into(), "spin".into()] }
@@ -131,7 +145,7 @@ pub fn density() -> Report {
         })
         .collect();
     let known = Known { cpus: Some(2), flags: &options.flags, failures: &[] };
-    let mut rate = of(among::SUM, 1, None, 1.0, alone, 0.01);
+    let mut rate = of(neighbours::SUM, 1, None, 1.0, alone, 0.01);
     rate.metric.primary = true;
     let (degradations, isolations) = (degradations(&all, &known), isolations(&all));
     let sums = sums(&all, &[rate], &known);

@@ -6,7 +6,7 @@ use regex::Regex;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
-use weigh_model::{Better, among};
+use weigh_model::{Better, neighbours};
 use weigh_report::{Format, Options, Report, quantity, render};
 use weigh_stats::{Cell, Interval};
 
@@ -29,7 +29,7 @@ pub struct Texts {
 pub fn all_up(report: &Report) -> Vec<String> {
     let counted = |workload: &str| {
         let cells = report.analysis.cells.iter();
-        let mut up = cells.filter(|c| c.workload == workload && c.metric.name == among::UP).peekable();
+        let mut up = cells.filter(|c| c.workload == workload && c.metric.name == neighbours::UP).peekable();
         up.peek().is_some() && up.all(Cell::all_guests_were_up)
     };
     let workloads: BTreeSet<&String> = report.analysis.cells.iter().map(|cell| &cell.workload).collect();

@@ -16,7 +16,7 @@ use regex::Regex;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use weigh_model::{
-    Better, ClockState, Comparison, Effort, Extraction, Observation, Series, VoidCause, among,
+    Better, ClockState, Comparison, Effort, Extraction, Observation, Series, VoidCause, neighbours,
 };
 use weigh_report::{EnvironmentFacts, Format, Report};
 use weigh_stats::{Cell, Flag, Interval, Pairing, Verdict, analyse};
@@ -70,7 +70,7 @@ fn cell_mut(report: &mut Report, wanted: impl Fn(&Cell) -> bool) -> &mut Cell {
 
 /// Breaches of one cell: `line` must hold for some row of it in every readable format.
 fn in_rows(texts: &Texts, cell: &Cell, what: &str, line: impl Fn(&str) -> bool, breaches: &mut Vec<Breach>) {
-    if cell.metric.name == among::UP && texts.all_up.contains(&cell.workload) {
+    if cell.metric.name == neighbours::UP && texts.all_up.contains(&cell.workload) {
         return;
     }
     for (format, text) in &texts.readable {
@@ -99,7 +99,7 @@ fn series(environment: &str, values: impl Iterator<Item = f64>) -> Series {
 fn two(better: Better, unit: &str, other: impl Fn(u32) -> f64) -> Report {
     let comparisons = vec![Comparison {
         workload: "work".into(),
-        params: Default::default(),
+        key: Default::default(),
         metric: common::metric("rate", unit, better, true),
         series: vec![
             series("native", (0..30).map(|_| 100.0)),

@@ -4,13 +4,13 @@
 //! Seeded, so the same figures on every machine and with any number of cores. `WEIGH_LONG=1` takes
 //! 200,000 repetitions of everything (`make test-long`).
 
-mod among;
 mod course;
 mod coverage;
 mod drift;
 mod effects;
 mod families;
 mod grades;
+mod neighbours;
 mod stopping;
 
 use crate::build::*;

@@ -3,7 +3,7 @@
 use super::super::values::number;
 use super::fresh;
 use std::collections::{BTreeMap, BTreeSet};
-use weigh_model::{Better, Plan};
+use weigh_model::{Better, Plan, WorkloadKey};
 use weigh_report::Report;
 use weigh_stats::{Cell, Limit};
 use weigh_studies::{Arm, Measurand, Origin, Published, PublishedValue, Quantity, Spread, Statistic};
@@ -37,9 +37,10 @@ pub fn rows<'a>(plan: &Plan, report: &'a Report) -> Vec<Row<'a>> {
     let mut rows = Vec::new();
     let cells: Vec<&Cell> =
         report.analysis.cells.iter().filter(|cell| cell.primary && mean(cell).is_some()).collect();
-    let workloads = distinct(cells.iter().map(|cell| base(&cell.workload)));
+    let workloads = distinct(cells.iter().map(|cell| cell.key.name.as_str()));
     for workload in &workloads {
-        let of: Vec<&Cell> = cells.iter().copied().filter(|cell| base(&cell.workload) == *workload).collect();
+        let of: Vec<&Cell> =
+            cells.iter().copied().filter(|cell| cell.key.name.as_str() == *workload).collect();
         let varying = varying(plan, workload);
         for metric in distinct(of.iter().map(|cell| cell.metric.name.as_str())) {
             let of: Vec<&Cell> = of.iter().copied().filter(|cell| cell.metric.name == metric).collect();
@@ -60,7 +61,7 @@ pub fn rows<'a>(plan: &Plan, report: &'a Report) -> Vec<Row<'a>> {
                 }
             }
         }
-        let limits = report.limits.iter().filter(|limit| limit.workload == *workload && limit.metric.primary);
+        let limits = report.limits.iter().filter(|limit| limit.key.name == *workload && limit.metric.primary);
         let limits: Vec<&Limit> = limits.filter(|limit| limit.each.low > 0.0).collect();
         for metric in distinct(limits.iter().map(|limit| limit.metric.name.as_str())) {
             let of: Vec<&Limit> =
@@ -73,11 +74,6 @@ pub fn rows<'a>(plan: &Plan, report: &'a Report) -> Vec<Row<'a>> {
     rows
 }
 
-/// A workload without its parameters, as a quantity names it.
-fn base(id: &str) -> &str {
-    id.split('{').next().unwrap_or(id)
-}
-
 fn mean(cell: &Cell) -> Option<f64> {
     let mean = cell.summary.as_ref()?.mean;
     // Ratios are made of it.
@@ -87,7 +83,7 @@ fn mean(cell: &Cell) -> Option<f64> {
 /// Parameters of a workload that have several values in the plan.
 fn varying(plan: &Plan, workload: &str) -> Vec<String> {
     let mut values: BTreeMap<&String, BTreeSet<&String>> = BTreeMap::new();
-    for one in plan.workloads.iter().filter(|one| base(&one.id) == workload) {
+    for one in plan.workloads.iter().filter(|one| WorkloadKey::of(one).name == workload) {
         for (key, value) in &one.params {
             values.entry(key).or_default().insert(value);
         }
@@ -99,11 +95,11 @@ fn varying(plan: &Plan, workload: &str) -> Vec<String> {
 fn is_swept(cells: &[&Cell], sweep: &str) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
     let sound = |value: &String| number(value) < f64::MAX && value.chars().all(plain);
-    cells.iter().all(|cell| cell.params.get(sweep).is_some_and(sound))
+    cells.iter().all(|cell| cell.key.params.get(sweep).is_some_and(sound))
 }
 
 fn chosen(cell: &Cell, keys: &[String]) -> BTreeMap<String, String> {
-    keys.iter().filter_map(|key| Some((key.clone(), cell.params.get(key)?.clone()))).collect()
+    keys.iter().filter_map(|key| Some((key.clone(), cell.key.params.get(key)?.clone()))).collect()
 }
 
 fn row<'a>(
@@ -135,9 +131,9 @@ fn swept<'a>(
     sweep: &str,
 ) -> Row<'a> {
     let one = row(taken, name, workload, cells, &BTreeMap::new());
-    let mut values = distinct(cells.iter().map(|cell| cell.params[sweep].clone()));
+    let mut values = distinct(cells.iter().map(|cell| cell.key.params[sweep].clone()));
     values.sort_by(|a, b| number(a).total_cmp(&number(b)));
-    let at = |value: &String| cells.iter().copied().filter(|cell| cell.params[sweep] == *value).collect();
+    let at = |value: &String| cells.iter().copied().filter(|cell| cell.key.params[sweep] == *value).collect();
     let points = values.iter().map(|value| Point { at: Some(value.clone()), cells: at(value) }).collect();
     Row { quantity: Quantity { sweep: Some(sweep.into()), ..one.quantity }, points, ..one }
 }

@@ -7,7 +7,7 @@ use crate::request::{self, Surroundings};
 use crate::study::measure::{parse, quoted};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use weigh_model::among::{GUESTS, NEIGHBOURS, SHARES};
+use weigh_model::neighbours::{GUESTS, NEIGHBOURS, SHARES};
 use weigh_model::{
     Caches, Effort, EnvironmentSpec, HostFacts, ImageSpec, NoiseLimits, Plan, Started, WorkloadPlan,
 };
@@ -130,7 +130,7 @@ impl Words {
         if beside().next().is_some() {
             self.add(
                 "--neighbours",
-                list(&distinct(beside().map(|neighbours| neighbours.load.name().to_string()))),
+                list(&distinct(beside().map(|neighbours| neighbours.load.kind().to_string()))),
             );
             self.add("--shares", list(&distinct(beside().map(|neighbours| neighbours.shares.to_string()))));
         }
@@ -143,7 +143,7 @@ impl Words {
         let among = plan.workloads.iter().find_map(|workload| workload.neighbours.as_ref());
         self.add("--guests", among.map_or(1, |neighbours| neighbours.guests));
         if let Some(neighbours) = among {
-            self.add("--neighbours", neighbours.load.name());
+            self.add("--neighbours", neighbours.load.kind().to_string());
         }
     }
 

@@ -1,18 +1,19 @@
 //! The interval of a degradation, on losses that are known.
 
 use super::*;
-use std::collections::BTreeMap;
+use weigh_model::{LoadKind, NeighbourKind, Shares, WorkloadKey};
 use weigh_stats::{Known, degradations};
 
 /// The workload `w` alone, or among so many spinning guests.
 fn measured(guests: u32, values: &[f64]) -> Comparison {
-    let mut params = BTreeMap::from([("guests".to_string(), guests.to_string())]);
-    if guests > 1 {
-        params.insert("neighbours".into(), "cpu".into());
-    }
+    let kind = NeighbourKind { load: LoadKind::from("cpu".to_string()), shares: Shares::Equal };
     Comparison {
         workload: format!("w{{guests={guests}}}"),
-        params,
+        key: WorkloadKey {
+            guests: Some(guests),
+            neighbours: (guests > 1).then_some(kind),
+            ..WorkloadKey::named("w")
+        },
         ..comparison(vec![series("e", in_blocks(values))])
     }
 }

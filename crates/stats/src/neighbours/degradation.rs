@@ -1,10 +1,9 @@
 //! What a guest loses among neighbours, and how many it bears.
 
 use super::{Family, Known, Paired, median, series};
-use crate::analysis::Interval;
+use crate::interval::Interval;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
-use weigh_model::{Comparison, MetricSpec, Shares, among};
+use weigh_model::{Comparison, LoadKind, MetricSpec, NeighbourKind, WorkloadKey, neighbours};
 
 /// What neighbours with less than this part of their equal share of the CPUs do is not bound by the
 /// CPUs.
@@ -13,18 +12,16 @@ const BOUND: f64 = 0.9;
 /// What neighbours of one kind cost one environment, by how many there are.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Degradation {
-    /// Workload, without the parameters of the neighbours.
-    pub workload: String,
-    /// Its other parameters.
-    pub params: BTreeMap<String, String>,
+    /// The workload, whatever its neighbours.
+    #[serde(flatten)]
+    pub key: WorkloadKey,
     /// The metric of the measured guest.
     pub metric: MetricSpec,
     /// Environment.
     pub environment: String,
-    /// What the neighbours do.
-    pub neighbours: String,
-    /// How CPU time is shared out.
-    pub shares: Shares,
+    /// What the neighbours do, and how CPU time is shared with them.
+    #[serde(flatten)]
+    pub neighbours: NeighbourKind,
     /// CPUs that all guests share, where known.
     pub cpus: Option<u32>,
     /// Median over the blocks of the guest alone, in the unit of the metric.
@@ -112,8 +109,8 @@ pub fn degradations(comparisons: &[Comparison], known: &Known<'_>) -> Vec<Degrad
     let mut found = Vec::new();
     for family in Family::all(comparisons) {
         for metric in family.metrics() {
-            for (kind, shares) in family.kinds() {
-                let of = |environment: &&str| degradation(&family, metric, kind, shares, environment, known);
+            for kind in family.kinds() {
+                let of = |environment: &&str| degradation(&family, metric, kind, environment, known);
                 found.extend(family.environments().iter().filter_map(of));
             }
         }
@@ -124,16 +121,15 @@ pub fn degradations(comparisons: &[Comparison], known: &Known<'_>) -> Vec<Degrad
 fn degradation(
     family: &Family<'_>,
     metric: &str,
-    kind: &str,
-    shares: Shares,
+    kind: &NeighbourKind,
     environment: &str,
     known: &Known<'_>,
 ) -> Option<Degradation> {
     let alone = family.alone(metric);
     let mut spec = None;
     let mut steps = Vec::new();
-    for guests in family.counts(kind, shares) {
-        let Some(at) = family.at(metric, guests, Some(kind), shares) else { continue };
+    for guests in family.counts(kind) {
+        let Some(at) = family.at(metric, guests, Some(kind)) else { continue };
         let Some(own) = series(at, environment) else { continue };
         spec = Some(at.metric.clone());
         let paired = alone.map(|alone| Paired::of(at, alone, environment));
@@ -142,23 +138,21 @@ fn degradation(
         steps.push(DegradationStep {
             guests,
             guests_per_cpu: known.cpus.map(|cpus| f64::from(guests) / f64::from(cpus)),
-            up: family.up(environment, guests, kind, shares),
+            up: family.up(environment, guests, kind),
             n: paired.as_ref().map_or(0, |paired| paired.n),
             failed: own.failed,
             median,
             loss: paired.as_ref().and_then(|paired| paired.estimate).map(|estimate| estimate.interval()),
-            fair: part.filter(|part| are_bound(family, environment, guests, kind, shares, *part)),
-            lack: median.is_none().then(|| known.lack(at, environment)).flatten(),
+            fair: part.filter(|part| are_bound(family, environment, guests, kind, *part)),
+            lack: median.is_none().then(|| known.missing_reason(at, environment)).flatten(),
             sound: paired.is_some_and(|paired| !paired.impaired),
         });
     }
     Some(Degradation {
-        workload: family.workload.into(),
-        params: family.params.clone(),
+        key: family.key.clone(),
         metric: spec?,
         environment: environment.into(),
-        neighbours: kind.into(),
-        shares,
+        neighbours: kind.clone(),
         cpus: known.cpus,
         alone: alone.and_then(|alone| super::median(alone, environment)),
         knee: Knee::of(&steps),
@@ -168,18 +162,11 @@ fn degradation(
 
 /// Whether the neighbours used (nearly) all of an equal share each: they would use more. Where
 /// nobody told what they used, those that spin.
-fn are_bound(
-    family: &Family<'_>,
-    environment: &str,
-    guests: u32,
-    kind: &str,
-    shares: Shares,
-    part: f64,
-) -> bool {
-    let told = family.at(among::NEIGHBOURS_CPU, guests, Some(kind), shares);
+fn are_bound(family: &Family<'_>, environment: &str, guests: u32, kind: &NeighbourKind, part: f64) -> bool {
+    let told = family.at(neighbours::NEIGHBOURS_CPU, guests, Some(kind));
     match told.and_then(|told| median(told, environment)) {
         Some(cpus) => cpus >= BOUND * part * f64::from(guests.saturating_sub(1)),
-        None => kind == "cpu",
+        None => kind.load == LoadKind::Named("cpu".into()),
     }
 }
 
@@ -188,13 +175,14 @@ mod tests {
     use super::super::build::{around, comparison};
     use super::*;
     use crate::analysis::{CellFlag, Flag};
+    use weigh_model::Shares;
 
     /// Alone 1 s; among 2, 4, 8 guests on two CPUs as slow as the part says, with a per cent of
     /// noise that alone does not have.
     fn spinning() -> Vec<Comparison> {
-        let mut all = vec![comparison("time", 1, "-", "equal", &[1.0; 6])];
+        let mut all = vec![comparison("time", 1, "-", Shares::Equal, &[1.0; 6])];
         for (guests, slow) in [(8, 4.0), (2, 1.01), (4, 2.0)] {
-            all.push(comparison("time", guests, "cpu", "equal", &around(slow)));
+            all.push(comparison("time", guests, "cpu", Shares::Equal, &around(slow)));
         }
         all
     }
@@ -231,7 +219,7 @@ mod tests {
         assert_eq!((found.within, found.beyond, found.undecided.as_slice()), (2, Some(4), &[][..]));
         // Four guests: from 0 to 10 % slower.
         let mut unsure = spinning();
-        unsure[3] = comparison("time", 4, "cpu", "equal", &[1.0, 1.1, 1.0, 1.1, 1.0, 1.1]);
+        unsure[3] = comparison("time", 4, "cpu", Shares::Equal, &[1.0, 1.1, 1.0, 1.1, 1.0, 1.1]);
         let found = knee(&unsure);
         assert_eq!((found.within, found.beyond, found.undecided.as_slice()), (2, Some(8), &[4][..]));
         // A failed trial makes nothing certain.
@@ -241,7 +229,7 @@ mod tests {
         assert_eq!((found.within, found.beyond, found.undecided.as_slice()), (1, Some(4), &[2][..]));
         // Slower in the middle only: nothing is certain from there on.
         let mut dip = spinning();
-        dip[1] = comparison("time", 8, "cpu", "equal", &around(1.01));
+        dip[1] = comparison("time", 8, "cpu", Shares::Equal, &around(1.01));
         let found = knee(&dip);
         assert_eq!((found.within, found.beyond, found.undecided.as_slice()), (2, None, &[4, 8][..]));
     }
@@ -249,8 +237,8 @@ mod tests {
     #[test]
     fn as_many_as_could_be_is_a_result() {
         let mut all = spinning();
-        all.push(comparison("time", 16, "cpu", "equal", &[]));
-        all.push(comparison(among::UP, 16, "cpu", "equal", &[11.0, 12.0]));
+        all.push(comparison("time", 16, "cpu", Shares::Equal, &[]));
+        all.push(comparison(neighbours::UP, 16, "cpu", Shares::Equal, &[11.0, 12.0]));
         let flags = [CellFlag {
             workload: Some(all[4].workload.clone()),
             metric: Some("time".into()),
@@ -269,23 +257,26 @@ mod tests {
     #[test]
     fn neighbours_that_do_not_fill_the_cpus_have_no_fair_part() {
         let mut all = spinning();
-        all.push(comparison("time", 8, "io", "equal", &around(1.2)));
-        all.push(comparison(among::NEIGHBOURS_CPU, 8, "cpu", "equal", &[1.7; 6]));
+        all.push(comparison("time", 8, "io", Shares::Equal, &around(1.2)));
+        all.push(comparison(neighbours::NEIGHBOURS_CPU, 8, "cpu", Shares::Equal, &[1.7; 6]));
         let found = degradations(&all, &known(2));
         let fair = |kind: &str| {
-            let of = found.iter().find(|d| d.neighbours == kind && d.environment == "a").unwrap();
+            let of = found
+                .iter()
+                .find(|d| d.neighbours.load == LoadKind::Named(kind.into()) && d.environment == "a")
+                .unwrap();
             of.steps.last().unwrap().fair
         };
         assert_eq!((fair("cpu"), fair("io")), (Some(0.25), None));
         // Seven neighbours with a quarter each have 1.75 CPUs; at 1 they were idle at times.
-        all.push(comparison(among::NEIGHBOURS_CPU, 4, "cpu", "equal", &[1.0; 6]));
+        all.push(comparison(neighbours::NEIGHBOURS_CPU, 4, "cpu", Shares::Equal, &[1.0; 6]));
         let found = degradations(&all, &known(2));
         assert_eq!(found[0].steps.iter().map(|s| s.fair.is_some()).collect::<Vec<_>>(), [true, false, true]);
     }
 
     #[test]
     fn what_counts_guests_of_another_kind_is_left_alone() {
-        let footprint = comparison("time", 4, "-", "equal", &[1.0; 6]);
+        let footprint = comparison("time", 4, "-", Shares::Equal, &[1.0; 6]);
         assert_eq!(degradations(&[footprint], &known(2)), []);
         // Without a guest alone there are values and no loss.
         let found = degradations(&spinning()[1..], &Known::default());

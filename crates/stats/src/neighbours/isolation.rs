@@ -2,10 +2,9 @@
 //! that do nothing.
 
 use super::{Family, Paired, median};
-use crate::analysis::Interval;
+use crate::interval::Interval;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
-use weigh_model::{Comparison, MetricSpec, Shares};
+use weigh_model::{Comparison, LoadKind, MetricSpec, NeighbourKind, Shares, WorkloadKey};
 
 /// What a guest beside busy neighbours is compared with, in the same block and environment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -23,20 +22,18 @@ pub enum Reference {
 /// The loss that one kind of neighbours causes in one environment.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Isolation {
-    /// Workload, without the parameters of the neighbours.
-    pub workload: String,
-    /// Its other parameters.
-    pub params: BTreeMap<String, String>,
+    /// The workload, whatever its neighbours.
+    #[serde(flatten)]
+    pub key: WorkloadKey,
     /// The metric of the measured guest.
     pub metric: MetricSpec,
     /// Environment.
     pub environment: String,
     /// Guests in all.
     pub guests: u32,
-    /// What the neighbours do.
-    pub neighbours: String,
-    /// How CPU time is shared out.
-    pub shares: Shares,
+    /// What the neighbours do, and how CPU time is shared with them.
+    #[serde(flatten)]
+    pub neighbours: NeighbourKind,
     /// What the loss is against.
     pub reference: Reference,
     /// Median over the blocks, in the unit of the metric.
@@ -57,9 +54,9 @@ pub fn isolations(comparisons: &[Comparison]) -> Vec<Isolation> {
     let mut found = Vec::new();
     for family in Family::all(comparisons) {
         for metric in family.metrics() {
-            for (kind, shares) in family.kinds().into_iter().filter(|(kind, _)| *kind != IDLE) {
-                for guests in family.counts(kind, shares) {
-                    found.extend(of_kind(&family, metric, kind, shares, guests));
+            for kind in family.kinds().into_iter().filter(|kind| kind.load != LoadKind::Idle) {
+                for guests in family.counts(kind) {
+                    found.extend(of_kind(&family, metric, kind, guests));
                 }
             }
         }
@@ -67,26 +64,22 @@ pub fn isolations(comparisons: &[Comparison]) -> Vec<Isolation> {
     found
 }
 
-/// The kind that does nothing, as [`weigh_model::Load::Idle`] is named.
-const IDLE: &str = "idle";
-
-fn of_kind(family: &Family<'_>, metric: &str, kind: &str, shares: Shares, guests: u32) -> Vec<Isolation> {
-    let Some(at) = family.at(metric, guests, Some(kind), shares) else { return Vec::new() };
-    let idle = |shares: Shares| family.at(metric, guests, Some(IDLE), shares);
-    let same = idle(shares).map(|idle| (Reference::Idle, idle));
+fn of_kind(family: &Family<'_>, metric: &str, kind: &NeighbourKind, guests: u32) -> Vec<Isolation> {
+    let Some(at) = family.at(metric, guests, Some(kind)) else { return Vec::new() };
+    let idle =
+        |shares: Shares| family.at(metric, guests, Some(&NeighbourKind { load: LoadKind::Idle, shares }));
+    let same = idle(kind.shares).map(|idle| (Reference::Idle, idle));
     let equal = || idle(Shares::Equal).map(|idle| (Reference::IdleEqual, idle));
     let alone = || family.alone(metric).map(|alone| (Reference::Alone, alone));
     let Some((reference, against)) = same.or_else(equal).or_else(alone) else { return Vec::new() };
     let of = |series: &weigh_model::Series| {
         let paired = Paired::of(at, against, &series.environment);
         Isolation {
-            workload: family.workload.into(),
-            params: family.params.clone(),
+            key: family.key.clone(),
             metric: at.metric.clone(),
             environment: series.environment.clone(),
             guests,
-            neighbours: kind.into(),
-            shares,
+            neighbours: kind.clone(),
             reference,
             median: median(at, &series.environment),
             reference_median: median(against, &series.environment),
@@ -106,17 +99,17 @@ mod tests {
     #[test]
     fn idle_neighbours_are_what_busy_ones_are_held_against() {
         let all = [
-            comparison("time", 1, "-", "equal", &[1.0; 6]),
-            comparison("time", 4, "idle", "equal", &[1.25; 6]),
-            comparison("time", 4, "cpu", "equal", &around(2.5)),
-            comparison("time", 4, "cpu", "weights", &around(1.25)),
-            comparison("time", 8, "cpu", "equal", &around(4.0)),
+            comparison("time", 1, "-", Shares::Equal, &[1.0; 6]),
+            comparison("time", 4, "idle", Shares::Equal, &[1.25; 6]),
+            comparison("time", 4, "cpu", Shares::Equal, &around(2.5)),
+            comparison("time", 4, "cpu", Shares::Weights, &around(1.25)),
+            comparison("time", 8, "cpu", Shares::Equal, &around(4.0)),
         ];
         let found = isolations(&all);
         let told: Vec<_> = found
             .iter()
             .filter(|i| i.environment == "a")
-            .map(|i| (i.guests, i.shares, i.reference, (i.loss.unwrap().estimate * 100.0).round()))
+            .map(|i| (i.guests, i.neighbours.shares, i.reference, (i.loss.unwrap().estimate * 100.0).round()))
             .collect();
         assert_eq!(
             told,
@@ -127,15 +120,15 @@ mod tests {
             ]
         );
         assert_eq!((found[0].median, found[0].reference_median), (Some(2.5), Some(1.25)));
-        assert!(found.iter().all(|i| i.n == 6 && i.sound && i.neighbours != "idle"));
+        assert!(found.iter().all(|i| i.n == 6 && i.sound && i.neighbours.load != LoadKind::Idle));
     }
 
     #[test]
     fn shares_have_their_own_reference_where_it_was_measured() {
         let all = [
-            comparison("time", 4, "idle", "equal", &[1.0; 6]),
-            comparison("time", 4, "idle", "limits", &[2.0; 6]),
-            comparison("time", 4, "cpu", "limits", &around(2.0)),
+            comparison("time", 4, "idle", Shares::Equal, &[1.0; 6]),
+            comparison("time", 4, "idle", Shares::Limits, &[2.0; 6]),
+            comparison("time", 4, "cpu", Shares::Limits, &around(2.0)),
         ];
         let found = isolations(&all);
         assert_eq!(found[0].reference, Reference::Idle);

@@ -1,9 +1,10 @@
-//! Workloads in a guest among others: what `weigh density` plans, and the loads that neighbours can
-//! have.
+//! Workloads in a guest with neighbours: what `weigh density` plans, and the loads that neighbours
+//! can have.
 
 use std::collections::BTreeMap;
 use weigh_model::{
-    Better, Extraction, Load, MetricSource, MetricSpec, Neighbours, Shares, Unit, WorkloadPlan, among,
+    Better, Extraction, Load, MetricSource, MetricSpec, Neighbours, Shares, Unit, WorkloadKey, WorkloadPlan,
+    neighbours,
 };
 
 /// Every load by its word, in the order in which help shows them.
@@ -83,17 +84,17 @@ pub fn load(word: &str) -> Option<Load> {
     }
 }
 
-/// The workload in a guest that is among such neighbours, or alone where they are none. Its id
-/// tells how many guests there are and what the others do, as in `spin{guests=8,neighbours=cpu}`;
-/// beside its own metrics it has those of [`weigh_model::among`] that apply.
-pub fn among_neighbours(mut plan: WorkloadPlan, neighbours: Neighbours) -> WorkloadPlan {
+/// The workload in a guest with such neighbours, or alone where there is one guest. Its id says how
+/// many guests there are and what the neighbours do, as in `spin{guests=8,neighbours=cpu}`; beside
+/// its own metrics it has those of [`weigh_model::neighbours`] that apply.
+pub fn with_neighbours(mut plan: WorkloadPlan, neighbours: Neighbours) -> WorkloadPlan {
     let Neighbours { guests, load, shares, .. } = &neighbours;
     let (guests, alone) = (*guests, *guests <= 1);
-    let mut added = BTreeMap::from([(among::GUESTS, guests.to_string())]);
+    let mut added = BTreeMap::from([(neighbours::GUESTS, guests.to_string())]);
     if !alone {
-        added.insert(among::NEIGHBOURS, load.name().to_string());
+        added.insert(neighbours::NEIGHBOURS, load.kind().to_string());
         if *shares != Shares::Equal {
-            added.insert(among::SHARES, shares.to_string());
+            added.insert(neighbours::SHARES, shares.to_string());
         }
         plan.metrics.extend(metrics(load));
         let works = *load != Load::Idle;
@@ -113,50 +114,48 @@ pub fn among_neighbours(mut plan: WorkloadPlan, neighbours: Neighbours) -> Workl
     plan
 }
 
-/// The workload as it is alone: without what only a trial among neighbours has, for what each of
-/// them did.
+/// The workload as a neighbour runs it: without the metrics that only a trial with neighbours has.
 pub fn without_neighbours(plan: &WorkloadPlan) -> WorkloadPlan {
     let mut own = WorkloadPlan { neighbours: None, ..plan.clone() };
     own.metrics.retain(|metric| metric.from != Extraction::Stamp);
     own
 }
 
-/// The id with further parameters in its braces, all in alphabetical order. Braces of a command are
-/// none of these.
+/// The id with further parameters in its braces, all in alphabetical order.
 fn id_with(plan: &WorkloadPlan, added: &BTreeMap<&str, String>) -> String {
-    let inner = plan.id.strip_prefix(&plan.name).and_then(|rest| rest.strip_prefix('{')?.strip_suffix('}'));
-    let base = if inner.is_some() { &plan.name } else { &plan.id };
+    let name = WorkloadKey::of(plan).name;
+    let inner = plan.id[name.len()..].strip_prefix('{').and_then(|rest| rest.strip_suffix('}'));
+    let shown = inner.into_iter().flat_map(|inner| inner.split(',')).map(str::to_string);
     let mut shown: Vec<String> =
-        inner.into_iter().flat_map(|inner| inner.split(',')).map(str::to_string).collect();
-    shown.extend(added.iter().map(|(name, value)| format!("{name}={value}")));
+        shown.chain(added.iter().map(|(name, value)| format!("{name}={value}"))).collect();
     shown.sort();
-    format!("{base}{{{}}}", shown.join(","))
+    format!("{name}{{{}}}", shown.join(","))
 }
 
-/// What is known of a trial among neighbours beside the workload's own metrics.
+/// Metrics of a trial with neighbours beside the workload's own.
 fn metrics(load: &Load) -> Vec<MetricSource> {
     let rate = || Unit::normalise("op/s").0;
     let ratio = || Unit::normalise("1").0;
     let mut all = vec![up()];
     if *load != Load::Idle {
-        all.push(stamp(among::NEIGHBOURS_CPU, Unit::normalise("CPU").0, Better::Lower, false));
+        all.push(stamp(neighbours::NEIGHBOURS_CPU, Unit::normalise("CPU").0, Better::Lower, false));
     }
     match load {
         Load::Idle => {}
         Load::Again { .. } | Load::Serve { .. } => {
-            all.push(stamp(among::NEIGHBOURS_RATE, rate(), Better::Higher, false));
+            all.push(stamp(neighbours::NEIGHBOURS_RATE, rate(), Better::Higher, false));
         }
         Load::Same => all.extend([
-            stamp(among::SUM, rate(), Better::Higher, true),
-            stamp(among::JAIN, ratio(), Better::Higher, false),
-            stamp(among::LEAST_TO_MOST, ratio(), Better::Higher, false),
+            stamp(neighbours::SUM, rate(), Better::Higher, true),
+            stamp(neighbours::JAIN, ratio(), Better::Higher, false),
+            stamp(neighbours::LEAST_TO_MOST, ratio(), Better::Higher, false),
         ]),
     }
     all
 }
 
 fn up() -> MetricSource {
-    stamp(among::UP, Unit::normalise("guest").0, Better::Higher, false)
+    stamp(neighbours::UP, Unit::normalise("guest").0, Better::Higher, false)
 }
 
 fn stamp(name: &str, unit: Unit, better: Better, primary: bool) -> MetricSource {
@@ -190,7 +189,7 @@ mod tests {
     #[test]
     fn every_word_has_its_load() {
         for word in LOADS {
-            assert_eq!(load(word).unwrap().name(), word);
+            assert_eq!(load(word).unwrap().kind().to_string(), word);
         }
         assert_eq!(load("disk"), None);
         let Some(Load::Again { command, .. }) = load("io") else { panic!() };
@@ -203,15 +202,15 @@ mod tests {
     #[test]
     fn ids_tell_who_is_beside() {
         let plan = &spin(&[])[0];
-        let alone = among_neighbours(plan.clone(), with(1, "idle", Shares::Equal));
+        let alone = with_neighbours(plan.clone(), with(1, "idle", Shares::Equal));
         assert_eq!((alone.id.as_str(), alone.params.len()), ("spin{guests=1}", 1));
         assert_eq!((alone.expected_s, alone.deadline_s), (plan.expected_s, plan.deadline_s));
-        let eight = among_neighbours(plan.clone(), with(8, "cpu", Shares::Equal));
+        let eight = with_neighbours(plan.clone(), with(8, "cpu", Shares::Equal));
         assert_eq!(eight.id, "spin{guests=8,neighbours=cpu}");
-        assert_eq!(eight.params[among::NEIGHBOURS], "cpu");
+        assert_eq!(eight.params[neighbours::NEIGHBOURS], "cpu");
         assert_eq!(eight.deadline_s, 8.0 * plan.deadline_s, "eight may share one CPU");
         assert!(eight.expected_s > plan.expected_s.map(|s| s * 8.0), "they have to come up, too");
-        let weighted = among_neighbours(plan.clone(), with(2, "idle", Shares::Weights));
+        let weighted = with_neighbours(plan.clone(), with(2, "idle", Shares::Weights));
         assert_eq!(weighted.id, "spin{guests=2,neighbours=idle,shares=weights}");
         assert_eq!(weighted.deadline_s, plan.deadline_s);
     }
@@ -219,28 +218,31 @@ mod tests {
     #[test]
     fn swept_parameters_and_commands_keep_their_ids() {
         let swept = &spin(&[("work", &["5e6", "5e7"])])[1];
-        let eight = among_neighbours(swept.clone(), with(8, "same", Shares::Equal));
+        let eight = with_neighbours(swept.clone(), with(8, "same", Shares::Equal));
         assert_eq!(eight.id, "spin{guests=8,neighbours=same,work=5e7}");
         let command = command_workload(&["awk".into(), "{print}".into()], &CommandOptions::default());
-        let two = among_neighbours(command, with(2, "idle", Shares::Equal));
+        let two = with_neighbours(command, with(2, "idle", Shares::Equal));
         assert_eq!(two.id, "awk {print}{guests=2,neighbours=idle}");
     }
 
     #[test]
     fn metrics_follow_from_what_the_neighbours_do() {
         let plan = &spin(&[])[0];
-        let of = |guests, word| among_neighbours(plan.clone(), with(guests, word, Shares::Equal));
+        let of = |guests, word| with_neighbours(plan.clone(), with(guests, word, Shares::Equal));
         let own = names(plan);
         let added = |plan: &WorkloadPlan| -> Vec<String> {
             names(plan)[own.len()..].iter().map(|(name, _)| (*name).to_string()).collect()
         };
-        assert_eq!(added(&of(1, "idle")), [among::UP]);
-        assert_eq!(added(&of(2, "idle")), [among::UP]);
-        assert_eq!(added(&of(2, "http")), [among::UP, among::NEIGHBOURS_CPU, among::NEIGHBOURS_RATE]);
+        assert_eq!(added(&of(1, "idle")), [neighbours::UP]);
+        assert_eq!(added(&of(2, "idle")), [neighbours::UP]);
+        assert_eq!(
+            added(&of(2, "http")),
+            [neighbours::UP, neighbours::NEIGHBOURS_CPU, neighbours::NEIGHBOURS_RATE]
+        );
         let same = of(2, "same");
-        assert_eq!(added(&same)[2..], [among::SUM, among::JAIN, among::LEAST_TO_MOST]);
+        assert_eq!(added(&same)[2..], [neighbours::SUM, neighbours::JAIN, neighbours::LEAST_TO_MOST]);
         let primary: Vec<&str> = names(&same).iter().filter(|(_, p)| *p).map(|(name, _)| *name).collect();
-        assert_eq!(primary, ["duration", among::SUM]);
+        assert_eq!(primary, ["duration", neighbours::SUM]);
         let own = without_neighbours(&same);
         assert_eq!((own.metrics, own.neighbours), (plan.metrics.clone(), None));
         assert_eq!(

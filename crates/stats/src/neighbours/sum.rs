@@ -2,20 +2,18 @@
 
 use super::{Family, Known, Paired, median, values};
 use crate::estimate::{Estimate, TAIL};
-use crate::limit::Amount;
+use crate::interval::Interval;
 use crate::student;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
-use weigh_model::{Comparison, MetricSpec, Shares, among};
+use weigh_model::{Comparison, MetricSpec, NeighbourKind, Shares, WorkloadKey, neighbours};
 
 /// The sum of what all guests of one environment do, by how many there are.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Sum {
-    /// Workload, without the parameters of the neighbours.
-    pub workload: String,
-    /// Its other parameters.
-    pub params: BTreeMap<String, String>,
-    /// [`weigh_model::among::SUM`].
+    /// The workload, whatever its neighbours.
+    #[serde(flatten)]
+    pub key: WorkloadKey,
+    /// [`weigh_model::neighbours::SUM`].
     pub metric: MetricSpec,
     /// Environment.
     pub environment: String,
@@ -45,9 +43,9 @@ pub struct SumStep {
     /// Median over the blocks, in the unit of the metric.
     pub median: Option<f64>,
     /// The sum over what one guest does alone, in the same block.
-    pub scale: Option<Amount>,
+    pub scale: Option<Interval>,
     /// The sum over that of the next smaller number of guests.
-    pub growth: Option<Amount>,
+    pub growth: Option<Interval>,
     /// Jain's index over the guests.
     pub jain: Option<Evenness>,
     /// What the slowest guest did over what the fastest did.
@@ -65,7 +63,7 @@ pub struct Evenness {
     /// Median over them.
     pub median: f64,
     /// Mean with its t interval, cut off at 0 and 1; none below two blocks.
-    pub mean: Option<Amount>,
+    pub mean: Option<Interval>,
 }
 
 impl Evenness {
@@ -73,12 +71,8 @@ impl Evenness {
         let values = values(comparison, environment)?;
         let mean = Estimate::of(&values).map(|estimate| {
             let half = estimate.half_width(student::quantile(1.0 - TAIL, estimate.df));
-            let within = |x: f64| x.clamp(0.0, 1.0);
-            Amount {
-                estimate: estimate.mean,
-                low: within(estimate.mean - half),
-                high: within(estimate.mean + half),
-            }
+            let Interval { estimate, low, high } = Interval::around(estimate.mean, half);
+            Interval { estimate, low: low.clamp(0.0, 1.0), high: high.clamp(0.0, 1.0) }
         });
         Some(Self { n: crate::estimate::count(values.len()), median: median(comparison, environment)?, mean })
     }
@@ -91,36 +85,36 @@ pub fn sums(comparisons: &[Comparison], alone: &[Comparison], known: &Known<'_>)
     let all: Vec<Comparison> = comparisons.iter().chain(alone).cloned().collect();
     let mut found = Vec::new();
     for family in Family::all(&all) {
-        for (kind, shares) in family.kinds() {
-            let of = |environment: &&str| sum(&family, kind, shares, environment, known);
+        for kind in family.kinds() {
+            let of = |environment: &&str| sum(&family, kind, environment, known);
             found.extend(family.environments().iter().filter_map(of));
         }
     }
     found
 }
 
-fn sum(family: &Family<'_>, kind: &str, shares: Shares, environment: &str, known: &Known<'_>) -> Option<Sum> {
-    let alone = family.alone(among::SUM);
+fn sum(family: &Family<'_>, kind: &NeighbourKind, environment: &str, known: &Known<'_>) -> Option<Sum> {
+    let alone = family.alone(neighbours::SUM);
     let mut before = alone;
     let mut spec = None;
     let mut steps = Vec::new();
-    for guests in family.counts(kind, shares) {
-        let Some(at) = family.at(among::SUM, guests, Some(kind), shares) else { continue };
+    for guests in family.counts(kind) {
+        let Some(at) = family.at(neighbours::SUM, guests, Some(kind)) else { continue };
         spec = Some(at.metric.clone());
         let against = |other: Option<&Comparison>| other.map(|other| Paired::of(at, other, environment));
         let (scale, growth) = (against(alone), against(before));
-        let even = |metric: &str| Evenness::of(family.at(metric, guests, Some(kind), shares)?, environment);
+        let even = |metric: &str| Evenness::of(family.at(metric, guests, Some(kind))?, environment);
         let middle = median(at, environment);
         steps.push(SumStep {
             guests,
-            up: family.up(environment, guests, kind, shares),
+            up: family.up(environment, guests, kind),
             n: scale.as_ref().map_or(0, |scale| scale.n),
             median: middle,
             scale: scale.and_then(|scale| scale.times()),
             growth: growth.filter(|growth| !growth.impaired).and_then(|growth| growth.times()),
-            jain: even(among::JAIN),
-            least_to_most: even(among::LEAST_TO_MOST),
-            lack: middle.is_none().then(|| known.lack(at, environment)).flatten(),
+            jain: even(neighbours::JAIN),
+            least_to_most: even(neighbours::LEAST_TO_MOST),
+            lack: middle.is_none().then(|| known.missing_reason(at, environment)).flatten(),
         });
         if middle.is_some() {
             before = Some(at);
@@ -129,11 +123,10 @@ fn sum(family: &Family<'_>, kind: &str, shares: Shares, environment: &str, known
     let grew = |step: &&SumStep| step.growth.is_some_and(|growth| growth.low > 1.0 + Sum::MARGIN);
     let compared = steps.iter().any(|step| step.growth.is_some());
     Some(Sum {
-        workload: family.workload.into(),
-        params: family.params.clone(),
+        key: family.key.clone(),
         metric: spec?,
         environment: environment.into(),
-        shares,
+        shares: kind.shares,
         alone: alone.and_then(|alone| median(alone, environment)),
         margin: Sum::MARGIN,
         grew_up_to: compared.then(|| steps.iter().rev().find(grew).map_or(1, |step| step.guests)),
@@ -155,10 +148,10 @@ mod tests {
     fn the_sum_grows_as_long_as_its_intervals_do() {
         let mut all = Vec::new();
         for (guests, sum, jain) in [(2, 1.9, 0.999), (4, 1.95, 0.98), (8, 1.5, 0.7)] {
-            all.push(comparison(among::SUM, guests, "same", "equal", &around(sum)));
-            all.push(comparison(among::JAIN, guests, "same", "equal", &[jain, jain, 1.0]));
+            all.push(comparison(neighbours::SUM, guests, "same", Shares::Equal, &around(sum)));
+            all.push(comparison(neighbours::JAIN, guests, "same", Shares::Equal, &[jain, jain, 1.0]));
         }
-        let alone = comparison(among::SUM, 1, "-", "equal", &[1.0; 6]);
+        let alone = comparison(neighbours::SUM, 1, "-", Shares::Equal, &[1.0; 6]);
         let found = sums(&all, std::slice::from_ref(&alone), &Known::default());
         let of = found.iter().find(|sum| sum.environment == "a").unwrap();
         assert_eq!((of.grew_up_to, of.alone), (Some(2), Some(1.0)));
@@ -180,8 +173,8 @@ mod tests {
     #[test]
     fn only_neighbours_that_run_the_workload_have_a_sum() {
         let all = [
-            comparison("time", 1, "-", "equal", &[1.0; 6]),
-            comparison("time", 4, "cpu", "equal", &[1.0; 6]),
+            comparison("time", 1, "-", Shares::Equal, &[1.0; 6]),
+            comparison("time", 4, "cpu", Shares::Equal, &[1.0; 6]),
         ];
         assert_eq!(sums(&all, &[], &Known::default()), []);
     }

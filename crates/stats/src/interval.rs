@@ -1,0 +1,49 @@
+//! Estimates with their intervals.
+
+use serde::{Deserialize, Serialize};
+
+/// An estimate and its 95 % interval.
+///
+/// Either an amount in the unit of its metric, or an effect: a fraction of the baseline's cost less
+/// 1, where .012 is 1.2 % worse. The field says which.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Interval {
+    /// Point estimate.
+    pub estimate: f64,
+    /// Lower end.
+    pub low: f64,
+    /// Upper end.
+    pub high: f64,
+}
+
+impl Interval {
+    /// The interval of the effects whose logarithms are given.
+    pub(crate) fn from_logs(estimate: f64, low: f64, high: f64) -> Self {
+        Self { estimate: estimate.exp_m1(), low: low.exp_m1(), high: high.exp_m1() }
+    }
+
+    /// So much on either side.
+    pub(crate) fn around(estimate: f64, half: f64) -> Self {
+        Self { estimate, low: estimate - half, high: estimate + half }
+    }
+
+    /// Each end and the estimate by a function that keeps their order.
+    pub fn map(self, f: impl Fn(f64) -> f64) -> Self {
+        Self { estimate: f(self.estimate), low: f(self.low), high: f(self.high) }
+    }
+
+    /// Each end and the estimate by a function that turns their order round.
+    pub fn map_reversed(self, f: impl Fn(f64) -> f64) -> Self {
+        Self { estimate: f(self.estimate), low: f(self.high), high: f(self.low) }
+    }
+
+    /// Half the width of an effect on the log scale, the scale on which it is symmetric.
+    pub fn log_half_width(&self) -> f64 {
+        (self.high.ln_1p() - self.low.ln_1p()) / 2.0
+    }
+
+    /// Whether the two have no point in common.
+    pub fn is_disjoint_from(&self, other: &Self) -> bool {
+        self.high < other.low || other.high < self.low
+    }
+}

@@ -1,0 +1,227 @@
+//! Guests with neighbours: which comparisons belong together.
+//!
+//! A workload that is measured with neighbours has a plan entry per number of guests and kind of
+//! neighbours, which its [`WorkloadKey`] names; the same workload alone has one guest and no
+//! neighbours. Everything here compares an environment with itself, in the same block, and tests
+//! nothing: the comparisons between environments at one number of guests are ordinary cells, and
+//! have their verdicts there.
+
+pub(crate) mod degradation;
+pub(crate) mod isolation;
+pub(crate) mod sum;
+
+use crate::analysis::{CellFlag, Flag};
+use crate::collect::{Collected, Failure};
+use crate::estimate::Estimate;
+use crate::interval::Interval;
+use crate::rank;
+use crate::samples::{Sample, pair};
+use weigh_model::{Comparison, NeighbourKind, Plan, Series, WorkloadKey, neighbours};
+
+/// What the comparisons do not say.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Known<'a> {
+    /// CPUs that all guests of an environment share, where the number is known.
+    pub cpus: Option<u32>,
+    /// What the records say about cells: why a metric is absent.
+    pub flags: &'a [CellFlag],
+    /// Cells that are not measured, and failed trials.
+    pub failures: &'a [Failure],
+}
+
+impl<'a> Known<'a> {
+    /// Of a run. The CPUs are those that its plan confines guests to.
+    pub fn of_run(plan: &Plan, collected: &'a Collected) -> Self {
+        let cpus = u32::try_from(plan.guest.cpus.len()).ok().filter(|cpus| *cpus > 0);
+        Self { cpus, flags: &collected.flags, failures: &collected.failures }
+    }
+
+    /// Why an environment has no value there: the reason of the metric, or of the first failure.
+    fn missing_reason(&self, at: &Comparison, environment: &str) -> Option<String> {
+        let absent = |flag: &&CellFlag| {
+            flag.flag == Flag::Absent
+                && flag.environment == environment
+                && flag.workload.as_ref() == Some(&at.workload)
+                && flag.metric.as_ref() == Some(&at.metric.name)
+        };
+        let failed =
+            |failure: &&Failure| failure.environment == environment && failure.workload == at.workload;
+        let reason = self.flags.iter().find(absent).and_then(|flag| flag.reason.clone());
+        reason.or_else(|| self.failures.iter().find(failed).map(|failure| failure.reason.clone()))
+    }
+}
+
+/// All comparisons of one workload with the same parameters of its own.
+struct Family<'a> {
+    key: WorkloadKey,
+    members: Vec<&'a Comparison>,
+}
+
+impl<'a> Family<'a> {
+    /// Every workload that was measured with neighbours, in the order of the comparisons.
+    fn all(comparisons: &'a [Comparison]) -> Vec<Self> {
+        let mut families: Vec<Self> = Vec::new();
+        for comparison in comparisons.iter().filter(|comparison| comparison.key.guests.is_some()) {
+            let key = comparison.key.without_guests();
+            match families.iter_mut().find(|family| family.key == key) {
+                Some(family) => family.members.push(comparison),
+                None => families.push(Self { key, members: vec![comparison] }),
+            }
+        }
+        families.retain(|family| family.members.iter().any(|member| member.key.neighbours.is_some()));
+        families
+    }
+
+    /// The comparison of a metric at a number of guests, beside neighbours of a kind.
+    fn at(&self, metric: &str, guests: u32, kind: Option<&NeighbourKind>) -> Option<&'a Comparison> {
+        self.members.iter().copied().find(|member| {
+            let key = &member.key;
+            member.metric.name == metric && key.guests == Some(guests) && key.neighbours.as_ref() == kind
+        })
+    }
+
+    /// A guest that is alone.
+    fn alone(&self, metric: &str) -> Option<&'a Comparison> {
+        self.at(metric, 1, None)
+    }
+
+    /// Kinds of neighbours, in the order of the comparisons.
+    fn kinds(&self) -> Vec<&'a NeighbourKind> {
+        distinct(self.members.iter().filter_map(|member| member.key.neighbours.as_ref()))
+    }
+
+    /// Names of the primary metrics of the workload itself, in their order.
+    fn metrics(&self) -> Vec<&'a str> {
+        let own = self.members.iter().map(|member| &member.metric);
+        let own = own.filter(|metric| metric.primary && metric.name != neighbours::SUM);
+        distinct(own.map(|metric| metric.name.as_str()))
+    }
+
+    /// Environments, in the order of the series.
+    fn environments(&self) -> Vec<&'a str> {
+        let series = self.members.iter().flat_map(|member| &member.series);
+        distinct(series.map(|series| series.environment.as_str()))
+    }
+
+    /// Numbers of guests beside one kind of neighbours, ascending.
+    fn counts(&self, kind: &NeighbourKind) -> Vec<u32> {
+        let beside = self.members.iter().filter(|member| member.key.neighbours.as_ref() == Some(kind));
+        let mut counts = distinct(beside.filter_map(|member| member.key.guests));
+        counts.sort_unstable();
+        counts
+    }
+
+    /// Fewest guests that were up in any block, where that was recorded.
+    fn up(&self, environment: &str, guests: u32, kind: &NeighbourKind) -> Option<u32> {
+        let values = values(self.at(neighbours::UP, guests, Some(kind))?, environment)?;
+        let fewest = values.into_iter().fold(f64::INFINITY, f64::min);
+        (fewest >= 0.0 && fewest.is_finite()).then_some(fewest as u32)
+    }
+}
+
+fn distinct<T: PartialEq>(all: impl Iterator<Item = T>) -> Vec<T> {
+    let mut kept = Vec::new();
+    for one in all {
+        if !kept.contains(&one) {
+            kept.push(one);
+        }
+    }
+    kept
+}
+
+fn series<'a>(comparison: &'a Comparison, environment: &str) -> Option<&'a Series> {
+    comparison.series.iter().find(|series| series.environment == environment)
+}
+
+/// The finite values of an environment, one per block; none without any.
+fn values(comparison: &Comparison, environment: &str) -> Option<Vec<f64>> {
+    let sample = Sample::new(&series(comparison, environment)?.observations, comparison.metric.better);
+    let values: Vec<f64> = sample.values.iter().map(|observation| observation.value).collect();
+    (!values.is_empty()).then_some(values)
+}
+
+/// Median of the blocks, in the unit of the metric.
+fn median(comparison: &Comparison, environment: &str) -> Option<f64> {
+    values(comparison, environment).map(|values| rank::median(&rank::sorted(values)))
+}
+
+/// An environment in one comparison against itself in another, block by block.
+struct Paired {
+    estimate: Option<Estimate>,
+    /// Pairs of blocks.
+    n: u32,
+    /// Whether trials failed or values were unusable on either side: what is left is no fair
+    /// sample, and certainty is not to be had.
+    impaired: bool,
+}
+
+impl Paired {
+    fn of(one: &Comparison, other: &Comparison, environment: &str) -> Self {
+        let (Some(one_series), Some(other_series)) = (series(one, environment), series(other, environment))
+        else {
+            return Self { estimate: None, n: 0, impaired: false };
+        };
+        let sample = Sample::new(&one_series.observations, one.metric.better);
+        let against = Sample::new(&other_series.observations, other.metric.better);
+        let logs: Vec<f64> = pair(&sample, &against).into_iter().map(|(_, d)| d).collect();
+        let impaired = [one_series.failed, other_series.failed, sample.unusable, against.unusable]
+            .iter()
+            .any(|count| *count > 0);
+        Self { estimate: Estimate::of(&logs), n: crate::estimate::count(logs.len()), impaired }
+    }
+
+    /// How many times as fast, where the metric is a rate: the inverse of the ratio of costs.
+    fn times(&self) -> Option<Interval> {
+        Some(self.estimate?.interval().map_reversed(|cost| 1.0 / (1.0 + cost)))
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod build {
+    //! Comparisons of guests with neighbours, for the tests of all three.
+
+    use weigh_model::{
+        Better, Comparison, LoadKind, MetricSpec, NeighbourKind, Observation, Series, Shares, Unit,
+        WorkloadKey, neighbours,
+    };
+
+    pub fn kind(load: &str, shares: Shares) -> NeighbourKind {
+        NeighbourKind { load: LoadKind::from(load.to_string()), shares }
+    }
+
+    /// A metric of the workload `spin` with so many guests; load `-` is alone. Environments `a`, and
+    /// `b` half as fast.
+    pub fn comparison(metric: &str, guests: u32, load: &str, shares: Shares, values: &[f64]) -> Comparison {
+        let series = |environment: &str, factor: f64| Series {
+            environment: environment.into(),
+            observations: (0..)
+                .zip(values)
+                .filter(|(_, value)| value.is_finite())
+                .map(|(block, value)| Observation { block: Some(block), value: value * factor })
+                .collect(),
+            failed: 0,
+            tried: values.len() as u32,
+        };
+        let lower = metric == "time";
+        Comparison {
+            workload: format!("spin{{guests={guests},neighbours={load},shares={shares}}}"),
+            key: WorkloadKey {
+                guests: Some(guests),
+                neighbours: (load != "-").then(|| kind(load, shares)),
+                ..WorkloadKey::named("spin")
+            },
+            metric: MetricSpec {
+                name: metric.into(),
+                unit: Unit::normalise(if lower { "s" } else { "op/s" }).0,
+                better: if lower { Better::Lower } else { Better::Higher },
+                primary: lower || metric == neighbours::SUM,
+            },
+            series: vec![series("a", 1.0), series("b", if metric == neighbours::UP { 1.0 } else { 2.0 })],
+        }
+    }
+
+    /// Around a value: a per cent less and more, in turn, over six blocks.
+    pub fn around(value: f64) -> Vec<f64> {
+        (0..6).map(|block| value * (1.0 + 0.01 * f64::from(block % 3 - 1))).collect()
+    }
+}
