@@ -102,7 +102,7 @@ pub enum Transport {
 
 impl Transport {
     /// `tcp` or `udp`.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Tcp => "tcp",
             Self::Udp => "udp",

@@ -130,7 +130,12 @@ fn knees(report: &Report) -> Vec<LimitTable> {
             let beyond = knee.beyond.map_or("not seen".into(), |beyond| beyond.to_string());
             Some(LimitRow {
                 environment: one.environment.clone(),
-                cells: vec![one.neighbours, knee.within.to_string(), beyond, list(&knee.undecided)],
+                cells: vec![
+                    one.neighbours.to_string(),
+                    knee.within.to_string(),
+                    beyond,
+                    list(&knee.undecided),
+                ],
                 remark: None,
             })
         };
@@ -182,7 +187,7 @@ fn loss_table(one: &Degradation, fair: bool, rows: Vec<LimitRow>) -> LimitTable 
         columns.push("an equal share leaves".into());
     }
     columns.push("n".into());
-    let weights = match one.shares {
+    let weights = match one.neighbours.shares {
         Shares::Weights => {
             format!("; the measured guest has {} times the weight of a neighbour", Shares::WEIGHT)
         }

@@ -1,37 +1,45 @@
 //! One block: a fresh instance of every environment, every open unit, trial by trial.
 
 use crate::RunnerError;
-use crate::fleet::{Fleet, LaunchFailure, State};
-use crate::neighbours::{self, Beside};
+use crate::neighbours::{self, ActiveNeighbours, NeighbourResults, NeighbourTrial, TooFewGuests};
 use crate::noise::{Signals, whose_clock};
 use crate::order::{BlockOrder, block_order};
+use crate::pool::{EnvironmentPool, GuestEnd, LaunchFailure, State};
 use crate::run::{Ended, Runner};
-use crate::serve::Occasion;
-use crate::trial::{Failure, Measured, Performance, Performed, Progress, Setting, Watch};
+use crate::serve::TrialInput;
+use crate::trial::{Failure, Measured, Progress, TrialContext, TrialResult, Watch, WorkloadCommands};
+use std::path::PathBuf;
 use std::time::Instant;
 use weigh_host::clock::{monotonic_ns, utc_now};
 use weigh_model::{
-    Event, FailureKind, Iteration, Outcome, Record, Trial, TrialFailure, VoidCause, VoidUnit, harmless_lines,
-    neighbours,
+    Event, FailureKind, Iteration, Outcome, Record, Trial, TrialFailure, VoidCause, VoidUnit, WorkloadPlan,
+    harmless_lines,
 };
 
-/// Who is beside the measured guest of a trial.
+/// The neighbours that a trial can begin with, or its result where it cannot.
 enum Gathered {
-    Nobody,
-    Beside(Box<Beside>),
-    /// The number of the instance and what comes of the trial, where they cannot be.
-    Instead(u64, Result<Measured, TrialFailure>),
+    /// None where the workload has none.
+    Neighbours(Option<Box<ActiveNeighbours>>),
+    Instead(Result<Measured, TrialFailure>),
 }
 
-fn performed_nothing(kind: FailureKind, reason: String) -> Performed {
-    Performed { outcome: Err(Failure::new(kind, reason)), progress: Progress::default() }
+/// What came of a trial in a guest that was launched.
+struct GuestTrial {
+    outcome: Result<Measured, Failure>,
+    progress: Progress,
+    /// What the neighbours did, where there were any to the end.
+    neighbours: Option<NeighbourResults>,
+    /// Fewer guests were up than the workload asks for.
+    too_few: Option<TooFewGuests>,
+    end: GuestEnd,
+    guest_log: Option<PathBuf>,
 }
 
-/// Tells that the guest was alone, where that is asked for.
-fn tell_alone(workload: &weigh_model::WorkloadPlan, measured: &mut Measured) {
+/// Records that the guest was alone, where the workload counts guests.
+fn record_alone(workload: &WorkloadPlan, measured: &mut Measured) {
     if workload.neighbours.is_some() {
         for iteration in &mut measured.iterations {
-            iteration.values.insert(neighbours::UP.into(), 1.0);
+            iteration.values.insert(weigh_model::neighbours::UP.into(), 1.0);
         }
     }
 }
@@ -109,16 +117,16 @@ impl Runner<'_> {
         if self.interrupted() {
             return Ok(Ended::Interrupted);
         }
-        let keep = self.plan.guest.reuse && matches!(self.fleet.berths[environment].state, State::Running(_));
+        let keep = self.plan.guest.reuse && matches!(self.pool.entries[environment].state, State::Running(_));
         if !keep {
             self.launch(environment)?;
         }
         Ok(Ended::Done)
     }
 
-    /// Launches an instance and tells about it. A failure stays in the berth's state.
+    /// Launches an instance and tells about it. A failure stays in the entry's state.
     pub(crate) fn launch(&mut self, environment: usize) -> Result<(), RunnerError> {
-        if let Ok((instance, took_s)) = self.fleet.launch(environment, &mut self.statistics) {
+        if let Ok((instance, took_s)) = self.pool.launch(environment, &mut self.statistics) {
             let environment = self.plan.environments[environment].name.clone();
             self.journal.event(Event::InstanceLaunched { environment, instance, took_s })?;
         }
@@ -131,27 +139,13 @@ impl Runner<'_> {
         for (done, environment) in environments.iter().enumerate() {
             if self.interrupted() {
                 if done > 0 {
-                    self.void(VoidUnit {
-                        block: place.block,
-                        attempt: place.attempt,
-                        workload: self.plan.workloads[place.workload].id.clone(),
-                        cause: VoidCause::Interrupted,
-                        environment: None,
-                        detail: None,
-                    })?;
+                    self.void_interrupted(place)?;
                 }
                 return Ok(Ended::Interrupted);
             }
             self.trial(Place { environment: *environment, ..place })?;
             if std::mem::take(&mut self.given_up) {
-                self.void(VoidUnit {
-                    block: place.block,
-                    attempt: place.attempt,
-                    workload: self.plan.workloads[place.workload].id.clone(),
-                    cause: VoidCause::Interrupted,
-                    environment: None,
-                    detail: None,
-                })?;
+                self.void_interrupted(place)?;
                 return Ok(Ended::Interrupted);
             }
             if self.void_last_trial()? {
@@ -159,6 +153,17 @@ impl Runner<'_> {
             }
         }
         Ok(Ended::Done)
+    }
+
+    fn void_interrupted(&mut self, place: Place) -> Result<(), RunnerError> {
+        self.void(VoidUnit {
+            block: place.block,
+            attempt: place.attempt,
+            workload: self.plan.workloads[place.workload].id.clone(),
+            cause: VoidCause::Interrupted,
+            environment: None,
+            detail: None,
+        })
     }
 
     /// Declares the unit of the last trial on record void if what the host saw of it says so. Also
@@ -198,7 +203,7 @@ impl Runner<'_> {
             environment: environment.clone(),
         })?;
         let is_start = self.plan.workloads[place.workload].start.is_some();
-        let dead = !is_start && matches!(self.fleet.berths[place.environment].state, State::Dead);
+        let dead = !is_start && matches!(self.pool.entries[place.environment].state, State::Dead);
         if dead {
             self.launch(place.environment)?;
             self.judge(place.environment)?;
@@ -206,9 +211,9 @@ impl Runner<'_> {
         let (started, host_started_ns) = (utc_now(), monotonic_ns());
         let (instance, result) = self.measure(place, sequence)?;
         let host_ended_ns = monotonic_ns();
-        let berth = &mut self.fleet.berths[place.environment];
-        if dead && matches!(berth.state, State::Failed(_)) {
-            berth.state = State::Dead; // the next trial tries again
+        let entry = &mut self.pool.entries[place.environment];
+        if dead && matches!(entry.state, State::Failed(_)) {
+            entry.state = State::Dead; // the next trial tries again
         }
         let took_s = (host_ended_ns - host_started_ns) as f64 / 1e9;
         let (outcome, observed, clock) = match result {
@@ -281,150 +286,185 @@ impl Runner<'_> {
         place: Place,
         sequence: u64,
     ) -> Result<(u64, Result<Measured, TrialFailure>), RunnerError> {
-        let workload = &self.plan.workloads[place.workload];
-        if let Some(start) = workload.start {
-            return self.start_trial(place.environment, place.workload, start, &format!("trial-{sequence}"));
+        let Place { environment, workload, .. } = place;
+        if let Some(start) = self.plan.workloads[workload].start {
+            return self.start_trial(environment, workload, start, &format!("trial-{sequence}"));
         }
-        let mut beside = match self.gather(place, sequence)? {
-            Gathered::Nobody => None,
-            Gathered::Beside(beside) => Some(*beside),
-            Gathered::Instead(number, result) => return Ok((number, result)),
-        };
-        let working_directory = self.fleet.working_directory(place.environment);
-        let variables = &self.plan.environments[place.environment].variables;
-        let bare = self.fleet.berths[place.environment].bare;
-        let interrupt = self.interrupt;
-        let scene = self.scene(place.environment, place.workload);
-        let Fleet { berths, sensors, .. } = &mut self.fleet;
-        let instance = match &mut berths[place.environment].state {
-            State::Running(instance) => instance,
-            State::Failed(failure) => {
-                let failure = failure.clone();
-                return Ok((failure.instance, Err(self.launch_failure(&failure))));
-            }
+        let number = match &self.pool.entries[environment].state {
+            State::Running(instance) => instance.number,
+            State::Failed(failure) => return Ok((failure.instance, Err(self.launch_failure(failure)))),
             State::Empty | State::Dead => {
                 unreachable!("the block launches what it needs, and a trial launches what died")
             }
         };
-        let number = instance.number;
-        let guest_log = instance.log();
-        if let Some(unequal) = self.parity.unequal(place.environment) {
+        if let Some(unequal) = self.parity.unequal(environment) {
             return Ok((number, Err(unequal.clone())));
         }
-        let log = self.logs.cell(place.environment, place.workload);
-        let occasion = Occasion {
-            ports: instance.ports.clone(),
-            words: instance.words(bare, sequence, place.seed),
-            padding_bytes: place.padding_bytes,
-            trial: sequence,
-            seed: place.seed,
+        let mut beside = match self.gather(place, sequence)? {
+            Gathered::Neighbours(beside) => beside,
+            Gathered::Instead(result) => return Ok((number, result)),
         };
-        let words = occasion.words.clone();
-        let performance =
-            Performance::new(workload, working_directory, place.padding_bytes, variables, words);
-        let label = format!("trial {sequence}, block {}, attempt {}", place.block, place.attempt);
-        let (clock, attached, meter) = (instance.clock, instance.attached, instance.disk_meter());
-        let warm_up = !instance.warm.contains(&place.workload);
-        let (mut fewer, mut among) = (None, None);
-        let awake = instance.awake(|guest| {
-            if let Some(beside) = &mut beside
-                && let Err(short) = beside.begin(guest, &mut **sensors, interrupt)
-            {
-                fewer = Some(short);
-                return performed_nothing(FailureKind::Check, "the neighbours were not there".into());
-            }
-            let watch = Watch::new(&mut **sensors, attached, meter);
-            let performed = match &scene {
-                Some(scene) => scene.perform(guest, &occasion, watch, log, &label),
-                None => {
-                    let session = guest.session();
-                    performance.perform(Setting { session, clock, watch, warm_up, log, label: &label })
-                }
-            };
-            among = beside.as_mut().map(|beside| beside.finish(&mut **sensors, interrupt));
-            performed
-        });
-        let died = |reason| performed_nothing(FailureKind::GuestDied, reason);
-        let Performed { outcome, progress } = awake.value.unwrap_or_else(died);
-        if progress.warm {
-            instance.warm.insert(place.workload);
+        let mut trial = self.run_in_guest(place, sequence, beside.as_deref_mut());
+        self.file_progress(place, std::mem::take(&mut trial.progress))?;
+        if trial.end.lost {
+            self.retire(environment, trial.end.complaint.take())?;
         }
-        self.statistics.warm_ups += u64::from(progress.warm_ups);
-        let written = progress.log_error.map_or_else(|| log.write(), Err);
-        self.complain_about_logs(written.err())?;
-        if awake.lost {
-            self.bury(place.environment, awake.complaint)?;
-        }
-        let fewer = fewer.or_else(|| among.as_ref().and_then(|ended| ended.fewer().cloned()));
-        self.given_up |= fewer.as_ref().is_some_and(|fewer| fewer.interrupted);
-        let outcome = match (outcome, &fewer) {
-            (_, Some(fewer)) => Ok(neighbours::lacking(workload, fewer)),
-            (Ok(mut measured), None) => {
-                match among.as_ref().zip(beside.as_ref()) {
-                    Some((ended, beside)) => beside.tell(ended, workload, &mut measured),
-                    None => tell_alone(workload, &mut measured),
-                }
-                Ok(measured)
-            }
-            (Err(failure), None) => {
-                let when = format!("trial-{sequence}");
-                let failure = failure.because(awake.exit_reason).in_guest(guest_log);
-                Err(self.file_failure(place.environment, place.workload, &when, failure)?)
-            }
-        };
+        let all_up = trial.too_few.is_none();
+        let outcome = self.outcome(place, sequence, trial, beside.as_deref())?;
         if let Some(beside) = beside {
-            let are_there = fewer.is_none();
-            for message in beside.leave(&mut self.fleet, place.environment, are_there) {
+            for message in beside.leave(&mut self.pool, environment, all_up) {
                 self.journal.warn(message)?;
             }
         }
         Ok((number, outcome))
     }
 
-    /// The neighbours of a trial, where its workload has any, or what comes of it without them.
+    /// Wakes the guest, runs the workload in it beside its neighbours, and freezes it again.
+    fn run_in_guest(
+        &mut self,
+        place: Place,
+        sequence: u64,
+        mut beside: Option<&mut ActiveNeighbours>,
+    ) -> GuestTrial {
+        let interrupt = self.interrupt;
+        let directory = self.pool.working_directory(place.environment);
+        let bare = self.pool.entries[place.environment].bare;
+        let server = self.server(place.environment, place.workload);
+        let log = self.logs.cell(place.environment, place.workload);
+        let EnvironmentPool { entries, sensors, .. } = &mut self.pool;
+        let State::Running(instance) = &mut entries[place.environment].state else {
+            unreachable!("a trial is only run in an instance that was launched")
+        };
+        let input = TrialInput {
+            ports: instance.ports.clone(),
+            words: instance.words(bare, sequence, place.seed),
+            padding_bytes: place.padding_bytes,
+            trial: sequence,
+            seed: place.seed,
+        };
+        let commands = WorkloadCommands::new(
+            &self.plan.workloads[place.workload],
+            directory,
+            place.padding_bytes,
+            &self.plan.environments[place.environment].variables,
+            input.words.clone(),
+        );
+        let label = format!("trial {sequence}, block {}, attempt {}", place.block, place.attempt);
+        let (clock, attached, meter) = (instance.clock, instance.attached, instance.disk_meter());
+        let (warm_up, guest_log) = (!instance.warm.contains(&place.workload), instance.log());
+        let (mut too_few, mut neighbours) = (None, None);
+        let (result, end) = instance.awake(|guest| {
+            if let Some(beside) = &mut beside
+                && let Err(fewer) = beside.begin(guest, &mut **sensors, interrupt)
+            {
+                too_few = Some(fewer);
+                return TrialResult::failed(Failure::new(
+                    FailureKind::Check,
+                    "the neighbours were not there",
+                ));
+            }
+            let watch = Watch::new(&mut **sensors, attached, meter);
+            let result = match &server {
+                Some(server) => server.run_trial(guest, &input, watch, log, &label),
+                None => {
+                    let session = guest.session();
+                    commands.run_trial(TrialContext { session, clock, watch, warm_up, log, label: &label })
+                }
+            };
+            neighbours = beside.as_mut().map(|beside| beside.finish(&mut **sensors, interrupt));
+            result
+        });
+        let TrialResult { outcome, progress } = result.unwrap_or_else(TrialResult::failed);
+        if progress.warm {
+            instance.warm.insert(place.workload);
+        }
+        let too_few = too_few.or_else(|| neighbours.as_ref().and_then(NeighbourResults::too_few).cloned());
+        GuestTrial { outcome, progress, neighbours, too_few, end, guest_log }
+    }
+
+    /// Counts the warm-ups of a trial and writes its log.
+    fn file_progress(&mut self, place: Place, progress: Progress) -> Result<(), RunnerError> {
+        self.statistics.warm_ups += u64::from(progress.warm_ups);
+        let log = self.logs.cell(place.environment, place.workload);
+        let written = progress.log_error.map_or_else(|| log.write(), Err);
+        self.complain_about_logs(written.err())
+    }
+
+    /// The result of a trial as it is recorded: too few guests are a result, too.
+    fn outcome(
+        &mut self,
+        place: Place,
+        sequence: u64,
+        trial: GuestTrial,
+        beside: Option<&ActiveNeighbours>,
+    ) -> Result<Result<Measured, TrialFailure>, RunnerError> {
+        let workload = &self.plan.workloads[place.workload];
+        if let Some(too_few) = &trial.too_few {
+            self.given_up |= too_few.interrupted;
+            return Ok(Ok(neighbours::only_guests_up(workload, too_few)));
+        }
+        match trial.outcome {
+            Ok(mut measured) => {
+                match trial.neighbours.as_ref().zip(beside) {
+                    Some((results, beside)) => beside.add_results(results, workload, &mut measured),
+                    None => record_alone(workload, &mut measured),
+                }
+                Ok(Ok(measured))
+            }
+            Err(failure) => {
+                let failure = failure.because(trial.end.exit_reason).in_guest(trial.guest_log);
+                let when = format!("trial-{sequence}");
+                Ok(Err(self.file_failure(place.environment, place.workload, &when, failure)?))
+            }
+        }
+    }
+
+    /// The neighbours of a trial, where its workload has any, or the result of the trial without
+    /// them.
     fn gather(&mut self, place: Place, sequence: u64) -> Result<Gathered, RunnerError> {
         let workload = &self.plan.workloads[place.workload];
         let wanted = workload.neighbours.as_ref().filter(|neighbours| neighbours.guests > 1);
-        let number = match (wanted, &self.fleet.berths[place.environment].state) {
-            (Some(_), State::Running(instance)) => instance.number,
-            // What is wrong with the measured guest itself is told by the trial.
-            _ => return Ok(Gathered::Nobody),
-        };
-        let Some(wanted) = wanted.filter(|_| self.parity.unequal(place.environment).is_none()) else {
-            return Ok(Gathered::Nobody);
-        };
-        let spot = neighbours::Place {
+        let Some(wanted) = wanted else { return Ok(Gathered::Neighbours(None)) };
+        let trial = NeighbourTrial {
             workload,
-            directory: self.fleet.working_directory(place.environment),
+            directory: self.pool.working_directory(place.environment),
             variables: &self.plan.environments[place.environment].variables,
             padding_bytes: place.padding_bytes,
-            bare: self.fleet.berths[place.environment].bare,
+            bare: self.pool.entries[place.environment].bare,
             trial: sequence,
             seed: place.seed,
         };
         let started = Instant::now();
-        let gathered = neighbours::gather(&mut self.fleet, place.environment, wanted, &spot, self.interrupt);
+        let gathered = neighbours::gather(&mut self.pool, place.environment, wanted, &trial, self.interrupt);
         self.statistics.launch_s += started.elapsed().as_secs_f64();
         Ok(match gathered {
             Ok(Ok(beside)) => {
                 self.statistics.launches += u64::from(beside.launched);
-                Gathered::Beside(Box::new(beside))
+                Gathered::Neighbours(Some(Box::new(beside)))
             }
-            Ok(Err(fewer)) => {
-                self.given_up |= fewer.interrupted;
-                Gathered::Instead(number, Ok(neighbours::lacking(workload, &fewer)))
+            Ok(Err(too_few)) => {
+                self.given_up |= too_few.interrupted;
+                Gathered::Instead(Ok(neighbours::only_guests_up(workload, &too_few)))
             }
             Err(failure) => {
                 let when = format!("trial-{sequence}");
-                let filed = self.file_failure(place.environment, place.workload, &when, failure)?;
-                Gathered::Instead(number, Err(filed))
+                Gathered::Instead(Err(self.file_failure(
+                    place.environment,
+                    place.workload,
+                    &when,
+                    failure,
+                )?))
             }
         })
     }
 
     /// Ends an instance that is of no more use; the next trial of its environment launches another.
-    pub(crate) fn bury(&mut self, environment: usize, complaint: Option<String>) -> Result<(), RunnerError> {
-        let problem = self.fleet.stop(environment, State::Dead, &mut self.statistics);
+    pub(crate) fn retire(
+        &mut self,
+        environment: usize,
+        complaint: Option<String>,
+    ) -> Result<(), RunnerError> {
+        let problem = self.pool.stop(environment, State::Dead, &mut self.statistics);
         for message in complaint.into_iter().chain(problem) {
             self.journal.warn(message)?;
         }

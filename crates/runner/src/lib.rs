@@ -50,7 +50,6 @@
 
 mod block;
 mod clock;
-mod fleet;
 mod guest_clock;
 mod history;
 mod journal;
@@ -60,6 +59,7 @@ mod noise;
 pub mod order;
 pub mod parity;
 mod pilot;
+mod pool;
 mod progress;
 mod run;
 mod serve;

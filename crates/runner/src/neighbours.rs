@@ -18,9 +18,9 @@ mod rates;
 mod watch;
 pub(crate) mod work;
 
-use crate::fleet::Fleet;
-use crate::start::crowd::{Answer, Crowd, Word};
+use crate::pool::EnvironmentPool;
 use crate::start::footprint::{floor_bytes, shown};
+use crate::start::guest_pool::{GuestPool, Reply, Request};
 use crate::trial::{Failure, Measured};
 use rates::{Window, counted, jain, least_to_most, reached, together};
 use std::collections::BTreeMap;
@@ -40,15 +40,15 @@ use weigh_observe::Sensors;
 use weigh_observe::memory::{available_bytes, total_bytes};
 use weigh_platforms::{Guest, GuestRequest};
 use weigh_workloads::without_neighbours;
-use work::{Done, Reins, Task};
+use work::{StopToken, Task, TaskResult};
 
 /// For the init of a neighbour; an emulated machine is slow.
 const INIT_DEADLINE: Duration = Duration::from_secs(120);
 /// Neighbours that come up at the same time, per CPU: enough that no CPU waits for a disk, and few
-/// enough that none of them runs into a deadline for the crowd's sake.
+/// enough that none of them runs into a deadline for the guest pool's sake.
 const LANES_PER_CPU: usize = 4;
 /// How often what takes long looks whether the user has enough of it.
-const LOOK: Duration = Duration::from_millis(200);
+const POLL: Duration = Duration::from_millis(200);
 /// How long loads may take to run in all neighbours, beside what each of them may.
 const LOADED_DEADLINE: Duration = Duration::from_secs(120);
 /// How long a run of a neighbour may go on after the trial, so that it counts.
@@ -61,19 +61,19 @@ const LAUNCH_S: f64 = 0.1;
 const INTERRUPTED: &str = "interrupted while the neighbours came up";
 
 /// Who is beside the measured guest in a trial.
-pub(crate) struct Beside {
-    /// Dropped before the crowd, as it can talk to it.
+pub(crate) struct ActiveNeighbours {
+    /// Dropped before the guest pool, as it can talk to it.
     memory: Option<MemoryWatch>,
-    /// What they do; none where that is nothing. Dropped before the crowd, which could not end
+    /// What they do; none where that is nothing. Dropped before the guest pool, which could not end
     /// otherwise.
-    task: Option<Begun>,
+    task: Option<RunningTask>,
     /// How many of them were told to.
     working: u32,
     /// How many of them were started for this trial.
     pub(crate) launched: u32,
     /// What the groups of all had before.
     shares: Vec<ShareBefore>,
-    crowd: Crowd,
+    guest_pool: GuestPool,
     wanted: Neighbours,
     accounts: Vec<Accounts>,
     clients: Vec<Accounts>,
@@ -82,16 +82,16 @@ pub(crate) struct Beside {
 }
 
 /// A task that nobody works on any more when the trial is given up.
-struct Begun(Arc<Task>);
+struct RunningTask(Arc<Task>);
 
-impl Drop for Begun {
+impl Drop for RunningTask {
     fn drop(&mut self) {
-        self.0.reins.stop_by(0);
+        self.0.stop.stop_by(0);
     }
 }
 
 /// What is special about one trial.
-pub(crate) struct Place<'a> {
+pub(crate) struct NeighbourTrial<'a> {
     pub(crate) workload: &'a WorkloadPlan,
     pub(crate) directory: Option<&'a Path>,
     pub(crate) variables: &'a BTreeMap<String, String>,
@@ -101,9 +101,9 @@ pub(crate) struct Place<'a> {
     pub(crate) seed: u64,
 }
 
-/// Fewer guests than were asked for.
+/// TooFewGuests guests than were asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Fewer {
+pub(crate) struct TooFewGuests {
     /// The measured one among them.
     pub(crate) up: u32,
     pub(crate) reason: String,
@@ -112,12 +112,12 @@ pub(crate) struct Fewer {
 }
 
 /// What neighbours did in a trial.
-pub(crate) struct Ended {
-    all: Vec<Done>,
+pub(crate) struct NeighbourResults {
+    all: Vec<TaskResult>,
     /// CPU time of the guests and the length of the windows, nanoseconds.
     used: Option<(u64, u64)>,
     /// Not all of them were there to the end.
-    fewer: Option<Fewer>,
+    fewer: Option<TooFewGuests>,
 }
 
 /// Has the neighbours of a workload come up, or wakes those that stayed.
@@ -125,12 +125,12 @@ pub(crate) struct Ended {
 /// # Errors
 /// Neighbours cannot do this at all.
 pub(crate) fn gather(
-    fleet: &mut Fleet<'_>,
+    pool: &mut EnvironmentPool<'_>,
     environment: usize,
     wanted: &Neighbours,
-    place: &Place<'_>,
+    place: &NeighbourTrial<'_>,
     interrupt: &AtomicBool,
-) -> Result<Result<Beside, Fewer>, Failure> {
+) -> Result<Result<ActiveNeighbours, TooFewGuests>, Failure> {
     if wanted.load == Load::Same && place.workload.staging.server.is_some() {
         let reason = "neighbours cannot be servers as the measured one is, which is loaded on CPUs that all of them would share; \
                       measure it among other loads, as in --neighbours http";
@@ -139,41 +139,42 @@ pub(crate) fn gather(
     let others = wanted.guests.saturating_sub(1);
     let total = total_bytes().unwrap_or(0);
     let room = Room { available: available_bytes, floor: floor_bytes(total) };
-    let stayed = fleet.berths[environment].neighbours.take();
+    let stayed = pool.entries[environment].neighbours.take();
     let serves = matches!(wanted.load, Load::Serve { .. });
-    let fits = |crowd: &Crowd| crowd.len() == others && crowd.recipe.ports.is_empty() != serves;
-    let (crowd, launched, fewer) = match stayed.filter(|crowd| fits(crowd) && all_wake(crowd)) {
-        Some(crowd) => (crowd, 0, None),
+    let fits =
+        |guest_pool: &GuestPool| guest_pool.len() == others && guest_pool.recipe.ports.is_empty() != serves;
+    let (guest_pool, launched, fewer) = match stayed
+        .filter(|guest_pool| fits(guest_pool) && all_thaw(guest_pool))
+    {
+        Some(guest_pool) => (guest_pool, 0, None),
         None => {
-            let mut recipe = fleet.recipe(environment, others).map_err(|failure| Failure {
+            let mut recipe = pool.recipe(environment, others).map_err(|failure| Failure {
                 log: failure.log,
                 ..Failure::new(FailureKind::Launch, failure.reason)
             })?;
             if serves {
-                recipe.ports = fleet.ports_of_neighbours(others).ok_or_else(|| {
+                recipe.ports = pool.ports_of_neighbours(others).ok_or_else(|| {
                     let reason = format!("the host has no {others} free ports for the servers of neighbours");
                     Failure::new(FailureKind::Preparation, reason)
                 })?;
             }
-            let lanes = LANES_PER_CPU * fleet.host_facts.cpus.len().max(1);
-            let mut crowd = Crowd::new(Arc::new(recipe), INIT_DEADLINE);
-            let fewer = start(&mut crowd, others, lanes, &room, interrupt);
-            (crowd, others, fewer)
+            let lanes = LANES_PER_CPU * pool.host_facts.cpus.len().max(1);
+            let mut guest_pool = GuestPool::new(Arc::new(recipe), INIT_DEADLINE);
+            let fewer = start(&mut guest_pool, others, lanes, &room, interrupt);
+            (guest_pool, others, fewer)
         }
     };
     if let Some(fewer) = fewer {
-        // What does not end cleanly stays in the ledger.
-        let _ = crowd.disperse();
         return Ok(Err(fewer));
     }
-    let (_, accounts) = crowd.account();
-    let request = &crowd.recipe.request;
-    let cpus = fleet.cpus(request).to_vec();
-    let client_cpus = fleet.loader_cpus(request);
-    let task = task(wanted, place, client_cpus, memory_of(request, &crowd));
-    Ok(Ok(Beside {
+    let (_, accounts) = guest_pool.account();
+    let request = &guest_pool.recipe.request;
+    let cpus = pool.cpus(request).to_vec();
+    let client_cpus = pool.loader_cpus(request);
+    let task = task(wanted, place, client_cpus, memory_of(request, &guest_pool));
+    Ok(Ok(ActiveNeighbours {
         memory: None,
-        task: task.map(|task| Begun(Arc::new(task))),
+        task: task.map(|task| RunningTask(Arc::new(task))),
         working: 0,
         launched,
         shares: Vec::new(),
@@ -182,12 +183,12 @@ pub(crate) fn gather(
         clients: Vec::new(),
         cpus,
         floor: room.floor,
-        crowd,
+        guest_pool,
     }))
 }
 
-fn memory_of(request: &GuestRequest, crowd: &Crowd) -> u64 {
-    let can = &crowd.recipe.can;
+fn memory_of(request: &GuestRequest, guest_pool: &GuestPool) -> u64 {
+    let can = &guest_pool.recipe.can;
     request.memory_bytes.filter(|_| can.memory_limit || can.sized_memory).unwrap_or(0)
 }
 
@@ -215,15 +216,15 @@ impl Room {
     }
 
     /// How many machines that fill what they are given there is room for, and why no more.
-    fn most(&self, crowd: &Crowd, others: u32) -> (u32, Option<String>) {
-        let sized = crowd.recipe.request.memory_bytes.filter(|_| crowd.recipe.can.sized_memory);
+    fn most(&self, guest_pool: &GuestPool, others: u32) -> (u32, Option<String>) {
+        let sized = guest_pool.recipe.request.memory_bytes.filter(|_| guest_pool.recipe.can.sized_memory);
         let (Some(each), Some(available)) = (sized, (self.available)()) else { return (others, None) };
-        fitting(others, each, available, self.floor)
+        room_for(others, each, available, self.floor)
     }
 }
 
 /// How many guests that could fill so many bytes each there is room for, and why no more.
-fn fitting(others: u32, each: u64, available: u64, floor: u64) -> (u32, Option<String>) {
+fn room_for(others: u32, each: u64, available: u64, floor: u64) -> (u32, Option<String>) {
     let fit = u32::try_from(available.saturating_sub(floor) / each.max(1)).unwrap_or(u32::MAX);
     if fit >= others {
         return (others, None);
@@ -240,19 +241,25 @@ fn fitting(others: u32, each: u64, available: u64, floor: u64) -> (u32, Option<S
 
 /// Starts so many, a few at a time. Stops at the first that does not come up, at the floor of
 /// memory, and when the user wants it.
-fn start(crowd: &mut Crowd, others: u32, lanes: usize, room: &Room, interrupt: &AtomicBool) -> Option<Fewer> {
-    let (most, no_more) = room.most(crowd, others);
+fn start(
+    guest_pool: &mut GuestPool,
+    others: u32,
+    lanes: usize,
+    room: &Room,
+    interrupt: &AtomicBool,
+) -> Option<TooFewGuests> {
+    let (most, no_more) = room.most(guest_pool, others);
     let (mut up, mut under_way, mut interrupted) = (0, 0, false);
     let mut reason: Option<String> = None;
     loop {
-        while reason.is_none() && under_way < lanes && crowd.len() < most {
+        while reason.is_none() && under_way < lanes && guest_pool.len() < most {
             interrupted = interrupt.load(Ordering::Relaxed);
             reason = if interrupted { Some(INTERRUPTED.into()) } else { room.lacks(up + 1) };
             if reason.is_some() {
                 break;
             }
-            match crowd.add() {
-                Ok(number) if crowd.tell_one(number, Word::Start) => under_way += 1,
+            match guest_pool.add() {
+                Ok(number) if guest_pool.send(number, Request::Start) => under_way += 1,
                 Ok(_) => reason = Some("a launching thread ended at once".into()),
                 Err(failure) => reason = Some(failure.reason),
             }
@@ -260,8 +267,8 @@ fn start(crowd: &mut Crowd, others: u32, lanes: usize, room: &Room, interrupt: &
         if under_way == 0 {
             break;
         }
-        match crowd.answer(LOOK) {
-            Some((_, Answer::Up(came))) => {
+        match guest_pool.receive(POLL) {
+            Some((_, Reply::Started(came))) => {
                 under_way -= 1;
                 match came {
                     Ok(_) => up += 1,
@@ -278,7 +285,7 @@ fn start(crowd: &mut Crowd, others: u32, lanes: usize, room: &Room, interrupt: &
         }
     }
     let reason = reason.or(no_more)?;
-    Some(Fewer { up: up + 1, reason: told(up + 1, others + 1, &reason), interrupted })
+    Some(TooFewGuests { up: up + 1, reason: told(up + 1, others + 1, &reason), interrupted })
 }
 
 /// Why there are not as many as asked for.
@@ -287,37 +294,42 @@ fn told(up: u32, guests: u32, reason: &str) -> String {
 }
 
 /// Wakes those that stayed, and says whether all of them are there.
-fn all_wake(crowd: &Crowd) -> bool {
-    if crowd.recipe.can.freeze && first_complaint(crowd, || Word::Wake).is_some() {
+fn all_thaw(guest_pool: &GuestPool) -> bool {
+    if guest_pool.recipe.can.freeze && first_problem(guest_pool, || Request::Thaw).is_some() {
         return false;
     }
-    first_complaint(crowd, || Word::Look).is_none()
+    first_problem(guest_pool, || Request::Check).is_none()
 }
 
 /// Tells everybody to do something that can go wrong. The number of those with whom it went well,
 /// and the first complaint.
-fn first_complaint(crowd: &Crowd, word: impl Fn() -> Word) -> Option<(u32, String)> {
-    let told = crowd.tell(word);
+fn first_problem(guest_pool: &GuestPool, word: impl Fn() -> Request) -> Option<(u32, String)> {
+    let told = guest_pool.broadcast(word);
     let (mut well, mut heard, mut first) = (0, 0, None);
     let until = Instant::now() + ENDED_DEADLINE;
     while heard < told && Instant::now() < until {
-        if let Some((_, answer)) = crowd.answer(LOOK) {
+        if let Some((_, answer)) = guest_pool.receive(POLL) {
             heard += 1;
             match answer {
-                Answer::Stands(None) => well += 1,
-                Answer::Stands(Some(why)) => first = first.or(Some(why)),
+                Reply::Checked(None) => well += 1,
+                Reply::Checked(Some(why)) => first = first.or(Some(why)),
                 _ => first = first.or(Some("it answered something else".into())),
             }
         }
     }
-    if first.is_none() && well < crowd.len() {
+    if first.is_none() && well < guest_pool.len() {
         first = Some("it does not answer".into());
     }
     first.map(|why| (well, why))
 }
 
 /// What all of them are to do.
-fn task(wanted: &Neighbours, place: &Place<'_>, client_cpus: Vec<u32>, memory_bytes: u64) -> Option<Task> {
+fn task(
+    wanted: &Neighbours,
+    place: &NeighbourTrial<'_>,
+    client_cpus: Vec<u32>,
+    memory_bytes: u64,
+) -> Option<Task> {
     let deadline_s = place.workload.deadline_s;
     let of = |command: &Vec<String>| WorkloadPlan {
         deadline_s,
@@ -344,11 +356,11 @@ fn task(wanted: &Neighbours, place: &Place<'_>, client_cpus: Vec<u32>, memory_by
         memory_bytes,
         trial: place.trial,
         seed: place.seed,
-        reins: Reins::default(),
+        stop: StopToken::default(),
     })
 }
 
-impl Beside {
+impl ActiveNeighbours {
     /// Shares CPU time out, and has the loads begin. The measured guest is awake.
     ///
     /// # Errors
@@ -358,16 +370,16 @@ impl Beside {
         guest: &dyn Guest,
         sensors: &mut dyn Sensors,
         interrupt: &AtomicBool,
-    ) -> Result<(), Fewer> {
+    ) -> Result<(), TooFewGuests> {
         let guests = self.wanted.guests;
-        let fewer = |up, reason| Fewer { up, reason, interrupted: interrupt.load(Ordering::Relaxed) };
+        let fewer = |up, reason| TooFewGuests { up, reason, interrupted: interrupt.load(Ordering::Relaxed) };
         self.share(&guest.accounts()).map_err(|reason| fewer(guests, reason))?;
         let task = self.task.as_ref().map(|begun| Arc::clone(&begun.0));
-        let reins = task.clone();
-        let stop = move || reins.iter().for_each(|task| task.reins.stop_by(0));
-        self.memory = Some(MemoryWatch::begin(self.floor, guests, self.crowd.ears(), stop));
+        let stop = task.clone();
+        let stop = move || stop.iter().for_each(|task| task.stop.stop_by(0));
+        self.memory = Some(MemoryWatch::begin(self.floor, guests, self.guest_pool.request_channels(), stop));
         if let Some(task) = task {
-            self.working = self.crowd.tell(|| Word::Work(Arc::clone(&task)));
+            self.working = self.guest_pool.broadcast(|| Request::Work(Arc::clone(&task)));
             self.await_loads(interrupt).map_err(|reason| {
                 let reason = format!("the load of the neighbours does not run: {reason}");
                 fewer(guests, reason)
@@ -409,16 +421,16 @@ impl Beside {
             if interrupt.load(Ordering::Relaxed) {
                 return Err("interrupted".into());
             }
-            match self.crowd.answer(LOOK) {
-                Some((_, Answer::Works(Ok(client)))) => {
+            match self.guest_pool.receive(POLL) {
+                Some((_, Reply::Working(Ok(client)))) => {
                     running += 1;
                     self.clients.extend(client.map(|accounts| *accounts));
                 }
-                Some((_, Answer::Works(Err(failure)) | Answer::Up(Err(failure)))) => {
+                Some((_, Reply::Working(Err(failure)) | Reply::Started(Err(failure)))) => {
                     return Err(failure.reason);
                 }
                 // It ended before all ran; its failure says why.
-                Some((_, Answer::Did(done))) => {
+                Some((_, Reply::Finished(done))) => {
                     let reason = done.failure.map(|failure| failure.reason);
                     return Err(reason.unwrap_or_else(|| "it ended early".into()));
                 }
@@ -434,7 +446,7 @@ impl Beside {
     }
 
     /// Has the loads end, and asks who is still there.
-    pub(crate) fn finish(&mut self, sensors: &mut dyn Sensors, interrupt: &AtomicBool) -> Ended {
+    pub(crate) fn finish(&mut self, sensors: &mut dyn Sensors, interrupt: &AtomicBool) -> NeighbourResults {
         let used = sensors.neighbours_used();
         sensors.set_neighbours(&[], &[], &[]);
         let all = self.end_loads(interrupt);
@@ -443,29 +455,29 @@ impl Beside {
         let guests = self.wanted.guests;
         let fewer = match full {
             Some(reason) => Some((guests, reason)),
-            None => first_complaint(&self.crowd, || Word::Look)
+            None => first_problem(&self.guest_pool, || Request::Check)
                 .map(|(well, why)| (well + 1, format!("a neighbour died during the trial: {why}"))),
         };
         let failed = || {
             let reason = all.iter().find_map(|done| done.failure.as_ref())?.reason.clone();
             Some((guests, format!("the load of a neighbour did not last: {reason}")))
         };
-        let fewer = fewer.or_else(failed).map(|(up, reason)| Fewer { up, reason, interrupted: false });
-        Ended { all, used, fewer }
+        let fewer = fewer.or_else(failed).map(|(up, reason)| TooFewGuests { up, reason, interrupted: false });
+        NeighbourResults { all, used, fewer }
     }
 
-    fn end_loads(&mut self, interrupt: &AtomicBool) -> Vec<Done> {
-        let Some(Begun(task)) = &self.task else { return Vec::new() };
+    fn end_loads(&mut self, interrupt: &AtomicBool) -> Vec<TaskResult> {
+        let Some(RunningTask(task)) = &self.task else { return Vec::new() };
         let grace = if interrupt.load(Ordering::Relaxed) { Duration::ZERO } else { self.grace() };
         let now_ns = monotonic_ns();
-        task.reins.stop_by(now_ns.saturating_add(u64::try_from(grace.as_nanos()).unwrap_or(u64::MAX)));
+        task.stop.stop_by(now_ns.saturating_add(u64::try_from(grace.as_nanos()).unwrap_or(u64::MAX)));
         let until = Instant::now() + grace + ENDED_DEADLINE;
         let mut all = Vec::new();
         while all.len() < self.working as usize && Instant::now() < until {
             if interrupt.load(Ordering::Relaxed) {
-                task.reins.stop_by(now_ns);
+                task.stop.stop_by(now_ns);
             }
-            if let Some((_, Answer::Did(done))) = self.crowd.answer(LOOK) {
+            if let Some((_, Reply::Finished(done))) = self.guest_pool.receive(POLL) {
                 all.push(*done);
             }
         }
@@ -478,7 +490,7 @@ impl Beside {
     /// of its time before it.
     fn grace(&self) -> Duration {
         match (&self.wanted.load, &self.task) {
-            (Load::Same, Some(Begun(task))) => {
+            (Load::Same, Some(RunningTask(task))) => {
                 Duration::try_from_secs_f64(task.plan.deadline_s).unwrap_or(GRACE)
             }
             _ => GRACE,
@@ -486,21 +498,32 @@ impl Beside {
     }
 
     /// Ends the neighbours, or has them rest where they stay. Returns what did not end cleanly.
-    pub(crate) fn leave(mut self, fleet: &mut Fleet<'_>, environment: usize, are_there: bool) -> Vec<String> {
+    pub(crate) fn leave(
+        mut self,
+        pool: &mut EnvironmentPool<'_>,
+        environment: usize,
+        are_there: bool,
+    ) -> Vec<String> {
         (self.memory, self.task) = (None, None);
         if !(self.wanted.stay && are_there) {
-            return self.crowd.disperse();
+            return self.guest_pool.stop_all();
         }
-        let rests = !self.crowd.recipe.can.freeze || first_complaint(&self.crowd, || Word::Rest).is_none();
+        let rests = !self.guest_pool.recipe.can.freeze
+            || first_problem(&self.guest_pool, || Request::Freeze).is_none();
         if rests {
-            fleet.berths[environment].neighbours = Some(self.crowd);
+            pool.entries[environment].neighbours = Some(self.guest_pool);
             return Vec::new();
         }
-        self.crowd.disperse()
+        self.guest_pool.stop_all()
     }
 
     /// Adds what is known of the neighbours to what was measured.
-    pub(crate) fn tell(&self, ended: &Ended, workload: &WorkloadPlan, measured: &mut Measured) {
+    pub(crate) fn add_results(
+        &self,
+        ended: &NeighbourResults,
+        workload: &WorkloadPlan,
+        measured: &mut Measured,
+    ) {
         if let Some(observed) = measured.observed.as_mut().filter(|_| self.wanted.shares == Shares::Limits) {
             // This limit was asked for: it is no noise of the host.
             (observed.throttled_periods, observed.throttled_ns) = (0, 0);
@@ -509,9 +532,9 @@ impl Beside {
     }
 }
 
-impl Ended {
+impl NeighbourResults {
     /// Why the trial tells only how many guests there were, if so.
-    pub(crate) fn fewer(&self) -> Option<&Fewer> {
+    pub(crate) fn too_few(&self) -> Option<&TooFewGuests> {
         self.fewer.as_ref()
     }
 
@@ -565,7 +588,7 @@ const NOTHING: &str = "it is nothing, of which no ratio can be told";
 const UNFINISHED: &str = "a neighbour ended no run while the measured guest ran; use a larger size";
 
 /// A trial of which only the number of guests is known.
-pub(crate) fn lacking(workload: &WorkloadPlan, fewer: &Fewer) -> Measured {
+pub(crate) fn only_guests_up(workload: &WorkloadPlan, fewer: &TooFewGuests) -> Measured {
     let mut iteration = nothing(monotonic_ns());
     for metric in &workload.metrics {
         if metric.spec.name == neighbours::UP {
@@ -607,15 +630,15 @@ mod tests {
 
     #[test]
     fn machines_fit_beside_what_the_host_keeps() {
-        assert_eq!(fitting(3, GIB, 8 * GIB, GIB), (3, None));
-        let (fit, reason) = fitting(3, 4 * GIB, 10 * GIB, GIB);
+        assert_eq!(room_for(3, GIB, 8 * GIB, GIB), (3, None));
+        let (fit, reason) = room_for(3, 4 * GIB, 10 * GIB, GIB);
         assert_eq!(fit, 2);
         let reason = reason.unwrap();
         assert!(
             reason.contains("3 more guests of 4GiB could fill 12GiB") && reason.contains("keeps 1GiB"),
             "{reason}"
         );
-        assert_eq!(fitting(2, 4 * GIB, GIB, 2 * GIB).0, 0);
+        assert_eq!(room_for(2, 4 * GIB, GIB, 2 * GIB).0, 0);
     }
 
     #[test]

@@ -1,14 +1,16 @@
 //! The pilot: every workload once in every environment, unmeasured, to see that it works and how
 //! long it takes.
 
-use crate::fleet::{Instance, State};
+use crate::pool::{Instance, State};
 use crate::run::{Ended, Runner};
-use crate::serve::Occasion;
-use crate::trial::{Failure, Performance};
+use crate::serve::TrialInput;
+use crate::trial::WorkloadCommands;
 use crate::{RunnerError, UnequalEnvironment};
 use std::collections::BTreeMap;
 use std::time::Instant;
-use weigh_model::{Event, Exclusion, FailureKind, Headroom, Paced, Record, TrialFailure, WorkloadPlan};
+use weigh_model::{
+    Event, Exclusion, FailureKind, Headroom, Paced, Record, StartPlan, TrialFailure, WorkloadPlan,
+};
 
 /// Numbers from here on are of the pilot, not of trials.
 const PILOT: u64 = 900_000;
@@ -43,13 +45,13 @@ impl Runner<'_> {
     pub(crate) fn pilot(&mut self) -> Result<Ended, RunnerError> {
         self.journal.event(Event::PilotStarted)?;
         let mut found = Found::default();
-        self.fleet.piloting = true;
+        self.pool.piloting = true;
         for environment in self.baseline_first() {
             if self.pilot_environment(environment, &mut found)? == Ended::Interrupted {
                 return Ok(Ended::Interrupted);
             }
         }
-        self.fleet.piloting = false;
+        self.pool.piloting = false;
         self.parity.settle();
         if !found.unequal.is_empty() {
             self.refuse(std::mem::take(&mut found.unequal))?;
@@ -77,7 +79,7 @@ impl Runner<'_> {
                 self.pilot_cell(environment, workload, found)?;
             }
         }
-        if let Some(message) = self.fleet.stop(environment, State::Empty, &mut self.statistics) {
+        if let Some(message) = self.pool.stop(environment, State::Empty, &mut self.statistics) {
             self.journal.warn(message)?;
         }
         let launches = self.statistics.launches - before.launches;
@@ -174,50 +176,42 @@ impl Runner<'_> {
         workload: usize,
     ) -> Result<Result<Once, TrialFailure>, RunnerError> {
         if let Some(start) = self.plan.workloads[workload].start {
-            // Nothing else may be there while guests start.
-            if let Some(message) = self.fleet.stop(environment, State::Empty, &mut self.statistics) {
-                self.journal.warn(message)?;
-            }
-            let started = Instant::now();
-            let (_, result) = self.start_trial(environment, workload, start, "pilot")?;
-            let whole_s = started.elapsed().as_secs_f64();
-            return Ok(result.map(|_| Once { command_s: whole_s, whole_s, reached: None, headroom: None }));
+            return self.start_once(environment, workload, start);
         }
-        let dead = matches!(self.fleet.berths[environment].state, State::Dead);
-        if dead || matches!(self.fleet.berths[environment].state, State::Empty) {
+        let dead = matches!(self.pool.entries[environment].state, State::Dead);
+        if dead || matches!(self.pool.entries[environment].state, State::Empty) {
             self.launch(environment)?;
         }
-        let working_directory = self.fleet.working_directory(environment);
-        let bare = self.fleet.berths[environment].bare;
-        let scene = self.scene(environment, workload);
-        let instance = match &mut self.fleet.berths[environment].state {
+        let working_directory = self.pool.working_directory(environment);
+        let bare = self.pool.entries[environment].bare;
+        let server = self.server(environment, workload);
+        let instance = match &mut self.pool.entries[environment].state {
             State::Running(instance) => instance,
             State::Failed(failure) => {
                 let failure = failure.clone();
                 if dead {
-                    self.fleet.berths[environment].state = State::Dead; // the next workload tries again
+                    self.pool.entries[environment].state = State::Dead; // the next workload tries again
                 }
                 return Ok(Err(self.launch_failure(&failure)));
             }
             State::Empty | State::Dead => unreachable!("a launch leaves an instance or a failure"),
         };
         let variables = &self.plan.environments[environment].variables;
-        let occasion = occasion(instance, bare, workload);
-        let words = occasion.words.clone();
-        let performance =
-            Performance::new(&self.plan.workloads[workload], working_directory, 0, variables, words);
+        let input = input(instance, bare, workload);
+        let words = input.words.clone();
+        let commands =
+            WorkloadCommands::new(&self.plan.workloads[workload], working_directory, 0, variables, words);
         let guest_log = instance.log();
         let started = Instant::now();
-        let awake = instance.awake(|guest| match &scene {
-            Some(scene) => scene.once(guest, &occasion),
-            None => performance.once_staged(guest.session()),
+        let (outcome, end) = instance.awake(|guest| match &server {
+            Some(server) => server.once(guest, &input),
+            None => commands.once_staged(guest.session()),
         });
         let whole_s = started.elapsed().as_secs_f64();
-        let outcome = awake.value.unwrap_or_else(|reason| Err(Failure::new(FailureKind::GuestDied, reason)));
-        if awake.lost {
-            self.bury(environment, awake.complaint)?;
+        if end.lost {
+            self.retire(environment, end.complaint)?;
         }
-        match outcome {
+        match outcome.flatten() {
             Ok((iteration, _)) => {
                 let command_ns = iteration.host_ended_ns.saturating_sub(iteration.host_started_ns);
                 let reached = self.plan.workloads[workload].reached(&[iteration]);
@@ -225,10 +219,26 @@ impl Runner<'_> {
                 Ok(Ok(Once { command_s: command_ns as f64 / 1e9, whole_s, reached, headroom: None }))
             }
             Err(failure) => {
-                let failure = failure.because(awake.exit_reason).in_guest(guest_log);
+                let failure = failure.because(end.exit_reason).in_guest(guest_log);
                 self.file_failure(environment, workload, "pilot", failure).map(Err)
             }
         }
+    }
+
+    /// Runs a start once. Nothing else may be there while guests start.
+    fn start_once(
+        &mut self,
+        environment: usize,
+        workload: usize,
+        start: StartPlan,
+    ) -> Result<Result<Once, TrialFailure>, RunnerError> {
+        if let Some(message) = self.pool.stop(environment, State::Empty, &mut self.statistics) {
+            self.journal.warn(message)?;
+        }
+        let started = Instant::now();
+        let (_, result) = self.start_trial(environment, workload, start, "pilot")?;
+        let whole_s = started.elapsed().as_secs_f64();
+        Ok(result.map(|_| Once { command_s: whole_s, whole_s, reached: None, headroom: None }))
     }
 
     /// Whether a workload's rate is to be found out.
@@ -288,17 +298,16 @@ impl Runner<'_> {
         environment: usize,
         workload: usize,
     ) -> Result<Option<Headroom>, RunnerError> {
-        let Some(scene) = self.scene(environment, workload) else { return Ok(None) };
-        let bare = self.fleet.berths[environment].bare;
-        let State::Running(instance) = &mut self.fleet.berths[environment].state else { return Ok(None) };
-        let occasion = occasion(instance, bare, workload);
+        let Some(server) = self.server(environment, workload) else { return Ok(None) };
+        let bare = self.pool.entries[environment].bare;
+        let State::Running(instance) = &mut self.pool.entries[environment].state else { return Ok(None) };
+        let input = input(instance, bare, workload);
         let name = self.plan.environments[environment].name.as_str();
-        let awake = instance.awake(|guest| scene.headroom(guest, &occasion, name));
-        if awake.lost {
-            self.bury(environment, awake.complaint)?;
+        let (proven, end) = instance.awake(|guest| server.headroom(guest, &input, name));
+        if end.lost {
+            self.retire(environment, end.complaint)?;
         }
-        let proven = awake.value.unwrap_or_else(|reason| Err(Failure::new(FailureKind::GuestDied, reason)));
-        match proven {
+        match proven.flatten() {
             Ok(None) => Ok(None),
             Ok(Some(headroom)) => {
                 self.record(headroom.clone())?;
@@ -334,8 +343,8 @@ fn uncounted() -> TrialFailure {
 }
 
 /// A run of the pilot.
-fn occasion(instance: &Instance, bare: bool, workload: usize) -> Occasion {
-    Occasion {
+fn input(instance: &Instance, bare: bool, workload: usize) -> TrialInput {
+    TrialInput {
         ports: instance.ports.clone(),
         words: instance.words(bare, PILOT + workload as u64, 0),
         padding_bytes: 0,

@@ -1,12 +1,12 @@
 //! The whole of a run: pilot, blocks, the decision to stop.
 
-use crate::fleet::Fleet;
 use crate::history::Unit;
 use crate::journal::Journal;
 use crate::logs::RawLogs;
 use crate::noise::is_noisy;
 use crate::parity::Parity;
-use crate::serve::Scene;
+use crate::pool::EnvironmentPool;
+use crate::serve::ServerWorkload;
 use crate::stop::{Clock, block_limit, next_look};
 use crate::{Finish, Run, RunOptions, RunStatistics, RunnerError};
 use std::collections::BTreeSet;
@@ -21,7 +21,7 @@ pub(crate) struct Runner<'a> {
     pub(crate) host: String,
     pub(crate) interrupt: &'a AtomicBool,
     pub(crate) journal: Journal<'a>,
-    pub(crate) fleet: Fleet<'a>,
+    pub(crate) pool: EnvironmentPool<'a>,
     pub(crate) logs: RawLogs,
     pub(crate) parity: Parity,
     pub(crate) clock: Clock,
@@ -120,14 +120,14 @@ impl<'a> Runner<'a> {
         let (trials_done, spent_s) = (journal.history().trials(), journal.history().trial_s());
         journal.event(Event::Started { trials_done, resumed: !journal.records().is_empty() })?;
         let parity = Parity::new(run.plan, journal.records(), run.options.leave_out_unequal);
-        let fleet = Fleet::prepare(
+        let pool = EnvironmentPool::prepare(
             run.plan,
             run.host,
             run.host_facts,
             run.sensors,
             journal.history().next_instance(),
         )?;
-        if let Some(machine) = fleet.loader() {
+        if let Some(machine) = pool.loader() {
             file_loader(&mut journal, machine)?;
         }
         Ok(Self {
@@ -135,7 +135,7 @@ impl<'a> Runner<'a> {
             host: run.host_facts.identity.clone(),
             interrupt: run.interrupt,
             journal,
-            fleet,
+            pool,
             logs,
             parity,
             clock: Clock::new(run.plan.budget_s, spent_s),
@@ -148,7 +148,7 @@ impl<'a> Runner<'a> {
     pub(crate) fn complete(&mut self, options: RunOptions) -> Result<FinishReason, RunnerError> {
         let reason = self.go(options);
         let stopped = self.stop_instances();
-        for message in self.fleet.disperse() {
+        for message in self.pool.stop_neighbours() {
             self.journal.warn(message)?;
         }
         let reason = reason?;
@@ -175,9 +175,9 @@ impl<'a> Runner<'a> {
 
     /// What is the same in every trial of a server in one environment, with the rate that the pilot
     /// decided.
-    pub(crate) fn scene(&self, environment: usize, workload: usize) -> Option<Scene<'a>> {
+    pub(crate) fn server(&self, environment: usize, workload: usize) -> Option<ServerWorkload<'a>> {
         let rate_per_s = self.journal.history().pace(&self.plan.workloads[workload].id);
-        self.fleet.scene(environment, workload).map(|scene| scene.paced(rate_per_s))
+        self.pool.server(environment, workload).map(|server| server.paced(rate_per_s))
     }
 
     /// Declares what a crash cut short void, so that it is redone whole.
@@ -342,7 +342,7 @@ impl<'a> Runner<'a> {
     }
 
     pub(crate) fn stop_instances(&mut self) -> Result<(), RunnerError> {
-        for message in self.fleet.stop_all(&mut self.statistics) {
+        for message in self.pool.stop_all(&mut self.statistics) {
             self.journal.warn(message)?;
         }
         Ok(())

@@ -14,27 +14,27 @@
 //! compared with the host's as a guest's is. CPU time is charged to the guest as ever. All of it is
 //! fresh in every trial: no server has a state that another trial has left.
 
-pub(crate) mod beside;
 mod headroom;
 mod loader;
 pub(crate) mod machine;
-mod owner;
+pub(crate) mod neighbour;
+mod port_holder;
 pub(crate) mod ports;
+pub(crate) mod route;
 mod server;
-pub(crate) mod way;
 
 use crate::clock;
 use crate::logs::CellLog;
 use crate::staging::{self, Words};
-use crate::trial::{Failure, Measured, Performance, Performed, Progress, Setting, Watch, timed};
+use crate::trial::{Failure, Measured, Progress, TrialContext, TrialResult, Watch, WorkloadCommands, timed};
 use loader::Loader;
 use machine::Machine;
-use owner::Stranger;
+use port_holder::PortHolder;
+use route::Route;
 use server::Server;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
-use way::Way;
 use weigh_images::Root;
 use weigh_model::{
     ClockState, EnvironmentSpec, FailureKind, Iteration, ServerPlan, Staging, Transport, WorkloadPlan,
@@ -48,7 +48,7 @@ const TRIES: u32 = 3;
 const LISTENS: [&str; 4] = ["weigh-kernels", "listens", "--connect", "{address}:{port}"];
 
 /// What is the same in every trial of a server in one environment.
-pub(crate) struct Scene<'a> {
+pub(crate) struct ServerWorkload<'a> {
     pub(crate) host: &'a Host,
     pub(crate) workload: &'a WorkloadPlan,
     pub(crate) server: &'a ServerPlan,
@@ -87,7 +87,7 @@ impl LoadedFrom {
 }
 
 /// What belongs to one trial.
-pub(crate) struct Occasion {
+pub(crate) struct TrialInput {
     /// The guest's ports.
     pub(crate) ports: Vec<u16>,
     /// What is filled in for commands in the guest.
@@ -110,28 +110,28 @@ enum Served {
     Null,
 }
 
-impl Scene<'_> {
+impl ServerWorkload<'_> {
     /// A whole trial.
-    pub(crate) fn perform(
+    pub(crate) fn run_trial(
         &self,
         guest: &mut dyn Guest,
-        occasion: &Occasion,
+        input: &TrialInput,
         mut watch: Watch<'_>,
         log: &mut CellLog,
         label: &str,
-    ) -> Performed {
+    ) -> TrialResult {
         let mut progress = Progress::default();
-        let load = |loader: &mut Loader, outside: &Performance<'_>| {
+        let load = |loader: &mut Loader, outside: &WorkloadCommands<'_>| {
             loader.shown_to(&mut watch, &self.from);
             let clock = loader.clock();
             let session = loader.session();
-            let setting = Setting { session, clock, watch, warm_up: true, log, label };
-            let performed = outside.perform(setting);
-            progress = performed.progress;
-            performed.outcome.and_then(|measured| loader.check(measured))
+            let context = TrialContext { session, clock, watch, warm_up: true, log, label };
+            let result = outside.run_trial(context);
+            progress = result.progress;
+            result.outcome.and_then(|measured| loader.check(measured))
         };
-        let outcome = self.with_server(guest, occasion, Served::Server, load);
-        Performed { outcome, progress }
+        let outcome = self.with_server(guest, input, Served::Server, load);
+        TrialResult { outcome, progress }
     }
 
     /// The same with requests that leave at such a rate.
@@ -144,11 +144,11 @@ impl Scene<'_> {
     pub(crate) fn once(
         &self,
         guest: &mut dyn Guest,
-        occasion: &Occasion,
+        input: &TrialInput,
     ) -> Result<(Iteration, Completed), Failure> {
         let seeks = self.server.pace.is_some() && self.rate_per_s.is_none();
         let served = if seeks { Served::Saturated } else { Served::Server };
-        self.with_server(guest, occasion, served, |loader, outside| outside.once_staged(loader.session()))
+        self.with_server(guest, input, served, |loader, outside| outside.once_staged(loader.session()))
     }
 
     /// Has a server run in the guest while `load` works. Where somebody else on the host has a port
@@ -156,26 +156,24 @@ impl Scene<'_> {
     fn with_server<R>(
         &self,
         guest: &mut dyn Guest,
-        occasion: &Occasion,
+        input: &TrialInput,
         served: Served,
-        load: impl FnOnce(&mut Loader, &Performance<'_>) -> Result<R, Failure>,
+        load: impl FnOnce(&mut Loader, &WorkloadCommands<'_>) -> Result<R, Failure>,
     ) -> Result<R, Failure> {
         let mut load = Some(load);
-        let mut ports = self.ports(guest, &occasion.ports);
+        let mut ports = self.ports(guest, &input.ports);
         for _ in 1..TRIES {
-            let outcome = self.with_server_at(&ports, guest, occasion, served, &mut load);
-            if outcome.is_ok() || load.is_none() || self.stranger(guest, &ports).is_none() {
+            let outcome = self.with_server_at(&ports, guest, input, served, &mut load);
+            if outcome.is_ok() || load.is_none() || self.holder(guest, &ports).is_none() {
                 return outcome;
             }
             ports = self.ports(guest, &ports);
         }
-        let outcome = self.with_server_at(&ports, guest, occasion, served, &mut load);
-        let stranger =
-            outcome.as_ref().err().filter(|_| load.is_some()).and_then(|_| self.stranger(guest, &ports));
-        outcome.map_err(|failure| match stranger {
-            Some(stranger) => {
-                Failure { kind: FailureKind::Preparation, reason: stranger.reason(), ..failure }
-            }
+        let outcome = self.with_server_at(&ports, guest, input, served, &mut load);
+        let holder =
+            outcome.as_ref().err().filter(|_| load.is_some()).and_then(|_| self.holder(guest, &ports));
+        outcome.map_err(|failure| match holder {
+            Some(holder) => Failure { kind: FailureKind::Preparation, reason: holder.reason(), ..failure },
             None => failure,
         })
     }
@@ -183,7 +181,7 @@ impl Scene<'_> {
     /// Ports for a server: those of its instance, but for others of the host's that nobody has,
     /// where somebody has them.
     fn ports(&self, guest: &dyn Guest, ports: &[u16]) -> Vec<u16> {
-        match self.stranger(guest, ports) {
+        match self.holder(guest, ports) {
             Some(_) => ports::unused(ports.len(), ports).unwrap_or_else(|| ports.into()),
             None => ports.into(),
         }
@@ -191,9 +189,9 @@ impl Scene<'_> {
 
     /// Who else has one of the ports of a guest that listens on the host's own network. Ports of
     /// other guests are their own, or the platform holds them.
-    fn stranger(&self, guest: &dyn Guest, ports: &[u16]) -> Option<Stranger> {
-        let shared = way::is_on_host(guest, &self.can) && !self.can.fake && !self.can.elsewhere;
-        shared.then(|| Stranger::on(ports, &self.server.transport, &guest.processes())).flatten()
+    fn holder(&self, guest: &dyn Guest, ports: &[u16]) -> Option<PortHolder> {
+        let shared = route::is_on_host(guest, &self.can) && !self.can.fake && !self.can.elsewhere;
+        shared.then(|| PortHolder::on(ports, &self.server.transport, &guest.processes())).flatten()
     }
 
     /// The same at these ports. `load` is taken when it begins.
@@ -201,23 +199,23 @@ impl Scene<'_> {
         &self,
         ports: &[u16],
         guest: &mut dyn Guest,
-        occasion: &Occasion,
+        input: &TrialInput,
         served: Served,
-        load: &mut Option<impl FnOnce(&mut Loader, &Performance<'_>) -> Result<R, Failure>>,
+        load: &mut Option<impl FnOnce(&mut Loader, &WorkloadCommands<'_>) -> Result<R, Failure>>,
     ) -> Result<R, Failure> {
         if !self.can.fork {
             let reason = "the guest runs its one program and no server beside it";
             return Err(Failure::new(FailureKind::Preparation, reason));
         }
-        let way = Way::to(guest, &self.can, ports, self.from.outside())?;
-        let mut loader = Loader::launch(self, occasion, way.from.as_deref())?;
+        let way = Route::to(guest, &self.can, ports, self.from.outside())?;
+        let mut loader = Loader::launch(self, input, way.from.as_deref())?;
         let (inside, outside) = (self.inside(served), self.outside(served));
-        let (inner, mut outer) = (occasion.words.clone(), loader.words(occasion));
+        let (inner, mut outer) = (input.words.clone(), loader.words(input));
         if let Some(rate) = self.rate_per_s {
             outer = outer.with("rate", rate.to_string());
         }
         let of = |workload, directory, words| {
-            Performance::new(workload, directory, occasion.padding_bytes, self.variables, words)
+            WorkloadCommands::new(workload, directory, input.padding_bytes, self.variables, words)
         };
         let inside = of(&inside, self.directory, way.inside(inner));
         let outside = of(&outside, self.loader_directory, way.outside(outer));
@@ -226,8 +224,8 @@ impl Scene<'_> {
             let mut server = Server::start(guest.session(), &inside)?;
             let outcome = self
                 .bring_up(served, guest.session(), &mut server, (&way, &mut loader, &outside))
-                .and_then(|()| match self.stranger(guest, ports) {
-                    Some(stranger) => Err(Failure::new(FailureKind::Preparation, stranger.reason())),
+                .and_then(|()| match self.holder(guest, ports) {
+                    Some(holder) => Err(Failure::new(FailureKind::Preparation, holder.reason())),
                     None => self.fill(served, &mut loader, &outside),
                 })
                 .and_then(|()| match load.take() {
@@ -248,7 +246,7 @@ impl Scene<'_> {
         served: Served,
         session: &mut Session,
         server: &mut Server,
-        (way, loader, outside): (&Way, &mut Loader, &Performance<'_>),
+        (way, loader, outside): (&Route, &mut Loader, &WorkloadCommands<'_>),
     ) -> Result<(), Failure> {
         let deadline = staging::setup_deadline(&self.workload.staging);
         let (ready, fill) = self.questions(served);
@@ -280,7 +278,12 @@ impl Scene<'_> {
     }
 
     /// Fills a server that is up.
-    fn fill(&self, served: Served, loader: &mut Loader, outside: &Performance<'_>) -> Result<(), Failure> {
+    fn fill(
+        &self,
+        served: Served,
+        loader: &mut Loader,
+        outside: &WorkloadCommands<'_>,
+    ) -> Result<(), Failure> {
         let Some(fill) = self.questions(served).1 else { return Ok(()) };
         let deadline = staging::setup_deadline(&self.workload.staging);
         let filled = outside.around(loader.session(), &outside.command_of(fill), deadline);

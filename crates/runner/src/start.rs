@@ -15,18 +15,18 @@
 
 mod boot;
 mod client;
-pub(crate) mod crowd;
 mod duplicates;
 pub(crate) mod footprint;
+pub(crate) mod guest_pool;
 mod one;
 mod restored;
 pub(crate) mod system;
 
 use crate::RunnerError;
-use crate::fleet::{Fleet, Recipe};
+use crate::pool::{EnvironmentPool, Recipe};
 use crate::run::Runner;
 use crate::trial::{Failure, Measured, describe};
-use footprint::Weighing;
+use footprint::FootprintPlan;
 use std::collections::BTreeMap;
 use weigh_host::accounts::Accounts;
 use weigh_model::{
@@ -40,7 +40,7 @@ const DROP_CACHES: &str = "/proc/sys/vm/drop_caches";
 
 /// What a trial of starts came to, beside what the sensors saw.
 #[derive(Default)]
-struct Came {
+struct StartOutcome {
     values: BTreeMap<String, f64>,
     absent: BTreeMap<String, String>,
     /// First spawn and last stamp, host's monotonic clock, nanoseconds.
@@ -54,7 +54,7 @@ struct Came {
     complaints: Vec<String>,
 }
 
-impl Came {
+impl StartOutcome {
     fn put(&mut self, metric: &str, ns: u64) {
         self.values.insert(metric.into(), ns as f64 * 1e-9);
     }
@@ -120,12 +120,12 @@ struct Window {
 }
 
 impl Window {
-    fn open(fleet: &mut Fleet<'_>, environment: usize, request: &GuestRequest) -> Self {
-        let daemons = Accounts { daemons: fleet.berths[environment].daemons.clone(), ..Accounts::default() };
-        let cpus = fleet.cpus(request);
-        let attached = fleet.sensors.attach(&daemons, cpus);
+    fn open(pool: &mut EnvironmentPool<'_>, environment: usize, request: &GuestRequest) -> Self {
+        let daemons = Accounts { daemons: pool.entries[environment].daemons.clone(), ..Accounts::default() };
+        let cpus = pool.cpus(request);
+        let attached = pool.sensors.attach(&daemons, cpus);
         let before = spent(&daemons);
-        fleet.sensors.begin(attached);
+        pool.sensors.begin(attached);
         Self { attached, daemons, before }
     }
 
@@ -133,9 +133,9 @@ impl Window {
     ///
     /// What else was busy may be foreign or not: a platform's daemon starts programs that end
     /// before anybody can ask who they were. So it is told and wholly uncertain, and voids nothing.
-    fn close(self, fleet: &mut Fleet<'_>, used: Charge) -> Observed {
-        let mut observed = fleet.sensors.end(self.attached);
-        fleet.sensors.detach(self.attached);
+    fn close(self, pool: &mut EnvironmentPool<'_>, used: Charge) -> Observed {
+        let mut observed = pool.sensors.end(self.attached);
+        pool.sensors.detach(self.attached);
         let after = spent(&self.daemons);
         let known: u64 = used.guest_ns + used.helpers_ns.values().sum::<u64>();
         let unknown_ns = observed.foreign.ns.saturating_sub(known);
@@ -154,9 +154,9 @@ impl Window {
     }
 
     /// Closes it for nothing.
-    fn abandon(self, fleet: &mut Fleet<'_>) {
-        fleet.sensors.end(self.attached);
-        fleet.sensors.detach(self.attached);
+    fn abandon(self, pool: &mut EnvironmentPool<'_>) {
+        pool.sensors.end(self.attached);
+        pool.sensors.detach(self.attached);
     }
 }
 
@@ -190,7 +190,7 @@ impl Runner<'_> {
             | Started::Churn { guests, .. }
             | Started::Footprint { guests, .. } => guests,
         };
-        let recipe = match self.fleet.recipe(environment, guests) {
+        let recipe = match self.pool.recipe(environment, guests) {
             Ok(recipe) => recipe,
             Err(failure) => return Ok((failure.instance, Err(self.launch_failure(&failure)))),
         };
@@ -219,10 +219,10 @@ impl Runner<'_> {
         workload: usize,
         start: StartPlan,
         recipe: Recipe,
-    ) -> Result<Came, Failure> {
+    ) -> Result<StartOutcome, Failure> {
         let cold = start.caches == Caches::Cold;
         let deadline = std::time::Duration::from_secs_f64(self.plan.workloads[workload].deadline_s);
-        let fleet = &mut self.fleet;
+        let pool = &mut self.pool;
         if cold && start.what != Started::Restored {
             drop_caches()?;
         }
@@ -230,19 +230,19 @@ impl Runner<'_> {
             Started::One => {
                 let metrics = &self.plan.workloads[workload].metrics;
                 let boot = metrics.iter().any(|metric| metric.spec.name == stamps::BOOT_KERNEL);
-                one::come_up(fleet, environment, recipe, deadline, boot)
+                one::come_up(pool, environment, recipe, deadline, boot)
             }
             Started::AtOnce { guests } => {
-                crowd::at_once(fleet, environment, recipe, guests, deadline, &mut |_, _| Ok(()))
+                guest_pool::at_once(pool, environment, recipe, guests, deadline, &mut |_, _| Ok(()))
             }
             Started::Footprint { guests, duplicates } => {
-                let weighing = Weighing { environment, guests, duplicates, deadline };
-                footprint::weigh(fleet, recipe, weighing, self.interrupt)
+                let plan = FootprintPlan { environment, guests, duplicates, deadline };
+                footprint::weigh(pool, recipe, plan, self.interrupt)
             }
             Started::Churn { concurrency, guests } => {
-                crowd::churn(fleet, environment, &recipe, concurrency, guests)
+                guest_pool::churn(pool, environment, &recipe, concurrency, guests)
             }
-            Started::Restored => restored::come_up(fleet, environment, &recipe, cold),
+            Started::Restored => restored::come_up(pool, environment, &recipe, cold),
         }
     }
 }

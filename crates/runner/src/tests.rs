@@ -1,6 +1,7 @@
 //! What can only be seen from within: which instances are awake when.
 
-#[path = "../tests/common/mod.rs"]
+#[path = "../tests/suite/common/mod.rs"]
+#[allow(dead_code, reason = "these tests use a part of it")]
 pub(crate) mod common;
 
 use crate::run::Runner;
@@ -123,8 +124,8 @@ fn only_one_instance_is_awake() {
             options: RunOptions::default(),
         })
         .unwrap();
-        for berth in &mut runner.fleet.berths {
-            berth.platform = &Watched;
+        for entry in &mut runner.pool.entries {
+            entry.platform = &Watched;
         }
         let reason = runner.complete(RunOptions { skip_pilot: true, ..RunOptions::default() }).unwrap();
         assert_eq!(reason, FinishReason::Blocks);

@@ -10,7 +10,7 @@ pub(crate) use watch::Watch;
 use crate::clock::Timed;
 use crate::guest_clock::GuestClock;
 use crate::logs::CellLog;
-use crate::neighbours::work::Reins;
+use crate::neighbours::work::StopToken;
 use crate::staging::{self, Words};
 use device_reads::check_device_reads;
 use failure::{ended_badly, last_words};
@@ -50,7 +50,7 @@ fn command_environment(padding_bytes: usize, variables: &BTreeMap<String, String
 }
 
 /// How a workload is run in guests of one block.
-pub(crate) struct Performance<'a> {
+pub(crate) struct WorkloadCommands<'a> {
     workload: &'a WorkloadPlan,
     command: Command,
     prepare: Option<Command>,
@@ -62,7 +62,7 @@ pub(crate) struct Performance<'a> {
     /// Where the commands are executed, for failures.
     place: String,
     /// What may end its commands early.
-    reins: Option<&'a Reins>,
+    stop: Option<&'a StopToken>,
 }
 
 /// The iterations of a trial, and what is known of the circumstances.
@@ -75,7 +75,7 @@ pub(crate) struct Measured {
 }
 
 /// What a trial has around its commands.
-pub(crate) struct Setting<'a, 's> {
+pub(crate) struct TrialContext<'a, 's> {
     pub(crate) session: &'a mut Session,
     pub(crate) clock: GuestClock,
     pub(crate) watch: Watch<'s>,
@@ -87,9 +87,15 @@ pub(crate) struct Setting<'a, 's> {
 }
 
 /// What a trial came to.
-pub(crate) struct Performed {
+pub(crate) struct TrialResult {
     pub(crate) outcome: Result<Measured, Failure>,
     pub(crate) progress: Progress,
+}
+
+impl TrialResult {
+    pub(crate) fn failed(failure: Failure) -> Self {
+        Self { outcome: Err(failure), progress: Progress::default() }
+    }
 }
 
 /// How far a trial came.
@@ -103,7 +109,7 @@ pub(crate) struct Progress {
     pub(crate) log_error: Option<std::io::Error>,
 }
 
-impl<'a> Performance<'a> {
+impl<'a> WorkloadCommands<'a> {
     pub(crate) fn new(
         workload: &'a WorkloadPlan,
         working_directory: Option<&Path>,
@@ -134,7 +140,7 @@ impl<'a> Performance<'a> {
             teardown: around(&workload.staging.teardown),
             words,
             place: "in the guest".into(),
-            reins: None,
+            stop: None,
             deadline: Duration::try_from_secs_f64(workload.deadline_s).map_or(LONGEST, |d| d.min(LONGEST)),
         }
     }
@@ -147,8 +153,8 @@ impl<'a> Performance<'a> {
     }
 
     /// The same for a neighbour of a measured guest, that goes on as long as these let it.
-    pub(crate) fn held_by(self, reins: &'a Reins) -> Self {
-        Self { reins: Some(reins), ..self }
+    pub(crate) fn held_by(self, stop: &'a StopToken) -> Self {
+        Self { stop: Some(stop), ..self }
     }
 
     /// The measured command.
@@ -170,12 +176,12 @@ impl<'a> Performance<'a> {
     }
 
     /// A whole trial: warm-up where it is asked for, then the iterations.
-    pub(crate) fn perform(&self, mut setting: Setting<'_, '_>) -> Performed {
+    pub(crate) fn run_trial(&self, mut context: TrialContext<'_, '_>) -> TrialResult {
         let mut progress = Progress::default();
-        let outcome = self.set_up(setting.session);
-        let outcome = outcome.and_then(|()| self.try_perform(&mut setting, &mut progress));
-        let outcome = self.torn_down(setting.session, outcome);
-        Performed { outcome, progress }
+        let outcome = self.set_up(context.session);
+        let outcome = outcome.and_then(|()| self.try_trial(&mut context, &mut progress));
+        let outcome = self.torn_down(context.session, outcome);
+        TrialResult { outcome, progress }
     }
 
     /// What stands before the first run of a trial.
@@ -211,26 +217,26 @@ impl<'a> Performance<'a> {
         self.torn_down(session, outcome)
     }
 
-    fn try_perform(
+    fn try_trial(
         &self,
-        setting: &mut Setting<'_, '_>,
+        context: &mut TrialContext<'_, '_>,
         progress: &mut Progress,
     ) -> Result<Measured, Failure> {
-        let clock = setting.clock;
-        let start = clock.exchange(setting.session).map_err(|error| Failure::lost(&error))?;
-        for _ in 0..if setting.warm_up { self.workload.warmup } else { 0 } {
-            self.once(setting.session, None).map_err(|failure| failure.during("in the warm-up"))?;
+        let clock = context.clock;
+        let start = clock.exchange(context.session).map_err(|error| Failure::lost(&error))?;
+        for _ in 0..if context.warm_up { self.workload.warmup } else { 0 } {
+            self.once(context.session, None).map_err(|failure| failure.during("in the warm-up"))?;
             progress.warm_ups += 1;
         }
         progress.warm = true;
-        let mut iterations = self.iterations(setting, progress)?;
+        let mut iterations = self.iterations(context, progress)?;
         let runs: Vec<Timed> = iterations.iter().map(timed).collect();
         let whose = clock;
-        let clock = clock.check(setting.session, start, &runs).map_err(|error| Failure::lost(&error))?;
+        let clock = clock.check(context.session, start, &runs).map_err(|error| Failure::lost(&error))?;
         if clock.is_some_and(|clock| clock.state == ClockState::Bracket) && whose != GuestClock::TakenHere {
             self.use_brackets(&mut iterations);
         }
-        let observed = setting.watch.seen.take().map(Box::new);
+        let observed = context.watch.seen.take().map(Box::new);
         check_device_reads(&iterations, observed.as_deref())?;
         Ok(Measured { iterations, observed, clock })
     }
@@ -239,23 +245,23 @@ impl<'a> Performance<'a> {
     /// clean-up lie between.
     fn iterations(
         &self,
-        setting: &mut Setting<'_, '_>,
+        context: &mut TrialContext<'_, '_>,
         progress: &mut Progress,
     ) -> Result<Vec<Iteration>, Failure> {
         let window_each = self.prepare.is_some() || self.cleanup.is_some();
         let mut iterations = Vec::with_capacity(self.workload.iterations as usize);
         if !window_each {
-            setting.watch.begin(setting.session);
+            context.watch.begin(context.session);
         }
         for number in 0..self.workload.iterations {
-            let watch = window_each.then_some(&mut setting.watch);
-            let (iteration, completed) = self.once(setting.session, watch)?;
+            let watch = window_each.then_some(&mut context.watch);
+            let (iteration, completed) = self.once(context.session, watch)?;
             iterations.push(iteration);
-            let held = setting.log.hold(&format!("{}, iteration {number}", setting.label), &completed);
+            let held = context.log.hold(&format!("{}, iteration {number}", context.label), &completed);
             progress.log_error = progress.log_error.take().or(held.err());
         }
         if !window_each {
-            setting.watch.end(setting.session);
+            context.watch.end(context.session);
         }
         Ok(iterations)
     }
@@ -374,8 +380,8 @@ impl<'a> Performance<'a> {
         command: &Command,
         deadline: Duration,
     ) -> Result<Completed, Failure> {
-        let ended = match self.reins {
-            Some(reins) => reins.run(session, command, deadline),
+        let ended = match self.stop {
+            Some(stop) => stop.run(session, command, deadline),
             None => session.run(command, RunOptions::within(deadline)),
         };
         ended.map_err(|error| self.not_executed(command, error))

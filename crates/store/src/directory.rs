@@ -1,9 +1,9 @@
 //! One run directory.
 
 use crate::StoreError;
+use crate::analysis_cache::{self, CacheKey};
 use crate::durable::{sync_directory, write_whole};
 use crate::error::no_room;
-use crate::kept::{self, Origin};
 use crate::naming::{directory_name, safe_file_name};
 use crate::samples;
 use serde::Serialize;
@@ -42,10 +42,10 @@ pub struct Records {
     pub recovered: Option<String>,
 }
 
-/// What is made of the records of a run.
+/// A value derived from the records of a run.
 #[derive(Debug)]
-pub struct Made<T> {
-    /// The same whether it was made now or kept.
+pub struct Derived<T> {
+    /// The same whether it was derived now or read from the cache.
     pub value: T,
     /// As [`Records::recovered`].
     pub recovered: Option<String>,
@@ -120,7 +120,7 @@ impl RunDirectory {
         write_whole(&path, SAMPLES, &header)?;
         let writer = Writer::open(&path, header.len() as u64)?;
         sync_directory(&path)?;
-        let (plan, plan_digest) = (plan.clone(), kept::digest(&plan_text));
+        let (plan, plan_digest) = (plan.clone(), analysis_cache::digest(&plan_text));
         Ok(Self { path, plan, plan_digest, host: host.clone(), recovered: None, writer: Some(writer) })
     }
 
@@ -161,14 +161,15 @@ impl RunDirectory {
         Ok(run)
     }
 
-    /// Whether another process, or another value of this one, writes to it: then the run goes on.
+    /// Whether another process, or another value in this one, writes to it: then the run is still
+    /// going on.
     pub fn is_going_on(&self) -> bool {
         let samples = File::open(self.path.join(SAMPLES));
         self.writer.is_none()
             && samples.is_ok_and(|samples| matches!(samples.try_lock_shared(), Err(TryLockError::WouldBlock)))
     }
 
-    /// What was asked.
+    /// The plan of the run.
     pub fn plan(&self) -> &Plan {
         &self.plan
     }
@@ -259,31 +260,36 @@ impl RunDirectory {
         self.records_of(&self.samples()?)
     }
 
-    /// What `make` makes of every record on disk; of a long run it may have been kept.
+    /// What `derive` makes of every record on disk, read from the analysis cache where that has it.
     ///
-    /// It is kept in `collected.json`, by a directory that is open for writing and has 1 MiB of
-    /// samples. It is believed as long as samples and plan are to the byte what it was made from,
-    /// and by the same `reader`: a digest of the code that makes it, in hexadecimal. `make` may use
-    /// the plan and the records, and nothing else. That it cannot be kept is no error.
+    /// The cache is `collected.json`. A directory that is open for writing writes it when there is
+    /// at least 1 MiB of samples. It is valid as long as samples and plan are to the byte what they
+    /// were and the `reader` is the same: a digest of the code that derives the value, in
+    /// hexadecimal. `derive` may use the plan and the records, and nothing else. A cache that cannot
+    /// be written is no error.
     ///
     /// # Errors
-    /// As [`Self::records`], where it is not kept.
-    pub fn made<T>(&self, reader: &str, make: impl FnOnce(Vec<Record>) -> T) -> Result<Made<T>, StoreError>
+    /// As [`Self::records`], where the cache has no value.
+    pub fn derived<T>(
+        &self,
+        reader: &str,
+        derive: impl FnOnce(Vec<Record>) -> T,
+    ) -> Result<Derived<T>, StoreError>
     where
         T: Serialize + DeserializeOwned + PartialEq,
     {
         let bytes = self.samples()?;
-        let origin = Origin { samples: kept::digest(&bytes), plan: self.plan_digest, reader };
-        if let Some(value) = kept::kept(&self.path, &origin, bytes.len()) {
-            // Only whole lines are kept.
-            return Ok(Made { value, recovered: self.recovered.clone() });
+        let key = CacheKey { samples: analysis_cache::digest(&bytes), plan: self.plan_digest, reader };
+        if let Some(value) = analysis_cache::load(&self.path, &key, bytes.len()) {
+            // Only whole lines are cached.
+            return Ok(Derived { value, recovered: self.recovered.clone() });
         }
         let read = self.records_of(&bytes)?;
-        let value = make(read.records);
+        let value = derive(read.records);
         if self.writer.is_some() && bytes.ends_with(b"\n") {
-            kept::keep(&self.path, &origin, bytes.len(), &value);
+            analysis_cache::save(&self.path, &key, bytes.len(), &value);
         }
-        Ok(Made { value, recovered: read.recovered })
+        Ok(Derived { value, recovered: read.recovered })
     }
 
     fn samples(&self) -> Result<Vec<u8>, StoreError> {
@@ -353,7 +359,7 @@ impl RunDirectory {
 
 impl Drop for RunDirectory {
     fn drop(&mut self) {
-        // Events are for people; a failure here has nobody left to tell.
+        // Events are for people, and nobody is left to report a failure to.
         let _ = self.flush_events();
     }
 }
@@ -414,8 +420,8 @@ impl Writer {
     }
 }
 
-/// `mkdir` refuses an existing name, which makes it the test and the claim in one. Makes an empty
-/// directory `<parent>/<UTC time>-<name>/`, with a number behind it when that is taken.
+/// Makes an empty directory `<parent>/<UTC time>-<name>/`, with a number behind it when that is
+/// taken.
 ///
 /// # Errors
 /// [`StoreError::Full`] and what else the file system refuses.
@@ -426,6 +432,7 @@ pub fn make_directory(parent: &Path, started_utc: &str, name: &str) -> Result<Pa
     Ok(path)
 }
 
+/// `mkdir` refuses an existing name, so it both tests for the name and claims it.
 fn make_unique(parent: &Path, name: &str) -> Result<PathBuf, StoreError> {
     let mut path = parent.join(name);
     for number in 2.. {
@@ -505,7 +512,7 @@ fn read_versioned<T: DeserializeOwned>(path: &Path, supported: Option<u32>) -> R
             return Err(StoreError::NewerFormat { path: path.into(), found, supported });
         }
     }
-    Ok((serde_json::from_slice(&bytes).map_err(damaged)?, kept::digest(&bytes)))
+    Ok((serde_json::from_slice(&bytes).map_err(damaged)?, analysis_cache::digest(&bytes)))
 }
 
 /// A cut event would glue itself to the next one.

@@ -7,7 +7,7 @@
 //!   samples.jsonl  a header line, then one line per trial or void unit, each on disk before the next trial starts
 //!   events.jsonl   what happened when; for people, not synced
 //!   logs/          raw output of every tool
-//!   collected.json what was made of many samples; may be missing, and is then made again
+//!   collected.json cache of what was derived from many samples; may be missing
 //! ```
 //!
 //! A sample is never rewritten. The only bytes that ever leave `samples.jsonl` are those of a last
@@ -47,6 +47,7 @@
 //! # }
 //! ```
 
+mod analysis_cache;
 mod directory;
 mod durable;
 mod error;
@@ -54,11 +55,10 @@ pub mod export;
 #[cfg(test)]
 mod fixtures;
 pub mod import;
-mod kept;
 mod naming;
 mod samples;
 
-pub use directory::{Events, Made, Records, RunDirectory, make_directory};
+pub use directory::{Derived, Events, Records, RunDirectory, make_directory};
 pub use durable::write_whole;
 pub use error::StoreError;
 pub use naming::resolve;

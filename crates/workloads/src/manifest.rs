@@ -75,7 +75,8 @@ struct Manifest {
     packages: Vec<Spanned<String>>,
     #[serde(default)]
     serves: Vec<Spanned<String>>,
-    stand_in: Option<Spanned<String>>,
+    #[serde(rename = "stand_in")]
+    substitute: Option<Spanned<String>>,
     server: Option<Spanned<ManifestServer>>,
     warmup: Option<Spanned<u32>>,
     iterations: Option<Spanned<u32>>,

@@ -55,11 +55,11 @@ impl Workload {
         params: &BTreeMap<String, Vec<String>>,
         host: &HostFacts,
     ) -> Result<Vec<WorkloadPlan>, ParamError> {
-        let size = Size::of_word(size).ok_or_else(|| ParamError {
+        let size = Size::parse(size).ok_or_else(|| ParamError {
             param: "size".into(),
             value: size.into(),
             message: format!("`{size}` is not a size; the sizes are quick, standard and paper"),
-            nearest: nearest(size, Size::ALL.map(Size::word)).map(Into::into),
+            nearest: nearest(size, Size::ALL.map(Size::as_str)).map(Into::into),
             name_is_wrong: false,
         })?;
         for (name, values) in params {
@@ -129,7 +129,7 @@ impl Workload {
             id: shown.to_string(),
             name: self.name.clone(),
             params: chosen.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect(),
-            size: size.word().into(),
+            size: size.as_str().into(),
             command: fill_all(&self.command),
             prepare: self.prepare.as_deref().map(fill_all),
             cleanup: self.cleanup.as_deref().map(fill_all),
@@ -152,7 +152,7 @@ impl Workload {
     fn default_of<'s>(&self, spec: &'s ParamSpec, size: Size) -> Result<&'s str, ParamError> {
         let Some(required) = &spec.required else { return Ok(&spec.defaults[size as usize]) };
         let free = self
-            .stand_in
+            .substitute
             .as_ref()
             .map(|other| format!("; the workload {other} measures the same and needs nothing"));
         let message = format!(

@@ -19,8 +19,8 @@ impl Size {
     /// All of them, smallest first.
     pub const ALL: [Self; 3] = [Self::Quick, Self::Standard, Self::Paper];
 
-    /// The word that manifests, plans and the command line use.
-    pub fn word(self) -> &'static str {
+    /// As manifests, plans and the command line spell it.
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Quick => "quick",
             Self::Standard => "standard",
@@ -29,14 +29,14 @@ impl Size {
     }
 
     /// The size of that name.
-    pub fn of_word(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|size| size.word() == word)
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|size| size.as_str() == name)
     }
 }
 
 impl fmt::Display for Size {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.word())
+        f.write_str(self.as_str())
     }
 }
 
@@ -65,7 +65,7 @@ pub struct Workload {
     pub(crate) random_read_bytes: Option<Extraction>,
     pub(crate) staging: Staging,
     pub(crate) serves: Vec<String>,
-    pub(crate) stand_in: Option<String>,
+    pub(crate) substitute: Option<String>,
 }
 
 /// A parameter of a workload.
@@ -152,10 +152,10 @@ impl Workload {
         &self.staging.packages
     }
 
-    /// The workload that measures the same with a program that anybody may have, where this one's
-    /// may not be given away.
-    pub fn stand_in(&self) -> Option<&str> {
-        self.stand_in.as_deref()
+    /// The workload that measures the same with a freely available program, where this one's program
+    /// may not be redistributed.
+    pub fn substitute(&self) -> Option<&str> {
+        self.substitute.as_deref()
     }
 
     /// Whether a bare `weigh` runs it.

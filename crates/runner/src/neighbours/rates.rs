@@ -1,6 +1,6 @@
 //! What neighbours did while their measured guest was measured.
 
-use super::work::Done;
+use super::work::TaskResult;
 use weigh_model::{Iteration, WorkloadPlan};
 
 /// From the begin of the first measured run to the end of the last, host's monotonic clock,
@@ -37,7 +37,7 @@ impl Window {
 
 /// What all neighbours together did a second: operations where their command counts them, runs
 /// otherwise; of a run that lies within only in part, that part. None where no run lies within.
-pub(super) fn together(all: &[Done], window: Window) -> Option<f64> {
+pub(super) fn together(all: &[TaskResult], window: Window) -> Option<f64> {
     let done: f64 = all
         .iter()
         .flat_map(|done| &done.runs)
@@ -60,7 +60,7 @@ pub(super) fn reached(plan: &WorkloadPlan, runs: &[Iteration]) -> Option<f64> {
 
 /// The runs of a neighbour that count: those with their middle in the window; where there are none,
 /// the one that lies in it most.
-pub(super) fn counted(done: &Done, window: Window) -> Vec<Iteration> {
+pub(super) fn counted(done: &TaskResult, window: Window) -> Vec<Iteration> {
     let within: Vec<Iteration> = done.runs.iter().filter(|run| window.has_middle(run)).cloned().collect();
     if !within.is_empty() {
         return within;
@@ -98,8 +98,8 @@ mod tests {
         }
     }
 
-    fn did(runs: &[(u64, u64)]) -> Done {
-        Done { runs: runs.iter().map(|(from, to)| run(*from, *to, None)).collect(), failure: None }
+    fn did(runs: &[(u64, u64)]) -> TaskResult {
+        TaskResult { runs: runs.iter().map(|(from, to)| run(*from, *to, None)).collect(), failure: None }
     }
 
     const S: u64 = 1_000_000_000;
@@ -120,7 +120,7 @@ mod tests {
         let all = [did(&[(10 * S, 11 * S), (11 * S, 13 * S)]), did(&[(2 * S, 9 * S)])];
         assert!((together(&all, window).unwrap() - 0.75).abs() < 1e-12);
         assert_eq!(together(&all[1..], window), None);
-        let counted = Done { runs: vec![run(9 * S, 11 * S, Some(100.0))], failure: None };
+        let counted = TaskResult { runs: vec![run(9 * S, 11 * S, Some(100.0))], failure: None };
         assert!((together(&[counted], window).unwrap() - 25.0).abs() < 1e-12, "50 operations in 2 s");
         assert!(Window::of(&[]).is_none());
     }

@@ -1,8 +1,8 @@
 //! The host's memory while guests are beside each other: before the kernel has to kill somebody,
 //! whom it chooses by its own rules, all neighbours are ended.
 
-use crate::start::crowd::Word;
 use crate::start::footprint::shown;
+use crate::start::guest_pool::Request;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -19,31 +19,31 @@ pub(super) struct MemoryWatch {
 }
 
 impl MemoryWatch {
-    /// Ends the guests of all `ears`, after `stop`, when less than the floor is available. A host
+    /// Ends the guests of all `request_channels`, after `stop`, when less than the floor is available. A host
     /// that cannot give a thread goes without.
     pub(super) fn begin(
         floor: u64,
         guests: u32,
-        ears: Vec<Sender<Word>>,
+        request_channels: Vec<Sender<Request>>,
         stop: impl Fn() + Send + 'static,
     ) -> Self {
-        Self::looking(available_bytes, floor, guests, ears, stop)
+        Self::looking(available_bytes, floor, guests, request_channels, stop)
     }
 
     fn looking(
         available: fn() -> Option<u64>,
         floor: u64,
         guests: u32,
-        ears: Vec<Sender<Word>>,
+        request_channels: Vec<Sender<Request>>,
         stop: impl Fn() + Send + 'static,
     ) -> Self {
         let (go_on, over) = channel::<()>();
         let watch = move || loop {
             if let Some(available) = available().filter(|available| *available < floor) {
                 stop();
-                for ear in &ears {
+                for ear in &request_channels {
                     // Who has ended needs no word.
-                    let _ = ear.send(Word::End);
+                    let _ = ear.send(Request::Stop);
                 }
                 return Some(format!("{}; all neighbours were ended", too_little(available, floor, guests)));
             }
@@ -97,7 +97,7 @@ mod tests {
             move || stopped.store(true, Ordering::Relaxed)
         };
         let watch = MemoryWatch::looking(|| Some(1 << 20), 2 << 20, 7, vec![ear], stop);
-        assert!(matches!(told.recv(), Ok(Word::End)));
+        assert!(matches!(told.recv(), Ok(Request::Stop)));
         let reason = watch.end().unwrap();
         assert!(reason.contains("1MiB of memory available with 7 guests up, and keeps 2MiB"), "{reason}");
         assert!(stopped.load(Ordering::Relaxed));

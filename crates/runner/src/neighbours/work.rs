@@ -1,10 +1,10 @@
 //! What a neighbour of a measured guest does: a command again and again, or a server that a client
 //! loads again and again.
 
-use crate::fleet::Recipe;
-use crate::serve::beside;
+use crate::pool::Recipe;
+use crate::serve::neighbour;
 use crate::staging::{self, Words};
-use crate::trial::{Failure, Performance};
+use crate::trial::{Failure, WorkloadCommands};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -36,19 +36,19 @@ pub(crate) struct Task {
     pub(crate) memory_bytes: u64,
     pub(crate) trial: u64,
     pub(crate) seed: u64,
-    pub(crate) reins: Reins,
+    pub(crate) stop: StopToken,
 }
 
 /// What a neighbour did.
 #[derive(Default)]
-pub(crate) struct Done {
+pub(crate) struct TaskResult {
     /// Runs that ended by themselves.
     pub(crate) runs: Vec<Iteration>,
     /// Why it did not go on to the end.
     pub(crate) failure: Option<Failure>,
 }
 
-impl Done {
+impl TaskResult {
     pub(crate) fn failed(failure: Failure) -> Self {
         Self { runs: Vec::new(), failure: Some(failure) }
     }
@@ -56,15 +56,15 @@ impl Done {
 
 /// When all neighbours are to come to an end, host's monotonic clock, nanoseconds.
 #[derive(Debug)]
-pub(crate) struct Reins(AtomicU64);
+pub(crate) struct StopToken(AtomicU64);
 
-impl Default for Reins {
+impl Default for StopToken {
     fn default() -> Self {
         Self(AtomicU64::new(u64::MAX))
     }
 }
 
-impl Reins {
+impl StopToken {
     /// Lets nobody begin anything more, and ends what has not ended by then.
     pub(crate) fn stop_by(&self, at_ns: u64) {
         self.0.fetch_min(at_ns, Ordering::Relaxed);
@@ -75,7 +75,7 @@ impl Reins {
         self.0.load(Ordering::Relaxed) < u64::MAX
     }
 
-    /// Runs a command, as [`Session::run`] does, for as long as the reins let it.
+    /// Runs a command, as [`Session::run`] does, for as long as the stop let it.
     pub(crate) fn run(
         &self,
         session: &mut Session,
@@ -97,19 +97,19 @@ impl Reins {
     }
 }
 
-/// Works until the reins say that it is over. `runs` is told once, when the load runs or cannot.
+/// Works until the stop say that it is over. `runs` is told once, when the load runs or cannot.
 pub(crate) fn work(
     guest: &mut dyn Guest,
     recipe: &Recipe,
     number: u32,
     task: &Task,
     runs: impl FnOnce(Result<Option<Box<Accounts>>, Failure>),
-) -> Done {
+) -> TaskResult {
     let words = Words::new(&staging::scratch(guest, task.bare), task.trial, task.seed);
     let words = words.with(staging::MEMORY, task.memory_bytes.to_string());
     let words = words.with(staging::KERNELS, guest.kernels().display().to_string());
     match &task.client {
-        Some(client) => beside::serve(guest, (recipe, number), (task, client), words, runs),
+        Some(client) => neighbour::serve(guest, (recipe, number), (task, client), words, runs),
         None => again(guest.session(), task, &words, runs),
     }
 }
@@ -119,19 +119,19 @@ fn again(
     task: &Task,
     words: &Words,
     runs: impl FnOnce(Result<Option<Box<Accounts>>, Failure>),
-) -> Done {
+) -> TaskResult {
     let of = || {
         let directory = task.directory.as_deref();
-        Performance::new(&task.plan, directory, task.padding_bytes, &task.variables, words.clone())
+        WorkloadCommands::new(&task.plan, directory, task.padding_bytes, &task.variables, words.clone())
     };
-    let held = of().held_by(&task.reins);
+    let held = of().held_by(&task.stop);
     if let Err(failure) = held.set_up(session) {
         runs(Err(Failure::new(failure.kind, failure.reason.clone())));
-        return Done::failed(failure);
+        return TaskResult::failed(failure);
     }
     runs(Ok(None));
-    let mut done = Done::default();
-    let outcome = repeat(&held, session, &task.reins, &mut done.runs);
+    let mut done = TaskResult::default();
+    let outcome = repeat(&held, session, &task.stop, &mut done.runs);
     // What was set up is taken down in any case.
     done.failure = of().torn_down(session, outcome).err();
     done
@@ -139,16 +139,16 @@ fn again(
 
 /// Runs a command again and again until it is over.
 pub(crate) fn repeat(
-    performance: &Performance<'_>,
+    commands: &WorkloadCommands<'_>,
     session: &mut Session,
-    reins: &Reins,
+    stop: &StopToken,
     runs: &mut Vec<Iteration>,
 ) -> Result<(), Failure> {
-    while !reins.is_over() {
-        match performance.once(session, None) {
+    while !stop.is_over() {
+        match commands.once(session, None) {
             Ok((iteration, _)) => runs.push(iteration),
             // What was cut short is no failure, unless it took the guest with it.
-            Err(_) if reins.is_over() && !session.is_lost() => break,
+            Err(_) if stop.is_over() && !session.is_lost() => break,
             Err(failure) => return Err(failure),
         }
     }

@@ -2,7 +2,7 @@
 
 use super::Facts;
 use super::network::Route;
-use crate::serve::way;
+use crate::serve::route;
 use crate::staging;
 use std::net::Ipv4Addr;
 use std::path::{Component, Path};
@@ -106,10 +106,10 @@ pub fn gather(
     let paths: Vec<String> = subject.paths.iter().chain(&files).cloned().collect();
     let mut about = Questions { programs, paths, ..Questions::default() };
     let way = port.filter(|_| subject.network).and_then(|port| match subject.outside {
-        None => way::reach(guest, capabilities, port),
-        Some(address) => way::reach_from_outside(guest, capabilities, (address, port).into()).ok(),
+        None => route::reach(guest, capabilities, port),
+        Some(address) => route::reach_from_outside(guest, capabilities, (address, port).into()).ok(),
     });
-    let route = way.map(|way| Route { way, on_host: way::is_on_host(guest, capabilities) });
+    let route = way.map(|way| Route { way, on_host: route::is_on_host(guest, capabilities) });
     if let Some(route) = &route {
         route.ask(&mut about);
     }

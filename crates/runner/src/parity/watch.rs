@@ -1,7 +1,7 @@
 //! Parity during a run: what is on record, what the present instances look like, who may go on.
 
 use super::{Compared, Difference, Facts, Side, compare};
-use crate::fleet::State;
+use crate::pool::State;
 use crate::run::{Ended, Runner};
 use crate::{RunnerError, UnequalEnvironment};
 use weigh_model::{Exclusion, FailureKind, InstanceFacts, Plan, Record, TrialFailure};
@@ -108,12 +108,12 @@ impl Runner<'_> {
     /// Compares the present instance of an environment with the baseline's and records what is new.
     /// Returns what nobody meant.
     fn compare_instance(&mut self, environment: usize) -> Result<Vec<Difference>, RunnerError> {
-        let State::Running(instance) = &self.fleet.berths[environment].state else { return Ok(Vec::new()) };
-        let (number, implies) = (instance.number, self.fleet.implies(environment));
+        let State::Running(instance) = &self.pool.entries[environment].state else { return Ok(Vec::new()) };
+        let (number, implies) = (instance.number, self.pool.implies(environment));
         let before = self.parity.recorded[environment].as_ref();
         let facts = merged(before.map(|record| &record.facts), &instance.facts);
         let baseline = self.parity.baseline;
-        let implied_by_baseline = self.fleet.implies(baseline);
+        let implied_by_baseline = self.pool.implies(baseline);
         let compared = match &self.parity.recorded[baseline] {
             Some(record) if environment != baseline => compare(
                 Side { facts: &record.facts, implies: &implied_by_baseline },
@@ -184,7 +184,7 @@ impl Runner<'_> {
             }
             self.launch(environment)?;
             unequal.extend(self.refuses(environment)?);
-            if let Some(message) = self.fleet.stop(environment, State::Empty, &mut self.statistics) {
+            if let Some(message) = self.pool.stop(environment, State::Empty, &mut self.statistics) {
                 self.journal.warn(message)?;
             }
         }

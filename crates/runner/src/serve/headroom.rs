@@ -1,24 +1,24 @@
 //! What a load generator reaches against a server that answers at once (method specification,
 //! "Loader headroom").
 
-use super::{Occasion, Scene, Served};
+use super::{Served, ServerWorkload, TrialInput};
 use crate::trial::Failure;
 use weigh_model::Headroom;
 use weigh_platforms::Guest;
 
-impl Scene<'_> {
+impl ServerWorkload<'_> {
     /// Runs the load once against the null server in the guest; none where the workload has no such
     /// server, or counts nothing.
     pub(crate) fn headroom(
         &self,
         guest: &mut dyn Guest,
-        occasion: &Occasion,
+        input: &TrialInput,
         environment: &str,
     ) -> Result<Option<Headroom>, Failure> {
         if self.server.null.is_none() {
             return Ok(None);
         }
-        let (iteration, _) = self.with_server(guest, occasion, Served::Null, |loader, outside| {
+        let (iteration, _) = self.with_server(guest, input, Served::Null, |loader, outside| {
             outside.once_staged(loader.session())
         })?;
         Ok(self.workload.reached(&[iteration]).map(|(operation, rate_per_s)| Headroom {

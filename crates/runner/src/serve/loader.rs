@@ -1,7 +1,7 @@
 //! The load generator of a trial.
 
 use super::machine::Machine;
-use super::{LoadedFrom, Occasion, Scene, check_durations};
+use super::{LoadedFrom, ServerWorkload, TrialInput, check_durations};
 use crate::guest_clock::GuestClock;
 use crate::staging::{self, Words};
 use crate::trial::{Failure, Measured, Watch, describe};
@@ -22,27 +22,27 @@ impl Loader {
     /// Starts it: on this host in the network namespace `from`, or on the machine of the run. A
     /// fake guest is driven by another fake.
     pub(super) fn launch(
-        scene: &Scene<'_>,
-        occasion: &Occasion,
+        server: &ServerWorkload<'_>,
+        input: &TrialInput,
         from: Option<&Path>,
     ) -> Result<Self, Failure> {
-        let fake = find(&scene.spec.platform).filter(|_| scene.can.fake);
-        let (launched, machine) = match (fake, &scene.from) {
+        let fake = find(&server.spec.platform).filter(|_| server.can.fake);
+        let (launched, machine) = match (fake, &server.from) {
             (Some(fake), _) => {
                 let request = GuestRequest {
-                    environment: null::loader_of(&scene.spec),
-                    instance: occasion.trial,
-                    root: Arc::clone(&scene.root),
+                    environment: null::loader_of(&server.spec),
+                    instance: input.trial,
+                    root: Arc::clone(&server.root),
                     cpus: Vec::new(),
                     memory_bytes: None,
                     publish: Vec::new(),
                     outside: None,
                 };
-                (fake.launch(scene.host, &request), None)
+                (fake.launch(server.host, &request), None)
             }
-            (None, LoadedFrom::Here(cpus)) => (loader::launch(scene.host, cpus, from), None),
+            (None, LoadedFrom::Here(cpus)) => (loader::launch(server.host, cpus, from), None),
             (None, LoadedFrom::There(machine)) => {
-                (machine.launch(scene.host, occasion.trial), Some(Arc::clone(machine)))
+                (machine.launch(server.host, input.trial), Some(Arc::clone(machine)))
             }
         };
         let named = called(machine.as_deref());
@@ -84,9 +84,9 @@ impl Loader {
     }
 
     /// What is filled in for its commands.
-    pub(super) fn words(&self, occasion: &Occasion) -> Words {
+    pub(super) fn words(&self, input: &TrialInput) -> Words {
         let scratch = staging::scratch(&*self.guest, false);
-        let words = Words::new(&scratch, occasion.trial, occasion.seed);
+        let words = Words::new(&scratch, input.trial, input.seed);
         words.with(staging::KERNELS, self.guest.kernels().display().to_string())
     }
 

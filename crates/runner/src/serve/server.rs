@@ -1,7 +1,7 @@
 //! The server of a trial: its start, its coming up, its end.
 
-use super::way::Way;
-use crate::trial::{Failure, Performance};
+use super::route::Route;
+use crate::trial::{Failure, WorkloadCommands};
 use std::io::{ErrorKind, Read};
 use std::net::SocketAddr;
 use std::path::Path;
@@ -17,7 +17,7 @@ const OUTPUT_LIMIT_BYTES: u64 = 48 << 10;
 /// Time for a server that is told to end, and for one that is killed.
 const END_DEADLINE: Duration = Duration::from_secs(5);
 /// Time in which a server that failed its load may be seen to have ended.
-const OBITUARY: Duration = Duration::from_millis(200);
+const EXIT_WAIT: Duration = Duration::from_millis(200);
 /// The longest that one question whether it is up may take.
 const QUESTION: Duration = Duration::from_secs(10);
 /// Pauses between two questions: at first, and at most.
@@ -25,24 +25,26 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(5), Duration::from_m
 /// How long a connection must stand before it is taken for the server's own: a proxy accepts for a
 /// server that is not there, and closes when it has learnt that.
 const STANDS: Duration = Duration::from_millis(200);
-/// What is told of a server's words, bytes from the end.
-const TOLD_BYTES: usize = 400;
+/// How much of the end of a server's output failures quote, bytes.
+const QUOTED_BYTES: usize = 400;
 
 /// A server that was started in a guest.
 pub(super) struct Server {
     id: u32,
     /// How it ended, if it has.
     ended: Option<Box<Completed>>,
+    /// A failure already says how it ended.
+    end_reported: bool,
 }
 
 impl Server {
     /// Starts it. Its standard input stays open, so that it may live until that is closed.
-    pub(super) fn start(session: &mut Session, inside: &Performance<'_>) -> Result<Self, Failure> {
+    pub(super) fn start(session: &mut Session, inside: &WorkloadCommands<'_>) -> Result<Self, Failure> {
         let command =
             Command { input: true, output_limit_bytes: OUTPUT_LIMIT_BYTES, ..inside.command().clone() };
         let started = session.start(&command).map_err(|error| inside.not_executed(&command, error));
         let id = started.map_err(|failure| failure.during("the server"))?;
-        Ok(Self { id, ended: None })
+        Ok(Self { id, ended: None, end_reported: false })
     }
 
     /// Whether it has ended by itself.
@@ -59,7 +61,7 @@ impl Server {
         &mut self,
         session: &mut Session,
         loader: &mut Session,
-        (asker, question): (&Performance<'_>, &Command),
+        (asker, question): (&WorkloadCommands<'_>, &Command),
         deadline: Duration,
     ) -> Result<(), Failure> {
         let mut last: Option<Box<Completed>> = None;
@@ -94,7 +96,7 @@ impl Server {
     pub(super) fn listens(
         &mut self,
         session: &mut Session,
-        way: &Way,
+        way: &Route,
         transport: &[Transport],
         deadline: Duration,
     ) -> Result<(), Failure> {
@@ -136,8 +138,9 @@ impl Server {
         }
     }
 
-    /// That it ended by itself, with its last words.
-    fn died(&self, when: &str) -> Failure {
+    /// That it ended by itself, with the end of its output.
+    fn died(&mut self, when: &str) -> Failure {
+        self.end_reported = true;
         let (how, said) = match &self.ended {
             Some(ended) => (ended_how(ended.end.status), said(ended)),
             None => Default::default(),
@@ -145,30 +148,25 @@ impl Server {
         Failure::new(FailureKind::ExitStatus, format!("the server ended {when}{how}{said}"))
     }
 
-    /// Ends it, however the load went, and adds its words to a failure.
+    /// Ends it, however the load went, and adds its output to a failure.
     pub(super) fn end<R>(mut self, session: &mut Session, outcome: Result<R, Failure>) -> Result<R, Failure> {
         if session.is_lost() {
             return outcome;
         }
-        let patience = if outcome.is_err() { OBITUARY } else { Duration::ZERO };
+        let patience = if outcome.is_err() { EXIT_WAIT } else { Duration::ZERO };
         let by_itself = self.has_ended(session, patience)?;
         if !by_itself {
             self.terminate(session)?;
         }
         let Err(failure) = outcome else { return outcome };
         // What the loader complains about is what the server's end has brought.
-        let failure = if by_itself && failure.kind != FailureKind::GuestDied && self.is_news(&failure) {
+        let failure = if by_itself && failure.kind != FailureKind::GuestDied && !self.end_reported {
             let died = self.died("while it was loaded");
             Failure { reason: format!("{}; then {}", died.reason, failure.reason), ..failure }
         } else {
             failure
         };
-        Err(self.with_words(failure))
-    }
-
-    /// Whether a failure does not say already how the server ended.
-    fn is_news(&self, failure: &Failure) -> bool {
-        !failure.reason.starts_with("the server ended")
+        Err(self.with_output(failure))
     }
 
     fn terminate(&mut self, session: &mut Session) -> Result<(), Failure> {
@@ -189,7 +187,7 @@ impl Server {
     }
 
     /// The failure with the server's output below that of the command that failed.
-    fn with_words(self, failure: Failure) -> Failure {
+    fn with_output(self, failure: Failure) -> Failure {
         let Some(ended) = self.ended else { return failure };
         let completed = match failure.completed {
             None => ended,
@@ -240,7 +238,7 @@ fn said(completed: &Completed) -> String {
     let last = [&completed.error, &completed.output].into_iter().map(|bytes| {
         let text = String::from_utf8_lossy(bytes);
         let text = text.trim();
-        let cut = text.len().saturating_sub(TOLD_BYTES);
+        let cut = text.len().saturating_sub(QUOTED_BYTES);
         let start = (cut..=text.len()).find(|at| text.is_char_boundary(*at)).unwrap_or(0);
         text[start..].replace('\n', "; ")
     });

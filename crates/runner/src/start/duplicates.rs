@@ -6,7 +6,7 @@
 //! that they see as their own, and whatever their processes have open or mapped, which is how the
 //! disks, kernels and layers of every platform are found without knowing any of them.
 
-use super::Came;
+use super::StartOutcome;
 use crate::trial::Failure;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -25,7 +25,7 @@ use weigh_observe::pages::{Options, PagesError, Subject};
 pub(super) fn scan(
     root: &Root,
     guests: &[Accounts],
-    came: &mut Came,
+    came: &mut StartOutcome,
     interrupt: &AtomicBool,
 ) -> Result<(), Failure> {
     match weigh_observe::pages::scan(&subjects(root, guests), &Options::new(interrupt)) {

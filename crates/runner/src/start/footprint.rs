@@ -5,10 +5,10 @@
 //! last guest came up, and again without finding much: before that, what it would save yet is not
 //! known.
 
-use super::crowd::{Held, at_once};
 use super::duplicates::scan;
-use super::{Came, since};
-use crate::fleet::{Fleet, Recipe};
+use super::guest_pool::{WhileUp, at_once};
+use super::{StartOutcome, since};
+use crate::pool::{EnvironmentPool, Recipe};
 use crate::trial::Failure;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -42,7 +42,7 @@ const FLOOR_BYTES: u64 = 256 << 20;
 
 /// What is weighed.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Weighing {
+pub(super) struct FootprintPlan {
     pub(super) environment: usize,
     /// Guests at once.
     pub(super) guests: u32,
@@ -55,26 +55,26 @@ pub(super) struct Weighing {
 /// Starts so many guests at once, waits until their memory stands still, reads it, and ends them.
 /// Where a smaller number did not stand in this run, and no larger one ever has, it is not tried.
 pub(super) fn weigh(
-    fleet: &mut Fleet<'_>,
+    pool: &mut EnvironmentPool<'_>,
     recipe: Recipe,
-    weighing: Weighing,
+    plan: FootprintPlan,
     interrupt: &AtomicBool,
-) -> Result<Came, Failure> {
-    let Weighing { environment, guests, .. } = weighing;
+) -> Result<StartOutcome, Failure> {
+    let FootprintPlan { environment, guests, .. } = plan;
     let (before, total) = (available_bytes(), total_bytes().unwrap_or(0));
     let floor = floor_bytes(total);
     let elsewhere = || recipe.can.elsewhere.then(|| ELSEWHERE.to_string());
-    let outgrown = || fleet.berths[environment].most.beyond(guests);
+    let outgrown = || pool.entries[environment].most.beyond(guests);
     let full = || before.and_then(|before| too_many(&recipe, guests, before, floor));
     if let Some(reason) = elsewhere().or_else(outgrown).or_else(full) {
-        let mut came = Came { guests, ..Came::default() };
+        let mut came = StartOutcome { guests, ..StartOutcome::default() };
         lack(&mut came, &reason);
         return Ok(came);
     }
-    let came = stand(fleet, recipe, weighing, (before, floor), interrupt);
+    let came = stand(pool, recipe, plan, (before, floor), interrupt);
     // An interrupted trial says nothing of how many there can be.
     if !interrupt.load(Ordering::Relaxed) {
-        let most = &mut fleet.berths[environment].most;
+        let most = &mut pool.entries[environment].most;
         match &came {
             Ok(_) => most.stood(guests),
             Err(failure) => most.failed(guests, &failure.reason),
@@ -84,15 +84,15 @@ pub(super) fn weigh(
 }
 
 fn stand(
-    fleet: &mut Fleet<'_>,
+    pool: &mut EnvironmentPool<'_>,
     recipe: Recipe,
-    weighing: Weighing,
+    plan: FootprintPlan,
     (before, floor): (Option<u64>, u64),
     interrupt: &AtomicBool,
-) -> Result<Came, Failure> {
-    let Weighing { environment, guests, duplicates, deadline } = weighing;
+) -> Result<StartOutcome, Failure> {
+    let FootprintPlan { environment, guests, duplicates, deadline } = plan;
     let root = Arc::clone(&recipe.request.root);
-    let held: &mut Held<'_> = &mut |accounts, came| {
+    let while_up: &mut WhileUp<'_> = &mut |accounts, came| {
         if accounts.iter().all(|guest| guest.groups.is_empty() && guest.processes.is_empty()) {
             lack(came, NO_PROCESSES);
             return Ok(());
@@ -111,7 +111,7 @@ fn stand(
         (came.values, came.absent) = found.told(guests);
         if duplicates { scan(&root, accounts, came, interrupt) } else { Ok(()) }
     };
-    at_once(fleet, environment, recipe, guests, deadline, held)
+    at_once(pool, environment, recipe, guests, deadline, while_up)
 }
 
 /// What was read when everything stood still.
@@ -164,7 +164,7 @@ impl Found {
 }
 
 /// Says of every metric why it is not there.
-fn lack(came: &mut Came, reason: &str) {
+fn lack(came: &mut StartOutcome, reason: &str) {
     for metric in [
         weights::FOOTPRINT,
         weights::GUEST,

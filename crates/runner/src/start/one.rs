@@ -3,10 +3,10 @@
 use super::boot::{NOT_TOLD, Seen};
 use super::client::Client;
 use super::system::{init_ns, of_session};
-use super::{Came, Window, not_launched, since, used_by};
-use crate::fleet::{Fleet, Recipe};
+use super::{StartOutcome, Window, not_launched, since, used_by};
 use crate::guest_clock::GuestClock;
-use crate::serve::way::{listen_at, network, no_way, reach};
+use crate::pool::{EnvironmentPool, Recipe};
+use crate::serve::route::{listen_at, network, no_way, reach};
 use crate::trial::{Failure, describe};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::time::{Duration, Instant};
@@ -25,31 +25,31 @@ const END_DEADLINE: Duration = Duration::from_secs(5);
 /// Starts a guest, takes its stamps and ends it. With `boot` it is also told what the coming up of
 /// a machine is made of.
 pub(super) fn come_up(
-    fleet: &mut Fleet<'_>,
+    pool: &mut EnvironmentPool<'_>,
     environment: usize,
     mut recipe: Recipe,
     deadline: Duration,
     boot: bool,
-) -> Result<Came, Failure> {
+) -> Result<StartOutcome, Failure> {
     let port = free_port();
     recipe.request.publish = port.into_iter().collect();
-    let window = Window::open(fleet, environment, &recipe.request);
+    let window = Window::open(pool, environment, &recipe.request);
     let mut guest = match recipe.launch(0) {
         Ok(guest) => guest,
         Err(error) => {
-            window.abandon(fleet);
+            window.abandon(pool);
             return Err(not_launched(&error));
         }
     };
     let log = guest.log();
     let spawned_ns = guest.spawned_ns();
-    let mut came = Came { guests: 1, ..Came::default() };
+    let mut came = StartOutcome { guests: 1, ..StartOutcome::default() };
     let init = first_instruction_ns(&mut *guest, &recipe.can)
         .and_then(|code_ns| Ok((code_ns, init_ns(&mut *guest, &recipe.can, deadline)?)));
     let (code_ns, init_ns) = match init {
         Ok(stamps) => stamps,
         Err(failure) => {
-            window.abandon(fleet);
+            window.abandon(pool);
             return Err(failure.of_guest(&mut *guest, log));
         }
     };
@@ -58,8 +58,8 @@ pub(super) fn come_up(
     came.duration_ns = since(spawned_ns, init_ns);
     let pause_ns = monotonic_ns();
     let (used, accounts) = used_by(&*guest);
-    came.observed = window.close(fleet, used);
-    fleet.berths[environment].daemons = accounts.daemons;
+    came.observed = window.close(pool, used);
+    pool.entries[environment].daemons = accounts.daemons;
     if boot {
         boot_parts(&mut *guest, &recipe.can, init_ns, &mut came)
             .map_err(|failure| failure.of_guest(&mut *guest, log.clone()))?;
@@ -95,7 +95,7 @@ fn boot_parts(
     guest: &mut dyn Guest,
     can: &Capabilities,
     init_ns: u64,
-    came: &mut Came,
+    came: &mut StartOutcome,
 ) -> Result<(), Failure> {
     if !can.sized_memory {
         let reason = "the guest is no machine that boots a kernel of its own";
@@ -134,7 +134,7 @@ fn serve(
     can: &Capabilities,
     port: Option<u16>,
     origin_ns: u64,
-    came: &mut Came,
+    came: &mut StartOutcome,
 ) -> Result<(), Failure> {
     if !can.fork {
         let reason = "the guest runs its one program and no server beside it";

@@ -1,7 +1,7 @@
 //! A guest that was saved, and comes back.
 
-use super::{Came, Window, drop_caches, not_launched, since, used_by};
-use crate::fleet::{Fleet, Recipe};
+use super::{StartOutcome, Window, drop_caches, not_launched, since, used_by};
+use crate::pool::{EnvironmentPool, Recipe};
 use crate::trial::{Failure, describe};
 use weigh_host::clock::monotonic_ns;
 use weigh_model::{FailureKind, stamps};
@@ -10,12 +10,12 @@ use weigh_platforms::{GuestRequest, PlatformError};
 /// Saves a fresh guest, restores it, and ends it. Where that is not possible the metrics are absent
 /// with the reason.
 pub(super) fn come_up(
-    fleet: &mut Fleet<'_>,
+    pool: &mut EnvironmentPool<'_>,
     environment: usize,
     recipe: &Recipe,
     cold: bool,
-) -> Result<Came, Failure> {
-    let mut came = Came { guests: 1, ..Came::default() };
+) -> Result<StartOutcome, Failure> {
+    let mut came = StartOutcome { guests: 1, ..StartOutcome::default() };
     if let Err(error) = recipe.platform.restores(&recipe.host, &recipe.request) {
         let reason = error.to_string();
         came.lacks(stamps::RESTORE, &reason);
@@ -24,7 +24,7 @@ pub(super) fn come_up(
     }
     // Below the run's work directory, which is in the ledger.
     let saved = recipe.host.work.join(format!("saved-{}", recipe.request.instance));
-    let result = restore(fleet, environment, recipe, cold, &saved, &mut came);
+    let result = restore(pool, environment, recipe, cold, &saved, &mut came);
     if let Err(error) = std::fs::remove_dir_all(&saved)
         && error.kind() != std::io::ErrorKind::NotFound
     {
@@ -34,12 +34,12 @@ pub(super) fn come_up(
 }
 
 fn restore(
-    fleet: &mut Fleet<'_>,
+    pool: &mut EnvironmentPool<'_>,
     environment: usize,
     recipe: &Recipe,
     cold: bool,
     saved: &std::path::Path,
-    came: &mut Came,
+    came: &mut StartOutcome,
 ) -> Result<(), Failure> {
     std::fs::create_dir(saved).map_err(|error| {
         Failure::new(FailureKind::Preparation, format!("cannot make {}: {error}", saved.display()))
@@ -53,18 +53,18 @@ fn restore(
     if cold {
         drop_caches()?;
     }
-    let window = Window::open(fleet, environment, &recipe.request);
+    let window = Window::open(pool, environment, &recipe.request);
     let request = GuestRequest { instance: recipe.request.instance + 1, ..recipe.request.clone() };
     let mut guest = match recipe.platform.restore(&recipe.host, &request, saved) {
         Ok(guest) => guest,
         Err(error) => {
-            window.abandon(fleet);
+            window.abandon(pool);
             return Err(not_launched(&error));
         }
     };
     let (used, accounts) = used_by(&*guest);
-    came.observed = window.close(fleet, used);
-    fleet.berths[environment].daemons = accounts.daemons;
+    came.observed = window.close(pool, used);
+    pool.entries[environment].daemons = accounts.daemons;
     let spawned_ns = guest.spawned_ns();
     let hello_ns = super::system::hello_ns(&mut *guest)?;
     came.put(stamps::RESTORE, since(spawned_ns, hello_ns));

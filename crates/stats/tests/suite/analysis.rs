@@ -1,7 +1,7 @@
 //! Small samples against figures computed elsewhere, and every verdict.
 
 use crate::build::*;
-use weigh_model::Better;
+use weigh_model::{Better, Observation};
 use weigh_stats::{Flag, Options, Pairing, Verdict, WarningKind, analyse, precise_enough};
 
 const NATIVE: [f64; 8] = [10.0, 10.2, 9.9, 10.1, 10.3, 10.0, 9.8, 10.2];
@@ -253,4 +253,22 @@ fn the_words_of_the_export() {
     assert!(cell["overhead"]["low"].is_f64() && cell["summary"]["p05"].is_f64());
     let back: weigh_stats::Analysis = serde_json::from_value(json).unwrap();
     assert_eq!(back.cells.len(), 2);
+}
+
+#[test]
+fn blocks_are_paired_in_whatever_order_they_come() {
+    let blocks = 500u32;
+    let observations = |factor: u32, cost: f64| -> Vec<Observation> {
+        let block = |i: u32| i * factor % blocks;
+        (0..blocks)
+            .map(|i| Observation { block: Some(block(i)), value: cost + f64::from(block(i) % 17) * 1e-3 })
+            .collect()
+    };
+    let shuffled =
+        comparison(vec![series("native", observations(7, 1.0)), series("e", observations(13, 1.01))]);
+    let ordered =
+        comparison(vec![series("native", observations(1, 1.0)), series("e", observations(1, 1.01))]);
+    let (shuffled, ordered) = (analysed(&[shuffled]), analysed(&[ordered]));
+    assert_eq!(environment(&shuffled, "e").n, blocks);
+    assert_eq!(environment(&shuffled, "e").overhead, environment(&ordered, "e").overhead);
 }

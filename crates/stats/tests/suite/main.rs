@@ -13,5 +13,4 @@ mod records;
 mod reference;
 mod runs;
 mod simulation;
-mod speed;
 mod steadiness;

@@ -77,13 +77,13 @@ fn a_disk_too_full_to_keep_what_was_made_shows_it_all_the_same() {
         run.append(&Record::Void(unit)).unwrap();
         // Worth keeping, and more than there is room for.
         let long = "x".repeat(1 << 20);
-        assert_eq!(run.made("00ff", |_| long.clone()).unwrap().value, long);
+        assert_eq!(run.derived("00ff", |_| long.clone()).unwrap().value, long);
         let names: Vec<_> =
             fs::read_dir(run.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         assert!(!names.iter().any(|name| name.to_string_lossy().contains("collected")), "{names:?}");
         // What there is room for is kept.
-        run.made("00ff", |_| 1).unwrap();
-        assert_eq!(run.made("00ff", |_| 2).unwrap().value, 1);
+        run.derived("00ff", |_| 1).unwrap();
+        assert_eq!(run.derived("00ff", |_| 2).unwrap().value, 1);
     });
     skipped_without_root(done, "a_disk_too_full_to_keep_what_was_made_shows_it_all_the_same");
 }

@@ -262,36 +262,3 @@ proptest! {
         let _ = parse(Path::new("x.jsonl"), bytes);
     }
 }
-
-/// Prints how long a million rows take: `cargo test --release -p weigh-store -- --ignored --nocapture
-/// a_million`.
-#[test]
-#[ignore = "a measurement; the limit holds in release only"]
-fn a_million_rows_are_read_in_well_under_two_seconds() {
-    use std::fmt::Write as _;
-    const ENVIRONMENTS: [&str; 5] =
-        ["native", "docker:net=nat", "runc", "namespaces", "\"kvm:cpus=2,tune=on\""];
-    let mut rows = HEADER.to_string();
-    let mut lines = String::new();
-    for row in 0..1_000_000u32 {
-        let (environment, block) = (ENVIRONMENTS[row as usize % 5], row / 20);
-        let (workload, value) = (row / 5 % 4, 1e9 + f64::from(row) * 1.37);
-        writeln!(rows, "{environment},workload-{workload},triad,MB/s,higher,{value},{block}").unwrap();
-        let environment = environment.trim_matches('"');
-        writeln!(lines, r#"{{"environment":"{environment}","workload":"workload-{workload}","metric":"triad","unit":"MB/s","better":"higher","value":{value},"block":{block}}}"#).unwrap();
-    }
-    let directory = tempfile::tempdir().unwrap();
-    for (name, text) in [("x.csv", rows), ("x.jsonl", lines)] {
-        let path = directory.path().join(name);
-        std::fs::write(&path, text).unwrap();
-        let start = std::time::Instant::now();
-        let comparisons = read(&path).unwrap();
-        let took = start.elapsed();
-        eprintln!("{name}: 1,000,000 rows in {:.3} s", took.as_secs_f64());
-        assert_eq!(
-            comparisons.iter().flat_map(|c| &c.series).map(|s| s.observations.len()).sum::<usize>(),
-            1_000_000
-        );
-        assert!(took.as_secs_f64() < 1.2, "{name} took {took:?}");
-    }
-}

@@ -471,7 +471,7 @@ fn beside(neighbours: &Neighbours) -> String {
 
 /// What will listen where, and who loads it from where.
 fn describe_server(plan: &Plan, server: &ServerPlan, facts: &HostFacts) -> Vec<String> {
-    let transport: Vec<&str> = server.transport.iter().map(|transport| transport.word()).collect();
+    let transport: Vec<&str> = server.transport.iter().map(|transport| transport.as_str()).collect();
     let plural = if server.ports == 1 { "" } else { "s" };
     let guests = match plan.guest.cpus.as_slice() {
         [] => "all CPUs".into(),

@@ -28,7 +28,7 @@ impl Read {
     /// # Errors
     /// Samples that cannot be read.
     pub fn of(directory: &RunDirectory) -> Result<Self, Failure> {
-        let made = directory.made(READER, |records| Kept::make(directory.plan(), records))?;
+        let made = directory.derived(READER, |records| Kept::make(directory.plan(), records))?;
         let Kept { mut collected, scans, on_record, courses } = made.value;
         for (summary, scans) in collected.circumstances.duplicates.iter_mut().zip(scans) {
             summary.scans = scans;
@@ -98,7 +98,7 @@ mod tests {
             Read::of(&opened()).unwrap();
             assert!(!directory.path().join("collected.json").exists(), "{name}: who looks keeps nothing");
             Read::of(&RunDirectory::open_for_append(directory.path()).unwrap()).unwrap();
-            let kept = opened().made(READER, |_| -> Kept { panic!("{name}: it is not kept") }).unwrap();
+            let kept = opened().derived(READER, |_| -> Kept { panic!("{name}: it is not kept") }).unwrap();
             assert!(kept.value.collected.blocks_done > 0);
             assert_eq!(from_run(&opened()).unwrap(), from_samples, "{name}");
         }
@@ -135,7 +135,7 @@ mod tests {
             kept.scans = vec![scans.clone()];
             kept
         };
-        run.made(READER, make).unwrap();
+        run.derived(READER, make).unwrap();
         let read = Read::of(&run).unwrap();
         assert_eq!(read.collected.circumstances.duplicates[0].scans, scans);
     }

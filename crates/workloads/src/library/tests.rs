@@ -43,7 +43,7 @@ fn built_in_manifests_are_complete() {
             assert!(workload.expected_s(size).is_some(), "{listed} {size}");
             let required = workload.params().iter().filter(|param| param.required.is_some());
             let given = required.map(|param| (param.name.clone(), vec!["/opt/own".into()])).collect();
-            let plans = workload.plan(size.word(), &given, &host(Some(1 << 20))).unwrap();
+            let plans = workload.plan(size.as_str(), &given, &host(Some(1 << 20))).unwrap();
             let [plan] = plans.as_slice() else { panic!("{listed}: one plan without a sweep") };
             assert_eq!(plan.id, *listed);
             let words = plan.command.iter().chain(plan.staging.setup.iter().flatten());
@@ -57,8 +57,8 @@ fn built_in_manifests_are_complete() {
             }
             is_kernel = plan.command[0] == "weigh-kernels" && plan.command[1] == *listed;
         }
-        if let Some(other) = workload.stand_in() {
-            assert!(library.get(other).is_ok_and(|other| other.stand_in().is_none()), "{listed}: {other}");
+        if let Some(other) = workload.substitute() {
+            assert!(library.get(other).is_ok_and(|other| other.substitute().is_none()), "{listed}: {other}");
         }
         if !is_kernel {
             continue;

@@ -336,7 +336,7 @@ fn server() -> String {
 fn what_stands_around_a_command_is_read() {
     let workload = read(Path::new("m.toml"), &server()).unwrap();
     assert_eq!(
-        (workload.serves(), workload.stand_in()),
+        (workload.serves(), workload.substitute()),
         (["felter-2014/fig-8".to_string()].as_slice(), Some("echo"))
     );
     let staging = &workload.staging;

@@ -43,8 +43,8 @@ pub(super) fn workload(text: &str, mut manifest: Manifest) -> Result<Workload, F
         .collect::<Result<Vec<_>, _>>()?;
     check_commands(text, &staging::commands(&manifest), &params)?;
     let serves = staging::serves(&manifest.serves)?;
-    let stand_in = manifest
-        .stand_in
+    let substitute = manifest
+        .substitute
         .as_ref()
         .map(|name| check_name(name).map(|()| name.get_ref().clone()))
         .transpose()?;
@@ -100,7 +100,7 @@ pub(super) fn workload(text: &str, mut manifest: Manifest) -> Result<Workload, F
         random_read_bytes,
         staging,
         serves,
-        stand_in,
+        substitute,
     })
 }
 

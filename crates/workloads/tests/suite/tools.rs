@@ -1,10 +1,6 @@
 //! The manifests of real tools against what those tools printed.
 
-#![expect(clippy::unwrap_used, reason = "a helper of a test fails as the test does")]
-
-mod common;
-
-use common::{host, read, recorded};
+use crate::common::{host, read, recorded};
 use std::collections::{BTreeMap, BTreeSet};
 use weigh_model::WorkloadPlan;
 use weigh_workloads::{Library, Size};
@@ -29,7 +25,7 @@ const RECORDED: &[(&str, &str, &str)] = &[
 ];
 
 fn plan(library: &Library, name: &str, size: Size) -> WorkloadPlan {
-    common::plan(library.get(name).unwrap(), size)
+    crate::common::plan(library.get(name).unwrap(), size)
 }
 
 #[test]
@@ -70,6 +66,6 @@ fn licensed_programs_are_asked_for_with_where_to_have_them() {
         let workload = library.get(name).unwrap();
         let error = workload.plan("quick", &BTreeMap::new(), &host()).unwrap_err();
         assert!(error.to_string().contains("give --param"), "{name}: {error}");
-        assert!(workload.stand_in().is_some(), "{name}");
+        assert!(workload.substitute().is_some(), "{name}");
     }
 }

@@ -1,9 +1,9 @@
-//! What was made of a run's samples, kept beside them, so that nobody has to read all of them
-//! again.
+//! A cache of what was derived from a run's samples, beside them, so that a report of a long run
+//! need not read all of them again.
 //!
-//! A file of two lines, one JSON value together: the label, then what was made. It is believed only
-//! if its label is the one that it would get now, to the byte. Whatever else it is (absent, of
-//! other samples, cut, edited, a directory), it is as if it were not there.
+//! The file has two lines, which together are one JSON value: the label, then the derived value. It
+//! is used only if its label is, to the byte, the one that it would get now. Anything else (no file,
+//! a file for other samples, a truncated or edited one, a directory) is treated as absent.
 
 use crate::durable::write_whole;
 use serde::Serialize;
@@ -13,28 +13,28 @@ use std::path::Path;
 use twox_hash::XxHash3_128;
 
 /// Name of the file.
-pub(crate) const COLLECTED: &str = "collected.json";
+pub(crate) const FILE: &str = "collected.json";
 
-/// Fewer bytes of samples are read in less than 10 ms.
-const WORTH_KEEPING_BYTES: usize = 1 << 20;
+/// Fewer bytes of samples are read in less than 10 ms, and are not worth a cache.
+const WORTH_CACHING_BYTES: usize = 1 << 20;
 
-/// What people see who open the file.
+/// For people who open the file.
 const ABOUT: &str = "made from samples.jsonl, which alone counts; without this file it is made again";
 
-/// Tells one text from another. Against accidents, not against forgery: who could forge this could
-/// write other samples, too.
+/// Tells one text from another. It guards against accidents, not against forgery: whoever could
+/// forge the cache could forge the samples, too.
 pub(crate) fn digest(bytes: &[u8]) -> u128 {
     XxHash3_128::oneshot(bytes)
 }
 
-/// What something was made from, and by what.
+/// What the cached value was derived from, and by which code.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Origin<'a> {
+pub(crate) struct CacheKey<'a> {
     /// [`digest`] of `samples.jsonl`.
     pub(crate) samples: u128,
     /// [`digest`] of `plan.json`.
     pub(crate) plan: u128,
-    /// Of the code that makes it.
+    /// Digest of the code that derives the value.
     pub(crate) reader: &'a str,
 }
 
@@ -48,8 +48,8 @@ struct Label<'a> {
     made: String,
 }
 
-impl Origin<'_> {
-    /// The line before `made`.
+impl CacheKey<'_> {
+    /// The first line of the file.
     fn label(&self, made: &[u8]) -> serde_json::Result<String> {
         let hexadecimal = |digest: u128| format!("{digest:032x}");
         let label = Label {
@@ -63,20 +63,20 @@ impl Origin<'_> {
     }
 }
 
-/// End of the file, behind what was made.
+/// End of the file, after the derived value.
 const END: &[u8] = b"}\n";
 
-/// What was kept in a run directory, if it has this origin. No file longer than the samples is
+/// The cached value of a run directory, if it has this key. A file longer than the samples is not
 /// read.
-pub(crate) fn kept<T: DeserializeOwned>(
+pub(crate) fn load<T: DeserializeOwned>(
     directory: &Path,
-    origin: &Origin<'_>,
+    key: &CacheKey<'_>,
     samples_bytes: usize,
 ) -> Option<T> {
-    if samples_bytes < WORTH_KEEPING_BYTES {
+    if samples_bytes < WORTH_CACHING_BYTES {
         return None;
     }
-    let path = directory.join(COLLECTED);
+    let path = directory.join(FILE);
     let found = path.symlink_metadata().ok()?;
     // Opening something else, such as a pipe, could wait for ever.
     if !found.is_file() || found.len() > samples_bytes as u64 {
@@ -87,33 +87,32 @@ pub(crate) fn kept<T: DeserializeOwned>(
     let made_at = text.iter().position(|byte| *byte == b'\n')? + 1 + "\"made\":".len();
     let (label, rest) = text.split_at_checked(made_at)?;
     let made = rest.strip_suffix(END)?;
-    let is_ours = origin.label(made).ok()?.as_bytes() == label;
+    let is_ours = key.label(made).ok()?.as_bytes() == label;
     if is_ours { serde_json::from_slice(made).ok() } else { None }
 }
 
-/// Keeps what was made, if that gains anything and it reads back exactly. Whether it is kept
-/// decides nothing but how long the next reading takes, so that no error is worth a word: not a
-/// full disk, not a directory that may not be written to.
-pub(crate) fn keep<T>(directory: &Path, origin: &Origin<'_>, samples_bytes: usize, value: &T)
+/// Caches a value, if that saves time and the value reads back exactly. Errors are ignored, be it a
+/// full disk or a read-only directory: the cache decides only how long the next report takes.
+pub(crate) fn save<T>(directory: &Path, key: &CacheKey<'_>, samples_bytes: usize, value: &T)
 where
     T: Serialize + DeserializeOwned + PartialEq,
 {
-    if samples_bytes < WORTH_KEEPING_BYTES {
+    if samples_bytes < WORTH_CACHING_BYTES {
         return;
     }
-    if let Some(text) = text_of(origin, value).filter(|text| text.len() <= samples_bytes) {
-        let _next_time_it_is_made_again = write_whole(directory, COLLECTED, &text);
+    if let Some(text) = text_of(key, value).filter(|text| text.len() <= samples_bytes) {
+        let _not_cached = write_whole(directory, FILE, &text);
     }
 }
 
-/// None of what JSON cannot hold, such as a value that is not a number.
-fn text_of<T>(origin: &Origin<'_>, value: &T) -> Option<Vec<u8>>
+/// None where JSON cannot hold the value, such as a number that is not finite.
+fn text_of<T>(key: &CacheKey<'_>, value: &T) -> Option<Vec<u8>>
 where
     T: Serialize + DeserializeOwned + PartialEq,
 {
     let made = serde_json::to_vec(value).ok()?;
     let reads_back = serde_json::from_slice::<T>(&made).is_ok_and(|read| read == *value);
-    let label = origin.label(&made).ok().filter(|_| reads_back)?;
+    let label = key.label(&made).ok().filter(|_| reads_back)?;
     Some([label.as_bytes(), &made, END].concat())
 }
 

@@ -1,6 +1,4 @@
 //! A bench for whole runs: fake guests, a real run directory in memory.
-#![allow(dead_code, reason = "every test binary uses a part of it")]
-#![allow(clippy::unwrap_used, reason = "a helper of tests")]
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};

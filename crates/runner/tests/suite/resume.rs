@@ -1,14 +1,10 @@
 //! Interrupted and killed runs go on: nothing is lost, nothing is measured twice.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests")]
-
-mod common;
-
-use common::{Bench, assert_complete, fixed, go_on, plan, records, trials, voids};
+use crate::common::{Bench, Weather, assert_complete, fixed, go_on, plan, quiet, records, trials, voids};
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::Path;
-use std::sync::atomic::Ordering;
-use std::time::Duration;
-use weigh_host::command::Invocation;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use weigh_model::{Event, FinishReason, Plan, VoidCause};
 use weigh_runner::RunOptions;
 use weigh_store::RunDirectory;
@@ -156,7 +152,7 @@ fn copy_run(source: &Path, target: &Path, samples: &[u8]) {
 /// [`killed_at_any_time_a_run_goes_on`].
 const CHILD: &str = "WEIGH_RUNNER_TEST_CHILD";
 
-/// The child: not a test of its own.
+/// The child: not a test of its own. It says every event.
 #[test]
 fn child() {
     let Some(directory) = std::env::var_os(CHILD) else { return };
@@ -164,35 +160,42 @@ fn child() {
     let path = weigh_store::resolve(directory, "last").unwrap();
     let mut store = RunDirectory::open_for_append(&path).unwrap();
     let plan = store.plan().clone();
-    let quiet_weather: common::Weather = Box::new(|_| common::quiet());
-    go_on(directory, &plan, &mut store, RunOptions::default(), &quiet_weather, |_, _| {}).unwrap();
+    let quiet_weather: Weather = Box::new(|_| quiet());
+    let mut output = std::io::stdout();
+    writeln!(output).unwrap();
+    let tell = |_: &Event, _: &AtomicBool| {
+        // Nobody listens any more when the parent is about to kill this process.
+        let _ = writeln!(output, "event").and_then(|()| output.flush());
+    };
+    go_on(directory, &plan, &mut store, RunOptions::default(), &quiet_weather, tell).unwrap();
     std::fs::write(directory.join("finished"), "").unwrap();
 }
 
 #[test]
+#[expect(clippy::disallowed_methods, reason = "the test starts itself again as the run to be killed")]
 fn killed_at_any_time_a_run_goes_on() {
     let bench = Bench::new();
     let environments =
         ["null:real=yes,time=1ms", "null:real=yes,time=1ms,label=b", "null:real=yes,time=1ms,label=c"];
     let plan = plan(&environments, &["u", "v"], fixed(8));
     let path = bench.create(&plan).path().to_path_buf();
-    let mut kills = 0;
-    // Delays from a fixed sequence that covers 0 to 60 ms; what they hit depends on the machine,
-    // and any hit is a good one.
-    let mut delay_ms = 0;
+    let (mut kills, mut events) = (0, 0);
     while !bench.path().join("finished").exists() {
         assert!(kills < 200, "the run does not come to its end");
-        let mut child = Invocation::new(std::env::current_exe().unwrap())
-            .args(["--exact", "child", "--quiet"])
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "resume::child", "--nocapture"])
             .env(CHILD, bench.path())
-            .log_to(&bench.path().join("child.log"))
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        delay_ms = (delay_ms + 37) % 60;
-        // Later rounds leave more time, so that a slow machine comes to the end too.
-        let _ = child.wait(Duration::from_millis(delay_ms + kills));
-        child.kill_group();
-        let _ = child.wait(Duration::from_secs(10));
+        // Numbers of events from a fixed sequence; what the kill hits after them is left to chance,
+        // and any hit is a good one.
+        events = (events + 37) % 60;
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
+        lines.filter(|line| line == "event").take(events).for_each(drop);
+        child.kill().unwrap();
+        child.wait().unwrap();
         kills += 1;
     }
     assert!(kills > 1, "the run ended before the first kill");

@@ -1,9 +1,5 @@
 //! Guests among others, over fakes: what is told of them, what stops them, what stays.
-#![allow(clippy::unwrap_used, reason = "a test ends where its expectation does")]
-
-mod common;
-
-use common::{Bench, failure, fixed, plan, trials, voids, workload};
+use crate::common::{Bench, failure, fixed, plan, trials, voids, workload};
 use std::sync::atomic::Ordering;
 use weigh_model::{Event, Iteration, Load, Neighbours, Outcome, Plan, Shares, Trial, VoidCause, neighbours};
 use weigh_runner::RunOptions;

@@ -3,12 +3,12 @@
 use crate::guest_clock::GuestClock;
 use crate::parity::{Facts, Subject, gather};
 use crate::serve::machine::Machine;
-use crate::serve::{LoadedFrom, Scene, ports};
+use crate::serve::{LoadedFrom, ServerWorkload, ports};
 use crate::staging::{self, Words};
-use crate::start::crowd::Crowd;
 use crate::start::footprint::MostGuests;
+use crate::start::guest_pool::GuestPool;
 use crate::start::system;
-use crate::trial::describe;
+use crate::trial::{Failure, describe};
 use crate::{RunStatistics, RunnerError};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weigh_host::accounts::Process;
 use weigh_images::Root;
-use weigh_model::{EnvironmentSpec, HostFacts, ImageSpec, LoaderMachine, Plan};
+use weigh_model::{EnvironmentSpec, FailureKind, HostFacts, ImageSpec, LoaderMachine, Plan};
 use weigh_observe::{Attached, Sensors};
 use weigh_platforms::{
     Capabilities, DiskMeter, Guest, GuestRequest, Host, Platform, PlatformError, common_keys, resolve,
@@ -26,7 +26,7 @@ use weigh_platforms::{
 const SYSTEM_DEADLINE: Duration = Duration::from_secs(120);
 
 /// One environment and its instance.
-pub(crate) struct Berth {
+pub(crate) struct PoolEntry {
     pub(crate) platform: &'static dyn Platform,
     spec: EnvironmentSpec,
     root: Arc<Root>,
@@ -37,7 +37,7 @@ pub(crate) struct Berth {
     /// What the probe was asked about the measured programs counts for all instances.
     described: bool,
     /// Guests beside the measured one that stay from trial to trial.
-    pub(crate) neighbours: Option<Crowd>,
+    pub(crate) neighbours: Option<GuestPool>,
     /// Set when the platform could not be prepared: then no instance can be launched.
     unprepared: Option<LaunchFailure>,
     /// The platform's daemons, as its last guest named them.
@@ -47,7 +47,7 @@ pub(crate) struct Berth {
     pub(crate) state: State,
 }
 
-impl Berth {
+impl PoolEntry {
     /// Ports of its instance.
     fn ports(&self) -> &[u16] {
         match &self.state {
@@ -135,11 +135,10 @@ impl LaunchFailure {
     }
 }
 
-/// What came of the time in which an instance was awake.
-pub(crate) struct Awake<R> {
-    /// What the work returned, or why the instance could not be woken.
-    pub(crate) value: Result<R, String>,
-    /// Whether the instance is of no more use: it died, or cannot be woken or frozen.
+/// How a guest was left when its work was done.
+#[derive(Default)]
+pub(crate) struct GuestEnd {
+    /// The instance can no longer be used: it died, or cannot be thawed or frozen.
     pub(crate) lost: bool,
     /// Why it could not be frozen although its work was done.
     pub(crate) complaint: Option<String>,
@@ -148,21 +147,22 @@ pub(crate) struct Awake<R> {
 }
 
 impl Instance {
-    /// Wakes the guest, lets it work, and puts it to rest again.
-    pub(crate) fn awake<R>(&mut self, work: impl FnOnce(&mut dyn Guest) -> R) -> Awake<R> {
-        if self.freezes
-            && let Err(error) = self.guest.thaw()
-        {
-            let exit_reason = self.guest.exit_reason();
-            return Awake { value: Err(describe(&error)), lost: true, complaint: None, exit_reason };
-        }
-        let value = Ok(work(&mut *self.guest));
-        if self.guest.session().is_lost() {
-            let exit_reason = self.guest.exit_reason();
-            return Awake { value, lost: true, complaint: None, exit_reason };
-        }
-        let complaint = self.rest().err().map(|error| describe(&error));
-        Awake { value, lost: complaint.is_some(), complaint, exit_reason: None }
+    /// Thaws the guest, lets it work, and freezes it again. The error says why it could not be
+    /// thawed.
+    pub(crate) fn awake<R>(
+        &mut self,
+        work: impl FnOnce(&mut dyn Guest) -> R,
+    ) -> (Result<R, Failure>, GuestEnd) {
+        let thawed = if self.freezes { self.guest.thaw() } else { Ok(()) };
+        let failed = |error| Failure::new(FailureKind::GuestDied, describe(&error));
+        let value = thawed.map_err(failed).map(|()| work(&mut *self.guest));
+        let end = if value.is_err() || self.guest.session().is_lost() {
+            GuestEnd { lost: true, exit_reason: self.guest.exit_reason(), complaint: None }
+        } else {
+            let complaint = self.rest().err().map(|error| describe(&error));
+            GuestEnd { lost: complaint.is_some(), complaint, exit_reason: None }
+        };
+        (value, end)
     }
 
     /// Counts what the guest moves of its disks, where it has any of its own.
@@ -207,14 +207,14 @@ impl Roots<'_> {
 }
 
 /// The environments of a plan, in its order.
-pub(crate) struct Fleet<'a> {
+pub(crate) struct EnvironmentPool<'a> {
     host: &'a Host,
     /// The same for threads that outlive a trial.
     shared: Arc<Host>,
     pub(crate) host_facts: &'a HostFacts,
     plan: &'a Plan,
     pub(crate) sensors: &'a mut dyn Sensors,
-    pub(crate) berths: Vec<Berth>,
+    pub(crate) entries: Vec<PoolEntry>,
     next_instance: u64,
     subject: Subject,
     /// The machine of load generators, where it is not this host.
@@ -223,7 +223,7 @@ pub(crate) struct Fleet<'a> {
     pub(crate) piloting: bool,
 }
 
-impl<'a> Fleet<'a> {
+impl<'a> EnvironmentPool<'a> {
     /// Looks at the machine of the load generators, makes the root file system and prepares every
     /// platform. A platform that cannot be prepared fails at each launch.
     pub(crate) fn prepare(
@@ -238,13 +238,13 @@ impl<'a> Fleet<'a> {
             plan.loader.as_ref().filter(|_| plan.workloads.iter().any(|w| w.staging.server.is_some()));
         let loader = loads.map(|spec| Machine::of(spec, host, &host_facts.boot).map(Arc::new)).transpose()?;
         let mut roots = Roots { host, prepared: Vec::new() };
-        let mut fleet = Self {
+        let mut pool = Self {
             host,
             shared: Arc::new(host.clone()),
             host_facts,
             plan,
             sensors,
-            berths: Vec::new(),
+            entries: Vec::new(),
             next_instance,
             subject: Subject::of(plan).seen_from(loader.as_ref().map(|machine| machine.outside())),
             loader,
@@ -255,12 +255,12 @@ impl<'a> Fleet<'a> {
             let image = common_keys::image(platform, &spec, &guest.image);
             let directory = guest.working_directory.as_deref().filter(|_| image == ImageSpec::Host);
             let root = roots.get(&image, directory)?;
-            let request = fleet.request(&spec, &root);
+            let request = pool.request(&spec, &root);
             let prepared = platform.prepare(host, &request);
             let unprepared = prepared.err().map(|error| LaunchFailure::new(next_instance, &error, None));
             let Capabilities { freeze: freezes, timed, .. } = platform.capabilities(&spec);
             let bare = image == ImageSpec::Probe && matches!(spec.get("storage"), None | Some("tmpfs"));
-            fleet.berths.push(Berth {
+            pool.entries.push(PoolEntry {
                 platform,
                 spec,
                 root,
@@ -275,7 +275,7 @@ impl<'a> Fleet<'a> {
                 state: State::Empty,
             });
         }
-        Ok(fleet)
+        Ok(pool)
     }
 
     fn request(&self, spec: &EnvironmentSpec, root: &Arc<Root>) -> GuestRequest {
@@ -303,72 +303,72 @@ impl<'a> Fleet<'a> {
         let took_s = started.elapsed().as_secs_f64();
         statistics.launches += 1;
         statistics.launch_s += took_s;
-        let berth = &mut self.berths[environment];
+        let entry = &mut self.entries[environment];
         match launched {
             Ok(instance) => {
                 let number = instance.number;
-                berth.state = State::Running(instance);
+                entry.state = State::Running(instance);
                 Ok((number, took_s))
             }
             Err(failure) => {
-                berth.state = State::Failed(failure.clone());
+                entry.state = State::Failed(failure.clone());
                 Err(failure)
             }
         }
     }
 
     fn try_launch(&mut self, environment: usize) -> Result<Instance, LaunchFailure> {
-        let berth = &self.berths[environment];
-        if let Some(unprepared) = &berth.unprepared {
+        let entry = &self.entries[environment];
+        if let Some(unprepared) = &entry.unprepared {
             return Err(unprepared.clone());
         }
         let number = self.next_instance;
         let ports = self.ports(number)?;
-        let mut request = self.request(&berth.spec, &berth.root);
+        let mut request = self.request(&entry.spec, &entry.root);
         request.publish.clone_from(&ports);
         self.next_instance += 1;
-        let berth = &self.berths[environment];
-        let mut guest = berth
+        let entry = &self.entries[environment];
+        let mut guest = entry
             .platform
             .launch(self.host, &request)
             .map_err(|error| LaunchFailure::new(number, &error, None))?;
         let log = guest.log();
         let failed = |error| LaunchFailure::new(number, &error, log.clone());
         // What a system still starts would be measured as the workload's.
-        if berth.platform.capabilities(&berth.spec).system {
-            system::init_ns(&mut *guest, &berth.platform.capabilities(&berth.spec), SYSTEM_DEADLINE)
+        if entry.platform.capabilities(&entry.spec).system {
+            system::init_ns(&mut *guest, &entry.platform.capabilities(&entry.spec), SYSTEM_DEADLINE)
                 .map_err(|failure| LaunchFailure {
                     instance: number,
                     reason: failure.reason,
                     log: log.clone(),
                 })?;
         }
-        let clock = GuestClock::identify(guest.session(), berth.timed, &self.host_facts.boot)
+        let clock = GuestClock::identify(guest.session(), entry.timed, &self.host_facts.boot)
             .map_err(|error| failed(error.into()))?;
-        let describe = !berth.described && (self.piloting || !self.measures_cold());
+        let describe = !entry.described && (self.piloting || !self.measures_cold());
         let subject = if describe { self.subject.clone() } else { self.subject.without_programs() };
-        let capabilities = berth.platform.capabilities(&berth.spec);
+        let capabilities = entry.platform.capabilities(&entry.spec);
         let facts = gather(&mut *guest, &capabilities, &subject, ports.first().copied())
             .map_err(|error| failed(error.into()))?;
-        let freezes = berth.freezes;
+        let freezes = entry.freezes;
         let (attached, warm) = (None, BTreeSet::new());
         let is_limited = capabilities.memory_limit || capabilities.sized_memory;
         let memory_bytes = request.memory_bytes.filter(|_| is_limited).unwrap_or(0);
         let mut instance =
             Instance { guest, number, attached, clock, warm, facts, ports, memory_bytes, freezes };
         instance.rest().map_err(failed)?;
-        self.berths[environment].described |= describe;
+        self.entries[environment].described |= describe;
         let accounts = instance.guest.accounts();
         if !capabilities.elsewhere {
             instance.attached = Some(self.sensors.attach(&accounts, self.cpus(&request)));
         }
-        self.berths[environment].daemons = accounts.daemons;
+        self.entries[environment].daemons = accounts.daemons;
         Ok(instance)
     }
 
     /// Ports for the servers of an instance, which no other instance has.
     fn ports(&self, instance: u64) -> Result<Vec<u16>, LaunchFailure> {
-        let taken: Vec<u16> = self.berths.iter().flat_map(Berth::ports).copied().collect();
+        let taken: Vec<u16> = self.entries.iter().flat_map(PoolEntry::ports).copied().collect();
         ports::unused(ports::wanted(self.plan), &taken).ok_or_else(|| LaunchFailure {
             instance,
             reason: "no port of the host is free for a server; end what listens on so many".into(),
@@ -378,7 +378,7 @@ impl<'a> Fleet<'a> {
 
     /// Ports for so many guests, one each, that neither the host nor an instance has.
     pub(crate) fn ports_of_neighbours(&self, guests: u32) -> Option<Vec<u16>> {
-        let taken: Vec<u16> = self.berths.iter().flat_map(Berth::ports).copied().collect();
+        let taken: Vec<u16> = self.entries.iter().flat_map(PoolEntry::ports).copied().collect();
         ports::unused(guests as usize, &taken)
     }
 
@@ -392,23 +392,23 @@ impl<'a> Fleet<'a> {
     }
 
     /// A workload that is a server, in an environment; none where it is another.
-    pub(crate) fn scene(&self, environment: usize, workload: usize) -> Option<Scene<'a>> {
+    pub(crate) fn server(&self, environment: usize, workload: usize) -> Option<ServerWorkload<'a>> {
         let workload = &self.plan.workloads[workload];
-        let berth = &self.berths[environment];
-        let request = self.request(&berth.spec, &berth.root);
+        let entry = &self.entries[environment];
+        let request = self.request(&entry.spec, &entry.root);
         let from = match &self.loader {
             Some(machine) => LoadedFrom::There(Arc::clone(machine)),
             None => LoadedFrom::Here(self.loader_cpus(&request)),
         };
         // The user's directory is this host's.
         let here = matches!(from, LoadedFrom::Here(_));
-        Some(Scene {
+        Some(ServerWorkload {
             host: self.host,
             workload,
             server: workload.staging.server.as_ref()?,
-            spec: berth.spec.clone(),
-            root: Arc::clone(&berth.root),
-            can: berth.platform.capabilities(&berth.spec),
+            spec: entry.spec.clone(),
+            root: Arc::clone(&entry.root),
+            can: entry.platform.capabilities(&entry.spec),
             variables: &self.plan.environments[environment].variables,
             directory: self.working_directory(environment),
             loader_directory: self.plan.guest.working_directory.as_deref().filter(|_| here),
@@ -430,17 +430,17 @@ impl<'a> Fleet<'a> {
         if request.cpus.is_empty() { &self.host_facts.cpus } else { &request.cpus }
     }
 
-    /// What it takes to start so many guests beside the berth. Their numbers are taken.
+    /// What it takes to start so many guests beside the entry. Their numbers are taken.
     pub(crate) fn recipe(&mut self, environment: usize, guests: u32) -> Result<Recipe, LaunchFailure> {
-        let berth = &self.berths[environment];
-        if let Some(unprepared) = &berth.unprepared {
+        let entry = &self.entries[environment];
+        if let Some(unprepared) = &entry.unprepared {
             return Err(unprepared.clone());
         }
         let recipe = Recipe {
             host: Arc::clone(&self.shared),
-            platform: berth.platform,
-            can: berth.platform.capabilities(&berth.spec),
-            request: self.request(&berth.spec, &berth.root),
+            platform: entry.platform,
+            can: entry.platform.capabilities(&entry.spec),
+            request: self.request(&entry.spec, &entry.root),
             ports: Vec::new(),
         };
         self.next_instance += u64::from(guests);
@@ -455,10 +455,10 @@ impl<'a> Fleet<'a> {
 
     /// In what an environment may differ from others because of what it is.
     pub(crate) fn implies(&self, environment: usize) -> Vec<(&'static str, &'static str)> {
-        let berth = &self.berths[environment];
-        let image = common_keys::image(berth.platform, &berth.spec, &self.plan.guest.image);
-        let mut implies = common_keys::implied(&berth.spec, image != self.plan.guest.image);
-        let capabilities = berth.platform.capabilities(&berth.spec);
+        let entry = &self.entries[environment];
+        let image = common_keys::image(entry.platform, &entry.spec, &self.plan.guest.image);
+        let mut implies = common_keys::implied(&entry.spec, image != self.plan.guest.image);
+        let capabilities = entry.platform.capabilities(&entry.spec);
         implies.extend_from_slice(capabilities.implies);
         if capabilities.sized_memory {
             implies.extend_from_slice(common_keys::CARD_OF_ITS_OWN);
@@ -469,9 +469,9 @@ impl<'a> Fleet<'a> {
     /// Where the commands of an environment are executed: the user's directory, where its guests
     /// see the host's root.
     pub(crate) fn working_directory(&self, environment: usize) -> Option<&'a Path> {
-        let berth = &self.berths[environment];
-        let elsewhere = berth.platform.capabilities(&berth.spec).elsewhere;
-        self.plan.guest.working_directory.as_deref().filter(|_| berth.root.host && !elsewhere)
+        let entry = &self.entries[environment];
+        let elsewhere = entry.platform.capabilities(&entry.spec).elsewhere;
+        self.plan.guest.working_directory.as_deref().filter(|_| entry.root.host && !elsewhere)
     }
 
     /// Ends the instance of an environment, if there is one, and leaves `state` in its place. What
@@ -482,7 +482,7 @@ impl<'a> Fleet<'a> {
         state: State,
         statistics: &mut RunStatistics,
     ) -> Option<String> {
-        let before = std::mem::replace(&mut self.berths[environment].state, state);
+        let before = std::mem::replace(&mut self.entries[environment].state, state);
         let State::Running(mut instance) = before else { return None };
         if let Some(attached) = instance.attached {
             self.sensors.detach(attached);
@@ -495,13 +495,13 @@ impl<'a> Fleet<'a> {
     }
 
     /// Ends the neighbours that stayed. Returns what could not be undone.
-    pub(crate) fn disperse(&mut self) -> Vec<String> {
-        let crowds = self.berths.iter_mut().filter_map(|berth| berth.neighbours.take());
-        crowds.flat_map(Crowd::disperse).collect()
+    pub(crate) fn stop_neighbours(&mut self) -> Vec<String> {
+        let pools = self.entries.iter_mut().filter_map(|entry| entry.neighbours.take());
+        pools.flat_map(|mut pool| pool.stop_all()).collect()
     }
 
     /// Ends every instance. Returns what could not be undone.
     pub(crate) fn stop_all(&mut self, statistics: &mut RunStatistics) -> Vec<String> {
-        (0..self.berths.len()).filter_map(|e| self.stop(e, State::Empty, statistics)).collect()
+        (0..self.entries.len()).filter_map(|e| self.stop(e, State::Empty, statistics)).collect()
     }
 }

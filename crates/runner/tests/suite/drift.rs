@@ -4,11 +4,7 @@
 //! a difference at the 5 % level where there is none. Everything is seeded: the counts are the same
 //! on every machine.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests")]
-
-mod common;
-
-use common::{Bench, fixed, plan, records};
+use crate::common::{Bench, fixed, plan, records};
 use weigh_model::{Comparison, MetricSpec, Observation, Series};
 use weigh_stats::{Options, analyse, collect};
 

@@ -17,13 +17,13 @@ const LISTENS: [&str; 2] = ["0A", "07"];
 
 /// A process that holds a port which is not its to hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Stranger {
+pub(super) struct PortHolder {
     pub(super) port: u16,
     /// Its program and number, where it can be seen.
     pub(super) process: Option<(String, u32)>,
 }
 
-impl Stranger {
+impl PortHolder {
     /// Who holds one of the ports, at an address that the server would be reached by, without being
     /// one of the guest's processes. Nobody where it cannot be told.
     pub(super) fn on(ports: &[u16], transport: &[Transport], guest: &[u32]) -> Option<Self> {
@@ -153,15 +153,15 @@ mod tests {
             (tcp.local_addr().unwrap().port(), Transport::Tcp),
             (udp.local_addr().unwrap().port(), Transport::Udp),
         ] {
-            assert_eq!(Stranger::on(&[port], &[transport], &[own]), None);
-            let found = Stranger::on(&[1, port], &[transport], &[]).unwrap();
+            assert_eq!(PortHolder::on(&[port], &[transport], &[own]), None);
+            let found = PortHolder::on(&[1, port], &[transport], &[]).unwrap();
             assert_eq!(found.port, port);
             assert_eq!(found.process.as_ref().map(|(_, process)| *process), Some(own));
             assert!(found.reason().contains(&format!("port {port} of the host")), "{}", found.reason());
         }
         let port = tcp.local_addr().unwrap().port();
-        assert_eq!(Stranger::on(&[port], &[Transport::Udp], &[]), None, "over the other transport");
+        assert_eq!(PortHolder::on(&[port], &[Transport::Udp], &[]), None, "over the other transport");
         drop(tcp);
-        assert_eq!(Stranger::on(&[port], &[Transport::Tcp], &[]), None);
+        assert_eq!(PortHolder::on(&[port], &[Transport::Tcp], &[]), None);
     }
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::fixtures::{host, plan, void};
-use crate::{Made, RunDirectory};
+use crate::{Derived, RunDirectory};
 use std::fs;
 use std::path::PathBuf;
 use weigh_model::Record;
@@ -20,7 +20,7 @@ fn heavy(block: u32, bytes: usize) -> Record {
 fn long(parent: &Path) -> RunDirectory {
     let mut run = RunDirectory::create(parent, &plan("long"), &host(), "2026-11-21T05:00:00Z").unwrap();
     for block in 0..9 {
-        run.append(&heavy(block, WORTH_KEEPING_BYTES / 8)).unwrap();
+        run.append(&heavy(block, WORTH_CACHING_BYTES / 8)).unwrap();
     }
     run
 }
@@ -33,9 +33,9 @@ fn make(records: Vec<Record>) -> Value {
 }
 
 /// What was made, and whether it was made now.
-fn made_by(run: &RunDirectory, reader: &str) -> (Made<Value>, bool) {
+fn made_by(run: &RunDirectory, reader: &str) -> (Derived<Value>, bool) {
     let mut now = false;
-    let made = run.made(reader, |records| {
+    let made = run.derived(reader, |records| {
         now = true;
         make(records)
     });
@@ -49,7 +49,7 @@ fn is_made_now(path: &Path) -> bool {
 }
 
 /// A finished run that was kept.
-fn kept_run(parent: &Path) -> PathBuf {
+fn cached_run(parent: &Path) -> PathBuf {
     let run = long(parent);
     assert!(made_by(&run, READER).1);
     run.path().to_path_buf()
@@ -66,18 +66,18 @@ fn names(directory: &Path) -> Vec<String> {
 #[test]
 fn what_is_kept_is_believed_and_need_not_be_made() {
     let parent = tempfile::tempdir().unwrap();
-    let path = kept_run(parent.path());
+    let path = cached_run(parent.path());
     assert!(!is_made_now(&path));
     // By one that writes, too, who does not write it again.
-    let before = fs::metadata(path.join(COLLECTED)).unwrap().modified().unwrap();
+    let before = fs::metadata(path.join(FILE)).unwrap().modified().unwrap();
     let (made, now) = made_by(&RunDirectory::open_for_append(&path).unwrap(), READER);
     assert_eq!((made.value, now, made.recovered), ((9, 0.1 + 0.2), false, None));
-    assert_eq!(fs::metadata(path.join(COLLECTED)).unwrap().modified().unwrap(), before);
+    assert_eq!(fs::metadata(path.join(FILE)).unwrap().modified().unwrap(), before);
     // People and their tools can read it.
-    let json: serde_json::Value = serde_json::from_slice(&fs::read(path.join(COLLECTED)).unwrap()).unwrap();
+    let json: serde_json::Value = serde_json::from_slice(&fs::read(path.join(FILE)).unwrap()).unwrap();
     assert_eq!(json["made"][0], 9);
     assert_eq!(json["label"]["reader"], READER);
-    assert_eq!(names(&path), [COLLECTED, "events.jsonl", "host.json", "logs", "plan.json", "samples.jsonl"]);
+    assert_eq!(names(&path), [FILE, "events.jsonl", "host.json", "logs", "plan.json", "samples.jsonl"]);
 }
 
 #[test]
@@ -94,9 +94,9 @@ fn few_samples_are_not_worth_keeping_for() {
     let parent = tempfile::tempdir().unwrap();
     let mut run =
         RunDirectory::create(parent.path(), &plan("short"), &host(), "2026-11-21T05:00:00Z").unwrap();
-    run.append(&heavy(0, WORTH_KEEPING_BYTES - 1000)).unwrap();
+    run.append(&heavy(0, WORTH_CACHING_BYTES - 1000)).unwrap();
     assert!(made_by(&run, READER).1 && made_by(&run, READER).1);
-    assert!(!run.path().join(COLLECTED).exists());
+    assert!(!run.path().join(FILE).exists());
     run.append(&heavy(1, 1000)).unwrap();
     assert!(made_by(&run, READER).1 && !made_by(&run, READER).1);
 }
@@ -104,7 +104,7 @@ fn few_samples_are_not_worth_keeping_for() {
 #[test]
 fn other_samples_another_plan_and_another_reader_are_not_believed() {
     let parent = tempfile::tempdir().unwrap();
-    let path = kept_run(parent.path());
+    let path = cached_run(parent.path());
     assert!(made_by(&RunDirectory::open(&path).unwrap(), "00fe").1);
     let plan_file = path.join("plan.json");
     let plan_text = fs::read_to_string(&plan_file).unwrap();
@@ -125,7 +125,7 @@ fn other_samples_another_plan_and_another_reader_are_not_believed() {
 #[test]
 fn a_line_that_was_cut_is_told_and_nothing_of_it_kept() {
     let parent = tempfile::tempdir().unwrap();
-    let path = kept_run(parent.path());
+    let path = cached_run(parent.path());
     let samples = path.join("samples.jsonl");
     let whole = fs::read(&samples).unwrap();
     fs::write(&samples, [&whole[..], b"{\"record\":\"vo"].concat()).unwrap();
@@ -142,12 +142,12 @@ fn a_line_that_was_cut_is_told_and_nothing_of_it_kept() {
 #[test]
 fn a_torn_or_edited_file_is_as_if_it_were_not_there() {
     let directory = tempfile::tempdir().unwrap();
-    let origin = Origin { samples: 1, plan: 2, reader: READER };
+    let origin = CacheKey { samples: 1, plan: 2, reader: READER };
     let value: Value = (9, 0.1 + 0.2);
-    keep(directory.path(), &origin, WORTH_KEEPING_BYTES, &value);
-    let believed = |origin| kept::<Value>(directory.path(), &origin, WORTH_KEEPING_BYTES);
+    save(directory.path(), &origin, WORTH_CACHING_BYTES, &value);
+    let believed = |origin| load::<Value>(directory.path(), &origin, WORTH_CACHING_BYTES);
     assert_eq!(believed(origin), Some(value));
-    let file = directory.path().join(COLLECTED);
+    let file = directory.path().join(FILE);
     let whole = fs::read(&file).unwrap();
     for cut in 0..whole.len() {
         fs::write(&file, &whole[..cut]).unwrap();
@@ -165,16 +165,19 @@ fn a_torn_or_edited_file_is_as_if_it_were_not_there() {
     }
     fs::write(&file, &whole).unwrap();
     assert_eq!(believed(origin), Some(value));
-    let others =
-        [Origin { samples: 2, ..origin }, Origin { plan: 1, ..origin }, Origin { reader: "00f", ..origin }];
+    let others = [
+        CacheKey { samples: 2, ..origin },
+        CacheKey { plan: 1, ..origin },
+        CacheKey { reader: "00f", ..origin },
+    ];
     assert!(others.into_iter().all(|other| believed(other).is_none()));
 }
 
 #[test]
 fn what_is_no_file_or_longer_than_the_samples_is_not_opened() {
     let parent = tempfile::tempdir().unwrap();
-    let path = kept_run(parent.path());
-    let file = path.join(COLLECTED);
+    let path = cached_run(parent.path());
+    let file = path.join(FILE);
     let elsewhere = parent.path().join("elsewhere");
     fs::rename(&file, &elsewhere).unwrap();
     std::os::unix::fs::symlink(&elsewhere, &file).unwrap();
@@ -193,7 +196,7 @@ fn that_it_cannot_be_kept_is_no_error() {
     let parent = tempfile::tempdir().unwrap();
     let run = long(parent.path());
     // Nothing can take the name of a directory.
-    fs::create_dir(run.path().join(COLLECTED)).unwrap();
+    fs::create_dir(run.path().join(FILE)).unwrap();
     let before = names(run.path());
     assert_eq!(made_by(&run, READER).0.value, (9, 0.1 + 0.2));
     assert!(is_made_now(run.path()));
@@ -206,13 +209,13 @@ fn what_does_not_read_back_or_is_longer_than_the_samples_is_not_kept() {
     let run = long(parent.path());
     let values = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY];
     for value in values {
-        let made = run.made(READER, |_| vec![Some(value)]).unwrap();
+        let made = run.derived(READER, |_| vec![Some(value)]).unwrap();
         assert_eq!(made.value[0].map(f64::to_bits), Some(value.to_bits()));
-        assert!(!run.path().join(COLLECTED).exists(), "{value}");
+        assert!(!run.path().join(FILE).exists(), "{value}");
     }
     let samples = fs::metadata(run.path().join("samples.jsonl")).unwrap().len() as usize;
-    run.made(READER, |_| "x".repeat(samples)).unwrap();
-    assert!(!run.path().join(COLLECTED).exists());
-    run.made(READER, |_| "x".repeat(samples - 1000)).unwrap();
-    assert!(run.path().join(COLLECTED).exists());
+    run.derived(READER, |_| "x".repeat(samples)).unwrap();
+    assert!(!run.path().join(FILE).exists());
+    run.derived(READER, |_| "x".repeat(samples - 1000)).unwrap();
+    assert!(run.path().join(FILE).exists());
 }

@@ -1,10 +1,6 @@
 //! Servers and their load generators, both played by fakes.
 
-#![allow(clippy::unwrap_used, reason = "what these helpers unwrap is what the tests are about")]
-
-mod common;
-
-use common::{Bench, failure, fixed, is_measured, plan, quiet, records, trials, warnings, workload};
+use crate::common::{Bench, failure, fixed, is_measured, plan, quiet, records, trials, warnings, workload};
 use weigh_model::{
     Event, Exclusion, Extraction, FailureKind, Headroom, LoadLoop, LoaderUse, Observed, Operations, Pace,
     Plan, Record, ServerPlan, Staging, Transport, WorkloadPlan,

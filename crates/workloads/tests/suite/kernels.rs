@@ -1,10 +1,6 @@
 //! The built-in manifests against the program that they run.
 
-#![expect(clippy::unwrap_used, reason = "a helper of a test fails as the test does")]
-
-mod common;
-
-use common::{plan, read, recorded};
+use crate::common::{plan, read, recorded};
 use std::collections::BTreeSet;
 use weigh_kernels::{Kernel, Options};
 use weigh_model::{Extraction, WorkloadPlan};

@@ -1,10 +1,6 @@
 //! Guests that differ in what nobody meant: refused, allowed by name, left out, or failed when they
 //! come to differ.
-#![allow(clippy::unwrap_used, reason = "what these tests unwrap is what they are about")]
-
-mod common;
-
-use common::{Bench, Outing, failure, fixed, is_measured, plan, records, trials};
+use crate::common::{Bench, Outing, failure, fixed, is_measured, plan, records, trials};
 use weigh_model::{Event, FailureKind, InstanceFacts, Plan, Record};
 use weigh_runner::RunnerError;
 use weigh_store::RunDirectory;

@@ -1,10 +1,6 @@
 //! Guests that come up, whose times are scripted: what is recorded, what is found, what is absent,
 //! what fails.
-#![allow(clippy::unwrap_used, reason = "a test ends where its expectation does")]
-
-mod common;
-
-use common::{Bench, assert_complete, failure, fixed, plan, quiet, records, trials, voids};
+use crate::common::{Bench, assert_complete, failure, fixed, plan, quiet, records, trials, voids};
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use weigh_model::{
@@ -107,8 +103,8 @@ fn what_cannot_be_is_absent() {
 
 #[test]
 fn many_at_once_are_one_trial() {
-    let crowd = Started::AtOnce { guests: 12 };
-    let plan = starts(&[BASELINE, SLOW], &[crowd], 2);
+    let guest_pool = Started::AtOnce { guests: 12 };
+    let plan = starts(&[BASELINE, SLOW], &[guest_pool], 2);
     let bench = Bench::new();
     let (outing, store) = bench.run(&plan);
     assert_eq!(outing.finish.reason, FinishReason::Blocks);
@@ -154,7 +150,7 @@ fn a_guest_that_does_not_come_up_is_a_failed_trial() {
         let failure = failure(&failed).unwrap();
         assert_eq!(failure.kind, FailureKind::Launch);
         assert!(failure.reason.contains("launch=fail"), "{}", failure.reason);
-        assert!(trials(&store).iter().any(common::is_measured), "the other one is measured");
+        assert!(trials(&store).iter().any(crate::common::is_measured), "the other one is measured");
     }
     let bench = Bench::new();
     let (outing, store) = bench.run(&starts(&["null", bad], &[Started::One], 2));
@@ -217,7 +213,7 @@ fn an_interrupted_run_of_starts_goes_on() {
 #[test]
 fn commands_come_after_starts() {
     let mut plan = starts(&["null", "null:label=b"], &[Started::One], 3);
-    plan.workloads.push(common::workload("u"));
+    plan.workloads.push(crate::common::workload("u"));
     let bench = Bench::new();
     let (outing, store) = bench.run(&plan);
     assert_eq!(outing.finish.blocks_done, 3);

@@ -1,10 +1,6 @@
 //! When a run stops: blocks, precision, budget, void units.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests")]
-
-mod common;
-
-use common::{Bench, fixed, plan, records, trials, valid_trials};
+use crate::common::{Bench, fixed, plan, records, trials, valid_trials};
 use std::collections::BTreeMap;
 use weigh_model::{Effort, Event, FinishReason, Plan, Record, VoidCause, VoidUnit};
 use weigh_store::RunDirectory;

@@ -1,8 +1,6 @@
 //! The ordinary run: order, completeness, fresh instances, the pilot.
 
-mod common;
-
-use common::{Bench, assert_complete, fixed, is_measured, plan, records, trials};
+use crate::common::{Bench, assert_complete, fixed, is_measured, plan, records, trials};
 use std::collections::{BTreeMap, BTreeSet};
 use weigh_model::{Effort, Event, FailureKind, FinishReason, Record};
 
@@ -221,7 +219,7 @@ fn nothing_runs() {
     let excluded = |record: &Record| matches!(record, Record::Excluded(_));
     assert_eq!(records(&store).iter().filter(|record| excluded(record)).count(), 2);
     // One block has no pilot: the failures are trials.
-    let one = common::plan(&["null:launch=fail", "null:fault=missing"], &["u"], fixed(1));
+    let one = crate::common::plan(&["null:launch=fail", "null:fault=missing"], &["u"], fixed(1));
     let (outing, store) = bench.run(&one);
     assert_eq!(outing.finish.reason, FinishReason::NothingRuns);
     assert_eq!(trials(&store).len(), 2);

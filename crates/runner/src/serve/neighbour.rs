@@ -1,16 +1,16 @@
 //! The server of a neighbour, and its client.
 
+use super::route::Route;
 use super::server::Server;
-use super::way::Way;
-use crate::fleet::Recipe;
-use crate::neighbours::work::{Done, Task, repeat};
+use crate::neighbours::work::{Task, TaskResult, repeat};
+use crate::pool::Recipe;
 use crate::staging::{self, Words};
-use crate::trial::{Failure, Performance, describe};
+use crate::trial::{Failure, WorkloadCommands, describe};
 use weigh_host::accounts::Accounts;
 use weigh_model::{FailureKind, Iteration, Transport, WorkloadPlan};
 use weigh_platforms::{Guest, Session, loader};
 
-/// Serves and is loaded until the reins say that it is over. `runs` is told once: when a first run
+/// Serves and is loaded until the stop say that it is over. `runs` is told once: when a first run
 /// of the client has been answered, with who the client is, or why that cannot be.
 pub(crate) fn serve(
     guest: &mut dyn Guest,
@@ -18,9 +18,9 @@ pub(crate) fn serve(
     (task, client): (&Task, &WorkloadPlan),
     words: Words,
     runs: impl FnOnce(Result<Option<Box<Accounts>>, Failure>),
-) -> Done {
+) -> TaskResult {
     let mut runs = Some(runs);
-    let mut done = Done::default();
+    let mut done = TaskResult::default();
     let outcome = try_serve(guest, of, (task, client), words, &mut done.runs, &mut |accounts| {
         if let Some(runs) = runs.take() {
             runs(Ok(Some(Box::new(accounts))));
@@ -33,7 +33,7 @@ pub(crate) fn serve(
         });
         runs(Err(Failure::new(why.0, why.1)));
     }
-    Done { failure, ..done }
+    TaskResult { failure, ..done }
 }
 
 fn try_serve(
@@ -49,7 +49,7 @@ fn try_serve(
         return Err(Failure::new(FailureKind::Preparation, reason));
     }
     let ports: Vec<u16> = recipe.port(number).into_iter().collect();
-    let way = Way::to(guest, &recipe.can, &ports, None)?;
+    let way = Route::to(guest, &recipe.can, &ports, None)?;
     let instance = recipe.request.instance + u64::from(number);
     let launched =
         loader::launch_for_neighbour(&recipe.host, &task.client_cpus, way.from.as_deref(), instance);
@@ -59,15 +59,15 @@ fn try_serve(
     })?;
     let outer = Words::new(&staging::scratch(&*outside, false), task.trial, task.seed);
     let outer = outer.with(staging::KERNELS, outside.kernels().display().to_string());
-    let of = |plan, words| Performance::new(plan, None, task.padding_bytes, &task.variables, words);
-    let inside = Performance::new(
+    let of = |plan, words| WorkloadCommands::new(plan, None, task.padding_bytes, &task.variables, words);
+    let inside = WorkloadCommands::new(
         &task.plan,
         task.directory.as_deref(),
         task.padding_bytes,
         &task.variables,
         way.inside(words),
     );
-    let loads = of(client, way.outside(outer)).of_loader(None).held_by(&task.reins);
+    let loads = of(client, way.outside(outer)).of_loader(None).held_by(&task.stop);
     let accounts = outside.accounts();
     let outcome = inside.set_up(guest.session()).and_then(|()| {
         let mut server = Server::start(guest.session(), &inside)?;
@@ -87,7 +87,7 @@ fn try_serve(
 
 /// The client: once, and when that was answered again and again.
 fn load(
-    loads: &Performance<'_>,
+    loads: &WorkloadCommands<'_>,
     session: &mut Session,
     task: &Task,
     done: &mut Vec<Iteration>,
@@ -97,5 +97,5 @@ fn load(
     let (first, _) = loads.once(session, None)?;
     done.push(first);
     runs();
-    repeat(loads, session, &task.reins, done)
+    repeat(loads, session, &task.stop, done)
 }

@@ -24,7 +24,7 @@ pub fn host() -> HostFacts {
 pub fn plan(workload: &Workload, size: Size) -> WorkloadPlan {
     let required = workload.params().iter().filter(|param| param.required.is_some());
     let given = required.map(|param| (param.name.clone(), vec!["/opt/own".into()])).collect();
-    workload.plan(size.word(), &given, &host()).unwrap().remove(0)
+    workload.plan(size.as_str(), &given, &host()).unwrap().remove(0)
 }
 
 /// A file of `testdata/`.

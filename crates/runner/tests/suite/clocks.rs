@@ -1,18 +1,14 @@
 //! Guests whose clocks are right, wrong, and beyond judgement.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests")]
-
-mod common;
-
-use common::{Bench, Outing, assert_complete, fixed, records, trials, valid_trials, voids, warnings};
+use crate::common::{Bench, Outing, assert_complete, fixed, records, trials, valid_trials, voids, warnings};
 use weigh_model::{
     ClockState, Extraction, FailureKind, FinishReason, Iteration, Outcome, Plan, Record, Trial, VoidCause,
 };
 use weigh_store::RunDirectory;
 
-/// As [`common::plan`], over commands that take their time and are timed by the probe.
+/// As [`crate::common::plan`], over commands that take their time and are timed by the probe.
 fn plan(environments: &[&str], blocks: u32) -> Plan {
-    let mut plan = common::plan(environments, &["u"], fixed(blocks));
+    let mut plan = crate::common::plan(environments, &["u"], fixed(blocks));
     plan.workloads[0].metrics[0].from = Extraction::Duration;
     plan
 }
@@ -155,7 +151,7 @@ fn half_a_per_mille_is_told_once() {
 fn a_clock_that_cannot_be_judged_gives_the_hosts_brackets() {
     let slow = "null:real=yes,time=20ms,kernel=own,there=3ms,back=5ms";
     let mut plan = plan(&[NATIVE, slow], 2);
-    let by_tool = common::workload("u").metrics.remove(0);
+    let by_tool = crate::common::workload("u").metrics.remove(0);
     plan.workloads[0].metrics.push(by_tool);
     plan.workloads[0].metrics[1].spec.name = "by_tool".into();
     let (outing, store, _bench) = run(&plan);

@@ -12,7 +12,7 @@ const PORTS: [&str; 3] = ["port", "port2", "port3"];
 
 /// The way from a load generator to the ports of a guest.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Way {
+pub(crate) struct Route {
     /// The address that the server binds.
     listen: IpAddr,
     /// The ports that it binds, and where each is found from outside.
@@ -21,7 +21,7 @@ pub(crate) struct Way {
     pub(super) from: Option<PathBuf>,
 }
 
-impl Way {
+impl Route {
     /// The way to these ports, of which there is at least one. `outside` is the address of this
     /// host that clients on another machine reach, where they are there.
     ///
@@ -203,7 +203,7 @@ mod tests {
     fn every_side_has_its_words() {
         let found = |port| (port, SocketAddr::from(([10, 0, 0, 2], port + 1)));
         let way =
-            Way { listen: Ipv4Addr::UNSPECIFIED.into(), ports: vec![found(1000), found(2000)], from: None };
+            Route { listen: Ipv4Addr::UNSPECIFIED.into(), ports: vec![found(1000), found(2000)], from: None };
         let words = || Words::new(Path::new("/s"), 0, 0);
         let (inside, outside) = (way.inside(words()), way.outside(words()));
         assert_eq!((inside.get("listen"), inside.get("port2")), (Some("0.0.0.0"), Some("2000")));

@@ -1,11 +1,7 @@
 //! What noise of the host does to a run: warnings, void units, noisy hosts. The sensors are
 //! scripted.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests")]
-
-mod common;
-
-use common::{
+use crate::common::{
     Bench, Now, Outing, assert_complete, failure, fixed, foreign, is_measured, plan, quiet, records, trials,
     valid_trials, voids, warnings,
 };

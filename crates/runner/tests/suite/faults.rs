@@ -1,25 +1,21 @@
 //! Each fault gives its failure, and everything else goes on.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests")]
-
-mod common;
-
-use common::{Bench, assert_complete, failure, fixed, is_measured, records, trials};
+use crate::common::{Bench, assert_complete, failure, fixed, is_measured, records, trials};
 use weigh_model::{Effort, Event, FailureKind, FinishReason, Plan, Record, Trial};
 use weigh_store::RunDirectory;
 
 /// Of commands that hang until then. Long for a fake command, also on a busy machine.
 const DEADLINE_S: f64 = 0.4;
 
-/// As [`common::plan`], with the short deadline.
+/// As [`crate::common::plan`], with the short deadline.
 fn plan(environments: &[&str], workloads: &[&str], effort: Effort) -> Plan {
-    let mut plan = common::plan(environments, workloads, effort);
+    let mut plan = crate::common::plan(environments, workloads, effort);
     plan.workloads.iter_mut().for_each(|workload| workload.deadline_s = DEADLINE_S);
     plan
 }
 
 /// Runs without a pilot, so that faults strike in the blocks.
-fn run_without_pilot(plan: &Plan) -> (common::Outing, RunDirectory, Bench) {
+fn run_without_pilot(plan: &Plan) -> (crate::common::Outing, RunDirectory, Bench) {
     let mut bench = Bench::new();
     bench.options.skip_pilot = true;
     let (outing, store) = bench.run(plan);
@@ -221,7 +217,7 @@ fn quick_failures_and_recovered_hangs_are_not_given_up() {
 #[test]
 fn logs_of_cells_with_alike_names_are_kept_apart() {
     let bench = Bench::new();
-    let mut plan = common::plan(&["null:label=b", "null"], &["u"], fixed(1));
+    let mut plan = crate::common::plan(&["null:label=b", "null"], &["u"], fixed(1));
     plan.environments[1].name = "null/label=b".into();
     let (_, store) = bench.run(&plan);
     assert!(store.log_path("null-label=b-u.log").0.exists());
@@ -229,7 +225,7 @@ fn logs_of_cells_with_alike_names_are_kept_apart() {
 
     let long = "x".repeat(300);
     let workloads = [format!("{long}1"), format!("{long}2")];
-    let plan = common::plan(&["null", "null:fault=exit"], &[&workloads[0], &workloads[1]], fixed(1));
+    let plan = crate::common::plan(&["null", "null:fault=exit"], &[&workloads[0], &workloads[1]], fixed(1));
     let (outing, store) = bench.run(&plan);
     assert!(!outing.events.iter().any(|event| matches!(event, Event::Warning { .. })), "{:?}", outing.events);
     let failed = trials(&store).into_iter().find(|trial| !is_measured(trial)).unwrap();

@@ -1,11 +1,7 @@
 //! The manifests of servers and of tools for networks, against outputs of the real programs in
 //! `testdata/servers`; the README there says which versions printed them and where.
 
-#![expect(clippy::unwrap_used, reason = "a helper of a test fails as the test does")]
-
-mod common;
-
-use common::{plan, read};
+use crate::common::{plan, read};
 use std::collections::BTreeSet;
 use weigh_model::{Extraction, LoadLoop};
 use weigh_workloads::{Library, Size};
@@ -69,7 +65,7 @@ const RECORDED: &[Recorded] = &[
 ];
 
 fn recorded(name: &str) -> String {
-    common::recorded(&format!("servers/{name}"))
+    crate::common::recorded(&format!("servers/{name}"))
 }
 
 #[test]

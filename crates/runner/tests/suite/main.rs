@@ -1,0 +1,17 @@
+//! Whole runs of fake guests, through the public interface.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
+mod blocks;
+mod clocks;
+mod common;
+mod drift;
+mod faults;
+mod lasting;
+mod neighbours;
+mod noise;
+mod parity;
+mod resume;
+mod servers;
+mod starts;
+mod stopping;

@@ -1,0 +1,8 @@
+//! The built-in manifests, against the programs that they run and what those printed.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
+mod common;
+mod kernels;
+mod servers;
+mod tools;
