@@ -86,7 +86,7 @@ fn every_comparison_stands_in_its_row_and_its_columns() {
 /// tables of theirs.
 fn shown(report: &Report, all_up: &[String], cell: &weigh_stats::Cell) -> bool {
     let charged = !report.circumstances.charges.is_empty() && cell.is_charged_cpu();
-    let up = cell.metric.name == weigh_model::among::UP && all_up.contains(&cell.workload);
+    let up = cell.metric.name == weigh_model::neighbours::UP && all_up.contains(&cell.workload);
     !charged && !up
 }
 
