@@ -4,37 +4,37 @@
 run:
 	cargo run --release --package weigh
 
-# No documentation has an example that runs.
-# What fails is tried once more, alone, and named.
-test: lint
-	tests/cargo-test --workspace --tests --no-fail-fast
+# Examples of the documentation have a runner of their own: nextest runs none.
+test:
+	@echo "make test: about 15 minutes on two cores from a built tree, as root; the first build takes 10 more"
+	@$(MAKE) --no-print-directory lint
+	tests/run --workspace
+	cargo test --workspace --doc --quiet
 
 # The telling checks of the conformance suite on every platform that is ready here, slow ones too, and all checks of emulated machines;
 # every network of machines; a machine that boots a system from its disk; machines through the whole of weigh. Systems need the
 # Debian image.
 test-platforms:
 	cargo run --package weigh -- image build debian
-	WEIGH_PLATFORMS=all tests/cargo-test --package weigh-platforms --test suite --no-fail-fast -- --nocapture --test-threads=1 \
-	  conformance:: disks:: networks::
-	WEIGH_PLATFORMS=all tests/cargo-test --package weigh --test machines --no-fail-fast -- --nocapture --test-threads=1
+	WEIGH_PLATFORMS=all tests/run --workspace --profile platforms
 
 # Every container through the whole of weigh: one command over all of them, and a crash while each comes up.
 test-containers:
-	WEIGH_CONTAINERS=1 cargo test --package weigh --test containers -- --nocapture --test-threads=1
+	WEIGH_CONTAINERS=1 tests/run --profile long --package weigh -E 'test(/^containers::/)'
 
 # All experiments of all four studies at their quick size, in three quarters of an hour; what they made is in target/tmp/studies. It wants the
 # machine to itself. Debian's mariadb-server, sysbench, redis-server, redis-tools, nuttcp, hpcc, bonnie++, fio, sjeng and libquantum-dev are
 # measured by it, and texlive-science compiles what it writes.
 test-studies:
 	cargo run --release --package weigh -- image build debian
-	WEIGH_STUDIES=1 cargo test --release --package weigh --test studies -- --nocapture
+	WEIGH_STUDIES=1 tests/run --profile long --release --package weigh -E 'test(/^studies::/)'
 
 # Long simulations of the statistics, the kernel package of Debian, the method on this machine, which wants it to itself, and every
 # check on every platform.
 test-long:
-	WEIGH_LONG=1 cargo test --release --package weigh-stats --package weigh-images --package weigh-report --no-fail-fast
-	WEIGH_LONG=1 cargo test --release --package weigh --test selftest --test speed --test crash --test images --test machines --test tools --no-fail-fast -- --test-threads=1
-	WEIGH_LONG=1 cargo test --package weigh-platforms --no-fail-fast -- --test-threads=1
+	WEIGH_LONG=1 tests/run --profile long --release --package weigh-stats --package weigh-images --package weigh-report
+	WEIGH_LONG=1 tests/run --profile long --release --package weigh -E 'test(/^(selftest|crash|density|images|machines|tools)::/)'
+	WEIGH_LONG=1 tests/run --profile long --package weigh-platforms
 
 lint:
 	cargo fmt --all --check

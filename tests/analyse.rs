@@ -1,13 +1,8 @@
 //! `weigh analyse`: samples measured elsewhere.
-#![allow(clippy::print_stderr, reason = "a skipped test says so")]
-#![allow(clippy::unwrap_used, reason = "a test ends where its expectation does")]
 
-mod support;
-
+use crate::support::{Stage, reference};
 use serde_json::Value;
 use std::fmt::Write;
-use std::path::PathBuf;
-use support::Stage;
 
 fn analyse(stage: &Stage, csv: &str, extra: &[&str]) -> Value {
     std::fs::write(stage.here().join("samples.csv"), csv).unwrap();
@@ -21,11 +16,8 @@ fn analyse(stage: &Stage, csv: &str, extra: &[&str]) -> Value {
 /// independently.
 #[test]
 fn the_published_stream_logs_give_their_known_ratios() {
-    let Some(reference) = std::env::var_os("WEIGH_REFERENCE").map(PathBuf::from) else {
-        eprintln!("SKIPPED the_published_stream_logs_give_their_known_ratios: WEIGH_REFERENCE is not set");
-        return;
-    };
-    let stage = Stage::new();
+    let Some(reference) = reference("the_published_stream_logs_give_their_known_ratios") else { return };
+    let stage = Stage::with_fakes();
     let mut csv = String::from("environment,workload,metric,unit,better,value\n");
     for (environment, log) in [("native", "linux"), ("docker", "docker"), ("kvm", "vm")] {
         let path = reference.join(format!("felter-2014/stream/{log}.two-socket.interleavedalloc.log"));
@@ -67,7 +59,7 @@ fn the_published_stream_logs_give_their_known_ratios() {
 
 #[test]
 fn paired_samples_are_paired() {
-    let stage = Stage::new();
+    let stage = Stage::with_fakes();
     // Blocks differ by a factor of three; the environment is 1 to 3 % slower in each: unpaired it
     // would drown.
     let mut csv = String::from("block,environment,workload,metric,unit,better,value\n");
@@ -89,7 +81,7 @@ fn paired_samples_are_paired() {
 
 #[test]
 fn what_is_wrong_in_a_file_is_located() {
-    let stage = Stage::new();
+    let stage = Stage::with_fakes();
     for (csv, words) in [
         ("environment,workload,metric,unit,better,valu\nnative,w,m,s,lower,1\n", &["value", "1"][..]),
         (
@@ -111,7 +103,7 @@ fn what_is_wrong_in_a_file_is_located() {
 
 #[test]
 fn a_baseline_that_is_not_in_the_file_is_refused() {
-    let stage = Stage::new();
+    let stage = Stage::with_fakes();
     std::fs::write(
         stage.here().join("s.csv"),
         "environment,workload,metric,unit,better,value\nnative,w,m,s,lower,1\n",

@@ -1,11 +1,6 @@
 //! Bad input gets an error that points at the place, names the remedy and loses nothing.
-#![allow(clippy::disallowed_methods, reason = "tests mount and drop privileges with ordinary tools")]
-#![allow(clippy::print_stderr, reason = "a skipped test says so")]
-#![allow(clippy::unwrap_used, reason = "a test ends where its expectation does")]
 
-mod support;
-
-use support::{Stage, shown};
+use crate::support::{Stage, shown};
 
 /// Runs and returns exit code and standard error.
 fn refused(stage: &Stage, arguments: &[&str]) -> (i32, String) {
@@ -16,7 +11,7 @@ fn refused(stage: &Stage, arguments: &[&str]) -> (i32, String) {
 /// Each line: arguments, and what the message has to contain.
 #[test]
 fn words_that_do_not_exist_are_underlined_with_the_nearest() {
-    let stage = Stage::new();
+    let stage = Stage::with_fakes();
     let cases: &[(&[&str], &[&str])] = &[
         (&["run", "noploop", "--on", "dokcer"], &["dokcer", "docker", "here"]),
         (&["run", "noploop", "--on", "docker:nett=nat"], &["nett", "net", "here"]),
@@ -60,7 +55,7 @@ fn words_that_do_not_exist_are_underlined_with_the_nearest() {
 
 #[test]
 fn a_malformed_manifest_is_shown_with_file_line_and_column() {
-    let stage = Stage::new();
+    let stage = Stage::with_fakes();
     let file = stage.here().join("mine.toml");
     std::fs::write(&file, "name = \"mine\"\nsummary = \"x\"\ncomand = [\"true\"]\n").unwrap();
     let (code, message) = refused(&stage, &["run", "mine", "--on", "null", "--workload", "mine.toml"]);
@@ -78,7 +73,7 @@ fn a_malformed_manifest_is_shown_with_file_line_and_column() {
 /// A plan from elsewhere: what is wrong with it is said with its file.
 #[test]
 fn plans_that_cannot_be_run_are_refused() {
-    let stage = Stage::new();
+    let stage = Stage::with_fakes();
     let run = ["run", "--on", "null", "--blocks", "2", "--out", "r", "--", "true"];
     stage.weigh().args(run).assert().success();
     let plan = std::fs::read_to_string(stage.here().join("r/plan.json")).unwrap();
@@ -148,7 +143,7 @@ fn commands_that_fail_are_reported_and_the_others_go_on() {
 /// A guest that dies in the middle of a trial.
 #[test]
 fn a_guest_that_dies_fails_its_cell_only() {
-    let stage = Stage::new();
+    let stage = Stage::with_fakes();
     let on = "null;null:fault=die,at=1,label=dies";
     stage
         .weigh()

@@ -1,28 +1,24 @@
 //! The book: its reference is what the binary says, and what the other pages say of commands, files
 //! and names is true.
 //!
-//! `WEIGH_BLESS=1 cargo test --workspace --test book` writes the reference and the lists in
-//! SUMMARY.md that follow from it again.
-#![allow(clippy::print_stderr, reason = "a skipped test says so")]
-#![allow(clippy::unwrap_used, reason = "a test ends where its expectation does")]
+//! `WEIGH_BLESS=1 cargo test --package weigh --test suite book::` writes the reference and the
+//! lists in SUMMARY.md that follow from it again.
 
-mod support;
-
-#[path = "book/lines.rs"]
 mod lines;
-#[path = "book/page.rs"]
 mod page;
 #[path = "book/specification.rs"]
 mod specification;
 
+use crate::support::Stage;
 use page::Page;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
-use support::Stage;
 
+/// What writes the generated pages.
+const BLESS: &str = "`WEIGH_BLESS=1 cargo test --package weigh --test suite book::`";
 /// Beginning of what an environment is refused with whose image has to be built first; by then
 /// everything else of it was taken.
 const NO_IMAGE: &str = "is not here yet: get it with `weigh image build";
@@ -194,7 +190,7 @@ fn bless(stage: &Stage, wanted: &BTreeMap<PathBuf, String>) {
 /// command has its page.
 #[test]
 fn the_reference_is_what_the_binary_says() {
-    let stage = Stage::new();
+    let stage = Stage::with_fakes();
     let wanted = reference(&stage);
     assert!(wanted.len() > 14 && wanted.contains_key(Path::new("docs/reference/run.md")));
     if std::env::var_os("WEIGH_BLESS").is_some_and(|value| value == "1") {
@@ -208,7 +204,7 @@ fn the_reference_is_what_the_binary_says() {
         (there != *text).then(|| format!("{}: {line}", path.display()))
     };
     let faults: Vec<String> = wanted.iter().filter_map(differs).collect();
-    no_faults("`WEIGH_BLESS=1 cargo test --workspace --test book` writes these pages again", &faults);
+    no_faults(&format!("{BLESS} writes these pages again"), &faults);
 }
 
 /// Pages of the book that SUMMARY.md does not name.
@@ -224,7 +220,7 @@ fn every_page_is_in_the_summary_and_every_link_leads_somewhere() {
     assert!(pages.len() > 60, "{}", pages.len());
     let summary = &pages[Path::new("docs/SUMMARY.md")];
     no_faults(
-        "SUMMARY.md does not name these; `WEIGH_BLESS=1 cargo test --workspace --test book` adds decisions",
+        &format!("SUMMARY.md does not name these; {BLESS} adds decisions"),
         &unnamed(summary, &files("docs", ".md")),
     );
     let is_file = |path: &Path| root().join(path).is_file();
@@ -338,7 +334,7 @@ fn book_lines(pages: &BTreeMap<PathBuf, Page>) -> BTreeMap<String, PathBuf> {
 
 #[test]
 fn every_command_line_is_taken() {
-    let stage = Stage::new();
+    let stage = Stage::with_fakes();
     let lines = book_lines(&pages());
     assert!(lines.len() > 80, "command lines are not found any more: {}", lines.len());
     let tell = |(line, path): (&String, &PathBuf)| {
@@ -365,7 +361,7 @@ fn absent<'a>(names: &'a [String], words: &[String]) -> Vec<&'a str> {
 
 #[test]
 fn every_platform_and_workload_is_described() {
-    let stage = Stage::new();
+    let stage = Stage::with_fakes();
     let pages = pages();
     let (platforms, aliases) = names(&stage, "platforms");
     let (workloads, _) = names(&stage, "workloads");
@@ -494,7 +490,7 @@ mod checkers {
     /// Each line, and what the binary has to say of it; nothing for those that it takes.
     #[test]
     fn command_lines_that_are_wrong_are_refused() {
-        let stage = Stage::new();
+        let stage = Stage::with_fakes();
         let cases = [
             ("weigh", ""),
             ("weigh run stream --on 'native;docker:net=nat'", ""),

@@ -1,11 +1,7 @@
 //! The smaller commands.
-#![allow(clippy::print_stderr, reason = "a skipped test says so")]
-#![allow(clippy::unwrap_used, reason = "a test ends where its expectation does")]
 
-mod support;
-
+use crate::support::{Stage, known_diagnosis};
 use serde_json::Value;
-use support::{Stage, known_diagnosis};
 
 fn stdout(stage: &Stage, arguments: &[&str]) -> String {
     let output = stage.weigh().args(arguments).output().unwrap();
@@ -54,7 +50,7 @@ fn doctor_names_every_platform_and_leaves_nothing() {
 
 #[test]
 fn lists_are_complete() {
-    let stage = Stage::new();
+    let stage = Stage::with_fakes();
     let platforms = stdout(&stage, &["list", "platforms"]);
     let workloads = stdout(&stage, &["list", "workloads"]);
     for name in ["native", "namespaces", "runc", "docker", "uml", "null", "docker-host"] {
@@ -86,7 +82,7 @@ fn a_dry_run_does_nothing() {
 
 #[test]
 fn completions_and_manual_pages_come_from_the_binary() {
-    let stage = Stage::new();
+    let stage = Stage::with_fakes();
     for shell in ["bash", "zsh", "fish"] {
         assert!(stdout(&stage, &["completions", shell]).contains("weigh"));
     }
@@ -99,7 +95,7 @@ fn completions_and_manual_pages_come_from_the_binary() {
 /// Every format of one run, and `last`.
 #[test]
 fn a_run_is_shown_in_every_format() {
-    let stage = Stage::new();
+    let stage = Stage::with_fakes();
     stdout(
         &stage,
         &[
@@ -134,7 +130,7 @@ fn a_run_is_shown_in_every_format() {
 /// Before and after are compared, labelled sequential.
 #[test]
 fn two_runs_are_compared_as_sequential() {
-    let stage = Stage::new();
+    let stage = Stage::with_fakes();
     let run = |effect: &str, seed: &str, out: &str| {
         let on = format!("null:sd=0.01,seed=1;null:sd=0.01,effect={effect},label=x,seed={seed}");
         stdout(

@@ -1,28 +1,16 @@
 //! Guests that this host's sensors or clocks do not reach, through the whole of `weigh`: another
 //! machine, a unikernel. The machine is a server in a network namespace here; the unikernel is
 //! played by a QEMU that boots none.
-#![allow(clippy::print_stderr, reason = "a skipped test says so")]
-#![allow(clippy::unwrap_used, reason = "a test ends where its expectation does")]
 
-#[path = "../crates/platforms/tests/common/osv.rs"]
-#[allow(dead_code, reason = "the platforms' own tests use all of it")]
-mod osv;
-#[path = "../crates/platforms/tests/common/sshd.rs"]
-#[allow(dead_code, reason = "the platforms' own tests use all of it")]
-mod sshd;
-mod support;
-
-use osv::Fake;
+use crate::osv::Fake;
+use crate::sshd::Machine;
+use crate::support::{Stage, shown, skip};
 use serde_json::Value;
-use sshd::Machine;
-use support::{Stage, shown};
 
 /// Whether the test has to be skipped, which is said.
 fn skipped(test: &str, reason: Option<String>) -> bool {
-    let required = std::env::var("WEIGH_REQUIRE").unwrap_or_default();
     if let Some(reason) = &reason {
-        assert!(!required.split(',').any(|word| word == "ssh"), "ssh is required: {reason}");
-        eprintln!("SKIPPED {test}: {reason}");
+        skip(test, "ssh", reason);
     }
     reason.is_some()
 }
@@ -43,7 +31,7 @@ fn run(stage: &Stage, arguments: &[&str]) -> Value {
 /// Builtin workloads over there, and a command by the shell: measured, compared, and not charged.
 #[test]
 fn another_machine_is_compared_and_not_charged() {
-    if skipped("another_machine_is_compared_and_not_charged", sshd::missing()) {
+    if skipped("another_machine_is_compared_and_not_charged", crate::sshd::missing()) {
         return;
     }
     let stage = Stage::new();

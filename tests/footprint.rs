@@ -1,11 +1,7 @@
 //! `weigh footprint` through the binary, with guests that are really there.
-#![allow(clippy::print_stderr, reason = "a skipped test says so")]
-#![allow(clippy::unwrap_used, reason = "a test ends where its expectation does")]
 
-mod support;
-
+use crate::support::{Stage, ready, shown};
 use serde_json::Value;
-use support::{Stage, ready, shown};
 
 fn cell<'a>(report: &'a Value, guests: u32, environment: &str, metric: &str) -> &'a Value {
     let workload = format!("footprint{{guests={guests}}}");
@@ -93,7 +89,7 @@ fn equal_pages_of_guests_are_told() {
     assert_eq!(all.len(), 2, "{all:?}");
     for found in all {
         if let Some(reason) = found["absent"].as_str() {
-            eprintln!("equal_pages_of_guests_are_told: skipped: {reason}");
+            eprintln!("SKIPPED equal_pages_of_guests_are_told: {reason}");
             return;
         }
         let guests = found["guests"].as_u64().unwrap();
@@ -147,7 +143,7 @@ fn a_copied_root_is_a_duplicate_and_a_common_one_is_not() {
     let found = report["duplicates"].as_array().unwrap();
     assert_eq!(found.len(), 2, "{} {}", report["failures"], report["warnings"]);
     if let Some(reason) = found[0]["absent"].as_str() {
-        eprintln!("a_copied_root_is_a_duplicate_and_a_common_one_is_not: skipped: {reason}");
+        eprintln!("SKIPPED a_copied_root_is_a_duplicate_and_a_common_one_is_not: {reason}");
         return;
     }
     let of = |at: usize, name: &str| found[at]["amounts"][name]["mean"].as_f64().unwrap();

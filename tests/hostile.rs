@@ -1,18 +1,10 @@
 //! Names, outputs and files that somebody made to do harm, or that chance made: what they say is
 //! shown, what they would do is not.
-#![allow(
-    clippy::disallowed_methods,
-    reason = "tests start the product and drop privileges with ordinary tools"
-)]
-#![allow(clippy::print_stderr, reason = "a skipped test says so")]
-#![allow(clippy::unwrap_used, reason = "a test ends where its expectation does")]
 
-mod support;
-
+use crate::support::{Stage, shown};
 use std::path::Path;
 use std::process::Output;
 use std::time::Duration;
-use support::{Stage, shown};
 use weigh_model::is_harmful;
 
 /// Markup, controls of a terminal, a mark that turns writing round, and what formats take for their
@@ -143,7 +135,7 @@ fn last_words_do_nothing_to_a_terminal() {
 /// Labels are words of the user's, of any content and length.
 #[test]
 fn hostile_labels_are_only_names() {
-    let stage = Stage::new();
+    let stage = Stage::with_fakes();
     let label = format!("{EVIL}{}", "x".repeat(10_000)).replace([',', ';'], "");
     let on = format!("null;null:label={label}");
     let run = ["run", "--on", &on, "--baseline", "null", "--blocks", "2", "--out", "r", "--", "true"];
@@ -265,7 +257,7 @@ type Damage = (&'static str, fn(&Path), i32, &'static [&'static str]);
 /// that reads it; nothing is changed.
 #[test]
 fn damaged_run_directories_are_refused_by_every_command() {
-    let stage = Stage::new();
+    let stage = Stage::with_fakes();
     let run = [
         "run",
         "--on",
@@ -347,7 +339,7 @@ fn damaged_run_directories_are_refused_by_every_command() {
 /// What a crash leaves behind is reported as far as it goes, and says so; it is resumed.
 #[test]
 fn a_run_that_was_cut_short_is_reported_in_part() {
-    let stage = Stage::new();
+    let stage = Stage::with_fakes();
     let run = [
         "run",
         "--on",
@@ -386,7 +378,7 @@ fn a_run_that_was_cut_short_is_reported_in_part() {
 #[test]
 fn a_run_of_somebody_else_is_not_called_missing() {
     use std::os::unix::fs::{PermissionsExt, chown};
-    let stage = Stage::new();
+    let stage = Stage::with_fakes();
     if !rustix::process::geteuid().is_root() {
         eprintln!(
             "SKIPPED a_run_of_somebody_else_is_not_called_missing: the test drops from root to another user"

@@ -1,9 +1,6 @@
 //! Images that this host keeps, from building them to removing them.
-#![allow(clippy::print_stderr, reason = "a skipped test says so")]
-#![allow(clippy::unwrap_used, reason = "a test ends where its expectation does")]
 
-mod support;
-
+use crate::support::Stage;
 use rustix::process::geteuid;
 use serde_json::Value;
 use std::fs;
@@ -11,7 +8,6 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Output;
 use std::time::{Duration, Instant};
-use support::Stage;
 
 /// A program in mmdebstrap's place.
 const FAKE: &str = include_str!("../crates/images/src/debian/fake.sh");

@@ -1,16 +1,12 @@
 //! What is made of a long run's samples is kept by who measures, believed by who looks, and changes
 //! nothing that is shown.
-#![allow(clippy::print_stderr, reason = "a skipped test says so")]
-#![allow(clippy::unwrap_used, reason = "a test ends where its expectation does")]
 
-mod support;
-
+use crate::support::{Stage, ready, shown};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::time::SystemTime;
-use support::{Stage, ready, shown};
 
 const KEPT: &str = "collected.json";
 /// Fewer bytes of samples are not worth keeping anything for.
@@ -97,7 +93,7 @@ fn done(stage: &Stage, run: &str) -> u64 {
 
 #[test]
 fn a_long_run_is_kept_and_who_looks_writes_nothing() {
-    let stage = Stage::new();
+    let stage = Stage::with_fakes();
     long(&stage, "a");
     long(&stage, "b");
     let (a, b) = (stage.here().join("a"), stage.here().join("b"));
@@ -131,7 +127,7 @@ fn a_long_run_is_kept_and_who_looks_writes_nothing() {
 
 #[test]
 fn a_short_run_keeps_nothing() {
-    let stage = Stage::new();
+    let stage = Stage::with_fakes();
     measure(&stage, "a", &["--blocks", "3"]);
     assert!(!stage.here().join("a").join(KEPT).exists());
     stage.weigh().args(["resume", "a"]).assert().success();
@@ -143,7 +139,7 @@ fn a_short_run_keeps_nothing() {
 /// say; `resume` keeps it again.
 #[test]
 fn what_is_not_of_these_samples_is_not_believed() {
-    let stage = Stage::new();
+    let stage = Stage::with_fakes();
     long(&stage, "a");
     let run = stage.here().join("a");
     forge(&run);
@@ -203,7 +199,7 @@ fn what_is_not_of_these_samples_is_not_believed() {
 /// A directory where nothing can be kept is measured into, and shown, all the same.
 #[test]
 fn that_nothing_can_be_kept_is_no_error() {
-    let stage = Stage::new();
+    let stage = Stage::with_fakes();
     measure(&stage, "a", &["--blocks", "3"]);
     let run = stage.here().join("a");
     pad(&run);

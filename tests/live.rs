@@ -1,19 +1,17 @@
 //! The report of a run while it goes on: who gets what, who gets nothing, and that nobody holds the
 //! run up.
-#![allow(clippy::print_stderr, reason = "a skipped test says so")]
-#![allow(clippy::unwrap_used, reason = "a test ends where its expectation does")]
 
-mod support;
-
+use crate::support::{Stage, shown};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::process::Child;
 use std::time::{Duration, Instant};
-use support::{Stage, shown};
 
 const DEADLINE: Duration = Duration::from_secs(60);
+/// How long the server waits at the end for those who look to ask for the last page.
+const TO_ASK: Duration = Duration::from_secs(5);
 
 fn until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
     let end = Instant::now() + DEADLINE;
@@ -88,7 +86,7 @@ fn listening(port: u16) -> Vec<String> {
 
 #[test]
 fn the_report_is_served_while_the_run_goes_on() {
-    let stage = Stage::new();
+    let stage = Stage::with_fakes();
     let mut run = stage.spawn(&arguments("20", "--live"));
     let port = port(&stage);
     // Somebody who connects and says nothing is there all the time.
@@ -128,7 +126,7 @@ fn the_report_is_served_while_the_run_goes_on() {
     assert!(last["version"].as_u64().unwrap() >= 3, "{last}");
     assert!(page.contains("data-ended=\"yes\"") && page.contains("The run has ended"), "{page:.2000}");
     assert!(ended(&mut run).success(), "{}", stage.spawned_said());
-    assert!(fetched.elapsed() < Duration::from_secs(2), "the last page was all that was waited for");
+    assert!(fetched.elapsed() < TO_ASK, "the last page was all that was waited for");
     assert!(TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err(), "the server is gone with the run");
     drop(silent);
     assert_eq!(shown(&stage, "r")["blocks"]["done"], 20);
@@ -140,14 +138,14 @@ fn the_report_is_served_while_the_run_goes_on() {
 
 #[test]
 fn an_interrupted_run_ends_its_server_and_is_resumed_with_another() {
-    let stage = Stage::new();
+    let stage = Stage::with_fakes();
     let mut run = stage.spawn(&arguments("12", "--live"));
     let first = port(&stage);
     until("a block", || stage.spawned_said().contains("block 1/12").then_some(()));
     kill_process(Pid::from_child(&run), Signal::INT).unwrap();
     let begun = Instant::now();
     ended(&mut run);
-    assert!(begun.elapsed() < Duration::from_secs(2), "nobody looks, so nobody is waited for");
+    assert!(begun.elapsed() < TO_ASK, "nobody looks, so nobody is waited for");
     assert!(TcpStream::connect((Ipv4Addr::LOCALHOST, first)).is_err());
     let done = shown(&stage, "r")["blocks"]["done"].as_u64().unwrap();
     assert!((1..12).contains(&done), "{done}");
@@ -166,7 +164,7 @@ fn an_interrupted_run_ends_its_server_and_is_resumed_with_another() {
 
 #[test]
 fn a_port_that_is_taken_is_said_before_anything_is_done() {
-    let stage = Stage::new();
+    let stage = Stage::with_fakes();
     let holder = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let live = format!("--live={}", holder.local_addr().unwrap().port());
     let start = ["start", "--on", "null", "--baseline", "null", "--out", "r", &live];

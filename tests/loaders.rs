@@ -1,18 +1,11 @@
 //! Load generators on another machine, which is a server in a network namespace here with a pair of
 //! links between.
-#![allow(clippy::print_stderr, reason = "a skipped test says so")]
-#![allow(clippy::unwrap_used, reason = "a test ends where its expectation does")]
 
-#[path = "../crates/platforms/tests/common/sshd.rs"]
-#[allow(dead_code, reason = "the platforms' own tests use all of it")]
-mod sshd;
-mod support;
-
+use crate::sshd::Machine;
+use crate::support::{Stage, ready, shown, skip};
 use serde_json::Value;
-use sshd::Machine;
 use std::path::Path;
 use std::time::{Duration, Instant};
-use support::{Stage, ready, shown};
 
 /// Of a busy host.
 const PATIENCE: Duration = Duration::from_secs(180);
@@ -63,10 +56,8 @@ quantile = 0.5
 
 /// A machine, or nothing where there can be none, which is said.
 fn machine(test: &str) -> Option<Machine> {
-    let Some(reason) = sshd::missing() else { return Some(Machine::apart(None)) };
-    let required = std::env::var("WEIGH_REQUIRE").unwrap_or_default();
-    assert!(!required.split(',').any(|word| word == "ssh"), "ssh is required: {reason}");
-    eprintln!("SKIPPED {test}: {reason}");
+    let Some(reason) = crate::sshd::missing() else { return Some(Machine::apart(None)) };
+    skip(test, "ssh", &reason);
     None
 }
 
@@ -264,7 +255,7 @@ fn a_machine_that_cannot_load_is_refused() {
         );
         machine.assert_empty();
     }
-    if sshd::missing().is_none() {
+    if crate::sshd::missing().is_none() {
         let same = Machine::start(None);
         refused(&same.environment(), &["is this host", "leave `--loader` out"], 1);
         same.assert_empty();

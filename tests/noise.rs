@@ -1,17 +1,12 @@
 //! A noisy neighbour, for real: a process that burns on the guests' own CPU in every other block.
-#![allow(clippy::print_stderr, reason = "a skipped test says so")]
-#![allow(clippy::unwrap_used, reason = "a test ends where its expectation does")]
-#![allow(clippy::disallowed_methods, reason = "the neighbour is a process that weigh does not know")]
 
-mod support;
-
+use crate::support::{Stage, shown};
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use serde_json::Value;
 use std::path::Path;
 use std::process::{Child, Command};
 use std::time::Duration;
-use support::{Stage, shown};
 
 /// Blocks that count.
 const BLOCKS: u64 = 8;

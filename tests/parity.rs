@@ -1,12 +1,8 @@
 //! Equal guests are compared, unequal ones refused, end to end.
-#![allow(clippy::print_stderr, reason = "a skipped test says so")]
-#![allow(clippy::unwrap_used, reason = "a test ends where its expectation does")]
 
-mod support;
-
+use crate::support::{Stage, ready, shown};
 use serde_json::Value;
 use std::fs;
-use support::{Stage, ready, shown};
 
 fn refused(stage: &Stage, arguments: &[&str]) -> (i32, String) {
     let output = stage.weigh().args(arguments).output().unwrap();
@@ -98,7 +94,7 @@ const UNEQUAL: [&str; 8] = [
 /// same.
 #[test]
 fn unequal_guests_are_refused_with_the_list() {
-    let stage = Stage::new();
+    let stage = Stage::with_fakes();
     let mut run = UNEQUAL.to_vec();
     run.extend(["--out", "r", "--", "true"]);
     let (code, message) = refused(&stage, &run);
@@ -125,7 +121,7 @@ fn unequal_guests_are_refused_with_the_list() {
 /// What is allowed by name is measured, and said beside every ratio; the plan keeps it.
 #[test]
 fn what_is_allowed_is_said_beside_every_ratio() {
-    let stage = Stage::new();
+    let stage = Stage::with_fakes();
     let mut run = UNEQUAL.to_vec();
     run.extend(["--allow-unequal", "cpus,binary", "--out", "r", "--", "true"]);
     let output = stage.weigh().args(&run).output().unwrap();
@@ -149,7 +145,7 @@ fn what_is_allowed_is_said_beside_every_ratio() {
 
 #[test]
 fn unknown_keys_get_the_nearest() {
-    let stage = Stage::new();
+    let stage = Stage::with_fakes();
     let run =
         |key: &str| refused(&stage, &["run", "noploop", "--on", "null", "--allow-unequal", key, "--dry-run"]);
     for (key, parts) in [
@@ -223,7 +219,7 @@ fn a_machine_with_a_cpu_less_is_refused_unless_allowed() {
 /// A run of the first format has no facts from inside: the plan speaks.
 #[test]
 fn a_run_of_the_first_format_is_shown() {
-    let stage = Stage::new();
+    let stage = Stage::with_fakes();
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/data/run-format-1");
     let run = stage.here().join("old");
     fs::create_dir(&run).unwrap();

@@ -1,10 +1,6 @@
 //! What one sees of a run that goes on: on terminals of several widths, and where there is none.
-#![allow(clippy::print_stderr, reason = "a skipped test says so")]
-#![allow(clippy::unwrap_used, reason = "a test ends where its expectation does")]
-#![allow(clippy::disallowed_methods, reason = "the run is started on a terminal of the test's own")]
 
-mod support;
-
+use crate::support::Stage;
 use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 use std::fs::File;
@@ -12,7 +8,6 @@ use std::io::Read;
 use std::process::{Command, ExitStatus};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
-use support::Stage;
 
 /// Nothing here takes longer.
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -125,7 +120,7 @@ fn is_cell(line: &str) -> bool {
 
 #[test]
 fn a_terminal_of_any_width_shows_the_run_in_lines_that_fit_and_is_clean_in_the_end() {
-    let stage = Stage::new();
+    let stage = Stage::with_fakes();
     for columns in [40, 80, 200] {
         let watched = watch(&stage, columns, &format!("r{columns}"), &[]);
         assert!(watched.status.success(), "{:?}", watched.last());
@@ -169,7 +164,7 @@ fn a_terminal_of_any_width_shows_the_run_in_lines_that_fit_and_is_clean_in_the_e
 
 #[test]
 fn a_terminal_gets_no_colour_and_no_letters_that_it_does_not_want() {
-    let stage = Stage::new();
+    let stage = Stage::with_fakes();
     let plain = watch(&stage, 80, "plain", &[("NO_COLOR", "1"), ("LC_ALL", "C")]);
     assert!(plain.status.success());
     assert!(plain.bytes.is_ascii(), "{:?}", plain.pictures);
@@ -194,7 +189,7 @@ fn a_terminal_gets_no_colour_and_no_letters_that_it_does_not_want() {
 
 #[test]
 fn without_a_terminal_there_are_a_few_plain_lines() {
-    let stage = Stage::new();
+    let stage = Stage::with_fakes();
     let arguments =
         ["run", "--no-void", "--on", "null;null:label=b", "--baseline", "null", "--blocks", "300"];
     let run = stage.weigh().args(arguments).args(["--out", "r", "--", "work"]).output().unwrap();

@@ -1,26 +1,12 @@
 //! `weigh study --reanalyse`: the raw logs of a study again.
-#![allow(clippy::print_stderr, reason = "a skipped test says so")]
-#![allow(clippy::unwrap_used, reason = "a test ends where its expectation does")]
 
-mod support;
-
+use crate::support::{Stage, reference};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
-use support::Stage;
 
 /// The logs of IBM RC25482; without them a test is skipped, or fails where they are required.
 fn logs(test: &str) -> Option<PathBuf> {
-    let directory = std::env::var_os("WEIGH_REFERENCE").map(|data| PathBuf::from(data).join("felter-2014"));
-    let directory = directory.filter(|directory| directory.is_dir());
-    if directory.is_none() {
-        let required = std::env::var("WEIGH_REQUIRE").unwrap_or_default();
-        assert!(
-            !required.split(',').any(|what| what == "reference"),
-            "WEIGH_REFERENCE names no directory with felter-2014"
-        );
-        eprintln!("SKIPPED {test}: WEIGH_REFERENCE names no directory with felter-2014");
-    }
-    directory
+    reference(test).map(|directory| directory.join("felter-2014"))
 }
 
 /// What was said on both streams, and the exit code.
@@ -57,7 +43,7 @@ fn grade(experiment: &Value, claim: &str) -> String {
 #[test]
 fn the_logs_of_stream_give_the_table() {
     let Some(directory) = logs("the_logs_of_stream_give_the_table") else { return };
-    let stage = Stage::new();
+    let stage = Stage::with_fakes();
     let report = json(&stage, "felter-2014/table-1/stream", &directory);
     let stream = experiment(&report, "table-1/stream");
     // Native, Docker, KVM; GB/s.
@@ -100,7 +86,7 @@ fn the_logs_of_stream_give_the_table() {
 #[test]
 fn one_run_of_fio_decides_nothing() {
     let Some(directory) = logs("one_run_of_fio_decides_nothing") else { return };
-    let stage = Stage::new();
+    let stage = Stage::with_fakes();
     let report = json(&stage, "felter-2014", &directory);
     let random = experiment(&report, "fig-6");
     for (quantity, rates) in [
@@ -136,7 +122,7 @@ fn every_format_says_that_nothing_was_measured_and_only_out_writes() {
     let Some(directory) = logs("every_format_says_that_nothing_was_measured_and_only_out_writes") else {
         return;
     };
-    let stage = Stage::new();
+    let stage = Stage::with_fakes();
     let name = "felter-2014/table-1/stream";
     for format in ["table", "md", "latex", "html"] {
         let (out, error, code) = reanalyse(&stage, &[name, "--format", format], &directory);
@@ -155,7 +141,7 @@ fn every_format_says_that_nothing_was_measured_and_only_out_writes() {
 #[test]
 fn a_damaged_log_is_shown_with_its_line_and_the_rest_is_whole() {
     let Some(directory) = logs("a_damaged_log_is_shown_with_its_line_and_the_rest_is_whole") else { return };
-    let stage = Stage::new();
+    let stage = Stage::with_fakes();
     let copy = stage.here().join("logs/fio");
     std::fs::create_dir_all(&copy).unwrap();
     for name in ["linux.log", "docker.log", "vm.log"] {
@@ -180,7 +166,7 @@ fn a_damaged_log_is_shown_with_its_line_and_the_rest_is_whole() {
 
 #[test]
 fn what_cannot_be_is_refused() {
-    let stage = Stage::new();
+    let stage = Stage::with_fakes();
     let (_, error, code) = reanalyse(&stage, &["felter-2014"], Path::new("nowhere"));
     assert!(code == Some(2) && error.contains("there is no directory nowhere"), "{error}");
     let (out, error, code) = reanalyse(&stage, &["felter-2014/table-1"], Path::new("."));

@@ -1,11 +1,7 @@
 //! The main path, end to end: real guests, real work, the host as it was.
-#![allow(clippy::print_stderr, reason = "a skipped test says so")]
-#![allow(clippy::unwrap_used, reason = "a test ends where its expectation does")]
 
-mod support;
-
+use crate::support::{Stage, ready, shown};
 use serde_json::Value;
-use support::{Stage, ready, shown};
 
 fn cells(report: &Value) -> &Vec<Value> {
     report["cells"].as_array().unwrap()
@@ -61,7 +57,7 @@ fn native_and_containers_are_compared() {
 /// The order of trials follows from the seed.
 #[test]
 fn the_same_seed_gives_the_same_order() {
-    let stage = Stage::new();
+    let stage = Stage::with_fakes();
     for name in ["first", "second"] {
         let manifest = format!(
             "name = \"{name}\"\nsummary = \"x\"\ndescription = \"x\"\ncommand = [\"work\"]\n[check]\nstatement = \"it ends\"\n\
@@ -95,7 +91,7 @@ fn the_same_seed_gives_the_same_order() {
 /// be able to.
 #[test]
 fn an_injected_slowdown_is_found_and_its_absence_is_not() {
-    let stage = Stage::new();
+    let stage = Stage::with_fakes();
     stage
         .weigh()
         .args([
@@ -194,7 +190,7 @@ fn a_plan_can_be_repeated() {
 /// `--gate` turns a comparison into an exit code.
 #[test]
 fn a_crossed_gate_is_exit_code_3() {
-    let stage = Stage::new();
+    let stage = Stage::with_fakes();
     let on = "null;null:effect=0.2";
     for (gate, code) in [("5", 3), ("50", 0)] {
         let arguments =

@@ -1,19 +1,14 @@
 //! `weigh selftest` from outside: exit codes, the JSON, Ctrl-C, and, in the slow lane, this host
 //! itself with a neighbour.
-#![allow(clippy::print_stderr, reason = "a skipped test says so")]
-#![allow(clippy::unwrap_used, reason = "a test ends where its expectation does")]
-#![allow(clippy::disallowed_methods, reason = "the neighbour of a test is an ordinary program")]
 
-mod support;
-
+use crate::support::Stage;
 use serde_json::Value;
 use std::process::Child;
 use std::time::{Duration, Instant};
-use support::Stage;
 
 #[test]
 fn fakes_without_a_fault_are_inside_and_the_json_is_as_documented() {
-    let stage = Stage::new();
+    let stage = Stage::with_fakes();
     let arguments =
         ["selftest", "--fake", "sd=0.01,drift=ar0.9-0.02", "--seed", "3", "--format", "json", "--out", "it"];
     let output = stage.weigh().args(arguments).output().unwrap();
@@ -41,7 +36,7 @@ fn fakes_without_a_fault_are_inside_and_the_json_is_as_documented() {
         .flatten()
         .find(|entry| entry.file_name().to_string_lossy().starts_with("001-"))
         .unwrap();
-    let run = support::shown(&stage, first.path().to_str().unwrap());
+    let run = crate::support::shown(&stage, first.path().to_str().unwrap());
     let cell = run["cells"].as_array().unwrap().iter().find(|cell| cell["verdict"] != "BASELINE").unwrap();
     assert_eq!(cell["overhead"]["mean"], comparisons[0]["found"]["estimate"]);
     stage.host_is_as_before();
@@ -49,7 +44,7 @@ fn fakes_without_a_fault_are_inside_and_the_json_is_as_documented() {
 
 #[test]
 fn a_label_that_costs_something_exits_with_1_and_says_what_is_outside() {
-    let stage = Stage::new();
+    let stage = Stage::with_fakes();
     let arguments = ["selftest", "--fake", "sd=0.01", "--fake-other", "time=10.06ms", "--seed", "3"];
     let output = stage.weigh().args(arguments).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
@@ -64,7 +59,7 @@ fn a_label_that_costs_something_exits_with_1_and_says_what_is_outside() {
 
 #[test]
 fn where_nothing_runs_it_exits_with_4() {
-    let stage = Stage::new();
+    let stage = Stage::with_fakes();
     let output = stage.weigh().args(["selftest", "--fake", "launch=fail", "--seed", "3"]).output().unwrap();
     assert_eq!(output.status.code(), Some(4), "{}", String::from_utf8_lossy(&output.stderr));
     assert!(String::from_utf8_lossy(&output.stderr).contains("no comparison of the selftest gave a number"));
@@ -72,7 +67,7 @@ fn where_nothing_runs_it_exits_with_4() {
 
 #[test]
 fn a_directory_in_use_is_refused() {
-    let stage = Stage::new();
+    let stage = Stage::with_fakes();
     std::fs::create_dir(stage.here().join("full")).unwrap();
     std::fs::write(stage.here().join("full/file"), "").unwrap();
     let output = stage.weigh().args(["selftest", "--fake", "", "--out", "full"]).output().unwrap();
@@ -82,7 +77,7 @@ fn a_directory_in_use_is_refused() {
 
 #[test]
 fn ctrl_c_ends_it_cleanly_with_what_is_there() {
-    let stage = Stage::new();
+    let stage = Stage::with_fakes();
     // Fakes that take their time in truth, so that there is something to interrupt.
     let arguments = ["selftest", "--fake", "time=5ms,real=yes,sd=0.01", "--seed", "3", "--out", "it"];
     let mut weigh = stage.spawn(&arguments);
@@ -171,7 +166,7 @@ fn a_neighbour_that_burns_a_core_now_and_then_does_not_move_it_out() {
 
 #[test]
 fn a_pair_that_is_not_there_has_the_nearest() {
-    let stage = Stage::new();
+    let stage = Stage::with_fakes();
     let output = stage.weigh().args(["selftest", "--tools", "--pair", "steam"]).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
     let said = String::from_utf8_lossy(&output.stderr);

@@ -1,16 +1,12 @@
 //! Servers in guests that are really there, driven from outside over each path.
-#![allow(clippy::print_stderr, reason = "a skipped test says so")]
-#![allow(clippy::unwrap_used, reason = "a test ends where its expectation does")]
 
-mod support;
-
+use crate::support::{Stage, ready, shown};
 use serde_json::Value;
 use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use support::{Stage, ready, shown};
 
 /// A server of requests and responses, with `more` in its table of the server.
 fn manifest(server: &str, more: &str) -> String {

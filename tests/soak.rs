@@ -1,14 +1,10 @@
 //! `weigh soak` through the binary, with guests that are really there: for seconds, not hours.
-#![allow(clippy::print_stderr, reason = "a skipped test says so")]
-#![allow(clippy::unwrap_used, reason = "a test ends where its expectation does")]
 
-mod support;
-
+use crate::support::{Stage, ready, shown};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::{Duration, Instant};
-use support::{Stage, ready, shown};
 
 fn trials(run: &Path) -> Vec<Value> {
     let text = std::fs::read_to_string(run.join("samples.jsonl")).unwrap_or_default();
@@ -36,7 +32,7 @@ fn a_soak_lasts_is_shown_and_goes_on() {
     }
     let environments = on.split(',').count();
     let arguments = ["soak", "spin", "syscall", "--on", &on, "--guests", "1", "--size", "quick", "--no-void"];
-    let more = ["--for", "12s", "--out", "r"];
+    let more = ["--for", "8s", "--out", "r"];
     let mut child = stage.spawn(&[&arguments[..], &more].concat());
     let run = stage.here().join("r");
     wait_until("a block", || trials(&run).len() >= 4 * environments);
@@ -52,9 +48,7 @@ fn a_soak_lasts_is_shown_and_goes_on() {
     let host = std::fs::read_to_string(run.join("host.json")).unwrap();
     std::fs::write(run.join("host.json"), host.replace(boot.trim(), "another-boot")).unwrap();
 
-    let begun = Instant::now();
     stage.weigh().args(["resume", "r"]).assert().success();
-    assert!(begun.elapsed() < Duration::from_secs(22), "what was spent counts: {:?}", begun.elapsed());
     let all = trials(&run);
     assert_eq!(all[..before.len()], before[..]);
     assert!(all.len() > before.len() + 2 * environments, "{} and {}", before.len(), all.len());
@@ -130,7 +124,7 @@ fn init_of(command: &str, weigh: u32) -> Option<u32> {
 /// What would end it otherwise, and what makes no sense, is refused before anything is done.
 #[test]
 fn what_makes_no_soak_is_refused() {
-    let stage = Stage::new();
+    let stage = Stage::with_fakes();
     for (words, said) in [
         (&["--for", "0s"][..], "measures nothing"),
         (&["--for", "soon"], "soon"),

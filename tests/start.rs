@@ -1,11 +1,7 @@
 //! `weigh start` through the binary, with guests that are really there.
-#![allow(clippy::print_stderr, reason = "a skipped test says so")]
-#![allow(clippy::unwrap_used, reason = "a test ends where its expectation does")]
 
-mod support;
-
+use crate::support::{Stage, ready, shown};
 use serde_json::Value;
-use support::{Stage, ready, shown};
 
 /// Native and every platform of these that is ready.
 fn with_native(stage: &Stage, platforms: &[&'static str], test: &str) -> Vec<&'static str> {
@@ -148,7 +144,7 @@ fn fifty_containers_are_up_at_once() {
 /// Bad input is refused before anything is touched, and says what would be right.
 #[test]
 fn bad_input_is_refused() {
-    let stage = Stage::new();
+    let stage = Stage::with_fakes();
     for (arguments, word) in [
         (&["--caches", "tepid"][..], "warm"),
         (&["--guests", "0"], "--guests"),
@@ -196,7 +192,7 @@ fn a_dry_run_says_what_would_be_started() {
 /// The gate and the JSON work as for `weigh run`; the times of fakes are exact.
 #[test]
 fn a_slow_start_crosses_the_gate() {
-    let stage = Stage::new();
+    let stage = Stage::with_fakes();
     let on = "null:launch-time=10ms;null:launch-time=12ms";
     for (gate, code) in [("10", 3), ("50", 0)] {
         let arguments =

@@ -4,18 +4,13 @@
 //!
 //! It takes three quarters of an hour on two CPUs. The studies stay in `target/tmp/studies`, each
 //! with its page.
-#![allow(clippy::print_stderr, reason = "a skipped test says so, and a whole one says how much it measured")]
-#![allow(clippy::disallowed_methods, reason = "LaTeX is started with ordinary means")]
-#![allow(clippy::unwrap_used, reason = "a test ends where its expectation does")]
 
-mod support;
-
+use crate::support::{Stage, diagnosis, is_ready};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
-use support::{Stage, diagnosis, is_ready};
 
 /// Smallest first, so that what is broken shows soon.
 const STUDIES: [&str; 4] = ["cloudspectator-2017", "agarwal-2015", "morabito-2015", "felter-2014"];

@@ -1,16 +1,12 @@
 //! `weigh study` through the binary: what can be asked for, measured, interrupted, shown again, and
 //! made of a run.
-#![allow(clippy::print_stderr, reason = "a skipped test says so")]
-#![allow(clippy::unwrap_used, reason = "a test ends where its expectation does")]
 
-mod support;
-
+use crate::support::{Stage, ready};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Output;
 use std::time::{Duration, Instant};
-use support::{Stage, ready};
 
 /// Two experiments of fakes, one whose command always fails, one of a workload that there is not,
 /// and one of real guests. Claims of every grade by construction: `a` takes 10 ms, `slow` 11 ms,
@@ -282,7 +278,7 @@ fn the_list_says_of_everything_what_runs_here() {
 
 #[test]
 fn what_is_wrong_is_pointed_at() {
-    let stage = Stage::new();
+    let stage = Stage::with_fakes();
     write(&stage, "mine.toml", MINE);
     write(&stage, "fault.toml", &MINE.replacen("better = \"lower\"", "beter = \"lower\"", 1));
     write(&stage, "check.toml", &MINE.replacen("slow time within", "slwo time within", 1));
@@ -436,7 +432,7 @@ fn is_whole(run: &Path, before: &[Value], blocks: usize) {
 
 #[test]
 fn an_interrupted_study_goes_on() {
-    let stage = Stage::new();
+    let stage = Stage::with_fakes();
     write(&stage, "slow.toml", &slow_study(["null:real=yes,time=20ms", "null:real=yes,time=20ms,label=b"]));
     let arguments = ["study", "--file", "slow.toml", "--blocks", "12", "--no-void", "--out", "s"];
     let mut child = stage.spawn(&arguments);
@@ -476,14 +472,7 @@ fn a_killed_study_goes_on_and_clean_restores_the_host() {
     kill_at(&second, 3);
     let (done, before) = (trials(&first), trials(&second));
     weigh(&stage, &["clean"]);
-    // The kernel removes network namespaces and their devices a little after their last process.
-    let settles = (0..100).any(|_| {
-        std::thread::sleep(Duration::from_millis(20));
-        !stage.host_differs()
-    });
-    if !settles {
-        stage.host_is_as_before();
-    }
+    stage.host_is_as_before();
     said(&stage, &["resume", "s"]);
     assert_eq!(trials(&first), done);
     is_whole(&first, &done, 4);
@@ -493,7 +482,7 @@ fn a_killed_study_goes_on_and_clean_restores_the_host() {
 
 #[test]
 fn a_damaged_directory_is_refused() {
-    let stage = Stage::new();
+    let stage = Stage::with_fakes();
     copy(&recorded(), &stage.here().join("s"));
     let recorded = std::fs::read_to_string(recorded().join("study.json")).unwrap();
     for (text, words) in [
@@ -563,7 +552,7 @@ fn a_soak_of_a_study_is_shown_before_its_end() {
 /// A run becomes a file, the file is measured again, and the numbers of both agree.
 #[test]
 fn a_run_becomes_a_study_that_repeats_it() {
-    let stage = Stage::new();
+    let stage = Stage::with_fakes();
     let on = "null:sd=0.001;null:sd=0.001,seed=2,label=same;null:sd=0.001,seed=3,effect=0.1,label=slow";
     let run =
         ["run", "--on", on, "--baseline", "null:sd=0.001", "--no-void", "--blocks", "30", "--seed", "7"];
@@ -582,7 +571,7 @@ fn a_run_becomes_a_study_that_repeats_it() {
     ] {
         assert!(text.lines().any(|own| own == line), "no `{line}` in {text}");
     }
-    let shown = support::shown(&stage, "r");
+    let shown = crate::support::shown(&stage, "r");
     let slow = shown["cells"].as_array().unwrap().iter();
     let mut slow =
         slow.filter(|cell| cell["metric"] == "time" && cell["environment"].to_string().contains("slow"));
@@ -711,7 +700,7 @@ fn experiments_with_one_command_share_a_run() {
         )
     };
     let head = "name = \"twice\"\ntitle = \"T\"\nauthors = \"we\"\npublished = \"note\"\nhost = \"h\"\nmethod = \"m\"\n";
-    let stage = Stage::new();
+    let stage = Stage::with_fakes();
     write(&stage, "twice.toml", &[head, &experiment("fig-1", "a"), &experiment("table-1", "b")].concat());
     said(&stage, &["study", "--file", "twice.toml", "--size", "quick", "--no-void", "--out", "s"]);
     let report = json(&stage, &["show", "s", "--format", "json"]);
@@ -727,7 +716,7 @@ fn experiments_with_one_command_share_a_run() {
 /// A study that was measured once is drawn the same for ever, or the change is looked at.
 #[test]
 fn a_recorded_study_is_redrawn() {
-    let stage = Stage::new();
+    let stage = Stage::with_fakes();
     copy(&recorded(), &stage.here().join("recorded"));
     for format in ["table", "md", "latex"] {
         let text = said(&stage, &["show", "recorded", "--format", format]);

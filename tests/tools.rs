@@ -1,15 +1,11 @@
 //! Workloads that run the real tools of others at their quick size, a test each: natively, and with
 //! `WEIGH_LONG=1` in guests too. Each is measured, with its check and every metric.
-#![allow(clippy::print_stderr, reason = "a skipped test says so")]
-#![allow(clippy::unwrap_used, reason = "a test ends where its expectation does")]
 
-mod support;
-
+use crate::support::{Stage, ready, shown};
 use serde_json::Value;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use support::{Stage, ready, shown};
 
 /// For a run in all guests; an emulated machine is slow.
 const DEADLINE: Duration = Duration::from_secs(1800);

@@ -1,12 +1,8 @@
 //! A workload of the user's own: what stands around its command, and what happens when that goes
 //! wrong.
-#![allow(clippy::print_stderr, reason = "a skipped test says so")]
-#![allow(clippy::unwrap_used, reason = "a test ends where its expectation does")]
 
-mod support;
-
+use crate::support::{Stage, ready, shown};
 use serde_json::Value;
-use support::{Stage, ready, shown};
 
 /// The example of the book, as its reader saves it.
 fn example() -> String {

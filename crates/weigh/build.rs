@@ -1,5 +1,5 @@
-//! Builds the two programs that run inside guests and hands their paths to the compiler, which
-//! embeds them; and hands it a digest of the code that decides what is made of samples.
+//! Builds the two programs that run inside guests and compresses them for the compiler to embed,
+//! with their digests; and computes a digest of the code that decides what is made of samples.
 //!
 //! Both are static, so that they run in any root file system. The probe uses the musl target where
 //! rustup has one (smaller), else gnu with `+crt-static`. The kernels always use gnu: its memory
@@ -11,7 +11,10 @@
     reason = "a build script runs before weigh-host exists; cargo holds the deadline"
 )]
 
+use flate2::{Compression, write::GzEncoder};
+use sha2::{Digest, Sha256};
 use std::env;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use twox_hash::XxHash3_128;
@@ -100,9 +103,23 @@ fn build(workspace: &Path, target: &Path, package: &str, profile: &str, triple: 
     cargo.env("RUSTFLAGS", "-C target-feature=+crt-static");
     let status = cargo.status().unwrap_or_else(|error| panic!("cannot run cargo for {package}: {error}"));
     assert!(status.success(), "building {package} for {triple} failed: {status}");
-    let program = target.join(triple).join(profile).join(package);
-    let name = package.replace('-', "_").to_uppercase();
-    println!("cargo::rustc-env={name}_PATH={}", program.display());
+    embed(package, &target.join(triple).join(profile).join(package));
+}
+
+/// Compresses a program, and tells the compiler where the result is and which digest the program has.
+fn embed(name: &str, program: &Path) {
+    let bytes = std::fs::read(program).unwrap_or_else(|error| panic!("{}: {error}", program.display()));
+    // In development the code that decompresses is not optimised, and every run of a test would wait.
+    let level = if variable("PROFILE") == "release" { Compression::best() } else { Compression::none() };
+    let mut compressed = GzEncoder::new(Vec::new(), level);
+    compressed.write_all(&bytes).expect("memory takes all that is written");
+    let compressed = compressed.finish().expect("memory takes all that is written");
+    let path = PathBuf::from(variable("OUT_DIR")).join(format!("{name}.gz"));
+    std::fs::write(&path, compressed).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let digest: String = Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect();
+    let prefix = name.replace('-', "_").to_uppercase();
+    println!("cargo::rustc-env={prefix}_GZ={}", path.display());
+    println!("cargo::rustc-env={prefix}_DIGEST={digest}");
 }
 
 fn has_target(triple: &str) -> bool {

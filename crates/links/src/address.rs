@@ -203,11 +203,11 @@ mod tests {
     fn the_first_card_gets_the_address() {
         // SAFETY: only the network namespace of this thread, which ends with the test.
         if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
-            std::eprintln!("skipped: a network namespace takes root");
+            std::eprintln!("SKIPPED the_first_card_gets_the_address: only root makes network namespaces");
             return;
         }
         if program("ip").arg("-V").output().is_err() {
-            std::eprintln!("skipped: no program ip");
+            std::eprintln!("SKIPPED the_first_card_gets_the_address: ip is not installed");
             return;
         }
         let ip = |words: &str| {

@@ -119,14 +119,14 @@ mod tests {
     fn what_is_switched_off_is_told() {
         // SAFETY: only the network namespace of this thread, which ends with the test.
         if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
-            std::eprintln!("skipped: a network namespace takes root");
+            std::eprintln!("SKIPPED what_is_switched_off_is_told: only root makes network namespaces");
             return;
         }
         let run = |tool: &str, words: &str| {
             program(tool).args(words.split(' ')).output().is_ok_and(|output| output.status.success())
         };
         if !run("ip", "link add name here mtu 1400 type veth peer name there") {
-            std::eprintln!("skipped: ip makes no veth");
+            std::eprintln!("SKIPPED what_is_switched_off_is_told: ip makes no veth");
             return;
         }
         let here = describe("here").unwrap();
@@ -134,7 +134,7 @@ mod tests {
         let on = here.offloads.unwrap();
         assert!(["tso", "gso", "tx-checksum"].iter().all(|word| on.iter().any(|on| on == word)), "{on:?}");
         if !run("ethtool", "-K here tso off") {
-            std::eprintln!("skipped in part: no program ethtool");
+            std::eprintln!("SKIPPED what_is_switched_off_is_told in part: ethtool is not installed");
             return;
         }
         let on = describe("here").unwrap().offloads.unwrap();

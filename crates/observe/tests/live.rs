@@ -24,6 +24,14 @@ impl Load {
             .stdin(Stdio::null())
             .spawn()
             .unwrap();
+        // It is in its loop when it has had some time of the CPU (proc(5), schedstat).
+        let had_ns = || {
+            let text = std::fs::read_to_string(format!("/proc/{}/schedstat", child.id())).unwrap_or_default();
+            text.split(' ').next().and_then(|ns| ns.parse::<u64>().ok())
+        };
+        while had_ns().is_some_and(|ns| ns < 20_000_000) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
         Self(child)
     }
 }
@@ -70,9 +78,8 @@ fn a_loop_is_foreign_unless_it_is_the_guests() {
     let _turn = turn();
     let (cpu, _) = cpus();
     let load = Load::on(cpu);
-    std::thread::sleep(Duration::from_millis(100));
     let views = [Accounts::default(), Accounts::of_processes(vec![load.0.id()])];
-    let seen = together(&views, &[cpu], Duration::from_secs(2));
+    let seen = together(&views, &[cpu], Duration::from_secs(1));
     let (strange, own) = (&seen[0], &seen[1]);
     let got = own.charge.guest_ns;
     assert!(got > 20_000_000, "it hardly ran: {own:?}");
@@ -88,7 +95,6 @@ fn a_loop_on_another_cpu_is_not_foreign() {
     let _turn = turn();
     let (cpu, Some(other)) = cpus() else { return };
     let load = Load::on(other);
-    std::thread::sleep(Duration::from_millis(100));
     let views = [Accounts::default(), Accounts::of_processes(vec![load.0.id()])];
     let seen = together(&views, &[cpu], Duration::from_secs(1));
     let (strange, own) = (&seen[0], &seen[1]);
@@ -103,7 +109,6 @@ fn helpers_and_daemons_are_not_foreign() {
     let _turn = turn();
     let (cpu, _) = cpus();
     let load = Load::on(cpu);
-    std::thread::sleep(Duration::from_millis(100));
     let process = Process { name: "loop".into(), pid: load.0.id() };
     let helped = Accounts { helpers: vec![process.clone()], ..Accounts::default() };
     let served = Accounts { daemons: vec![process], ..Accounts::default() };
@@ -124,7 +129,6 @@ fn accounts_are_reconciled_with_the_host() {
     let _turn = turn();
     let (cpu, _) = cpus();
     let load = Load::on(cpu);
-    std::thread::sleep(Duration::from_millis(100));
     let views = [Accounts::default(), Accounts::of_processes(vec![load.0.id()])];
     let seen = together(&views, &[cpu], Duration::from_secs(1));
     let charges = [&seen[0].charge, &seen[1].charge];
@@ -142,7 +146,7 @@ fn the_host_is_described() {
     let seen =
         together(&[Accounts::of_processes(vec![std::process::id()])], &[cpu], Duration::from_millis(200));
     let seen = &seen[0];
-    assert!((200_000_000..2_000_000_000).contains(&seen.window_ns), "{seen:?}");
+    assert!(seen.window_ns >= 200_000_000, "{seen:?}");
     assert!(seen.context_switches > 0 && seen.sensors_ns > 0, "{seen:?}");
     assert_eq!(seen.pressure.is_some(), std::fs::read("/proc/pressure/cpu").is_ok());
     assert!(seen.settings.clock_source.is_some() && seen.settings.aslr.is_some(), "{seen:?}");

@@ -424,11 +424,18 @@ mod tests {
         }
     }
 
-    fn planned(experiment: &Experiment, size: &str) -> Result<Plan, Failure> {
-        let words = words(experiment, &columns(experiment), size, &[]).expect("something can be planned");
+    /// The plan of an experiment. None, and a line that says so, where each of its environments needs
+    /// an image that is not built here.
+    fn planned(experiment: &Experiment, size: &str) -> Option<Result<Plan, Failure>> {
+        let Some(words) = words(experiment, &columns(experiment), size, &[]) else {
+            let required = std::env::var("WEIGH_REQUIRE").unwrap_or_default();
+            assert!(!required.split(',').any(|name| name == "debian"), "{}: no image", experiment.name);
+            eprintln!("SKIPPED the plan of {}: `weigh image build debian` makes its image", experiment.name);
+            return None;
+        };
         let mut carrier = Planned::default();
-        crate::commands::measuring(parse(&words)?, &mut carrier)?;
-        Ok(carrier.0.expect("a plan"))
+        let plan = parse(&words).and_then(|parsed| crate::commands::measuring(parsed, &mut carrier));
+        Some(plan.map(|_| carrier.0.expect("a plan")))
     }
 
     fn all() -> Vec<(String, Experiment)> {
@@ -454,9 +461,9 @@ mod tests {
         for (name, experiment) in all() {
             for size in ["quick", "standard", "paper"] {
                 match planned(&experiment, size) {
-                    Ok(_) => {}
-                    Err(failure) if wants_more_cpus(&failure) => {}
-                    Err(failure) => panic!("{name} at {size}: {}", in_words(&failure)),
+                    None | Some(Ok(_)) => {}
+                    Some(Err(failure)) if wants_more_cpus(&failure) => {}
+                    Some(Err(failure)) => panic!("{name} at {size}: {}", in_words(&failure)),
                 }
             }
         }
@@ -468,7 +475,12 @@ mod tests {
     #[test]
     fn what_is_told_of_an_experiment_is_measured_by_its_command() {
         for (name, experiment) in all() {
-            let Ok(plan) = planned(&experiment, "paper").or_else(|_| planned(&experiment, "quick")) else {
+            let plans = ["paper", "quick"].iter().filter_map(|size| planned(&experiment, size));
+            let plans: Vec<_> = plans.collect();
+            if plans.is_empty() {
+                continue;
+            }
+            let Some(plan) = plans.into_iter().find_map(Result::ok) else {
                 panic!("{name} cannot be planned");
             };
             for quantity in experiment.quantities.iter().filter(|one| !OF_USERS.contains(&one.id.as_str())) {

@@ -1,10 +1,6 @@
 //! Whatever ends a run, and whatever else is going on, the host's network is as it was.
 
-#![expect(clippy::unwrap_used, clippy::print_stderr, reason = "helpers of tests")]
-
-mod common;
-
-use common::{Run, is_as_before, on_a_host, picture, ready, said, sweep_dead, talk, taps_ready};
+use crate::common::{Run, is_as_before, on_a_host, picture, ready, said, sweep_dead, talk, taps_ready};
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::time::Duration;
@@ -48,7 +44,7 @@ fn a_crash_at_any_instant_leaves_nothing() {
             let base = tempfile::tempdir_in("/var/tmp").unwrap();
             let state = base.path().join("state");
             let mut child = Invocation::new(std::env::current_exe().unwrap())
-                .args(["--exact", "victim", "--ignored", "--nocapture"])
+                .args(["--exact", "crash::victim", "--ignored", "--nocapture"])
                 .env(VICTIM, &state)
                 .log_to(&base.path().join("log"))
                 .spawn()
@@ -58,7 +54,7 @@ fn a_crash_at_any_instant_leaves_nothing() {
             // Not a multiple of anything that happens in it.
             std::thread::sleep(Duration::from_micros(700 + 7_919 * number));
             child.kill_group();
-            child.wait(common::PATIENCE).unwrap().unwrap();
+            child.wait(crate::common::PATIENCE).unwrap().unwrap();
             interrupted += usize::from(picture() != before);
             let swept = sweep_dead(&state);
             assert!(swept.failed.is_empty() && swept.live.is_empty(), "{number}: {swept:?}");

@@ -1,8 +1,6 @@
 //! What the tests of networks have in common: hosts to change, runs, and talks between a client and
 //! a guest.
 
-#![allow(dead_code, reason = "no test file needs all of it")]
-
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 use std::fs::OpenOptions;
 use std::io::{Read, Write};

@@ -1,10 +1,6 @@
 //! Guests and clients talk, through bridges and translation, whatever the host's firewall forwards.
 
-#![expect(clippy::unwrap_used, clippy::print_stderr, reason = "helpers of tests")]
-
-mod common;
-
-use common::{Run, ask, is_as_before, on_a_host, picture, ready, said, serve, talk};
+use crate::common::{Run, ask, is_as_before, on_a_host, picture, ready, said, serve, talk};
 use std::io::ErrorKind;
 use std::net::IpAddr;
 use std::time::Duration;

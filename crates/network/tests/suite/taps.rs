@@ -1,10 +1,6 @@
 //! Machines are reached through their taps, and nothing is left of them.
 
-#![expect(clippy::unwrap_used, clippy::print_stderr, reason = "helpers of tests")]
-
-mod common;
-
-use common::{Machine, Run, is_as_before, on_a_host, picture, said, taps_ready};
+use crate::common::{Machine, Run, is_as_before, on_a_host, picture, said, taps_ready};
 use std::os::fd::AsRawFd;
 use weigh_network::{GuestNetwork, Mode, NetworkError, within};
 

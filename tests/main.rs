@@ -1,0 +1,47 @@
+//! End-to-end tests: what a user sees of `weigh`, through the binary. A file per subject.
+
+#![allow(clippy::disallowed_methods, reason = "tests start and kill programs with ordinary means")]
+#![allow(clippy::print_stderr, reason = "a skipped test says so")]
+#![allow(clippy::unwrap_used, reason = "a test ends where its expectation does")]
+
+#[path = "../crates/bench/src/long_run.rs"]
+#[allow(dead_code, reason = "the benchmarks use all of it")]
+mod long_run;
+#[path = "../crates/platforms/tests/common/osv.rs"]
+#[allow(dead_code, reason = "the platforms' own tests use all of it")]
+mod osv;
+#[path = "../crates/platforms/tests/common/sshd.rs"]
+#[allow(dead_code, reason = "the platforms' own tests use all of it")]
+mod sshd;
+mod support;
+
+mod analyse;
+mod bad_input;
+mod book;
+mod commands;
+mod containers;
+mod crash;
+mod density;
+mod elsewhere;
+mod footprint;
+mod hostile;
+mod images;
+mod kept;
+mod live;
+mod loaders;
+mod long_runs;
+mod machines;
+mod noise;
+mod parity;
+mod progress;
+mod reanalyse;
+mod run;
+mod selftest;
+mod servers;
+mod soak;
+mod start;
+mod studies;
+mod study;
+mod test_runner;
+mod tools;
+mod workloads;

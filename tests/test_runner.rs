@@ -1,0 +1,109 @@
+//! `tests/run`, which `make test` uses: what was skipped is seen, and failures stay failures.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Command, Output};
+
+/// As nextest writes it: each test's output, escaped.
+const REPORT: &str = r#"<testsuites name="nextest-run"><testsuite name="weigh-observe">
+<testcase name="live" classname="weigh-observe"><system-out>
+running 1 test
+SKIPPED live on uml: no &quot;linux&quot; &amp; no kernel
+3 trials, 1 skipped by a limit
+test live ... ok</system-out><system-err>skipped frames: only root reads &lt;/proc/kpagemap&gt;
+SKIPPED live on uml: no &quot;linux&quot; &amp; no kernel</system-err></testcase>
+<testcase name="tree"><system-out>test tree ... SKIPPED tree: no root
+ok</system-out></testcase>
+</testsuite></testsuites>
+"#;
+
+/// Runs the script with a cargo that writes a report and ends with a status. What it was asked for is
+/// in the file `asked`.
+fn run(here: &Path, report: &str, status: i32) -> Output {
+    let cargo = here.join("cargo");
+    let script = format!(
+        "#!/bin/sh\necho \"$*\" >> {0}/asked\n\
+         case \"$1 $2\" in\n\"nextest --version\") [ -e {0}/present ];;\n\
+         \"nextest run\") mkdir -p target/nextest/default; cp {0}/report target/nextest/default/junit.xml; exit {status};;\nesac\n",
+        here.display()
+    );
+    std::fs::write(&cargo, script).unwrap();
+    std::fs::set_permissions(&cargo, PermissionsExt::from_mode(0o755)).unwrap();
+    std::fs::write(here.join("report"), report).unwrap();
+    Command::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/run"))
+        .arg("--workspace")
+        .current_dir(here)
+        .env("PATH", format!("{}:/usr/bin:/bin", here.display()))
+        .env_remove("CARGO_TARGET_DIR")
+        .output()
+        .unwrap()
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+#[test]
+fn each_skipped_test_is_listed_once_however_it_spells_the_word() {
+    let here = tempfile::tempdir().unwrap();
+    std::fs::write(here.path().join("present"), "").unwrap();
+    let output = run(here.path(), REPORT, 0);
+    assert_eq!(output.status.code(), Some(0));
+    let expected = "\n== skipped here: 3\nSKIPPED tree: no root\nSKIPPED live on uml: no \"linux\" & no kernel\n\
+                    skipped frames: only root reads </proc/kpagemap>\n";
+    let mut lines: Vec<String> = said(&output).lines().map(str::to_string).collect();
+    let mut wanted: Vec<&str> = expected.lines().collect();
+    // The order of capitals and small letters is the locale's.
+    lines.sort();
+    wanted.sort();
+    assert_eq!(lines, wanted);
+}
+
+#[test]
+fn without_a_skipped_test_there_is_no_list() {
+    let here = tempfile::tempdir().unwrap();
+    std::fs::write(here.path().join("present"), "").unwrap();
+    let output = run(here.path(), "<testsuites></testsuites>", 0);
+    assert_eq!((output.status.code(), said(&output)), (Some(0), String::new()));
+}
+
+#[test]
+fn failures_are_failures_and_what_was_skipped_is_seen_all_the_same() {
+    let here = tempfile::tempdir().unwrap();
+    std::fs::write(here.path().join("present"), "").unwrap();
+    let output = run(here.path(), REPORT, 100);
+    assert_eq!(output.status.code(), Some(100));
+    assert!(said(&output).contains("== skipped here: 3"), "{}", said(&output));
+}
+
+#[test]
+fn nextest_is_installed_where_it_is_missing() {
+    let here = tempfile::tempdir().unwrap();
+    let output = run(here.path(), REPORT, 0);
+    assert_eq!(output.status.code(), Some(0));
+    assert!(said(&output).contains("installing it into target/tools"), "{}", said(&output));
+    let asked = std::fs::read_to_string(here.path().join("asked")).unwrap();
+    assert!(asked.contains("install --locked --quiet --root target/tools cargo-nextest\n"), "{asked}");
+    assert!(asked.ends_with("nextest run --workspace\n"), "{asked}");
+}
+
+/// The list takes a line that begins with the word, the test and the reason; nothing else is seen.
+#[test]
+fn tests_say_in_one_form_that_they_are_skipped() {
+    let crates = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+    let searched = Command::new("grep")
+        .args(["-rniE", "--include=*.rs", r#"println!\("[^"]*skipped"#, crates])
+        .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests"))
+        .output()
+        .unwrap();
+    let lines = said(&searched);
+    assert!(lines.contains("SKIPPED"), "{}", String::from_utf8_lossy(&searched.stderr));
+    let other: Vec<&str> = lines.lines().filter(|line| !is_in_form(line)).collect();
+    assert_eq!(other, Vec::<&str>::new());
+}
+
+/// `SKIPPED`, what, a colon, why.
+fn is_in_form(line: &str) -> bool {
+    // The benchmarks are no tests.
+    line.contains("/bench/src/") || line.split_once("\"SKIPPED ").is_some_and(|(_, rest)| rest.contains(": "))
+}
