@@ -1,10 +1,10 @@
-//! The specification of the method is what the source cites: every heading that is cited exists,
-//! and so does every file that the page names as the place of a test.
+//! The specification of the method is what the source cites: every heading that is cited exists.
+//! So does every file that a page of the book names, as the place of a test or otherwise.
 
 use super::{files, no_faults, root};
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::Path;
+use std::path::PathBuf;
 
 const PAGE: &str = "docs/method/specification.md";
 /// How source and book cite a heading; further headings follow, each in quotes after a comma.
@@ -59,14 +59,23 @@ fn citations_of_the_specification_lead_somewhere() {
 }
 
 #[test]
-fn the_specification_names_files_that_exist() {
-    let page = fs::read_to_string(root().join(PAGE)).unwrap();
-    let paths: Vec<&str> = page.split('`').filter(|word| word.starts_with("crates/")).collect();
-    assert!(paths.len() > 30, "{paths:?}");
-    let gone: Vec<String> = paths
-        .iter()
-        .filter(|path| !root().join(Path::new(path)).exists())
-        .map(|path| (*path).to_owned())
-        .collect();
-    no_faults("the specification names these as places of tests", &gone);
+fn the_book_names_files_that_exist() {
+    let beside = ["README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md"].map(PathBuf::from);
+    let mut found = 0;
+    let mut gone = Vec::new();
+    for page in files("docs", ".md").into_iter().chain(beside) {
+        let text = fs::read_to_string(root().join(&page)).unwrap();
+        let is_path = |word: &&str| {
+            ["crates/", "tests/"].iter().any(|start| word.starts_with(start))
+                && !word.contains(['<', '*', ' '])
+        };
+        for path in text.split('`').filter(is_path) {
+            found += 1;
+            if !root().join(path).exists() {
+                gone.push(format!("{}: {path}", page.display()));
+            }
+        }
+    }
+    no_faults("these files and directories do not exist", &gone);
+    assert!(found > 40, "paths are not found any more: {found}");
 }
