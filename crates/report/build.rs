@@ -9,16 +9,14 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
-/// The script of a page is one function: its begin, the plots of the page, its end.
-const BEGIN: &str = "templates/page-begin.js";
-const END: &str = "templates/page-end.js";
-/// Pages by the name of the file of their plots.
-const PAGES: [&str; 2] = ["report.js", "study.js"];
+/// The script of a page is one function: its begin, the plots of runs and of studies, its end.
+const SCRIPTS: [&str; 4] =
+    ["templates/page-begin.js", "templates/report.js", "templates/study.js", "templates/page-end.js"];
 const LIVE_SCRIPT: &str = "templates/live.js";
 
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-changed=build.rs");
-    for script in [BEGIN, END, LIVE_SCRIPT] {
+    for script in SCRIPTS.into_iter().chain([LIVE_SCRIPT]) {
         println!("cargo::rerun-if-changed={script}");
     }
     let out = PathBuf::from(env::var("OUT_DIR")?);
@@ -31,18 +29,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     fs::write(out.join("plotly.js.gz.base64"), BASE64_STANDARD.encode(packed.finish()?))?;
     digest(&out, "plotly.js.sha256", library)?;
     digest(&out, "live.js.sha256", &fs::read_to_string(LIVE_SCRIPT)?)?;
-    PAGES.into_iter().try_for_each(|page| script(&out, page))
-}
-
-/// The script of a page, whole, and its digest.
-fn script(out: &Path, page: &str) -> Result<(), Box<dyn Error>> {
-    let plots = format!("templates/{page}");
-    println!("cargo::rerun-if-changed={plots}");
-    let parts: Vec<String> =
-        [BEGIN, &plots, END].into_iter().map(fs::read_to_string).collect::<Result<_, _>>()?;
+    let parts: Vec<String> = SCRIPTS.into_iter().map(fs::read_to_string).collect::<Result<_, _>>()?;
     let script = parts.concat();
-    fs::write(out.join(page), &script)?;
-    digest(out, &format!("{page}.sha256"), &script)
+    fs::write(out.join("page.js"), &script)?;
+    digest(&out, "page.js.sha256", &script)
 }
 
 /// The first of the scripts that the crate would write into a page; the second sets formulas, of

@@ -3,11 +3,12 @@
 //! A sentence counts and names; it never sums up ratios of several workloads, and it never makes
 //! "no difference found" into "no difference".
 
-use crate::document::{Group, Row, Table, Tone};
+use crate::document::Tone;
+use crate::group::{distinct, grouped};
 use crate::quantity::{magnitude, plain_percent};
+use crate::results::{Group, Row, Table};
 use crate::text::join;
-use crate::{Report, among, charges, course, rows};
-use serde::Serialize;
+use crate::{Report, charges, course, neighbours, rows};
 use weigh_model::Better;
 use weigh_stats::{Flag, Verdict};
 
@@ -15,19 +16,12 @@ use weigh_stats::{Flag, Verdict};
 const NAMED: usize = 3;
 
 /// What is answered for one environment.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Answer {
     pub environment: String,
     /// The clauses of the sentence, the most important first.
     pub clauses: Vec<String>,
     pub tone: Tone,
-}
-
-impl Answer {
-    /// The clauses as one sentence.
-    pub(crate) fn sentence(&self) -> String {
-        self.clauses.join("; ")
-    }
 }
 
 /// A compared cell, with its table and the row of the baseline.
@@ -57,7 +51,7 @@ pub(crate) fn answers(report: &Report, groups: &[Group]) -> Vec<Answer> {
 
 /// What was found of an environment by itself: among neighbours, and over time.
 fn of_its_own(report: &Report, environment: &str) -> Vec<String> {
-    let (mut clauses, lack) = among::clauses(report, environment);
+    let (mut clauses, lack) = neighbours::clauses(report, environment);
     clauses.extend(course::clauses(report, environment));
     let more = clauses.len().saturating_sub(NAMED);
     clauses.truncate(NAMED);
@@ -80,13 +74,8 @@ fn environments(report: &Report) -> Vec<String> {
     let planned = report.plan.iter().flat_map(|plan| plan.environments.iter().map(|e| e.name.clone()));
     let measured = report.analysis.cells.iter().map(|cell| cell.environment.clone());
     let failed = report.failures.iter().map(|failure| failure.environment.clone());
-    let mut names: Vec<String> = Vec::new();
-    for name in planned.chain(measured).chain(failed) {
-        if name != report.analysis.baseline && !names.contains(&name) {
-            names.push(name);
-        }
-    }
-    names
+    let all = planned.chain(measured).chain(failed);
+    distinct(all.filter(|name| *name != report.analysis.baseline))
 }
 
 fn answer(report: &Report, environment: String, found: &[Found<'_>]) -> Answer {
@@ -193,7 +182,7 @@ fn demand(report: &Report, equivalent: &[&Found<'_>]) -> Option<String> {
 }
 
 /// What could not be decided in one environment, and what it would take.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Undecided {
     pub environment: String,
     /// Of how many comparisons.
@@ -204,39 +193,35 @@ pub(crate) struct Undecided {
 
 /// Comparisons without an end, by environment.
 pub(crate) fn undecided(groups: &[Group]) -> Vec<Undecided> {
-    let mut all: Vec<(Undecided, Vec<(u32, String)>)> = Vec::new();
-    for table in groups.iter().flat_map(|group| &group.judged) {
-        for row in table.rows.iter().filter(|row| !row.baseline) {
-            let environment = row.environment.clone();
-            let at =
-                all.iter().position(|(known, _)| known.environment == environment).unwrap_or_else(|| {
-                    all.push((Undecided { environment, total: 0, open: Vec::new() }, Vec::new()));
-                    all.len() - 1
-                });
-            all[at].0.total += 1;
-            if row.cell.verdict == Some(Verdict::Inconclusive) {
-                all[at].1.push((row.cell.blocks_to_decide.unwrap_or(u32::MAX), open(table, row)));
-            }
-        }
-    }
-    all.into_iter()
-        .filter(|(_, open)| !open.is_empty())
-        .map(|(mut undecided, mut open)| {
+    let tables = groups.iter().flat_map(|group| &group.judged);
+    let rows = tables.flat_map(|table| table.rows.iter().map(move |row| (table, row)));
+    let compared = rows.filter(|(_, row)| !row.baseline);
+    let undecided =
+        grouped(compared, |(_, row)| row.environment.clone()).into_iter().map(|(environment, rows)| {
+            let open = rows.iter().filter(|(_, row)| row.cell.verdict == Some(Verdict::Inconclusive));
+            let mut open: Vec<(u32, String)> = open
+                .map(|(table, row)| {
+                    (row.cell.blocks_to_decide.unwrap_or(u32::MAX), open_sentence(table, row))
+                })
+                .collect();
             open.sort();
-            undecided.open = open.into_iter().map(|(_, text)| text).collect();
-            undecided
-        })
-        .collect()
+            Undecided {
+                environment,
+                total: rows.len(),
+                open: open.into_iter().map(|(_, text)| text).collect(),
+            }
+        });
+    undecided.filter(|undecided| !undecided.open.is_empty()).collect()
 }
 
-fn open(table: &Table, row: &Row) -> String {
+fn open_sentence(table: &Table, row: &Row) -> String {
     let things = if row.cell.flags.contains(&Flag::Unpaired) { "values" } else { "blocks" };
     let more = match row.cell.blocks_to_decide {
         Some(blocks) => join(&format!("about {} {things}", rows::two_digits(blocks))),
         None => format!("no practical number of {things}"),
     };
-    let seen = row.smallest.as_deref().map_or(String::new(), |smallest| {
-        format!("; the smallest effect it could see is {}", join(smallest))
+    let seen = row.smallest.as_ref().map_or(String::new(), |smallest| {
+        format!("; the smallest effect it could see is {}", join(&smallest.to_string()))
     });
     format!("{} {}: {more} would, {} were measured{seen}", table.workload, table.metric, row.n)
 }
@@ -263,12 +248,11 @@ fn shown(found: &Found<'_>) -> String {
     let row = found.row;
     let mut text = name(found);
     if let Some(effect) = &row.effect {
-        let ratio = join(&format!("{} {}", effect.estimate, effect.interval));
-        text.push_str(&format!(" {ratio}"));
+        text.push_str(&format!(" {}", join(&effect.to_string())));
     }
-    let value = join(row.value.as_deref().unwrap_or("-"));
-    let against = match found.baseline.and_then(|baseline| baseline.value.as_deref()) {
-        Some(baseline) if !found.table.sequential => format!(" against {}", join(baseline)),
+    let value = join(&row.value.as_ref().map_or("-".into(), ToString::to_string));
+    let against = match found.baseline.and_then(|baseline| baseline.value.as_ref()) {
+        Some(baseline) if !found.table.sequential => format!(" against {}", join(&baseline.to_string())),
         _ => String::new(),
     };
     text.push_str(&format!(" ({value}{against}, {})", join(&format!("n {}", row.n))));

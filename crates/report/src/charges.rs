@@ -4,9 +4,8 @@
 //! It is descriptive. It never gives a verdict, and lost throughput is never called by its name.
 
 use crate::Report;
-use crate::quantity::{Effect, Scale, count, duration_ns};
+use crate::quantity::{Effect, Quantity, Scale, count, duration, duration_ns};
 use crate::text::join;
-use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use weigh_model::Unit;
 use weigh_stats::ChargeSummary;
@@ -23,7 +22,7 @@ const DAEMONS_NOTABLE: f64 = 0.01;
 const TOLD: usize = 3;
 
 /// The CPU time of one workload in every environment.
-#[derive(Debug, Serialize)]
+#[derive(Debug)]
 pub(crate) struct CpuTable {
     /// What an operation is.
     pub operation: String,
@@ -41,17 +40,18 @@ pub(crate) struct CpuTable {
 }
 
 /// One environment's CPU time.
-#[derive(Debug, Serialize)]
+#[derive(Debug)]
 pub(crate) struct CpuRow {
     pub environment: String,
-    pub cpu: String,
-    pub cycles: Option<String>,
+    pub cpu: Quantity,
+    pub cycles: Option<Quantity>,
     /// Relative to the baseline's.
     pub effect: Option<Effect>,
     pub n: u32,
-    pub parts: Vec<Option<String>>,
-    pub daemons: Vec<Option<String>>,
-    pub counters: Vec<Option<String>>,
+    pub parts: Vec<Option<Quantity>>,
+    pub daemons: Vec<Option<Quantity>>,
+    /// Each with the number that it is sorted by.
+    pub counters: Vec<Option<(f64, String)>>,
     /// Who used it and how it compares, in one sentence.
     pub sentence: String,
     /// Whether the sentence says more than the column beside the values.
@@ -87,8 +87,8 @@ impl Column {
     }
 
     /// What stands in it.
-    pub(crate) fn text(&self, charge: &ChargeSummary) -> Option<String> {
-        value(charge, self.cycles).map(|value| self.scale.format(value))
+    pub(crate) fn quantity(&self, charge: &ChargeSummary) -> Option<Quantity> {
+        value(charge, self.cycles).map(|value| self.scale.quantity(value))
     }
 }
 
@@ -101,12 +101,12 @@ fn value(charge: &ChargeSummary, cycles: bool) -> Option<f64> {
 pub(crate) fn compared(report: &Report, charge: &ChargeSummary) -> Option<String> {
     let difference = charge.difference?;
     let baseline = self::charge(report, &charge.workload, &report.analysis.baseline)?;
-    let effect = Effect::new(difference.estimate, difference.low, difference.high);
+    let effect = Effect::from(difference);
     let scale =
         Scale::new(&Unit::normalise("s").0, [charge.cpu_ns_per_op / 1e9, baseline.cpu_ns_per_op / 1e9], None);
     Some(format!(
         "{} ({} against {} per {}, {})",
-        join(&format!("{} {}", effect.estimate, effect.interval)),
+        join(&effect.to_string()),
         join(&scale.format(charge.cpu_ns_per_op / 1e9)),
         join(&scale.format(baseline.cpu_ns_per_op / 1e9)),
         charge.operation,
@@ -129,23 +129,23 @@ pub(crate) fn table(report: &Report, workload: &str) -> Option<CpuTable> {
     let (parts, daemons) = (keys(|c| &c.parts_ns_per_op), keys(|c| &c.daemons_ns_per_op));
     let counters = keys(|c| &c.counters_per_op);
     let times = |names: &[String], of: &BTreeMap<String, f64>| {
-        names.iter().map(|name| of.get(name).map(|ns| duration_ns(*ns))).collect()
+        names.iter().map(|name| of.get(name).map(|ns| duration(ns / 1e9))).collect()
     };
     let rows = charges
         .iter()
         .map(|charge| CpuRow {
             environment: charge.environment.clone(),
-            cpu: scale.format(charge.cpu_ns_per_op / 1e9),
+            cpu: scale.quantity(charge.cpu_ns_per_op / 1e9),
             cycles: charge
                 .cycles_per_op
-                .map(|cycles| Scale::new(&Unit::normalise("cycles").0, [cycles], None).format(cycles)),
-            effect: charge.difference.map(|d| Effect::new(d.estimate, d.low, d.high)),
+                .map(|cycles| Scale::new(&Unit::normalise("cycles").0, [cycles], None).quantity(cycles)),
+            effect: charge.difference.map(Effect::from),
             n: charge.n,
             parts: times(&parts, &charge.parts_ns_per_op),
             daemons: times(&daemons, &charge.daemons_ns_per_op),
             counters: counters
                 .iter()
-                .map(|name| charge.counters_per_op.get(name).map(|value| count(name, *value)))
+                .map(|name| charge.counters_per_op.get(name).map(|value| (*value, count(name, *value))))
                 .collect(),
             sentence: sentence(report, charge),
             notable: notable(charge),

@@ -6,7 +6,7 @@ use crate::text::join;
 use weigh_model::{ClockState, HostSettings, NoiseLimits};
 use weigh_stats::{ClockSummary, LoaderSummary, NoiseSummary};
 
-/// What is known of an environment's clock, in words (method specification, "Clocks").
+/// What is known of an environment's clock, in words (METHOD: clocks).
 pub(crate) fn clock_words(clock: &ClockSummary) -> String {
     let total: u32 = clock.states.values().sum();
     let parts: Vec<String> = clock

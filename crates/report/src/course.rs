@@ -1,78 +1,84 @@
 //! How values went over hours or days, in words.
 
 use crate::Report;
-use crate::among::value;
-use crate::limits::{LimitRow, LimitTable};
-use crate::quantity::{Effect, magnitude};
-use crate::text::join;
+use crate::document::{Entry, Figure, PlotKind, Section};
+use crate::group::grouped;
+use crate::neighbours::value;
+use crate::own::{self, OwnRow};
+use crate::plots::{CoursePlot, CourseRow, Names, Plots};
+use crate::quantity::{Effect, Quantity, Scale, size};
+use crate::text::{join, shown_name};
 use weigh_stats::{Change, Course};
 
 /// Changes that are told one by one.
 const NAMED: usize = 5;
 
-/// One table per workload and metric.
-pub(crate) fn tables(report: &Report) -> Vec<LimitTable> {
-    let mut tables: Vec<(LimitTable, &Course)> = Vec::new();
-    for course in &report.courses {
-        let same = |(_, first): &&mut (LimitTable, &Course)| {
-            first.workload == course.workload && first.metric == course.metric
-        };
-        match tables.iter_mut().find(same) {
-            Some((table, _)) => table.rows.push(row(course)),
-            None => tables.push((table(course), course)),
-        }
+/// One table per workload and metric, with its figures.
+pub(crate) fn sections(report: &Report, names: &Names, plots: &mut Plots) -> Vec<Section> {
+    let subject = |course: &&Course| format!("{} {}", course.workload, course.metric.name);
+    let mut sections = Vec::new();
+    for (subject, courses) in grouped(&report.courses, subject) {
+        let note = "one value per block, each environment by itself; CV: standard deviation over mean; drift: change of the cost per hour, + is \
+             worse; both with 95 % intervals that do not take blocks next to each other for independent; changes of mean or variance by PELT, \
+             penalty 15 ln n, which may take what only wanders for steps";
+        let columns = ["least", "5 %", "median", "95 %", "most", "CV", "drift per hour", "changes", "n"];
+        let rows = courses.iter().map(|course| row(course)).collect();
+        let caption = format!("{subject} over time");
+        let figures = figures(&subject, &courses, names, plots);
+        let table = own::table(caption, note.into(), "environment", &columns.map(String::from), rows);
+        sections.push(own::section(table, figures));
     }
-    tables.into_iter().map(|(table, _)| table).collect()
+    sections
 }
 
-/// Title of the table of a workload and metric: the same for all environments.
-pub(crate) fn title(course: &Course) -> String {
-    format!("{} {} over time", course.workload, course.metric.name)
-}
-
-fn table(course: &Course) -> LimitTable {
-    LimitTable {
-        title: title(course),
-        note: "one value per block, each environment by itself; CV: standard deviation over mean; drift: change of the cost per hour, + is \
-               worse; both with 95 % intervals that do not take blocks next to each other for independent; changes of mean or variance by PELT, \
-               penalty 15 ln n, which may take what only wanders for steps"
-            .into(),
-        first: "environment",
-        columns: ["least", "5 %", "median", "95 %", "most", "CV", "drift per hour", "changes", "n"]
-            .map(String::from)
-            .to_vec(),
-        rows: vec![row(course)],
+/// How the values lie, and how they went.
+fn figures(subject: &str, courses: &[&Course], names: &Names, plots: &mut Plots) -> Vec<Figure> {
+    let scale = Scale::new(&courses[0].metric.unit, [courses[0].median], None);
+    let row = |course: &&Course| Some(CourseRow::new(course, names.number(&course.environment)?, &scale));
+    let rows: Vec<CourseRow> = courses.iter().filter_map(row).collect();
+    if rows.is_empty() {
+        return Vec::new();
     }
+    plots.courses.push(CoursePlot { what: subject.into(), unit: scale.symbol().into(), rows });
+    let index = plots.courses.len() - 1;
+    let subject = shown_name(subject);
+    let figure = |kind, caption: String, seen: &str| {
+        let alt = format!("{caption}: {seen}; the numbers are in the table below");
+        Figure { kind, index, caption, alt }
+    };
+    vec![
+        figure(
+            PlotKind::Five,
+            format!("{subject}: least, 5 %, median, 95 %, most"),
+            "a box per environment from the 5 % to the 95 % quantile, its whiskers reaching to the least and the most",
+        ),
+        figure(
+            PlotKind::Course,
+            format!("{subject} over time"),
+            "values over hours, one line per environment, changes marked",
+        ),
+    ]
 }
 
-fn row(course: &Course) -> LimitRow {
+fn row(course: &Course) -> OwnRow {
     let five = [course.min, course.p05, course.median, course.p95, course.max];
-    let mut cells: Vec<String> = five.iter().map(|x| value(&course.metric, *x)).collect();
-    cells.push(variation(course).unwrap_or_default());
-    cells.push(drift(course).unwrap_or_else(|| "too few blocks".into()));
-    cells.push(
-        course.changes.as_ref().map_or_else(|| "too few blocks".into(), |found| found.len().to_string()),
-    );
-    cells.push(course.n.to_string());
-    LimitRow { environment: course.environment.clone(), cells, remark: remark(course) }
+    let mut entries: Vec<Entry> = five.iter().map(|x| Entry::quantity(value(&course.metric, *x))).collect();
+    entries.push(variation(course).unwrap_or_default());
+    let few = || Entry::text("too few blocks");
+    entries.push(course.drift_per_hour.map_or_else(few, |drift| Entry::effect(Effect::from(drift))));
+    entries.push(course.changes.as_ref().map_or_else(few, |found| Entry::count(found.len() as u64)));
+    entries.push(Entry::count(course.n));
+    OwnRow { name: Entry::name(&course.environment), entries, remark: remark(course) }
 }
 
 /// The coefficient of variation with its interval.
-fn variation(course: &Course) -> Option<String> {
-    let cv = course.cv?;
-    Some(join(&match course.cv_interval {
-        Some(interval) => {
-            let number = |x: f64| magnitude(x).trim_end_matches(" %").to_string();
-            format!("{} [{}, {}]", magnitude(cv), number(interval.low), number(interval.high))
-        }
-        None => magnitude(cv),
-    }))
-}
-
-fn drift(course: &Course) -> Option<String> {
-    let drift = course.drift_per_hour?;
-    let effect = Effect::new(drift.estimate, drift.low, drift.high);
-    Some(join(&format!("{} {}", effect.estimate, effect.interval)))
+fn variation(course: &Course) -> Option<Entry> {
+    let cv = size(course.cv?);
+    let end = |x: f64| Quantity { unit: String::new(), ..size(x) };
+    Some(match course.cv_interval {
+        Some(interval) => Entry::estimate(cv, end(interval.low), end(interval.high)),
+        None => Entry::quantity(cv),
+    })
 }
 
 fn remark(course: &Course) -> Option<String> {
@@ -93,7 +99,8 @@ fn remark(course: &Course) -> Option<String> {
 
 fn told(course: &Course, changes: &[Change]) -> Vec<String> {
     let one = |change: &Change| {
-        let [before, after] = [change.before, change.after].map(|x| join(&value(&course.metric, x)));
+        let [before, after] =
+            [change.before, change.after].map(|x| join(&value(&course.metric, x).to_string()));
         format!("changed after {}, from {before} to {after}", hours(change.hours))
     };
     let mut told: Vec<String> = changes.iter().take(NAMED).map(one).collect();
@@ -120,7 +127,7 @@ pub(crate) fn clauses(report: &Report, environment: &str) -> Vec<String> {
 
 fn clause(course: &Course) -> String {
     let [least, middle, most] =
-        [course.min, course.median, course.max].map(|x| join(&value(&course.metric, x)));
+        [course.min, course.median, course.max].map(|x| join(&value(&course.metric, x).to_string()));
     let mut text = format!(
         "over {} {} {} was {middle}, between {least} and {most} ({})",
         hours(course.span_hours()),
@@ -129,10 +136,10 @@ fn clause(course: &Course) -> String {
         join(&format!("n {}", course.n))
     );
     if let Some(variation) = variation(course) {
-        text.push_str(&format!(", CV {variation}"));
+        text.push_str(&format!(", CV {}", join(&variation.words())));
     }
-    if let Some(drift) = drift(course) {
-        text.push_str(&format!(", drift {drift} an hour"));
+    if let Some(drift) = course.drift_per_hour {
+        text.push_str(&format!(", drift {} an hour", join(&Effect::from(drift).to_string())));
     }
     match course.changes.as_deref() {
         Some([]) => text.push_str(", no change found"),

@@ -2,12 +2,13 @@
 //! numbers as they are.
 
 use crate::charges::charge;
-use crate::differences::{Standing, differences, readable_fact};
+use crate::differences::{Difference, Standing, differences, readable_fact};
+use crate::results::assignments;
 use crate::rows::closed_loop;
 use crate::{Report, ReportError, circumstances, duplicates};
 use std::collections::BTreeMap;
 use weigh_model::{LoadKind, NeighbourKind, Shares, WorkloadKey, neighbours};
-use weigh_stats::{Cell, Interval, Reference};
+use weigh_stats::{Cell, Failure, Interval, Reference, Summary};
 
 /// The columns, in order. New ones are added at the end.
 const HEADER: &[&str] = &[
@@ -69,6 +70,25 @@ const HEADER: &[&str] = &[
     "absent",
 ];
 
+/// The values of a row by column; what a column has no value for stays empty.
+pub(crate) type Record = BTreeMap<&'static str, String>;
+
+/// Records under their header.
+pub(crate) fn write(
+    header: &[&'static str],
+    records: impl IntoIterator<Item = Record>,
+) -> Result<String, ReportError> {
+    let fault = |error: String| ReportError::Csv(error);
+    let mut writer = csv::WriterBuilder::new().terminator(csv::Terminator::CRLF).from_writer(Vec::new());
+    writer.write_record(header).map_err(|error| fault(error.to_string()))?;
+    for record in records {
+        let values = header.iter().map(|column| record.get(column).map_or("", String::as_str));
+        writer.write_record(values).map_err(|error| fault(error.to_string()))?;
+    }
+    let bytes = writer.into_inner().map_err(|error| fault(error.to_string()))?;
+    String::from_utf8(bytes).map_err(|error| fault(error.to_string()))
+}
+
 pub(crate) fn number(value: Option<f64>) -> String {
     value.filter(|value| value.is_finite()).map(|value| value.to_string()).unwrap_or_default()
 }
@@ -90,8 +110,8 @@ fn pairs(values: &BTreeMap<String, f64>) -> String {
     text(&pairs.join(";"))
 }
 
-/// What is known of a cell beside its values, from `acceleration` on.
-fn circumstances(report: &Report, cell: &Cell) -> Vec<String> {
+/// What is known of a cell beside its values.
+fn circumstances(report: &Report, cell: &Cell) -> Vec<(&'static str, String)> {
     let known = report.environments.iter().find(|e| e.name == cell.environment);
     let acceleration = known.and_then(|e| e.facts.get("acceleration")).filter(|value| !value.is_null());
     let clock = circumstances::clock(report, &cell.environment).map(circumstances::clock_words);
@@ -103,34 +123,33 @@ fn circumstances(report: &Report, cell: &Cell) -> Vec<String> {
         *causes.entry(cause.unwrap_or_default()).or_default() += 1;
     }
     let causes: Vec<String> = causes.iter().map(|(cause, units)| format!("{cause}={units}")).collect();
-    let mut row = vec![
-        acceleration.map(|value| text(&readable_fact("acceleration", Some(value)))).unwrap_or_default(),
-        text(&clock.unwrap_or_default().replace(crate::text::JOINER, " ")),
-        text(charge.map_or("", |c| &c.operation)),
-        number(charge.map(|c| c.cpu_ns_per_op)),
-        charge.map(|c| c.n.to_string()).unwrap_or_default(),
-    ];
-    row.extend(interval(charge.and_then(|c| c.difference)));
-    row.extend([
-        number(charge.and_then(|c| c.cycles_per_op)),
-        charge.map(|c| pairs(&c.parts_ns_per_op)).unwrap_or_default(),
-        charge.map(|c| pairs(&c.daemons_ns_per_op)).unwrap_or_default(),
-        charge.map(|c| pairs(&c.counters_per_op)).unwrap_or_default(),
-        causes.join(";"),
-        report.circumstances.noisy_host.is_some().to_string(),
-        closed_loop(report, cell).map(|closed| closed.to_string()).unwrap_or_default(),
-        text(cell.absent.as_deref().unwrap_or_default()),
-    ]);
-    row
+    let acceleration = acceleration.map(|value| text(&readable_fact("acceleration", Some(value))));
+    let [mean, low, high] = interval(charge.and_then(|c| c.difference));
+    let closed = closed_loop(report, cell).map(|closed| closed.to_string());
+    vec![
+        ("acceleration", acceleration.unwrap_or_default()),
+        ("clock", text(&clock.unwrap_or_default().replace(crate::text::JOINER, " "))),
+        ("operation", text(charge.map_or("", |c| &c.operation))),
+        ("cpu_ns_per_op", number(charge.map(|c| c.cpu_ns_per_op))),
+        ("cpu_n", charge.map(|c| c.n.to_string()).unwrap_or_default()),
+        ("cpu_difference_mean", mean),
+        ("cpu_difference_ci_low", low),
+        ("cpu_difference_ci_high", high),
+        ("cycles_per_op", number(charge.and_then(|c| c.cycles_per_op))),
+        ("cpu_parts_ns_per_op", charge.map(|c| pairs(&c.parts_ns_per_op)).unwrap_or_default()),
+        ("cpu_daemons_ns_per_op", charge.map(|c| pairs(&c.daemons_ns_per_op)).unwrap_or_default()),
+        ("counters_per_op", charge.map(|c| pairs(&c.counters_per_op)).unwrap_or_default()),
+        ("void_causes", causes.join(";")),
+        ("noisy_host", report.circumstances.noisy_host.is_some().to_string()),
+        ("closed_loop", closed.unwrap_or_default()),
+        ("absent", text(cell.absent.as_deref().unwrap_or_default())),
+    ]
 }
 
 /// What an environment was found to be against itself: a row each, of the metric with what is told
 /// of it after a colon.
-fn beside(report: &Report) -> Vec<Vec<String>> {
-    let row = |columns: &[(&str, String)]| {
-        let value = |name: &&str| columns.iter().find(|(column, _)| column == name);
-        HEADER.iter().map(|name| value(name).map(|(_, value)| value.clone()).unwrap_or_default()).collect()
-    };
+fn beside(report: &Report) -> Vec<Record> {
+    let row = |columns: &[(&'static str, String)]| Record::from_iter(columns.iter().cloned());
     let effect = |found: Option<Interval>| {
         let [mean, low, high] = interval(found);
         [("overhead_mean", mean), ("overhead_ci_low", low), ("overhead_ci_high", high)]
@@ -176,8 +195,8 @@ fn beside(report: &Report) -> Vec<Vec<String>> {
     }
     for one in &report.sums {
         for step in &one.steps {
-            let params =
-                params(&one.key, step.guests, &NeighbourKind { load: LoadKind::Same, shares: one.shares });
+            let kind = NeighbourKind { load: LoadKind::Same, shares: one.shares };
+            let params = params(&one.key, step.guests, &kind);
             let metric = format!("{}:scale", one.metric.name);
             let mut columns = of(&one.key.name, params, metric, &one.environment, "alone", step.n);
             let scale =
@@ -189,10 +208,10 @@ fn beside(report: &Report) -> Vec<Vec<String>> {
         }
     }
     for one in &report.courses {
-        let params: Vec<String> = one.params.iter().map(|(key, value)| format!("{key}={value}")).collect();
+        let params = assignments(&one.params).join(";");
         let of = |what: &str| {
             let metric = format!("{}:{what}", one.metric.name);
-            of(&one.workload, params.join(";"), metric, &one.environment, "", one.n)
+            of(&one.workload, params.clone(), metric, &one.environment, "", one.n)
         };
         let mut drift = of("drift_per_hour");
         drift.extend(effect(one.drift_per_hour));
@@ -215,104 +234,93 @@ fn beside(report: &Report) -> Vec<Vec<String>> {
     rows
 }
 
-/// The parameters of a workload among neighbours.
+/// The parameters of a workload beside neighbours.
 fn params(key: &WorkloadKey, guests: u32, kind: &NeighbourKind) -> String {
-    let own = key.params.iter().map(|(key, value)| format!("{key}={value}"));
     let NeighbourKind { load, shares } = kind;
     let beside = [format!("{}={guests}", neighbours::GUESTS), format!("{}={load}", neighbours::NEIGHBOURS)];
     let shares = (*shares != Shares::Equal).then(|| format!("{}={shares}", neighbours::SHARES));
-    own.chain(beside).chain(shares).collect::<Vec<_>>().join(";")
+    assignments(&key.params).into_iter().chain(beside).chain(shares).collect::<Vec<_>>().join(";")
+}
+
+/// A cell with everything that is known of it.
+fn record(report: &Report, differences: &[Difference], cell: &Cell) -> Result<Record, ReportError> {
+    let analysis = &report.analysis;
+    let flags: Vec<String> = cell.flags.iter().map(ToString::to_string).collect();
+    let own = |f: &&Failure| f.workload == cell.workload && f.environment == cell.environment;
+    let reasons: Vec<&str> = report.failures.iter().filter(own).map(|f| f.reason.as_str()).collect();
+    let voids = report.voids.iter().filter(|void| void.workload == cell.workload).count();
+    let unequal = |wanted: &dyn Fn(Standing) -> bool| -> String {
+        let here = differences.iter().filter(|d| d.environment == cell.environment && wanted(d.standing));
+        text(&here.map(|d| d.key.as_str()).collect::<Vec<_>>().join(";"))
+    };
+    let of = |take: fn(&Summary) -> f64| number(cell.summary.as_ref().map(take));
+    let word = |value: serde_json::Value| value.as_str().unwrap_or_default().to_string();
+    let mut record = Record::from([
+        ("workload", text(&cell.workload)),
+        ("params", text(&assignments(&cell.key.params).join(";"))),
+        ("metric", text(&cell.metric.name)),
+        ("unit", text(cell.metric.unit.symbol())),
+        ("better", word(serde_json::to_value(cell.metric.better)?)),
+        ("environment", text(&cell.environment)),
+        ("baseline", text(&analysis.baseline)),
+        ("n", cell.n.to_string()),
+        ("median", of(|s| s.median)),
+        ("mean", of(|s| s.mean)),
+        ("sd", number(cell.summary.and_then(|s| s.sd))),
+        ("min", of(|s| s.min)),
+        ("p05", of(|s| s.p05)),
+        ("p95", of(|s| s.p95)),
+        ("max", of(|s| s.max)),
+        ("primary", cell.primary.to_string()),
+        ("verdict", cell.verdict.map(|verdict| verdict.to_string()).unwrap_or_default()),
+        ("p_diff_holm", number(cell.p_diff_holm)),
+        ("p_eq_holm", number(cell.p_eq_holm)),
+        ("smallest_detectable", number(cell.smallest_detectable)),
+        ("unseen_mode_bound", number(cell.unseen_mode_bound)),
+        ("blocks_to_decide", cell.blocks_to_decide.map(|blocks| blocks.to_string()).unwrap_or_default()),
+        ("tried", cell.tried.to_string()),
+        ("failed", cell.failed.to_string()),
+        ("flags", flags.join(";")),
+        ("pairing", word(serde_json::to_value(cell.pairing)?)),
+        ("exploratory", analysis.exploratory.to_string()),
+        ("comparisons", analysis.comparisons.to_string()),
+        ("margin", analysis.margin.to_string()),
+        ("void_units", voids.to_string()),
+        ("unequal", unequal(&|_| true)),
+        ("failure_reasons", text(&reasons.join("; "))),
+        ("unequal_intended", unequal(&|standing| standing == Standing::Intended)),
+        ("unequal_allowed", unequal(&|standing| standing == Standing::Allowed)),
+    ]);
+    record.extend(
+        ["overhead_mean", "overhead_ci_low", "overhead_ci_high"].into_iter().zip(interval(cell.overhead)),
+    );
+    record.extend(
+        ["typical_median", "typical_ci_low", "typical_ci_high"].into_iter().zip(interval(cell.typical)),
+    );
+    record.extend(circumstances(report, cell));
+    Ok(record)
 }
 
 /// The report as CSV.
 pub(crate) fn render(report: &Report) -> Result<String, ReportError> {
-    let fault = |error: String| ReportError::Csv(error);
-    let mut writer = csv::WriterBuilder::new().terminator(csv::Terminator::CRLF).from_writer(Vec::new());
-    writer.write_record(HEADER).map_err(|error| fault(error.to_string()))?;
-    let analysis = &report.analysis;
     let differences = differences(report);
-    for cell in &analysis.cells {
-        let params: Vec<String> =
-            cell.key.params.iter().map(|(key, value)| format!("{key}={value}")).collect();
-        let flags: Vec<String> = cell.flags.iter().map(ToString::to_string).collect();
-        let reasons: Vec<&str> = report
-            .failures
-            .iter()
-            .filter(|f| f.workload == cell.workload && f.environment == cell.environment)
-            .map(|f| f.reason.as_str())
-            .collect();
-        let voids = report.voids.iter().filter(|void| void.workload == cell.workload).count();
-        let unequal = |wanted: &dyn Fn(Standing) -> bool| -> String {
-            let here = differences.iter().filter(|d| d.environment == cell.environment && wanted(d.standing));
-            here.map(|d| d.key.as_str()).collect::<Vec<_>>().join(";")
-        };
-        let of = |take: fn(&weigh_stats::Summary) -> f64| number(cell.summary.as_ref().map(take));
-        let better = serde_json::to_value(cell.metric.better)?;
-        let pairing = serde_json::to_value(cell.pairing)?;
-        let mut row = vec![
-            text(&cell.workload),
-            text(&params.join(";")),
-            text(&cell.metric.name),
-            text(cell.metric.unit.symbol()),
-            better.as_str().unwrap_or_default().into(),
-            text(&cell.environment),
-            text(&analysis.baseline),
-            cell.n.to_string(),
-            of(|s| s.median),
-            of(|s| s.mean),
-            number(cell.summary.and_then(|s| s.sd)),
-            of(|s| s.min),
-            of(|s| s.p05),
-            of(|s| s.p95),
-            of(|s| s.max),
-        ];
-        row.extend(interval(cell.overhead));
-        row.extend(interval(cell.typical));
-        row.extend([
-            cell.primary.to_string(),
-            cell.verdict.map(|verdict| verdict.to_string()).unwrap_or_default(),
-            number(cell.p_diff_holm),
-            number(cell.p_eq_holm),
-            number(cell.smallest_detectable),
-            number(cell.unseen_mode_bound),
-            cell.blocks_to_decide.map(|blocks| blocks.to_string()).unwrap_or_default(),
-            cell.tried.to_string(),
-            cell.failed.to_string(),
-            flags.join(";"),
-            pairing.as_str().unwrap_or_default().into(),
-            analysis.exploratory.to_string(),
-            analysis.comparisons.to_string(),
-            analysis.margin.to_string(),
-            voids.to_string(),
-            text(&unequal(&|_| true)),
-            text(&reasons.join("; ")),
-            text(&unequal(&|standing| standing == Standing::Intended)),
-            text(&unequal(&|standing| standing == Standing::Allowed)),
-        ]);
-        row.extend(circumstances(report, cell));
-        writer.write_record(&row).map_err(|error| fault(error.to_string()))?;
-    }
-    for row in beside(report) {
-        writer.write_record(&row).map_err(|error| fault(error.to_string()))?;
-    }
-    for (workload, environment, amount, unit, n, values) in duplicates::amounts(report) {
-        let mut row = vec![String::new(); HEADER.len()];
-        let mut set = |column: &str, value: String| {
-            if let Some(at) = HEADER.iter().position(|name| *name == column) {
-                row[at] = value;
-            }
-        };
-        set("workload", text(workload));
-        set("metric", text(amount));
-        set("unit", text(unit));
-        set("environment", text(environment));
-        set("baseline", text(&analysis.baseline));
-        set("n", n.to_string());
-        for (column, value) in ["mean", "min", "max"].into_iter().zip(values) {
-            set(column, number(Some(value)));
-        }
-        writer.write_record(&row).map_err(|error| fault(error.to_string()))?;
-    }
-    let bytes = writer.into_inner().map_err(|error| fault(error.to_string()))?;
-    String::from_utf8(bytes).map_err(|error| fault(error.to_string()))
+    let cells = report.analysis.cells.iter().map(|cell| record(report, &differences, cell));
+    let mut records = cells.collect::<Result<Vec<Record>, _>>()?;
+    records.extend(beside(report));
+    records.extend(duplicates::amounts(report).map(
+        |(workload, environment, amount, unit, n, [mean, least, most])| {
+            Record::from([
+                ("workload", text(workload)),
+                ("metric", text(amount)),
+                ("unit", text(unit)),
+                ("environment", text(environment)),
+                ("baseline", text(&report.analysis.baseline)),
+                ("n", n.to_string()),
+                ("mean", number(Some(mean))),
+                ("min", number(Some(least))),
+                ("max", number(Some(most))),
+            ])
+        },
+    ));
+    write(HEADER, records)
 }

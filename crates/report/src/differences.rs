@@ -1,5 +1,4 @@
-//! In what an environment differs from the baseline, and whether that is meant (method
-//! specification, "Parity").
+//! In what an environment differs from the baseline, and whether that is meant (METHOD: parity).
 
 use crate::Report;
 use crate::quantity::Scale;
@@ -30,7 +29,7 @@ pub(crate) enum Standing {
 }
 
 /// One fact in which an environment differs from the baseline.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone)]
 pub(crate) struct Difference {
     pub environment: String,
     pub key: String,

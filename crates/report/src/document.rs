@@ -1,328 +1,746 @@
-//! The table model: what every format shows, in words and numbers, before any layout.
+//! One document: what every format for people shows, typed and in the order in which it is read.
+//!
+//! Runs, comparisons, studies and commands build it; every format renders it once. A cell holds
+//! numbers with their units, intervals, words and flags, never a text that a format would have to
+//! take apart again. A figure names its data in [`Document::plots`].
 
-use crate::charges::{self, CpuTable};
-use crate::differences::{self, Difference};
-use crate::quantity::Effect;
-use crate::rows::table;
-use crate::troubles::{self, Advice, FailureLine};
-use crate::{Report, among, answer, circumstances, course, duplicates, limits, notes};
+use crate::html::LiveView;
+use crate::plots::Plots;
+use crate::quantity::{Effect, Quantity};
 use serde::Serialize;
-use std::collections::BTreeMap;
-use weigh_stats::{Cell, Flag, Interval};
+use weigh_stats::Interval;
 
-/// Everything that a report says, in the order in which it is read.
-#[derive(Debug, Serialize)]
-pub(crate) struct Document {
-    pub title: String,
-    /// What was asked: (what, value).
-    pub subject: Vec<(String, String)>,
-    /// What has to be known before any number is read.
-    pub labels: Vec<Label>,
-    /// One per environment.
-    pub answers: Vec<answer::Answer>,
-    /// What could not be decided, by environment.
-    pub undecided: Vec<answer::Undecided>,
-    /// The sign convention.
-    pub convention: String,
-    pub groups: Vec<Group>,
-    /// Guests among others, courses over time, what one more guest takes, and which pages of guests
-    /// are equal.
-    pub limits: Vec<limits::LimitTable>,
-    /// Half the width of the common scale of the interval bars, as a fraction.
-    pub bar_reach: f64,
-    /// How the tables are to be read.
-    pub notes: Vec<String>,
-    /// The flags that occur, and what each means.
-    pub legend: Vec<(String, String)>,
-    /// What each environment is, and in what it differs from the baseline.
-    pub environments: Vec<EnvironmentLine>,
-    /// What disturbed the trials: (what, how much).
-    pub noise: Vec<(String, String)>,
-    pub voids: Vec<notes::VoidLine>,
-    /// How many of them were replaced.
-    pub replacements: Option<String>,
-    pub failures: Vec<FailureLine>,
-    pub warnings: Vec<Advice>,
+/// Which formats show a part: a terminal shows less than paper, a page more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Audience {
+    pub(crate) terminal: bool,
+    /// Markdown and LaTeX.
+    pub(crate) paper: bool,
+    pub(crate) page: bool,
 }
 
-/// One environment.
-#[derive(Debug, Serialize)]
-pub(crate) struct EnvironmentLine {
-    pub name: String,
-    /// The facts that a reader looks for first.
-    pub facts: String,
-    /// Its network, where it was measured.
-    pub network: Option<String>,
-    /// What is known of its clock.
-    pub clock: Option<String>,
-    /// The same, with what it was found by.
-    pub clock_detail: Option<String>,
-    pub differences: Vec<Difference>,
+impl Audience {
+    /// Every format.
+    pub const ALL: Self = Self { terminal: true, paper: true, page: true };
+    /// The terminal alone.
+    pub const TERMINAL: Self = Self { terminal: true, paper: false, page: false };
+    /// Markdown and LaTeX alone.
+    pub const PAPER: Self = Self { terminal: false, paper: true, page: false };
+    /// HTML alone.
+    pub const PAGE: Self = Self { terminal: false, paper: false, page: true };
+    /// Every format but HTML.
+    pub const TEXT: Self = Self { terminal: true, paper: true, page: false };
+    /// Every format but the terminal.
+    pub const FULL: Self = Self { terminal: false, paper: true, page: true };
+    /// No format: a column that other tables of the family have.
+    pub(crate) const NOBODY: Self = Self { terminal: false, paper: false, page: false };
 }
 
-/// A label that holds for the whole report.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub(crate) struct Label {
-    pub word: String,
-    pub meaning: String,
+/// A format that renders documents, as an audience sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Medium {
+    Terminal,
+    Paper,
+    Page,
 }
 
-/// One workload.
-#[derive(Debug, Serialize)]
-pub(crate) struct Group {
-    pub workload: String,
-    /// Parameters that the id does not say, as `key=value`.
-    pub params: String,
-    /// Primary metrics, with verdicts.
-    pub judged: Vec<Table>,
-    /// The others, without.
-    pub descriptive: Vec<Table>,
-    /// Descriptive metrics that no environment can have, with the reasons: a table of nothing tells
-    /// no more.
-    pub nowhere: Vec<String>,
-    /// Who used CPU time for it.
-    pub cpu: Option<CpuTable>,
-}
-
-impl Group {
-    /// Judged tables, then the others.
-    pub(crate) fn tables(&self) -> impl Iterator<Item = &Table> {
-        self.judged.iter().chain(&self.descriptive)
+impl Audience {
+    pub(crate) fn has(self, medium: Medium) -> bool {
+        match medium {
+            Medium::Terminal => self.terminal,
+            Medium::Paper => self.paper,
+            Medium::Page => self.page,
+        }
     }
 }
 
-/// One metric of one workload.
-#[derive(Debug, Serialize)]
-pub(crate) struct Table {
-    pub workload: String,
-    pub metric: String,
-    /// Unit with the prefix that the rows share.
-    pub unit: String,
-    /// "higher is better" or "lower is better", and whether a latency was taken in a closed loop.
-    pub direction: String,
-    /// Heading of the column of CPU time, or cycles, per operation; none where nothing is known.
-    pub cpu: Option<String>,
-    pub primary: bool,
-    /// Whether two runs are compared.
-    pub sequential: bool,
-    pub rows: Vec<Row>,
+/// Everything that a report says.
+#[derive(Debug, Default)]
+pub struct Document {
+    /// Its heading; a terminal shows none where it is empty.
+    pub title: String,
+    /// Its parts, in the order in which they are read.
+    pub sections: Vec<Section>,
+    /// What the figures are drawn from.
+    pub(crate) plots: Plots,
+    /// What the page of a run that is not finished says.
+    pub(crate) live: Option<LiveView>,
 }
 
-/// One environment of a table.
-#[derive(Debug, Serialize)]
-pub(crate) struct Row {
-    pub environment: String,
-    pub baseline: bool,
-    /// Median with unit; for two runs before and after; none when nothing was measured.
-    pub value: Option<String>,
-    /// CPU time, or cycles, per operation, with its unit.
-    pub cpu: Option<String>,
-    pub effect: Option<Effect>,
-    /// The interval in numbers, for the bar.
-    pub bar: Option<Bar>,
-    /// The word, or why there is none; empty for descriptive metrics.
-    pub verdict: String,
-    pub tone: Tone,
-    pub n: u32,
-    /// Unequal facts that are not intended, flags in words (without those that a label says for
-    /// all), failures, blocks to decide.
-    pub beside: Vec<String>,
-    /// Facts in which the environment differs because of what it is, in short: `≠ kernel, memory`.
-    pub intended: Option<String>,
-    /// Whether it differs from the baseline in anything.
-    pub differs: bool,
-    /// The smallest effect that could have been seen.
-    pub smallest: Option<String>,
-    #[serde(skip)]
-    pub cell: Cell,
+impl Document {
+    /// A document without content.
+    pub fn new(title: &str) -> Self {
+        Self { title: title.into(), ..Self::default() }
+    }
+
+    /// Adds a section, unless it is empty.
+    pub fn add(&mut self, section: Section) {
+        if !section.blocks.is_empty() {
+            self.sections.push(section);
+        }
+    }
 }
 
-/// An interval in numbers.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub(crate) struct Bar {
-    pub estimate: f64,
-    pub low: f64,
-    pub high: f64,
+/// A part of a document under a heading of its own.
+#[derive(Debug, Clone)]
+pub struct Section {
+    pub(crate) audience: Audience,
+    pub(crate) title: Option<Title>,
+    pub(crate) kind: SectionKind,
+    pub(crate) blocks: Vec<(Audience, Block)>,
 }
 
-impl From<Interval> for Bar {
-    fn from(i: Interval) -> Self {
-        Self { estimate: i.estimate, low: i.low, high: i.high }
+/// The heading of a section.
+#[derive(Debug, Clone)]
+pub(crate) struct Title {
+    pub audience: Audience,
+    pub text: String,
+    /// What stands smaller beside it.
+    pub beside: String,
+    /// What links name it by.
+    pub id: Option<String>,
+    /// Whether the table of contents names it.
+    pub listed: bool,
+}
+
+/// What a section is to a page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SectionKind {
+    /// Stands with the title.
+    Head,
+    /// What has to be known before any number.
+    Labels,
+    Plain,
+    Workload,
+    Experiment,
+}
+
+impl Section {
+    /// A section with a heading.
+    pub fn new(title: &str) -> Self {
+        Self {
+            title: Some(Title {
+                audience: Audience::ALL,
+                text: title.into(),
+                beside: String::new(),
+                id: None,
+                listed: false,
+            }),
+            ..Self::untitled(SectionKind::Plain)
+        }
+    }
+
+    pub(crate) fn untitled(kind: SectionKind) -> Self {
+        Self { audience: Audience::ALL, title: None, kind, blocks: Vec::new() }
+    }
+
+    pub(crate) fn kind(self, kind: SectionKind) -> Self {
+        Self { kind, ..self }
+    }
+
+    /// Links lead to it by this id.
+    pub(crate) fn id(mut self, id: &str) -> Self {
+        if let Some(title) = &mut self.title {
+            title.id = Some(id.into());
+        }
+        self
+    }
+
+    /// The table of contents names it.
+    pub(crate) fn listed(mut self) -> Self {
+        if let Some(title) = &mut self.title {
+            title.listed = true;
+        }
+        self
+    }
+
+    /// The section for these formats alone.
+    pub(crate) fn on(self, audience: Audience) -> Self {
+        Self { audience, ..self }
+    }
+
+    /// Who sees its heading, and what stands smaller beside it.
+    pub(crate) fn titled(mut self, audience: Audience, beside: &str) -> Self {
+        if let Some(title) = &mut self.title {
+            (title.audience, title.beside) = (audience, beside.into());
+        }
+        self
+    }
+
+    /// Adds a block, unless it is empty.
+    pub fn push(&mut self, audience: Audience, block: Block) {
+        if !block.is_empty() {
+            self.blocks.push((audience, block));
+        }
+    }
+
+    /// Adds a block under a heading of its own, unless it is empty.
+    pub fn push_titled(&mut self, audience: Audience, heading: &str, block: Block) {
+        if !block.is_empty() {
+            self.blocks.push((audience, Block::Heading(heading.into())));
+            self.blocks.push((audience, block));
+        }
+    }
+
+    /// The same, for chains.
+    #[must_use]
+    pub fn with(mut self, audience: Audience, block: Block) -> Self {
+        self.push(audience, block);
+        self
+    }
+}
+
+/// What a section consists of.
+#[derive(Debug, Clone)]
+pub enum Block {
+    /// A heading below that of the section.
+    Heading(String),
+    /// A paragraph.
+    Prose(Tone, String),
+    /// Items, with or without terms.
+    List(List),
+    /// Rows and columns.
+    Table(Box<Table>),
+    /// Places of plots, beside each other.
+    Figures(Vec<Figure>),
+    /// What a page shows when it is asked for.
+    Fold {
+        /// What it holds.
+        summary: String,
+        /// Whether it is open at first.
+        open: bool,
+        /// Its content.
+        blocks: Vec<Block>,
+    },
+    /// Output of a program.
+    Verbatim(String),
+    /// Every value behind a plot, on a page.
+    Values(String),
+    /// A paragraph for readers of a page that does not run its script.
+    WithoutScript(String),
+}
+
+impl Block {
+    fn is_empty(&self) -> bool {
+        match self {
+            Self::Prose(_, text) | Self::Heading(text) => text.is_empty(),
+            Self::List(list) => list.items.is_empty(),
+            Self::Figures(figures) => figures.is_empty(),
+            Self::Fold { blocks, .. } => blocks.is_empty(),
+            Self::Table(_) | Self::Verbatim(_) | Self::Values(_) | Self::WithoutScript(_) => false,
+        }
+    }
+
+    /// A paragraph.
+    pub fn prose(text: impl Into<String>) -> Self {
+        Self::Prose(Tone::Plain, text.into())
+    }
+
+    /// A paragraph that explains.
+    pub fn faint(text: impl Into<String>) -> Self {
+        Self::Prose(Tone::Open, text.into())
+    }
+
+    /// Terms and what is known of each.
+    pub fn facts<T: Into<String>>(facts: impl IntoIterator<Item = (T, String)>) -> Self {
+        let items = facts.into_iter().map(|(term, text)| Item::new(term.into(), vec![text]));
+        Self::List(List { kind: ListKind::Facts, items: items.collect() })
+    }
+
+    /// Items without terms.
+    pub fn bullets(items: impl IntoIterator<Item = String>) -> Self {
+        Self::List(List { kind: ListKind::Bullets, items: items.into_iter().map(Item::line).collect() })
+    }
+}
+
+/// Items of one kind.
+#[derive(Debug, Clone)]
+pub struct List {
+    pub(crate) kind: ListKind,
+    pub(crate) items: Vec<Item>,
+}
+
+impl List {
+    /// Items of a kind.
+    pub fn new(kind: ListKind, items: Vec<Item>) -> Self {
+        Self { kind, items }
+    }
+}
+
+/// What the items of a list are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ListKind {
+    /// Sentences.
+    Bullets,
+    /// A quiet term, and what is known of it.
+    Facts,
+    /// A name, and lines on it, each by itself.
+    Named,
+    /// A word that stands out, and what it means.
+    Legend,
+    /// A word that has to be known before any number, and what it means.
+    Labels,
+    /// A name, and the clauses of a sentence on it.
+    Answers,
+    /// A grade, and what it is of.
+    Claims,
+    /// How many there are of what, in one line.
+    Counts,
+}
+
+/// One of them.
+#[derive(Debug, Clone, Default)]
+pub struct Item {
+    pub(crate) term: String,
+    pub(crate) tone: Tone,
+    pub(crate) lines: Vec<String>,
+    /// Whether it is a command, which is never broken into lines.
+    pub(crate) command: bool,
+    pub(crate) below: Vec<Item>,
+    /// How many of those below a terminal shows before it counts the rest.
+    pub(crate) most: usize,
+}
+
+impl Item {
+    /// A term and its lines.
+    pub fn new(term: impl Into<String>, lines: Vec<String>) -> Self {
+        Self { term: term.into(), lines, ..Self::default() }
+    }
+
+    /// A line without a term.
+    pub fn line(text: String) -> Self {
+        Self { lines: vec![text], ..Self::default() }
+    }
+
+    /// A command to copy.
+    pub fn command(text: String) -> Self {
+        Self { command: true, ..Self::line(text) }
+    }
+
+    /// With these below it, all of them shown.
+    #[must_use]
+    pub fn with_below(self, below: impl IntoIterator<Item = Self>) -> Self {
+        Self { below: below.into_iter().collect(), most: usize::MAX - 1, ..self }
+    }
+
+    /// The colour of the term.
+    #[must_use]
+    pub fn tone(self, tone: Tone) -> Self {
+        Self { tone, ..self }
+    }
+
+    /// Items below it; a terminal that would show one more than `most` shows them all.
+    pub(crate) fn below(self, texts: impl IntoIterator<Item = String>, most: usize) -> Self {
+        Self { below: texts.into_iter().map(Self::line).collect(), most, ..self }
+    }
+
+    /// What a terminal shows of the items below, and how many it does not.
+    pub(crate) fn shown(&self) -> (&[Self], usize) {
+        let all = self.below.len();
+        let shown = if all > self.most + 1 { self.most } else { all };
+        (&self.below[..shown], all - shown)
     }
 }
 
 /// How a word is coloured: always beside the word, never instead of it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Tone {
+pub enum Tone {
+    /// Costs more, differs, is missing.
     Worse,
+    /// Costs less.
     Better,
+    /// Within the margin, agrees, is ready.
     Same,
+    /// Not decided; of text, explains.
     Open,
+    /// Nothing of these.
+    #[default]
     Plain,
 }
 
+impl Tone {
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Worse => "worse",
+            Self::Better => "better",
+            Self::Same => "same",
+            Self::Open => "open",
+            Self::Plain => "plain",
+        }
+    }
+}
+
+/// Rows and columns.
+#[derive(Debug, Clone, Default)]
+pub struct Table {
+    /// What it is of.
+    pub caption: String,
+    /// How it is to be read.
+    pub note: String,
+    pub(crate) form: Form,
+    /// Whether the heading of its section says the caption.
+    pub(crate) titled: bool,
+    /// Of every row; the first holds names.
+    pub columns: Vec<Column>,
+    /// What the lines in the cells are, where they hold several.
+    pub(crate) stack: Vec<Column>,
+    /// A cell for each column.
+    pub rows: Vec<Row>,
+    /// What is said once below.
+    pub(crate) below: Vec<String>,
+    /// The scale of its bars.
+    pub(crate) bars: Option<BarScale>,
+}
+
+/// How a terminal shows a table.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// In columns of its own.
+    #[default]
+    Alone,
+    /// In columns that all results share, so that the eye can run down the page.
+    Results,
+    /// The same without a head, below others, under a short caption.
+    Further(String),
+    /// A sentence for each row.
+    Sentences,
+}
+
+/// A column.
+#[derive(Debug, Clone)]
+pub struct Column {
+    pub(crate) heading: Entry,
+    pub(crate) align: Align,
+    pub(crate) fit: Fit,
+    /// The line of a narrow terminal on which it stands.
+    pub(crate) line: usize,
+    pub(crate) audience: Audience,
+}
+
+impl Column {
+    /// A column of text.
+    pub fn text(heading: impl Into<String>) -> Self {
+        Self {
+            heading: Entry::text(heading),
+            align: Align::Left,
+            fit: Fit::Always,
+            line: 1,
+            audience: Audience::ALL,
+        }
+    }
+
+    /// A column of numbers.
+    pub fn number(heading: impl Into<String>) -> Self {
+        Self { align: Align::Right, ..Self::text(heading) }
+    }
+
+    pub(crate) fn aligned(self, align: Align) -> Self {
+        Self { align, ..self }
+    }
+
+    pub(crate) fn fit(self, fit: Fit) -> Self {
+        Self { fit, ..self }
+    }
+
+    pub(crate) fn line(self, line: usize) -> Self {
+        Self { line, ..self }
+    }
+
+    pub(crate) fn on(self, audience: Audience) -> Self {
+        Self { audience, ..self }
+    }
+}
+
+/// Where the text of a column stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Align {
+    Left,
+    Right,
+    /// Estimates end and intervals begin at the same place.
+    Effect,
+}
+
+/// What becomes of a column where a terminal is narrow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fit {
+    /// It stays.
+    Always,
+    /// Its words are wrapped, down to so many columns.
+    Wrapped(usize),
+    /// It is listed below the rows, and has a column as soon as there is room.
+    Soon,
+    /// The same, where room is left by everything else.
+    Late,
+    /// Bars, as wide as there is room for.
+    Bar,
+    /// It stands below its row, where it does not fit beside it.
+    Remarks,
+    /// On paper and on a page it is part of the column before.
+    Joined,
+}
+
+/// A row.
+#[derive(Debug, Clone, Default)]
+pub struct Row {
+    /// One for each column.
+    pub cells: Vec<Cell>,
+    /// Whether it says that something is wrong.
+    pub(crate) fault: bool,
+}
+
 impl Row {
-    /// Everything that stands beside the numbers.
-    pub(crate) fn all_beside(&self) -> String {
-        self.beside.iter().chain(&self.intended).cloned().collect::<Vec<_>>().join("; ")
+    /// A row of single entries.
+    pub fn new(entries: impl IntoIterator<Item = Entry>) -> Self {
+        Self { cells: entries.into_iter().map(Cell::from).collect(), fault: false }
     }
 }
 
-/// Builds the model.
-pub(crate) fn build(report: &Report) -> Document {
-    let labels = notes::labels(report);
-    let groups = if notes::nothing_measured(report) { Vec::new() } else { groups(report) };
-    Document {
-        title: report.title.clone(),
-        subject: notes::subject(report),
-        answers: answer::answers(report, &groups),
-        undecided: answer::undecided(&groups),
-        convention: notes::convention(report),
-        limits: [
-            among::tables(report),
-            course::tables(report),
-            limits::tables(report),
-            duplicates::tables(report),
-        ]
-        .concat(),
-        bar_reach: bar_reach(&groups),
-        notes: notes::reading(report),
-        legend: notes::legend(report),
-        environments: environments(report),
-        noise: circumstances::noise(report),
-        voids: notes::voids(report),
-        replacements: notes::replacements(report),
-        failures: troubles::failures(report),
-        warnings: troubles::advice(&troubles::all_warnings(report)),
-        labels,
-        groups,
+/// A cell: an entry, or one for each line of the table's stack.
+#[derive(Debug, Clone, Default)]
+pub struct Cell(pub(crate) Vec<Entry>);
+
+impl From<Entry> for Cell {
+    fn from(entry: Entry) -> Self {
+        Self(vec![entry])
     }
 }
 
-fn environments(report: &Report) -> Vec<EnvironmentLine> {
-    let found = differences::differences(report);
-    report
-        .environments
-        .iter()
-        .map(|environment| {
-            let clock = circumstances::clock(report, &environment.name);
-            EnvironmentLine {
-                name: environment.name.clone(),
-                facts: differences::compact(&environment.facts),
-                network: differences::network_line(&environment.facts),
-                clock: clock.map(circumstances::clock_words),
-                clock_detail: clock.map(circumstances::clock_detail),
-                differences: found.iter().filter(|d| d.environment == environment.name).cloned().collect(),
-            }
-        })
-        .collect()
-}
-
-fn groups(report: &Report) -> Vec<Group> {
-    let mut groups: Vec<Group> = Vec::new();
-    let mut params: Vec<&BTreeMap<String, String>> = Vec::new();
-    let common = common_flags(report);
-    let differences = differences::differences(report);
-    for cells in by_metric(&report.analysis.cells) {
-        let first = cells[0];
-        let at = (0..groups.len())
-            .find(|&i| groups[i].workload == first.workload && params[i] == &first.key.params)
-            .unwrap_or_else(|| {
-                groups.push(Group {
-                    workload: first.workload.clone(),
-                    params: unsaid_params(first),
-                    judged: Vec::new(),
-                    descriptive: Vec::new(),
-                    nowhere: Vec::new(),
-                    cpu: charges::table(report, &first.workload),
-                });
-                params.push(&first.key.params);
-                groups.len() - 1
-            });
-        // The column beside every other table tells it, with its parts.
-        if groups[at].cpu.is_some() && first.is_charged_cpu() {
-            continue;
-        }
-        // The tables of neighbours tell how many there were.
-        if cells.iter().all(|cell| cell.all_guests_were_up()) {
-            continue;
-        }
-        if let Some(reasons) = absent_everywhere(&cells) {
-            groups[at].nowhere.push(format!("{}: {reasons}", first.metric.name));
-            continue;
-        }
-        let table = table(report, &cells, &common, &differences);
-        if table.primary { &mut groups[at].judged } else { &mut groups[at].descriptive }.push(table);
+impl Cell {
+    /// The entry of a cell that is not stacked.
+    pub(crate) fn only(&self) -> &Entry {
+        const NOTHING: &Entry = &Entry { pieces: Vec::new(), sort: None };
+        self.0.first().unwrap_or(NOTHING)
     }
-    groups
-}
 
-/// Why a descriptive metric is absent, where it is absent in every environment and has failed in
-/// none.
-fn absent_everywhere(cells: &[&Cell]) -> Option<String> {
-    let mut reasons: Vec<String> = Vec::new();
-    for cell in cells {
-        let reason = cell.absent.as_ref().filter(|_| !cell.primary && cell.n == 0 && cell.failed == 0)?;
-        if !reasons.contains(reason) {
-            reasons.push(reason.clone());
-        }
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.iter().all(|entry| entry.pieces.is_empty())
     }
-    Some(reasons.join("; "))
 }
 
-/// Parameters that a reader cannot see in the workload's id.
-fn unsaid_params(cell: &Cell) -> String {
-    let said = |key: &str, value: &str| cell.workload.contains(&format!("{key}={value}"));
-    let params: Vec<String> =
-        cell.key.params.iter().filter(|(k, v)| !said(k, v)).map(|(k, v)| format!("{k}={v}")).collect();
-    params.join(", ")
+/// What stands in a cell, piece by piece.
+#[derive(Debug, Clone, Default)]
+pub struct Entry {
+    pub(crate) pieces: Vec<Piece>,
+    /// What a page sorts it by, where that is no text.
+    pub(crate) sort: Option<f64>,
 }
 
-/// The cells of one workload and metric, in the order in which they first occur.
-fn by_metric(cells: &[Cell]) -> Vec<Vec<&Cell>> {
-    let mut tables: Vec<Vec<&Cell>> = Vec::new();
-    for cell in cells {
-        let same = |other: &&Cell| {
-            other.workload == cell.workload
-                && other.key.params == cell.key.params
-                && other.metric.name == cell.metric.name
+/// A typed piece of a cell.
+#[derive(Debug, Clone)]
+pub(crate) enum Piece {
+    Text(String),
+    /// A name from outside.
+    Name(String),
+    Quantity(Quantity),
+    /// Numbers in square brackets.
+    Brackets(Vec<Quantity>),
+    Flag(Tone, String),
+    /// What has to be known of everything under this head; whether also where there is little room.
+    Beside(String, bool),
+    /// A sign behind a name, for the terminal.
+    Mark(char),
+    /// A remark; where it is an aside, a terminal without room for it gathers it below the rows.
+    Remark {
+        text: String,
+        aside: bool,
+    },
+    Bar(Bar),
+}
+
+impl Entry {
+    /// Nothing.
+    pub fn nothing() -> Self {
+        Self::default()
+    }
+
+    /// A text.
+    pub fn text(text: impl Into<String>) -> Self {
+        Self::of(vec![Piece::Text(text.into())])
+    }
+
+    /// A name from outside.
+    pub fn name(text: impl Into<String>) -> Self {
+        Self::of(vec![Piece::Name(text.into())])
+    }
+
+    /// A number with its unit.
+    pub fn quantity(quantity: Quantity) -> Self {
+        Self { sort: Some(quantity.value), ..Self::of(vec![Piece::Quantity(quantity)]) }
+    }
+
+    /// A whole number.
+    pub fn count(count: impl Into<u64>) -> Self {
+        let count: u64 = count.into();
+        Self { sort: Some(count as f64), ..Self::text(count.to_string()) }
+    }
+
+    /// A word with its colour.
+    pub fn flag(tone: Tone, word: impl Into<String>) -> Self {
+        Self::of(vec![Piece::Flag(tone, word.into())])
+    }
+
+    /// An estimate and its interval.
+    pub fn effect(effect: Effect) -> Self {
+        let Effect { estimate, low, high } = effect;
+        Self::estimate(estimate, low, high)
+    }
+
+    /// An estimate with the ends of its interval.
+    pub fn estimate(estimate: Quantity, low: Quantity, high: Quantity) -> Self {
+        let sort = Some(estimate.value);
+        let pieces =
+            vec![Piece::Quantity(estimate), Piece::Text(" ".into()), Piece::Brackets(vec![low, high])];
+        Self { pieces, sort }
+    }
+
+    pub(crate) fn bar(bar: Bar) -> Self {
+        Self::of(vec![Piece::Bar(bar)])
+    }
+
+    pub(crate) fn of(pieces: Vec<Piece>) -> Self {
+        let empty =
+            |piece: &Piece| matches!(piece, Piece::Text(text) | Piece::Flag(_, text) if text.is_empty());
+        Self { pieces: pieces.into_iter().filter(|piece| !empty(piece)).collect(), sort: None }
+    }
+
+    /// With more behind it.
+    pub(crate) fn then(mut self, piece: Piece) -> Self {
+        self.pieces.push(piece);
+        self
+    }
+
+    /// In words, without what stands beside or in pictures; where numbers must not be parted from
+    /// their units, `join` says so.
+    pub(crate) fn words(&self) -> String {
+        let word = |piece: &Piece| match piece {
+            Piece::Text(text) | Piece::Name(text) | Piece::Flag(_, text) => text.clone(),
+            Piece::Quantity(quantity) => quantity.to_string(),
+            Piece::Brackets(numbers) => brackets(numbers),
+            Piece::Beside(..) | Piece::Mark(_) | Piece::Bar(_) | Piece::Remark { .. } => String::new(),
         };
-        match tables.iter_mut().find(|table| table.first().is_some_and(same)) {
-            Some(table) => table.push(cell),
-            None => tables.push(vec![cell]),
+        self.pieces.iter().map(word).collect()
+    }
+
+    pub(crate) fn remarks(&self) -> impl Iterator<Item = (&str, bool)> {
+        self.pieces.iter().filter_map(|piece| match piece {
+            Piece::Remark { text, aside } => Some((text.as_str(), *aside)),
+            _ => None,
+        })
+    }
+
+    /// All remarks in one text.
+    pub(crate) fn all_remarks(&self) -> String {
+        self.remarks().map(|(text, _)| text).collect::<Vec<_>>().join("; ")
+    }
+
+    /// What stands beside a heading: all of it, or what has to be known wherever it stands.
+    pub(crate) fn beside(&self, all: bool) -> Option<String> {
+        let beside: Vec<&str> = self
+            .pieces
+            .iter()
+            .filter_map(|piece| match piece {
+                Piece::Beside(text, always) if all || *always => Some(text.as_str()),
+                _ => None,
+            })
+            .collect();
+        (!beside.is_empty()).then(|| beside.join(", "))
+    }
+
+    pub(crate) fn drawn(&self) -> Option<&Bar> {
+        self.pieces.iter().find_map(|piece| match piece {
+            Piece::Bar(bar) => Some(bar),
+            _ => None,
+        })
+    }
+
+    pub(crate) fn tone(&self) -> Option<Tone> {
+        self.pieces.iter().find_map(|piece| match piece {
+            Piece::Flag(tone, _) => Some(*tone),
+            _ => None,
+        })
+    }
+}
+
+/// Numbers in square brackets, as text.
+pub(crate) fn brackets(numbers: &[Quantity]) -> String {
+    let numbers: Vec<String> = numbers.iter().map(ToString::to_string).collect();
+    format!("[{}]", numbers.join(", "))
+}
+
+/// An interval to be drawn.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Bar {
+    pub interval: Option<Interval>,
+    pub tone: Tone,
+    /// The effect of every block.
+    pub blocks: Vec<f64>,
+    /// What is seen, for those who do not.
+    pub alt: String,
+    /// Whether it is that of what the others are compared with.
+    pub baseline: bool,
+}
+
+/// The common scale of the bars of a table.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct BarScale {
+    /// Half its width, as a fraction.
+    pub reach: f64,
+    /// The margin of equivalence.
+    pub margin: f64,
+}
+
+/// The place of a plot: what kind it is of, and which of the data of that kind it shows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Figure {
+    pub(crate) kind: PlotKind,
+    pub(crate) index: usize,
+    pub(crate) caption: String,
+    /// What is seen, for those who do not.
+    pub(crate) alt: String,
+}
+
+/// What the script of the page can draw.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PlotKind {
+    Forest,
+    Box,
+    Trace,
+    Latency,
+    Charge,
+    Sweep,
+    Waterfall,
+    Neighbours,
+    Isolation,
+    Five,
+    Course,
+    Lines,
+    Cdf,
+    Bars,
+    Boxes,
+    Costs,
+}
+
+impl PlotKind {
+    /// The name by which the script knows it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Forest => "forest",
+            Self::Box => "box",
+            Self::Trace => "trace",
+            Self::Latency => "latency",
+            Self::Charge => "charge",
+            Self::Sweep => "sweep",
+            Self::Waterfall => "waterfall",
+            Self::Neighbours => "among",
+            Self::Isolation => "isolation",
+            Self::Five => "five",
+            Self::Course => "course",
+            Self::Lines => "lines",
+            Self::Cdf => "cdf",
+            Self::Bars => "bars",
+            Self::Boxes => "boxes",
+            Self::Costs => "costs",
         }
     }
-    tables
-}
-
-/// Flags that every compared cell has: a label says them once.
-pub(crate) fn common_flags(report: &Report) -> Vec<Flag> {
-    let compared: Vec<&Cell> =
-        report.analysis.cells.iter().filter(|cell| cell.environment != report.analysis.baseline).collect();
-    [Flag::Exploratory, Flag::Unpaired, Flag::Sequential]
-        .into_iter()
-        .filter(|flag| !compared.is_empty() && compared.iter().all(|cell| cell.flags.contains(flag)))
-        .collect()
-}
-
-/// Half the width of the common scale of the bars: the smallest round number that holds four fifths
-/// of the intervals and every one that is not far out; those beyond are drawn with an arrow.
-fn bar_reach(groups: &[Group]) -> f64 {
-    /// An interval this many times as far from zero as most would make the others unreadable.
-    const FAR_OUT: f64 = 10.0;
-    const ROUND: &[f64] =
-        &[0.01, 0.02, 0.03, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0];
-    let mut reaches: Vec<f64> = groups
-        .iter()
-        .flat_map(|group| group.judged.iter().flat_map(|table| &table.rows))
-        .filter_map(|row| row.bar)
-        .map(|bar| bar.low.abs().max(bar.high.abs()))
-        .filter(|reach| reach.is_finite())
-        .collect();
-    reaches.sort_by(f64::total_cmp);
-    let Some(last) = reaches.len().checked_sub(1) else { return ROUND[1] };
-    let most = reaches[last * 4 / 5];
-    let wanted = if reaches[last] <= FAR_OUT * most { reaches[last] } else { most };
-    ROUND.iter().copied().find(|round| *round >= wanted).unwrap_or(ROUND[ROUND.len() - 1])
 }

@@ -2,8 +2,9 @@
 //! does not have below it.
 
 use crate::Report;
-use crate::limits::{LimitRow, LimitTable};
-use crate::quantity::{Scale, share};
+use crate::document::{Entry, Section, Table};
+use crate::own::{self, OwnRow};
+use crate::quantity::{Quantity, Scale, share};
 use weigh_model::Unit;
 use weigh_model::duplicates::{
     CHANGED, GUEST_GUEST, GUEST_HOST, GUESTS_MEMORY, HOST_HOST, HOST_MEMORY, MERGEABLE, MERGEABLE_BY_FILE,
@@ -30,18 +31,15 @@ const AMOUNTS: [(&str, &str); 10] = [
     (UNKNOWN, "not known: swapped or gone"),
 ];
 
-pub(crate) fn tables(report: &Report) -> Vec<LimitTable> {
-    report.circumstances.duplicates.iter().map(table).collect()
+/// One table per workload and environment.
+pub(crate) fn sections(report: &Report) -> Vec<Section> {
+    report.circumstances.duplicates.iter().map(|summary| own::section(table(summary), Vec::new())).collect()
 }
 
-fn table(summary: &DuplicateSummary) -> LimitTable {
-    LimitTable {
-        title: format!("duplicate pages: {} in {}", summary.workload, summary.environment),
-        note: note(summary),
-        first: "the equal is",
-        columns: COLUMNS.map(String::from).to_vec(),
-        rows: if summary.n == 0 { vec![nothing(summary)] } else { rows(summary) },
-    }
+fn table(summary: &DuplicateSummary) -> Table {
+    let caption = format!("duplicate pages: {} in {}", summary.workload, summary.environment);
+    let rows = if summary.n == 0 { vec![nothing(summary)] } else { rows(summary) };
+    own::table(caption, note(summary), "the equal is", &COLUMNS.map(String::from), rows)
 }
 
 fn note(summary: &DuplicateSummary) -> String {
@@ -58,21 +56,21 @@ fn note(summary: &DuplicateSummary) -> String {
     )
 }
 
-fn nothing(summary: &DuplicateSummary) -> LimitRow {
-    LimitRow {
-        environment: "not scanned".into(),
-        cells: COLUMNS.map(|_| String::new()).to_vec(),
+fn nothing(summary: &DuplicateSummary) -> OwnRow {
+    OwnRow {
+        name: Entry::text("not scanned"),
+        entries: COLUMNS.map(|_| Entry::nothing()).to_vec(),
         remark: summary.absent.clone(),
     }
 }
 
-fn rows(summary: &DuplicateSummary) -> Vec<LimitRow> {
+fn rows(summary: &DuplicateSummary) -> Vec<OwnRow> {
     let guests = [WITHIN_GUEST, GUEST_HOST, GUEST_GUEST];
     let of_guests = [0, 1, 2].map(|kind| guests.map(|row| row[kind]));
     let of_guests = of_guests.each_ref().map(|names| &names[..]);
     let matrix =
         [("in the same guest", WITHIN_GUEST), ("the host's", GUEST_HOST), ("in another guest", GUEST_GUEST)];
-    let mut rows: Vec<LimitRow> = matrix
+    let mut rows: Vec<OwnRow> = matrix
         .iter()
         // One guest has no other.
         .filter(|(_, names)| summary.guests > 1 || *names != GUEST_GUEST)
@@ -87,37 +85,34 @@ fn rows(summary: &DuplicateSummary) -> Vec<LimitRow> {
 }
 
 /// A row by what the two are; where nothing can be, the cell is empty.
-fn by_kind(summary: &DuplicateSummary, name: &str, kinds: [&[&str]; 3]) -> LimitRow {
+fn by_kind(summary: &DuplicateSummary, name: &str, kinds: [&[&str]; 3]) -> OwnRow {
     let mut row = in_all(summary, name, &kinds.concat());
-    for (cell, names) in row.cells.iter_mut().zip(kinds) {
+    for (entry, names) in row.entries.iter_mut().zip(kinds) {
         if !names.is_empty() {
-            *cell = shown(mean(summary, names));
+            *entry = Entry::quantity(shown(mean(summary, names)));
         }
     }
     row
 }
 
-fn in_all(summary: &DuplicateSummary, name: &str, amounts: &[&str]) -> LimitRow {
+fn in_all(summary: &DuplicateSummary, name: &str, amounts: &[&str]) -> OwnRow {
     let bytes = mean(summary, amounts);
     let memory = mean(summary, &[GUESTS_MEMORY]);
-    let part = if memory > 0.0 { share(bytes / memory) } else { String::new() };
-    let none = String::new;
-    LimitRow {
-        environment: name.into(),
-        cells: vec![none(), none(), none(), shown(bytes), part],
-        remark: None,
-    }
+    let part = if memory > 0.0 { Entry::text(share(bytes / memory)) } else { Entry::nothing() };
+    let none = Entry::nothing;
+    let entries = vec![none(), none(), none(), Entry::quantity(shown(bytes)), part];
+    OwnRow { name: Entry::text(name), entries, remark: None }
 }
 
 fn mean(summary: &DuplicateSummary, names: &[&str]) -> f64 {
     names.iter().filter_map(|name| summary.amounts.get(*name)).map(|amount| amount.mean).sum()
 }
 
-fn shown(bytes: f64) -> String {
-    if bytes == 0.0 {
-        return "0 B".into();
+fn shown(bytes: f64) -> Quantity {
+    match bytes == 0.0 {
+        true => Quantity::new(0.0, "0", "B"),
+        false => Scale::new(&Unit::normalise("B").0, [bytes], None).quantity(bytes),
     }
-    Scale::new(&Unit::normalise("B").0, [bytes], None).format(bytes)
 }
 
 /// What a spreadsheet gets: (workload, environment, amount, unit, n, mean, least, most).
@@ -169,7 +164,8 @@ mod tests {
         }
         let table = table(&summary(2, &amounts));
         let cells = |name: &str| {
-            table.rows.iter().find(|row| row.environment == name).map(|row| row.cells.join(" | ")).unwrap()
+            let row = table.rows.iter().find(|row| row.cells[0].only().words() == name).unwrap();
+            row.cells[1..].iter().map(|cell| cell.only().words()).collect::<Vec<_>>().join(" | ")
         };
         assert_eq!(cells("in another guest"), "48.0 MiB | 3.00 MiB | 8.00 MiB | 59.0 MiB | 25 %");
         assert_eq!(cells("any of these"), "94.0 MiB | 15.5 MiB | 10.5 MiB | 120 MiB | 50 %");
@@ -182,10 +178,10 @@ mod tests {
     #[test]
     fn one_guest_has_no_other_and_what_was_not_scanned_says_why() {
         let alone = table(&summary(1, &[(GUESTS_MEMORY, MIB)]));
-        assert!(!alone.rows.iter().any(|row| row.environment == "in another guest"));
+        assert!(!alone.rows.iter().any(|row| row.cells[0].only().words() == "in another guest"));
         let none = DuplicateSummary { n: 0, absent: Some("no root".into()), ..summary(2, &[]) };
         let table = table(&none);
         assert_eq!(table.rows.len(), 1);
-        assert_eq!(table.rows[0].sentence(&table.columns), "no root");
+        assert_eq!(table.rows[0].cells.last().unwrap().only().all_remarks(), "no root");
     }
 }

@@ -1,378 +1,435 @@
-//! The report as one page: nothing fetched, everything escaped by the template engine, and every
-//! number there without its script.
+//! A document as one page: nothing fetched, everything escaped, and every number there without its
+//! script.
 //!
 //! The script adds plots (drawn from one block of data), sorting, filtering and copying.
 
-mod beside;
-pub(crate) mod embed;
-mod figures;
+mod drawing;
+mod embed;
 mod live;
-mod numbers;
-mod plots;
-mod sweeps;
-mod waterfall;
+mod markup;
 
-use crate::differences::{Difference, readable_fact};
-use crate::document::{self, Document, EnvironmentLine, Row};
-use crate::limits::{LimitRow, LimitTable};
-use crate::quantity::plain_percent;
-use crate::{LogEnd, Report, ReportError};
+use crate::ReportError;
+use crate::document::{
+    Align, Block, Cell, Column, Document, Entry, Figure, Fit, Item, List, ListKind, Medium, Piece, Section,
+    SectionKind, Table, Tone, brackets,
+};
+use crate::sheet::Sheet;
 pub use live::LivePage;
-use minijinja::value::Serde;
-use minijinja::{AutoEscape, Environment, UndefinedBehavior, Value, context};
-use plots::Plots;
-use serde::Serialize;
-use std::collections::BTreeMap;
-use weigh_model::format_bytes;
+pub(crate) use live::{LiveView, without_advice};
+use markup::{Markup, typeset};
 
-/// The parts, which are macros, then the page.
-const TEMPLATE: &str =
-    concat!(include_str!("../templates/parts.html"), include_str!("../templates/report.html"));
-pub(crate) const STYLE: &str = include_str!("../templates/report.css");
+const STYLE: &str = include_str!("../templates/report.css");
 
-/// Width of the drawing of an interval, in the units of its view box.
-const WIDTH: f64 = 240.0;
+/// Items of a list that a page shows before it folds the rest away.
+const ITEMS_SHOWN: usize = 6;
 
-/// Where the parts of a row's drawing are.
-#[derive(Debug, Serialize)]
-struct Drawing {
-    estimate: f64,
-    low: f64,
-    high: f64,
-    /// Whether the interval goes on beyond the scale.
-    beyond_low: bool,
-    beyond_high: bool,
-    /// One point per block, as a path of dots.
-    blocks: String,
-    count: usize,
-}
+/// Fewer sections than these need no table of contents.
+const FEWEST_LISTED: usize = 4;
 
-/// More blocks than these fall on each other.
-const MANY_BLOCKS: usize = 200;
-
-/// A dot per block; of very many, where some would fall on each other, there is one.
-fn dots(row: &Row, reach: f64) -> String {
-    let ratios = &row.cell.log_ratios;
-    let mut places: Vec<f64> = ratios.iter().map(|(_, d)| place(d.exp_m1(), reach)).collect();
-    if places.len() > MANY_BLOCKS {
-        places.sort_by(f64::total_cmp);
-        places.iter_mut().for_each(|place| *place = (*place * 2.0).round() / 2.0);
-        places.dedup();
-    }
-    places.iter().map(|place| format!("M{place} 19h0")).collect()
-}
-
-/// The place of a fraction on the drawing; beyond the scale, its edge.
-fn place(fraction: f64, reach: f64) -> f64 {
-    let x = WIDTH / 2.0 * (1.0 + (fraction / reach).clamp(-1.0, 1.0));
-    (x * 10.0).round() / 10.0
-}
-
-fn drawing(row: &Row, reach: f64) -> Option<Drawing> {
-    let bar = row.bar?;
-    Some(Drawing {
-        estimate: place(bar.estimate, reach),
-        low: place(bar.low, reach),
-        high: place(bar.high, reach),
-        beyond_low: bar.low < -reach,
-        beyond_high: bar.high > reach,
-        // Of two runs the interval is a change, and the ratios of the second run's blocks would not
-        // be on its scale.
-        blocks: if row.cell.runs.is_some() { String::new() } else { dots(row, reach) },
-        count: row.cell.log_ratios.len(),
-    })
-}
-
-/// Drawings by group, table (judged first) and row.
-fn drawings(document: &Document) -> Vec<Vec<Vec<Option<Drawing>>>> {
-    let of_table =
-        |table: &document::Table| table.rows.iter().map(|row| drawing(row, document.bar_reach)).collect();
-    document.groups.iter().map(|group| group.judged.iter().map(of_table).collect()).collect()
-}
-
-/// Facts of the environments as a table: one row per fact, one column per environment.
-#[derive(Debug, Serialize)]
-struct FactTable {
-    environments: Vec<String>,
-    rows: Vec<(String, Vec<String>)>,
-}
-
-fn facts(report: &Report, document: &Document) -> FactTable {
-    let clock = |environment: &EnvironmentLine| environment.clock_detail.clone();
-    let known = document.environments.iter().any(|environment| environment.clock.is_some());
-    let clocks = known.then(|| {
-        let words = document.environments.iter().map(|e| clock(e).unwrap_or_else(|| "not checked".into()));
-        ("clock".to_string(), words.collect())
+/// The document as a page.
+pub(crate) fn render(document: &Document) -> Result<String, ReportError> {
+    let mut page = Markup::default();
+    let live = document.live.as_ref();
+    page.own("<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n");
+    page.own("<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n");
+    let policy = live.map_or_else(|| embed::POLICY.to_string(), |_| live::policy());
+    page.own(&format!("<meta http-equiv=\"Content-Security-Policy\" content=\"{policy}\">\n"));
+    page.own("<meta name=\"referrer\" content=\"no-referrer\">\n");
+    page.with_text("title", "", &document.title);
+    page.own(&format!("\n<style>\n{STYLE}</style>\n</head>\n<body>\n"));
+    let (head, rest): (Vec<&Section>, Vec<&Section>) = document
+        .sections
+        .iter()
+        .filter(|section| section.audience.has(Medium::Page))
+        .partition(|section| section.kind == SectionKind::Head);
+    page.element("header", &[], |page| {
+        page.with_text("h1", "", &document.title);
+        if let Some(live) = live {
+            live::line(page, live);
+        }
+        head.iter().for_each(|section| write_blocks(page, section));
     });
-    let keys: std::collections::BTreeSet<&String> =
-        report.environments.iter().flat_map(|e| e.facts.keys()).collect();
-    FactTable {
-        environments: report.environments.iter().map(|e| e.name.clone()).collect(),
-        rows: keys
-            .into_iter()
-            .map(|key| {
-                let values = report
-                    .environments
-                    .iter()
-                    .map(|e| crate::differences::readable_fact(key, e.facts.get(key)))
-                    .collect();
-                (key.clone(), values)
-            })
-            .chain(clocks)
-            .collect(),
+    page.own("\n<main>\n");
+    write_contents(&mut page, &rest);
+    rest.iter().for_each(|section| write_section(&mut page, section));
+    page.own("</main>\n");
+    let data = embed::data(&document.plots)?;
+    page.own(&format!("<script type=\"application/json\" id=\"data\">{data}</script>\n"));
+    page.own(&format!("<script type=\"text/plain\" id=\"library\">{}</script>\n", embed::LIBRARY));
+    page.own(&format!("<script>{}</script>\n", embed::SCRIPT));
+    if live.is_some() {
+        page.own(&format!("<script>{}</script>\n", live::SCRIPT));
     }
+    page.own("</body>\n</html>\n");
+    Ok(page.into_text())
 }
 
-/// Where environments differ, with why.
-fn differing(document: &Document) -> Vec<(Difference, String)> {
-    let all = document.environments.iter().flat_map(|environment| &environment.differences);
-    all.map(|difference| (difference.clone(), difference.why())).collect()
-}
-
-fn plan_facts(report: &Report) -> Vec<(String, String)> {
-    let Some(plan) = &report.plan else { return Vec::new() };
-    let mut facts = vec![
-        ("weighbridge".to_string(), plan.tool_version.clone()),
-        ("seed".into(), plan.seed.to_string()),
-        ("margin of equivalence".into(), plain_percent(plan.margin)),
-    ];
-    if let Some(budget) = plan.budget_s {
-        facts.push(("budget".into(), format!("{budget} s")));
+/// Links to the sections, where there are many.
+fn write_contents(page: &mut Markup, sections: &[&Section]) {
+    let listed: Vec<(&str, &str)> = sections
+        .iter()
+        .filter_map(|section| section.title.as_ref().filter(|title| title.listed))
+        .filter_map(|title| Some((title.text.as_str(), title.id.as_deref()?)))
+        .collect();
+    let workloads = sections.iter().filter(|section| section.kind == SectionKind::Workload).count();
+    if workloads < FEWEST_LISTED {
+        return;
     }
-    for workload in &plan.workloads {
-        facts.push((format!("command of {}", workload.id), workload.command.join(" ")));
-        facts.push((
-            format!("runs of {}", workload.id),
-            format!(
-                "{} unmeasured, then {} measured per block, summarised to one number; size {}",
-                workload.warmup, workload.iterations, workload.size
-            ),
-        ));
-    }
-    facts.extend(plan.digests.iter().map(|(what, digest)| (format!("SHA-256 of {what}"), digest.clone())));
-    facts
-}
-
-fn host_facts(report: &Report) -> Vec<(String, String)> {
-    let Some(host) = &report.host else { return Vec::new() };
-    let cpus: Vec<String> = host.cpus.iter().map(ToString::to_string).collect();
-    vec![
-        ("CPU".to_string(), host.cpu_model.clone()),
-        ("architecture".into(), host.architecture.clone()),
-        ("CPUs that may be used".into(), cpus.join(", ")),
-        ("memory".into(), readable_fact("memory_bytes", Some(&host.memory_bytes.into()))),
-        ("last-level cache".into(), host.last_level_cache_bytes.map_or("unknown".into(), format_bytes)),
-        ("operating system".into(), host.operating_system.clone()),
-        ("kernel".into(), host.kernel.clone()),
-        ("control groups".into(), host.cgroups.clone()),
-        ("run as root".into(), if host.root { "yes" } else { "no" }.into()),
-        ("identity".into(), host.identity.clone()),
-    ]
-}
-
-/// Minus signs as they are set, and no-break spaces as such.
-pub(crate) fn typeset(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    let mut before = ' ';
-    for c in text.chars() {
-        // A hyphen before a digit is a minus only at the start of a number.
-        out.push(if c == '-' && matches!(before, ' ' | '[' | crate::text::JOINER) { '\u{2212}' } else { c });
-        before = c;
-    }
-    out
-}
-
-/// The number of the first table of each group.
-fn first_tables(document: &Document) -> Vec<usize> {
-    let counts = document.groups.iter().map(|group| group.tables().count());
-    counts.scan(0, |next, count| Some(std::mem::replace(next, *next + count))).collect()
-}
-
-/// Tables of latencies, by group.
-fn latencies(document: &Document, plots: &Plots) -> Vec<Vec<numbers::Latencies>> {
-    let of = |workload: String| {
-        plots.latencies.iter().filter(|plot| plot.workload == workload).map(numbers::latencies).collect()
-    };
-    document.groups.iter().map(|group| of(crate::text::shown_name(&group.workload))).collect()
-}
-
-/// The end of a log, and how much of it that is.
-#[derive(Debug, Serialize)]
-struct Log {
-    text: String,
-    what: String,
-}
-
-/// The ends of the logs by name.
-fn logs(report: &Report) -> BTreeMap<&str, Log> {
-    let log = |end: &LogEnd| Log {
-        text: crate::text::shown_lines(&end.text),
-        what: match end.size_bytes {
-            size if size > LogEnd::LONGEST_BYTES => {
-                format!("the last {} of {}", format_bytes(LogEnd::LONGEST_BYTES), format_bytes(size))
+    page.element("nav", &[("aria-label", Some("Contents"))], |page| {
+        page.element("ul", &[], |page| {
+            for (text, id) in listed {
+                let link = format!("#{id}");
+                page.element("li", &[], |page| {
+                    page.element("a", &[("href", Some(&link))], |page| page.text(text));
+                });
             }
-            _ => "the whole log".into(),
-        },
+        });
+    });
+    page.line();
+}
+
+fn write_section(page: &mut Markup, section: &Section) {
+    let (class, label) = match section.kind {
+        SectionKind::Labels => (Some("labels"), Some("What has to be known first")),
+        SectionKind::Workload => (Some("workload"), None),
+        SectionKind::Experiment => (Some("experiment"), None),
+        SectionKind::Head | SectionKind::Plain => (None, None),
     };
-    report.logs.iter().map(|(name, end)| (name.as_str(), log(end))).collect()
+    if !section.blocks.iter().any(|(audience, _)| audience.has(Medium::Page)) {
+        return;
+    }
+    let id = section.title.as_ref().and_then(|title| title.id.as_deref());
+    page.element("section", &[("class", class), ("id", id), ("aria-label", label)], |page| {
+        page.line();
+        if let Some(title) = section.title.as_ref().filter(|title| title.audience.page) {
+            page.element("h2", &[], |page| {
+                page.text(&title.text);
+                if !title.beside.is_empty() {
+                    page.own(" ");
+                    page.with_text("small", "faint", &title.beside);
+                }
+            });
+            page.line();
+        }
+        write_blocks(page, section);
+    });
+    page.line();
 }
 
-/// A table of words: environments down, steps across.
-#[derive(Debug, Serialize)]
-struct WordTable {
-    caption: String,
-    note: String,
-    /// Heading of the rows.
-    first: &'static str,
-    columns: Vec<String>,
-    rows: Vec<(String, Vec<String>)>,
+fn write_blocks(page: &mut Markup, section: &Section) {
+    let blocks = section.blocks.iter().filter(|(audience, _)| audience.has(Medium::Page));
+    blocks.for_each(|(_, block)| write_block(page, block));
 }
 
-/// Tables of the sweeps, one per metric, by sweep.
-fn sweep_tables(plots: &Plots) -> Vec<(String, Vec<WordTable>)> {
-    let table = |sweep: &sweeps::Sweep, metric: &sweeps::SweptMetric| WordTable {
-        caption: format!("{} {}", sweep.workload, metric.name),
-        note: format!("{}; median over blocks", metric.direction),
-        first: "environment",
-        columns: sweep.at.iter().map(|at| format!("{} {at}", sweep.parameter)).collect(),
-        rows: metric.words.clone(),
-    };
-    let of = |sweep: &sweeps::Sweep| {
-        let title = format!("{} against {}", sweep.workload, sweep.parameter);
-        (title, sweep.metrics.iter().map(|metric| table(sweep, metric)).collect())
-    };
-    plots.sweeps.iter().map(of).collect()
+fn write_block(page: &mut Markup, block: &Block) {
+    match block {
+        Block::Heading(text) => page.with_text("h3", "", text),
+        Block::Prose(tone, text) => {
+            page.with_text("p", if *tone == Tone::Open { "faint" } else { "" }, &typeset(text));
+        }
+        Block::List(list) => write_list(page, list),
+        Block::Table(table) => write_table(page, table),
+        Block::Figures(figures) => {
+            let class = (figures.len() > 1).then_some("plots");
+            page.element("div", &[("class", class)], |page| {
+                figures.iter().for_each(|figure| write_figure(page, figure));
+            });
+        }
+        Block::Fold { summary, open, blocks } => {
+            let open = open.then_some("");
+            page.element("details", &[("class", Some("numbers")), ("open", open)], |page| {
+                page.with_text("summary", "", summary);
+                page.line();
+                blocks.iter().for_each(|block| write_block(page, block));
+            });
+        }
+        Block::Values(text) => page.element("p", &[("class", Some("values"))], |page| page.lines(text)),
+        Block::WithoutScript(text) => page.with_text("p", "faint noscript", text),
+        Block::Verbatim(text) => {
+            page.element("pre", &[("tabindex", Some("0"))], |page| page.lines(text));
+        }
+    }
+    page.line();
 }
 
-/// Tables of what one more guest takes.
-fn limit_tables(document: &Document) -> Vec<(String, WordTable)> {
-    let table = |table: &LimitTable| {
-        let row = |row: &LimitRow| (row.environment.clone(), row.cells.clone());
-        let remarks = table.rows.iter().filter_map(|row| Some((&row.environment, row.remark.as_ref()?)));
-        let remarks: String =
-            remarks.map(|(environment, remark)| format!("; {environment}: {remark}")).collect();
-        let words = WordTable {
-            caption: table.title.clone(),
-            note: format!("{}{remarks}", table.note),
-            first: table.first,
-            columns: table.columns.clone(),
-            rows: table.rows.iter().map(row).collect(),
-        };
-        (table.title.clone(), words)
-    };
-    document.limits.iter().map(table).collect()
+/// The empty place of a plot; the script draws it when it comes into sight.
+fn write_figure(page: &mut Markup, figure: &Figure) {
+    let index = figure.index.to_string();
+    let attributes = [
+        ("class", Some("plot")),
+        ("data-kind", Some(figure.kind.name())),
+        ("data-index", Some(index.as_str())),
+        ("hidden", Some("")),
+    ];
+    page.element("figure", &attributes, |page| {
+        page.with_text("figcaption", "", &figure.caption);
+        let alt = crate::text::shown(&figure.alt);
+        page.element(
+            "div",
+            &[("class", Some("canvas")), ("role", Some("img")), ("aria-label", Some(&alt))],
+            |_| {},
+        );
+    });
+    page.line();
 }
 
-/// Tables of the starts.
-fn start_tables(plots: &Plots) -> Vec<WordTable> {
-    let table = |start: &waterfall::Waterfall| WordTable {
-        caption: format!(
-            "{} {}",
-            start.workload,
-            if start.boot { "of machines, part by part" } else { "stamp by stamp" }
-        ),
-        note: "time since the platform's first program began; medians over blocks".into(),
-        first: "environment",
-        columns: start.steps.iter().map(|step| (*step).to_string()).collect(),
-        rows: start.words.clone(),
-    };
-    plots.starts.iter().map(table).collect()
-}
-
-pub(crate) fn render(report: &Report) -> Result<String, ReportError> {
-    page(report, None)
-}
-
-/// The page of a run that goes on, or has just ended, for a browser that a server of the run's own
-/// gives it to.
-///
-/// # Errors
-/// Only faults of this crate; no content of a report makes it fail.
-pub fn render_live(report: &Report, live: &LivePage) -> Result<String, ReportError> {
-    match live.ended {
-        true => page(report, Some(live)),
-        false => page(&live::without_advice(report), Some(live)),
+fn write_list(page: &mut Markup, list: &List) {
+    match list.kind {
+        ListKind::Facts | ListKind::Legend | ListKind::Named => {
+            page.element("dl", &[("class", Some("facts"))], |page| {
+                for item in &list.items {
+                    page.line();
+                    page.with_text("dt", "", &item.term);
+                    item.lines.iter().for_each(|line| page.with_text("dd", "", line));
+                }
+            });
+        }
+        ListKind::Labels => {
+            for item in &list.items {
+                page.element("p", &[], |page| {
+                    page.with_text("strong", "", &item.term);
+                    page.text(&format!(": {}", item.lines.join("; ")));
+                });
+                page.line();
+            }
+        }
+        ListKind::Answers => write_items(page, "answers", &list.items, |page, item| {
+            page.with_text("strong", "name", &item.term);
+            page.own(": ");
+            for line in &item.lines {
+                page.with_text("span", "clause", &typeset(line));
+                page.own(" ");
+            }
+        }),
+        ListKind::Claims => write_items(page, "claims", &list.items, |page, item| {
+            page.element("span", &[("class", Some("line"))], |page| {
+                page.with_text("span", &format!("grade {}", item.tone.word()), &item.term);
+                page.text(&format!(" {}", item.lines.first().map_or("", String::as_str)));
+            });
+            item.lines.iter().skip(1).for_each(|line| page.with_text("span", "line", &typeset(line)));
+        }),
+        ListKind::Counts => write_items(page, "counts", &list.items, |page, item| {
+            let class =
+                if item.lines.is_empty() { "of".into() } else { format!("grade {}", item.tone.word()) };
+            let text = [item.lines.join(" "), item.term.clone()].join(" ");
+            page.with_text("span", &class, text.trim());
+        }),
+        ListKind::Bullets => write_items(page, "", &list.items, |page, item| {
+            if !item.term.is_empty() {
+                page.with_text("strong", "name", &item.term);
+                page.own(", ");
+            }
+            page.text(&item.lines.join("; "));
+            if item.below.is_empty() {
+                return;
+            }
+            let most = if item.most > 0 { ITEMS_SHOWN.min(item.below.len()) } else { item.below.len() };
+            let (shown, folded) = item.below.split_at(most);
+            write_bullets(page, shown);
+            if !folded.is_empty() {
+                page.element("details", &[], |page| {
+                    page.with_text("summary", "", &format!("{} more", folded.len()));
+                    write_bullets(page, folded);
+                });
+            }
+        }),
     }
 }
 
-fn page(report: &Report, live: Option<&LivePage>) -> Result<String, ReportError> {
-    let mut document = document::build(report);
-    if let Some(live) = live {
-        live.amend(report, &mut document);
-    }
-    let document = document;
-    let drawings = drawings(&document);
-    let plots = plots::build(report, &document);
-    let first = first_tables(&document);
-    let of_groups = || document.groups.iter().zip(first.iter().copied());
-    let figures: Vec<_> = of_groups().map(|(group, first)| figures::of_group(group, &plots, first)).collect();
-    let distributions: Vec<_> =
-        of_groups().map(|(group, first)| numbers::distributions(group, &plots, first)).collect();
-    let limit_figures: Vec<_> =
-        document.limits.iter().map(|table| figures::of_limit(&table.title, &plots)).collect();
-    // The margin is symmetric on the log scale.
-    let margin = report.analysis.margin;
-    let (from, to) = (place(-margin / (1.0 + margin), document.bar_reach), place(margin, document.bar_reach));
-    let mut environment = Environment::new();
-    environment.set_auto_escape_callback(|_| AutoEscape::Html);
-    environment.set_undefined_behavior(UndefinedBehavior::Strict);
-    environment.add_filter("minus", |text: String| typeset(&text));
-    environment.add_filter("loose", |text: String| text.replace(crate::text::JOINER, " "));
-    environment.add_filter("plain", |text: String| crate::text::shown(&text));
-    environment.add_template("report.html", TEMPLATE)?;
-    let template = environment.get_template("report.html")?;
-    let page = template.render(context! {
-        style => Value::from_safe_string(STYLE.to_string()),
-        script => Value::from_safe_string(embed::SCRIPT.to_string()),
-        library => Value::from_safe_string(embed::LIBRARY.to_string()),
-        policy => Value::from_safe_string(live.map_or_else(|| embed::POLICY.to_string(), |_| live::policy())),
-        live => Value::from(Serde(live.map(|live| live.view(report)))),
-        live_script => Value::from_safe_string(live.map(|_| live::script()).unwrap_or_default().to_string()),
-        data => Value::from_safe_string(embed::data(&plots)?),
-        logs => Value::from(Serde(logs(report))),
-        forest => Value::from(Serde(figures::forest(&plots))),
-        figures => Value::from(Serde(&figures)),
-        distributions => Value::from(Serde(&distributions)),
-        latencies => Value::from(Serde(latencies(&document, &plots))),
-        quantiles => numbers::quantiles(),
-        sweeps => Value::from(Serde(sweep_tables(&plots))),
-        sweep_figures => Value::from(Serde(figures::sweeps(&plots))),
-        limits => Value::from(Serde(limit_tables(&document))),
-        limit_figures => Value::from(Serde(limit_figures)),
-        starts => Value::from(Serde(start_tables(&plots))),
-        start_figures => Value::from(Serde(figures::waterfalls(&plots))),
-        document => Value::from(Serde(&document)),
-        drawings => Value::from(Serde(&drawings)),
-        width => WIDTH,
-        reach => plain_percent(document.bar_reach),
-        margin => plain_percent(report.analysis.margin),
-        margin_from => from,
-        margin_width => ((to - from) * 10.0).round() / 10.0,
-        dots => report.analysis.cells.iter().any(|cell| cell.runs.is_none() && !cell.log_ratios.is_empty()),
-        method => crate::notes::method(report),
-        baseline => report.analysis.baseline.clone(),
-        facts => Value::from(Serde(facts(report, &document))),
-        differences => Value::from(Serde(differing(&document))),
-        plan => Value::from(Serde(plan_facts(report))),
-        host => Value::from(Serde(host_facts(report))),
-        reading => crate::notes::COULD_SEE,
-    })?;
-    Ok(page.trim_end().to_string() + "\n")
+fn write_bullets(page: &mut Markup, items: &[Item]) {
+    write_items(page, "", items, |page, item| page.text(&item.lines.join("; ")));
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+fn write_items(page: &mut Markup, class: &str, items: &[Item], content: impl Fn(&mut Markup, &Item)) {
+    let class = (!class.is_empty()).then_some(class);
+    page.element("ul", &[("class", class)], |page| {
+        for item in items {
+            page.line();
+            let tone = (item.tone != Tone::Plain).then(|| item.tone.word());
+            page.element("li", &[("class", tone)], |page| content(page, item));
+        }
+    });
+}
 
-    #[test]
-    fn only_signs_become_minus() {
-        assert_eq!(typeset("-1.2 % [-2, +3] a-b"), "\u{2212}1.2 % [\u{2212}2, +3] a-b");
-    }
+fn write_table(page: &mut Markup, table: &Table) {
+    page.own("<div class=\"scroll\">");
+    let class = if table.stack.is_empty() { "cells" } else { "cells paper" };
+    page.element("table", &[("class", Some(class)), ("role", Some("table"))], |page| {
+        page.element("caption", &[], |page| {
+            page.text(&table.caption);
+            if !table.note.is_empty() {
+                page.own(" ");
+                page.with_text("small", "", &table.note);
+            }
+        });
+        page.line();
+        if table.stack.is_empty() { write_plain(page, table) } else { write_stacked(page, table) }
+    });
+    page.own("</div>\n");
+    table.below.iter().for_each(|line| page.with_text("p", "", line));
+}
 
-    #[test]
-    fn places_stay_on_the_drawing() {
-        assert_eq!(place(0.0, 0.05), 120.0);
-        assert_eq!(place(0.05, 0.05), 240.0);
-        assert_eq!(place(-9.0, 0.05), 0.0);
+/// The head of a table: what each column is.
+fn write_head<'a>(page: &mut Markup, columns: impl Iterator<Item = (&'a Entry, bool)>, axis: Option<&str>) {
+    page.own("<thead role=\"rowgroup\"><tr role=\"row\">");
+    for (heading, numeric) in columns {
+        let class = numeric.then_some("number");
+        let attributes = [("scope", Some("col")), ("role", Some("columnheader")), ("class", class)];
+        page.element("th", &attributes, |page| match axis.filter(|_| heading.pieces.is_empty()) {
+            Some(axis) => page.own(axis),
+            None => write_entry(page, heading),
+        });
     }
+    page.own("</tr></thead>\n<tbody role=\"rowgroup\">\n");
+}
+
+fn write_plain(page: &mut Markup, table: &Table) {
+    let sheet = Sheet::new(table, Medium::Page);
+    let axis = table.bars.map(|bars| drawing::axis(bars.reach));
+    let heads =
+        sheet.columns.iter().filter_map(|column| Some((column.heading?, column.align != Align::Left)));
+    write_head(page, heads, axis.as_deref());
+    for row in &sheet.rows {
+        let class = row.fault.then_some("fault");
+        page.element("tr", &[("role", Some("row")), ("class", class)], |page| {
+            for (at, (column, parts)) in sheet.columns.iter().zip(&row.cells).enumerate() {
+                let entry = parts[0].entry;
+                if at == 0 {
+                    write_name(page, entry);
+                    continue;
+                }
+                let label = column.heading.map(Entry::words).unwrap_or_default();
+                let tone = entry.tone().unwrap_or_default();
+                let class = match (column.fit, column.align) {
+                    (Fit::Bar, _) => "drawing",
+                    (Fit::Remarks, _) => "remarks",
+                    (Fit::Wrapped(_), _) => &format!("verdict {}", tone.word()),
+                    (_, Align::Left) => "",
+                    _ => "number",
+                };
+                let sort = entry.sort.map(|sort| sort.to_string());
+                let scale =
+                    table.bars.filter(|_| column.fit == Fit::Bar).map(|bars| drawing::scale(bars.reach));
+                let attributes = [
+                    ("role", Some("cell")),
+                    ("class", Some(class).filter(|class| !class.is_empty())),
+                    (
+                        "data-label",
+                        Some(label.as_str()).filter(|_| column.fit != Fit::Remarks && scale.is_none()),
+                    ),
+                    ("data-scale", scale.as_deref()),
+                    ("data-sort", sort.as_deref()),
+                ];
+                page.element("td", &attributes, |page| {
+                    write_entry(page, entry);
+                    if let (Some(bars), Some(bar)) = (table.bars, entry.drawn()) {
+                        drawing::write(page, bars, bar);
+                    }
+                });
+            }
+        });
+        page.line();
+    }
+    page.own("</tbody>\n");
+}
+
+fn write_name(page: &mut Markup, entry: &Entry) {
+    let class = entry.pieces.iter().any(|piece| matches!(piece, Piece::Name(_))).then_some("name");
+    let attributes = [("scope", Some("row")), ("role", Some("rowheader")), ("class", class)];
+    page.element("th", &attributes, |page| write_entry(page, entry));
+}
+
+/// Cells with several lines: what each is, then its numbers.
+fn write_stacked(page: &mut Markup, table: &Table) {
+    write_head(page, table.columns.iter().map(|column| (&column.heading, false)), None);
+    for row in &table.rows {
+        page.element("tr", &[("role", Some("row"))], |page| {
+            write_name(page, row.cells[0].only());
+            for (column, cell) in table.columns.iter().zip(&row.cells).skip(1) {
+                let label = column.heading.words();
+                page.element("td", &[("role", Some("cell")), ("data-label", Some(&label))], |page| {
+                    if !cell.is_empty() {
+                        page.element("div", &[("class", Some("pair"))], |page| {
+                            write_lines(page, table, cell)
+                        });
+                    }
+                });
+            }
+        });
+        page.line();
+    }
+    page.own("</tbody>\n");
+}
+
+fn write_lines(page: &mut Markup, table: &Table, cell: &Cell) {
+    let most = table.stack.iter().map(|column| column.line).max().unwrap_or(0);
+    let on = |line: usize| -> Vec<(&Column, &Entry)> {
+        let all = table.stack.iter().zip(&cell.0);
+        all.filter(|(column, entry)| column.line == line && !entry.pieces.is_empty()).collect()
+    };
+    for line in 1..=most {
+        let entries = on(line);
+        let Some(label) = table.stack.iter().find(|column| column.line == line) else { continue };
+        if entries.is_empty() {
+            continue;
+        }
+        if matches!(label.fit, Fit::Wrapped(_) | Fit::Remarks) {
+            let class = if label.fit == Fit::Remarks { "more remarks" } else { "more" };
+            page.element("span", &[("class", Some(class))], |page| {
+                entries.iter().for_each(|(_, entry)| write_grade(page, entry));
+            });
+            continue;
+        }
+        page.with_text("span", "whose", &label.heading.words());
+        page.element("span", &[], |page| {
+            for (at, (column, entry)) in entries.into_iter().enumerate() {
+                page.own(if at == 0 {
+                    ""
+                } else if column.fit == Fit::Joined {
+                    ", "
+                } else {
+                    " "
+                });
+                let labelled = column.align == Align::Right;
+                page.element("span", &[("class", Some("whole"))], |page| {
+                    if labelled {
+                        page.text(&format!("{} ", column.heading.words()));
+                    }
+                    write_entry(page, entry);
+                });
+            }
+        });
+    }
+}
+
+/// A grade in its frame, and what is said with it.
+fn write_grade(page: &mut Markup, entry: &Entry) {
+    for piece in &entry.pieces {
+        match piece {
+            Piece::Flag(tone, word) => page.with_text("span", &format!("grade {}", tone.word()), word),
+            Piece::Text(text) => page.text(text),
+            _ => {}
+        }
+    }
+    page.number(&entry.all_remarks());
+}
+
+/// What an entry says; a drawing has no words.
+fn write_entry(page: &mut Markup, entry: &Entry) {
+    for piece in &entry.pieces {
+        match piece {
+            Piece::Text(text) | Piece::Name(text) => page.text(text),
+            Piece::Quantity(quantity) => page.number(&quantity.to_string()),
+            Piece::Brackets(numbers) => page.with_text("span", "interval", &typeset(&brackets(numbers))),
+            Piece::Flag(tone, word) => {
+                page.with_text("span", if *tone == Tone::Plain { "" } else { "word" }, word);
+            }
+            Piece::Beside(..) | Piece::Mark(_) | Piece::Bar(_) | Piece::Remark { .. } => {}
+        }
+    }
+    if let Some(beside) = entry.beside(true) {
+        page.own(" ");
+        page.with_text("small", "", &beside);
+    }
+    page.number(&entry.all_remarks());
 }

@@ -7,9 +7,9 @@
 //! environment cannot have at all is skipped. There is no standard: the elements are those that
 //! Jenkins, GitLab and GitHub's reporters have in common.
 
-use crate::document::{self, Document, Row, Table};
+use crate::results::{self, Group, Row, Table};
 use crate::text::{JOINER, shown};
-use crate::troubles::FailureLine;
+use crate::troubles::{self, FailureLine};
 use crate::{Report, ReportError, beyond};
 use quick_xml::Writer;
 use quick_xml::events::{BytesDecl, BytesText, Event};
@@ -50,20 +50,17 @@ impl Suite {
 
 /// The report as JUnit's XML. `gate` is in per cent.
 pub(crate) fn render(report: &Report, gate: Option<f64>) -> Result<String, ReportError> {
-    let document = document::build(report);
-    let suites = suites(&document, gate);
+    let suites = suites(&results::groups(report), &troubles::failures(report), gate);
     let mut writer = Writer::new_with_indent(Vec::new(), b' ', 2);
-    write(&mut writer, report, &document, gate, &suites)
-        .map_err(|error| ReportError::Junit(error.to_string()))?;
+    write(&mut writer, report, gate, &suites).map_err(|error| ReportError::Junit(error.to_string()))?;
     let mut text =
         String::from_utf8(writer.into_inner()).map_err(|error| ReportError::Junit(error.to_string()))?;
     text.push('\n');
     Ok(text.replace(JOINER, " "))
 }
 
-fn suites(document: &Document, gate: Option<f64>) -> Vec<Suite> {
-    let mut suites: Vec<Suite> = document
-        .groups
+fn suites(groups: &[Group], failures: &[FailureLine], gate: Option<f64>) -> Vec<Suite> {
+    let mut suites: Vec<Suite> = groups
         .iter()
         .map(|group| {
             let judged = group.judged.iter().flat_map(|table| {
@@ -71,12 +68,11 @@ fn suites(document: &Document, gate: Option<f64>) -> Vec<Suite> {
                 let compared = table.rows.iter().filter(|row| !row.baseline);
                 compared.map(move |row| case(table, row, baseline, gate))
             });
-            let params = if group.params.is_empty() { String::new() } else { format!(" ({})", group.params) };
-            Suite { name: format!("{}{params}", group.workload), cases: judged.collect() }
+            Suite { name: group.name(), cases: judged.collect() }
         })
         .collect();
     // What failed in a baseline, or has no row at all, is nobody's case yet.
-    for failure in &document.failures {
+    for failure in failures {
         let known = suites.iter().flat_map(|suite| &suite.cases).any(|case| {
             case.name == name(&failure.environment)
                 && case.class.starts_with(&name(&failure.workload))
@@ -104,7 +100,7 @@ fn add(suites: &mut Vec<Suite>, failure: &FailureLine) {
 }
 
 fn case(table: &Table, row: &Row, baseline: Option<&Row>, gate: Option<f64>) -> Case {
-    let effect = row.effect.as_ref().map(|effect| format!("{} {}", effect.estimate, effect.interval));
+    let effect = row.effect.as_ref().map(ToString::to_string);
     let mut said = Vec::new();
     if let Some(effect) = &effect {
         said.push(format!("overhead {effect} (95 % interval; + is worse)"));
@@ -159,7 +155,6 @@ fn outcome(row: &Row, effect: Option<&str>, gate: Option<f64>) -> Outcome {
 fn write(
     writer: &mut Writer<Vec<u8>>,
     report: &Report,
-    document: &Document,
     gate: Option<f64>,
     suites: &[Suite],
 ) -> io::Result<()> {
@@ -167,7 +162,7 @@ fn write(
     let total = |which: fn(&Outcome) -> bool| suites.iter().map(|suite| suite.count(which)).sum::<usize>();
     let counts =
         [total(|_| true), total(is_failed), total(is_error), total(is_skipped)].map(|n| n.to_string());
-    let title = legal(&shown(&document.title));
+    let title = legal(&shown(&report.title));
     writer.create_element("testsuites").with_attributes(attributes(&title, &counts)).write_inner_content(
         |writer| suites.iter().try_for_each(|suite| write_suite(writer, report, gate, suite)),
     )?;

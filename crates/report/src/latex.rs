@@ -1,16 +1,18 @@
-//! A LaTeX document that compiles by itself; its tables can be copied out.
+//! A document as LaTeX that compiles by itself; its tables can be copied out.
 
-use crate::Report;
-use crate::differences::{Difference, sentences};
-use crate::document::{self, Document, EnvironmentLine, Row, Table};
-use crate::limits::LimitTable;
-use crate::notes::COULD_SEE;
+use crate::document::{
+    Block, Document, Entry, Fit, Item, List, ListKind, Medium, Piece, Section, Table, Tone,
+};
+use crate::quantity::Quantity;
+use crate::sheet::{Part, Sheet, SheetColumn};
 
-pub(crate) const PREAMBLE: &str = r"\documentclass{article}
+const PREAMBLE: &str = r"\documentclass{article}
 \usepackage[T1]{fontenc}
 \usepackage[utf8]{inputenc}
 \usepackage[a4paper,landscape,margin=15mm]{geometry}
 \usepackage{booktabs}
+\usepackage{array}
+\usepackage{longtable}
 \usepackage{siunitx}
 % Signs say which is worse; an effect that rounds to zero keeps its own.
 \sisetup{retain-explicit-plus = true, retain-negative-zero = true}
@@ -18,8 +20,18 @@ pub(crate) const PREAMBLE: &str = r"\documentclass{article}
 \begin{document}
 ";
 
+/// More columns than these are set smaller.
+const WIDE: usize = 6;
+/// What the columns of stacked numbers share, of the 267 mm between the margins: the first column
+/// and the words of the lines take the rest.
+const SHARED_MM: usize = 180;
+/// Between two columns.
+const GAP_MM: usize = 5;
+/// No column is wider: a table of two is no wider than its numbers.
+const WIDEST_MM: usize = 60;
+
 /// Text in which nothing is a command. What the standard encodings cannot set is spelled out.
-pub(crate) fn escape(text: &str) -> String {
+fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in crate::text::harmless(text).chars() {
         match c {
@@ -42,6 +54,7 @@ pub(crate) fn escape(text: &str) -> String {
             'µ' => out.push_str(r"\textmu{}"),
             '→' => out.push_str(r"$\rightarrow$"),
             '≠' => out.push_str(r"$\neq$"),
+            '×' => out.push_str(r"$\times$"),
             '·' => out.push_str(r"$\cdot$"),
             crate::text::JOINER => out.push('~'),
             _ if c.is_ascii() => out.push(c),
@@ -51,16 +64,13 @@ pub(crate) fn escape(text: &str) -> String {
     out
 }
 
-/// A value with its unit for siunitx; two values of two runs with an arrow.
-pub(crate) fn quantity(text: &str) -> String {
-    if let Some((before, after)) = text.split_once(" → ") {
-        return format!(r"{} $\rightarrow$ {}", quantity(before), quantity(after));
+/// A number with its unit for siunitx.
+fn quantity(quantity: &Quantity) -> String {
+    let Quantity { number, unit, .. } = quantity;
+    if !quantity.is_finite() {
+        return escape(&quantity.to_string());
     }
-    let (number, unit) = text.split_once(' ').unwrap_or((text, ""));
-    if !number.parse::<f64>().is_ok_and(f64::is_finite) {
-        return escape(text);
-    }
-    match unit {
+    match unit.as_str() {
         "" => format!(r"\num{{{number}}}"),
         "%" => format!(r"\qty{{{number}}}{{\percent}}"),
         "ns" => format!(r"\qty{{{number}}}{{\nano\second}}"),
@@ -71,203 +81,145 @@ pub(crate) fn quantity(text: &str) -> String {
     }
 }
 
-/// `[+0.4, +2.0]` with the signs kept.
-pub(crate) fn interval(text: &str) -> String {
-    let bounds: Vec<String> = text
-        .trim_matches(['[', ']'])
-        .split(", ")
-        .map(|bound| {
-            if bound.parse::<f64>().is_ok_and(f64::is_finite) {
-                format!(r"\num{{{bound}}}")
-            } else {
-                escape(bound)
-            }
-        })
-        .collect();
-    format!("[{}]", bounds.join(", "))
-}
-
-pub(crate) fn render(report: &Report) -> String {
-    let document = document::build(report);
-    let mut out = String::from(PREAMBLE);
-    out.push_str(&format!("\\section*{{{}}}\n", escape(&document.title)));
-    items(
-        &mut out,
-        "",
-        document.subject.iter().map(|(what, value)| format!("{}: {}", escape(what), escape(value))),
-    );
-    for label in &document.labels {
-        out.push_str(&format!("\\textbf{{{}}}: {}\\par\n", escape(&label.word), escape(&label.meaning)));
+/// The document in LaTeX.
+pub(crate) fn render(document: &Document) -> String {
+    let mut out = format!("{PREAMBLE}\\section*{{{}}}\n", escape(&document.title));
+    for section in document.sections.iter().filter(|section| section.audience.has(Medium::Paper)) {
+        write_section(&mut out, section);
     }
-    if !document.answers.is_empty() {
-        out.push_str(&format!("\\subsection*{{Answer}}\n{}\n", escape(&document.convention)));
-        items(
-            &mut out,
-            "",
-            document
-                .answers
-                .iter()
-                .map(|a| format!("\\textbf{{{}}}: {}", escape(&a.environment), escape(&a.sentence()))),
-        );
-    }
-    let mut demand = Vec::new();
-    for group in &document.groups {
-        for table in group.judged.iter().chain(&group.descriptive) {
-            write_table(&mut out, table, &group.params);
-        }
-        if !group.nowhere.is_empty() {
-            let title = format!("{}: in no environment", group.workload);
-            demand.push((escape(&title), group.nowhere.iter().map(|metric| escape(metric)).collect()));
-        }
-        if let Some(cpu) = &group.cpu {
-            let sentences = cpu
-                .rows
-                .iter()
-                .map(|row| format!("\\textbf{{{}}}: {}", escape(&row.environment), escape(&row.sentence)));
-            let why = cpu.why.iter().map(|why| format!("counters of {}", escape(why)));
-            let title = format!("{}: CPU time charged per {} (descriptive)", group.workload, cpu.operation);
-            demand.push((escape(&title), sentences.chain(why).collect::<Vec<_>>()));
-        }
-    }
-    for table in &document.limits {
-        write_limits(&mut out, table);
-    }
-    // Tables float; what explains them must not be carried off by them.
-    out.push_str("\\clearpage\n");
-    for (title, lines) in demand {
-        items(&mut out, &title, lines.into_iter());
-    }
-    write_notes(&mut out, &document);
     out.push_str("\\end{document}\n");
     out
 }
 
-pub(crate) fn items(out: &mut String, title: &str, items: impl Iterator<Item = String>) {
-    let items: Vec<String> = items.collect();
-    if items.is_empty() {
+fn write_section(out: &mut String, section: &Section) {
+    let blocks: Vec<&Block> =
+        section.blocks.iter().filter(|(audience, _)| audience.has(Medium::Paper)).map(|(_, b)| b).collect();
+    if blocks.is_empty() {
         return;
     }
-    if !title.is_empty() {
-        out.push_str(&format!("\\subsection*{{{title}}}\n"));
+    if let Some(title) = section.title.as_ref().filter(|title| title.audience.paper) {
+        let beside = if title.beside.is_empty() { String::new() } else { format!(" ({})", title.beside) };
+        out.push_str(&format!("\\subsection*{{{}}}\n", escape(&format!("{}{beside}", title.text))));
     }
+    blocks.into_iter().for_each(|block| write_block(out, block));
+}
+
+fn write_block(out: &mut String, block: &Block) {
+    match block {
+        Block::Heading(text) => out.push_str(&format!("\\subsubsection*{{{}}}\n", escape(text))),
+        Block::Prose(_, text) => out.push_str(&format!("{}\\par\n", escape(text))),
+        Block::List(list) => write_list(out, list),
+        Block::Table(table) => write_table(out, table),
+        Block::Fold { blocks, .. } => blocks.iter().for_each(|block| write_block(out, block)),
+        Block::Verbatim(text) => {
+            text.lines().for_each(|line| out.push_str(&format!("\\texttt{{{}}}\\par\n", escape(line))));
+        }
+        Block::Figures(_) | Block::Values(_) | Block::WithoutScript(_) => {}
+    }
+}
+
+fn write_list(out: &mut String, list: &List) {
     out.push_str("\\begin{itemize}\n");
-    for item in items {
-        // Braces keep a leading bracket from being read as an option.
-        out.push_str(&format!("\\item {{}}{item}\n"));
+    for item in &list.items {
+        write_item(out, list.kind, item);
     }
     out.push_str("\\end{itemize}\n");
 }
 
-fn write_table(out: &mut String, table: &Table, params: &str) {
-    let params = if params.is_empty() { String::new() } else { format!(" ({params})") };
-    let no_verdict = if table.primary { "" } else { ", descriptive, no verdict" };
-    let caption = format!("{} {}{params}, {}{no_verdict}", table.workload, table.metric, table.direction);
-    let effect = if table.sequential { "change" } else { "overhead" };
-    let verdict = if table.primary { "verdict & " } else { "" };
-    let (head, spec) = match &table.cpu {
-        Some(cpu) => (format!(" & {}", escape(cpu)), "r"),
-        None => (String::new(), ""),
+fn write_item(out: &mut String, kind: ListKind, item: &Item) {
+    let term = match kind {
+        _ if item.term.is_empty() => String::new(),
+        ListKind::Facts => format!("{}: ", escape(&item.term)),
+        _ => format!("\\textbf{{{}}}: ", escape(&item.term)),
     };
-    let columns =
-        if table.primary { format!("lr{spec}rllrrp{{60mm}}") } else { format!("lr{spec}rlrrp{{60mm}}") };
+    let lines = match kind {
+        ListKind::Named | ListKind::Facts => item.lines.clone(),
+        _ => vec![item.lines.join("; ")],
+    };
+    // Braces keep a leading bracket from being read as an option.
+    lines.iter().for_each(|line| out.push_str(&format!("\\item {{}}{term}{}\n", escape(line))));
+    let below = item.below.iter().flat_map(|item| &item.lines);
+    below.for_each(|line| out.push_str(&format!("\\item {{}}{}\n", escape(line))));
+}
+
+/// A table that goes on over pages.
+fn write_table(out: &mut String, table: &Table) {
+    let sheet = Sheet::new(table, Medium::Paper);
+    let small = if sheet.columns.len() > WIDE { "\\footnotesize\\setlength{\\tabcolsep}{4pt}\n" } else { "" };
+    let caption = match table.note.is_empty() {
+        true => table.caption.clone(),
+        false => format!("{}. {}", table.caption, table.note),
+    };
     out.push_str(&format!(
-        "\\begin{{table}}[htbp]\n\\centering\n\\caption{{{}}}\n\\begin{{tabular}}{{{columns}}}\n\\toprule\n",
+        "{{{small}\\begin{{longtable}}{{{}}}\n\\caption{{{}}}\\\\\n",
+        layout(table, &sheet),
         escape(&caption)
     ));
-    out.push_str(&format!(
-        "environment & median{head} & {effect} & 95\\,\\% interval & {verdict}$n$ & could see & remarks \\\\\n\\midrule\n"
-    ));
-    for row in &table.rows {
-        out.push_str(&write_row(row, table));
+    let head: Vec<String> =
+        sheet.columns.iter().map(|column| column.heading.map(heading).unwrap_or_default()).collect();
+    out.push_str(&format!("\\toprule\n{} \\\\\n\\midrule\n\\endhead\n", head.join(" & ")));
+    for (at, row) in sheet.rows.iter().enumerate() {
+        if at > 0 && row.first && !table.stack.is_empty() {
+            out.push_str("\\addlinespace\n");
+        }
+        let text = |parts: &Vec<Part<'_>>| {
+            let texts: Vec<String> = parts.iter().map(|part| part.written(cell)).collect();
+            texts.join(", ")
+        };
+        let cells: Vec<String> = row.cells.iter().map(text).collect();
+        // Braces keep a leading bracket from being read as the option of the line break before it.
+        out.push_str(&format!("{{}}{} \\\\\n", cells.join(" & ")));
     }
-    out.push_str("\\bottomrule\n\\end{tabular}\n\\end{table}\n");
+    out.push_str("\\bottomrule\n\\end{longtable}}\n");
+    table.below.iter().for_each(|line| out.push_str(&format!("{}\\par\n", escape(line))));
 }
 
-/// What one more guest takes.
-fn write_limits(out: &mut String, table: &LimitTable) {
-    let columns = "r".repeat(table.columns.len());
-    out.push_str(&format!(
-        "\\begin{{table}}[htbp]\n\\centering\n\\caption{{{}}}\n\\begin{{tabular}}{{l{columns}}}\n\\toprule\n{}",
-        escape(&table.title),
-        escape(table.first)
-    ));
-    for column in &table.columns {
-        out.push_str(&format!(" & {}", escape(column)));
+/// The layout of the columns. Reasons and five numbers are longer than a column of stacked numbers
+/// may be: they are broken into lines.
+fn layout(table: &Table, sheet: &Sheet<'_>) -> String {
+    if table.stack.is_empty() {
+        let column = |column: &SheetColumn<'_>| match (column.fit, column.align) {
+            (Fit::Remarks, _) => "p{60mm}",
+            (_, crate::document::Align::Left) => "l",
+            _ => "r",
+        };
+        return sheet.columns.iter().map(column).collect();
     }
-    out.push_str(" \\\\\n\\midrule\n");
-    for row in &table.rows {
-        let cells = [&row.environment].into_iter().chain(&row.cells).map(|cell| escape(cell));
-        out.push_str(&format!("{} \\\\\n", cells.collect::<Vec<_>>().join(" & ")));
-    }
-    out.push_str("\\bottomrule\n\\end{tabular}\n\\end{table}\n");
-    for (row, remark) in table.rows.iter().filter_map(|row| Some((row, row.remark.as_ref()?))) {
-        out.push_str(&format!("{}: {}\\par\n", escape(&row.environment), escape(remark)));
-    }
+    let count = sheet.columns.len().saturating_sub(2);
+    let width = (SHARED_MM / count.max(1)).saturating_sub(GAP_MM).min(WIDEST_MM);
+    let columns = format!(">{{\\raggedleft\\arraybackslash}}p{{{width}mm}}").repeat(count);
+    format!(">{{\\raggedright\\arraybackslash}}p{{45mm}}l{columns}")
 }
 
-fn write_row(row: &Row, table: &Table) -> String {
-    let mut cells = vec![escape(&row.environment), quantity(row.value.as_deref().unwrap_or("-"))];
-    if table.cpu.is_some() {
-        cells.push(row.cpu.as_deref().map(quantity).unwrap_or_default());
-    }
-    cells.extend([
-        row.effect.as_ref().map(|e| quantity(&e.estimate)).unwrap_or_default(),
-        row.effect.as_ref().map(|e| interval(&e.interval)).unwrap_or_default(),
-    ]);
-    if table.primary {
-        cells.push(escape(&row.verdict));
-    }
-    cells.push(row.n.to_string());
-    cells.push(row.smallest.as_deref().map(quantity).unwrap_or_default());
-    cells.push(escape(&row.all_beside()));
-    format!("{} \\\\\n", cells.join(" & "))
+fn pieces(entry: &Entry) -> String {
+    let piece = |piece: &Piece| match piece {
+        Piece::Text(text) | Piece::Name(text) | Piece::Flag(Tone::Plain, text) => escape(text),
+        Piece::Flag(_, word) => format!("\\textbf{{{}}}", escape(word)),
+        Piece::Quantity(number) => quantity(number),
+        Piece::Brackets(numbers) => {
+            format!("[{}]", numbers.iter().map(quantity).collect::<Vec<_>>().join(", "))
+        }
+        Piece::Beside(..) | Piece::Mark(_) | Piece::Bar(_) | Piece::Remark { .. } => String::new(),
+    };
+    entry.pieces.iter().map(piece).collect()
 }
 
-fn write_notes(out: &mut String, document: &Document) {
-    let mut reading: Vec<String> = document.notes.iter().map(|note| escape(note)).collect();
-    if !reading.is_empty() {
-        reading.push(escape(COULD_SEE));
-    }
-    reading.extend(
-        document
-            .legend
-            .iter()
-            .map(|(word, meaning)| format!("\\textbf{{{}}}: {}", escape(word), escape(meaning))),
-    );
-    items(out, "How to read this", reading.into_iter());
-    items(out, "Environments", document.environments.iter().flat_map(environment));
-    items(
-        out,
-        "Noise on the host",
-        document.noise.iter().map(|(what, seen)| format!("{}: {}", escape(what), escape(seen))),
-    );
-    let voids = document.voids.iter().flat_map(|void| {
-        let units = void.units.iter().map(|unit| escape(unit));
-        std::iter::once(escape(&void.summary)).chain(units).collect::<Vec<_>>()
-    });
-    items(out, "Void units", document.replacements.iter().map(|text| escape(text)).chain(voids));
-    items(out, "Failures", document.failures.iter().map(|failure| escape(&failure.sentence())));
-    items(
-        out,
-        "Warnings",
-        document.warnings.iter().flat_map(|advice| advice.sentences()).map(|s| escape(&s)),
-    );
+fn cell(entry: &Entry) -> String {
+    let beside = entry.beside(true).map(|beside| format!(" ({})", escape(&beside)));
+    format!("{}{}{}", pieces(entry), beside.unwrap_or_default(), escape(&entry.all_remarks()))
 }
 
-/// What an environment is, and in what it differs.
-fn environment(environment: &EnvironmentLine) -> Vec<String> {
-    let name = format!("\\textbf{{{}}}", escape(&environment.name));
-    let facts = (!environment.facts.is_empty()).then(|| format!("{name}: {}", escape(&environment.facts)));
-    let clock = environment.clock_detail.as_ref().map(|clock| format!("{name} clock: {}", escape(clock)));
-    let network = environment.network.as_ref().map(|network| format!("{name} {}", escape(network)));
-    let differences = sentences(&environment.differences, Difference::sentence);
-    let differences = differences.iter().map(|sentence| format!("{name} differs: {}", escape(sentence)));
-    facts.into_iter().chain(network).chain(clock).chain(differences).collect()
+/// The head of a column, what has to be known of it smaller.
+fn heading(entry: &Entry) -> String {
+    let beside = entry.beside(true).map(|beside| format!(" {{\\scriptsize {}}}", escape(&beside)));
+    format!("{}{}", pieces(entry), beside.unwrap_or_default())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::quantity::{Effect, Scale};
+    use weigh_model::Unit;
 
     #[test]
     fn nothing_is_a_command() {
@@ -277,10 +229,13 @@ mod tests {
 
     #[test]
     fn numbers_go_through_siunitx() {
-        assert_eq!(quantity("191 µs"), r"\qty{191}{\micro\second}");
-        assert_eq!(quantity("12.3 GB/s"), r"\num{12.3}\,GB/s");
-        assert_eq!(quantity("1 s → 2 s"), r"\qty{1}{\second} $\rightarrow$ \qty{2}{\second}");
-        assert_eq!(quantity("+12 %"), r"\qty{+12}{\percent}");
-        assert_eq!(interval("[-1, +2]"), r"[\num{-1}, \num{+2}]");
+        let of = |unit: &str, value| {
+            quantity(&Scale::new(&Unit::normalise(unit).0, [value], None).quantity(value))
+        };
+        assert_eq!(of("s", 191e-6), r"\qty{191}{\micro\second}");
+        assert_eq!(of("B/s", 12.3e9), r"\num{12.3}\,GB/s");
+        assert_eq!(of("s", f64::NAN), "undefined s");
+        let effect = Entry::effect(Effect::new(0.12, -0.01, 0.25));
+        assert_eq!(cell(&effect), r"\qty{+12}{\percent} [\num{-1}, \num{+25}]");
     }
 }

@@ -1,9 +1,10 @@
-//! One table model, written as terminal table, HTML, Markdown, CSV, JSON, LaTeX and JUnit's XML.
+//! Reports of runs, of comparisons and of studies, in every format.
 //!
 //! ```text
-//! Report --document--> Document --terminal | html | markdown | latex--> text
-//!    \------------------json | delimited-----------------------------> text
-//! StudyReport --study--------------------------------------------------> text
+//! Report      \\
+//! StudyReport  --> Document --terminal | Markdown | LaTeX | HTML--> text
+//! a command   /
+//! Report | StudyReport --JSON | CSV | JUnit's XML-----------------> text
 //! ```
 //!
 //! Nothing is printed or looked up here, and nothing is known of platforms: an environment is a
@@ -12,34 +13,40 @@
 //! void, is unequal or was timed by an unproven clock goes unsaid; no number sums up several
 //! workloads; and "no difference found" is never "no difference".
 
-mod among;
 mod answer;
-mod bar;
 mod charges;
 mod circumstances;
 mod course;
 mod delimited;
 mod differences;
-mod document;
+pub mod document;
 mod duplicates;
 mod gate;
+mod group;
 mod html;
 mod json;
 mod junit;
 mod latex;
 mod limits;
 mod markdown;
+mod neighbours;
 mod notes;
+mod own;
+mod plots;
 pub mod quantity;
 mod report;
+mod results;
 mod rows;
+mod run;
+mod sheet;
 pub mod study;
 mod terminal;
 mod text;
 mod troubles;
 
+pub use document::Document;
 pub use gate::beyond;
-pub use html::{LivePage, render_live};
+pub use html::LivePage;
 pub use quantity::Scale;
 pub use report::{ComparedRuns, EnvironmentFacts, Format, LogEnd, Options, Report, ReportError};
 pub use study::render_study;
@@ -50,12 +57,39 @@ pub use study::render_study;
 /// Only faults of this crate; no content of a report makes it fail.
 pub fn render(report: &Report, format: Format, options: &Options) -> Result<String, ReportError> {
     match format {
-        Format::Table => Ok(terminal::render(report, options)),
         Format::Json => json::render(report),
         Format::Csv => delimited::render(report),
-        Format::Markdown => Ok(markdown::render(report)),
-        Format::Latex => Ok(latex::render(report)),
-        Format::Html => html::render(report),
         Format::Junit => junit::render(report, options.gate),
+        Format::Table | Format::Markdown | Format::Latex | Format::Html => {
+            render_document(&run::document(report, None), format, options)
+        }
+    }
+}
+
+/// The page of a run that goes on, or has just ended, for a browser that a server of the run's own
+/// gives it to.
+///
+/// # Errors
+/// Only faults of this crate; no content of a report makes it fail.
+pub fn render_live(report: &Report, live: &LivePage) -> Result<String, ReportError> {
+    let shown = if live.ended { report.clone() } else { html::without_advice(report) };
+    html::render(&run::document(&shown, Some(live)))
+}
+
+/// Writes a document in a format for people. The text ends with a line break.
+///
+/// # Errors
+/// A format for programs, which data has and a document has not; faults of this crate.
+pub fn render_document(
+    document: &Document,
+    format: Format,
+    options: &Options,
+) -> Result<String, ReportError> {
+    match format {
+        Format::Table => Ok(terminal::render(document, options)),
+        Format::Markdown => Ok(markdown::render(document)),
+        Format::Latex => Ok(latex::render(document)),
+        Format::Html => html::render(document),
+        Format::Json | Format::Csv | Format::Junit => Err(ReportError::NotForPrograms),
     }
 }

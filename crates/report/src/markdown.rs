@@ -1,13 +1,13 @@
-//! Tables of GitHub's Markdown that can be pasted into an issue as they are.
+//! A document as GitHub's Markdown, which can be pasted into an issue as it is.
 
-use crate::Report;
-use crate::differences::{Difference, sentences};
-use crate::document::{self, Document, Group, Row, Table};
-use crate::limits::LimitTable;
-use crate::notes::COULD_SEE;
+use crate::document::{
+    Align, Block, Document, Entry, Item, List, ListKind, Medium, Piece, Section, Table, Tone,
+};
+use crate::sheet::{Part, Sheet};
+use crate::text::{columns, left, right};
 
 /// Text in which nothing is markup: names and reasons come from outside.
-pub(crate) fn escape(text: &str) -> String {
+fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in crate::text::harmless(text).chars() {
         match c {
@@ -27,7 +27,7 @@ pub(crate) fn escape(text: &str) -> String {
 }
 
 /// The same at the start of a paragraph or an item, where a sign or a number would begin a list.
-pub(crate) fn opening(text: &str) -> String {
+fn opening(text: &str) -> String {
     let text = escape(text);
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     match text.as_bytes().get(digits) {
@@ -37,206 +37,119 @@ pub(crate) fn opening(text: &str) -> String {
     }
 }
 
-pub(crate) fn render(report: &Report) -> String {
-    let document = document::build(report);
-    let mut out = format!("# {}\n\n", opening(&document.title));
-    for (what, value) in &document.subject {
-        out.push_str(&format!("- {what}: {}\n", escape(value)));
+/// The document in Markdown.
+pub(crate) fn render(document: &Document) -> String {
+    let mut parts = vec![format!("# {}\n", opening(&document.title))];
+    for section in document.sections.iter().filter(|section| section.audience.has(Medium::Paper)) {
+        parts.extend(write_section(section));
     }
-    for label in &document.labels {
-        out.push_str(&format!("\n**{}**: {}\n", escape(&label.word), escape(&label.meaning)));
-    }
-    if !document.answers.is_empty() {
-        out.push_str("\n## Answer\n\n");
-        if !document.convention.is_empty() {
-            out.push_str(&format!("{}\n\n", opening(&document.convention)));
+    parts.join("\n").replace(crate::text::JOINER, " ")
+}
+
+fn write_section(section: &Section) -> Vec<String> {
+    let shown = section.blocks.iter().filter(|(audience, _)| audience.has(Medium::Paper));
+    let blocks: Vec<String> = shown.flat_map(|(_, block)| write_block(block)).collect();
+    let shown = !blocks.is_empty();
+    let title = section.title.iter().filter(|title| title.audience.paper && shown);
+    let title = title.map(|title| {
+        let beside = if title.beside.is_empty() { String::new() } else { format!(" ({})", title.beside) };
+        format!("## {}\n", opening(&format!("{}{beside}", title.text)))
+    });
+    title.chain(blocks).collect()
+}
+
+/// The parts of a block, which stand apart.
+fn write_block(block: &Block) -> Vec<String> {
+    match block {
+        Block::Heading(text) => vec![format!("### {}\n", opening(text))],
+        Block::Prose(_, text) => vec![format!("{}\n", opening(text))],
+        Block::List(list) => vec![write_list(list)],
+        Block::Table(table) => write_table(table),
+        Block::Fold { blocks, .. } => blocks.iter().flat_map(write_block).collect(),
+        Block::Verbatim(text) => {
+            vec![text.lines().map(|line| format!("    {}\n", crate::text::harmless(line))).collect()]
         }
-        for answer in &document.answers {
-            out.push_str(&format!("- **{}**: {}\n", escape(&answer.environment), escape(&answer.sentence())));
-        }
-    }
-    for group in &document.groups {
-        write_group(&mut out, group);
-    }
-    for table in &document.limits {
-        write_limits(&mut out, table);
-    }
-    write_notes(&mut out, &document);
-    out.replace(crate::text::JOINER, " ")
-}
-
-fn write_group(out: &mut String, group: &Group) {
-    let params = if group.params.is_empty() { String::new() } else { format!(" ({})", group.params) };
-    out.push_str(&format!("\n## {}\n", escape(&format!("{}{params}", group.workload))));
-    for table in &group.judged {
-        heading(out, table, "");
-        write_rows(out, table);
-    }
-    for table in &group.descriptive {
-        heading(out, table, " (descriptive, no verdict)");
-        write_rows(out, table);
-    }
-    if !group.nowhere.is_empty() {
-        out.push_str(&format!("\n### {} in no environment\n\n", escape(&group.workload)));
-        for metric in &group.nowhere {
-            out.push_str(&format!("- {}\n", opening(metric)));
-        }
-    }
-    if let Some(cpu) = &group.cpu {
-        let title =
-            format!("{} CPU time charged per {} (descriptive, no verdict)", group.workload, cpu.operation);
-        out.push_str(&format!("\n### {}\n\n", escape(&title)));
-        for row in &cpu.rows {
-            out.push_str(&format!("- **{}**: {}\n", escape(&row.environment), escape(&row.sentence)));
-        }
-        for why in &cpu.why {
-            out.push_str(&format!("- counters of {}\n", escape(why)));
-        }
+        Block::Figures(_) | Block::Values(_) | Block::WithoutScript(_) => Vec::new(),
     }
 }
 
-/// A column: heading, whether it holds numbers, and what stands in a row.
-type Column<'a> = (String, bool, Box<dyn Fn(&Row) -> String + 'a>);
+fn write_list(list: &List) -> String {
+    let item = |item: &Item| {
+        let strong = !matches!(list.kind, ListKind::Facts);
+        let term = if strong { format!("**{}**", escape(&item.term)) } else { escape(&item.term) };
+        let lines = match list.kind {
+            // Of a name each line stands by itself.
+            ListKind::Named | ListKind::Facts => item.lines.clone(),
+            _ => vec![item.lines.join("; ")],
+        };
+        let own = lines.iter().map(|line| match item.term.is_empty() {
+            true => opening(line),
+            false if line.is_empty() => term.clone(),
+            false => format!("{term}: {}", escape(line)),
+        });
+        let below = item.below.iter().flat_map(|item| &item.lines);
+        let below = below.map(|line| format!("  - {}\n", opening(line)));
+        own.map(|line| format!("- {line}\n")).chain(below).collect::<String>()
+    };
+    list.items.iter().map(item).collect()
+}
 
-fn write_rows(out: &mut String, table: &Table) {
-    let mut columns: Vec<Column<'_>> = vec![
-        ("environment".into(), false, Box::new(|row| escape(&row.environment))),
-        ("median".into(), true, Box::new(value)),
-    ];
-    if let Some(heading) = &table.cpu {
-        columns.push((escape(heading), true, Box::new(|row| escape(row.cpu.as_deref().unwrap_or("")))));
+fn write_table(table: &Table) -> Vec<String> {
+    let mut parts = Vec::new();
+    if !table.titled {
+        parts.push(format!("### {}\n", opening(&table.caption)));
     }
-    columns.push((effect_name(table).into(), true, Box::new(|row| effect(row)[0].clone())));
-    columns.push(("95 % interval".into(), true, Box::new(|row| effect(row)[1].clone())));
-    if table.primary {
-        columns.push(("verdict".into(), false, Box::new(verdict)));
+    if !table.note.is_empty() {
+        parts.push(format!("{}\n", opening(&table.note)));
     }
-    columns.push(("n".into(), true, Box::new(|row| row.n.to_string())));
-    columns.push(("could see".into(), true, Box::new(|row| row.smallest.clone().unwrap_or_default())));
-    columns.push(("remarks".into(), false, Box::new(remarks)));
-    let head: Vec<&str> = columns.iter().map(|(heading, _, _)| heading.as_str()).collect();
-    let numeric: Vec<usize> = (0..columns.len()).filter(|i| columns[*i].1).collect();
-    let rows = table.rows.iter().map(|row| columns.iter().map(|(_, _, text)| text(row)).collect());
-    write_table(out, &head, &numeric, rows);
-}
-
-/// What one more guest takes.
-fn write_limits(out: &mut String, table: &LimitTable) {
-    out.push_str(&format!("\n## {}\n\n{}\n\n", escape(&table.title), opening(&table.note)));
-    let head: Vec<&str> = [table.first].into_iter().chain(table.columns.iter().map(String::as_str)).collect();
-    let numeric: Vec<usize> = (1..head.len()).collect();
-    let rows = table
-        .rows
-        .iter()
-        .map(|row| [&row.environment].into_iter().chain(&row.cells).map(|cell| escape(cell)).collect());
-    write_table(out, &head, &numeric, rows);
-    for (row, remark) in table.rows.iter().filter_map(|row| Some((row, row.remark.as_ref()?))) {
-        out.push_str(&format!("\n{}: {}\n", opening(&row.environment), escape(remark)));
-    }
-}
-
-fn verdict(row: &Row) -> String {
-    let verdict = escape(&row.verdict);
-    if row.baseline || verdict.is_empty() { verdict } else { format!("**{verdict}**") }
-}
-
-fn heading(out: &mut String, table: &Table, suffix: &str) {
-    let unit = if table.unit.is_empty() { String::new() } else { format!(", {}", table.unit) };
-    out.push_str(&format!(
-        "\n### {}{suffix}\n\n",
-        escape(&format!("{} {}{unit}, {}", table.workload, table.metric, table.direction))
-    ));
-}
-
-fn effect_name(table: &Table) -> &'static str {
-    if table.sequential { "change" } else { "overhead" }
-}
-
-fn value(row: &Row) -> String {
-    escape(row.value.as_deref().unwrap_or("-"))
-}
-
-fn effect(row: &Row) -> [String; 2] {
-    match &row.effect {
-        Some(effect) => [effect.estimate.clone(), effect.interval.clone()],
-        None => [String::new(), String::new()],
-    }
-}
-
-fn remarks(row: &Row) -> String {
-    escape(&row.all_beside())
+    parts.push(grid(table));
+    parts.extend(table.below.iter().map(|line| format!("{}\n", opening(line))));
+    parts
 }
 
 /// Columns are padded, so that the text can be read without being rendered too.
-pub(crate) fn write_table(
-    out: &mut String,
-    head: &[&str],
-    numeric: &[usize],
-    rows: impl Iterator<Item = Vec<String>>,
-) {
-    use crate::text::{columns, left, right};
-    let rows: Vec<Vec<String>> = rows.collect();
-    let widths: Vec<usize> = (0..head.len())
-        .map(|i| rows.iter().map(|row| columns(&row[i])).chain([columns(head[i]), 3]).max().unwrap_or(3))
-        .collect();
-    let pad = |i: usize, text: &str| {
-        if numeric.contains(&i) { right(text, widths[i]) } else { left(text, widths[i]) }
+fn grid(table: &Table) -> String {
+    let sheet = Sheet::new(table, Medium::Paper);
+    let head = sheet.columns.iter().map(|column| column.heading.map(cell).unwrap_or_default());
+    let head: Vec<String> = head.collect();
+    let text = |parts: &Vec<Part<'_>>| {
+        let texts: Vec<String> = parts.iter().map(|part| part.written(cell)).collect();
+        texts.join(", ")
     };
-    let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
-    out.push_str(&line(&head.iter().enumerate().map(|(i, text)| pad(i, text)).collect::<Vec<_>>()));
-    let rule = |i: usize, width: &usize| {
-        if numeric.contains(&i) { format!("{}:", "-".repeat(width - 1)) } else { "-".repeat(*width) }
+    let rows: Vec<Vec<String>> = sheet.rows.iter().map(|row| row.cells.iter().map(text).collect()).collect();
+    let numeric: Vec<bool> = sheet.columns.iter().map(|column| column.align != Align::Left).collect();
+    let width = |at: usize| {
+        let texts = rows.iter().chain([&head]).map(|row| columns(&row[at]));
+        texts.max().unwrap_or(0).max(3)
     };
-    out.push_str(&line(&widths.iter().enumerate().map(|(i, width)| rule(i, width)).collect::<Vec<_>>()));
-    for row in &rows {
-        out.push_str(&line(&row.iter().enumerate().map(|(i, text)| pad(i, text)).collect::<Vec<_>>()));
-    }
+    let widths: Vec<usize> = (0..head.len()).map(width).collect();
+    let pad = |(at, text): (usize, &String)| {
+        if numeric[at] { right(text, widths[at]) } else { left(text, widths[at]) }
+    };
+    let line = |cells: Vec<String>| format!("| {} |\n", cells.join(" | "));
+    let rule = |(width, numeric): (&usize, &bool)| match numeric {
+        true => format!("{}:", "-".repeat(width - 1)),
+        false => "-".repeat(*width),
+    };
+    let mut out = line(head.iter().enumerate().map(pad).collect());
+    out.push_str(&line(widths.iter().zip(&numeric).map(rule).collect()));
+    rows.iter().for_each(|row| out.push_str(&line(row.iter().enumerate().map(pad).collect())));
+    out
 }
 
-fn write_notes(out: &mut String, document: &Document) {
-    let mut section = |title: &str, items: Vec<String>| {
-        if !items.is_empty() {
-            out.push_str(&format!("\n## {title}\n\n"));
-            for item in items {
-                out.push_str(&format!("- {item}\n"));
-            }
-        }
+/// What an entry says.
+fn cell(entry: &Entry) -> String {
+    let piece = |piece: &Piece| match piece {
+        Piece::Flag(Tone::Plain, word) => escape(word),
+        Piece::Flag(_, word) => format!("**{}**", escape(word)),
+        Piece::Text(text) | Piece::Name(text) => escape(text),
+        Piece::Quantity(quantity) => escape(&quantity.to_string()),
+        Piece::Brackets(numbers) => escape(&crate::document::brackets(numbers)),
+        Piece::Beside(..) | Piece::Mark(_) | Piece::Bar(_) | Piece::Remark { .. } => String::new(),
     };
-    let mut reading: Vec<String> = document.notes.iter().map(|note| opening(note)).collect();
-    if !reading.is_empty() {
-        reading.push(escape(COULD_SEE));
-    }
-    reading.extend(
-        document.legend.iter().map(|(word, meaning)| format!("**{}**: {}", escape(word), escape(meaning))),
-    );
-    section("How to read this", reading);
-    let environments = document.environments.iter().flat_map(|environment| {
-        let name = escape(&environment.name);
-        let facts =
-            (!environment.facts.is_empty()).then(|| format!("**{name}**: {}", escape(&environment.facts)));
-        let clock =
-            environment.clock_detail.as_ref().map(|clock| format!("**{name}** clock: {}", escape(clock)));
-        let network = environment.network.as_ref().map(|network| format!("**{name}** {}", escape(network)));
-        let differences = sentences(&environment.differences, Difference::sentence);
-        let differences =
-            differences.iter().map(|sentence| format!("**{name}** differs: {}", escape(sentence)));
-        facts.into_iter().chain(network).chain(clock).chain(differences).collect::<Vec<_>>()
-    });
-    section("Environments", environments.collect());
-    section(
-        "Noise on the host",
-        document.noise.iter().map(|(what, seen)| format!("{what}: {}", escape(seen))).collect(),
-    );
-    let voids = document.voids.iter().map(|void| {
-        let units: String = void.units.iter().map(|unit| format!("\n  - {}", opening(unit))).collect();
-        opening(&void.summary) + &units
-    });
-    section("Void units", document.replacements.iter().map(|text| opening(text)).chain(voids).collect());
-    section("Failures", document.failures.iter().map(|failure| opening(&failure.sentence())).collect());
-    section(
-        "Warnings",
-        document.warnings.iter().flat_map(|advice| advice.sentences()).map(|s| opening(&s)).collect(),
-    );
+    let text: String = entry.pieces.iter().map(piece).collect();
+    let beside = entry.beside(true).map(|beside| format!(" ({})", escape(&beside)));
+    format!("{text}{}{}", beside.unwrap_or_default(), escape(&entry.all_remarks()))
 }
 
 #[cfg(test)]

@@ -3,10 +3,10 @@
 
 use crate::Report;
 use crate::differences::{Standing, differences, keys, misnamed};
-use crate::document::{Label, common_flags};
+use crate::group::distinct;
 use crate::quantity::{magnitude, plain_percent};
+use crate::results::common_flags;
 use crate::rows::flag_word;
-use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use weigh_model::{Better, NoiseLimits, VoidCause, VoidUnit, format_bytes};
 use weigh_stats::{Cell, EQUIVALENT_FEWEST_BLOCKS, Flag};
@@ -29,14 +29,11 @@ fn compared(report: &Report) -> impl Iterator<Item = &Cell> {
     report.analysis.cells.iter().filter(|cell| cell.environment != report.analysis.baseline)
 }
 
-fn distinct<'a>(names: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
-    let mut seen: Vec<&str> = Vec::new();
-    for name in names {
-        if !seen.contains(&name) {
-            seen.push(name);
-        }
-    }
-    seen
+/// A label that holds for the whole report.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Label {
+    pub word: String,
+    pub meaning: String,
 }
 
 /// What was asked: (what, value).
@@ -184,13 +181,8 @@ fn faults(report: &Report, labels: &mut Vec<Label>) {
         );
     }
     let found = differences(report);
-    let mut environments: Vec<&str> = Vec::new();
-    for fault in found.iter().filter(|difference| difference.standing == Standing::Fault) {
-        if !environments.contains(&fault.environment.as_str()) {
-            environments.push(&fault.environment);
-        }
-    }
-    for environment in environments {
+    let faults = found.iter().filter(|difference| difference.standing == Standing::Fault);
+    for environment in distinct(faults.map(|fault| fault.environment.as_str())) {
         add(
             "UNEQUAL",
             format!(
@@ -431,7 +423,7 @@ fn meaning(flag: Flag) -> &'static str {
 }
 
 /// Void units of one cause.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) struct VoidLine {
     /// How many by what cause, and what it means.
     pub summary: String,
@@ -463,7 +455,10 @@ pub(crate) fn replacements(report: &Report) -> Option<String> {
     let (voids, replaced) = replaced(report);
     (voids > 0).then(|| {
         let were = if voids == 1 { "void unit is" } else { "void units are" };
-        format!("{voids} {were} kept and not counted; {replaced} of them were replaced by another attempt or another block.")
+        format!(
+            "{voids} {were} kept and not counted; {replaced} of them were replaced by another attempt or another block. Blocks are numbered \
+             from 0."
+        )
     })
 }
 

@@ -1,8 +1,9 @@
 //! Numbers as people read them: a prefix, as many digits as the interval justifies, always a sign
 //! and a unit.
 
-use serde::Serialize;
+use std::fmt;
 use weigh_model::Unit;
+use weigh_stats::Interval;
 
 /// The fewest digits a value is shown with.
 const FEWEST_DIGITS: i32 = 3;
@@ -62,39 +63,79 @@ impl Scale {
         value / self.factor
     }
 
-    /// A value in the base unit, written with this scale; a value that this scale would distort
-    /// gets one of its own.
+    /// A value in the base unit, written with this scale.
     pub fn format(&self, value: f64) -> String {
+        self.quantity(value).to_string()
+    }
+
+    /// A value in the base unit, in digits of this scale; a value that this scale would distort
+    /// gets one of its own.
+    pub fn quantity(&self, value: f64) -> Quantity {
+        let shown = |number: String, symbol: &str| Quantity { value, number, unit: symbol.into() };
         if !value.is_finite() {
-            return with_symbol(non_finite(value), &self.symbol);
+            return shown(non_finite(value), &self.symbol);
         }
         if value == 0.0 {
-            return with_symbol("0".into(), &self.symbol);
+            return shown("0".into(), &self.symbol);
         }
-        let shown = value / self.factor;
-        if !WITH_COMMON_PREFIX.contains(&shown.abs()) {
+        let scaled = value / self.factor;
+        if !WITH_COMMON_PREFIX.contains(&scaled.abs()) {
             let (symbol, factor) = prefix(&self.unit, value.abs());
             let own = value / factor;
             // What no prefix reaches is written with an exponent; nothing is ever rounded to zero.
             if !(1e-4..1e7).contains(&own.abs()) {
-                return with_symbol(format!("{own:.2e}"), &symbol);
+                return shown(format!("{own:.2e}"), &symbol);
             }
             let decimals = decimals_of(own, FEWEST_DIGITS);
-            return with_symbol(format!("{own:.decimals$}"), &symbol);
+            return shown(format!("{own:.decimals$}"), &symbol);
         }
         // A value below those that the scale was made for keeps its digits too.
-        let decimals = self.decimals.max(decimals_of(shown, FEWEST_DIGITS));
-        with_symbol(format!("{shown:.decimals$}"), &self.symbol)
+        let decimals = self.decimals.max(decimals_of(scaled, FEWEST_DIGITS));
+        shown(format!("{scaled:.decimals$}"), &self.symbol)
+    }
+
+    /// An estimate and the ends of its interval, which have no unit.
+    pub(crate) fn interval(&self, interval: Interval) -> [Quantity; 3] {
+        let end = |value: f64| Quantity { unit: String::new(), ..self.quantity(value) };
+        [self.quantity(interval.estimate), end(interval.low), end(interval.high)]
+    }
+}
+
+/// A number as it is shown, with its unit.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Quantity {
+    /// The number itself, in the base unit.
+    pub value: f64,
+    /// Its digits.
+    pub number: String,
+    /// The unit with its prefix; empty where there is none.
+    pub unit: String,
+}
+
+impl Quantity {
+    /// Digits and a unit.
+    pub fn new(value: f64, number: impl Into<String>, unit: impl Into<String>) -> Self {
+        Self { value, number: number.into(), unit: unit.into() }
+    }
+
+    /// Whether it is a number at all.
+    pub fn is_finite(&self) -> bool {
+        self.value.is_finite()
+    }
+}
+
+impl fmt::Display for Quantity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.unit.as_str() {
+            "" => f.write_str(&self.number),
+            unit => write!(f, "{} {unit}", self.number),
+        }
     }
 }
 
 /// Decimals that give a value so many significant digits.
 fn decimals_of(value: f64, digits: i32) -> usize {
     (digits - 1 - value.abs().log10().floor() as i32).max(0) as usize
-}
-
-fn with_symbol(number: String, symbol: &str) -> String {
-    if symbol.is_empty() { number } else { format!("{number} {symbol}") }
 }
 
 fn non_finite(value: f64) -> String {
@@ -123,8 +164,12 @@ fn prefix(unit: &Unit, value: f64) -> (String, f64) {
 
 /// A time in nanoseconds with a prefix of its own: `14.0 µs`.
 pub fn duration_ns(nanoseconds: f64) -> String {
-    let seconds = nanoseconds / 1e9;
-    Scale::new(&Unit::normalise("s").0, [seconds], None).format(seconds)
+    duration(nanoseconds / 1e9).to_string()
+}
+
+/// A time in seconds with a prefix of its own.
+pub(crate) fn duration(seconds: f64) -> Quantity {
+    Scale::new(&Unit::normalise("s").0, [seconds], None).quantity(seconds)
 }
 
 /// A number of bytes or, for other names, of things, with three significant digits: `480`, `12.3k`,
@@ -153,16 +198,41 @@ pub fn share(fraction: f64) -> String {
     if value > 0.0 && value < 0.01 { "under 0.01 %".into() } else { magnitude(fraction) }
 }
 
-/// An overhead and its interval as text: `+12.3 %` and `[+9.1, +15.4]`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+/// A share as a number with its unit, to a tenth of a per cent.
+pub(crate) fn share_of(fraction: f64) -> Quantity {
+    let rounded = (fraction * 1000.0).round() / 10.0;
+    Quantity::new(fraction, rounded.to_string(), "%")
+}
+
+/// An overhead with its interval: `+12.3 % [+9.1, +15.4]`.
+#[derive(Debug, Clone, PartialEq)]
 pub struct Effect {
     /// The estimate, with sign and per cent.
-    pub estimate: String,
-    /// The interval in brackets, in per cent, every bound with its sign.
-    pub interval: String,
+    pub estimate: Quantity,
+    /// The lower end of the interval, in per cent, with its sign.
+    pub low: Quantity,
+    /// The upper end.
+    pub high: Quantity,
+}
+
+impl fmt::Display for Effect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.estimate, self.interval())
+    }
+}
+
+impl From<Interval> for Effect {
+    fn from(interval: Interval) -> Self {
+        Self::new(interval.estimate, interval.low, interval.high)
+    }
 }
 
 impl Effect {
+    /// The interval in brackets, in per cent.
+    pub fn interval(&self) -> String {
+        format!("[{}, {}]", self.low, self.high)
+    }
+
     /// From fractions; the number of decimals follows the half-width of the interval, and grows
     /// where a bound that is not zero would be shown as zero.
     pub fn new(estimate: f64, low: f64, high: f64) -> Self {
@@ -178,16 +248,13 @@ impl Effect {
         while decimals < 4 && (vanishes(low, decimals) || vanishes(high, decimals)) {
             decimals += 1;
         }
+        let end = |value: f64| Quantity::new(value, signed(value, decimals), "");
         Self {
-            estimate: percent(estimate, decimals),
-            interval: format!("[{}, {}]", signed(low, decimals), signed(high, decimals)),
+            estimate: Quantity::new(estimate, signed(estimate, decimals), "%"),
+            low: end(low),
+            high: end(high),
         }
     }
-}
-
-/// A fraction as per cent with a sign.
-pub fn percent(fraction: f64, decimals: usize) -> String {
-    format!("{} %", signed(fraction, decimals))
 }
 
 /// A fraction as a number of per cent with a sign and without the symbol. What is not zero is never
@@ -205,18 +272,23 @@ fn signed(fraction: f64, decimals: usize) -> String {
 /// A size of effect (a fraction without a sign) as per cent with two significant digits: `0.42 %`,
 /// `6.0 %`, `12 %`.
 pub fn magnitude(fraction: f64) -> String {
+    size(fraction).to_string()
+}
+
+/// The same as a number with its unit.
+pub(crate) fn size(fraction: f64) -> Quantity {
     let value = fraction.abs() * 100.0;
-    if !value.is_finite() {
-        return format!("{} %", non_finite(value));
-    }
-    if value == 0.0 {
-        return "0 %".into();
-    }
-    if !(1e-4..1e6).contains(&value) {
-        return format!("{value:.1e} %");
-    }
-    let decimals = (1 - value.log10().floor() as i32).max(0) as usize;
-    format!("{value:.decimals$} %")
+    let number = if !value.is_finite() {
+        non_finite(value)
+    } else if value == 0.0 {
+        "0".into()
+    } else if !(1e-4..1e6).contains(&value) {
+        format!("{value:.1e}")
+    } else {
+        let decimals = (1 - value.log10().floor() as i32).max(0) as usize;
+        format!("{value:.decimals$}")
+    };
+    Quantity::new(fraction.abs(), number, "%")
 }
 
 /// A fraction as per cent with the fewest digits that say it: `2 %`, `0.5 %`.
@@ -273,10 +345,7 @@ mod tests {
 
     #[test]
     fn effects_show_what_their_interval_supports() {
-        let text = |m, l, h| {
-            let effect = Effect::new(m, l, h);
-            format!("{} {}", effect.estimate, effect.interval)
-        };
+        let text = |m, l, h| Effect::new(m, l, h).to_string();
         assert_eq!(text(0.12, 0.09, 0.15), "+12 % [+9, +15]");
         assert_eq!(text(0.012, 0.004, 0.020), "+1.2 % [+0.4, +2.0]");
         assert_eq!(text(-0.0012, -0.0017, -0.0007), "-0.12 % [-0.17, -0.07]");
@@ -353,15 +422,15 @@ mod tests {
         fn any_effect_keeps_its_signs(estimate in -0.999f64..1e9, a in 0.0f64..2.0, b in 0.0f64..2.0) {
             let (low, high) = (estimate - a, estimate + b);
             let effect = Effect::new(estimate, low, high);
-            let bounds: Vec<f64> = effect.interval.trim_matches(['[', ']']).split(", ").map(|n| n.parse().unwrap()).collect();
+            let bounds = [&effect.low, &effect.high].map(|end| end.number.parse::<f64>().unwrap());
             for (text, value) in [(bounds[0], low), (bounds[1], high)] {
                 prop_assert_eq!(text == 0.0, value == 0.0);
                 if value != 0.0 {
                     prop_assert_eq!(text < 0.0, value < 0.0);
                 }
             }
-            prop_assert!(effect.estimate.ends_with(" %"));
-            prop_assert!(effect.estimate.starts_with(['+', '-']));
+            prop_assert_eq!(effect.estimate.unit, "%");
+            prop_assert!(effect.estimate.number.starts_with(['+', '-']));
         }
     }
 }

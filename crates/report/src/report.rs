@@ -178,9 +178,9 @@ pub enum ReportError {
     /// A row cannot be written.
     #[error("cannot write the report as CSV: {0}")]
     Csv(String),
-    /// The template of the page does not fit its data.
-    #[error("cannot write the report as HTML: {0}")]
-    Html(#[from] minijinja::Error),
+    /// JSON, CSV and JUnit's XML are written from data, not from a document.
+    #[error("a document has no format for programs")]
+    NotForPrograms,
     /// An element cannot be written.
     #[error("cannot write the report as JUnit's XML: {0}")]
     Junit(String),

@@ -3,11 +3,12 @@
 use crate::Report;
 use crate::charges::{self, Column};
 use crate::differences::{Difference, Standing, keys, short};
-use crate::document::{Bar, Row, Table, Tone};
-use crate::quantity::{Effect, Scale, magnitude};
+use crate::document::Tone;
+use crate::quantity::{Effect, Scale, size};
+use crate::results::{Median, Row, Table};
 use crate::text::join;
 use weigh_model::{Better, Extraction, LoadLoop, ServerPlan};
-use weigh_stats::{Cell, Flag, Verdict};
+use weigh_stats::{Cell, Flag, Summary, Verdict};
 
 /// The table of one workload and metric, the baseline first.
 pub(crate) fn table(report: &Report, cells: &[&Cell], common: &[Flag], differences: &[Difference]) -> Table {
@@ -25,15 +26,16 @@ pub(crate) fn table(report: &Report, cells: &[&Cell], common: &[Flag], differenc
     let around = Around { report, scale: &scale, column: column.as_ref(), common, differences };
     let mut ordered: Vec<&&Cell> = cells.iter().collect();
     ordered.sort_by_key(|cell| cell.environment != *baseline);
+    let rows = ordered.into_iter().map(|cell| row(&around, cell)).collect();
     Table {
         workload: first.workload.clone(),
         metric: first.metric.name.clone(),
-        unit: scale.symbol().into(),
         direction: direction(report, first),
         cpu: column.as_ref().map(|column| column.heading.clone()),
         primary: first.primary,
         sequential: cells.iter().any(|cell| cell.runs.is_some()),
-        rows: ordered.into_iter().map(|cell| row(&around, cell)).collect(),
+        rows,
+        scale,
     }
 }
 
@@ -74,9 +76,9 @@ fn server<'a>(report: &'a Report, cell: &Cell) -> Option<&'a ServerPlan> {
 }
 
 /// Whether a metric of a server, or a quantile of latencies, was taken in a closed loop, where each
-/// request waits for the answer to the one before (method specification, "Latency"). None for other
-/// metrics. Without a server that says it, a workload is taken to be a closed loop unless its
-/// parameters say `loop=open`.
+/// request waits for the answer to the one before (METHOD: latency). None for other metrics.
+/// Without a server that says it, a workload is taken to be a closed loop unless its parameters say
+/// `loop=open`.
 pub(crate) fn closed_loop(report: &Report, cell: &Cell) -> Option<bool> {
     if let Some(server) = server(report, cell) {
         return Some(server.kind == LoadLoop::Closed);
@@ -121,28 +123,24 @@ fn row(around: &Around<'_>, cell: &Cell) -> Row {
         environment: cell.environment.clone(),
         baseline,
         value: value(cell, around.scale),
-        cpu: around.column.zip(charge).and_then(|(column, charge)| column.text(charge)),
-        effect: cell.overhead.map(|interval| Effect::new(interval.estimate, interval.low, interval.high)),
-        bar: cell.overhead.map(Bar::from),
+        cpu: around.column.zip(charge).and_then(|(column, charge)| column.quantity(charge)),
+        effect: cell.overhead.map(Effect::from),
         verdict: verdict(cell, baseline),
         tone: tone(cell),
         n: cell.n,
         beside,
         differs: !(fault.is_empty() && allowed.is_empty() && intended.is_empty()),
         intended: (!intended.is_empty()).then(|| format!("≠ {}", short(&intended))),
-        smallest: cell.smallest_detectable.map(magnitude),
+        smallest: cell.smallest_detectable.map(size),
         cell: cell.clone(),
     }
 }
 
-fn value(cell: &Cell, scale: &Scale) -> Option<String> {
-    let median = |summary: &weigh_stats::Summary| scale.format(summary.median);
+fn value(cell: &Cell, scale: &Scale) -> Option<Median> {
+    let median = |summary: Option<Summary>| summary.map(|summary| scale.quantity(summary.median));
     match &cell.runs {
-        Some(runs) => {
-            let side = |run: &weigh_stats::OneRun| run.summary.as_ref().map_or("-".into(), median);
-            Some(format!("{} → {}", side(&runs.before), side(&runs.after)))
-        }
-        None => cell.summary.as_ref().map(median),
+        Some(runs) => Some(Median::Two(median(runs.before.summary), median(runs.after.summary))),
+        None => median(cell.summary).map(Median::One),
     }
 }
 
@@ -196,14 +194,12 @@ fn remarks(cell: &Cell, scale: &Scale) -> Vec<String> {
     if cell.flags.contains(&Flag::Mixed)
         && let Some(typical) = cell.typical
     {
-        let effect = Effect::new(typical.estimate, typical.low, typical.high);
-        remarks.push(join(&format!("typical {} {}", effect.estimate, effect.interval)));
+        remarks.push(join(&format!("typical {}", Effect::from(typical))));
     }
     if let Some(runs) = &cell.runs {
         for (when, run) in [("before", &runs.before), ("after", &runs.after)] {
             if let (Some(overhead), Some(summary)) = (run.overhead, run.summary) {
-                let effect = Effect::new(overhead.estimate, overhead.low, overhead.high);
-                let ratio = join(&format!("{} {}", effect.estimate, effect.interval));
+                let ratio = join(&Effect::from(overhead).to_string());
                 let (value, n) = (join(&scale.format(summary.median)), join(&format!("n {}", run.n)));
                 remarks.push(format!("{when} {ratio} at {value}, {n}"));
             }

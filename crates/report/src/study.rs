@@ -1,10 +1,6 @@
 //! A study redrawn: what was published beside what was measured here, and what became of every
 //! claim.
 //!
-//! ```text
-//! StudyReport --render_study--> terminal table | Markdown | LaTeX | HTML | JSON | CSV | JUnit's XML
-//! ```
-//!
 //! The model knows names, numbers and grades; where they come from is nobody's concern here. Every
 //! format keeps the same promises: a value of the paper and one of this host stand beside each
 //! other and are never graded; a ratio has its interval and its number of blocks; a claim has its
@@ -12,19 +8,17 @@
 //! what stands for what with every experiment.
 
 mod agreement;
+pub(crate) mod charts;
+mod costs;
 mod delimited;
-mod grid;
-mod html;
+mod document;
 mod json;
 mod junit;
-mod latex;
-mod markdown;
 mod notes;
 mod tally;
-mod terminal;
 mod words;
 
-use crate::{Format, Options, ReportError};
+use crate::{Format, Options, ReportError, render_document};
 use serde::{Deserialize, Serialize};
 use weigh_model::Better;
 use weigh_stats::{Grade, Interval};
@@ -35,13 +29,12 @@ use weigh_stats::{Grade, Interval};
 /// Only faults of this crate; no content of a study makes it fail.
 pub fn render_study(report: &StudyReport, format: Format, options: &Options) -> Result<String, ReportError> {
     match format {
-        Format::Table => Ok(terminal::render(report, options)),
         Format::Json => json::render(report),
         Format::Csv => delimited::render(report),
-        Format::Markdown => Ok(markdown::render(report)),
-        Format::Latex => Ok(latex::render(report)),
-        Format::Html => html::render(report),
         Format::Junit => junit::render(report),
+        Format::Table | Format::Markdown | Format::Latex | Format::Html => {
+            render_document(&document::document(report), format, options)
+        }
     }
 }
 

@@ -1,43 +1,37 @@
 //! What went wrong and what is not equal: never hidden, told once each.
 
 use crate::Report;
-use serde::Serialize;
+use crate::group::grouped;
+use weigh_stats::Failure;
 
 /// A failure, the same one of several blocks told once.
-#[derive(Debug, PartialEq, Serialize)]
+#[derive(Debug, PartialEq)]
 pub(crate) struct FailureLine {
     pub environment: String,
     pub workload: String,
     pub reason: String,
     pub blocks: String,
-    pub excluded: bool,
     pub logs: Vec<String>,
 }
 
 impl FailureLine {
-    /// Everything in one sentence; of many logs the first ones are named.
+    /// What failed where, in which blocks, and why.
     pub(crate) fn sentence(&self) -> String {
-        let mut text = format!("{} in {}, {}: {}", self.workload, self.environment, self.blocks, self.reason);
-        let logs = self.shown_logs();
-        if !logs.is_empty() {
-            text.push_str(&format!(" (see {logs})"));
-        }
-        text
+        format!("{} in {}, {}: {}", self.workload, self.environment, self.blocks, self.reason)
     }
 
     /// The first logs, and how many more there are.
-    pub(crate) fn shown_logs(&self) -> String {
-        const SHOWN: usize = 3;
-        let mut text = self.logs.iter().take(SHOWN).cloned().collect::<Vec<_>>().join(", ");
-        if self.logs.len() > SHOWN {
-            text.push_str(&format!(", and {} more", self.logs.len() - SHOWN));
+    pub(crate) fn shown_logs(&self, most: usize) -> Option<String> {
+        let mut text = self.logs.iter().take(most).cloned().collect::<Vec<_>>().join(", ");
+        if self.logs.len() > most {
+            text.push_str(&format!(", and {} more", self.logs.len() - most));
         }
-        text
+        (!text.is_empty()).then(|| format!("see {text}"))
     }
 }
 
 /// Warnings that ask for the same thing.
-#[derive(Debug, PartialEq, Serialize)]
+#[derive(Debug, PartialEq)]
 pub(crate) struct Advice {
     /// What to do; empty where a warning does not say.
     pub action: String,
@@ -45,54 +39,24 @@ pub(crate) struct Advice {
     pub seen: Vec<String>,
 }
 
-impl Advice {
-    /// One sentence per thing seen.
-    pub(crate) fn sentences(&self) -> Vec<String> {
-        let action = if self.action.is_empty() { String::new() } else { format!("; {}", self.action) };
-        self.seen.iter().map(|seen| format!("{seen}{action}")).collect()
-    }
-}
-
 /// The failures, alike ones together.
 pub(crate) fn failures(report: &Report) -> Vec<FailureLine> {
-    let mut lines: Vec<(FailureLine, Vec<u32>)> = Vec::new();
-    for failure in &report.failures {
-        let same = |(line, _): &&mut (FailureLine, Vec<u32>)| {
-            line.environment == failure.environment
-                && line.workload == failure.workload
-                && line.reason == failure.reason
-                && line.excluded == failure.excluded
-        };
-        match lines.iter_mut().find(same) {
-            Some((line, blocks)) => {
-                blocks.push(failure.block);
-                line.logs.extend(failure.log.clone());
-            }
-            None => lines.push((
-                FailureLine {
-                    environment: failure.environment.clone(),
-                    workload: failure.workload.clone(),
-                    reason: failure.reason.clone(),
-                    blocks: String::new(),
-                    excluded: failure.excluded,
-                    logs: failure.log.iter().cloned().collect(),
-                },
-                vec![failure.block],
-            )),
+    let alike = |f: &&Failure| (f.environment.clone(), f.workload.clone(), f.reason.clone(), f.excluded);
+    let groups = grouped(&report.failures, alike).into_iter();
+    let line = |((environment, workload, reason, excluded), failures): (_, Vec<&Failure>)| {
+        let blocks: Vec<String> = failures.iter().map(|failure| failure.block.to_string()).collect();
+        FailureLine {
+            environment,
+            workload,
+            reason,
+            blocks: match excluded {
+                true => format!("not measured from block {} on", blocks[0]),
+                false => format!("block{} {}", if blocks.len() == 1 { "" } else { "s" }, blocks.join(", ")),
+            },
+            logs: failures.iter().filter_map(|failure| failure.log.clone()).collect(),
         }
-    }
-    lines
-        .into_iter()
-        .map(|(mut line, blocks)| {
-            line.blocks = if line.excluded {
-                format!("not measured from block {} on", blocks[0])
-            } else {
-                let numbers: Vec<String> = blocks.iter().map(ToString::to_string).collect();
-                format!("block{} {}", if blocks.len() == 1 { "" } else { "s" }, numbers.join(", "))
-            };
-            line
-        })
-        .collect()
+    };
+    groups.map(line).collect()
 }
 
 /// All warnings as sentences: those of the caller, then those of the statistics.

@@ -81,18 +81,11 @@
 
   // ---- tables ---------------------------------------------------------------------------------------------------------------------
 
-  const PREFIXES = { n: 1e-9, µ: 1e-6, m: 1e-3, k: 1e3, M: 1e6, G: 1e9, T: 1e12 };
-  const UNITS = /^(n|µ|m)?s$|^(k|M|G|T)?(B\/s|op\/s|update\/s|FLOP\/s|cycles)?$|^(Ki|Mi|Gi|Ti)?B$/;
-
-  // What a cell is sorted by: its number with the prefix of its unit, else its text.
+  // What a cell is sorted by: the number that it shows, else its text.
   function key(cell) {
-    const text = cell.textContent.trim().replace(/−/g, "-").replace(/\u00a0/g, " ");
-    const found = /^([+-]?[\d.]+(?:e[+-]?\d+)?)\s*(\S*)/.exec(text);
-    if (!found) return text === "" || text === "–" ? null : text.toLowerCase();
-    const [, number, unit] = found;
-    const binary = { Ki: 2 ** 10, Mi: 2 ** 20, Gi: 2 ** 30, Ti: 2 ** 40 }[unit.slice(0, 2)];
-    const factor = UNITS.test(unit) ? binary ?? (unit.length > 1 || "kMGT".includes(unit) ? PREFIXES[unit[0]] ?? 1 : 1) : 1;
-    return Number(number) * factor;
+    if (cell.dataset.sort !== undefined) return Number(cell.dataset.sort);
+    const text = cell.textContent.trim();
+    return ["", "–", "-"].includes(text) ? null : text.toLowerCase();
   }
 
   // Nothing comes last, numbers before words.

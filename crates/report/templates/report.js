@@ -440,7 +440,3 @@
     return parts;
   }
 
-  const KINDS = { forest, box, trace, latency, charge, sweep, waterfall, among, isolation, five, course };
-  // What stands beside the button of a kind of plot.
-  const TOOLS = { forest: forestTools };
-

@@ -155,6 +155,8 @@
     };
   }
 
-  const KINDS = { lines, cdf, bars, boxes, costs };
-  const TOOLS = {};
+  const KINDS = {
+    forest, box, trace, latency, charge, sweep, waterfall, among, isolation, five, course, lines, cdf, bars, boxes, costs,
+  };
+  const TOOLS = { forest: forestTools };
 

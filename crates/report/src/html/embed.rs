@@ -4,31 +4,20 @@ use crate::ReportError;
 use serde::Serialize;
 
 /// The script of the page.
-pub(crate) const SCRIPT: &str = include_str!(concat!(env!("OUT_DIR"), "/report.js"));
-/// The script of the page of a study.
-pub(crate) const STUDY_SCRIPT: &str = include_str!(concat!(env!("OUT_DIR"), "/study.js"));
+pub(crate) const SCRIPT: &str = include_str!(concat!(env!("OUT_DIR"), "/page.js"));
 /// The plotting library, packed by gzip and spelled in base64; the script of the page unpacks it
 /// when the first plot comes into sight.
 pub(crate) const LIBRARY: &str = include_str!(concat!(env!("OUT_DIR"), "/plotly.js.gz.base64"));
 
-/// The policy of the page with a script of that name.
-macro_rules! policy {
-    ($script:literal) => {
-        concat!(
-            "default-src 'none'; style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'; form-action 'none'; script-src '",
-            include_str!(concat!(env!("OUT_DIR"), "/", $script, ".sha256")),
-            "' '",
-            include_str!(concat!(env!("OUT_DIR"), "/plotly.js.sha256")),
-            "'"
-        )
-    };
-}
-
 /// Nothing is fetched, nothing runs but the two scripts that are known by their digests, whatever a
 /// name or an output contains.
-pub(crate) const POLICY: &str = policy!("report.js");
-/// The same of the page of a study.
-pub(crate) const STUDY_POLICY: &str = policy!("study.js");
+pub(crate) const POLICY: &str = concat!(
+    "default-src 'none'; style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'; form-action 'none'; script-src '",
+    include_str!(concat!(env!("OUT_DIR"), "/page.js.sha256")),
+    "' '",
+    include_str!(concat!(env!("OUT_DIR"), "/plotly.js.sha256")),
+    "'"
+);
 
 /// Data as JSON for a script element: nothing in it can end the element or begin a comment there,
 /// and no line break that scripts know but JSON does not is left.
@@ -56,14 +45,10 @@ mod tests {
 
     #[test]
     fn the_scripts_stay_inside_of_their_elements() {
-        for script in [SCRIPT, STUDY_SCRIPT] {
-            assert!(!script.to_lowercase().contains("</script") && !script.contains("<!--"));
-        }
+        assert!(!SCRIPT.to_lowercase().contains("</script") && !SCRIPT.contains("<!--"));
         assert!(LIBRARY.bytes().all(|b| b.is_ascii_alphanumeric() || b"+/=".contains(&b)));
         assert!(LIBRARY.len() < 3_000_000, "packed, the library is {} bytes", LIBRARY.len());
-        for policy in [POLICY, STUDY_POLICY] {
-            assert_eq!(policy.matches("'sha256-").count(), 2);
-        }
+        assert_eq!(POLICY.matches("'sha256-").count(), 2);
     }
 
     proptest! {

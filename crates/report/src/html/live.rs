@@ -5,13 +5,13 @@
 //! lets that one script run too, and lets it ask where the page came from.
 
 use super::embed;
-use crate::document::{Document, Label};
-use crate::{Report, notes};
-use serde::Serialize;
+use super::markup::Markup;
+use crate::Report;
+use crate::notes::Label;
 use weigh_stats::WarningKind;
 
 /// The script that keeps the page new.
-const SCRIPT: &str = include_str!("../../templates/live.js");
+pub(super) const SCRIPT: &str = include_str!("../../templates/live.js");
 
 /// What the page of a run that goes on says beside the report.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,17 +24,17 @@ pub struct LivePage {
     pub ended: bool,
 }
 
-/// What the template has of it.
-#[derive(Debug, Serialize)]
-pub(super) struct View {
+/// What the page has of it.
+#[derive(Debug)]
+pub(crate) struct LiveView {
     version: u64,
     ended: bool,
     sentence: String,
 }
 
 impl LivePage {
-    pub(super) fn view(&self, report: &Report) -> View {
-        View { version: self.version, ended: self.ended, sentence: self.sentence(report) }
+    pub(crate) fn view(&self, report: &Report) -> LiveView {
+        LiveView { version: self.version, ended: self.ended, sentence: self.sentence(report) }
     }
 
     fn sentence(&self, report: &Report) -> String {
@@ -51,21 +51,30 @@ impl LivePage {
     }
 
     /// Changes what is said of a run that stopped into what is true of one that goes on.
-    pub(super) fn amend(&self, report: &Report, document: &mut Document) {
+    pub(crate) fn amend(&self, report: &Report, labels: &mut Vec<Label>) {
         if self.ended {
             return;
         }
-        document.labels.retain(|label| !["INCOMPLETE", "NOTHING MEASURED"].contains(&label.word.as_str()));
-        if notes::nothing_measured(report) {
-            document.answers.clear();
-        }
+        labels.retain(|label| !["INCOMPLETE", "NOTHING MEASURED"].contains(&label.word.as_str()));
         let meaning = format!(
             "{} are done, and this is what they say so far. Every number and verdict may still change, and the run ends by its plan, not by \
              them",
             blocks(report)
         );
-        document.labels.insert(0, Label { word: "GOING ON".into(), meaning });
+        labels.insert(0, Label { word: "GOING ON".into(), meaning });
     }
+}
+
+/// Writes how far the run is.
+pub(super) fn line(page: &mut Markup, live: &LiveView) {
+    let version = live.version.to_string();
+    let attributes = [
+        ("id", Some("live")),
+        ("class", Some("faint")),
+        ("data-version", Some(version.as_str())),
+        ("data-ended", Some(if live.ended { "yes" } else { "no" })),
+    ];
+    page.element("p", &attributes, |page| page.text(&live.sentence));
 }
 
 /// `7 of 30 blocks`.
@@ -78,14 +87,10 @@ fn blocks(report: &Report) -> String {
 }
 
 /// The report without the advice to go on with a run that goes on.
-pub(super) fn without_advice(report: &Report) -> Report {
+pub(crate) fn without_advice(report: &Report) -> Report {
     let mut report = report.clone();
     report.analysis.warnings.retain(|warning| !matches!(warning.kind, WarningKind::RunIncomplete { .. }));
     report
-}
-
-pub(super) fn script() -> &'static str {
-    SCRIPT
 }
 
 /// The page's policy, with one script more, and with the right to ask the server that the page came

@@ -3,8 +3,7 @@
 use super::words::GradeWords;
 use super::{ClaimReport, ExperimentReport, RowReport, StudyCell, StudyReport};
 use crate::ReportError;
-use crate::delimited::{interval, number, text};
-use std::collections::BTreeMap;
+use crate::delimited::{Record, interval, number, text, write};
 
 /// The columns, in order. New ones are added at the end.
 const HEADER: &[&str] = &[
@@ -47,32 +46,25 @@ const HEADER: &[&str] = &[
     "source",
 ];
 
-/// Values by column.
-type Row = BTreeMap<&'static str, String>;
-
 /// The study as CSV.
 pub(super) fn render(report: &StudyReport) -> Result<String, ReportError> {
-    let fault = |error: String| ReportError::Csv(error);
-    let mut writer = csv::WriterBuilder::new().terminator(csv::Terminator::CRLF).from_writer(Vec::new());
-    writer.write_record(HEADER).map_err(|error| fault(error.to_string()))?;
+    let mut records = Vec::new();
     for experiment in &report.experiments {
         let claims = experiment.claims.iter().map(claim).collect();
-        for mut row in [numbers(experiment)?, claims].concat() {
-            row.extend([
+        for mut record in [numbers(experiment)?, claims].concat() {
+            record.extend([
                 ("study", text(&report.name)),
                 ("size", text(&report.size)),
                 ("experiment", text(&experiment.name)),
             ]);
-            let values = HEADER.iter().map(|column| row.get(column).map_or("", String::as_str));
-            writer.write_record(values).map_err(|error| fault(error.to_string()))?;
+            records.push(record);
         }
     }
-    let bytes = writer.into_inner().map_err(|error| fault(error.to_string()))?;
-    String::from_utf8(bytes).map_err(|error| fault(error.to_string()))
+    write(HEADER, records)
 }
 
 /// Every view with its rows and their cells, but for those of which nothing is known.
-fn numbers(experiment: &ExperimentReport) -> Result<Vec<Row>, ReportError> {
+fn numbers(experiment: &ExperimentReport) -> Result<Vec<Record>, ReportError> {
     let mut rows = Vec::new();
     for view in &experiment.views {
         for row in &view.rows {
@@ -93,7 +85,7 @@ fn values(
     row: &RowReport,
     arm: usize,
     cell: &StudyCell,
-) -> Result<Row, ReportError> {
+) -> Result<Record, ReportError> {
     let label = |at: usize| experiment.arms.get(at).map(|arm| text(&arm.id)).unwrap_or_default();
     let here = experiment.arms.get(arm);
     let why = [
@@ -103,7 +95,7 @@ fn values(
         experiment.not_run.as_ref(),
     ];
     let reason = why.into_iter().flatten().next().filter(|_| cell.measured.is_none());
-    let mut values = Row::from([
+    let mut values = Record::from([
         ("kind", "number".to_string()),
         ("quantity", text(&row.quantity)),
         ("point", text(row.point.as_deref().unwrap_or_default())),
@@ -151,13 +143,13 @@ fn values(
 fn graded(grade: &GradeWords) -> [(&'static str, String); 2] {
     [
         ("grade", grade.word.into()),
-        ("blocks_to_decide", grade.blocks.map(|blocks| blocks.to_string()).unwrap_or_default()),
+        ("blocks_to_decide", grade.blocks().map(|blocks| blocks.to_string()).unwrap_or_default()),
     ]
 }
 
-fn claim(claim: &ClaimReport) -> Row {
+fn claim(claim: &ClaimReport) -> Record {
     let words = super::notes::claim(claim);
-    let mut row = Row::from([
+    let mut row = Record::from([
         ("kind", "claim".to_string()),
         ("claim", text(&claim.id)),
         ("says", text(&claim.says)),

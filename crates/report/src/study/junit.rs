@@ -6,6 +6,7 @@ use super::tally::Claims;
 use super::words::GradeWords;
 use super::{ClaimReport, ExperimentReport, StudyReport, notes, tally::Tally};
 use crate::ReportError;
+use crate::document::Tone;
 use crate::junit::{legal, name};
 use crate::text::{JOINER, shown};
 use quick_xml::Writer;
@@ -108,9 +109,9 @@ fn case(
 /// The element that a case has, with its message; none for a claim that holds.
 fn told(grade: &GradeWords, seen: &[String]) -> Option<(&'static str, String)> {
     let why = || grade.sentence().map_or(String::new(), |reason| format!(": {reason}"));
-    match grade.word {
-        "HOLDS" => None,
-        "DIFFERS" => Some(("failure", format!("DIFFERS: {}", seen.join("; ")))),
-        word => Some(("skipped", format!("{word}{}", why()))),
+    match grade.tone {
+        Tone::Same => None,
+        Tone::Worse => Some(("failure", format!("{}: {}", grade.word, seen.join("; ")))),
+        _ => Some(("skipped", format!("{}{}", grade.word, why()))),
     }
 }

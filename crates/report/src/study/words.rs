@@ -1,105 +1,76 @@
-//! The numbers of a cell and the grades in words, the same in every format.
+//! The numbers of a cell and the grades, typed, the same in every format.
 
 use super::{ClaimGrade, MeasuredNumber, PublishedNumber, RowReport, Seen, StudyCell};
-use crate::document::Tone;
-use crate::quantity::{Effect, Scale};
-use serde::Serialize;
+use crate::document::{Entry, Piece, Tone};
+use crate::quantity::{Effect, Quantity, Scale};
 use weigh_model::{Better, Unit};
 use weigh_stats::{Grade, Interval};
 
 /// Significant digits of a printed number: more than any paper prints.
 const PRINTED_DIGITS: usize = 9;
 
-/// A value with what stands beside it, in the unit of its row.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub(super) struct Amount {
-    pub value: String,
-    /// `[0.93]` for a standard deviation, `± 0.93` for a 95 % interval.
-    pub spread: Option<String>,
-    /// Least, 5 %, median, 95 %, most, where these are shown instead.
-    pub five: Option<Vec<String>>,
-    /// Runs or blocks.
-    pub n: Option<u32>,
-    /// Where it is on the x axis, when that is measured too.
-    pub at: Option<String>,
-}
-
-/// A cost against the baseline.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub(super) struct Cost {
-    pub estimate: String,
-    /// Absent where the paper gives none.
-    pub interval: Option<String>,
-}
-
 /// A grade as it is shown.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub(super) struct GradeWords {
     pub word: &'static str,
-    /// What would decide it, or why it was not run.
-    pub reason: Option<String>,
-    /// Blocks that would decide it, as a number.
-    pub blocks: Option<u32>,
     pub tone: Tone,
+    why: Why,
 }
 
-/// A cell in words.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
-pub(super) struct CellWords {
-    pub published: Option<Amount>,
-    pub published_overhead: Option<Cost>,
-    pub measured: Option<Amount>,
-    pub overhead: Option<Cost>,
-    pub agreement: Option<GradeWords>,
-    /// What is said instead of a measured number: `not run`.
-    pub instead: Option<&'static str>,
-    pub remarks: Vec<String>,
-}
-
-impl Amount {
-    /// Everything on one line; `n` apart.
-    pub(super) fn text(&self) -> String {
-        let value = match &self.five {
-            Some(five) => five.join(" / "),
-            None => self.value.clone(),
-        };
-        let parts = [Some(value), self.spread.clone(), self.at.as_ref().map(|at| format!("at {at}"))];
-        parts.into_iter().flatten().collect::<Vec<_>>().join(" ")
-    }
-}
-
-impl Cost {
-    /// Estimate and interval on one line.
-    pub(super) fn text(&self) -> String {
-        match &self.interval {
-            Some(interval) => format!("{} {interval}", self.estimate),
-            None => self.estimate.clone(),
-        }
-    }
-
-    fn new(cost: Interval, has_interval: bool) -> Self {
-        let effect = Effect::new(cost.estimate, cost.low, cost.high);
-        Self { estimate: effect.estimate, interval: has_interval.then_some(effect.interval) }
-    }
+/// What is said with the word.
+#[derive(Debug, Clone, PartialEq)]
+enum Why {
+    /// It is decided.
+    Decided,
+    /// So many blocks in all would likely decide it, where that is known.
+    Blocks(Option<u32>),
+    /// It was not run.
+    NotRun(String),
 }
 
 impl GradeWords {
-    /// The word, and the reason in round brackets.
+    /// Blocks that would decide it.
+    pub(super) fn blocks(&self) -> Option<u32> {
+        match self.why {
+            Why::Blocks(blocks) => blocks,
+            Why::Decided | Why::NotRun(_) => None,
+        }
+    }
+
+    /// The word, and in round brackets what would decide it.
     pub(super) fn text(&self) -> String {
-        match &self.reason {
-            Some(reason) => format!("{} ({reason})", self.word),
+        match self.needed() {
+            Some(needed) => format!("{} ({needed})", self.word),
             None => self.word.into(),
+        }
+    }
+
+    /// The same as an entry.
+    pub(super) fn entry(&self) -> Entry {
+        let entry = Entry::flag(self.tone, self.word);
+        match self.needed() {
+            Some(needed) => entry.then(Piece::Text(format!(" ({needed})"))),
+            None => entry,
         }
     }
 
     /// Why, as a sentence without a full stop.
     pub(super) fn sentence(&self) -> Option<String> {
-        let reason = self.reason.as_ref()?;
-        Some(match self.tone {
-            Tone::Open if reason.starts_with("no ") => format!("{reason} would decide it"),
-            Tone::Open => format!("{reason} in all would likely decide it"),
-            _ => reason.clone(),
-        })
+        match &self.why {
+            Why::Decided => None,
+            Why::Blocks(Some(_)) => Some(format!("{} in all would likely decide it", self.needed()?)),
+            Why::Blocks(None) => Some(format!("{} would decide it", self.needed()?)),
+            Why::NotRun(reason) => Some(reason.clone()),
+        }
+    }
+
+    fn needed(&self) -> Option<String> {
+        match self.why {
+            Why::Blocks(Some(1)) => Some("1 block".into()),
+            Why::Blocks(Some(blocks)) => Some(format!("{blocks} blocks")),
+            Why::Blocks(None) => Some("no known number of blocks".into()),
+            Why::Decided | Why::NotRun(_) => None,
+        }
     }
 
     /// Of a claim.
@@ -107,7 +78,7 @@ impl GradeWords {
         match grade {
             ClaimGrade::Checked(grade) => Self::of(*grade, "HOLDS"),
             ClaimGrade::NotRun { not_run } => {
-                Self { word: "NOT RUN", reason: Some(not_run.clone()), blocks: None, tone: Tone::Plain }
+                Self { word: "NOT RUN", tone: Tone::Plain, why: Why::NotRun(not_run.clone()) }
             }
         }
     }
@@ -119,76 +90,81 @@ impl GradeWords {
 
     fn of(grade: Grade, holds: &'static str) -> Self {
         match grade {
-            Grade::Holds => Self { word: holds, reason: None, blocks: None, tone: Tone::Same },
-            Grade::Differs => Self { word: "DIFFERS", reason: None, blocks: None, tone: Tone::Worse },
+            Grade::Holds => Self { word: holds, tone: Tone::Same, why: Why::Decided },
+            Grade::Differs => Self { word: "DIFFERS", tone: Tone::Worse, why: Why::Decided },
             Grade::Undecided { blocks } => {
-                Self { word: "UNDECIDED", reason: Some(needs(blocks)), blocks, tone: Tone::Open }
+                Self { word: "UNDECIDED", tone: Tone::Open, why: Why::Blocks(blocks) }
             }
         }
     }
 }
 
-/// What would decide it.
-fn needs(blocks: Option<u32>) -> String {
-    match blocks {
-        Some(1) => "1 block".into(),
-        Some(blocks) => format!("{blocks} blocks"),
-        None => "no known number of blocks".into(),
+/// A published overhead; without its interval where the paper gives none.
+pub(super) fn published_overhead(cell: &StudyCell) -> Option<Entry> {
+    let effect = Effect::from(cell.published_overhead?);
+    Some(match cell.published_overhead_has_interval {
+        true => Entry::effect(effect),
+        false => Entry::quantity(effect.estimate),
+    })
+}
+
+/// A measured overhead.
+pub(super) fn overhead(overhead: Interval) -> Entry {
+    Entry::effect(Effect::from(overhead))
+}
+
+/// What stands where nothing was measured; `not_run` says that nothing of its column was run.
+pub(super) fn instead(row: &RowReport, cell: &StudyCell, not_run: bool) -> Option<&'static str> {
+    match (row.not_measured.is_some(), not_run) {
+        // Why is said with the row; a column of which the paper says nothing either stays empty.
+        (true, _) => cell.published.as_ref().map(|_| "not measured"),
+        (false, true) => Some("NOT RUN"),
+        (false, false) => cell.missing.as_ref().map(|_| "missing"),
     }
 }
 
-/// A cell in words; `not_run` says that nothing of its column was run.
-pub(super) fn cell(row: &RowReport, cell: &StudyCell, not_run: bool, five: bool) -> CellWords {
-    let (there, here) = cell.x.unwrap_or_default();
-    let missing = cell.missing.as_ref().map(|reason| format!("not measured: {reason}"));
-    CellWords {
-        published: cell.published.as_ref().map(|number| published(number, there)),
-        published_overhead: cell
-            .published_overhead
-            .map(|cost| Cost::new(cost, cell.published_overhead_has_interval)),
-        measured: cell.measured.as_ref().map(|number| measured(number, here, five)),
-        overhead: cell.overhead.map(|cost| Cost::new(cost, true)),
-        agreement: cell.agreement.map(GradeWords::of_agreement),
-        instead: match (&cell.measured, row.not_measured.is_some(), not_run) {
-            (Some(_), _, _) => None,
-            // Why is said with the row; a column of which the paper says nothing either stays
-            // empty.
-            (None, true, _) => cell.published.as_ref().map(|_| "not measured"),
-            (None, false, true) => Some("NOT RUN"),
-            (None, false, false) => cell.missing.as_ref().map(|_| "missing"),
-        },
-        remarks: missing.into_iter().chain(cell.flags.iter().cloned()).collect(),
-    }
+/// Five numbers in a row, or one with its spread; then where it is on the x axis, when that is
+/// measured too.
+fn amount(value: Quantity, spread: Vec<Piece>, five: Option<Vec<Quantity>>, at: Option<Quantity>) -> Entry {
+    let sort = Some(value.value);
+    let mut pieces = match five {
+        Some(five) => {
+            let numbers =
+                five.into_iter().flat_map(|number| [Piece::Text(" / ".into()), Piece::Quantity(number)]);
+            numbers.skip(1).collect()
+        }
+        None => vec![Piece::Quantity(value)],
+    };
+    pieces.extend(spread);
+    pieces.extend(at.into_iter().flat_map(|at| [Piece::Text(" at ".into()), Piece::Quantity(at)]));
+    Entry { pieces, sort }
 }
 
-fn published(number: &PublishedNumber, at: Option<f64>) -> Amount {
-    let spread = number.spread.as_ref().map(|(spread, kind)| match kind.as_str() {
-        "ci95" => format!("± {}", printed(*spread)),
-        _ => format!("[{}]", printed(*spread)),
+/// A published number with what the paper prints beside it.
+pub(super) fn published(number: &PublishedNumber, at: Option<f64>) -> Entry {
+    let spread = number.spread.as_ref().map(|(spread, kind)| {
+        let spread = printed(*spread);
+        match kind.as_str() {
+            "ci95" => vec![Piece::Text(" ± ".into()), Piece::Quantity(spread)],
+            _ => vec![Piece::Text(" ".into()), Piece::Brackets(vec![spread])],
+        }
     });
-    Amount {
-        value: printed(number.value),
-        spread,
-        five: number.five.map(|five| five.map(printed).to_vec()),
-        n: number.n,
-        at: at.map(printed),
-    }
+    let five = number.five.map(|five| five.map(printed).to_vec());
+    amount(printed(number.value), spread.unwrap_or_default(), five, at.map(printed))
 }
 
-fn measured(number: &MeasuredNumber, at: Option<f64>, five: bool) -> Amount {
+/// A measured number with the standard deviation over blocks, or five of them.
+pub(super) fn measured(number: &MeasuredNumber, at: Option<f64>, five: bool) -> Entry {
     let error = number.sd.map(|sd| 2.0 * sd / f64::from(number.n.max(1)).sqrt() / number.value.abs());
     // What is told otherwise here than in the paper has its unit beside it.
     let scale = match &number.unit {
         Some(unit) => Scale::new(&Unit::normalise(unit).0, [number.value], error),
         None => scale(number.value, error),
     };
-    Amount {
-        value: scale.format(number.value),
-        spread: number.sd.filter(|_| !five).map(|sd| format!("[{}]", scale.format(sd))),
-        five: five.then(|| number.five.map(|value| scale.format(value)).to_vec()),
-        n: Some(number.n),
-        at: at.map(plain),
-    }
+    let sd = number.sd.filter(|_| !five).map(|sd| scale.quantity(sd));
+    let sd = sd.map(|sd| vec![Piece::Text(" ".into()), Piece::Brackets(vec![sd])]);
+    let five = five.then(|| number.five.map(|value| scale.quantity(value)).to_vec());
+    amount(scale.quantity(number.value), sd.unwrap_or_default(), five, at.map(plain))
 }
 
 /// Numbers without a unit, which their row says.
@@ -197,35 +173,31 @@ fn scale(value: f64, error: Option<f64>) -> Scale {
 }
 
 /// A number with three digits or more.
-pub(super) fn plain(value: f64) -> String {
-    scale(value, None).format(value)
+fn plain(value: f64) -> Quantity {
+    scale(value, None).quantity(value)
 }
 
 /// A number as it was printed.
-pub(super) fn printed(value: f64) -> String {
+fn printed(value: f64) -> Quantity {
     if value == 0.0 || !value.is_finite() || !(1e-4..1e9).contains(&value.abs()) {
         return plain(value);
     }
     let rounded: f64 = format!("{value:.*e}", PRINTED_DIGITS - 1).parse().unwrap_or(value);
-    rounded.to_string()
+    Quantity::new(value, rounded.to_string(), "")
 }
 
 /// A ratio that a claim looked at, with its interval and its blocks.
 pub(super) fn seen(seen: &Seen) -> String {
-    let (estimate, interval) = seen_numbers(seen);
-    format!("{} {estimate} {interval}, n {}", seen.what, seen.n)
-}
-
-/// Its estimate and its interval.
-pub(super) fn seen_numbers(seen: &Seen) -> (String, String) {
-    if seen.is_overhead {
-        let effect = Effect::new(seen.estimate, seen.low, seen.high);
-        return (effect.estimate, effect.interval);
-    }
-    let half = (seen.estimate - seen.low).abs().min((seen.high - seen.estimate).abs());
-    let scale = scale(seen.estimate, Some(half / seen.estimate.abs()));
-    let [estimate, low, high] = [seen.estimate, seen.low, seen.high].map(|ratio| scale.format(ratio));
-    (estimate, format!("[{low}, {high}]"))
+    let Seen { estimate, low, high, .. } = *seen;
+    let numbers = if seen.is_overhead {
+        Effect::new(estimate, low, high).to_string()
+    } else {
+        let half = (estimate - low).abs().min((high - estimate).abs());
+        let [estimate, low, high] =
+            scale(estimate, Some(half / estimate.abs())).interval(Interval { estimate, low, high });
+        format!("{estimate} [{low}, {high}]")
+    };
+    format!("{} {numbers}, n {}", seen.what, seen.n)
 }
 
 /// The head of a row: the paper's words, and the point of a sweep.
@@ -250,10 +222,11 @@ mod tests {
 
     #[test]
     fn numbers_are_shown_as_the_paper_prints_them() {
-        assert_eq!(printed(76.2), "76.2");
-        assert_eq!(printed(13_373.0), "13373");
-        assert_eq!(printed(0.1 + 0.2), "0.3");
-        assert_eq!(printed(0.0), "0");
+        let shown = |value| printed(value).to_string();
+        assert_eq!(shown(76.2), "76.2");
+        assert_eq!(shown(13_373.0), "13373");
+        assert_eq!(shown(0.1 + 0.2), "0.3");
+        assert_eq!(shown(0.0), "0");
     }
 
     #[test]
@@ -275,8 +248,10 @@ mod tests {
 
     #[test]
     fn what_would_decide_is_said() {
-        let word = |blocks| GradeWords::of_agreement(Grade::Undecided { blocks }).text();
-        assert_eq!(word(Some(40)), "UNDECIDED (40 blocks)");
-        assert_eq!(word(None), "UNDECIDED (no known number of blocks)");
+        let of = |blocks| GradeWords::of_agreement(Grade::Undecided { blocks });
+        assert_eq!(of(Some(40)).text(), "UNDECIDED (40 blocks)");
+        assert_eq!(of(None).text(), "UNDECIDED (no known number of blocks)");
+        assert_eq!(of(Some(1)).sentence().unwrap(), "1 block in all would likely decide it");
+        assert_eq!(of(None).sentence().unwrap(), "no known number of blocks would decide it");
     }
 }

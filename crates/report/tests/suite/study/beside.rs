@@ -34,6 +34,24 @@ fn tables_are_turned_as_in_the_paper() {
     assert!(at("\n  Native\n    TCP\\_STREAM".replace('\\', "").as_str()) > 0);
 }
 
+/// Where quantities stand across, a terminal has them as names of its rows, and those say too which
+/// workload measures them.
+#[test]
+fn a_stand_in_is_named_wherever_its_quantity_stands() {
+    let mut report = study::everything();
+    let views = report.experiments.iter_mut().flat_map(|experiment| &mut experiment.views);
+    let across = views.into_iter().find(|view| view.arms_down).expect("a table with platforms down");
+    across.rows[0].stands_in = Some("zebra".into());
+    let shown = across.rows[0].label.clone();
+    for width in [60, 100, 200] {
+        let table = study::table(&report, width);
+        assert!(table.contains(&format!("{shown} (stand-in: zebra)")), "{width}: {table}");
+    }
+    for format in [Format::Markdown, Format::Latex, Format::Html] {
+        assert!(study::text(&report, format).contains("zebra"), "{format:?}");
+    }
+}
+
 #[test]
 fn a_column_of_nothing_has_no_place() {
     let mut report = study::everything();

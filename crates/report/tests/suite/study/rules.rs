@@ -132,7 +132,7 @@ fn cells(report: &StudyReport) -> impl Iterator<Item = &StudyCell> {
 /// An overhead of the paper that has no interval.
 fn bare(cell: &StudyCell) -> Option<String> {
     let cost = cell.published_overhead.filter(|_| !cell.published_overhead_has_interval)?;
-    Some(quantity::Effect::new(cost.estimate, cost.low, cost.high).estimate)
+    Some(quantity::Effect::from(cost).estimate.to_string())
 }
 
 #[test]

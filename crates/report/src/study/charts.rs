@@ -2,6 +2,7 @@
 //! script of the page knows how a figure looks.
 
 use crate::document::Tone;
+use crate::group::grouped;
 use crate::study::words::{self, row_label};
 use crate::study::{ArmReport, ExperimentReport, MeasuredNumber, RowReport, StudyCell, ViewForm, ViewReport};
 use crate::text::shown_name;
@@ -10,7 +11,7 @@ use serde::Serialize;
 /// Kinds of figures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     Lines,
     Cdf,
     Bars,
@@ -20,7 +21,7 @@ pub(super) enum Kind {
 
 /// One figure.
 #[derive(Debug, Serialize)]
-pub(super) struct Chart {
+pub(crate) struct Chart {
     #[serde(skip)]
     pub kind: Kind,
     /// Of what it is, for its caption.
@@ -39,7 +40,7 @@ pub(super) struct Chart {
 
 /// A platform.
 #[derive(Debug, Serialize)]
-pub(super) struct Series {
+pub(crate) struct Series {
     pub arm: usize,
     pub name: String,
     /// What was published.
@@ -50,7 +51,7 @@ pub(super) struct Series {
 
 /// A point with its interval.
 #[derive(Debug, Clone, Serialize)]
-pub(super) struct Mark {
+pub(crate) struct Mark {
     pub x: f64,
     pub y: f64,
     pub low: Option<f64>,
@@ -63,45 +64,35 @@ pub(super) struct Mark {
 }
 
 impl Mark {
-    pub(super) fn at(x: f64, y: f64, text: String) -> Self {
+    pub(crate) fn at(x: f64, y: f64, text: String) -> Self {
         Self { x, y, low: None, high: None, five: None, tone: None, text }
     }
 }
 
 impl Chart {
     /// How many points are published and measured.
-    pub(super) fn counts(&self) -> (usize, usize) {
+    pub(crate) fn counts(&self) -> (usize, usize) {
         let count = |of: fn(&Series) -> &Vec<Mark>| self.series.iter().map(|series| of(series).len()).sum();
         (count(|series| &series.there), count(|series| &series.here))
     }
 }
 
 /// The figures of a view; none of a table.
-pub(super) fn of_view(experiment: &ExperimentReport, view: &ViewReport) -> Vec<Chart> {
+pub(crate) fn of_view(experiment: &ExperimentReport, view: &ViewReport) -> Vec<Chart> {
     let charts: Vec<Chart> = match view.form {
         ViewForm::Table => Vec::new(),
         ViewForm::Lines => {
-            groups(view, |row| &row.quantity).iter().map(|rows| lines(experiment, view, rows)).collect()
+            let rows = grouped(&view.rows, |row| &row.quantity).into_iter();
+            rows.map(|(_, rows)| lines(experiment, view, &rows)).collect()
         }
         ViewForm::Cdf => vec![distribution(experiment, view)],
         ViewForm::Bars => {
-            groups(view, |row| &row.unit).iter().map(|rows| bars(experiment, view, rows)).collect()
+            let rows = grouped(&view.rows, |row| &row.unit).into_iter();
+            rows.map(|(_, rows)| bars(experiment, view, &rows)).collect()
         }
         ViewForm::Boxes => view.rows.iter().map(|row| boxes(experiment, view, row)).collect(),
     };
     charts.into_iter().filter(|chart| chart.counts() != (0, 0)).collect()
-}
-
-/// Rows that belong together, in order of the first.
-fn groups(view: &ViewReport, key: fn(&RowReport) -> &String) -> Vec<Vec<&RowReport>> {
-    let mut groups: Vec<Vec<&RowReport>> = Vec::new();
-    for row in &view.rows {
-        match groups.iter_mut().find(|group| key(group[0]) == key(row)) {
-            Some(group) => group.push(row),
-            None => groups.push(vec![row]),
-        }
-    }
-    groups
 }
 
 /// A series for each arm that has a mark; `there` and `here` give those of a row's cell.
@@ -157,18 +148,21 @@ struct Number {
 }
 
 impl Number {
-    fn of(cell: &StudyCell, row: &RowReport, there: bool) -> Option<Self> {
-        let words = words::cell(row, cell, false, false);
-        let (value, reach, amount, cost) = if there {
-            (cell.published.as_ref()?.value, spread_there(cell), words.published?, words.published_overhead)
+    fn of(cell: &StudyCell, there: bool) -> Option<Self> {
+        let (at_published, at_measured) = cell.x.unwrap_or_default();
+        let (value, reach, amount, n, cost) = if there {
+            let number = cell.published.as_ref()?;
+            let amount = words::published(number, at_published);
+            (number.value, spread_there(cell), amount, number.n, words::published_overhead(cell))
         } else {
             // On an axis are numbers of one unit.
             let number = cell.measured.as_ref().filter(|number| number.unit.is_none())?;
-            (number.value, spread_here(number), words.measured?, words.overhead)
+            let amount = words::measured(number, at_measured, false);
+            (number.value, spread_here(number), amount, Some(number.n), cell.overhead.map(words::overhead))
         };
-        let n = amount.n.map(|n| format!(", n {n}")).unwrap_or_default();
-        let cost = cost.map(|cost| format!("\noverhead {}", cost.text())).unwrap_or_default();
-        value.is_finite().then(|| Self { value, reach, text: format!("{}{n}{cost}", amount.text()) })
+        let n = n.map(|n| format!(", n {n}")).unwrap_or_default();
+        let cost = cost.map(|cost| format!("\noverhead {}", cost.words())).unwrap_or_default();
+        value.is_finite().then(|| Self { value, reach, text: format!("{}{n}{cost}", amount.words()) })
     }
 
     fn at(self, x: f64, y: f64) -> Mark {
@@ -192,7 +186,7 @@ fn lines(experiment: &ExperimentReport, view: &ViewReport, rows: &[&RowReport]) 
     };
     let mark = |at: usize, row: &RowReport, cell: &StudyCell, there: bool| {
         let x = place(at, row, cell, there).filter(|x| x.is_finite())?;
-        let number = Number::of(cell, row, there)?;
+        let number = Number::of(cell, there)?;
         let y = number.value;
         Some(number.at(x, y))
     };
@@ -222,8 +216,8 @@ fn axis(label: Option<&str>, otherwise: &str) -> String {
 }
 
 fn bars(experiment: &ExperimentReport, view: &ViewReport, rows: &[&RowReport]) -> Chart {
-    let mark = |at: usize, row: &RowReport, cell: &StudyCell, there| {
-        let number = Number::of(cell, row, there)?;
+    let mark = |at: usize, cell: &StudyCell, there| {
+        let number = Number::of(cell, there)?;
         let y = number.value;
         Some(number.at(at as f64, y))
     };
@@ -238,8 +232,8 @@ fn bars(experiment: &ExperimentReport, view: &ViewReport, rows: &[&RowReport]) -
         series: series(
             experiment,
             rows,
-            |at, row, cell| mark(at, row, cell, true),
-            |at, row, cell| mark(at, row, cell, false),
+            |at, _, cell| mark(at, cell, true),
+            |at, _, cell| mark(at, cell, false),
         ),
     }
 }
@@ -262,8 +256,8 @@ fn distribution(experiment: &ExperimentReport, view: &ViewReport) -> Chart {
     // Where a row does not say its share, the rows stand at equal distances.
     let shares: Option<Vec<f64>> = rows.iter().map(|row| share(row)).collect();
     let place = |at: usize| shares.as_ref().map_or(at as f64, |shares| shares[at]);
-    let mark = |at: usize, row: &RowReport, cell: &StudyCell, there: bool| {
-        let number = Number::of(cell, row, there)?;
+    let mark = |at: usize, cell: &StudyCell, there: bool| {
+        let number = Number::of(cell, there)?;
         let x = number.value;
         Some(number.at(x, place(at)))
     };
@@ -278,8 +272,8 @@ fn distribution(experiment: &ExperimentReport, view: &ViewReport) -> Chart {
         series: series(
             experiment,
             &rows,
-            |at, row, cell| mark(at, row, cell, true),
-            |at, row, cell| mark(at, row, cell, false),
+            |at, _, cell| mark(at, cell, true),
+            |at, _, cell| mark(at, cell, false),
         ),
     }
 }
@@ -291,7 +285,7 @@ fn boxes(experiment: &ExperimentReport, view: &ViewReport, row: &RowReport) -> C
     };
     let of_axis = |cell: &StudyCell| cell.measured.clone().filter(|number| number.unit.is_none());
     let text =
-        |cell: &StudyCell, there| Number::of(cell, row, there).map(|number| number.text).unwrap_or_default();
+        |cell: &StudyCell, there| Number::of(cell, there).map(|number| number.text).unwrap_or_default();
     let mut series = series(
         experiment,
         &[row],

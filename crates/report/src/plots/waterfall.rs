@@ -1,8 +1,10 @@
 //! Start-up, stamp after stamp.
 
-use super::plots::{self, Names, rounded};
-use crate::document::{Document, Group, Table};
-use crate::quantity::Scale;
+use super::{Names, rounded};
+use crate::document::Entry;
+use crate::group::distinct;
+use crate::quantity::{Scale, duration};
+use crate::results::{Group, Table};
 use crate::text::shown_name;
 use serde::Serialize;
 use weigh_model::{Unit, stamps};
@@ -35,13 +37,13 @@ pub(crate) struct Waterfall {
     /// Environment, then when each step was reached, median over blocks; null where it cannot be.
     pub rows: Vec<(usize, Vec<Option<f64>>)>,
     #[serde(skip)]
-    pub words: Vec<(String, Vec<String>)>,
+    pub entries: Vec<(String, Vec<Entry>)>,
 }
 
 /// Every waterfall of the report.
-pub(crate) fn find(document: &Document, names: &Names) -> Vec<Waterfall> {
+pub(crate) fn find(groups: &[Group], names: &Names) -> Vec<Waterfall> {
     let of = |group| [waterfall(group, &STAMPS, false, names), waterfall(group, &PARTS, true, names)];
-    document.groups.iter().flat_map(of).flatten().collect()
+    groups.iter().flat_map(of).flatten().collect()
 }
 
 fn waterfall(group: &Group, steps: &[(&str, &'static str)], boot: bool, names: &Names) -> Option<Waterfall> {
@@ -56,19 +58,14 @@ fn waterfall(group: &Group, steps: &[(&str, &'static str)], boot: bool, names: &
         tables
             .iter()
             .map(|(table, _)| {
-                let row = table.rows.iter().find(|row| row.environment == environment)?;
-                let median = plots::median(&row.cell)?;
+                let median = table.row(environment)?.cell.summary?.median;
                 reached += median;
                 Some(if boot { reached } else { median })
             })
             .collect::<Vec<Option<f64>>>()
     };
-    let mut environments: Vec<&str> = Vec::new();
-    for row in tables.iter().flat_map(|(table, _)| &table.rows) {
-        if !environments.contains(&row.environment.as_str()) {
-            environments.push(&row.environment);
-        }
-    }
+    let measured = tables.iter().flat_map(|(table, _)| &table.rows);
+    let environments = distinct(measured.map(|row| row.environment.as_str()));
     let rows: Vec<(&str, Vec<Option<f64>>)> = environments
         .into_iter()
         .map(|name| (name, times(name)))
@@ -76,16 +73,15 @@ fn waterfall(group: &Group, steps: &[(&str, &'static str)], boot: bool, names: &
         .collect();
     let longest = rows.iter().flat_map(|(_, times)| times.iter().flatten()).copied().fold(0.0, f64::max);
     let scale = Scale::new(&Unit::normalise("s").0, [longest], None);
-    let word =
-        |time: &Option<f64>| time.map_or("–".to_string(), |time| crate::quantity::duration_ns(time * 1e9));
+    let entry = |time: &Option<f64>| time.map_or(Entry::text("–"), |time| Entry::quantity(duration(time)));
     Some(Waterfall {
         workload: shown_name(&group.workload),
         boot,
         unit: scale.symbol().into(),
         steps: tables.iter().map(|(_, word)| *word).collect(),
-        words: rows
+        entries: rows
             .iter()
-            .map(|(name, times)| ((*name).to_string(), times.iter().map(word).collect()))
+            .map(|(name, times)| ((*name).to_string(), times.iter().map(entry).collect()))
             .collect(),
         rows: rows
             .into_iter()

@@ -1,23 +1,29 @@
 //! What the plots are drawn from: bare numbers, each once, and never a layout. The script of the
 //! page knows how a plot looks.
 
-use super::beside::{self, AmongPlot, CoursePlot, IsolationPlot};
-use super::sweeps::{self, Sweep};
-use super::waterfall::{self, Waterfall};
-use crate::document::{Document, Group, Row, Table, Tone};
+pub(crate) mod numbers;
+pub(crate) mod sweeps;
+pub(crate) mod waterfall;
+
+use crate::document::Tone;
+use crate::group::{distinct, grouped};
 use crate::quantity::Scale;
+use crate::results::{Group, Row, Table};
+use crate::study::charts::Chart;
 use crate::text::shown_name;
 use crate::{Report, notes, rows};
 use serde::Serialize;
 use std::collections::BTreeMap;
+use sweeps::Sweep;
+use waterfall::Waterfall;
 use weigh_model::Unit;
-use weigh_stats::{Cell, ChargeSummary, LatencySummary};
+use weigh_stats::{ChargeSummary, Course, Interval, LatencySummary};
 
 /// Digits of a number in a plot: more than a screen has pixels.
 const DIGITS: i32 = 6;
 
 /// Everything that the plots need.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 pub(crate) struct Plots {
     /// Margin of equivalence, as a fraction.
     margin: f64,
@@ -32,12 +38,15 @@ pub(crate) struct Plots {
     pub charges: Vec<ChargePlot>,
     pub sweeps: Vec<Sweep>,
     pub starts: Vec<Waterfall>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub among: Vec<AmongPlot>,
+    #[serde(rename = "among", skip_serializing_if = "Vec::is_empty")]
+    pub neighbours: Vec<NeighbourPlot>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub isolations: Vec<IsolationPlot>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub courses: Vec<CoursePlot>,
+    /// Figures of studies.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub charts: Vec<Chart>,
 }
 
 /// One metric of one workload.
@@ -81,7 +90,10 @@ struct Marks {
 /// The latencies of a workload.
 #[derive(Debug, Serialize)]
 pub(crate) struct LatencyPlot {
+    #[serde(skip)]
     pub workload: String,
+    #[serde(rename = "workload")]
+    pub shown: String,
     pub name: String,
     pub closed: bool,
     pub rows: Vec<LatencyRow>,
@@ -102,7 +114,10 @@ pub(crate) struct LatencyRow {
 /// CPU time per operation of a workload.
 #[derive(Debug, Serialize)]
 pub(crate) struct ChargePlot {
+    #[serde(skip)]
     pub workload: String,
+    #[serde(rename = "workload")]
+    pub shown: String,
     operation: String,
     unit: String,
     parts: Vec<String>,
@@ -112,7 +127,102 @@ pub(crate) struct ChargePlot {
     table: Option<usize>,
 }
 
+/// Guests; estimate, low, high.
+pub(crate) type Step = (u32, [f64; 3]);
+
+/// Something against the number of guests.
+#[derive(Debug, Serialize)]
+pub(crate) struct NeighbourPlot {
+    /// What is on the vertical axis.
+    what: &'static str,
+    /// What the dashed line is, where there is one.
+    dashed: Option<&'static str>,
+    /// By environment.
+    rows: Vec<(usize, Vec<Step>)>,
+    line: Vec<(u32, f64)>,
+}
+
+impl NeighbourPlot {
+    pub(crate) fn new(what: &'static str, rows: Vec<(usize, Vec<Step>)>) -> Self {
+        Self { what, dashed: None, rows, line: Vec::new() }
+    }
+
+    /// With a line of its own, unless that is empty.
+    pub(crate) fn beside(self, what: &'static str, line: Vec<(u32, f64)>) -> Self {
+        let line: Vec<(u32, f64)> = line.into_iter().map(|(guests, y)| (guests, rounded(y))).collect();
+        Self { dashed: (!line.is_empty()).then_some(what), line, ..self }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.rows.iter().all(|(_, steps)| steps.is_empty())
+    }
+}
+
+/// What kinds of neighbours cost beyond idle ones.
+#[derive(Debug, Serialize)]
+pub(crate) struct IsolationPlot {
+    pub kinds: Vec<String>,
+    /// Environment, then for each kind the loss with its interval, as fractions.
+    pub rows: Vec<(usize, Vec<Option<[f64; 3]>>)>,
+}
+
+/// A course over time.
+#[derive(Debug, Serialize)]
+pub(crate) struct CoursePlot {
+    pub what: String,
+    pub unit: String,
+    pub rows: Vec<CourseRow>,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct CourseRow {
+    #[serde(rename = "e")]
+    environment: usize,
+    /// Least, 5 %, median, 95 %, most.
+    five: [f64; 5],
+    hours: Vec<f64>,
+    values: Vec<f64>,
+    /// Hours of the changes.
+    changes: Vec<f64>,
+}
+
+impl CourseRow {
+    pub(crate) fn new(course: &Course, environment: usize, scale: &Scale) -> Self {
+        let shown = |x: f64| rounded(scale.shown(x));
+        Self {
+            environment,
+            five: [course.min, course.p05, course.median, course.p95, course.max].map(shown),
+            hours: course.values.iter().map(|moment| rounded(moment.hours)).collect(),
+            values: course.values.iter().map(|moment| shown(moment.value)).collect(),
+            changes: course.changes.iter().flatten().map(|change| rounded(change.hours)).collect(),
+        }
+    }
+}
+
+/// An interval as a plot draws it.
+pub(crate) fn three(interval: Interval) -> [f64; 3] {
+    [interval.estimate, interval.low, interval.high].map(rounded)
+}
+
 impl Plots {
+    /// The plots of results; what else is drawn is added where its table is made.
+    pub(crate) fn of_results(report: &Report, groups: &[Group], names: &Names) -> Self {
+        let tables: Vec<TablePlot> =
+            groups.iter().flat_map(Group::tables).map(|table| of_table(table, names)).collect();
+        Self {
+            margin: report.analysis.margin,
+            sequential: report.compared.is_some(),
+            marks: marks(report, names),
+            latencies: latencies(report, names),
+            charges: charges(report, names, groups),
+            sweeps: sweeps::find(groups, names),
+            starts: waterfall::find(groups, names),
+            environments: names.0.iter().map(|name| shown_name(name)).collect(),
+            tables,
+            ..Self::default()
+        }
+    }
+
     /// How many effects there are.
     pub(crate) fn effects(&self) -> usize {
         self.tables.iter().flat_map(|table| &table.rows).filter(|row| row.effect.is_some()).count()
@@ -133,14 +243,9 @@ pub(crate) fn rounded(value: f64) -> f64 {
 pub(crate) struct Names(Vec<String>);
 
 impl Names {
-    fn new(report: &Report) -> Self {
-        let mut names = vec![report.analysis.baseline.clone()];
-        for cell in &report.analysis.cells {
-            if !names.contains(&cell.environment) {
-                names.push(cell.environment.clone());
-            }
-        }
-        Self(names)
+    pub(crate) fn new(report: &Report) -> Self {
+        let measured = report.analysis.cells.iter().map(|cell| &cell.environment);
+        Self(distinct([&report.analysis.baseline].into_iter().chain(measured)).into_iter().cloned().collect())
     }
 
     pub(crate) fn number(&self, name: &str) -> Option<usize> {
@@ -153,26 +258,6 @@ pub(crate) fn scale(table: &Table) -> Scale {
     let medians = table.rows.iter().filter_map(|row| Some(row.cell.summary?.median));
     let unit = table.rows.first().map_or_else(|| Unit::normalise("1").0, |row| row.cell.metric.unit.clone());
     Scale::new(&unit, medians, None)
-}
-
-pub(crate) fn build(report: &Report, document: &Document) -> Plots {
-    let names = Names::new(report);
-    let tables: Vec<TablePlot> =
-        document.groups.iter().flat_map(Group::tables).map(|table| of_table(table, &names)).collect();
-    Plots {
-        margin: report.analysis.margin,
-        sequential: report.compared.is_some(),
-        marks: marks(report, &names),
-        latencies: latencies(report, &names),
-        charges: charges(report, &names, document),
-        sweeps: sweeps::find(document, &names),
-        starts: waterfall::find(document, &names),
-        among: beside::among(report, &names),
-        isolations: beside::isolations(report, &names),
-        courses: beside::courses(report, &names),
-        environments: names.0.iter().map(|name| shown_name(name)).collect(),
-        tables,
-    }
 }
 
 fn of_table(table: &Table, names: &Names) -> TablePlot {
@@ -197,7 +282,7 @@ fn of_row(row: &Row, names: &Names, scale: &Scale) -> Option<RowPlot> {
     Some(RowPlot {
         environment: names.number(&cell.environment)?,
         n: row.n,
-        effect: row.bar.map(|bar| [bar.estimate, bar.low, bar.high].map(finite)),
+        effect: row.cell.overhead.map(|bar| [bar.estimate, bar.low, bar.high].map(finite)),
         tone: row.tone,
         verdict: row.verdict.clone(),
         values: own.iter().map(|value| rounded(scale.shown(value.value))).collect(),
@@ -220,33 +305,30 @@ fn marks(report: &Report, names: &Names) -> BTreeMap<String, Marks> {
 }
 
 fn latencies(report: &Report, names: &Names) -> Vec<LatencyPlot> {
-    let mut plots: Vec<LatencyPlot> = Vec::new();
-    for summary in &report.circumstances.latencies {
-        let Some(environment) = names.number(&summary.environment) else { continue };
-        let row = LatencyRow {
-            environment,
+    let histogram = |summary: &&LatencySummary| (summary.workload.clone(), summary.histogram.clone());
+    let row = |summary: &LatencySummary| {
+        Some(LatencyRow {
+            environment: names.number(&summary.environment)?,
             n: summary.samples,
             curve: summary.curve.iter().map(|(slower, s)| (rounded(*slower), rounded(*s))).collect(),
             summary: summary.clone(),
-        };
-        let (workload, name) =
-            (shown_name(&summary.workload), shown_name(summary.histogram.trim_start_matches('/')));
-        match plots.iter_mut().find(|plot| plot.workload == workload && plot.name == name) {
-            Some(plot) => plot.rows.push(row),
-            None => {
-                let closed = rows::is_closed(report, &summary.workload);
-                plots.push(LatencyPlot { workload, name, closed, rows: vec![row] });
-            }
-        }
-    }
-    plots
+        })
+    };
+    let plot = |((workload, histogram), summaries): ((String, String), Vec<&LatencySummary>)| LatencyPlot {
+        closed: rows::is_closed(report, &workload),
+        rows: summaries.into_iter().filter_map(row).collect(),
+        name: shown_name(histogram.trim_start_matches('/')),
+        shown: shown_name(&workload),
+        workload,
+    };
+    grouped(&report.circumstances.latencies, histogram).into_iter().map(plot).collect()
 }
 
-fn charges(report: &Report, names: &Names, document: &Document) -> Vec<ChargePlot> {
+fn charges(report: &Report, names: &Names, groups: &[Group]) -> Vec<ChargePlot> {
     let all = &report.circumstances.charges;
     let mut tables = 0;
     let mut plots = Vec::new();
-    for group in &document.groups {
+    for group in groups {
         let of: Vec<&ChargeSummary> = all.iter().filter(|charge| charge.workload == group.workload).collect();
         let first = (!group.judged.is_empty()).then_some(tables);
         tables += group.tables().count();
@@ -260,7 +342,8 @@ fn charges(report: &Report, names: &Names, document: &Document) -> Vec<ChargePlo
             Some((number, table.parts.iter().map(|name| part(charge, name)).collect()))
         };
         plots.push(ChargePlot {
-            workload: shown_name(&group.workload),
+            shown: shown_name(&group.workload),
+            workload: group.workload.clone(),
             operation: table.operation.clone(),
             unit: scale.symbol().into(),
             parts: table.parts.clone(),
@@ -269,11 +352,6 @@ fn charges(report: &Report, names: &Names, document: &Document) -> Vec<ChargePlo
         });
     }
     plots
-}
-
-/// The median of a cell.
-pub(crate) fn median(cell: &Cell) -> Option<f64> {
-    cell.summary.map(|summary| summary.median)
 }
 
 #[cfg(test)]

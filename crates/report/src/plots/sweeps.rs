@@ -1,12 +1,15 @@
 //! Workloads that differ in one parameter alone: what an environment costs against load, or against
 //! size.
 
-use super::plots::{self, Names, rounded};
-use crate::document::{Document, Group, Table};
+use super::{Names, rounded, scale};
+use crate::document::{Entry, Piece};
+use crate::group::distinct;
+use crate::results::{Group, Table};
 use crate::text::shown_name;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use weigh_model::{WorkloadKey, parse_bytes};
+use weigh_stats::Cell;
 
 /// Metrics of a workload that are drawn against a parameter, the judged ones first.
 const MOST_METRICS: usize = 6;
@@ -33,9 +36,9 @@ pub(crate) struct SweptMetric {
     /// Environment, then for each value of the parameter the median, 5 % and 95 % quantile over
     /// blocks.
     pub rows: Vec<(usize, Vec<Option<[f64; 3]>>)>,
-    /// The same in words, for the table: environment, then the median and its n.
+    /// The same for the table: environment, then the median and its n.
     #[serde(skip)]
-    pub words: Vec<(String, Vec<String>)>,
+    pub entries: Vec<(String, Vec<Entry>)>,
 }
 
 /// The key of a group's workload.
@@ -50,8 +53,8 @@ fn number(text: &str) -> Option<f64> {
 }
 
 /// Every sweep of the report, in its order.
-pub(crate) fn find(document: &Document, names: &Names) -> Vec<Sweep> {
-    let known: Vec<(&Group, WorkloadKey)> = document.groups.iter().map(|group| (group, key(group))).collect();
+pub(crate) fn find(groups: &[Group], names: &Names) -> Vec<Sweep> {
+    let known: Vec<(&Group, WorkloadKey)> = groups.iter().map(|group| (group, key(group))).collect();
     let mut done: BTreeSet<(String, String, BTreeMap<String, String>)> = BTreeSet::new();
     let mut sweeps = Vec::new();
     for (group, own) in &known {
@@ -98,38 +101,33 @@ fn sweep(group: &Group, parameter: &str, points: &[(f64, &Group, &String)], name
     }
 }
 
+fn cell<'a>(table: &Option<&'a Table>, environment: &str) -> Option<&'a Cell> {
+    table.and_then(|table| table.row(environment)).map(|row| &row.cell)
+}
+
 fn metric(table: &Table, points: &[(f64, &Group, &String)], names: &Names) -> SweptMetric {
     let tables: Vec<Option<&Table>> = points
         .iter()
         .map(|(_, group, _)| group.tables().find(|other| other.metric == table.metric))
         .collect();
     // One scale for all points.
-    let scale = plots::scale(table);
-    let mut environments: Vec<&str> = Vec::new();
-    for row in tables.iter().flatten().flat_map(|table| &table.rows) {
-        if !environments.contains(&row.environment.as_str()) {
-            environments.push(&row.environment);
-        }
-    }
-    let row = |table: &Option<&Table>, name: &str| {
-        table
-            .and_then(|table| table.rows.iter().find(|row| row.environment == name))
-            .map(|row| row.cell.clone())
-    };
+    let scale = scale(table);
+    let rows = tables.iter().flatten().flat_map(|table| &table.rows);
+    let environments = distinct(rows.map(|row| row.environment.as_str()));
     let numbers = |name: &str| {
         let at = |table: &Option<&Table>| {
-            let summary = row(table, name)?.summary?;
+            let summary = cell(table, name)?.summary?;
             Some([summary.median, summary.p05, summary.p95].map(|value| rounded(scale.shown(value))))
         };
         tables.iter().map(at).collect()
     };
-    let words = |name: &str| {
-        let at = |table: &Option<&Table>| match row(table, name) {
-            Some(cell) => match cell.summary {
-                Some(summary) => format!("{} (n\u{a0}{})", scale.format(summary.median), cell.n),
-                None => "not measured".into(),
-            },
-            None => String::new(),
+    let entries = |name: &str| {
+        let at = |table: &Option<&Table>| match cell(table, name).map(|cell| (cell.summary, cell.n)) {
+            Some((Some(summary), n)) => {
+                Entry::quantity(scale.quantity(summary.median)).then(Piece::Text(format!(" (n\u{a0}{n})")))
+            }
+            Some((None, _)) => Entry::text("not measured"),
+            None => Entry::nothing(),
         };
         tables.iter().map(at).collect()
     };
@@ -138,6 +136,6 @@ fn metric(table: &Table, points: &[(f64, &Group, &String)], names: &Names) -> Sw
         unit: scale.symbol().into(),
         direction: table.direction.clone(),
         rows: environments.iter().filter_map(|name| Some((names.number(name)?, numbers(name)))).collect(),
-        words: environments.iter().map(|name| ((*name).to_string(), words(name))).collect(),
+        entries: environments.iter().map(|name| ((*name).to_string(), entries(name))).collect(),
     }
 }

@@ -2,7 +2,7 @@
 
 use super::charts::{Chart, Kind, Mark, Series};
 use crate::document::Tone;
-use crate::study::words::{self, CellWords, GradeWords, row_label};
+use crate::study::words::{self, GradeWords, row_label};
 use crate::study::{ExperimentReport, RowReport, StudyCell};
 use crate::text::shown_name;
 use std::collections::BTreeSet;
@@ -14,10 +14,9 @@ pub(super) fn chart(experiment: &ExperimentReport) -> Option<Chart> {
     for (row, arm, cell) in compared(experiment) {
         let label = experiment.arms.get(arm).map_or("", |arm| arm.label.as_str());
         let name = shown_name(&format!("{label}: {}", row_label(row)));
-        let words = words::cell(row, cell, false, false);
         let place = ticks.len() as f64;
-        there.extend(published(cell, &words, place, &name));
-        here.extend(measured(cell, &words, place, &name));
+        there.extend(published(cell, place, &name));
+        here.extend(measured(cell, place, &name));
         ticks.push((place, name));
     }
     let baseline = experiment.arms.get(experiment.baseline).map_or("the baseline", |arm| arm.label.as_str());
@@ -46,20 +45,20 @@ fn compared(experiment: &ExperimentReport) -> Vec<(&RowReport, usize, &StudyCell
         .collect()
 }
 
-fn published(cell: &StudyCell, words: &CellWords, place: f64, name: &str) -> Option<Mark> {
+fn published(cell: &StudyCell, place: f64, name: &str) -> Option<Mark> {
     let cost = cell.published_overhead.filter(|cost| cost.estimate.is_finite())?;
     let ends = cell.published_overhead_has_interval.then_some((cost.low, cost.high));
     let (low, high) = ends.unzip();
-    let text = format!("{name}\npaper: {}", words.published_overhead.as_ref()?.text());
+    let text = format!("{name}\npaper: {}", words::published_overhead(cell)?.words());
     Some(Mark { low, high, ..Mark::at(cost.estimate, place, text) })
 }
 
-fn measured(cell: &StudyCell, words: &CellWords, place: f64, name: &str) -> Option<Mark> {
+fn measured(cell: &StudyCell, place: f64, name: &str) -> Option<Mark> {
     let cost = cell.overhead?;
     let n = cell.measured.as_ref().map(|number| format!(", n {}", number.n)).unwrap_or_default();
     let grade = cell.agreement.map(GradeWords::of_agreement);
     let said = grade.as_ref().map(|grade| format!("\n{}", grade.text())).unwrap_or_default();
-    let text = format!("{name}\nhere: {}{n}{said}", words.overhead.as_ref()?.text());
+    let text = format!("{name}\nhere: {}{n}{said}", words::overhead(cost).words());
     let tone = Some(grade.map_or(Tone::Plain, |grade| grade.tone));
     Some(Mark { low: Some(cost.low), high: Some(cost.high), tone, ..Mark::at(cost.estimate, place, text) })
 }

@@ -1,6 +1,6 @@
 //! An interval drawn in characters on a scale around zero.
 
-use crate::document::Bar;
+use weigh_stats::Interval;
 
 struct Glyphs {
     zero: char,
@@ -16,13 +16,13 @@ const UNICODE: Glyphs =
 const ASCII: Glyphs = Glyphs { zero: '|', line: '-', crossing: '+', low: '[', high: ']', estimate: 'o' };
 
 /// The narrowest bar that is worth drawing and that the scale fits above.
-pub(crate) fn narrowest(reach: f64) -> usize {
+pub(super) fn narrowest(reach: f64) -> usize {
     let label = crate::quantity::plain_percent(reach).len() + 1;
     (2 * label + 3).max(15)
 }
 
 /// The scale above the bars: its ends and zero.
-pub(crate) fn axis(width: usize, reach: f64) -> String {
+pub(super) fn axis(width: usize, reach: f64) -> String {
     let end = crate::quantity::plain_percent(reach);
     let (low, high) = (format!("-{end}"), format!("+{end}"));
     let middle = width / 2;
@@ -36,12 +36,12 @@ pub(crate) fn axis(width: usize, reach: f64) -> String {
 
 /// A bar `width` characters wide, zero in the middle; an interval beyond the scale ends in `<` or
 /// `>`.
-pub(crate) fn bar(bar: Option<Bar>, width: usize, reach: f64, unicode: bool) -> String {
+pub(super) fn bar(bar: Option<Interval>, width: usize, reach: f64, unicode: bool) -> String {
     let glyphs = if unicode { UNICODE } else { ASCII };
     let middle = width / 2;
     let mut cells = vec![' '; width];
     cells[middle] = glyphs.zero;
-    if let Some(Bar { estimate, low, high }) = bar {
+    if let Some(Interval { estimate, low, high }) = bar {
         let last = width - 1;
         let place = |x: f64| ((x / reach).clamp(-1.0, 1.0) * middle as f64 + middle as f64).round() as usize;
         let (from, to) = (place(low).min(last), place(high).min(last));
@@ -68,8 +68,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn of(low: f64, estimate: f64, high: f64) -> Option<Bar> {
-        Some(Bar { estimate, low, high })
+    fn of(low: f64, estimate: f64, high: f64) -> Option<Interval> {
+        Some(Interval { estimate, low, high })
     }
 
     #[test]

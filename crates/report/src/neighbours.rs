@@ -1,0 +1,551 @@
+//! Guests beside neighbours, in words: what neighbours cost, how many a guest bears, how they share,
+//! how well it is shielded.
+
+use crate::Report;
+use crate::document::{Entry, Figure, Piece, PlotKind, Section};
+use crate::group::{distinct, grouped};
+use crate::own::{self, OwnRow};
+use crate::plots::{IsolationPlot, Names, NeighbourPlot, Plots, Step, three};
+use crate::quantity::{Effect, Quantity, Scale, plain_percent, share_of};
+use crate::text::{join, shown_name};
+use weigh_model::{LoadKind, MetricSpec, Shares, WorkloadKey};
+use weigh_stats::{
+    Degradation, DegradationStep, Evenness, Interval, Isolation, Knee, Reference, Sum, SumStep,
+};
+
+/// From this loss on it is told as a factor: +290 % is hard to read.
+const FACTOR_FROM: f64 = 1.0;
+
+/// All tables with their figures, in the order in which they are read.
+pub(crate) fn sections(report: &Report, names: &Names, plots: &mut Plots) -> Vec<Section> {
+    let mut sections = knees(report);
+    sections.extend(losses(report, names, plots));
+    sections.extend(sums(report, names, plots));
+    sections.extend(isolations(report, names, plots));
+    sections
+}
+
+/// Neighbours by what they do, in words.
+fn neighbours(count: u32, load: &LoadKind) -> String {
+    let s = if count == 1 { "" } else { "s" };
+    match load {
+        LoadKind::Idle => format!("{count} idle neighbour{s}"),
+        LoadKind::Same => {
+            format!("{count} neighbour{s} that run{} it too", if count == 1 { "s" } else { "" })
+        }
+        LoadKind::Named(name) => match name.as_str() {
+            "cpu" => format!("{count} spinning neighbour{s}"),
+            "io" => format!("{count} neighbour{s} doing I/O"),
+            "http" => format!("{count} neighbour{s} serving HTTP"),
+            other => format!("{count} neighbour{s} ({other})"),
+        },
+    }
+}
+
+/// A workload with its own parameters and a metric.
+fn subject(workload: &WorkloadKey, metric: &MetricSpec) -> String {
+    format!("{workload} {}", metric.name)
+}
+
+/// How much more, as per cent or as a factor, with its interval.
+fn more(loss: Interval) -> Entry {
+    if loss.estimate < FACTOR_FROM {
+        return Entry::effect(Effect::from(loss));
+    }
+    factor(loss.map(|loss| 1.0 + loss))
+}
+
+/// A factor with its interval and its sign.
+fn factor(times: Interval) -> Entry {
+    let [estimate, low, high] = digits(times);
+    let mut entry = Entry::estimate(estimate, low, high);
+    entry.pieces.insert(0, Piece::Text("×".into()));
+    entry
+}
+
+/// A factor with its interval; decimals follow its width.
+fn digits(times: Interval) -> [Quantity; 3] {
+    let half = (times.high - times.low) / 2.0;
+    let decimals = if half > 0.0 && half.is_finite() {
+        (-(half / 3.0).log10().floor()).clamp(0.0, 4.0) as usize
+    } else {
+        2
+    };
+    [times.estimate, times.low, times.high].map(|x| Quantity::new(x, format!("{x:.decimals$}"), ""))
+}
+
+/// The same in words.
+fn times(times: Interval) -> String {
+    let [estimate, low, high] = digits(times);
+    format!("{estimate} [{low}, {high}]")
+}
+
+/// A value with the unit of a metric.
+pub(crate) fn value(metric: &MetricSpec, value: f64) -> Quantity {
+    Scale::new(&metric.unit, [value], None).quantity(value)
+}
+
+/// A value in a sentence.
+fn told(metric: &MetricSpec, x: f64) -> String {
+    join(&value(metric, x).to_string())
+}
+
+fn median(metric: &MetricSpec, median: Option<f64>) -> Entry {
+    median.map_or(Entry::text("not measured"), |median| Entry::quantity(value(metric, median)))
+}
+
+/// How many guests are borne, in a clause.
+fn knee(knee: &Knee, most: u32) -> String {
+    let margin = join(&plain_percent(knee.margin));
+    let mut words = vec![match (knee.within, knee.beyond) {
+        (within, None) if within == most => {
+            format!("within {margin} up to {within} guests, the most measured")
+        }
+        (1, _) => format!("certainly within {margin} only alone"),
+        (within, _) => format!("within {margin} up to {within} guests"),
+    }];
+    if let Some(beyond) = knee.beyond {
+        words.push(format!("certainly beyond from {beyond}"));
+    }
+    if !knee.undecided.is_empty() {
+        words.push(format!("undecided at {}", list(&knee.undecided)));
+    }
+    words.join(", ")
+}
+
+fn list(counts: &[u32]) -> String {
+    counts.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+/// How many guests each environment bears, one table per workload and metric.
+fn knees(report: &Report) -> Vec<Section> {
+    let subject_of = |one: &&Degradation| subject(&one.key, &one.metric);
+    let row = |one: &Degradation| {
+        let knee = one.knee.as_ref()?;
+        let beyond = knee.beyond.map_or(Entry::text("not seen"), Entry::count);
+        let undecided = Entry::text(list(&knee.undecided));
+        let neighbours = Entry::text(one.neighbours.to_string());
+        let entries = vec![neighbours, Entry::count(knee.within), beyond, undecided];
+        Some(OwnRow { name: Entry::name(&one.environment), entries, remark: None })
+    };
+    let margin = plain_percent(Knee::MARGIN);
+    let section = |(subject, all): (String, Vec<&Degradation>)| {
+        let rows: Vec<OwnRow> = all.into_iter().filter_map(row).collect();
+        let note = format!(
+            "guests in all, against the same environment alone in the same block; within: the most up to which every whole 95 % interval of \
+             the loss stays at or below {margin}; beyond: the fewest from which every one lies above it; undecided: what lies between, \
+             failed or could not be measured; no verdicts, and nothing is fitted"
+        );
+        let columns = ["neighbours", "within up to", "beyond from", "undecided"].map(String::from);
+        let caption = format!("{subject}: how many guests are borne");
+        (!rows.is_empty())
+            .then(|| own::section(own::table(caption, note, "environment", &columns, rows), Vec::new()))
+    };
+    grouped(&report.degradations, subject_of).into_iter().filter_map(section).collect()
+}
+
+/// A figure of what is beside a table.
+fn figure(kind: PlotKind, index: usize, caption: &str, seen: &str) -> Figure {
+    let caption = shown_name(caption);
+    let alt = format!("{caption}: {seen}; the numbers are in the table below");
+    Figure { kind, index, caption, alt }
+}
+
+/// What is drawn against the number of guests; nothing where nothing was measured.
+fn against_guests(plots: &mut Plots, plot: NeighbourPlot, caption: &str) -> Vec<Figure> {
+    if plot.is_empty() {
+        return Vec::new();
+    }
+    plots.neighbours.push(plot);
+    let seen = "lines against the number of guests, one per environment, with 95 % intervals";
+    vec![figure(PlotKind::Neighbours, plots.neighbours.len() - 1, caption, seen)]
+}
+
+/// What is lost at each number of guests, one table per kind of neighbours.
+fn losses(report: &Report, names: &Names, plots: &mut Plots) -> Vec<Section> {
+    let same = |one: &&Degradation| (subject(&one.key, &one.metric), one.neighbours.to_string());
+    let mut sections = Vec::new();
+    for ((subject, kind), all) in grouped(&report.degradations, same) {
+        let caption = format!("{subject} among neighbours: {kind}");
+        let fair = all.iter().flat_map(|one| &one.steps).any(|step| step.fair.is_some());
+        let rows = all.iter().flat_map(|one| loss_rows(one, fair)).collect();
+        let (columns, note) = loss_heads(all[0], fair);
+        let figures = against_guests(plots, loss_plot(&all, names), &caption);
+        sections.push(own::section(own::table(caption, note, "environment", &columns, rows), figures));
+    }
+    sections
+}
+
+/// What is left of the speed alone: the inverse of the cost.
+fn loss_plot(all: &[&Degradation], names: &Names) -> NeighbourPlot {
+    let left = |loss: Interval| three(loss.map_reversed(|cost| 1.0 / (1.0 + cost)));
+    let row = |one: &&Degradation| {
+        let steps = one.steps.iter().filter_map(|step| Some((step.guests, left(step.loss?)))).collect();
+        Some((names.number(&one.environment)?, steps))
+    };
+    let line = |one: &&Degradation| -> Vec<(u32, f64)> {
+        one.steps.iter().filter_map(|step| Some((step.guests, step.fair?))).collect()
+    };
+    let longest = all.iter().map(line).rev().max_by_key(Vec::len).unwrap_or_default();
+    NeighbourPlot::new("left of the speed alone", all.iter().filter_map(row).collect())
+        .beside("an equal share of the CPUs", longest)
+}
+
+fn loss_heads(one: &Degradation, fair: bool) -> (Vec<String>, String) {
+    let mut columns: Vec<String> = ["guests", "median", "against alone"].map(String::from).to_vec();
+    if one.cpus.is_some() {
+        columns.insert(1, "guests per CPU".into());
+    }
+    if fair {
+        columns.push("an equal share leaves".into());
+    }
+    columns.push("n".into());
+    let weights = match one.neighbours.shares {
+        Shares::Weights => {
+            format!("; the measured guest has {} times the weight of a neighbour", Shares::WEIGHT)
+        }
+        _ => String::new(),
+    };
+    let fair = match one.cpus.filter(|_| fair) {
+        Some(cpus) => format!(
+            "; what an equal share of the {cpus} CPUs leaves is context, told where neighbours use theirs up, and never graded"
+        ),
+        None => String::new(),
+    };
+    let note = format!(
+        "cost over that of the same environment alone in the same block, mean with its 95 % interval over blocks; + and × above 1 are \
+         worse{fair}{weights}"
+    );
+    (columns, note)
+}
+
+fn loss_rows(one: &Degradation, has_fair: bool) -> Vec<OwnRow> {
+    let row =
+        |guests: Entry, per_cpu: Option<f64>, median: Entry, loss: Entry, fair: Option<f64>, n: Entry| {
+            let per_cpu =
+                one.cpus.map(|_| per_cpu.map_or(Entry::nothing(), |ratio| Entry::quantity(per(ratio))));
+            let fair =
+                has_fair.then(|| fair.map_or(Entry::nothing(), |fair| Entry::quantity(share_of(fair))));
+            [guests].into_iter().chain(per_cpu).chain([median, loss]).chain(fair).chain([n]).collect()
+        };
+    let alone = OwnRow {
+        name: Entry::name(&one.environment),
+        entries: row(
+            Entry::text("alone"),
+            one.cpus.map(|cpus| 1.0 / f64::from(cpus)),
+            median(&one.metric, one.alone),
+            Entry::nothing(),
+            None,
+            Entry::nothing(),
+        ),
+        remark: None,
+    };
+    let step = |step: &DegradationStep| OwnRow {
+        name: Entry::name(&one.environment),
+        entries: row(
+            guests(step.guests, step.up),
+            step.guests_per_cpu,
+            median(&one.metric, step.median),
+            step.loss.map(more).unwrap_or_default(),
+            step.fair,
+            Entry::count(step.n),
+        ),
+        remark: remark(step),
+    };
+    std::iter::once(alone).chain(one.steps.iter().map(step)).collect()
+}
+
+/// Guests over CPUs.
+fn per(ratio: f64) -> Quantity {
+    let text = format!("{ratio:.2}");
+    Quantity::new(ratio, text.trim_end_matches('0').trim_end_matches('.'), "")
+}
+
+/// As many as asked for, and how many came up where they are fewer.
+fn guests(asked: u32, up: Option<u32>) -> Entry {
+    match up.filter(|up| *up < asked) {
+        Some(up) => Entry::count(asked).then(Piece::Text(format!(" ({up} up)"))),
+        None => Entry::count(asked),
+    }
+}
+
+/// What has to be known of a step.
+fn remark(step: &DegradationStep) -> Option<String> {
+    reached(step.guests, step.up, step.lack.as_deref()).or_else(|| {
+        (!step.sound && step.loss.is_some()).then(|| {
+            format!(
+                "{} guests: trials failed or values were unusable, here or alone, so nothing is certain",
+                step.guests
+            )
+        })
+    })
+}
+
+/// The number of guests reached, with the reason.
+fn reached(asked: u32, up: Option<u32>, lack: Option<&str>) -> Option<String> {
+    let fewer = up.filter(|up| *up < asked).map(|up| format!("{up} of {asked} guests were up"));
+    match (fewer, lack) {
+        (Some(fewer), Some(lack)) if lack.starts_with(&fewer) => Some(lack.into()),
+        (Some(fewer), Some(lack)) => Some(format!("{fewer}: {lack}")),
+        (Some(fewer), None) => Some(fewer),
+        (None, Some(lack)) => Some(format!("{asked} guests: {lack}")),
+        (None, None) => None,
+    }
+}
+
+/// What all guests do together, one table per workload.
+fn sums(report: &Report, names: &Names, plots: &mut Plots) -> Vec<Section> {
+    let same = |one: &&Sum| (one.key.to_string(), one.shares);
+    let mut sections = Vec::new();
+    for ((workload, shares), all) in grouped(&report.sums, same) {
+        let shares = if shares == Shares::Equal { String::new() } else { format!(" ({shares})") };
+        let caption = format!("{workload} sum of all guests, which all run it{shares}");
+        let rows = all.iter().flat_map(|one| one.steps.iter().map(|step| sum_row(one, step))).collect();
+        let columns =
+            ["guests", "sum", "over one alone", "over fewer guests", "Jain's index", "least/most", "n"]
+                .map(String::from);
+        let note = format!(
+            "the sum over what one guest does alone, and over the sum of the next smaller number of guests, block by block with 95 % \
+             intervals; it grew where the whole interval lies above {}; Jain's index is 1 when all guests do the same and 1/n when one does \
+             everything, least/most the slowest guest over the fastest: medians over blocks, and the interval of the mean",
+            1.0 + all[0].margin
+        );
+        let drawn = |one: &&Sum| {
+            let step = |step: &SumStep| Some((step.guests, three(step.scale?)));
+            Some((names.number(&one.environment)?, one.steps.iter().filter_map(step).collect::<Vec<Step>>()))
+        };
+        let plot = NeighbourPlot::new("sum over one guest alone", all.iter().filter_map(drawn).collect());
+        let figures = against_guests(plots, plot, &caption);
+        sections.push(own::section(own::table(caption, note, "environment", &columns, rows), figures));
+    }
+    sections
+}
+
+fn sum_row(one: &Sum, step: &SumStep) -> OwnRow {
+    let even = |even: Option<Evenness>| {
+        let number = |x: f64| Quantity::new(x, format!("{x:.3}"), "");
+        match even {
+            Some(Evenness { median, mean: Some(mean), .. }) => {
+                Entry::estimate(number(median), number(mean.low), number(mean.high))
+            }
+            Some(Evenness { median, .. }) => Entry::quantity(number(median)),
+            None => Entry::nothing(),
+        }
+    };
+    OwnRow {
+        name: Entry::name(&one.environment),
+        entries: vec![
+            guests(step.guests, step.up),
+            median(&one.metric, step.median),
+            step.scale.map(factor).unwrap_or_default(),
+            step.growth.map(factor).unwrap_or_default(),
+            even(step.jain),
+            even(step.least_to_most),
+            Entry::count(step.n),
+        ],
+        remark: reached(step.guests, step.up, step.lack.as_deref()),
+    }
+}
+
+/// What busy neighbours cost beyond idle ones: environments down, kinds across, one table per
+/// number of guests.
+fn isolations(report: &Report, names: &Names, plots: &mut Plots) -> Vec<Section> {
+    let same = |one: &&Isolation| (subject(&one.key, &one.metric), one.guests);
+    let mut sections = Vec::new();
+    for ((subject, guests), all) in grouped(&report.isolations, same) {
+        let s = if guests == 2 { "" } else { "s" };
+        let caption = format!("{subject}: isolation from {} neighbour{s}", guests.saturating_sub(1));
+        let columns = distinct(all.iter().map(|one| column(one)));
+        let row = |(environment, own): (&String, Vec<&&Isolation>)| {
+            let entry = |heading: &String| {
+                let found = own.iter().find(|one| &column(one) == heading);
+                found.map(|one| isolation(one)).unwrap_or_default()
+            };
+            let unsound: Vec<String> =
+                own.iter().filter(|one| !one.sound).map(|one| one.neighbours.to_string()).collect();
+            OwnRow {
+                name: Entry::name(environment),
+                entries: columns.iter().map(entry).collect(),
+                remark: (!unsound.is_empty())
+                    .then(|| format!("trials failed or values were unusable: {}", unsound.join("; "))),
+            }
+        };
+        let rows = grouped(&all, |one| &one.environment).into_iter().map(row).collect();
+        let note = "cost over that beside as many idle neighbours of the same environment and shares in the same block, mean with its 95 % interval \
+                    over blocks, and the median; over idle, equal: idle neighbours with these shares were not measured; over alone: none \
+                    were";
+        let figures = isolation_figure(&all, names, plots, &caption);
+        let table = own::table(caption, note.into(), "environment", &columns, rows);
+        sections.push(own::section(table, figures));
+    }
+    sections
+}
+
+fn isolation_figure(all: &[&Isolation], names: &Names, plots: &mut Plots, caption: &str) -> Vec<Figure> {
+    let measured: Vec<(usize, String, Interval)> = all
+        .iter()
+        .filter_map(|one| Some((names.number(&one.environment)?, one.neighbours.to_string(), one.loss?)))
+        .collect();
+    if measured.is_empty() {
+        return Vec::new();
+    }
+    let kinds = distinct(measured.iter().map(|(_, kind, _)| kind.clone()));
+    let row = |(environment, own): (usize, Vec<&(usize, String, Interval)>)| {
+        let loss = |kind: &String| {
+            let found = own.iter().find(|(_, known, _)| known == kind);
+            found.map(|(_, _, loss)| three(*loss))
+        };
+        (environment, kinds.iter().map(loss).collect())
+    };
+    let rows = grouped(&measured, |(environment, ..)| *environment).into_iter().map(row).collect();
+    plots.isolations.push(IsolationPlot { kinds, rows });
+    let seen = "bars by kind of neighbours, one per environment, with 95 % intervals";
+    vec![figure(PlotKind::Isolation, plots.isolations.len() - 1, caption, seen)]
+}
+
+fn column(one: &Isolation) -> String {
+    let over = match one.reference {
+        Reference::Idle => "",
+        Reference::IdleEqual => " over idle, equal",
+        Reference::Alone => " over alone",
+    };
+    format!("{}{over}", one.neighbours)
+}
+
+fn isolation(one: &Isolation) -> Entry {
+    let Some(loss) = one.loss else { return Entry::text("not measured") };
+    let shown = |median: Option<f64>| match median {
+        Some(median) => Piece::Quantity(value(&one.metric, median)),
+        None => Piece::Text("-".into()),
+    };
+    [
+        Piece::Text(" (".into()),
+        shown(one.median),
+        Piece::Text(" to ".into()),
+        shown(one.reference_median),
+        Piece::Text(format!(", n {})", one.n)),
+    ]
+    .into_iter()
+    .fold(more(loss), Entry::then)
+}
+
+/// What is answered first for an environment: one clause per workload, metric and kind of
+/// neighbours, at the most guests that were compared, the largest loss first; and why there were no
+/// more.
+pub(crate) fn clauses(report: &Report, environment: &str) -> (Vec<String>, Option<String>) {
+    let of = || report.degradations.iter().filter(|one| one.environment == environment);
+    let mut losses: Vec<(f64, String)> = of().filter_map(clause).collect();
+    losses.sort_by(|a, b| b.0.total_cmp(&a.0));
+    let sums = report.sums.iter().filter(|one| one.environment == environment).filter_map(sum_clause);
+    let steps = of().flat_map(|one| &one.steps);
+    let lack = steps.filter_map(|step| reached(step.guests, step.up, step.lack.as_deref())).next();
+    (sums.chain(losses.into_iter().map(|(_, text)| text)).collect(), lack)
+}
+
+/// A loss and its clause.
+fn clause(one: &Degradation) -> Option<(f64, String)> {
+    let step = one.steps.iter().rfind(|step| step.loss.is_some())?;
+    let loss = step.loss?;
+    let name = subject(&one.key, &one.metric);
+    let shares = match one.neighbours.shares {
+        Shares::Equal => String::new(),
+        shares => format!(" ({shares})"),
+    };
+    let (alone, here) = (one.alone?, step.median?);
+    let mut text = format!(
+        "among {}{shares} {name} {} ({} alone, {} there, {})",
+        neighbours(step.guests - 1, &one.neighbours.load),
+        comparison(&one.metric, loss),
+        told(&one.metric, alone),
+        told(&one.metric, here),
+        join(&format!("n {}", step.n)),
+    );
+    if let Some(borne) = &one.knee {
+        text.push_str(&format!(", {}", knee(borne, one.steps.last()?.guests)));
+    }
+    Some((loss.estimate, text))
+}
+
+/// A loss with the verb that fits the metric.
+fn comparison(metric: &MetricSpec, loss: Interval) -> String {
+    let bytes = metric.unit.symbol() == "B";
+    if loss.estimate >= FACTOR_FROM {
+        let factor = join(&times(loss.map(|loss| 1.0 + loss)));
+        return if bytes {
+            format!("takes {factor} times as much as alone")
+        } else {
+            format!("is {factor} times slower than alone")
+        };
+    }
+    format!("costs {} against alone", join(&Effect::from(loss).to_string()))
+}
+
+fn sum_clause(one: &Sum) -> Option<String> {
+    let step = one.steps.iter().rfind(|step| step.scale.is_some())?;
+    let grew = match one.grew_up_to {
+        None => String::new(),
+        Some(1) => ", it certainly grew at no number of guests".into(),
+        Some(most) => format!(", it certainly grew up to {most}"),
+    };
+    let even = step.jain.map_or(String::new(), |jain| format!(", Jain's index {:.3}", jain.median));
+    Some(format!(
+        "{} guests together do {} times what one does alone of {} ({}, {}){grew}{even}",
+        step.guests,
+        join(&times(step.scale?)),
+        one.key,
+        told(&one.metric, step.median?),
+        join(&format!("n {}", step.n)),
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weigh_model::Unit;
+
+    fn interval(estimate: f64, half: f64) -> Interval {
+        Interval { estimate, low: estimate - half, high: estimate + half }
+    }
+
+    #[test]
+    fn neighbours_are_told_by_what_they_do() {
+        assert_eq!(neighbours(1, &LoadKind::from("cpu".to_string())), "1 spinning neighbour");
+        assert_eq!(neighbours(7, &LoadKind::from("cpu".to_string())), "7 spinning neighbours");
+        assert_eq!(neighbours(1, &LoadKind::from("same".to_string())), "1 neighbour that runs it too");
+        assert_eq!(neighbours(3, &LoadKind::from("same".to_string())), "3 neighbours that run it too");
+        assert_eq!(neighbours(2, &LoadKind::from("compile".to_string())), "2 neighbours (compile)");
+    }
+
+    #[test]
+    fn a_large_loss_is_a_factor_and_memory_is_no_speed() {
+        assert_eq!(more(interval(0.031, 0.012)).words(), "+3.1 % [+1.9, +4.3]");
+        assert_eq!(more(interval(2.9, 0.15)).words(), "×3.90 [3.75, 4.05]");
+        let metric = |unit: &str| MetricSpec { unit: Unit::normalise(unit).0, ..MetricSpec::time("x") };
+        assert!(comparison(&metric("s"), interval(2.9, 0.15)).ends_with("times slower than alone"));
+        assert!(comparison(&metric("B"), interval(2.9, 0.15)).ends_with("times as much as alone"));
+    }
+
+    #[test]
+    fn what_is_not_certain_is_not_said_to_be() {
+        let of = |within, beyond, undecided: &[u32]| {
+            let found = Knee { margin: 0.05, within, beyond, undecided: undecided.to_vec() };
+            knee(&found, 16).replace('\u{a0}', " ")
+        };
+        assert_eq!(of(16, None, &[]), "within 5 % up to 16 guests, the most measured");
+        assert_eq!(
+            of(2, Some(8), &[4]),
+            "within 5 % up to 2 guests, certainly beyond from 8, undecided at 4"
+        );
+        assert_eq!(of(1, Some(2), &[]), "certainly within 5 % only alone, certainly beyond from 2");
+        assert_eq!(of(1, None, &[2, 16]), "certainly within 5 % only alone, undecided at 2, 16");
+    }
+
+    #[test]
+    fn the_number_reached_is_told_once() {
+        assert_eq!(reached(16, Some(16), None), None);
+        let reason = "11 of 16 guests were up: no memory";
+        assert_eq!(reached(16, Some(11), Some(reason)).as_deref(), Some(reason));
+        assert_eq!(reached(16, Some(11), None).as_deref(), Some("11 of 16 guests were up"));
+        assert_eq!(reached(16, None, Some("no image")).as_deref(), Some("16 guests: no image"));
+    }
+}

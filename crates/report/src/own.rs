@@ -1,0 +1,51 @@
+//! Tables of what environments were found to be against themselves: among neighbours, over time, at
+//! several numbers of guests. They have no verdicts.
+
+use crate::document::{
+    Align, Audience, Block, Cell, Column, Entry, Figure, Fit, Form, Piece, Row, Section, Table,
+};
+
+/// A row of such a table.
+#[derive(Debug, Clone)]
+pub(crate) struct OwnRow {
+    /// The environment, or what else the rows are.
+    pub name: Entry,
+    /// In the order of the columns.
+    pub entries: Vec<Entry>,
+    /// What has to be known beside them.
+    pub remark: Option<String>,
+}
+
+/// A table with how it was found, its first heading and those of the others.
+pub(crate) fn table(
+    caption: String,
+    note: String,
+    first: &str,
+    columns: &[String],
+    rows: Vec<OwnRow>,
+) -> Table {
+    let remarks = rows.iter().any(|row| row.remark.is_some());
+    let remark = remarks.then(|| Column::text("remarks").fit(Fit::Remarks));
+    let number = |heading: &String| Column::number(heading.clone()).aligned(Align::Right);
+    let row = |row: OwnRow| {
+        let remark = row.remark.map(|text| Piece::Remark { text, aside: false });
+        let remark = remarks.then(|| Entry::of(remark.into_iter().collect()));
+        let cells = [row.name].into_iter().chain(row.entries).chain(remark).map(Cell::from);
+        Row { cells: cells.collect(), fault: false }
+    };
+    Table {
+        caption,
+        note,
+        form: Form::Sentences,
+        titled: true,
+        columns: [Column::text(first)].into_iter().chain(columns.iter().map(number)).chain(remark).collect(),
+        rows: rows.into_iter().map(row).collect(),
+        ..Table::default()
+    }
+}
+
+/// The table under its caption, with what a page draws of it.
+pub(crate) fn section(table: Table, figures: Vec<Figure>) -> Section {
+    let section = Section::new(&table.caption).with(Audience::PAGE, Block::Figures(figures));
+    section.with(Audience::ALL, Block::Table(Box::new(table)))
+}

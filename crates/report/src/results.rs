@@ -1,0 +1,210 @@
+//! The results of a run by workload and metric: numbers with units, verdicts, and what stands
+//! beside them. Answers, plots, test cases and the document are made from them.
+
+use crate::charges::{self, CpuTable};
+use crate::differences;
+use crate::document::Tone;
+use crate::group::{distinct, grouped};
+use crate::quantity::{Effect, Quantity, Scale};
+use crate::rows::table;
+use crate::{Report, notes};
+use weigh_stats::{Cell, Flag};
+
+/// One workload.
+#[derive(Debug)]
+pub(crate) struct Group {
+    pub workload: String,
+    /// Parameters that the id does not say, as `key=value`.
+    pub params: String,
+    /// Primary metrics, with verdicts.
+    pub judged: Vec<Table>,
+    /// The others, without.
+    pub descriptive: Vec<Table>,
+    /// Descriptive metrics that no environment can have, with the reasons: a table of nothing tells
+    /// no more.
+    pub nowhere: Vec<String>,
+    /// Who used CPU time for it.
+    pub cpu: Option<CpuTable>,
+}
+
+impl Group {
+    /// Judged tables, then the others.
+    pub(crate) fn tables(&self) -> impl Iterator<Item = &Table> {
+        self.judged.iter().chain(&self.descriptive)
+    }
+
+    /// The workload with the parameters that its id does not say.
+    pub(crate) fn name(&self) -> String {
+        match self.params.as_str() {
+            "" => self.workload.clone(),
+            params => format!("{} ({params})", self.workload),
+        }
+    }
+}
+
+/// One metric of one workload.
+#[derive(Debug)]
+pub(crate) struct Table {
+    pub workload: String,
+    pub metric: String,
+    /// How the rows write their values.
+    pub scale: Scale,
+    /// "higher is better" or "lower is better", and whether a latency was taken in a closed loop.
+    pub direction: String,
+    /// Heading of the column of CPU time, or cycles, per operation; none where nothing is known.
+    pub cpu: Option<String>,
+    pub primary: bool,
+    /// Whether two runs are compared.
+    pub sequential: bool,
+    pub rows: Vec<Row>,
+}
+
+impl Table {
+    /// The row of an environment.
+    pub(crate) fn row(&self, environment: &str) -> Option<&Row> {
+        self.rows.iter().find(|row| row.environment == environment)
+    }
+
+    /// The metric with its unit and its direction.
+    pub(crate) fn what(&self) -> String {
+        match self.scale.symbol() {
+            "" => format!("{}, {}", self.metric, self.direction),
+            unit => format!("{}, {unit}, {}", self.metric, self.direction),
+        }
+    }
+}
+
+/// One environment of a table.
+#[derive(Debug)]
+pub(crate) struct Row {
+    pub environment: String,
+    pub baseline: bool,
+    /// None when nothing was measured.
+    pub value: Option<Median>,
+    /// CPU time, or cycles, per operation.
+    pub cpu: Option<Quantity>,
+    pub effect: Option<Effect>,
+    /// The word, or why there is none; empty for descriptive metrics.
+    pub verdict: String,
+    pub tone: Tone,
+    pub n: u32,
+    /// Unequal facts that are not intended, flags in words (without those that a label says for
+    /// all), failures, blocks to decide.
+    pub beside: Vec<String>,
+    /// Facts in which the environment differs because of what it is, in short: `≠ kernel, memory`.
+    pub intended: Option<String>,
+    /// Whether it differs from the baseline in anything.
+    pub differs: bool,
+    /// The smallest effect that could have been seen.
+    pub smallest: Option<Quantity>,
+    pub cell: Cell,
+}
+
+/// The absolute value of a row.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Median {
+    One(Quantity),
+    /// Of two runs; a side that was not measured has none.
+    Two(Option<Quantity>, Option<Quantity>),
+}
+
+impl std::fmt::Display for Median {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let side = |side: &Option<Quantity>| side.as_ref().map_or("-".into(), Quantity::to_string);
+        match self {
+            Self::One(median) => median.fmt(f),
+            Self::Two(before, after) => write!(f, "{} → {}", side(before), side(after)),
+        }
+    }
+}
+
+/// The results of a report; none where nothing was measured.
+pub(crate) fn groups(report: &Report) -> Vec<Group> {
+    if notes::nothing_measured(report) {
+        return Vec::new();
+    }
+    let common = common_flags(report);
+    let differences = differences::differences(report);
+    let cells = &report.analysis.cells;
+    let workload = |cell: &&Cell| (cell.workload.clone(), cell.key.params.clone());
+    let group = |cells: Vec<&Cell>| {
+        let first = cells[0];
+        let mut group = Group {
+            workload: first.workload.clone(),
+            params: unsaid_params(first),
+            judged: Vec::new(),
+            descriptive: Vec::new(),
+            nowhere: Vec::new(),
+            cpu: charges::table(report, &first.workload),
+        };
+        for (metric, cells) in grouped(cells, |cell| &cell.metric.name) {
+            // The column beside every other table tells it, with its parts, and the tables of
+            // neighbours tell how many there were.
+            let told = group.cpu.is_some() && cells[0].is_charged_cpu();
+            if told || cells.iter().all(|cell| cell.all_guests_were_up()) {
+                continue;
+            }
+            if let Some(reasons) = absent_everywhere(&cells) {
+                group.nowhere.push(format!("{metric}: {reasons}"));
+                continue;
+            }
+            let table = table(report, &cells, &common, &differences);
+            if table.primary { &mut group.judged } else { &mut group.descriptive }.push(table);
+        }
+        group
+    };
+    grouped(cells, workload).into_iter().map(|(_, cells)| group(cells)).collect()
+}
+
+/// Why a descriptive metric is absent, where it is absent in every environment and has failed in
+/// none.
+fn absent_everywhere(cells: &[&Cell]) -> Option<String> {
+    let reason = |cell: &&Cell| {
+        cell.absent.as_ref().filter(|_| !cell.primary && cell.n == 0 && cell.failed == 0).cloned()
+    };
+    let reasons: Option<Vec<String>> = cells.iter().map(reason).collect();
+    Some(distinct(reasons?).join("; "))
+}
+
+/// Parameters that a reader cannot see in the workload's id.
+fn unsaid_params(cell: &Cell) -> String {
+    let said = |key: &str, value: &str| cell.workload.contains(&format!("{key}={value}"));
+    let unsaid = cell.key.params.iter().filter(|(key, value)| !said(key, value));
+    assignments(unsaid).join(", ")
+}
+
+/// Parameters as `key=value`.
+pub(crate) fn assignments<'a>(params: impl IntoIterator<Item = (&'a String, &'a String)>) -> Vec<String> {
+    params.into_iter().map(|(key, value)| format!("{key}={value}")).collect()
+}
+
+/// Flags that every compared cell has: a label says them once.
+pub(crate) fn common_flags(report: &Report) -> Vec<Flag> {
+    let compared: Vec<&Cell> =
+        report.analysis.cells.iter().filter(|cell| cell.environment != report.analysis.baseline).collect();
+    [Flag::Exploratory, Flag::Unpaired, Flag::Sequential]
+        .into_iter()
+        .filter(|flag| !compared.is_empty() && compared.iter().all(|cell| cell.flags.contains(flag)))
+        .collect()
+}
+
+/// Half the width of the common scale of the bars: the smallest round number that holds four fifths
+/// of the intervals and every one that is not far out; those beyond are drawn with an arrow.
+pub(crate) fn bar_reach(groups: &[Group]) -> f64 {
+    /// An interval this many times as far from zero as most would make the others unreadable.
+    const FAR_OUT: f64 = 10.0;
+    const ROUND: &[f64] =
+        &[0.01, 0.02, 0.03, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0];
+    let mut reaches: Vec<f64> = groups
+        .iter()
+        .flat_map(|group| group.judged.iter().flat_map(|table| &table.rows))
+        .filter_map(|row| row.cell.overhead)
+        .map(|interval| interval.low.abs().max(interval.high.abs()))
+        .filter(|reach| reach.is_finite())
+        .collect();
+    reaches.sort_by(f64::total_cmp);
+    let Some(last) = reaches.len().checked_sub(1) else { return ROUND[1] };
+    let most = reaches[last * 4 / 5];
+    let wanted = if reaches[last] <= FAR_OUT * most { reaches[last] } else { most };
+    ROUND.iter().copied().find(|round| *round >= wanted).unwrap_or(ROUND[ROUND.len() - 1])
+}

@@ -1,0 +1,701 @@
+//! The document of a run or of a comparison of two: what was asked and the answer, the results by
+//! workload, and what has to be known of them.
+
+use crate::charges::{CpuRow, CpuTable};
+use crate::differences::{Difference, readable_fact, sentences};
+use crate::document::{
+    Align, Audience, Bar, BarScale, Block, Cell, Column, Document, Entry, Figure, Fit, Form, Item, List,
+    ListKind, Piece, PlotKind, Row, Section, SectionKind, Table, Tone,
+};
+use crate::html::LivePage;
+use crate::notes::COULD_SEE;
+use crate::plots::{Names, Plots, numbers};
+use crate::quantity::{Quantity, plain_percent};
+use crate::results::{self, Group, Median};
+use crate::text::shown_name;
+use crate::troubles::{self, Advice};
+use crate::{
+    LogEnd, Report, answer, circumstances, course, differences, duplicates, limits, neighbours, notes,
+};
+use weigh_model::format_bytes;
+
+/// Beside the name of an environment that differs from the baseline.
+const UNEQUAL: char = '≠';
+
+/// What of the question stands above the answer on a terminal; the rest stands at the end.
+const ABOVE: &[&str] = &["run", "before", "after", "effort", "baseline"];
+
+/// Warnings of one kind, and void units of one cause, that a terminal shows in words. On a noisy
+/// host every row has its warning, and a screen of them would bury the tables.
+const SHOWN: usize = 4;
+
+/// Logs of a failure that are named in words, on a page, and shown there.
+const LOGS_NAMED: usize = 3;
+const LOGS_LISTED: usize = 20;
+const LOGS_SHOWN: usize = 2;
+
+/// The document of a report; of a run that is not finished, what is true of it so far.
+pub(crate) fn document(report: &Report, live: Option<&LivePage>) -> Document {
+    let groups = results::groups(report);
+    let names = Names::new(report);
+    let mut plots = Plots::of_results(report, &groups, &names);
+    let reach = results::bar_reach(&groups);
+    let bars = BarScale { reach, margin: report.analysis.margin };
+    let own: Vec<Section> = [
+        neighbours::sections(report, &names, &mut plots),
+        course::sections(report, &names, &mut plots),
+        limits::sections(report),
+        duplicates::sections(report),
+    ]
+    .concat();
+
+    let mut document = Document::new(&report.title);
+    document.live = live.map(|live| live.view(report));
+    document.add(asked(report));
+    document.add(labels(report, live));
+    if live.is_none_or(|live| live.ended) || !notes::nothing_measured(report) {
+        document.add(answers(report, &groups));
+    }
+    document.add(undecided(&groups));
+    document.add(effects(&plots));
+    document.add(starts(&plots));
+    // A page begins with what the run was for; a terminal ends with it.
+    own.iter().for_each(|section| document.add(section.clone().on(Audience::PAGE)));
+    sweeps(&plots).into_iter().for_each(|section| document.add(section));
+    let mut first = 0;
+    for (at, group) in groups.iter().enumerate() {
+        document.add(workload(report, group, &plots, (at, first), bars));
+        first += group.tables().count();
+    }
+    own.into_iter().for_each(|section| document.add(section.on(Audience::TEXT)));
+    let troubles = [failures(report), voids(report), warnings(report)];
+    troubles.iter().for_each(|section| document.add(section.clone().on(Audience::PAGE)));
+    document.add(reading(report, &groups));
+    document.add(environments(report));
+    document.add(
+        Section::new("Noise on the host").with(Audience::ALL, Block::facts(circumstances::noise(report))),
+    );
+    let [failures, voids, warnings] = troubles.map(|section| section.on(Audience::TEXT));
+    [voids, failures, warnings].into_iter().for_each(|section| document.add(section));
+    document.add(Section::new("What was measured where").on(Audience::TERMINAL).with(
+        Audience::ALL,
+        Block::facts(notes::subject(report).into_iter().filter(|(what, _)| !ABOVE.contains(&what.as_str()))),
+    ));
+    document.add(Section::new("Host").with(Audience::PAGE, Block::facts(host_facts(report))));
+    document.add(Section::new("Plan").with(Audience::PAGE, Block::facts(plan_facts(report))));
+    document.plots = plots;
+    document
+}
+
+/// What was asked.
+fn asked(report: &Report) -> Section {
+    let subject = notes::subject(report);
+    let above = subject.iter().filter(|(what, _)| ABOVE.contains(&what.as_str()));
+    let line =
+        above.map(|(what, value)| if what == "effort" { value.clone() } else { format!("{what} {value}") });
+    let line = line.collect::<Vec<_>>().join(" · ");
+    Section::untitled(SectionKind::Head)
+        .with(Audience::TERMINAL, Block::faint(line))
+        .with(Audience::FULL, Block::facts(subject))
+}
+
+/// What has to be known before any number is read.
+fn labels(report: &Report, live: Option<&LivePage>) -> Section {
+    let mut labels = notes::labels(report);
+    if let Some(live) = live {
+        live.amend(report, &mut labels);
+    }
+    let items = labels.into_iter().map(|label| Item::new(label.word, vec![label.meaning])).collect();
+    Section::untitled(SectionKind::Labels)
+        .with(Audience::ALL, Block::List(List::new(ListKind::Labels, items)))
+}
+
+/// One sentence per environment.
+fn answers(report: &Report, groups: &[Group]) -> Section {
+    let answers = answer::answers(report, groups);
+    let section = Section::new("Answer").titled(Audience::FULL, "");
+    if answers.is_empty() {
+        return section;
+    }
+    let items = answers.into_iter().map(|a| Item::new(a.environment, a.clauses).tone(a.tone)).collect();
+    section
+        .with(Audience::ALL, Block::prose(notes::convention(report)))
+        .with(Audience::ALL, Block::List(List::new(ListKind::Answers, items)))
+}
+
+/// What could not be decided, by environment.
+fn undecided(groups: &[Group]) -> Section {
+    let item = |undecided: answer::Undecided| {
+        let count = format!("{} of {}:", undecided.open.len(), undecided.total);
+        Item::new(undecided.environment, vec![count]).below(undecided.open, SHOWN)
+    };
+    let items = answer::undecided(groups).into_iter().map(item).collect();
+    Section::new("Not decided, and what would")
+        .id("undecided")
+        .with(Audience::PAGE, Block::List(List::new(ListKind::Bullets, items)))
+}
+
+/// Every effect at once.
+fn effects(plots: &Plots) -> Section {
+    let effects = plots.effects();
+    let section = Section::new("Effects").id("effects").listed();
+    if effects == 0 {
+        return section;
+    }
+    let forest = Figure {
+        kind: PlotKind::Forest,
+        index: 0,
+        caption: "Every effect with its 95 % interval".into(),
+        alt: format!(
+            "Forest plot of {effects} effects with their intervals; the same numbers are in the tables of the workloads"
+        ),
+    };
+    let without = "The plots need this page's script; every number that they show is in the tables.";
+    section
+        .with(Audience::PAGE, Block::Figures(vec![forest]))
+        .with(Audience::PAGE, Block::WithoutScript(without.into()))
+}
+
+/// A table of numbers: names down, columns across.
+fn plain_table(
+    caption: String,
+    note: String,
+    columns: Vec<String>,
+    rows: Vec<(String, Vec<Entry>)>,
+) -> Block {
+    let columns = columns.into_iter().map(Column::number);
+    let row =
+        |(name, entries): (String, Vec<Entry>)| Row::new([Entry::name(name)].into_iter().chain(entries));
+    Block::Table(Box::new(Table {
+        caption,
+        note,
+        columns: [Column::text("environment")].into_iter().chain(columns).collect(),
+        rows: rows.into_iter().map(row).collect(),
+        ..Table::default()
+    }))
+}
+
+/// How the environments come up, stamp after stamp.
+fn starts(plots: &Plots) -> Section {
+    let figure = |(index, plot): (usize, &crate::plots::waterfall::Waterfall)| {
+        Figure {
+        kind: PlotKind::Waterfall,
+        index,
+        caption: if plot.boot {
+            format!("{}: what a machine's coming up is made of", plot.workload)
+        } else {
+            format!("{}: from the platform's first program to each stamp", plot.workload)
+        },
+        alt: "Bars of the time from stamp to stamp, one bar per environment; the numbers are in the table below"
+            .into(),
+    }
+    };
+    let figures = plots.starts.iter().enumerate().map(figure).collect();
+    let mut section = Section::new("Coming up").id("starts").with(Audience::PAGE, Block::Figures(figures));
+    for start in &plots.starts {
+        let what = if start.boot { "of machines, part by part" } else { "stamp by stamp" };
+        let note = "time since the platform's first program began; medians over blocks";
+        let steps = start.steps.iter().map(|step| (*step).to_string()).collect();
+        let caption = format!("{} {what}", start.workload);
+        section.push(Audience::PAGE, plain_table(caption, note.into(), steps, start.entries.clone()));
+    }
+    section
+}
+
+/// What was measured along one parameter.
+fn sweeps(plots: &Plots) -> Vec<Section> {
+    let mut index = 0;
+    let mut sections = Vec::new();
+    for sweep in &plots.sweeps {
+        let title = format!("{} against {}", sweep.workload, sweep.parameter);
+        let (mut figures, mut tables) = (Vec::new(), Vec::new());
+        for metric in &sweep.metrics {
+            let caption = format!("{} {} against {}", sweep.workload, metric.name, sweep.parameter);
+            let alt = format!("{caption}, one line per environment; the numbers are in the table below");
+            figures.push(Figure { kind: PlotKind::Sweep, index, caption, alt });
+            index += 1;
+            let columns = sweep.at.iter().map(|at| format!("{} {at}", sweep.parameter)).collect();
+            let caption = format!("{} {}", sweep.workload, metric.name);
+            let note = format!("{}; median over blocks", metric.direction);
+            tables.push(plain_table(caption, note, columns, metric.entries.clone()));
+        }
+        let section = Section::new(&title).with(Audience::PAGE, Block::Figures(figures));
+        sections.push(tables.into_iter().fold(section, |section, table| section.with(Audience::PAGE, table)));
+    }
+    sections
+}
+
+/// A workload: its tables, who used CPU time for it, its plots and the numbers behind them. `first`
+/// is the number of its first table among the plots.
+fn workload(
+    report: &Report,
+    group: &Group,
+    plots: &Plots,
+    (at, first): (usize, usize),
+    bars: BarScale,
+) -> Section {
+    let mut section = Section::new(&group.workload)
+        .kind(SectionKind::Workload)
+        .id(&format!("workload-{at}"))
+        .listed()
+        .titled(Audience::FULL, &group.params);
+    for table in &group.judged {
+        section.push(Audience::ALL, Block::Table(Box::new(result(group, table, bars))));
+    }
+    if !group.descriptive.is_empty() {
+        let heading = format!("{}, also measured: descriptive, no verdicts", group.name());
+        section.push(Audience::TERMINAL, Block::Heading(heading));
+    }
+    for table in &group.descriptive {
+        section.push(Audience::ALL, Block::Table(Box::new(result(group, table, bars))));
+    }
+    if !group.nowhere.is_empty() {
+        section.push(Audience::ALL, Block::Heading(format!("{}, in no environment", group.name())));
+        section.push(Audience::ALL, Block::bullets(group.nowhere.iter().cloned()));
+    }
+    if let Some(cpu) = &group.cpu {
+        service_demand(report, group, cpu, &mut section);
+    }
+    let judged = first + group.judged.len();
+    let mut main = of_tables(plots, first..judged);
+    main.extend(latencies(group, plots));
+    main.extend(charges(group, plots));
+    section.push(Audience::PAGE, Block::Figures(main));
+    section.push(Audience::PAGE, behind_plots(group, plots, first));
+    section
+}
+
+/// The table of one metric.
+fn result(group: &Group, table: &results::Table, bars: BarScale) -> Table {
+    let effect = if table.sequential { "change [95 % interval]" } else { "overhead [95 % interval]" };
+    let verdict = if table.primary { Audience::ALL } else { Audience::TERMINAL };
+    let drawn = if table.primary { Audience { paper: false, ..Audience::ALL } } else { Audience::TERMINAL };
+    let cpu = if table.cpu.is_some() { Audience::ALL } else { Audience::NOBODY };
+    let cpu = Audience { terminal: true, ..cpu };
+    let columns = vec![
+        Column::text("environment"),
+        Column::number("median"),
+        Column::number(table.cpu.as_deref().unwrap_or_default()).fit(Fit::Soon).on(cpu),
+        Column::number(effect).aligned(Align::Effect),
+        Column::text("").fit(Fit::Bar).on(drawn),
+        Column::text("verdict").fit(Fit::Wrapped("BELOW MARGIN".len())).on(verdict),
+        Column::number("n"),
+        Column::number("could see").fit(Fit::Late),
+        Column::text("remarks").fit(Fit::Remarks),
+    ];
+    let what = table.what();
+    let form = match table.primary {
+        true => Form::Results,
+        false => Form::Further(format!("{}, {}", table.metric, table.direction)),
+    };
+    let descriptive = if table.primary { "" } else { " (descriptive, no verdict)" };
+    Table {
+        caption: format!("{} {what}{descriptive}", group.name()),
+        form,
+        columns,
+        rows: table.rows.iter().map(|row| result_row(row, bars)).collect(),
+        bars: Some(bars),
+        ..Table::default()
+    }
+}
+
+fn result_row(row: &results::Row, bars: BarScale) -> Row {
+    let name = Entry::name(&row.environment);
+    let quantity = |quantity: &Option<Quantity>| quantity.clone().map(Entry::quantity).unwrap_or_default();
+    let remark = |text: &String, aside: bool| Piece::Remark { text: text.clone(), aside };
+    let remarks = row.beside.iter().map(|text| remark(text, false));
+    let intended = row.intended.iter().map(|text| remark(text, true));
+    Row::new([
+        if row.differs { name.then(Piece::Mark(UNEQUAL)) } else { name },
+        median(row.value.as_ref()),
+        quantity(&row.cpu),
+        row.effect.clone().map(Entry::effect).unwrap_or_default(),
+        Entry::bar(bar(row, bars)),
+        Entry::flag(row.tone, row.verdict.clone()),
+        Entry::count(row.n),
+        quantity(&row.smallest),
+        Entry::of(remarks.chain(intended).collect()),
+    ])
+}
+
+fn median(value: Option<&Median>) -> Entry {
+    let side = |side: &Option<Quantity>| match side {
+        Some(quantity) => Piece::Quantity(quantity.clone()),
+        None => Piece::Text("-".into()),
+    };
+    match value {
+        None => Entry::text("-"),
+        Some(Median::One(quantity)) => Entry::quantity(quantity.clone()),
+        Some(Median::Two(before, after)) => {
+            Entry::of(vec![side(before), Piece::Text(" → ".into()), side(after)])
+        }
+    }
+}
+
+/// The drawing of an effect. Of two runs the interval is a change, and the ratios of the second
+/// run's blocks would not be on its scale.
+fn bar(row: &results::Row, bars: BarScale) -> Bar {
+    let reach = plain_percent(bars.reach);
+    let blocks: Vec<f64> = match row.cell.runs {
+        Some(_) => Vec::new(),
+        None => row.cell.log_ratios.iter().map(|(_, ratio)| ratio.exp_m1()).collect(),
+    };
+    let dots = if blocks.is_empty() { String::new() } else { format!(", {} blocks as dots", blocks.len()) };
+    let alt = match &row.effect {
+        Some(effect) => format!(
+            "{}: effect {}, interval {}, on a scale from -{reach} to +{reach}{dots}",
+            row.environment,
+            effect.estimate,
+            effect.interval()
+        ),
+        None => format!("{}: no interval", row.environment),
+    };
+    Bar { interval: row.cell.overhead, tone: row.tone, blocks, alt, baseline: row.baseline }
+}
+
+/// Who used CPU time, and what says why: in sentences, on a page in tables. A terminal shows what is
+/// more than the column beside the values says.
+fn service_demand(report: &Report, group: &Group, cpu: &CpuTable, section: &mut Section) {
+    let title = format!("{}, CPU time charged per {}: descriptive", group.name(), cpu.operation);
+    let sentence = |row: &CpuRow| Item::new(row.environment.clone(), vec![row.sentence.clone()]);
+    let why = || cpu.why.iter().map(|why| Item::new("counters", vec![why.clone()]));
+    let list = |items: Vec<Item>| Block::List(List::new(ListKind::Named, items));
+    let notable: Vec<Item> = cpu.rows.iter().filter(|row| row.notable).map(sentence).chain(why()).collect();
+    if !notable.is_empty() {
+        section.push(Audience::TERMINAL, Block::Heading(title.clone()));
+        section.push(Audience::TERMINAL, list(notable));
+    }
+    section.push(Audience::PAPER, Block::Heading(title));
+    section.push(Audience::PAPER, list(cpu.rows.iter().map(sentence).chain(why()).collect()));
+    section.push(Audience::PAGE, Block::Table(Box::new(cpu_table(report, group, cpu))));
+    if !cpu.counters.is_empty() {
+        let row = |row: &CpuRow| {
+            let counter = |counter: &Option<(f64, String)>| match counter {
+                Some((value, text)) => Entry { sort: Some(*value), ..Entry::text(text) },
+                None => Entry::nothing(),
+            };
+            (row.environment.clone(), row.counters.iter().map(counter).collect())
+        };
+        let note = format!("per {}, median over blocks", cpu.operation);
+        let rows = cpu.rows.iter().map(row).collect();
+        let table = plain_table(format!("{} counters", group.workload), note, cpu.counters.clone(), rows);
+        section.push(
+            Audience::PAGE,
+            Block::Fold {
+                summary: format!("What says why: events per {}", cpu.operation),
+                open: !cpu.why.is_empty(),
+                blocks: cpu.why.iter().map(Block::prose).chain([table]).collect(),
+            },
+        );
+    }
+}
+
+fn cpu_table(report: &Report, group: &Group, cpu: &CpuTable) -> Table {
+    let cycles = cpu.cycles.then(|| format!("cycles/{}", cpu.operation));
+    let daemons = cpu.daemons.iter().map(|daemon| format!("{daemon} (shared, not charged)"));
+    let columns = [format!("CPU/{}", cpu.operation)]
+        .into_iter()
+        .chain(cycles)
+        .chain([format!("against {} [95 % interval]", report.analysis.baseline), "n".into()])
+        .chain(cpu.parts.iter().cloned())
+        .chain(daemons);
+    let row = |row: &CpuRow| {
+        let some = |quantity: &Option<Quantity>| quantity.clone().map(Entry::quantity).unwrap_or_default();
+        let effect = row.effect.clone().map(Entry::effect).unwrap_or_default();
+        let entries = [Entry::name(&row.environment), Entry::quantity(row.cpu.clone())]
+            .into_iter()
+            .chain(cpu.cycles.then(|| some(&row.cycles)))
+            .chain([effect, Entry::count(row.n)])
+            .chain(row.parts.iter().chain(&row.daemons).map(some));
+        Row::new(entries)
+    };
+    Table {
+        caption: format!("{} CPU time charged", group.workload),
+        note: format!("per {}, median over blocks; descriptive, no verdict", cpu.operation),
+        columns: [Column::text("environment")].into_iter().chain(columns.map(Column::number)).collect(),
+        rows: cpu.rows.iter().map(row).collect(),
+        ..Table::default()
+    }
+}
+
+/// Plots of the values of tables that have any.
+fn of_tables(plots: &Plots, range: std::ops::Range<usize>) -> Vec<Figure> {
+    let measured = range.filter(|at| plots.tables[*at].rows.iter().any(|row| !row.values.is_empty()));
+    let figures = measured.flat_map(|index| {
+        let name = format!("{} {}", plots.tables[index].workload, plots.tables[index].metric);
+        [
+            Figure {
+                kind: PlotKind::Box,
+                index,
+                caption: format!("{name}: every block"),
+                alt: format!(
+                    "Box plots of {name} by environment, every block a point; the numbers are in the tables below"
+                ),
+            },
+            Figure {
+                kind: PlotKind::Trace,
+                index,
+                caption: format!("{name}: block by block"),
+                alt: format!(
+                    "Values of {name} against the number of the block, one line per environment, void units and noise marked; \
+                     the numbers are in the tables below"
+                ),
+            },
+        ]
+    });
+    figures.collect()
+}
+
+fn latencies<'a>(group: &'a Group, plots: &'a Plots) -> impl Iterator<Item = Figure> + 'a {
+    let own = plots.latencies.iter().enumerate().filter(|(_, plot)| plot.workload == group.workload);
+    own.map(|(index, plot)| {
+        let name = format!("{} {}", plot.shown, plot.name);
+        Figure {
+            kind: PlotKind::Latency,
+            index,
+            caption: format!(
+                "{name}: share of requests that are faster{}",
+                if plot.closed { ", closed loop" } else { "" }
+            ),
+            alt: format!(
+                "Cumulative distribution of {name} on logarithmic axes, one line per environment; the quantiles are in the \
+                 tables below"
+            ),
+        }
+    })
+}
+
+fn charges<'a>(group: &'a Group, plots: &'a Plots) -> impl Iterator<Item = Figure> + 'a {
+    let own = plots.charges.iter().enumerate().filter(|(_, plot)| plot.workload == group.workload);
+    own.map(|(index, plot)| Figure {
+        kind: PlotKind::Charge,
+        index,
+        caption: format!("{}: result, and CPU time by who used it", plot.shown),
+        alt: format!(
+            "Bars of the first metric of {} beside bars of CPU time per operation by who used it, one per environment; the \
+             numbers are in the tables above",
+            plot.shown
+        ),
+    })
+}
+
+/// The numbers behind the plots of a workload, and the plots of its descriptive metrics.
+fn behind_plots(group: &Group, plots: &Plots, first: usize) -> Block {
+    let judged = first + group.judged.len();
+    let more = of_tables(plots, judged..judged + group.descriptive.len());
+    let descriptive = if more.is_empty() { "" } else { ", and the descriptive metrics block by block" };
+    let latencies = plots.latencies.iter().filter(|plot| plot.workload == group.workload);
+    let latencies = latencies.map(|plot| Block::Table(Box::new(numbers::latencies(plot))));
+    let tables = group.tables().zip(plots.tables.iter().skip(first));
+    let distributions = tables.flat_map(|(table, plot)| numbers::distribution(table, plot));
+    let numbers: Vec<Block> = latencies.chain(distributions).collect();
+    let figures = (!more.is_empty() && !numbers.is_empty()).then_some(Block::Figures(more));
+    Block::Fold {
+        summary: format!("Numbers behind the plots{descriptive}"),
+        open: false,
+        blocks: figures.into_iter().chain(numbers).collect(),
+    }
+}
+
+/// How the tables are to be read.
+fn reading(report: &Report, groups: &[Group]) -> Section {
+    let notes = notes::reading(report);
+    let section = Section::new("How to read this");
+    if notes.is_empty() {
+        return section;
+    }
+    let mut rows = groups.iter().flat_map(Group::tables).flat_map(|table| &table.rows);
+    let could_see = rows.any(|row| row.smallest.is_some()).then(|| COULD_SEE.to_string());
+    let unequal = format!(
+        "{UNEQUAL}: not equal to the baseline; what follows is meant, and the reasons stand below under Environments."
+    );
+    let unequal = Some(unequal).filter(|_| !differences::differences(report).is_empty());
+    let drawn = report.analysis.cells.iter().any(|cell| cell.runs.is_none() && !cell.log_ratios.is_empty());
+    let drawings = format!(
+        "In the drawings {}the line is the 95 % interval of the average effect, and the shaded band is the margin of \
+         equivalence ({}). All share one scale; an arrow means that the interval goes on beyond it.",
+        if drawn { "a dot is the ratio of one block, " } else { "" },
+        plain_percent(report.analysis.margin)
+    );
+    let legend = notes::legend(report).into_iter().map(|(word, meaning)| Item::new(word, vec![meaning]));
+    section
+        .with(Audience::ALL, Block::bullets(notes.into_iter().chain(could_see)))
+        .with(Audience::TERMINAL, Block::bullets(unequal))
+        .with(Audience::PAGE, Block::bullets([drawings]))
+        .with(Audience::ALL, Block::List(List::new(ListKind::Legend, legend.collect())))
+        .with(Audience::PAGE, Block::prose(notes::method(report).unwrap_or_default()))
+}
+
+/// What each environment is, and in what it differs from the baseline.
+fn environments(report: &Report) -> Section {
+    let found = differences::differences(report);
+    let item = |environment: &crate::EnvironmentFacts, short: bool| {
+        let clock = circumstances::clock(report, &environment.name);
+        let clock = clock.map(|clock| match short {
+            true => circumstances::clock_words(clock),
+            false => circumstances::clock_detail(clock),
+        });
+        let own: Vec<Difference> =
+            found.iter().filter(|difference| difference.environment == environment.name).cloned().collect();
+        let differs = sentences(&own, |difference| match short {
+            true => difference.short_sentence(),
+            false => difference.sentence(),
+        });
+        let facts = differences::compact(&environment.facts);
+        let lines = [facts]
+            .into_iter()
+            .filter(|facts| !facts.is_empty())
+            .chain(differences::network_line(&environment.facts))
+            .chain(clock.map(|clock| format!("clock: {clock}")))
+            .chain(differs.into_iter().map(|sentence| format!("{UNEQUAL} {sentence}")));
+        Item::new(environment.name.clone(), lines.collect())
+    };
+    let list = |short: bool| {
+        let items = report.environments.iter().map(|environment| item(environment, short));
+        let told = items.filter(|item| !item.lines.is_empty());
+        Block::List(List::new(ListKind::Named, told.collect()))
+    };
+    let mut section = Section::new("Environments")
+        .id("environments")
+        .listed()
+        .with(Audience::TERMINAL, list(true))
+        .with(Audience::PAPER, list(false));
+    if report.environments.iter().any(|environment| !environment.facts.is_empty()) {
+        if !found.is_empty() {
+            section.push(Audience::PAGE, Block::Table(Box::new(differing(report, &found))));
+        }
+        section.push(Audience::PAGE, Block::Table(Box::new(all_facts(report))));
+    }
+    section
+}
+
+fn differing(report: &Report, found: &[Difference]) -> Table {
+    let baseline = report.analysis.baseline.as_str();
+    let row = |difference: &Difference| {
+        let texts = [&difference.key, &difference.value, &difference.baseline_value, &difference.why()];
+        let entries = texts.map(Entry::text).into_iter();
+        let cells = [Entry::name(&difference.environment)].into_iter().chain(entries).map(Cell::from);
+        Row { cells: cells.collect(), fault: difference.standing == differences::Standing::Fault }
+    };
+    Table {
+        caption: format!("Where an environment differs from {baseline}, and why"),
+        columns: ["environment", "fact", "here", baseline, "why"].map(Column::text).to_vec(),
+        rows: found.iter().map(row).collect(),
+        ..Table::default()
+    }
+}
+
+/// Facts of the environments: one row per fact, one column per environment.
+fn all_facts(report: &Report) -> Table {
+    let clock = |environment: &crate::EnvironmentFacts| circumstances::clock(report, &environment.name);
+    let known = report.environments.iter().any(|environment| clock(environment).is_some());
+    let clocks = report.environments.iter().map(|environment| {
+        Entry::text(clock(environment).map_or("not checked".into(), circumstances::clock_detail))
+    });
+    let clocks = known.then(|| Row::new([Entry::text("clock")].into_iter().chain(clocks)));
+    let keys: std::collections::BTreeSet<&String> =
+        report.environments.iter().flat_map(|environment| environment.facts.keys()).collect();
+    let row = |key: &String| {
+        let values = report.environments.iter().map(|e| Entry::text(readable_fact(key, e.facts.get(key))));
+        Row::new([Entry::text(key)].into_iter().chain(values))
+    };
+    let names = report.environments.iter().map(|environment| Column::text(&environment.name));
+    Table {
+        caption: "What was found in each environment".into(),
+        columns: [Column::text("fact")].into_iter().chain(names).collect(),
+        rows: keys.into_iter().map(row).chain(clocks).collect(),
+        ..Table::default()
+    }
+}
+
+fn failures(report: &Report) -> Section {
+    let failures = troubles::failures(report);
+    let list = |most: usize| {
+        let item = |failure: &troubles::FailureLine| {
+            let item = Item::line(failure.sentence()).tone(Tone::Open);
+            item.below(failure.shown_logs(most), usize::MAX - 1)
+        };
+        Block::List(List::new(ListKind::Bullets, failures.iter().map(item).collect()))
+    };
+    let mut section = Section::new("Failures")
+        .id("failures")
+        .listed()
+        .with(Audience::TEXT, list(LOGS_NAMED))
+        .with(Audience::PAGE, list(LOGS_LISTED));
+    let named = failures.iter().flat_map(|failure| failure.logs.iter().take(LOGS_SHOWN));
+    for (name, end) in named.filter_map(|name| Some((name, report.logs.get(name)?))) {
+        let what = match end.size_bytes {
+            size if size > LogEnd::LONGEST_BYTES => {
+                format!("the last {} of {}", format_bytes(LogEnd::LONGEST_BYTES), format_bytes(size))
+            }
+            _ => "the whole log".into(),
+        };
+        let summary = format!("{}, {what}", shown_name(name));
+        let blocks = vec![Block::Verbatim(crate::text::shown_lines(&end.text))];
+        section.push(Audience::PAGE, Block::Fold { summary, open: false, blocks });
+    }
+    section
+}
+
+fn voids(report: &Report) -> Section {
+    let item = |void: notes::VoidLine| {
+        let item = Item::line(void.summary).tone(Tone::Open);
+        item.below(void.units, SHOWN)
+    };
+    let items = notes::voids(report).into_iter().map(item).collect();
+    Section::new("Void units")
+        .with(Audience::ALL, Block::prose(notes::replacements(report).unwrap_or_default()))
+        .with(Audience::ALL, Block::List(List::new(ListKind::Bullets, items)))
+}
+
+fn warnings(report: &Report) -> Section {
+    let item = |advice: Advice| match (advice.action.as_str(), advice.seen.as_slice()) {
+        ("", seen) => seen.iter().cloned().map(Item::line).collect(),
+        (action, [seen]) => vec![Item::line(format!("{seen}; {action}"))],
+        (action, _) => vec![Item::line(format!("{action}:")).below(advice.seen.clone(), SHOWN)],
+    };
+    let items = troubles::advice(&troubles::all_warnings(report)).into_iter().flat_map(item);
+    Section::new("Warnings")
+        .id("warnings")
+        .listed()
+        .with(Audience::ALL, Block::List(List::new(ListKind::Bullets, items.collect())))
+}
+
+fn plan_facts(report: &Report) -> Vec<(String, String)> {
+    let Some(plan) = &report.plan else { return Vec::new() };
+    let mut facts = vec![
+        ("weighbridge".to_string(), plan.tool_version.clone()),
+        ("seed".into(), plan.seed.to_string()),
+        ("margin of equivalence".into(), plain_percent(plan.margin)),
+    ];
+    facts.extend(plan.budget_s.map(|budget| ("budget".into(), format!("{budget} s"))));
+    for workload in &plan.workloads {
+        facts.push((format!("command of {}", workload.id), workload.command.join(" ")));
+        facts.push((
+            format!("runs of {}", workload.id),
+            format!(
+                "{} unmeasured, then {} measured per block, summarised to one number; size {}",
+                workload.warmup, workload.iterations, workload.size
+            ),
+        ));
+    }
+    facts.extend(plan.digests.iter().map(|(what, digest)| (format!("SHA-256 of {what}"), digest.clone())));
+    facts
+}
+
+fn host_facts(report: &Report) -> Vec<(String, String)> {
+    let Some(host) = &report.host else { return Vec::new() };
+    let cpus: Vec<String> = host.cpus.iter().map(ToString::to_string).collect();
+    vec![
+        ("CPU".to_string(), host.cpu_model.clone()),
+        ("architecture".into(), host.architecture.clone()),
+        ("CPUs that may be used".into(), cpus.join(", ")),
+        ("memory".into(), readable_fact("memory_bytes", Some(&host.memory_bytes.into()))),
+        ("last-level cache".into(), host.last_level_cache_bytes.map_or("unknown".into(), format_bytes)),
+        ("operating system".into(), host.operating_system.clone()),
+        ("kernel".into(), host.kernel.clone()),
+        ("control groups".into(), host.cgroups.clone()),
+        ("run as root".into(), if host.root { "yes" } else { "no" }.into()),
+        ("identity".into(), host.identity.clone()),
+    ]
+}

@@ -1,0 +1,118 @@
+//! A table as a format without a terminal's want of room shows it: only its own columns, those that
+//! are part of another within that, and stacked lines under each other.
+
+use crate::document::{Align, Cell, Column, Entry, Fit, Medium, Row, Table};
+
+/// Rows of equal length.
+pub(crate) struct Sheet<'a> {
+    pub columns: Vec<SheetColumn<'a>>,
+    pub rows: Vec<SheetRow<'a>>,
+}
+
+pub(crate) struct SheetColumn<'a> {
+    /// None: the column of what the lines are.
+    pub heading: Option<&'a Entry>,
+    pub align: Align,
+    pub fit: Fit,
+}
+
+pub(crate) struct SheetRow<'a> {
+    /// Whether it is the first line of a row.
+    pub first: bool,
+    /// Whether it says that something is wrong.
+    pub fault: bool,
+    /// Of each column what stands in it.
+    pub cells: Vec<Vec<Part<'a>>>,
+}
+
+/// An entry, and what it is where it has no column of its own.
+#[derive(Clone, Copy)]
+pub(crate) struct Part<'a> {
+    pub label: Option<&'a Entry>,
+    pub entry: &'a Entry,
+}
+
+impl<'a> Part<'a> {
+    /// The entries of a cell in these places that say anything; those behind the first are labelled.
+    fn of(cell: &'a Cell, columns: &'a [Column], places: &[usize]) -> Vec<Self> {
+        let part = |(at, place): (usize, &usize)| {
+            let entry = cell.0.get(*place).filter(|entry| !entry.pieces.is_empty())?;
+            Some(Self { label: (at > 0).then_some(&columns[*place].heading), entry })
+        };
+        places.iter().enumerate().filter_map(part).collect()
+    }
+
+    fn alone(entry: &'a Entry) -> Vec<Self> {
+        vec![Self { label: None, entry }]
+    }
+
+    /// It with its label, as a format writes both.
+    pub(crate) fn written(&self, write: impl Fn(&Entry) -> String) -> String {
+        match self.label {
+            Some(label) => format!("{} {}", write(label), write(self.entry)),
+            None => write(self.entry),
+        }
+    }
+}
+
+impl<'a> Sheet<'a> {
+    pub(crate) fn new(table: &'a Table, medium: Medium) -> Self {
+        if table.stack.is_empty() { Self::plain(table, medium) } else { Self::stacked(table) }
+    }
+
+    fn plain(table: &'a Table, medium: Medium) -> Self {
+        let shown = |at: &usize| table.columns[*at].audience.has(medium);
+        let places: Vec<usize> = (0..table.columns.len()).filter(shown).collect();
+        let row = |row: &'a Row| SheetRow {
+            first: true,
+            fault: row.fault,
+            cells: places.iter().map(|at| Part::alone(row.cells[*at].only())).collect(),
+        };
+        let columns = places.iter().map(|at| SheetColumn::of(&table.columns[*at])).collect();
+        Self { columns, rows: table.rows.iter().map(row).collect() }
+    }
+
+    fn stacked(table: &'a Table) -> Self {
+        let (names, others) = table.columns.split_at(1);
+        let label = SheetColumn { heading: None, align: Align::Left, fit: Fit::Always };
+        let head = names.iter().map(SheetColumn::of).chain([label]).chain(others.iter().map(SheetColumn::of));
+        let lines = together(&table.stack);
+        let rows = table.rows.iter().flat_map(|row| {
+            let line = |line: &Vec<usize>| {
+                let cells: Vec<Vec<Part<'a>>> =
+                    row.cells[1..].iter().map(|cell| Part::of(cell, &table.stack, line)).collect();
+                let label = Part::alone(&table.stack[line[0]].heading);
+                cells.iter().any(|cell| !cell.is_empty()).then_some((label, cells))
+            };
+            lines
+                .iter()
+                .filter_map(line)
+                .enumerate()
+                .map(|(at, (label, cells))| {
+                    let name = if at == 0 { Part::alone(row.cells[0].only()) } else { Vec::new() };
+                    let cells = [name, label].into_iter().chain(cells).collect();
+                    SheetRow { first: at == 0, fault: false, cells }
+                })
+                .collect::<Vec<_>>()
+        });
+        Self { columns: head.collect(), rows: rows.collect() }
+    }
+}
+
+impl<'a> SheetColumn<'a> {
+    fn of(column: &'a Column) -> Self {
+        Self { heading: Some(&column.heading), align: column.align, fit: column.fit }
+    }
+}
+
+/// The places of lines, each with those that are part of it.
+fn together(lines: &[Column]) -> Vec<Vec<usize>> {
+    let mut places: Vec<Vec<usize>> = Vec::new();
+    for (at, line) in lines.iter().enumerate() {
+        match places.last_mut().filter(|_| line.fit == Fit::Joined) {
+            Some(place) => place.push(at),
+            None => places.push(vec![at]),
+        }
+    }
+    places
+}
