@@ -48,8 +48,8 @@ pub(crate) fn processes() -> impl Iterator<Item = u32> {
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
-/// Whether a process has an argument like this on its command line. A zombie has none any more, and a
-/// process in the middle of execve(2) none yet.
+/// Whether a process has an argument like this on its command line. A zombie has none any more, and
+/// a process in the middle of execve(2) none yet.
 pub(crate) fn has_argument(process: u32, is_it: impl Fn(&[u8]) -> bool) -> bool {
     let line = std::fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
     line.split(|byte| *byte == 0).any(is_it)

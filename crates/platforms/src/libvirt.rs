@@ -154,20 +154,13 @@ impl Platform for Libvirt {
             networks: common_keys::networks(self, environment, net::ORDERS),
             system: storage::is_system(environment),
             shares_kernel: false,
-            freeze: true,
             needs_root: setting(self, environment, "uri").is_empty(),
-            cpu_limit: true,
-            memory_limit: true,
-            fork: true,
             host_root: !storage::is_system(environment)
                 && share::is_expected(setting(self, environment, "kernel")),
-            most_cpus: None,
             sized_memory: true,
             settles: true,
             implies: IMPLIES,
-            elsewhere: false,
-            timed: true,
-            fake: false,
+            ..Capabilities::CONTAINER
         }
     }
 

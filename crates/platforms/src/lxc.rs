@@ -177,10 +177,7 @@ impl Programs {
     /// Those that are installed, or those in the directory that is named, or beside the program
     /// that is named.
     fn find(host: &Host, binary: &str) -> Result<Self, PlatformError> {
-        if !host.is_root {
-            let what = "the right to make containers with lxc".to_string();
-            return Err(PlatformError::missing(what, crate::remedy::AS_ROOT));
-        }
+        host.require_root("the right to make containers with lxc")?;
         let named = Path::new(binary);
         let directory = match (binary.is_empty(), named.is_dir()) {
             (true, _) => None,

@@ -161,10 +161,7 @@ impl Nspawn {
     }
 
     fn program(&self, host: &Host, environment: &EnvironmentSpec) -> Result<PathBuf, PlatformError> {
-        if !host.is_root {
-            let what = "the right to make containers with systemd-nspawn".to_string();
-            return Err(PlatformError::missing(what, crate::remedy::AS_ROOT));
-        }
+        host.require_root("the right to make containers with systemd-nspawn")?;
         common_keys::program(self, environment, "systemd-nspawn", REMEDY)
     }
 }

@@ -19,7 +19,7 @@ use crate::qemu::accel::{self, Acceleration, Subject};
 use crate::{
     Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, setting,
 };
-use guest::{TRIAL_DEADLINE, dismiss, machine};
+use guest::{TRIAL_DEADLINE, discard, machine};
 use image::Boot;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -192,19 +192,14 @@ fn try_out(
     let trial = GuestRequest { instance: trial_instance(), ..request.clone() };
     let (machine, copy) = machine(host, &trial, boot, acceleration, String::new())?;
     let console = machine.try_out(within);
-    dismiss(machine, copy)?;
+    discard(machine, copy)?;
     Ok(console?.version().unwrap_or_else(|| "OSv of a version that it does not tell".into()))
 }
 
 /// What a run needs of an environment: what is booted, by what, and what it says it is, which is
 /// found out once and kept beside the run's other files.
 fn prepared(host: &Host, request: &GuestRequest) -> Result<(Boot, Acceleration, String), PlatformError> {
-    if !host.is_root {
-        return Err(PlatformError::missing(
-            "the right to make control groups for OSv",
-            crate::remedy::AS_ROOT,
-        ));
-    }
+    host.require_root("the right to make control groups for OSv")?;
     let boot = Boot::of(request)?.prepare(host)?;
     let acceleration = acceleration(host, request)?;
     let known = host

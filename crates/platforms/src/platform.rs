@@ -34,7 +34,7 @@ use weigh_network::{Hop, NetworkError};
 /// Implementors are unit structs without state; what a run needs is in [`Host`] and
 /// [`GuestRequest`]. Nothing is changed on the host without a ledger entry written before.
 pub trait Platform: Send + Sync {
-    /// The word that users write, also the name of the file.
+    /// The name that users write, also the name of the file.
     fn name(&self) -> &'static str;
 
     /// One sentence for `weigh list platforms`.
@@ -56,12 +56,12 @@ pub trait Platform: Send + Sync {
         Ok(())
     }
 
-    /// The environment with everything explicit that must not be hidden in a name, such as a
-    /// virtual machine's acceleration, which is proven by booting a guest within a deadline. Called
-    /// once, when a plan is made.
+    /// The environment with everything that decides results made explicit, such as a virtual
+    /// machine's acceleration, which is proven by booting a guest within a deadline. Called once,
+    /// when a plan is made.
     ///
     /// # Errors
-    /// What was asked for by name cannot be had here, with what was seen.
+    /// This host lacks something that the environment names; the error says what was found.
     fn settle(&self, host: &Host, environment: &EnvironmentSpec) -> Result<EnvironmentSpec, PlatformError> {
         let _ = host;
         Ok(environment.clone())
@@ -71,17 +71,17 @@ pub trait Platform: Send + Sync {
     /// deadline.
     fn availability(&self, host: &Host) -> Availability;
 
-    /// Makes what all guests of the environment share: imports an image, makes a disk. Called again
-    /// it finds it made.
+    /// Makes what all guests of the environment share: imports an image, makes a disk. Called
+    /// again, it reuses what is there.
     ///
     /// # Errors
-    /// The platform is missing, or a step failed; nothing is left that the ledger does not know.
+    /// The platform is missing, or a step failed; whatever is left is in the ledger.
     fn prepare(&self, host: &Host, request: &GuestRequest) -> Result<(), PlatformError>;
 
     /// Starts a fresh guest and returns when its probe has said hello.
     ///
     /// # Errors
-    /// The guest did not come up in time; what was begun has been undone.
+    /// The guest did not start in time; its traces have been removed.
     fn launch(&self, host: &Host, request: &GuestRequest) -> Result<Box<dyn Guest>, PlatformError>;
 
     /// Whether such guests can be saved and restored here, as far as can be seen without doing it.
@@ -98,7 +98,7 @@ pub trait Platform: Send + Sync {
     /// said hello again. The guest is as it was: its memory, its processes, its root.
     ///
     /// # Errors
-    /// It did not come up; what was begun has been undone.
+    /// The guest did not start; its traces have been removed.
     fn restore(
         &self,
         host: &Host,
@@ -113,8 +113,8 @@ pub trait Platform: Send + Sync {
     /// What `prepare` and `launch` would change on the host, one sentence each, for `--dry-run`.
     fn host_changes(&self, request: &GuestRequest) -> Vec<String>;
 
-    /// Undoes a `Change::Platform` of the ledger. It may be undone already, wholly or in part: that
-    /// is success.
+    /// Undoes a `Change::Platform` of the ledger. A change that is undone already, wholly or in
+    /// part, counts as success.
     ///
     /// # Errors
     /// Why it is still there.
@@ -126,7 +126,7 @@ pub trait Platform: Send + Sync {
 
 /// A running guest.
 pub trait Guest: Send {
-    /// The talk with the guest's probe.
+    /// The session with the guest's probe.
     fn session(&mut self) -> &mut Session;
 
     /// Host PIDs of the guest's processes and of the helpers that serve it alone, as far as the
@@ -151,23 +151,22 @@ pub trait Guest: Send {
         BTreeMap::new()
     }
 
-    /// How the guest is, read back from what runs it and from inside, by parity key. It is asked
-    /// when it is awake and runs nothing, after it has come up: what this takes is not charged to
-    /// its start.
+    /// Properties of the guest as its platform and its own kernel report them, by parity key. Call
+    /// it on a guest that is awake and idle, after the start has been measured.
     ///
     /// # Errors
-    /// It is lost.
+    /// The guest is lost.
     fn read_back(&mut self) -> Result<BTreeMap<String, String>, SessionError> {
         Ok(BTreeMap::new())
     }
 
-    /// What the guest and the platform's tools said, for failures to name.
+    /// The log of the guest and the platform's tools, for failures to name.
     fn log(&self) -> Option<PathBuf> {
         None
     }
 
-    /// The directory, as the guest sees it, below which commands may make files that go with the
-    /// guest, where it is another than `/var/tmp`, which a key `storage` speaks of.
+    /// The directory in the guest below which commands may make files, where that is not
+    /// `/var/tmp`. It is removed with the guest.
     fn scratch(&self) -> Option<&Path> {
         None
     }
@@ -178,8 +177,7 @@ pub trait Guest: Send {
         Path::new(weigh_images::KERNELS)
     }
 
-    /// Tells what the guest moves of its disks, where it has any of its own and the platform
-    /// counts.
+    /// Counts the guest's disk traffic, where it has disks of its own and the platform counts it.
     fn disk_meter(&self) -> Option<Box<dyn DiskMeter>> {
         None
     }
@@ -202,8 +200,8 @@ pub trait Guest: Send {
         Vec::new()
     }
 
-    /// The address of this host as a guest on another machine sees it: where the connection comes
-    /// from by which it is driven.
+    /// The address of this host as a guest on another machine sees it: the source of the connection
+    /// that controls the guest.
     fn seen_host(&self) -> Option<IpAddr> {
         None
     }
@@ -214,63 +212,63 @@ pub trait Guest: Send {
     fn spawned_ns(&self) -> u64;
 
     /// When the guest's own code began to run, host's monotonic clock, nanoseconds, where the
-    /// platform sees it: a virtual machine is let go when everything around it stands. Elsewhere
-    /// the probe's first instruction is that.
+    /// platform sees it: the moment in which a virtual machine's CPUs are started. Otherwise the
+    /// probe's first instruction counts.
     fn code_ns(&self) -> Option<u64> {
         None
     }
 
-    /// Why the guest ended by itself, in words, as far as the platform saw it. Asked when the talk
-    /// with it broke off.
+    /// Why the guest ended by itself, in words, as far as the platform saw it. Called after the
+    /// session was lost.
     fn exit_reason(&mut self) -> Option<String> {
         None
     }
 
-    /// Who worked for the coming up of this guest and is not among [`Guest::accounts`] any more, by
-    /// name with CPU time, nanoseconds: the platform's client that has ended, a runtime. Shared
-    /// daemons are in `accounts` as shared.
+    /// CPU time, nanoseconds, of programs that helped to start this guest and have ended, by name:
+    /// a client, a runtime. Programs that still run, shared daemons among them, are in
+    /// [`Guest::accounts`].
     fn launch_cpu_ns(&self) -> Vec<(String, u64)> {
         Vec::new()
     }
 
     /// Writes the guest, its memory and processes, to an empty directory, for
-    /// [`Platform::restore`]. It does not run afterwards and only waits for [`Guest::stop`].
+    /// [`Platform::restore`]. Afterwards the guest does not run, and only [`Guest::stop`] may
+    /// follow.
     ///
     /// # Errors
-    /// It could not be saved, with the end of what the tools said.
+    /// The guest could not be saved; the error has the end of the tools' output.
     fn save(&mut self, directory: &Path) -> Result<(), PlatformError> {
         let _ = directory;
         let (what, remedy) = ("a way to save this guest".into(), None);
         Err(PlatformError::Missing { what, remedy })
     }
 
-    /// Stops the guest's processes in their tracks; returns when they stand. Frozen already: does
-    /// nothing.
+    /// Suspends the guest's processes and returns when they are suspended. Does nothing to a frozen
+    /// guest.
     ///
     /// # Errors
-    /// They do not stand after a few seconds.
+    /// Some still run after a few seconds.
     fn freeze(&mut self) -> Result<(), PlatformError>;
 
-    /// Lets a frozen guest go on; returns when it does. Not frozen: does nothing.
+    /// Resumes a frozen guest and returns when it runs. Does nothing to a guest that is not frozen.
     ///
     /// # Errors
     /// It stays frozen.
     fn thaw(&mut self) -> Result<(), PlatformError>;
 
-    /// Ends the guest, frozen, hung or dead as it may be: asks the probe, waits a little, kills,
-    /// undoes the guest's ledger entries. Idempotent. Dropping a guest does the same and keeps
-    /// quiet about errors, which stay in the ledger.
+    /// Ends a guest in any state, frozen, hung or dead: asks the probe, waits a little, kills, and
+    /// removes the guest's traces with their ledger entries. Idempotent. Dropping a guest does the
+    /// same but reports no error.
     ///
     /// # Errors
     /// What could not be undone; it stays in the ledger for `weigh clean`.
     fn stop(&mut self) -> Result<(), PlatformError>;
 }
 
-/// Counts what a guest moves of its disks, as its virtual devices do it: below the guest's own
-/// caches, above all of the host's. Reading it disturbs nobody, and goes on beside everything else
-/// that is done with the guest.
+/// Counts a guest's disk traffic at its virtual devices: below the guest's own caches, above all of
+/// the host's. It can be read at any time without disturbing the guest.
 pub trait DiskMeter: Send {
-    /// Since the guest was started; nothing when it cannot be told any more.
+    /// Traffic since the guest was started; `None` when it is not known any more.
     fn read(&mut self) -> Option<DiskMoved>;
 }
 
@@ -465,6 +463,14 @@ pub struct Host {
     pub programs: Programs,
     /// Whether weighbridge is root.
     pub is_root: bool,
+}
+
+impl Host {
+    /// Whether weighbridge is root, for a platform that needs it. `what` names the right that is
+    /// missing otherwise.
+    pub(crate) fn require_root(&self, what: impl Into<String>) -> Result<(), PlatformError> {
+        if self.is_root { Ok(()) } else { Err(PlatformError::missing(what, crate::remedy::AS_ROOT)) }
+    }
 }
 
 /// A guest that is asked for.

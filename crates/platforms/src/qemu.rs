@@ -236,19 +236,12 @@ impl Platform for Qemu {
             networks: common_keys::networks(self, environment, net::ORDERS),
             system: is_system(environment),
             shares_kernel: false,
-            freeze: true,
             needs_root: net::needs_root(environment),
-            cpu_limit: true,
-            memory_limit: true,
-            fork: true,
             host_root: shares_files(self, environment),
-            most_cpus: None,
             sized_memory: true,
             settles: true,
             implies: IMPLIES,
-            timed: true,
-            elsewhere: false,
-            fake: false,
+            ..Capabilities::CONTAINER
         }
     }
 
@@ -295,7 +288,8 @@ impl Platform for Qemu {
 
     fn restores(&self, host: &Host, request: &GuestRequest) -> Result<(), PlatformError> {
         let prepared = prepare::prepare(host, request)?;
-        state::obstacle(request, &prepared).map_or(Ok(()), |why| Err(PlatformError::CannotRestore(why)))
+        state::why_not_savable(request, &prepared)
+            .map_or(Ok(()), |why| Err(PlatformError::CannotRestore(why)))
     }
 
     fn restore(

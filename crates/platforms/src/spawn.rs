@@ -144,14 +144,14 @@ impl SpawnError {
     }
 }
 
-/// Starts a process. `born` is called with its number while it does nothing yet; when that fails it
-/// is ended, and has done nothing.
+/// Starts a process. `on_created` is called with its number while it does nothing yet; when that
+/// fails it is ended, and has done nothing.
 ///
 /// # Errors
 /// The step that failed, on either side. No process is left then.
 pub fn spawn(
     request: &SpawnRequest<'_>,
-    born: impl FnOnce(u32) -> io::Result<()>,
+    on_created: impl FnOnce(u32) -> io::Result<()>,
 ) -> Result<Spawned, SpawnError> {
     let pipe =
         |what: &str| pipe_with(PipeFlags::CLOEXEC).map_err(SpawnError::at(format!("make a pipe for {what}")));
@@ -186,26 +186,26 @@ pub fn spawn(
     let (pid, pidfd) = clone(request.namespaces, into.as_ref(), &prepared)
         .map_err(SpawnError::at("start a process (clone3)"))?;
     drop(there);
-    let mut newborn = Newborn { pidfd: Some(pidfd) };
+    let mut unstarted = UnstartedChild { pidfd: Some(pidfd) };
     drop(prepared);
     // The child's ends: an end of file must be seen when it alone closes them.
     drop((wait, input_read, output_write, report));
     if request.namespaces.contains(UnshareFlags::NEWUSER) {
         map_users(pid).map_err(SpawnError::at("map the user into a user namespace"))?;
     }
-    born(pid).map_err(SpawnError::at("write down the new process"))?;
+    on_created(pid).map_err(SpawnError::at("write down the new process"))?;
     rustix::io::write(&go, b"!").map_err(SpawnError::at("let the new process go on"))?;
     started(report_read, &steps)?;
-    let pidfd = newborn.pidfd.take().expect("it is taken only here");
+    let pidfd = unstarted.pidfd.take().expect("it is taken only here");
     Ok(Spawned { pid, pidfd, input, output })
 }
 
 /// A child that is ended and reaped unless it comes to its exec.
-struct Newborn {
+struct UnstartedChild {
     pidfd: Option<OwnedFd>,
 }
 
-impl Drop for Newborn {
+impl Drop for UnstartedChild {
     fn drop(&mut self) {
         if let Some(pidfd) = &self.pidfd {
             let _ = pidfd_send_signal(pidfd, Signal::KILL);

@@ -95,12 +95,7 @@ impl Uml {
     /// Sees to it that there is a program: one that the user names, an installed one, or Debian's,
     /// which is fetched into the cache and not installed.
     fn obtain(&self, host: &Host, environment: &EnvironmentSpec) -> Result<(), PlatformError> {
-        if !host.is_root {
-            return Err(PlatformError::missing(
-                "the right to make control groups for user-mode Linux",
-                crate::remedy::AS_ROOT,
-            ));
-        }
+        host.require_root("the right to make control groups for user-mode Linux")?;
         let missing = match self.program(environment) {
             Err(error @ PlatformError::Missing { .. }) => error,
             other => return other.map(|_| ()),

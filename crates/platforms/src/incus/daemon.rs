@@ -43,10 +43,7 @@ impl Daemon {
     /// [`PlatformError::Missing`] with the remedy.
     pub(super) fn find(flavor: &'static Flavor, host: &Host, binary: &str) -> Result<Self, PlatformError> {
         let missing = |what: String| PlatformError::missing(what, flavor.remedy);
-        if !host.is_root {
-            let what = format!("the right to run a daemon of {}", flavor.name);
-            return Err(PlatformError::missing(what, crate::remedy::AS_ROOT));
-        }
+        host.require_root(format!("the right to run a daemon of {}", flavor.name))?;
         let named = [binary];
         let candidates = if binary.is_empty() { flavor.daemons } else { &named };
         let program = candidates.iter().find_map(|name| find_program(name));

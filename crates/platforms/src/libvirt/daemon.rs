@@ -143,7 +143,7 @@ impl Daemon {
     }
 
     /// The last that the daemon of a run's own has written of a domain's QEMU.
-    pub(super) fn last_words(&self, domain: &str) -> Option<String> {
+    pub(super) fn logged_end(&self, domain: &str) -> Option<String> {
         let log = self.own.as_ref()?.directory.join(format!("log/qemu/{domain}.log"));
         let text = fs::read_to_string(log).ok()?;
         let line = text.lines().rev().find(|line| !line.trim().is_empty())?;

@@ -213,7 +213,7 @@ impl LibvirtMachine {
             process::of_domain(&core.name).ok_or_else(|| core.failed(&"libvirt started no QEMU for it"))?;
         self.qemu = Some(qemu);
         core.tracker.track([qemu]);
-        self.take_in(core, qemu)?;
+        self.move_into_group(core, qemu)?;
         let channel = UnixStream::connect(&self.files.channel)
             .map_err(PlatformError::io(format!("connect to {}", self.files.channel.display())))?;
         let write = channel.try_clone().map_err(PlatformError::io("duplicate the guest's channel"))?;
@@ -238,7 +238,7 @@ impl LibvirtMachine {
 
     /// Moves QEMU from the group of a daemon of the run's own into that of the guest. A daemon of
     /// the user's keeps it where it has put it.
-    fn take_in(&self, core: &mut GuestCore, qemu: u32) -> Result<(), PlatformError> {
+    fn move_into_group(&self, core: &mut GuestCore, qemu: u32) -> Result<(), PlatformError> {
         let own = core.cgroup.as_ref().filter(|_| self.daemon.is_own());
         let outside_ns = own.and_then(|_| process_cpu_ns(qemu)).unwrap_or(0);
         core.launch_cpu_ns = vec![("QEMU before it was in its control group".into(), outside_ns)];
@@ -324,7 +324,7 @@ impl Backend for LibvirtMachine {
             return None;
         }
         let said =
-            self.daemon.last_words(&core.name).unwrap_or_else(|| "its daemon's log does not say why".into());
+            self.daemon.logged_end(&core.name).unwrap_or_else(|| "its daemon's log does not say why".into());
         Some(format!("its QEMU has ended: {said}"))
     }
 

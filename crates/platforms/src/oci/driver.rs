@@ -1,7 +1,7 @@
 //! The one driver of all runtimes. In what they differ is data.
 
 use super::bundle::Binds;
-use super::guest::Begin;
+use super::guest::StartFrom;
 use super::runtime::Runtime;
 use super::{leftovers, restore};
 use crate::helpers::version_line;
@@ -63,7 +63,7 @@ impl Oci {
         &self,
         host: &Host,
         request: &GuestRequest,
-        begin: Begin<'_>,
+        start_from: StartFrom<'_>,
     ) -> Result<Box<dyn Guest>, PlatformError> {
         let runtime = Runtime::find(self, host, &request.environment)?;
         let word = |key| setting(self, &request.environment, key);
@@ -74,14 +74,14 @@ impl Oci {
             (false, true) => Binds::Whole("rro"),
             (false, false) => Binds::Single,
         };
-        let wishes = super::guest::Wishes {
+        let options = super::guest::ContainerOptions {
             network: word("net"),
             storage: word("storage"),
             binds,
             mapped,
             filtered: word("seccomp") == "on",
         };
-        Ok(Box::new(super::guest::launch(runtime, host, request, &wishes, begin)?))
+        Ok(Box::new(super::guest::launch(runtime, host, request, &options, start_from)?))
     }
 }
 
@@ -135,7 +135,7 @@ impl Platform for Oci {
     }
 
     fn launch(&self, host: &Host, request: &GuestRequest) -> Result<Box<dyn Guest>, PlatformError> {
-        self.start(host, request, Begin::Fresh)
+        self.start(host, request, StartFrom::Fresh)
     }
 
     fn restores(&self, host: &Host, request: &GuestRequest) -> Result<(), PlatformError> {
@@ -150,7 +150,7 @@ impl Platform for Oci {
         saved: &Path,
     ) -> Result<Box<dyn Guest>, PlatformError> {
         self.restores(host, request).map_err(|why| restore::missing(why.to_string()))?;
-        self.start(host, request, Begin::Saved(saved))
+        self.start(host, request, StartFrom::Saved(saved))
     }
 
     fn host_changes(&self, request: &GuestRequest) -> Vec<String> {

@@ -29,7 +29,7 @@ const EXIT_DEADLINE: Duration = Duration::from_secs(5);
 const LONGEST_RUN: usize = 40;
 
 /// What the keys of an environment say of its guests, in their words.
-pub(super) struct Wishes<'a> {
+pub(super) struct ContainerOptions<'a> {
     pub(super) network: &'a str,
     pub(super) storage: &'a str,
     pub(super) binds: Binds,
@@ -39,7 +39,7 @@ pub(super) struct Wishes<'a> {
 
 /// How a guest begins.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Begin<'a> {
+pub(super) enum StartFrom<'a> {
     /// Anew.
     Fresh,
     /// From what [`Guest::save`] wrote to this directory.
@@ -54,17 +54,17 @@ pub(super) fn launch(
     runtime: Runtime,
     host: &Host,
     request: &GuestRequest,
-    wishes: &Wishes<'_>,
-    begin: Begin<'_>,
+    options: &ContainerOptions<'_>,
+    start_from: StartFrom<'_>,
 ) -> Result<CoreGuest<OciContainer>, PlatformError> {
     let name = container_id(&host.run, request.instance);
     let mut core = GuestCore { name, ..GuestCore::new(runtime.platform, host, request) };
     let cgroup_name = core.group_name(host);
-    if wishes.mapped {
+    if options.mapped {
         reachable(&request.root.skeleton)?;
     }
-    let storage = storage(host, request, wishes, &core.short_name)?;
-    let network = network::of_guest(host, request, wishes.network)?;
+    let storage = storage(host, request, options, &core.short_name)?;
+    let network = network::of_guest(host, request, options.network)?;
     let bundle = host.work.join(&core.short_name);
     let container = Container {
         root: &request.root,
@@ -77,9 +77,9 @@ pub(super) fn launch(
             Some(network) => Network::At(network.namespace()),
         },
         storage: &storage,
-        binds: wishes.binds,
-        mapped: wishes.mapped,
-        filtered: wishes.filtered,
+        binds: options.binds,
+        mapped: options.mapped,
+        filtered: options.filtered,
     };
     bundle::write(&bundle, &container)
         .map_err(PlatformError::io(format!("write the bundle {}", bundle.display())))?;
@@ -96,7 +96,9 @@ pub(super) fn launch(
     }
     core.network = network.map(|network| Box::new(network) as _);
     (core.cgroup, core.entries) = (Some(cgroup), entries);
-    CoreGuest::launch(core, OciContainer { runtime }, |container, core| container.start(core, &bundle, begin))
+    CoreGuest::launch(core, OciContainer { runtime }, |container, core| {
+        container.start(core, &bundle, start_from)
+    })
 }
 
 /// Name of a container, unique on this host. That of a run whose name is long tells it by a hash:
@@ -114,10 +116,10 @@ fn container_id(run: &str, instance: u64) -> String {
 fn storage(
     host: &Host,
     request: &GuestRequest,
-    wishes: &Wishes<'_>,
+    options: &ContainerOptions<'_>,
     name: &str,
 ) -> Result<Storage, PlatformError> {
-    let storage = Storage::make(wishes.storage, &host.work, name)
+    let storage = Storage::make(options.storage, &host.work, name)
         .map_err(PlatformError::io("make the directories of the guest's storage"))?;
     if storage == Storage::Tmpfs {
         return Ok(storage);
@@ -128,7 +130,7 @@ fn storage(
         fs::create_dir_all(request.root.skeleton.join(target))
             .map_err(PlatformError::io(format!("make {} in the guest's root", Storage::TARGET)))?;
     }
-    if let (true, Storage::Overlay { lower, upper, work }) = (wishes.mapped, &storage) {
+    if let (true, Storage::Overlay { lower, upper, work }) = (options.mapped, &storage) {
         for directory in [lower, upper, work] {
             chown(directory, Some(MAPPED.0), Some(MAPPED.0))
                 .map_err(PlatformError::io(format!("give {} to the guest's root", directory.display())))?;
@@ -183,10 +185,15 @@ pub(super) struct OciContainer {
 }
 
 impl OciContainer {
-    fn start(&self, core: &mut GuestCore, bundle: &Path, begin: Begin<'_>) -> Result<(), PlatformError> {
-        let command = match begin {
-            Begin::Fresh => self.runtime.command().arg("run"),
-            Begin::Saved(saved) => restore::command(&self.runtime, saved),
+    fn start(
+        &self,
+        core: &mut GuestCore,
+        bundle: &Path,
+        start_from: StartFrom<'_>,
+    ) -> Result<(), PlatformError> {
+        let command = match start_from {
+            StartFrom::Fresh => self.runtime.command().arg("run"),
+            StartFrom::Saved(saved) => restore::command(&self.runtime, saved),
         };
         core.start_clock();
         core.start_and_greet(command.arg("--bundle").arg(bundle).arg(&core.name), HELLO_DEADLINE)?;

@@ -40,10 +40,7 @@ impl Runtime {
     ) -> Result<Self, PlatformError> {
         let kind = driver.kind();
         let platform = kind.name;
-        if !host.is_root {
-            let what = format!("the right to make containers with {platform}");
-            return Err(PlatformError::missing(what, crate::remedy::AS_ROOT));
-        }
+        host.require_root(format!("the right to make containers with {platform}"))?;
         let remedy = format!(
             "install it with `apt-get install {platform}`, or name the file with `{platform}:binary=PATH`"
         );

@@ -291,7 +291,7 @@ fn remove(copy: Option<&Path>) {
 }
 
 /// Takes a machine apart that was only tried out.
-pub(super) fn dismiss(machine: Machine, copy: Option<PathBuf>) -> Result<(), PlatformError> {
+pub(super) fn discard(machine: Machine, copy: Option<PathBuf>) -> Result<(), PlatformError> {
     remove(copy.as_deref());
     Ok(machine.cgroup.remove()?)
 }

@@ -49,10 +49,7 @@ impl Store {
     /// # Errors
     /// [`PlatformError::Missing`] with the remedy.
     pub(super) fn find(host: &Host, binary: &str, runtime: &str) -> Result<Self, PlatformError> {
-        if !host.is_root {
-            let what = "the right to make containers with podman as root";
-            return Err(PlatformError::missing(what, crate::remedy::AS_ROOT));
-        }
+        host.require_root("the right to make containers with podman as root")?;
         let (podman, runc) = ("apt-get install podman", "apt-get install runc");
         let binary = program(if binary.is_empty() { "podman" } else { binary }, podman)?;
         let runtime = program(if runtime.is_empty() { "runc" } else { runtime }, runc)?;

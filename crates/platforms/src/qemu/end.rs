@@ -8,7 +8,7 @@ const PANIC: &str = "Kernel panic - not syncing: ";
 
 /// What is known from what the machine's kernel said and from what QEMU told unasked; `None` when
 /// that says nothing.
-pub(super) fn in_words(console: &str, events: &[Event]) -> Option<String> {
+pub(super) fn describe(console: &str, events: &[Event]) -> Option<String> {
     let mut told: Vec<String> = Vec::new();
     let panic = console.lines().find_map(|line| Some(line.split_once(PANIC)?.1.trim().to_string()));
     let mut add = |words: String| {
@@ -64,12 +64,12 @@ mod tests {
                        [    1.1] CPU: 0 PID: 1 Comm: probe\n";
         let reset = event("SHUTDOWN", json!({"guest": true, "reason": "guest-reset"}));
         assert_eq!(
-            in_words(console, std::slice::from_ref(&reset)).unwrap(),
+            describe(console, std::slice::from_ref(&reset)).unwrap(),
             "its kernel panicked: Attempted to kill init! exitcode=0x0000000b; it reset itself"
         );
-        assert_eq!(in_words("", &[reset]).unwrap(), "it reset itself");
+        assert_eq!(describe("", &[reset]).unwrap(), "it reset itself");
         let panicked = event("GUEST_PANICKED", json!({"action": "shutdown"}));
-        assert_eq!(in_words("", &[panicked]).unwrap(), "its kernel panicked");
+        assert_eq!(describe("", &[panicked]).unwrap(), "its kernel panicked");
     }
 
     #[test]
@@ -79,15 +79,15 @@ mod tests {
             json!({"node-name": "disk", "operation": "write", "reason": "No space left on device"}),
         );
         assert_eq!(
-            in_words("", &[error.clone(), error]).unwrap(),
+            describe("", &[error.clone(), error]).unwrap(),
             "its disk disk failed to write: No space left on device"
         );
     }
 
     #[test]
     fn nothing_known_is_nothing_said() {
-        assert_eq!(in_words("booting\n", &[event("RESUME", Value::Null)]), None);
+        assert_eq!(describe("booting\n", &[event("RESUME", Value::Null)]), None);
         let signal = event("SHUTDOWN", json!({"guest": false, "reason": "host-signal"}));
-        assert_eq!(in_words("", &[signal]).unwrap(), "a signal ended its QEMU");
+        assert_eq!(describe("", &[signal]).unwrap(), "a signal ended its QEMU");
     }
 }

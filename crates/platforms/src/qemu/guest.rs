@@ -5,7 +5,7 @@ use super::channel::Channel;
 use super::devices::Devices;
 use super::end;
 use super::machine::Machine;
-use super::memory::{Memory, Wishes};
+use super::memory::{Memory, MemoryOptions};
 use super::net::Net;
 use super::part::Part;
 use super::prepare::Prepared;
@@ -129,9 +129,9 @@ impl QemuMachine {
         let settings = Settings::of(request)?;
         let made_of = state::made_of(request, &settings, prepared, acceleration.as_str());
         let mut saved = saved.map(|directory| Saved::open(directory, &made_of)).transpose()?;
-        self.savable = state::obstacle(request, prepared).map_or(Ok(made_of), Err);
+        self.savable = state::why_not_savable(request, prepared).map_or(Ok(made_of), Err);
         let mut storage = self.storage.take().expect("a machine is started once");
-        let wishes = Wishes {
+        let options = MemoryOptions {
             guest_bytes: settings.memory_bytes,
             balloon_bytes: settings.balloon_bytes,
             is_shared: storage.shares_memory(),
@@ -140,11 +140,11 @@ impl QemuMachine {
         };
         let tune = Tune::new(settings.tuning, acceleration, storage.has_disk())?;
         storage.served_by(tune.iothread());
-        core.make_machine_cgroup(host, wishes.bytes().saturating_add(SLACK_BYTES))?;
+        core.make_machine_cgroup(host, options.bytes().saturating_add(SLACK_BYTES))?;
         let (monitor, monitor_of_qemu) = pair()?;
         let parts = self.parts.insert(Parts {
             tune,
-            memory: Memory::make(host, wishes)?,
+            memory: Memory::make(host, options)?,
             storage,
             net: Net::make(host, request)?,
             devices: Devices::of(&request.environment),
@@ -238,7 +238,7 @@ impl QemuMachine {
             Some(qmp) => qmp.last_events(Instant::now() + END_DEADLINE),
             None => Vec::new(),
         };
-        end::in_words(&console_of(core), &events).or_else(|| {
+        end::describe(&console_of(core), &events).or_else(|| {
             let status = core.program.as_mut()?.wait(Duration::ZERO).ok()??;
             Some(format!("QEMU ended ({status})"))
         })

@@ -26,7 +26,7 @@ const BALLOON_DEADLINE: Duration = Duration::from_secs(60);
 
 /// What decides a machine's memory.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Wishes {
+pub(super) struct MemoryOptions {
     /// What the guest is meant to have, bytes.
     pub(super) guest_bytes: u64,
     /// What it has beyond that as it starts, bytes.
@@ -41,7 +41,7 @@ pub(super) struct Wishes {
 /// The memory of one machine.
 #[derive(Debug)]
 pub(super) struct Memory {
-    wishes: Wishes,
+    options: MemoryOptions,
     large: Option<LargePages>,
     merging: Option<Merging>,
     /// What could not be had as it was wished.
@@ -53,21 +53,21 @@ impl Memory {
     ///
     /// # Errors
     /// What was required cannot be had, with the remedy; nothing is changed then.
-    pub(super) fn make(host: &Host, wishes: Wishes) -> Result<Self, PlatformError> {
+    pub(super) fn make(host: &Host, options: MemoryOptions) -> Result<Self, PlatformError> {
         let mut notes = Vec::new();
-        let obstacle = match wishes {
-            Wishes { balloon_bytes: 1.., .. } => Some("a balloon gives back small pages"),
-            Wishes { is_merged: true, .. } => Some("the kernel merges small pages only"),
+        let obstacle = match options {
+            MemoryOptions { balloon_bytes: 1.., .. } => Some("a balloon gives back small pages"),
+            MemoryOptions { is_merged: true, .. } => Some("the kernel merges small pages only"),
             _ => None,
         };
-        let large = match (wishes.hugepages, obstacle) {
+        let large = match (options.hugepages, obstacle) {
             (Wish::Off, _) => None,
             (Wish::Wanted, Some(why)) => {
                 notes.push(format!("no large pages: {why}"));
                 None
             }
             // `check` has refused what is asked for by name.
-            (wish, _) => match LargePages::reserve(&host.ledger, PLATFORM, wishes.bytes()) {
+            (wish, _) => match LargePages::reserve(&host.ledger, PLATFORM, options.bytes()) {
                 Ok(pages) => Some(pages),
                 Err(error) if wish == Wish::Wanted => {
                     notes.push(format!("no large pages: {error}"));
@@ -76,14 +76,14 @@ impl Memory {
                 Err(error) => return Err(error),
             },
         };
-        if wishes.is_merged && wishes.is_shared {
+        if options.is_merged && options.is_shared {
             return Err(PlatformError::missing(
                 "memory whose pages the kernel can merge: that of this guest is a file, because virtiofsd shares it",
                 "use --image probe, or name a kernel with 9p by kernel=PATH",
             ));
         }
-        let merging = wishes.is_merged.then(|| Merging::start(&host.ledger, PLATFORM)).transpose()?;
-        Ok(Self { wishes, large, merging, notes })
+        let merging = options.is_merged.then(|| Merging::start(&host.ledger, PLATFORM)).transpose()?;
+        Ok(Self { options, large, merging, notes })
     }
 
     /// Brings the guest to the size that it is meant to have.
@@ -91,8 +91,8 @@ impl Memory {
     /// # Errors
     /// It does not come to that in time.
     pub(super) fn settle(&self, qmp: &mut Qmp) -> Result<(), QmpError> {
-        let target = self.wishes.guest_bytes;
-        if self.wishes.balloon_bytes == 0 {
+        let target = self.options.guest_bytes;
+        if self.options.balloon_bytes == 0 {
             return Ok(());
         }
         let until = Instant::now() + BALLOON_DEADLINE;
@@ -117,8 +117,8 @@ impl Memory {
     pub(super) fn read_back(&self, process: u32, monitor: readback::Monitor<'_>) -> BTreeMap<String, String> {
         let mut facts = BTreeMap::new();
         let mut put = |key: &str, value: String| facts.insert(format!("machine:{key}"), value);
-        put("pages", readback::pages(process, self.wishes.bytes()));
-        if self.wishes.balloon_bytes > 0 {
+        put("pages", readback::pages(process, self.options.bytes()));
+        if self.options.balloon_bytes > 0 {
             let actual = monitor("query-balloon", json!({}))
                 .map(|answer| answer.get("actual").and_then(Value::as_u64));
             put(
@@ -126,7 +126,7 @@ impl Memory {
                 match actual {
                     Ok(Some(actual)) => {
                         let (whole, taken) =
-                            (self.wishes.bytes(), self.wishes.bytes().saturating_sub(actual));
+                            (self.options.bytes(), self.options.bytes().saturating_sub(actual));
                         format!("holds {taken} of {whole} bytes")
                     }
                     Ok(None) => "not known: QEMU tells no size".into(),
@@ -137,7 +137,7 @@ impl Memory {
         match (readback::is_mergeable(monitor), merging()) {
             (Ok(true), Some(rate)) => drop(put("ksm", format!("on, {rate}"))),
             (Ok(true), None) => drop(put("ksm", "allowed, but the host's kernel merges nothing".into())),
-            (Ok(false), _) if self.wishes.is_merged => drop(put("ksm", "not allowed by QEMU".into())),
+            (Ok(false), _) if self.options.is_merged => drop(put("ksm", "not allowed by QEMU".into())),
             (Ok(false), _) => {}
             (Err(why), _) => drop(put("ksm", format!("not known: {why}"))),
         }
@@ -192,7 +192,7 @@ pub(super) fn host_changes(environment: &EnvironmentSpec) -> impl Iterator<Item 
     large.into_iter().chain(merging)
 }
 
-impl Wishes {
+impl MemoryOptions {
     /// What the machine is made with.
     pub(super) fn bytes(&self) -> u64 {
         self.guest_bytes.saturating_add(self.balloon_bytes)
@@ -201,16 +201,16 @@ impl Wishes {
 
 impl Part for Memory {
     fn arguments(&self, line: &mut Line) {
-        let kib = self.wishes.bytes() >> 10;
+        let kib = self.options.bytes() >> 10;
         line.pair("-m", &format!("{kib}k"));
-        line.machine(if self.wishes.is_merged { "mem-merge=on" } else { "mem-merge=off" });
-        if self.wishes.is_shared || self.large.is_some() {
+        line.machine(if self.options.is_merged { "mem-merge=on" } else { "mem-merge=off" });
+        if self.options.is_shared || self.large.is_some() {
             let large = self.large.as_ref().map(|large| {
                 // Taken at once: a guest that found none left would be killed in the middle of its
                 // work.
                 format!(",hugetlb=on,hugetlbsize={}k,prealloc=on", large.page_bytes >> 10)
             });
-            let share = if self.wishes.is_shared { "on" } else { "off" };
+            let share = if self.options.is_shared { "on" } else { "off" };
             line.machine("memory-backend=memory");
             line.pair(
                 "-object",
@@ -220,7 +220,7 @@ impl Part for Memory {
                 ),
             );
         }
-        if self.wishes.balloon_bytes > 0 {
+        if self.options.balloon_bytes > 0 {
             line.pair("-device", &format!("virtio-balloon-pci,id={BALLOON}"));
         }
     }
@@ -231,7 +231,7 @@ mod tests {
     use super::super::part::line_of;
     use super::*;
 
-    const PLAIN: Wishes = Wishes {
+    const PLAIN: MemoryOptions = MemoryOptions {
         guest_bytes: 512 << 20,
         balloon_bytes: 0,
         is_shared: false,
@@ -239,27 +239,27 @@ mod tests {
         is_merged: false,
     };
 
-    fn line(wishes: Wishes) -> String {
-        line_of(&Memory { wishes, large: None, merging: None, notes: Vec::new() })
+    fn line(options: MemoryOptions) -> String {
+        line_of(&Memory { options, large: None, merging: None, notes: Vec::new() })
     }
 
     #[test]
     fn memory_is_private_and_unmerged_unless_told() {
         assert_eq!(line(PLAIN), "-m 524288k -machine type,mem-merge=off");
-        let merged = line(Wishes { is_merged: true, ..PLAIN });
+        let merged = line(MemoryOptions { is_merged: true, ..PLAIN });
         assert!(merged.ends_with("mem-merge=on"), "{merged}");
     }
 
     #[test]
     fn what_a_daemon_shares_is_a_file() {
-        let shared = line(Wishes { is_shared: true, ..PLAIN });
+        let shared = line(MemoryOptions { is_shared: true, ..PLAIN });
         assert!(shared.contains("memory-backend-memfd,id=memory,size=524288k,share=on"), "{shared}");
         assert!(shared.contains("memory-backend=memory") && !shared.contains("hugetlb"), "{shared}");
     }
 
     #[test]
     fn a_balloon_has_memory_of_its_own() {
-        let balloon = line(Wishes { balloon_bytes: 256 << 20, ..PLAIN });
+        let balloon = line(MemoryOptions { balloon_bytes: 256 << 20, ..PLAIN });
         assert!(
             balloon.contains("-m 786432k") && balloon.contains("virtio-balloon-pci,id=balloon"),
             "{balloon}"

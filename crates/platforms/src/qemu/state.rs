@@ -27,7 +27,7 @@ const NAME: &str = "weighbridge-state";
 const BANDWIDTH: u64 = 1 << 40;
 
 /// Why a machine of these keys cannot be saved, as a clause; `None` where it can.
-pub(super) fn obstacle(request: &GuestRequest, prepared: &Prepared) -> Option<String> {
+pub(super) fn why_not_savable(request: &GuestRequest, prepared: &Prepared) -> Option<String> {
     let reason = match &prepared.share {
         Some((Share::Virtiofs, _)) => {
             "virtiofsd, which shares the host's files with the machine, keeps what the machine has open, and its state is in no file; \
@@ -40,12 +40,12 @@ pub(super) fn obstacle(request: &GuestRequest, prepared: &Prepared) -> Option<St
         None if prepared.root.is_some() || setting(&Qemu, &request.environment, "disk") != "none" => {
             "a disk goes on from where the machine left it, and the saved memory does not; leave disk=, root=disk and init=full away"
         }
-        None => return obstacle_of_keys(request),
+        None => return why_keys_forbid_saving(request),
     };
     Some(reason.into())
 }
 
-fn obstacle_of_keys(request: &GuestRequest) -> Option<String> {
+fn why_keys_forbid_saving(request: &GuestRequest) -> Option<String> {
     if request.environment.get("channel") == Some("vsock") {
         return Some(
             "connections of vsock end with the machine that they were made to; use channel=port".into(),
