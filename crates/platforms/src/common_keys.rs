@@ -120,7 +120,7 @@ pub(crate) fn with_namespaces_remedy(found: crate::Availability, host: &crate::H
 /// What [`KeySpec`] cannot say of the common keys. Called for every environment.
 ///
 /// # Errors
-/// A value that is none, underlined.
+/// An invalid value, underlined.
 pub(crate) fn check(environment: &EnvironmentSpec) -> Result<(), SpecError> {
     if environment.get("cpus") == Some("0") {
         let message = "an environment cannot have no CPU".to_string();
@@ -152,7 +152,7 @@ pub(crate) fn check(environment: &EnvironmentSpec) -> Result<(), SpecError> {
 /// The image of an environment, where it names one of its own.
 pub fn rootfs(environment: &EnvironmentSpec) -> Option<ImageSpec> {
     environment.get("rootfs").map(|text| match ImageSpec::from(text.to_string()) {
-        // A run goes on in another directory, maybe.
+        // The run may be resumed from another directory.
         ImageSpec::Path(path) => ImageSpec::Path(std::path::absolute(&path).unwrap_or(path)),
         other => other,
     })

@@ -51,7 +51,7 @@ pub(crate) struct GuestCore {
     /// Holds the guest, where the platform needs no more than one group.
     pub(crate) cgroup: Option<Cgroup>,
     pub(crate) network: Option<Box<dyn NetworkEnd>>,
-    /// The program that carries the guest or the talk with its probe.
+    /// The program that runs the guest or carries the session with its probe.
     pub(crate) program: Option<Running>,
     pub(crate) session: Option<Session>,
     /// Processes of the guest and its helpers, for a platform that must see them end.
@@ -71,7 +71,8 @@ pub(crate) struct GuestCore {
     /// Directories that are removed with the guest; they lie in the run's work directory.
     pub(crate) directories: Vec<PathBuf>,
     pub(crate) frozen: bool,
-    /// The guest has been saved: it goes on elsewhere and must not end by its own doing.
+    /// The guest has been saved: a restored copy goes on in its place, so this one must not shut
+    /// down.
     pub(crate) saved: bool,
     pub(crate) stopped: bool,
 }

@@ -159,7 +159,7 @@ struct Server<P> {
     process: Arc<Mutex<Option<u32>>>,
 }
 
-/// The end of the talk.
+/// The session has ended.
 struct Over;
 
 impl<P: CommandRunner> Server<P> {

@@ -1,5 +1,5 @@
-//! Where guests run: one file per platform behind one trait, and the host side of the talk with the
-//! probe.
+//! Where guests run: one file per platform behind one trait, and the host's side of the session
+//! with the probe.
 //!
 //! To add a platform, copy `null.rs`, fill it in, and add one word to the list `ALL`. No platform
 //! knows a workload; what its guests can do is data in [`Capabilities`].

@@ -15,7 +15,7 @@ use weigh_host::command::Invocation;
 use weigh_host::ledger::{EntryId, Ledger};
 use weigh_network::{GuestNetwork, Hop, Mode};
 
-/// A network in the words of LXC's configuration.
+/// A network as LXC's configuration describes it.
 pub(crate) enum Network<'a> {
     /// A namespace of its own with nothing but loopback.
     Empty,
@@ -64,7 +64,7 @@ impl Link {
         Ok(Self { network: Some(network), ledger, own: Some((name, entry)) })
     }
 
-    /// In the words of the configuration.
+    /// The network as the configuration describes it.
     pub(crate) fn network(&self) -> Network<'_> {
         let Some(network) = &self.network else { return Network::Empty };
         match (&self.own, network.bridge(), network.address(), network.gateway()) {

@@ -65,8 +65,8 @@ impl ProcessTracker {
         self.0.iter().filter(lives).map(|(pid, _)| *pid)
     }
 
-    /// Lets those go on that a signal has stopped: a shim or monitor that stands cannot help to end
-    /// its guest.
+    /// Resumes those that a signal has stopped: a stopped shim or monitor cannot help to end its
+    /// guest.
     pub(crate) fn resume(&self) {
         for pid in self.alive().filter_map(|pid| Pid::from_raw(i32::try_from(pid).ok()?)) {
             // Refused for processes of others, when weighbridge is not root; those were not stopped

@@ -1,4 +1,4 @@
-//! The host's side of the talk with a probe, over two file descriptors.
+//! The host's side of the session with a probe, over two file descriptors.
 //!
 //! One thread, no timers: every call writes and reads in turns with `poll(2)` until its answer is
 //! there or its time is up, so that neither a long input nor a long output can stop it. The host's
@@ -25,7 +25,7 @@ const PIECE: usize = 64 << 10;
 /// Output kept by default, of each stream.
 pub const OUTPUT_LIMIT_BYTES: u64 = 4 << 20;
 
-/// The talk with one probe. After [`SessionError::Lost`] every call answers that again.
+/// The session with one probe. After [`SessionError::Lost`] every call returns that again.
 #[derive(Debug)]
 pub struct Session {
     wire: Wire,
@@ -77,7 +77,7 @@ pub struct Completed {
     pub host_ended_ns: u64,
 }
 
-/// The talk did not go as wanted.
+/// A request of a session failed.
 #[derive(Debug, thiserror::Error)]
 pub enum SessionError {
     /// The probe cannot do what was asked. The session is good.
@@ -167,9 +167,9 @@ impl Session {
         self.announced(deadline)
     }
 
-    /// Instead of [`Session::hello`], for a probe that talks over a machine's device: it says hello
-    /// by itself when the device passes every byte as it is. Nothing may be sent before, because a
-    /// terminal would change or echo it.
+    /// Instead of [`Session::hello`], for a probe whose channel is a machine's device: it says
+    /// hello by itself when the device passes every byte as it is. Nothing may be sent before,
+    /// because a terminal would change or echo it.
     ///
     /// # Errors
     /// As [`Session::hello`].

@@ -122,6 +122,6 @@ async fn serve(
         }
         let _ = to_session.shutdown().await;
     };
-    // The first to end takes the other with it: without output there is nobody to talk to.
+    // The first to end ends the other: without output there is no session.
     select(pin!(inward), pin!(outward)).await;
 }

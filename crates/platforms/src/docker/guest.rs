@@ -21,8 +21,7 @@ use weigh_host::cgroup::{CgroupView, Hierarchy};
 const HELLO_DEADLINE: Duration = Duration::from_secs(30);
 /// For the probe to end when it is asked to; then the engine kills it.
 const SHUTDOWN_DEADLINE: Duration = Duration::from_secs(2);
-/// For the shim to end after its container is removed; one that takes longer is the engine's
-/// affair.
+/// For the shim to end after its container is removed; one that takes longer is left to the engine.
 const SHIM_DEADLINE: Duration = Duration::from_secs(2);
 
 /// A container.
@@ -179,7 +178,7 @@ pub(super) fn shim_of(pid: u32) -> Option<u32> {
     name.starts_with("containerd-shim").then_some(parent)
 }
 
-/// Lets a container go on that is to be ended and that somebody has frozen.
+/// Thaws a container that is to be ended, whoever has frozen it.
 pub(super) fn thaw(freezer: Option<&Freezer>, engine: &Engine, name: &str) {
     let thawed = freezer.map(|freezer| freezer.set(false));
     if !matches!(thawed, Some(Ok(()))) {

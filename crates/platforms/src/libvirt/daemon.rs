@@ -1,4 +1,4 @@
-//! Whom a run talks to: a daemon of its own, or one that the user names.
+//! The daemon that a run uses: one of its own, or one that the user names.
 //!
 //! libvirtd(8) of the system has its paths built in. That of a run finds directories of the run in
 //! their place, in a mount namespace that nobody else sees: it has no network, no pool and no

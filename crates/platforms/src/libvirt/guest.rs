@@ -37,10 +37,9 @@ pub(super) const SYSTEM_DEADLINE: Duration = Duration::from_secs(120);
 const SHUTDOWN_DEADLINE: Duration = Duration::from_secs(5);
 /// For QEMU to end after the guest has powered off.
 const EXIT_DEADLINE: Duration = Duration::from_secs(3);
-/// From the end of the talk with a guest to that of its QEMU, where the one is because of the
-/// other.
+/// From the end of a guest's session to the end of its QEMU, where the one causes the other.
 const DEATH: Duration = Duration::from_millis(500);
-/// For the daemon to stop a machine or to let it go on.
+/// For the daemon to pause or to resume a machine.
 const STATE_DEADLINE: Duration = Duration::from_secs(10);
 /// For the daemon to end a machine: it asks QEMU first, and kills it after some 15 s.
 const DESTROY_DEADLINE: Duration = Duration::from_secs(40);

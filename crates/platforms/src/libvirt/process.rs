@@ -58,7 +58,7 @@ mod tests {
     #[test]
     fn a_domain_is_found_by_its_whole_name() {
         let name = format!("weighbridge-libvirt-{}", std::process::id());
-        // It stands still without a child, which would have the same arguments for a moment.
+        // It stops itself without a child, which would have the same arguments for a moment.
         let script = ["-c", "kill -STOP $$", "x", "-name"];
         let start = |word: &str| Invocation::new("sh").args(script).arg(word).spawn().unwrap();
         let mut other = start(&format!("guest={name}1,debug-threads=on"));

@@ -8,7 +8,7 @@ use quick_xml::events::BytesText;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Name of the virtio port over which host and probe talk.
+/// Name of the virtio port that is the channel to the probe.
 pub(super) const PORT: &str = "weighbridge";
 /// Number of the thread for disks, which is the only one; also how many there are.
 const IOTHREAD: &str = "1";
@@ -222,7 +222,7 @@ impl Domain<'_> {
                     words.into_iter().zip(numbers.iter().map(String::as_str)).collect();
                 empty(cpu, "topology", &attributes)?;
             }
-            // Without KVM there are none to be handed on.
+            // Without KVM there is nothing to pass on.
             if self.tuning.caches && mode == Some("host-passthrough") {
                 empty(cpu, "cache", &[("mode", "passthrough")])?;
             }

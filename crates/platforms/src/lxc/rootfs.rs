@@ -39,7 +39,7 @@ impl Kind {
     }
 }
 
-/// The root of one guest in the words of LXC's configuration.
+/// The root of one guest as LXC's configuration describes it.
 #[derive(Debug, Default)]
 pub(super) struct Rootfs {
     /// `lxc.rootfs.path`.
@@ -62,7 +62,7 @@ pub(crate) fn field(path: &Path) -> String {
 /// The first of the users that the host lets root give to containers, `subuid(5)`.
 ///
 /// # Errors
-/// There are none; the remedy says how to have some.
+/// No such range exists; the remedy says how to add one.
 pub(super) fn first_of_range() -> Result<u32, PlatformError> {
     let first = |file: &str| {
         let text = fs::read_to_string(file).unwrap_or_default();

@@ -119,7 +119,7 @@ pub(super) fn serve(stream: &UnixStream, script: Script, fake: &Fake, shared: &S
 }
 
 impl Probe<'_> {
-    /// Waits for bytes, or for the end of a command that takes its time in truth. `None` at the end
+    /// Waits for bytes, or for the end of a command that really takes its time. `None` at the end
     /// of the channel.
     fn wait(&mut self, buffer: &mut [u8]) -> Option<usize> {
         let due = self.running.as_ref().and_then(|running| running.until);

@@ -32,7 +32,7 @@ pub(super) struct Script {
     pub(super) time: Duration,
     pub(super) real: bool,
     pub(super) refuses_to_launch: bool,
-    /// What its coming up is said to take; what it takes in truth when absent.
+    /// How long its start is said to take; the real time when absent.
     launch_time: Option<Duration>,
     /// The guest says that it runs on a boot of its own.
     pub(super) own_kernel: bool,

@@ -152,7 +152,7 @@ mod tests {
         let console = heard(&[(BOOT, 1), (COMMAND, 2), (missing, 3)]);
         assert_eq!(console.status(), Status::Exited(1));
         assert!(console.complaint().contains("cannot execute /weigh-kernels"));
-        // Something that looks like a result and is none, and one that was cut off.
+        // Something that only looks like a result, and a result that was cut off.
         for text in ["{\"a\":1}\r\n", "{not json}\r\n", RESULT.trim_end()] {
             assert!(heard(&[(COMMAND, 1), (text, 2)]).result().is_none(), "{text}");
         }

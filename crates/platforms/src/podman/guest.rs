@@ -1,6 +1,6 @@
 //! A container of Podman that runs.
 //!
-//! Podman's client stays in the foreground and carries the talk with the probe between its own
+//! Podman's client stays in the foreground and carries the session with the probe between its own
 //! streams and `conmon`, which watches over the container and tidies up after it.
 
 use super::network::Network;

@@ -1,4 +1,4 @@
-//! What host and probe talk over.
+//! The channel between host and probe.
 //!
 //! ```text
 //! port     a named port of virtio-serial, a socket here: no address, no console, and it goes on where a saved machine does

@@ -40,7 +40,7 @@ const CACHES: [Cache; 5] = [
     cache("unsafe", true, false, true),
 ];
 
-/// The words of `cache`, the default first.
+/// Values of `cache`, the default first.
 pub(super) const CACHE_WORDS: &[&str] =
     &[CACHES[0].word, CACHES[1].word, CACHES[2].word, CACHES[3].word, CACHES[4].word];
 

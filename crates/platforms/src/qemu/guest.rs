@@ -88,8 +88,8 @@ impl Parts {
     }
 }
 
-/// Starts a machine, or with a directory lets one go on that was saved there, and returns when its
-/// probe has said hello, before `until`.
+/// Starts a machine, or restores the one that was saved in a directory, and returns when its probe
+/// has said hello, before `until`.
 ///
 /// # Errors
 /// It did not come up; what was begun is undone.

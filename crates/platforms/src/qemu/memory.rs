@@ -158,7 +158,7 @@ impl Memory {
 /// What [`crate::KeySpec`] cannot say of the keys of memory.
 ///
 /// # Errors
-/// A size that is none, or large pages together with what needs small ones.
+/// An invalid size, or large pages together with something that needs small ones.
 pub(super) fn check(environment: &EnvironmentSpec) -> Result<(), SpecError> {
     let balloon = setting(&Qemu, environment, "balloon");
     if balloon != "none" && size(balloon).is_none_or(|bytes| !bytes.is_multiple_of(1 << 20)) {

@@ -108,8 +108,8 @@ impl Net {
         Ok(Self { way, passed, facts })
     }
 
-    /// While the machine stands still: what only a running QEMU can be told, and what it has. `pid`
-    /// is QEMU's process.
+    /// Before the machine is started: configures what only a running QEMU can be told, and reads
+    /// back what it has. `pid` is QEMU's process.
     ///
     /// # Errors
     /// QEMU has not what was asked for.

@@ -33,7 +33,7 @@ pub(super) struct Prepared {
 /// Makes what is not there yet.
 ///
 /// # Errors
-/// No kernel can be had, the image does not fit, no space.
+/// No kernel was found, the image does not fit, or no space is left.
 pub(super) fn prepare(host: &Host, request: &GuestRequest) -> Result<Prepared, PlatformError> {
     static KNOWN: PreparedCache<Prepared> = PreparedCache::new();
     let settings = Settings::of(request)?;

@@ -1,4 +1,4 @@
-//! A machine's state in a file: QEMU's stream of migration, written by a machine that stands still
+//! A machine's state in a file: QEMU's stream of migration, written by a machine that is paused
 //! and read by one that is made alike.
 //!
 //! Beside the stream stands what the machine was made of. QEMU compares its devices by itself, but
@@ -22,8 +22,8 @@ const STREAM: &str = "machine.state";
 const MADE_OF: &str = "machine.json";
 /// QEMU's name for the descriptor of the stream.
 const NAME: &str = "weighbridge-state";
-/// A machine that stands still has nothing to be gentle to, bytes per second. QEMU keeps to 128 MiB
-/// unless it is told.
+/// Limit for a paused machine, whose guest nothing can disturb, bytes per second. QEMU keeps to 128
+/// MiB unless it is told.
 const BANDWIDTH: u64 = 1 << 40;
 
 /// Why a machine of these keys cannot be saved, as a clause; `None` where it can.
@@ -67,7 +67,7 @@ pub(super) fn missing(reason: String) -> PlatformError {
     PlatformError::Missing { what: format!("a way to save and restore guests ({reason})"), remedy: None }
 }
 
-/// Writes the state of a machine that stands still.
+/// Writes the state of a paused machine.
 ///
 /// # Errors
 /// QEMU refuses, or the file system does not take it.
@@ -124,7 +124,7 @@ impl Saved {
         self.file.take()
     }
 
-    /// Has a machine that was started with `-incoming defer` take the state. It stands still
+    /// Has a machine that was started with `-incoming defer` take the state. It is paused
     /// afterwards.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! Tests with QEMUs that are none.
+//! Tests with fake QEMUs.
 
 use super::*;
 use std::fs;
@@ -97,8 +97,8 @@ fn a_qemu_that_hangs_is_killed_with_its_children() {
 fn a_qemu_that_ignores_signals_is_killed() {
     let bench = Bench::new("ignores");
     let marker = format!("1000.{}2", std::process::id());
-    // It talks, too, and then no more. A number of two digits is a descriptor for bash and not for
-    // every shell.
+    // It answers at first, and then no more. A number of two digits is a descriptor for bash and
+    // not for every shell.
     let script = format!(
         r#"trap '' TERM INT HUP QUIT
 for word in "$@"; do case $word in socket,id=qmp,fd=*) fd=${{word##*=}};; esac; done

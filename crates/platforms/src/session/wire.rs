@@ -77,7 +77,7 @@ impl Wire {
         SessionError::Lost { reason }
     }
 
-    /// The ends, or the reason why there are none any more.
+    /// The descriptors, or the reason why the channel is closed.
     fn ends(&self) -> Result<&(OwnedFd, OwnedFd), SessionError> {
         self.ends.as_ref().ok_or_else(|| {
             let reason = self.lost.clone().unwrap_or_else(|| "its channel is closed".into());
@@ -189,7 +189,7 @@ impl Wire {
     }
 
     /// Decodes a message: one that is meant for the wire is done with, another one is kept. `false`
-    /// when there is none, or none that can be understood.
+    /// when no valid message has come.
     fn sort_one(&mut self) -> bool {
         let message = self.decoder.next_message();
         self.keep_noise();

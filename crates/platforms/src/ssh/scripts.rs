@@ -161,7 +161,7 @@ mod tests {
         let mut keeper = shell(&Script::Keep(&directory)).spawn().unwrap();
         let _input = keeper.take_input().unwrap();
         said(&mut keeper, "kept\n");
-        // Instead of a probe, one that hears nothing.
+        // Instead of a probe, a program that reads nothing.
         let probe = format!("{directory}/probe");
         std::fs::write(&probe, "#!/bin/sh\ntrap '' TERM\nwhile :; do sleep 0.1; done\n").unwrap();
         std::fs::set_permissions(&probe, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
@@ -205,7 +205,7 @@ mod tests {
             line == b"sleep\x001003\0"
         };
         let asleep = children.split_whitespace().find(sleeps).unwrap();
-        // It hears nothing for as long as it is waited for.
+        // It reads nothing for as long as the other side waits.
         let shell_pid = rustix::process::Pid::from_raw(run.pid().cast_signed()).unwrap();
         rustix::process::kill_process(shell_pid, rustix::process::Signal::STOP).unwrap();
         shell(&Script::EndAll(&directory)).run_ok().unwrap();

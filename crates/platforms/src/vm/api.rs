@@ -2,7 +2,7 @@
 //! each with a deadline.
 //!
 //! Every request has a connection of its own: there are few of them, none is part of what is
-//! measured, and a connection that was cut has no successor that could hear an old answer.
+//! measured, and no answer of a broken connection can reach a later request.
 
 use futures_util::future::{Either, select};
 use http_body_util::{BodyExt, Full, Limited};

@@ -30,7 +30,7 @@ pub(crate) struct Contents<'a> {
     pub(crate) packed: bool,
     /// Kernel modules by name; what they need is added, what is built in is passed over.
     pub(crate) modules: Vec<&'a str>,
-    /// What the probe mounts before it talks, in order.
+    /// What the probe mounts before its hello, in order.
     pub(crate) mounts: Vec<BootMount>,
     /// Memory of the guest, bytes.
     pub(crate) memory_bytes: u64,

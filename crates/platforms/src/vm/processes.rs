@@ -11,8 +11,8 @@ const DEATH_DEADLINE: Duration = Duration::from_secs(10);
 /// How long a process may take from its start to having arguments.
 const EXEC_GRACE: Duration = Duration::from_millis(20);
 
-/// Ends the machine of this name, whoever started it: it is told by its arguments, of which the
-/// name is one whole word, or all of one up to a comma.
+/// Ends the machine of this name, whoever started it. Its process is found by an argument that is
+/// the name, or begins with the name and a comma.
 ///
 /// # Errors
 /// It lives on.

@@ -212,7 +212,7 @@ impl Tuning {
 /// The grid that CPUs in the order of sockets, cores and threads are.
 ///
 /// # Errors
-/// They are none, and why.
+/// The CPUs form no grid, and why.
 fn grid(order: &[HostCpu]) -> Result<Topology, &'static str> {
     // Threads by core by socket.
     let mut sockets: BTreeMap<u32, BTreeMap<u32, u32>> = BTreeMap::new();
@@ -236,7 +236,7 @@ fn grid(order: &[HostCpu]) -> Result<Topology, &'static str> {
 /// What [`KeySpec`] cannot say of these keys.
 ///
 /// # Errors
-/// A topology that is none, or a custom tuning of nothing.
+/// An invalid topology, or a custom tuning of nothing.
 pub(crate) fn check(environment: &EnvironmentSpec) -> Result<(), SpecError> {
     let topology = environment.get(TOPOLOGY.name).unwrap_or_default();
     if !["", "auto", "flat", "host"].contains(&topology) && Topology::parse(topology).is_none() {
@@ -262,7 +262,7 @@ pub(crate) fn host_cpus(root: &Path, numbers: &[u32]) -> Vec<HostCpu> {
         let directory = root.join(format!("sys/devices/system/cpu/cpu{number}"));
         let read = |file: &str| {
             let text = std::fs::read_to_string(directory.join("topology").join(file)).ok()?;
-            // Some machines say -1 where there is none.
+            // Some machines say -1 for a missing number.
             text.trim().parse::<i64>().ok().and_then(|number| u32::try_from(number).ok())
         };
         let names = std::fs::read_dir(&directory).into_iter().flatten().flatten();

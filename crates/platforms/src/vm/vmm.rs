@@ -4,8 +4,8 @@
 //! A platform says in [`Monitor`] how its monitor is asked, and in [`Kind`] what else tells it from
 //! others. The life of a machine is written once, in `guest.rs`: the monitor is started in a
 //! directory and a control group of its own, is told of the machine, boots it, and its CPUs are put
-//! where they belong; then the host talks with the probe over vsock, or over the console where the
-//! guest's kernel has no vsock.
+//! where they belong; then the session with the probe runs over vsock, or over the console where
+//! the guest's kernel has no vsock.
 //!
 //! Sockets have relative names: the address of a socket has room for a hundred bytes (unix(7)), and
 //! a machine that is restored looks for them in the directory of the monitor that restores it.
@@ -108,7 +108,7 @@ pub(crate) trait Monitor: Sync {
     /// Stops the machine's CPUs.
     fn pause(&self, api: &Api, until: Instant) -> Result<(), ApiError>;
 
-    /// Lets them go on.
+    /// Resumes them.
     fn resume(&self, api: &Api, until: Instant) -> Result<(), ApiError>;
 
     /// Writes a machine that stands to an empty directory.
@@ -134,7 +134,7 @@ pub(crate) struct Sizes {
     pub(crate) memory_bytes: u64,
 }
 
-/// A number in an answer; 0, which is right nowhere, where there is none.
+/// A number in an answer; 0, which is never valid, where it is missing.
 pub(crate) fn number_at(answer: &Value, pointer: &str) -> u64 {
     answer.pointer(pointer).and_then(Value::as_u64).unwrap_or_default()
 }

@@ -230,7 +230,7 @@ fn documents_are_in_the_schema() {
         Invocation::new("xmllint").args(["--noout", "--relaxng"]).arg(schema).args(documents).run_ok()
     };
     check(&documents).unwrap();
-    // One that is none is told.
+    // An invalid document is refused.
     let wrong = base.path().join("wrong.xml");
     std::fs::write(&wrong, domain(&tuning(&[0])).text().replace("memballoon", "balloon")).unwrap();
     check(&[wrong]).unwrap_err();

@@ -81,7 +81,7 @@ impl Wanted {
     /// What [`KeySpec`] cannot say of `disk`, `size`, `device` and `storage`.
     ///
     /// # Errors
-    /// A value that is none, underlined.
+    /// An invalid value, underlined.
     pub(crate) fn check(platform: &dyn Platform, environment: &EnvironmentSpec) -> Result<(), SpecError> {
         let disk = setting(platform, environment, "disk");
         if let Some(size) = environment.get("size") {

@@ -45,8 +45,8 @@ fn of_kernel(number: u64) -> PathBuf {
 /// Takes a block device for a guest.
 ///
 /// # Errors
-/// It is none, or somebody uses it: it is mounted, or another device, a volume group or a swap area
-/// lies on it.
+/// It is not a block device, or it is in use: mounted, or part of another device, a volume group or
+/// a swap area.
 pub(super) fn hold(path: &Path) -> Result<Held, PlatformError> {
     let refused = |what: String, remedy: &str| PlatformError::missing(what, remedy);
     let metadata = path.metadata().map_err(PlatformError::io(format!("look at {}", path.display())))?;
@@ -89,7 +89,7 @@ impl Loop {
     /// Attaches one.
     ///
     /// # Errors
-    /// There are none, or the file system of the file knows no direct access.
+    /// The host has no loop devices, or the file system of the file has no direct access.
     pub(super) fn attach(host: &Host, file: &Path) -> Result<Self, PlatformError> {
         if !host.is_root {
             let remedy =

@@ -1,4 +1,4 @@
-//! The talk with the probe: over a port of vsock behind the monitor's socket, or over the console.
+//! The channel to the probe: a port of vsock behind the monitor's socket, or the console.
 
 use super::{PORT, VSOCK};
 use crate::Session;
@@ -14,7 +14,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// Longest line with which a monitor confirms a connection, bytes.
 const LONGEST: usize = 64;
 
-/// What host and probe talk over.
+/// The channel between host and probe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Channel {
     /// A port of vsock that the probe listens on.

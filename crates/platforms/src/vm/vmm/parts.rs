@@ -173,7 +173,7 @@ pub(crate) fn modules(platform: &dyn Platform, request: &GuestRequest) -> Vec<&'
 /// What the keys cannot say of themselves.
 ///
 /// # Errors
-/// A value that is none, underlined.
+/// An invalid value, underlined.
 pub(crate) fn check(platform: &dyn Platform, environment: &EnvironmentSpec) -> Result<(), SpecError> {
     Wanted::check(platform, environment)?;
     if environment.get(CACHE.name).is_some() && setting(platform, environment, DISKS.name) == "none" {
@@ -187,8 +187,7 @@ pub(crate) fn check(platform: &dyn Platform, environment: &EnvironmentSpec) -> R
     Ok(())
 }
 
-/// Whether a machine can be saved: one whose disks or addresses are its own cannot go on as
-/// another.
+/// Whether a machine can be saved: a restored copy cannot take over disks or addresses of its own.
 ///
 /// # Errors
 /// Why not, as a clause.

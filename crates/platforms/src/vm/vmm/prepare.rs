@@ -24,7 +24,7 @@ pub(crate) struct Prepared {
 /// Makes what is not there yet.
 ///
 /// # Errors
-/// No kernel can be had, it cannot be talked with, the image does not fit, no space.
+/// No kernel was found, it has no channel, the image does not fit, or no space is left.
 pub(super) fn prepare(
     platform: &Vmm,
     host: &Host,
@@ -71,7 +71,7 @@ fn make(
     Ok(Prepared { kernel: kernel.boot, source: kernel.source, initramfs, channel })
 }
 
-/// What this kernel can be talked with over.
+/// The channel that this kernel supports.
 fn channel(
     monitor: &dyn Monitor,
     kernel: &GuestKernel,
