@@ -53,17 +53,6 @@ pub const fn net(words: &'static [&'static str]) -> KeySpec {
     )
 }
 
-/// The value of `net` among a platform's modes with the present one first, for
-/// [`crate::Capabilities::networks`].
-pub fn networks(
-    platform: &dyn Platform,
-    environment: &EnvironmentSpec,
-    orders: &'static [&'static [&'static str]],
-) -> &'static [&'static str] {
-    let present = setting(platform, environment, "net");
-    orders.iter().copied().find(|order| order.first() == Some(&present)).unwrap_or_default()
-}
-
 /// The program of a platform: the file that `binary` names, or the one of this name that is
 /// installed.
 ///

@@ -41,15 +41,6 @@ pub(crate) const IMPLIES: &[(&str, &str)] = &[
     ("user", "the engine runs containers as root"),
 ];
 
-/// What `net` may be, each with the others after it.
-const NETWORKS: &[&[&str]] = &[
-    &["nat", "bridge", "proxy", "host", "none"],
-    &["bridge", "nat", "proxy", "host", "none"],
-    &["proxy", "nat", "bridge", "host", "none"],
-    &["host", "nat", "bridge", "proxy", "none"],
-    &["none", "nat", "bridge", "proxy", "host"],
-];
-
 /// So long after something was asked for, the engine has made it or never will, nanoseconds.
 const SETTLED_NS: u64 = 5_000_000_000;
 
@@ -67,7 +58,7 @@ impl Platform for Docker {
 
     fn keys(&self) -> &'static [KeySpec] {
         const KEYS: &[KeySpec] = &[
-            common_keys::net(NETWORKS[0]),
+            common_keys::net(&["nat", "bridge", "proxy", "host", "none"]),
             common_keys::STORAGE,
             common_keys::SECCOMP,
             common_keys::USER,
@@ -83,9 +74,9 @@ impl Platform for Docker {
     }
 
     fn capabilities(&self, environment: &EnvironmentSpec) -> Capabilities {
-        let networks = common_keys::networks(self, environment, NETWORKS);
         // Who may use the engine needs no other right.
-        Capabilities { networks, needs_root: false, implies: IMPLIES, ..Capabilities::CONTAINER }
+        Capabilities { needs_root: false, implies: IMPLIES, ..Capabilities::CONTAINER }
+            .with_networks(self, environment)
     }
 
     fn availability(&self, host: &Host) -> Availability {
@@ -118,14 +109,14 @@ impl Platform for Docker {
         };
         let access = Access::before(host, request, word, None)?;
         let runtime = self.value(request, "runtime");
-        let wishes = body::Wishes {
+        let options = body::ContainerOptions {
             network: &network_name,
             storage: self.value(request, "storage"),
             filtered: self.value(request, "seccomp") == "on",
             runtime: (!runtime.is_empty()).then_some(runtime),
             unmapped: self.value(request, "user") == "root",
         };
-        let body = body::of(host, request, &*self.root(host, request)?, &access, &wishes)?;
+        let body = body::of(host, request, &*self.root(host, request)?, &access, &options)?;
         Ok(Box::new(guest::launch(host, request, &engine, body, access, network)?))
     }
 

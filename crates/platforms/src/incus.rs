@@ -27,10 +27,6 @@ const IMPLIES: &[(&str, &str)] = &[
     ("user", "its root is mapped, as `user` says"),
 ];
 
-/// The networks of containers, the present one first. None is the host's: a system would set it up.
-const NETWORKS: &[&[&str]] =
-    &[&["none", "bridge", "nat"], &["bridge", "none", "nat"], &["nat", "none", "bridge"]];
-
 /// The platform `incus`.
 pub static INCUS: Manager = Manager(&Flavor {
     name: "incus",
@@ -80,7 +76,7 @@ impl Platform for Manager {
     fn keys(&self) -> &'static [KeySpec] {
         const KEYS: &[KeySpec] = &[
             KeySpec { default: "mapped", ..common_keys::USER },
-            common_keys::net(NETWORKS[0]),
+            common_keys::net(&["none", "bridge", "nat"]),
             common_keys::CPUS,
             common_keys::MEMORY,
             common_keys::ROOTFS,
@@ -92,8 +88,8 @@ impl Platform for Manager {
     }
 
     fn capabilities(&self, environment: &EnvironmentSpec) -> Capabilities {
-        let networks = common_keys::networks(self, environment, NETWORKS);
-        Capabilities { networks, system: true, host_root: false, implies: IMPLIES, ..Capabilities::CONTAINER }
+        Capabilities { system: true, host_root: false, implies: IMPLIES, ..Capabilities::CONTAINER }
+            .with_networks(self, environment)
     }
 
     fn check(&self, environment: &EnvironmentSpec) -> Result<(), SpecError> {

@@ -151,7 +151,6 @@ impl Platform for Libvirt {
 
     fn capabilities(&self, environment: &EnvironmentSpec) -> Capabilities {
         Capabilities {
-            networks: common_keys::networks(self, environment, net::ORDERS),
             system: storage::is_system(environment),
             shares_kernel: false,
             needs_root: setting(self, environment, "uri").is_empty(),
@@ -162,6 +161,7 @@ impl Platform for Libvirt {
             implies: IMPLIES,
             ..Capabilities::CONTAINER
         }
+        .with_networks(self, environment)
     }
 
     fn check(&self, environment: &EnvironmentSpec) -> Result<(), SpecError> {

@@ -77,8 +77,8 @@ impl Platform for Lxc {
 
     fn capabilities(&self, environment: &EnvironmentSpec) -> Capabilities {
         let system = is_system(environment);
-        let networks = common_keys::networks(self, environment, network::ORDERS);
-        Capabilities { networks, system, host_root: !system, implies: IMPLIES, ..Capabilities::CONTAINER }
+        Capabilities { system, host_root: !system, implies: IMPLIES, ..Capabilities::CONTAINER }
+            .with_networks(self, environment)
     }
 
     fn check(&self, environment: &EnvironmentSpec) -> Result<(), SpecError> {

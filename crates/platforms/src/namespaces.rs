@@ -62,12 +62,12 @@ impl Platform for Namespaces {
 
     fn capabilities(&self, environment: &EnvironmentSpec) -> Capabilities {
         Capabilities {
-            networks: common_keys::networks(self, environment, network::ORDERS),
             needs_root: false,
             memory_limit: weigh_host::facts::is_root(),
             implies: common_keys::own_root(),
             ..Capabilities::CONTAINER
         }
+        .with_networks(self, environment)
     }
 
     fn availability(&self, host: &Host) -> Availability {

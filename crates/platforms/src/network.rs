@@ -11,14 +11,6 @@ use weigh_network::{GuestNetwork, Hop, Mode, NetworkError, Outside};
 /// What `net` takes, for [`crate::common_keys::net`].
 pub(crate) const WORDS: &[&str] = &["none", "host", "bridge", "nat"];
 
-/// The same with each of them first, for [`crate::common_keys::networks`].
-pub(crate) const ORDERS: &[&[&str]] = &[
-    WORDS,
-    &["host", "none", "bridge", "nat"],
-    &["bridge", "none", "host", "nat"],
-    &["nat", "none", "host", "bridge"],
-];
-
 /// The network that a value of `net` stands for. With `bridge` and `nat` its namespace is there for
 /// the guest to be started in; with `host` it only tells how the guest is reached. A guest without
 /// a network makes its empty namespace by itself, which its platform is there to do.

@@ -86,12 +86,12 @@ impl Platform for Nspawn {
 
     fn capabilities(&self, environment: &EnvironmentSpec) -> Capabilities {
         Capabilities {
-            networks: common_keys::networks(self, environment, network::ORDERS),
             system: self.is_full(environment),
             host_root: !self.is_full(environment),
             implies: common_keys::OWN_ROOT,
             ..Capabilities::CONTAINER
         }
+        .with_networks(self, environment)
     }
 
     fn availability(&self, host: &Host) -> Availability {

@@ -100,6 +100,7 @@ impl Platform for Osv {
     fn capabilities(&self, _: &EnvironmentSpec) -> Capabilities {
         Capabilities {
             networks: &["none"],
+            network: "none",
             shares_kernel: false,
             fork: false,
             host_root: false,

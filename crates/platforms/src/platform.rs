@@ -348,9 +348,10 @@ pub enum Values {
 /// names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Capabilities {
-    /// Network of the guest as words that the platform's `net` key takes, the present one first;
-    /// empty when it has no choice.
+    /// Networks that the platform's key `net` offers; empty when there is no choice.
     pub networks: &'static [&'static str],
+    /// The guest's network, as a value of that key.
+    pub network: &'static str,
     /// The guest has an init of its own that brings services up beside the probe;
     /// [`Platform::launch`] returns when the probe answers, which may be before `multi-user.target`
     /// is reached.
@@ -395,6 +396,7 @@ impl Capabilities {
     /// A guest on the host's kernel that can do everything; a starting point for containers.
     pub const CONTAINER: Self = Self {
         networks: &[],
+        network: "host",
         system: false,
         shares_kernel: true,
         freeze: true,
@@ -411,6 +413,18 @@ impl Capabilities {
         elsewhere: false,
         fake: false,
     };
+
+    /// With the networks that the platform's key `net` offers, and the one of the environment.
+    pub(crate) fn with_networks(self, platform: &dyn Platform, environment: &EnvironmentSpec) -> Self {
+        let Some(Values::Words(networks)) =
+            platform.keys().iter().find(|key| key.name == "net").map(|key| key.values)
+        else {
+            return self;
+        };
+        let given = crate::setting(platform, environment, "net");
+        let network = networks.iter().copied().find(|word| *word == given).unwrap_or(networks[0]);
+        Self { networks, network, ..self }
+    }
 }
 
 /// Whether a platform can be used here.

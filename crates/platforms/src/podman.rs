@@ -21,14 +21,6 @@ use std::path::Path;
 use store::Store;
 use weigh_model::EnvironmentSpec;
 
-/// What `net` may be, each with the others after it.
-const NETWORKS: &[&[&str]] = &[
-    &["nat", "bridge", "host", "none"],
-    &["bridge", "nat", "host", "none"],
-    &["host", "nat", "bridge", "none"],
-    &["none", "nat", "bridge", "host"],
-];
-
 /// First of the host's user numbers that root of a user namespace is, and how many there are: what
 /// `/etc/subuid` gives first.
 const MAPPED: &str = "0:100000:65536";
@@ -47,7 +39,7 @@ impl Platform for Podman {
 
     fn keys(&self) -> &'static [KeySpec] {
         const KEYS: &[KeySpec] = &[
-            common_keys::net(NETWORKS[0]),
+            common_keys::net(&["nat", "bridge", "host", "none"]),
             common_keys::STORAGE,
             common_keys::SECCOMP,
             common_keys::USER,
@@ -63,8 +55,8 @@ impl Platform for Podman {
     }
 
     fn capabilities(&self, environment: &EnvironmentSpec) -> Capabilities {
-        let networks = common_keys::networks(self, environment, NETWORKS);
-        Capabilities { networks, implies: crate::docker::IMPLIES, ..Capabilities::CONTAINER }
+        Capabilities { implies: crate::docker::IMPLIES, ..Capabilities::CONTAINER }
+            .with_networks(self, environment)
     }
 
     fn availability(&self, host: &Host) -> Availability {

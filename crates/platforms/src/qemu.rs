@@ -233,7 +233,6 @@ impl Platform for Qemu {
 
     fn capabilities(&self, environment: &EnvironmentSpec) -> Capabilities {
         Capabilities {
-            networks: common_keys::networks(self, environment, net::ORDERS),
             system: is_system(environment),
             shares_kernel: false,
             needs_root: net::needs_root(environment),
@@ -243,6 +242,7 @@ impl Platform for Qemu {
             implies: IMPLIES,
             ..Capabilities::CONTAINER
         }
+        .with_networks(self, environment)
     }
 
     fn check(&self, environment: &EnvironmentSpec) -> Result<(), SpecError> {

@@ -49,10 +49,6 @@ const LEAST_MEMORY_BYTES: u64 = 32 << 20;
 /// Where the guests' memory is.
 const MEMORY_PLACE: &str = "/dev/shm";
 
-/// What `net` takes, with each of the words first.
-const NETWORKS: &[&[&str]] =
-    &[&["none", "bridge", "nat"], &["bridge", "none", "nat"], &["nat", "none", "bridge"]];
-
 /// Where a guest differs from the host because it is what it is.
 const IMPLIES: &[(&str, &str)] = &[
     ("kernel", "a kernel of its own, in user mode"),
@@ -124,7 +120,7 @@ impl Platform for Uml {
 
     fn keys(&self) -> &'static [KeySpec] {
         const KEYS: &[KeySpec] = &[
-            KeySpec::words("net", NETWORKS[0]).about(
+            KeySpec::words("net", &["none", "bridge", "nat"]).about(
                 "network: none (only loopback), bridge (an address on a bridge of the run), nat \
                     (behind address translation)",
             ),
@@ -140,13 +136,13 @@ impl Platform for Uml {
 
     fn capabilities(&self, environment: &EnvironmentSpec) -> Capabilities {
         Capabilities {
-            networks: common_keys::networks(self, environment, NETWORKS),
             shares_kernel: false,
             most_cpus: Some(1),
             sized_memory: true,
             implies: IMPLIES,
             ..Capabilities::CONTAINER
         }
+        .with_networks(self, environment)
     }
 
     fn availability(&self, host: &Host) -> Availability {

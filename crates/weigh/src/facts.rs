@@ -84,8 +84,7 @@ fn planned(environment: &EnvironmentPlan, plan: &Plan, host: &HostFacts) -> Envi
     if let Some(platform) = platforms::find(&environment.spec.platform) {
         let capabilities = platform.capabilities(&environment.spec);
         let network = platforms::setting(platform, &environment.spec, "net");
-        let only = capabilities.networks.first().copied().unwrap_or("host");
-        let network = if network.is_empty() { only } else { network };
+        let network = if network.is_empty() { capabilities.network } else { network };
         facts.insert("network".into(), json!(network));
         facts.insert(
             "kernel".into(),

@@ -13,7 +13,7 @@ use weigh_images::Root;
 
 /// What the keys of an environment say that is the engine's to do.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Wishes<'a> {
+pub(super) struct ContainerOptions<'a> {
     /// The engine's name of the network.
     pub(super) network: &'a str,
     /// Value of `storage`.
@@ -40,14 +40,14 @@ pub(super) fn of(
     request: &GuestRequest,
     root: &Root,
     access: &Access,
-    wishes: &Wishes<'_>,
+    options: &ContainerOptions<'_>,
 ) -> Result<ContainerCreateBody, PlatformError> {
     let (repository, tag) = image_name(&host.run, root);
     let all = mounts::of_root(root).map_err(PlatformError::io("read the host's mounts"))?;
     let memory = request.memory_bytes.and_then(|bytes| i64::try_from(bytes).ok());
     let cpus: Vec<String> = request.cpus.iter().map(u32::to_string).collect();
     let mut mounts: Vec<Mount> = all.iter().filter_map(bind).collect();
-    if wishes.storage == "volume" {
+    if options.storage == "volume" {
         mounts.push(Mount {
             typ: Some(MountType::VOLUME),
             source: Some(container_name(host, request)),
@@ -77,14 +77,14 @@ pub(super) fn of(
         tty: Some(false),
         exposed_ports: ports.as_ref().map(|ports| ports.keys().cloned().collect()),
         host_config: Some(HostConfig {
-            network_mode: Some(wishes.network.into()),
+            network_mode: Some(options.network.into()),
             port_bindings: ports,
-            readonly_rootfs: Some(wishes.storage != "overlay"),
+            readonly_rootfs: Some(options.storage != "overlay"),
             mounts: Some(mounts),
             tmpfs: Some(all.iter().filter_map(scratch).collect()),
-            security_opt: (!wishes.filtered).then(|| vec!["seccomp=unconfined".into()]),
-            runtime: wishes.runtime.map(Into::into),
-            userns_mode: wishes.unmapped.then(|| "host".into()),
+            security_opt: (!options.filtered).then(|| vec!["seccomp=unconfined".into()]),
+            runtime: options.runtime.map(Into::into),
+            userns_mode: options.unmapped.then(|| "host".into()),
             // The output is the protocol; nobody needs it a second time in a log of the engine's.
             log_config: Some(HostConfigLogConfig { typ: Some("none".into()), config: None }),
             ..limits

@@ -9,8 +9,6 @@ use weigh_model::{EnvironmentSpec, SpecError};
 
 /// What `net` takes.
 pub(super) const WORDS: &[&str] = &["none", "bridge", "nat"];
-/// The same with each of them first, for [`crate::common_keys::networks`].
-pub(super) const ORDERS: &[&[&str]] = &[WORDS, &["bridge", "none", "nat"], &["nat", "none", "bridge"]];
 /// `vhost`.
 pub(super) const VHOST: KeySpec = KeySpec::words("vhost", &["auto", "on", "off"]).about(
     "whether the host's kernel carries the packets of the guest's card instead of QEMU; auto: where it can",

@@ -6,8 +6,7 @@ use super::runtime::Runtime;
 use super::{leftovers, restore};
 use crate::helpers::version_line;
 use crate::{
-    Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, common_keys,
-    network, setting,
+    Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, network, setting,
 };
 use serde_json::Value;
 use std::path::Path;
@@ -100,12 +99,12 @@ impl Platform for Oci {
 
     fn capabilities(&self, environment: &EnvironmentSpec) -> Capabilities {
         Capabilities {
-            networks: common_keys::networks(self, environment, network::ORDERS),
             implies: self.0.implies,
             shares_kernel: !self.0.own_kernel,
             settles: (self.0.to_prove)(environment).is_some(),
             ..Capabilities::CONTAINER
         }
+        .with_networks(self, environment)
     }
 
     fn settle(&self, host: &Host, environment: &EnvironmentSpec) -> Result<EnvironmentSpec, PlatformError> {

@@ -57,8 +57,10 @@ pub(super) struct QemuMachine {
     /// Until it is one of the parts.
     storage: Option<Storage>,
     qmp: Option<Qmp>,
-    /// What it takes for its state to be of use, or why it has none that is.
-    savable: Result<Value, String>,
+    /// What the machine is made of: a saved state is of use to such a machine alone.
+    made_of: Value,
+    /// Why it cannot be saved, if it cannot.
+    why_not_savable: Option<String>,
 }
 
 /// What the machine is put together from.
@@ -107,8 +109,8 @@ pub(super) fn launch(
     // of weigh at any moment.
     let name = core.name.clone();
     core.record("machine", &name, json!({}))?;
-    let savable = Err("it has not been started".into());
-    let machine = QemuMachine { parts: None, storage, qmp: None, savable };
+    let why_not_savable = state::why_not_savable(request, prepared);
+    let machine = QemuMachine { parts: None, storage, qmp: None, made_of: Value::Null, why_not_savable };
     CoreGuest::launch(core, machine, |machine, core| {
         machine.start(core, host, request, prepared, acceleration, saved, until)
     })
@@ -127,9 +129,8 @@ impl QemuMachine {
         until: Instant,
     ) -> Result<(), PlatformError> {
         let settings = Settings::of(request)?;
-        let made_of = state::made_of(request, &settings, prepared, acceleration.as_str());
-        let mut saved = saved.map(|directory| Saved::open(directory, &made_of)).transpose()?;
-        self.savable = state::why_not_savable(request, prepared).map_or(Ok(made_of), Err);
+        self.made_of = state::made_of(request, &settings, prepared, acceleration.as_str());
+        let mut saved = saved.map(|directory| Saved::open(directory, &self.made_of)).transpose()?;
         let mut storage = self.storage.take().expect("a machine is started once");
         let options = MemoryOptions {
             guest_bytes: settings.memory_bytes,
@@ -298,13 +299,15 @@ impl Backend for QemuMachine {
 
     /// The machine is written where it stands.
     fn save(&mut self, core: &mut GuestCore, directory: &Path) -> Result<(), PlatformError> {
-        let made_of = self.savable.clone().map_err(state::missing)?;
+        if let Some(why) = &self.why_not_savable {
+            return Err(state::missing(why.clone()));
+        }
         if !core.frozen {
             self.set_frozen(core, true)?;
             core.frozen = true;
         }
         let Some(qmp) = &mut self.qmp else { return Err(failed(core, &"it has been stopped")) };
-        state::save(qmp, directory, &made_of, Instant::now() + SAVE_DEADLINE)?;
+        state::save(qmp, directory, &self.made_of, Instant::now() + SAVE_DEADLINE)?;
         core.saved = true;
         Ok(())
     }

@@ -31,7 +31,7 @@ use guest::HELLO_DEADLINE;
 use parts::Parts;
 use prepare::{Prepared, prepare};
 use serde_json::Value;
-use settings::{NETWORKS, Settings};
+use settings::Settings;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Instant;

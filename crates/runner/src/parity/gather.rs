@@ -126,7 +126,7 @@ pub fn gather(
     if let Some(bytes) = limit.chain(inside.memory_total_bytes).min() {
         facts.insert("memory".into(), format!("{bytes} bytes"));
     }
-    facts.insert("network".into(), capabilities.networks.first().copied().unwrap_or("host").into());
+    facts.insert("network".into(), capabilities.network.into());
     facts.extend(guest.facts());
     facts.extend(guest.read_back()?);
     Ok(facts)

@@ -156,7 +156,7 @@ pub(crate) fn is_on_host(guest: &dyn Guest, can: &Capabilities) -> bool {
 /// The network of the guest in a word, as parity has it.
 pub(crate) fn network(guest: &dyn Guest, can: &Capabilities) -> String {
     let said = guest.facts().remove("network");
-    said.unwrap_or_else(|| can.networks.first().copied().unwrap_or("host").into())
+    said.unwrap_or_else(|| can.network.into())
 }
 
 /// Why a guest on such a network is not reached; `networks` are all that its platform has.

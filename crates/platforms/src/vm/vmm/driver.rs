@@ -1,6 +1,6 @@
 //! The one driver of all monitors. In what they differ is data, and how each is asked.
 
-use super::{HELLO_DEADLINE, Monitor, NETWORKS, Parts, Settings, guest, kvm, parts, prepare};
+use super::{HELLO_DEADLINE, Monitor, Parts, Settings, guest, kvm, parts, prepare};
 use crate::{
     Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, common_keys,
 };
@@ -82,7 +82,6 @@ impl Platform for Vmm {
 
     fn capabilities(&self, environment: &EnvironmentSpec) -> Capabilities {
         Capabilities {
-            networks: common_keys::networks(self, environment, NETWORKS),
             system: parts::boots_system(self, environment),
             shares_kernel: false,
             needs_root: false,
@@ -93,6 +92,7 @@ impl Platform for Vmm {
             implies: IMPLIES,
             ..Capabilities::CONTAINER
         }
+        .with_networks(self, environment)
     }
 
     fn check(&self, environment: &EnvironmentSpec) -> Result<(), SpecError> {

@@ -26,11 +26,7 @@ pub(crate) const CHANNEL: KeySpec = KeySpec::words("channel", &["auto", "vsock",
 );
 
 /// `net`: a tap device by its name must be in the host's network.
-pub(crate) const NET: KeySpec = common_keys::net(NETWORKS[0]);
-
-/// What `net` takes, with each of the words first, for [`common_keys::networks`].
-pub(crate) const NETWORKS: &[&[&str]] =
-    &[&["none", "bridge", "nat"], &["bridge", "none", "nat"], &["nat", "none", "bridge"]];
+pub(crate) const NET: KeySpec = common_keys::net(&["none", "bridge", "nat"]);
 
 /// `disk`: the monitors read raw images.
 pub(crate) const DISKS: KeySpec = disk::disk_key(&["none", "raw", "block"]);
