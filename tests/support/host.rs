@@ -2,22 +2,7 @@
 
 use super::engine;
 use std::collections::BTreeSet;
-use std::fs::File;
 use std::path::{Path, PathBuf};
-
-/// One test with real guests at a time, of all processes of tests on this machine. Dropping the
-/// file ends the turn.
-pub fn turn() -> File {
-    let path = std::env::temp_dir().join("weigh-test-turn");
-    // Whoever was first made it, perhaps another user.
-    let file = File::open(&path).or_else(|_| {
-        File::options().create(true).append(true).open(&path)?;
-        File::open(&path)
-    });
-    let file = file.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    file.lock().unwrap();
-    file
-}
 
 /// The names of runs of weighbridge that go on elsewhere, with the containers and links that they
 /// made: those in the ledgers of every process of `weigh` with another state directory than one

@@ -3,11 +3,13 @@
 
 mod engine;
 mod host;
+#[allow(dead_code, reason = "the tests of platforms use all of it")]
+mod processes;
 
 use assert_cmd::Command;
 use host::HostState;
 use std::fs::File;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
@@ -25,7 +27,7 @@ impl Stage {
     /// For a test of real guests: waits until no other such test runs on this machine, and records
     /// the host's state.
     pub fn new() -> Self {
-        let turn = host::turn();
+        let turn = processes::exclusive_turn();
         let directory = Self::directory();
         let before = HostState::capture(directory.path());
         Self { directory, before: Some(before), _turn: Some(turn) }
@@ -145,26 +147,12 @@ pub fn ready(stage: &Stage, platform: &str, test: &str) -> bool {
     is_ready(known_diagnosis(stage), platform, test)
 }
 
-/// [`diagnosis`], asked once by all tests of one nextest run, each of which is a process: the
-/// platforms that are ready do not change while tests run.
+/// [`diagnosis`], asked once in a run of the tests: the platforms that are ready do not change
+/// meanwhile.
 pub fn known_diagnosis(stage: &Stage) -> &'static serde_json::Value {
     static DIAGNOSIS: OnceLock<serde_json::Value> = OnceLock::new();
-    DIAGNOSIS.get_or_init(|| {
-        let Ok(run) = std::env::var("NEXTEST_RUN_ID") else { return diagnosis(stage) };
-        let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("diagnosis.json");
-        let cached = std::fs::read(&cache).unwrap_or_default();
-        let cached: serde_json::Value = serde_json::from_slice(&cached).unwrap_or_default();
-        if cached["asked_by"] == run {
-            return cached;
-        }
-        let mut found = diagnosis(stage);
-        found["asked_by"] = run.into();
-        // Another test may read it meanwhile.
-        let whole = cache.with_extension(std::process::id().to_string());
-        std::fs::write(&whole, found.to_string()).unwrap();
-        std::fs::rename(whole, cache).unwrap();
-        found
-    })
+    let ask = || processes::once_per_run(env!("CARGO_TARGET_TMPDIR"), "diagnosis", || diagnosis(stage));
+    DIAGNOSIS.get_or_init(ask)
 }
 
 /// Says that a test is skipped and why, or fails where `WEIGH_REQUIRE` names what is missing.

@@ -13,15 +13,18 @@
 mod engine;
 pub mod network;
 pub mod osv;
+#[path = "../../../../tests/support/processes.rs"]
+pub mod processes;
 #[allow(dead_code, reason = "the tests of weigh use all of it")]
 pub mod sshd;
 pub mod victim;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use weigh_host::cgroup::Hierarchy;
 use weigh_host::command::Invocation;
@@ -31,30 +34,27 @@ use weigh_images::store::Store;
 use weigh_images::{Programs, Root};
 use weigh_model::{EnvironmentSpec, ImageSpec};
 use weigh_platforms::{
-    Availability, Completed, Guest, GuestRequest, Host, PlatformError, RunOptions, Undoers, common_keys,
-    resolve,
+    Availability, Completed, Guest, GuestRequest, Host, Platform, PlatformError, RunOptions, Undoers,
+    common_keys, resolve,
 };
 use weigh_protocol::{Command, Status};
 
 pub const MINUTE: Duration = Duration::from_secs(60);
 
-static TURN: RwLock<()> = RwLock::new(());
-
 /// For a test that has the host to itself: it looks at the host's links and mounts, and a file
 /// system that it mounts for a moment belongs to the root that the guests of other tests are given.
-pub fn turn() -> RwLockWriteGuard<'static, ()> {
-    TURN.write().unwrap_or_else(PoisonError::into_inner)
+pub fn turn() -> File {
+    processes::exclusive_turn()
 }
 
 /// For a test that has guests, and that others of its kind do not disturb.
-pub fn shared_turn() -> RwLockReadGuard<'static, ()> {
-    TURN.read().unwrap_or_else(PoisonError::into_inner)
+pub fn shared_turn() -> File {
+    processes::shared_turn()
 }
 
 /// Whether guests of an environment can run here, asked once by launching one. Otherwise says that
 /// the test is skipped and why, and fails when `WEIGH_REQUIRE` names the platform.
 pub fn ready(test: &str, environment: &str) -> bool {
-    static KNOWN: Mutex<BTreeMap<&str, Availability>> = Mutex::new(BTreeMap::new());
     let spec = EnvironmentSpec::parse(environment).unwrap();
     let (platform, _) = resolve(&spec).unwrap();
     let ask = || {
@@ -63,14 +63,29 @@ pub fn ready(test: &str, environment: &str) -> bool {
         bench.close();
         found
     };
-    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-    let Availability::Missing { reason, remedy } = known.entry(platform.name()).or_insert_with(ask) else {
-        return true;
-    };
+    let Some(reason) = missing(platform, ask) else { return true };
     let required = std::env::var("WEIGH_REQUIRE").unwrap_or_default();
     assert!(!required.split(',').any(|word| word == platform.name()), "{environment} is required: {reason}");
-    eprintln!("SKIPPED {test} on {environment}: {reason}; {}", remedy.clone().unwrap_or_default());
+    eprintln!("SKIPPED {test} on {environment}: {reason}");
     false
+}
+
+/// Why a platform cannot run here and what would help, asked once in a run of the tests.
+pub fn missing(platform: &'static dyn Platform, ask: impl FnOnce() -> Availability) -> Option<String> {
+    static KNOWN: Mutex<BTreeMap<&str, Option<String>>> = Mutex::new(BTreeMap::new());
+    let reason = || match ask() {
+        Availability::Ready { .. } => serde_json::Value::Null,
+        Availability::Missing { reason, remedy } => {
+            format!("{reason}; {}", remedy.unwrap_or_default()).into()
+        }
+    };
+    let ask = || {
+        let name = format!("missing-{}", platform.name());
+        let answer = processes::once_per_run(env!("CARGO_TARGET_TMPDIR"), &name, reason);
+        answer.as_str().map(Into::into)
+    };
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    known.entry(platform.name()).or_insert_with(ask).clone()
 }
 
 /// Whether slow guests are asked for as well.

@@ -18,7 +18,7 @@ use weigh_protocol::Command;
 struct Bench {
     base: tempfile::TempDir,
     host: Host,
-    _turn: std::sync::RwLockReadGuard<'static, ()>,
+    _turn: std::fs::File,
 }
 
 impl Bench {

@@ -1,7 +1,8 @@
-//! The probe as the product embeds it: static, built once for a test program.
+//! The probe as the product embeds it: static, built once in a run of the tests.
 
 #![expect(clippy::unwrap_used, reason = "without it there is nothing to test")]
 
+use crate::common::processes;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -16,15 +17,28 @@ pub fn path() -> &'static Path {
         }
         let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap().join("guest");
         let triple = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
-        Invocation::new(env!("CARGO"))
-            .args(["build", "--quiet", "--package", "weigh-probe", "--profile", "probe", "--target", &triple])
-            .arg("--target-dir")
-            .arg(&target)
-            .env("RUSTFLAGS", "-C target-feature=+crt-static")
-            .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."))
-            .deadline(Duration::from_secs(600))
-            .run_ok()
-            .unwrap();
+        let build = || {
+            Invocation::new(env!("CARGO"))
+                .args([
+                    "build",
+                    "--quiet",
+                    "--package",
+                    "weigh-probe",
+                    "--profile",
+                    "probe",
+                    "--target",
+                    &triple,
+                ])
+                .arg("--target-dir")
+                .arg(&target)
+                .env("RUSTFLAGS", "-C target-feature=+crt-static")
+                .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."))
+                .deadline(Duration::from_secs(600))
+                .run_ok()
+                .unwrap();
+            serde_json::Value::Null
+        };
+        processes::once_per_run(env!("CARGO_TARGET_TMPDIR"), "probe", build);
         target.join(triple).join("probe/weigh-probe")
     })
 }

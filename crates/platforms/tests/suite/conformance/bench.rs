@@ -1,16 +1,13 @@
 //! The environment of every check, and which checks are put off.
 
 use crate::common::{self, osv, sshd};
-use std::collections::BTreeMap;
 use std::ops::Deref;
 use std::path::Path;
-use std::sync::Mutex;
 
 use weigh_host::ledger::Change;
 use weigh_model::{EnvironmentSpec, ImageSpec};
 use weigh_platforms::{
-    Availability, Capabilities, Completed, Guest, GuestRequest, Platform, RunOptions, SessionError,
-    common_keys, resolve,
+    Capabilities, Completed, Guest, GuestRequest, Platform, RunOptions, SessionError, common_keys, resolve,
 };
 use weigh_protocol::Command;
 
@@ -22,6 +19,7 @@ pub struct Bench {
     pub environment: EnvironmentSpec,
     pub capabilities: Capabilities,
     run: crate::common::Bench,
+    _turn: std::fs::File,
 }
 
 impl Deref for Bench {
@@ -126,18 +124,6 @@ fn put_off(name: &str, environment: &str) -> Option<&'static str> {
 
 /// Why a platform cannot run here; asked once.
 fn missing(platform: &'static dyn Platform, environment: &EnvironmentSpec) -> Option<String> {
-    static KNOWN: Mutex<BTreeMap<&str, Option<String>>> = Mutex::new(BTreeMap::new());
-    let known = || {
-        let bench = Bench::new(platform, environment.clone());
-        let reason = match platform.availability(&bench.host) {
-            Availability::Ready { .. } => None,
-            Availability::Missing { reason, remedy } => {
-                Some(format!("{reason}; {}", remedy.unwrap_or_default()))
-            }
-        };
-        bench.close();
-        reason
-    };
     let needs_root = platform.capabilities(environment).needs_root;
     if needs_root && !weigh_host::facts::is_root() {
         return Some("needs root".into());
@@ -145,7 +131,12 @@ fn missing(platform: &'static dyn Platform, environment: &EnvironmentSpec) -> Op
     if must_be_told(platform) {
         return None;
     }
-    KNOWN.lock().unwrap().entry(platform.name()).or_insert_with(known).clone()
+    crate::common::missing(platform, || {
+        let bench = Bench::new(platform, environment.clone());
+        let found = platform.availability(&bench.run.host);
+        bench.close();
+        found
+    })
 }
 
 /// Whether the platform cannot be used without being told something, so that nobody can ask whether
@@ -157,7 +148,8 @@ pub fn must_be_told(platform: &dyn Platform) -> bool {
 impl Bench {
     fn new(platform: &'static dyn Platform, environment: EnvironmentSpec) -> Self {
         let capabilities = platform.capabilities(&environment);
-        Self { platform, environment, capabilities, run: crate::common::Bench::new("conformance") }
+        let run = crate::common::Bench::new("conformance");
+        Self { platform, environment, capabilities, run, _turn: crate::common::shared_turn() }
     }
 
     /// Whether commands are executed; a fake only says so.
