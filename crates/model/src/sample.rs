@@ -273,8 +273,8 @@ pub enum FailureKind {
     Clock,
 }
 
-/// One measured run of the command.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// One measured run of the command. The default is a run without duration, use or values.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Iteration {
     /// Before the request to start, host's monotonic clock, nanoseconds.
     pub host_started_ns: u64,

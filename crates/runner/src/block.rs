@@ -124,7 +124,7 @@ impl Runner<'_> {
         Ok(Ended::Done)
     }
 
-    /// Launches an instance and tells about it. A failure stays in the entry's state.
+    /// Launches an instance and reports it. A failure stays in the entry's state.
     pub(crate) fn launch(&mut self, environment: usize) -> Result<(), RunnerError> {
         if let Ok((instance, took_s)) = self.pool.launch(environment, &mut self.statistics) {
             let environment = self.plan.environments[environment].name.clone();
@@ -193,14 +193,13 @@ impl Runner<'_> {
         self.journal.event(Event::UnitVoid(void))
     }
 
+    /// Runs a trial, launches its guest first where that has died, and records the result.
     fn trial(&mut self, place: Place) -> Result<(), RunnerError> {
         let sequence = self.journal.history().trials();
-        let environment = self.plan.environments[place.environment].name.clone();
-        let workload = self.plan.workloads[place.workload].id.clone();
         self.journal.event(Event::TrialStarted {
             block: place.block,
-            workload: workload.clone(),
-            environment: environment.clone(),
+            workload: self.plan.workloads[place.workload].id.clone(),
+            environment: self.plan.environments[place.environment].name.clone(),
         })?;
         let is_start = self.plan.workloads[place.workload].start.is_some();
         let dead = !is_start && matches!(self.pool.entries[place.environment].state, State::Dead);
@@ -215,24 +214,18 @@ impl Runner<'_> {
         if dead && matches!(entry.state, State::Failed(_)) {
             entry.state = State::Dead; // the next trial tries again
         }
-        let took_s = (host_ended_ns - host_started_ns) as f64 / 1e9;
         let (outcome, observed, clock) = match result {
             Ok(Measured { iterations, observed, clock }) => {
                 (Outcome::Measured { iterations }, observed, clock)
             }
             Err(failure) => (Outcome::Failed(failure), None, None),
         };
-        self.count(&outcome, took_s);
-        let failure = match &outcome {
-            Outcome::Failed(failure) => Some(failure.clone()),
-            Outcome::Measured { .. } => None,
-        };
-        let trial = Trial {
+        self.record_trial(Trial {
             sequence,
             block: place.block,
             attempt: place.attempt,
-            workload: workload.clone(),
-            environment: environment.clone(),
+            workload: self.plan.workloads[place.workload].id.clone(),
+            environment: self.plan.environments[place.environment].name.clone(),
             host: self.host.clone(),
             instance,
             started,
@@ -241,26 +234,34 @@ impl Runner<'_> {
             outcome,
             observed,
             clock,
-        };
+        })
+    }
+
+    /// Writes a trial down, counts it, and reports what it is the first to show.
+    fn record_trial(&mut self, trial: Trial) -> Result<(), RunnerError> {
+        let took_s = (trial.host_ended_ns - trial.host_started_ns) as f64 / 1e9;
+        self.count(&trial.outcome, took_s);
         let notices = self.notices(&trial);
-        let noise = Signals::of(&trial).seen(&self.plan.noise);
+        let finished = Event::TrialFinished {
+            sequence: trial.sequence,
+            block: trial.block,
+            workload: trial.workload.clone(),
+            environment: trial.environment.clone(),
+            took_s,
+            failure: match &trial.outcome {
+                Outcome::Failed(failure) => Some(failure.clone()),
+                Outcome::Measured { .. } => None,
+            },
+            noise: Signals::of(&trial).seen(&self.plan.noise),
+        };
         self.journal.append(Record::Trial(trial))?;
         for notice in notices {
             self.journal.warn(notice)?;
         }
-        let block = place.block;
-        self.journal.event(Event::TrialFinished {
-            sequence,
-            block,
-            workload,
-            environment,
-            took_s,
-            failure,
-            noise,
-        })
+        self.journal.event(finished)
     }
 
-    /// What this trial is the first one of its environment to show.
+    /// What this trial shows as the first one of its environment.
     fn notices(&self, trial: &Trial) -> Vec<String> {
         let signals = Signals::of(trial);
         let history = self.journal.history();
@@ -312,7 +313,7 @@ impl Runner<'_> {
         let all_up = trial.too_few.is_none();
         let outcome = self.outcome(place, sequence, trial, beside.as_deref())?;
         if let Some(beside) = beside {
-            for message in beside.leave(&mut self.pool, environment, all_up) {
+            for message in beside.release(&mut self.pool, environment, all_up) {
                 self.journal.warn(message)?;
             }
         }
@@ -335,17 +336,13 @@ impl Runner<'_> {
         let State::Running(instance) = &mut entries[place.environment].state else {
             unreachable!("a trial is only run in an instance that was launched")
         };
-        let input = TrialInput {
-            ports: instance.ports.clone(),
-            words: instance.words(bare, sequence, place.seed),
-            padding_bytes: place.padding_bytes,
-            trial: sequence,
-            seed: place.seed,
-        };
+        let (padding_bytes, seed) = (place.padding_bytes, place.seed);
+        let (ports, words) = (instance.ports.clone(), instance.words(bare, sequence, seed));
+        let input = TrialInput { ports, words, padding_bytes, trial: sequence, seed };
         let commands = WorkloadCommands::new(
             &self.plan.workloads[place.workload],
             directory,
-            place.padding_bytes,
+            padding_bytes,
             &self.plan.environments[place.environment].variables,
             input.words.clone(),
         );
@@ -458,7 +455,8 @@ impl Runner<'_> {
         })
     }
 
-    /// Ends an instance that is of no more use; the next trial of its environment launches another.
+    /// Stops an instance that can no longer be used; the next trial of its environment launches
+    /// another.
     pub(crate) fn retire(
         &mut self,
         environment: usize,
@@ -500,8 +498,8 @@ impl Runner<'_> {
         }
     }
 
-    /// Samples matter more than logs: the first log that cannot be written is told, and the run
-    /// goes on.
+    /// Samples matter more than logs: the run warns of the first log that it cannot write, and goes
+    /// on.
     fn complain_about_logs(&mut self, error: Option<std::io::Error>) -> Result<(), RunnerError> {
         match error {
             Some(error) if self.logs.complain() => {

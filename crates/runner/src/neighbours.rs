@@ -1,18 +1,17 @@
-//! Guests beside the measured one: `weigh density`.
+//! Neighbours, the guests beside the measured one: `weigh density`.
 //!
 //! ```text
-//! measured guest           fresh in each block, at rest
-//!   neighbours come up     a few at a time, each from a thread of its own; memory is looked at before each
-//!   measured guest awake
+//! measured guest           fresh in each block, frozen
+//!   neighbours start       a few at a time, each from a thread of its own; memory is checked before each
+//!   measured guest thawed
 //!     shares               written to the control groups of all
 //!     loads                begin in all neighbours, and are waited for
-//!       trial              as ever, warm-up included; the sensors know who is beside
-//!     loads                end; who is still there is asked
-//!   neighbours end         or rest, where they stay
+//!       trial              as ever, warm-up included; the sensors know the neighbours
+//!     loads                end; every neighbour is asked whether it is still there
+//!   neighbours stop        or are frozen, where they stay
 //! ```
 //!
-//! Where fewer guests can be than are asked for, their number is the result, and nothing else of
-//! the trial is.
+//! Where fewer guests can be up than were asked for, their number is the only result of the trial.
 
 mod rates;
 mod watch;
@@ -44,34 +43,34 @@ use work::{StopToken, Task, TaskResult};
 
 /// For the init of a neighbour; an emulated machine is slow.
 const INIT_DEADLINE: Duration = Duration::from_secs(120);
-/// Neighbours that come up at the same time, per CPU: enough that no CPU waits for a disk, and few
-/// enough that none of them runs into a deadline for the guest pool's sake.
+/// Neighbours that start at the same time, per CPU: enough that no CPU waits for a disk, and few
+/// enough that none of them misses its deadline because of the others.
 const LANES_PER_CPU: usize = 4;
-/// How often what takes long looks whether the user has enough of it.
+/// How often a long wait checks whether the user has interrupted the run.
 const POLL: Duration = Duration::from_millis(200);
-/// How long loads may take to run in all neighbours, beside what each of them may.
+/// How long it may take until the loads of all neighbours run.
 const LOADED_DEADLINE: Duration = Duration::from_secs(120);
-/// How long a run of a neighbour may go on after the trial, so that it counts.
+/// How long a neighbour's last run may go on after the trial, so that it counts.
 const GRACE: Duration = Duration::from_secs(2);
-/// How long all neighbours may take to say that they have ended.
+/// How long all neighbours may take to reply that they have ended.
 const ENDED_DEADLINE: Duration = Duration::from_secs(60);
-/// What the coming up of one neighbour takes, roughly, seconds: a container's.
+/// Roughly how long one neighbour takes to start, seconds: as a container does.
 const LAUNCH_S: f64 = 0.1;
-/// Why a trial has nothing that the user ended.
-const INTERRUPTED: &str = "interrupted while the neighbours came up";
+/// Why a trial that the user interrupted has no values.
+const INTERRUPTED: &str = "interrupted while the neighbours started";
 
-/// Who is beside the measured guest in a trial.
+/// The neighbours of the measured guest in a trial.
 pub(crate) struct ActiveNeighbours {
-    /// Dropped before the guest pool, as it can talk to it.
+    /// Dropped before the guest pool, to which it can send requests.
     memory: Option<MemoryWatch>,
-    /// What they do; none where that is nothing. Dropped before the guest pool, which could not end
+    /// What they do; none where they are idle. Dropped before the guest pool, which could not stop
     /// otherwise.
     task: Option<RunningTask>,
-    /// How many of them were told to.
+    /// How many of them were asked to work.
     working: u32,
     /// How many of them were started for this trial.
     pub(crate) launched: u32,
-    /// What the groups of all had before.
+    /// The shares of all control groups before the trial.
     shares: Vec<ShareBefore>,
     guest_pool: GuestPool,
     wanted: Neighbours,
@@ -81,7 +80,7 @@ pub(crate) struct ActiveNeighbours {
     floor: u64,
 }
 
-/// A task that nobody works on any more when the trial is given up.
+/// A task that is stopped when the trial is given up.
 struct RunningTask(Arc<Task>);
 
 impl Drop for RunningTask {
@@ -90,7 +89,7 @@ impl Drop for RunningTask {
     }
 }
 
-/// What is special about one trial.
+/// The trial that the neighbours take part in.
 pub(crate) struct NeighbourTrial<'a> {
     pub(crate) workload: &'a WorkloadPlan,
     pub(crate) directory: Option<&'a Path>,
@@ -101,10 +100,10 @@ pub(crate) struct NeighbourTrial<'a> {
     pub(crate) seed: u64,
 }
 
-/// TooFewGuests guests than were asked for.
+/// Fewer guests were up than the workload asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TooFewGuests {
-    /// The measured one among them.
+    /// Guests that were up, the measured one among them.
     pub(crate) up: u32,
     pub(crate) reason: String,
     /// The user ended it.
@@ -116,14 +115,14 @@ pub(crate) struct NeighbourResults {
     all: Vec<TaskResult>,
     /// CPU time of the guests and the length of the windows, nanoseconds.
     used: Option<(u64, u64)>,
-    /// Not all of them were there to the end.
+    /// Set when not all of them were there to the end.
     fewer: Option<TooFewGuests>,
 }
 
-/// Has the neighbours of a workload come up, or wakes those that stayed.
+/// Starts the neighbours of a workload, or thaws those that stayed from an earlier trial.
 ///
 /// # Errors
-/// Neighbours cannot do this at all.
+/// Neighbours cannot do this at all. Too few of them is the inner result.
 pub(crate) fn gather(
     pool: &mut EnvironmentPool<'_>,
     environment: usize,
@@ -133,37 +132,11 @@ pub(crate) fn gather(
 ) -> Result<Result<ActiveNeighbours, TooFewGuests>, Failure> {
     if wanted.load == Load::Same && place.workload.staging.server.is_some() {
         let reason = "neighbours cannot be servers as the measured one is, which is loaded on CPUs that all of them would share; \
-                      measure it among other loads, as in --neighbours http";
+                      measure it with other loads, as in --neighbours http";
         return Err(Failure::new(FailureKind::Preparation, reason));
     }
-    let others = wanted.guests.saturating_sub(1);
-    let total = total_bytes().unwrap_or(0);
-    let room = Room { available: available_bytes, floor: floor_bytes(total) };
-    let stayed = pool.entries[environment].neighbours.take();
-    let serves = matches!(wanted.load, Load::Serve { .. });
-    let fits =
-        |guest_pool: &GuestPool| guest_pool.len() == others && guest_pool.recipe.ports.is_empty() != serves;
-    let (guest_pool, launched, fewer) = match stayed
-        .filter(|guest_pool| fits(guest_pool) && all_thaw(guest_pool))
-    {
-        Some(guest_pool) => (guest_pool, 0, None),
-        None => {
-            let mut recipe = pool.recipe(environment, others).map_err(|failure| Failure {
-                log: failure.log,
-                ..Failure::new(FailureKind::Launch, failure.reason)
-            })?;
-            if serves {
-                recipe.ports = pool.ports_of_neighbours(others).ok_or_else(|| {
-                    let reason = format!("the host has no {others} free ports for the servers of neighbours");
-                    Failure::new(FailureKind::Preparation, reason)
-                })?;
-            }
-            let lanes = LANES_PER_CPU * pool.host_facts.cpus.len().max(1);
-            let mut guest_pool = GuestPool::new(Arc::new(recipe), INIT_DEADLINE);
-            let fewer = start(&mut guest_pool, others, lanes, &room, interrupt);
-            (guest_pool, others, fewer)
-        }
-    };
+    let room = Room { available: available_bytes, floor: floor_bytes(total_bytes().unwrap_or(0)) };
+    let (guest_pool, launched, fewer) = pool_of(pool, environment, wanted, &room, interrupt)?;
     if let Some(fewer) = fewer {
         return Ok(Err(fewer));
     }
@@ -187,13 +160,45 @@ pub(crate) fn gather(
     }))
 }
 
+/// The guests beside the measured one, how many of them were launched, and why there are too few of
+/// them, if so.
+fn pool_of(
+    pool: &mut EnvironmentPool<'_>,
+    environment: usize,
+    wanted: &Neighbours,
+    room: &Room,
+    interrupt: &AtomicBool,
+) -> Result<(GuestPool, u32, Option<TooFewGuests>), Failure> {
+    let others = wanted.guests.saturating_sub(1);
+    let serves = matches!(wanted.load, Load::Serve { .. });
+    let fits = |stayed: &GuestPool| stayed.len() == others && stayed.recipe.ports.is_empty() != serves;
+    let stayed = pool.entries[environment].neighbours.take();
+    if let Some(stayed) = stayed.filter(|stayed| fits(stayed) && all_thaw(stayed)) {
+        return Ok((stayed, 0, None));
+    }
+    let mut recipe = pool.recipe(environment, others).map_err(|failure| Failure {
+        log: failure.log,
+        ..Failure::new(FailureKind::Launch, failure.reason)
+    })?;
+    if serves {
+        recipe.ports = pool.ports_of_neighbours(others).ok_or_else(|| {
+            let reason = format!("the host has no {others} free ports for the servers of neighbours");
+            Failure::new(FailureKind::Preparation, reason)
+        })?;
+    }
+    let lanes = LANES_PER_CPU * pool.host_facts.cpus.len().max(1);
+    let mut guest_pool = GuestPool::new(Arc::new(recipe), INIT_DEADLINE);
+    let fewer = start(&mut guest_pool, others, lanes, room, interrupt);
+    Ok((guest_pool, others, fewer))
+}
+
 fn memory_of(request: &GuestRequest, guest_pool: &GuestPool) -> u64 {
     let can = &guest_pool.recipe.can;
     request.memory_bytes.filter(|_| can.memory_limit || can.sized_memory).unwrap_or(0)
 }
 
-/// How long a trial takes, roughly, that takes so long without neighbours, seconds: they come up,
-/// and may have to share one CPU.
+/// Roughly how long a trial takes that would take `alone_s` without neighbours, seconds: they have
+/// to start, and may have to share one CPU.
 pub(crate) fn with_neighbours_s(workload: &WorkloadPlan, alone_s: f64) -> f64 {
     let Some(neighbours) = workload.neighbours.as_ref().filter(|neighbours| neighbours.guests > 1) else {
         return alone_s;
@@ -202,7 +207,7 @@ pub(crate) fn with_neighbours_s(workload: &WorkloadPlan, alone_s: f64) -> f64 {
     alone_s * slower + LAUNCH_S * f64::from(neighbours.guests - 1)
 }
 
-/// The memory of the host, and what of it is kept.
+/// The memory of the host, and how much of it stays free.
 struct Room {
     available: fn() -> Option<u64>,
     floor: u64,
@@ -210,12 +215,12 @@ struct Room {
 
 impl Room {
     /// Why no more guests are to be started, if there is too little.
-    fn lacks(&self, up: u32) -> Option<String> {
+    fn shortage(&self, up: u32) -> Option<String> {
         let available = (self.available)().filter(|available| *available < self.floor)?;
         Some(watch::too_little(available, self.floor, up))
     }
 
-    /// How many machines that fill what they are given there is room for, and why no more.
+    /// How many machines there is room for if each fills its memory, and why no more.
     fn most(&self, guest_pool: &GuestPool, others: u32) -> (u32, Option<String>) {
         let sized = guest_pool.recipe.request.memory_bytes.filter(|_| guest_pool.recipe.can.sized_memory);
         let (Some(each), Some(available)) = (sized, (self.available)()) else { return (others, None) };
@@ -223,7 +228,7 @@ impl Room {
     }
 }
 
-/// How many guests that could fill so many bytes each there is room for, and why no more.
+/// How many guests of `each` bytes there is room for, and why no more.
 fn room_for(others: u32, each: u64, available: u64, floor: u64) -> (u32, Option<String>) {
     let fit = u32::try_from(available.saturating_sub(floor) / each.max(1)).unwrap_or(u32::MAX);
     if fit >= others {
@@ -239,8 +244,8 @@ fn room_for(others: u32, each: u64, available: u64, floor: u64) -> (u32, Option<
     (fit, Some(reason))
 }
 
-/// Starts so many, a few at a time. Stops at the first that does not come up, at the floor of
-/// memory, and when the user wants it.
+/// Starts `others` guests, a few at a time. Stops at the first that fails, when memory runs short,
+/// and when the user interrupts.
 fn start(
     guest_pool: &mut GuestPool,
     others: u32,
@@ -254,7 +259,7 @@ fn start(
     loop {
         while reason.is_none() && under_way < lanes && guest_pool.len() < most {
             interrupted = interrupt.load(Ordering::Relaxed);
-            reason = if interrupted { Some(INTERRUPTED.into()) } else { room.lacks(up + 1) };
+            reason = if interrupted { Some(INTERRUPTED.into()) } else { room.shortage(up + 1) };
             if reason.is_some() {
                 break;
             }
@@ -285,15 +290,15 @@ fn start(
         }
     }
     let reason = reason.or(no_more)?;
-    Some(TooFewGuests { up: up + 1, reason: told(up + 1, others + 1, &reason), interrupted })
+    Some(TooFewGuests { up: up + 1, reason: shortfall(up + 1, others + 1, &reason), interrupted })
 }
 
-/// Why there are not as many as asked for.
-fn told(up: u32, guests: u32, reason: &str) -> String {
+/// Why there are fewer guests than asked for.
+fn shortfall(up: u32, guests: u32, reason: &str) -> String {
     format!("{up} of {guests} guests were up: {reason}")
 }
 
-/// Wakes those that stayed, and says whether all of them are there.
+/// Thaws the guests of a pool, and returns whether all of them are still there.
 fn all_thaw(guest_pool: &GuestPool) -> bool {
     if guest_pool.recipe.can.freeze && first_problem(guest_pool, || Request::Thaw).is_some() {
         return false;
@@ -301,15 +306,15 @@ fn all_thaw(guest_pool: &GuestPool) -> bool {
     first_problem(guest_pool, || Request::Check).is_none()
 }
 
-/// Tells everybody to do something that can go wrong. The number of those with whom it went well,
-/// and the first complaint.
-fn first_problem(guest_pool: &GuestPool, word: impl Fn() -> Request) -> Option<(u32, String)> {
-    let told = guest_pool.broadcast(word);
-    let (mut well, mut heard, mut first) = (0, 0, None);
+/// Sends a request that can fail to every guest. If it fails for one, returns for how many it
+/// succeeded, and the first problem.
+fn first_problem(guest_pool: &GuestPool, request: impl Fn() -> Request) -> Option<(u32, String)> {
+    let sent = guest_pool.broadcast(request);
+    let (mut well, mut replies, mut first) = (0, 0, None);
     let until = Instant::now() + ENDED_DEADLINE;
-    while heard < told && Instant::now() < until {
+    while replies < sent && Instant::now() < until {
         if let Some((_, answer)) = guest_pool.receive(POLL) {
-            heard += 1;
+            replies += 1;
             match answer {
                 Reply::Checked(None) => well += 1,
                 Reply::Checked(Some(why)) => first = first.or(Some(why)),
@@ -323,7 +328,7 @@ fn first_problem(guest_pool: &GuestPool, word: impl Fn() -> Request) -> Option<(
     first.map(|why| (well, why))
 }
 
-/// What all of them are to do.
+/// What all neighbours are to do.
 fn task(
     wanted: &Neighbours,
     place: &NeighbourTrial<'_>,
@@ -361,10 +366,10 @@ fn task(
 }
 
 impl ActiveNeighbours {
-    /// Shares CPU time out, and has the loads begin. The measured guest is awake.
+    /// Sets the shares of CPU time and begins the loads. The measured guest is awake.
     ///
     /// # Errors
-    /// Why the trial cannot be among them, as metrics are told.
+    /// Why the trial cannot take place beside them, as the reason of its absent metrics.
     pub(crate) fn begin(
         &mut self,
         guest: &dyn Guest,
@@ -373,16 +378,16 @@ impl ActiveNeighbours {
     ) -> Result<(), TooFewGuests> {
         let guests = self.wanted.guests;
         let fewer = |up, reason| TooFewGuests { up, reason, interrupted: interrupt.load(Ordering::Relaxed) };
-        self.share(&guest.accounts()).map_err(|reason| fewer(guests, reason))?;
+        self.share(&guest.accounts()).map_err(|failure| fewer(guests, failure.reason))?;
         let task = self.task.as_ref().map(|begun| Arc::clone(&begun.0));
         let stop = task.clone();
         let stop = move || stop.iter().for_each(|task| task.stop.stop_by(0));
         self.memory = Some(MemoryWatch::begin(self.floor, guests, self.guest_pool.request_channels(), stop));
         if let Some(task) = task {
             self.working = self.guest_pool.broadcast(|| Request::Work(Arc::clone(&task)));
-            self.await_loads(interrupt).map_err(|reason| {
-                let reason = format!("the load of the neighbours does not run: {reason}");
-                fewer(guests, reason)
+            let waited = self.await_loads(interrupt);
+            waited.map_err(|failure| {
+                fewer(guests, failure.during("the load of the neighbours does not run").reason)
             })?;
         }
         sensors.set_neighbours(&self.accounts, &self.clients, &self.cpus);
@@ -390,7 +395,10 @@ impl ActiveNeighbours {
     }
 
     /// Writes weights or quotas to the control groups.
-    fn share(&mut self, measured: &Accounts) -> Result<(), String> {
+    fn share(&mut self, measured: &Accounts) -> Result<(), Failure> {
+        let refused = |why: String| {
+            Failure::new(FailureKind::Preparation, format!("CPU time cannot be shared out: {why}"))
+        };
         let (own, others) = match self.wanted.shares {
             Shares::Equal => return Ok(()),
             Shares::Weights => (CpuShare::Weight(Shares::WEIGHT), None),
@@ -402,24 +410,24 @@ impl ActiveNeighbours {
         let whose = std::iter::once((measured, Some(own)));
         for (accounts, share) in whose.chain(self.accounts.iter().map(|accounts| (accounts, others))) {
             if accounts.groups.is_empty() {
-                return Err("CPU time cannot be shared out: a guest has no control group of its own".into());
+                return Err(refused("a guest has no control group of its own".into()));
             }
             for group in share.iter().flat_map(|_| &accounts.groups) {
                 let set = share.map(|share| group.set_share(share)).transpose();
-                let set = set.map_err(|error| format!("CPU time cannot be shared out: {error}"))?;
-                self.shares.extend(set);
+                self.shares.extend(set.map_err(|error| refused(error.to_string()))?);
             }
         }
         Ok(())
     }
 
     /// Waits until the load of every neighbour runs.
-    fn await_loads(&mut self, interrupt: &AtomicBool) -> Result<(), String> {
+    fn await_loads(&mut self, interrupt: &AtomicBool) -> Result<(), Failure> {
+        let failed = |reason: String| Failure::new(FailureKind::Check, reason);
         let until = Instant::now() + LOADED_DEADLINE;
         let mut running = 0;
         while running < self.working {
             if interrupt.load(Ordering::Relaxed) {
-                return Err("interrupted".into());
+                return Err(failed("interrupted".into()));
             }
             match self.guest_pool.receive(POLL) {
                 Some((_, Reply::Working(Ok(client)))) => {
@@ -427,17 +435,16 @@ impl ActiveNeighbours {
                     self.clients.extend(client.map(|accounts| *accounts));
                 }
                 Some((_, Reply::Working(Err(failure)) | Reply::Started(Err(failure)))) => {
-                    return Err(failure.reason);
+                    return Err(failure);
                 }
                 // It ended before all ran; its failure says why.
                 Some((_, Reply::Finished(done))) => {
-                    let reason = done.failure.map(|failure| failure.reason);
-                    return Err(reason.unwrap_or_else(|| "it ended early".into()));
+                    return Err(done.failure.unwrap_or_else(|| failed("it ended early".into())));
                 }
                 Some(_) => {}
                 None if Instant::now() > until => {
                     let seconds = LOADED_DEADLINE.as_secs();
-                    return Err(format!("{running} of {} ran after {seconds} s", self.working));
+                    return Err(failed(format!("{running} of {} ran after {seconds} s", self.working)));
                 }
                 None => {}
             }
@@ -445,7 +452,7 @@ impl ActiveNeighbours {
         Ok(())
     }
 
-    /// Has the loads end, and asks who is still there.
+    /// Ends the loads, and checks which neighbours are still there.
     pub(crate) fn finish(&mut self, sensors: &mut dyn Sensors, interrupt: &AtomicBool) -> NeighbourResults {
         let used = sensors.neighbours_used();
         sensors.set_neighbours(&[], &[], &[]);
@@ -485,9 +492,8 @@ impl ActiveNeighbours {
         all
     }
 
-    /// How long runs that are under way may go on. Those of the workload itself have to come to
-    /// their end to count; they take as long as the measured ones, and what began last may have all
-    /// of its time before it.
+    /// How long runs that are under way may go on. A run of the workload itself counts only if it
+    /// ends; it takes as long as a measured one, and may just have begun.
     fn grace(&self) -> Duration {
         match (&self.wanted.load, &self.task) {
             (Load::Same, Some(RunningTask(task))) => {
@@ -497,8 +503,8 @@ impl ActiveNeighbours {
         }
     }
 
-    /// Ends the neighbours, or has them rest where they stay. Returns what did not end cleanly.
-    pub(crate) fn leave(
+    /// Stops the neighbours, or freezes them where they stay. Returns what did not end cleanly.
+    pub(crate) fn release(
         mut self,
         pool: &mut EnvironmentPool<'_>,
         environment: usize,
@@ -517,7 +523,7 @@ impl ActiveNeighbours {
         self.guest_pool.stop_all()
     }
 
-    /// Adds what is known of the neighbours to what was measured.
+    /// Adds the results of the neighbours to what was measured.
     pub(crate) fn add_results(
         &self,
         ended: &NeighbourResults,
@@ -525,7 +531,7 @@ impl ActiveNeighbours {
         measured: &mut Measured,
     ) {
         if let Some(observed) = measured.observed.as_mut().filter(|_| self.wanted.shares == Shares::Limits) {
-            // This limit was asked for: it is no noise of the host.
+            // The plan asks for this limit, so it is no noise of the host.
             (observed.throttled_periods, observed.throttled_ns) = (0, 0);
         }
         ended.add_to(workload, self.wanted.guests, measured);
@@ -533,7 +539,7 @@ impl ActiveNeighbours {
 }
 
 impl NeighbourResults {
-    /// Why the trial tells only how many guests there were, if so.
+    /// Set where the number of guests is the only result of the trial.
     pub(crate) fn too_few(&self) -> Option<&TooFewGuests> {
         self.fewer.as_ref()
     }
@@ -567,7 +573,7 @@ impl NeighbourResults {
         }
     }
 
-    /// What each guest reached, the measured one first.
+    /// The rate of each guest, the measured one first.
     fn rates(
         &self,
         workload: &WorkloadPlan,
@@ -587,9 +593,10 @@ impl NeighbourResults {
 const NOTHING: &str = "it is nothing, of which no ratio can be told";
 const UNFINISHED: &str = "a neighbour ended no run while the measured guest ran; use a larger size";
 
-/// A trial of which only the number of guests is known.
+/// The result of a trial that has only the number of guests.
 pub(crate) fn only_guests_up(workload: &WorkloadPlan, fewer: &TooFewGuests) -> Measured {
-    let mut iteration = nothing(monotonic_ns());
+    let now_ns = monotonic_ns();
+    let mut iteration = Iteration { host_started_ns: now_ns, host_ended_ns: now_ns, ..Iteration::default() };
     for metric in &workload.metrics {
         if metric.spec.name == neighbours::UP {
             iteration.values.insert(neighbours::UP.into(), f64::from(fewer.up));
@@ -598,28 +605,6 @@ pub(crate) fn only_guests_up(workload: &WorkloadPlan, fewer: &TooFewGuests) -> M
         }
     }
     Measured { iterations: vec![iteration], observed: None, clock: None }
-}
-
-/// No run at all, at this moment.
-fn nothing(at_ns: u64) -> Iteration {
-    Iteration {
-        host_started_ns: at_ns,
-        host_ended_ns: at_ns,
-        guest_duration_ns: 0,
-        user_ns: 0,
-        system_ns: 0,
-        maximum_resident_set_bytes: 0,
-        minor_faults: 0,
-        major_faults: 0,
-        voluntary_switches: 0,
-        involuntary_switches: 0,
-        operations: None,
-        values: BTreeMap::new(),
-        tool_duration_ns: None,
-        random_read_bytes: None,
-        histograms: BTreeMap::new(),
-        absent: BTreeMap::new(),
-    }
 }
 
 #[cfg(test)]

@@ -68,19 +68,10 @@ impl StartOutcome {
             host_started_ns: self.bracket.0,
             host_ended_ns: self.bracket.1,
             guest_duration_ns: self.duration_ns,
-            user_ns: 0,
-            system_ns: 0,
-            maximum_resident_set_bytes: 0,
-            minor_faults: 0,
-            major_faults: 0,
-            voluntary_switches: 0,
-            involuntary_switches: 0,
             operations: (!self.values.is_empty()).then_some(f64::from(self.guests)),
             values: self.values,
-            tool_duration_ns: None,
-            random_read_bytes: None,
-            histograms: BTreeMap::new(),
             absent: self.absent,
+            ..Iteration::default()
         };
         // No clock of a guest dates anything here.
         Measured { iterations: vec![iteration], observed: Some(Box::new(self.observed)), clock: None }

@@ -17,11 +17,12 @@ pub struct Warning {
     pub kind: WarningKind,
 }
 
-/// What a warning is about.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// What a warning is about, with its sentence.
+#[derive(Debug, Clone, PartialEq, thiserror::Error, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "warning")]
 pub enum WarningKind {
     /// No sample belongs to the baseline.
+    #[error("there is no sample of the baseline `{baseline}`; choose one of {} as the baseline, or measure it", .environments.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", "))]
     NoBaseline {
         /// The name that was looked for.
         baseline: String,
@@ -29,6 +30,9 @@ pub enum WarningKind {
         environments: Vec<String>,
     },
     /// Fewer blocks than planned.
+    #[error(
+        "{done} of {planned} planned blocks are done; intervals are wider than planned, `weigh resume` goes on"
+    )]
     RunIncomplete {
         /// Complete blocks.
         done: u32,
@@ -36,23 +40,36 @@ pub enum WarningKind {
         planned: u32,
     },
     /// Fewer than two pairs (or values of one side): no interval.
+    #[error(
+        "{n} of the at least 2 pairs that an interval needs; measure more blocks (6 for a typical effect, 30 for equivalence)"
+    )]
     TooFewBlocks {
         /// Pairs, or values of the smaller side.
         n: u32,
     },
     /// Blocks with a value on one side only, beside those that a failure explains.
+    #[error(
+        "{blocks} blocks have a value on one side only and are not compared; see why the other side is missing"
+    )]
     BlocksWithoutPartner {
         /// How many.
         blocks: u32,
     },
     /// Several values of one block, summarised to one because they are no independent samples.
+    #[error(
+        "{blocks} blocks have several values; each was summarised to its median, because iterations of a block are no independent samples; number the blocks apart if they are"
+    )]
     SeveralValuesPerBlock {
         /// How many blocks.
         blocks: u32,
     },
     /// Some values name a block and others do not, so nothing was paired.
+    #[error(
+        "some values name their block and others do not, so nothing was paired; name the block of every value, or of none"
+    )]
     PartlyPaired,
     /// Values that are no cost: zero, negative, not a number.
+    #[error("{count} values are no cost, the first is {first}{}; this is an error of the measurement: their pairs are left out and there is no verdict; mend how the value is read (a metric that can rightly be 0 has no ratio)", in_block(.block))]
     UnusableValues {
         /// How many.
         count: u32,
@@ -62,6 +79,7 @@ pub enum WarningKind {
         block: Option<u32>,
     },
     /// Values far from the others, kept.
+    #[error("{}; they are kept, look for their cause on the host and trust the typical effect meanwhile", outliers(.blocks, *.count))]
     Outliers {
         /// Their blocks; empty where there are none.
         blocks: Vec<u32>,
@@ -69,25 +87,37 @@ pub enum WarningKind {
         count: u32,
     },
     /// The standard deviation is at least 10 % of the mean.
+    #[error("the standard deviation is {:.0} % of the mean; quieten the host (see `weigh doctor`) or give every iteration more work", *.relative_sd * 100.0)]
     WideSpread {
         /// Standard deviation over mean.
         relative_sd: f64,
     },
     /// All ratios are exactly alike.
+    #[error(
+        "all ratios are exactly alike, as counted or rounded values are; do not read the interval as precision unless the value is a count"
+    )]
     NoSpread,
     /// A timed interval below 1 ms.
+    #[error("an interval of {:.3} ms was timed, and below 1 ms starting and timing weigh in; give every iteration more work", *.shortest_s * 1e3)]
     ShortMeasurement {
         /// The shortest, seconds.
         shortest_s: f64,
     },
     /// Measured in one run only, so not compared.
+    #[error("only the {} run has it, so there is nothing to compare; measure it in both", if *.after { "second" } else { "first" })]
     InOneRunOnly {
         /// Whether the second run is the one that has it.
         after: bool,
     },
     /// Unit or direction differ between the runs, so not compared.
+    #[error(
+        "unit or direction of the metric differ between the runs, so it is not compared; measure both with one version of the workload"
+    )]
     MetricChanged,
     /// The two runs have different baselines.
+    #[error(
+        "the first run is relative to `{before}`, the second to `{after}`; the change mixes both, measure with one baseline"
+    )]
     BaselinesDiffer {
         /// The first run's.
         before: String,
@@ -95,26 +125,39 @@ pub enum WarningKind {
         after: String,
     },
     /// A unit was run again although nothing declared it void; the last attempt counts.
+    #[error(
+        "block {block} was run again although no signal had declared it void; the last attempt counts, do not repeat measurements by hand"
+    )]
     RepeatedWithoutVoid {
         /// Block.
         block: u32,
     },
     /// An attempt holds two trials of one environment; the first counts.
+    #[error(
+        "block {block} holds the trial twice; the first counts, see whether two runs were written to one directory"
+    )]
     DuplicateTrial {
         /// Block.
         block: u32,
     },
     /// Trials of an environment or workload that the plan does not know.
+    #[error(
+        "{count} trials belong to an environment or workload that is not in the plan and are left out; see whether plan and samples belong together"
+    )]
     UnknownTrials {
         /// How many.
         count: u32,
     },
     /// Units left out because some environment has no trial.
+    #[error("{} units are left out because some environment has no trial; `weigh resume` measures them again", .blocks.len())]
     IncompleteUnits {
         /// Their blocks.
         blocks: Vec<u32>,
     },
     /// Voiding was given up because most units would have been void.
+    #[error(
+        "{void_units} of {units} units were void for noise, so that noise voids nothing from block {from_block} on; intervals are as wide as the noise makes them, measure on a quiet host for narrow ones"
+    )]
     NoisyHost {
         /// First block without voiding.
         from_block: u32,
@@ -124,6 +167,8 @@ pub enum WarningKind {
         units: u32,
     },
     /// Steal or foreign CPU beyond the warning share in trials that count.
+    #[error("{disturbed} of {trials} trials were disturbed, at worst by {} steal and {} foreign CPU; end what else runs on these CPUs, or move the run to a host of its own", percent(.steal_share),
+                percent(.foreign_share))]
     Disturbed {
         /// Such trials.
         disturbed: u32,
@@ -135,23 +180,32 @@ pub enum WarningKind {
         foreign_share: f64,
     },
     /// More CPU time than the limit was used by nobody known.
+    #[error("{} of a CPU was busy for nobody known, so that CPU per operation may miss a helper; look for what runs beside the guests (`weigh doctor`)", percent(.share))]
     Unattributed {
         /// Of one CPU.
         share: f64,
     },
     /// A frequency governor other than `performance`.
+    #[error("the frequency governor is {}; choose `performance` (`cpupower frequency-set -g performance`), or trust only what is paired within a block", .governors.join(", "))]
     Governor {
         /// Those of the CPUs in use.
         governors: Vec<String>,
     },
     /// Frequencies beyond the nominal one are allowed.
+    #[error(
+        "frequencies beyond the nominal one are on, and heat decides how long they last; switch turbo off in the firmware or in /sys/devices/system/cpu"
+    )]
     Turbo,
     /// Settings of the host changed during the run.
+    #[error("settings of the host changed during the run ({}); find what changed them and measure again", .changes.join("; "))]
     SettingsChanged {
         /// Each change, in words.
         changes: Vec<String>,
     },
     /// The kernel logged warnings while trials ran.
+    #[error(
+        "the kernel logged {count} warnings while trials ran, the first is `{first}`; read the others in `dmesg` and mend the cause"
+    )]
     KernelLog {
         /// Different lines, as far as they are kept.
         count: u32,
@@ -159,6 +213,9 @@ pub enum WarningKind {
         first: String,
     },
     /// The guest's clock is proven to be off, but not so much that it is void.
+    #[error(
+        "the guest's clock is off by {rate_ppm:+.0} ppm in {off} of {trials} trials; choose another clock source for the guest, or synchronise it"
+    )]
     ClockOff {
         /// Trials with such a clock.
         off: u32,
@@ -168,6 +225,9 @@ pub enum WarningKind {
         rate_ppm: f64,
     },
     /// The guest's clock could not be proven.
+    #[error(
+        "the guest's clock could not be proven in {unproven} of {trials} trials: durations are the host's bracket there, and what the tool timed itself gets no verdict; give every trial more work, so that its clock can be told"
+    )]
     ClockUnproven {
         /// Trials with such a clock.
         unproven: u32,
@@ -175,6 +235,9 @@ pub enum WarningKind {
         trials: u32,
     },
     /// The same as [`WarningKind::ClockOff`] of the machine of the load generators.
+    #[error(
+        "the clock of the load generator's machine is off by {rate_ppm:+.0} ppm in {off} of {trials} trials; choose another clock source there, or synchronise it"
+    )]
     LoaderClockOff {
         /// Trials with such a clock.
         off: u32,
@@ -184,6 +247,9 @@ pub enum WarningKind {
         rate_ppm: f64,
     },
     /// The same as [`WarningKind::ClockUnproven`] of the machine of the load generators.
+    #[error(
+        "the clock of the load generator's machine could not be proven in {unproven} of {trials} trials: durations are the host's bracket there, and what the tool timed itself gets no verdict; load for longer, or from a machine that is nearer"
+    )]
     LoaderClockUnproven {
         /// Trials with such a clock.
         unproven: u32,
@@ -191,6 +257,10 @@ pub enum WarningKind {
         trials: u32,
     },
     /// A CPU of the load generator had no time left.
+    #[error("the busiest CPU of the load generator was busy for {} of the time (median of {trials} trials), beyond the {} up to which throughput is \
+                 the server's: it gets no verdict, and latencies hold the loader's own waiting; leave the loader more CPUs (`--cpus` names those \
+                 of the guests) or a machine of its own (`--loader`), or load less", percent(.share),
+                percent(&crate::LOADER_BOUND_SHARE))]
     LoaderBound {
         /// Median share of the time that its busiest CPU was busy.
         share: f64,
@@ -198,6 +268,10 @@ pub enum WarningKind {
         trials: u32,
     },
     /// A server did not serve what left for it by the schedule of an open loop.
+    #[error(
+        "{served_per_s:.0} of {offered_per_s:.0} operations a second were served: a queue grew for as long as the load lasted, and latency \
+                 tells its length; choose a lower rate (`--param rate=`)"
+    )]
     FellBehind {
         /// Operations a second that left.
         offered_per_s: f64,
@@ -205,6 +279,9 @@ pub enum WarningKind {
         served_per_s: f64,
     },
     /// The iterations of some trials come to no steady state.
+    #[error(
+        "iterations come to no steady state in {unsteady} of {trials} trials, so a number of a block depends on how long it ran; look at the iterations in samples.jsonl, and measure more or longer ones"
+    )]
     NotSteady {
         /// Such trials.
         unsteady: u32,
@@ -212,6 +289,9 @@ pub enum WarningKind {
         trials: u32,
     },
     /// The first iterations of some trials are dearer than the others.
+    #[error(
+        "about the first {iterations} iterations are dearer in {warming} of {trials} trials; warm up with as many (`--warmup {iterations}`) if it is the steady state that is asked for"
+    )]
     StillWarmingUp {
         /// Such trials.
         warming: u32,
@@ -221,6 +301,9 @@ pub enum WarningKind {
         iterations: u32,
     },
     /// Iterations of some trials become dearer and stay so.
+    #[error(
+        "iterations become dearer for good after about {iterations} in {slowing} of {trials} trials; look for what fills up or heats up, and say how long a run is meant"
+    )]
     SlowsDown {
         /// Such trials.
         slowing: u32,
@@ -230,6 +313,9 @@ pub enum WarningKind {
         iterations: u32,
     },
     /// Some block has too few samples for the quantile.
+    #[error(
+        "{samples} samples in a block are fewer than the {needed} that this quantile needs, so it has no value; ask for more operations, or for a quantile nearer to the median"
+    )]
     TooFewForQuantile {
         /// Those of the block with the fewest.
         samples: u64,
@@ -237,6 +323,7 @@ pub enum WarningKind {
         needed: u64,
     },
     /// The environment differs from the baseline in what was allowed by name.
+    #[error("differs from the baseline in {}, which --allow-unequal names; every ratio holds this difference too, make both alike to be rid of it", .keys.join(", "))]
     Unequal {
         /// The keys.
         keys: Vec<String>,
@@ -259,185 +346,17 @@ impl fmt::Display for Warning {
     }
 }
 
-impl fmt::Display for WarningKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoBaseline { baseline, environments } => write!(
-                f,
-                "there is no sample of the baseline `{baseline}`; choose one of {} as the baseline, or measure it",
-                environments.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
-            ),
-            Self::RunIncomplete { done, planned } => write!(
-                f,
-                "{done} of {planned} planned blocks are done; intervals are wider than planned, `weigh resume` goes on"
-            ),
-            Self::TooFewBlocks { n } => write!(
-                f,
-                "{n} of the at least 2 pairs that an interval needs; measure more blocks (6 for a typical effect, 30 for equivalence)"
-            ),
-            Self::BlocksWithoutPartner { blocks } => write!(
-                f,
-                "{blocks} blocks have a value on one side only and are not compared; see why the other side is missing"
-            ),
-            Self::SeveralValuesPerBlock { blocks } => write!(
-                f,
-                "{blocks} blocks have several values; each was summarised to its median, because iterations of a block are no independent samples; number the blocks apart if they are"
-            ),
-            Self::PartlyPaired => write!(
-                f,
-                "some values name their block and others do not, so nothing was paired; name the block of every value, or of none"
-            ),
-            Self::UnusableValues { count, first, block } => {
-                write!(f, "{count} values are no cost, the first is {first}")?;
-                if let Some(block) = block {
-                    write!(f, " in block {block}")?;
-                }
-                write!(
-                    f,
-                    "; this is an error of the measurement: their pairs are left out and there is no verdict; mend how the value is read (a metric that can rightly be 0 has no ratio)"
-                )
-            }
-            Self::Outliers { blocks, count } => {
-                let (values, lie) = if *count == 1 { ("value", "lies") } else { ("values", "lie") };
-                write!(f, "{count} {values} {lie} more than ten robust standard deviations from the median")?;
-                for (i, block) in blocks.iter().take(5).enumerate() {
-                    write!(f, "{}{block}", if i == 0 { " (block " } else { ", " })?;
-                }
-                if !blocks.is_empty() {
-                    f.write_str(if blocks.len() > 5 { ", ...)" } else { ")" })?;
-                }
-                write!(
-                    f,
-                    "; they are kept, look for their cause on the host and trust the typical effect meanwhile"
-                )
-            }
-            Self::WideSpread { relative_sd } => write!(
-                f,
-                "the standard deviation is {:.0} % of the mean; quieten the host (see `weigh doctor`) or give every iteration more work",
-                relative_sd * 100.0
-            ),
-            Self::NoSpread => write!(
-                f,
-                "all ratios are exactly alike, as counted or rounded values are; do not read the interval as precision unless the value is a count"
-            ),
-            Self::ShortMeasurement { shortest_s } => write!(
-                f,
-                "an interval of {:.3} ms was timed, and below 1 ms starting and timing weigh in; give every iteration more work",
-                shortest_s * 1e3
-            ),
-            Self::InOneRunOnly { after } => write!(
-                f,
-                "only the {} run has it, so there is nothing to compare; measure it in both",
-                if *after { "second" } else { "first" }
-            ),
-            Self::MetricChanged => write!(
-                f,
-                "unit or direction of the metric differ between the runs, so it is not compared; measure both with one version of the workload"
-            ),
-            Self::BaselinesDiffer { before, after } => write!(
-                f,
-                "the first run is relative to `{before}`, the second to `{after}`; the change mixes both, measure with one baseline"
-            ),
-            Self::RepeatedWithoutVoid { block } => write!(
-                f,
-                "block {block} was run again although no signal had declared it void; the last attempt counts, do not repeat measurements by hand"
-            ),
-            Self::DuplicateTrial { block } => write!(
-                f,
-                "block {block} holds the trial twice; the first counts, see whether two runs were written to one directory"
-            ),
-            Self::UnknownTrials { count } => write!(
-                f,
-                "{count} trials belong to an environment or workload that is not in the plan and are left out; see whether plan and samples belong together"
-            ),
-            Self::IncompleteUnits { blocks } => write!(
-                f,
-                "{} units are left out because some environment has no trial; `weigh resume` measures them again",
-                blocks.len()
-            ),
-            Self::NoisyHost { from_block, void_units, units } => write!(
-                f,
-                "{void_units} of {units} units were void for noise, so that noise voids nothing from block {from_block} on; intervals are as wide as the noise makes them, measure on a quiet host for narrow ones"
-            ),
-            Self::Disturbed { disturbed, trials, steal_share, foreign_share } => write!(
-                f,
-                "{disturbed} of {trials} trials were disturbed, at worst by {} steal and {} foreign CPU; end what else runs on these CPUs, or move the run to a host of its own",
-                percent(steal_share),
-                percent(foreign_share)
-            ),
-            Self::Unattributed { share } => write!(
-                f,
-                "{} of a CPU was busy for nobody known, so that CPU per operation may miss a helper; look for what runs beside the guests (`weigh doctor`)",
-                percent(share)
-            ),
-            Self::Governor { governors } => write!(
-                f,
-                "the frequency governor is {}; choose `performance` (`cpupower frequency-set -g performance`), or trust only what is paired within a block",
-                governors.join(", ")
-            ),
-            Self::Turbo => f.write_str(
-                "frequencies beyond the nominal one are on, and heat decides how long they last; switch turbo off in the firmware or in /sys/devices/system/cpu",
-            ),
-            Self::SettingsChanged { changes } => write!(
-                f,
-                "settings of the host changed during the run ({}); find what changed them and measure again",
-                changes.join("; ")
-            ),
-            Self::KernelLog { count, first } => write!(
-                f,
-                "the kernel logged {count} warnings while trials ran, the first is `{first}`; read the others in `dmesg` and mend the cause"
-            ),
-            Self::ClockOff { off, trials, rate_ppm } => write!(
-                f,
-                "the guest's clock is off by {rate_ppm:+.0} ppm in {off} of {trials} trials; choose another clock source for the guest, or synchronise it"
-            ),
-            Self::ClockUnproven { unproven, trials } => write!(
-                f,
-                "the guest's clock could not be proven in {unproven} of {trials} trials: durations are the host's bracket there, and what the tool timed itself gets no verdict; give every trial more work, so that its clock can be told"
-            ),
-            Self::LoaderClockOff { off, trials, rate_ppm } => write!(
-                f,
-                "the clock of the load generator's machine is off by {rate_ppm:+.0} ppm in {off} of {trials} trials; choose another clock source there, or synchronise it"
-            ),
-            Self::LoaderClockUnproven { unproven, trials } => write!(
-                f,
-                "the clock of the load generator's machine could not be proven in {unproven} of {trials} trials: durations are the host's bracket there, and what the tool timed itself gets no verdict; load for longer, or from a machine that is nearer"
-            ),
-            Self::LoaderBound { share, trials } => write!(
-                f,
-                "the busiest CPU of the load generator was busy for {} of the time (median of {trials} trials), beyond the {} up to which throughput is \
-                 the server's: it gets no verdict, and latencies hold the loader's own waiting; leave the loader more CPUs (`--cpus` names those \
-                 of the guests) or a machine of its own (`--loader`), or load less",
-                percent(share),
-                percent(&crate::LOADER_BOUND_SHARE)
-            ),
-            Self::FellBehind { offered_per_s, served_per_s } => write!(
-                f,
-                "{served_per_s:.0} of {offered_per_s:.0} operations a second were served: a queue grew for as long as the load lasted, and latency \
-                 tells its length; choose a lower rate (`--param rate=`)"
-            ),
-            Self::NotSteady { unsteady, trials } => write!(
-                f,
-                "iterations come to no steady state in {unsteady} of {trials} trials, so a number of a block depends on how long it ran; look at the iterations in samples.jsonl, and measure more or longer ones"
-            ),
-            Self::StillWarmingUp { warming, trials, iterations } => write!(
-                f,
-                "about the first {iterations} iterations are dearer in {warming} of {trials} trials; warm up with as many (`--warmup {iterations}`) if it is the steady state that is asked for"
-            ),
-            Self::SlowsDown { slowing, trials, iterations } => write!(
-                f,
-                "iterations become dearer for good after about {iterations} in {slowing} of {trials} trials; look for what fills up or heats up, and say how long a run is meant"
-            ),
-            Self::TooFewForQuantile { samples, needed } => write!(
-                f,
-                "{samples} samples in a block are fewer than the {needed} that this quantile needs, so it has no value; ask for more operations, or for a quantile nearer to the median"
-            ),
-            Self::Unequal { keys } => write!(
-                f,
-                "differs from the baseline in {}, which --allow-unequal names; every ratio holds this difference too, make both alike to be rid of it",
-                keys.join(", ")
-            ),
-        }
+fn in_block(block: &Option<u32>) -> String {
+    block.map_or(String::new(), |block| format!(" in block {block}"))
+}
+
+fn outliers(blocks: &[u32], count: u32) -> String {
+    let (values, lie) = if count == 1 { ("value", "lies") } else { ("values", "lie") };
+    let text = format!("{count} {values} {lie} more than ten robust standard deviations from the median");
+    let shown: Vec<String> = blocks.iter().take(5).map(ToString::to_string).collect();
+    match shown.join(", ") {
+        shown if shown.is_empty() => text,
+        shown => format!("{text} (block {shown}{})", if blocks.len() > 5 { ", ..." } else { "" }),
     }
 }
 

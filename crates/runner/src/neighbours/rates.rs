@@ -86,7 +86,6 @@ pub(super) fn least_to_most(rates: &[f64]) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::neighbours::nothing;
 
     fn run(from_ns: u64, to_ns: u64, operations: Option<f64>) -> Iteration {
         Iteration {
@@ -94,7 +93,7 @@ mod tests {
             host_ended_ns: to_ns,
             guest_duration_ns: to_ns - from_ns,
             operations,
-            ..nothing(0)
+            ..Iteration::default()
         }
     }
 

@@ -70,22 +70,10 @@ pub struct At(pub u32, pub u32, pub &'static str, pub &'static str);
 /// An iteration that took a second and gave the values.
 pub fn iteration(values: &[(&str, f64)]) -> Iteration {
     Iteration {
-        host_started_ns: 0,
         host_ended_ns: 1_000_000_000,
         guest_duration_ns: 1_000_000_000,
-        user_ns: 0,
-        system_ns: 0,
-        maximum_resident_set_bytes: 0,
-        minor_faults: 0,
-        major_faults: 0,
-        voluntary_switches: 0,
-        involuntary_switches: 0,
         values: values.iter().map(|(name, value)| ((*name).into(), *value)).collect(),
-        operations: None,
-        tool_duration_ns: None,
-        random_read_bytes: None,
-        histograms: Default::default(),
-        absent: Default::default(),
+        ..Iteration::default()
     }
 }
 

@@ -25,18 +25,7 @@ const SOME_CACHE_BYTES: u64 = 1 << 20;
 
 pub(super) fn workload(text: &str, mut manifest: Manifest) -> Result<Workload, Fault> {
     check_name(&manifest.name)?;
-    for line in [&manifest.summary, &manifest.description] {
-        if line.get_ref().trim().is_empty() {
-            return Err(Fault::new(line.span(), "this text is empty", "say what the workload measures"));
-        }
-    }
-    if manifest.summary.get_ref().contains('\n') {
-        return Err(Fault::new(
-            manifest.summary.span(),
-            "the summary has several lines",
-            "move the rest to `description`",
-        ));
-    }
+    check_texts(&manifest)?;
     let params = std::mem::take(&mut manifest.params)
         .into_iter()
         .map(|(name, param)| param_spec(&name, param))
@@ -50,14 +39,7 @@ pub(super) fn workload(text: &str, mut manifest: Manifest) -> Result<Workload, F
         .transpose()?;
     let staging = staging::staging(&manifest)?;
     check_pace(&manifest, &params)?;
-    let (check_statement, check) = match manifest.check {
-        Some(check) => check_of(check)?,
-        None => {
-            let message = "the manifest has no `[check]`";
-            let help = "add one with a `statement`, and `json`, `regex` or `parser`; a statement alone means exit status 0";
-            return Err(Fault { span: None, message: message.into(), help: Some(help.into()) });
-        }
-    };
+    let (check_statement, check) = check_of(manifest.check)?;
     let operations = manifest.operations.map(operations_of).transpose()?;
     let number = |number: Option<Spanned<ManifestNumber>>, what: &str, unit| {
         number.map(|number| number_of(number.span(), number.into_inner(), what, unit)).transpose()
@@ -102,6 +84,19 @@ pub(super) fn workload(text: &str, mut manifest: Manifest) -> Result<Workload, F
         serves,
         substitute,
     })
+}
+
+fn check_texts(manifest: &Manifest) -> Result<(), Fault> {
+    for line in [&manifest.summary, &manifest.description] {
+        if line.get_ref().trim().is_empty() {
+            return Err(Fault::new(line.span(), "this text is empty", "say what the workload measures"));
+        }
+    }
+    if manifest.summary.get_ref().contains('\n') {
+        let message = "the summary has several lines";
+        return Err(Fault::new(manifest.summary.span(), message, "move the rest to `description`"));
+    }
+    Ok(())
 }
 
 /// What is counted.
@@ -304,7 +299,12 @@ fn within(text: &str, span: Range<usize>, part: &str) -> Range<usize> {
     }
 }
 
-fn check_of(check: Spanned<ManifestCheck>) -> Result<(String, Option<Extraction>), Fault> {
+fn check_of(check: Option<Spanned<ManifestCheck>>) -> Result<(String, Option<Extraction>), Fault> {
+    let Some(check) = check else {
+        let message = "the manifest has no `[check]`";
+        let help = "add one with a `statement`, and `json`, `regex` or `parser`; a statement alone means exit status 0";
+        return Err(Fault { span: None, message: message.into(), help: Some(help.into()) });
+    };
     let span = check.span();
     let check = check.into_inner();
     if check.statement.get_ref().trim().is_empty() {
@@ -332,62 +332,18 @@ fn metrics_of(metrics: Vec<Spanned<ManifestMetric>>) -> Result<(Vec<MetricSource
     let mut found: Vec<MetricSource> = Vec::new();
     let mut all_sizes = Vec::new();
     for metric in metrics {
-        let span = metric.span();
-        let metric = metric.into_inner();
-        check_word(metric.name.get_ref(), metric.name.span(), "a metric")?;
-        if metric.name.get_ref().starts_with(RESERVED) {
+        let name = &metric.get_ref().name;
+        check_word(name.get_ref(), name.span(), "a metric")?;
+        if name.get_ref().starts_with(RESERVED) {
             let message = format!("`{RESERVED}...` is the CPU time that is charged to an environment");
-            return Err(Fault::new(metric.name.span(), message, "choose another name"));
+            return Err(Fault::new(name.span(), message, "choose another name"));
         }
-        if found.iter().any(|other| other.spec.name == *metric.name.get_ref()) {
-            let message = format!("the metric `{}` is there twice", metric.name.get_ref());
-            return Err(Fault::new(metric.name.span(), message, "rename or remove one"));
+        if found.iter().any(|other| other.spec.name == *name.get_ref()) {
+            let message = format!("the metric `{}` is there twice", name.get_ref());
+            return Err(Fault::new(name.span(), message, "rename or remove one"));
         }
-        let sizes = metric.sizes.unwrap_or(Size::ALL.to_vec());
-        let (unit, factor) = Unit::normalise(metric.unit.get_ref());
-        if unit.symbol().is_empty() {
-            return Err(Fault::new(
-                metric.unit.span(),
-                "the unit is empty",
-                "write `1` for a number without a unit",
-            ));
-        }
-        let from_kernel = [
-            (metric.duration, Extraction::Duration),
-            (metric.user_time, Extraction::UserTime),
-            (metric.system_time, Extraction::SystemTime),
-            (metric.cpu_time, Extraction::CpuTime),
-            (metric.maximum_resident_set, Extraction::MaximumResidentSet),
-        ];
-        let sources = Sources {
-            json: metric.json,
-            regex: metric.regex,
-            parser: metric.parser,
-            field: metric.field,
-            histogram: metric.histogram,
-            quantile: metric.quantile,
-            is_metric: true,
-            from_kernel: from_kernel
-                .into_iter()
-                .filter_map(|(set, from)| set.map(|set| (set, from)))
-                .collect(),
-            groups: 1,
-        };
-        let (from, own_unit) =
-            sources.extraction(span, &format!("the metric `{}`", metric.name.get_ref()))?;
-        if let Some(own) = own_unit
-            && *metric.unit.get_ref() != own
-        {
-            let message = format!("this source gives `{own}`, not `{}`", metric.unit.get_ref());
-            return Err(Fault::new(metric.unit.span(), message, format!("write unit = \"{own}\"")));
-        }
-        let spec = MetricSpec {
-            name: metric.name.into_inner(),
-            unit,
-            better: metric.better,
-            primary: metric.primary,
-        };
-        found.push(MetricSource { spec, from, factor });
+        let (source, sizes) = metric_of(metric)?;
+        found.push(source);
         all_sizes.push(sizes);
     }
     for size in Size::ALL {
@@ -399,6 +355,42 @@ fn metrics_of(metrics: Vec<Spanned<ManifestMetric>>) -> Result<(Vec<MetricSource
         }
     }
     Ok((found, all_sizes))
+}
+
+fn metric_of(metric: Spanned<ManifestMetric>) -> Result<(MetricSource, Vec<Size>), Fault> {
+    let span = metric.span();
+    let metric = metric.into_inner();
+    let (unit, factor) = Unit::normalise(metric.unit.get_ref());
+    if unit.symbol().is_empty() {
+        let help = "write `1` for a number without a unit";
+        return Err(Fault::new(metric.unit.span(), "the unit is empty", help));
+    }
+    let from_kernel = [
+        (metric.duration, Extraction::Duration),
+        (metric.user_time, Extraction::UserTime),
+        (metric.system_time, Extraction::SystemTime),
+        (metric.cpu_time, Extraction::CpuTime),
+        (metric.maximum_resident_set, Extraction::MaximumResidentSet),
+    ];
+    let sources = Sources {
+        json: metric.json,
+        regex: metric.regex,
+        parser: metric.parser,
+        field: metric.field,
+        histogram: metric.histogram,
+        quantile: metric.quantile,
+        is_metric: true,
+        from_kernel: from_kernel.into_iter().filter_map(|(set, from)| Some((set?, from))).collect(),
+        groups: 1,
+    };
+    let (from, own_unit) = sources.extraction(span, &format!("the metric `{}`", metric.name.get_ref()))?;
+    if let Some(own) = own_unit.filter(|own| own != metric.unit.get_ref()) {
+        let message = format!("this source gives `{own}`, not `{}`", metric.unit.get_ref());
+        return Err(Fault::new(metric.unit.span(), message, format!("write unit = \"{own}\"")));
+    }
+    let spec =
+        MetricSpec { name: metric.name.into_inner(), unit, better: metric.better, primary: metric.primary };
+    Ok((MetricSource { spec, from, factor }, metric.sizes.unwrap_or(Size::ALL.to_vec())))
 }
 
 /// The keys that say where a value stands.
