@@ -38,6 +38,7 @@ pub(super) fn workload(text: &str, mut manifest: Manifest) -> Result<Workload, F
         .map(|name| check_name(name).map(|()| name.get_ref().clone()))
         .transpose()?;
     let staging = staging::staging(&manifest)?;
+    let expected_s = expected_of(&manifest)?;
     check_pace(&manifest, &params)?;
     let (check_statement, check) = check_of(manifest.check)?;
     let operations = manifest.operations.map(operations_of).transpose()?;
@@ -47,12 +48,7 @@ pub(super) fn workload(text: &str, mut manifest: Manifest) -> Result<Workload, F
     let tool_duration = number(manifest.tool_duration, "`[tool_duration]`", "s")?;
     let random_read_bytes = number(manifest.random_reads, "`[random_reads]`", "B")?;
     let (metrics, metric_sizes) = metrics_of(manifest.metric)?;
-    let expected = manifest.expected.map_or([None, None, None], |e| [e.quick, e.standard, e.paper]);
     let deadline_s = manifest.deadline.map(|deadline| seconds(&deadline)).transpose()?;
-    let mut expected_s = [None; 3];
-    for (place, expected) in expected_s.iter_mut().zip(expected) {
-        *place = expected.map(|expected| positive(&expected)).transpose()?;
-    }
     let iterations = manifest.iterations.unwrap_or(Spanned::new(0..0, 1));
     if *iterations.get_ref() == 0 {
         return Err(Fault::new(iterations.span(), "nothing would be measured", "write 1 or more"));
@@ -84,6 +80,17 @@ pub(super) fn workload(text: &str, mut manifest: Manifest) -> Result<Workload, F
         serves,
         substitute,
     })
+}
+
+fn expected_of(manifest: &Manifest) -> Result<[Option<f64>; 3], Fault> {
+    let mut expected_s = [None; 3];
+    if let Some(expected) = &manifest.expected {
+        let sizes = [&expected.quick, &expected.standard, &expected.paper];
+        for (place, expected) in expected_s.iter_mut().zip(sizes) {
+            *place = expected.as_ref().map(positive).transpose()?;
+        }
+    }
+    Ok(expected_s)
 }
 
 fn check_texts(manifest: &Manifest) -> Result<(), Fault> {
