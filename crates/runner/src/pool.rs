@@ -1,4 +1,4 @@
-//! The instances of all environments: at most one of them is awake while a command runs.
+//! The pool of instances, one per environment: at most one is awake while a command runs.
 
 use crate::guest_clock::GuestClock;
 use crate::parity::{Facts, Subject, gather};
@@ -34,15 +34,15 @@ pub(crate) struct PoolEntry {
     timed: bool,
     /// Its guests have nothing but the probe, and no storage.
     pub(crate) bare: bool,
-    /// What the probe was asked about the measured programs counts for all instances.
+    /// The probe has described the measured programs, which holds for all instances.
     described: bool,
-    /// Guests beside the measured one that stay from trial to trial.
+    /// Neighbours that stay from trial to trial.
     pub(crate) neighbours: Option<GuestPool>,
     /// Set when the platform could not be prepared: then no instance can be launched.
     unprepared: Option<LaunchFailure>,
-    /// The platform's daemons, as its last guest named them.
+    /// The platform's daemons, as its last guest reported them.
     pub(crate) daemons: Vec<Process>,
-    /// How many guests at once have stood while memory was weighed.
+    /// How many guests at once were up while memory was measured.
     pub(crate) most: MostGuests,
     pub(crate) state: State,
 }
@@ -57,9 +57,9 @@ impl PoolEntry {
     }
 }
 
-/// What is there of an environment.
+/// The state of an environment's instance.
 pub(crate) enum State {
-    /// Nothing, and nothing has been tried.
+    /// There is none, and none has been launched.
     Empty,
     /// An instance, frozen if it can be.
     Running(Instance),
@@ -79,7 +79,7 @@ pub(crate) struct Instance {
     pub(crate) clock: GuestClock,
     /// Workloads, by their place in the plan, that have been warmed up in it.
     pub(crate) warm: BTreeSet<usize>,
-    /// What it looks like, when it was launched.
+    /// Its facts when it was launched.
     pub(crate) facts: Facts,
     /// Ports that servers in it may listen on.
     pub(crate) ports: Vec<u16>,
@@ -95,12 +95,12 @@ pub(crate) struct Recipe {
     pub(crate) can: Capabilities,
     /// The request for the first of them.
     pub(crate) request: GuestRequest,
-    /// Ports for what listens in each of them, where something does.
+    /// A port for the server of each guest, where they have one.
     pub(crate) ports: Vec<u16>,
 }
 
 impl Recipe {
-    /// Starts the guest of that number among those of the recipe.
+    /// Starts the guest with that number, from 0.
     pub(crate) fn launch(&self, number: u32) -> Result<Box<dyn Guest>, PlatformError> {
         let instance = self.request.instance + u64::from(number);
         let mut publish = self.request.publish.clone();
@@ -120,12 +120,12 @@ pub(crate) struct LaunchFailure {
     /// The number that the instance would have had.
     pub(crate) instance: u64,
     pub(crate) reason: String,
-    /// What the platform's tools and the guest said, where the platform keeps it.
+    /// The log of the platform's tools and the guest, where the platform keeps one.
     pub(crate) log: Option<PathBuf>,
 }
 
 impl LaunchFailure {
-    /// `guest_log` is what the guest said so far, for errors that name no log of their own.
+    /// `guest_log` is used for errors that name no log of their own.
     fn new(instance: u64, error: &PlatformError, guest_log: Option<PathBuf>) -> Self {
         let log = match error {
             PlatformError::Launch { log, .. } => log.clone(),
@@ -170,14 +170,14 @@ impl Instance {
         self.guest.disk_meter()
     }
 
-    /// What the run fills in for commands in it. `bare`: it has nothing but the probe.
+    /// What the run fills in for commands in it. `bare`: the guest has nothing but the probe.
     pub(crate) fn words(&self, bare: bool, trial: u64, seed: u64) -> Words {
         let words = Words::new(&staging::scratch(&*self.guest, bare), trial, seed);
         let words = words.with(staging::MEMORY, self.memory_bytes.to_string());
         words.with(staging::KERNELS, self.guest.kernels().display().to_string())
     }
 
-    /// What the guest and the platform's tools said.
+    /// The log of the guest and the platform's tools.
     pub(crate) fn log(&self) -> Option<PathBuf> {
         self.guest.log()
     }
@@ -219,7 +219,7 @@ pub(crate) struct EnvironmentPool<'a> {
     subject: Subject,
     /// The machine of load generators, where it is not this host.
     loader: Option<Arc<Machine>>,
-    /// Whether the pilot goes on, in which nothing is measured.
+    /// Whether the pilot is running, in which nothing is measured.
     pub(crate) piloting: bool,
 }
 
@@ -291,8 +291,8 @@ impl<'a> EnvironmentPool<'a> {
         common_keys::settle_request(request, &self.host_facts.cpus)
     }
 
-    /// Launches a fresh instance, at rest, in place of whatever is there. Returns its number and
-    /// how long it took, seconds.
+    /// Launches a fresh instance and freezes it, in place of whatever is there. Returns its number
+    /// and how long the launch took, seconds.
     pub(crate) fn launch(
         &mut self,
         environment: usize,
@@ -334,7 +334,7 @@ impl<'a> EnvironmentPool<'a> {
             .map_err(|error| LaunchFailure::new(number, &error, None))?;
         let log = guest.log();
         let failed = |error| LaunchFailure::new(number, &error, log.clone());
-        // What a system still starts would be measured as the workload's.
+        // What the guest's init still starts would be measured as part of the workload.
         if entry.platform.capabilities(&entry.spec).system {
             system::init_ns(&mut *guest, &entry.platform.capabilities(&entry.spec), SYSTEM_DEADLINE)
                 .map_err(|failure| LaunchFailure {
@@ -430,7 +430,7 @@ impl<'a> EnvironmentPool<'a> {
         if request.cpus.is_empty() { &self.host_facts.cpus } else { &request.cpus }
     }
 
-    /// What it takes to start so many guests beside the entry. Their numbers are taken.
+    /// What it takes to start so many guests of an environment. Reserves their numbers.
     pub(crate) fn recipe(&mut self, environment: usize, guests: u32) -> Result<Recipe, LaunchFailure> {
         let entry = &self.entries[environment];
         if let Some(unprepared) = &entry.unprepared {
@@ -453,7 +453,7 @@ impl<'a> EnvironmentPool<'a> {
         self.plan.workloads.iter().any(|workload| workload.warmup == 0)
     }
 
-    /// In what an environment may differ from others because of what it is.
+    /// The parity keys in which an environment may differ from others by its nature.
     pub(crate) fn implies(&self, environment: usize) -> Vec<(&'static str, &'static str)> {
         let entry = &self.entries[environment];
         let image = common_keys::image(entry.platform, &entry.spec, &self.plan.guest.image);
@@ -466,16 +466,16 @@ impl<'a> EnvironmentPool<'a> {
         implies
     }
 
-    /// Where the commands of an environment are executed: the user's directory, where its guests
-    /// see the host's root.
+    /// Working directory of an environment's commands: the user's, where its guests see the host's
+    /// root.
     pub(crate) fn working_directory(&self, environment: usize) -> Option<&'a Path> {
         let entry = &self.entries[environment];
         let elsewhere = entry.platform.capabilities(&entry.spec).elsewhere;
         self.plan.guest.working_directory.as_deref().filter(|_| entry.root.host && !elsewhere)
     }
 
-    /// Ends the instance of an environment, if there is one, and leaves `state` in its place. What
-    /// could not be undone is returned as a sentence; the ledger has it.
+    /// Stops the instance of an environment, if there is one, and leaves `state` in its place.
+    /// Returns a sentence about what could not be undone; the ledger has it.
     pub(crate) fn stop(
         &mut self,
         environment: usize,
@@ -494,13 +494,13 @@ impl<'a> EnvironmentPool<'a> {
         stopped.err().map(|error| format!("an instance of {name} did not end cleanly: {}", describe(&error)))
     }
 
-    /// Ends the neighbours that stayed. Returns what could not be undone.
+    /// Stops the neighbours that stayed. Returns what could not be undone.
     pub(crate) fn stop_neighbours(&mut self) -> Vec<String> {
         let pools = self.entries.iter_mut().filter_map(|entry| entry.neighbours.take());
         pools.flat_map(|mut pool| pool.stop_all()).collect()
     }
 
-    /// Ends every instance. Returns what could not be undone.
+    /// Stops every instance. Returns what could not be undone.
     pub(crate) fn stop_all(&mut self, statistics: &mut RunStatistics) -> Vec<String> {
         (0..self.entries.len()).filter_map(|e| self.stop(e, State::Empty, statistics)).collect()
     }

@@ -1,4 +1,4 @@
-//! Trials of a server: it runs in the guest and is driven from outside.
+//! Trials of a server, which runs in the guest and is loaded from outside.
 //!
 //! ```text
 //! load generator             a probe in the network from which the guest is reached, or on another machine
@@ -10,9 +10,9 @@
 //! end of the load generator
 //! ```
 //!
-//! Durations are the loader's, by the host's clock, or by that of its own machine, which is
-//! compared with the host's as a guest's is. CPU time is charged to the guest as ever. All of it is
-//! fresh in every trial: no server has a state that another trial has left.
+//! The load generator takes the durations, by the host's clock or by the clock of its own machine,
+//! which is compared with the host's as a guest's is. CPU time is charged to the guest as always.
+//! Every trial starts its own server, so no server keeps state from another trial.
 
 mod headroom;
 mod loader;
@@ -41,34 +41,33 @@ use weigh_model::{
 };
 use weigh_platforms::{Capabilities, Completed, Guest, Host, Session};
 
-/// How often a server is tried where somebody else has taken its ports meanwhile, each time on
-/// others.
+/// How often a server is started on other ports because another program has taken its own.
 const TRIES: u32 = 3;
-/// Asks from a load generator's side whether a server takes connections.
+/// The load generator's command that checks whether a server takes connections.
 const LISTENS: [&str; 4] = ["weigh-kernels", "listens", "--connect", "{address}:{port}"];
 
-/// What is the same in every trial of a server in one environment.
+/// A workload that is a server, in one environment: what is the same in all its trials.
 pub(crate) struct ServerWorkload<'a> {
     pub(crate) host: &'a Host,
     pub(crate) workload: &'a WorkloadPlan,
     pub(crate) server: &'a ServerPlan,
-    /// The environment, for the loader of a fake.
+    /// The environment, for the load generator of a fake platform.
     pub(crate) spec: EnvironmentSpec,
     pub(crate) root: Arc<Root>,
     pub(crate) can: Capabilities,
     /// Variables of the environment's commands.
     pub(crate) variables: &'a BTreeMap<String, String>,
-    /// Where commands are executed in the guest.
+    /// Working directory of commands in the guest.
     pub(crate) directory: Option<&'a Path>,
-    /// Where the loader's are.
+    /// Working directory of the load generator's commands.
     pub(crate) loader_directory: Option<&'a Path>,
     /// The rate at which requests leave, operations a second, where the pilot decided it.
     pub(crate) rate_per_s: Option<f64>,
-    /// Where the loader is.
+    /// Where the load generator runs.
     pub(crate) from: LoadedFrom,
 }
 
-/// Where load generators are.
+/// Where load generators run.
 pub(crate) enum LoadedFrom {
     /// On these CPUs of this host.
     Here(Vec<u32>),
@@ -77,7 +76,7 @@ pub(crate) enum LoadedFrom {
 }
 
 impl LoadedFrom {
-    /// The address of this host that the other machine reaches.
+    /// The address at which the other machine reaches this host.
     fn outside(&self) -> Option<std::net::Ipv4Addr> {
         match self {
             Self::Here(_) => None,
@@ -86,7 +85,7 @@ impl LoadedFrom {
     }
 }
 
-/// What belongs to one trial.
+/// What differs from trial to trial.
 pub(crate) struct TrialInput {
     /// The guest's ports.
     pub(crate) ports: Vec<u16>,
@@ -99,14 +98,14 @@ pub(crate) struct TrialInput {
     pub(crate) seed: u64,
 }
 
-/// What serves.
+/// Which server runs in the guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Served {
-    /// What is measured.
+    /// The measured one.
     Server,
-    /// The same, as fast as it can.
+    /// The measured one, saturated.
     Saturated,
-    /// What answers at once.
+    /// A server that answers at once.
     Null,
 }
 
@@ -134,7 +133,7 @@ impl ServerWorkload<'_> {
         TrialResult { outcome, progress }
     }
 
-    /// The same with requests that leave at such a rate.
+    /// The same workload with requests sent at this rate.
     pub(crate) fn paced(self, rate_per_s: Option<f64>) -> Self {
         Self { rate_per_s, ..self }
     }

@@ -11,7 +11,7 @@
 //!   stop
 //! ```
 //!
-//! Nothing else of the run is there while it goes on.
+//! No other instance of the run exists meanwhile.
 
 mod boot;
 mod client;
@@ -38,14 +38,14 @@ use weigh_platforms::{Guest, GuestRequest, PlatformError};
 /// Where the kernel takes the wish to drop caches (Documentation/admin-guide/sysctl/vm.rst).
 const DROP_CACHES: &str = "/proc/sys/vm/drop_caches";
 
-/// What a trial of starts came to, beside what the sensors saw.
+/// The outcome of a trial of starts.
 #[derive(Default)]
 struct StartOutcome {
     values: BTreeMap<String, f64>,
     absent: BTreeMap<String, String>,
     /// First spawn and last stamp, host's monotonic clock, nanoseconds.
     bracket: (u64, u64),
-    /// What is shown as the duration, nanoseconds.
+    /// The duration that is reported, nanoseconds.
     duration_ns: u64,
     /// Guests started.
     guests: u32,
@@ -59,7 +59,7 @@ impl StartOutcome {
         self.values.insert(metric.into(), ns as f64 * 1e-9);
     }
 
-    fn lacks(&mut self, metric: &str, reason: &str) {
+    fn mark_absent(&mut self, metric: &str, reason: &str) {
         self.absent.insert(metric.into(), reason.into());
     }
 
@@ -87,8 +87,8 @@ fn not_launched(error: &PlatformError) -> Failure {
     Failure { log, ..Failure::new(FailureKind::Launch, describe(error)) }
 }
 
-/// The time between two stamps. A later one that reads earlier is of another clock, and no time has
-/// passed then.
+/// The time between two stamps. Where the later one reads earlier, it comes from another clock, and
+/// the time is taken as 0.
 fn since(earlier_ns: u64, later_ns: u64) -> u64 {
     later_ns.saturating_sub(earlier_ns)
 }
@@ -103,7 +103,7 @@ fn drop_caches() -> Result<(), Failure> {
     })
 }
 
-/// The sensors around the coming up of guests, who are not known when it begins.
+/// The sensors around the start of guests, which do not exist when it begins.
 struct Window {
     attached: Attached,
     daemons: Accounts,
@@ -120,10 +120,10 @@ impl Window {
         Self { attached, daemons, before }
     }
 
-    /// Closes it with what the guests and those who worked for them alone used since they began.
+    /// Closes it with what the guests and their helpers used since they began.
     ///
-    /// What else was busy may be foreign or not: a platform's daemon starts programs that end
-    /// before anybody can ask who they were. So it is told and wholly uncertain, and voids nothing.
+    /// Other use may be foreign or not: a platform's daemon starts programs that end before anybody
+    /// can ask what they were. So it is recorded as wholly uncertain, and voids nothing.
     fn close(self, pool: &mut EnvironmentPool<'_>, used: Charge) -> Observed {
         let mut observed = pool.sensors.end(self.attached);
         pool.sensors.detach(self.attached);
@@ -144,14 +144,14 @@ impl Window {
         observed
     }
 
-    /// Closes it for nothing.
+    /// Closes it without a result.
     fn abandon(self, pool: &mut EnvironmentPool<'_>) {
         pool.sensors.end(self.attached);
         pool.sensors.detach(self.attached);
     }
 }
 
-/// What a guest and all who worked for its coming up alone used until now, and its platform's
+/// What a guest and the helpers of its start used until now, and its accounts with the platform's
 /// daemons.
 fn used_by(guest: &dyn Guest) -> (Charge, Accounts) {
     let accounts = guest.accounts();
@@ -187,15 +187,15 @@ impl Runner<'_> {
         };
         self.statistics.launches += u64::from(guests);
         let (number, elsewhere) = (recipe.request.instance, recipe.can.elsewhere);
-        let came = self.come_up(environment, workload, start, recipe);
+        let outcome = self.come_up(environment, workload, start, recipe);
         Ok((
             number,
-            match came {
-                Ok(came) => {
-                    for complaint in &came.complaints {
+            match outcome {
+                Ok(outcome) => {
+                    for complaint in &outcome.complaints {
                         self.journal.warn(complaint.clone())?;
                     }
-                    let measured = came.measured();
+                    let measured = outcome.measured();
                     let observed = measured.observed.filter(|_| !elsewhere);
                     Ok(Measured { observed, ..measured })
                 }

@@ -49,7 +49,7 @@ fn command_environment(padding_bytes: usize, variables: &BTreeMap<String, String
     common.into_iter().chain(own).collect()
 }
 
-/// How a workload is run in guests of one block.
+/// The commands of a workload with everything filled in for the guests of one block.
 pub(crate) struct WorkloadCommands<'a> {
     workload: &'a WorkloadPlan,
     command: Command,
@@ -59,9 +59,9 @@ pub(crate) struct WorkloadCommands<'a> {
     teardown: Option<Command>,
     words: Words,
     deadline: Duration,
-    /// Where the commands are executed, for failures.
+    /// Where the commands are executed, for the words of failures.
     place: String,
-    /// What may end its commands early.
+    /// Ends its commands early.
     stop: Option<&'a StopToken>,
 }
 
@@ -74,7 +74,7 @@ pub(crate) struct Measured {
     pub(crate) clock: Option<ClockCheck>,
 }
 
-/// What a trial has around its commands.
+/// What a trial needs beside its commands.
 pub(crate) struct TrialContext<'a, 's> {
     pub(crate) session: &'a mut Session,
     pub(crate) clock: GuestClock,
@@ -86,7 +86,7 @@ pub(crate) struct TrialContext<'a, 's> {
     pub(crate) label: &'a str,
 }
 
-/// What a trial came to.
+/// The result of a trial.
 pub(crate) struct TrialResult {
     pub(crate) outcome: Result<Measured, Failure>,
     pub(crate) progress: Progress,
@@ -152,7 +152,7 @@ impl<'a> WorkloadCommands<'a> {
         Self { place: format!("for the load generator{machine}"), ..self }
     }
 
-    /// The same for a neighbour of a measured guest, that goes on as long as these let it.
+    /// The same for a neighbour of a measured guest, until the token stops it.
     pub(crate) fn held_by(self, stop: &'a StopToken) -> Self {
         Self { stop: Some(stop), ..self }
     }
@@ -170,7 +170,7 @@ impl<'a> WorkloadCommands<'a> {
         command
     }
 
-    /// What is filled in.
+    /// The values of placeholders.
     pub(crate) fn words(&self) -> &Words {
         &self.words
     }
@@ -184,7 +184,7 @@ impl<'a> WorkloadCommands<'a> {
         TrialResult { outcome, progress }
     }
 
-    /// What stands before the first run of a trial.
+    /// The set-up before the first run of a trial.
     pub(crate) fn set_up(&self, session: &mut Session) -> Result<(), Failure> {
         let workload = self.workload;
         let around = [&workload.prepare, &workload.cleanup, &workload.staging.setup];
@@ -197,7 +197,7 @@ impl<'a> WorkloadCommands<'a> {
         self.around(session, setup, deadline).map_err(|failure| failure.during("the set-up"))
     }
 
-    /// What stands after the last run of a trial, however it went: the guest goes on to other
+    /// The tear-down after the last run of a trial, whatever its outcome: the guest goes on to other
     /// workloads.
     pub(crate) fn torn_down<R>(
         &self,
@@ -298,7 +298,7 @@ impl<'a> WorkloadCommands<'a> {
         measured
     }
 
-    /// A command whose output is of no interest.
+    /// Runs a command whose output is not read.
     pub(crate) fn around(
         &self,
         session: &mut Session,

@@ -1,6 +1,6 @@
-//! The statistics of weighbridge, and nothing else: samples go in, values and warnings come out.
+//! The statistics of weighbridge: samples go in, values and warnings come out.
 //!
-//! No input, no output, no clock, and no notion of what an environment is: a name with numbers. The
+//! This crate does no input or output, reads no clock, and knows an environment only by its name. The
 //! method is fixed in the project's method page; the formulas stand in the doc comments of the
 //! functions that compute them.
 //!

@@ -1,4 +1,4 @@
-//! What one more of many takes: the slope of a total over how many there are.
+//! What one more guest takes: the slope of a total over the number of guests.
 //!
 //! A metric that is told per piece (memory per guest) falls with the number of pieces where
 //! something is shared: it is `(common + n * each) / n`. Its total is a straight line, whose slope

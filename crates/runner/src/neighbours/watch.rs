@@ -1,5 +1,5 @@
-//! The host's memory while guests are beside each other: before the kernel has to kill somebody,
-//! whom it chooses by its own rules, all neighbours are ended.
+//! Watches the host's memory while neighbours are up: all of them are stopped before the kernel
+//! would have to kill a process of its own choice.
 
 use crate::start::footprint::shown;
 use crate::start::guest_pool::Request;
@@ -11,7 +11,7 @@ use weigh_observe::memory::available_bytes;
 /// Between two looks.
 const PERIOD: Duration = Duration::from_millis(250);
 
-/// A thread that looks at memory as long as this lives.
+/// A thread that checks the available memory as long as this value lives.
 pub(super) struct MemoryWatch {
     /// Dropped, it ends the watch.
     go_on: Option<Sender<()>>,
@@ -19,8 +19,8 @@ pub(super) struct MemoryWatch {
 }
 
 impl MemoryWatch {
-    /// Ends the guests of all `request_channels`, after `stop`, when less than the floor is available. A host
-    /// that cannot give a thread goes without.
+    /// Calls `stop` and then stops the guests of all `request_channels` when less than the floor is
+    /// available. Where no thread can be started, nothing is watched.
     pub(super) fn begin(
         floor: u64,
         guests: u32,
@@ -42,7 +42,7 @@ impl MemoryWatch {
             if let Some(available) = available().filter(|available| *available < floor) {
                 stop();
                 for ear in &request_channels {
-                    // Who has ended needs no word.
+                    // A thread that has ended needs no request.
                     let _ = ear.send(Request::Stop);
                 }
                 return Some(format!("{}; all neighbours were ended", too_little(available, floor, guests)));
@@ -73,7 +73,7 @@ impl Drop for MemoryWatch {
     }
 }
 
-/// That the host has no room for more, in words.
+/// Why the host has no room for more.
 pub(super) fn too_little(available: u64, floor: u64, up: u32) -> String {
     format!(
         "the host has only {} of memory available with {up} guests up, and keeps {}",
@@ -108,7 +108,7 @@ mod tests {
         let (ear, told) = channel();
         let watch = MemoryWatch::looking(|| Some(2 << 20), 2 << 20, 7, vec![ear], || panic!("stopped"));
         assert_eq!(watch.end(), None);
-        assert!(told.recv().is_err(), "the ear is gone, and nothing was said");
+        assert!(told.recv().is_err(), "the channel is closed, and nothing was sent");
         drop(MemoryWatch::looking(|| None, 1, 1, Vec::new(), || {}));
     }
 }

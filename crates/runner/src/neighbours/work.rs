@@ -1,5 +1,4 @@
-//! What a neighbour of a measured guest does: a command again and again, or a server that a client
-//! loads again and again.
+//! The load of a neighbour: a command that it repeats, or a server that a client loads repeatedly.
 
 use crate::pool::Recipe;
 use crate::serve::neighbour;
@@ -15,13 +14,13 @@ use weigh_model::{Iteration, WorkloadPlan};
 use weigh_platforms::{Completed, Guest, Session, SessionError};
 use weigh_protocol::Command;
 
-/// How often a command of a neighbour is asked whether it goes on. With a hundred neighbours that
-/// makes four hundred questions a second, which take less than a hundredth of a CPU.
+/// How often a neighbour's command is polled. A hundred neighbours make four hundred polls a second,
+/// which take less than a hundredth of a CPU.
 const PATIENCE: Duration = Duration::from_millis(250);
 
-/// What all neighbours of a guest are to do in one trial.
+/// The work of all neighbours in one trial.
 pub(crate) struct Task {
-    /// What runs in each of them: again and again, or as a server where there is a client.
+    /// What runs in each of them: repeatedly, or as a server where there is a client.
     pub(crate) plan: WorkloadPlan,
     /// What loads the server, outside.
     pub(crate) client: Option<WorkloadPlan>,
@@ -30,7 +29,7 @@ pub(crate) struct Task {
     pub(crate) directory: Option<PathBuf>,
     pub(crate) variables: BTreeMap<String, String>,
     pub(crate) padding_bytes: usize,
-    /// They have nothing but the probe, and no storage.
+    /// The guests have nothing but the probe, and no storage.
     pub(crate) bare: bool,
     /// Memory that each may use, bytes; 0 where nothing limits it.
     pub(crate) memory_bytes: u64,
@@ -44,7 +43,7 @@ pub(crate) struct Task {
 pub(crate) struct TaskResult {
     /// Runs that ended by themselves.
     pub(crate) runs: Vec<Iteration>,
-    /// Why it did not go on to the end.
+    /// Why it stopped before the end.
     pub(crate) failure: Option<Failure>,
 }
 
@@ -54,7 +53,7 @@ impl TaskResult {
     }
 }
 
-/// When all neighbours are to come to an end, host's monotonic clock, nanoseconds.
+/// When all neighbours have to stop, host's monotonic clock, nanoseconds.
 #[derive(Debug)]
 pub(crate) struct StopToken(AtomicU64);
 
@@ -65,17 +64,17 @@ impl Default for StopToken {
 }
 
 impl StopToken {
-    /// Lets nobody begin anything more, and ends what has not ended by then.
+    /// Lets no new run begin, and ends the runs that have not ended by then.
     pub(crate) fn stop_by(&self, at_ns: u64) {
         self.0.fetch_min(at_ns, Ordering::Relaxed);
     }
 
-    /// Whether nobody is to begin anything more.
+    /// Whether no new run may begin.
     pub(crate) fn is_over(&self) -> bool {
         self.0.load(Ordering::Relaxed) < u64::MAX
     }
 
-    /// Runs a command, as [`Session::run`] does, for as long as the stop let it.
+    /// Runs a command, as [`Session::run`] does, until it has to stop.
     pub(crate) fn run(
         &self,
         session: &mut Session,
@@ -97,7 +96,7 @@ impl StopToken {
     }
 }
 
-/// Works until the stop say that it is over. `runs` is told once, when the load runs or cannot.
+/// Works until the token says stop. `runs` is called once, when the load runs or cannot.
 pub(crate) fn work(
     guest: &mut dyn Guest,
     recipe: &Recipe,
@@ -132,12 +131,12 @@ fn again(
     runs(Ok(None));
     let mut done = TaskResult::default();
     let outcome = repeat(&held, session, &task.stop, &mut done.runs);
-    // What was set up is taken down in any case.
+    // The tear-down runs in any case.
     done.failure = of().torn_down(session, outcome).err();
     done
 }
 
-/// Runs a command again and again until it is over.
+/// Repeats a command until the token says stop.
 pub(crate) fn repeat(
     commands: &WorkloadCommands<'_>,
     session: &mut Session,
@@ -147,7 +146,7 @@ pub(crate) fn repeat(
     while !stop.is_over() {
         match commands.once(session, None) {
             Ok((iteration, _)) => runs.push(iteration),
-            // What was cut short is no failure, unless it took the guest with it.
+            // A run that was cut short is no failure, unless the guest is lost.
             Err(_) if stop.is_over() && !session.is_lost() => break,
             Err(failure) => return Err(failure),
         }

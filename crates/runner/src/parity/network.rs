@@ -12,9 +12,9 @@ const LOOPBACK: &str = "lo";
 const CLIENTS: &str = "eth0";
 /// What the load generator's end is called.
 const LOADER: &str = "loader";
-/// How a context's key begins.
+/// How a setting's key begins.
 const SETTING: &str = "sysctl:";
-/// The context that decides how fast a connection becomes. A new namespace has the host's.
+/// The setting that decides how fast a connection becomes. A new namespace has the host's.
 const CONGESTION_CONTROL: &str = "sysctl:net.ipv4.tcp_congestion_control";
 /// Settings of the network stack that decide what a server can do
 /// (Documentation/admin-guide/sysctl/net.rst and Documentation/networking/ip-sysctl.rst of the

@@ -59,13 +59,13 @@ impl Loader {
         self.machine.as_ref()
     }
 
-    /// Whose clock its durations are of. That of this host needs no proof: what it says is looked
-    /// at by [`Loader::check`].
+    /// The clock of its durations. That of this host needs no proof: [`Loader::check`] checks what it
+    /// reports.
     pub(super) fn clock(&self) -> GuestClock {
         if self.machine.is_some() { GuestClock::Own } else { GuestClock::MadeUp }
     }
 
-    /// Has it seen by whoever watches the guest. Of one on another machine only the client is here.
+    /// Shows it to the sensors around the guest. Of one on another machine only the client is here.
     pub(super) fn shown_to(&self, watch: &mut Watch<'_>, from: &LoadedFrom) {
         match (&self.machine, from) {
             (Some(machine), _) => {
@@ -77,8 +77,8 @@ impl Loader {
         }
     }
 
-    /// What it measured, if its durations can be. Another machine's clock has been compared with
-    /// this one's by now.
+    /// Its measurement, if the durations are possible. Another machine's clock has already been
+    /// compared with this one's.
     pub(super) fn check(&self, measured: Measured) -> Result<Measured, Failure> {
         if self.machine.is_some() { Ok(measured) } else { check_durations(measured) }
     }
@@ -90,7 +90,7 @@ impl Loader {
         words.with(staging::KERNELS, self.guest.kernels().display().to_string())
     }
 
-    /// A failure that may be its own: then the guest is not to blame.
+    /// Marks a failure as its own where it is lost: then the guest is not to blame.
     pub(super) fn own(&mut self, failure: Failure) -> Failure {
         if !self.guest.session().is_lost() {
             return failure;

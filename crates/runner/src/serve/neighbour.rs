@@ -10,8 +10,8 @@ use weigh_host::accounts::Accounts;
 use weigh_model::{FailureKind, Iteration, Transport, WorkloadPlan};
 use weigh_platforms::{Guest, Session, loader};
 
-/// Serves and is loaded until the stop say that it is over. `runs` is told once: when a first run
-/// of the client has been answered, with who the client is, or why that cannot be.
+/// Serves under load until the token says stop. `runs` is called once: with the client's accounts
+/// when its first run has been answered, or with the reason why that cannot be.
 pub(crate) fn serve(
     guest: &mut dyn Guest,
     of: (&Recipe, u32),
@@ -85,7 +85,7 @@ fn try_serve(
     })
 }
 
-/// The client: once, and when that was answered again and again.
+/// The client: once, and when that was answered, repeatedly.
 fn load(
     loads: &WorkloadCommands<'_>,
     session: &mut Session,

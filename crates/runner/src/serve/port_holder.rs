@@ -1,9 +1,7 @@
-//! Whose the ports of a server are, where its guest has the host's own network and anybody may
-//! listen on them.
+//! Finds other processes that hold a server's ports, where its guest has the host's own network.
 //!
-//! A port that was free when the run chose it may be another program's when the server wants it.
-//! Then the server cannot come up, and what answers on the port in its place must never be taken
-//! for it.
+//! A port that was free when the run chose it may be taken when the server wants it. Then the server
+//! cannot come up, and whatever answers on the port must never be mistaken for it.
 
 use std::fs;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -15,17 +13,17 @@ use weigh_model::Transport;
 /// (`include/net/tcp_states.h` of the kernel).
 const LISTENS: [&str; 2] = ["0A", "07"];
 
-/// A process that holds a port which is not its to hold.
+/// Another process that holds a port of the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct PortHolder {
     pub(super) port: u16,
-    /// Its program and number, where it can be seen.
+    /// Its program and process id, where they can be seen.
     pub(super) process: Option<(String, u32)>,
 }
 
 impl PortHolder {
-    /// Who holds one of the ports, at an address that the server would be reached by, without being
-    /// one of the guest's processes. Nobody where it cannot be told.
+    /// The process that holds one of the ports at an address where clients look for the server, and
+    /// is none of the guest's. None also where that cannot be found out.
     pub(super) fn on(ports: &[u16], transport: &[Transport], guest: &[u32]) -> Option<Self> {
         let bound: Vec<(u16, u64)> =
             tables(transport).iter().flat_map(|table| sockets(table, ports)).collect();
@@ -59,7 +57,7 @@ impl PortHolder {
     }
 }
 
-/// What the kernel says of sockets (proc_pid_net(5)), of this process's network.
+/// The kernel's tables of sockets in this process's network (proc_pid_net(5)).
 fn tables(transport: &[Transport]) -> Vec<String> {
     let names = transport.iter().flat_map(|transport| match transport {
         Transport::Tcp => ["tcp", "tcp6"],
@@ -112,7 +110,7 @@ fn held(process: u32) -> std::io::Result<Vec<u64>> {
     Ok(open.filter_map(inode).collect())
 }
 
-/// Who holds a socket.
+/// The process that holds a socket.
 fn holder(inode: u64) -> Option<(String, u32)> {
     let processes =
         fs::read_dir("/proc").ok()?.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());

@@ -1,4 +1,4 @@
-//! How a server in a guest is reached.
+//! The route from a load generator to a server in a guest.
 
 use crate::staging::Words;
 use crate::trial::Failure;
@@ -10,7 +10,7 @@ use weigh_platforms::{Capabilities, Guest, Reach};
 /// The words for ports, in order.
 const PORTS: [&str; 3] = ["port", "port2", "port3"];
 
-/// The way from a load generator to the ports of a guest.
+/// The route from a load generator to the ports of a guest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Route {
     /// The address that the server binds.
@@ -22,8 +22,8 @@ pub(crate) struct Route {
 }
 
 impl Route {
-    /// The way to these ports, of which there is at least one. `outside` is the address of this
-    /// host that clients on another machine reach, where they are there.
+    /// The route to these ports, of which there is at least one. `outside` is the address at which
+    /// clients on another machine reach this host, where they run there.
     ///
     /// # Errors
     /// The guest cannot be reached.
@@ -116,8 +116,8 @@ pub(crate) fn reach_from_outside(
 /// Words of `net` for networks into which the host lets clients on other machines.
 const OPEN: [&str; 3] = ["host", "nat", "user"];
 
-/// Why a guest on such a network is not reached from another machine, and on which of its
-/// platform's it would be.
+/// Why a guest on this network cannot be reached from another machine, and on which networks of its
+/// platform it could be.
 fn private(network: &str, networks: &[&str]) -> String {
     let others = OPEN.iter().filter(|word| networks.contains(word) && **word != network);
     let others: Vec<String> = others.map(|word| format!("net={word}")).collect();
@@ -137,8 +137,8 @@ fn own(address: Ipv4Addr) -> IpAddr {
     if is_own { address.into() } else { Ipv4Addr::UNSPECIFIED.into() }
 }
 
-/// Where a server that is reached so listens: on the host's own network it is nobody else's
-/// business.
+/// The address at which a server listens: on the host's own network only the loopback one, unless
+/// its clients come from elsewhere.
 pub(crate) fn listen_at(guest: &dyn Guest, can: &Capabilities, reach: Option<&Reach>) -> IpAddr {
     match reach {
         Some(reach) if !is_on_host(guest, can) || !reach.address.ip().is_loopback() => {
@@ -153,13 +153,13 @@ pub(crate) fn is_on_host(guest: &dyn Guest, can: &Capabilities) -> bool {
     network(guest, can) == "host"
 }
 
-/// The network of the guest in a word, as parity has it.
+/// The network of the guest, as its parity key spells it.
 pub(crate) fn network(guest: &dyn Guest, can: &Capabilities) -> String {
     let said = guest.facts().remove("network");
     said.unwrap_or_else(|| can.network.into())
 }
 
-/// Why a guest on such a network is not reached; `networks` are all that its platform has.
+/// Why a guest on this network cannot be reached; `networks` are all that its platform has.
 pub(crate) fn no_way(network: &str, networks: &[&str]) -> String {
     let others: Vec<String> =
         networks.iter().filter(|word| **word != "none").map(|word| format!("net={word}")).collect();

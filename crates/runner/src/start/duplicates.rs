@@ -25,13 +25,13 @@ use weigh_observe::pages::{Options, PagesError, Subject};
 pub(super) fn scan(
     root: &Root,
     guests: &[Accounts],
-    came: &mut StartOutcome,
+    outcome: &mut StartOutcome,
     interrupt: &AtomicBool,
 ) -> Result<(), Failure> {
     match weigh_observe::pages::scan(&subjects(root, guests), &Options::new(interrupt)) {
-        Ok(found) => came.observed.pages = Some(Box::new(found)),
+        Ok(found) => outcome.observed.pages = Some(Box::new(found)),
         Err(error @ PagesError::Stopped) => return Err(Failure::new(FailureKind::Check, error.to_string())),
-        Err(error) => came.lacks(DUPLICATES, &error.to_string()),
+        Err(error) => outcome.mark_absent(DUPLICATES, &error.to_string()),
     }
     Ok(())
 }

@@ -1,9 +1,9 @@
-//! Guests that are up and do nothing: what memory they take when it stands still.
+//! The memory footprint of idle guests, read when it stands still.
 //!
-//! Memory is read again and again and counts when all readings of the last seconds lie close
-//! together. Where the kernel merges equal pages, it has to have looked at everything since the
-//! last guest came up, and again without finding much: before that, what it would save yet is not
-//! known.
+//! Memory is read repeatedly; the result counts when all readings of the last seconds lie close
+//! together. Where the kernel merges equal pages, it must have scanned everything since the last
+//! guest came up, and once more without finding much: before that it is not known how much more it
+//! would save.
 
 use super::duplicates::scan;
 use super::guest_pool::{WhileUp, at_once};
@@ -40,7 +40,7 @@ const SCANS: u64 = 3;
 const FLOOR: f64 = 0.05;
 const FLOOR_BYTES: u64 = 256 << 20;
 
-/// What is weighed.
+/// What is measured.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct FootprintPlan {
     pub(super) environment: usize,
@@ -52,8 +52,9 @@ pub(super) struct FootprintPlan {
     pub(super) deadline: Duration,
 }
 
-/// Starts so many guests at once, waits until their memory stands still, reads it, and ends them.
-/// Where a smaller number did not stand in this run, and no larger one ever has, it is not tried.
+/// Starts the guests at once, waits until their memory stands still, reads it, and stops them. If a
+/// smaller number of guests has failed in this run, and no larger one ever succeeded, this number is
+/// not tried.
 pub(super) fn weigh(
     pool: &mut EnvironmentPool<'_>,
     recipe: Recipe,
@@ -67,20 +68,20 @@ pub(super) fn weigh(
     let outgrown = || pool.entries[environment].most.beyond(guests);
     let full = || before.and_then(|before| too_many(&recipe, guests, before, floor));
     if let Some(reason) = elsewhere().or_else(outgrown).or_else(full) {
-        let mut came = StartOutcome { guests, ..StartOutcome::default() };
-        lack(&mut came, &reason);
-        return Ok(came);
+        let mut outcome = StartOutcome { guests, ..StartOutcome::default() };
+        mark_all_absent(&mut outcome, &reason);
+        return Ok(outcome);
     }
-    let came = stand(pool, recipe, plan, (before, floor), interrupt);
+    let outcome = stand(pool, recipe, plan, (before, floor), interrupt);
     // An interrupted trial says nothing of how many there can be.
     if !interrupt.load(Ordering::Relaxed) {
         let most = &mut pool.entries[environment].most;
-        match &came {
+        match &outcome {
             Ok(_) => most.stood(guests),
             Err(failure) => most.failed(guests, &failure.reason),
         }
     }
-    came
+    outcome
 }
 
 fn stand(
@@ -92,9 +93,9 @@ fn stand(
 ) -> Result<StartOutcome, Failure> {
     let FootprintPlan { environment, guests, duplicates, deadline } = plan;
     let root = Arc::clone(&recipe.request.root);
-    let while_up: &mut WhileUp<'_> = &mut |accounts, came| {
+    let while_up: &mut WhileUp<'_> = &mut |accounts, outcome| {
         if accounts.iter().all(|guest| guest.groups.is_empty() && guest.processes.is_empty()) {
-            lack(came, NO_PROCESSES);
+            mark_all_absent(outcome, NO_PROCESSES);
             return Ok(());
         }
         let up_ns = monotonic_ns();
@@ -108,13 +109,13 @@ fn stand(
             merged: merged_before.zip(merging()),
             settling_ns: since(up_ns, settled_ns),
         };
-        (came.values, came.absent) = found.told(guests);
-        if duplicates { scan(&root, accounts, came, interrupt) } else { Ok(()) }
+        (outcome.values, outcome.absent) = found.told(guests);
+        if duplicates { scan(&root, accounts, outcome, interrupt) } else { Ok(()) }
     };
     at_once(pool, environment, recipe, guests, deadline, while_up)
 }
 
-/// What was read when everything stood still.
+/// The readings when everything stood still.
 struct Found {
     memory: GuestMemory,
     daemons: Option<u64>,
@@ -133,8 +134,7 @@ const NO_MERGING: &str = "the kernel merges no equal pages (a machine's key `ksm
 const NO_DAEMONS: &str = "the platform has no daemons that guests share";
 
 impl Found {
-    /// Every metric with its value, or with why it has none: what is nothing cannot be compared by
-    /// ratios.
+    /// Every metric with its value, or with the reason why it has none: ratios cannot compare 0.
     fn told(&self, guests: u32) -> (BTreeMap<String, f64>, BTreeMap<String, String>) {
         let each = |bytes: u64| bytes as f64 / f64::from(guests.max(1));
         let memory = &self.memory;
@@ -163,8 +163,8 @@ impl Found {
     }
 }
 
-/// Says of every metric why it is not there.
-fn lack(came: &mut StartOutcome, reason: &str) {
+/// Marks every metric as absent for this reason.
+fn mark_all_absent(outcome: &mut StartOutcome, reason: &str) {
     for metric in [
         weights::FOOTPRINT,
         weights::GUEST,
@@ -179,11 +179,11 @@ fn lack(came: &mut StartOutcome, reason: &str) {
         weights::SETTLING,
         DUPLICATES,
     ] {
-        came.lacks(metric, reason);
+        outcome.mark_absent(metric, reason);
     }
 }
 
-/// How many guests have stood in an environment of this run, and how many have not.
+/// How many guests at once were up in an environment of this run, and how many failed.
 #[derive(Debug, Default)]
 pub(crate) struct MostGuests {
     stood: u32,
@@ -201,8 +201,8 @@ impl MostGuests {
         }
     }
 
-    /// Why so many are not tried. A failure of fewer than have stood says nothing of how many there
-    /// can be.
+    /// Why so many are not tried. A failure of fewer than were ever up says nothing of how many
+    /// there can be.
     fn beyond(&self, guests: u32) -> Option<String> {
         let (failed, reason) = self.failed.as_ref()?;
         (self.stood < *failed && *failed < guests)
@@ -220,7 +220,7 @@ pub(crate) fn floor_bytes(total: u64) -> u64 {
     ((total as f64 * FLOOR) as u64).max(FLOOR_BYTES)
 }
 
-/// Why guests of a size of their own are not even started: a machine may come to fill what it is
+/// Why guests with memory of their own are not even started: a machine may come to fill what it is
 /// given.
 fn too_many(recipe: &Recipe, guests: u32, available: u64, floor: u64) -> Option<String> {
     let each = recipe.request.memory_bytes.filter(|_| recipe.can.sized_memory)?;
@@ -291,7 +291,7 @@ struct Still {
 }
 
 impl Still {
-    /// Takes a reading, and says whether all of the last [`STILL_NS`] lie close together.
+    /// Takes a reading, and returns whether all of the last [`STILL_NS`] lie close together.
     fn add(&mut self, at_ns: u64, bytes: u64) -> bool {
         self.readings.push_back((at_ns, bytes));
         // One that is as old as that, or older, stays: it closes the time that is looked at.
@@ -339,7 +339,7 @@ impl Scans {
         Self { first: begun.full_scans, last, is_steady: false }
     }
 
-    /// Takes a reading, and says whether there were enough rounds and the last one brought little.
+    /// Takes a reading, and returns whether there were enough rounds and the last one saved little.
     fn add(&mut self, now: Merging) -> bool {
         if now.full_scans > self.last.0 {
             let (before, after) = (self.last.1 as f64, now.saved_bytes as f64);

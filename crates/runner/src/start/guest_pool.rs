@@ -19,7 +19,7 @@ use weigh_platforms::Guest;
 /// Enough for a driver; with two hundred threads the usual 8 MiB would be much to reserve.
 const STACK_BYTES: usize = 1 << 20;
 
-/// When a guest of the pool outcome up, host's monotonic clock, nanoseconds.
+/// When a guest of the pool came up, host's monotonic clock, nanoseconds.
 pub(crate) struct StartedGuest {
     spawned_ns: u64,
     init_ns: u64,

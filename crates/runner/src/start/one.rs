@@ -43,7 +43,7 @@ pub(super) fn come_up(
     };
     let log = guest.log();
     let spawned_ns = guest.spawned_ns();
-    let mut came = StartOutcome { guests: 1, ..StartOutcome::default() };
+    let mut outcome = StartOutcome { guests: 1, ..StartOutcome::default() };
     let init = first_instruction_ns(&mut *guest, &recipe.can)
         .and_then(|code_ns| Ok((code_ns, init_ns(&mut *guest, &recipe.can, deadline)?)));
     let (code_ns, init_ns) = match init {
@@ -53,29 +53,29 @@ pub(super) fn come_up(
             return Err(failure.of_guest(&mut *guest, log));
         }
     };
-    came.put(stamps::CODE, since(spawned_ns, code_ns));
-    came.put(stamps::INIT, since(spawned_ns, init_ns));
-    came.duration_ns = since(spawned_ns, init_ns);
+    outcome.put(stamps::CODE, since(spawned_ns, code_ns));
+    outcome.put(stamps::INIT, since(spawned_ns, init_ns));
+    outcome.duration_ns = since(spawned_ns, init_ns);
     let pause_ns = monotonic_ns();
     let (used, accounts) = used_by(&*guest);
-    came.observed = window.close(pool, used);
+    outcome.observed = window.close(pool, used);
     pool.entries[environment].daemons = accounts.daemons;
     if boot {
-        boot_parts(&mut *guest, &recipe.can, init_ns, &mut came)
+        boot_parts(&mut *guest, &recipe.can, init_ns, &mut outcome)
             .map_err(|failure| failure.of_guest(&mut *guest, log.clone()))?;
     }
     // What was just counted took time that no user of the platform pays for.
     let origin_ns = spawned_ns + since(pause_ns, monotonic_ns());
-    serve(&mut *guest, &recipe.can, port, origin_ns, &mut came)
+    serve(&mut *guest, &recipe.can, port, origin_ns, &mut outcome)
         .map_err(|failure| failure.of_guest(&mut *guest, log.clone()))?;
     let asked_ns = monotonic_ns();
     guest
         .stop()
         .map_err(|error| Failure { log, ..Failure::new(FailureKind::GuestDied, describe(&error)) })?;
     let ended_ns = monotonic_ns();
-    came.put(stamps::STOP, since(asked_ns, ended_ns));
-    came.bracket = (spawned_ns, ended_ns);
-    Ok(came)
+    outcome.put(stamps::STOP, since(asked_ns, ended_ns));
+    outcome.bracket = (spawned_ns, ended_ns);
+    Ok(outcome)
 }
 
 /// When the guest's code began to run: when the platform let a machine go; else when the probe
@@ -95,18 +95,18 @@ fn boot_parts(
     guest: &mut dyn Guest,
     can: &Capabilities,
     init_ns: u64,
-    came: &mut StartOutcome,
+    outcome: &mut StartOutcome,
 ) -> Result<(), Failure> {
     if !can.sized_memory {
         let reason = "the guest is no machine that boots a kernel of its own";
-        stamps::BOOT.iter().for_each(|metric| came.lacks(metric, reason));
+        stamps::BOOT.iter().for_each(|metric| outcome.mark_absent(metric, reason));
         return Ok(());
     }
     let lost = |error| of_session(&error, "the guest's clock could not be read");
     let exchanged = GuestClock::Own.exchange(guest.session()).map_err(lost)?;
     let (Some(exchanged), Some(arrival)) = (exchanged, guest.session().arrival()) else {
         let reason = "the guest's clock could not be read";
-        stamps::BOOT.iter().for_each(|metric| came.lacks(metric, reason));
+        stamps::BOOT.iter().for_each(|metric| outcome.mark_absent(metric, reason));
         return Ok(());
     };
     let (spawned_ns, code_ns) = (guest.spawned_ns(), guest.code_ns());
@@ -120,8 +120,8 @@ fn boot_parts(
         (stamps::BOOT_BOUND, Ok(parts.bound_ns)),
     ] {
         match part {
-            Ok(ns) => came.put(metric, ns),
-            Err(reason) => came.lacks(metric, reason),
+            Ok(ns) => outcome.put(metric, ns),
+            Err(reason) => outcome.mark_absent(metric, reason),
         }
     }
     Ok(())
@@ -134,12 +134,12 @@ fn serve(
     can: &Capabilities,
     port: Option<u16>,
     origin_ns: u64,
-    came: &mut StartOutcome,
+    outcome: &mut StartOutcome,
 ) -> Result<(), Failure> {
     if !can.fork {
         let reason = "the guest runs its one program and no server beside it";
-        came.lacks(stamps::SERVICE, reason);
-        came.lacks(stamps::RESPONSE, reason);
+        outcome.mark_absent(stamps::SERVICE, reason);
+        outcome.mark_absent(stamps::RESPONSE, reason);
         return Ok(());
     }
     let port = port.ok_or_else(|| Failure::new(FailureKind::Preparation, "no port of the host is free"))?;
@@ -152,15 +152,15 @@ fn serve(
     let id = guest.session().start(&server(at, port)).map_err(|error| not_served(&error))?;
     let served = guest.session().await_output(id, LISTENING, SERVICE_DEADLINE);
     let listening_ns = served.map_err(|error| not_served(&error))?;
-    came.put(stamps::SERVICE, since(origin_ns, listening_ns));
+    outcome.put(stamps::SERVICE, since(origin_ns, listening_ns));
     match client.zip(reach) {
         Some((client, reach)) => {
             let until = Instant::now() + SERVICE_DEADLINE;
             let response_ns =
                 client.first_response_ns(reach.address, until).map_err(|error| unreachable_by(&error))?;
-            came.put(stamps::RESPONSE, since(origin_ns, response_ns));
+            outcome.put(stamps::RESPONSE, since(origin_ns, response_ns));
         }
-        None => came.lacks(stamps::RESPONSE, &no_way(&network(guest, can), can.networks)),
+        None => outcome.mark_absent(stamps::RESPONSE, &no_way(&network(guest, can), can.networks)),
     }
     // A server that does not end goes with its guest.
     let session = guest.session();

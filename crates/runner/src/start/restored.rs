@@ -15,22 +15,22 @@ pub(super) fn come_up(
     recipe: &Recipe,
     cold: bool,
 ) -> Result<StartOutcome, Failure> {
-    let mut came = StartOutcome { guests: 1, ..StartOutcome::default() };
+    let mut outcome = StartOutcome { guests: 1, ..StartOutcome::default() };
     if let Err(error) = recipe.platform.restores(&recipe.host, &recipe.request) {
         let reason = error.to_string();
-        came.lacks(stamps::RESTORE, &reason);
-        came.lacks(stamps::SAVE, &reason);
-        return Ok(came);
+        outcome.mark_absent(stamps::RESTORE, &reason);
+        outcome.mark_absent(stamps::SAVE, &reason);
+        return Ok(outcome);
     }
     // Below the run's work directory, which is in the ledger.
     let saved = recipe.host.work.join(format!("saved-{}", recipe.request.instance));
-    let result = restore(pool, environment, recipe, cold, &saved, &mut came);
+    let result = restore(pool, environment, recipe, cold, &saved, &mut outcome);
     if let Err(error) = std::fs::remove_dir_all(&saved)
         && error.kind() != std::io::ErrorKind::NotFound
     {
-        came.complaints.push(format!("{} could not be removed: {error}", saved.display()));
+        outcome.complaints.push(format!("{} could not be removed: {error}", saved.display()));
     }
-    result.map(|()| came)
+    result.map(|()| outcome)
 }
 
 fn restore(
@@ -39,7 +39,7 @@ fn restore(
     recipe: &Recipe,
     cold: bool,
     saved: &std::path::Path,
-    came: &mut StartOutcome,
+    outcome: &mut StartOutcome,
 ) -> Result<(), Failure> {
     std::fs::create_dir(saved).map_err(|error| {
         Failure::new(FailureKind::Preparation, format!("cannot make {}: {error}", saved.display()))
@@ -47,7 +47,7 @@ fn restore(
     let mut guest = recipe.launch(0).map_err(|error| not_launched(&error))?;
     let asked_ns = monotonic_ns();
     guest.save(saved).map_err(|error| broken("it could not be saved", &error))?;
-    came.put(stamps::SAVE, since(asked_ns, monotonic_ns()));
+    outcome.put(stamps::SAVE, since(asked_ns, monotonic_ns()));
     guest.stop().map_err(|error| broken("it did not end when it was saved", &error))?;
     drop(guest);
     if cold {
@@ -63,14 +63,14 @@ fn restore(
         }
     };
     let (used, accounts) = used_by(&*guest);
-    came.observed = window.close(pool, used);
+    outcome.observed = window.close(pool, used);
     pool.entries[environment].daemons = accounts.daemons;
     let spawned_ns = guest.spawned_ns();
     let hello_ns = super::system::hello_ns(&mut *guest)?;
-    came.put(stamps::RESTORE, since(spawned_ns, hello_ns));
-    came.duration_ns = since(spawned_ns, hello_ns);
+    outcome.put(stamps::RESTORE, since(spawned_ns, hello_ns));
+    outcome.duration_ns = since(spawned_ns, hello_ns);
     guest.stop().map_err(|error| broken("it did not end when it was restored", &error))?;
-    came.bracket = (spawned_ns, monotonic_ns());
+    outcome.bracket = (spawned_ns, monotonic_ns());
     Ok(())
 }
 

@@ -11,7 +11,7 @@ pub(crate) struct Failure {
     pub(crate) kind: FailureKind,
     pub(crate) reason: String,
     pub(crate) completed: Option<Box<Completed>>,
-    /// What the guest said, where it is the guest that failed.
+    /// The guest's log, where it is the guest that failed.
     pub(crate) log: Option<PathBuf>,
 }
 
@@ -25,12 +25,12 @@ impl Failure {
         self
     }
 
-    /// The talk with the guest broke off.
+    /// The session with the guest broke off.
     pub(crate) fn lost(error: &SessionError) -> Self {
         Self::new(FailureKind::GuestDied, describe(error))
     }
 
-    /// Names what the guest said, where it is the guest that failed.
+    /// Names the guest's log, where it is the guest that failed.
     pub(crate) fn in_guest(mut self, log: Option<PathBuf>) -> Self {
         if self.kind == FailureKind::GuestDied {
             self.log = log;
@@ -69,11 +69,11 @@ pub(super) fn ended_badly(status: Status) -> Option<String> {
     }
 }
 
-/// Lines and bytes of a command's last words.
+/// How much of the end of a command's output a failure quotes: lines and bytes.
 const LAST_LINES: usize = 4;
 const LAST_BYTES: usize = 800;
 
-/// The end of what a command said, so that the reason is read where the failure is.
+/// The end of a command's output, so that the reason of a failure is read with it.
 pub(super) fn last_words(completed: &Completed) -> String {
     let said = if completed.error.is_empty() { &completed.output } else { &completed.error };
     let text = String::from_utf8_lossy(&said[said.len().saturating_sub(LAST_BYTES)..]);

@@ -7,24 +7,24 @@ use weigh_model::Observed;
 use weigh_observe::{Attached, ElsewhereReading, Sensors, add};
 use weigh_platforms::{DiskMeter, DiskMoved, Session};
 
-/// What a machine has read of its virtual disks, below its own caches and above those of the host:
-/// it tells whose cache was measured.
+/// What a machine has read from its virtual disks, below its own caches and above those of the
+/// host: it shows whose cache was measured.
 pub(super) const DISK_READS: &str = "guest_disk_read_bytes";
 
 /// The sensors around the measured commands of one trial. Preparation and clean-up are outside of
 /// the window.
 pub(crate) struct Watch<'a> {
     sensors: &'a mut dyn Sensors,
-    /// None where nothing can be seen.
+    /// None where the sensors see nothing of the guest.
     instance: Option<Attached>,
     /// Counts what the guest moves of its disk, where it has one.
     meter: Option<Box<dyn DiskMeter>>,
     /// What it had moved when the window began.
     moved: Option<DiskMoved>,
     pub(super) seen: Option<Observed>,
-    /// The sensors know of a load generator.
+    /// The sensors have been told of a load generator.
     loaded: bool,
-    /// The machine of the load generator, which is asked itself, and what it said when the window
+    /// The machine of the load generator, which reports its own use, and its reading when the window
     /// began.
     machine: Option<Arc<Machine>>,
     asked: Option<ElsewhereReading>,
@@ -53,8 +53,7 @@ impl<'a> Watch<'a> {
         self.loaded = true;
     }
 
-    /// Has the machine of the load generator asked how busy it is, by the session that the commands
-    /// are run in.
+    /// Asks the machine of the load generator how busy it is, through the session of the commands.
     pub(crate) fn ask(&mut self, machine: Arc<Machine>) {
         self.machine = Some(machine);
     }

@@ -1,15 +1,14 @@
-//! What a guest loses among neighbours, and how many it bears.
+//! How much slower a guest gets with neighbours, and how many of them it bears.
 
 use super::{Family, Known, Paired, median, series};
 use crate::interval::Interval;
 use serde::{Deserialize, Serialize};
 use weigh_model::{Comparison, LoadKind, MetricSpec, NeighbourKind, WorkloadKey, neighbours};
 
-/// What neighbours with less than this part of their equal share of the CPUs do is not bound by the
-/// CPUs.
+/// Neighbours that use less than this part of their equal share of the CPUs are not bound by them.
 const BOUND: f64 = 0.9;
 
-/// What neighbours of one kind cost one environment, by how many there are.
+/// The cost of one kind of neighbours in one environment, by their number.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Degradation {
     /// The workload, whatever its neighbours.
@@ -28,11 +27,11 @@ pub struct Degradation {
     pub alone: Option<f64>,
     /// By the number of guests, ascending.
     pub steps: Vec<DegradationStep>,
-    /// How many it bears; none where nothing can be compared.
+    /// How many guests it bears; none where nothing can be compared.
     pub knee: Option<Knee>,
 }
 
-/// What a guest loses at one number of guests.
+/// The loss at one number of guests.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DegradationStep {
     /// Guests in all that were asked for, the measured one among them.
@@ -60,7 +59,7 @@ pub struct DegradationStep {
     pub sound: bool,
 }
 
-/// How many guests an environment bears, as far as intervals say it. Nothing is fitted.
+/// How many guests an environment bears, as far as the intervals show. Nothing is fitted.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Knee {
     /// The loss that still counts as borne, as a fraction.
@@ -160,8 +159,8 @@ fn degradation(
     })
 }
 
-/// Whether the neighbours used (nearly) all of an equal share each: they would use more. Where
-/// nobody told what they used, those that spin.
+/// Whether each neighbour used nearly all of its equal share, and so would use more. Where their use
+/// is not known, this holds for those that spin.
 fn are_bound(family: &Family<'_>, environment: &str, guests: u32, kind: &NeighbourKind, part: f64) -> bool {
     let told = family.at(neighbours::NEIGHBOURS_CPU, guests, Some(kind));
     match told.and_then(|told| median(told, environment)) {

@@ -1,5 +1,5 @@
-//! How well an environment shields a guest: what neighbours cost that do something, beyond as many
-//! that do nothing.
+//! How well an environment isolates a guest: the cost of busy neighbours over that of as many idle
+//! ones.
 
 use super::{Family, Paired, median};
 use crate::interval::Interval;

@@ -1,4 +1,4 @@
-//! What all guests do together where all run the workload, and how evenly.
+//! The combined rate of all guests where all run the workload, and how evenly it is spread.
 
 use super::{Family, Known, Paired, median, values};
 use crate::estimate::{Estimate, TAIL};
@@ -7,7 +7,7 @@ use crate::student;
 use serde::{Deserialize, Serialize};
 use weigh_model::{Comparison, MetricSpec, NeighbourKind, Shares, WorkloadKey, neighbours};
 
-/// The sum of what all guests of one environment do, by how many there are.
+/// The combined rate of all guests of one environment, by their number.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Sum {
     /// The workload, whatever its neighbours.
@@ -55,7 +55,7 @@ pub struct SumStep {
     pub lack: Option<String>,
 }
 
-/// A share between 0 and 1 that each block has one of.
+/// A measure of evenness between 0 and 1, one per block.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Evenness {
     /// Blocks.
