@@ -1,7 +1,7 @@
 //! What of a scan of pages is summed up over trials and shown: amounts of memory with a name each.
 //!
 //! The scan counts pages ([`crate::pages`]); here they are bytes, so that hosts with pages of
-//! several sizes can be told together.
+//! several sizes can be compared.
 
 use crate::pages::{KindPairs, PageScan};
 

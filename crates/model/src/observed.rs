@@ -207,9 +207,9 @@ pub struct ClockCheck {
     pub rate_ppm: Option<f64>,
     /// How far off the rate may be, parts per million.
     pub bound_ppm: Option<f64>,
-    /// 0 when every duration that the guest told fits its bracket on the host's clock, to within
-    /// the round trip, 1 ms and 1000 ppm; else the duration less the bracket of the one that fits
-    /// worst, nanoseconds. One longer than its bracket counts as worse than any shorter one.
+    /// 0 when every duration that the guest reported fits its bracket on the host's clock, to
+    /// within the round trip, 1 ms and 1000 ppm; else the duration less the bracket of the one that
+    /// fits worst, nanoseconds. One longer than its bracket counts as worse than any shorter one.
     pub misfit_ns: i64,
 }
 

@@ -234,7 +234,7 @@ pub struct WorkloadPlan {
     pub tool_duration: Option<Extraction>,
     /// Where the command says how many bytes it read at random places of a disk past the guest's
     /// own cache. The host's device must have seen at least 95 % of them, or the trial fails:
-    /// somebody's cache was measured.
+    /// a cache was measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub random_read_bytes: Option<Extraction>,
     /// What is started, where it is the coming up of guests that is measured and not a command in

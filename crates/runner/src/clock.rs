@@ -122,8 +122,8 @@ impl Awake {
         Some(Rate { ppm: (rate - 1.0) * 1e6, bound_ppm: rate.abs() * error / (time - error) * 1e6 })
     }
 
-    /// How much longer the guest should stay awake for its rate to be told, nanoseconds: 0 when it
-    /// is told already, and when it could not be told within the longest wait.
+    /// How much longer the guest should stay awake for its rate to be known, nanoseconds: 0 when it
+    /// is known already, and when the longest wait would not be enough.
     pub(crate) fn wait_ns(self) -> u64 {
         if judge(self.rate()) != ClockState::Bracket {
             return 0;

@@ -1,4 +1,4 @@
-//! Where records and events go, and what is known from them.
+//! Writes records and events, and keeps what follows from them.
 
 use crate::RunnerError;
 use crate::history::History;
@@ -7,14 +7,13 @@ use weigh_host::clock::utc_now;
 use weigh_model::{Effort, Event, Plan, Record, Timestamped};
 use weigh_store::RunDirectory;
 
-/// The only writer of a run: whatever is recorded is on disk first, then known to the [`History`],
-/// then told.
+/// The only writer of a run: every record is on disk first, then in the [`History`], then reported.
 pub(crate) struct Journal<'a> {
     store: &'a mut RunDirectory,
     emit: &'a mut dyn FnMut(Event),
     records: Vec<Record>,
-    /// Of the trials and void units only the last record is kept in memory: a run that lasts has no
-    /// end to them, and what follows from them is in the history.
+    /// Keeps only the last record of trials and void units in memory: a long run has too many of
+    /// them, and what follows from them is in the history.
     forgets: bool,
     history: History<'a>,
     sync: Duration,
@@ -48,12 +47,12 @@ impl<'a> Journal<'a> {
         Ok(())
     }
 
-    /// Files a warning without telling it: for what the caller is told as an error.
+    /// Records a warning without reporting it, where the caller gets an error as well.
     pub(crate) fn file_warning(&mut self, message: String) -> Result<(), RunnerError> {
         Ok(self.store.append_event(&Timestamped { at: utc_now(), event: Event::Warning { message } })?)
     }
 
-    /// Tells an event, and files it without a sync.
+    /// Reports an event, and records it without a sync.
     pub(crate) fn event(&mut self, event: Event) -> Result<(), RunnerError> {
         self.store.append_event(&Timestamped { at: utc_now(), event: event.clone() })?;
         (self.emit)(event);

@@ -107,12 +107,12 @@ pub struct Run<'a> {
 /// How a run is done.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RunOptions {
-    /// Begin with the first block. Then there is no estimate but from the manifests, and a cell
-    /// that cannot run fails in every block. A run of one block and a run that has trials on record
+    /// Begin with the first block. Then the only estimate is that of the manifests, and a cell that
+    /// cannot run fails in every block. A run of one block, and a run that has trials on record,
     /// have no pilot anyway.
     pub skip_pilot: bool,
-    /// Measure without an environment that is unequal in what nobody meant, instead of ending the
-    /// run: for runs whose environments nobody named.
+    /// Leave out an environment with unintended differences instead of ending the run: for runs
+    /// whose environments the user did not name.
     pub leave_out_unequal: bool,
 }
 
@@ -156,7 +156,7 @@ pub enum RunnerError {
     /// The plan names nothing to compare.
     #[error("the plan has no {0}; add one")]
     Empty(&'static str),
-    /// Two entries of the plan cannot be told apart in the samples.
+    /// Two entries of the plan would have the same name in the samples.
     #[error("the plan has two {what} called {name}; give one of them another name")]
     Twice {
         /// "environments" or "workloads".
@@ -173,7 +173,7 @@ pub enum RunnerError {
     /// An environment that this version cannot make.
     #[error(transparent)]
     Environment(#[from] SpecError),
-    /// Guests differ in what nobody meant. Nothing was measured; the facts are on record.
+    /// Guests have unintended differences. Nothing was measured; the facts are on record.
     #[error("guests are not like {baseline}{}", listed(unequal, baseline))]
     Unequal {
         /// Name of the environment that the others are compared with.

@@ -105,7 +105,7 @@ impl RawLogs {
         self.cells.get_mut(&(environment, workload)).expect("every cell of the plan got its log in `new`")
     }
 
-    /// Whether a failure to write is to be told: only the first is.
+    /// Whether to report a failure to write: only the first is reported.
     pub(crate) fn complain(&mut self) -> bool {
         !std::mem::replace(&mut self.complained, true)
     }

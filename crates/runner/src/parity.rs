@@ -73,7 +73,7 @@ pub struct Compared {
     pub intended: BTreeMap<String, String>,
     /// Differences that the user allowed by name.
     pub allowed: Vec<Difference>,
-    /// Differences that nobody meant.
+    /// Unintended differences.
     pub refused: Vec<Difference>,
 }
 

@@ -290,9 +290,9 @@ impl Runner<'_> {
         Ok(())
     }
 
-    /// Has the load generator of a server reach what it can on the path to this environment, and
-    /// puts it on record. Where that does not work the user is told, and the workload is measured
-    /// without the proof.
+    /// Measures and records what the load generator of a server can reach on the path to this
+    /// environment. Where that fails the user is warned, and the workload is measured without the
+    /// proof.
     fn prove_headroom(
         &mut self,
         environment: usize,

@@ -83,12 +83,12 @@ impl Runner<'_> {
     }
 }
 
-/// Fewer blocks than these say too little of a spread to foretell anything by it.
+/// Fewer blocks than these say too little about the spread for a forecast.
 const TELLING_BLOCKS: u32 = 6;
 
-/// Blocks that a run comes to as things stand. The half-width of an interval falls with the root of
-/// the number of blocks: the look at which the widest one will be as narrow as asked, or the next
-/// one where that cannot be told yet.
+/// A forecast of the number of blocks of a run. The half-width of an interval falls with the root
+/// of the number of blocks: this is the look at which the widest interval will be as narrow as
+/// asked, or the next look where that cannot be forecast yet.
 fn expected_blocks(effort: Effort, look: u32, done: u32, cells: impl Iterator<Item = CellProgress>) -> u32 {
     let Effort::Precision { target, .. } = effort else { return look };
     let widest = cells.map(|cell| cell.log_half_width()).filter(|width| width.is_finite()).reduce(f64::max);

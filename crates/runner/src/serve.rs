@@ -150,8 +150,8 @@ impl ServerWorkload<'_> {
         self.with_server(guest, input, served, |loader, outside| outside.once_staged(loader.session()))
     }
 
-    /// Has a server run in the guest while `load` works. Where somebody else on the host has a port
-    /// of the server's, it is tried on others: nothing has been measured until then.
+    /// Runs a server in the guest while `load` works. Where another process of the host holds a
+    /// port of the server, it is started on others: nothing has been measured until then.
     fn with_server<R>(
         &self,
         guest: &mut dyn Guest,
@@ -177,8 +177,8 @@ impl ServerWorkload<'_> {
         })
     }
 
-    /// Ports for a server: those of its instance, but for others of the host's that nobody has,
-    /// where somebody has them.
+    /// Ports for a server: those of its instance, or free ones of the host where another process
+    /// holds them.
     fn ports(&self, guest: &dyn Guest, ports: &[u16]) -> Vec<u16> {
         match self.holder(guest, ports) {
             Some(_) => ports::unused(ports.len(), ports).unwrap_or_else(|| ports.into()),
@@ -186,8 +186,8 @@ impl ServerWorkload<'_> {
         }
     }
 
-    /// Who else has one of the ports of a guest that listens on the host's own network. Ports of
-    /// other guests are their own, or the platform holds them.
+    /// The process that holds a port of a guest on the host's own network. Guests on other networks
+    /// have ports of their own, or their platform holds them.
     fn holder(&self, guest: &dyn Guest, ports: &[u16]) -> Option<PortHolder> {
         let shared = route::is_on_host(guest, &self.can) && !self.can.fake && !self.can.elsewhere;
         shared.then(|| PortHolder::on(ports, &self.server.transport, &guest.processes())).flatten()

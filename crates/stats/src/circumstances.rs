@@ -161,8 +161,8 @@ pub struct NoiseSummary {
     pub throttled: u32,
     /// Lowest and highest frequency seen, kHz.
     pub frequency_khz: Option<(u64, u64)>,
-    /// Share of one CPU that was busy for nobody known, over all trials; where at least 5 s were
-    /// observed.
+    /// Share of one CPU that was used by unknown processes, over all trials; where at least 5 s
+    /// were observed.
     pub unattributed_share: Option<f64>,
     /// Share of one CPU that the sensors took.
     pub sensors_share: f64,

@@ -1,6 +1,6 @@
 //! What one more guest takes: the slope of a total over the number of guests.
 //!
-//! A metric that is told per piece (memory per guest) falls with the number of pieces where
+//! A metric that is given per piece (memory per guest) falls with the number of pieces where
 //! something is shared: it is `(common + n * each) / n`. Its total is a straight line, whose slope
 //! is what a further piece takes, however many there are, and what the metric comes down to in the
 //! limit. Each block has a line of its own by least squares over all its numbers of pieces, and the

@@ -179,7 +179,7 @@ pub enum WarningKind {
         /// Largest certain share of foreign CPU in a trial.
         foreign_share: f64,
     },
-    /// More CPU time than the limit was used by nobody known.
+    /// Unknown processes used more CPU time than the limit.
     #[error("{} of a CPU was busy for nobody known, so that CPU per operation may miss a helper; look for what runs beside the guests (`weigh doctor`)", percent(.share))]
     Unattributed {
         /// Of one CPU.

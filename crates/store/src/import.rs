@@ -14,7 +14,7 @@
 //! | `block` | optional: a whole number that pairs rows of different environments |
 //!
 //! Other columns are ignored and named in [`Imported::ignored`]. Every metric that is read is
-//! primary: somebody who brings samples wants a verdict on them. Values are converted to the base
+//! primary: users who import samples want a verdict on them. Values are converted to the base
 //! unit.
 
 mod delimited;

@@ -11,7 +11,7 @@
 //! ```
 //!
 //! A sample is never rewritten. The only bytes that ever leave `samples.jsonl` are those of a last
-//! line that a crash cut short; they are kept in `logs/`, and whoever opens the directory is told.
+//! line that a crash cut short; they are kept in `logs/`, and [`Records::recovered`] says so.
 //!
 //! [`import`] reads samples that were measured elsewhere, [`export`] writes them for use elsewhere.
 //!

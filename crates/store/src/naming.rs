@@ -19,8 +19,7 @@ pub fn resolve(parent: &Path, run: &str) -> Result<PathBuf, StoreError> {
     }
     let path = PathBuf::from(run);
     let below = parent.join(run);
-    // What may not be looked at is there, as far as anybody can say; whoever opens it says what is
-    // in the way.
+    // A path that may not be looked at is taken to exist; opening it will give the error.
     let is_there = |path: &Path| path.try_exists().unwrap_or(true);
     if is_there(&path) {
         Ok(path)

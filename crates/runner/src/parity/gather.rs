@@ -12,7 +12,7 @@ use weigh_model::{Plan, WorkloadPlan};
 use weigh_platforms::{Capabilities, Guest, SessionError};
 use weigh_protocol::{GuestFacts, MountFacts, ProgramFacts, Questions};
 
-/// Digits of a digest that are shown: 64 bits, enough for files that nobody made to collide.
+/// Digits of a digest that are shown: 64 bits, enough unless files were made to collide.
 const DIGITS: usize = 16;
 /// Version 1 of control groups writes the largest number of pages that it counts where there is no
 /// limit (Documentation/admin-guide/cgroup-v1/memory.rst); no machine has so much.

@@ -106,7 +106,7 @@ fn in_words(differences: &[Difference]) -> String {
 
 impl Runner<'_> {
     /// Compares the present instance of an environment with the baseline's and records what is new.
-    /// Returns what nobody meant.
+    /// Returns the unintended differences.
     fn compare_instance(&mut self, environment: usize) -> Result<Vec<Difference>, RunnerError> {
         let State::Running(instance) = &self.pool.entries[environment].state else { return Ok(Vec::new()) };
         let (number, implies) = (instance.number, self.pool.implies(environment));

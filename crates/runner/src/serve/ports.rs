@@ -21,9 +21,8 @@ pub(crate) fn wanted(plan: &Plan) -> usize {
     servers.map(|server| usize::from(server.ports)).max().unwrap_or(0)
 }
 
-/// So many ports that nobody on this host has, neither for TCP nor for UDP, and that are not among
-/// `taken`. Guests that share the host's network listen on them, and those of others are published
-/// at them.
+/// So many free ports of this host, for TCP and for UDP, that are not among `taken`. Guests that
+/// share the host's network listen on them; the ports of other guests are published at them.
 pub(crate) fn unused(count: usize, taken: &[u16]) -> Option<Vec<u16>> {
     let ephemeral = std::fs::read_to_string(EPHEMERAL).ok().and_then(|text| range(&text));
     let mut generator = Pcg64::seed_from_u64(monotonic_ns() ^ u64::from(std::process::id()).rotate_left(32));

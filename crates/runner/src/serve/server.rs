@@ -14,7 +14,7 @@ use weigh_protocol::{Command, Status};
 /// host, which does not read while the loader works, so that no server waits for its words to be
 /// taken.
 const OUTPUT_LIMIT_BYTES: u64 = 48 << 10;
-/// Time for a server that is told to end, and for one that is killed.
+/// Time for a server to end after SIGTERM, and after SIGKILL.
 const END_DEADLINE: Duration = Duration::from_secs(5);
 /// Time in which a server that failed its load may be seen to have ended.
 const EXIT_WAIT: Duration = Duration::from_millis(200);
@@ -177,7 +177,7 @@ impl Server {
                 return Ok(());
             }
         }
-        // Not even killed: it is in the kernel, and nobody knows what else of the guest is.
+        // Not even SIGKILL ended it: it is stuck in the kernel, and more of the guest may be.
         match session.finish(self.id, Duration::ZERO) {
             Ok(ended) => self.ended = Some(Box::new(ended)),
             Err(SessionError::Deadline { killed, .. }) => self.ended = Some(killed),

@@ -16,7 +16,7 @@ use crate::clock::{Exchange, Exchanged};
 /// What was seen, nanoseconds.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Seen {
-    /// On the host's clock, when the machine was let go; `None` where nobody tells.
+    /// On the host's clock, when the machine was let go; `None` where the platform does not tell.
     pub(super) code_ns: Option<u64>,
     /// On the guest's clock, the probe's first instruction.
     pub(super) started_ns: u64,

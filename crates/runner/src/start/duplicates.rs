@@ -18,10 +18,10 @@ use weigh_model::duplicates::DUPLICATES;
 use weigh_observe::memory::guest_processes;
 use weigh_observe::pages::{Options, PagesError, Subject};
 
-/// Scans the pages of all guests. What cannot be scanned has no duplicates and says why.
+/// Scans the pages of all guests. Where that fails, the duplicates are absent with the reason.
 ///
 /// # Errors
-/// Only when somebody interrupts.
+/// Only when the user interrupts.
 pub(super) fn scan(
     root: &Root,
     guests: &[Accounts],

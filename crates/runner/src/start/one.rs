@@ -15,15 +15,15 @@ use weigh_model::{FailureKind, stamps};
 use weigh_platforms::{Capabilities, Guest};
 use weigh_protocol::{COMMAND_PATH, Command};
 
-/// What the server in the guest says when it can be talked to.
+/// What the server in the guest prints when it accepts connections.
 const LISTENING: &[u8] = b"listening\n";
-/// How long the server may take to say it, and its first response to come.
+/// How long the server may take to print it, and to send its first response.
 const SERVICE_DEADLINE: Duration = Duration::from_secs(30);
 /// How long the server may take to end when it is killed.
 const END_DEADLINE: Duration = Duration::from_secs(5);
 
-/// Starts a guest, takes its stamps and ends it. With `boot` it is also told what the coming up of
-/// a machine is made of.
+/// Starts a guest, takes its stamps and stops it. With `boot` the parts of a machine's start are
+/// measured, too.
 pub(super) fn come_up(
     pool: &mut EnvironmentPool<'_>,
     environment: usize,
@@ -79,8 +79,8 @@ pub(super) fn come_up(
 }
 
 /// When the guest's code began to run: when the platform let a machine go; else when the probe
-/// began, by its own clock where that is the host's; else when its hello came. What is told only
-/// counts when it lies between the spawn and the hello.
+/// began, by its own clock where that is the host's; else when its hello arrived. A stamp counts
+/// only when it lies between the spawn and the hello.
 fn first_instruction_ns(guest: &mut dyn Guest, can: &Capabilities) -> Result<u64, Failure> {
     let spawned_ns = guest.spawned_ns();
     let hello_ns = super::system::hello_ns(guest)?;
@@ -90,7 +90,7 @@ fn first_instruction_ns(guest: &mut dyn Guest, can: &Capabilities) -> Result<u64
     Ok(guest.code_ns().or(own).filter(within).unwrap_or(hello_ns))
 }
 
-/// What the coming up of a machine is made of; absent for whatever is none.
+/// The parts of a machine's start; absent for a guest that is no machine.
 fn boot_parts(
     guest: &mut dyn Guest,
     can: &Capabilities,

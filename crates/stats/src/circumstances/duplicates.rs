@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use weigh_model::duplicates::{DUPLICATES, amounts};
 use weigh_model::{Iteration, Observation, Outcome, Started, Trial, WorkloadPlan};
 
-/// What the trials of a cell found; none where nobody asked for it.
+/// What the trials of a cell found; none where no scan was asked for.
 pub(crate) fn summary<'t>(
     workload: &WorkloadPlan,
     environment: &str,
