@@ -562,7 +562,7 @@ fn a_run_becomes_a_study_that_repeats_it() {
     let text = std::fs::read_to_string(stage.here().join("mine.toml")).unwrap();
     for line in [
         "#   weigh study --file mine.toml --blocks 30 --no-void",
-        "arguments = [\"--allow-unequal\", \"cpus\", \"--warmup\", \"2\", \"--iterations\", \"4\", \"--\", \"sleep\", \"0.5\"]",
+        "arguments = [\"--warmup\", \"2\", \"--iterations\", \"4\", \"--allow-unequal\", \"cpus\", \"--\", \"sleep\", \"0.5\"]",
         "baseline = \"null-sd-0-001\"",
         "check = \"null-same time within 2 % of null-sd-0-001\"",
         "check = \"null-slow overhead of time >= 5 %\"",
@@ -599,7 +599,7 @@ fn a_run_becomes_a_study_that_repeats_it() {
     refused(
         &stage,
         &["study", "new", "r", "--output", "mine.toml"],
-        &["mine.toml is there already", "--output"],
+        &["mine.toml exists already", "--output"],
     );
     refused(&stage, &["study", "new", "r", "--name", "My Study"], &["My Study", "my-study"]);
     refused(&stage, &["study", "new", "nothing-here"], &["nothing-here"]);
@@ -629,9 +629,9 @@ fn every_kind_of_run_becomes_a_study() {
         ),
         (
             &["run", "--prepare", "true a", "--deadline", "9s", "--", "true"],
-            &["\"--deadline\", \"9s\", \"--prepare\", \"true a\""],
+            &["\"--prepare\", \"true a\", \"--deadline\", \"9s\""],
         ),
-        (&["run", "--reuse", "--margin", "3", "--", "true"], &["\"--margin\", \"3\", \"--reuse\""]),
+        (&["run", "--reuse", "--margin", "3", "--", "true"], &["\"--reuse\", \"--margin\", \"3\""]),
     ] {
         let out = stage.here().join("r");
         said(&stage, &[&words[..1], &on, &effort, &["--out", "r"], &words[1..]].concat());
@@ -652,21 +652,30 @@ fn every_kind_of_run_becomes_a_study() {
         assert!(text.contains(part), "no `{part}` in {text}");
     }
 
-    // A workload of the user's needs its manifest; what no command line says is refused.
+    // A workload of the user's needs its manifest, the recorded one or another. A plan that was edited
+    // has no command line, and a plan of an earlier version does not record one.
     let manifest = "name = \"own\"\nsummary = \"x\"\ndescription = \"x\"\ncommand = [\"true\"]\n[check]\nstatement = \"it ends well\"\n[[metric]]\nname = \"time\"\nunit = \"s\"\n\
                     better = \"lower\"\nprimary = true\nduration = true\n";
     write(&stage, "own.toml", manifest);
     let own = ["run", "own", "--workload", "own.toml", "--on", "native"];
     said(&stage, &[&own[..], &effort, &["--out", "o"]].concat());
-    refused(&stage, &["study", "new", "o"], &["no workload `own`", "--workload FILE"]);
-    let text = said(&stage, &["study", "new", "o", "--workload", "own.toml"]);
+    let text = said(&stage, &["study", "new", "o"]);
     assert!(text.contains("arguments = [\"own\", \"--workload\", \"own.toml\"]"), "{text}");
+    std::fs::rename(stage.here().join("own.toml"), stage.here().join("moved.toml")).unwrap();
+    refused(&stage, &["study", "new", "o"], &["own.toml", "--workload FILE"]);
+    let text = said(&stage, &["study", "new", "o", "--workload", "moved.toml"]);
+    assert!(text.contains("arguments = [\"own\", \"--workload\", \"moved.toml\"]"), "{text}");
     let plan = stage.here().join("n/plan.json");
     let whole = std::fs::read_to_string(&plan).unwrap();
     let mut edited: Value = serde_json::from_str(&whole).unwrap();
     edited["workloads"].as_array_mut().unwrap()[1]["iterations"] = 77.into();
     std::fs::write(&plan, edited.to_string()).unwrap();
-    refused(&stage, &["study", "new", "n"], &["no command line says", "--iterations", "--plan"]);
+    refused(&stage, &["study", "new", "n"], &["no command line repeats", "--iterations", "--plan"]);
+    let mut earlier: Value = serde_json::from_str(&whole).unwrap();
+    earlier.as_object_mut().unwrap().remove("command").unwrap();
+    earlier["format"] = 7.into();
+    std::fs::write(&plan, earlier.to_string()).unwrap();
+    refused(&stage, &["study", "new", "n"], &["does not record the command", "type the command again"]);
     stage.host_is_as_before();
 }
 

@@ -1,5 +1,5 @@
 //! Builds the two programs that run inside guests and compresses them for the compiler to embed,
-//! with their digests; and computes a digest of the code that decides what is made of samples.
+//! with their digests; and computes a digest of the code that reads samples.
 //!
 //! Both are static, so that they run in any root file system. The probe uses the musl target where
 //! rustup has one (smaller), else gnu with `+crt-static`. The kernels always use gnu: its memory
@@ -19,9 +19,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use twox_hash::XxHash3_128;
 
-/// What decides what is made of a run's samples before they are analysed, and how it is written:
-/// what one version of it kept, no other reads. The versions and features of the libraries are in
-/// the last two. A file that is missed here lets a later version show what an earlier one made.
+/// The sources that decide what the analysis cache of a run has and how it is written. Only a
+/// version with the same sources reads the cache. The last two have the versions and features of
+/// the libraries. If a file were missing here, a later version could show an earlier one's results.
 const READERS: [&str; 7] = [
     "crates/model/src",
     "crates/store/src",
@@ -89,8 +89,8 @@ fn build(workspace: &Path, target: &Path, package: &str, profile: &str, triple: 
     let mut cargo = Command::new(variable("CARGO"));
     cargo.current_dir(workspace).args(["build", "--quiet", "--package", package, "--bin", package]);
     cargo.args(["--profile", profile, "--target", triple, "--target-dir"]).arg(target);
-    // What the outer cargo (or clippy, which replaces the compiler) set for this crate is not meant
-    // for those.
+    // The variables that the outer cargo (or clippy, which replaces the compiler) set are meant for
+    // this crate only.
     for name in [
         "RUSTC_WORKSPACE_WRAPPER",
         "RUSTC_WRAPPER",

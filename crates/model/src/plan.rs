@@ -8,8 +8,8 @@ use std::path::PathBuf;
 
 /// Version of the plan file. Changes: 1, first version; 2, noise limits, operations, and variables
 /// of an environment; 3, starts; 4, what is put around a command; 5, the load generator's machine;
-/// 6, footprints; 7, neighbours and runs of a certain length.
-pub const PLAN_FORMAT: u32 = 7;
+/// 6, footprints; 7, neighbours and runs of a certain length; 8, the command that made it.
+pub const PLAN_FORMAT: u32 = 8;
 
 /// Everything that decides a run: the same plan can be run again, here or on another host.
 ///
@@ -22,6 +22,12 @@ pub struct Plan {
     pub name: String,
     /// Version of weighbridge that made the plan.
     pub tool_version: String,
+    /// The command that made the plan, as words without `weigh`: its name, then every argument that
+    /// the user gave, apart from environments, baseline, size, effort, seed and output, which the
+    /// plan or the report has elsewhere. Absent from plans of formats before 8 and from those that no
+    /// command made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command: Option<Vec<String>>,
     /// Seed of every random choice: order of environments and workloads, generated data,
     /// environment size.
     pub seed: u64,

@@ -11,6 +11,7 @@ pub(crate) fn plan(name: &str) -> Plan {
         format: PLAN_FORMAT,
         name: name.into(),
         tool_version: "0.1.0".into(),
+        command: None,
         seed: u64::MAX,
         environments: Vec::new(),
         baseline: "native".into(),

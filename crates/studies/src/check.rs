@@ -1,4 +1,4 @@
-//! What must hold for a claim.
+//! Checks: the conditions of a claim, as text and as data.
 
 mod parse;
 
@@ -8,7 +8,7 @@ use std::str::FromStr;
 
 pub(crate) use parse::{Placed, PlacedCondition, RESERVED, is_identifier, is_number, parse};
 
-/// Conditions that must all hold for a claim.
+/// The conditions of a claim, all of which must hold.
 ///
 /// `A` stands for the identifier of an arm, `Q` for that of a quantity:
 ///
@@ -21,11 +21,10 @@ pub(crate) use parse::{Placed, PlacedCondition, RESERVED, is_identifier, is_numb
 /// A Q > 98 %              a value itself, only where the quantity is a share
 /// ```
 ///
-/// Several are joined by `and`. A quantity that is swept is asked at a point, as in `Q@100`; see
-/// [`Point`]. There is no way to ask for any other value itself: nothing absolute is comparable
-/// between two machines.
+/// `and` joins several. A swept quantity is asked for at a point, as in `Q@100`; see [`Point`]. No
+/// other value can be asked for itself, because absolute values of two machines cannot be compared.
 ///
-/// The printed form is the one that is read.
+/// A check is printed as it is read.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Check {
     conditions: Vec<Condition>,
@@ -81,31 +80,31 @@ pub enum Condition {
     },
 }
 
-/// A quantity on an arm.
+/// The value of a quantity on an arm.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Term {
     /// Identifier of the arm.
     pub arm: String,
     /// Identifier of the quantity.
     pub quantity: String,
-    /// The point, of a quantity that is swept.
+    /// The point, if the quantity is swept.
     pub point: Option<Point>,
 }
 
 /// A point of a sweep.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Point {
-    /// The one with that value of the parameter: `Q@100`.
+    /// The one with this value of the parameter: `Q@100`.
     At(String),
     /// The smallest that was measured: `Q@first`.
     First,
     /// The largest that was measured: `Q@last`.
     Last,
-    /// Each of them: the condition must hold at all, and the others of its terms that say `@all`
-    /// are taken at the same point.
+    /// Each of them: the condition must hold at every point. Other terms of the condition that say
+    /// `@all` are taken at the same point.
     All,
-    /// Any of them: the condition must hold at one at least, where the others of its terms that say
-    /// `@some` are taken too.
+    /// Any of them: the condition must hold at one point at least. Other terms of the condition
+    /// that say `@some` are taken at the same point.
     Some,
 }
 
@@ -138,7 +137,7 @@ impl Relation {
         matches!(self, Self::AtLeast | Self::Above)
     }
 
-    /// Whether it holds for two numbers; never where one is not a number.
+    /// Whether it holds for two numbers; never if one is NaN.
     pub fn holds(self, left: f64, right: f64) -> bool {
         match self {
             Self::AtLeast => left >= right,
@@ -155,7 +154,7 @@ impl Relation {
 pub struct CheckError {
     /// The whole check.
     pub text: String,
-    /// Byte range of the fault within `text`; empty at its end when something is missing there.
+    /// Byte range of the fault within `text`; empty and at its end if something is missing there.
     pub span: Range<usize>,
     /// What is wrong.
     pub message: String,
@@ -169,8 +168,8 @@ impl Check {
         &self.conditions
     }
 
-    /// The values that are needed, each once, in the order of the check; `baseline` is the arm that
-    /// overheads are of.
+    /// The values that the check needs, without repetitions and in its order. `baseline` is the arm
+    /// that overheads are in relation to.
     pub fn terms(&self, baseline: &str) -> Vec<Term> {
         let mut terms = Vec::new();
         for term in self.conditions.iter().flat_map(|condition| condition.terms(baseline)) {
@@ -183,8 +182,8 @@ impl Check {
 }
 
 impl Condition {
-    /// The values that it compares, from left to right; `baseline` is the arm that overheads are
-    /// of.
+    /// The values that the condition compares, from left to right. `baseline` is the arm that
+    /// overheads are in relation to.
     pub fn terms(&self, baseline: &str) -> Vec<Term> {
         match self {
             Self::Ratio { left, right, .. } | Self::Within { left, right, .. } => {
@@ -199,12 +198,12 @@ impl Condition {
         }
     }
 
-    /// [`Point::All`] or [`Point::Some`] where it is asked at several points of a sweep.
+    /// [`Point::All`] or [`Point::Some`] if the condition asks for several points of a sweep.
     pub fn every(&self) -> Option<&Point> {
         self.first().point.as_ref().filter(|point| point.is_several())
     }
 
-    /// The same condition at one point of those that [`Self::every`] asks for.
+    /// The same condition at one of the points that [`Self::every`] asks for.
     #[must_use]
     pub fn at(&self, point: &str) -> Self {
         let mut one = self.clone();
@@ -237,7 +236,7 @@ impl Term {
         Self { arm: arm.into(), ..self.clone() }
     }
 
-    /// The quantity with its point, as it is written.
+    /// The quantity with its point, as a check has it.
     fn asked(&self) -> String {
         match &self.point {
             None => self.quantity.clone(),
@@ -245,7 +244,7 @@ impl Term {
         }
     }
 
-    /// How it is written behind `left`: what is the same is left out.
+    /// How it is written on the right of `left`, without a quantity that is the same.
     fn behind(&self, left: &Self) -> String {
         match (&self.quantity, &self.point) == (&left.quantity, &left.point) {
             true => self.arm.clone(),
@@ -255,7 +254,7 @@ impl Term {
 }
 
 impl Point {
-    /// Whether it stands for several.
+    /// Whether it stands for several points.
     pub fn is_several(&self) -> bool {
         matches!(self, Self::All | Self::Some)
     }
@@ -318,7 +317,7 @@ impl fmt::Display for Relation {
 impl FromStr for Check {
     type Err = CheckError;
 
-    /// Reads a check. Whether its arms and quantities exist is known only with the experiment.
+    /// Reads a check. Only the experiment knows whether its arms and quantities exist.
     fn from_str(text: &str) -> Result<Self, CheckError> {
         parse(text).map(Placed::into_check)
     }

@@ -1,17 +1,17 @@
-//! A file of a study that cannot be used, and the place of the fault.
+//! Errors in the files of studies, with their place.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-/// A study that cannot be used, with the place of the fault.
+/// A study that cannot be used, and where it is wrong.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}: {message}", file.display())]
 pub struct StudyError {
     /// The file.
     pub file: PathBuf,
-    /// Its whole text; empty when it could not be read.
+    /// Its whole text; empty if it could not be read.
     pub text: String,
-    /// Byte range of the fault within `text`; absent when the fault is the file's.
+    /// Byte range of the fault within `text`; absent if the whole file is at fault.
     pub span: Option<Range<usize>>,
     /// What is wrong.
     pub message: String,
@@ -20,7 +20,7 @@ pub struct StudyError {
 }
 
 impl StudyError {
-    /// Line and column of the fault, both from 1, the column in characters.
+    /// Line and column of the fault, both counted from 1; the column in characters.
     pub fn line_and_column(&self) -> Option<(usize, usize)> {
         let before = self.text.get(..self.span.as_ref()?.start)?;
         let line = before.rsplit('\n').next().unwrap_or_default();
@@ -32,7 +32,7 @@ impl StudyError {
     }
 }
 
-/// A fault within a text that the reader has at hand.
+/// A fault within the text that is being read.
 #[derive(Debug)]
 pub(crate) struct Fault {
     pub(crate) span: Option<Range<usize>>,

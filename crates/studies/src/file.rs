@@ -1,4 +1,4 @@
-//! Reading a study: first its keys, then its types, then what they mean together.
+//! Reading a study: first its keys, then their types, then how they fit together.
 
 mod claims;
 mod keys;
@@ -17,7 +17,7 @@ use weigh_model::Better;
 
 type Text = Spanned<String>;
 
-/// The file of a study as it is written.
+/// The file of a study as serde reads it.
 #[derive(Debug, Deserialize)]
 struct StudyFile {
     name: Text,
@@ -30,7 +30,7 @@ struct StudyFile {
     experiment: Vec<Spanned<ExperimentFile>>,
 }
 
-/// An experiment as it is written.
+/// An experiment as serde reads it.
 #[derive(Debug, Deserialize)]
 struct ExperimentFile {
     name: Text,
@@ -88,7 +88,7 @@ struct ArmFile {
     today: bool,
 }
 
-/// The word of `from`.
+/// The value of `from`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum FromFile {
@@ -118,7 +118,7 @@ struct QuantityFile {
     why: Option<Text>,
 }
 
-/// Values of parameters, written as numbers or as texts.
+/// Values of parameters, which are numbers or strings in the file.
 type Values = BTreeMap<Text, Spanned<toml::Value>>;
 
 #[derive(Debug, Deserialize)]
@@ -165,14 +165,17 @@ struct ReanalyseFile {
     note: Option<Text>,
 }
 
-/// An experiment that was read, with the places that other experiments may contradict.
+/// An experiment that was read, with the places of its names, which other experiments may have too.
 struct Read {
     experiment: Experiment,
     name: Range<usize>,
     also: Vec<Range<usize>>,
 }
 
-/// Reads a study that is one file.
+/// Reads a study from one file.
+///
+/// # Errors
+/// The first fault, with its place and remedy.
 pub fn read_study(file: &Path, text: &str) -> Result<Study, StudyError> {
     let in_file = |fault: Fault| fault.in_file(file, text);
     keys::check_study(text).map_err(in_file)?;
@@ -190,7 +193,7 @@ pub fn read_study(file: &Path, text: &str) -> Result<Study, StudyError> {
     Ok(study)
 }
 
-/// Reads a study that is a file, and one for each of its experiments.
+/// Reads a study from a file for itself and one for each of its experiments.
 pub(crate) fn read_folder(study: (&Path, &str), experiments: &[(&Path, &str)]) -> Result<Study, StudyError> {
     let (file, text) = study;
     let in_file = |fault: Fault| fault.in_file(file, text);
@@ -211,7 +214,7 @@ fn read_experiment(text: &str) -> Result<Read, Fault> {
     validate::experiment(text, written)
 }
 
-/// Adds an experiment whose names no other has.
+/// Adds an experiment, unless another has one of its names.
 fn add(study: &mut Study, read: Read) -> Result<(), Fault> {
     let Read { experiment, name, also } = read;
     for known in &study.experiments {
@@ -232,7 +235,7 @@ fn add(study: &mut Study, read: Read) -> Result<(), Fault> {
     Ok(())
 }
 
-/// A fault at the name of a study that was read well.
+/// A fault at the name of a study that is right otherwise.
 pub(crate) fn at_name(text: &str, message: String, help: &str) -> Fault {
     Fault { span: keys::name_span(text), message, help: Some(help.into()) }
 }
@@ -243,12 +246,12 @@ fn of_toml(error: &toml::de::Error) -> Fault {
     Fault { span: error.span(), message, help }
 }
 
-/// The key that serde misses, by the words of its message.
+/// The key that is missing, from serde's message: the error type does not tell.
 fn missing(message: &str) -> Option<&str> {
     message.strip_prefix("missing field `")?.split_once('`').map(|(key, _)| key)
 }
 
-/// How a key is written that something has to have.
+/// An example of a mandatory key.
 fn example(key: &str) -> Option<&'static str> {
     Some(match key {
         "name" => "name = \"my-study\"",

@@ -1,30 +1,46 @@
-//! Published studies as data.
+//! Published studies: their data, and what a measurement of this host says of them.
 //!
 //! A study is what somebody measured and published: platforms, quantities, printed numbers, and
-//! what the text claims. Each of its experiments also says what is measured here to see the same,
-//! so that both can be shown side by side. The built-in ones are the files of `studies/`; users
-//! bring their own in the same form, without compiling anything.
+//! claims of the text. Each of its experiments also says how weigh measures the same, so that both
+//! can be shown side by side. The built-in studies are the files of `studies/`; users bring their
+//! own in the same form, without compiling anything.
 //!
 //! ```text
-//! files -> Library -> Experiment { what is measured, published numbers, claims } -> (grading and report, elsewhere)
+//! files -> Library -> Experiment --columns--> command -> a run of weigh, elsewhere -> Report
+//!                         \--- published numbers, claims ---> grades, StudyReport <---/
 //! ```
 //!
-//! Nothing is measured, graded or printed here. How a study is written is said at [`Library`], how
-//! a claim is checked at [`Check`].
+//! Nothing is measured, printed or rendered here. [`Library`] describes the files, [`Check`] how
+//! claims are written. Where the study's own logs are at hand, [`reanalyse()`] puts their values in
+//! the place of a run's.
 
 mod check;
+mod columns;
+mod command;
+mod directory;
 mod error;
 mod file;
+mod from_runs;
+mod grade;
 mod library;
 mod overhead;
+mod reanalyse;
+mod redraw;
 mod study;
+mod values;
 mod write;
 
 pub use check::{Check, CheckError, Condition, Point, Relation, Term};
+pub use columns::{Column, ColumnChoice, ColumnError};
+pub use command::{environment_names, experiment_command, shell_quoted};
+pub use directory::{DirectoryError, ExperimentState, StudyDirectory, StudyState, run_name};
 pub use error::StudyError;
 pub use file::read_study;
+pub use from_runs::{FromRunsError, Header, RunSource, study_file};
 pub use library::{Found, Library, UnknownExperiment, library};
 pub use overhead::PublishedOverhead;
+pub use reanalyse::{LogError, Reanalysed, reanalyse};
+pub use redraw::report_of_directory;
 pub use study::{
     Arm, Claim, Command, Experiment, Form, Instead, Measurand, Measure, Origin, Place, Published,
     PublishedValue, Quantity, Reach, Reanalyse, Spread, Statistic, Study, View,

@@ -72,11 +72,11 @@ const EMBEDDED: &[Embedded] = embedded![
     ],
 ];
 
-/// All studies that can be asked for.
+/// All studies that users can ask for.
 ///
 /// # A study
-/// One TOML file. A built-in one is a folder instead, with the first part in `study.toml` and a
-/// file for each experiment, which has at its top what stands in `[[experiment]]` here.
+/// A study is one TOML file. A built-in study is a folder instead: `study.toml` has the first part,
+/// and a file for each experiment has the contents of `[[experiment]]` at its top level.
 /// ```toml
 /// name = "mine-2026"                       # small letters, digits, hyphens
 /// title = "What our build server costs"
@@ -93,13 +93,13 @@ const EMBEDDED: &[Embedded] = embedded![
 /// statistic = "mean of 10 runs; standard deviation"    # what the printed numbers are
 /// baseline = "native"                      # identifier of the arm that overheads are of
 ///
-/// [experiment.measure]                     # what weigh is told, without --on, --baseline, --size, --out, --seed and effort
+/// [experiment.measure]                     # the command of weigh, without --on, --baseline, --size, --out, --seed and effort
 /// command = "run"                          # run, start, footprint, density, soak
-/// arguments = ["xz"]                       # what stands behind the command at all sizes
-/// quick = ["--param", "threads=1"]         # optional: what stands behind that at a size; also `standard`, `paper`
+/// arguments = ["xz"]                       # its arguments at every size
+/// quick = ["--param", "threads=1"]         # optional: further arguments at one size; also `standard`, `paper`
 /// needs = "a program to install"           # optional
 ///
-/// [[experiment.instead]]                   # optional: where something stands for what the study used
+/// [[experiment.instead]]                   # optional: what weigh uses instead of the study's program
 /// original = "a compiler of 2014"
 /// here = "compression by xz"
 ///
@@ -107,7 +107,7 @@ const EMBEDDED: &[Embedded] = embedded![
 /// id = "native"
 /// label = "Native"
 /// on = "native"                            # an environment, as after --on
-/// note = "as it is"                        # optional
+/// note = "a remark for the reader"         # optional
 /// [[experiment.arm]]
 /// id = "jail"
 /// label = "FreeBSD jail"
@@ -116,16 +116,16 @@ const EMBEDDED: &[Embedded] = embedded![
 /// id = "lxc"
 /// label = "LXC"
 /// on = "lxc"
-/// today = true                             # nothing was published of it in this experiment
+/// today = true                             # the paper has no such column in this experiment
 ///
 /// [[experiment.quantity]]                  # the rows
 /// id = "rate"
 /// label = "rate (MB/s)"
 /// workload = "xz"
 /// metric = "rate"
-/// params = { threads = "1" }               # optional: parameters that pick the cell
+/// params = { threads = "1" }               # optional: parameters that select the cell
 /// # sweep = "clients"                      # optional: a point for each value of this parameter
-/// # best_over = "clients"                  # optional: in every block the best value over those of this parameter, a peak
+/// # best_over = "clients"                  # optional: in every block the best value over all values of this parameter
 /// statistic = "mean"                       # optional, of the blocks: mean, median, min, p05, p95, max, sd, cv
 /// unit = "MB/s"                            # of the printed numbers
 /// better = "higher"
@@ -139,9 +139,9 @@ const EMBEDDED: &[Embedded] = embedded![
 /// n = 10                                   # optional: runs
 /// spread = "sd"                            # optional: sd, ci95, none; or `box` for min, p05, median, p95, max
 /// values = { native = [76.2, 0.93], jail = [73.5, 0.64] }
-/// # at = { clients = 4 }                   # the point, of a quantity that is swept
+/// # at = { clients = 4 }                   # the point, if the quantity is swept
 ///
-/// [[experiment.claim]]                     # optional: what the text says
+/// [[experiment.claim]]                     # optional: what the text claims
 /// id = "jail-costs-little"
 /// says = "a jail is 4 % slower"
 /// source = "section 2, p. 3"
@@ -156,26 +156,26 @@ const EMBEDDED: &[Embedded] = embedded![
 /// arms_down = false                        # optional: a table with arms as rows
 /// # x_label, y_label                       # optional
 ///
-/// [[experiment.reanalyse]]                 # optional: where the raw numbers stand in logs of the study, for `--reanalyse DIR`
+/// [[experiment.reanalyse]]                 # optional: where the raw numbers are in the study's logs, for `--reanalyse DIR`
 /// quantity = "rate"
 /// parser = "stream"                        # a parser of logs of several runs
 /// value = "triad"                          # a field of it
-/// # section = "random-read-16"             # optional: what the runs that count are called in the log
-/// # runs = [11, 20]                        # optional: the first and the last of them that count
-/// folders = ["Stream/results", "stream"]   # below DIR; a file is read from the first that has it
+/// # section = "random-read-16"             # optional: the name of the runs that count in the log
+/// # runs = [11, 20]                        # optional: the first and the last run that count
+/// folders = ["Stream/results", "stream"]   # below DIR; a file is read from the first folder that has it
 /// files = { native = ["linux.log"], jail = ["jail.log"] }
 /// n = 10                                   # optional: runs of each arm
-/// # note = "what should be known of them"  # optional
+/// # note = "a remark for the reader"       # optional
 /// ```
 ///
-/// How `check` is written is said at [`Check`](crate::Check). The name of a built-in study is
+/// [`Check`](crate::Check) describes how `check` is written. The names of built-in studies are
 /// reserved.
 #[derive(Debug, Clone)]
 pub struct Library {
     studies: Vec<Study>,
 }
 
-/// An experiment and the study that it is of.
+/// An experiment and its study.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Found<'a> {
     /// The study.
@@ -185,13 +185,13 @@ pub struct Found<'a> {
 }
 
 impl Found<'_> {
-    /// The name by which exactly this experiment is asked for, such as `felter-2014/table-1/pxz`.
+    /// The name that stands for exactly this experiment, such as `felter-2014/table-1/pxz`.
     pub fn name(&self) -> String {
         format!("{}/{}", self.study.name, self.experiment.name)
     }
 }
 
-/// A name that no study and no experiment has.
+/// No study or experiment has this name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("there is no study or experiment `{name}`")]
 pub struct UnknownExperiment {
@@ -204,16 +204,16 @@ pub struct UnknownExperiment {
 /// The built-in studies.
 ///
 /// # Errors
-/// The first fault in the built-in files: a defect of this crate, which its tests find.
+/// The first fault in the built-in files, which is a defect of this crate that its tests find.
 pub fn library() -> Result<Library, StudyError> {
     Library::load(&[])
 }
 
 impl Library {
-    /// Reads the built-in studies, and `files` of the user's, each a study in one file.
+    /// Reads the built-in studies, and a study from each of the user's `files`.
     ///
     /// # Errors
-    /// The first study that is wrong, or that has the name of another.
+    /// The first study that is wrong or has the name of another.
     pub fn load(files: &[PathBuf]) -> Result<Self, StudyError> {
         let studies = EMBEDDED.iter().map(embedded).collect::<Result<_, _>>()?;
         let mut library = Self { studies };
@@ -230,10 +230,10 @@ impl Library {
         Ok(library)
     }
 
-    /// Adds a study of the text of one file; `file` is what errors call it.
+    /// Adds the study in the text of a file. Errors name the file `file`.
     ///
     /// # Errors
-    /// What is wrong in it, or that another study has its name.
+    /// The study is wrong, or another study has its name.
     pub fn add(&mut self, file: &Path, text: &str) -> Result<&Study, StudyError> {
         let study = file::read_study(file, text)?;
         if self.get(&study.name).is_some() {
@@ -249,14 +249,14 @@ impl Library {
         &self.studies
     }
 
-    /// The study of exactly that name.
+    /// The study with exactly this name.
     pub fn get(&self, name: &str) -> Option<&Study> {
         self.studies.iter().find(|study| study.name == name)
     }
 
     /// The experiments that a name stands for, in the order of the study: all of a study
-    /// (`felter-2014`), the one of that name (`felter-2014/table-1/pxz`), or else those that are
-    /// also called so and those of the group (`felter-2014/table-1`).
+    /// (`felter-2014`), the one with that name (`felter-2014/table-1/pxz`), or else those of the
+    /// group with that name (`felter-2014/table-1`) and those that have it as a further name.
     ///
     /// # Errors
     /// [`UnknownExperiment`] with the nearest name.
@@ -269,7 +269,7 @@ impl Library {
         if found.is_empty() { Err(unknown()) } else { Ok(found) }
     }
 
-    /// Every name that [`Self::find`] takes: of each study its own, then those of its experiments
+    /// Every name that [`Self::find`] takes: for each study its own, then those of its experiments
     /// and groups.
     pub fn names(&self) -> Vec<String> {
         let mut names: Vec<String> = Vec::new();
@@ -288,7 +288,7 @@ impl Library {
         names
     }
 
-    /// The name that was probably meant: a near one, or the only one that ends so.
+    /// The name that was probably meant: a similar one, or the only one with this ending.
     fn nearest(&self, name: &str) -> Option<String> {
         let names = self.names();
         if let Some(near) = nearest(name, names.iter().map(String::as_str)) {

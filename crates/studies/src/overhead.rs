@@ -1,21 +1,21 @@
-//! What a published number says of the cost of a platform.
+//! The cost of a platform according to published numbers.
 
 use crate::study::{Experiment, PublishedValue, Spread, Study};
 use statrs::distribution::{ContinuousCDF, Normal, StudentsT};
 
 /// The published cost of an arm in relation to the baseline arm, per operation: 0.04 is 4 % more.
-/// More is worse, whatever the direction of the quantity, so a rate is inverted.
+/// More is worse for every quantity, so rates are inverted.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PublishedOverhead {
-    /// The overhead of the printed values; of medians where a box is printed.
+    /// The overhead of the printed values, or of the medians if boxes are printed.
     pub overhead: f64,
-    /// Lower and upper end of its 95 % confidence interval, where spread and number of runs are
+    /// Lower and upper end of its 95 % confidence interval, if spread and number of runs are
     /// printed for both arms.
     pub interval: Option<(f64, f64)>,
 }
 
 impl Study {
-    /// The same as [`Experiment::published_overhead`], of the experiment of that name.
+    /// [`Experiment::published_overhead`] of the experiment with that name.
     pub fn published_overhead(
         &self,
         experiment: &str,
@@ -28,14 +28,14 @@ impl Study {
 }
 
 impl Experiment {
-    /// The published overhead of an arm, at a point where the quantity is swept. Nothing where it
-    /// or the baseline is not published, and nothing for the baseline itself.
+    /// The published overhead of an arm, at a point if the quantity is swept. None if the arm or
+    /// the baseline has no published value, and none for the baseline itself.
     ///
-    /// The interval is that of the difference of two independent log means: their standard errors
-    /// by the delta method, degrees of freedom by Welch and Satterthwaite. Studies measured one
-    /// platform after the other, so there is nothing to pair; and what a run drifted meanwhile is
-    /// in no printed spread. Where the printed spreads are all 0 there is no interval: they were
-    /// rounded away.
+    /// The interval is that of the difference of two independent log means: standard errors by the
+    /// delta method, degrees of freedom by Welch and Satterthwaite. Studies measured one platform
+    /// after the other, so there is nothing to pair, and no printed spread contains the drift
+    /// between them. If all printed spreads are 0 there is no interval, because they were rounded
+    /// away.
     pub fn published_overhead(
         &self,
         quantity: &str,
@@ -66,7 +66,7 @@ struct LogError {
 }
 
 impl LogError {
-    /// By the delta method: the relative standard error of the mean. A single run has none.
+    /// The relative standard error of the mean, by the delta method. A single run has none.
     fn of(value: &PublishedValue, kind: Spread, n: Option<u32>) -> Option<Self> {
         let PublishedValue::Single { value, spread: Some(spread) } = *value else { return None };
         let n = f64::from(n.filter(|n| *n >= 2)?);
@@ -79,7 +79,7 @@ impl LogError {
         Some(Self { variance: (of_mean / value).powi(2), df })
     }
 
-    /// Half of the width of the 95 % confidence interval of the difference of two.
+    /// Half the width of the 95 % confidence interval of the difference of two log means.
     fn half_width(&self, other: &Self) -> Option<f64> {
         let variance = self.variance + other.variance;
         if variance <= 0.0 {
@@ -90,11 +90,12 @@ impl LogError {
     }
 }
 
-/// From as many degrees of freedom on the library's quantile loses digits, and the first terms of
-/// the expansion around the normal quantile (Abramowitz and Stegun, 26.7.5) are right to 1e-7.
+/// With this many degrees of freedom or more the library's quantile loses digits, while the first
+/// terms of the expansion around the normal quantile (Abramowitz and Stegun, 26.7.5) are exact to
+/// 1e-7.
 const MANY: f64 = 500.0;
 
-/// The value that a variable of Student's t distribution stays below with a probability of 97.5 %.
+/// The 97.5 % quantile of Student's t distribution.
 fn quantile(df: f64) -> f64 {
     if df < MANY {
         let student = StudentsT::new(0.0, 1.0, df).expect("degrees of freedom are positive: n >= 2");

@@ -1,4 +1,4 @@
-//! What a study consists of.
+//! The parts of a study.
 
 use crate::check::Check;
 use serde::Deserialize;
@@ -8,7 +8,7 @@ use weigh_model::{Better, EnvironmentSpec};
 /// One paper or report, or a comparison of a user's own.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Study {
-    /// Name by which it is asked for, such as `felter-2014`.
+    /// Its name, such as `felter-2014`.
     pub name: String,
     /// Title as published.
     pub title: String,
@@ -29,19 +29,19 @@ pub struct Study {
 pub struct Experiment {
     /// Name within the study, such as `table-1/pxz`.
     pub name: String,
-    /// Further names under which it is asked for.
+    /// Further names that stand for it.
     pub also: Vec<String>,
     /// What is compared.
     pub title: String,
-    /// Where it stands in the paper: section, table or figure, page.
+    /// Its place in the paper: section, table or figure, page.
     pub source: String,
-    /// What the printed numbers are, as in `mean of 10 runs; standard deviation`.
+    /// What kind of numbers are printed, as in `mean of 10 runs; standard deviation`.
     pub statistic: String,
-    /// Identifier of the arm that overheads are of.
+    /// Identifier of the arm that overheads are in relation to.
     pub baseline: String,
-    /// What is measured here.
+    /// The command that measures it here.
     pub measure: Measure,
-    /// Where something stands for what the study used.
+    /// The programs that weigh uses instead of the study's.
     pub instead: Vec<Instead>,
     /// The platforms, in the paper's order.
     pub arms: Vec<Arm>,
@@ -49,23 +49,23 @@ pub struct Experiment {
     pub quantities: Vec<Quantity>,
     /// The printed numbers.
     pub published: Vec<Published>,
-    /// What the text says.
+    /// What the text claims.
     pub claims: Vec<Claim>,
-    /// How it is drawn again.
+    /// Its tables and figures.
     pub views: Vec<View>,
-    /// Where the raw numbers of the study stand in its own logs, where these are to be had.
+    /// Where the raw numbers are in the study's logs, if it published any.
     pub reanalyse: Vec<Reanalyse>,
 }
 
-/// What `weigh` is told to measure an experiment here, without the options that are added:
+/// The command of `weigh` that measures an experiment, without the options that `weigh study` adds:
 /// environments, baseline, size, output, seed, effort.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Measure {
     /// The command.
     pub command: Command,
-    /// What stands after the command at every size.
+    /// Its arguments at every size.
     pub arguments: Vec<String>,
-    /// What stands behind that at the size `quick`.
+    /// Further arguments at the size `quick`.
     pub quick: Vec<String>,
     /// The same at the size `standard`.
     pub standard: Vec<String>,
@@ -81,19 +81,27 @@ pub struct Measure {
 pub enum Command {
     /// Workloads.
     Run,
-    /// Coming up of guests.
+    /// Starts of guests.
     Start,
     /// Memory that guests take.
     Footprint,
-    /// A guest among others.
+    /// A guest beside others.
     Density,
-    /// Hours among guests that serve.
+    /// Hours beside guests that serve.
     Soak,
 }
 
 impl Command {
-    /// The word on the command line.
-    pub fn word(self) -> &'static str {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::Run, Self::Start, Self::Footprint, Self::Density, Self::Soak];
+
+    /// The command of that name.
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|command| command.name() == name)
+    }
+
+    /// Its name on the command line.
+    pub fn name(self) -> &'static str {
         match self {
             Self::Run => "run",
             Self::Start => "start",
@@ -104,7 +112,7 @@ impl Command {
     }
 }
 
-/// Something of the study that something else stands for.
+/// A program of the study, and the one that weigh uses instead.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct Instead {
     /// What the study used.
@@ -118,13 +126,13 @@ pub struct Instead {
 pub struct Arm {
     /// Identifier within the experiment.
     pub id: String,
-    /// The paper's word.
+    /// The paper's name for it.
     pub label: String,
     /// Where it is measured here.
     pub place: Place,
-    /// What should be known of it.
+    /// A remark for the reader.
     pub note: Option<String>,
-    /// Whether it is a column of today, of which nothing was published in this experiment.
+    /// Whether the paper has no such column in this experiment.
     pub today: bool,
 }
 
@@ -133,11 +141,11 @@ pub struct Arm {
 pub enum Place {
     /// An environment that weigh makes.
     On(EnvironmentSpec),
-    /// A machine of the user's, that must be named for the arm to be measured.
+    /// A machine of the user, who has to name it.
     Reach(Reach),
 }
 
-/// How a machine is reached that weigh cannot make.
+/// How a machine that weigh cannot create is reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reach {
     /// By SSH.
@@ -145,16 +153,16 @@ pub enum Reach {
 }
 
 impl Reach {
-    /// Every word.
-    pub const WORDS: [&'static str; 1] = ["ssh"];
+    /// Every name.
+    pub const NAMES: [&'static str; 1] = ["ssh"];
 
-    /// The one of that name.
-    pub fn parse(word: &str) -> Option<Self> {
-        (word == "ssh").then_some(Self::Ssh)
+    /// The one with this name.
+    pub fn parse(name: &str) -> Option<Self> {
+        (name == "ssh").then_some(Self::Ssh)
     }
 
-    /// The word in files and in environment strings.
-    pub fn word(self) -> &'static str {
+    /// Its name in files and in environment strings.
+    pub fn name(self) -> &'static str {
         match self {
             Self::Ssh => "ssh",
         }
@@ -166,34 +174,34 @@ impl Reach {
 pub struct Quantity {
     /// Identifier within the experiment.
     pub id: String,
-    /// The paper's words.
+    /// The paper's name for it.
     pub label: String,
     /// Where the measured values come from.
     pub from: Origin,
-    /// The parameter over which it is measured, one point for each of its values.
+    /// The parameter that is swept, with a point for each of its values.
     pub sweep: Option<String>,
-    /// The unit that the paper prints, and in which published values are.
+    /// The unit of the published values.
     pub unit: String,
     /// Direction of the paper's number.
     pub better: Better,
-    /// Whether it is measured by another program than the paper's.
+    /// Whether a program other than the paper's measures it.
     pub stands_in: bool,
 }
 
 impl Quantity {
-    /// Whether its values are shares, so that they mean the same on every machine: a check may ask
-    /// for them as they are.
+    /// Whether its values are shares. Those mean the same on every machine, so a check may ask for
+    /// the value itself.
     pub fn is_share(&self) -> bool {
         SHARES.iter().any(|(unit, _)| *unit == self.unit)
     }
 
-    /// What turns a value in its unit into per cent; absent when it is no share.
+    /// The factor from its unit to per cent; none if it is no share.
     pub fn to_percent(&self) -> Option<f64> {
         SHARES.iter().find(|(unit, _)| *unit == self.unit).map(|(_, factor)| *factor)
     }
 }
 
-/// Units of shares, and what turns them into per cent.
+/// Units of shares, and their factors to per cent.
 const SHARES: [(&str, f64); 2] = [("%", 1.0), ("ratio", 100.0)];
 
 /// Where the measured values of a quantity come from.
@@ -222,23 +230,23 @@ impl Origin {
     }
 }
 
-/// What picks the values of a quantity among everything that was measured.
+/// Selects the values of a quantity from everything that was measured.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Measurand {
     /// Workload of the cells, without parameters.
     pub workload: String,
     /// Metric of the workload.
     pub metric: String,
-    /// Values of parameters that the cell must have, as they are written.
+    /// Parameters that the cell must have, with their values as they are written.
     pub params: BTreeMap<String, String>,
-    /// What is taken of the values of the blocks.
+    /// The statistic of the values of the blocks.
     pub statistic: Statistic,
-    /// A parameter: in every block the best value over all that it had is the block's, as the peak
-    /// over a number of clients.
+    /// A parameter over whose values the best one counts in every block, as for the peak over a
+    /// number of clients.
     pub best_over: Option<String>,
 }
 
-/// What is taken of the values of the blocks.
+/// A statistic of the values of the blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Statistic {
@@ -257,13 +265,13 @@ pub enum Statistic {
     Max,
     /// Standard deviation.
     Sd,
-    /// Standard deviation in relation to the mean.
+    /// Coefficient of variation: standard deviation in relation to the mean.
     Cv,
 }
 
 impl Statistic {
-    /// The word in files.
-    pub fn word(self) -> &'static str {
+    /// Its name in files.
+    pub fn name(self) -> &'static str {
         match self {
             Self::Mean => "mean",
             Self::Median => "median",
@@ -282,15 +290,15 @@ impl Statistic {
 pub struct Published {
     /// Identifier of the quantity.
     pub quantity: String,
-    /// Page and table, figure or section, or log.
+    /// Where it is printed: page and table, figure or section, or log.
     pub source: String,
-    /// Runs behind every value, where the paper says so.
+    /// Number of runs behind every value, if the paper says so.
     pub n: Option<u32>,
     /// What is printed beside a value.
     pub spread: Spread,
     /// Values by the identifier of the arm, in the unit of the quantity.
     pub values: BTreeMap<String, PublishedValue>,
-    /// The value of the swept parameter, of a quantity that has one.
+    /// The value of the swept parameter, if the quantity has one.
     pub at: Option<String>,
 }
 
@@ -310,8 +318,8 @@ pub enum Spread {
 }
 
 impl Spread {
-    /// The word in files.
-    pub fn word(self) -> &'static str {
+    /// Its name in files.
+    pub fn name(self) -> &'static str {
         match self {
             Self::None => "none",
             Self::Sd => "sd",
@@ -347,7 +355,7 @@ pub enum PublishedValue {
 }
 
 impl PublishedValue {
-    /// The number that stands for all: the printed one, or the median.
+    /// The printed number, or the median of a box.
     pub fn center(&self) -> f64 {
         match *self {
             Self::Single { value, .. } => value,
@@ -355,7 +363,7 @@ impl PublishedValue {
         }
     }
 
-    /// Everything printed, in the order of the files.
+    /// All printed numbers, in the order of the files.
     pub fn numbers(&self) -> Vec<f64> {
         match *self {
             Self::Single { value, spread } => [Some(value), spread].into_iter().flatten().collect(),
@@ -364,20 +372,20 @@ impl PublishedValue {
     }
 }
 
-/// What the text of a study says, as a check.
+/// A claim of the text of a study, as a check.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Claim {
     /// Identifier within the experiment.
     pub id: String,
-    /// What it says, in short.
+    /// What the text says, in short.
     pub says: String,
-    /// Page and table, figure or section, or log.
+    /// Where it is printed: page and table, figure or section, or log.
     pub source: String,
     /// What must hold for it.
     pub check: Check,
 }
 
-/// Where the raw numbers of one quantity stand in the logs of the study, which users have and this
+/// Where the raw numbers of one quantity are in the logs of the study. Users have the logs, this
 /// project does not.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reanalyse {
@@ -385,20 +393,19 @@ pub struct Reanalyse {
     pub quantity: String,
     /// The parser that reads the logs.
     pub parser: String,
-    /// What it reads: a field of the parser.
+    /// The field of the parser that has the values.
     pub value: String,
-    /// What the runs that count are called in the log, or what the line says that a script wrote
-    /// above each.
+    /// The name of the runs that count in the log, or the line that a script wrote above each.
     pub section: Option<String>,
-    /// The first and the last run that count, from 1, among those of the section; all where absent.
+    /// The first and the last run of the section that count, from 1; all if absent.
     pub runs: Option<(u32, u32)>,
-    /// Folders below the directory of the logs; a file is read from the first that has it.
+    /// Folders below the directory of the logs; a file is read from the first folder that has it.
     pub folders: Vec<String>,
     /// Names of files within a folder, by the identifier of the arm.
     pub files: BTreeMap<String, Vec<String>>,
-    /// Runs of each arm, at each point where the quantity is swept.
+    /// Runs of each arm, at each point if the quantity is swept.
     pub n: Option<u32>,
-    /// What should be known of these logs.
+    /// A remark for the reader.
     pub note: Option<String>,
 }
 
@@ -413,7 +420,7 @@ pub struct View {
     pub form: Form,
     /// Identifiers of its quantities.
     pub quantities: Vec<String>,
-    /// Of lines: the swept parameter, or the identifier of another quantity.
+    /// The x axis of a line chart: the swept parameter, or the identifier of another quantity.
     pub x: Option<String>,
     /// Whether a table has the arms as rows.
     pub arms_down: bool,
@@ -440,8 +447,8 @@ pub enum Form {
 }
 
 impl Form {
-    /// The word in files.
-    pub fn word(self) -> &'static str {
+    /// Its name in files.
+    pub fn name(self) -> &'static str {
         match self {
             Self::Table => "table",
             Self::Bars => "bars",
@@ -453,24 +460,24 @@ impl Form {
 }
 
 impl Study {
-    /// The experiment of exactly that name.
+    /// The experiment with exactly this name.
     pub fn experiment(&self, name: &str) -> Option<&Experiment> {
         self.experiments.iter().find(|experiment| experiment.name == name)
     }
 }
 
 impl Experiment {
-    /// The arm of that identifier.
+    /// The arm with this identifier.
     pub fn arm(&self, id: &str) -> Option<&Arm> {
         self.arms.iter().find(|arm| arm.id == id)
     }
 
-    /// The quantity of that identifier.
+    /// The quantity with this identifier.
     pub fn quantity(&self, id: &str) -> Option<&Quantity> {
         self.quantities.iter().find(|quantity| quantity.id == id)
     }
 
-    /// What was published of a quantity on an arm, at a point where it is swept: the first block
+    /// The published value of a quantity on an arm, at a point if it is swept, with the first list
     /// that has it.
     pub fn published_value(
         &self,
@@ -483,8 +490,8 @@ impl Experiment {
         blocks.find_map(|block| Some((block, block.values.get(arm)?)))
     }
 
-    /// The points at which something was published of a quantity, in the order of the files; empty
-    /// when it is not swept.
+    /// The points at which a quantity has published values, in the order of the files; none if it
+    /// is not swept.
     pub fn published_points(&self, quantity: &str) -> Vec<&str> {
         let mut points = Vec::new();
         let blocks = self.published.iter().filter(|block| block.quantity == quantity);

@@ -1,4 +1,4 @@
-//! A study as the text of one file.
+//! Writing a study as the text of one file.
 
 use crate::study::{
     Arm, Claim, Experiment, Instead, Measure, Origin, Place, Published, Quantity, Reanalyse, Spread,
@@ -9,8 +9,7 @@ use std::collections::BTreeMap;
 use weigh_model::Better;
 
 impl Study {
-    /// The study as one file, which is read as the same study. What is the default is left out, and
-    /// so are comments.
+    /// The text of a file that is read as the same study. Defaults and comments are left out.
     pub fn to_toml(&self) -> String {
         let mut out = Writer::default();
         out.line("name", &self.name);
@@ -26,7 +25,7 @@ impl Study {
     }
 }
 
-/// Lines of TOML: tables by their headers, everything below them in one line.
+/// Writes TOML: tables have headers, and every value below them is on one line.
 #[derive(Default)]
 struct Writer {
     text: String,
@@ -87,7 +86,7 @@ impl Experiment {
 impl Measure {
     fn write(&self, out: &mut Writer) {
         out.header("[experiment.measure]");
-        out.line("command", self.command.word());
+        out.line("command", self.command.name());
         out.list("arguments", &self.arguments);
         out.list("quick", &self.quick);
         out.list("standard", &self.standard);
@@ -111,7 +110,7 @@ impl Arm {
         out.line("label", &self.label);
         match &self.place {
             Place::On(environment) => out.line("on", &environment.to_string()),
-            Place::Reach(reach) => out.line("reach", reach.word()),
+            Place::Reach(reach) => out.line("reach", reach.name()),
         }
         out.optional("note", self.note.as_ref());
         out.when("today", self.today);
@@ -130,7 +129,7 @@ impl Quantity {
                 out.line("params", &measurand.params);
             }
             if measurand.statistic != Statistic::default() {
-                out.line("statistic", measurand.statistic.word());
+                out.line("statistic", measurand.statistic.name());
             }
         }
         out.optional("sweep", self.sweep.as_ref());
@@ -157,7 +156,7 @@ impl Published {
         out.line("source", &self.source);
         out.optional("n", self.n.as_ref());
         if self.spread != Spread::default() {
-            out.line("spread", self.spread.word());
+            out.line("spread", self.spread.name());
         }
         let values: BTreeMap<&str, Vec<f64>> =
             self.values.iter().map(|(arm, value)| (arm.as_str(), value.numbers())).collect();
@@ -184,7 +183,7 @@ impl View {
         out.header("[[experiment.view]]");
         out.line("id", &self.id);
         out.line("title", &self.title);
-        out.line("form", self.form.word());
+        out.line("form", self.form.name());
         out.line("quantities", &self.quantities);
         out.optional("x", self.x.as_ref());
         out.when("arms_down", self.arms_down);

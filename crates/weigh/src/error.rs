@@ -13,8 +13,12 @@ use weigh_model::{harmless_lines, is_harmful};
 pub enum Kind {
     /// Something failed: exit 1.
     Failed,
+    /// Another run holds the host: exit 1. It concerns every further run, too.
+    HostBusy,
     /// Usage or bad input: exit 2.
     Input,
+    /// A CPU that this host does not have or that weigh may not use: exit 2.
+    NoSuchCpu,
     /// A comparison crossed the gate that the user set: exit 3.
     Gate,
     /// Nothing could be measured: exit 4.
@@ -25,8 +29,8 @@ impl Kind {
     /// The exit code.
     pub fn exit_code(self) -> u8 {
         match self {
-            Self::Failed => 1,
-            Self::Input => 2,
+            Self::Failed | Self::HostBusy => 1,
+            Self::Input | Self::NoSuchCpu => 2,
             Self::Gate => 3,
             Self::NothingMeasured => 4,
         }
@@ -43,14 +47,14 @@ pub struct Failure {
     place: Option<Box<Place>>,
 }
 
-/// A text and the part of it to underline.
+/// A text, and the part of it to underline.
 #[derive(Debug)]
 struct Place {
     source: NamedSource<String>,
     span: Range<usize>,
 }
 
-/// A cause in words, and the one below it.
+/// A cause as text, and its own cause.
 #[derive(Debug)]
 struct Cause {
     text: String,
@@ -58,7 +62,7 @@ struct Cause {
 }
 
 impl Cause {
-    /// The causes from one on. What the sentence above says already is not said again.
+    /// A chain of causes, without those that the sentence above contains already.
     fn chain(above: &str, mut cause: Option<&(dyn Error + 'static)>) -> Option<Box<Self>> {
         let mut texts = vec![above.to_string()];
         while let Some(error) = cause {
@@ -95,14 +99,14 @@ impl Failure {
         Self::new(Kind::Input, message)
     }
 
-    /// An error whose own sentence is the message, with its causes.
+    /// A failure with the message and the causes of an error.
     pub fn of_error(kind: Kind, error: &(dyn Error + 'static)) -> Self {
         let message = error.to_string();
         let cause = Cause::chain(&message, error.source());
         Self { cause, ..Self::new(kind, message) }
     }
 
-    /// Adds what caused it.
+    /// Adds the cause.
     pub fn because(mut self, cause: impl Error + 'static) -> Self {
         self.cause = Cause::chain(&self.message, Some(&cause));
         self
@@ -120,23 +124,22 @@ impl Failure {
         self
     }
 
-    /// An environment that is wrong, where an option names it.
+    /// An environment that is wrong in the text of an option.
     pub fn of_spec(option: &str, error: &weigh_model::SpecError) -> Self {
         let failure = Self::input(error.message.clone()).maybe_hint(error.help.clone());
         failure.at(option, &error.text, error.span.clone())
     }
 
-    /// A size, a duration or a list of CPUs that is wrong, where an option names it.
+    /// A size, a duration or a list of CPUs that is wrong in the text of an option.
     pub fn of_size(option: &str, error: &weigh_model::SizeError) -> Self {
-        // Where there is nothing to underline the option has to be in the sentence.
+        // Without a text to underline only the sentence can name the option.
         let named = if error.text.is_empty() { format!("{option}: ") } else { String::new() };
         Self::input(format!("{named}{error}")).at(option, &error.text, 0..error.text.len())
     }
 
     /// Adds the text and the place in it to underline.
     pub fn at(mut self, name: &str, text: &str, span: Range<usize>) -> Self {
-        // Of an empty text no part can be underlined, and the renderer would give up on all the
-        // rest.
+        // An empty text cannot be underlined, and the renderer would then show nothing at all.
         let span = span.start.min(text.len())..span.end.min(text.len());
         let place = || Box::new(Place { source: NamedSource::new(name, blanked(text)), span });
         self.place = (!text.is_empty()).then(place);
@@ -198,8 +201,7 @@ impl From<weigh_store::StoreError> for Failure {
         };
         let denied =
             matches!(&error, E::Io { source, .. } if source.kind() == std::io::ErrorKind::PermissionDenied);
-        let hint =
-            "it is somebody else's: let them run weigh, or have them give you the right by chown or chmod";
+        let hint = "it belongs to somebody else: let them run weigh, or ask them for access (chown, chmod)";
         Self::of_error(kind, &error).maybe_hint(denied.then(|| hint.into()))
     }
 }
@@ -241,6 +243,50 @@ impl From<weigh_studies::StudyError> for Failure {
     }
 }
 
+impl From<weigh_studies::ColumnError> for Failure {
+    fn from(error: weigh_studies::ColumnError) -> Self {
+        Self::of_spec(error.option, &error.error)
+    }
+}
+
+impl From<weigh_studies::DirectoryError> for Failure {
+    fn from(error: weigh_studies::DirectoryError) -> Self {
+        use weigh_studies::DirectoryError as E;
+        let help = error.help().map(str::to_string);
+        match error {
+            E::Study(error) => error.into(),
+            E::Store(error) => error.into(),
+            E::Environment(error) => error.into(),
+            E::Io { action, path, source } => file_failure(action, &path, source),
+            _ => Self::of_error(Kind::Input, &error).maybe_hint(help),
+        }
+    }
+}
+
+impl From<weigh_studies::LogError> for Failure {
+    fn from(error: weigh_studies::LogError) -> Self {
+        let failure = Self::of_error(Kind::Input, &error).hint(error.help);
+        match error.line {
+            Some((file, line)) => failure.at(&file, &line, 0..line.len()),
+            None => failure,
+        }
+    }
+}
+
+impl From<weigh_studies::FromRunsError> for Failure {
+    fn from(error: weigh_studies::FromRunsError) -> Self {
+        use weigh_studies::FromRunsError as E;
+        match error {
+            E::Study(error) => error.into(),
+            E::Name { ref name, ref like } => Self::input(error.to_string())
+                .at("--name", name, 0..name.len())
+                .hint(format!("use small letters, digits and hyphens, as in {like}")),
+            E::NothingMeasured { .. } => Self::new(Kind::NothingMeasured, error.to_string())
+                .hint("a study is written from what a run measured: `weigh show RUN` shows what there is"),
+        }
+    }
+}
+
 impl From<weigh_runner::RunnerError> for Failure {
     fn from(error: weigh_runner::RunnerError) -> Self {
         use weigh_runner::RunnerError as E;
@@ -268,11 +314,11 @@ impl From<weigh_runner::RunnerError> for Failure {
     }
 }
 
-/// A text whose places are where they were, without what could move a cursor.
+/// A text without characters that could move a cursor, of the same length.
 fn blanked(text: &str) -> String {
     let blank = |c: char| is_harmful(c) && !matches!(c, '\n' | '\t');
     let shown = text.chars().flat_map(|c| match blank(c) {
-        // As many bytes: places are counted in bytes.
+        // As many bytes as before, because spans count bytes.
         true => std::iter::repeat_n('?', c.len_utf8()),
         false => std::iter::repeat_n(c, 1),
     });
@@ -290,7 +336,7 @@ mod tests {
     use super::*;
     use std::io;
 
-    /// One that tells its cause, and one that leaves it to its source.
+    /// One error that contains its cause, and one that leaves it to its source.
     #[derive(Debug)]
     enum Layer {
         Says(io::Error),

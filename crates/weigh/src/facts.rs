@@ -1,4 +1,4 @@
-//! What is known of the environments of a run, for its report.
+//! Facts about the environments of a run, for its report.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -7,18 +7,18 @@ use weigh_model::{EnvironmentPlan, HostFacts, InstanceFacts, Plan, Record, parit
 use weigh_platforms as platforms;
 use weigh_report::EnvironmentFacts;
 
-/// What the records of a run say of its environments.
+/// The facts about environments that a run recorded.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 pub struct OnRecord {
-    /// Whether anything was recorded of any guest.
+    /// Whether facts of any guest were recorded.
     any: bool,
-    /// By environment of the plan, in its order.
+    /// One for each environment of the plan, in its order.
     seen: Vec<Option<InstanceFacts>>,
 }
 
 impl OnRecord {
-    /// The facts that the trials of every environment began with. A run that was refused and
-    /// resumed has earlier ones, and an instance that came to differ later ones.
+    /// The facts with which the trials of every environment began. There are earlier ones if the
+    /// run was refused and resumed, and later ones if an instance came to differ.
     pub fn of(plan: &Plan, records: &[Record]) -> Self {
         let is_trial = |record: &Record| matches!(record, Record::Trial(_));
         let first_trial = records.iter().position(is_trial).unwrap_or(records.len());
@@ -40,9 +40,8 @@ fn facts_among<'a>(records: &'a [Record]) -> Vec<&'a InstanceFacts> {
     records.iter().filter_map(facts).collect()
 }
 
-/// What the guests of every environment of a plan looked like from inside. Of an environment that
-/// never ran nothing is known. A run without any such record, as earlier versions made them, is
-/// described by its plan.
+/// What the guests of every environment looked like from inside. An environment that never ran has
+/// no facts. Earlier versions recorded none, so for their runs the facts come from the plan.
 pub fn of_environments(plan: &Plan, host: &HostFacts, on_record: &OnRecord) -> Vec<EnvironmentFacts> {
     let of = |(environment, seen): (&EnvironmentPlan, &Option<InstanceFacts>)| match seen {
         Some(seen) => from_inside(seen, plan),
@@ -56,10 +55,10 @@ pub fn of_environments(plan: &Plan, host: &HostFacts, on_record: &OnRecord) -> V
     plan.environments.iter().zip(&on_record.seen).map(of).collect()
 }
 
-/// Facts as values: numbers where they are numbers, `memory` under the name that says its unit.
+/// Facts as JSON values: numbers are numbers, and `memory` gets a name with its unit.
 fn from_inside(seen: &InstanceFacts, plan: &Plan) -> EnvironmentFacts {
     let mut facts: BTreeMap<String, Value> = BTreeMap::new();
-    // There is no such thing unless the guest has it.
+    // Null unless the guest reports one.
     facts.insert("acceleration".into(), Value::Null);
     facts.insert("image".into(), json!(plan.guest.image.to_string()));
     for (key, value) in &seen.facts {
@@ -73,12 +72,12 @@ fn from_inside(seen: &InstanceFacts, plan: &Plan) -> EnvironmentFacts {
     EnvironmentFacts { name: seen.environment.clone(), facts, intended }
 }
 
-/// A parity key as reports have it.
+/// The name of a parity key in reports.
 fn reported(key: &str) -> String {
     if key == "memory" { "memory_bytes".into() } else { key.into() }
 }
 
-/// What the plan and the platform say.
+/// The facts that follow from the plan and the platform.
 fn planned(environment: &EnvironmentPlan, plan: &Plan, host: &HostFacts) -> EnvironmentFacts {
     let mut facts: BTreeMap<String, Value> = BTreeMap::new();
     if let Some(platform) = platforms::find(&environment.spec.platform) {

@@ -1,7 +1,8 @@
-//! The host as one run uses it: lock, ledger, scratch directory, guest programs.
+//! The host as weigh uses it: a session that may change it, and what planning asks of it.
 
 use crate::embedded;
 use crate::error::{Failure, Kind, file_failure};
+use crate::ui;
 use std::fs;
 use std::path::PathBuf;
 use weigh_host::cgroup::Hierarchy;
@@ -9,10 +10,14 @@ use weigh_host::ledger::{self, Change, Ledger};
 use weigh_host::lock::{HostLock, LockError};
 use weigh_host::state::StateDirectory;
 use weigh_host::{clock, facts};
-use weigh_platforms::{Host, Undoers};
+use weigh_images::ImageError;
+use weigh_images::store::Store;
+use weigh_model::{EnvironmentSpec, ImageSpec};
+use weigh_platforms::loader::Elsewhere;
+use weigh_platforms::{self as platforms, Availability, Host, Platform, PlatformError, Undoers};
 
 /// The right to change this host, until dropped or closed.
-pub struct Occupied {
+pub struct HostSession {
     /// What platforms work with.
     pub host: Host,
     /// Runs that ended without undoing their changes, with the number of changes left.
@@ -20,25 +25,25 @@ pub struct Occupied {
     lock: HostLock,
 }
 
-impl Occupied {
-    /// Takes the lock, opens a ledger, makes the scratch directory. `run` is a path or a word for
-    /// the lock's holder line.
+impl HostSession {
+    /// Takes the lock, opens a ledger and creates the scratch directory. `purpose` is a run's path
+    /// or a few words, for whoever finds the lock taken.
     ///
     /// # Errors
-    /// Another run holds the lock; the state directory cannot be written.
-    pub fn new(run: &str, logs: Option<PathBuf>) -> Result<Self, Failure> {
+    /// Another run holds the lock ([`Kind::HostBusy`]); the state directory cannot be written.
+    pub fn open(purpose: &str, logs: Option<PathBuf>) -> Result<Self, Failure> {
         let state = state_directory()?;
-        let lock = HostLock::acquire(&state, run).map_err(|error| match error {
+        let lock = HostLock::acquire(&state, purpose).map_err(|error| match error {
             LockError::Held { pid, run, since } => Failure::new(
-                Kind::Failed,
+                Kind::HostBusy,
                 format!("another run is going on: process {pid}, {run}, since {since}"),
             )
             .hint("one run at a time per host; wait for it to end or stop it with Ctrl-C"),
-            other => {
-                Failure::new(Kind::Failed, "cannot take the lock of this host").because(other).hint(PLACE)
-            }
+            other => Failure::new(Kind::Failed, "cannot take the lock of this host")
+                .because(other)
+                .hint(STATE_DIRECTORY_HINT),
         })?;
-        // Nobody else holds the lock: whatever ledgers there are belong to runs that died, or to an
+        // Nobody else holds the lock, so every other ledger belongs to a run that died or to an
         // image that is being built.
         let pending = ledger::pending(&state).map_err(ledger_failure)?.into_iter();
         let dead = pending.filter(|(run, _)| !ledger::is_live(&state, run));
@@ -47,7 +52,7 @@ impl Occupied {
         let ledger = Ledger::create(&state, &id).map_err(ledger_failure)?;
         let work = state.path().join(format!("work-{id}"));
         ledger.record(Change::Directory { path: work.clone() }).map_err(ledger_failure)?;
-        // Some tools change their directory before they open their log.
+        // Absolute, because some tools change directory before they open their log.
         let logs = logs.and_then(|logs| std::path::absolute(logs).ok()).unwrap_or_else(|| work.join("logs"));
         for directory in [&work, &logs] {
             fs::create_dir_all(directory)
@@ -59,10 +64,10 @@ impl Occupied {
         Ok(Self { host, leftovers, lock })
     }
 
-    /// Undoes every change that is left, newest first.
+    /// Undoes the remaining changes, newest first.
     ///
     /// # Errors
-    /// A change that cannot be undone; it stays in the ledger for `weigh clean`.
+    /// A change cannot be undone; it stays in the ledger for `weigh clean`.
     pub fn close(self) -> Result<(), Failure> {
         let closed = self.host.ledger.close(&Undoers).map_err(ledger_failure);
         drop(self.lock);
@@ -73,20 +78,178 @@ impl Occupied {
 /// The state directory of this user.
 ///
 /// # Errors
-/// No place is known for it.
+/// The environment does not say where it is.
 pub fn state_directory() -> Result<StateDirectory, Failure> {
     StateDirectory::open().map_err(|error| Failure::input(error.to_string()))
 }
 
-/// What to do where the state directory cannot be used.
-const PLACE: &str =
+const STATE_DIRECTORY_HINT: &str =
     "see who owns it and whether its disk is full, or set WEIGH_STATE to a directory that you may write";
 
 /// A failure of the ledger.
 pub fn ledger_failure(error: ledger::LedgerError) -> Failure {
     let hint = match error {
-        ledger::LedgerError::Io { .. } => PLACE,
+        ledger::LedgerError::Io { .. } => STATE_DIRECTORY_HINT,
         _ => "`weigh clean` undoes what is recorded; nothing is changed without a record",
     };
     Failure::new(Kind::Failed, "the record of host changes failed").because(error).hint(hint)
+}
+
+/// What planning asks of the host. Bad input is refused before the first question, so that a
+/// mistyped command never touches the host.
+pub trait HostView {
+    /// Platforms to compare when the user names none.
+    ///
+    /// # Errors
+    /// The host cannot be used.
+    fn ready_platforms(&mut self) -> Result<Vec<String>, Failure>;
+
+    /// [`Platform::settle`].
+    ///
+    /// # Errors
+    /// The host cannot be used; the inner error is the platform's own.
+    fn settle(
+        &mut self,
+        platform: &dyn Platform,
+        environment: &EnvironmentSpec,
+    ) -> Result<Result<EnvironmentSpec, PlatformError>, Failure>;
+
+    /// [`Elsewhere::settle`].
+    ///
+    /// # Errors
+    /// The host cannot be used; the inner error says why the other machine cannot.
+    fn settle_loader(
+        &mut self,
+        machine: &Elsewhere,
+    ) -> Result<Result<EnvironmentSpec, PlatformError>, Failure>;
+
+    /// Refuses an image that guests cannot have here.
+    ///
+    /// # Errors
+    /// The image does not exist or was not built.
+    fn check_image(&mut self, image: &ImageSpec) -> Result<(), ImageError> {
+        Store::check(image)
+    }
+
+    /// Tells the user what was decided for them.
+    fn note(&mut self, text: &str);
+}
+
+/// Plans without touching the host: every platform counts as ready, and nothing is settled.
+pub enum NoHost {
+    /// For the user to see: notes are shown, and images have to exist.
+    DryRun,
+    /// For any host: every image counts as built, and nothing is shown.
+    Anywhere,
+}
+
+impl HostView for NoHost {
+    fn ready_platforms(&mut self) -> Result<Vec<String>, Failure> {
+        Ok(platforms::defaults().map(|platform| platform.name().to_string()).collect())
+    }
+
+    fn settle(
+        &mut self,
+        _: &dyn Platform,
+        environment: &EnvironmentSpec,
+    ) -> Result<Result<EnvironmentSpec, PlatformError>, Failure> {
+        Ok(Ok(environment.clone()))
+    }
+
+    fn settle_loader(
+        &mut self,
+        machine: &Elsewhere,
+    ) -> Result<Result<EnvironmentSpec, PlatformError>, Failure> {
+        Ok(Ok(machine.environment()))
+    }
+
+    fn check_image(&mut self, image: &ImageSpec) -> Result<(), ImageError> {
+        match self {
+            Self::DryRun => Store::check(image),
+            Self::Anywhere => Ok(()),
+        }
+    }
+
+    fn note(&mut self, text: &str) {
+        if matches!(self, Self::DryRun) {
+            ui::note(&format!("note: {text}"));
+        }
+    }
+}
+
+/// This host. Its session opens at the first question that needs one.
+#[derive(Default)]
+pub struct LocalHost {
+    session: Option<HostSession>,
+}
+
+impl LocalHost {
+    /// The host, in a session that [`Self::close`] ends.
+    ///
+    /// # Errors
+    /// As [`HostSession::open`].
+    pub fn host(&mut self) -> Result<&Host, Failure> {
+        let session = match self.session.take() {
+            Some(session) => session,
+            None => HostSession::open("making a plan", None)?,
+        };
+        Ok(&self.session.insert(session).host)
+    }
+
+    /// Undoes what was done to answer.
+    ///
+    /// # Errors
+    /// A change cannot be undone.
+    pub fn close(self) -> Result<(), Failure> {
+        self.session.map_or(Ok(()), HostSession::close)
+    }
+
+    /// Asks questions, then closes the session whatever came of them.
+    ///
+    /// # Errors
+    /// Those of the questions, or else of closing.
+    pub fn ask<T>(questions: impl FnOnce(&mut Self) -> Result<T, Failure>) -> Result<T, Failure> {
+        let mut host = Self::default();
+        let answer = questions(&mut host);
+        let closed = host.close();
+        let answer = answer?;
+        closed?;
+        Ok(answer)
+    }
+}
+
+impl HostView for LocalHost {
+    fn ready_platforms(&mut self) -> Result<Vec<String>, Failure> {
+        let host = self.host()?;
+        let mut ready = Vec::new();
+        for platform in platforms::defaults() {
+            match platform.availability(host) {
+                Availability::Ready { .. } => ready.push(platform.name().to_string()),
+                Availability::Missing { reason, remedy } => {
+                    let remedy = remedy.map(|remedy| format!("; {remedy}")).unwrap_or_default();
+                    ui::note(&format!("without {}: {reason}{remedy}", platform.name()));
+                }
+            }
+        }
+        Ok(ready)
+    }
+
+    fn settle(
+        &mut self,
+        platform: &dyn Platform,
+        environment: &EnvironmentSpec,
+    ) -> Result<Result<EnvironmentSpec, PlatformError>, Failure> {
+        Ok(platform.settle(self.host()?, environment))
+    }
+
+    fn settle_loader(
+        &mut self,
+        machine: &Elsewhere,
+    ) -> Result<Result<EnvironmentSpec, PlatformError>, Failure> {
+        Ok(machine.settle(self.host()?))
+    }
+
+    fn note(&mut self, text: &str) {
+        ui::note(&format!("note: {text}"));
+    }
 }

@@ -1,4 +1,4 @@
-//! `weigh`: what an isolation platform costs you, on your machine, for your work.
+//! `weigh`: measures what an isolation platform costs, on your machine, for your work.
 #![allow(
     missing_docs,
     reason = "the binary has no public interface but its command line; the crates below it are documented"
@@ -11,7 +11,6 @@ mod error;
 mod facts;
 mod host;
 mod live;
-mod loading;
 mod outcome;
 mod placement;
 mod request;
@@ -19,12 +18,11 @@ mod selftest;
 mod study;
 mod ui;
 
-use clap::Parser;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let arguments = cli::Cli::parse();
-    match commands::run(arguments) {
+    let line = cli::CommandLine::parse(std::env::args_os()).unwrap_or_else(|error| error.exit());
+    match commands::run(line) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             ui::failure(&failure);

@@ -9,7 +9,7 @@ use read::Read;
 use std::collections::BTreeMap;
 use std::path::{Component, Path};
 use weigh_model::{Comparison, Effort, EnvironmentPlan, Plan, Started, WorkloadPlan, nearest};
-use weigh_report::{ComparedRuns, EnvironmentFacts, Format, LogEnd, Report};
+use weigh_report::{ComparedRuns, EnvironmentFacts, LogEnd, Report};
 use weigh_stats::{
     Cell, Collected, Failure as Failed, Known, Limit, Options, analyse, compare_runs, degradations,
     isolations, limits, sums,
@@ -26,7 +26,7 @@ pub fn from_run(directory: &RunDirectory) -> Result<Report, Failure> {
     let mut warnings: Vec<String> = recovered.into_iter().collect();
     let mut options = Options::for_run(plan, &collected);
     if nothing_can_run(plan, &collected) {
-        // Going on with the run would not help, so nothing should advise it.
+        // Resuming the run would not help, so no warning should advise it.
         options.planned_blocks = None;
     }
     let analysis = analyse(&collected.comparisons, &options);
@@ -60,7 +60,7 @@ pub fn from_run(directory: &RunDirectory) -> Result<Report, Failure> {
     })
 }
 
-/// CPUs of the guests, where all environments say the same number.
+/// The number of CPUs of the guests, if it is the same in all environments.
 fn cpus(environments: &[EnvironmentFacts]) -> Option<u32> {
     let told = |facts: &EnvironmentFacts| {
         let fact = facts.facts.get("cpus")?;
@@ -71,7 +71,7 @@ fn cpus(environments: &[EnvironmentFacts]) -> Option<u32> {
     all.all(|other| other == first).then_some(first)
 }
 
-/// What one more guest takes, where memory was weighed at several numbers of guests.
+/// What one more guest takes, if memory was measured at several numbers of guests.
 fn of_one_more(plan: &Plan, comparisons: &[Comparison]) -> Vec<Limit> {
     let is_footprint = |workload: &WorkloadPlan| {
         workload.start.is_some_and(|start| matches!(start.what, Started::Footprint { .. }))
@@ -82,12 +82,12 @@ fn of_one_more(plan: &Plan, comparisons: &[Comparison]) -> Vec<Limit> {
     limits(&comparisons.iter().filter(of_memory).cloned().collect::<Vec<_>>())
 }
 
-/// The ends of the logs that failures name. One that cannot be read is named all the same.
+/// The ends of the logs that failures name. The report names a log even if it cannot be read.
 fn logs(directory: &RunDirectory, failures: &[Failed]) -> BTreeMap<String, LogEnd> {
-    /// More logs than these nobody reads in a page.
+    /// Nobody reads more logs than these on a page.
     const MOST: usize = 40;
     let names = failures.iter().filter_map(|failure| failure.log.as_deref()).take(MOST);
-    // What a file of samples names lies in its own directory, or it is not shown.
+    // Samples may come from somebody else, so only files of the run's own directory are shown.
     let own = |name: &&str| Path::new(name).components().all(|part| matches!(part, Component::Normal(_)));
     let read = |name: &str| {
         let path = directory.path().join(name);
@@ -179,30 +179,14 @@ pub fn from_samples(file: &Path, comparisons: Vec<Comparison>, baseline: &str) -
 /// # Errors
 /// Only a defect of the renderer.
 pub fn render(report: &Report, format: OutputFormat, gate: Option<f64>) -> Result<String, Failure> {
-    let format = match format {
-        OutputFormat::Table => Format::Table,
-        OutputFormat::Json => Format::Json,
-        OutputFormat::Csv => Format::Csv,
-        OutputFormat::Md => Format::Markdown,
-        OutputFormat::Latex => Format::Latex,
-        OutputFormat::Html => Format::Html,
-        OutputFormat::Junit => Format::Junit,
-    };
-    let terminal = ui::terminal();
-    let options = weigh_report::Options {
-        width: terminal.width,
-        color: terminal.color,
-        unicode: terminal.unicode,
-        gate,
-    };
-    weigh_report::render(report, format, &options)
+    weigh_report::render(report, format.into(), &ui::report_options(gate))
         .map_err(|error| Failure::new(Kind::Failed, "the report cannot be written").because(error))
 }
 
-/// The exit code of a finished run: nothing measured, gate crossed, or done.
+/// Whether a finished run measured anything and stayed below the gate.
 ///
 /// # Errors
-/// The first two.
+/// Nothing was measured; the gate is crossed.
 pub fn verdict(report: &Report, crossed: Option<f64>, run: &Path) -> Result<(), Failure> {
     if report.analysis.cells.iter().all(|cell| cell.summary.is_none()) {
         return Err(nothing_measured(run));
@@ -210,7 +194,7 @@ pub fn verdict(report: &Report, crossed: Option<f64>, run: &Path) -> Result<(), 
     gate(report, crossed)
 }
 
-/// Nothing was measured.
+/// The failure of a run that measured nothing.
 pub fn nothing_measured(run: &Path) -> Failure {
     Failure::new(Kind::NothingMeasured, "nothing could be measured").hint(format!(
         "the reasons are above, the whole output in {}; `weigh doctor` looks at every platform",
@@ -218,16 +202,16 @@ pub fn nothing_measured(run: &Path) -> Failure {
     ))
 }
 
-/// Nothing that counts was measured before the run was interrupted.
+/// The failure of a run that was interrupted before it measured anything that counts.
 pub fn interrupted_early(run: &Path) -> Failure {
     Failure::new(Kind::NothingMeasured, "the run was interrupted before anything that counts was measured")
         .hint(format!("`weigh resume {}` goes on", run.display()))
 }
 
-/// Whether some overhead's whole interval lies above the gate, per cent.
+/// Checks that no overhead's whole interval lies above the gate, per cent.
 ///
 /// # Errors
-/// One does, with the cells that do.
+/// The cells that do.
 pub fn gate(report: &Report, gate: Option<f64>) -> Result<(), Failure> {
     let Some(percent) = gate else { return Ok(()) };
     let over = |cell: &&Cell| weigh_report::beyond(cell, percent);
@@ -259,7 +243,8 @@ fn title(plan: &Plan) -> String {
     format!("{} in {}", workloads.join(", "), environments.join(", "))
 }
 
-/// A workload; one that was measured among several numbers of guests once, with the most of them.
+/// The name of a workload in titles. One that was measured at several numbers of guests appears
+/// once, with the largest.
 fn shown_workload(plan: &Plan, workload: &WorkloadPlan) -> String {
     if workload.neighbours.is_none() {
         return workload.id.clone();

@@ -1,36 +1,36 @@
-//! CPUs and memory that every guest of a plan gets, where the user does not say.
+//! The CPUs and the memory of guests, unless the user says which.
 
 use weigh_model::{HostFacts, format_bytes};
 use weigh_platforms::Capabilities;
 
-/// Memory of every guest when one of them is a machine: enough for every embedded workload, little
-/// enough to be had.
+/// Memory of every guest if one of them is a VM, bytes: enough for every built-in workload, and
+/// little enough for most hosts.
 const MACHINE_BYTES: u64 = 2 << 30;
-/// And never more than this part of the host's memory: the guests of all environments are there at
-/// once.
+/// But at most one part in this many of the host's memory, because the guests of all environments
+/// exist at once.
 const PART_OF_HOST: u64 = 4;
 
-/// What all guests get alike.
+/// What every guest gets.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Placement {
     /// CPUs; empty means all.
     pub cpus: Vec<u32>,
     /// Memory, bytes.
     pub memory_bytes: Option<u64>,
-    /// What was decided for the user, in sentences.
+    /// What was decided for the user, in sentences to show.
     pub notes: Vec<String>,
 }
 
 impl Placement {
-    /// Decides what `cpus` and `memory_bytes` of the user leave open, for environments given by
+    /// Decides what the user's `cpus` and `memory_bytes` leave open. Environments are given by
     /// name.
     ///
-    /// Where one environment can only have so many CPUs, all get as many (method specification,
-    /// "Placement"): the last ones, so that CPU 0, which serves most interrupts, is left to weigh.
-    /// A machine must have a size of memory, so that the others get that as their limit.
+    /// If one environment can only have a certain number of CPUs, all get as many (method
+    /// specification, "Placement"): the last ones, so that CPU 0, which serves most interrupts, is
+    /// left to weigh. A VM must have a memory size, so the others get that as their limit.
     ///
-    /// Where a server is measured, `cores` are the host's, each with its threads: guests get the
-    /// latter half of them, and the load generator the others.
+    /// If a server is measured, `cores` are those of the host, each with its threads: guests get
+    /// the latter half of them, and the load generator the rest.
     pub fn new(
         environments: &[(String, Capabilities)],
         cpus: Vec<u32>,
@@ -93,7 +93,7 @@ impl Placement {
         if self.memory_bytes.is_some() {
             return;
         }
-        // Another machine has what it has.
+        // The memory of another machine cannot be limited, and that is expected.
         let unlimited = environments
             .iter()
             .find(|(_, can)| !can.sized_memory && !can.memory_limit && !can.fake && !can.elsewhere);
@@ -112,7 +112,7 @@ impl Placement {
         ));
     }
 
-    /// The host as the guests have it, for the parameters of workloads.
+    /// The host as guests see it, for the default parameters of workloads.
     pub fn of_host(&self, host: &HostFacts) -> HostFacts {
         let mut seen = host.clone();
         if !self.cpus.is_empty() {
@@ -123,7 +123,7 @@ impl Placement {
     }
 }
 
-/// The CPUs of a load generator: those that no guest may use, or all where there are no others.
+/// The CPUs of a load generator: those that no guest may use, or all if there are no others.
 pub fn loader_cpus(guests: &[u32], host: &HostFacts) -> Vec<u32> {
     let rest: Vec<u32> = host.cpus.iter().copied().filter(|cpu| !guests.contains(cpu)).collect();
     if guests.is_empty() || rest.is_empty() { host.cpus.clone() } else { rest }
@@ -220,7 +220,7 @@ mod tests {
         assert_eq!(place(&[Capabilities::CONTAINER, ONE_CPU], &[], None, &host).cpus, [5]);
         assert_eq!(place(&[two, MACHINE], &[], None, &host).cpus, [2, 5]);
         assert_eq!(place(&[two, ONE_CPU], &[], None, &host).cpus, [5]);
-        // What the user says stands, even where parity will refuse it.
+        // The user's choice stands, even if the parity check will refuse it.
         let placement = place(&[ONE_CPU], &[0, 1], Some(GIB), &host);
         assert_eq!((placement.cpus, placement.notes.len()), (vec![0, 1], 0));
     }

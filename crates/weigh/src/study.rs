@@ -1,27 +1,39 @@
-//! Studies: what of them can run here, their runs, and what they say beside what was published.
+//! Studies on this host: which of their columns can be measured, their runs, their reports.
 //!
 //! ```text
-//! study data --columns--> what can run here --measure--> a run directory for each experiment --redraw--> StudyReport
+//! study data --availability--> columns that can run here --measure--> a run directory per experiment --> StudyReport
 //! ```
 //!
-//! Where the study's own logs are at hand, their values take the place of a run's
-//! ([`reanalyse()`]).
-//!
-//! An experiment is a command of weigh with the environments of its columns. Nothing is measured in
-//! another way than by that command.
+//! An experiment is a command of weigh with the environments of its columns, and is measured
+//! exactly as that command. What a study is, and what its runs say of it, is in `weigh_studies`.
 
-mod columns;
-mod directory;
-mod grade;
+mod availability;
 mod measure;
-mod new;
-mod reanalyse;
-mod redraw;
-mod values;
+mod repeat;
 
-pub use columns::{Column, Prover, Wanted};
-pub use directory::{ExperimentState, State, StudyDirectory};
+pub use availability::{AvailabilityCheck, acceleration};
 pub use measure::{describe, measure};
-pub use new::{Head, Source, as_file};
-pub use reanalyse::{Reanalysed, reanalyse};
-pub use redraw::{redraw, render};
+pub use repeat::repeated;
+
+use crate::cli::OutputFormat;
+use crate::error::{Failure, Kind};
+use crate::{outcome, ui};
+use weigh_report::study::StudyReport;
+use weigh_studies::StudyDirectory;
+
+/// The report of what a study has measured so far.
+///
+/// # Errors
+/// A damaged directory; a run that cannot be read.
+pub fn report(directory: &StudyDirectory) -> Result<StudyReport, Failure> {
+    weigh_studies::report_of_directory(directory, &weigh_host::facts::host_facts(), outcome::from_run)
+}
+
+/// The report of a study in a format, as wide and colourful as the terminal allows.
+///
+/// # Errors
+/// Only a defect of the renderer.
+pub fn render(report: &StudyReport, format: OutputFormat) -> Result<String, Failure> {
+    weigh_report::render_study(report, format.into(), &ui::report_options(None))
+        .map_err(|error| Failure::new(Kind::Failed, "the study cannot be written").because(error))
+}

@@ -31,6 +31,7 @@ pub fn plan() -> Plan {
         format: PLAN_FORMAT,
         name: "test".into(),
         tool_version: "0".into(),
+        command: None,
         seed: 1,
         environments: ["native", "e", "f"]
             .map(|name| EnvironmentPlan {

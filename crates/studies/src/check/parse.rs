@@ -1,9 +1,9 @@
-//! Reading a check, word by word.
+//! The parser of checks.
 
 use super::{Check, CheckError, Condition, Point, Relation, Term};
 use std::ops::Range;
 
-/// Words that mean something in a check, so that nothing can be called so.
+/// Words with a meaning of their own in a check, which cannot be identifiers.
 pub(crate) const RESERVED: [&str; 5] = ["and", "of", "overhead", "within", "x"];
 
 /// A check with the places of its words.
@@ -16,9 +16,9 @@ pub(crate) struct Placed {
 #[derive(Debug)]
 pub(crate) struct PlacedCondition {
     pub(crate) condition: Condition,
-    /// Arms as they are written, each with its place.
+    /// Its arms, each with its place.
     pub(crate) arms: Vec<(String, Range<usize>)>,
-    /// Quantities as they are written, each with its point and the place of both.
+    /// Its quantities, each with its point and the place of both.
     pub(crate) quantities: Vec<(String, Option<Point>, Range<usize>)>,
 }
 
@@ -50,7 +50,7 @@ pub(crate) fn parse(text: &str) -> Result<Placed, CheckError> {
     }
 }
 
-/// Whether a check takes the word for a number, so that nothing can be called so.
+/// Whether a check reads the word as a number, so that it cannot be an identifier.
 pub(crate) fn is_number(word: &str) -> bool {
     number(word).is_some()
 }
@@ -63,7 +63,7 @@ fn number(word: &str) -> Option<f64> {
     word.parse().ok().filter(|number: &f64| sound && number.is_finite())
 }
 
-/// The words between blanks, each with its place; a per cent sign is a word of its own.
+/// The words between white space, each with its place; a per cent sign is a word of its own.
 fn words(text: &str) -> Vec<(&str, Range<usize>)> {
     let mut words = Vec::new();
     let mut at = 0;
@@ -85,7 +85,8 @@ fn relation(word: &str) -> Option<Relation> {
         .find(|relation| relation.sign() == word)
 }
 
-/// Whether something can be called so: small letters, digits and hyphens, the first no hyphen.
+/// Whether a word can be an identifier: lower-case letters, digits and hyphens, and no hyphen
+/// first.
 pub(crate) fn is_identifier(word: &str) -> bool {
     word.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-')
         && !word.starts_with('-')
@@ -153,7 +154,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// An order, from behind its first sign.
+    /// An order, after its first relation.
     fn order(&mut self, first: Term, relation: Relation) -> Result<Condition, CheckError> {
         let mut rest = vec![(relation, self.arm()?)];
         while let Some((word, span)) = self.words.get(self.at).cloned() {
@@ -176,7 +177,7 @@ impl<'a> Reader<'a> {
         Ok(Condition::Order { first, rest })
     }
 
-    /// What a value is compared with: an arm, with a quantity when it is not the same.
+    /// The right side of a comparison: an arm, and a quantity if it differs from the left one.
     fn right(&mut self, left: &Term) -> Result<Term, CheckError> {
         let arm = self.arm()?;
         if self.peek(0).is_none_or(|word| word == "and") {
@@ -260,7 +261,7 @@ impl<'a> Reader<'a> {
         if number > 0.0 {
             return Ok(number);
         }
-        Err(self.fault(span, "this must be above 0", "values are positive"))
+        Err(self.fault(span, "this must be above 0", "write a positive number"))
     }
 
     fn expect(&mut self, expected: &str, help: &str) -> Result<(), CheckError> {

@@ -1,6 +1,6 @@
-//! Claims, and whether they can be checked.
+//! Claims, and whether their checks fit the experiment.
 
-use super::validate::{identifier, said, unknown};
+use super::validate::{identifier, nonempty, unknown};
 use super::{ClaimFile, Text};
 use crate::check::{Condition, Placed, PlacedCondition, Point, parse};
 use crate::error::Fault;
@@ -17,14 +17,13 @@ pub(super) fn claim(text: &str, experiment: &Experiment, written: &ClaimFile) ->
     }
     Ok(Claim {
         id: written.id.get_ref().clone(),
-        says: said(&written.says)?,
-        source: said(&written.source)?,
+        says: nonempty(&written.says)?,
+        source: nonempty(&written.source)?,
         check: Placed::into_check(placed),
     })
 }
 
-/// Where a part of a written text stands in the file; all of the text when it is written with
-/// escapes.
+/// The place of a part of a string in the file; that of the whole string if it has escapes.
 fn within(file: &str, text: &Text, part: Range<usize>) -> Range<usize> {
     let span = text.span();
     match file.get(span.clone()).and_then(|written| written.find(text.get_ref().as_str())) {
@@ -33,8 +32,8 @@ fn within(file: &str, text: &Text, part: Range<usize>) -> Range<usize> {
     }
 }
 
-/// Everything that a condition names exists, and its sides are of one kind. Places are within the
-/// check.
+/// Checks that everything a condition names exists and that its sides can be compared. Places are
+/// within the check.
 fn known(experiment: &Experiment, placed: &PlacedCondition) -> Result<(), Fault> {
     for (arm, span) in &placed.arms {
         if experiment.arm(arm).is_none() {
@@ -74,7 +73,7 @@ fn known(experiment: &Experiment, placed: &PlacedCondition) -> Result<(), Fault>
     }
 }
 
-/// A quantity that is swept is asked at a point, another is not.
+/// Checks that a swept quantity has a point, and no other has one.
 fn asked(quantity: &Quantity, point: Option<&Point>, span: &Range<usize>) -> Result<(), Fault> {
     let id = &quantity.id;
     match (&quantity.sweep, point) {

@@ -1,4 +1,4 @@
-//! The keys that the files of a study may have.
+//! The keys that the files of studies may have.
 
 use super::of_toml;
 use crate::error::Fault;
@@ -25,7 +25,7 @@ const EXPERIMENT: &[&str] = &[
 ];
 const MEASURE: &[&str] = &["command", "arguments", "quick", "standard", "paper", "needs"];
 
-/// Lists of tables in an experiment: the key, what one is called, its keys.
+/// Lists of tables in an experiment: the key, the name of an item for people, the item's keys.
 const LISTS: &[(&str, &str, &[&str])] = &[
     ("instead", "`[[instead]]`", &["original", "here"]),
     ("arm", "an arm", &["id", "label", "on", "reach", "note", "today"]),
@@ -58,8 +58,8 @@ const LISTS: &[(&str, &str, &[&str])] = &[
     ),
 ];
 
-/// Finds the first key that no study has. Keys come before types, so that a misspelt key is named
-/// as that and not as a missing one.
+/// Refuses the first unknown key. Keys are checked before types, so that a misspelt key is reported
+/// as such and not as a missing one.
 pub(super) fn check_study(text: &str) -> Result<(), Fault> {
     let document = DeTable::parse(text).map_err(|error| of_toml(&error))?;
     let top = document.get_ref();

@@ -1,13 +1,13 @@
-//! Printed numbers, and whether they can have been printed.
+//! Published numbers, and whether they are plausible.
 
-use super::validate::{known_arm, known_quantity, said, values};
+use super::validate::{known_arm, known_quantity, nonempty, values};
 use super::{PublishedFile, Values};
 use crate::error::Fault;
 use crate::study::{Experiment, Published, PublishedValue, Quantity, Spread};
 use std::ops::Range;
 use toml::Spanned;
 
-/// Adds everything that was published to an experiment that has its arms and quantities.
+/// Adds the published numbers to an experiment that has its arms and quantities.
 pub(super) fn add(experiment: &mut Experiment, written: &[Spanned<PublishedFile>]) -> Result<(), Fault> {
     for block in written {
         let block = published(experiment, block.span(), block.get_ref())?;
@@ -39,7 +39,7 @@ fn published(
     }
     let mut block = Published {
         quantity: quantity.id.clone(),
-        source: said(&written.source)?,
+        source: nonempty(&written.source)?,
         n: written.n.as_ref().map(|n| *n.get_ref()),
         spread: written.spread,
         values: Default::default(),
@@ -59,7 +59,7 @@ fn published(
     Ok(block)
 }
 
-/// The point of a sweep that the numbers are of.
+/// The point of a sweep at which the numbers were measured.
 fn point(
     quantity: &Quantity,
     span: Range<usize>,

@@ -1,13 +1,13 @@
-//! Where the raw numbers of a study stand in its logs.
+//! Where the raw numbers of a study are in its logs.
 
-use super::validate::{known_arm, known_quantity, said};
+use super::validate::{known_arm, known_quantity, nonempty};
 use super::{ReanalyseFile, Text};
 use crate::error::Fault;
 use crate::study::{Experiment, Origin, Reanalyse};
 use std::path::{Component, Path};
 use toml::Spanned;
 
-/// Adds what is said of logs to an experiment that has its arms and quantities.
+/// Adds the places of logs to an experiment that has its arms and quantities.
 pub(super) fn add(experiment: &mut Experiment, written: &[Spanned<ReanalyseFile>]) -> Result<(), Fault> {
     for logs in written {
         let logs = reanalyse(experiment, logs.get_ref())?;
@@ -41,14 +41,14 @@ fn reanalyse(experiment: &Experiment, written: &ReanalyseFile) -> Result<Reanaly
     }
     let mut logs = Reanalyse {
         quantity: id.clone(),
-        parser: said(&written.parser)?,
-        value: said(&written.value)?,
-        section: written.section.as_ref().map(said).transpose()?,
+        parser: nonempty(&written.parser)?,
+        value: nonempty(&written.value)?,
+        section: written.section.as_ref().map(nonempty).transpose()?,
         runs: runs.map(|(_, runs)| runs),
         folders: written.folders.get_ref().iter().map(below).collect::<Result<_, _>>()?,
         files: Default::default(),
         n: written.n.as_ref().map(|n| *n.get_ref()),
-        note: written.note.as_ref().map(said).transpose()?,
+        note: written.note.as_ref().map(nonempty).transpose()?,
     };
     for (arm, names) in written.files.get_ref() {
         known_arm(experiment, arm)?;
@@ -67,10 +67,10 @@ fn reanalyse(experiment: &Experiment, written: &ReanalyseFile) -> Result<Reanaly
     Ok(logs)
 }
 
-/// A path that stays below the directory that the user names: a study of somebody else reads
-/// nothing but its logs.
+/// Accepts only paths below the directory that the user names, so that somebody else's study cannot
+/// read other files.
 fn below(path: &Text) -> Result<String, Fault> {
-    let text = said(path)?;
+    let text = nonempty(path)?;
     let inside = |part| matches!(part, Component::Normal(_) | Component::CurDir);
     if Path::new(&text).components().all(inside) {
         return Ok(text);

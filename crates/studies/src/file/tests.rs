@@ -437,7 +437,7 @@ fn an_arm_is_measured_in_one_place() {
 #[test]
 fn options_that_are_added_are_refused() {
     for option in ["--on", "--baseline", "--size", "--out", "--seed", "--blocks", "--quick", "--precision"] {
-        let message = format!("`{option}` is added");
+        let message = format!("adds `{option}` itself");
         wrong(
             "\"--param\", \"threads=1\"",
             &format!("\"{option}\""),

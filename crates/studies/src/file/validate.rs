@@ -1,4 +1,4 @@
-//! What the parts of an experiment mean together.
+//! Checks that the parts of a study fit together.
 
 use super::{
     ArmFile, ExperimentFile, FromFile, InsteadFile, MeasureFile, QuantityFile, Read, StudyFile, Text, Values,
@@ -14,7 +14,7 @@ use std::ops::Range;
 use toml::Spanned;
 use weigh_model::{EnvironmentSpec, nearest};
 
-/// Options that are added to what an experiment measures.
+/// Options that `weigh study` adds to the command of an experiment.
 const ADDED: [&str; 8] =
     ["--on", "--baseline", "--size", "--out", "--seed", "--blocks", "--quick", "--precision"];
 
@@ -25,16 +25,16 @@ pub(super) fn study(written: &StudyFile) -> Result<Study, Fault> {
     }
     Ok(Study {
         name: written.name.get_ref().clone(),
-        title: said(&written.title)?,
-        authors: said(&written.authors)?,
-        published: said(&written.published)?,
-        host: said(&written.host)?,
-        method: said(&written.method)?,
+        title: nonempty(&written.title)?,
+        authors: nonempty(&written.authors)?,
+        published: nonempty(&written.published)?,
+        host: nonempty(&written.host)?,
+        method: nonempty(&written.method)?,
         experiments: Vec::new(),
     })
 }
 
-/// An experiment by itself.
+/// An experiment, apart from its relations to others.
 pub(super) fn experiment(text: &str, written: ExperimentFile) -> Result<Read, Fault> {
     for name in std::iter::once(&written.name).chain(&written.also) {
         if !name.get_ref().split('/').all(is_identifier) {
@@ -45,9 +45,9 @@ pub(super) fn experiment(text: &str, written: ExperimentFile) -> Result<Read, Fa
     let mut found = Experiment {
         name: written.name.get_ref().clone(),
         also: written.also.iter().map(|also| also.get_ref().clone()).collect(),
-        title: said(&written.title)?,
-        source: said(&written.source)?,
-        statistic: said(&written.statistic)?,
+        title: nonempty(&written.title)?,
+        source: nonempty(&written.source)?,
+        statistic: nonempty(&written.statistic)?,
         baseline: written.baseline.get_ref().clone(),
         measure: measure(&written.measure)?,
         instead: written.instead.iter().map(instead).collect::<Result<_, _>>()?,
@@ -106,24 +106,24 @@ fn measure(written: &MeasureFile) -> Result<Measure, Fault> {
         quick: arguments(&written.quick)?,
         standard: arguments(&written.standard)?,
         paper: arguments(&written.paper)?,
-        needs: written.needs.as_ref().map(said).transpose()?,
+        needs: written.needs.as_ref().map(nonempty).transpose()?,
     })
 }
 
-/// Words of a command line, without the options that are added to it.
+/// The words of a command line, if none is an option that `weigh study` adds.
 fn arguments(words: &[Text]) -> Result<Vec<String>, Fault> {
     for word in words {
         let option = word.get_ref().split('=').next().unwrap_or_default();
         if ADDED.contains(&option) {
-            let help = "remove it: environments, baseline, size, output, seed and effort are added";
-            return Err(Fault::new(word.span(), format!("`{option}` is added to what is measured"), help));
+            let help = "remove it: `weigh study` adds environments, baseline, size, output, seed and effort";
+            return Err(Fault::new(word.span(), format!("`weigh study` adds `{option}` itself"), help));
         }
     }
     Ok(words.iter().map(|word| word.get_ref().clone()).collect())
 }
 
 fn instead(written: &InsteadFile) -> Result<Instead, Fault> {
-    Ok(Instead { original: said(&written.original)?, here: said(&written.here)? })
+    Ok(Instead { original: nonempty(&written.original)?, here: nonempty(&written.here)? })
 }
 
 fn arm(written: &Spanned<ArmFile>) -> Result<Arm, Fault> {
@@ -145,14 +145,14 @@ fn arm(written: &Spanned<ArmFile>) -> Result<Arm, Fault> {
     };
     Ok(Arm {
         id: written.id.get_ref().clone(),
-        label: said(&written.label)?,
+        label: nonempty(&written.label)?,
         place,
-        note: written.note.as_ref().map(said).transpose()?,
+        note: written.note.as_ref().map(nonempty).transpose()?,
         today: written.today,
     })
 }
 
-/// An environment in its canonical form, so that two files that mean the same read as the same.
+/// An environment in canonical form, so that two files that mean the same are read as equal.
 fn environment(on: &Text) -> Result<EnvironmentSpec, Fault> {
     EnvironmentSpec::parse(on.get_ref())
         .and_then(|spec| EnvironmentSpec::parse(&spec.to_string()))
@@ -162,7 +162,7 @@ fn environment(on: &Text) -> Result<EnvironmentSpec, Fault> {
 fn reached(reach: &Text) -> Result<Reach, Fault> {
     Reach::parse(reach.get_ref()).ok_or_else(|| {
         let message = format!("`{}` is no way to reach a machine", reach.get_ref());
-        Fault::new(reach.span(), message, format!("write one of: {}", Reach::WORDS.join(", ")))
+        Fault::new(reach.span(), message, format!("write one of: {}", Reach::NAMES.join(", ")))
     })
 }
 
@@ -172,10 +172,10 @@ fn quantity(written: &Spanned<QuantityFile>) -> Result<Quantity, Fault> {
     identifier(&written.id, "a quantity")?;
     Ok(Quantity {
         id: written.id.get_ref().clone(),
-        label: said(&written.label)?,
+        label: nonempty(&written.label)?,
         from: origin(span, written)?,
-        sweep: written.sweep.as_ref().map(said).transpose()?,
-        unit: said(&written.unit)?,
+        sweep: written.sweep.as_ref().map(nonempty).transpose()?,
+        unit: nonempty(&written.unit)?,
         better: written.better,
         stands_in: written.stands_in,
     })
@@ -199,7 +199,7 @@ fn origin(span: Range<usize>, written: &QuantityFile) -> Result<Origin, Fault> {
             let message = format!("the quantity `{id}` does not say why it is not measured");
             return Err(Fault::new(span, message, "add `why`"));
         };
-        return Ok(Origin::Text { why: said(why)? });
+        return Ok(Origin::Text { why: nonempty(why)? });
     }
     if let Some(why) = &written.why {
         let message = format!("a reason not to measure the quantity `{id}`, which is measured");
@@ -211,8 +211,8 @@ fn origin(span: Range<usize>, written: &QuantityFile) -> Result<Origin, Fault> {
         return Err(Fault::new(span, message, format!("add `{key}`, or `from = \"text\"` with `why`")));
     };
     let measurand = Measurand {
-        workload: said(workload)?,
-        metric: said(metric)?,
+        workload: nonempty(workload)?,
+        metric: nonempty(metric)?,
         params: written
             .params
             .as_ref()
@@ -220,7 +220,7 @@ fn origin(span: Range<usize>, written: &QuantityFile) -> Result<Origin, Fault> {
             .transpose()?
             .unwrap_or_default(),
         statistic: written.statistic.as_ref().map_or_else(Default::default, |statistic| *statistic.get_ref()),
-        best_over: written.best_over.as_ref().map(said).transpose()?,
+        best_over: written.best_over.as_ref().map(nonempty).transpose()?,
     };
     if let Some(over) = &written.best_over {
         let fixed = measurand.params.contains_key(over.get_ref());
@@ -244,7 +244,7 @@ fn origin(span: Range<usize>, written: &QuantityFile) -> Result<Origin, Fault> {
     })
 }
 
-/// Values of parameters as they are written on a command line.
+/// Values of parameters, spelled as on a command line.
 pub(super) fn values(written: &Values) -> Result<BTreeMap<String, String>, Fault> {
     let text = |value: &Spanned<toml::Value>| match value.get_ref() {
         toml::Value::String(text) if !text.trim().is_empty() => Ok(text.clone()),
@@ -253,7 +253,7 @@ pub(super) fn values(written: &Values) -> Result<BTreeMap<String, String>, Fault
         toml::Value::Boolean(truth) => Ok(truth.to_string()),
         _ => Err(Fault::new(value.span(), "this is no value of a parameter", "write a number or a text")),
     };
-    written.iter().map(|(key, value)| Ok((said(key)?, text(value)?))).collect()
+    written.iter().map(|(key, value)| Ok((nonempty(key)?, text(value)?))).collect()
 }
 
 fn view(experiment: &Experiment, written: &ViewFile) -> Result<View, Fault> {
@@ -279,7 +279,7 @@ fn view(experiment: &Experiment, written: &ViewFile) -> Result<View, Fault> {
             return Err(Fault::new(written.quantities.span(), "lines over nothing", help));
         }
         (Some(x), form) => {
-            let message = format!("`x` of a view in the form `{}`", form.word());
+            let message = format!("`x` of a view in the form `{}`", form.name());
             return Err(Fault::new(x.span(), message, "remove it, or write form = \"lines\""));
         }
         (None, _) => {}
@@ -289,18 +289,18 @@ fn view(experiment: &Experiment, written: &ViewFile) -> Result<View, Fault> {
     }
     Ok(View {
         id: written.id.get_ref().clone(),
-        title: said(&written.title)?,
+        title: nonempty(&written.title)?,
         form: written.form,
         quantities: written.quantities.get_ref().iter().map(|quantity| quantity.get_ref().clone()).collect(),
         x: written.x.as_ref().map(|x| x.get_ref().clone()),
         arms_down: written.arms_down.as_ref().is_some_and(|down| *down.get_ref()),
-        x_label: written.x_label.as_ref().map(said).transpose()?,
-        y_label: written.y_label.as_ref().map(said).transpose()?,
+        x_label: written.x_label.as_ref().map(nonempty).transpose()?,
+        y_label: written.y_label.as_ref().map(nonempty).transpose()?,
     })
 }
 
-/// Lines are drawn over the parameter that the quantity is swept over, or over another quantity
-/// that is swept over the same.
+/// Checks that the x axis of a line chart is the swept parameter of the quantity, or another
+/// quantity with the same.
 fn over(experiment: &Experiment, x: &Text, quantity: &Text) -> Result<(), Fault> {
     let swept = |id: &str| experiment.quantity(id).and_then(|quantity| quantity.sweep.as_deref());
     let Some(parameter) = swept(quantity.get_ref()) else {
@@ -315,8 +315,8 @@ fn over(experiment: &Experiment, x: &Text, quantity: &Text) -> Result<(), Fault>
     Err(Fault::new(x.span(), message, help))
 }
 
-/// The text, if there is any.
-pub(super) fn said(text: &Text) -> Result<String, Fault> {
+/// A text that is not empty.
+pub(super) fn nonempty(text: &Text) -> Result<String, Fault> {
     if text.get_ref().trim().is_empty() {
         return Err(Fault::new(
             text.span(),
@@ -332,7 +332,7 @@ fn not_a_name(name: &Text, what: &str, as_in: &str) -> Fault {
     Fault::new(name.span(), message, format!("use small letters, digits and hyphens, {as_in}"))
 }
 
-/// Something that claims can name.
+/// Refuses what a check could not name.
 pub(super) fn identifier(id: &Text, what: &str) -> Result<(), Fault> {
     let word = id.get_ref().as_str();
     if !is_identifier(word) {
@@ -345,7 +345,7 @@ pub(super) fn identifier(id: &Text, what: &str) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Fails at the second of two that are the same.
+/// Refuses the second of two equal names.
 fn distinct<'a>(names: impl IntoIterator<Item = &'a Text>, what: &str) -> Result<(), Fault> {
     let mut seen: Vec<&str> = Vec::new();
     for name in names {
@@ -372,7 +372,7 @@ pub(super) fn known_quantity<'a>(experiment: &'a Experiment, id: &Text) -> Resul
     })
 }
 
-/// A reference to nothing.
+/// A name that nothing has, with the nearest that exists.
 pub(super) fn unknown(span: Range<usize>, word: &str, what: &str, known: Vec<&str>) -> Fault {
     let help = match nearest(word, known.iter().copied()) {
         Some(meant) => format!("did you mean `{meant}`?"),

@@ -1,16 +1,16 @@
-//! `weigh analyse`: the same statistics for samples measured elsewhere.
+//! `weigh analyse`: the same statistics for samples that were measured elsewhere.
 
-use super::Form;
+use crate::cli::OutputArgs;
 use crate::error::Failure;
 use crate::outcome;
 use std::path::Path;
 
-/// Reads a CSV or JSON Lines file, analyses it and gives the result out.
+/// Analyses a CSV or JSON Lines file.
 ///
 /// # Errors
-/// A file that cannot be read, with the line and column; a baseline that is not in it; a file that
-/// cannot be written; a gate crossed.
-pub fn run(file: &Path, baseline: &str, form: Form<'_>) -> Result<(), Failure> {
+/// The file cannot be read, with line and column; it has no such baseline; the report cannot be
+/// written; the gate is crossed.
+pub fn run(file: &Path, baseline: &str, output: &OutputArgs) -> Result<(), Failure> {
     let comparisons = weigh_store::import::read(file)?;
-    form.give(&outcome::from_samples(file, comparisons, baseline)?)
+    output.write(&outcome::from_samples(file, comparisons, baseline)?)
 }

@@ -6,10 +6,10 @@ use crate::ui;
 use weigh_host::ledger;
 use weigh_platforms::Undoers;
 
-/// Undoes every recorded change of runs that are not alive, newest first, or only lists them.
+/// Undoes every recorded change of runs that have ended, newest first, or only lists them.
 ///
 /// # Errors
-/// A change that cannot be undone; the others are undone all the same.
+/// A change cannot be undone; the others are undone nevertheless.
 pub fn run(dry_run: bool) -> Result<(), Failure> {
     let state = state_directory()?;
     if dry_run {

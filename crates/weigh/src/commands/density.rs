@@ -1,67 +1,46 @@
-//! `weigh density`: plan trials of a guest among others, run them, show them.
+//! `weigh density`: a guest measured beside others.
 
-use super::run::Carrier;
-use crate::cli::{DensityArgs, MeasureArgs, RunArgs};
+use crate::cli::{DensityArgs, WorkArgs};
 use crate::error::Failure;
-use crate::{loading, request};
-use weigh_host::facts;
+use crate::request::{self, PlanRequest, first_repeated};
 use weigh_model::{HostFacts, Load, Neighbours, Plan, Shares, WorkloadPlan, nearest};
 use weigh_workloads::{LOADS, Library, load, with_neighbours};
 
-/// Blocks unless the user asks for others: every number of guests, kind of neighbour and share is a
-/// trial of its own in each.
+/// Default number of blocks: each has a trial for every number of guests, load and share.
 const BLOCKS: u32 = 6;
-/// The workload unless the user names another.
+/// Default workload.
 const WORKLOAD: &str = "spin";
 
-/// Plans and runs a comparison of guests among others, or prints the plan.
+/// Reads `weigh density`.
 ///
 /// # Errors
-/// Bad input, a host that cannot be used, nothing measured, a gate crossed.
-pub fn run(args: &DensityArgs, by: &mut dyn Carrier) -> Result<(), Failure> {
-    let facts = facts::host_facts();
-    let named = !args.common.on.is_empty();
-    let run = as_run(args);
-    let sweep = Sweep::of(args)?;
-    by.carry_out(&run.common, named, &facts, &|here| {
-        let library = request::library(&run.workload)?;
-        let loader = loading::named(&run.loader)?;
-        let make = |facts: &HostFacts| workloads(&run, &sweep, &library, facts);
-        let plan = request::plan_of(&run.common, loader, &facts, here, &make)?;
+/// Guests, neighbours or shares that are wrong or given twice.
+pub fn request(args: DensityArgs) -> Result<PlanRequest, Failure> {
+    let sweep = Sweep::of(&args)?;
+    let args = with_defaults(args);
+    Ok(PlanRequest::new(args.common.clone(), move |facts, host| {
+        let library = request::library(&args.work.workload)?;
+        let loader = request::loader::parse(&args.trial.loader)?;
+        let workloads = |facts: &HostFacts| workloads(&args, &sweep, &library, facts);
+        let plan = request::plan(&args.common, loader, facts, host, &workloads)?;
         Ok(Plan { name: format!("density-{}", plan.name), ..plan })
-    })
+    }))
 }
 
-/// What `weigh run` would be told for the same workloads.
-fn as_run(args: &DensityArgs) -> RunArgs {
-    let asked = args.common.quick || args.common.precision.is_some();
-    let blocks = args.common.blocks.or((!asked).then_some(BLOCKS));
-    let mut workloads = args.workloads.clone();
-    if workloads.is_empty() && args.command.is_empty() && args.workload.is_empty() {
-        workloads.push(WORKLOAD.into());
-    }
-    RunArgs {
-        workloads,
-        command: args.command.clone(),
-        common: MeasureArgs { blocks, ..args.common.clone() },
-        size: args.size,
-        param: args.param.clone(),
-        warmup: args.warmup,
-        iterations: args.iterations,
-        prepare: args.prepare.clone(),
-        cleanup: args.cleanup.clone(),
-        deadline: args.deadline.clone(),
-        reuse: false,
-        workload: args.workload.clone(),
-        loader: args.loader.clone(),
-        plan: None,
+fn with_defaults(args: DensityArgs) -> DensityArgs {
+    let WorkArgs { workloads, command, workload, .. } = &args.work;
+    let names_none = workloads.is_empty() && command.is_empty() && workload.is_empty();
+    let workloads = if names_none { vec![WORKLOAD.into()] } else { workloads.clone() };
+    DensityArgs {
+        common: args.common.with_default_blocks(BLOCKS),
+        work: WorkArgs { workloads, ..args.work },
+        ..args
     }
 }
 
-/// The numbers of guests, the kinds of neighbours and the shares that each workload is measured
-/// with.
+/// The numbers of guests, loads of neighbours and shares that each workload is measured with.
 struct Sweep {
-    /// Beside 1.
+    /// Without 1, which is always measured.
     guests: Vec<u32>,
     loads: Vec<Load>,
     shares: Vec<Shares>,
@@ -69,9 +48,9 @@ struct Sweep {
 
 impl Sweep {
     fn of(args: &DensityArgs) -> Result<Self, Failure> {
-        once("--guests", &args.guests)?;
-        once("--neighbours", &args.neighbours)?;
-        once("--shares", &args.shares)?;
+        refuse_repeated("--guests", &args.guests)?;
+        refuse_repeated("--neighbours", &args.neighbours)?;
+        refuse_repeated("--shares", &args.shares)?;
         Ok(Self {
             guests: args.guests.iter().copied().filter(|guests| *guests > 1).collect(),
             loads: args.neighbours.iter().map(|word| known_load(word)).collect::<Result<_, _>>()?,
@@ -79,7 +58,7 @@ impl Sweep {
         })
     }
 
-    /// Alone first: it is what all others are compared with.
+    /// All combinations. The guest alone comes first: the others are compared with it.
     fn all(&self) -> Vec<Neighbours> {
         let of = |guests, load: &Load, shares| Neighbours { guests, load: load.clone(), shares, stay: false };
         let mut all = vec![of(1, &Load::Idle, Shares::Equal)];
@@ -92,12 +71,10 @@ impl Sweep {
     }
 }
 
-fn once<T: PartialEq + ToString>(option: &str, given: &[T]) -> Result<(), Failure> {
-    match given.iter().enumerate().find(|(i, value)| given[..*i].contains(value)) {
-        Some((_, twice)) => {
-            Err(Failure::input(format!("`{}` is given twice in {option}", twice.to_string()))
-                .hint("give everything once"))
-        }
+fn refuse_repeated<T: PartialEq + ToString>(option: &str, given: &[T]) -> Result<(), Failure> {
+    match first_repeated(given) {
+        Some(twice) => Err(Failure::input(format!("`{}` is given twice in {option}", twice.to_string()))
+            .hint("give everything once")),
         None => Ok(()),
     }
 }
@@ -124,31 +101,33 @@ fn known_shares(word: &str) -> Result<Shares, Failure> {
 }
 
 fn workloads(
-    args: &RunArgs,
+    args: &DensityArgs,
     sweep: &Sweep,
     library: &Library,
     facts: &HostFacts,
 ) -> Result<Vec<WorkloadPlan>, Failure> {
-    let plans = request::workloads(args, library, facts)?;
+    let size = args.common.default_size();
+    let plans = request::workloads(&args.work, &args.trial, size, library, facts)?;
     let server = plans.iter().find(|plan| plan.staging.server.is_some());
     if let Some(server) = server.filter(|_| sweep.loads.contains(&Load::Same)) {
         return Err(Failure::input(format!(
-            "`{}` is a server, and neighbours that serve it too would have to be loaded as it is",
+            "`{}` is a server: neighbours that do the same would need load generators of their own",
             server.id
         ))
         .hint("leave `same` out; `--neighbours http` has neighbours that serve HTTP under load"));
     }
     let all = sweep.all();
-    let mut among = Vec::new();
-    for plan in plans {
-        for neighbours in &all {
-            let with = with_neighbours(plan.clone(), neighbours.clone());
-            // What the user says holds for any number of guests.
-            let deadline_s = if args.deadline.is_some() { plan.deadline_s } else { with.deadline_s };
-            among.push(WorkloadPlan { deadline_s, ..with });
-        }
-    }
-    Ok(among)
+    let with_each = |plan: WorkloadPlan| {
+        let all = all.clone().into_iter();
+        all.map(move |neighbours| beside(&plan, neighbours, args.work.deadline.is_some()))
+    };
+    Ok(plans.into_iter().flat_map(with_each).collect())
+}
+
+/// A workload measured beside neighbours. The user's own deadline holds for any number of guests.
+pub(super) fn beside(plan: &WorkloadPlan, neighbours: Neighbours, own_deadline: bool) -> WorkloadPlan {
+    let with = with_neighbours(plan.clone(), neighbours);
+    if own_deadline { WorkloadPlan { deadline_s: plan.deadline_s, ..with } } else { with }
 }
 
 #[cfg(test)]
@@ -164,14 +143,14 @@ mod tests {
     }
 
     fn ids(words: &[&str]) -> Result<Vec<String>, Failure> {
-        let (args, facts) = (args(words), facts::host_facts());
-        let library = request::library(&[])?;
-        let plans = workloads(&as_run(&args), &Sweep::of(&args)?, &library, &facts)?;
+        let args = with_defaults(args(words));
+        let (library, facts) = (request::library(&[])?, weigh_host::facts::host_facts());
+        let plans = workloads(&args, &Sweep::of(&args)?, &library, &facts)?;
         Ok(plans.into_iter().map(|plan| plan.id).collect())
     }
 
     #[test]
-    fn alone_is_always_among_them() {
+    fn the_guest_alone_is_always_measured() {
         let with = |n| format!("spin{{guests={n},neighbours=cpu}}");
         assert_eq!(ids(&[]).unwrap(), ["spin{guests=1}".to_string(), with(2), with(4), with(8)]);
         assert_eq!(ids(&["--guests", "3"]).unwrap(), ["spin{guests=1}".to_string(), with(3)]);
@@ -192,12 +171,12 @@ mod tests {
 
     #[test]
     fn six_blocks_unless_asked_for_others() {
-        let blocks = |words: &[&str]| as_run(&args(words)).common.blocks;
+        let blocks = |words: &[&str]| with_defaults(args(words)).common.effort.blocks;
         assert_eq!((blocks(&[]), blocks(&["--blocks", "3"]), blocks(&["--quick"])), (Some(6), Some(3), None));
     }
 
     #[test]
-    fn what_cannot_be_is_refused_with_what_can() {
+    fn unknown_and_repeated_values_are_refused_with_those_that_exist() {
         let said = |words: &[&str]| format!("{:?}", ids(words).unwrap_err());
         assert!(said(&["--neighbours", "cpus"]).contains("did you mean `cpu`?"));
         assert!(said(&["--neighbours", "stream"]).contains("idle, cpu, io, http, same"));

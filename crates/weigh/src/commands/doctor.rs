@@ -1,7 +1,7 @@
-//! `weigh doctor`: which platforms are ready, and what on this host disturbs measurements.
+//! `weigh doctor`: which platforms are ready, and what disturbs measurements on this host.
 
 use crate::error::Failure;
-use crate::host::Occupied;
+use crate::host::HostSession;
 use crate::ui;
 use serde::Serialize;
 use std::thread;
@@ -14,21 +14,21 @@ use weigh_observe::{Observer, Sensors};
 use weigh_platforms::{self as platforms, Availability, PlatformError, remedy};
 use weigh_report::quantity::{plain_percent, share};
 
-/// How long the host is looked at: long enough that the kernel's ticks of CPU time, ten
-/// milliseconds, are a per cent and not all of it.
+/// How long the host is observed: long enough that a tick of the kernel's CPU time accounting, ten
+/// milliseconds, is one per cent of it.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Aliases that promise what a platform has under their name alone where it is proven.
+/// Aliases that promise a feature of a platform, which a guest has to prove.
 const PROVEN: &[&str] = &["kvm"];
 
 #[derive(Serialize)]
 struct Diagnosis {
     platforms: Vec<PlatformState>,
     host: weigh_model::HostFacts,
-    /// Why guests cannot be limited here, where they cannot.
+    /// Why guests cannot be limited here, if they cannot.
     limits: Option<noise::Finding>,
     noise: Vec<noise::Finding>,
-    /// What the host does now, with nothing of ours running.
+    /// What the host does now, without guests.
     now: Look,
     leftovers: Vec<String>,
 }
@@ -36,27 +36,28 @@ struct Diagnosis {
 /// A look at the host through the sensors of a run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 struct Look {
-    /// For how long, seconds.
+    /// Duration, seconds.
     window_s: f64,
-    /// The CPUs that were looked at.
+    /// The CPUs that were observed.
     cpus: Vec<u32>,
     /// Share of them that the hypervisor certainly took.
     steal_share: f64,
     /// Share of them that processes of the host certainly took.
     foreign_share: f64,
-    /// Share of the time in which some task waited for a CPU; null where the kernel does not say.
+    /// Share of the time in which some task waited for a CPU; null if the kernel does not report
+    /// it.
     cpu_pressure_share: Option<f64>,
     /// Context switches of the whole host, per second.
     context_switches_per_s: f64,
     /// New warnings of the kernel's log.
     kernel_log: Vec<String>,
-    /// What a run's noise limits would make of it.
+    /// How a run would judge it by its noise limits.
     state: Judgement,
-    /// Shows who disturbs; absent where nobody does, and where it is the hypervisor.
+    /// The command that shows who disturbs; absent if nobody does or if the hypervisor does.
     command: Option<&'static str>,
 }
 
-/// What a unit measured now would come to.
+/// What would become of a unit that was measured now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 enum Judgement {
@@ -66,7 +67,7 @@ enum Judgement {
 }
 
 impl Look {
-    /// Watches the host while nothing of ours runs.
+    /// Observes the host while no guest runs.
     fn now(cpus: Vec<u32>) -> Self {
         let mut sensors = Observer::new();
         let nobody = sensors.attach(&Accounts::default(), &cpus);
@@ -150,7 +151,7 @@ struct PlatformState {
     ready: bool,
     detail: String,
     remedy: Option<String>,
-    /// The command of the remedy, for a shell of root; absent where no command helps.
+    /// The command of the remedy, for root's shell; absent if no command helps.
     command: Option<String>,
 }
 
@@ -166,8 +167,8 @@ impl PlatformState {
         Self { name, ready: true, detail, remedy: None, command: None }
     }
 
-    /// Without a remedy the platform has failed in a way of its own: a run of it alone keeps the
-    /// logs that say more.
+    /// Without a remedy the platform failed in an unusual way; a run of it alone leaves logs that
+    /// say more.
     fn missing(name: &'static str, detail: String, remedy: Option<String>) -> Self {
         let remedy = remedy.unwrap_or_else(|| {
             format!(
@@ -179,21 +180,21 @@ impl PlatformState {
     }
 }
 
-/// Watches the host for a second, launches a guest on every platform, and prints what came of it.
+/// Observes the host for a second, launches a guest on every platform, and prints the findings.
 ///
 /// # Errors
 /// The host is in use by another run, or its state directory cannot be written.
 pub fn run(json: bool) -> Result<(), Failure> {
-    let occupied = Occupied::new("weigh doctor", None)?;
-    // Before the guests: what they do to the host is not noise.
+    let session = HostSession::open("weigh doctor", None)?;
+    // Before the guests, whose work is not noise.
     let now = Look::now(facts::allowed_cpus());
     let leftovers =
-        occupied.leftovers.iter().map(|(run, changes)| format!("{run}: {changes} changes")).collect();
+        session.leftovers.iter().map(|(run, changes)| format!("{run}: {changes} changes")).collect();
     let states = platforms::defaults()
-        .map(|platform| state_of(platform.name(), platform.availability(&occupied.host)))
-        .chain(PROVEN.iter().map(|name| proven(name, &occupied.host)))
+        .map(|platform| state_of(platform.name(), platform.availability(&session.host)))
+        .chain(PROVEN.iter().map(|name| proven(name, &session.host)))
         .collect();
-    occupied.close()?;
+    session.close()?;
     let host = facts::host_facts();
     let limits = limits(host.root, Hierarchy::detect().layout());
     let diagnosis = Diagnosis { platforms: states, host, limits, noise: noise::findings(), now, leftovers };
@@ -205,7 +206,7 @@ pub fn run(json: bool) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What keeps runs from limiting the CPUs and memory of guests.
+/// What prevents runs from limiting the CPUs and the memory of guests.
 fn limits(root: bool, layout: Layout) -> Option<noise::Finding> {
     let finding = |what: &str, remedy: &str, command: &str| noise::Finding {
         what: what.into(),
@@ -221,8 +222,8 @@ fn limits(root: bool, layout: Layout) -> Option<noise::Finding> {
         .then(|| finding("no control groups are mounted", remedy, "mount -t cgroup2 none /sys/fs/cgroup"))
 }
 
-/// Whether what an alias stands for can be had here: its platform proves it by booting a guest, or
-/// knows from an earlier proof.
+/// Whether this host has what an alias stands for. Its platform boots a guest to prove it, or knows
+/// from an earlier proof.
 fn proven(alias: &'static str, host: &platforms::Host) -> PlatformState {
     let spec = EnvironmentSpec::new(alias, Default::default());
     let (platform, environment) = match platforms::resolve(&spec) {
@@ -238,11 +239,11 @@ fn proven(alias: &'static str, host: &platforms::Host) -> PlatformState {
     }
 }
 
-/// A command as whoever asks can copy it: what changes the host is for root.
+/// A command that this user can copy: with sudo if it changes the host.
 fn prompt(command: &str, root: bool) -> String {
     const FOR_ALL: [&str; 5] = ["export", "sudo", "top", "unset", "weigh"];
     let first = command.split(' ').next().unwrap_or_default();
-    // A built image is everybody's, and made by root.
+    // Root builds images, and everybody can use them.
     let for_all = FOR_ALL.contains(&first) && !command.starts_with("weigh image");
     match root || for_all {
         true => format!("$ {command}"),

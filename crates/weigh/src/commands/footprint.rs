@@ -1,43 +1,28 @@
-//! `weigh footprint`: plan weighings of memory, run them, show them.
+//! `weigh footprint`: the memory that guests take.
 
-use super::run::Carrier;
-use crate::cli::{FootprintArgs, MeasureArgs};
+use crate::cli::FootprintArgs;
 use crate::error::Failure;
-use crate::request;
-use weigh_host::facts;
+use crate::request::{self, PlanRequest};
 use weigh_model::{Caches, Plan, StartPlan, Started, WorkloadPlan, weights};
 use weigh_workloads::start_workload;
 
-/// Blocks unless the user asks for others: memory differs little from block to block, and every one
-/// waits for it to stand still.
+/// Default number of blocks: memory differs little from block to block, and every block waits until
+/// it no longer changes.
 const BLOCKS: u32 = 6;
 
-/// Plans and runs a comparison of footprints, or prints the plan.
-///
-/// # Errors
-/// Bad input, a host that cannot be used, nothing measured, a gate crossed.
-pub fn run(args: &FootprintArgs, by: &mut dyn Carrier) -> Result<(), Failure> {
-    let facts = facts::host_facts();
-    let named = !args.common.on.is_empty();
-    let common = with_blocks(&args.common);
-    by.carry_out(&common, named, &facts, &|here| {
-        let plan =
-            request::plan_of(&common, None, &facts, here, &|_| workloads(&args.guests, args.duplicates))?;
-        Ok(Plan {
-            workloads: plan.workloads.iter().map(|workload| of_merging(&plan, workload)).collect(),
-            ..plan
-        })
+/// Reads `weigh footprint`.
+pub fn request(args: FootprintArgs) -> PlanRequest {
+    let common = args.common.with_default_blocks(BLOCKS);
+    PlanRequest::new(common.clone(), move |facts, host| {
+        let workloads = |_: &_| workloads(&args.guests, args.duplicates);
+        let plan = request::plan(&common, None, facts, host, &workloads)?;
+        let workloads = plan.workloads.iter().map(|workload| without_merging(&plan, workload)).collect();
+        Ok(Plan { workloads, ..plan })
     })
 }
 
-fn with_blocks(common: &MeasureArgs) -> MeasureArgs {
-    let asked = common.quick || common.precision.is_some();
-    let blocks = common.blocks.or((!asked).then_some(BLOCKS));
-    MeasureArgs { blocks, ..common.clone() }
-}
-
-/// The workload with what is known of merging only where some machine's memory is merged.
-fn of_merging(plan: &Plan, workload: &WorkloadPlan) -> WorkloadPlan {
+/// The workload without the metrics of page merging, unless the memory of some VM is merged.
+fn without_merging(plan: &Plan, workload: &WorkloadPlan) -> WorkloadPlan {
     let merges = plan.environments.iter().any(|environment| environment.spec.get("ksm") == Some("on"));
     let mut workload = workload.clone();
     let of_merging = |name: &str| [weights::MERGED, weights::MERGING_CPU].contains(&name);
@@ -46,9 +31,10 @@ fn of_merging(plan: &Plan, workload: &WorkloadPlan) -> WorkloadPlan {
 }
 
 fn workloads(guests: &[u32], duplicates: bool) -> Result<Vec<WorkloadPlan>, Failure> {
-    if let Some(twice) = guests.iter().enumerate().find(|(i, n)| guests[..*i].contains(n)) {
-        return Err(Failure::input(format!("{} guests would be weighed twice", twice.1))
-            .hint("give every number once"));
+    if let Some(twice) = request::first_repeated(guests) {
+        return Err(
+            Failure::input(format!("{twice} guests would be measured twice")).hint("give every number once")
+        );
     }
     let footprint = |guests: &u32| {
         let what = Started::Footprint { guests: *guests, duplicates };
@@ -71,7 +57,7 @@ mod tests {
 
     #[test]
     fn six_blocks_unless_asked_for_others() {
-        let blocks = |words: &[&str]| with_blocks(&args(words).common).blocks;
+        let blocks = |words: &[&str]| args(words).common.with_default_blocks(BLOCKS).effort.blocks;
         assert_eq!(blocks(&[]), Some(6));
         assert_eq!(blocks(&["--blocks", "3"]), Some(3));
         assert_eq!((blocks(&["--quick"]), blocks(&["--precision", "2"])), (None, None));

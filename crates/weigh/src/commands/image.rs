@@ -15,7 +15,7 @@ use weigh_images::{ImageError, Watch};
 use weigh_model::{ImageSpec, nearest};
 use weigh_platforms::Undoers;
 
-/// How many digits of a digest people are shown.
+/// Number of digits of a digest in lists for people.
 const SHOWN_DIGITS: usize = 12;
 
 /// Builds, lists or removes.
@@ -30,12 +30,12 @@ pub fn run(what: ImageCommand) -> Result<(), Failure> {
     }
 }
 
-/// What is kept on this host.
+/// The images on this host.
 pub fn kept() -> Vec<Kept> {
     Store::open().map(|store| store.list()).unwrap_or_default()
 }
 
-/// What an image is, on one line without its name.
+/// An image in one line, without its name.
 pub fn about(record: &Record) -> String {
     let digest = &record.identity[..SHOWN_DIGITS.min(record.identity.len())];
     let mebibytes = record.bytes as f64 / f64::from(1 << 20);
@@ -153,8 +153,8 @@ fn store() -> Result<Store, Failure> {
     })
 }
 
-/// Does something with a ledger of its own. The host is not locked: a build takes minutes, and
-/// disturbs runs no more than any program.
+/// Does something with a ledger of its own, but without the host's lock: a build takes minutes, and
+/// disturbs runs no more than any other program.
 fn recorded<T>(act: impl FnOnce(&Ledger) -> Result<T, Failure>) -> Result<T, Failure> {
     let id = format!("{}-{}", clock::utc_now().replace([':', '-'], ""), std::process::id());
     let ledger = Ledger::create(&state_directory()?, &id).map_err(ledger_failure)?;

@@ -25,13 +25,13 @@ struct Detail {
     default: &'static str,
 }
 
-/// A summary that so many entries have is printed once, below them all.
+/// A summary that this many entries have in common is printed once, below all of them.
 const COMMON: usize = 3;
 
-/// Prints what can be named on the command line.
+/// Prints the names that the command line takes.
 ///
 /// # Errors
-/// A manifest of the user's that is wrong.
+/// A manifest of the user is wrong.
 pub fn run(what: Listed, json: bool) -> Result<(), Failure> {
     let entries = match what {
         Listed::Platforms => platform_entries(),
@@ -73,7 +73,7 @@ fn platform_entries() -> Vec<Entry> {
     entries
 }
 
-/// What may stand behind a key.
+/// The values of a key.
 fn values(values: Values) -> String {
     match values {
         Values::Words(words) => words.join("|"),
@@ -193,6 +193,6 @@ fn text(entries: &[Entry]) -> String {
         lines.push("\nKeys that several have:".into());
         lines.extend(common.iter().map(|(key, summary)| format!("  {key:<9} {summary}")));
     }
-    // Summaries are whatever the manifests of users say.
+    // Summaries come from users' manifests, which may contain anything.
     harmless_lines(&lines.join("\n"))
 }

@@ -6,6 +6,7 @@ mod compare;
 mod completions;
 mod density;
 mod doctor;
+mod dry_run;
 mod footprint;
 mod image;
 mod list;
@@ -20,31 +21,20 @@ mod start;
 mod study;
 mod study_new;
 
-use crate::cli::{Cli, Command, OutputFormat};
+use crate::cli::{Command, CommandLine, OutputArgs};
 use crate::error::{Failure, file_failure};
+use crate::request::PlanRequest;
 use crate::{outcome, ui};
-use clap::Parser;
-use std::path::Path;
 use weigh_report::Report;
 
-/// How a report is given out.
-#[derive(Debug, Clone, Copy)]
-struct Form<'a> {
-    format: OutputFormat,
-    /// A file instead of the terminal.
-    output: Option<&'a Path>,
-    /// Per cent.
-    gate: Option<f64>,
-}
-
-impl Form<'_> {
-    /// Gives a report out, and says whether it crosses the gate.
+impl OutputArgs {
+    /// Writes a report where the user wants it, then checks the gate.
     ///
     /// # Errors
-    /// A file that cannot be written, a gate crossed.
-    fn give(self, report: &Report) -> Result<(), Failure> {
+    /// A file cannot be written; the gate is crossed.
+    fn write(&self, report: &Report) -> Result<(), Failure> {
         let text = outcome::render(report, self.format, self.gate)?;
-        match self.output {
+        match &self.output {
             Some(file) => std::fs::write(file, text).map_err(|error| file_failure("write", file, error))?,
             None => ui::print(&text),
         }
@@ -52,52 +42,49 @@ impl Form<'_> {
     }
 }
 
-/// Runs the command that the arguments name; none is a quick comparison of everything that can run
-/// here.
+/// Runs the command that the arguments name; without one, a quick comparison of everything that can
+/// run here.
 ///
 /// # Errors
-/// Whatever the command says.
-pub fn run(arguments: Cli) -> Result<(), Failure> {
-    match arguments.command.unwrap_or_else(quick) {
+/// Those of the command.
+pub fn run(line: CommandLine) -> Result<(), Failure> {
+    let Some(command) = line.cli.command else { return run(quick()) };
+    match command {
         Command::Study(args) => study::run(&args),
         Command::Doctor(arg) => doctor::run(arg.json),
         Command::List { what, json } => list::run(what, json),
-        Command::Show { run, format, output, gate } => {
-            show::run(&run, Form { format, output: output.as_deref(), gate })
-        }
-        Command::Compare { before, after, format, output, gate } => {
-            compare::run(&before, &after, Form { format, output: output.as_deref(), gate })
-        }
-        Command::Analyse { file, baseline, format, output, gate } => {
-            analyse::run(&file, &baseline, Form { format, output: output.as_deref(), gate })
-        }
+        Command::Show { run, output } => show::run(&run, &output),
+        Command::Compare { before, after, output } => compare::run(&before, &after, &output),
+        Command::Analyse { file, baseline, output } => analyse::run(&file, &baseline, &output),
         Command::Resume { run, gate, live } => resume::run(&run, gate, live.live),
         Command::Selftest(args) => selftest::run(&args),
         Command::Image { what } => image::run(what),
         Command::Clean { dry_run } => clean::run(dry_run),
         Command::Completions { shell } => completions::run(shell),
         Command::Man { directory } => man::run(directory.as_deref()),
-        measuring => self::measuring(measuring, &mut run::Alone),
+        measuring => run::run(&request(measuring, line.recorded)?),
     }
 }
 
-/// Plans what a command measures, for a carrier to carry out.
+/// Reads a command that measures, without planning it. Its plan records these words.
 ///
 /// # Errors
-/// What the command or the carrier says; a command that measures nothing.
-pub fn measuring(command: Command, by: &mut dyn run::Carrier) -> Result<(), Failure> {
-    match command {
-        Command::Run(args) => run::run(&args, by),
-        Command::Start(args) => start::run(&args, by),
-        Command::Footprint(args) => footprint::run(&args, by),
-        Command::Density(args) => density::run(&args, by),
-        Command::Soak(args) => soak::run(&args, by),
-        _ => Err(Failure::input("this command measures nothing")
-            .hint("an experiment is measured by run, start, footprint, density or soak")),
-    }
+/// Bad input; a command that measures nothing.
+pub fn request(command: Command, recorded: Option<Vec<String>>) -> Result<PlanRequest, Failure> {
+    let request = match command {
+        Command::Run(args) => run::request(*args),
+        Command::Start(args) => start::request(*args),
+        Command::Footprint(args) => footprint::request(*args),
+        Command::Density(args) => density::request(*args)?,
+        Command::Soak(args) => soak::request(*args)?,
+        _ => {
+            return Err(Failure::input("this command measures nothing")
+                .hint("an experiment is measured by run, start, footprint, density or soak"));
+        }
+    };
+    Ok(request.recording(recorded))
 }
 
-fn quick() -> Command {
-    let parsed = Cli::try_parse_from(["weigh", "run", "--quick"]).ok().and_then(|cli| cli.command);
-    parsed.expect("`weigh run --quick` is a valid command line")
+fn quick() -> CommandLine {
+    CommandLine::parse(["weigh", "run", "--quick"]).expect("`weigh run --quick` is a valid command line")
 }

@@ -1,20 +1,20 @@
-//! `weigh resume`: go on where a run ended.
+//! `weigh resume`: continue a run where it ended.
 
-use super::run::{Manner, find, measure};
+use super::run::{Settings, find, measure};
 use crate::cli::OutputFormat;
 use crate::error::Failure;
 use crate::live::Port;
-use crate::study::StudyDirectory;
 use crate::ui;
 use std::path::Path;
 use weigh_host::facts;
 use weigh_runner::RunOptions;
 use weigh_store::RunDirectory;
+use weigh_studies::StudyDirectory;
 
-/// Continues a run: finished units are kept, an interrupted one is void and redone.
+/// Continues a run: finished units stay, and an interrupted one is void and measured again.
 ///
 /// # Errors
-/// A port that is taken, no such run, a damaged one, or what [`measure`] says.
+/// A port is taken; the run does not exist or is damaged; those of [`measure`].
 pub fn run(run: &Path, gate: Option<f64>, live: Option<u16>) -> Result<(), Failure> {
     let path = find(run)?;
     if StudyDirectory::is_one(&path) {
@@ -34,6 +34,6 @@ pub fn run(run: &Path, gate: Option<f64>, live: Option<u16>) -> Result<(), Failu
         &plan,
         &facts,
         directory,
-        Manner { format: OutputFormat::Table, gate, options: RunOptions::default(), live },
+        Settings { format: OutputFormat::Table, gate, options: RunOptions::default(), live },
     )
 }

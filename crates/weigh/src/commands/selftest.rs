@@ -1,9 +1,9 @@
-//! `weigh selftest`: does the method keep here what it promises?
+//! `weigh selftest`: whether the method keeps its promises on this host.
 
 use super::run::{catch_signals, stay_off};
 use crate::cli::{SelftestArgs, SelftestFormat};
 use crate::error::{Failure, Kind, file_failure};
-use crate::host::Occupied;
+use crate::host::HostSession;
 use crate::selftest::conduct::{Conductor, Quiet, by_the_method, nothing_measured};
 use crate::selftest::design::{Design, Subject};
 use crate::selftest::judgement::{Verdict, judge, table};
@@ -21,7 +21,7 @@ const LONG: (u32, u32) = (200, 50);
 /// Makes the comparisons and judges them.
 ///
 /// # Errors
-/// A count outside of its band, a host that cannot be used, nothing measured.
+/// A count lies outside its band; the host cannot be used; nothing was measured.
 pub fn run(args: &SelftestArgs) -> Result<(), Failure> {
     let facts = facts::host_facts();
     if args.tools {
@@ -40,13 +40,13 @@ pub fn run(args: &SelftestArgs) -> Result<(), Failure> {
     let directory = directory(args.out.as_deref())?;
     let interrupt = catch_signals()?;
     let logs = directory.join("logs");
-    let occupied = Occupied::new(&format!("selftest in {}", directory.display()), Some(logs))?;
+    let session = HostSession::open(&format!("selftest in {}", directory.display()), Some(logs))?;
     if let Subject::Native { cpus } = &design.subject {
         stay_off(cpus, &facts);
     }
     let mut progress = ui::Steps::new("comparison");
     let conducted = Conductor {
-        host: &occupied.host,
+        host: &session.host,
         facts: &facts,
         directory: &directory,
         interrupt: &interrupt,
@@ -55,7 +55,7 @@ pub fn run(args: &SelftestArgs) -> Result<(), Failure> {
     }
     .conduct(&design, sensors(&design.subject).as_mut(), &mut |done, of| progress.show(done, of));
     drop(progress);
-    let closed = occupied.close();
+    let closed = session.close();
     let conducted = conducted?;
     closed?;
     if conducted.measured.is_empty() {
@@ -75,15 +75,15 @@ pub fn run(args: &SelftestArgs) -> Result<(), Failure> {
         Verdict::Inside => Ok(()),
         Verdict::Outside => Err(Failure::new(
             Kind::Failed,
-            format!("the method does not keep on this host what it promises: {}", judgement.statement),
+            format!("the method does not keep its promises on this host: {}", judgement.statement),
         )
         .hint(
-            "chance does this in one selftest of a hundred at most: run it again with --long; if it stays, no verdict of this host can be trusted",
+            "chance does this in at most one selftest of a hundred: run it again with --long; if it fails again, trust no verdict of this host",
         )),
     }
 }
 
-/// Native on one CPU, so that weigh itself has the others; or the fakes of the hidden options.
+/// Native on one CPU, which leaves the others to weigh, or the fakes of the hidden options.
 fn subject(args: &SelftestArgs, facts: &HostFacts) -> Subject {
     match &args.fake {
         Some(keys) => {
@@ -100,7 +100,7 @@ fn sensors(subject: &Subject) -> Box<dyn Sensors> {
     }
 }
 
-/// The directory of this selftest. Its name is none that `last` looks for.
+/// The directory of this selftest. `last` does not look for its name.
 pub(super) fn directory(out: Option<&Path>) -> Result<PathBuf, Failure> {
     let stamp = clock::utc_now().replace([':', '-'], "");
     let stamp = stamp.split(['.', 'Z']).next().unwrap_or_default().to_string();

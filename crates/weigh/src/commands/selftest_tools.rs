@@ -1,10 +1,10 @@
-//! `weigh selftest --tools`: do the builtin kernels do what the canonical tools do?
+//! `weigh selftest --tools`: whether the built-in kernels do what the canonical tools do.
 
 use super::run::{catch_signals, stay_off};
 use super::selftest::directory;
 use crate::cli::{SelftestArgs, SelftestFormat};
 use crate::error::{Failure, Kind, file_failure};
-use crate::host::Occupied;
+use crate::host::HostSession;
 use crate::selftest::tools::{BLOCKS, Outcome, PAIRS, Pair, table};
 use crate::{embedded, request, ui};
 use std::path::Path;
@@ -14,19 +14,19 @@ use weigh_observe::Observer;
 use weigh_platforms::Host;
 use weigh_store::RunDirectory;
 
-/// Compares every pair and says what came of it.
+/// Compares every pair and shows the results.
 ///
 /// # Errors
-/// A pair outside of what is asked, nothing compared, a host that cannot be used.
+/// A pair misses its demand; nothing was compared; the host cannot be used.
 pub fn run(args: &SelftestArgs, facts: &HostFacts) -> Result<(), Failure> {
     let pairs = chosen(&args.pair)?;
     let seed = args.seed.unwrap_or_else(request::random_seed);
     let blocks = args.blocks.unwrap_or(BLOCKS);
     let directory = directory(args.out.as_deref())?;
     let interrupt = catch_signals()?;
-    let occupied =
-        Occupied::new(&format!("selftest in {}", directory.display()), Some(directory.join("logs")))?;
-    // One CPU for what is measured, so that weigh itself has the others.
+    let session =
+        HostSession::open(&format!("selftest in {}", directory.display()), Some(directory.join("logs")))?;
+    // The programs get one CPU, which leaves the others to weigh.
     let cpus: Vec<u32> = facts.cpus.last().copied().into_iter().collect();
     stay_off(&cpus, facts);
     let conduct = Conduct { facts, cpus: &cpus, blocks, seed, directory: &directory, interrupt: &interrupt };
@@ -34,7 +34,7 @@ pub fn run(args: &SelftestArgs, facts: &HostFacts) -> Result<(), Failure> {
     let mut outcomes = Vec::new();
     let mut compared = Ok(());
     for (done, pair) in (1..).zip(&pairs) {
-        match conduct.compare(pair, &occupied.host) {
+        match conduct.compare(pair, &session.host) {
             Ok(Some(outcome)) => outcomes.push(outcome),
             Ok(None) => break,
             Err(error) => {
@@ -45,7 +45,7 @@ pub fn run(args: &SelftestArgs, facts: &HostFacts) -> Result<(), Failure> {
         progress.show(done, pairs.len() as u32);
     }
     drop(progress);
-    let closed = occupied.close();
+    let closed = session.close();
     compared?;
     closed?;
     say(&outcomes, blocks, args.format, &directory)
@@ -76,14 +76,14 @@ struct Conduct<'a> {
 }
 
 impl Conduct<'_> {
-    /// Runs one pair; none when it was interrupted.
+    /// Runs one pair; none if it was interrupted.
     fn compare(&self, pair: &Pair, host: &Host) -> Result<Option<Outcome>, Failure> {
         if self.interrupt.load(Ordering::Relaxed) {
             return Ok(None);
         }
         let plan = pair.plan(self.facts, self.cpus, self.blocks, self.seed, &embedded::digests())?;
         let mut store = RunDirectory::create_at(&self.directory.join(pair.name), &plan, self.facts)?;
-        // Within the scratch directory of all, which the ledger has.
+        // Within the scratch directory of all pairs, which is in the ledger.
         let work = host.work.join(pair.name);
         std::fs::create_dir(&work).map_err(|error| file_failure("make the directory", &work, error))?;
         let host = Host {
@@ -132,6 +132,6 @@ fn say(outcomes: &[Outcome], blocks: u32, format: SelftestFormat, directory: &Pa
     }
     let outside = outcomes.iter().filter(|outcome| with_found(outcome) == Some(false));
     let outside: Vec<&str> = outside.map(|outcome| outcome.pair.as_str()).collect();
-    Err(Failure::new(Kind::Failed, format!("outside of what is asked: {}", outside.join(", ")))
-        .hint("the whole interval of the ratio lies outside; the runs below the directory hold every value"))
+    Err(Failure::new(Kind::Failed, format!("outside their bounds: {}", outside.join(", ")))
+        .hint("the whole interval of the ratio lies outside; the runs below the directory have every value"))
 }

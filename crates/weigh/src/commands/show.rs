@@ -1,31 +1,31 @@
-//! `weigh show`: a run again, in any format.
+//! `weigh show`: the report of a run or a study, in any format.
 
-use super::Form;
 use super::run::find;
+use crate::cli::OutputArgs;
 use crate::error::Failure;
 use crate::outcome;
-use crate::study::StudyDirectory;
 use std::path::Path;
 use weigh_store::RunDirectory;
+use weigh_studies::StudyDirectory;
 
-/// Analyses the samples of a run and gives the result out.
+/// Analyses the samples of a run and shows the report.
 ///
 /// # Errors
-/// No such run, a damaged one, a file that cannot be written, a gate crossed.
-pub fn run(run: &Path, form: Form<'_>) -> Result<(), Failure> {
+/// The run does not exist or is damaged; the report cannot be written; the gate is crossed.
+pub fn run(run: &Path, output: &OutputArgs) -> Result<(), Failure> {
     let path = find(run)?;
     if StudyDirectory::is_one(&path) {
-        super::study::refuse_of_runs(&[("--gate", form.gate.is_some())])?;
-        return super::study::show(&path, form.format, form.output);
+        super::study::refuse_of_runs(&[("--gate", output.gate.is_some())])?;
+        return super::study::show(&path, output.format, output.output.as_deref());
     }
     let directory = RunDirectory::open(&path)?;
     let mut report = outcome::from_run(&directory)?;
     if directory.is_going_on() {
         report.warnings.insert(
             0,
-            "the run still goes on, and this is what it has measured so far; `weigh show` tells more later"
+            "the run is still going on, and this is what it has measured so far; `weigh show` shows more later"
                 .into(),
         );
     }
-    form.give(&report)
+    output.write(&report)
 }

@@ -1,61 +1,63 @@
-//! `weigh soak`: plan a run that lasts, in guests that stay, among guests that serve.
+//! `weigh soak`: hours or days in guests that stay, beside guests that serve.
 
-use super::run::Carrier;
-use crate::cli::{MeasureArgs, RunArgs, Size, SoakArgs};
+use super::density::beside;
+use crate::cli::{MeasureArgs, Size, SoakArgs, TrialArgs, WorkArgs};
 use crate::error::Failure;
-use crate::request;
-use weigh_host::facts;
+use crate::request::{self, PlanRequest};
 use weigh_model::{
     Effort, GuestPlan, HostFacts, Neighbours, Plan, Shares, WorkloadPlan, nearest, parse_duration,
 };
-use weigh_workloads::{LOADS, Library, load, with_neighbours};
+use weigh_workloads::{LOADS, Library, load};
 
-/// What is alternated unless the user names something else: a test of the system, one of its memory
-/// and one of its files, each with its own stand-in of what Cloud Spectator (2017) alternated for
-/// its hours. All run everywhere.
+/// Default workloads: one each for CPU, memory and files, in place of what Cloud Spectator (2017)
+/// alternated for its hours. All run everywhere.
 const WORKLOADS: [&str; 3] = ["lu", "memory-latency", "fileserver"];
 
-/// Plans and runs for so long, or prints the plan.
+/// Reads `weigh soak`.
 ///
 /// # Errors
-/// Bad input, a host that cannot be used, nothing measured, a gate crossed.
-pub fn run(args: &SoakArgs, by: &mut dyn Carrier) -> Result<(), Failure> {
-    let seconds = duration(args)?;
+/// A duration or neighbours that are wrong; an option that would end the soak otherwise; a manifest
+/// that is wrong.
+pub fn request(args: SoakArgs) -> Result<PlanRequest, Failure> {
+    let seconds = duration(&args)?;
     refuse_other_ends(&args.common)?;
     check_load(&args.neighbours)?;
-    let facts = facts::host_facts();
-    let library = request::library(&args.workload)?;
-    let named = !args.common.on.is_empty();
-    let asked = asked(args);
-    by.carry_out(&args.common, named, &facts, &|here| {
-        let make = |facts: &HostFacts| workloads(&asked, args, &library, facts);
-        let plan = request::plan_of(&args.common, None, &facts, here, &make)?;
+    let library = request::library(&args.work.workload)?;
+    let args = with_defaults(args);
+    Ok(PlanRequest::new(args.common.clone(), move |facts, host| {
+        let workloads = |facts: &HostFacts| workloads(&args, &library, facts);
+        let plan = request::plan(&args.common, None, facts, host, &workloads)?;
         Ok(Plan {
             effort: Effort::Lasting { seconds },
             guest: GuestPlan { reuse: true, ..plan.guest },
             ..plan
         })
-    })
+    }))
 }
 
-/// Seconds that it is to last.
+fn with_defaults(args: SoakArgs) -> SoakArgs {
+    let WorkArgs { workloads, command, .. } = &args.work;
+    let names_none = workloads.is_empty() && command.is_empty();
+    let workloads = if names_none { WORKLOADS.map(String::from).to_vec() } else { workloads.clone() };
+    SoakArgs { work: WorkArgs { workloads, ..args.work }, ..args }
+}
+
+/// How long it lasts, seconds.
 fn duration(args: &SoakArgs) -> Result<f64, Failure> {
-    let parsed = parse_duration(&args.lasting).map_err(|error| Failure::of_size("--for", &error))?;
+    let parsed = parse_duration(&args.duration).map_err(|error| Failure::of_size("--for", &error))?;
     if parsed.is_zero() {
-        return Err(
-            Failure::input("a soak of no time measures nothing").hint("as in --for 24h, or --for 30m")
-        );
+        return Err(Failure::input("`--for 0` measures nothing").hint("as in --for 24h, or --for 30m"));
     }
     Ok(parsed.as_secs_f64())
 }
 
-/// What ends other runs does not end this one.
+/// Refuses the options that end other runs: a soak ends after its time.
 fn refuse_other_ends(common: &MeasureArgs) -> Result<(), Failure> {
     let others = [
         ("--quick", common.quick),
-        ("--blocks", common.blocks.is_some()),
-        ("--precision", common.precision.is_some()),
-        ("--budget", common.budget.is_some()),
+        ("--blocks", common.effort.blocks.is_some()),
+        ("--precision", common.effort.precision.is_some()),
+        ("--budget", common.effort.budget.is_some()),
     ];
     match others.iter().find(|(_, is_given)| *is_given) {
         Some((option, _)) => {
@@ -78,40 +80,14 @@ fn check_load(word: &str) -> Result<(), Failure> {
         .hint(hint))
 }
 
-/// Loads that last through changing workloads: the workload itself does not.
+/// Loads that go on while the workloads change, which `same` does not.
 fn usable() -> impl Iterator<Item = &'static str> {
     LOADS.into_iter().filter(|word| *word != "same")
 }
 
-/// The workloads as `weigh run` would be asked for them.
-fn asked(args: &SoakArgs) -> RunArgs {
-    let defaults = || WORKLOADS.map(String::from).to_vec();
-    let none_named = args.workloads.is_empty() && args.command.is_empty();
-    RunArgs {
-        workloads: if none_named { defaults() } else { args.workloads.clone() },
-        command: args.command.clone(),
-        common: args.common.clone(),
-        size: Some(args.size.unwrap_or(Size::Standard)),
-        param: args.param.clone(),
-        warmup: None,
-        iterations: args.iterations,
-        prepare: None,
-        cleanup: None,
-        deadline: args.deadline.clone(),
-        reuse: true,
-        workload: args.workload.clone(),
-        loader: "host".into(),
-        plan: None,
-    }
-}
-
-fn workloads(
-    asked: &RunArgs,
-    args: &SoakArgs,
-    library: &Library,
-    facts: &HostFacts,
-) -> Result<Vec<WorkloadPlan>, Failure> {
-    let plans = request::workloads(asked, library, facts)?;
+fn workloads(args: &SoakArgs, library: &Library, facts: &HostFacts) -> Result<Vec<WorkloadPlan>, Failure> {
+    let trial = TrialArgs::default();
+    let plans = request::workloads(&args.work, &trial, Size::Standard, library, facts)?;
     if let Some(server) = plans.iter().find(|plan| plan.staging.server.is_some() && args.guests > 1) {
         return Err(Failure::input(format!(
             "`{}` is a server with a load generator of its own",
@@ -119,17 +95,10 @@ fn workloads(
         ))
         .hint("soak it with --guests 1, or name workloads that are commands"));
     }
-    let beside = |plan: WorkloadPlan| match load(&args.neighbours).filter(|_| args.guests > 1) {
-        None => plan,
-        Some(load) => {
-            let neighbours = Neighbours { guests: args.guests, load, shares: Shares::Equal, stay: true };
-            let deadline_s = plan.deadline_s;
-            let among = with_neighbours(plan, neighbours);
-            // What the user says holds for any number of guests.
-            if args.deadline.is_some() { WorkloadPlan { deadline_s, ..among } } else { among }
-        }
-    };
-    Ok(plans.into_iter().map(beside).collect())
+    let Some(load) = load(&args.neighbours).filter(|_| args.guests > 1) else { return Ok(plans) };
+    let neighbours = Neighbours { guests: args.guests, load, shares: Shares::Equal, stay: true };
+    let own_deadline = args.work.deadline.is_some();
+    Ok(plans.iter().map(|plan| beside(plan, neighbours.clone(), own_deadline)).collect())
 }
 
 #[cfg(test)]
@@ -145,9 +114,8 @@ mod tests {
     }
 
     fn plans(words: &[&str]) -> Vec<WorkloadPlan> {
-        let args = args(words);
         let library = request::library(&[]).unwrap();
-        workloads(&asked(&args), &args, &library, &facts::host_facts()).unwrap()
+        workloads(&with_defaults(args(words)), &library, &weigh_host::facts::host_facts()).unwrap()
     }
 
     #[test]

@@ -1,10 +1,11 @@
 //! `weigh study`: the experiments of studies here, beside what was published.
 
-use super::run::{Here, RUNS, catch_signals};
+use super::run::{RUNS, catch_signals};
 use super::study_new;
-use crate::cli::{OutputFormat, StudyArgs, StudyCommand};
+use crate::cli::{EffortArgs, OutputFormat, StudyArgs, StudyCommand};
 use crate::error::{Failure, Kind, file_failure};
-use crate::study::{self, Column, ExperimentState, Prover, State, StudyDirectory, Wanted};
+use crate::host::LocalHost;
+use crate::study::{self, AvailabilityCheck, acceleration};
 use crate::{request, ui};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -12,7 +13,10 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use weigh_host::clock;
 use weigh_report::study::StudyReport;
-use weigh_studies::{Experiment, Library, Study, UnknownExperiment};
+use weigh_studies::{
+    Column, ColumnChoice, Experiment, ExperimentState, Library, Reanalysed, Study, StudyDirectory,
+    StudyState, UnknownExperiment, reanalyse,
+};
 
 /// Lists studies, or measures experiments of one.
 ///
@@ -36,14 +40,14 @@ pub fn run(args: &StudyArgs) -> Result<(), Failure> {
     }
     let (study, experiments) = chosen(&library, &names)?;
     if let Some(directory) = &args.reanalyse {
-        return again(study, &experiments, directory, args);
+        return show_logs(study, &experiments, directory, args);
     }
-    let wanted = Wanted::parse(&args.arm, &args.on, &experiments)?;
-    let state = asked(args, study, &experiments, &wanted);
+    let choice = ColumnChoice::parse(&args.arm, &args.on, &experiments, &acceleration)?;
+    let state = new_state(args, study, &experiments, &choice);
     if args.dry_run {
         let out = args.out.clone().unwrap_or_else(|| Path::new(RUNS).join(&study.name));
         for experiment in experiments {
-            let columns = wanted.columns(experiment);
+            let columns = choice.columns(experiment);
             ui::print(&study::describe(&out, experiment, &columns, &state.size, &state.options));
         }
         return Ok(());
@@ -56,7 +60,7 @@ pub fn run(args: &StudyArgs) -> Result<(), Failure> {
     carry_on(directory, args.format)
 }
 
-/// Goes on with a study.
+/// Continues a study.
 ///
 /// # Errors
 /// As [`run`].
@@ -64,12 +68,12 @@ pub fn resume(path: &Path) -> Result<(), Failure> {
     carry_on(StudyDirectory::open(path)?, OutputFormat::Table)
 }
 
-/// Redraws what a study has measured so far.
+/// Shows what a study has measured so far.
 ///
 /// # Errors
 /// A damaged directory, a file that cannot be written.
 pub fn show(path: &Path, format: OutputFormat, output: Option<&Path>) -> Result<(), Failure> {
-    let text = study::render(&study::redraw(&StudyDirectory::open(path)?)?, format)?;
+    let text = study::render(&study::report(&StudyDirectory::open(path)?)?, format)?;
     match output {
         Some(file) => std::fs::write(file, text).map_err(|error| file_failure("write", file, error)),
         None => {
@@ -79,17 +83,26 @@ pub fn show(path: &Path, format: OutputFormat, output: Option<&Path>) -> Result<
     }
 }
 
-/// Says what the study's own logs show. What can be said is said before what cannot be read.
-fn again(study: &Study, experiments: &[&Experiment], logs: &Path, args: &StudyArgs) -> Result<(), Failure> {
+/// Shows what the study's own logs say, then reports the first log that cannot be used.
+fn show_logs(
+    study: &Study,
+    experiments: &[&Experiment],
+    logs: &Path,
+    args: &StudyArgs,
+) -> Result<(), Failure> {
+    if !logs.is_dir() {
+        return Err(Failure::input(format!("there is no directory {}", logs.display()))
+            .hint("give --reanalyse the directory with the study's raw logs, laid out as its authors published them"));
+    }
     let names: Vec<&str> = experiments.iter().map(|experiment| experiment.name.as_str()).collect();
-    let study::Reanalysed { report, damaged } = study::reanalyse(study, &names, logs)?;
+    let Reanalysed { report, damaged } = reanalyse(study, &names, logs);
     if let Some(out) = &args.out {
-        write_again(out, &report)?;
+        write_reports(out, &report)?;
     }
     ui::print(&study::render(&report, args.format)?);
     match damaged.into_iter().next() {
-        Some(failure) => Err(failure),
-        None if is_any_number(&report) => Ok(()),
+        Some(error) => Err(error.into()),
+        None if has_values(&report) => Ok(()),
         None => Err(Failure::new(
             Kind::NothingMeasured,
             format!("no raw log of the study is in {}", logs.display()),
@@ -98,10 +111,10 @@ fn again(study: &Study, experiments: &[&Experiment], logs: &Path, args: &StudyAr
     }
 }
 
-/// A page and the same as data, in a directory that holds nothing else.
-fn write_again(out: &Path, report: &StudyReport) -> Result<(), Failure> {
+/// Writes the report as a page and as JSON, into a directory that holds nothing else.
+fn write_reports(out: &Path, report: &StudyReport) -> Result<(), Failure> {
     if std::fs::read_dir(out).is_ok_and(|mut entries| entries.next().is_some()) {
-        return Err(Failure::input(format!("{} is there already and not empty", out.display()))
+        return Err(Failure::input(format!("{} exists and is not empty", out.display()))
             .hint("give --out another directory"));
     }
     std::fs::create_dir_all(out).map_err(|error| file_failure("make the directory", out, error))?;
@@ -114,13 +127,13 @@ fn write_again(out: &Path, report: &StudyReport) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Whether there is any number that was not printed by the paper.
-fn is_any_number(report: &StudyReport) -> bool {
+/// Whether there is any measured number.
+fn has_values(report: &StudyReport) -> bool {
     let rows = report.experiments.iter().flat_map(|one| &one.views).flat_map(|view| &view.rows);
     rows.flat_map(|row| &row.cells).any(|cell| cell.measured.is_some())
 }
 
-/// Refuses options that only a run has, rather than to take no notice of them.
+/// Refuses options that only a run has, which would otherwise be ignored.
 ///
 /// # Errors
 /// One of them is given.
@@ -136,7 +149,7 @@ pub fn refuse_of_runs(options: &[(&str, bool)]) -> Result<(), Failure> {
 fn carry_on(mut directory: StudyDirectory, format: OutputFormat) -> Result<(), Failure> {
     let interrupt = catch_signals()?;
     let measured = study::measure(&mut directory, &interrupt);
-    let report = study::redraw(&directory)?;
+    let report = study::report(&directory)?;
     let path = directory.path();
     let page = path.join("report.html");
     std::fs::write(&page, study::render(&report, OutputFormat::Html)?)
@@ -149,7 +162,7 @@ fn carry_on(mut directory: StudyDirectory, format: OutputFormat) -> Result<(), F
 
 /// Whether anything was measured.
 fn verdict(report: &StudyReport, path: &Path, interrupt: &AtomicBool) -> Result<(), Failure> {
-    if is_any_number(report) {
+    if has_values(report) {
         return Ok(());
     }
     if interrupt.load(Ordering::Relaxed) {
@@ -163,7 +176,7 @@ fn verdict(report: &StudyReport, path: &Path, interrupt: &AtomicBool) -> Result<
         .hint("the reasons are above; `weigh doctor` looks at every platform"))
 }
 
-/// The experiments that names stand for: all of one study, each once, in its order.
+/// The experiments that names stand for, without repetitions and in the order of their study.
 fn chosen<'a>(library: &'a Library, names: &[String]) -> Result<(&'a Study, Vec<&'a Experiment>), Failure> {
     let mut found = Vec::new();
     for name in names {
@@ -186,27 +199,33 @@ fn unknown(error: &UnknownExperiment) -> Failure {
     Failure::input(error.to_string()).at("study", &error.name, 0..error.name.len()).hint(hint)
 }
 
-/// What was asked, before any of it is done.
-fn asked(args: &StudyArgs, study: &Study, experiments: &[&Experiment], wanted: &Wanted) -> State {
+/// The state of a study that was just asked for.
+fn new_state(
+    args: &StudyArgs,
+    study: &Study,
+    experiments: &[&Experiment],
+    choice: &ColumnChoice,
+) -> StudyState {
     let mut options: Vec<String> = Vec::new();
     let mut add = |name: &str, value: Option<String>| {
         options.extend(value.into_iter().flat_map(|value| [name.to_string(), value]));
     };
-    add("--blocks", args.blocks.map(|blocks| blocks.to_string()));
-    add("--precision", args.precision.map(|percent| percent.to_string()));
-    add("--budget", args.budget.clone());
-    add("--seed", Some(args.seed.unwrap_or_else(request::random_seed).to_string()));
-    if args.no_void {
+    let EffortArgs { blocks, precision, budget, no_void, seed } = &args.effort;
+    add("--blocks", blocks.map(|blocks| blocks.to_string()));
+    add("--precision", precision.map(|percent| percent.to_string()));
+    add("--budget", budget.clone());
+    add("--seed", Some(seed.unwrap_or_else(request::random_seed).to_string()));
+    if *no_void {
         options.push("--no-void".into());
     }
     let state =
         |experiment: &&Experiment| ExperimentState { name: experiment.name.clone(), ..Default::default() };
-    State {
+    StudyState {
         options,
-        arms: wanted.arms.iter().map(|(id, spec)| (id.clone(), spec.to_string())).collect(),
-        on: wanted.on.iter().map(ToString::to_string).collect(),
+        arms: choice.arms.iter().map(|(id, spec)| (id.clone(), spec.to_string())).collect(),
+        on: choice.on.iter().map(ToString::to_string).collect(),
         experiments: experiments.iter().map(state).collect(),
-        ..State::new(study.to_toml(), args.size.word())
+        ..StudyState::new(study, args.size.name())
     }
 }
 
@@ -224,20 +243,18 @@ struct Listed {
 
 /// Prints all studies with what of them can run here.
 fn list(library: &Library, json: bool) -> Result<(), Failure> {
-    let (mut prover, mut here) = (Prover::default(), Here::default());
-    let mut all = Vec::new();
-    for study in library.studies() {
-        for experiment in &study.experiments {
-            let mut columns = Wanted::default().columns(experiment);
-            let proven = prover.prove(&mut columns, &mut here);
-            if proven.is_err() {
-                here.leave()?;
-                return proven;
+    let mut availability = AvailabilityCheck::default();
+    let all = LocalHost::ask(|host| {
+        let mut all = Vec::new();
+        for study in library.studies() {
+            for experiment in &study.experiments {
+                let mut columns = ColumnChoice::default().columns(experiment);
+                availability.check(&mut columns, host)?;
+                all.push((study, listed(study, experiment, &columns)));
             }
-            all.push((study, listed(study, experiment, &columns)));
         }
-    }
-    here.leave()?;
+        Ok(all)
+    })?;
     if json {
         let listed: Vec<&Listed> = all.iter().map(|(_, listed)| listed).collect();
         ui::print(&serde_json::to_string_pretty(&listed).expect("plain data becomes JSON"));
@@ -259,7 +276,8 @@ fn listed(study: &Study, experiment: &Experiment, columns: &[Column]) -> Listed 
     }
 }
 
-/// The list: what can run stands with every experiment, why something cannot once, at the end.
+/// The list for people: every experiment has what can run, and each reason why something cannot
+/// stands once, at the end.
 fn in_words(library: &Library, all: &[(&Study, Listed)]) -> String {
     let mut lines = Vec::new();
     let mut reasons: Vec<(&str, Vec<String>)> = Vec::new();

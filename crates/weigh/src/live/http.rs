@@ -1,21 +1,21 @@
-//! What is answered to a request: GET of three places, asked for by the name of this machine's
-//! loopback interface, and nothing else.
+//! Requests and their replies: GET of three paths, with a host name of this machine's loopback
+//! interface, and nothing else.
 
-/// The most that the head of a request may have, bytes.
+/// The largest head of a request, bytes.
 pub(super) const LONGEST_HEAD: usize = 8 << 10;
-/// The most headers; browsers send a dozen or two.
+/// The largest number of headers; browsers send a dozen or two.
 const MOST_HEADERS: usize = 64;
 
-/// What a request gets.
+/// The reply to a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Answer {
     /// The report.
     Page,
     /// How far the run is.
     State,
-    /// Nothing, and that is right: browsers ask for a picture of the page.
+    /// Nothing, on purpose: browsers ask for an icon of the page.
     Nothing,
-    /// Why not.
+    /// A refusal.
     Refused(Refusal),
 }
 
@@ -31,12 +31,12 @@ pub(super) enum Refusal {
 }
 
 impl Refusal {
-    /// The line of the status (RFC 9110), and a sentence.
+    /// The status line (RFC 9110) and a sentence.
     pub(super) fn words(self) -> (&'static str, &'static str) {
         match self {
             Self::NoHttp => ("400 Bad Request", "this is no request of HTTP/1.1"),
-            // A name that a stranger has pointed at 127.0.0.1 would let his page read this one (DNS
-            // rebinding).
+            // Otherwise a stranger's host name that resolves to 127.0.0.1 would let their page read
+            // this one (DNS rebinding).
             Self::ForeignHost => ("403 Forbidden", "ask for 127.0.0.1 or localhost"),
             Self::Method => ("405 Method Not Allowed", "there is nothing to change here, only to GET"),
             Self::Unknown => ("404 Not Found", "there are / and /state"),
@@ -50,7 +50,7 @@ impl Refusal {
     }
 }
 
-/// What the head of a request asks for; none while it is not whole.
+/// The request in a head; none if the head is not complete yet.
 pub(super) fn answer(head: &[u8]) -> Option<Answer> {
     let is_whole = head.windows(4).any(|end| end == b"\r\n\r\n") || head.windows(2).any(|end| end == b"\n\n");
     if !is_whole {
@@ -83,8 +83,7 @@ fn answer_to(request: &httparse::Request<'_, '_>) -> Answer {
     }
 }
 
-/// Whether a `Host` is one of the loopback interface. Its port is not looked at: a tunnel has
-/// another one.
+/// Whether a `Host` names the loopback interface. The port may be another one, that of a tunnel.
 fn is_own(host: &[u8]) -> bool {
     let Ok(host) = std::str::from_utf8(host) else { return false };
     let name = match host.rsplit_once(':') {
@@ -95,7 +94,7 @@ fn is_own(host: &[u8]) -> bool {
     name == "127.0.0.1" || name.eq_ignore_ascii_case("localhost")
 }
 
-/// The head of an answer with a body of so many bytes. Nothing of it may be kept, framed or read by
+/// The head of a reply with a body of this many bytes. It forbids caching, framing and reading by
 /// other pages.
 pub(super) fn head(status: &str, kind: &str, length: usize) -> String {
     format!(
@@ -184,8 +183,7 @@ mod tests {
         #[test]
         fn no_head_is_answered_by_accident(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             let ended = [&bytes[..], b"\r\n\r\n"].concat();
-            // Only the right words in the right order are: random ones are refused, and nothing
-            // panics.
+            // Random words are refused, and nothing panics.
             prop_assert!(matches!(answer(&ended), Some(Answer::Refused(_))));
         }
     }

@@ -1,4 +1,4 @@
-//! The report of a run while it goes on, for browsers on this machine.
+//! The live report: the report of a run that is going on, for browsers on this machine.
 //!
 //! ```text
 //! Event --Live::show--> how far the run is --GET /state--> the page's script
@@ -6,9 +6,9 @@
 //!            +-- between blocks, when somebody asks: records on disk --> page --GET /--> browser
 //! ```
 //!
-//! The page is made when nothing is measured: before the first block and between blocks, while the
-//! run waits for it, and only if somebody has asked since the last one. Requests are answered at
-//! any time by threads of the lowest priority, from what is in memory.
+//! The page is rendered while nothing is measured, before the first block and between blocks. The
+//! run waits for it, and it is only rendered if a browser has asked since the last time. Threads of
+//! the lowest priority reply to requests at any time from memory.
 
 mod http;
 mod server;
@@ -29,13 +29,15 @@ use weigh_store::RunDirectory;
 
 /// The least time between two pages.
 const BETWEEN_PAGES: Duration = Duration::from_secs(10);
-/// And at least so many times what making one took: 5 % of a run at most go into its pages.
+/// And at least this many times the time that the last page took, so that pages take at most 5 % of
+/// a run.
 const REST_PER_PAGE: u32 = 19;
-/// Somebody who asked this long ago still looks. The script asks every two seconds.
+/// A browser counts as present for this long after a request. The script asks every two seconds.
 const LOOKING: Duration = Duration::from_secs(5);
-/// How long the last page waits for who looks: the script asks once more in that time.
+/// How long weigh waits at the end for browsers to fetch the last page: the script asks once more
+/// in that time.
 const LAST_PAGE: Duration = Duration::from_secs(3);
-/// The lowest priority that there is (`setpriority(2)`).
+/// The lowest priority (`setpriority(2)`).
 const LOWEST_PRIORITY: i32 = 19;
 
 /// A port of this machine's loopback interface, held for a run.
@@ -45,12 +47,12 @@ pub struct Port {
 }
 
 impl Port {
-    /// Takes a port, 0 for any that is free, before anything else is done.
+    /// Takes a port; 0 takes any that is free.
     ///
     /// # Errors
-    /// It is taken, or not for this user.
+    /// The port is taken, or this user may not take it.
     pub fn take(port: u16) -> Result<Self, Failure> {
-        // Never another interface: whoever reaches this one is on this machine already.
+        // Only this interface, which nobody can reach from another machine.
         let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).and_then(|listener| {
             let address = listener.local_addr()?;
             Ok(Self { listener, address })
@@ -58,7 +60,7 @@ impl Port {
         taken.map_err(|error| {
             Failure::new(Kind::Failed, format!("cannot serve the live report on port {port} of 127.0.0.1"))
                 .because(error)
-                .hint("`--live` without a number takes a port that is free")
+                .hint("`--live` without a number takes a free port")
         })
     }
 }
@@ -78,17 +80,17 @@ pub struct Live {
     address: SocketAddr,
     directory: PathBuf,
     standing: Standing,
-    /// No page is made before.
+    /// When the next page may be rendered.
     next: Instant,
-    /// Whether it was said that a page could not be made.
+    /// Whether the user knows that a page could not be rendered.
     complained: bool,
 }
 
 impl Live {
-    /// Makes the first page from what the run directory holds, and begins to serve it.
+    /// Renders the first page from the run directory, and serves it.
     ///
     /// # Errors
-    /// The page cannot be made, or no thread be started.
+    /// The page cannot be rendered; no thread can be started.
     pub fn serve(port: Port, directory: &Path) -> Result<Self, Failure> {
         let shared = Arc::new(Shared::default());
         let mut live = Self {
@@ -100,15 +102,14 @@ impl Live {
             complained: false,
         };
         live.publish(false, || read(directory))?;
-        // The next one comes as soon as it is wanted: this one mostly says that there is nothing
-        // yet.
+        // The next one comes as soon as a browser asks, because this one usually has no values.
         live.next = Instant::now();
         server::start(port.listener, shared)
             .map_err(|error| Failure::new(Kind::Failed, "cannot serve the live report").because(error))?;
         Ok(live)
     }
 
-    /// Where it is, and what to heed.
+    /// The address, and how to look at it without disturbing the run.
     pub fn announcement(&self) -> String {
         let port = self.address.port();
         format!(
@@ -118,8 +119,8 @@ impl Live {
         )
     }
 
-    /// Takes note of an event. Between blocks it makes a page, if one is wanted. What it returns is
-    /// to be told.
+    /// Follows an event, and between blocks renders a page if a browser asks for one. Returns a
+    /// warning for the user.
     pub fn show(&mut self, event: &Event) -> Option<String> {
         let standing = &mut self.standing;
         let mut measures_nothing = false;
@@ -154,16 +155,16 @@ impl Live {
         first.then(|| format!("the live report could not be made anew: {failure}"))
     }
 
-    /// The run has ended: its report is the last page, and who looks gets it.
+    /// Serves the report of the run, which has ended, until the browsers that are looking have it.
     pub fn finish(mut self, report: &Report, interrupt: &AtomicBool) {
-        // A page that cannot be made must not hide the result: who looks is told that the run has
-        // ended.
+        // A page that cannot be rendered must not hide the result; browsers still learn that the
+        // run has ended.
         let _kept_the_one_before = self.publish(true, || Ok(report));
         self.shared.finish();
         let end = Instant::now() + LAST_PAGE;
         let was = interrupt.load(Ordering::Relaxed);
         while self.shared.is_awaited() && Instant::now() < end {
-            // A second Ctrl-C ends weigh by itself; the first after the result ends the waiting.
+            // The first Ctrl-C after the result ends the wait; a second one ends weigh itself.
             if interrupt.load(Ordering::Relaxed) != was {
                 return;
             }
@@ -171,8 +172,8 @@ impl Live {
         }
     }
 
-    /// Makes a page in a thread of the lowest priority, so that a defect in it ends the page and
-    /// not the run, and waits for it.
+    /// Renders a page in a thread of the lowest priority and waits for it, so that a defect ends
+    /// the page and not the run.
     fn publish<R: Borrow<Report>>(
         &mut self,
         ended: bool,
@@ -206,7 +207,7 @@ impl Drop for Live {
     }
 }
 
-/// The report of what is on disk so far.
+/// The report of the samples on disk.
 fn read(directory: &Path) -> Result<Report, Failure> {
     outcome::from_run(&RunDirectory::open(directory)?)
 }
@@ -216,8 +217,8 @@ fn clock_time() -> String {
     utc_now().chars().take(19).collect::<String>().replace('T', " ")
 }
 
-/// What else wants the CPU goes first.
+/// Gives this thread the lowest priority.
 fn lower_priority() {
-    // Without it the thread is one like others, which is no reason to go without the page.
+    // At the usual priority the page still works, so a failure is ignored.
     let _as_it_was = rustix::process::setpriority_process(None, LOWEST_PRIORITY);
 }

@@ -1,4 +1,4 @@
-//! Threads that answer requests from what is in memory. None of them is waited for by the run.
+//! Threads that reply to requests from memory. The run never waits for one.
 
 use super::http::{self, Answer, LONGEST_HEAD, Refusal, answer};
 use super::{LOOKING, Standing, lower_priority};
@@ -9,23 +9,23 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Connections at a time. A browser has two or three.
+/// The largest number of connections at a time. A browser has two or three.
 const MOST_CONNECTIONS: usize = 8;
-/// The head of a request must be there by then.
+/// Time limit for the head of a request.
 const TO_ASK: Duration = Duration::from_secs(5);
-/// A page of a few megabytes has gone through the slowest tunnel by then.
+/// Time limit for a reply, which lets a page of a few megabytes through a slow tunnel.
 const TO_TAKE: Duration = Duration::from_secs(60);
-/// Who was answered closes the connection by then, or it is closed.
+/// How long the browser has after a reply to close the connection.
 const TO_LEAVE: Duration = Duration::from_millis(500);
-/// A page leaves in parts of this size, bytes, so that the time above is looked at now and then.
+/// Size of the parts in which a page is sent, bytes; the time limit is checked between them.
 const PART: usize = 64 << 10;
 
-/// What the run and the threads of the server share.
+/// State that the run and the threads of the server share.
 #[derive(Debug, Default)]
 pub(super) struct Shared {
     content: Mutex<Content>,
     connections: AtomicUsize,
-    /// No connection is taken any more.
+    /// Whether the server has stopped accepting connections.
     closed: AtomicBool,
 }
 
@@ -35,16 +35,16 @@ struct Content {
     version: u64,
     standing: Standing,
     finished: bool,
-    /// Somebody has asked since the page was made.
+    /// Whether a browser has asked since the page was rendered.
     wanted: bool,
     asked_at: Option<Instant>,
-    /// The newest page that somebody has got whole.
+    /// The version of the newest page that a browser has received completely.
     taken_version: u64,
 }
 
 impl Shared {
     fn content(&self) -> MutexGuard<'_, Content> {
-        // Every change is one assignment: a thread that panics leaves nothing half done.
+        // Every change is one assignment, so a thread that panics leaves a consistent state.
         self.content.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -67,19 +67,19 @@ impl Shared {
         self.content().finished = true;
     }
 
-    /// Whether somebody has asked since the last page was made.
+    /// Whether a browser has asked since the last page was rendered.
     pub(super) fn is_wanted(&self) -> bool {
         self.content().wanted
     }
 
-    /// Whether somebody looks who has not got the newest page.
+    /// Whether a browser is looking that does not have the newest page.
     pub(super) fn is_awaited(&self) -> bool {
         let content = self.content();
         let looks = content.asked_at.is_some_and(|at| at.elapsed() < LOOKING);
         looks && content.taken_version < content.version
     }
 
-    /// Takes no more connections. The thread that takes them waits for one: this is the last.
+    /// Stops accepting connections. The accepting thread waits for one, which this method makes.
     pub(super) fn close(&self, address: SocketAddr) {
         self.closed.store(true, Ordering::Relaxed);
         let _gone_already = TcpStream::connect_timeout(&address, Duration::from_millis(200));
@@ -107,14 +107,14 @@ impl Shared {
     }
 }
 
-/// Begins to answer.
+/// Starts the server.
 ///
 /// # Errors
 /// No thread can be started.
 pub(super) fn start(listener: TcpListener, shared: Arc<Shared>) -> io::Result<()> {
     let accept = move || {
-        // Threads that this one starts inherit it, as they inherit the CPUs, which are not those of
-        // the guests where there are others.
+        // Its threads inherit the priority, and also the CPUs, which are not those of guests if
+        // there are others.
         lower_priority();
         loop {
             let taken = listener.accept();
@@ -123,8 +123,8 @@ pub(super) fn start(listener: TcpListener, shared: Arc<Shared>) -> io::Result<()
             }
             match taken {
                 Ok((stream, _)) => serve(stream, &shared),
-                // Out of descriptors, or a connection that was gone before it was taken: later
-                // there may be another.
+                // Out of descriptors, or the connection was closed before it was accepted. A later
+                // one may work.
                 Err(_) => std::thread::sleep(Duration::from_millis(100)),
             }
         }
@@ -132,7 +132,7 @@ pub(super) fn start(listener: TcpListener, shared: Arc<Shared>) -> io::Result<()
     std::thread::Builder::new().name("live".into()).spawn(accept).map(drop)
 }
 
-/// Answers in a thread of its own, unless there are too many already.
+/// Replies in a thread of its own, unless there are too many already.
 fn serve(mut stream: TcpStream, shared: &Arc<Shared>) {
     if shared.connections.fetch_add(1, Ordering::Relaxed) >= MOST_CONNECTIONS {
         shared.connections.fetch_sub(1, Ordering::Relaxed);
@@ -142,7 +142,7 @@ fn serve(mut stream: TcpStream, shared: &Arc<Shared>) {
     }
     let mine = Arc::clone(shared);
     let talk = move || {
-        // Whoever goes away in the middle has had what he wanted.
+        // A browser that closes the connection early does not want the rest.
         let _gone = converse(&mut stream, &mine);
         mine.connections.fetch_sub(1, Ordering::Relaxed);
     };
@@ -203,8 +203,7 @@ fn write(stream: &mut TcpStream, status: &str, kind: &str, body: &[u8], end: Ins
     Ok(())
 }
 
-/// Ends a connection so that what was sent arrives: closed with something unread, it would be
-/// reset.
+/// Closes a connection so that everything sent arrives. With unread input it would be reset.
 fn leave(stream: &mut TcpStream) -> io::Result<()> {
     stream.shutdown(Shutdown::Write)?;
     let end = Instant::now() + TO_LEAVE;
@@ -219,7 +218,7 @@ fn leave(stream: &mut TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-/// Time left until then.
+/// Time left until a deadline.
 fn left(end: Instant) -> io::Result<Duration> {
     let left = end.saturating_duration_since(Instant::now());
     if left.is_zero() { Err(ErrorKind::TimedOut.into()) } else { Ok(left) }

@@ -1,4 +1,4 @@
-//! What a report takes from the samples of a run: made of them, or as it was kept.
+//! What a report takes from the samples of a run, read from them or from the analysis cache.
 
 use crate::error::Failure;
 use crate::facts::OnRecord;
@@ -8,7 +8,7 @@ use weigh_model::{Comparison, Effort, Observation, Plan, Record};
 use weigh_stats::{Collected, Course, collect, courses};
 use weigh_store::RunDirectory;
 
-/// Of the sources that decide what is kept and how: see `build.rs`.
+/// Digest of the sources that decide what is cached and how: see `build.rs`.
 const READER: &str = env!("WEIGH_READERS_DIGEST");
 
 /// What a report takes from the samples of a run.
@@ -16,20 +16,20 @@ const READER: &str = env!("WEIGH_READERS_DIGEST");
 pub struct Read {
     pub collected: Collected,
     pub on_record: OnRecord,
-    /// Of a run that was to last for a time: for others, blocks are no matter of time.
+    /// Only of a run with a fixed duration: in others, blocks do not stand for time.
     pub courses: Vec<Course>,
     /// A sentence about a last line that a crash cut short.
     pub recovered: Option<String>,
 }
 
 impl Read {
-    /// From what was kept of these samples, else from the samples.
+    /// Reads the cache of these samples, or else the samples.
     ///
     /// # Errors
-    /// Samples that cannot be read.
+    /// The samples cannot be read.
     pub fn of(directory: &RunDirectory) -> Result<Self, Failure> {
-        let made = directory.derived(READER, |records| Kept::make(directory.plan(), records))?;
-        let Kept { mut collected, scans, on_record, courses } = made.value;
+        let made = directory.derived(READER, |records| CachedAnalysis::make(directory.plan(), records))?;
+        let CachedAnalysis { mut collected, scans, on_record, courses } = made.value;
         for (summary, scans) in collected.circumstances.duplicates.iter_mut().zip(scans) {
             summary.scans = scans;
         }
@@ -37,9 +37,9 @@ impl Read {
     }
 }
 
-/// What can be kept. It follows from plan and records alone.
+/// What is cached. It follows from plan and records alone.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
-struct Kept {
+struct CachedAnalysis {
     collected: Collected,
     /// [`weigh_stats::DuplicateSummary::scans`], which exports leave out, in the order of the
     /// summaries.
@@ -48,13 +48,13 @@ struct Kept {
     courses: Vec<Course>,
 }
 
-impl Kept {
+impl CachedAnalysis {
     fn make(plan: &Plan, records: Vec<Record>) -> Self {
         let mut collected = collect(plan, &records);
         let on_record = OnRecord::of(plan, &records);
         let courses = over_time(plan, &records, &collected.comparisons);
-        // Giving back what a long run has in many small pieces takes a while that nobody needs to
-        // wait for. Without a thread it is done here.
+        // A long run has many small allocations, and freeing them takes a while that nobody needs
+        // to wait for. If no thread starts, they are freed here.
         let _ = std::thread::Builder::new().spawn(move || drop(records));
         let summaries = collected.circumstances.duplicates.iter_mut();
         let scans = summaries.map(|summary| std::mem::take(&mut summary.scans)).collect();
@@ -76,7 +76,8 @@ mod tests {
     use std::fs;
     use std::path::Path;
 
-    /// A recorded run below `tests/data`, its samples made long by blanks at their end.
+    /// A recorded run below `tests/data`, with blanks that make its samples long enough for a
+    /// cache.
     fn long(name: &str) -> tempfile::TempDir {
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/data").join(name);
         let directory = tempfile::tempdir().unwrap();
@@ -90,24 +91,25 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_of_a_run_gives_the_same_report() {
+    fn a_cached_run_gives_the_same_report() {
         for name in ["run-format-1", "study-format-1/speed"] {
             let directory = long(name);
             let opened = || RunDirectory::open(directory.path()).unwrap();
             let from_samples = from_run(&opened()).unwrap();
             Read::of(&opened()).unwrap();
-            assert!(!directory.path().join("collected.json").exists(), "{name}: who looks keeps nothing");
+            assert!(!directory.path().join("collected.json").exists(), "{name}: reading writes no cache");
             Read::of(&RunDirectory::open_for_append(directory.path()).unwrap()).unwrap();
-            let kept = opened().derived(READER, |_| -> Kept { panic!("{name}: it is not kept") }).unwrap();
-            assert!(kept.value.collected.blocks_done > 0);
+            let cached = opened()
+                .derived(READER, |_| -> CachedAnalysis { panic!("{name}: it is not cached") })
+                .unwrap();
+            assert!(cached.value.collected.blocks_done > 0);
             assert_eq!(from_run(&opened()).unwrap(), from_samples, "{name}");
         }
     }
 
-    /// `build.rs` digests these crates; what they use of this workspace decides what they make,
-    /// too.
+    /// `build.rs` digests these crates; what they use of this workspace decides their results, too.
     #[test]
-    fn what_reads_samples_uses_no_crate_that_is_not_digested() {
+    fn crates_that_read_samples_use_only_digested_crates() {
         let digested = ["model", "store", "stats"];
         for name in digested {
             let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
@@ -121,19 +123,19 @@ mod tests {
     }
 
     #[test]
-    fn the_scans_of_pages_are_kept_though_no_export_has_them() {
+    fn the_scans_of_pages_are_cached_though_no_export_has_them() {
         let of = |value| Observation { block: Some(1), value };
         let scans: BTreeMap<String, Vec<Observation>> = [("pages".to_string(), vec![of(0.1)])].into();
         let directory = long("run-format-1");
         let run = RunDirectory::open_for_append(directory.path()).unwrap();
         let make = |records| {
-            let mut kept = Kept::make(run.plan(), records);
+            let mut cached = CachedAnalysis::make(run.plan(), records);
             let summary = serde_json::json!(
                 {"workload": "w", "environment": "e", "guests": 2, "n": 1, "amounts": {}}
             );
-            kept.collected.circumstances.duplicates = vec![serde_json::from_value(summary).unwrap()];
-            kept.scans = vec![scans.clone()];
-            kept
+            cached.collected.circumstances.duplicates = vec![serde_json::from_value(summary).unwrap()];
+            cached.scans = vec![scans.clone()];
+            cached
         };
         run.derived(READER, make).unwrap();
         let read = Read::of(&run).unwrap();

@@ -1,5 +1,4 @@
-//! Runs the comparisons of a selftest, each through the whole pipeline, and reads off what each
-//! found.
+//! Runs the comparisons of a selftest, each through the whole pipeline, and reads their results.
 
 use super::design::{Comparison, Design};
 use crate::error::{Failure, Kind, file_failure};
@@ -15,18 +14,18 @@ use weigh_platforms::Host;
 use weigh_stats::{Cell, Interval, Options, analyse, collect};
 use weigh_store::RunDirectory;
 
-/// Turns the records of a run into its one compared cell. The product's way is [`by_the_method`];
-/// tests put a broken one in its place.
+/// Turns the records of a run into its one compared cell. The real analysis is [`by_the_method`];
+/// tests replace it by broken ones.
 pub type Analyse = fn(&Plan, &[Record]) -> Option<Cell>;
 
-/// As `weigh run` analyses.
+/// The analysis of `weigh run`.
 pub fn by_the_method(plan: &Plan, records: &[Record]) -> Option<Cell> {
     let collected = collect(plan, records);
     let analysis = analyse(&collected.comparisons, &Options::for_plan(plan));
     analysis.cells.into_iter().find(|cell| cell.primary && cell.environment != plan.baseline)
 }
 
-/// What a comparison came to.
+/// The result of a comparison.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Measured {
     /// Position in the selftest, from 1; the name of its run directory begins with it.
@@ -39,13 +38,13 @@ pub struct Measured {
     pub p: f64,
     /// The effect found, with its 95 % interval.
     pub found: Interval,
-    /// The smallest effect that it says it could have found with 80 % power.
+    /// The smallest effect that it claims it could have found with 80 % power.
     pub smallest_detectable: f64,
     /// Log ratios by block.
     pub log_ratios: Vec<f64>,
 }
 
-/// What all of them came to.
+/// The results of all comparisons.
 #[derive(Debug, Default)]
 pub struct Conducted {
     /// Those that gave a number.
@@ -54,23 +53,23 @@ pub struct Conducted {
     pub failed: Vec<(u32, String)>,
     /// Void units by cause; each was replaced.
     pub voids: BTreeMap<String, u32>,
-    /// Comparisons that went on, or began, with voiding off.
+    /// Number of comparisons that began or continued with voiding off.
     pub noisy_hosts: u32,
-    /// Why not all were made, if so.
+    /// Why some were not made, if so.
     pub cut_short: Option<&'static str>,
 }
 
 /// Where and how comparisons are run.
 pub struct Conductor<'a> {
-    /// Where to do it.
+    /// The host that runs them.
     pub host: &'a Host,
     /// The machine, for the records.
     pub facts: &'a HostFacts,
     /// Where the run directories go.
     pub directory: &'a Path,
-    /// Ends it after the trial under way.
+    /// Turns true when the selftest should end after the current trial.
     pub interrupt: &'a AtomicBool,
-    /// Bound on all of it.
+    /// Time limit of all comparisons.
     pub budget: Option<Duration>,
     /// How records are read.
     pub analyse: Analyse,
@@ -139,22 +138,22 @@ impl Conductor<'_> {
         conducted.noisy_hosts += u32::from(noisy);
         count_voids(&records, conducted);
         if finish.reason == FinishReason::Interrupted {
-            // What was measured of it is on disk and counts for nothing: it ended at a moment that
-            // somebody chose.
+            // Its values are on disk but do not count, because somebody chose the moment of its
+            // end.
             conducted.cut_short = Some("interrupted");
             return Ok(());
         }
         match read(comparison, (self.analyse)(&plan, &records)) {
             Ok(measured) => conducted.measured.push(measured),
-            Err(reason) => conducted.failed.push((comparison.number, reason)),
+            Err(reason) => conducted.failed.push((comparison.number, reason.to_string())),
         }
         Ok(())
     }
 }
 
 impl Conductor<'_> {
-    /// The host as a run of its own sees it: its scratch directory lies in that of the selftest,
-    /// which the ledger has.
+    /// The host for one comparison. Its scratch directory is within that of the selftest, which is
+    /// in the ledger.
     fn host_of(&self, comparison: &Comparison) -> Result<Host, Failure> {
         let work = self.host.work.join(comparison.name());
         std::fs::create_dir(&work).map_err(|error| file_failure("make the directory", &work, error))?;
@@ -170,7 +169,7 @@ impl Conductor<'_> {
     }
 }
 
-/// Sensors for fakes: nothing is run, so nothing that happens on the host has to do with it.
+/// Sensors for fakes, which see nothing: fakes run nothing that the host could disturb.
 pub struct Quiet;
 
 impl Sensors for Quiet {
@@ -193,10 +192,10 @@ impl Sensors for Quiet {
 
 /// Whether the next comparison begins with voiding on.
 ///
-/// A comparison finds out for itself that the host is noisy, by six units that count for nothing.
-/// Where that was so again and again, it would be found out at the cost of a third of the time, so
-/// the following ones begin where it would end; now and then one tries again. Only what the host
-/// was seen to do decides, never a result.
+/// A comparison needs six void units to find out that the host is noisy. On a host that is always
+/// noisy that would take a third of the time, so after several noisy comparisons the next ones
+/// begin with voiding off, and now and then one tries again. Only observations of the host decide,
+/// never a result.
 #[derive(Debug, Default)]
 struct Patience {
     noisy_in_a_row: u32,
@@ -205,7 +204,7 @@ struct Patience {
 impl Patience {
     /// Noisy comparisons after which voiding stays off.
     const LIMIT: u32 = 3;
-    /// One of so many tries it all the same.
+    /// One in this many tries voiding again.
     const TRY_AGAIN: u32 = 10;
 
     fn voids(&self) -> bool {
@@ -221,21 +220,32 @@ impl Patience {
 fn count_voids(records: &[Record], conducted: &mut Conducted) {
     for record in records {
         if let Record::Void(void) = record {
-            *conducted.voids.entry(word(&void.cause)).or_default() += 1;
+            *conducted.voids.entry(name(&void.cause)).or_default() += 1;
         }
     }
 }
 
-/// A unit variant as it stands in files.
-fn word(cause: &impl Serialize) -> String {
+/// The name of a unit variant in files.
+fn name(cause: &impl Serialize) -> String {
     serde_json::to_value(cause).ok().and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
 }
 
-/// What a cell says, or why it says nothing.
-fn read(comparison: &Comparison, cell: Option<Cell>) -> Result<Measured, String> {
-    let cell = cell.ok_or("there is no cell to read")?;
+/// Why a comparison has no result.
+#[derive(Debug, thiserror::Error)]
+enum NoResult {
+    #[error("there is no cell to read")]
+    NoCell,
+    #[error("{failed} of {tried} trials failed")]
+    Failed { failed: u32, tried: u32 },
+    #[error("{0} pairs give no interval")]
+    NoInterval(u32),
+}
+
+/// The result in a cell.
+fn read(comparison: &Comparison, cell: Option<Cell>) -> Result<Measured, NoResult> {
+    let cell = cell.ok_or(NoResult::NoCell)?;
     if cell.failed > 0 {
-        return Err(format!("{} of {} trials failed", cell.failed, cell.tried));
+        return Err(NoResult::Failed { failed: cell.failed, tried: cell.tried });
     }
     match (cell.p_diff, cell.overhead, cell.smallest_detectable) {
         (Some(p), Some(found), Some(smallest_detectable)) => Ok(Measured {
@@ -247,11 +257,11 @@ fn read(comparison: &Comparison, cell: Option<Cell>) -> Result<Measured, String>
             smallest_detectable,
             log_ratios: cell.log_ratios.iter().map(|(_, ratio)| *ratio).collect(),
         }),
-        _ => Err(format!("{} pairs give no interval", cell.n)),
+        _ => Err(NoResult::NoInterval(cell.n)),
     }
 }
 
-/// Nothing at all was measured.
+/// The failure of a selftest that measured nothing.
 pub fn nothing_measured(conducted: &Conducted) -> Failure {
     let reason = conducted.failed.first().map(|(number, reason)| format!("comparison {number}: {reason}"));
     let reason = reason.or(conducted.cut_short.map(str::to_owned));

@@ -1,4 +1,4 @@
-//! What a selftest compares: the plan of each comparison, and their order.
+//! The comparisons of a selftest: their plans and their order.
 
 use crate::error::{Failure, Kind};
 use rand_core::{Rng, SeedableRng};
@@ -10,11 +10,11 @@ use weigh_model::{
 };
 use weigh_workloads::Library;
 
-/// Blocks of one comparison. With ten a 95 % interval of the mean still covers for every noise that
-/// is not extreme (method specification, "Intervals"), and a comparison ends in seconds.
+/// Blocks of one comparison. With ten, a 95 % interval of the mean still has its coverage unless
+/// the noise is extreme (method specification, "Intervals"), and a comparison ends in seconds.
 pub const BLOCKS: u32 = 10;
 
-/// The effects that are injected, as fractions, and where nothing is.
+/// The injected effects, as fractions.
 pub const EFFECTS: [f64; 4] = [0.005, 0.01, 0.02, 0.05];
 
 /// Steps of one spin: 60 to 110 ms on a CPU of these years. Long enough that a launch
@@ -46,7 +46,7 @@ pub enum Subject {
 /// A whole selftest.
 #[derive(Debug, Clone)]
 pub struct Design {
-    /// Decides orders and generated data.
+    /// Seed of orders and generated data.
     pub seed: u64,
     /// Comparisons without an effect.
     pub no_effect: u32,
@@ -108,6 +108,7 @@ impl Design {
             format: PLAN_FORMAT,
             name: format!("selftest-{}", comparison.name()),
             tool_version: env!("CARGO_PKG_VERSION").into(),
+            command: None,
             seed,
             baseline: environments[0].name.clone(),
             environments,
@@ -154,9 +155,9 @@ fn fakes(keys: &str, other: &str, effect: f64, seed: u64) -> Result<Vec<Environm
     Ok(vec![environment(String::new())?, environment(own.join(","))?])
 }
 
-/// The spin of the library. There is no warm-up: a spin touches no memory and no file but the
-/// program, and half the time is better spent on more of them. It is filed as cold, as everything
-/// without a warm-up is.
+/// The workload `spin` of the library, without warm-up: it touches no memory and no file but the
+/// program, so the time is better spent on more comparisons. Its metrics are filed as cold, like
+/// all metrics without warm-up.
 fn spin(facts: &HostFacts) -> Result<WorkloadPlan, Failure> {
     let missing = || Failure::new(Kind::Failed, "the workload `spin` is not in the library");
     let library = Library::load(&[], &[])?;
@@ -171,7 +172,7 @@ fn spin(facts: &HostFacts) -> Result<WorkloadPlan, Failure> {
     Ok(plan)
 }
 
-/// What fakes are told to run: they answer with the time that their keys say.
+/// The workload of fakes, which answer with the time that their keys say.
 fn fake_work() -> WorkloadPlan {
     let time = MetricSource {
         spec: MetricSpec::time("time"),

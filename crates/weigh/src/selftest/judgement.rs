@@ -1,4 +1,4 @@
-//! Whether what the comparisons found is what the method promises, and how that is said.
+//! Judges whether the comparisons found what the method promises.
 
 use super::conduct::{Conducted, Measured};
 use super::design::{BLOCKS, Design, EFFECTS};
@@ -12,7 +12,7 @@ const LEVEL: f64 = 0.05;
 /// Version of the JSON.
 const FORMAT: u32 = 1;
 
-/// What a selftest says: the JSON of `--format json` and of `selftest.json`.
+/// The result of a selftest: the JSON of `--format json` and of `selftest.json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Judgement {
     /// Version of this structure.
@@ -27,7 +27,7 @@ pub struct Judgement {
     pub planned: u32,
     /// Comparisons that gave a number.
     pub done: u32,
-    /// Why not all were made, if so.
+    /// Why some were not made, if so.
     pub cut_short: Option<String>,
     /// Comparisons without an effect in which a difference was found.
     pub no_effect: Count,
@@ -40,8 +40,8 @@ pub struct Judgement {
     pub label: Option<LabelEffect>,
     /// Void units by cause; each was replaced.
     pub voids: BTreeMap<String, u32>,
-    /// Comparisons that went on with voiding off because most of their units would have been void,
-    /// or began so because that was so in those before them.
+    /// Comparisons that continued with voiding off because most of their units would have been
+    /// void, or began so because of the ones before them.
     pub noisy_hosts: u32,
     /// Comparisons that gave no number.
     pub failed: Vec<FailedComparison>,
@@ -53,7 +53,7 @@ pub struct Judgement {
     pub comparisons: Vec<Measured>,
 }
 
-/// How often something happened, and how often it may.
+/// How often something happened, and how often it may happen.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Count {
     /// Comparisons.
@@ -218,8 +218,8 @@ fn false_positives(measured: &[&Measured]) -> Count {
     let observed = measured.iter().filter(|m| is_found(m)).count() as u32;
     let (of, by_chance) = (measured.len() as u32, chances_of_a_miss(measured));
     let nominal = binomial_band(of, LEVEL);
-    // Noise with rare large spikes makes the test more careful than its level; that is no fault,
-    // and how careful is known exactly.
+    // Noise with rare large spikes makes the test more conservative than its level, which is no
+    // fault, and by how much is known exactly.
     let low = nominal.low.min(poisson_binomial_band(&by_chance).low);
     Count { of, observed, expected: LEVEL * f64::from(of), allowed: Band { low, ..nominal } }
 }
@@ -244,7 +244,7 @@ fn coverage(measured: &[&Measured]) -> Count {
     let of = measured.len() as u32;
     let holds: Vec<f64> = chances_of_a_miss(measured).iter().map(|chance| 1.0 - chance).collect();
     let nominal = binomial_band(of, 1.0 - LEVEL);
-    // As for false positives: more careful is no fault.
+    // As for false positives, being more conservative is no fault.
     let high = nominal.high.max(poisson_binomial_band(&holds).high);
     Count {
         of,

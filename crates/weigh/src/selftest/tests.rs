@@ -1,5 +1,5 @@
-//! The selftest over fakes: seeded, so the same counts on every machine. A selftest that cannot
-//! fail would be worth nothing, so most of these break the method and see that it is told.
+//! The selftest over fakes, which is seeded and so has the same counts on every machine. A selftest
+//! that cannot fail is worth nothing, so most of these tests break the method and expect a failure.
 
 use super::conduct::{Analyse, Conducted, Conductor, Quiet, by_the_method};
 use super::design::{BLOCKS, Design, EFFECTS, Subject};

@@ -1,9 +1,9 @@
-//! The builtin kernels against the tools that the field takes for canonical: both natively, in one
-//! run, in random order within each block.
+//! The built-in kernels against the canonical tools of the field: both natively, in one run, in
+//! random order within each block.
 //!
-//! A kernel that is slower than the tool it stands for would hide what a platform costs, one that
-//! is quicker by doing less would invent it. So each pair has a demand, and a kernel fails it when
-//! the whole interval of the ratio lies outside.
+//! A kernel that is slower than the tool it stands for would hide the cost of a platform, and one
+//! that is faster because it does less would invent a cost. So each pair has a demand, and a kernel
+//! fails it if the whole interval of the ratio lies outside.
 
 use crate::error::{Failure, Kind};
 use serde::{Deserialize, Serialize};
@@ -23,22 +23,22 @@ pub const BLOCKS: u32 = 15;
 /// The one environment.
 const NATIVE: &str = "native";
 
-/// A kernel, the tool that does the same, and what is asked of the kernel.
+/// A kernel, the tool that does the same, and the demand on the kernel.
 #[derive(Debug, Clone, Copy)]
 pub struct Pair {
     /// Name in tables and files.
     pub name: &'static str,
-    /// The builtin kernel.
+    /// The built-in kernel.
     pub kernel: Side,
     /// The canonical tool.
     pub tool: Side,
-    /// What is asked.
+    /// The demand on the kernel.
     pub demand: Demand,
     /// Unmeasured runs of each before the measured one.
     pub warmup: u32,
 }
 
-/// A workload, what is set in it, and the metric that counts.
+/// A workload, its parameters, and the metric that counts.
 #[derive(Debug, Clone, Copy)]
 pub struct Side {
     /// Name of the workload.
@@ -49,14 +49,13 @@ pub struct Side {
     pub metric: &'static str,
 }
 
-/// What the ratio of performance, kernel over tool, has to be. More is better for both directions
-/// of a metric.
+/// Bounds of the ratio of performance, kernel over tool. More is better for every metric.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Demand {
     /// At least this.
     AtLeast(f64),
-    /// 1 to within this.
+    /// 1, give or take this.
     Within(f64),
 }
 
@@ -135,8 +134,8 @@ pub const PAIRS: &[Pair] = &[
     },
 ];
 
-/// hpcc does its other tests first, over the same memory, and takes a minute for all of them; the
-/// kernels leave out their first round.
+/// hpcc runs its other tests first, over the same memory, which takes a minute in all; the kernels
+/// leave out their first round.
 const ITS_OWN: u32 = 0;
 
 /// 4 kB reads at random places of a file of 1 GiB, by io_uring, for five seconds.
@@ -144,24 +143,29 @@ const BLOCK_1: [(&str, &str); 4] =
     [("depth", "1"), ("engine", "io_uring"), ("seconds", "5"), ("warmup", ONE)];
 const BLOCK_32: [(&str, &str); 4] =
     [("depth", "32"), ("engine", "io_uring"), ("seconds", "5"), ("warmup", MANY)];
-/// fio brings the disk to a steady state for a second first; so many requests take about as long.
+/// fio spends a second to bring the disk to a steady state; this many requests take about as long.
 const ONE: &str = "20000";
 const MANY: &str = "100000";
 const FIO_1: [(&str, &str); 3] = [("jobs", "1"), ("in-flight", "1"), ("engine", "io_uring")];
 const FIO_32: [(&str, &str); 3] = [("jobs", "1"), ("in-flight", "32"), ("engine", "io_uring")];
 
-/// What became of a pair.
+/// The outcome of a pair.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
     /// Name of the pair.
     pub pair: String,
     /// The demand.
     pub demand: Demand,
-    /// What was found, or why nothing was.
-    pub found: Result<Found, String>,
+    /// The comparison, or why there is none.
+    pub found: Result<Found, NotCompared>,
 }
 
-/// What a pair gave.
+/// Why a pair was not compared.
+#[derive(Debug, Clone, PartialEq, thiserror::Error, Serialize, Deserialize)]
+#[error("{0}")]
+pub struct NotCompared(String);
+
+/// The comparison of a pair.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Found {
     /// Pairs of values, one per block.
@@ -178,15 +182,15 @@ pub struct Found {
     pub low: f64,
     /// Upper end.
     pub high: f64,
-    /// Whether the demand is met, or may be.
+    /// Whether the demand is met or may be met.
     pub met: bool,
 }
 
 impl Pair {
-    /// A run of both, natively.
+    /// The plan of a native run of both.
     ///
     /// # Errors
-    /// A workload or a parameter that is not there.
+    /// A workload or a parameter does not exist.
     pub fn plan(
         &self,
         facts: &HostFacts,
@@ -204,6 +208,7 @@ impl Pair {
             format: PLAN_FORMAT,
             name: format!("tools-{}", self.name),
             tool_version: env!("CARGO_PKG_VERSION").into(),
+            command: None,
             seed,
             baseline: NATIVE.into(),
             environments: vec![EnvironmentPlan {
@@ -234,10 +239,10 @@ impl Pair {
         Outcome { pair: self.name.into(), demand: self.demand, found: self.find(plan, records) }
     }
 
-    fn find(&self, plan: &Plan, records: &[Record]) -> Result<Found, String> {
+    fn find(&self, plan: &Plan, records: &[Record]) -> Result<Found, NotCompared> {
         let collected = collect(plan, records);
         if let Some(failure) = collected.failures.first() {
-            return Err(format!("{}: {}", failure.workload, failure.reason));
+            return Err(NotCompared(format!("{}: {}", failure.workload, failure.reason)));
         }
         let series = |side: &Side, workload: &WorkloadPlan| {
             let about = |c: &&Comparison| c.workload == workload.id && c.metric.name == side.metric;
@@ -245,17 +250,19 @@ impl Pair {
             let series = of.series.iter().find(|series| series.environment == NATIVE)?;
             Some((of.metric.clone(), Series { environment: side.workload.into(), ..series.clone() }))
         };
-        let [kernel, tool] = plan.workloads.as_slice() else { return Err("the plan is another's".into()) };
-        let missing = |side: &Side| format!("{} gives no {}", side.workload, side.metric);
+        let [kernel, tool] = plan.workloads.as_slice() else {
+            return Err(NotCompared("the plan is not of two workloads".into()));
+        };
+        let missing = |side: &Side| NotCompared(format!("{} gives no {}", side.workload, side.metric));
         let (metric, kernel) = series(&self.kernel, kernel).ok_or_else(|| missing(&self.kernel))?;
         let (other, tool) = series(&self.tool, tool).ok_or_else(|| missing(&self.tool))?;
         if (&metric.unit, metric.better) != (&other.unit, other.better) {
-            return Err(format!(
+            return Err(NotCompared(format!(
                 "{} is in {}, {} in {}",
                 self.kernel.workload, metric.unit, self.tool.workload, other.unit
-            ));
+            )));
         }
-        // As two environments of one workload: paired by block, on the log scale.
+        // Compared like two environments of one workload: paired by block, on the log scale.
         let metric = MetricSpec { primary: true, ..metric };
         let comparison = Comparison {
             workload: self.name.into(),
@@ -267,13 +274,13 @@ impl Pair {
         let cells = analyse(&[comparison], &options).cells;
         let cell = |name: &str| cells.iter().find(|cell| cell.environment == name);
         let (Some(tool), Some(kernel)) = (cell(self.tool.workload), cell(self.kernel.workload)) else {
-            return Err("one of both gave no value".into());
+            return Err(NotCompared("one of both gave no value".into()));
         };
         let median = |cell: &weigh_stats::Cell| cell.summary.as_ref().map(|summary| summary.median);
         let (Some(tool), Some(median), Some(cost)) = (median(tool), median(kernel), kernel.overhead) else {
-            return Err(format!("{} blocks give no interval", kernel.n));
+            return Err(NotCompared(format!("{} blocks give no interval", kernel.n)));
         };
-        // The statistics speak of costs; performance is their inverse.
+        // The statistics have costs, and performance is their inverse.
         let performance = |overhead: f64| 1.0 / (1.0 + overhead);
         let (low, high) = (performance(cost.high), performance(cost.low));
         let met = !self.demand.fails(low, high);
@@ -391,7 +398,7 @@ mod tests {
             &[
                 outcome("a", found(1.0, true)),
                 outcome("b", found(0.9, false)),
-                outcome("c", Err("no program".into())),
+                outcome("c", Err(NotCompared("no program".into()))),
             ],
             5,
         );

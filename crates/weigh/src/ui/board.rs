@@ -1,4 +1,4 @@
-//! Progress on a terminal: lines at its lower end that are drawn again, and above them what stays.
+//! Progress on a terminal: lines at the bottom that are redrawn, and lines above them that stay.
 //!
 //! ```text
 //! void: block 3 of stream, foreign CPU in docker: 3.1 % of 2 CPUs in 1.00 s, ...
@@ -8,8 +8,8 @@
 //!   stream triad in docker  +1.23 % [+0.42, +2.04] n 6            │ ──━●━──
 //! ```
 //!
-//! A thread draws the second of these lines twice a second, and nothing else is done while a trial
-//! is measured.
+//! While a trial is measured, a thread redraws the second of these lines twice a second and nothing
+//! else happens.
 
 use super::{Size, interval, moves_cursor, size_of_errors, wrapped};
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
@@ -18,27 +18,27 @@ use std::time::Duration;
 use unicode_width::UnicodeWidthStr;
 use weigh_model::CellProgress;
 
-/// Drawn no more often than this, a second.
+/// The largest number of redraws per second.
 const RATE_HZ: u8 = 4;
-/// Between two steps of the spinner. All draws of ten seconds take some milliseconds of weigh's own
-/// CPU time.
+/// Time between two steps of the spinner. The redraws of ten seconds take some milliseconds of CPU
+/// time.
 const TICK: Duration = Duration::from_millis(500);
-/// Rows of intervals.
+/// The largest number of rows with intervals.
 const MOST_ROWS: usize = 8;
-/// Lines of a screen that rows leave to the others, and to what stands above them.
+/// Lines of the screen that rows of intervals leave free.
 const OTHER_LINES: usize = 6;
-/// The shortest bar that says anything, and the longest.
+/// Columns of the shortest and of the longest bar.
 const BAR_COLUMNS: (usize, usize) = (8, 40);
-/// Place of the line of notices, after those of the blocks and of the cell.
+/// Position of the line of notices, after those of the blocks and of the cell.
 const NOTICE_PLACE: usize = 2;
 
-/// The lines that are drawn again.
+/// The lines that are redrawn.
 pub(super) struct Board {
     all: MultiProgress,
     blocks: ProgressBar,
     cell: ProgressBar,
     notice: Option<ProgressBar>,
-    /// All intervals: what is drawn together is never seen in part.
+    /// All rows of intervals, which are redrawn as one.
     rows: Option<ProgressBar>,
     size: Box<dyn Fn() -> Size>,
     /// Writes a line that stays.
@@ -47,7 +47,7 @@ pub(super) struct Board {
 }
 
 impl Board {
-    /// The terminal on standard error, if there is one that moves its cursor.
+    /// A board on standard error, if that is a terminal that can move its cursor.
     pub(super) fn on_terminal(unicode: bool) -> Option<Self> {
         let target = moves_cursor().then(|| ProgressDrawTarget::stderr_with_hz(RATE_HZ))?;
         let board = Self::on(target, Box::new(size_of_errors), Box::new(super::note), unicode);
@@ -81,20 +81,20 @@ impl Board {
             .suspend(|| text.lines().flat_map(|line| wrapped(line, columns)).for_each(|l| (self.write)(&l)));
     }
 
-    /// Shows how far the run is. `said` stands behind the bar, as much of it as fits, the first
-    /// first. Without blocks there is no bar.
+    /// Shows how far the run is. As many of the texts in `said` as fit come after the bar. Without
+    /// blocks there is no bar.
     pub(super) fn progress(&self, what: &str, done: u32, of: u32, said: &[String]) {
         let columns = (self.size)().columns;
         self.blocks.set_message(progress_line(what, done, of, said, columns, self.unicode));
     }
 
-    /// Shows what is being done from now on.
+    /// Shows what is being done now.
     pub(super) fn doing(&self, text: &str) {
         self.cell.reset_elapsed();
         self.cell.set_message(text.to_string());
     }
 
-    /// Shows something in a line of its own until there is something newer.
+    /// Shows a notice in a line of its own until there is a newer one.
     pub(super) fn notice(&mut self, text: &str) {
         let columns = (self.size)().columns;
         let text = interval::shortened(text, columns, self.unicode);
@@ -128,18 +128,18 @@ impl Drop for Board {
     }
 }
 
-/// A line that is cut where the terminal ends.
+/// A line that is cut to the width of the terminal.
 fn text_line() -> ProgressBar {
     line("{wide_msg}")
 }
 
 fn line(template: &str) -> ProgressBar {
-    // Hidden until it has its place: otherwise it would be drawn by itself.
+    // Hidden until it has its position, because it would be drawn at once otherwise.
     let line = ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());
     line.with_style(ProgressStyle::with_template(template).expect("the template is a constant"))
 }
 
-/// How long something runs, in whole seconds while they are few.
+/// The time since something began, in whole seconds at first.
 fn running(elapsed: Duration) -> String {
     let seconds = elapsed.as_secs();
     if seconds < 60 { format!("{seconds} s") } else { super::human(seconds as f64) }
@@ -220,7 +220,7 @@ mod tests {
             let shown = screen.contents();
             let lines: Vec<&str> = shown.lines().collect();
             let first = lines.iter().position(|line| line.starts_with("block 7 of 30")).unwrap();
-            // One line each: were one too wide, it would take two.
+            // A line that is too wide would take two.
             assert_eq!(lines.len() - first, 3 + MOST_ROWS, "{columns}:\n{shown}");
             assert!(lines[first + 1].contains("0 s a-workload"), "{shown}");
             assert!(lines[first + 2].starts_with("foreign CPU 3.1 % i"), "{shown}");

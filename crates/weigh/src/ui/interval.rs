@@ -1,27 +1,27 @@
-//! The intervals of a run that goes on, in rows.
+//! The intervals of a run that is going on, in rows.
 //!
 //! ```text
 //! stream triad in docker     +1.23 % [+0.41, +2.05] n 12      │ ──━━●━━──
 //! ```
 //!
-//! The bars of all rows have one scale, with no difference at its middle. The heavy part of a bar
-//! is what is left of the interval once it is as narrow as asked; the light ends are what is still
-//! to go. Where the number of blocks is fixed nothing is asked, and all is heavy.
+//! The bars of all rows share a scale, with no difference in the middle. The heavy part of a bar
+//! has the width that the user asked for; the light ends are how far the interval has to shrink.
+//! With a fixed number of blocks no width is asked for, and the whole bar is heavy.
 
 use unicode_width::UnicodeWidthStr;
 use weigh_model::{CellProgress, harmless};
 
-/// Columns of a terminal from which there is room for a bar, and the columns that it takes then. An
-/// odd number has a middle.
+/// Columns of the smallest terminal with room for a bar, and columns of a bar: odd, to have a
+/// middle.
 const BARS: [(usize, usize); 3] = [(120, 41), (90, 31), (72, 21)];
 /// Columns before a name.
 const INDENT: usize = 2;
-/// Half of the scale is at least so much, so that an interval of nearly nothing is not drawn as a
-/// wide one: log ratio.
+/// The smallest half of the scale, as a log ratio, so that a tiny interval is not drawn as a wide
+/// one.
 const LEAST_REACH: f64 = 0.002;
 
-/// The widest intervals as rows of at most `columns` columns, `most` rows at most, in the order of
-/// the cells.
+/// The widest intervals, at most `most`, as rows of at most `columns` columns, in the order of the
+/// cells.
 pub(super) fn rows(
     cells: &[CellProgress],
     target: Option<f64>,
@@ -69,7 +69,7 @@ fn widest(cells: &[CellProgress], most: usize) -> Vec<&CellProgress> {
     let mut places: Vec<(usize, &CellProgress)> = cells.iter().filter(finite).enumerate().collect();
     places.sort_by(|(_, a), (_, b)| b.log_half_width().total_cmp(&a.log_half_width()));
     places.truncate(most);
-    // Rows that change places at every block could not be read.
+    // In a fixed order, because rows that change places at every block could not be read.
     places.sort_by_key(|(place, _)| *place);
     places.into_iter().map(|(_, cell)| cell).collect()
 }
@@ -85,7 +85,7 @@ fn padded(cells: &[&CellProgress], text: impl Fn(&CellProgress) -> String) -> Ve
     texts.into_iter().map(|text| format!("{text:>width$}")).collect()
 }
 
-/// Per cent with its sign, three digits or so.
+/// Per cent with its sign and about three digits.
 pub(super) fn signed(fraction: f64) -> String {
     let percent = fraction * 100.0;
     let digits = match percent.abs() {
@@ -94,12 +94,12 @@ pub(super) fn signed(fraction: f64) -> String {
         _ => 2,
     };
     let text = format!("{percent:+.digits$}");
-    // What rounds to nothing has no sign.
+    // A value that rounds to 0 has no sign.
     let nothing = text.chars().all(|c| !c.is_ascii_digit() || c == '0');
     if nothing { text[1..].to_string() } else { text }
 }
 
-/// The logarithm of a ratio that is given as its difference from 1; a ratio of nothing has one that
+/// The logarithm of a ratio that is given as its difference from 1, bounded so that a ratio of 0
 /// can be drawn.
 fn log(fraction: f64) -> f64 {
     fraction.max(-0.9999).ln_1p()
@@ -122,8 +122,8 @@ const LINES: Marks =
 const ASCII: Marks =
     Marks { zero: '|', light: '-', light_on_zero: '+', heavy: '=', heavy_on_zero: '#', estimate: 'o' };
 
-/// An interval on a scale from `-reach` to `reach` of log ratios. `asked` is the half-width that is
-/// wanted.
+/// An interval on a scale of log ratios from `-reach` to `reach`. `asked` is the half-width that
+/// the user wants.
 fn bar(cell: &CellProgress, asked: Option<f64>, reach: f64, columns: usize, unicode: bool) -> String {
     let marks = if unicode { LINES } else { ASCII };
     let last = columns - 1;
@@ -143,8 +143,8 @@ fn bar(cell: &CellProgress, asked: Option<f64>, reach: f64, columns: usize, unic
     (0..columns).map(mark).collect()
 }
 
-/// A text of at most so many columns: what is too long loses its middle, so that workload and
-/// environment both remain.
+/// A text cut to this many columns. It loses its middle, so that workload and environment both
+/// remain.
 pub(super) fn shortened(text: &str, columns: usize, unicode: bool) -> String {
     if columns == 0 {
         return String::new();
@@ -159,7 +159,7 @@ pub(super) fn shortened(text: &str, columns: usize, unicode: bool) -> String {
     format!("{start}{cut}{end}")
 }
 
-/// The last of texts, each longer than the one before, that fits.
+/// The longest of these texts, which are in ascending order, that fits.
 fn fitting<'a>(texts: impl Iterator<Item = &'a str>, columns: usize) -> &'a str {
     texts.take_while(|text| text.width() <= columns).last().unwrap_or("")
 }
@@ -190,7 +190,7 @@ mod tests {
         assert!(rows[1].starts_with("  stream triad in a      -50.0 % "), "{rows:?}");
         let bars: Vec<Vec<char>> =
             rows.iter().map(|row| row.split_once("n 12  ").unwrap().1.chars().collect()).collect();
-        // Of the widest, all of the scale is ln 2 + 0.1; the middle of each is no difference.
+        // For the widest the scale is ln 2 + 0.1; the middle of each is no difference.
         assert_eq!((bars[0][10], bars[1][10], bars[2][10]), ('●', '│', '●'));
         assert_eq!(bars[1].iter().position(|mark| *mark == '●'), Some(1));
         assert!(bars.iter().all(|bar| bar.len() <= 21));

@@ -1,11 +1,11 @@
-//! Progress where nothing can be drawn again: lines, in files and pipes as well, with no control
-//! characters.
+//! Progress where nothing can be redrawn: plain lines without control characters, also for files
+//! and pipes.
 
 use std::time::{Duration, Instant};
 
 /// A block that took longer than this has a line of its own.
 const LONG_BLOCK: Duration = Duration::from_secs(2);
-/// Of shorter ones no more than one line in this time.
+/// Shorter blocks have at most one line in this time.
 const BETWEEN_LINES: Duration = Duration::from_secs(5);
 
 /// Writes lines.
@@ -15,7 +15,7 @@ pub(super) struct Lines {
     last_block: Option<Instant>,
     /// When the last line of a block was written.
     last_line: Option<Instant>,
-    /// The line of the last block, while it is not written.
+    /// The line of the last block, if it is not written yet.
     held: Option<String>,
 }
 
@@ -42,7 +42,7 @@ impl Lines {
         }
     }
 
-    /// The run is over: how far it came is said in any case.
+    /// Writes the line of the last block, because the run is over.
     pub(super) fn finish(&mut self) {
         if let Some(text) = self.held.take() {
             (self.write)(&text);
@@ -56,7 +56,7 @@ mod tests {
     use std::cell::RefCell;
     use std::rc::Rc;
 
-    /// What is written of blocks that end after so many milliseconds each.
+    /// The lines for blocks that end after this many milliseconds each.
     fn written(ends_ms: &[u64]) -> Vec<String> {
         let kept = Rc::new(RefCell::new(Vec::new()));
         let sink = Rc::clone(&kept);

@@ -46,6 +46,13 @@ pub fn terminal() -> Terminal {
     }
 }
 
+/// Options that fit reports to the terminal; `gate` is what a JUnit test case fails above, per
+/// cent.
+pub fn report_options(gate: Option<f64>) -> weigh_report::Options {
+    let Terminal { width, color, unicode } = terminal();
+    weigh_report::Options { width, color, unicode, gate }
+}
+
 fn is_utf8() -> bool {
     let set = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
     let locale =
@@ -63,12 +70,12 @@ pub fn print(text: &str) {
         .and_then(|()| if text.ends_with('\n') { Ok(()) } else { out.write_all(b"\n") });
 }
 
-/// Says something beside the result, on standard error.
+/// Writes a note to standard error.
 pub fn note(text: &str) {
     let _closed = writeln!(io::stderr(), "{text}");
 }
 
-/// Says a sentence beside the result, on a terminal in lines that fit its width.
+/// Writes a sentence to standard error, wrapped to the width of a terminal.
 pub fn sentence(text: &str) {
     match io::stderr().is_terminal() {
         true => note(&wrapped(text, size_of_errors().columns).join("\n")),
@@ -76,14 +83,14 @@ pub fn sentence(text: &str) {
     }
 }
 
-/// What fits on a screen.
+/// The size of a screen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Size {
     columns: usize,
     rows: usize,
 }
 
-/// The terminal on standard error; where it does not say, that of the first terminals.
+/// The size of the terminal on standard error, or 80 by 24 if it is unknown.
 fn size_of_errors() -> Size {
     let told = rustix::termios::tcgetwinsize(io::stderr()).ok();
     let or = |number: Option<u16>, otherwise: usize| {
@@ -92,15 +99,13 @@ fn size_of_errors() -> Size {
     Size { columns: or(told.map(|size| size.ws_col), 80), rows: or(told.map(|size| size.ws_row), 24) }
 }
 
-/// Whether lines on standard error can be drawn again: it is a terminal, and one that moves its
-/// cursor.
+/// Whether lines on standard error can be redrawn: it is a terminal that can move its cursor.
 fn moves_cursor() -> bool {
     let able = std::env::var_os("TERM").is_some_and(|terminal| !terminal.is_empty() && terminal != "dumb");
     able && io::stderr().is_terminal()
 }
 
-/// A text in lines of so many columns at most. What has no space in it is left whole: paths can be
-/// copied.
+/// A text wrapped to this many columns. Words stay whole, so that paths can be copied.
 fn wrapped(text: &str, columns: usize) -> Vec<String> {
     let options = textwrap::Options::new(columns.max(20))
         .subsequent_indent("  ")

@@ -1,5 +1,5 @@
-//! A run's events, shown as they come: on a terminal in lines that are drawn again, elsewhere in
-//! plain lines.
+//! Shows the events of a run as they come: in redrawn lines on a terminal, in plain lines
+//! elsewhere.
 
 use super::board::Board;
 use super::interval::{signed, widest_of};
@@ -14,15 +14,15 @@ use weigh_model::{CellProgress, Event, NoiseSeen, TrialFailure, VoidUnit, harmle
 pub struct Progress {
     view: View,
     unicode: bool,
-    /// Blocks done, and blocks expected in all.
+    /// Completed blocks, and expected blocks in all.
     blocks: (u32, u32),
-    /// Whether blocks have begun; before, everything is run once.
+    /// Whether blocks have begun; before them comes the pilot.
     blocks_began: bool,
     /// Void units.
     voids: u32,
-    /// What stands behind the number of blocks.
+    /// Texts after the number of blocks.
     said: Vec<String>,
-    /// How often something happened, by what it is.
+    /// How often each notice came.
     times: BTreeMap<String, u32>,
 }
 
@@ -94,7 +94,7 @@ impl Progress {
             )),
             Event::Estimated { fewest_s, most_s } => self.line(&words::estimate(*fewest_s, *most_s)),
             Event::BlockStarted { of, .. } => {
-                // What was measured knows better than the plan.
+                // The estimate from measurements is better than the plan's.
                 self.blocks.1 = self.blocks.1.max(*of);
                 self.blocks_began = true;
                 self.doing("launching guests");
@@ -120,7 +120,7 @@ impl Progress {
             Event::Warning { message } => self.repeated(message, &format!("warning: {message}")),
             Event::Finished { reason, blocks_done } => {
                 match &mut self.view {
-                    // The lines are taken away before the last word.
+                    // The redrawn lines are removed before the last line.
                     View::Board(_) => self.view = View::Lines(Lines::new(Box::new(sentence))),
                     View::Lines(lines) => lines.finish(),
                 }
@@ -176,7 +176,7 @@ impl Progress {
         self.draw();
     }
 
-    /// The precision asked, and how near the widest interval is.
+    /// The precision that was asked for, and the widest interval so far.
     fn goal(&self, cells: &[CellProgress], target: Option<f64>) -> Option<String> {
         let either_way = if self.unicode { "±" } else { "+-" };
         let target = target?;
@@ -196,15 +196,15 @@ impl Progress {
         self.draw();
     }
 
-    /// Noise of a trial. The runner warns of the first one, with what to do.
+    /// Noise in a trial. The runner warns about the first one, with what to do.
     fn noise(&mut self, seen: &NoiseSeen, environment: &str) {
         let times = self.count(&format!("noise {} {environment}", words::cause(seen.cause)));
         let text = format!("{} ({} time)", words::noise(seen, environment), ordinal(times));
         if times > 1 && is_told(times) { self.line(&text) } else { self.notice(&text) }
     }
 
-    /// Says something that may be said often: in a line of its own the first, the tenth, the
-    /// hundredth time, and counted between.
+    /// A message that may come often: it gets a line the first, the tenth and the hundredth time,
+    /// and is only counted in between.
     fn repeated(&mut self, what: &str, text: &str) {
         match self.count(what) {
             1 => self.line(text),
@@ -221,7 +221,7 @@ impl Progress {
         *times
     }
 
-    /// What is shown until something newer is. Where nothing can be drawn again it is left out.
+    /// A notice that is shown until a newer one comes; not shown where nothing can be redrawn.
     fn notice(&mut self, text: &str) {
         if let View::Board(board) = &mut self.view {
             board.notice(&harmless(text));
@@ -229,7 +229,7 @@ impl Progress {
     }
 }
 
-/// Whether something has a line of its own this time.
+/// Whether a message gets a line at this count.
 fn is_told(times: u32) -> bool {
     times.checked_ilog10().is_some_and(|digits| times == 10u32.pow(digits))
 }
@@ -240,7 +240,8 @@ fn left(remaining_s: f64, budget_left_s: Option<f64>) -> String {
     format!("{} left{}", human(remaining_s), if of_budget { " of the budget" } else { "" })
 }
 
-/// The widest interval so far, which decides how long the run takes, and what is asked.
+/// The widest interval so far, which decides how long the run takes, and the one that was asked
+/// for.
 fn widest(cells: &[CellProgress], target: Option<f64>) -> String {
     let Some(cell) = widest_of(cells) else { return String::new() };
     let asked = target.map(|target| format!(", asked: to within {} %", percent(target))).unwrap_or_default();
@@ -364,7 +365,7 @@ mod tests {
         assert_eq!(lines[2], format!("{failed} (10th time)"));
         assert_eq!(lines[3], "void: block 9 of stream, steal in docker: 2.5 % (10th time)");
         assert!(lines[4].ends_with(", 25 void"), "{}", lines[4]);
-        // Another place or cause is news.
+        // Another place or cause is a new message.
         progress.show(&Event::UnitVoid(VoidUnit {
             block: 30,
             attempt: 0,

@@ -1,18 +1,18 @@
-//! Many equal steps.
+//! Progress of many equal steps.
 
 use super::words::human;
 use super::{moves_cursor, note};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::time::Instant;
 
-/// Shows how many of many equal steps are done: a bar on a terminal, a line now and then elsewhere.
+/// Shows how many of many equal steps are done: a bar on a terminal, some lines elsewhere.
 pub struct Steps {
     bar: Option<ProgressBar>,
     what: &'static str,
     started: Instant,
 }
 
-/// Lines of [`Steps`] where there is no terminal.
+/// Number of lines without a terminal.
 const LINES_OF_STEPS: u32 = 10;
 
 impl Steps {

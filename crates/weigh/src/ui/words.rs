@@ -1,4 +1,4 @@
-//! What happens in a run, in words for people.
+//! Texts about the events of a run.
 
 use weigh_model::{FinishReason, NoiseSeen, Paced, VoidCause, VoidUnit, harmless_lines};
 
@@ -33,7 +33,7 @@ pub(super) fn ordinal(number: u32) -> String {
     format!("{number}{ending}")
 }
 
-/// A fraction as per cent with three digits or so: `1`, `0.25`, `12.3`, `140`.
+/// A fraction as per cent with about three digits: `1`, `0.25`, `12.3`, `140`.
 pub(super) fn percent(fraction: f64) -> String {
     let percent = fraction * 100.0;
     let text = match percent.abs() {
@@ -47,10 +47,10 @@ pub(super) fn percent(fraction: f64) -> String {
     }
 }
 
-/// The longest text of a line, characters.
+/// The longest line, characters.
 const LONGEST_TEXT: usize = 2000;
 
-/// A text that is safe to print, and of a length that can be read: names and reasons come from
+/// A text that is safe to print and not too long to read, since names and reasons may come from
 /// anywhere. Line breaks stay.
 pub(super) fn printable(text: &str) -> String {
     match text.char_indices().nth(LONGEST_TEXT) {
@@ -68,7 +68,7 @@ pub(super) fn estimate(fewest_s: f64, most_s: f64) -> String {
     }
 }
 
-/// How the run ended, where that needs a word.
+/// How the run ended, if that has to be said.
 pub(super) fn ending(reason: FinishReason, blocks: u32) -> Option<String> {
     match reason {
         FinishReason::Blocks | FinishReason::Precision | FinishReason::Lasted => None,
@@ -85,7 +85,7 @@ pub(super) fn ending(reason: FinishReason, blocks: u32) -> Option<String> {
     }
 }
 
-/// The rate of an open loop, and what it follows from.
+/// The rate of an open loop, and how it was decided.
 pub(super) fn pace(paced: &Paced) -> String {
     let Paced { workload, operation, share, rate_per_s, .. } = paced;
     let of = paced.slowest().map(|(slowest, reached)| {
@@ -98,7 +98,7 @@ pub(super) fn pace(paced: &Paced) -> String {
     )
 }
 
-/// A void unit in a line: where, why, and what was seen.
+/// A void unit in a line: where, why, and what was observed.
 pub(super) fn void(unit: &VoidUnit) -> String {
     let place = unit.environment.as_ref().map(|name| format!(" in {name}")).unwrap_or_default();
     let detail = unit.detail.as_ref().map(|detail| format!(": {detail}")).unwrap_or_default();

@@ -132,6 +132,7 @@ pub fn plan(name: &str, environments: &[&str], comparisons: &[Comparison], effor
         format: PLAN_FORMAT,
         name: name.into(),
         tool_version: "0.1.0".into(),
+        command: None,
         seed: 7,
         environments: environments
             .iter()

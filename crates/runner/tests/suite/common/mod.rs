@@ -229,6 +229,7 @@ pub fn plan(environments: &[&str], workloads: &[&str], effort: Effort) -> Plan {
         format: PLAN_FORMAT,
         name: "bench".into(),
         tool_version: "0".into(),
+        command: None,
         seed: 7,
         baseline: environments[0].name.clone(),
         environments,

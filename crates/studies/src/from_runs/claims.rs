@@ -1,11 +1,12 @@
-//! What the verdicts of a run say, as claims that its intervals support.
+//! The verdicts of a run as claims that its intervals support.
 
 use super::numbers::{Point, Row, arm};
 use super::slug;
+use crate::check::Check;
+use crate::study::{Arm, Claim};
 use weigh_stats::{Cell, Interval, Verdict};
-use weigh_studies::{Arm, Check, Claim};
 
-/// A claim for every cell whose verdict decides something.
+/// A claim for every cell with a conclusive verdict.
 pub fn of(row: &Row<'_>, arms: &[Arm], baseline: &str, margin: f64, source: &str) -> Vec<Claim> {
     let mut claims = Vec::new();
     for point in &row.points {
@@ -65,14 +66,14 @@ fn claim(
 /// The steps of round numbers: 1, 2, 5, 10.
 const STEPS: [f64; 3] = [1.0, 2.0, 5.0];
 
-/// The largest round number that is not above a percentage: a bound with room for what the next run
-/// finds. None below a hundredth.
+/// The largest round number that does not exceed a percentage: a bound that leaves room for the
+/// next run. None below a hundredth.
 fn round_down(percent: f64) -> Option<f64> {
     let rounds = (-2..9).flat_map(|power| STEPS.map(|step| decimal(step, power)));
     rounds.rev().find(|round| *round <= percent)
 }
 
-/// The margin, or the smallest round number above it within which the whole interval lies.
+/// The margin, or else the smallest round number that contains the whole interval.
 fn within(overhead: &Interval, margin: f64) -> f64 {
     let far = overhead.high.max(1.0 / (1.0 + overhead.low) - 1.0) * 100.0;
     let margin = (margin * 1e8).round() / 1e6;
@@ -90,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bounds_are_round_and_have_room() {
+    fn bounds_are_round_and_leave_room() {
         assert_eq!(round_down(4.1), Some(2.0));
         assert_eq!(round_down(0.73), Some(0.5));
         assert_eq!(round_down(10.0), Some(10.0));
@@ -99,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_equal_is_so_within_the_margin_or_the_next_round_number() {
+    fn equality_is_within_the_margin_or_the_next_round_number() {
         let interval = |low, high| Interval { estimate: (low + high) / 2.0, low, high };
         assert_eq!(within(&interval(-0.004, 0.01), 0.02), 2.0);
         assert_eq!(within(&interval(-0.004, 0.021), 0.02), 5.0);

@@ -1,46 +1,49 @@
-//! The raw numbers of a study again: its own logs, where the user has them, by our statistics.
+//! The raw logs of a study, analysed by our statistics.
 //!
-//! Nothing is measured. The values of the logs take the place of those of a run, without blocks,
-//! and everything else is as in a study that was measured here: the same tables, the same grades.
+//! Nothing is measured. The values of the logs stand in for those of a run, without blocks, and
+//! everything else is as in a study that was measured here: the same tables, the same grades.
 
-use super::columns::Wanted;
-use super::directory::ExperimentState;
-use super::redraw::One;
-use super::values::number;
-use crate::error::Failure;
-use miette::Diagnostic as _;
+use crate::columns::{Column, ColumnChoice};
+use crate::directory::ExperimentState;
+use crate::redraw::ExperimentRun;
+use crate::study::{Arm, Experiment, Measurand, Origin, Quantity, Reanalyse, Study};
+use crate::values::number;
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::path::{Path, PathBuf};
 use weigh_model::{Comparison, MetricSpec, Observation, Series, Unit, WorkloadKey};
 use weigh_report::Report;
 use weigh_report::study::{ExperimentReport, StudyReport};
 use weigh_stats::{Analysis, Cell, CellFlag, Flag, Options, analyse};
-use weigh_studies::{Experiment, Measurand, Origin, Quantity, Reanalyse, Study};
 use weigh_workloads::parsers::{LogFault, LoggedRun, is_in, log_fields, logged_runs};
 
 /// The largest file that is read. The logs of the studies are below one megabyte.
 const LARGEST_BYTES: u64 = 256 << 20;
 
-/// Why the study says nothing of logs.
-const NAMED_NOWHERE: &str = "the study names no raw log of it";
-
 /// A study from its logs.
 pub struct Reanalysed {
-    /// The study as of measured ones.
+    /// The report, as of a study that was measured.
     pub report: StudyReport,
-    /// Logs that cannot be used; what they hold is missing and nothing else.
-    pub damaged: Vec<Failure>,
+    /// Logs that cannot be used. Their values are missing from the report, and nothing else.
+    pub damaged: Vec<LogError>,
 }
 
-/// Reads the logs of experiments below `directory`, and says what they show.
-///
-/// # Errors
-/// `directory` is none.
-pub fn reanalyse(study: &Study, names: &[&str], directory: &Path) -> Result<Reanalysed, Failure> {
-    if !directory.is_dir() {
-        return Err(Failure::input(format!("there is no directory {}", directory.display()))
-            .hint("give --reanalyse the directory with the study's raw logs, laid out as its authors published them"));
-    }
+/// A log that cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct LogError {
+    /// What is wrong with which file.
+    pub message: String,
+    /// What to do about it.
+    pub help: String,
+    /// Why the file cannot be read.
+    pub source: Option<io::Error>,
+    /// The file, and its line that is wrong.
+    pub line: Option<(String, String)>,
+}
+
+/// Reads the logs of these experiments below `directory` and analyses them.
+pub fn reanalyse(study: &Study, names: &[&str], directory: &Path) -> Reanalysed {
     let mut damaged = Vec::new();
     let asked = study.experiments.iter().filter(|one| names.contains(&one.name.as_str()));
     let experiments: Vec<ExperimentReport> =
@@ -60,50 +63,61 @@ pub fn reanalyse(study: &Study, names: &[&str], directory: &Path) -> Result<Rean
         experiments,
         raw_logs: Some(directory.display().to_string()),
     };
-    Ok(Reanalysed { report, damaged })
+    Reanalysed { report, damaged }
 }
 
-fn warnings(damaged: &[Failure]) -> Vec<String> {
+fn warnings(damaged: &[LogError]) -> Vec<String> {
     let unpaired = "UNPAIRED: the platforms were measured one after the other; whatever the machine drifted meanwhile is part of every \
                     difference, and no statistic can take it out; weigh study measures in blocks";
-    let of_log = |failure: &Failure| {
-        let help = failure.help().map(|help| format!("; {help}")).unwrap_or_default();
-        format!("not used: {failure}{help}")
-    };
+    let of_log = |error: &LogError| format!("not used: {error}; {}", error.help);
     std::iter::once(unpaired.to_string()).chain(damaged.iter().map(of_log)).collect()
 }
 
-/// Values of an arm by point, or why there are none.
-type Values = Result<BTreeMap<Option<String>, Vec<f64>>, String>;
+/// Why there are no values of an arm.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+enum NoValues {
+    /// The study has no such log.
+    #[error("the study names no raw log of it")]
+    NoLogNamed,
+    /// The user does not have the file.
+    #[error("{} is missing", .0.display())]
+    Missing(PathBuf),
+    /// The file cannot be used, for this reason.
+    #[error("{0}")]
+    Damaged(String),
+}
+
+/// Values of an arm by point.
+type Values = Result<BTreeMap<Option<String>, Vec<f64>>, NoValues>;
 
 /// What the logs of an experiment hold.
 struct Logs<'a> {
     experiment: &'a Experiment,
-    /// By quantity and arm, of those that the study names logs of.
+    /// By quantity and arm, for those whose logs the study names.
     values: BTreeMap<(String, String), Values>,
-    /// Which files, and what should be known of them.
+    /// Which files were read, and what a reader should know of them.
     remarks: Vec<String>,
 }
 
 impl<'a> Logs<'a> {
-    fn read(experiment: &'a Experiment, directory: &Path, damaged: &mut Vec<Failure>) -> Self {
+    fn read(experiment: &'a Experiment, directory: &Path, damaged: &mut Vec<LogError>) -> Self {
         let mut logs = Self { experiment, values: BTreeMap::new(), remarks: Vec::new() };
         for named in &experiment.reanalyse {
             let Some(quantity) = experiment.quantity(&named.quantity) else { continue };
-            let of_arm = |arm: &'a weigh_studies::Arm| Some((&arm.id, named.files.get(&arm.id)?));
+            let of_arm = |arm: &'a Arm| Some((&arm.id, named.files.get(&arm.id)?));
             for (arm, files) in experiment.arms.iter().filter_map(of_arm) {
                 let read = files.iter().map(|file| of_file(named, quantity, directory, file));
-                let values = match read.collect::<Result<Vec<_>, Lack>>() {
+                let values = match read.collect::<Result<Vec<_>, FileError>>() {
                     Ok(runs) => Ok(by_point(quantity, runs.into_iter().flatten())),
-                    Err(Lack::Missing(path)) => Err(format!("{} is missing", path.display())),
-                    Err(Lack::Damaged(failure)) => {
-                        let reason = failure.to_string();
-                        // One log may hold several quantities, and is said to be damaged once for
-                        // each fault.
-                        if damaged.iter().all(|known| known.to_string() != reason) {
-                            damaged.push(*failure);
+                    Err(FileError::Missing(path)) => Err(NoValues::Missing(path)),
+                    Err(FileError::Damaged(error)) => {
+                        let reason = error.to_string();
+                        // A log may hold several quantities, but each of its faults is reported
+                        // once.
+                        if damaged.iter().all(|known| known.message != reason) {
+                            damaged.push(*error);
                         }
-                        Err(reason)
+                        Err(NoValues::Damaged(reason))
                     }
                 };
                 logs.remarks.extend(of_runs(named, arm, &values));
@@ -111,20 +125,19 @@ impl<'a> Logs<'a> {
             }
             logs.remarks.extend(named.note.iter().map(|note| format!("{}: {note}", named.quantity)));
         }
-        let mut said = BTreeSet::new();
-        logs.remarks.retain(|remark| said.insert(remark.clone()));
+        let mut known = BTreeSet::new();
+        logs.remarks.retain(|remark| known.insert(remark.clone()));
         logs
     }
 
-    /// The experiment as one that was measured.
+    /// The report, as of an experiment that was measured.
     fn report(self) -> ExperimentReport {
         let experiment = self.as_measured();
         let analysis = self.analysis(&experiment);
-        let without: BTreeMap<String, String> =
-            experiment.arms.iter().filter_map(|arm| Some((arm.id.clone(), self.lack(&arm.id)?))).collect();
-        let all_lack = without.len() == experiment.arms.len();
-        let not_run = all_lack.then(|| self.reason());
-        let own = |arm: &weigh_studies::Arm| (arm.id.clone(), arm.id.clone());
+        let reason = |arm: &Arm| Some((arm.id.clone(), self.no_values(&arm.id)?.to_string()));
+        let without: BTreeMap<String, String> = experiment.arms.iter().filter_map(reason).collect();
+        let not_run = (without.len() == experiment.arms.len()).then(|| self.not_run());
+        let own = |arm: &Arm| (arm.id.clone(), arm.id.clone());
         let state = ExperimentState {
             name: experiment.name.clone(),
             done: true,
@@ -133,26 +146,26 @@ impl<'a> Logs<'a> {
             without,
             ..ExperimentState::default()
         };
-        let columns = Wanted::default().columns(&experiment);
-        let columns = columns.into_iter().map(|column| super::Column { missing: None, spec: None, ..column });
+        let columns = ColumnChoice::default().columns(&experiment).into_iter();
+        let columns = columns.map(|column| Column { missing: None, spec: None, ..column });
         let report = Report::new(&experiment.name, analysis);
-        let one = One {
+        let run = ExperimentRun {
             experiment: &experiment,
             state: &state,
             columns: columns.collect(),
             report: not_run.is_none().then_some(&report),
         };
-        let mut drawn = one.redraw("");
+        let mut drawn = run.report("");
         drawn.command = String::new();
-        // What stands there is how the arm is measured here.
+        // These say how the arm is measured here, which it is not.
         drawn.arms.iter_mut().for_each(|arm| (arm.on, arm.note) = (None, None));
         drawn.remarks = self.remarks.iter().cloned().chain(of_analysis(&report.analysis)).collect();
         drawn
     }
 
-    /// The experiment whose quantities come from its logs. The programs are the study's own, and
-    /// nothing stands for them; each quantity is a workload of its own, since several may be the
-    /// same workload here.
+    /// The experiment with its logs in the place of workloads. The programs are the study's own, so
+    /// nothing replaces them. Each quantity is a workload, since several may come from one workload
+    /// here.
     fn as_measured(&self) -> Experiment {
         let from = |quantity: &Quantity| match quantity.from.measurand() {
             Some(measurand) if self.names(&quantity.id) => Origin::Cells(Measurand {
@@ -162,7 +175,7 @@ impl<'a> Logs<'a> {
                 statistic: measurand.statistic,
                 best_over: None,
             }),
-            Some(_) => Origin::Text { why: NAMED_NOWHERE.into() },
+            Some(_) => Origin::Text { why: NoValues::NoLogNamed.to_string() },
             None => quantity.from.clone(),
         };
         let mut experiment = self.experiment.clone();
@@ -179,25 +192,27 @@ impl<'a> Logs<'a> {
         self.experiment.reanalyse.iter().any(|named| named.quantity == quantity)
     }
 
-    /// Why there is nothing of an arm; none where there is something.
-    fn lack(&self, arm: &str) -> Option<String> {
+    /// Why there are no values of an arm; none if there are some.
+    fn no_values(&self, arm: &str) -> Option<NoValues> {
         let mut of_arm = self.values.iter().filter(|((_, of), _)| of == arm).map(|(_, values)| values);
         if of_arm.clone().any(Result::is_ok) {
             return None;
         }
-        Some(of_arm.find_map(|values| values.clone().err()).unwrap_or_else(|| NAMED_NOWHERE.into()))
+        Some(of_arm.find_map(|values| values.clone().err()).unwrap_or(NoValues::NoLogNamed))
     }
 
-    /// Why there is nothing at all: of the baseline first.
-    fn reason(&self) -> String {
+    /// Why there are no values at all: first of the baseline.
+    fn not_run(&self) -> String {
         if self.experiment.reanalyse.is_empty() {
             return "the study names no raw logs of this experiment".into();
         }
-        self.lack(&self.experiment.baseline)
-            .into_iter()
-            .chain(self.experiment.arms.iter().filter_map(|arm| self.lack(&arm.id)))
-            .find(|reason| reason != NAMED_NOWHERE)
-            .unwrap_or_else(|| NAMED_NOWHERE.into())
+        let arms = self.experiment.arms.iter().map(|arm| &arm.id);
+        std::iter::once(&self.experiment.baseline)
+            .chain(arms)
+            .filter_map(|arm| self.no_values(arm))
+            .find(|reason| *reason != NoValues::NoLogNamed)
+            .unwrap_or(NoValues::NoLogNamed)
+            .to_string()
     }
 
     fn analysis(&self, experiment: &Experiment) -> Analysis {
@@ -211,8 +226,8 @@ impl<'a> Logs<'a> {
                 let values = self.values.get(&(quantity.id.clone(), arm.id.clone()));
                 let reason = match values {
                     Some(Ok(_)) => "the logs have no run at this point".to_string(),
-                    Some(Err(reason)) => reason.clone(),
-                    None => NAMED_NOWHERE.into(),
+                    Some(Err(reason)) => reason.to_string(),
+                    None => NoValues::NoLogNamed.to_string(),
                 };
                 for point in self.points(quantity) {
                     let has = |values: &Values| matches!(values, Ok(values) if values.contains_key(&point));
@@ -231,7 +246,7 @@ impl<'a> Logs<'a> {
         analyse(&comparisons, &options)
     }
 
-    /// The points of which any arm has values; the one without a name where none has.
+    /// The points at which any arm has values; a single one without a name if no arm has.
     fn points(&self, quantity: &Quantity) -> Vec<Option<String>> {
         let of_quantity = self.values.iter().filter(|((id, _), _)| *id == quantity.id);
         let points: BTreeSet<Option<String>> = of_quantity
@@ -274,7 +289,7 @@ impl<'a> Logs<'a> {
     }
 }
 
-/// A quantity at a point as the id of a workload.
+/// The workload id of a quantity at a point.
 fn named(quantity: &Quantity, point: Option<&str>) -> String {
     match (&quantity.sweep, point) {
         (Some(sweep), Some(point)) => format!("{}{{{sweep}={point}}}", quantity.id),
@@ -287,9 +302,9 @@ fn place(point: Option<&str>) -> f64 {
 }
 
 /// Why a log gives no values.
-enum Lack {
+enum FileError {
     Missing(PathBuf),
-    Damaged(Box<Failure>),
+    Damaged(Box<LogError>),
 }
 
 /// The runs of one file that count.
@@ -298,13 +313,13 @@ fn of_file(
     quantity: &Quantity,
     directory: &Path,
     file: &str,
-) -> Result<Vec<LoggedRun>, Lack> {
+) -> Result<Vec<LoggedRun>, FileError> {
     let candidates: Vec<PathBuf> =
         named.folders.iter().map(|folder| directory.join(folder).join(file)).collect();
     let found = candidates.iter().find(|path| path.exists());
-    let Some(path) = found else { return Err(Lack::Missing(candidates[0].clone())) };
-    let text = text_of(path).map_err(|failure| Lack::Damaged(Box::new(failure)))?;
-    let fault = |fault: LogFault| Lack::Damaged(Box::new(at(path, &text, &fault)));
+    let Some(path) = found else { return Err(FileError::Missing(candidates[0].clone())) };
+    let text = read_log(path).map_err(|error| FileError::Damaged(Box::new(error)))?;
+    let fault = |fault: LogFault| FileError::Damaged(Box::new(at(path, &text, fault)));
     let runs = logged_runs(&named.parser, &named.value, named.section.as_deref(), &text).map_err(fault)?;
     if !is_in(&named.parser, &named.value, &quantity.unit) {
         let fields = log_fields(&named.parser).unwrap_or_default();
@@ -331,34 +346,43 @@ fn of_file(
     Ok(runs.into_iter().skip(first as usize - 1).take((last - first) as usize + 1).collect())
 }
 
-fn fault_of(path: &Path, text: &str, message: String) -> Lack {
+fn fault_of(path: &Path, text: &str, message: String) -> FileError {
     let help = "is it the file of another experiment, or was it cut off? fetch it again".into();
-    Lack::Damaged(Box::new(at(path, text, &LogFault { line: None, message, help })))
+    FileError::Damaged(Box::new(at(path, text, LogFault { line: None, message, help })))
 }
 
 /// A fault at its place.
-fn at(path: &Path, text: &str, fault: &LogFault) -> Failure {
+fn at(path: &Path, text: &str, fault: LogFault) -> LogError {
     let name = path.display().to_string();
     let place = fault.line.map(|line| format!(", line {line}")).unwrap_or_default();
-    let failure = Failure::input(format!("{name}{place}: {}", fault.message)).hint(fault.help.clone());
-    match fault.line.and_then(|line| text.lines().nth(line - 1)) {
-        Some(line) => failure.at(&name, line, 0..line.len()),
-        None => failure,
+    let line = fault.line.and_then(|line| text.lines().nth(line - 1)).map(str::to_string);
+    LogError {
+        message: format!("{name}{place}: {}", fault.message),
+        help: fault.help,
+        source: None,
+        line: line.map(|line| (name, line)),
     }
 }
 
-/// The text of a regular file of a size that logs have.
-fn text_of(path: &Path) -> Result<String, Failure> {
+/// The text of a regular file that is no larger than a log.
+fn read_log(path: &Path) -> Result<String, LogError> {
     let name = path.display();
-    let unread = |error: std::io::Error| {
-        Failure::input(format!("cannot read {name}")).because(error).hint("see to it that you may read it")
+    let unreadable = |source: io::Error| LogError {
+        message: format!("cannot read {name}"),
+        help: "make it readable for you".into(),
+        source: Some(source),
+        line: None,
     };
-    let about = std::fs::metadata(path).map_err(unread)?;
+    let about = std::fs::metadata(path).map_err(unreadable)?;
     if !about.is_file() || about.len() > LARGEST_BYTES {
-        return Err(Failure::input(format!("{name} is no log: no regular file, or larger than 256 MiB"))
-            .hint("fetch the file again"));
+        return Err(LogError {
+            message: format!("{name} is no log: no regular file, or larger than 256 MiB"),
+            help: "fetch the file again".into(),
+            source: None,
+            line: None,
+        });
     }
-    let bytes = std::fs::read(path).map_err(unread)?;
+    let bytes = std::fs::read(path).map_err(unreadable)?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
@@ -374,7 +398,7 @@ fn by_point(
     values
 }
 
-/// Where the values of an arm come from, and how many they are where the study has another number.
+/// Where the values of an arm come from, and how many there are if the study says another number.
 fn of_runs(named: &Reanalyse, arm: &str, values: &Values) -> Vec<String> {
     let Ok(values) = values else { return Vec::new() };
     let counts: BTreeSet<usize> = values.values().map(Vec::len).collect();

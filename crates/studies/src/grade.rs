@@ -1,30 +1,31 @@
-//! What became of the claims of an experiment.
+//! Grading the claims of an experiment.
 
-use super::values::{Lack, Measured, alone, ratio, statistic_of};
+use crate::check::{Condition, Point, Relation, Term};
+use crate::study::{Claim, Quantity};
+use crate::values::{Measured, Unavailable, number, ratio, share, statistic_of};
 use std::collections::BTreeSet;
 use weigh_model::Better;
 use weigh_report::study::{ClaimGrade, ClaimReport, Seen};
 use weigh_stats::{Bound, Grade, Ratio};
-use weigh_studies::{Claim, Condition, Point, Quantity, Relation, Term};
 
-/// A claim with its grade, and every ratio that decided it.
-pub fn claim(measured: &Measured<'_>, claim: &Claim) -> ClaimReport {
+/// Grades a claim, with every ratio that decided it.
+pub(crate) fn grade(measured: &Measured<'_>, claim: &Claim) -> ClaimReport {
     let mut seen = Vec::new();
-    let graded: Result<Vec<Grade>, Lack> =
-        claim.check.conditions().iter().map(|condition| whole(measured, condition, &mut seen)).collect();
-    // One condition that is violated decides it, whatever could not be looked at.
+    let conditions = || claim.check.conditions().iter();
+    let graded: Result<Vec<Grade>, Unavailable> =
+        conditions().map(|condition| grade_condition(measured, condition, &mut seen)).collect();
+    // A violated condition decides the claim, even if others cannot be checked.
     let any_differs = || {
-        let mut apart = Vec::new();
-        let grades = claim.check.conditions().iter().map(|condition| whole(measured, condition, &mut apart));
-        grades.filter_map(Result::ok).any(|grade| grade == Grade::Differs)
+        let mut grades = conditions().filter_map(|one| grade_condition(measured, one, &mut Vec::new()).ok());
+        grades.any(|grade| grade == Grade::Differs)
     };
     // Two bounds of one ratio look at it twice.
-    let mut told = BTreeSet::new();
-    seen.retain(|one: &Seen| told.insert(one.what.clone()));
+    let mut known = BTreeSet::new();
+    seen.retain(|one: &Seen| known.insert(one.what.clone()));
     let grade = match graded {
         Ok(grades) => ClaimGrade::Checked(Grade::all(grades)),
         Err(_) if any_differs() => ClaimGrade::Checked(Grade::Differs),
-        Err(lack) => ClaimGrade::NotRun { not_run: lack.reason() },
+        Err(reason) => ClaimGrade::NotRun { not_run: reason.to_string() },
     };
     ClaimReport {
         id: claim.id.clone(),
@@ -36,30 +37,43 @@ pub fn claim(measured: &Measured<'_>, claim: &Claim) -> ClaimReport {
     }
 }
 
-/// A condition at all the points that it asks for.
-fn whole(measured: &Measured<'_>, condition: &Condition, seen: &mut Vec<Seen>) -> Result<Grade, Lack> {
-    let Some(every) = condition.every() else { return one(measured, condition, seen) };
+/// Grades a condition at every point that it asks for.
+fn grade_condition(
+    measured: &Measured<'_>,
+    condition: &Condition,
+    seen: &mut Vec<Seen>,
+) -> Result<Grade, Unavailable> {
+    let Some(every) = condition.every() else { return grade_at_point(measured, condition, seen) };
     let terms = condition.terms(&measured.experiment.baseline);
     let swept = terms.iter().find(|term| term.point.as_ref() == Some(every));
     let quantity = swept.and_then(|term| measured.experiment.quantity(&term.quantity));
     let points = quantity.map(|quantity| measured.points(quantity)).unwrap_or_default();
     if points.is_empty() {
-        // Asked at a point that there is not, for the reason why there is none.
-        return one(measured, &condition.at(""), seen);
+        // A point that does not exist, for the reason why there is none.
+        return grade_at_point(measured, &condition.at(""), seen);
     }
-    let grades = points.iter().map(|point| one(measured, &condition.at(point), seen));
+    let grades = points.iter().map(|point| grade_at_point(measured, &condition.at(point), seen));
     let grades: Vec<Grade> = grades.collect::<Result<_, _>>()?;
     Ok(if *every == Point::All { Grade::all(grades) } else { Grade::any(grades) })
 }
 
-fn one(measured: &Measured<'_>, condition: &Condition, seen: &mut Vec<Seen>) -> Result<Grade, Lack> {
-    match of_intervals(measured, condition, seen) {
-        Err(Lack::Interval(_)) => Ok(Grade::Undecided { blocks: None }),
+/// Grades a condition at one point. Too few blocks decide nothing.
+fn grade_at_point(
+    measured: &Measured<'_>,
+    condition: &Condition,
+    seen: &mut Vec<Seen>,
+) -> Result<Grade, Unavailable> {
+    match grade_intervals(measured, condition, seen) {
+        Err(Unavailable::TooFewBlocks) => Ok(Grade::Undecided { blocks: None }),
         graded => graded,
     }
 }
 
-fn of_intervals(measured: &Measured<'_>, condition: &Condition, seen: &mut Vec<Seen>) -> Result<Grade, Lack> {
+fn grade_intervals(
+    measured: &Measured<'_>,
+    condition: &Condition,
+    seen: &mut Vec<Seen>,
+) -> Result<Grade, Unavailable> {
     match condition {
         Condition::Ratio { left, relation, factor, right } => {
             let found = between(measured, left, right)?;
@@ -94,8 +108,8 @@ fn of_intervals(measured: &Measured<'_>, condition: &Condition, seen: &mut Vec<S
             let quantity = quantity(measured, of)?;
             let point = point(measured, quantity, of)?;
             let values = measured.values(quantity, &of.arm, point.as_deref())?;
-            let found = alone(&values, statistic_of(quantity))?;
-            // Shares are kept as fractions.
+            let found = share(&values, statistic_of(quantity))?;
+            // Measured shares are fractions.
             let (low, high) = found.ends();
             seen.push(Seen {
                 what: format!("{of}, per cent"),
@@ -114,51 +128,51 @@ fn bound(relation: Relation, limit: f64) -> Bound {
     if relation.is_upward() { Bound::AtLeast(limit) } else { Bound::AtMost(limit) }
 }
 
-/// The ratio of costs: of a rate the other way round.
-pub fn cost(ratio: Ratio, better: Better) -> Ratio {
+/// The ratio of costs: for a rate, the inverse of the ratio of values.
+pub(crate) fn cost(ratio: Ratio, better: Better) -> Ratio {
     if better == Better::Higher { ratio.inverse() } else { ratio }
 }
 
-fn quantity<'a>(measured: &Measured<'a>, term: &Term) -> Result<&'a Quantity, String> {
-    measured
-        .experiment
-        .quantity(&term.quantity)
-        .ok_or_else(|| format!("there is no quantity {}", term.quantity))
+fn quantity<'a>(measured: &Measured<'a>, term: &Term) -> Result<&'a Quantity, Unavailable> {
+    let quantity = measured.experiment.quantity(&term.quantity);
+    quantity.ok_or_else(|| Unavailable::NoQuantity(term.quantity.clone()))
 }
 
 /// The ratio of the values of two terms.
-fn between(measured: &Measured<'_>, left: &Term, right: &Term) -> Result<Ratio, Lack> {
+fn between(measured: &Measured<'_>, left: &Term, right: &Term) -> Result<Ratio, Unavailable> {
     let values = |term: &Term| {
         let quantity = quantity(measured, term)?;
         let point = point(measured, quantity, term)?;
-        Ok::<_, String>((measured.values(quantity, &term.arm, point.as_deref())?, statistic_of(quantity)))
+        let values = measured.values(quantity, &term.arm, point.as_deref())?;
+        Ok::<_, Unavailable>((values, statistic_of(quantity)))
     };
     let (one, other) = (values(left)?, values(right)?);
     if one.0.unit() != other.0.unit() {
-        let (unit, other) = (one.0.unit(), other.0.unit());
-        return Err(Lack::Value(format!("{left} is in {unit} here, and {right} in {other}")));
+        return Err(Unavailable::OtherUnit {
+            left: left.to_string(),
+            unit: one.0.unit(),
+            right: right.to_string(),
+            other: other.0.unit(),
+        });
     }
     ratio((&one.0, one.1), (&other.0, other.1))
 }
 
-/// The point of a sweep that a term asks for; none where its quantity is not swept.
-fn point(measured: &Measured<'_>, quantity: &Quantity, term: &Term) -> Result<Option<String>, String> {
+/// The point of a sweep that a term asks for; none if its quantity is not swept.
+fn point(measured: &Measured<'_>, quantity: &Quantity, term: &Term) -> Result<Option<String>, Unavailable> {
     let Some(asked) = &term.point else { return Ok(None) };
     let points = measured.points(quantity);
     let found = match asked {
         Point::At(point) => {
-            let same = |other: &&String| {
-                *other == point || super::values::number(other) == super::values::number(point)
-            };
-            points.iter().find(same).cloned().or_else(|| points.is_empty().then(|| point.clone()))
+            let is_it = |other: &&String| *other == point || number(other) == number(point);
+            points.iter().find(is_it).cloned().or_else(|| points.is_empty().then(|| point.clone()))
         }
         Point::First => points.first().cloned().or_else(|| Some(String::new())),
         Point::Last => points.last().cloned().or_else(|| Some(String::new())),
         Point::All | Point::Some => None,
     };
-    found
-        .map(Some)
-        .ok_or_else(|| format!("{term} was not measured at this size, which has {}", points.join(", ")))
+    let missing = || Unavailable::NoPoint { term: term.to_string(), points: points.join(", ") };
+    found.map(Some).ok_or_else(missing)
 }
 
 fn of_ratio(what: String, ratio: &Ratio) -> Seen {
@@ -169,7 +183,7 @@ fn of_ratio(what: String, ratio: &Ratio) -> Seen {
 fn of_overhead(of: &Term, ratio: &Ratio) -> Seen {
     let effect = ratio.effect();
     Seen {
-        what: overhead_in_words(of),
+        what: overhead_term(of),
         estimate: effect.estimate,
         low: effect.low,
         high: effect.high,
@@ -178,8 +192,8 @@ fn of_overhead(of: &Term, ratio: &Ratio) -> Seen {
     }
 }
 
-/// As checks have it.
-fn overhead_in_words(of: &Term) -> String {
+/// As a check says it.
+fn overhead_term(of: &Term) -> String {
     let point = of.point.as_ref().map(|point| format!("@{point}")).unwrap_or_default();
     format!("{} overhead of {}{point}", of.arm, of.quantity)
 }
@@ -192,10 +206,10 @@ mod tests {
     use weigh_report::Report;
     use weigh_stats::{Options, analyse};
 
-    /// The claim that a container is nearly as fast, of so many blocks, with so many failed trials
-    /// in the container.
+    /// The grade of the claim that a container is nearly as fast, after this many blocks and failed
+    /// trials in the container.
     fn graded(blocks: u32, failed: u32) -> ClaimGrade {
-        let library = weigh_studies::library().unwrap();
+        let library = crate::library().unwrap();
         let experiment = library.find("felter-2014/table-1/pxz").unwrap()[0].experiment;
         let series = |environment: &str, level: f64| Series {
             environment: environment.into(),
@@ -228,11 +242,11 @@ mod tests {
             not_run: None,
         };
         let of_docker = |one: &&Claim| one.check.to_string() == "docker pxz within 5 % of native";
-        claim(&measured, experiment.claims.iter().find(of_docker).unwrap()).grade
+        grade(&measured, experiment.claims.iter().find(of_docker).unwrap()).grade
     }
 
     #[test]
-    fn what_a_run_concludes_nothing_of_is_not_graded() {
+    fn a_cell_with_failed_trials_is_not_graded() {
         assert_eq!(graded(30, 0), ClaimGrade::Checked(Grade::Holds));
         let ClaimGrade::NotRun { not_run } = graded(30, 1) else { panic!("a trial failed") };
         assert!(not_run.contains("nothing is concluded of xz in docker:net=host: FAILED"), "{not_run}");

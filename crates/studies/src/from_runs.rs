@@ -1,26 +1,24 @@
-//! A study from runs: what they measured as published numbers, what they showed as claims, and the
-//! commands that measure it again.
+//! A study from runs: their values as published numbers, their verdicts as claims, and the commands
+//! that measure them again.
 
 mod claims;
 mod numbers;
-mod words;
 
-use super::directory::StudyDirectory;
-use super::measure::{host_in_words, quoted};
-use crate::error::{Failure, Kind};
-use crate::outcome;
+use crate::command::shell_quoted;
+use crate::error::StudyError;
+use crate::file::read_study;
+use crate::redraw::describe_host;
+use crate::study::{Arm, Claim, Experiment, Form, Measure, Place, Study, View};
 use numbers::Row;
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
-use weigh_model::{Effort, EnvironmentPlan, EnvironmentSpec, Plan};
+use std::path::Path;
+use weigh_model::{Effort, EnvironmentPlan, EnvironmentSpec, HostFacts, Plan};
 use weigh_report::Report;
-use weigh_store::RunDirectory;
-use weigh_studies::{Arm, Claim, Experiment, Form, Place, Study, View};
 
 /// What the user says of the study.
 #[derive(Debug, Clone, Default)]
-pub struct Head {
-    /// Name by which it is asked for; what was measured otherwise.
+pub struct Header {
+    /// Name by which it is asked for; default: what was measured.
     pub name: Option<String>,
     /// Its title.
     pub title: Option<String>,
@@ -28,64 +26,72 @@ pub struct Head {
     pub authors: Option<String>,
 }
 
-/// Runs that become experiments.
-pub struct Source {
-    /// Each with the name of its experiment.
-    runs: Vec<(String, RunDirectory)>,
+/// A run that becomes an experiment.
+pub struct RunSource<'a> {
+    /// Name of the experiment.
+    pub experiment: String,
+    /// Name of the run.
+    pub run: String,
+    /// The plan of the run.
+    pub plan: &'a Plan,
+    /// The host that it was measured on.
+    pub host: &'a HostFacts,
+    /// What it measured.
+    pub report: Report,
+    /// The command that measures it again.
+    pub measure: Measure,
 }
 
-impl Source {
-    /// A run, or every run of a study's directory.
-    ///
-    /// # Errors
-    /// What cannot be read; a study of which nothing was measured.
-    pub fn open(path: &Path) -> Result<Self, Failure> {
-        if !StudyDirectory::is_one(path) {
-            let run = RunDirectory::open(path)?;
-            return Ok(Self { runs: vec![("comparison".into(), run)] });
-        }
-        let directory = StudyDirectory::open(path)?;
-        let mut runs = Vec::new();
-        for state in &directory.state().experiments {
-            if let Some(run) = &state.run {
-                runs.push((state.name.clone(), RunDirectory::open(&path.join(run))?));
-            }
-        }
-        if runs.is_empty() {
-            return Err(nothing(path));
-        }
-        Ok(Self { runs })
-    }
+/// No study can be written from runs.
+#[derive(Debug, thiserror::Error)]
+pub enum FromRunsError {
+    /// A study cannot have the name that the user gives.
+    #[error("`{name}` cannot be the name of a study")]
+    Name {
+        /// The name.
+        name: String,
+        /// One that is like it.
+        like: String,
+    },
+    /// There is no value.
+    #[error("nothing was measured in {run}")]
+    NothingMeasured {
+        /// The run.
+        run: String,
+    },
+    /// What was written is no study: a defect.
+    #[error(transparent)]
+    Study(#[from] StudyError),
 }
 
-fn nothing(path: &Path) -> Failure {
-    Failure::new(Kind::NothingMeasured, format!("nothing was measured in {}", path.display()))
-        .hint("a study is written of what a run measured: `weigh show RUN` shows what there is")
-}
-
-/// The text of the study's file, with the command that repeats it in its first lines; `file` is
-/// where it will be.
+/// The text of a study's file. Its first lines have the command that repeats the runs; `file` is
+/// where the study will be.
 ///
 /// # Errors
-/// A run that cannot be read, that has measured nothing, or whose command no command line says; a
-/// name that a study cannot have.
-pub fn as_file(source: &Source, head: &Head, manifests: &[PathBuf], file: &str) -> Result<String, Failure> {
-    let study = study(source, head, manifests)?;
+/// A run without values; a name that no study can have.
+///
+/// # Panics
+/// Without a run.
+pub fn study_file(runs: &[RunSource<'_>], header: &Header, file: &str) -> Result<String, FromRunsError> {
+    let study = study(runs, header)?;
     let text = study.to_toml();
-    // What is wrong here would otherwise be found by whoever has only the file.
-    let read = weigh_studies::read_study(Path::new(file), &text)?;
+    // A fault would otherwise be found by somebody who has only the file.
+    let read = read_study(Path::new(file), &text)?;
     debug_assert_eq!(read, study, "what is written is read as the same");
-    let plan = source.runs.first().expect("there is a run").1.plan();
     let mut repeat = vec!["study".to_string(), "--file".into(), file.into()];
-    repeat.extend(effort(plan));
-    let of = source.runs.iter().map(|(_, run)| run.name()).collect::<Vec<_>>().join(", ");
+    repeat.extend(effort(runs[0].plan));
+    let names = names(runs);
     Ok(format!(
-        "# Written by `weigh study new` from {of}. As it was measured, it is measured again by\n#   weigh {}\n\n{text}",
-        quoted(&repeat)
+        "# Written by `weigh study new` from {names}. As it was measured, it is measured again by\n#   weigh {}\n\n{text}",
+        shell_quoted(&repeat)
     ))
 }
 
-/// What whoever repeats a run gives `weigh study` to have the same.
+fn names(runs: &[RunSource<'_>]) -> String {
+    runs.iter().map(|run| run.run.as_str()).collect::<Vec<_>>().join(", ")
+}
+
+/// The options of `weigh study` that repeat a run as it was.
 fn effort(plan: &Plan) -> Vec<String> {
     let size = plan.workloads.first().map_or("standard", |workload| workload.size.as_str());
     let mut words = Vec::new();
@@ -105,32 +111,25 @@ fn effort(plan: &Plan) -> Vec<String> {
     words
 }
 
-fn study(source: &Source, head: &Head, manifests: &[PathBuf]) -> Result<Study, Failure> {
-    let (_, first) = source.runs.first().expect("there is a run");
-    let of_runs = source.runs.iter().map(|(_, run)| run.name()).collect::<Vec<_>>().join(", ");
-    let experiments: Result<Vec<Experiment>, Failure> =
-        source.runs.iter().map(|(name, run)| experiment(name, run, manifests)).collect();
-    let experiments = experiments?;
+fn study(runs: &[RunSource<'_>], header: &Header) -> Result<Study, FromRunsError> {
+    let first = &runs[0];
+    let experiments = runs.iter().map(experiment).collect::<Result<Vec<_>, _>>()?;
     Ok(Study {
-        name: name(head, first.plan())?,
-        title: head.title.clone().unwrap_or_else(|| experiments[0].title.clone()),
-        authors: head.authors.clone().unwrap_or_else(|| "not named".into()),
-        published: format!("measured by weigh {}: {of_runs}", first.plan().tool_version),
-        host: host_in_words(first.host()),
-        method: method(first.plan()),
+        name: name(header, first.plan)?,
+        title: header.title.clone().unwrap_or_else(|| experiments[0].title.clone()),
+        authors: header.authors.clone().unwrap_or_else(|| "not named".into()),
+        published: format!("measured by weigh {}: {}", first.plan.tool_version, names(runs)),
+        host: describe_host(first.host),
+        method: method(first.plan),
         experiments,
     })
 }
 
-/// The name that the user gives, if it can be one; else that of the plan, as it can be one.
-fn name(head: &Head, plan: &Plan) -> Result<String, Failure> {
-    let Some(name) = &head.name else { return Ok(slug(&plan.name)) };
-    if slug(name) == *name {
-        return Ok(name.clone());
-    }
-    Err(Failure::input(format!("`{name}` cannot be the name of a study"))
-        .at("--name", name, 0..name.len())
-        .hint(format!("use small letters, digits and hyphens, as in {}", slug(name))))
+/// The name that the user gives, or else the plan's, spelled as names of studies are.
+fn name(header: &Header, plan: &Plan) -> Result<String, FromRunsError> {
+    let Some(name) = &header.name else { return Ok(slug(&plan.name)) };
+    let like = slug(name);
+    if like == *name { Ok(like) } else { Err(FromRunsError::Name { name: name.clone(), like }) }
 }
 
 fn method(plan: &Plan) -> String {
@@ -142,39 +141,37 @@ fn method(plan: &Plan) -> String {
     format!("{order}; {guests}; {what}; size {size}, seed {}", plan.seed)
 }
 
-fn experiment(name: &str, run: &RunDirectory, manifests: &[PathBuf]) -> Result<Experiment, Failure> {
-    let plan = run.plan();
-    let report = outcome::from_run(run)?;
+fn experiment(run: &RunSource<'_>) -> Result<Experiment, FromRunsError> {
+    let RunSource { plan, report, .. } = run;
     let arms = arms(plan);
-    let rows = numbers::rows(plan, &report);
+    let rows = numbers::rows(plan, report);
     if rows.is_empty() {
-        return Err(nothing(run.path()));
+        return Err(FromRunsError::NothingMeasured { run: run.run.clone() });
     }
-    let base = arms.iter().find(|arm| arm.label == plan.baseline).unwrap_or(&arms[0]).id.clone();
-    let source = format!("run {}", run.name());
+    let baseline = arms.iter().find(|arm| arm.label == plan.baseline).unwrap_or(&arms[0]).id.clone();
+    let source = format!("run {}", run.run);
     let blocks = report.blocks_done.unwrap_or_default();
     let plural = if blocks == 1 { "" } else { "s" };
+    let claims = rows.iter().flat_map(|row| claims::of(row, &arms, &baseline, plan.margin, &source));
     Ok(Experiment {
-        name: name.into(),
+        name: run.experiment.clone(),
         also: Vec::new(),
         reanalyse: Vec::new(),
         title: report.title.clone(),
         source: source.clone(),
         statistic: format!("mean of {blocks} block{plural}; standard deviation"),
-        baseline: base.clone(),
-        measure: words::measure(plan, manifests)?,
+        baseline: baseline.clone(),
+        measure: run.measure.clone(),
         instead: Vec::new(),
         published: rows.iter().flat_map(|row| row.published(&arms, &source)).collect(),
-        claims: distinct_claims(
-            rows.iter().flat_map(|row| claims::of(row, &arms, &base, plan.margin, &source)),
-        ),
-        views: views(&rows, &report),
+        claims: distinct_claims(claims),
+        views: views(&rows, report),
         quantities: rows.into_iter().map(|row| row.quantity).collect(),
         arms,
     })
 }
 
-/// Claims whose identifiers are all different.
+/// The claims, each with an identifier of its own.
 fn distinct_claims(claims: impl Iterator<Item = Claim>) -> Vec<Claim> {
     let mut taken = BTreeSet::new();
     claims.map(|claim| Claim { id: fresh(&mut taken, &claim.id), ..claim }).collect()
@@ -186,7 +183,7 @@ fn arms(plan: &Plan) -> Vec<Arm> {
     let arm = |environment: &EnvironmentPlan| Arm {
         id: fresh(&mut taken, &short(environment)),
         label: environment.name.clone(),
-        // The name keeps what the user typed, and what must not be hidden.
+        // The name has what the user typed, and makes explicit what must not be hidden.
         place: Place::On(canonical(&environment.name).unwrap_or_else(|| environment.spec.clone())),
         note: None,
         today: false,
@@ -194,7 +191,7 @@ fn arms(plan: &Plan) -> Vec<Arm> {
     plan.environments.iter().map(arm).collect()
 }
 
-/// What tells an environment from others in few words: the label where the user gave one.
+/// A short name that tells an environment from others: its label if the user gave one.
 fn short(environment: &EnvironmentPlan) -> String {
     match environment.spec.get("label") {
         Some(label) => format!("{}-{label}", environment.spec.platform),
@@ -202,13 +199,13 @@ fn short(environment: &EnvironmentPlan) -> String {
     }
 }
 
-/// As a file of a study is read.
+/// The environment as the file of a study is read.
 fn canonical(name: &str) -> Option<EnvironmentSpec> {
     let spec = EnvironmentSpec::parse(name).ok()?;
     EnvironmentSpec::parse(&spec.to_string()).ok()
 }
 
-/// A table for each workload, and lines for what is swept.
+/// A table for each workload, and a line chart for each swept quantity.
 fn views(rows: &[Row<'_>], report: &Report) -> Vec<View> {
     let mut taken = BTreeSet::new();
     let mut views: Vec<View> = Vec::new();
@@ -219,7 +216,7 @@ fn views(rows: &[Row<'_>], report: &Report) -> Vec<View> {
         }
     }
     let plan = report.plan.as_ref();
-    // Coming up has no size.
+    // A start has no size.
     let sized = plan.and_then(|plan| plan.workloads.iter().find(|workload| workload.start.is_none()));
     let size = sized.map_or(String::new(), |workload| format!(" at size {}", workload.size));
     for workload in workloads {
@@ -253,7 +250,7 @@ fn views(rows: &[Row<'_>], report: &Report) -> Vec<View> {
     views
 }
 
-/// An identifier that none of its kind has yet.
+/// An identifier that is not taken yet.
 fn fresh(taken: &mut BTreeSet<String>, text: &str) -> String {
     let first = slug(text);
     let others = (2..).map(|i| format!("{first}-{i}"));
@@ -263,9 +260,10 @@ fn fresh(taken: &mut BTreeSet<String>, text: &str) -> String {
     id
 }
 
-/// A text as names of studies and words of checks are: small letters, digits and single hyphens.
+/// A text spelled as names of studies and identifiers in checks are: lower-case letters, digits and
+/// single hyphens.
 fn slug(text: &str) -> String {
-    /// Words that a check reads otherwise.
+    /// Words with a meaning of their own in a check.
     const RESERVED: [&str; 5] = ["and", "of", "overhead", "within", "x"];
     let mut slug = String::new();
     for c in text.chars() {
@@ -287,7 +285,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_those_that_checks_read() {
+    fn identifiers_are_spelled_as_checks_read_them() {
         assert_eq!(slug("docker:net=nat,storage=overlay"), "docker-net-nat-storage-overlay");
         assert_eq!(slug("start_to_init"), "start-to-init");
         assert_eq!(slug("--X--"), "the-x");

@@ -1,53 +1,85 @@
-//! What was measured of the quantities of an experiment.
+//! The values that a run measured of the quantities of an experiment.
 
+use crate::study::{Experiment, Measurand, Origin, Quantity, Statistic};
 use std::collections::BTreeMap;
 use weigh_model::{Better, Observation, Unit};
 use weigh_report::Report;
-use weigh_stats::{Aspect, Cell, Interval, Ratio};
-use weigh_studies::{Experiment, Measurand, Origin, Quantity, Statistic};
+use weigh_stats::{Aspect, Cell, Failure, Interval, Ratio};
 
-/// The run of an experiment, asked by the words of the study.
-pub struct Measured<'a> {
-    pub experiment: &'a Experiment,
-    /// The report of its run; none where there is none.
-    pub report: Option<&'a Report>,
+/// The run of an experiment, asked in the terms of the study.
+pub(crate) struct Measured<'a> {
+    pub(crate) experiment: &'a Experiment,
+    /// The report of its run, if there is one.
+    pub(crate) report: Option<&'a Report>,
     /// The environment of each arm that was run.
-    pub environments: &'a BTreeMap<String, String>,
+    pub(crate) environments: &'a BTreeMap<String, String>,
     /// Why an arm was not run.
-    pub without: &'a BTreeMap<String, String>,
+    pub(crate) without: &'a BTreeMap<String, String>,
     /// Why nothing was run.
-    pub not_run: Option<&'a str>,
+    pub(crate) not_run: Option<&'a str>,
 }
 
-/// Why a ratio cannot be looked at.
-#[derive(Debug)]
-pub enum Lack {
-    /// A value that is not there.
-    Value(String),
-    /// Too few values for an interval.
-    Interval(String),
-}
-
-impl Lack {
-    /// In words.
-    pub fn reason(self) -> String {
-        match self {
-            Self::Value(reason) | Self::Interval(reason) => reason,
-        }
-    }
-}
-
-impl From<String> for Lack {
-    fn from(reason: String) -> Self {
-        Self::Value(reason)
-    }
+/// Why there is no value, or none that a claim can be checked with.
+#[derive(Debug, Clone, thiserror::Error)]
+pub(crate) enum Unavailable {
+    /// Nothing measures the quantity.
+    #[error("published only: {0}")]
+    PublishedOnly(String),
+    /// What the run or the state says of it.
+    #[error("{0}")]
+    Reported(String),
+    /// The reason stands with the arm.
+    #[error("{0} was not run here")]
+    ArmNotRun(String),
+    /// The run has not come so far.
+    #[error("{0} was not measured yet")]
+    ArmNotYet(String),
+    /// There is no run.
+    #[error("nothing was measured")]
+    NoRun,
+    /// The run has no such guests.
+    #[error("nothing was measured of {0} at this size")]
+    NothingMeasured(String),
+    /// The plan has the workload, but no such cell.
+    #[error("this size has no such value of {0}")]
+    NotAtThisSize(String),
+    /// The plan does not have the workload.
+    #[error("`{0}` was not among the workloads: it needs a program of your own")]
+    NoProgram(String),
+    /// The cell is empty, and no failure says why.
+    #[error("not measured")]
+    NotMeasured,
+    /// The run concludes nothing of the cell.
+    #[error("nothing is concluded of {workload} in {environment}: {flags}")]
+    Impaired { workload: String, environment: String, flags: String },
+    /// What one more guest takes has one value for the whole run.
+    #[error("what one more guest takes has no value in a block to compare with")]
+    NotPerBlock,
+    /// An amount where a share is asked for.
+    #[error("an amount is no share")]
+    NoShare,
+    /// Extremes and quantiles have no interval.
+    #[error("the {0} of the blocks has no interval")]
+    NoInterval(&'static str),
+    /// The claim compares two units.
+    #[error("{left} is in {unit} here, and {right} in {other}")]
+    OtherUnit { left: String, unit: Unit, right: String, other: Unit },
+    /// The claim asks at a point that was not measured.
+    #[error("{term} was not measured at this size, which has {points}")]
+    NoPoint { term: String, points: String },
+    /// The claim names a quantity that does not exist.
+    #[error("there is no quantity {0}")]
+    NoQuantity(String),
+    /// There are values, but too few.
+    #[error("too few blocks for an interval")]
+    TooFewBlocks,
 }
 
 /// The values of a quantity on an arm, in the direction of the paper's number.
-pub enum Values<'a> {
-    /// Of a cell.
+pub(crate) enum Values<'a> {
+    /// Those of a cell.
     Cell(&'a Cell, Vec<Observation>),
-    /// What one more guest takes, and blocks.
+    /// What one more guest takes, and the number of blocks.
     Limit(Interval, u32, Unit),
     /// Amounts of equal pages, bytes.
     Pages(Vec<Observation>),
@@ -55,7 +87,7 @@ pub enum Values<'a> {
 
 impl Values<'_> {
     /// Unit of the values.
-    pub fn unit(&self) -> Unit {
+    pub(crate) fn unit(&self) -> Unit {
         match self {
             Self::Cell(cell, _) => cell.metric.unit.clone(),
             Self::Limit(_, _, unit) => unit.clone(),
@@ -65,30 +97,31 @@ impl Values<'_> {
 }
 
 impl<'a> Measured<'a> {
-    /// The values of a quantity on an arm, at a point where it is swept, or why there are none.
-    pub fn values(&self, quantity: &Quantity, arm: &str, point: Option<&str>) -> Result<Values<'a>, String> {
+    /// The values of a quantity on an arm, at a point if it is swept.
+    pub(crate) fn values(
+        &self,
+        quantity: &Quantity,
+        arm: &str,
+        point: Option<&str>,
+    ) -> Result<Values<'a>, Unavailable> {
         if let Origin::Text { why } = &quantity.from {
-            return Err(format!("published only: {why}"));
+            return Err(Unavailable::PublishedOnly(why.clone()));
         }
         let environment = self.environment(arm)?;
-        let report = self.report.ok_or("nothing was measured")?;
-        let nothing = || format!("nothing was measured of {} at this size", quantity.id);
+        let report = self.report.ok_or(Unavailable::NoRun)?;
+        let nothing = || Unavailable::NothingMeasured(quantity.id.clone());
         match &quantity.from {
             Origin::Cells(measurand) => {
                 if let Some(over) = &measurand.best_over {
                     let best = self.best(quantity, measurand, environment, over);
-                    return best.ok_or_else(|| self.lost(quantity, arm));
+                    return best.ok_or_else(|| self.no_cell(quantity, arm));
                 }
-                let cell = self
-                    .cell(quantity, measurand, environment, point)
-                    .ok_or_else(|| self.lost(quantity, arm))?;
-                if cell.failed > 0 && cell.values.is_empty() {
-                    return Err(self.failure(cell));
-                }
+                let cell = self.cell(quantity, measurand, environment, point);
+                let cell = cell.ok_or_else(|| self.no_cell(quantity, arm))?;
                 match &cell.absent {
-                    Some(reason) if cell.values.is_empty() => Err(reason.clone()),
-                    _ if cell.values.is_empty() => Err(self.failure(cell)),
-                    _ => Ok(Values::Cell(cell, directed(cell, quantity))),
+                    _ if !cell.values.is_empty() => Ok(Values::Cell(cell, directed(cell, quantity))),
+                    Some(reason) if cell.failed == 0 => Err(Unavailable::Reported(reason.clone())),
+                    _ => Err(self.failure(cell)),
                 }
             }
             Origin::Limits(measurand) => {
@@ -101,32 +134,27 @@ impl<'a> Measured<'a> {
                 Ok(Values::Limit(limit.each, limit.n, limit.metric.unit.clone()))
             }
             Origin::Duplicates(measurand) => {
-                let summary = report
-                    .circumstances
-                    .duplicates
-                    .iter()
-                    .filter(|summary| summary.environment == environment)
-                    .max_by_key(|summary| summary.guests)
-                    .ok_or_else(nothing)?;
+                let summaries = report.circumstances.duplicates.iter();
+                let of_environment = summaries.filter(|summary| summary.environment == environment);
+                let summary = of_environment.max_by_key(|summary| summary.guests).ok_or_else(nothing)?;
                 if let (0, Some(absent)) = (summary.n, &summary.absent) {
-                    return Err(absent.clone());
+                    return Err(Unavailable::Reported(absent.clone()));
                 }
                 pages(measurand, &summary.scans).map(Values::Pages).ok_or_else(nothing)
             }
-            Origin::Text { .. } => unreachable!("said above"),
+            Origin::Text { .. } => unreachable!("handled above"),
         }
     }
 
-    /// The environment that stands for an arm, or why there is none.
-    fn environment(&self, arm: &str) -> Result<&'a str, String> {
+    /// The environment that was measured for an arm.
+    fn environment(&self, arm: &str) -> Result<&'a str, Unavailable> {
         if let Some(reason) = self.not_run {
-            return Err(reason.into());
+            return Err(Unavailable::Reported(reason.into()));
         }
         if self.without.contains_key(arm) {
-            // Why stands with the arm, once.
-            return Err(format!("{arm} was not run here"));
+            return Err(Unavailable::ArmNotRun(arm.into()));
         }
-        self.environments.get(arm).map(String::as_str).ok_or_else(|| format!("{arm} was not measured yet"))
+        self.environments.get(arm).map(String::as_str).ok_or_else(|| Unavailable::ArmNotYet(arm.into()))
     }
 
     fn cell(
@@ -146,8 +174,8 @@ impl<'a> Measured<'a> {
         found.next()
     }
 
-    /// In every block that all points have, the best value over the values of a parameter. The cell
-    /// is the one of the best point.
+    /// The best value over all values of a parameter, in every block that has them all. The cell is
+    /// that of the best point.
     fn best(
         &self,
         quantity: &Quantity,
@@ -182,8 +210,8 @@ impl<'a> Measured<'a> {
         (!values.is_empty()).then_some(Values::Cell(best, values))
     }
 
-    /// The points at which a swept quantity was measured, ascending.
-    pub fn points(&self, quantity: &Quantity) -> Vec<String> {
+    /// The points at which a swept quantity was measured, in ascending order.
+    pub(crate) fn points(&self, quantity: &Quantity) -> Vec<String> {
         let (Some(sweep), Some(measurand), Some(report)) =
             (&quantity.sweep, quantity.from.measurand(), self.report)
         else {
@@ -201,37 +229,38 @@ impl<'a> Measured<'a> {
     }
 
     /// Why a cell has no values.
-    fn failure(&self, cell: &Cell) -> String {
-        let of_cell = |failure: &&weigh_stats::Failure| {
-            failure.workload == cell.workload && failure.environment == cell.environment
-        };
-        let failures = self.report.map(|report| report.failures.iter().find(of_cell));
-        failures.flatten().map_or_else(|| "not measured".into(), |failure| failure.reason.clone())
+    fn failure(&self, cell: &Cell) -> Unavailable {
+        let of_cell =
+            |failure: &&Failure| failure.workload == cell.workload && failure.environment == cell.environment;
+        match self.report.and_then(|report| report.failures.iter().find(of_cell)) {
+            Some(failure) => Unavailable::Reported(failure.reason.clone()),
+            None => Unavailable::NotMeasured,
+        }
     }
 
-    /// Why there is no such cell: its workload could not run, or this size has no such point.
-    fn lost(&self, quantity: &Quantity, arm: &str) -> String {
+    /// Why there is no cell: its workload could not run, or this size has no such point.
+    fn no_cell(&self, quantity: &Quantity, arm: &str) -> Unavailable {
         let workload = quantity.from.measurand().map_or("", |measurand| measurand.workload.as_str());
         let environment = self.environments.get(arm);
-        let plan = self.report.and_then(|report| report.plan.as_ref());
         let cells = self.report.map_or(&[][..], |report| &report.analysis.cells);
         let of_workload =
             |id: &str| cells.iter().any(|cell| cell.workload == id && cell.key.name == workload);
-        let same = |failure: &&weigh_stats::Failure| {
-            Some(&failure.environment) == environment && of_workload(&failure.workload)
-        };
-        let failure = self.report.and_then(|report| report.failures.iter().find(same));
-        let planned = plan.is_some_and(|plan| plan.workloads.iter().any(|one| one.name == workload));
-        match failure {
-            Some(failure) => failure.reason.clone(),
-            None if planned => format!("this size has no such value of {}", quantity.id),
-            None => format!("`{workload}` was not among the workloads: it needs a program of your own"),
+        let is_it =
+            |failure: &&Failure| Some(&failure.environment) == environment && of_workload(&failure.workload);
+        if let Some(failure) = self.report.and_then(|report| report.failures.iter().find(is_it)) {
+            return Unavailable::Reported(failure.reason.clone());
+        }
+        let plan = self.report.and_then(|report| report.plan.as_ref());
+        if plan.is_some_and(|plan| plan.workloads.iter().any(|one| one.name == workload)) {
+            Unavailable::NotAtThisSize(quantity.id.clone())
+        } else {
+            Unavailable::NoProgram(workload.into())
         }
     }
 }
 
-/// A number at the beginning of a parameter's value, for its order.
-pub fn number(text: &str) -> f64 {
+/// The number that a parameter's value is, for its order; the largest for what is no number.
+pub(crate) fn number(text: &str) -> f64 {
     text.parse()
         .ok()
         .or_else(|| weigh_model::parse_bytes(text).ok().map(|bytes| bytes as f64))
@@ -250,7 +279,7 @@ fn is_of(cell: &Cell, measurand: &Measurand) -> bool {
         && measurand.params.iter().all(same)
 }
 
-/// Values in the direction of the paper's number: a time per piece where the paper has one.
+/// Values in the direction of the paper's number: a rate becomes a time where the paper has a time.
 fn directed(cell: &Cell, quantity: &Quantity) -> Vec<Observation> {
     let of_spread = matches!(statistic_of(quantity), Some(Statistic::Sd | Statistic::Cv));
     if cell.metric.better == quantity.better || of_spread || !is_inverse(cell) {
@@ -259,14 +288,14 @@ fn directed(cell: &Cell, quantity: &Quantity) -> Vec<Observation> {
     cell.values.iter().map(|o| Observation { value: 1.0 / o.value, ..*o }).collect()
 }
 
-/// Whether turning a value round makes a value of the other direction: a rate and a time do.
+/// Whether the inverse of a value has the other direction, as of a rate or a time.
 fn is_inverse(cell: &Cell) -> bool {
     cell.metric.unit.symbol().ends_with("/s") || cell.metric.unit.symbol() == "s"
 }
 
-/// Scans of the cells of the matrix that the parameters name; what they leave open is summed.
+/// The scans of the matrix cells that the parameters name, summed over what they leave open.
 fn pages(measurand: &Measurand, scans: &BTreeMap<String, Vec<Observation>>) -> Option<Vec<Observation>> {
-    /// The metric that is the matrix; any other is the name of an amount.
+    /// The metric that stands for the matrix; any other is the name of an amount.
     const MATRIX: &str = "duplicates";
     if measurand.metric != MATRIX {
         return scans.get(&measurand.metric).cloned();
@@ -291,41 +320,39 @@ fn pages(measurand: &Measurand, scans: &BTreeMap<String, Vec<Observation>>) -> O
     any.then(|| sums.into_iter().map(|(block, value)| Observation { block, value }).collect())
 }
 
-/// The ratio of two values of quantities, or why there is none.
-pub fn ratio(
+/// The ratio of the values of two quantities.
+pub(crate) fn ratio(
     one: (&Values<'_>, Option<Statistic>),
     other: (&Values<'_>, Option<Statistic>),
-) -> Result<Ratio, Lack> {
-    let few = || Lack::Interval("too few blocks for an interval".into());
-    sound(one.0)?;
-    sound(other.0)?;
+) -> Result<Ratio, Unavailable> {
+    check_conclusive(one.0)?;
+    check_conclusive(other.0)?;
     match (one, other) {
         ((Values::Limit(one, n, _), _), (Values::Limit(other, m, _), _)) => {
-            Ratio::of_amounts((*one, *n), (*other, *m)).ok_or_else(few)
+            Ratio::of_amounts((*one, *n), (*other, *m)).ok_or(Unavailable::TooFewBlocks)
         }
         ((one, statistic), (other, _)) => {
             let aspect = aspect(statistic)?;
             let (Some(one), Some(other)) = (observations(one), observations(other)) else {
-                let reason = "what one more guest takes has no value in a block to compare with";
-                return Err(Lack::Value(reason.into()));
+                return Err(Unavailable::NotPerBlock);
             };
-            Ratio::of(one, other, aspect, true).ok_or_else(few)
+            Ratio::of(one, other, aspect, true).ok_or(Unavailable::TooFewBlocks)
         }
     }
 }
 
-/// Refuses values of which a run concludes nothing: some are missing for a reason of their own, or
-/// the clock or the load generator is in doubt.
-fn sound(values: &Values<'_>) -> Result<(), Lack> {
+/// Refuses values of which a run concludes nothing: trials failed, or the clock or the load
+/// generator is in doubt.
+fn check_conclusive(values: &Values<'_>) -> Result<(), Unavailable> {
     match values {
         Values::Cell(cell, _) if cell.is_impaired() => {
             let flags: Vec<String> =
                 cell.flags.iter().map(|flag| flag.to_string().replace('_', " ")).collect();
-            let why = flags.join(", ");
-            Err(Lack::Value(format!(
-                "nothing is concluded of {} in {}: {why}",
-                cell.workload, cell.environment
-            )))
+            Err(Unavailable::Impaired {
+                workload: cell.workload.clone(),
+                environment: cell.environment.clone(),
+                flags: flags.join(", "),
+            })
         }
         _ => Ok(()),
     }
@@ -338,26 +365,25 @@ fn observations<'v>(values: &'v Values<'_>) -> Option<&'v [Observation]> {
     }
 }
 
-/// A value by itself, or why it has no interval.
-pub fn alone(values: &Values<'_>, statistic: Option<Statistic>) -> Result<Ratio, Lack> {
-    let few = || Lack::Interval("too few blocks for an interval".into());
-    sound(values)?;
-    let values = observations(values).ok_or_else(|| "an amount is no share".to_string())?;
-    Ratio::of_values(values, aspect(statistic)?).ok_or_else(few)
+/// The value of a share, with its interval.
+pub(crate) fn share(values: &Values<'_>, statistic: Option<Statistic>) -> Result<Ratio, Unavailable> {
+    check_conclusive(values)?;
+    let values = observations(values).ok_or(Unavailable::NoShare)?;
+    Ratio::of_values(values, aspect(statistic)?).ok_or(Unavailable::TooFewBlocks)
 }
 
-/// What of the values a statistic is.
-fn aspect(statistic: Option<Statistic>) -> Result<Aspect, String> {
+/// The aspect of a distribution that a statistic is.
+fn aspect(statistic: Option<Statistic>) -> Result<Aspect, Unavailable> {
     match statistic.unwrap_or_default() {
         Statistic::Mean | Statistic::Median => Ok(Aspect::Location),
         Statistic::Sd => Ok(Aspect::Deviation),
         Statistic::Cv => Ok(Aspect::Variation),
-        other => Err(format!("the {} of the blocks has no interval", statistic_in_words(other))),
+        other => Err(Unavailable::NoInterval(statistic_name(other))),
     }
 }
 
-/// A statistic as people call it.
-pub fn statistic_in_words(statistic: Statistic) -> &'static str {
+/// A statistic in words for people.
+pub(crate) fn statistic_name(statistic: Statistic) -> &'static str {
     match statistic {
         Statistic::Mean => "mean",
         Statistic::Median => "median",
@@ -370,7 +396,7 @@ pub fn statistic_in_words(statistic: Statistic) -> &'static str {
     }
 }
 
-/// What is taken of the values of a quantity.
-pub fn statistic_of(quantity: &Quantity) -> Option<Statistic> {
+/// The statistic that a quantity takes of the values of the blocks.
+pub(crate) fn statistic_of(quantity: &Quantity) -> Option<Statistic> {
     quantity.from.measurand().map(|measurand| measurand.statistic)
 }

@@ -1,45 +1,51 @@
-//! A study redrawn: its data and its runs as the report's model.
+//! The report of a study: what was published beside what was measured here.
 
-use super::columns::Column;
-use super::directory::{ExperimentState, StudyDirectory};
-use super::grade::{claim, cost};
-use super::measure::{experiment, host_in_words, quoted, wanted};
-use super::values::{Measured, Values, number, ratio, statistic_in_words, statistic_of};
-use crate::cli::OutputFormat;
-use crate::error::{Failure, Kind};
-use crate::{outcome, ui};
+use crate::columns::Column;
+use crate::command::{experiment_command, shell_quoted};
+use crate::directory::{DirectoryError, ExperimentState, StudyDirectory};
+use crate::grade::{cost, grade};
+use crate::overhead::PublishedOverhead;
+use crate::study::{self, Experiment, Form, Origin, PublishedValue, Quantity, Spread, Statistic, View};
+use crate::values::{Measured, Unavailable, Values, number, ratio, statistic_name, statistic_of};
 use std::collections::BTreeMap;
-use weigh_model::Unit;
+use weigh_model::{HostFacts, Unit};
+use weigh_report::Report;
 use weigh_report::study::{
     ArmReport, ExperimentReport, Instead, MeasuredNumber, PublishedNumber, RowReport, StudyCell, StudyReport,
     ViewForm, ViewReport,
 };
-use weigh_report::{Format, Report};
 use weigh_stats::{Interval, Ratio, Summary};
 use weigh_store::RunDirectory;
-use weigh_studies::{Experiment, Form, Origin, PublishedValue, Quantity, Spread, Statistic, View};
 
-/// Redraws a study from its directory.
+/// The report of what a study has measured so far. `report` makes that of a run; `this_host` is
+/// shown if nothing has been measured yet.
 ///
 /// # Errors
-/// A run that cannot be read.
-pub fn redraw(directory: &StudyDirectory) -> Result<StudyReport, Failure> {
+/// A run cannot be read; the state is damaged.
+pub fn report_of_directory<E: From<DirectoryError>>(
+    directory: &StudyDirectory,
+    this_host: &HostFacts,
+    report: impl Fn(&RunDirectory) -> Result<Report, E>,
+) -> Result<StudyReport, E> {
     let (state, study) = (directory.state(), directory.study());
+    let choice = directory.columns()?;
     let mut host = None;
     let mut experiments = Vec::new();
-    for (at, of_state) in state.experiments.iter().enumerate() {
-        let run = match &of_state.run {
-            Some(run) => Some(RunDirectory::open(&directory.path().join(run))?),
-            None => None,
-        };
+    for (at, experiment_state) in state.experiments.iter().enumerate() {
+        let run = experiment_state.run.as_ref().map(|run| RunDirectory::open(&directory.path().join(run)));
+        let run = run.transpose().map_err(DirectoryError::from)?;
         if let Some(run) = &run {
-            host.get_or_insert_with(|| host_in_words(run.host()));
+            host.get_or_insert_with(|| describe_host(run.host()));
         }
-        let report = run.as_ref().map(outcome::from_run).transpose()?;
-        let columns = wanted(state)?.columns(experiment(directory, at)?);
-        let one =
-            One { experiment: experiment(directory, at)?, state: of_state, columns, report: report.as_ref() };
-        experiments.push(one.redraw(&state.size));
+        let report = run.as_ref().map(&report).transpose()?;
+        let experiment = directory.experiment(at)?;
+        let run = ExperimentRun {
+            experiment,
+            state: experiment_state,
+            columns: choice.columns(experiment),
+            report: report.as_ref(),
+        };
+        experiments.push(run.report(&state.size));
     }
     Ok(StudyReport {
         name: study.name.clone(),
@@ -48,61 +54,47 @@ pub fn redraw(directory: &StudyDirectory) -> Result<StudyReport, Failure> {
         published: study.published.clone(),
         host_then: study.host.clone(),
         method_then: study.method.clone(),
-        host_here: host.unwrap_or_else(|| host_in_words(&super::measure::here())),
+        host_here: host.unwrap_or_else(|| describe_host(this_host)),
         size: state.size.clone(),
         directory: Some(directory.path().display().to_string()),
         tool_version: state.tool_version.clone(),
-        warnings: warnings(
-            state.experiments.iter().filter(|one| !one.done && one.not_run.is_none()).count(),
-            directory,
-        ),
+        warnings: warnings(directory),
         experiments,
         raw_logs: None,
     })
 }
 
-fn warnings(left: usize, directory: &StudyDirectory) -> Vec<String> {
+fn warnings(directory: &StudyDirectory) -> Vec<String> {
+    let is_left = |one: &&ExperimentState| !one.done && one.not_run.is_none();
+    let left = directory.state().experiments.iter().filter(is_left).count();
     let plural = if left == 1 { "" } else { "s" };
     let text =
         format!("{left} experiment{plural} not ended; `weigh resume {}` goes on", directory.path().display());
     (left > 0).then_some(text).into_iter().collect()
 }
 
-/// A redrawn study in a format, as wide and colourful as the terminal allows.
-///
-/// # Errors
-/// Only a defect of the renderer.
-pub fn render(report: &StudyReport, format: OutputFormat) -> Result<String, Failure> {
-    let format = match format {
-        OutputFormat::Table => Format::Table,
-        OutputFormat::Json => Format::Json,
-        OutputFormat::Csv => Format::Csv,
-        OutputFormat::Md => Format::Markdown,
-        OutputFormat::Latex => Format::Latex,
-        OutputFormat::Html => Format::Html,
-        OutputFormat::Junit => Format::Junit,
-    };
-    let terminal = ui::terminal();
-    let options = weigh_report::Options {
-        width: terminal.width,
-        color: terminal.color,
-        unicode: terminal.unicode,
-        gate: None,
-    };
-    weigh_report::render_study(report, format, &options)
-        .map_err(|error| Failure::new(Kind::Failed, "the study cannot be written").because(error))
+/// A host in one line.
+pub(crate) fn describe_host(facts: &HostFacts) -> String {
+    format!(
+        "{}, {} CPUs, {:.1} GiB, {}, Linux {}",
+        facts.cpu_model,
+        facts.cpus.len(),
+        facts.memory_bytes as f64 / f64::from(1 << 30),
+        facts.operating_system,
+        facts.kernel
+    )
 }
 
-/// One experiment with its run.
-pub(super) struct One<'a> {
-    pub experiment: &'a Experiment,
-    pub state: &'a ExperimentState,
-    pub columns: Vec<Column>,
-    pub report: Option<&'a Report>,
+/// An experiment with its run, if there is one.
+pub(crate) struct ExperimentRun<'a> {
+    pub(crate) experiment: &'a Experiment,
+    pub(crate) state: &'a ExperimentState,
+    pub(crate) columns: Vec<Column>,
+    pub(crate) report: Option<&'a Report>,
 }
 
-impl One<'_> {
-    pub fn redraw(&self, size: &str) -> ExperimentReport {
+impl ExperimentRun<'_> {
+    pub(crate) fn report(&self, size: &str) -> ExperimentReport {
         let experiment = self.experiment;
         let not_run = self.not_run();
         let measured = Measured {
@@ -114,7 +106,7 @@ impl One<'_> {
         };
         let baseline = self.columns.iter().position(|column| column.id == experiment.baseline).unwrap_or(0);
         let instead =
-            |one: &weigh_studies::Instead| Instead { original: one.original.clone(), here: one.here.clone() };
+            |one: &study::Instead| Instead { original: one.original.clone(), here: one.here.clone() };
         ExperimentReport {
             name: experiment.name.clone(),
             title: experiment.title.clone(),
@@ -127,13 +119,13 @@ impl One<'_> {
             arms: self.columns.iter().map(|column| self.arm(column)).collect(),
             baseline,
             views: experiment.views.iter().map(|view| self.view(&measured, view)).collect(),
-            claims: experiment.claims.iter().map(|one| claim(&measured, one)).collect(),
+            claims: experiment.claims.iter().map(|claim| grade(&measured, claim)).collect(),
             remarks: self.remarks(),
             not_run,
         }
     }
 
-    /// Why nothing of it was run.
+    /// Why nothing was run.
     fn not_run(&self) -> Option<String> {
         match (&self.state.not_run, self.report) {
             (Some(reason), _) => Some(reason.clone()),
@@ -143,9 +135,9 @@ impl One<'_> {
     }
 
     fn command(&self, size: &str) -> String {
-        let planned = || super::measure::words(self.experiment, &self.columns, size, &[]).unwrap_or_default();
+        let planned = || experiment_command(self.experiment, &self.columns, size, &[]).unwrap_or_default();
         let words = if self.state.command.is_empty() { planned() } else { self.state.command.clone() };
-        if words.is_empty() { String::new() } else { format!("weigh {}", quoted(&words)) }
+        if words.is_empty() { String::new() } else { format!("weigh {}", shell_quoted(&words)) }
     }
 
     fn arm(&self, column: &Column) -> ArmReport {
@@ -161,7 +153,7 @@ impl One<'_> {
         }
     }
 
-    /// What happened that a reader should know.
+    /// What a reader should know of the run.
     fn remarks(&self) -> Vec<String> {
         let Some(report) = self.report else { return Vec::new() };
         let mut remarks = Vec::new();
@@ -204,7 +196,7 @@ impl One<'_> {
         }
     }
 
-    /// The rows of a quantity: one for each point where it is swept.
+    /// The rows of a quantity: one for each point if it is swept.
     fn rows(&self, measured: &Measured<'_>, view: &View, quantity: &Quantity) -> Vec<RowReport> {
         let Some(sweep) = &quantity.sweep else { return vec![self.row(measured, view, quantity, None)] };
         let mut points = measured.points(quantity);
@@ -266,12 +258,7 @@ impl One<'_> {
         let published_overhead = self.experiment.published_overhead(&quantity.id, &column.id, at);
         let values = measured.values(quantity, &column.id, at);
         let costs = self.costs(measured, quantity, column, at, &values);
-        let published_costs = published_overhead.map(|published| {
-            let log = published.overhead.ln_1p();
-            // As wide as it is printed, whatever the degrees of freedom were.
-            let spread = published.interval.map(|(low, high)| (high.ln_1p() - low.ln_1p()) / 2.0 / NORMAL);
-            Ratio::published(log, spread.map(|error| (error, MANY)))
-        });
+        let published_costs = published_overhead.map(published_ratio);
         let agreement =
             costs.as_ref().zip(published_costs.as_ref()).map(|(ours, theirs)| ours.is_like(theirs));
         let on_x = x.map(|x| {
@@ -296,28 +283,28 @@ impl One<'_> {
                 Ok(Values::Cell(cell, _)) => cell.flags.iter().map(ToString::to_string).collect(),
                 _ => Vec::new(),
             },
-            // Of an arm that was not run, the arm says why; of a quantity that nothing measures,
-            // its row.
-            missing: values.err().filter(|_| {
+            // The reason stands with the arm if that was not run, and with the row if nothing
+            // measures the quantity.
+            missing: values.err().map(|reason| reason.to_string()).filter(|_| {
                 !self.state.without.contains_key(&column.id) && !matches!(quantity.from, Origin::Text { .. })
             }),
         }
     }
 
-    /// The cost in a column against the baseline's.
+    /// The cost in a column in relation to the baseline's.
     fn costs(
         &self,
         measured: &Measured<'_>,
         quantity: &Quantity,
         column: &Column,
         at: Option<&str>,
-        values: &Result<Values<'_>, String>,
+        values: &Result<Values<'_>, Unavailable>,
     ) -> Option<Ratio> {
         if column.id == self.experiment.baseline {
             return None;
         }
         let statistic = statistic_of(quantity);
-        // What is no place of a value costs nothing.
+        // A spread or a quantile is no cost.
         if !matches!(statistic, Some(Statistic::Mean | Statistic::Median)) {
             return None;
         }
@@ -327,12 +314,18 @@ impl One<'_> {
     }
 }
 
-/// The 97.5 % quantile of the normal distribution, and degrees of freedom at which Student's is
-/// that.
+/// A published overhead as a ratio of costs, with an interval as wide as the printed numbers give.
+fn published_ratio(published: PublishedOverhead) -> Ratio {
+    let spread = published.interval.map(|(low, high)| (high.ln_1p() - low.ln_1p()) / 2.0 / NORMAL);
+    Ratio::published(published.overhead.ln_1p(), spread.map(|error| (error, MANY)))
+}
+
+/// The 97.5 % quantile of the normal distribution, and degrees of freedom at which Student's t has
+/// the same.
 const NORMAL: f64 = 1.959_963_984_540_054;
 const MANY: f64 = 1e6;
 
-fn printed(block: &weigh_studies::Published, value: &PublishedValue) -> PublishedNumber {
+fn printed(block: &study::Published, value: &PublishedValue) -> PublishedNumber {
     let (spread, five) = match *value {
         PublishedValue::Single { spread, .. } => (spread, None),
         PublishedValue::Box { min, p05, median, p95, max } => (None, Some([min, p05, median, p95, max])),
@@ -351,7 +344,7 @@ fn printed(block: &weigh_studies::Published, value: &PublishedValue) -> Publishe
     }
 }
 
-/// A measured number in the unit of the quantity; in its own where that is another.
+/// A measured number in the unit of the quantity, or in its own if that is another.
 fn number_of(quantity: &Quantity, values: &Values<'_>) -> Option<MeasuredNumber> {
     let statistic = statistic_of(quantity).unwrap_or_default();
     let (unit, factor) = Unit::normalise(&quantity.unit);
@@ -392,7 +385,7 @@ fn number_of(quantity: &Quantity, values: &Values<'_>) -> Option<MeasuredNumber>
         sd: summary.sd.filter(|_| !share).map(|sd| sd * scale),
         n: all.len() as u32,
         five: [summary.min, summary.p05, summary.median, summary.p95, summary.max].map(|value| value * scale),
-        statistic: statistic_in_words(statistic).into(),
+        statistic: statistic_name(statistic).into(),
         unit: own.then(|| values.unit().to_string()),
     })
 }

@@ -1,31 +1,31 @@
-//! The rows of a run: its primary metrics, with the numbers that it measured as published ones.
+//! The rows of a run: its primary metrics, with its values as published numbers.
 
-use super::super::values::number;
 use super::fresh;
+use crate::study::{Arm, Measurand, Origin, Published, PublishedValue, Quantity, Spread, Statistic};
+use crate::values::number;
 use std::collections::{BTreeMap, BTreeSet};
 use weigh_model::{Better, Plan, WorkloadKey};
 use weigh_report::Report;
 use weigh_stats::{Cell, Limit};
-use weigh_studies::{Arm, Measurand, Origin, Published, PublishedValue, Quantity, Spread, Statistic};
 
-/// Digits of a published value, and of its spread.
+/// Significant digits of a published value and of its spread.
 const DIGITS: i32 = 6;
 const DIGITS_OF_SPREAD: i32 = 3;
 
-/// A quantity with everything that was measured of it.
+/// A quantity with all its values.
 pub struct Row<'a> {
     pub quantity: Quantity,
-    /// The workload, as cells have it before their braces.
+    /// Name of the workload.
     pub workload: &'a str,
-    /// Its points: one without a name where it is not swept.
+    /// Its points; a single one without a name if it is not swept.
     pub points: Vec<Point<'a>>,
-    /// What one more guest takes, where that is what it is of.
+    /// What one more guest takes, of a quantity of that kind.
     limits: Vec<&'a Limit>,
     /// From the base unit to the quantity's.
     scale: f64,
 }
 
-/// The cells of a row at a point, of those environments that have a value.
+/// The cells of a row at a point, for the environments that have a value.
 pub struct Point<'a> {
     pub at: Option<String>,
     pub cells: Vec<&'a Cell>,
@@ -76,7 +76,7 @@ pub fn rows<'a>(plan: &Plan, report: &'a Report) -> Vec<Row<'a>> {
 
 fn mean(cell: &Cell) -> Option<f64> {
     let mean = cell.summary.as_ref()?.mean;
-    // Ratios are made of it.
+    // Only positive values have ratios.
     (mean.is_finite() && mean > 0.0).then_some(mean)
 }
 
@@ -175,8 +175,8 @@ fn quantity(taken: &mut BTreeSet<String>, name: &str, from: Origin, unit: &str, 
 }
 
 impl Row<'_> {
-    /// What was measured, as published: mean and standard deviation of the blocks. Arms with
-    /// another number of blocks are apart.
+    /// The values as published numbers: mean and standard deviation of the blocks. Arms with
+    /// another number of blocks have a list of their own.
     pub fn published(&self, arms: &[Arm], source: &str) -> Vec<Published> {
         let mut all = Vec::new();
         for point in &self.points {
@@ -225,9 +225,9 @@ pub fn arm<'a>(arms: &'a [Arm], environment: &str) -> Option<&'a str> {
     arms.iter().find(|arm| arm.label == environment).map(|arm| arm.id.as_str())
 }
 
-/// A unit in which the largest value is read well, and the factor from the base unit.
+/// A unit that makes the largest value easy to read, and the factor from the base unit.
 fn readable(base: &str, largest: f64) -> (&str, f64) {
-    /// From the largest on: the unit, and how many of the base unit it is.
+    /// From the largest: the unit, and its size in the base unit.
     const UNITS: [(&str, &[(&str, f64)]); 5] = [
         ("s", &[("s", 1.0), ("ms", 1e-3), ("µs", 1e-6), ("ns", 1e-9)]),
         ("B", &[("GiB", 1_073_741_824.0), ("MiB", 1_048_576.0), ("KiB", 1024.0)]),
@@ -236,12 +236,12 @@ fn readable(base: &str, largest: f64) -> (&str, f64) {
         ("update/s", &[("GUPS", 1e9)]),
     ];
     let units = UNITS.iter().find(|(of, _)| *of == base).map_or(&[][..], |(_, units)| units);
-    // A GUPS is a thousandth on most machines, and is what it is called.
+    // Most machines do thousandths of a GUPS, which is still the usual unit.
     let fits = units.iter().find(|(unit, factor)| largest >= *factor || *unit == "GUPS" && largest >= 1e6);
     fits.map_or((base, 1.0), |(unit, factor)| (unit, 1.0 / factor))
 }
 
-/// A number with so many digits that count.
+/// A number with this many significant digits.
 fn rounded(value: f64, digits: i32) -> f64 {
     if value == 0.0 || !value.is_finite() {
         return value;
@@ -249,7 +249,7 @@ fn rounded(value: f64, digits: i32) -> f64 {
     format!("{value:.*e}", digits.max(1) as usize - 1).parse().unwrap_or(value)
 }
 
-/// Each once, in the order in which they come first.
+/// The items without repetitions, in their order.
 fn distinct<T: PartialEq>(items: impl Iterator<Item = T>) -> Vec<T> {
     items.fold(Vec::new(), |mut all, item| {
         if !all.contains(&item) {
@@ -264,7 +264,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn units_are_those_that_people_read() {
+    fn units_make_numbers_easy_to_read() {
         assert_eq!(readable("s", 0.011), ("ms", 1e3));
         assert_eq!(readable("s", 12.0), ("s", 1.0));
         assert_eq!(readable("update/s", 1.2e7), ("GUPS", 1e-9));
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_keep_the_digits_that_count() {
+    fn numbers_keep_their_significant_digits() {
         assert_eq!(rounded(0.012_345_678, 6), 0.012_345_7);
         assert_eq!(rounded(123_456_789.0, 6), 123_457_000.0);
         assert_eq!(rounded(0.0, 3), 0.0);

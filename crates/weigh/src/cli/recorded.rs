@@ -1,0 +1,113 @@
+//! The words of a command line that its plan records.
+
+use super::Cli;
+use clap::parser::ValueSource;
+use clap::{Arg, ArgAction, ArgMatches, CommandFactory};
+
+/// Options that say where, how long and how a run is shown: the plan has the first elsewhere, and
+/// `weigh study` adds its own to the recorded command.
+const NOT_RECORDED: [&str; 14] = [
+    "on",
+    "baseline",
+    "size",
+    "quick",
+    "blocks",
+    "precision",
+    "budget",
+    "no_void",
+    "dry_run",
+    "seed",
+    "out",
+    "gate",
+    "format",
+    "live",
+];
+
+/// The command and its arguments as the user gave them, in one spelling. None where there is no
+/// command, and where a plan file is run, which has its own record.
+pub fn words(matches: &ArgMatches) -> Option<Vec<String>> {
+    let (name, given) = matches.subcommand()?;
+    let command = Cli::command();
+    let definition = command.find_subcommand(name)?;
+    let is_given = |arg: &&Arg| given.value_source(arg.get_id().as_str()) == Some(ValueSource::CommandLine);
+    let mut arguments: Vec<&Arg> = definition.get_arguments().filter(is_given).collect();
+    if arguments.iter().any(|arg| arg.get_id() == "plan") {
+        return None;
+    }
+    arguments.retain(|arg| !NOT_RECORDED.contains(&arg.get_id().as_str()));
+    // In the order of the command line, but a command of the guest stays at the end.
+    arguments.sort_by_key(|arg| (arg.is_last_set(), given.index_of(arg.get_id().as_str())));
+    let mut words = vec![name.to_string()];
+    for argument in arguments {
+        write(&mut words, argument, given);
+    }
+    Some(words)
+}
+
+fn write(words: &mut Vec<String>, argument: &Arg, given: &ArgMatches) {
+    let option = argument.get_long().map(|name| format!("--{name}"));
+    if matches!(argument.get_action(), ArgAction::SetTrue) {
+        words.extend(option);
+        return;
+    }
+    let occurrences = given.get_raw_occurrences(argument.get_id().as_str()).into_iter().flatten();
+    let separator = argument.get_value_delimiter().map(String::from);
+    if argument.is_last_set() {
+        words.push("--".into());
+    }
+    for values in occurrences {
+        let values: Vec<String> = values.map(|value| value.to_string_lossy().into_owned()).collect();
+        let values = match &separator {
+            Some(separator) => vec![values.join(separator)],
+            None => values,
+        };
+        match &option {
+            Some(option) if argument.is_require_equals_set() => {
+                words.push(format!("{option}={}", values.concat()));
+            }
+            option => words.extend(option.iter().cloned().chain(values)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::cli::CommandLine;
+
+    fn recorded(line: &str) -> Option<String> {
+        let line = CommandLine::parse(std::iter::once("weigh").chain(line.split(' '))).unwrap();
+        line.recorded.map(|words| words.join(" "))
+    }
+
+    #[test]
+    fn the_command_is_recorded_without_what_a_study_adds() {
+        let run = "run stream gups --on native --size quick --param a=1,2 --blocks 3 --param stream.b=2 --reuse --seed 1 \
+                   --no-void --out o --margin 3 --format json --live --gate 5 --baseline native";
+        let expected = "run stream gups --param a=1,2 --param stream.b=2 --reuse --margin 3";
+        assert_eq!(recorded(run).unwrap(), expected);
+        assert_eq!(
+            recorded("run --warmup 2 --on a:b=c --iterations 4 -- sleep --on 1").unwrap(),
+            "run --warmup 2 --iterations 4 -- sleep --on 1"
+        );
+        assert_eq!(recorded("run --quick").unwrap(), "run");
+    }
+
+    #[test]
+    fn lists_and_optional_values_have_one_spelling() {
+        assert_eq!(
+            recorded("start --rate --guests=1,2 --spawn").unwrap(),
+            "start --rate=1,2,4,8 --guests 1,2 --spawn"
+        );
+        assert_eq!(recorded("start --rate=3").unwrap(), "start --rate=3");
+        assert_eq!(
+            recorded("density --guests 1 --guests 2 --cpus 0").unwrap(),
+            "density --guests 1 --guests 2 --cpus 0"
+        );
+        assert_eq!(recorded("soak --for 2h --neighbours idle").unwrap(), "soak --for 2h --neighbours idle");
+    }
+
+    #[test]
+    fn a_plan_file_has_its_own_record() {
+        assert_eq!(recorded("run --plan plan.json"), None);
+    }
+}

@@ -1,0 +1,221 @@
+//! What `--dry-run` prints: the plan, the order of the first blocks, the host changes.
+
+use crate::placement::{cpu_words, loader_cpus};
+use crate::ui;
+use std::path::PathBuf;
+use std::sync::Arc;
+use weigh_images::Root;
+use weigh_model::{
+    Effort, EnvironmentPlan, HostFacts, ImageSpec, Load, LoadLoop, Neighbours, Plan, ServerPlan, Shares,
+    Started, WorkloadPlan,
+};
+use weigh_platforms::loader::Elsewhere;
+use weigh_platforms::{self as platforms, GuestRequest};
+use weigh_runner::order::block_order;
+
+/// Blocks whose order is printed.
+const SHOWN_BLOCKS: u32 = 3;
+
+/// The plan in lines for people.
+pub fn describe(plan: &Plan, facts: &HostFacts) -> String {
+    let mut lines =
+        vec![format!("plan: {} (seed {})", plan.name, plan.seed), format!("baseline: {}", plan.baseline)];
+    lines.extend(plan.environments.iter().map(|environment| format!("environment: {}", environment.name)));
+    lines.extend(plan.workloads.iter().flat_map(|workload| describe_workload(plan, workload, facts)));
+    lines.push(format!("blocks: {}", blocks(plan)));
+    lines.push(expected_time(plan));
+    lines.extend(order(plan));
+    lines.extend(all_host_changes(plan));
+    lines.join("\n")
+}
+
+fn describe_workload(plan: &Plan, workload: &WorkloadPlan, facts: &HostFacts) -> Vec<String> {
+    if let Some(start) = &workload.start {
+        return vec![format!(
+            "start: {}: {}, caches {}",
+            workload.id,
+            describe_start(start.what),
+            start.caches
+        )];
+    }
+    let mut lines = vec![format!(
+        "workload: {} [{}], {} warm-up, {} measured per block: {}",
+        workload.id,
+        workload.size,
+        workload.warmup,
+        workload.iterations,
+        workload.command.join(" ")
+    )];
+    lines.extend(workload.neighbours.iter().map(|neighbours| format!("  {}", beside(neighbours))));
+    if let Some(server) = &workload.staging.server {
+        lines.extend(describe_server(plan, server, facts));
+    }
+    lines
+}
+
+fn expected_time(plan: &Plan) -> String {
+    let once = plan.workloads.iter().map(|workload| workload.expected_s).sum::<Option<f64>>();
+    let Some(once) = once else { return "expected time: known after the first run of each command".into() };
+    let of_block = |w: &WorkloadPlan| f64::from(w.warmup + w.iterations) * w.expected_s.unwrap_or(0.0);
+    let environments = plan.environments.len() as f64;
+    let (pilot, block) =
+        (once * environments, plan.workloads.iter().map(of_block).sum::<f64>() * environments);
+    let total = |blocks: u32| ui::human(pilot + block * f64::from(blocks));
+    format!("expected time: {} to {}", total(plan.effort.fewest_blocks()), total(plan.effort.most_blocks()))
+}
+
+fn order(plan: &Plan) -> Vec<String> {
+    let mut lines = vec!["order (block: environments launched, then workload: environments):".to_string()];
+    for block in 0..plan.effort.most_blocks().min(SHOWN_BLOCKS) {
+        let order = block_order(plan.seed, block, plan.workloads.len(), plan.environments.len());
+        for (workload, environments) in order.workloads.iter().zip(&order.environments) {
+            let names: Vec<&str> =
+                environments.iter().map(|index| plan.environments[*index].name.as_str()).collect();
+            lines.push(format!("  {}: {}: {}", block + 1, plan.workloads[*workload].id, names.join(", ")));
+        }
+    }
+    lines
+}
+
+fn all_host_changes(plan: &Plan) -> Vec<String> {
+    let mut lines = vec![
+        "host changes, each recorded first and undone at the end:".to_string(),
+        "  a scratch directory with the guest programs below the state directory".into(),
+    ];
+    for environment in &plan.environments {
+        lines.extend(
+            host_changes(plan, environment).map(|change| format!("  {}: {change}", environment.name)),
+        );
+    }
+    let serves = plan.workloads.iter().any(|workload| workload.staging.server.is_some());
+    match plan.loader.as_ref().map(Elsewhere::of) {
+        Some(Ok(machine)) => {
+            lines.extend(machine.changes().iter().map(|change| format!("  load generator: {change}")));
+        }
+        _ if serves => lines.push(
+            "  load generator: make the control group weighbridge-<run>/loader, start a process in it, one at a time".into(),
+        ),
+        _ => {}
+    }
+    lines
+}
+
+/// The guests beside the measured one.
+fn beside(neighbours: &Neighbours) -> String {
+    let others = neighbours.guests.saturating_sub(1);
+    let plural = if others == 1 { "" } else { "s" };
+    let stay = if neighbours.stay { "started once and kept" } else { "started for each trial" };
+    let load = match &neighbours.load {
+        _ if others == 0 => return "alone".into(),
+        Load::Idle => "which do nothing".into(),
+        Load::Again { command, .. } => format!("each again and again: {}", command.join(" ")),
+        Load::Serve { server, client, .. } => {
+            format!("each serves: {}; loaded from outside by: {}", server.join(" "), client.join(" "))
+        }
+        Load::Same => "each runs it too, again and again".into(),
+    };
+    let shares = match neighbours.shares {
+        Shares::Equal => String::new(),
+        Shares::Weights => format!("; it weighs {} times what a neighbour does", Shares::WEIGHT),
+        Shares::Limits => format!("; no guest gets more than a {}th of the CPUs", neighbours.guests),
+    };
+    format!("beside {others} more guest{plural}, {stay}, {load}{shares}")
+}
+
+/// Where a server listens, and from where it is loaded.
+fn describe_server(plan: &Plan, server: &ServerPlan, facts: &HostFacts) -> Vec<String> {
+    let transport: Vec<&str> = server.transport.iter().map(|transport| transport.as_str()).collect();
+    let plural = if server.ports == 1 { "" } else { "s" };
+    let guests = match plan.guest.cpus.as_slice() {
+        [] => "all CPUs".into(),
+        some => cpu_words(some),
+    };
+    let mut lines = vec![format!(
+        "  serves in the guest, on {guests}, at {} unused port{plural} ({}): {}",
+        server.ports,
+        transport.join(", "),
+        server.command.join(" ")
+    )];
+    let ready =
+        server.ready.as_ref().map_or("a TCP connection to the first port".into(), |words| words.join(" "));
+    lines.push(format!("  is up when this works: {ready}"));
+    lines.extend(server.fill.iter().map(|fill| format!("  is filled by: {}", fill.join(" "))));
+    let kind = if server.kind == LoadLoop::Closed { "a closed loop" } else { "an open loop" };
+    lines.push(match &plan.loader {
+        Some(machine) => format!(
+            "  is loaded in {kind} from {machine}, on all its CPUs, by this host's address there: on the host's own network, or what is translated to the guest's"
+        ),
+        None => {
+            let cpus = cpu_words(&loader_cpus(&plan.guest.cpus, facts));
+            format!(
+                "  is loaded from outside in {kind}, on {cpus}, over the environment's own network: the host's loopback interface without one"
+            )
+        }
+    });
+    if let Some(pace) = &server.pace {
+        lines.push(format!(
+            "  its rate is {} % of what the slowest environment reaches with: {}",
+            pace.share * 100.0,
+            pace.saturate.join(" ")
+        ));
+    }
+    if let Some(null) = &server.null {
+        lines.push(format!("  headroom of the load generator is proven once against: {}", null.join(" ")));
+    }
+    lines
+}
+
+fn describe_start(what: Started) -> String {
+    match what {
+        Started::One => "one fresh guest per block, up to the first response of a service".into(),
+        Started::AtOnce { guests } => format!("{guests} fresh guests at once per block"),
+        Started::Churn { concurrency, guests } => {
+            format!("{guests} fresh guests per block, each removed when it is up, {concurrency} at a time")
+        }
+        Started::Restored => "one guest per block, saved and restored".into(),
+        Started::Footprint { guests, duplicates } => {
+            let scanned = if duplicates { ", and their pages scanned for equal ones" } else { "" };
+            format!("{guests} fresh guests at once per block, idle until their memory stands still{scanned}")
+        }
+    }
+}
+
+/// What launching an environment would change on the host. Its root is an empty one, because a dry
+/// run prepares nothing.
+fn host_changes(plan: &Plan, environment: &EnvironmentPlan) -> impl Iterator<Item = String> + use<> {
+    let nowhere = Root {
+        skeleton: PathBuf::new(),
+        binds: Vec::new(),
+        scratch: Vec::new(),
+        digest: String::new(),
+        host: plan.guest.image == ImageSpec::Host,
+        notes: Vec::new(),
+        tree: None,
+        hold: None,
+    };
+    let request = GuestRequest {
+        environment: environment.spec.clone(),
+        instance: 0,
+        root: Arc::new(nowhere),
+        cpus: plan.guest.cpus.clone(),
+        memory_bytes: plan.guest.memory_bytes,
+        publish: Vec::new(),
+        outside: None,
+    };
+    let platform = platforms::find(&environment.spec.platform);
+    platform.into_iter().flat_map(move |platform| platform.host_changes(&request))
+}
+
+fn blocks(plan: &Plan) -> String {
+    match plan.effort {
+        Effort::Quick { blocks } => format!("{blocks}, exploratory"),
+        Effort::Fixed { blocks } => blocks.to_string(),
+        Effort::Lasting { seconds } => format!("as many as there are in {seconds} s"),
+        Effort::Precision { minimum, maximum, step, target } => {
+            format!(
+                "{minimum} to {maximum}, looked at every {step}, until every interval is within {} %",
+                target * 100.0
+            )
+        }
+    }
+}

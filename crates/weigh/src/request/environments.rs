@@ -1,0 +1,99 @@
+//! The environments of a plan, from the command line and from what works on this host.
+
+use crate::cli::MeasureArgs;
+use crate::error::{Failure, Kind};
+use crate::host::HostView;
+use weigh_model::{EnvironmentPlan, EnvironmentSpec, ImageSpec, parse_environment_list};
+use weigh_platforms::{self as platforms, Capabilities};
+
+/// What the guests of each environment can do, by its name.
+pub fn capabilities(environments: &[EnvironmentPlan]) -> Result<Vec<(String, Capabilities)>, Failure> {
+    let of = |environment: &EnvironmentPlan| {
+        let (platform, spec) = platforms::resolve(&environment.spec)?;
+        Ok((environment.name.clone(), platform.capabilities(&spec)))
+    };
+    environments.iter().map(of).collect()
+}
+
+/// The environments to compare and the baseline's name. All are checked before the first is
+/// settled.
+///
+/// # Errors
+/// An environment that is wrong, or that the user named and cannot be had here; the host cannot be
+/// used.
+pub fn environments(
+    args: &MeasureArgs,
+    image: &ImageSpec,
+    host: &mut dyn HostView,
+) -> Result<(Vec<EnvironmentPlan>, String), Failure> {
+    let mut specs: Vec<EnvironmentSpec> = Vec::new();
+    for text in &args.on {
+        specs.extend(parse_environment_list(text)?);
+    }
+    if specs.is_empty() {
+        for name in host.ready_platforms()? {
+            specs.push(EnvironmentSpec::parse(&name)?);
+        }
+    }
+    let baseline = match &args.baseline {
+        Some(text) => EnvironmentSpec::parse(text)?,
+        None => EnvironmentSpec::parse("native")?,
+    };
+    if !specs.iter().any(|spec| spec.to_string() == baseline.to_string()) {
+        specs.insert(0, baseline.clone());
+    }
+    for spec in &specs {
+        platforms::resolve(spec)?;
+    }
+    let mut plans: Vec<EnvironmentPlan> = Vec::new();
+    let mut baseline_name = baseline.to_string();
+    for spec in specs {
+        let is_baseline = spec.to_string() == baseline.to_string();
+        let named = is_baseline || !args.on.is_empty();
+        let (platform, resolved) = platforms::resolve(&spec)?;
+        if let Err(error) = host.check_image(&platforms::common_keys::image(platform, &resolved, image)) {
+            if named {
+                return Err(Failure::input(format!("{spec} has no root file system")).because(error));
+            }
+            host.note(&format!("without {spec}: {}", platforms::with_causes(&error)));
+            continue;
+        }
+        let Some((name, settled)) = settle(&spec, named, host)? else { continue };
+        if is_baseline {
+            baseline_name.clone_from(&name);
+        }
+        if plans.iter().any(|plan| plan.name == name) {
+            return Err(Failure::input(format!("the environment `{name}` is named twice")).hint(format!(
+                "to run it twice give one a label: `{name}{}label=again`",
+                if name.contains(':') { ',' } else { ':' }
+            )));
+        }
+        plans.push(EnvironmentPlan { name, spec: settled, variables: Default::default() });
+    }
+    Ok((plans, baseline_name))
+}
+
+/// The name and the settled form of an environment; none if it cannot be settled and the user did
+/// not name it, after a note.
+fn settle(
+    spec: &EnvironmentSpec,
+    named: bool,
+    host: &mut dyn HostView,
+) -> Result<Option<(String, EnvironmentSpec)>, Failure> {
+    let (platform, resolved) = platforms::resolve(spec)?;
+    if !platform.capabilities(&resolved).settles {
+        return Ok(Some((spec.to_string(), resolved)));
+    }
+    match host.settle(platform, &resolved)? {
+        // An environment that was explicit already keeps the user's name.
+        Ok(settled) if settled.to_string() == resolved.to_string() => Ok(Some((spec.to_string(), settled))),
+        Ok(settled) => Ok(Some((settled.to_string(), settled))),
+        Err(error) if named => {
+            Err(Failure::new(Kind::Failed, format!("{spec} cannot be had here")).because(error))
+        }
+        Err(error) => {
+            host.note(&format!("without {spec}: {}", platforms::with_causes(&error)));
+            Ok(None)
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! The workloads of a plan, from names and options on the command line.
+
+use crate::cli::{Size, TrialArgs, WorkArgs};
+use crate::error::Failure;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use weigh_model::{HostFacts, WorkloadPlan, nearest, parse_duration};
+use weigh_workloads::{CommandOptions, Library, Workload, command_workload};
+
+/// The workload library: built-in manifests, those of the user's directory, and these files.
+///
+/// # Errors
+/// A manifest is wrong, with file, line and column.
+pub fn library(files: &[PathBuf]) -> Result<Library, Failure> {
+    let directory = std::env::var_os("XDG_CONFIG_HOME")
+        .map(PathBuf::from)
+        .or_else(|| std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".config")))
+        .map(|config| config.join("weighbridge/workloads"));
+    let directories: Vec<PathBuf> = directory.into_iter().filter(|directory| directory.is_dir()).collect();
+    Library::load(&directories, files).map_err(Failure::from)
+}
+
+/// The workloads that a command names, or the default set, with the user's options applied.
+/// `default_size` is that of the command.
+///
+/// # Errors
+/// Names and parameters that do not exist, underlined.
+pub fn workloads(
+    work: &WorkArgs,
+    trial: &TrialArgs,
+    default_size: Size,
+    library: &Library,
+    facts: &HostFacts,
+) -> Result<Vec<WorkloadPlan>, Failure> {
+    let size = work.size.unwrap_or(default_size).name();
+    let names = names(work, library)?;
+    let mut parameters = Parameters::parse(&work.param)?;
+    let mut plans = Vec::new();
+    for name in &names {
+        let workload = library.get(name).map_err(|error| unknown(name, error.nearest.as_deref()))?;
+        let chosen = parameters.take(name, &settable(workload).collect::<Vec<_>>());
+        plans.extend(workload.plan(size, &chosen, facts).map_err(|error| {
+            let hint = error.nearest.as_ref().map(|nearest| format!("did you mean `{nearest}`?"));
+            let text = format!("{}={}", error.param, error.value);
+            Failure::input(error.message.clone()).at("--param", &text, error.span()).maybe_hint(hint)
+        })?);
+    }
+    if !work.command.is_empty() {
+        plans.push(command_workload(&work.command, &CommandOptions::default()));
+    }
+    parameters.check_all_taken(library, &names)?;
+    for plan in &mut plans {
+        apply_options(plan, work, trial)?;
+    }
+    Ok(plans)
+}
+
+/// The names that the user gives, or those of the default set where there is no command either.
+fn names(work: &WorkArgs, library: &Library) -> Result<Vec<String>, Failure> {
+    if work.workloads.is_empty() && work.command.is_empty() {
+        let defaults = library.workloads().iter().filter(|workload| workload.default_set());
+        return Ok(defaults.map(|workload| workload.name().to_string()).collect());
+    }
+    if let Some(name) = first_repeated(&work.workloads) {
+        return Err(Failure::input(format!("the workload `{name}` is named twice")).hint("name it once"));
+    }
+    Ok(work.workloads.clone())
+}
+
+fn unknown(name: &str, nearest: Option<&str>) -> Failure {
+    let hint = match nearest {
+        Some(nearest) => format!("did you mean `{nearest}`? `weigh list workloads` shows all"),
+        None => "`weigh list workloads` shows all; a command of your own goes after `--`".into(),
+    };
+    Failure::input(format!("there is no workload `{name}`")).at("workload", name, 0..name.len()).hint(hint)
+}
+
+/// Parameters that users may set.
+fn settable(workload: &Workload) -> impl Iterator<Item = &str> {
+    workload.params().iter().filter(|param| param.settable).map(|param| param.name.as_str())
+}
+
+/// Changes a workload as the user's options say.
+fn apply_options(plan: &mut WorkloadPlan, work: &WorkArgs, trial: &TrialArgs) -> Result<(), Failure> {
+    plan.warmup = trial.warmup.unwrap_or(plan.warmup);
+    plan.iterations = work.iterations.unwrap_or(plan.iterations);
+    let shell = |script: &String| vec!["/bin/sh".to_string(), "-c".into(), script.clone()];
+    plan.prepare = trial.prepare.as_ref().map(shell).or_else(|| plan.prepare.take());
+    plan.cleanup = trial.cleanup.as_ref().map(shell).or_else(|| plan.cleanup.take());
+    if let Some(deadline) = &work.deadline {
+        let parsed = parse_duration(deadline).map_err(|error| Failure::of_size("--deadline", &error))?;
+        plan.deadline_s = parsed.as_secs_f64();
+        if plan.deadline_s <= 0.0 {
+            return Err(Failure::input("`--deadline 0` stops every run at once").hint("as in --deadline 90s"));
+        }
+    }
+    if plan.warmup == 0 {
+        // Cold runs are filed under metrics of their own, so that nobody compares them with warm
+        // ones (method specification, "Warm-up").
+        for metric in &mut plan.metrics {
+            metric.spec.name = format!("{}_cold", metric.spec.name);
+        }
+    }
+    Ok(())
+}
+
+/// The first item that an earlier one equals.
+pub fn first_repeated<T: PartialEq>(items: &[T]) -> Option<&T> {
+    items.iter().enumerate().find(|(at, item)| items[..*at].contains(item)).map(|(_, item)| item)
+}
+
+/// The parameters that the user gave, and which of them some workload took.
+struct Parameters {
+    given: Vec<Parameter>,
+}
+
+struct Parameter {
+    text: String,
+    workload: Option<String>,
+    key: String,
+    values: Vec<String>,
+    taken: bool,
+}
+
+impl Parameters {
+    fn parse(texts: &[String]) -> Result<Self, Failure> {
+        let mut given: Vec<Parameter> = Vec::new();
+        for text in texts {
+            let fault = || {
+                Failure::input(format!("`--param {text}` is not of the form key=value"))
+                    .at("--param", text, 0..text.len())
+                    .hint("as in --param size=64MiB, or stream.repetitions=5; a list a,b,c sweeps")
+            };
+            let (key, value) = text.split_once('=').ok_or_else(fault)?;
+            if key.is_empty() || value.is_empty() {
+                return Err(fault());
+            }
+            let (workload, key) = key.split_once('.').map_or((None, key), |(w, k)| (Some(w.to_string()), k));
+            if given.iter().any(|other| other.workload == workload && other.key == key) {
+                return Err(Failure::input(format!("the parameter `{key}` is given twice"))
+                    .hint("a list sweeps: --param key=a,b,c"));
+            }
+            let values = value.split(',').map(str::to_string).collect();
+            given.push(Parameter { text: text.clone(), workload, key: key.into(), values, taken: false });
+        }
+        Ok(Self { given })
+    }
+
+    fn take(&mut self, workload: &str, known: &[&str]) -> BTreeMap<String, Vec<String>> {
+        let mut chosen = BTreeMap::new();
+        for parameter in &mut self.given {
+            let addressed = parameter.workload.as_deref().is_none_or(|name| name == workload);
+            if addressed && known.contains(&parameter.key.as_str()) {
+                parameter.taken = true;
+                chosen.insert(parameter.key.clone(), parameter.values.clone());
+            }
+        }
+        chosen
+    }
+
+    fn check_all_taken(&self, library: &Library, names: &[String]) -> Result<(), Failure> {
+        let Some(lost) = self.given.iter().find(|parameter| !parameter.taken) else { return Ok(()) };
+        let workloads = || names.iter().filter_map(|name| library.get(name).ok());
+        let known: Vec<&str> = workloads().flat_map(settable).collect();
+        let start = lost.text.find(&lost.key).unwrap_or(0);
+        let hint = match nearest(&lost.key, known.iter().copied()) {
+            Some(nearest) => format!("did you mean `{nearest}`?"),
+            None if known.is_empty() => "the workloads of this run have no parameters".into(),
+            None => format!("parameters of these workloads: {}", known.join(", ")),
+        };
+        Err(Failure::input(format!("no workload of this run has a parameter `{}`", lost.key))
+            .at("--param", &lost.text, start..start + lost.key.len())
+            .hint(hint))
+    }
+}
