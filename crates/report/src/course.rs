@@ -19,8 +19,8 @@ pub(crate) fn sections(report: &Report, names: &Names, plots: &mut Plots) -> Vec
     let mut sections = Vec::new();
     for (subject, courses) in grouped(&report.courses, subject) {
         let note = "one value per block, each environment by itself; CV: standard deviation over mean; drift: change of the cost per hour, + is \
-             worse; both with 95 % intervals that do not take blocks next to each other for independent; changes of mean or variance by PELT, \
-             penalty 15 ln n, which may take what only wanders for steps";
+             worse; both with 95 % intervals that do not assume that successive blocks are independent; changes of mean or variance by PELT, \
+             penalty 15 ln n, which may report steps where a value only wanders";
         let columns = ["least", "5 %", "median", "95 %", "most", "CV", "drift per hour", "changes", "n"];
         let rows = courses.iter().map(|course| row(course)).collect();
         let caption = format!("{subject} over time");

@@ -130,6 +130,11 @@ impl Section {
         }
     }
 
+    /// A section without a heading.
+    pub fn plain() -> Self {
+        Self::untitled(SectionKind::Plain)
+    }
+
     pub(crate) fn untitled(kind: SectionKind) -> Self {
         Self { audience: Audience::ALL, title: None, kind, blocks: Vec::new() }
     }

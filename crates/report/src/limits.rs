@@ -28,8 +28,8 @@ pub(crate) fn sections(report: &Report) -> Vec<Section> {
             columns.insert(1, "guests per GiB".into());
         }
         columns.extend(["numbers of guests", "n"].map(String::from));
-        let note = "the total over the number of guests is taken for a line, one per block; its slope is what one more guest takes, what it \
-             begins with is what all have in common; brackets hold the 95 % interval over blocks";
+        let note = "a line is fitted to the total against the number of guests in each block; its slope is what one more guest takes, its \
+             intercept is what all have in common; brackets hold the 95 % interval over blocks";
         let caption = format!("{} {metric}{params} in the limit", key.name);
         let rows = limits.into_iter().map(row).collect();
         own::section(own::table(caption, note.into(), "environment", &columns, rows), Vec::new())

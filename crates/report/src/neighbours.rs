@@ -137,7 +137,7 @@ fn knees(report: &Report) -> Vec<Section> {
              failed or could not be measured; no verdicts, and nothing is fitted"
         );
         let columns = ["neighbours", "within up to", "beyond from", "undecided"].map(String::from);
-        let caption = format!("{subject}: how many guests are borne");
+        let caption = format!("{subject}: how many guests it bears");
         (!rows.is_empty())
             .then(|| own::section(own::table(caption, note, "environment", &columns, rows), Vec::new()))
     };
@@ -208,7 +208,7 @@ fn loss_heads(one: &Degradation, fair: bool) -> (Vec<String>, String) {
     };
     let fair = match one.cpus.filter(|_| fair) {
         Some(cpus) => format!(
-            "; what an equal share of the {cpus} CPUs leaves is context, told where neighbours use theirs up, and never graded"
+            "; what an equal share of the {cpus} CPUs leaves is context: it is shown where neighbours use up theirs, and never graded"
         ),
         None => String::new(),
     };

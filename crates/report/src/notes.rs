@@ -13,7 +13,7 @@ use weigh_stats::{Cell, EQUIVALENT_FEWEST_BLOCKS, Flag};
 
 /// What the column of the smallest effects means.
 pub(crate) const COULD_SEE: &str =
-    "could see: the smallest effect that as many blocks with this spread find with 80 % power.";
+    "could see: the smallest effect that this many blocks with this spread detect with 80 % power.";
 
 /// Whether there is not a single number.
 pub(crate) fn nothing_measured(report: &Report) -> bool {
@@ -176,8 +176,7 @@ fn faults(report: &Report, labels: &mut Vec<Label>) {
     } else if report.plan.as_ref().is_some_and(|plan| !plan.noise.voiding) {
         add(
             "VOIDING OFF",
-            "noise on the host voids nothing, as was asked for: what others did is part of the numbers"
-                .into(),
+            "noise on the host voids nothing, as requested: what others did is part of the numbers".into(),
         );
     }
     let found = differences(report);
@@ -196,9 +195,7 @@ fn faults(report: &Report, labels: &mut Vec<Label>) {
     for (environment, acceleration) in misnamed(report) {
         add(
             "MISNAMED",
-            format!(
-                "{environment} ran with acceleration {acceleration}: its numbers are not those of its name"
-            ),
+            format!("{environment} ran with acceleration {acceleration}: its name promises another"),
         );
     }
 }
@@ -294,14 +291,14 @@ fn service_demand(report: &Report) -> Option<String> {
     let headings: Vec<String> = operations.iter().map(|operation| format!("CPU/{operation}")).collect();
     let mut text = format!(
         "{}: CPU time charged to the environment per operation, the guest's and that of every helper that serves it alone \
-         (median over blocks). It is no part of the overhead, and it has no verdict.",
+         (median over blocks). It is not part of the overhead and has no verdict.",
         headings.join(", ")
     );
     if charges.iter().any(|charge| charge.cycles_per_op.is_some()) {
-        text.push_str(" Where the processor counts cycles, they stand in its place.");
+        text.push_str(" Where the processor counts cycles, cycles replace it.");
     }
     if charges.iter().any(|charge| !charge.daemons_ns_per_op.is_empty()) {
-        text.push_str(" Daemons that all guests share are told apart and not charged.");
+        text.push_str(" The CPU time of daemons that all guests share is listed separately and not charged.");
     }
     Some(text)
 }
@@ -390,7 +387,7 @@ fn meaning(flag: Flag) -> &'static str {
         }
         Flag::Outliers => "some blocks lie far from the others; they are part of every number",
         Flag::WideSpread => "the standard deviation is at least 10 % of the mean",
-        Flag::NoSpread => "all ratios are exactly alike; the interval is no measure of precision",
+        Flag::NoSpread => "all ratios are exactly equal; the interval does not measure precision",
         Flag::ShortMeasurement => "a timed interval is shorter than 1 ms, where starting and timing weigh in",
         Flag::Unpaired => "compared without pairs",
         Flag::Sequential => "compared with another run, which shares no time with this one",
@@ -412,7 +409,7 @@ fn meaning(flag: Flag) -> &'static str {
         Flag::LoaderBound => {
             "a CPU of the load generator was busy for more than 70 % of the time, here or in the baseline; there is no verdict on throughput"
         }
-        Flag::NotSteady => "iterations within a trial do not come to a steady state",
+        Flag::NotSteady => "iterations within a trial do not reach a steady state",
         Flag::TooFewForQuantile => "too few samples for the quantile; there is no value",
         Flag::Unequal => "the environment differs from the baseline in something that was allowed by name",
         Flag::Absent => {
@@ -504,7 +501,7 @@ pub(crate) fn cause_words(cause: VoidCause) -> (&'static str, &'static str) {
             ("foreign CPU", "processes outside the run took CPU time; stop what else runs on the host")
         }
         VoidCause::Throttle => {
-            ("throttling", "a CPU limit bit that no environment asks for; look for a quota above the run")
+            ("throttling", "a CPU limit applied that no environment asks for; look for a quota above the run")
         }
         VoidCause::Clock => ("clock", "a guest's clock is proven wrong; see the log of the environment"),
     }

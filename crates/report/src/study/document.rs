@@ -40,7 +40,7 @@ fn head(report: &StudyReport) -> Section {
     let by = format!("{} · {}", report.authors, report.published);
     let size = format!("size {}", report.size);
     let counts = Tally::of_study(report).sentence();
-    let name = Item::new(report.name.clone(), vec![format!("{size}: {counts}")]);
+    let name = Item::new(report.name.clone(), vec![format!("{size}; {counts}")]);
     Section::untitled(SectionKind::Head)
         .with(Audience::TERMINAL, Block::faint(by))
         .with(Audience::ALL, Block::List(List::new(ListKind::Labels, vec![name])))
@@ -136,7 +136,7 @@ fn experiment(report: &StudyReport, one: &ExperimentReport, at: usize, charts: &
         .with(Audience::ALL, Block::facts(notes::setting(one)));
     section.push_titled(Audience::ALL, "Platforms", Block::List(List::new(ListKind::Named, arms)));
     let instead = Block::bullets(notes::instead(one));
-    section.push_titled(Audience::ALL, "Otherwise than in the paper", instead);
+    section.push_titled(Audience::ALL, "What differs from the paper", instead);
     if let Some(chart) = costs::chart(one) {
         let caption = format!("{}: overheads of the paper and those measured here", one.name);
         section.push(Audience::PAGE, Block::Figures(vec![place(charts, chart, caption)]));

@@ -41,8 +41,8 @@ const READING: &[&str] = &[
     "Behind an overhead [ ] is its 95 % interval. A published overhead without one is of a paper that prints no spread or no number of runs; it \
      is taken as exact.",
     "Five numbers are the least, the 5 % quantile, the median, the 95 % quantile and the most.",
-    "Nothing is adjusted for the number of grades: of twenty, one has to be expected to be wrong.",
-    "Every measured number is of this host; a column is the environment that stands beside its name, and no other platform fills its place.",
+    "Grades are not adjusted for their number: expect one in twenty to be wrong.",
+    "Every measured number comes from this host, and from the environment that is named with its column; no other platform takes its place.",
 ];
 
 /// The same where the numbers beside the published ones come from the study's own logs.
@@ -52,9 +52,9 @@ const READING_OF_LOGS: &[&str] = &[
     "Behind an overhead [ ] is its 95 % interval. A published overhead without one is of a paper that prints no spread or no number of runs; it \
      is taken as exact.",
     "Five numbers are the least, the 5 % quantile, the median, the 95 % quantile and the most.",
-    "AGREES says that the logs are those of the paper's number, and nothing of a platform. A claim that is UNDECIDED was not shown by what was \
+    "AGREES says that the logs give the paper's number, and nothing about a platform. A claim that is UNDECIDED was not shown by what was \
      measured, whether it is true or not.",
-    "Nothing is adjusted for the number of grades: of twenty, one has to be expected to be wrong.",
+    "Grades are not adjusted for their number: expect one in twenty to be wrong.",
 ];
 
 /// How to read the numbers.
@@ -115,7 +115,7 @@ fn arm(arm: &ArmReport, before: &[ArmReport]) -> String {
         (None, Some(on)) => Some(on.clone()),
         (None, None) => None,
     };
-    let today = arm.today.then(|| "a column of today, of which the paper says nothing".to_string());
+    let today = arm.today.then(|| "a platform of today, which the paper does not have".to_string());
     [here, today, arm.note.clone()].into_iter().flatten().collect::<Vec<_>>().join("; ")
 }
 
@@ -138,7 +138,7 @@ pub(super) fn instead(experiment: &ExperimentReport) -> Vec<String> {
 pub(super) fn beside(report: &StudyReport, experiment: &ExperimentReport) -> String {
     let size = format!("Size {}.", report.size);
     let told = (!experiment.instead.is_empty())
-        .then(|| format!("What is otherwise than in the paper stands above, at {}.", experiment.name));
+        .then(|| format!("What differs from the paper is listed above, under {}.", experiment.name));
     [size].into_iter().chain(told).collect::<Vec<_>>().join(" ")
 }
 

@@ -184,7 +184,8 @@ fn the_size_is_with_every_table_and_what_stands_in_with_every_experiment() {
                 let said = squeezed(&format!("instead of {}: {}", instead.original, instead.here));
                 assert_eq!(text.matches(&said).count(), 1, "{format}: {said}");
             }
-            let told = squeezed(&format!("otherwise than in the paper stands above, at {}", experiment.name));
+            let told =
+                squeezed(&format!("What differs from the paper is listed above, under {}", experiment.name));
             let tables = if experiment.instead.is_empty() { 0 } else { experiment.views.len() };
             assert!(text.matches(&told).count() >= tables, "{format}: {told}");
         }
