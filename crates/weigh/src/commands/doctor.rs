@@ -12,6 +12,8 @@ use weigh_host::{facts, noise};
 use weigh_model::{EnvironmentSpec, NoiseLimits, Observed};
 use weigh_observe::{Observer, Sensors};
 use weigh_platforms::{self as platforms, Availability, PlatformError, remedy};
+use weigh_report::Document;
+use weigh_report::document::{Audience, Block, Item, List, ListKind, Section, Tone};
 use weigh_report::quantity::{plain_percent, share};
 
 /// How long the host is observed: long enough that a tick of the kernel's CPU time accounting, ten
@@ -103,38 +105,42 @@ impl Look {
     }
 
     /// What was seen, and what it means for a run.
-    fn lines(&self, limits: &NoiseLimits) -> Vec<String> {
+    fn items(&self, limits: &NoiseLimits, root: bool) -> Vec<Item> {
         let cpus: Vec<String> = self.cpus.iter().map(ToString::to_string).collect();
         let pressure = self.cpu_pressure_share.map_or(String::new(), |waiting| {
             format!("; some task waited for a CPU {} of the time", share(waiting))
         });
-        let mut lines = vec![
-            format!(
-                "in {:.1} s the hypervisor took {} of CPU{} {} and other processes {}{pressure}",
-                self.window_s,
-                share(self.steal_share),
-                if cpus.len() == 1 { "" } else { "s" },
-                cpus.join(","),
-                share(self.foreign_share)
+        let seen = format!(
+            "in {:.1} s the hypervisor took {} of CPU{} {} and other processes {}{pressure}",
+            self.window_s,
+            share(self.steal_share),
+            if cpus.len() == 1 { "" } else { "s" },
+            cpus.join(","),
+            share(self.foreign_share)
+        );
+        let (meaning, advice) = match self.state {
+            Judgement::Quiet => {
+                (format!("quiet: less than {} went to others", plain_percent(limits.warn_share)), None)
+            }
+            Judgement::Disturbed => (
+                format!(
+                    "a run would flag its cells DISTURBED: more than {} went to others",
+                    plain_percent(limits.warn_share)
+                ),
+                Some(self.advice().to_string()),
             ),
-            match self.state {
-                Judgement::Quiet => {
-                    format!("quiet: less than {} went to others", plain_percent(limits.warn_share))
-                }
-                Judgement::Disturbed => format!(
-                    "a run would flag its cells DISTURBED: more than {} went to others\n    {}",
-                    plain_percent(limits.warn_share),
-                    self.advice()
+            Judgement::Void => (
+                format!(
+                    "a run would void its units: more than {} went to others",
+                    plain_percent(limits.void_share)
                 ),
-                Judgement::Void => format!(
-                    "a run would void its units: more than {} went to others\n    {}, or measure with --no-void and get wide intervals",
-                    plain_percent(limits.void_share),
-                    self.advice()
-                ),
-            },
-        ];
-        lines.extend(self.kernel_log.iter().map(|line| format!("the kernel warned: {line}")));
-        lines
+                Some(format!("{}, or measure with --no-void and get wide intervals", self.advice())),
+            ),
+        };
+        let command = self.command.map(|command| Item::command(prompt(command, root)));
+        let meaning = Item::line(meaning).with_below(advice.map(Item::line).into_iter().chain(command));
+        let warned = self.kernel_log.iter().map(|line| Item::line(format!("the kernel warned: {line}")));
+        [Item::line(seen), meaning].into_iter().chain(warned).collect()
     }
 
     fn advice(&self) -> &'static str {
@@ -201,7 +207,7 @@ pub fn run(json: bool) -> Result<(), Failure> {
     ui::print(&if json {
         serde_json::to_string_pretty(&diagnosis).expect("plain data becomes JSON")
     } else {
-        text(&diagnosis)
+        ui::shown(&document(&diagnosis))
     });
     Ok(())
 }
@@ -252,51 +258,70 @@ fn prompt(command: &str, root: bool) -> String {
     }
 }
 
-fn findings<'a>(found: impl IntoIterator<Item = &'a noise::Finding>, root: bool) -> Vec<String> {
-    let of = |finding: &noise::Finding| {
-        let command = finding.command.iter().map(|command| prompt(command, root));
-        let below = std::iter::once(finding.remedy.clone()).chain(command);
-        std::iter::once(format!("  {}", finding.what))
-            .chain(below.map(|line| format!("    {line}")))
-            .collect::<Vec<_>>()
-    };
-    found.into_iter().flat_map(of).collect()
+/// A finding, what it needs, and the command for that.
+fn finding(finding: &noise::Finding, root: bool) -> Item {
+    let remedy = Item::line(finding.remedy.clone());
+    let command = finding.command.iter().map(|command| Item::command(prompt(command, root)));
+    Item::line(finding.what.clone()).with_below([remedy].into_iter().chain(command))
 }
 
-fn text(diagnosis: &Diagnosis) -> String {
+fn bullets(items: impl IntoIterator<Item = Item>) -> Block {
+    Block::List(List::new(ListKind::Bullets, items.into_iter().collect()))
+}
+
+fn platforms_of(diagnosis: &Diagnosis) -> Section {
+    let item = |state: &PlatformState| {
+        let (word, tone) = if state.ready { ("ready", Tone::Same) } else { ("missing", Tone::Worse) };
+        let remedy = state.remedy.iter().map(|remedy| Item::line(format!("remedy: {remedy}")));
+        let command = state.command.iter().map(|command| Item::command(prompt(command, diagnosis.host.root)));
+        Item::new(format!("{word:7}  {:12}", state.name), vec![state.detail.clone()])
+            .tone(tone)
+            .with_below(remedy.chain(command))
+    };
+    let items = diagnosis.platforms.iter().map(item).collect();
+    Section::new("Platforms").with(Audience::ALL, Block::List(List::new(ListKind::Claims, items)))
+}
+
+fn host_of(diagnosis: &Diagnosis) -> Section {
     let host = &diagnosis.host;
-    let mut lines = vec!["Platforms".to_string()];
-    for state in &diagnosis.platforms {
-        let word = if state.ready { "ready  " } else { "missing" };
-        lines.push(format!("  {word}  {:12}  {}", state.name, state.detail));
-        lines.extend(state.remedy.iter().map(|remedy| format!("{:25}remedy: {remedy}", "")));
-        lines.extend(state.command.iter().map(|command| format!("{:25}{}", "", prompt(command, host.root))));
-    }
-    lines.push("Host".into());
-    lines.push(format!("  {} on Linux {} ({})", host.operating_system, host.kernel, host.architecture));
     let cache = host.last_level_cache_bytes.map_or("of unknown size".into(), weigh_model::format_bytes);
-    lines.push(format!(
-        "  {}, {} CPUs, {:.1} GiB, last-level cache {cache}",
-        host.cpu_model,
-        host.cpus.len(),
-        host.memory_bytes as f64 / f64::from(1 << 30)
-    ));
-    lines.push(format!("  control groups: {}", host.cgroups));
-    lines.extend(findings(&diagnosis.limits, host.root));
-    lines.push("Noise now".into());
-    lines.extend(diagnosis.now.lines(&NoiseLimits::default()).into_iter().map(|line| format!("  {line}")));
-    lines.extend(diagnosis.now.command.iter().map(|command| format!("    {}", prompt(command, host.root))));
-    lines.push("Settings that make noise".into());
-    if diagnosis.noise.is_empty() {
-        lines.push("  nothing found".into());
-    }
-    lines.extend(findings(&diagnosis.noise, host.root));
-    if !diagnosis.leftovers.is_empty() {
-        lines.push("Left by earlier runs".into());
-        lines.extend(diagnosis.leftovers.iter().map(|leftover| format!("  {leftover}")));
-        lines.push(format!("    {}", prompt("weigh clean", host.root)));
-    }
-    lines.join("\n")
+    let lines = [
+        format!("{} on Linux {} ({})", host.operating_system, host.kernel, host.architecture),
+        format!(
+            "{}, {} CPUs, {:.1} GiB, last-level cache {cache}",
+            host.cpu_model,
+            host.cpus.len(),
+            host.memory_bytes as f64 / f64::from(1 << 30)
+        ),
+        format!("control groups: {}", host.cgroups),
+    ];
+    let limits = diagnosis.limits.iter().map(|limits| finding(limits, host.root));
+    Section::new("Host").with(Audience::ALL, bullets(lines.into_iter().map(Item::line).chain(limits)))
+}
+
+/// What is shown of a diagnosis.
+fn document(diagnosis: &Diagnosis) -> Document {
+    let root = diagnosis.host.root;
+    let settings = match diagnosis.noise.as_slice() {
+        [] => vec![Item::line("nothing found".into())],
+        found => found.iter().map(|found| finding(found, root)).collect(),
+    };
+    let leftovers = match diagnosis.leftovers.is_empty() {
+        true => None,
+        false => Some(Item::command(prompt("weigh clean", root))),
+    };
+    let leftovers = diagnosis.leftovers.iter().cloned().map(Item::line).chain(leftovers);
+    let sections = [
+        platforms_of(diagnosis),
+        host_of(diagnosis),
+        Section::new("Noise now")
+            .with(Audience::ALL, bullets(diagnosis.now.items(&NoiseLimits::default(), root))),
+        Section::new("Settings that make noise").with(Audience::ALL, bullets(settings)),
+        Section::new("Left by earlier runs").with(Audience::ALL, bullets(leftovers)),
+    ];
+    let mut document = Document::default();
+    sections.into_iter().for_each(|section| document.add(section));
+    document
 }
 
 #[cfg(test)]
@@ -327,20 +352,39 @@ mod tests {
         assert_eq!(look(41, 0).state, Judgement::Void);
     }
 
+    /// What a terminal of a hundred columns shows of a diagnosis with this look.
+    fn shown(now: Look) -> String {
+        let mut host = facts::host_facts();
+        host.root = true;
+        let missing = PlatformState::missing("lxc", "x".into(), Some("`apt-get install lxc`".into()));
+        let finding =
+            noise::Finding { what: "w".into(), remedy: "r".into(), command: Some("echo 0 > /x".into()) };
+        let diagnosis = Diagnosis {
+            platforms: vec![PlatformState::ready("native", "y".into()), missing],
+            host,
+            limits: None,
+            noise: vec![finding],
+            now,
+            leftovers: vec!["r: 2 changes".into()],
+        };
+        let options = weigh_report::Options::default();
+        weigh_report::render_document(&document(&diagnosis), weigh_report::Format::Table, &options).unwrap()
+    }
+
     #[test]
     fn a_look_says_what_it_means() {
-        let lines = look(2, 60).lines(&NoiseLimits::default());
+        let text = shown(look(2, 60));
+        let lines: Vec<&str> = text.lines().map(str::trim).collect();
+        let at = lines.iter().position(|line| *line == "Noise now").unwrap();
         assert_eq!(
-            lines[0],
+            [lines[at + 1], lines[at + 2]].join(" "),
             "in 1.0 s the hypervisor took 0.10 % of CPUs 0,1 and other processes 3.0 %; some task waited for a CPU 3.0 % of \
              the time"
         );
-        assert!(
-            lines[1].starts_with("a run would void its units: more than 2 % went to others\n    end what"),
-            "{lines:?}"
-        );
-        assert_eq!(lines[2], "the kernel warned: something broke");
-        assert!(look(0, 0).lines(&NoiseLimits::default())[1].starts_with("quiet: less than 0.5 %"));
+        assert_eq!(lines[at + 3], "a run would void its units: more than 2 % went to others");
+        assert!(lines[at + 4].starts_with("end what else runs on the host"), "{text}");
+        assert!(lines.contains(&"the kernel warned: something broke"), "{text}");
+        assert!(shown(look(0, 0)).contains("\n  quiet: less than 0.5 %"));
     }
 
     #[test]
@@ -349,7 +393,7 @@ mod tests {
         assert_eq!(look(2, 60).command, Some(noise::BUSIEST));
         let stolen = look(60, 2);
         assert_eq!(stolen.command, None);
-        assert!(stolen.lines(&NoiseLimits::default())[1].contains("no command"), "{stolen:?}");
+        assert!(shown(stolen).contains("no command"));
     }
 
     #[test]
@@ -383,20 +427,12 @@ mod tests {
 
     #[test]
     fn a_command_stands_on_a_line_of_its_own() {
-        let missing = PlatformState::missing("lxc", "x".into(), Some("`apt-get install lxc`".into()));
-        let mut host = facts::host_facts();
-        host.root = true;
-        let finding =
-            noise::Finding { what: "w".into(), remedy: "r".into(), command: Some("echo 0 > /x".into()) };
-        let diagnosis = Diagnosis {
-            platforms: vec![missing],
-            host,
-            limits: None,
-            noise: vec![finding],
-            now: look(0, 60),
-            leftovers: vec!["r: 2 changes".into()],
-        };
-        let text = text(&diagnosis);
+        let text = shown(look(0, 60));
+        assert!(
+            text.contains("\n  ready    native        y") && text.contains("\n  missing  lxc           x"),
+            "{text}"
+        );
+        assert!(text.contains("\n    r\n    $ echo 0 > /x"), "what is to be done stands below: {text}");
         let commands: Vec<&str> =
             text.lines().map(str::trim).filter_map(|line| line.strip_prefix("$ ")).collect();
         assert_eq!(commands, ["apt-get install lxc", noise::BUSIEST, "echo 0 > /x", "weigh clean"]);

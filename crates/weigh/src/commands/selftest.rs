@@ -6,7 +6,7 @@ use crate::error::{Failure, Kind, file_failure};
 use crate::host::HostSession;
 use crate::selftest::conduct::{Conductor, Quiet, by_the_method, nothing_measured};
 use crate::selftest::design::{Design, Subject};
-use crate::selftest::judgement::{Verdict, judge, table};
+use crate::selftest::judgement::{Verdict, document, judge};
 use crate::{embedded, request, ui};
 use std::path::{Path, PathBuf};
 use weigh_host::{clock, facts};
@@ -67,7 +67,7 @@ pub fn run(args: &SelftestArgs) -> Result<(), Failure> {
     let file = directory.join("selftest.json");
     std::fs::write(&file, format!("{json}\n")).map_err(|error| file_failure("write", &file, error))?;
     match args.format {
-        SelftestFormat::Table => ui::print(&table(&judgement)),
+        SelftestFormat::Table => ui::print(&ui::shown(&document(&judgement))),
         SelftestFormat::Json => ui::print(&json),
     }
     ui::note(&format!("every comparison is a run below {}", directory.display()));

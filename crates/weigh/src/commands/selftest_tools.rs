@@ -5,7 +5,7 @@ use super::selftest::directory;
 use crate::cli::{SelftestArgs, SelftestFormat};
 use crate::error::{Failure, Kind, file_failure};
 use crate::host::HostSession;
-use crate::selftest::tools::{BLOCKS, Outcome, PAIRS, Pair, table};
+use crate::selftest::tools::{BLOCKS, Outcome, PAIRS, Pair, document};
 use crate::{embedded, request, ui};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -117,7 +117,7 @@ fn say(outcomes: &[Outcome], blocks: u32, format: SelftestFormat, directory: &Pa
     let file = directory.join("tools.json");
     std::fs::write(&file, format!("{json}\n")).map_err(|error| file_failure("write", &file, error))?;
     match format {
-        SelftestFormat::Table => ui::print(&table(outcomes, blocks)),
+        SelftestFormat::Table => ui::print(&ui::shown(&document(outcomes, blocks))),
         SelftestFormat::Json => ui::print(&json),
     }
     ui::note(&format!("every pair is a run below {}", directory.display()));

@@ -4,6 +4,10 @@ use super::conduct::{Conducted, Measured};
 use super::design::{BLOCKS, Design, EFFECTS};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use weigh_report::Document;
+use weigh_report::document::{
+    Audience, Block, Column, Entry, Item, List, ListKind, Row, Section, Table, Tone,
+};
 use weigh_stats::{Band, binomial_band, poisson_binomial_band, power, rejection_by_chance};
 
 /// The level of a difference, for one comparison alone.
@@ -269,74 +273,92 @@ fn label_effect(without: &[&Measured]) -> Option<LabelEffect> {
     Some(LabelEffect { estimate: mean.exp_m1(), low: (mean - half).exp_m1(), high: (mean + half).exp_m1() })
 }
 
-/// The table for a terminal.
-pub fn table(judgement: &Judgement) -> String {
-    let mut lines = vec![format!(
+/// What is shown of a judgement.
+pub fn document(judgement: &Judgement) -> Document {
+    let cut_short = judgement.cut_short.as_ref();
+    let caption = format!(
         "{} comparisons of {} blocks each, seed {}{}",
         judgement.done,
         judgement.blocks,
         judgement.seed,
-        judgement
-            .cut_short
-            .as_ref()
-            .map_or(String::new(), |why| format!(" ({} were planned: {why})", judgement.planned))
-    )];
-    lines.push(String::new());
-    lines.push(row(["effect", "of", "found", "expected", "allowed", "", "intervals hold it", "allowed", ""]));
-    let no_effect = &judgement.no_effect;
-    let mut cells = vec![("none".to_string(), *no_effect, None)];
-    cells.extend(
-        judgement
-            .effects
-            .iter()
-            .map(|count| (format!("{} %", count.effect * 100.0), count.found, Some(count.covered))),
+        cut_short.map_or(String::new(), |why| format!(" ({} were planned: {why})", judgement.planned))
     );
-    for (effect, found, covered) in cells {
-        let mark = |count: &Count| if count.is_inside() { "ok" } else { "OUTSIDE" };
-        let of = found.of.to_string();
-        let (observed, expected) = (found.observed.to_string(), format!("{:.1}", found.expected));
-        let held = covered.map_or(String::new(), |count| count.observed.to_string());
-        let range = covered.map_or(String::new(), |count| band(count.allowed));
-        let held_mark = covered.map_or("", |count| mark(&count));
-        lines.push(row([
-            &effect,
-            &of,
-            &observed,
-            &expected,
-            &band(found.allowed),
-            mark(&found),
-            &held,
-            &range,
-            held_mark,
-        ]));
-    }
-    lines.push(String::new());
+    let texts = ["effect", "expected", "allowed", "", "intervals hold it", "allowed", ""].map(Column::text);
+    let [effect, expected, allowed, inside, held, range, holds] = texts;
+    let found = |count: &Count| {
+        [
+            Entry::count(count.of),
+            Entry::count(count.observed),
+            Entry::text(format!("{:.1}", count.expected)),
+            Entry::text(band(count.allowed)),
+            mark(count),
+        ]
+    };
+    let covered = |count: Option<&Count>| match count {
+        Some(count) => [Entry::count(count.observed), Entry::text(band(count.allowed)), mark(count)],
+        None => [Entry::nothing(), Entry::nothing(), Entry::nothing()],
+    };
+    let row = |effect: String, count: &Count, held: Option<&Count>| {
+        Row::new([Entry::text(effect)].into_iter().chain(found(count)).chain(covered(held)))
+    };
+    let effects = judgement
+        .effects
+        .iter()
+        .map(|count| row(format!("{} %", count.effect * 100.0), &count.found, Some(&count.covered)));
+    let table = Table {
+        caption,
+        columns: vec![
+            effect,
+            Column::number("of"),
+            Column::number("found"),
+            expected,
+            allowed,
+            inside,
+            held,
+            range,
+            holds,
+        ],
+        rows: [row("none".into(), &judgement.no_effect, None)].into_iter().chain(effects).collect(),
+        ..Table::default()
+    };
+    let (word, tone) = match judgement.verdict {
+        Verdict::Inside => ("INSIDE", Tone::Same),
+        Verdict::Outside => ("OUTSIDE", Tone::Worse),
+    };
+    let verdict = Item::new(word, vec![judgement.statement.clone()]).tone(tone);
+    let mut document = Document::default();
+    document.add(Section::plain().with(Audience::ALL, Block::Table(Box::new(table))));
+    document.add(Section::plain().with(Audience::ALL, Block::bullets(beside(judgement))));
+    document
+        .add(Section::plain().with(Audience::ALL, Block::List(List::new(ListKind::Labels, vec![verdict]))));
+    document
+}
+
+fn mark(count: &Count) -> Entry {
+    if count.is_inside() { Entry::flag(Tone::Same, "ok") } else { Entry::flag(Tone::Worse, "OUTSIDE") }
+}
+
+/// What was found beside the counts.
+fn beside(judgement: &Judgement) -> Vec<String> {
     let coverage = &judgement.coverage;
-    lines.push(format!(
+    let mut lines = vec![format!(
         "coverage: {} of {} 95 % intervals hold the truth; {} are allowed",
         coverage.observed,
         coverage.of,
         band(coverage.allowed)
-    ));
-    if let Some(label) = &judgement.label {
-        lines.push(format!(
+    )];
+    lines.extend(judgement.label.as_ref().map(|label| {
+        format!(
             "label: without an effect the second environment differs by {:+.3} % ({:+.3} to {:+.3} %, 99.9 %)",
             label.estimate * 100.0,
             label.low * 100.0,
             label.high * 100.0
-        ));
-    }
+        )
+    }));
     lines.push(noise_line(judgement));
-    for failed in judgement.failed.iter().take(3) {
-        lines.push(format!("failed: comparison {}: {}", failed.comparison, failed.reason));
-    }
-    lines.push(String::new());
-    let word = match judgement.verdict {
-        Verdict::Inside => "INSIDE",
-        Verdict::Outside => "OUTSIDE",
-    };
-    lines.push(format!("{word}: {}", judgement.statement));
-    lines.join("\n")
+    let failed = judgement.failed.iter().take(3);
+    lines.extend(failed.map(|failed| format!("failed: comparison {}: {}", failed.comparison, failed.reason)));
+    lines
 }
 
 fn noise_line(judgement: &Judgement) -> String {
@@ -356,10 +378,4 @@ fn noise_line(judgement: &Judgement) -> String {
 
 fn band(band: Band) -> String {
     format!("{} to {}", band.low, band.high)
-}
-
-fn row(cells: [&str; 9]) -> String {
-    const WIDTHS: [usize; 9] = [7, 5, 7, 10, 11, 9, 19, 11, 7];
-    let cells = cells.iter().zip(WIDTHS).map(|(cell, width)| format!("{cell:<width$}"));
-    cells.collect::<String>().trim_end().to_string()
 }

@@ -3,7 +3,7 @@
 
 use super::conduct::{Analyse, Conducted, Conductor, Quiet, by_the_method};
 use super::design::{BLOCKS, Design, EFFECTS, Subject};
-use super::judgement::{Judgement, Verdict, judge, table};
+use super::judgement::{Judgement, Verdict, document, judge};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -18,6 +18,12 @@ use weigh_model::{Comparison, CpuTime, HostSettings, Observed, Plan, Record};
 use weigh_observe::{Attached, Sensors};
 use weigh_platforms::Host;
 use weigh_stats::{Cell, Options, analyse, collect};
+
+/// What a terminal shows of a judgement.
+fn table(judgement: &Judgement) -> String {
+    let options = weigh_report::Options::default();
+    weigh_report::render_document(&document(judgement), weigh_report::Format::Table, &options).unwrap()
+}
 
 fn fakes(no_effect: u32, per_effect: u32, keys: &str, other: &str) -> Design {
     Design {

@@ -8,12 +8,12 @@
 use crate::error::{Failure, Kind};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use weigh_model::{
     Comparison, Effort, EnvironmentPlan, EnvironmentSpec, GuestPlan, HostFacts, ImageSpec, MetricSpec,
     NoiseLimits, PLAN_FORMAT, Plan, Record, Series, WorkloadKey, WorkloadPlan,
 };
-use weigh_report::Scale;
+use weigh_report::document::{Audience, Block, Column, Entry, Row, Section, Table, Tone};
+use weigh_report::{Document, Scale};
 use weigh_stats::{Options, analyse, collect};
 use weigh_workloads::Library;
 
@@ -309,37 +309,49 @@ impl Side {
     }
 }
 
-/// The table for a terminal.
-pub fn table(outcomes: &[Outcome], blocks: u32) -> String {
-    let mut text = format!(
-        "builtin kernels over canonical tools, natively, {blocks} blocks a pair; ratios of performance, more is quicker\n\n"
-    );
-    let _ = writeln!(
-        text,
-        "{:<16} {:>12} {:>12} {:>7} {:>18} {:>12}",
-        "pair", "kernel", "tool", "ratio", "95 % interval", "asked"
-    );
-    for outcome in outcomes {
-        match &outcome.found {
-            Ok(found) => {
-                let scale = Scale::new(&found.metric.unit, [found.kernel, found.tool], None);
-                let with_unit = |value: f64| scale.format(value);
-                let interval = format!("[{:.3}, {:.3}]", found.low, found.high);
-                let (kernel, tool) = (with_unit(found.kernel), with_unit(found.tool));
-                let verdict = if found.met { "ok" } else { "OUTSIDE" };
-                let demand = outcome.demand.words();
-                let _ = writeln!(
-                    text,
-                    "{:<16} {kernel:>12} {tool:>12} {:>7.3} {interval:>18} {demand:>12} {verdict}",
-                    outcome.pair, found.ratio
-                );
-            }
-            Err(reason) => {
-                let _ = writeln!(text, "{:<16} not compared: {reason}", outcome.pair);
-            }
+/// What is shown of the outcomes.
+pub fn document(outcomes: &[Outcome], blocks: u32) -> Document {
+    let columns = vec![
+        Column::text("pair"),
+        Column::number("kernel"),
+        Column::number("tool"),
+        Column::number("ratio"),
+        Column::text("95 % interval"),
+        Column::text("asked"),
+        Column::text(""),
+    ];
+    let row = |outcome: &Outcome| match &outcome.found {
+        Ok(found) => {
+            let scale = Scale::new(&found.metric.unit, [found.kernel, found.tool], None);
+            let (tone, verdict) = if found.met { (Tone::Same, "ok") } else { (Tone::Worse, "OUTSIDE") };
+            Row::new([
+                Entry::text(&outcome.pair),
+                Entry::quantity(scale.quantity(found.kernel)),
+                Entry::quantity(scale.quantity(found.tool)),
+                Entry::text(format!("{:.3}", found.ratio)),
+                Entry::text(format!("[{:.3}, {:.3}]", found.low, found.high)),
+                Entry::text(outcome.demand.words()),
+                Entry::flag(tone, verdict),
+            ])
         }
-    }
-    text
+        Err(reason) => {
+            let reason = Entry::text(format!("not compared: {reason}"));
+            Row::new(
+                [Entry::text(&outcome.pair)].into_iter().chain(vec![Entry::nothing(); 5]).chain([reason]),
+            )
+        }
+    };
+    let table = Table {
+        caption: format!(
+            "builtin kernels over canonical tools, natively, {blocks} blocks a pair; ratios of performance, more is quicker"
+        ),
+        columns,
+        rows: outcomes.iter().map(row).collect(),
+        ..Table::default()
+    };
+    let mut document = Document::default();
+    document.add(Section::plain().with(Audience::ALL, Block::Table(Box::new(table))));
+    document
 }
 
 #[cfg(test)]
@@ -394,15 +406,16 @@ mod tests {
             })
         };
         let outcome = |pair: &str, found| Outcome { pair: pair.into(), demand: Demand::AtLeast(0.97), found };
-        let text = table(
-            &[
-                outcome("a", found(1.0, true)),
-                outcome("b", found(0.9, false)),
-                outcome("c", Err(NotCompared("no program".into()))),
-            ],
-            5,
-        );
-        let line = |name: &str| text.lines().find(|line| line.starts_with(name)).unwrap();
+        let outcomes = [
+            outcome("a", found(1.0, true)),
+            outcome("b", found(0.9, false)),
+            outcome("c", Err(NotCompared("no program".into()))),
+        ];
+        let options = weigh_report::Options { width: 200, ..weigh_report::Options::default() };
+        let text =
+            weigh_report::render_document(&document(&outcomes, 5), weigh_report::Format::Table, &options)
+                .unwrap();
+        let line = |name: &str| text.lines().map(str::trim).find(|line| line.starts_with(name)).unwrap();
         assert!(line("a ").ends_with("ok") && line("a ").contains("[0.990, 1.010]"), "{text}");
         assert!(line("b ").ends_with("OUTSIDE") && line("b ").contains("8.10 GB/s"), "{text}");
         assert!(line("c ").ends_with("not compared: no program"), "{text}");

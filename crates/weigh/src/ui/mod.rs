@@ -18,6 +18,7 @@ pub use words::human;
 use crate::error::Failure;
 use miette::{GraphicalReportHandler, GraphicalTheme};
 use std::io::{self, IsTerminal, Write};
+use weigh_report::{Document, Format, Options, render_document};
 
 /// What the terminal can show.
 #[derive(Debug, Clone, Copy)]
@@ -60,6 +61,13 @@ fn is_utf8() -> bool {
     // Without any locale the terminal is more likely UTF-8 than not; an explicit C or POSIX is
     // believed.
     locale.is_empty() || locale.contains("UTF-8") || locale.contains("UTF8")
+}
+
+/// A document as the terminal on standard output shows it.
+pub fn shown(document: &Document) -> String {
+    let Terminal { width, color, unicode } = terminal();
+    let options = Options { width, color, unicode, gate: None };
+    render_document(document, Format::Table, &options).expect("a terminal shows every document")
 }
 
 /// Prints a result to standard output. A closed pipe (`weigh show | head`) ends it quietly.
