@@ -398,6 +398,13 @@ pub struct Table {
     pub(crate) bars: Option<BarScale>,
 }
 
+impl Table {
+    /// A table that stands by itself.
+    pub fn new(caption: impl Into<String>, columns: Vec<Column>, rows: Vec<Row>) -> Self {
+        Self { caption: caption.into(), columns, rows, ..Self::default() }
+    }
+}
+
 /// How a terminal shows a table.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) enum Form {

@@ -305,22 +305,10 @@ pub fn document(judgement: &Judgement) -> Document {
         .effects
         .iter()
         .map(|count| row(format!("{} %", count.effect * 100.0), &count.found, Some(&count.covered)));
-    let table = Table {
-        caption,
-        columns: vec![
-            effect,
-            Column::number("of"),
-            Column::number("found"),
-            expected,
-            allowed,
-            inside,
-            held,
-            range,
-            holds,
-        ],
-        rows: [row("none".into(), &judgement.no_effect, None)].into_iter().chain(effects).collect(),
-        ..Table::default()
-    };
+    let (of, hits) = (Column::number("of"), Column::number("found"));
+    let columns = vec![effect, of, hits, expected, allowed, inside, held, range, holds];
+    let rows = [row("none".into(), &judgement.no_effect, None)].into_iter().chain(effects).collect();
+    let table = Table::new(caption, columns, rows);
     let (word, tone) = match judgement.verdict {
         Verdict::Inside => ("INSIDE", Tone::Same),
         Verdict::Outside => ("OUTSIDE", Tone::Worse),

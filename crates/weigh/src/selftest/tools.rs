@@ -341,14 +341,10 @@ pub fn document(outcomes: &[Outcome], blocks: u32) -> Document {
             )
         }
     };
-    let table = Table {
-        caption: format!(
-            "builtin kernels over canonical tools, natively, {blocks} blocks a pair; ratios of performance, more is quicker"
-        ),
-        columns,
-        rows: outcomes.iter().map(row).collect(),
-        ..Table::default()
-    };
+    let caption = format!(
+        "builtin kernels over canonical tools, natively, {blocks} blocks a pair; ratios of performance, more is quicker"
+    );
+    let table = Table::new(caption, columns, outcomes.iter().map(row).collect());
     let mut document = Document::default();
     document.add(Section::plain().with(Audience::ALL, Block::Table(Box::new(table))));
     document
