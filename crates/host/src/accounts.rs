@@ -1,36 +1,36 @@
-//! Who uses CPU time for a guest: handed by platforms to the sensors.
+//! The control groups and processes of a guest, which platforms report to the sensors.
 
 use crate::cgroup::CgroupView;
 use std::fs;
 
-/// The control groups and processes behind a guest.
+/// The control groups and processes of a guest.
 ///
-/// Everything in them is charged to the guest but `daemons`, which serve all guests of a platform
-/// and are reported apart.
+/// All their CPU time is charged to the guest, except that of `daemons`, which serve all guests of a
+/// platform and are reported separately.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Accounts {
-    /// Control groups that hold nothing but this guest and its helpers. No group lies in another of
-    /// the list.
+    /// Control groups that contain only this guest and its helpers. No group of the list contains
+    /// another one.
     pub groups: Vec<CgroupView>,
-    /// Processes of the guest that are in none of `groups`; for guests without a group.
+    /// Processes of the guest outside of `groups`; for guests without a group.
     pub processes: Vec<u32>,
-    /// Helpers in none of `groups` that serve this guest alone: shims, proxies, vhost threads.
+    /// Helpers outside of `groups` that serve only this guest: shims, proxies, vhost threads.
     pub helpers: Vec<Process>,
     /// Daemons shared by all guests of the platform.
     pub daemons: Vec<Process>,
 }
 
-/// A process with a name for people.
+/// A process with a name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Process {
-    /// What it is: `containerd-shim`, `docker-proxy`, `vhost`.
+    /// Its kind: `containerd-shim`, `docker-proxy`, `vhost`.
     pub name: String,
-    /// On the host.
+    /// Its number on the host.
     pub pid: u32,
 }
 
 impl Accounts {
-    /// A guest that is wholly in one control group.
+    /// A guest in a single control group.
     pub fn of_group(group: CgroupView) -> Self {
         Self { groups: vec![group], ..Self::default() }
     }
@@ -42,24 +42,24 @@ impl Accounts {
 }
 
 impl Process {
-    /// The processes whose program is called so, by the first 15 bytes of its name, which is what
-    /// the kernel keeps (`proc_pid_comm(5)`).
+    /// The processes whose program has this name. Only its first 15 bytes count, because the kernel
+    /// truncates names (`proc_pid_comm(5)`).
     pub fn named(name: &str) -> Vec<Self> {
-        let kept = name.get(..15).unwrap_or(name);
+        let truncated = name.get(..15).unwrap_or(name);
         let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
         entries
             .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
             .filter(|pid| {
-                fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm.trim_end() == kept)
+                fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm.trim_end() == truncated)
             })
             .map(|pid| Self { name: name.into(), pid })
             .collect()
     }
 
-    /// Whether its command line has this word.
-    pub fn has_argument(&self, word: &str) -> bool {
+    /// Whether it was started with this argument.
+    pub fn has_argument(&self, wanted: &str) -> bool {
         let line = fs::read(format!("/proc/{}/cmdline", self.pid)).unwrap_or_default();
-        line.split(|byte| *byte == 0).any(|argument| argument == word.as_bytes())
+        line.split(|byte| *byte == 0).any(|argument| argument == wanted.as_bytes())
     }
 }
 

@@ -1,13 +1,13 @@
-//! What is kept between runs because it is dear to make again: guest kernels, root file systems,
-//! proofs of acceleration.
+//! The cache: guest kernels, root file systems and proofs of acceleration, which are expensive to
+//! make again.
 //!
 //! ```text
 //! WEIGH_CACHE, else /var/cache/weighbridge as root, else $XDG_CACHE_HOME/weighbridge, which is ~/.cache/weighbridge by default
 //! ```
 //!
-//! Nothing in it is needed: whoever removes the directory while no run goes on only has it made
-//! again. An entry is made in a directory beside its place, which is in the ledger, and gets its
-//! name when it is whole; what has its name is whole.
+//! The directory may be removed while no run is active; later runs make it again. An entry is made
+//! in a staging directory, which is in the ledger, and is renamed when it is complete, so that an
+//! entry that exists is complete.
 
 use crate::ledger::{Change, Ledger, LedgerError};
 use std::fs::{self, File, TryLockError};
@@ -15,18 +15,18 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// How long one run waits for another that makes the same entry.
+/// How long a run waits for another that makes the same entry.
 const LOCK_DEADLINE: Duration = Duration::from_secs(600);
 
-/// Ending of the names of what is not whole.
+/// Extension of staging directories.
 pub const STAGING: &str = ".new";
-/// Between the entry's name and that of the run which makes it.
+/// Separates the name of the entry from that of the run which makes it.
 const MADE_BY: &str = ".by-";
 
-/// Why an entry of the cache cannot be had; `E` is why it could not be made.
+/// Why an entry of the cache is not available. `E` is the error of making it.
 #[derive(Debug, thiserror::Error)]
 pub enum CacheError<E: std::error::Error> {
-    /// No place is known for it.
+    /// No directory is known for the cache.
     #[error(
         "there is no place for weighbridge's cache: neither WEIGH_CACHE nor XDG_CACHE_HOME nor HOME is set to an absolute path; set WEIGH_CACHE to a directory"
     )]
@@ -34,19 +34,19 @@ pub enum CacheError<E: std::error::Error> {
     /// Another run has been making the same entry for too long.
     #[error("another run has held {path} for {after:?}; end it, or remove the file if there is none")]
     Held {
-        /// The lock's file.
+        /// The lock file.
         path: PathBuf,
-        /// How long.
+        /// How long this run waited.
         after: Duration,
     },
-    /// The directory cannot be used.
+    /// An operation on a file or directory of the cache failed.
     #[error("cannot {doing} {path}: {source}")]
     Io {
-        /// What was tried.
+        /// The operation, a verb.
         doing: &'static str,
-        /// With what.
+        /// The file or directory.
         path: PathBuf,
-        /// Why not.
+        /// Why it failed.
         source: io::Error,
     },
     /// The change could not be recorded, so it was not made.
@@ -57,15 +57,14 @@ pub enum CacheError<E: std::error::Error> {
     Make(E),
 }
 
-/// The directory of what is kept between runs.
+/// The directory of the cache.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CacheDirectory {
     path: PathBuf,
 }
 
 impl CacheDirectory {
-    /// The directory that this user's runs on this host share; `None` when no place is known for
-    /// it.
+    /// The directory shared by all runs of this user on this host; `None` if none is known.
     pub fn open() -> Option<Self> {
         let variable = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
         if let Some(path) = variable("WEIGH_CACHE") {
@@ -78,7 +77,7 @@ impl CacheDirectory {
         Some(Self::at(base.join("weighbridge")))
     }
 
-    /// A directory of the caller's choice.
+    /// A directory chosen by the caller.
     pub fn at(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into() }
     }
@@ -88,16 +87,16 @@ impl CacheDirectory {
         &self.path
     }
 
-    /// The entry of this name if it is there, a path below the directory.
+    /// The path of an entry, if it exists. `name` is a path below the directory.
     pub fn get(&self, name: &str) -> Option<PathBuf> {
         Some(self.path.join(name)).filter(|path| path.exists())
     }
 
-    /// The directory of this name, made by `make` when it is not there. `make` gets an empty
-    /// directory that nobody else sees. Two runs at once make it once.
+    /// The path of an entry, which `make` fills in an empty staging directory if it does not exist.
+    /// Two runs at the same time make it only once.
     ///
     /// # Errors
-    /// [`CacheError`]; then nothing has the entry's name.
+    /// [`CacheError`]; then the entry does not exist.
     pub fn directory<E: std::error::Error>(
         &self,
         name: &str,
@@ -107,63 +106,63 @@ impl CacheDirectory {
         self.directory_with(&mut |waited| waited < LOCK_DEADLINE, name, ledger, make)
     }
 
-    /// As [`CacheDirectory::directory`], for what takes long to make: while another run makes the
-    /// same entry, `patience` is asked again and again, with how long that has been, whether to go
-    /// on waiting.
+    /// As [`CacheDirectory::directory`], for entries that take long to make: while another run makes
+    /// the same entry, `keep_waiting` is called repeatedly with the time waited so far, and ends the
+    /// waiting by returning `false`.
     ///
     /// # Errors
     /// As [`CacheDirectory::directory`].
     pub fn directory_with<E: std::error::Error>(
         &self,
-        patience: &mut dyn FnMut(Duration) -> bool,
+        keep_waiting: &mut dyn FnMut(Duration) -> bool,
         name: &str,
         ledger: &Ledger,
         make: impl FnOnce(&Path) -> Result<(), E>,
     ) -> Result<PathBuf, CacheError<E>> {
-        let place = self.path.join(name);
-        if place.exists() {
-            return Ok(place);
+        let path = self.path.join(name);
+        if path.exists() {
+            return Ok(path);
         }
-        let parent = place.parent().unwrap_or(&self.path).to_path_buf();
+        let parent = path.parent().unwrap_or(&self.path).to_path_buf();
         fs::create_dir_all(&parent).map_err(io("make the directory", &parent))?;
-        let _lock = lock(&with_ending(&place, ".lock"), patience)?;
-        if place.exists() {
-            return Ok(place);
+        let _lock = lock(&with_suffix(&path, ".lock"), keep_waiting)?;
+        if path.exists() {
+            return Ok(path);
         }
-        let staging = staging(&place, ledger)?;
+        let staging = staging(&path, ledger)?;
         let entry = ledger.record(Change::Directory { path: staging.clone() })?;
         let made = fs::create_dir(&staging).map_err(io("make the directory", &staging)).and_then(|()| {
             make(&staging).map_err(CacheError::Make)?;
             sync_tree(&staging).map_err(io("sync", &staging))?;
-            fs::rename(&staging, &place).map_err(io("make", &place))
+            fs::rename(&staging, &path).map_err(io("make", &path))
         });
         if made.is_err() {
             fs::remove_dir_all(&staging).map_err(io("remove", &staging))?;
         }
         ledger.forget(entry)?;
-        made.map(|()| place)
+        made.map(|()| path)
     }
 
-    /// Removes the directory of this name. It loses its name first, so that what has a name is
-    /// always whole. Whether there was one.
+    /// Removes an entry, and returns whether it existed. It is renamed first, so that an entry that
+    /// exists is always complete.
     ///
     /// # Errors
-    /// [`CacheError`]; what could not be removed has no name any more, and is in the ledger.
+    /// [`CacheError`]; then the renamed remains are in the ledger.
     pub fn remove(&self, name: &str, ledger: &Ledger) -> Result<bool, CacheError<io::Error>> {
-        let place = self.path.join(name);
-        if !place.exists() {
+        let path = self.path.join(name);
+        if !path.exists() {
             return Ok(false);
         }
-        let _lock = lock(&with_ending(&place, ".lock"), &mut |waited| waited < LOCK_DEADLINE)?;
-        let staging = staging(&place, ledger)?;
+        let _lock = lock(&with_suffix(&path, ".lock"), &mut |waited| waited < LOCK_DEADLINE)?;
+        let staging = staging(&path, ledger)?;
         let entry = ledger.record(Change::Directory { path: staging.clone() })?;
-        let there = match fs::rename(&place, &staging) {
+        let existed = match fs::rename(&path, &staging) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => false,
-            renamed => renamed.map(|()| true).map_err(io("rename", &place))?,
+            renamed => renamed.map(|()| true).map_err(io("rename", &path))?,
         };
         remove_tree(&staging)?;
         ledger.forget(entry)?;
-        Ok(there)
+        Ok(existed)
     }
 }
 
@@ -172,7 +171,7 @@ fn io<E: std::error::Error>(doing: &'static str, path: &Path) -> impl FnOnce(io:
     move |source| CacheError::Io { doing, path, source }
 }
 
-/// Removes a directory with everything in it, if it is there.
+/// Removes a directory with everything in it, if it exists.
 fn remove_tree<E: std::error::Error>(path: &Path) -> Result<(), CacheError<E>> {
     match fs::remove_dir_all(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(io("remove", path)(error)),
@@ -180,12 +179,12 @@ fn remove_tree<E: std::error::Error>(path: &Path) -> Result<(), CacheError<E>> {
     }
 }
 
-/// Where an entry is made, or removed. The name is this run's own, so that undoing what a dead run
-/// has recorded never meets a living one. Under the entry's lock nobody else works on it, so what
-/// is there of runs that died is removed first.
-fn staging<E: std::error::Error>(place: &Path, ledger: &Ledger) -> Result<PathBuf, CacheError<E>> {
-    let (Some(parent), Some(name)) = (place.parent(), place.file_name()) else {
-        return Ok(with_ending(place, STAGING));
+/// The staging directory of an entry. Its name contains that of the run, so that undoing the changes
+/// of a dead run cannot disturb a live one. The caller holds the lock of the entry, so staging
+/// directories that exist belong to dead runs and are removed.
+fn staging<E: std::error::Error>(path: &Path, ledger: &Ledger) -> Result<PathBuf, CacheError<E>> {
+    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+        return Ok(with_suffix(path, STAGING));
     };
     let prefix = format!("{}{MADE_BY}", name.to_string_lossy());
     for entry in fs::read_dir(parent).map_err(io("read the directory", parent))?.flatten() {
@@ -194,14 +193,14 @@ fn staging<E: std::error::Error>(place: &Path, ledger: &Ledger) -> Result<PathBu
             remove_tree(&entry.path())?;
         }
     }
-    Ok(with_ending(place, &format!("{MADE_BY}{}{STAGING}", ledger.run())))
+    Ok(with_suffix(path, &format!("{MADE_BY}{}{STAGING}", ledger.run())))
 }
 
-/// Holds the lock of an entry until it is dropped. The empty file stays: removing it could leave
-/// two runs with a lock each.
+/// Takes the lock of an entry, held until the file is dropped. The empty file is not removed:
+/// otherwise two runs could hold the locks of two files of the same name.
 fn lock<E: std::error::Error>(
     path: &Path,
-    patience: &mut dyn FnMut(Duration) -> bool,
+    keep_waiting: &mut dyn FnMut(Duration) -> bool,
 ) -> Result<File, CacheError<E>> {
     let failed = |source| CacheError::Io { doing: "lock", path: path.into(), source };
     let file = File::options().create(true).append(true).open(path).map_err(failed)?;
@@ -210,7 +209,7 @@ fn lock<E: std::error::Error>(
         match file.try_lock() {
             Ok(()) => return Ok(file),
             Err(TryLockError::Error(error)) => return Err(failed(error)),
-            Err(TryLockError::WouldBlock) if patience(since.elapsed()) => {
+            Err(TryLockError::WouldBlock) if keep_waiting(since.elapsed()) => {
                 std::thread::sleep(Duration::from_millis(50));
             }
             Err(TryLockError::WouldBlock) => {
@@ -220,17 +219,16 @@ fn lock<E: std::error::Error>(
     }
 }
 
-/// Puts what was written on disk, so that after a power failure the name does not stand for empty
-/// files.
+/// Syncs the file system, so that the files of an entry are not empty after a power failure.
 fn sync_tree(directory: &Path) -> io::Result<()> {
     let file = File::open(directory)?;
     rustix::fs::syncfs(&file)?;
     Ok(())
 }
 
-fn with_ending(path: &Path, ending: &str) -> PathBuf {
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
-    name.push(ending);
+    name.push(suffix);
     name.into()
 }
 
@@ -238,6 +236,7 @@ fn with_ending(path: &Path, ending: &str) -> PathBuf {
 mod tests {
     use super::*;
     use crate::state::StateDirectory;
+    use std::sync::Barrier;
     use std::sync::atomic::{AtomicU32, Ordering};
 
     fn ledger(base: &Path, run: &str) -> Ledger {
@@ -248,20 +247,27 @@ mod tests {
     fn an_entry_is_made_once_by_two_at_a_time() {
         let base = tempfile::tempdir().unwrap();
         let cache = CacheDirectory::at(base.path().join("cache"));
-        let made = AtomicU32::new(0);
+        let (made, waiting) = (AtomicU32::new(0), Barrier::new(3));
         std::thread::scope(|scope| {
             for run in ["a", "b", "c"] {
-                let (cache, made, base) = (&cache, &made, base.path());
+                let (cache, made, waiting, base) = (&cache, &made, &waiting, base.path());
                 scope.spawn(move || {
                     let ledger = ledger(base, run);
-                    let place = cache
-                        .directory("kernels/k", &ledger, |staging| {
-                            made.fetch_add(1, Ordering::SeqCst);
-                            std::thread::sleep(Duration::from_millis(100));
-                            fs::write(staging.join("file"), "whole")
-                        })
-                        .unwrap();
-                    assert_eq!(fs::read_to_string(place.join("file")).unwrap(), "whole");
+                    // The first one to make it goes on when the other two wait for it.
+                    let mut first = true;
+                    let mut keep_waiting = |_| {
+                        if std::mem::take(&mut first) {
+                            waiting.wait();
+                        }
+                        true
+                    };
+                    let make = |staging: &Path| {
+                        made.fetch_add(1, Ordering::SeqCst);
+                        waiting.wait();
+                        fs::write(staging.join("file"), "whole")
+                    };
+                    let path = cache.directory_with(&mut keep_waiting, "kernels/k", &ledger, make).unwrap();
+                    assert_eq!(fs::read_to_string(path.join("file")).unwrap(), "whole");
                     assert_eq!(ledger.standing(), []);
                 });
             }
@@ -271,11 +277,11 @@ mod tests {
     }
 
     #[test]
-    fn what_fails_and_what_a_crash_leaves_has_no_name() {
+    fn failed_and_interrupted_entries_do_not_exist() {
         let base = tempfile::tempdir().unwrap();
         let cache = CacheDirectory::at(base.path().join("cache"));
         let ledger = ledger(base.path(), "run");
-        // As a run leaves it that died in the middle.
+        // As a run that died leaves it.
         let half = base.path().join("cache/k.by-dead.new");
         fs::create_dir_all(&half).unwrap();
         fs::write(half.join("half"), "").unwrap();
@@ -293,17 +299,18 @@ mod tests {
     }
 
     #[test]
-    fn who_has_no_patience_does_not_wait() {
+    fn waiting_can_be_ended_early() {
         let base = tempfile::tempdir().unwrap();
         let cache = CacheDirectory::at(base.path().join("cache"));
         let result = cache.directory("k", &ledger(base.path(), "a"), |_| {
             let mut asked = 0;
-            let mut patience = |_| {
+            let mut keep_waiting = |_| {
                 asked += 1;
                 asked < 3
             };
-            let other = cache
-                .directory_with(&mut patience, "k", &ledger(base.path(), "b"), |_| Ok::<_, io::Error>(()));
+            let other = cache.directory_with(&mut keep_waiting, "k", &ledger(base.path(), "b"), |_| {
+                Ok::<_, io::Error>(())
+            });
             assert!(matches!(other, Err(CacheError::Held { .. })));
             assert_eq!(asked, 3);
             Ok::<_, io::Error>(())

@@ -1,7 +1,7 @@
-//! Control groups: what confines a guest, counts what it uses, freezes it, and kills all of it.
+//! Control groups: they confine a guest, count what it uses, freeze it, and kill all of it.
 //!
-//! The three layouts that hosts have are served alike: version 1 (a mount per controller), hybrid
-//! (that, and a version 2 mount without the controllers), and version 2 (one tree). See
+//! All three layouts are supported: version 1 (a mount per controller), hybrid (version 1 plus a
+//! version 2 mount without controllers), and version 2 (one tree). See
 //! `Documentation/admin-guide/cgroup-v1` and `cgroup-v2` of the kernel.
 
 mod create;
@@ -22,46 +22,57 @@ use std::path::{Component, Path, PathBuf};
 /// What a guest may use.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Limits {
-    /// CPUs; empty means all that the parent has.
+    /// CPUs; empty means all CPUs of the parent.
     pub cpus: Vec<u32>,
-    /// Memory, bytes; swap is left alone.
+    /// Memory, bytes. Swap is not limited.
     pub memory_bytes: Option<u64>,
 }
 
-/// Why a control group does not do what was asked.
+/// Why an operation on a control group failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CgroupError {
-    /// Control groups cannot be used here.
-    #[error("control groups cannot be used: {0}")]
-    Unusable(String),
-    /// The name is not one of weighbridge's.
-    #[error("`{}` cannot name a control group of weighbridge: {reason}", path.display())]
+    /// No control group file system is mounted.
+    #[error("no control group file system is mounted; `mount -t cgroup2 none /sys/fs/cgroup` mounts one")]
+    NotMounted,
+    /// The user is not root.
+    #[error("only root may make control groups; run as root")]
+    NotRoot,
+    /// The control group file system is read-only, as in an unprivileged container.
+    #[error("{} is not writable: {source}; if weigh runs in a container, mount it there for writing", path.display())]
+    ReadOnly {
+        /// Where it is mounted.
+        path: PathBuf,
+        /// What `access(2)` said.
+        source: io::Error,
+    },
+    /// A path that is not a control group of weighbridge.
+    #[error("`{}` is not the path of a control group of weighbridge: {reason}", path.display())]
     Name {
-        /// The name.
+        /// The path.
         path: PathBuf,
         /// What is wrong with it.
-        reason: String,
+        reason: &'static str,
     },
-    /// There is one of that name.
+    /// The group exists.
     #[error("the control group {} exists already; run `weigh clean`", path.display())]
     Exists {
-        /// Where.
+        /// Its directory.
         path: PathBuf,
     },
     /// The change could not be recorded, so it was not made.
     #[error(transparent)]
     Ledger(#[from] LedgerError),
-    /// A control file or directory failed.
+    /// An operation on a control file or directory failed.
     #[error("cannot {doing} {}: {source}", path.display())]
     Io {
-        /// What was tried.
+        /// The operation, a verb.
         doing: &'static str,
         /// The file or directory.
         path: PathBuf,
         /// Why it failed.
         source: io::Error,
     },
-    /// It did not come to a stop, or did not go on.
+    /// Freezing or thawing took too long.
     #[error("the control group {} did not become {wanted} within {after:?}", path.display())]
     State {
         /// Relative path.
@@ -72,27 +83,41 @@ pub enum CgroupError {
         after: std::time::Duration,
     },
     /// A control file or a controller that is needed is missing.
-    #[error("the control group {} has no {what} here", path.display())]
+    #[error("the control group {} has no {what} on this host", path.display())]
     Missing {
         /// Relative path.
         path: PathBuf,
-        /// What is missing.
+        /// The missing file or controller.
         what: &'static str,
     },
-    /// It could not be emptied or removed.
-    #[error("{0}")]
-    Remove(String),
+    /// Some processes survived SIGKILL.
+    #[error("processes {pids} of the control group {} did not end within {after:?} of being killed", path.display())]
+    StillAlive {
+        /// Their numbers, separated by commas.
+        pids: String,
+        /// Relative path.
+        path: PathBuf,
+        /// The deadline.
+        after: std::time::Duration,
+    },
 }
 
-/// Whether a relative path can only mean a control group of weighbridge's.
-pub(crate) fn check_relative(path: &Path) -> Result<(), String> {
-    let first = path.components().next();
-    if !path.components().all(|part| matches!(part, Component::Normal(_))) {
-        return Err("it is not a plain relative path".into());
+impl CgroupError {
+    fn io<'a>(doing: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> Self + 'a {
+        move |source| Self::Io { doing, path: path.into(), source }
     }
-    match first {
-        Some(Component::Normal(name)) if name.to_string_lossy().starts_with("weighbridge-") => Ok(()),
-        _ => Err("it does not start with `weighbridge-`".into()),
+}
+
+/// Checks that a relative path can only name a control group of weighbridge.
+pub(crate) fn check_relative(path: &Path) -> Result<(), CgroupError> {
+    let invalid = |reason| Err(CgroupError::Name { path: path.into(), reason });
+    if !path.components().all(|part| matches!(part, Component::Normal(_))) {
+        return invalid("it is not a plain relative path");
+    }
+    if path.to_string_lossy().starts_with("weighbridge-") {
+        Ok(())
+    } else {
+        invalid("it does not start with `weighbridge-`")
     }
 }
 

@@ -1,8 +1,8 @@
-//! Starting external programs: the only place of the workspace that does.
+//! Starting external programs. No other place of the workspace does that.
 //!
-//! Every program gets its own process group and a deadline that ends in SIGKILL of the whole group.
-//! Output goes to files in memory, not to pipes, so that a grandchild that keeps its standard
-//! output open cannot hold weighbridge up.
+//! Every program gets its own process group and a deadline, after which the whole group gets
+//! SIGKILL. Output goes to files in memory, not to pipes, so that weighbridge need not wait for a
+//! grandchild that keeps its standard output open.
 
 mod private;
 
@@ -11,7 +11,6 @@ use private::PrivateMounts;
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 use std::ffi::{OsStr, OsString};
-use std::fmt::Write as _;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -20,19 +19,19 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-/// Deadline of a program whose caller names none.
+/// The default deadline of a program.
 pub const DEFAULT_DEADLINE: Duration = Duration::from_secs(30);
 
-/// How much of the end of an output an error message carries, bytes.
+/// How much of the end of an output is quoted in an error message, bytes.
 const TAIL: usize = 2000;
 
-/// Why a program gave no result.
+/// Why a program did not run to a successful end.
 #[derive(Debug, thiserror::Error)]
 pub enum CommandError {
-    /// There is no such program.
+    /// The program does not exist.
     #[error("the program `{program}` is not installed, or not in PATH")]
     NotFound {
-        /// As it was named.
+        /// As given.
         program: String,
     },
     /// The program could not be started.
@@ -40,7 +39,7 @@ pub enum CommandError {
     Start {
         /// The command line.
         command: String,
-        /// Why.
+        /// Why not.
         source: io::Error,
     },
     /// The deadline passed; the process group was killed.
@@ -53,20 +52,20 @@ pub enum CommandError {
         /// End of its standard error.
         error: String,
     },
-    /// The program failed.
+    /// The program ended with a status other than 0.
     #[error("`{command}` failed ({status}){}", tail_clause(.error))]
     Status {
         /// The command line.
         command: String,
-        /// How it ended.
+        /// Its exit status.
         status: ExitStatus,
-        /// End of its standard error, or of its standard output when that is empty.
+        /// End of its standard error, or of its standard output if that is empty.
         error: String,
     },
-    /// Something around the program failed: its log file, its input.
+    /// Handling its input, output or log failed.
     #[error("cannot {doing} for `{command}`: {source}")]
     Io {
-        /// What was tried.
+        /// The operation, a verb.
         doing: &'static str,
         /// The command line.
         command: String,
@@ -79,20 +78,20 @@ fn tail_clause(tail: &str) -> String {
     if tail.is_empty() { String::new() } else { format!(": {tail}") }
 }
 
-/// A program that has ended by itself.
+/// The result of a program that ended before its deadline.
 #[derive(Debug)]
 pub struct Finished {
-    /// How it ended.
+    /// Its exit status.
     pub status: ExitStatus,
     /// Its standard output.
     pub output: Vec<u8>,
     /// Its standard error.
     pub error: Vec<u8>,
-    /// From before its start to its end.
+    /// Time from its start to its end.
     pub took: Duration,
 }
 
-/// A program with its arguments, not yet started.
+/// A program to be started, with its arguments and its surroundings.
 #[derive(Debug)]
 pub struct Invocation {
     program: OsString,
@@ -111,7 +110,7 @@ pub struct Invocation {
 }
 
 impl Invocation {
-    /// A program by its name (looked up in `PATH`) or path.
+    /// A program by its name, which is looked up in `PATH`, or by its path.
     pub fn new(program: impl AsRef<OsStr>) -> Self {
         Self {
             program: program.as_ref().into(),
@@ -130,107 +129,106 @@ impl Invocation {
         }
     }
 
-    /// One more argument.
+    /// Adds an argument.
     pub fn arg(mut self, argument: impl AsRef<OsStr>) -> Self {
         self.arguments.push(argument.as_ref().into());
         self
     }
 
-    /// More arguments.
+    /// Adds arguments.
     pub fn args<A: AsRef<OsStr>>(mut self, arguments: impl IntoIterator<Item = A>) -> Self {
         self.arguments.extend(arguments.into_iter().map(|argument| argument.as_ref().into()));
         self
     }
 
-    /// Sets an environment variable, in addition to those of weighbridge itself.
+    /// Sets an environment variable. The program also inherits those of weighbridge.
     pub fn env(mut self, name: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> Self {
         self.environment.push((name.as_ref().into(), value.as_ref().into()));
         self
     }
 
-    /// Starts the program with none of weighbridge's own environment variables, only with those set
-    /// here.
+    /// Does not pass on the environment variables of weighbridge, only those set here.
     pub fn env_clear(mut self) -> Self {
         self.clear_environment = true;
         self
     }
 
-    /// Working directory of the program.
+    /// Sets the working directory.
     pub fn current_dir(mut self, directory: impl AsRef<Path>) -> Self {
         self.directory = Some(directory.as_ref().into());
         self
     }
 
-    /// Standard input; nothing (`/dev/null`) otherwise. Only for [`Invocation::run`].
+    /// Sets the standard input, which is empty by default. Only for [`Invocation::run`].
     pub fn input(mut self, bytes: impl Into<Vec<u8>>) -> Self {
         self.input = Some(bytes.into());
         self
     }
 
-    /// When the process group is killed, counted from the start; [`DEFAULT_DEADLINE`] otherwise.
+    /// Sets the time after which the process group is killed; the default is [`DEFAULT_DEADLINE`].
     /// Only for [`Invocation::run`].
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = deadline;
         self
     }
 
-    /// Appends the command line, the outputs and the way it ended to a file.
+    /// Appends the command line, the outputs and the exit status to a file.
     pub fn log_to(mut self, path: &Path) -> Self {
         self.log = Some(path.into());
         self
     }
 
-    /// Of a program that is spawned: its standard output is appended to the log as well, instead of
-    /// being a pipe.
+    /// Appends the standard output to the log, too, instead of making a pipe. Only for
+    /// [`Invocation::spawn`].
     pub fn output_to_log(mut self) -> Self {
         self.output_to_log = true;
         self
     }
 
-    /// The program joins a control group before it is executed, so that nothing it does escapes.
+    /// Moves the program into a control group before it is executed.
     pub fn pre_exec_cgroup(mut self, cgroup: &Cgroup) -> Self {
         self.join = cgroup.join_files();
         self
     }
 
-    /// The program has this descriptor open, under the number that it has here. It is closed here
-    /// once the program runs.
+    /// Passes an open descriptor to the program, with the same number. It is closed here once the
+    /// program runs.
     pub fn pass(mut self, descriptor: OwnedFd) -> Self {
         self.pass.push(descriptor);
         self
     }
 
-    /// The program does not see this mount of the host: it gets a mount namespace of its own, where
-    /// that is unmounted. It takes root. Where nothing is mounted, nothing is hidden.
+    /// Hides a mount of the host from the program, which gets its own mount namespace. Needs root.
+    /// It is no error if nothing is mounted there.
     pub fn without_mount(mut self, mount: &Path) -> Self {
         self.mounts.hide(mount);
         self
     }
 
-    /// The program finds this directory of the host empty, in a mount namespace of its own. It
-    /// takes root.
+    /// Shows a directory of the host as empty to the program, which gets its own mount namespace.
+    /// Needs root.
     pub fn with_empty(mut self, directory: &Path) -> Self {
         self.mounts.empty(directory);
         self
     }
 
-    /// The program finds another directory in the place of this one of the host, in a mount
-    /// namespace of its own. It takes root.
+    /// Shows `own` in place of a directory of the host to the program, which gets its own mount
+    /// namespace. Needs root.
     pub fn with_own(mut self, directory: &Path, own: &Path) -> Self {
         self.mounts.replace(directory, own);
         self
     }
 
-    /// The program is killed when the thread that starts it ends, even if that is killed itself
-    /// (`PR_SET_PDEATHSIG(2const)`). For tools that change the host in one step: one that outlived
-    /// a killed weighbridge would make its change after it had been undone. Only for
-    /// [`Invocation::run`], which waits in that thread.
+    /// Kills the program when the thread that starts it ends, even by SIGKILL
+    /// (`PR_SET_PDEATHSIG(2const)`). For tools that change the host: one that outlived a killed
+    /// weighbridge would make its change after it had been undone. Only for [`Invocation::run`],
+    /// which waits in that thread.
     pub fn dies_with_caller(mut self) -> Self {
         self.dies_with_caller = true;
         self
     }
 
-    /// The command line as a shell would take it, for logs and messages.
+    /// The command line, quoted for a shell.
     pub fn command_line(&self) -> String {
         let mut line = quote(&self.program);
         for argument in &self.arguments {
@@ -240,7 +238,7 @@ impl Invocation {
         line
     }
 
-    /// Runs the program to its end. A status other than 0 is not an error here.
+    /// Runs the program to its end. A status other than 0 is no error.
     ///
     /// # Errors
     /// [`CommandError::NotFound`], [`CommandError::Start`], [`CommandError::Deadline`] or
@@ -251,16 +249,17 @@ impl Invocation {
             let command = line.clone();
             move |source: io::Error| CommandError::Io { doing, command, source }
         };
-        let mut output = memory_file("output").map_err(failed("make a file for the output"))?;
-        let mut error = memory_file("error").map_err(failed("make a file for the output"))?;
-        let input = match &self.input {
-            None => Stdio::null(),
+        let files = || Ok((memory_file("output")?, memory_file("error")?));
+        let (mut output, mut error) = files().map_err(failed("make a file for the output"))?;
+        let input = || match &self.input {
+            None => Ok(Stdio::null()),
             Some(bytes) => {
-                let mut file = memory_file("input").map_err(failed("prepare the input"))?;
-                file.write_all(bytes).and_then(|()| file.rewind()).map_err(failed("prepare the input"))?;
-                file.into()
+                let mut file = memory_file("input")?;
+                file.write_all(bytes).and_then(|()| file.rewind())?;
+                Ok(file.into())
             }
         };
+        let input = input().map_err(failed("prepare the input"))?;
         let clone =
             |file: &File| file.try_clone().map(Stdio::from).map_err(failed("make a file for the output"));
         let (stdout, stderr) = (clone(&output)?, clone(&error)?);
@@ -284,10 +283,10 @@ impl Invocation {
         }
     }
 
-    /// Runs the program to its end, which must be status 0.
+    /// Runs the program to its end and expects status 0.
     ///
     /// # Errors
-    /// As [`Invocation::run`], and [`CommandError::Status`] for any other end.
+    /// As [`Invocation::run`], and [`CommandError::Status`] for any other status.
     pub fn run_ok(self) -> Result<Finished, CommandError> {
         let command = self.command_line();
         let finished = self.run()?;
@@ -298,29 +297,25 @@ impl Invocation {
         Err(CommandError::Status { command, status: finished.status, error: tail(said) })
     }
 
-    /// Starts a program that goes on: standard input and output are pipes, standard error is
-    /// appended to the log, and standard output as well after [`Invocation::output_to_log`].
+    /// Starts the program without waiting for it. Standard input and output are pipes, standard
+    /// error is appended to the log.
     ///
     /// # Errors
     /// [`CommandError::NotFound`], [`CommandError::Start`] or [`CommandError::Io`].
     pub fn spawn(self) -> Result<Running, CommandError> {
         let line = self.command_line();
-        let stderr = match &self.log {
-            None => Stdio::null(),
-            Some(path) => append(path)
-                .and_then(|mut file| {
-                    writeln!(file, "$ {line}")?;
-                    Ok(file)
-                })
-                .map_err(|source| CommandError::Io { doing: "write the log", command: line.clone(), source })?
-                .into(),
+        let streams = || -> io::Result<(Stdio, Stdio)> {
+            let Some(path) = &self.log else { return Ok((Stdio::piped(), Stdio::null())) };
+            let mut log = append(path)?;
+            writeln!(log, "$ {line}")?;
+            let output = if self.output_to_log { log.try_clone()?.into() } else { Stdio::piped() };
+            Ok((output, log.into()))
         };
-        let stdout = match self.log.as_ref().filter(|_| self.output_to_log) {
-            None => Stdio::piped(),
-            Some(path) => append(path)
-                .map_err(|source| CommandError::Io { doing: "write the log", command: line.clone(), source })?
-                .into(),
-        };
+        let (stdout, stderr) = streams().map_err(|source| CommandError::Io {
+            doing: "write the log",
+            command: line.clone(),
+            source,
+        })?;
         let mut group = self.start(&line, Stdio::piped(), stdout, stderr)?;
         let input = group.child.stdin.take().map(OwnedFd::from);
         let output = group.child.stdout.take().map(OwnedFd::from);
@@ -344,17 +339,20 @@ impl Invocation {
             }
             _ => CommandError::Start { command: line.into(), source },
         };
+        self.prepare_child(&mut command).map_err(|source| CommandError::Io {
+            doing: "open the control group",
+            command: line.into(),
+            source,
+        })?;
+        let child = command.spawn().map_err(start_error)?;
+        Group::new(child).map_err(|source| CommandError::Start { command: line.into(), source })
+    }
+
+    /// Registers what the child does between fork and exec.
+    fn prepare_child(&self, command: &mut Command) -> io::Result<()> {
         if !self.join.is_empty() {
-            let files: Vec<File> = self
-                .join
-                .iter()
-                .map(|path| OpenOptions::new().write(true).open(path))
-                .collect::<io::Result<_>>()
-                .map_err(|source| CommandError::Io {
-                    doing: "open the control group",
-                    command: line.into(),
-                    source,
-                })?;
+            let open = |path| OpenOptions::new().write(true).open(path);
+            let files = self.join.iter().map(open).collect::<io::Result<Vec<File>>>()?;
             // SAFETY: between fork and exec the closure only calls write(2) on files opened before;
             // it allocates nothing.
             unsafe {
@@ -368,12 +366,9 @@ impl Invocation {
             unsafe {
                 command.pre_exec(move || {
                     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
-                    // It may have been killed before that.
-                    if rustix::process::getppid() == Some(caller) {
-                        Ok(())
-                    } else {
-                        Err(io::ErrorKind::NotFound.into())
-                    }
+                    // The caller may have been killed before that.
+                    let is_alive = rustix::process::getppid() == Some(caller);
+                    if is_alive { Ok(()) } else { Err(io::ErrorKind::NotFound.into()) }
                 });
             }
         }
@@ -398,15 +393,14 @@ impl Invocation {
                 });
             }
         }
-        let child = command.spawn().map_err(start_error)?;
-        Group::new(child).map_err(|source| CommandError::Start { command: line.into(), source })
+        Ok(())
     }
 }
 
 /// A child that leads its process group.
 ///
-/// It stays a zombie, and so keeps its number, until nothing more is sent to its group: the number
-/// of the group can therefore never mean somebody else.
+/// It stays a zombie until nothing more is sent to its group, so that the number of the group cannot
+/// be reused before that.
 #[derive(Debug)]
 struct Group {
     child: Child,
@@ -427,7 +421,7 @@ impl Group {
         }
     }
 
-    /// How the leader ended, if it does within the time.
+    /// The exit status of the leader, if it ends within the time.
     fn wait(&mut self, time: Duration) -> io::Result<Option<ExitStatus>> {
         if self.ended.is_none() && crate::process::wait_end(&self.handle, time) {
             let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
@@ -445,14 +439,14 @@ impl Group {
             return;
         }
         if let Some(group) = Pid::from_raw(self.child.id() as i32) {
-            // ESRCH cannot be (the leader is there, if only as a zombie), EPERM is nothing that a
-            // second try would cure.
+            // ESRCH cannot happen, because the leader is at least a zombie; after EPERM a second try
+            // would fail, too.
             let _ = kill_process_group(group, Signal::KILL);
         }
     }
 
-    /// Takes the zombie away. A process that SIGKILL does not end at once (it waits for a dead
-    /// disk) is left to the kernel.
+    /// Reaps the leader. A process that SIGKILL does not end in time, because it waits for a dead
+    /// disk, is left to the kernel.
     fn reap(&mut self) {
         if !self.reaped && crate::process::wait_end(&self.handle, Duration::from_secs(5)) {
             let _ = self.child.wait();
@@ -461,7 +455,7 @@ impl Group {
     }
 }
 
-/// A program that runs beside weighbridge. When this is dropped its process group is killed.
+/// A running program. Dropping this kills its process group.
 #[derive(Debug)]
 pub struct Running {
     group: Group,
@@ -470,12 +464,12 @@ pub struct Running {
 }
 
 impl Running {
-    /// The pipe to its standard input; only the first call gets it.
+    /// The pipe to its standard input; `None` after the first call.
     pub fn take_input(&mut self) -> Option<OwnedFd> {
         self.input.take()
     }
 
-    /// The pipe from its standard output; only the first call gets it.
+    /// The pipe from its standard output; `None` after the first call.
     pub fn take_output(&mut self) -> Option<OwnedFd> {
         self.output.take()
     }
@@ -485,7 +479,7 @@ impl Running {
         self.group.child.id()
     }
 
-    /// How it ended, if it has.
+    /// Its exit status, if it has ended.
     ///
     /// # Errors
     /// Those of `waitid(2)`.
@@ -493,7 +487,7 @@ impl Running {
         self.group.wait(Duration::ZERO)
     }
 
-    /// How it ended, if it does within `time`.
+    /// Its exit status, if it ends within `time`.
     ///
     /// # Errors
     /// Those of `waitid(2)`.
@@ -514,8 +508,8 @@ impl Drop for Running {
     }
 }
 
-/// Looks a program up in `PATH`, then in the places of system programs that an ordinary user's
-/// `PATH` lacks.
+/// Looks a program up in `PATH`, then in the directories of system programs, which the `PATH` of an
+/// ordinary user lacks.
 pub fn find_program(name: &str) -> Option<PathBuf> {
     let is_program =
         |path: &PathBuf| path.is_file() && rustix::fs::access(path, rustix::fs::Access::EXEC_OK).is_ok();
@@ -565,11 +559,11 @@ fn log(
     }
     let end = status.map_or("killed at its deadline".into(), |status| status.to_string());
     text.extend_from_slice(format!("# {end} after {:.3} s\n", took.as_secs_f64()).as_bytes());
-    // One write, so that the logs of two programs do not mix.
+    // One write, so that the entries of two programs do not mix.
     append(path)?.write_all(&text)
 }
 
-/// The end of an output on one line.
+/// The end of an output, on one line.
 fn tail(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(&bytes[bytes.len().saturating_sub(TAIL)..]).into_owned();
     text.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join("; ")
@@ -581,9 +575,7 @@ fn quote(word: &OsStr) -> String {
     if !word.is_empty() && word.chars().all(plain) {
         return word.into_owned();
     }
-    let mut quoted = String::with_capacity(word.len() + 2);
-    let _ = write!(quoted, "'{}'", word.replace('\'', r"'\''"));
-    quoted
+    format!("'{}'", word.replace('\'', r"'\''"))
 }
 
 #[cfg(test)]

@@ -1,16 +1,16 @@
-//! The machine, as far as results depend on it.
+//! Properties of the host on which results depend.
 
 use crate::cgroup::Hierarchy;
 use sha2::{Digest, Sha256};
 use std::fs;
 use weigh_model::{HostFacts, parse_bytes};
 
-/// Describes this host. What cannot be read is `unknown`, 0 or absent.
+/// Describes this host. Values that cannot be read are `unknown`, 0 or absent.
 pub fn host_facts() -> HostFacts {
     let uname = rustix::system::uname();
     let text = |path: &str| fs::read_to_string(path).ok().map(|text| text.trim().to_string());
     let boot = text("/proc/sys/kernel/random/boot_id").unwrap_or_else(|| "unknown".into());
-    // A host without a machine id (a minimal container) is told apart by its boot only.
+    // A host without a machine id (a minimal container) is identified only by its boot.
     let machine = text("/etc/machine-id")
         .or_else(|| text("/var/lib/dbus/machine-id"))
         .filter(|id| !id.is_empty())
@@ -47,7 +47,7 @@ pub fn allowed_cpus() -> Vec<u32> {
             .filter(|cpu| set.is_set(*cpu))
             .filter_map(|cpu| u32::try_from(cpu).ok())
             .collect(),
-        // More CPUs than the mask holds (1024): the kernel's own list has them all.
+        // With more CPUs than the mask can hold (1024) the kernel's list is complete.
         Err(_) => fs::read_to_string("/proc/self/status")
             .ok()
             .and_then(|status| allowed_list(&status))
@@ -55,8 +55,8 @@ pub fn allowed_cpus() -> Vec<u32> {
     }
 }
 
-/// These CPUs by the cores that they are threads of, in the order of their first thread. Where the
-/// kernel does not say each is a core.
+/// Groups CPUs by core, in the order of the first CPU of each. If the kernel does not show the
+/// topology, each CPU is a core.
 pub fn cores(cpus: &[u32]) -> Vec<Vec<u32>> {
     cores_at("/sys/devices/system/cpu".as_ref(), cpus)
 }
@@ -82,8 +82,8 @@ fn allowed_list(status: &str) -> Option<Vec<u32>> {
     weigh_model::parse_cpu_list(list).ok()
 }
 
-/// The machine id is confidential (`machine-id(5)`): what leaves the host is a digest bound to this
-/// application.
+/// A digest of the machine id bound to this application, because the machine id itself is
+/// confidential (`machine-id(5)`).
 fn identity(machine: &str) -> String {
     let digest =
         Sha256::new().chain_update(b"weighbridge host\0").chain_update(machine.as_bytes()).finalize();
@@ -95,7 +95,7 @@ fn operating_system(os_release: &str) -> Option<String> {
     Some(value.trim_matches(['"', '\'']).to_string())
 }
 
-/// `model name` on x86; elsewhere implementer and part, the most that the kernel says (arm64).
+/// `model name` on x86; implementer and part on arm64, where the kernel shows no name.
 fn cpu_model(cpuinfo: &str) -> Option<String> {
     let field = |name: &str| {
         cpuinfo.lines().find_map(|line| {
@@ -113,7 +113,7 @@ fn memory_total_bytes(meminfo: &str) -> Option<u64> {
     Some(kibibytes * 1024)
 }
 
-/// The largest cache of the highest level that any allowed CPU has
+/// Size of the largest cache of the highest level of the allowed CPUs
 /// (`Documentation/ABI/testing/sysfs-devices-system-cpu`).
 fn last_level_cache_bytes(cpus: &std::path::Path) -> Option<u64> {
     let mut best: Option<(u32, u64)> = None;

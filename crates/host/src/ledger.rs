@@ -1,12 +1,12 @@
-//! What was changed on this host, on disk before it is changed.
+//! A write-ahead record of every change to this host.
 //!
-//! A run appends every change it is about to make to `<state>/ledger/<run>.jsonl`, waits until the
-//! line is on disk, and only then makes it. Whatever happens to the run, [`sweep`] can undo what it
-//! left, newest change first. A change that was recorded and never made, or undone only half, is no
-//! error: undoing is idempotent.
+//! A run appends every change that it is about to make to `<state>/ledger/<run>.jsonl`, waits until
+//! the line is on disk, and only then makes the change. Whatever happens to the run, [`sweep`] can
+//! undo its changes, newest first. Undoing is idempotent, so a change that was never made or was
+//! only half undone is no error.
 //!
-//! While the run lives it holds the file's `flock(2)`, which the kernel takes away at its death. A
-//! sweep leaves every ledger alone that it cannot lock.
+//! A live run holds the `flock(2)` of the file, which the kernel releases when the process dies. A
+//! sweep skips every ledger that it cannot lock.
 
 mod change;
 mod file;
@@ -29,26 +29,26 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// Version of the ledger's file. Changes: 1, first version.
 const FORMAT: u32 = 1;
 
-/// Ending of a ledger that is being made; it holds nothing yet.
+/// Extension of a ledger that is being created and is still empty.
 const STAGING: &str = "new";
 
-/// How often making a file is tried while others remove its directory as empty.
+/// How often creating a file is tried while other processes remove its empty directory.
 pub(crate) const ATTEMPTS: usize = 1000;
 
 /// Why a change cannot be recorded or undone.
 #[derive(Debug, thiserror::Error)]
 pub enum LedgerError {
-    /// The ledger's file cannot be used.
+    /// An operation on the ledger's file failed.
     #[error("cannot {doing} the ledger {path}: {source}")]
     Io {
-        /// What was tried.
+        /// The operation, a verb.
         doing: &'static str,
         /// The ledger's file.
         path: PathBuf,
         /// Why it failed.
         source: io::Error,
     },
-    /// A run of this name has a ledger: it lives, or it left something behind.
+    /// A run of this name has a ledger: it is alive, or it left changes behind.
     #[error(
         "run `{run}` has a ledger already ({path}); run `weigh clean`, or wait for the run that holds it"
     )]
@@ -58,34 +58,34 @@ pub enum LedgerError {
         /// Its ledger.
         path: PathBuf,
     },
-    /// The name cannot be a file's.
+    /// The name is not valid as a file name.
     #[error("`{0}` cannot name a run; use letters, digits, `-`, `_` and `.`")]
     Name(String),
-    /// What is to be changed is not weighbridge's to undo.
-    #[error("refusing to record {change}: {reason}")]
+    /// Undoing the change could destroy something that weighbridge did not make.
+    #[error("refusing to record {change}: {source}")]
     Refused {
         /// The change.
         change: Box<Change>,
-        /// Why undoing it could destroy what is not ours.
-        reason: String,
+        /// Why undoing it is not safe.
+        source: UndoError,
     },
     /// The ledger is closed.
     #[error("the ledger of run `{0}` is closed")]
     Closed(String),
     /// Changes that could not be undone; they stay in the ledger.
-    #[error("could not undo {}; run `weigh clean` to try again", sentence(.0))]
-    Undo(Vec<(Change, String)>),
+    #[error("could not undo {}; run `weigh clean` to try again", list(.0))]
+    Undo(Vec<(Change, UndoError)>),
 }
 
-fn sentence(failed: &[(Change, String)]) -> String {
-    failed.iter().map(|(change, reason)| format!("{change} ({reason})")).collect::<Vec<_>>().join(", ")
+fn list(failed: &[(Change, UndoError)]) -> String {
+    failed.iter().map(|(change, error)| format!("{change} ({error})")).collect::<Vec<_>>().join(", ")
 }
 
-/// Names one entry of one ledger.
+/// Identifies an entry of a ledger.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EntryId(u64);
 
-/// The ledger of a run that lives. Clones share it.
+/// The ledger of a live run. Clones share it.
 #[derive(Debug, Clone)]
 pub struct Ledger(Arc<Inner>);
 
@@ -107,8 +107,8 @@ struct Open {
 }
 
 impl Open {
-    /// Appends whole lines or nothing: a line that did not fit the disk is taken back, or it would
-    /// spoil the next.
+    /// Appends whole lines or nothing: a partial line on a full disk is truncated, because it would
+    /// corrupt the next.
     fn append(&mut self, lines: &[Line], sync: bool) -> io::Result<()> {
         let mut text = Vec::new();
         for line in lines {
@@ -131,7 +131,7 @@ impl Open {
 }
 
 impl Ledger {
-    /// Starts the ledger of `run`.
+    /// Creates the ledger of `run`.
     ///
     /// # Errors
     /// [`LedgerError::Exists`] when a run of this name has one, [`LedgerError::Name`],
@@ -148,7 +148,7 @@ impl Ledger {
         let mut open = Open { file, length: 0, next: 0, standing: Vec::new() };
         open.append(&[Line::header(run)], true).map_err(|source| failed("write", source))?;
         for directory in [directory.as_path(), state.path()] {
-            // The new name itself has to be on disk as well.
+            // The directory entry has to be on disk as well.
             File::open(directory)
                 .and_then(|file| file.sync_all())
                 .map_err(|source| failed("sync the directory of", source))?;
@@ -171,27 +171,26 @@ impl Ledger {
         &self.0.path
     }
 
-    /// Writes down a change that is about to be made. When this returns it is on disk.
+    /// Records a change that is about to be made. When this returns the entry is on disk.
     ///
     /// # Errors
-    /// [`LedgerError::Refused`] when undoing the change could destroy something that was there
-    /// before, [`LedgerError::Io`] when it could not be written: then the change must not be made.
-    /// [`LedgerError::Closed`].
+    /// The change must not be made after any of these: [`LedgerError::Refused`] when undoing it could
+    /// destroy something that existed before, [`LedgerError::Io`], [`LedgerError::Closed`].
     pub fn record(&self, change: Change) -> Result<EntryId, LedgerError> {
         let ids = self.record_all(vec![change])?;
         Ok(*ids.first().expect("one change has one entry"))
     }
 
-    /// Writes down changes that are about to be made, in this order, in one go: waiting for the
-    /// disk is what takes time. They are undone one by one, the last one first.
+    /// Records changes that are about to be made, in this order, with one wait for the disk. They
+    /// are undone one by one, the last one first.
     ///
     /// # Errors
     /// As [`Ledger::record`]; then none of them is recorded.
     pub fn record_all(&self, changes: Vec<Change>) -> Result<Vec<EntryId>, LedgerError> {
         for change in &changes {
-            if let Err(reason) = change.check() {
-                return Err(LedgerError::Refused { change: Box::new(change.clone()), reason });
-            }
+            change
+                .check()
+                .map_err(|source| LedgerError::Refused { change: Box::new(change.clone()), source })?;
         }
         let mut guard = self.lock();
         let open = guard.as_mut().ok_or_else(|| LedgerError::Closed(self.0.run.clone()))?;
@@ -208,50 +207,42 @@ impl Ledger {
         Ok(ids)
     }
 
-    /// Undoes one change. An entry that is undone already is fine.
+    /// Undoes one change. It is no error if the entry is undone already.
     ///
     /// # Errors
-    /// [`LedgerError::Undo`]: the change stays in the ledger.
+    /// [`LedgerError::Undo`]; then the change stays in the ledger.
     pub fn undo(&self, id: EntryId, platforms: &dyn PlatformUndo) -> Result<(), LedgerError> {
-        let change = {
-            let guard = self.lock();
-            let standing =
-                guard.as_ref().and_then(|open| open.standing.iter().find(|(entry, _)| *entry == id));
-            match standing {
-                Some((_, change)) => change.clone(),
-                None => return Ok(()),
-            }
-        };
-        // The lock is not held meanwhile: a platform may be slow, and may itself look at the
-        // ledger.
-        change.undo(platforms, true).map_err(|reason| LedgerError::Undo(vec![(change, reason)]))?;
+        let is_wanted = |(entry, _): &&(EntryId, Change)| *entry == id;
+        let standing = self.lock().as_ref().and_then(|open| open.standing.iter().find(is_wanted).cloned());
+        let Some((_, change)) = standing else { return Ok(()) };
+        // The lock is not held here: a platform may be slow, and may itself use the ledger.
+        change.undo(platforms, true).map_err(|error| LedgerError::Undo(vec![(change, error)]))?;
         self.forget(id)
     }
 
-    /// Strikes out an entry whose change the caller has undone by itself.
+    /// Removes an entry whose change the caller has undone itself.
     ///
     /// # Errors
-    /// [`LedgerError::Io`] when it could not be written; the change would then be undone a second
-    /// time, which does no harm.
+    /// [`LedgerError::Io`]; then a later sweep undoes the change a second time, which is harmless.
     pub fn forget(&self, id: EntryId) -> Result<(), LedgerError> {
         let mut guard = self.lock();
         let Some(open) = guard.as_mut() else { return Ok(()) };
         let Some(at) = open.standing.iter().position(|(entry, _)| *entry == id) else { return Ok(()) };
         open.standing.remove(at);
-        // Not synced: after a crash that loses the line the undo is only repeated.
+        // Not synced: if a crash loses the line, the undo is only repeated.
         open.append(&[Line::Undone { undone: id.0 }], false).map_err(|source| self.failed("write", source))
     }
 
-    /// The changes that stand, oldest first.
+    /// The changes that have not been undone, oldest first.
     pub fn standing(&self) -> Vec<Change> {
         self.lock().iter().flat_map(|open| open.standing.iter().map(|(_, change)| change.clone())).collect()
     }
 
-    /// Undoes what is left, newest first, and removes the file. What cannot be undone stays in the
-    /// file for a later sweep.
+    /// Undoes the remaining changes, newest first, and removes the file. Changes that cannot be
+    /// undone stay in the file for a later sweep.
     ///
     /// # Errors
-    /// [`LedgerError::Undo`] with everything that could not be undone, [`LedgerError::Io`].
+    /// [`LedgerError::Undo`] with all changes that could not be undone, [`LedgerError::Io`].
     pub fn close(&self, platforms: &dyn PlatformUndo) -> Result<(), LedgerError> {
         let left: Vec<_> = match self.lock().as_ref() {
             Some(open) => open.standing.iter().rev().cloned().collect(),
@@ -260,14 +251,14 @@ impl Ledger {
         let mut failed = Vec::new();
         for (id, change) in left {
             match change.undo(platforms, true) {
-                // A line that cannot be written (a full disk) only has the undo repeated, should we
-                // die before the end.
+                // If the line cannot be written (a full disk) and we die before the end, the undo is
+                // only repeated.
                 Ok(()) => drop(self.forget(id)),
-                Err(reason) => failed.push((change, reason)),
+                Err(error) => failed.push((change, error)),
             }
         }
-        // Unlinked before the flock goes, so that nobody locks a file that is about to vanish and
-        // takes it for a dead run's.
+        // Unlinked before the flock is released, so that no sweep locks it as the ledger of a dead
+        // run.
         let open = self.lock().take();
         if !failed.is_empty() {
             return Err(LedgerError::Undo(failed));
@@ -279,7 +270,7 @@ impl Ledger {
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Open>> {
-        // A thread that panicked while it held the lock left whole lines: `append` writes a line or
+        // A thread that panicked with the lock left whole lines: `append` writes whole lines or
         // nothing.
         self.0.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -289,11 +280,11 @@ impl Ledger {
     }
 }
 
-/// Makes and locks the file of a new ledger, however many sweeps and ends of runs remove what is
-/// empty meanwhile.
+/// Creates and locks the file of a new ledger, while sweeps and ending runs may remove the empty
+/// directory at any time.
 ///
-/// The file is made and locked under another name first and gets its own by `link(2)`: no sweep
-/// ever sees a ledger that is not locked yet, and an existing one is never taken for it.
+/// The file is created and locked under another name and gets its own by `link(2)`, so that no sweep
+/// ever sees an unlocked ledger, and an existing one is never overwritten.
 fn create_file(state: &StateDirectory, path: &Path, run: &str) -> Result<File, LedgerError> {
     let failed = |doing, source| LedgerError::Io { doing, path: path.into(), source };
     let exists = || LedgerError::Exists { run: run.into(), path: path.into() };
@@ -305,10 +296,10 @@ fn create_file(state: &StateDirectory, path: &Path, run: &str) -> Result<File, L
         }
         let file = match lock_file(&staging, OpenOptions::new().read(true).append(true).create(true)) {
             Ok(file) => file,
-            // A sweep took it away, or the directory was removed as empty.
+            // A sweep removed the file, or the empty directory was removed.
             Err(Opened::Stale) => continue,
             Err(Opened::Io(error)) if error.kind() == io::ErrorKind::NotFound => continue,
-            // A sweep is about to take it away.
+            // A sweep is about to remove it.
             Err(Opened::Held) => {
                 std::thread::sleep(std::time::Duration::from_millis(1));
                 continue;
@@ -316,7 +307,7 @@ fn create_file(state: &StateDirectory, path: &Path, run: &str) -> Result<File, L
             Err(Opened::Io(error)) => return Err(failed("create", error)),
         };
         let linked = std::fs::hard_link(&staging, path);
-        let _gone_already = std::fs::remove_file(&staging);
+        let _ = std::fs::remove_file(&staging);
         match linked {
             Ok(()) => return Ok(file),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Err(exists()),

@@ -1,9 +1,8 @@
-//! What weighbridge does to the host, and what it reads from it.
+//! Changes to the host, and facts about it.
 //!
-//! Every change to the host (a directory, a mount, a control group, a process) goes through the
-//! [`ledger`], which is on disk before the change is made, so that it can be undone after any
-//! crash. Every external program is started through [`command`], which holds a deadline. Nothing
-//! here prints.
+//! Every change to the host (a directory, a mount, a control group, a process) is recorded in the
+//! [`ledger`] on disk before it is made, so that it can be undone after any crash. Every external
+//! program is started through [`command`], which enforces a deadline. Nothing here prints.
 
 pub mod accounts;
 pub mod cache;

@@ -1,4 +1,4 @@
-//! One run at a time per host.
+//! The lock of the host: one run at a time.
 
 use crate::state::StateDirectory;
 use rustix::fs::{FlockOperation, flock};
@@ -8,17 +8,17 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Why the lock is not ours.
+/// Why the lock could not be taken.
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
     /// Another run is measuring.
     #[error("run `{run}` (process {pid}) has been using this host since {since}; wait for it, or end it")]
     Held {
-        /// Process that holds the lock; 0 when it has not written its name yet.
+        /// Process that holds the lock; 0 while it has not written its name yet.
         pid: u32,
         /// Name of its run.
         run: String,
-        /// Since when, UTC.
+        /// Start of that run, UTC.
         since: String,
     },
     /// The lock file cannot be used.
@@ -38,8 +38,7 @@ struct Holder {
     since: String,
 }
 
-/// The host is ours while this lives. The kernel frees the lock when the process dies, however it
-/// dies.
+/// The lock of the host, held until this is dropped or the process ends, in whatever way.
 #[derive(Debug)]
 pub struct HostLock {
     file: File,
@@ -56,7 +55,7 @@ impl HostLock {
         let failed = |source| LockError::Io { path: path.clone(), source };
         for _ in 0..crate::ledger::ATTEMPTS {
             match state.create() {
-                // Somebody removes it as empty.
+                // Another process removed the empty directory.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                 other => other.map_err(failed)?,
             }
@@ -81,15 +80,15 @@ impl HostLock {
 
 impl Drop for HostLock {
     fn drop(&mut self) {
-        // Unlinked while still locked: who opened the file before us sees that it is no longer the
-        // one at the path.
+        // Unlinked while still locked: a process that opened the file before sees that it is no
+        // longer the one at the path.
         let _ = std::fs::remove_file(self.state.lock_path());
         let _ = flock(&self.file, FlockOperation::Unlock);
         self.state.remove_if_empty();
     }
 }
 
-/// Removes the lock file of a run that died. A lock that is held stays.
+/// Removes the lock file of a dead run; a lock that is held stays.
 pub(crate) fn remove_stale(state: &StateDirectory) {
     let path = state.lock_path();
     if let Ok(_file) = open_existing(&path) {
@@ -113,7 +112,7 @@ pub(crate) fn open_existing(path: &Path) -> Result<File, Opened> {
     lock_file(path, OpenOptions::new().read(true).write(true))
 }
 
-/// Opens a file and takes its exclusive `flock(2)`, and makes sure that the path still leads to it.
+/// Opens a file, takes its exclusive `flock(2)`, and checks that the path still leads to it.
 pub(crate) fn lock_file(path: &Path, options: &OpenOptions) -> Result<File, Opened> {
     let file = options.open(path).map_err(Opened::Io)?;
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
@@ -121,9 +120,9 @@ pub(crate) fn lock_file(path: &Path, options: &OpenOptions) -> Result<File, Open
         Err(rustix::io::Errno::WOULDBLOCK) => return Err(Opened::Held),
         Err(error) => return Err(Opened::Io(error.into())),
     }
-    let same = std::fs::metadata(path).and_then(|there| {
+    let same = std::fs::metadata(path).and_then(|at_path| {
         let ours = file.metadata()?;
-        Ok(there.ino() == ours.ino() && there.dev() == ours.dev())
+        Ok(at_path.ino() == ours.ino() && at_path.dev() == ours.dev())
     });
     match same {
         Ok(true) => Ok(file),

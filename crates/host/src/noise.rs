@@ -1,5 +1,5 @@
-//! What on this host disturbs measurements, as far as settings show it. What disturbs a particular
-//! trial is measured with it.
+//! Settings of this host that disturb measurements. Disturbances of a particular trial are measured
+//! with the trial.
 
 use crate::settings::SettingsFiles;
 use serde::Serialize;
@@ -7,18 +7,18 @@ use std::fs;
 use std::path::Path;
 use weigh_model::{HostSettings, NoiseLimits};
 
-/// One finding.
+/// A setting that disturbs measurements.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// What was found.
+    /// The finding.
     pub what: String,
-    /// What to do about it and what that changes, or what it means where nothing can be done.
+    /// What the command changes, or what the finding means if no command helps.
     pub remedy: String,
-    /// The command that does it, for a shell of root; absent where none helps.
+    /// The command that mends it, for a root shell; absent if none helps.
     pub command: Option<String>,
 }
 
-/// Looks at the host's settings.
+/// Checks the settings of the host.
 pub fn findings() -> Vec<Finding> {
     findings_at(Path::new("/"))
 }
@@ -31,8 +31,8 @@ fn findings_at(root: &Path) -> Vec<Finding> {
     found
 }
 
-/// The short text of a file below the root.
-fn word(root: &Path, path: &str) -> Option<String> {
+/// The content of a file below the root, without surrounding white space.
+fn trimmed(root: &Path, path: &str) -> Option<String> {
     fs::read_to_string(root.join(path)).ok().map(|text| text.trim().to_string())
 }
 
@@ -40,7 +40,7 @@ fn finding(what: impl Into<String>, remedy: &str, command: Option<&str>) -> Find
     Finding { what: what.into(), remedy: remedy.into(), command: command.map(Into::into) }
 }
 
-/// What decides how fast CPUs are, and whose.
+/// Settings that affect the speed of CPUs.
 fn of_cpus(root: &Path, settings: &HostSettings) -> Vec<Finding> {
     let mut found = Vec::new();
     if let Some(governor) = settings.governors.iter().find(|governor| *governor != "performance") {
@@ -59,15 +59,15 @@ fn of_cpus(root: &Path, settings: &HostSettings) -> Vec<Finding> {
         };
         found.push(finding(
             format!("{name} frequencies are on"),
-            "without them heat does not decide how fast a CPU is; everything is slower by as much, until the host restarts",
+            "without them the speed of a CPU does not depend on its temperature; everything is slower, until the host restarts",
             Some(command),
         ));
     }
     if settings.smt == Some(true) {
         found.push(finding(
             "hardware threads share cores",
-            "without SMT no thread takes time from its sibling, and the host has fewer CPUs until it restarts; or give guests whole cores \
-             with --cpus",
+            "without SMT no thread takes time from its sibling, and the host has fewer CPUs until it restarts; or give guests whole \
+             cores with --cpus",
             Some("echo off > /sys/devices/system/cpu/smt/control"),
         ));
     }
@@ -75,7 +75,7 @@ fn of_cpus(root: &Path, settings: &HostSettings) -> Vec<Finding> {
         && !["tsc", "arch_sys_counter", "kvm-clock"].contains(&source.as_str())
     {
         const SOURCES: &str = "sys/devices/system/clocksource/clocksource0";
-        let available = word(root, &format!("{SOURCES}/available_clocksource")).unwrap_or_default();
+        let available = trimmed(root, &format!("{SOURCES}/available_clocksource")).unwrap_or_default();
         let has_tsc = available.split_whitespace().any(|name| name == "tsc");
         let (remedy, command) = if has_tsc {
             let command = format!("echo tsc > /{SOURCES}/current_clocksource");
@@ -92,20 +92,20 @@ fn of_cpus(root: &Path, settings: &HostSettings) -> Vec<Finding> {
     found
 }
 
-/// What moves or merges memory while guests use it.
+/// Settings that move or merge memory while guests use it.
 fn of_memory(root: &Path, settings: &HostSettings) -> Vec<Finding> {
     let mut found = Vec::new();
     if settings.ksm == Some(true) {
         found.push(finding(
             "same-page merging (KSM) runs and takes CPU time",
-            "it stops; pages that are merged stay so until they are written",
+            "it stops; merged pages stay merged until they are written",
             Some("echo 0 > /sys/kernel/mm/ksm/run"),
         ));
     }
     if settings.transparent_huge_pages.as_deref() == Some("always") {
         found.push(finding(
-            "the kernel gives huge pages to who did not ask for them, when it finds some, and looks for them in the background",
-            "with `madvise` only those who ask get them, so that memory is alike in every trial, until the host restarts",
+            "the kernel gives huge pages to programs that did not ask for them, if it has some, and collects them in the background",
+            "with `madvise` only programs that ask get them, so that memory is the same in every trial, until the host restarts",
             Some("echo madvise > /sys/kernel/mm/transparent_hugepage/enabled"),
         ));
     }
@@ -116,41 +116,41 @@ fn of_memory(root: &Path, settings: &HostSettings) -> Vec<Finding> {
             Some("sysctl kernel.numa_balancing=0"),
         ));
     }
-    let swappiness = word(root, "proc/sys/vm/swappiness").and_then(|text| text.parse::<u32>().ok());
+    let swappiness = trimmed(root, "proc/sys/vm/swappiness").and_then(|text| text.parse::<u32>().ok());
     if let Some(swappiness) = swappiness.filter(|value| *value > SWAPPINESS && has_swap(root)) {
         found.push(finding(
             format!("there is swap, and the kernel uses it readily (vm.swappiness is {swappiness})"),
-            "memory of guests goes to the disk only when there is no other, until the host restarts",
+            "memory of guests is swapped out only when there is no other choice, until the host restarts",
             Some("sysctl vm.swappiness=1"),
         ));
     }
     found
 }
 
-/// `vm.swappiness` up to which pages of programs are the last to go
-/// (Documentation/admin-guide/sysctl/vm.rst: 60 is the default).
+/// `vm.swappiness` up to which programs are swapped out last
+/// (Documentation/admin-guide/sysctl/vm.rst; the default is 60).
 const SWAPPINESS: u32 = 10;
 
-/// Whether there is swap at all; the first line of `/proc/swaps` is a heading.
+/// Whether there is swap. The first line of `/proc/swaps` is a heading.
 fn has_swap(root: &Path) -> bool {
-    word(root, "proc/swaps").is_some_and(|text| text.lines().count() > 1)
+    trimmed(root, "proc/swaps").is_some_and(|text| text.lines().count() > 1)
 }
 
-/// Who else uses the host.
+/// Other users of the host.
 fn of_others(root: &Path) -> Vec<Finding> {
     let mut found = Vec::new();
-    let cpuinfo = word(root, "proc/cpuinfo").unwrap_or_default();
+    let cpuinfo = trimmed(root, "proc/cpuinfo").unwrap_or_default();
     if cpuinfo
         .lines()
         .any(|line| line.starts_with("flags") && line.split_whitespace().any(|flag| flag == "hypervisor"))
     {
         found.push(finding(
             "this host is itself a virtual machine",
-            "no command changes that: its neighbours show as steal, and ratios hold for this machine, not for the hardware below it",
+            "no command changes that: its neighbours show as steal, and ratios hold for this machine, not for its hardware",
             None,
         ));
     }
-    if let Some(share) = word(root, "proc/stat").as_deref().and_then(steal_share)
+    if let Some(share) = trimmed(root, "proc/stat").as_deref().and_then(steal_share)
         && share > NoiseLimits::default().warn_share
     {
         found.push(finding(
@@ -163,19 +163,19 @@ fn of_others(root: &Path) -> Vec<Finding> {
         ));
     }
     if let Some((load, cpus)) =
-        word(root, "proc/loadavg").as_deref().and_then(first_number).zip(cpu_count(&cpuinfo))
+        trimmed(root, "proc/loadavg").as_deref().and_then(first_number).zip(cpu_count(&cpuinfo))
         && load > 0.25 * cpus
     {
         found.push(finding(
             format!("other work keeps the host busy: load {load:.2} on {cpus} CPUs"),
-            "end what runs (this shows who is busy), or expect wider intervals",
+            "end it (the command shows what runs), or expect wider intervals",
             Some(BUSIEST),
         ));
     }
     found
 }
 
-/// Shows who uses CPU time now.
+/// The command that shows which processes use CPU time.
 pub const BUSIEST: &str = "top -o %CPU";
 
 /// Numbers of the CPUs that the host has.
@@ -250,7 +250,7 @@ mod tests {
         for finding in &found {
             let plain = finding.remedy.contains("no command");
             assert!(finding.command.is_some() != plain, "a command, or that there is none: {finding:?}");
-            // Who is not root is shown it in single quotes.
+            // `doctor` shows it to other users in single quotes.
             assert!(finding.command.iter().all(|command| !command.contains('\'')), "{finding:?}");
         }
     }

@@ -1,4 +1,4 @@
-//! Processes told apart from later ones with the same number.
+//! Processes, distinguished from later ones with the same number.
 
 use procfs::process::Process;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -7,19 +7,19 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 /// Start time of a process in clock ticks since boot, field 22 of `/proc/PID/stat`
-/// (`proc_pid_stat(5)`). Together with the number it names one process of one boot.
+/// (`proc_pid_stat(5)`). Together with the number it identifies a process within one boot.
 pub(crate) fn start_ticks(pid: u32) -> Option<u64> {
     Some(Process::new(i32::try_from(pid).ok()?).ok()?.stat().ok()?.starttime)
 }
 
-/// Whether a process with this number and start time exists and is more than a zombie.
+/// Whether a process with this number and start time exists and is no zombie.
 pub(crate) fn is_alive(pid: u32, start: u64) -> bool {
     let stat = i32::try_from(pid).ok().and_then(|pid| Process::new(pid).ok()?.stat().ok());
     stat.is_some_and(|stat| stat.starttime == start && !matches!(stat.state, 'Z' | 'X'))
 }
 
-/// A handle of a process that never comes to mean another one (`pidfd_open(2)`); `None` when it is
-/// gone.
+/// A handle that always means this process, even if its number is reused (`pidfd_open(2)`); `None`
+/// if it has ended.
 pub(crate) fn handle(pid: u32) -> rustix::io::Result<Option<OwnedFd>> {
     let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return Ok(None) };
     match pidfd_open(pid, PidfdFlags::empty()) {
@@ -29,7 +29,7 @@ pub(crate) fn handle(pid: u32) -> rustix::io::Result<Option<OwnedFd>> {
     }
 }
 
-/// Sends SIGKILL; a process that is gone is fine.
+/// Sends SIGKILL. It is no error if the process has ended.
 pub(crate) fn kill(handle: impl AsFd) -> rustix::io::Result<()> {
     match pidfd_send_signal(handle, Signal::KILL) {
         Err(rustix::io::Errno::SRCH) | Ok(()) => Ok(()),
@@ -37,7 +37,7 @@ pub(crate) fn kill(handle: impl AsFd) -> rustix::io::Result<()> {
     }
 }
 
-/// Waits until the process of the handle has ended; whether it has.
+/// Waits for the end of a process. Returns whether it ended in time.
 pub(crate) fn wait_end(handle: impl AsFd, deadline: Duration) -> bool {
     let end = Instant::now() + deadline;
     loop {
@@ -52,7 +52,7 @@ pub(crate) fn wait_end(handle: impl AsFd, deadline: Duration) -> bool {
     }
 }
 
-/// The living processes of a session (`setsid(2)`), its leader included.
+/// The processes of a session (`setsid(2)`) including its leader, without zombies.
 pub(crate) fn of_session(session: u32) -> Vec<u32> {
     let Ok(all) = procfs::process::all_processes() else { return Vec::new() };
     all.filter_map(|process| process.ok()?.stat().ok())

@@ -1,4 +1,4 @@
-//! Settings of the host that decide how fast it is.
+//! Settings of the host that affect its speed.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use weigh_model::HostSettings;
 
-/// The files that hold the settings, kept open: they are read with every trial.
+/// The files of the settings. They stay open, because they are read with every trial.
 #[derive(Debug)]
 pub struct SettingsFiles {
     governors: Vec<File>,
@@ -22,7 +22,7 @@ pub struct SettingsFiles {
 }
 
 impl SettingsFiles {
-    /// Those of the host whose file system begins at `root`, with the frequency governors of
+    /// Opens the files of the host whose file system is at `root`, with the frequency governors of
     /// `cpus`.
     pub fn open(root: &Path, cpus: &[u32]) -> Self {
         let open = |path: &str| File::open(root.join(path)).ok();
@@ -49,20 +49,20 @@ impl SettingsFiles {
         }
     }
 
-    /// The settings now. What cannot be read is absent.
+    /// Reads the current settings. Settings that cannot be read are absent.
     pub fn read(&self) -> HostSettings {
-        let number = |file: &Option<File>| word(file.as_ref()?)?.parse::<u32>().ok();
+        let number = |file: &Option<File>| trimmed(file.as_ref()?)?.parse::<u32>().ok();
         let on = |file: &Option<File>| Some(number(file)? != 0);
-        let governors: BTreeSet<String> = self.governors.iter().filter_map(word).collect();
+        let governors: BTreeSet<String> = self.governors.iter().filter_map(trimmed).collect();
         HostSettings {
             governors: governors.into_iter().collect(),
             turbo: on(&self.no_turbo).map(|off| !off).or_else(|| on(&self.boost)),
-            clock_source: self.clock_source.as_ref().and_then(word),
+            clock_source: self.clock_source.as_ref().and_then(trimmed),
             transparent_huge_pages: self
                 .transparent_huge_pages
                 .as_ref()
-                .and_then(word)
-                .map(|words| selected(&words)),
+                .and_then(trimmed)
+                .map(|options| selected(&options)),
             smt: on(&self.smt),
             numa_nodes: self.numa_nodes,
             numa_balancing: on(&self.numa_balancing),
@@ -73,17 +73,17 @@ impl SettingsFiles {
     }
 }
 
-/// The short text of a file.
-fn word(file: &File) -> Option<String> {
+/// The content of a short file, without surrounding white space.
+fn trimmed(file: &File) -> Option<String> {
     let mut buffer = [0; 256];
     let length = file.read_at(&mut buffer, 0).ok()?;
     Some(std::str::from_utf8(&buffer[..length]).ok()?.trim().to_string())
 }
 
-/// `madvise` of `always [madvise] never`.
-fn selected(words: &str) -> String {
-    let inner = words.split_once('[').and_then(|(_, rest)| rest.split_once(']'));
-    inner.map_or(words, |(word, _)| word).to_string()
+/// The option in brackets: `madvise` of `always [madvise] never`.
+fn selected(options: &str) -> String {
+    let inner = options.split_once('[').and_then(|(_, rest)| rest.split_once(']'));
+    inner.map_or(options, |(option, _)| option).to_string()
 }
 
 fn numa_nodes(directory: &Path) -> Option<u32> {

@@ -1,16 +1,16 @@
-//! Where weighbridge keeps what has to survive a crash: the ledgers and the lock of the host.
+//! The state directory, which survives crashes: ledgers and the lock of the host.
 
 use std::path::{Path, PathBuf};
 
 /// Why there is no state directory.
 #[derive(Debug, thiserror::Error)]
 pub enum StateError {
-    /// Neither `WEIGH_STATE` nor a home is known.
+    /// Neither `WEIGH_STATE` nor a home directory is known.
     #[error(
         "there is no place for weighbridge's state: neither WEIGH_STATE nor XDG_STATE_HOME nor HOME is set; set WEIGH_STATE to a directory"
     )]
     NoPlace,
-    /// The variable holds a relative path.
+    /// An environment variable is set to a relative path.
     #[error("{variable} is `{path}`; it must be an absolute path")]
     Relative {
         /// Name of the environment variable.
@@ -22,19 +22,19 @@ pub enum StateError {
 
 /// The directory of the ledgers and the lock.
 ///
-/// Nothing is created before it is needed, and what is left empty is removed again.
+/// Nothing is created before it is needed, and empty directories are removed again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StateDirectory {
     path: PathBuf,
 }
 
 impl StateDirectory {
-    /// The directory that this user's runs on this host share: `WEIGH_STATE`, else
+    /// The directory shared by all runs of this user on this host: `WEIGH_STATE`, else
     /// `/var/lib/weighbridge` as root, else `$XDG_STATE_HOME/weighbridge`, which is
     /// `~/.local/state/weighbridge` by default.
     ///
     /// # Errors
-    /// [`StateError`], when no place is known or a variable holds a relative path.
+    /// [`StateError`]: no directory is known, or a variable is set to a relative path.
     pub fn open() -> Result<Self, StateError> {
         let variable = |name: &'static str| -> Result<Option<PathBuf>, StateError> {
             match std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from) {
@@ -55,7 +55,7 @@ impl StateDirectory {
         Ok(Self::at(home.join(".local/state/weighbridge")))
     }
 
-    /// A directory of the caller's choice.
+    /// A directory chosen by the caller.
     pub fn at(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into() }
     }
@@ -75,13 +75,13 @@ impl StateDirectory {
         self.path.join("lock")
     }
 
-    /// Makes the directory.
+    /// Creates the directory.
     pub(crate) fn create(&self) -> std::io::Result<()> {
         std::fs::create_dir_all(&self.path)
     }
 
-    /// Removes the ledger directory and the directory itself if they are empty. `rmdir(2)` refuses
-    /// when they are not, and then they stay.
+    /// Removes the ledger directory and the directory itself if they are empty; `rmdir(2)` refuses
+    /// otherwise.
     pub(crate) fn remove_if_empty(&self) {
         let _ = std::fs::remove_dir(self.ledger_dir());
         let _ = std::fs::remove_dir(&self.path);

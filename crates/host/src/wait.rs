@@ -1,10 +1,8 @@
-//! Waiting for something that the kernel gives no event for.
+//! Polling for conditions for which the kernel has no event.
 
 use std::time::{Duration, Instant};
 
-/// Asks `done` again and again, at first every 50 µs, later every 2 ms, until it is true or
-/// `deadline` has passed.
-///
+/// Polls `done`, at first every 50 µs, later every 2 ms, until it is true or `deadline` has passed.
 /// Returns whether it became true.
 pub(crate) fn until(deadline: Duration, mut done: impl FnMut() -> bool) -> bool {
     let end = Instant::now() + deadline;

@@ -1,34 +1,34 @@
-//! Unpacking tar archives of users.
+//! Unpacking a user's tar archive.
 
-use crate::{ImageError, compression};
+use crate::{FileError, ImageError, compression};
 use std::fs;
 use std::io::{Cursor, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path};
 
-/// First bytes of files that bzip2 has compressed, which is not unpacked here.
+/// First bytes of a bzip2 file, a compression that is not supported.
 const BZIP2: &[u8] = b"BZh";
 
-/// Size of a tar header, and offset and length of the checksum in it (POSIX pax interchange format,
-/// ustar header block).
+/// Size of a tar header, and position of its checksum (POSIX pax interchange format, ustar header
+/// block).
 const HEADER: usize = 512;
 const CHECKSUM: std::ops::Range<usize> = 148..156;
 
-/// Unpacks a user's archive, compressed or not, into a new directory. Nothing is written outside of
-/// it, whatever the archive says.
+/// Unpacks a user's archive, compressed or not, into a new directory. Nothing is ever written outside
+/// of it.
 ///
 /// Device nodes, pipes and sockets are left out: guests get their own `/dev`.
 pub(crate) fn unpack(archive: &Path, into: &Path) -> Result<(), ImageError> {
     let reader = open(archive)?;
-    fs::create_dir_all(into).map_err(ImageError::io("make the directory", into))?;
+    fs::create_dir_all(into).map_err(FileError::of("make the directory", into))?;
     let mut reader = tar::Archive::new(reader);
     reader.set_preserve_permissions(true);
     reader.set_preserve_ownerships(is_root(into)?);
     reader.set_preserve_mtime(true);
-    // Directories last, so that one without write permission can still be filled.
+    // Directories last, because one without write permission could not be filled.
     let mut directories = Vec::new();
-    for entry in reader.entries().map_err(ImageError::io("read", archive))? {
-        let mut entry = entry.map_err(ImageError::io("read", archive))?;
+    for entry in reader.entries().map_err(FileError::of("read", archive))? {
+        let mut entry = entry.map_err(FileError::of("read", archive))?;
         let kind = entry.header().entry_type();
         if kind.is_character_special() || kind.is_block_special() || kind.is_fifo() {
             continue;
@@ -53,8 +53,8 @@ fn unpack_entry<R: Read>(
     into: &Path,
 ) -> Result<(), ImageError> {
     let name = name_of(entry);
-    // A directory that is already there is changed in place, so it must not be a link itself; any
-    // other entry replaces the link.
+    // An existing directory is changed in place, so it must not be a link itself; any other entry
+    // replaces the link.
     let through =
         if entry.header().entry_type().is_dir() { Some(Path::new(&name)) } else { Path::new(&name).parent() };
     if through.is_some_and(|path| leaves_through_link(path, into)) {
@@ -62,22 +62,22 @@ fn unpack_entry<R: Read>(
     }
     match entry.unpack_in(into) {
         Ok(true) => Ok(()),
-        // The library leaves out what it holds for unsafe, and says so only by this.
+        // The library skipped an unsafe entry.
         Ok(false) => Err(refuse(archive, name, "has no place inside of the root")),
-        Err(source) => Err(ImageError::Io { doing: "unpack an entry of", path: archive.into(), source }),
+        Err(error) => Err(FileError::of("unpack an entry of", archive)(error).into()),
     }
 }
 
-/// Refuses `..` in a name or in the target of a hard link. A leading `/` is harmless: it is read as
-/// the root of the archive.
+/// Refuses `..` in a name or in the target of a hard link. A leading `/` is harmless: it means the
+/// root of the archive.
 fn refuse_escape<R: Read>(archive: &Path, entry: &tar::Entry<'_, R>) -> Result<(), ImageError> {
     let climbs = |path: &Path| path.components().any(|part| part == Component::ParentDir);
-    let path = entry.path().map_err(ImageError::io("read", archive))?;
+    let path = entry.path().map_err(FileError::of("read", archive))?;
     if climbs(&path) {
         return Err(refuse(archive, name_of(entry), "has `..` in its path"));
     }
     if entry.header().entry_type().is_hard_link() {
-        let target = entry.link_name().map_err(ImageError::io("read", archive))?;
+        let target = entry.link_name().map_err(FileError::of("read", archive))?;
         if target.is_some_and(|target| climbs(&target)) {
             return Err(refuse(archive, name_of(entry), "is a hard link to a path with `..`"));
         }
@@ -85,8 +85,7 @@ fn refuse_escape<R: Read>(archive: &Path, entry: &tar::Entry<'_, R>) -> Result<(
     Ok(())
 }
 
-/// Whether one of the path's parts is by now a symbolic link to a place outside of the root (or to
-/// none).
+/// Whether a component of the path is a symbolic link that leads out of the root or nowhere.
 fn leaves_through_link(path: &Path, root: &Path) -> bool {
     let mut reached = root.to_path_buf();
     path.components().filter(|part| matches!(part, Component::Normal(_))).any(|part| {
@@ -104,12 +103,12 @@ fn name_of<R: Read>(entry: &tar::Entry<'_, R>) -> String {
     String::from_utf8_lossy(&entry.path_bytes()).into_owned()
 }
 
-/// The archive's bytes, unpacked, once it is known that they are one's.
+/// Opens an archive for reading, decompressed, and checks that it is one.
 fn open(archive: &Path) -> Result<impl Read, ImageError> {
-    let mut bytes = compression::open(archive).map_err(ImageError::io("open", archive))?;
+    let mut bytes = compression::open(archive).map_err(FileError::of("open", archive))?;
     let mut header = Vec::with_capacity(HEADER);
     let read = bytes.by_ref().take(HEADER as u64).read_to_end(&mut header);
-    read.map_err(ImageError::io("unpack", archive))?;
+    read.map_err(FileError::of("unpack", archive))?;
     if header.starts_with(BZIP2) {
         return Err(ImageError::Compressed { path: archive.into(), format: "bzip2", remedy: "bzip2 -dk" });
     }
@@ -119,8 +118,8 @@ fn open(archive: &Path) -> Result<impl Read, ImageError> {
     Ok(Cursor::new(header).chain(bytes))
 }
 
-/// Every tar dialect sums its header with the checksum field taken as spaces; older ones have no
-/// magic word.
+/// Checks the checksum of a tar header, in which the checksum field counts as spaces: older dialects
+/// have no magic number.
 fn is_tar_header(header: &[u8]) -> bool {
     if header.len() < HEADER {
         return false;
@@ -135,9 +134,7 @@ fn is_tar_header(header: &[u8]) -> bool {
     u32::from_str_radix(written, 8).is_ok_and(|written| written == sum)
 }
 
-/// Whether files made in `directory` belong to the superuser: then the owners of an archive can be
-/// kept.
+/// Whether new files in `directory` belong to root, which can preserve the owners of an archive.
 fn is_root(directory: &Path) -> Result<bool, ImageError> {
-    let probe = directory.metadata().map_err(ImageError::io("look at", directory))?;
-    Ok(probe.uid() == 0)
+    Ok(directory.metadata().map_err(FileError::of("look at", directory))?.uid() == 0)
 }

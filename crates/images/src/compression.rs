@@ -1,4 +1,4 @@
-//! Files that somebody may have compressed.
+//! Reading files that may be compressed.
 
 use flate2::read::MultiGzDecoder;
 use liblzma::read::XzDecoder;
@@ -6,18 +6,18 @@ use std::fs::File;
 use std::io::{self, BufReader, Read, Seek};
 use std::path::Path;
 
-/// First bytes of what each program writes (RFC 1952, the .xz file format, RFC 8878).
+/// First bytes of each format (RFC 1952, the .xz file format, RFC 8878).
 const GZIP: &[u8] = b"\x1f\x8b";
 const XZ: &[u8] = b"\xfd7zXZ\0";
 const ZSTD: &[u8] = b"\x28\xb5\x2f\xfd";
-/// How many bytes tell them.
+/// How many bytes tell the formats apart.
 const MAGIC: u64 = 6;
 /// Largest window of zstd, as a power of two: that of `zstd --ultra`.
 const ZSTD_WINDOW: u32 = 27;
 /// How much is read at once, bytes.
 const BUFFER: usize = 1 << 17;
 
-/// What is in a file, unpacked when gzip, xz or zstd has packed it.
+/// Opens a file for reading, decompressed if it is in gzip, xz or zstd format.
 pub(crate) fn open(path: &Path) -> io::Result<Box<dyn Read>> {
     let mut file = File::open(path)?;
     let mut magic = Vec::new();

@@ -1,39 +1,39 @@
 //! The image `debian`: a small Debian system with systemd, built by mmdebstrap(1) from a list of
 //! packages.
 //!
-//! The list, the release, the architecture and the customisation are the recipe; its SHA-256 is the
-//! image's identity. The archive is the one that this host's apt(8) knows. Everything is written
-//! below the cache, in a mount and process namespace of its own that ends with weighbridge.
+//! The recipe is the list, the release, the architecture and the customisation; its SHA-256 is the
+//! image's identity. The archive is the one configured for this host's apt(8). Everything is written
+//! below the cache, in a mount and process namespace that ends with weighbridge.
 
 mod run;
 
+use crate::FileError;
 use crate::digest::ContentDigest;
-use crate::making::{KeepError, Watch, refused};
-use crate::store::{self, Kept, Record, Store};
+use crate::make::{MakeError, Progress};
+use crate::store::{self, CachedImage, Record, Store};
 use std::ffi::OsString;
 use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use weigh_host::command::{CommandError, Invocation, find_program};
 use weigh_host::ledger::Ledger;
 
-/// For asking apt(8) for the archives that it knows.
+/// Deadline for listing the archives of apt(8).
 const LOOK_UP: Duration = Duration::from_secs(60);
 
-/// The release where the host has none of Debian's.
+/// The default release, on hosts that do not run Debian.
 const RELEASE: &str = "bookworm";
-/// What is installed beside the essential packages.
+/// Packages installed in addition to the essential ones.
 const PACKAGES: [&str; 6] = ["dbus", "iproute2", "procps", "systemd", "systemd-sysv", "xz-utils"];
-/// Files of packages that no guest reads.
+/// Files of packages that are not installed.
 const LEFT_OUT: [&str; 4] =
     ["/usr/share/doc/*", "/usr/share/man/*", "/usr/share/info/*", "/usr/share/locale/*"];
-/// Licences stay with what they are for.
-const KEPT: &str = "/usr/share/doc/*/copyright";
-/// What is changed of the installed packages.
+/// Licences are installed all the same.
+const LICENCES: &str = "/usr/share/doc/*/copyright";
+/// The script that customises the installed packages.
 const CUSTOMISE: &str = include_str!("debian/customise.sh");
 
-/// Why the image cannot be built.
+/// Why the image could not be built.
 #[derive(Debug, thiserror::Error)]
 pub enum BuildError {
     /// The program that builds it is missing.
@@ -41,7 +41,7 @@ pub enum BuildError {
     NoProgram(String),
     /// Not root.
     #[error(
-        "building a Debian system needs root, for it has files of many owners; run `sudo weigh image build debian`"
+        "building a Debian system needs root, because its files have many owners; run `sudo weigh image build debian`"
     )]
     NotRoot,
     /// The build failed.
@@ -49,9 +49,9 @@ pub enum BuildError {
     Failed {
         /// How it ended.
         status: String,
-        /// What it said last.
+        /// Its last lines of output.
         said: String,
-        /// All that it said.
+        /// The log of its output.
         log: PathBuf,
     },
     /// The deadline passed.
@@ -59,27 +59,26 @@ pub enum BuildError {
     Deadline {
         /// The deadline.
         after: Duration,
-        /// What it said.
+        /// The log of its output.
         log: PathBuf,
     },
-    /// What it made is no such system.
-    #[error("what mmdebstrap made has no {0}; build it again, and see the log if that stays so")]
+    /// The result is incomplete.
+    #[error(
+        "the system made by mmdebstrap has no {0}; build it again, and see the log if that does not help"
+    )]
     Incomplete(&'static str),
     /// A program could not be started.
     #[error(transparent)]
     Command(#[from] CommandError),
-    /// It could not be kept.
+    /// It could not be put into the cache.
     #[error(transparent)]
-    Keep(#[from] KeepError),
+    Make(#[from] MakeError),
+    /// The system refused an operation on a file.
+    #[error(transparent)]
+    File(#[from] FileError),
 }
 
-impl BuildError {
-    fn io<'a>(doing: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> Self + 'a {
-        refused(doing, path)
-    }
-}
-
-/// What decides the image.
+/// The input that determines the image.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recipe {
     release: String,
@@ -88,8 +87,8 @@ pub struct Recipe {
 }
 
 impl Recipe {
-    /// The recipe for this host: of its own release of Debian, else of bookworm.
-    pub fn here() -> Self {
+    /// The recipe for this host: its own release of Debian, else bookworm.
+    pub fn for_this_host() -> Self {
         let system = fs::read_to_string("/etc/os-release").unwrap_or_default();
         Self {
             release: release(&system).unwrap_or(RELEASE).into(),
@@ -102,18 +101,18 @@ impl Recipe {
         }
     }
 
-    /// The same by another program than the `mmdebstrap` in `PATH`; it is no part of the identity.
+    /// Uses another program than the `mmdebstrap` in `PATH`; it is not part of the identity.
     #[must_use]
-    pub fn by(mut self, program: impl Into<OsString>) -> Self {
+    pub fn with_program(mut self, program: impl Into<OsString>) -> Self {
         self.program = program.into();
         self
     }
 
-    /// SHA-256, hexadecimal, over all that decides the image but the versions of the packages.
+    /// SHA-256, hexadecimal, of everything that determines the image except the versions of packages.
     pub fn identity(&self) -> String {
         let mut digest = ContentDigest::new();
         digest.part(CUSTOMISE.as_bytes());
-        // The archive is a mirror near the host, and its place in the cache is the host's own.
+        // The mirror and the path of the cache are not part of it.
         for argument in self.arguments(Path::new(""), &[]) {
             digest.part(argument.as_encoded_bytes());
         }
@@ -125,20 +124,24 @@ impl Recipe {
         Store::entry("debian", &self.identity())
     }
 
-    /// The image, built unless it is there. Two builds at once are one.
+    /// The image, built if it does not exist. Two builds at the same time are done once.
     ///
     /// # Errors
-    /// [`BuildError`]; then there is no image.
-    pub fn build(&self, store: &Store, ledger: &Ledger, watch: &Watch<'_>) -> Result<Kept, BuildError> {
+    /// [`BuildError`]; then the image does not exist.
+    pub fn build(
+        &self,
+        store: &Store,
+        ledger: &Ledger,
+        progress: &Progress<'_>,
+    ) -> Result<CachedImage, BuildError> {
         let entry = self.entry();
         let log = store.beside(&entry, store::LOG);
-        // Who waits does so for as long as the other's build may take, and a little for what comes
-        // after it.
+        // Another build may take up to its deadline, and a little more to finish.
         let deadline = run::DEADLINE + Duration::from_secs(60);
-        store.make(&entry, ledger, watch, deadline, |staging| self.build_in(staging, &log, watch))
+        store.make(&entry, ledger, progress, deadline, |staging| self.build_in(staging, &log, progress))
     }
 
-    fn build_in(&self, staging: &Path, log: &Path, watch: &Watch<'_>) -> Result<(), BuildError> {
+    fn build_in(&self, staging: &Path, log: &Path, progress: &Progress<'_>) -> Result<(), BuildError> {
         if !weigh_host::facts::is_root() {
             return Err(BuildError::NotRoot);
         }
@@ -146,19 +149,19 @@ impl Recipe {
         let program = find_program(&name).ok_or_else(|| BuildError::NoProgram(name.into_owned()))?;
         for (file, text) in [("customise.sh", CUSTOMISE), ("packages", "")] {
             let path = staging.join(file);
-            fs::write(&path, text).map_err(BuildError::io("write", &path))?;
+            fs::write(&path, text).map_err(FileError::of("write", &path))?;
         }
         let scratch = staging.join("scratch");
-        fs::create_dir(&scratch).map_err(BuildError::io("make the directory", &scratch))?;
+        fs::create_dir(&scratch).map_err(FileError::of("make the directory", &scratch))?;
         if log.exists() {
-            fs::remove_file(log).map_err(BuildError::io("remove", log))?;
+            fs::remove_file(log).map_err(FileError::of("remove", log))?;
         }
         let arguments = self.arguments(staging, &archives(&self.release));
-        run::to_end(run::confined(&program, &arguments).env("TMPDIR", &scratch), log, watch)?;
+        run::to_end(run::confined(&program, &arguments).env("TMPDIR", &scratch), log, progress)?;
         finish(self, staging)
     }
 
-    /// Those of mmdebstrap(1).
+    /// The arguments of mmdebstrap(1).
     fn arguments(&self, staging: &Path, archives: &[String]) -> Vec<OsString> {
         let script = staging.join("customise.sh");
         let mut arguments: Vec<OsString> =
@@ -169,20 +172,20 @@ impl Recipe {
         arguments.push(format!("--architectures={}", self.architecture).into());
         arguments.push(format!("--include={}", PACKAGES.join(",")).into());
         arguments.extend(LEFT_OUT.iter().map(|path| format!("--dpkgopt=path-exclude={path}").into()));
-        arguments.push(format!("--dpkgopt=path-include={KEPT}").into());
+        arguments.push(format!("--dpkgopt=path-include={LICENCES}").into());
         let mut hook = OsString::from("--customize-hook=/bin/sh '");
         hook.push(script);
         hook.push("' \"$1\"");
         arguments.push(hook);
         arguments.push((&self.release).into());
         arguments.push(staging.join("tree").into());
-        // Without any, mmdebstrap takes the one that it knows itself.
+        // Without any, mmdebstrap uses its default archive.
         arguments.extend(archives.iter().map(Into::into));
         arguments
     }
 }
 
-/// The release of Debian that an os-release(5) file names.
+/// The release of Debian in an os-release(5) file.
 fn release(system: &str) -> Option<&str> {
     let value = |name: &str| {
         let value = system.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('='));
@@ -191,7 +194,8 @@ fn release(system: &str) -> Option<&str> {
     (value("ID") == Some("debian")).then(|| value("VERSION_CODENAME")).flatten()
 }
 
-/// The archives of a release that this host's apt(8) has lists of, as lines of sources.list(5).
+/// The archives of a release for which this host's apt(8) has package lists, as lines of
+/// sources.list(5).
 fn archives(release: &str) -> Vec<String> {
     let format = "$(REPO_URI) $(RELEASE) $(COMPONENT) $(ORIGIN)";
     let targets = Invocation::new("apt-get")
@@ -199,7 +203,7 @@ fn archives(release: &str) -> Vec<String> {
         .env("LC_ALL", "C")
         .deadline(LOOK_UP)
         .run_ok();
-    // A host without apt has no archive of its own choice.
+    // A host without apt has none.
     targets
         .map(|finished| archives_of(&String::from_utf8_lossy(&finished.output), release))
         .unwrap_or_default()
@@ -217,11 +221,11 @@ fn archives_of(targets: &str, release: &str) -> Vec<String> {
             lines.push(line);
         }
     }
-    // Updates alone are no system.
+    // Updates alone do not make a system.
     if lines.iter().any(|line| line.ends_with(&format!(" {release} main"))) { lines } else { Vec::new() }
 }
 
-/// Checks what was built, and writes down what it is.
+/// Checks the built system, and writes its record.
 fn finish(recipe: &Recipe, staging: &Path) -> Result<(), BuildError> {
     let tree = staging.join("tree");
     for needed in ["sbin/init", "etc/os-release", "usr/bin/dpkg", ".weighbridge"] {
@@ -229,21 +233,20 @@ fn finish(recipe: &Recipe, staging: &Path) -> Result<(), BuildError> {
             return Err(BuildError::Incomplete(needed));
         }
     }
-    // Device nodes are made anew in every guest; on the host's own file system they are only
-    // dangerous.
+    // Every guest gets its own device nodes; on the host's file system they are only dangerous.
     let devices = tree.join("dev");
     for path in [&devices, &staging.join("scratch")] {
-        fs::remove_dir_all(path).map_err(BuildError::io("remove", path))?;
+        fs::remove_dir_all(path).map_err(FileError::of("remove", path))?;
     }
-    fs::create_dir(&devices).map_err(BuildError::io("make the directory", &devices))?;
+    fs::create_dir(&devices).map_err(FileError::of("make the directory", &devices))?;
     let packages = staging.join("packages");
-    let list = fs::read_to_string(&packages).map_err(BuildError::io("read", &packages))?;
+    let list = fs::read_to_string(&packages).map_err(FileError::of("read", &packages))?;
     let mut content = ContentDigest::new();
     content.part(list.as_bytes());
     let mut record = Record::new("debian".into(), recipe.identity(), content.finish(), &tree)
-        .map_err(BuildError::io("look through", &tree))?;
+        .map_err(FileError::of("look through", &tree))?;
     record.summary = format!("Debian {}, {} packages", recipe.release, list.lines().count());
-    record.write(staging).map_err(BuildError::io("write the record in", staging))
+    Ok(record.write(staging).map_err(FileError::of("write the record in", staging))?)
 }
 
 #[cfg(test)]

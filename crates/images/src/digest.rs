@@ -1,6 +1,6 @@
-//! The digest of what decides a root's content.
+//! The digest of everything that determines the content of a root.
 
-use crate::ImageError;
+use crate::{FileError, ImageError};
 use sha2::{Digest as _, Sha256};
 use std::fs::{self, File, Metadata};
 use std::io::{ErrorKind, Read};
@@ -8,8 +8,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Files that change when a package of the host is installed, removed or upgraded, for the usual
-/// package managers.
+/// Files that change when a package of the host is installed, removed or upgraded, for common package
+/// managers.
 const PACKAGE_DATABASES: [&str; 8] = [
     "etc/os-release",
     "usr/lib/os-release",
@@ -21,8 +21,8 @@ const PACKAGE_DATABASES: [&str; 8] = [
     "nix/var/nix/profiles/system",
 ];
 
-/// A digest that grows by labelled parts; every part carries its length, so that no two sequences
-/// of parts are the same bytes.
+/// A digest of parts. The length of each part is hashed, too, so that different sequences of parts
+/// are different bytes.
 pub(crate) struct ContentDigest(Sha256);
 
 impl ContentDigest {
@@ -35,13 +35,13 @@ impl ContentDigest {
         self.0.update(bytes);
     }
 
-    /// The bytes of a file.
+    /// Adds the content of a file.
     pub(crate) fn file(&mut self, path: &Path) -> Result<(), ImageError> {
-        let mut file = File::open(path).map_err(ImageError::io("open", path))?;
+        let mut file = File::open(path).map_err(FileError::of("open", path))?;
         let mut inner = Sha256::new();
         let mut buffer = vec![0; 1 << 18];
         loop {
-            match file.read(&mut buffer).map_err(ImageError::io("read", path))? {
+            match file.read(&mut buffer).map_err(FileError::of("read", path))? {
                 0 => break,
                 n => inner.update(&buffer[..n]),
             }
@@ -50,12 +50,12 @@ impl ContentDigest {
         Ok(())
     }
 
-    /// A directory tree of a user's: names, kinds, owners, permissions, sizes, modification times,
-    /// targets of links. File contents are not read: a root file system has hundreds of megabytes,
-    /// and a change of one shows in its size or its time.
+    /// Adds a directory tree: names, kinds, owners, permissions, sizes, modification times, targets of
+    /// links. File contents are not read: a root file system has hundreds of megabytes, and a change
+    /// of a file shows in its size or time.
     ///
-    /// `skip` names paths that are no part of it. What the user may not look into (the guest may
-    /// not either), and what vanishes meanwhile, is no error.
+    /// Paths in `skip` are left out. It is no error if a directory cannot be read (then the guest
+    /// cannot read it either) or an entry vanishes.
     pub(crate) fn tree(&mut self, directory: &Path, skip: &[PathBuf]) -> Result<(), ImageError> {
         let read = fs::read_dir(directory).and_then(|entries| {
             entries.map(|entry| entry.map(|e| e.file_name())).collect::<Result<Vec<_>, _>>()
@@ -65,13 +65,13 @@ impl ContentDigest {
                 self.part(b"cannot be read");
                 return Ok(());
             }
-            read => read.map_err(ImageError::io("read the directory", directory))?,
+            read => read.map_err(FileError::of("read the directory", directory))?,
         };
         names.sort();
         for path in names.iter().map(|name| directory.join(name)).filter(|path| !skip.contains(path)) {
             let metadata = match path.symlink_metadata() {
                 Err(error) if error.kind() == ErrorKind::NotFound => continue,
-                metadata => metadata.map_err(ImageError::io("look at", &path))?,
+                metadata => metadata.map_err(FileError::of("look at", &path))?,
             };
             self.part(path.file_name().unwrap_or_default().as_bytes());
             self.metadata(&path, &metadata)?;
@@ -83,7 +83,7 @@ impl ContentDigest {
         Ok(())
     }
 
-    /// What tells one state of the host's system from another without reading it all: its release
+    /// Adds what distinguishes two states of the host's system without reading all of it: its release
     /// and its package database.
     pub(crate) fn system(&mut self, root: &Path) -> Result<(), ImageError> {
         for name in PACKAGE_DATABASES {
@@ -98,13 +98,13 @@ impl ContentDigest {
 
     fn metadata(&mut self, path: &Path, metadata: &Metadata) -> Result<(), ImageError> {
         if metadata.is_symlink() {
-            let target = fs::read_link(path).map_err(ImageError::io("read the link", path))?;
+            let target = fs::read_link(path).map_err(FileError::of("read the link", path))?;
             self.part(target.as_os_str().as_bytes());
             return Ok(());
         }
         self.part(format!("{:o} {} {}", metadata.mode(), metadata.uid(), metadata.gid()).as_bytes());
-        // A directory's size and time depend on the file system and on what was there once; its
-        // entries are hashed by themselves.
+        // Size and time of a directory depend on the file system and on former entries; its present
+        // entries are hashed separately.
         if !metadata.is_dir() || PACKAGE_DATABASES.iter().any(|database| path.ends_with(database)) {
             let content = format!("{} {} {}", metadata.size(), metadata.mtime(), metadata.mtime_nsec());
             self.part(content.as_bytes());
@@ -112,7 +112,7 @@ impl ContentDigest {
         Ok(())
     }
 
-    /// In hexadecimal.
+    /// The digest, hexadecimal.
     pub(crate) fn finish(self) -> String {
         self.0.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
     }

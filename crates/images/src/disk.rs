@@ -2,7 +2,7 @@
 //! without mounting anything.
 
 use crate::digest::ContentDigest;
-use crate::{ImageError, Root};
+use crate::{FileError, ImageError, Root};
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -18,16 +18,15 @@ pub(crate) const DISKS: &str = "disks";
 const NAME: &str = "root.ext4";
 /// For mke2fs to copy an image; a slow disk may need minutes.
 const DEADLINE: Duration = Duration::from_secs(600);
-/// Room that a guest finds on its root beside the image's files, bytes. It is a hole until somebody
-/// writes there.
+/// Free space of a guest's root, bytes. It is a hole until the guest writes there.
 const ROOM: u64 = 2 << 30;
-/// Lengths of disks are multiples of it, bytes.
+/// Lengths of disks are multiples of this, bytes.
 const STEP: u64 = 256 << 20;
-/// What an image must have to be booted.
+/// Files that a bootable image must have.
 const NEEDED: [&str; 1] = ["sbin/init"];
 
-/// All that mke2fs takes from its configuration file, so that the same image gives the same file
-/// system on every host.
+/// The whole configuration of mke2fs, so that the same image gives the same file system on every
+/// host.
 const CONFIGURATION: &str = "\
 [defaults]
 base_features = sparse_super,filetype,resize_inode,dir_index,ext_attr
@@ -39,12 +38,13 @@ ext4 = {
 features = has_journal,extent,huge_file,flex_bg,metadata_csum,64bit,dir_nlink,extra_isize,large_file
 }
 ";
-/// What is initialised now does not disturb the guest later (ext4(5), `lazy_itable_init`).
+/// Nothing is initialised lazily, because that would disturb the guest later (ext4(5),
+/// `lazy_itable_init`).
 const EXTENDED: &str = "lazy_itable_init=0,lazy_journal_init=0,nodiscard,root_owner=0:0";
-/// The time that the file system is said to be made at, seconds.
+/// The creation time of the file system, seconds.
 const MADE_AT: &str = "1";
 
-/// Why there is no disk of an image.
+/// Why a disk of an image could not be made.
 #[derive(Debug, thiserror::Error)]
 pub enum DiskError {
     /// The image has no directory of its own.
@@ -55,50 +55,36 @@ pub enum DiskError {
     /// The image has no init.
     #[error("the image has no /{0}; name one that is a whole system, as with `rootfs=debian`")]
     NoSystem(&'static str),
-    /// The program that makes it is missing.
+    /// mke2fs is missing.
     #[error("the program mke2fs is missing; install it with `apt-get install e2fsprogs`")]
     NoProgram,
-    /// It failed.
+    /// mke2fs or cp failed.
     #[error(transparent)]
     Command(#[from] CommandError),
     /// The image cannot be read.
     #[error(transparent)]
     Image(#[from] ImageError),
-    /// The disk cannot be kept.
+    /// The cache cannot be used.
     #[error("{0}")]
     Cache(String),
-    /// A file could not be made.
-    #[error("could not {doing} {}: {source}", path.display())]
-    Io {
-        /// What was tried, a verb.
-        doing: &'static str,
-        /// With what.
-        path: PathBuf,
-        /// Why not.
-        source: io::Error,
-    },
+    /// The system refused an operation on a file.
+    #[error(transparent)]
+    File(#[from] FileError),
 }
 
-impl DiskError {
-    fn io<'a>(doing: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> Self + 'a {
-        move |source| Self::Io { doing, path: path.into(), source }
-    }
-}
-
-/// The root of an image as a raw disk image with an ext4 file system on it, which nobody may write
-/// to.
+/// A raw disk image with an ext4 file system that holds the root of an image. It is read-only.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RootDisk {
     /// The file.
     pub path: PathBuf,
-    /// Its length.
+    /// Its length, bytes.
     pub bytes: u64,
 }
 
 impl RootDisk {
-    /// The disk of a root's image, made unless it is there: of an image that this host keeps in the
-    /// cache, of any other below `work`, a directory of the run. Programs of weighbridge are not on
-    /// it.
+    /// The disk of a root's image, made if it does not exist: for an image of the cache in the cache,
+    /// for any other below `work`, a directory of the run. It does not contain weighbridge's
+    /// programs.
     ///
     /// # Errors
     /// [`DiskError`].
@@ -110,7 +96,7 @@ impl RootDisk {
     ) -> Result<Self, DiskError> {
         let tree = root.tree.as_deref().ok_or(DiskError::NoTree)?;
         let identity = identity(tree)?;
-        let place = match (kept_as(root, tree), cache) {
+        let place = match (cache_label(root, tree), cache) {
             (Some(label), Some(cache)) => {
                 let name = format!("{DISKS}/{label}-{}", &identity[..16]);
                 let made = cache.directory(&name, ledger, |staging| write(tree, &identity, staging));
@@ -124,41 +110,40 @@ impl RootDisk {
                 if !place.exists() {
                     let staging = place.with_extension("new");
                     if staging.exists() {
-                        fs::remove_dir_all(&staging).map_err(DiskError::io("remove", &staging))?;
+                        fs::remove_dir_all(&staging).map_err(FileError::of("remove", &staging))?;
                     }
-                    fs::create_dir_all(&staging).map_err(DiskError::io("make the directory", &staging))?;
+                    fs::create_dir_all(&staging).map_err(FileError::of("make the directory", &staging))?;
                     write(tree, &identity, &staging)?;
-                    fs::rename(&staging, &place).map_err(DiskError::io("make", &place))?;
+                    fs::rename(&staging, &place).map_err(FileError::of("make", &place))?;
                 }
                 place
             }
         };
         let path = place.join(NAME);
-        let bytes = path.metadata().map_err(DiskError::io("look at", &path))?.len();
+        let bytes = path.metadata().map_err(FileError::of("look at", &path))?.len();
         Ok(Self { path, bytes })
     }
 
-    /// Whether the image has an init that can be booted.
+    /// Checks that the image has an init.
     ///
     /// # Errors
-    /// It has none, or no root file system of its own.
+    /// [`DiskError::NoSystem`] or [`DiskError::NoTree`].
     pub fn check_system(root: &Root) -> Result<(), DiskError> {
         let tree = root.tree.as_deref().ok_or(DiskError::NoTree)?;
         let missing = NEEDED.iter().find(|path| tree.join(path).symlink_metadata().is_err());
         missing.map_or(Ok(()), |path| Err(DiskError::NoSystem(path)))
     }
 
-    /// A disk of a guest's own that shows this one and takes what the guest writes: qcow2, a few
-    /// kilobytes.
+    /// Makes a qcow2 overlay of a few kilobytes, which takes what a guest writes.
     ///
     /// # Errors
-    /// It cannot be written, or something of that name is there.
+    /// It cannot be written, or the path exists.
     pub fn overlay(&self, path: &Path) -> Result<(), DiskError> {
-        crate::qcow2::overlay(path, &self.path, self.bytes).map_err(DiskError::io("make", path))
+        Ok(crate::qcow2::overlay(path, &self.path, self.bytes).map_err(FileError::of("make", path))?)
     }
 
-    /// A copy of a guest's own, for what reads raw images only. Holes stay holes, and a file system
-    /// that can share blocks between files does so.
+    /// Copies the disk, for programs that read only raw images. Holes stay holes, and blocks are
+    /// shared if the file system supports it.
     ///
     /// # Errors
     /// It cannot be written.
@@ -170,13 +155,13 @@ impl RootDisk {
     }
 }
 
-/// The name in the cache of the image that a root is made of, where the cache has it.
-fn kept_as(root: &Root, tree: &Path) -> Option<String> {
-    root.hold.as_ref()?;
+/// The name in the cache of the image of a root, if it comes from there.
+fn cache_label(root: &Root, tree: &Path) -> Option<String> {
+    root.lock.as_ref()?;
     Some(tree.parent()?.file_name()?.to_str()?.to_string())
 }
 
-/// SHA-256, hexadecimal, of all that decides the disk.
+/// SHA-256, hexadecimal, of everything that determines the disk.
 fn identity(tree: &Path) -> Result<String, DiskError> {
     let mut digest = ContentDigest::new();
     for part in [CONFIGURATION, EXTENDED, MADE_AT] {
@@ -187,24 +172,23 @@ fn identity(tree: &Path) -> Result<String, DiskError> {
     Ok(digest.finish())
 }
 
-/// mke2fs(8) for an ext4 file system of ours, with its configuration in a directory of the
-/// caller's.
+/// mke2fs(8) for ext4, with its configuration written to `directory`.
 fn mke2fs(directory: &Path) -> Result<Invocation, DiskError> {
     let program = find_program("mke2fs")
         .or_else(|| Some(PathBuf::from("/usr/sbin/mke2fs")).filter(|path| path.exists()))
         .ok_or(DiskError::NoProgram)?;
     let configuration = directory.join("mke2fs.conf");
-    fs::write(&configuration, CONFIGURATION).map_err(DiskError::io("write", &configuration))?;
+    fs::write(&configuration, CONFIGURATION).map_err(FileError::of("write", &configuration))?;
     let mke2fs = Invocation::new(program).env("MKE2FS_CONFIG", &configuration).deadline(DEADLINE);
     Ok(mke2fs.args(["-q", "-t", "ext4", "-m", "0"]))
 }
 
-/// Makes an empty ext4 file system of `bytes` at `at` in a file or device that is there. Written is
-/// what the file system needs for itself; where its files will lie everything stays as it is,
-/// allocated. `work` is a directory of the caller's.
+/// Makes an empty ext4 file system of `bytes` at the offset `at` in an existing file or device. Only
+/// its metadata is written; the space for its files keeps its content and stays allocated. `work` is
+/// a directory for temporary files.
 ///
 /// # Errors
-/// mke2fs(8) is missing, or has failed, as it does where there is too little room.
+/// mke2fs(8) is missing or fails, as it does if there is too little space.
 pub fn make_empty(path: &Path, at: u64, bytes: u64, work: &Path) -> Result<(), DiskError> {
     let extended = if at > 0 { format!("offset={at},{EXTENDED}") } else { EXTENDED.into() };
     let mke2fs = mke2fs(work)?.args(["-F", "-E", &extended]).arg(path);
@@ -215,7 +199,7 @@ pub fn make_empty(path: &Path, at: u64, bytes: u64, work: &Path) -> Result<(), D
 /// Makes the disk in an empty directory.
 fn write(tree: &Path, identity: &str, directory: &Path) -> Result<(), DiskError> {
     let path = directory.join(NAME);
-    let content = size(tree).map_err(DiskError::io("look through", tree))?;
+    let content = size(tree).map_err(FileError::of("look through", tree))?;
     // Inodes, the journal and the tables of groups come on top of the files.
     let bytes = (content + content / 8 + ROOM).next_multiple_of(STEP);
     let uuid = uuid(identity);
@@ -230,7 +214,7 @@ fn write(tree: &Path, identity: &str, directory: &Path) -> Result<(), DiskError>
     Ok(())
 }
 
-/// A UUID that says from what the file system was made.
+/// The UUID of the file system, derived from the identity of the disk.
 fn uuid(identity: &str) -> String {
     let part = |range: std::ops::Range<usize>| identity.get(range).unwrap_or_default();
     [part(0..8), part(8..12), part(12..16), part(16..20), part(20..32)].join("-")

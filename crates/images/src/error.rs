@@ -1,8 +1,24 @@
-//! What can be wrong with an image.
+//! Errors of images.
 
 use crate::oci::ReferenceError;
 use std::io;
 use std::path::{Path, PathBuf};
+
+/// An operation on a file that the system refused.
+#[derive(Debug, thiserror::Error)]
+#[error("could not {doing} {}: {source}", path.display())]
+pub struct FileError {
+    doing: &'static str,
+    path: PathBuf,
+    source: io::Error,
+}
+
+impl FileError {
+    /// `doing` is a verb.
+    pub(crate) fn of<'a>(doing: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> Self + 'a {
+        move |source| Self { doing, path: path.into(), source }
+    }
+}
 
 /// Why a root file system could not be prepared.
 #[derive(Debug, thiserror::Error)]
@@ -22,12 +38,12 @@ pub enum ImageError {
         /// As on the command line.
         image: String,
     },
-    /// The name of an image of a registry is none.
+    /// The name is not valid for an image of a registry.
     #[error(transparent)]
     Reference(#[from] ReferenceError),
-    /// No image of this name is kept.
-    #[error("no image `{name}` is kept here: `weigh image list` shows those that are")]
-    NotKept {
+    /// The cache has no image of this name.
+    #[error("there is no image `{name}` in the cache: `weigh image list` shows the images in it")]
+    NotCached {
         /// As given.
         name: String,
     },
@@ -49,7 +65,7 @@ pub enum ImageError {
         /// As given.
         path: PathBuf,
     },
-    /// The archive is compressed with what is not unpacked here.
+    /// The compression of the archive is not supported.
     #[error("{} is compressed with {format}: unpack it first with `{} {}`", path.display(), remedy, path.display())]
     Compressed {
         /// As given.
@@ -69,32 +85,19 @@ pub enum ImageError {
         /// What is wrong with it.
         fault: &'static str,
     },
-    /// A program that belongs into every guest is missing.
+    /// A program that every guest needs is missing.
     #[error("{} does not exist, but every guest needs it", path.display())]
     ProgramMissing {
         /// Where it was expected.
         path: PathBuf,
     },
-    /// The place for the skeleton is taken.
+    /// The directory of the skeleton exists.
     #[error("{} exists already: every root is prepared in a directory of its own", path.display())]
     Occupied {
-        /// The skeleton's place.
+        /// Directory of the skeleton.
         path: PathBuf,
     },
-    /// The system refused something.
-    #[error("could not {doing} {}", path.display())]
-    Io {
-        /// What was tried, a verb.
-        doing: &'static str,
-        /// With what.
-        path: PathBuf,
-        /// Why not.
-        source: io::Error,
-    },
-}
-
-impl ImageError {
-    pub(crate) fn io<'a>(doing: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> Self + 'a {
-        move |source| Self::Io { doing, path: path.into(), source }
-    }
+    /// The system refused an operation on a file.
+    #[error(transparent)]
+    File(#[from] FileError),
 }

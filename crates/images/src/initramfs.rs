@@ -1,12 +1,10 @@
 //! Initial RAM file systems: the root that a machine's kernel unpacks before it starts the probe as
-//! its init.
+//! init.
 //!
-//! The archive is made of the skeleton of a [`Root`], of files that the machine needs besides
-//! (kernel modules, tables), and, for machines that share no directory with the host, of the whole
-//! image. The same content gives the same bytes.
-//!
-//! Content is streamed from the host's files into the archive; in memory are names and metadata
-//! alone.
+//! The archive contains the skeleton of a [`Root`], other files that the machine needs (kernel
+//! modules, tables), and, for machines that share no directory with the host, the whole image. The
+//! same content gives the same bytes. Files are streamed from the host; only names and metadata are
+//! kept in memory.
 //!
 //! Source of the format: `Documentation/driver-api/early-userspace/buffer-format.rst` of the
 //! kernel, and cpio(5) for "newc".
@@ -15,7 +13,7 @@ mod newc;
 #[cfg(test)]
 mod tests;
 
-use crate::{ImageError, Root};
+use crate::{FileError, ImageError, Root};
 use newc::{Header, Newc};
 use std::collections::BTreeMap;
 use std::fs::{self, File, Metadata};
@@ -24,7 +22,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Component, Path, PathBuf};
 
-/// Bits of a mode that tell the kind of an entry, inode(7).
+/// The bits of a mode that encode the kind of an entry, inode(7).
 const DIRECTORY: u32 = 0o040_000;
 const REGULAR: u32 = 0o100_000;
 const SYMLINK: u32 = 0o120_000;
@@ -32,13 +30,12 @@ const CHARACTER: u32 = 0o020_000;
 const BLOCK: u32 = 0o060_000;
 const PIPE: u32 = 0o010_000;
 
-/// An archive that is being put together. What is added later replaces what was there under the
-/// same name; missing parents are made as directories of mode 0755. Names are absolute in the
-/// guest.
+/// An archive under construction. A later entry replaces an earlier one of the same name; missing
+/// parents become directories of mode 0755. Names are absolute paths in the guest.
 #[derive(Debug, Default)]
 pub struct Initramfs {
-    /// By relative name. Paths are ordered by their parts, so that a directory comes before what is
-    /// in it.
+    /// By relative name. Paths are ordered by component, so that a directory comes before its
+    /// entries.
     entries: BTreeMap<PathBuf, Entry>,
 }
 
@@ -54,9 +51,9 @@ struct Entry {
 #[derive(Debug, Clone)]
 enum Content {
     None,
-    /// Written as it is: small files, targets of links.
+    /// Small files and targets of links.
     Bytes(Vec<u8>),
-    /// Read when the archive is written; `inode` tells hard links of one file.
+    /// A file of the host, read when the archive is written; `inode` identifies its hard links.
     File {
         path: PathBuf,
         size: u64,
@@ -73,32 +70,32 @@ impl Entry {
 }
 
 impl Initramfs {
-    /// An archive of nothing.
+    /// An empty archive.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The skeleton of a root: owned by root, without times. Its binds are missing; they are to be
-    /// mounted, or added with [`Initramfs::image`].
+    /// Adds the skeleton of a root, owned by root and without times. Its binds must be mounted, or
+    /// added with [`Initramfs::image`].
     ///
     /// # Errors
-    /// Those of reading the skeleton.
+    /// The skeleton cannot be read.
     pub fn skeleton(&mut self, root: &Root) -> Result<&mut Self, ImageError> {
         self.tree(&root.skeleton, Path::new(""), false, &[])?;
         Ok(self)
     }
 
-    /// The whole content of a root's binds, for a machine that can share nothing with the host.
-    /// Owners, permissions and times are kept: interpreters compare the times of what they have
-    /// compiled. Sockets are left out, and so is the directory that holds the skeleton.
+    /// Adds the whole content of a root's binds, for a machine that shares nothing with the host.
+    /// Owners, permissions and times are preserved: interpreters compare the times of compiled files.
+    /// Sockets and the directory of the skeleton are left out.
     ///
     /// # Errors
-    /// Those of reading the image.
+    /// The image cannot be read.
     pub fn image(&mut self, root: &Root) -> Result<&mut Self, ImageError> {
         let own: Vec<PathBuf> = root.skeleton.parent().map(Path::to_path_buf).into_iter().collect();
         for bind in &root.binds {
             let name = relative(&bind.target);
-            let metadata = bind.source.symlink_metadata().map_err(ImageError::io("look at", &bind.source))?;
+            let metadata = bind.source.symlink_metadata().map_err(FileError::of("look at", &bind.source))?;
             self.host_entry(&bind.source, &name, &metadata, true)?;
             if metadata.is_dir() {
                 self.tree(&bind.source, &name, true, &own)?;
@@ -107,21 +104,21 @@ impl Initramfs {
         Ok(self)
     }
 
-    /// A file of the host, as root's.
+    /// Adds a file of the host, owned by root.
     ///
     /// # Errors
-    /// The file cannot be looked at, or is no regular file.
+    /// It does not exist or is no regular file.
     pub fn file(&mut self, name: &str, source: &Path, permissions: u32) -> Result<&mut Self, ImageError> {
-        let metadata = source.metadata().map_err(ImageError::io("look at", source))?;
+        let metadata = source.metadata().map_err(FileError::of("look at", source))?;
         if !metadata.is_file() {
             let error = io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file");
-            return Err(ImageError::io("archive", source)(error));
+            return Err(FileError::of("archive", source)(error).into());
         }
         let content = Content::File { path: source.into(), size: metadata.len(), inode: None };
         self.add(name, Entry::new(REGULAR | permissions & 0o7777, content))
     }
 
-    /// A file with this content.
+    /// Adds a file with this content.
     pub fn bytes(
         &mut self,
         name: &str,
@@ -131,18 +128,18 @@ impl Initramfs {
         self.add(name, Entry::new(REGULAR | permissions & 0o7777, Content::Bytes(content.into())))
     }
 
-    /// An empty directory; one that is there already gets these permissions.
+    /// Adds a directory, or changes the permissions of one that was added before.
     pub fn directory(&mut self, name: &str, permissions: u32) -> Result<&mut Self, ImageError> {
         self.add(name, Entry::new(DIRECTORY | permissions & 0o7777, Content::None))
     }
 
-    /// A symbolic link.
+    /// Adds a symbolic link.
     pub fn symlink(&mut self, name: &str, target: impl AsRef<Path>) -> Result<&mut Self, ImageError> {
         let target = target.as_ref().as_os_str().as_bytes().to_vec();
         self.add(name, Entry::new(SYMLINK | 0o777, Content::Bytes(target)))
     }
 
-    /// A device with a major and a minor number.
+    /// Adds a character device with a major and a minor number.
     pub fn character_device(
         &mut self,
         name: &str,
@@ -156,9 +153,8 @@ impl Initramfs {
     /// Writes the archive.
     ///
     /// # Errors
-    /// A file changed its size since it was added, is larger than the format can say (4 GiB less a
-    /// byte), lies below something that is no directory, or has a name longer than a path may be; a
-    /// system error.
+    /// A file changed its size after it was added, has 4 GiB or more, lies below something that is no
+    /// directory, or has a name longer than a path may be; a system error.
     pub fn write(&self, output: impl Write) -> Result<(), ImageError> {
         let entries = self.with_parents()?;
         let links = Links::of(&entries);
@@ -181,21 +177,21 @@ impl Initramfs {
                 Content::File { size, .. } if has_content => header.size = *size,
                 Content::None | Content::File { .. } => {}
             }
-            archive.header(&header).map_err(ImageError::io("archive", name))?;
+            archive.header(&header).map_err(FileError::of("archive", name))?;
             match &entry.content {
                 Content::Bytes(bytes) => archive.content(&mut &bytes[..], header.size),
                 Content::File { path, size, .. } if has_content => {
-                    let file = File::open(path).map_err(ImageError::io("open", path))?;
-                    archive.content(&mut Exactly { file, left: *size }, *size)
+                    let file = File::open(path).map_err(FileError::of("open", path))?;
+                    archive.content(&mut FixedSizeFile { file, left: *size }, *size)
                 }
                 _ => Ok(()),
             }
-            .map_err(ImageError::io("archive", name))?;
+            .map_err(FileError::of("archive", name))?;
         }
-        archive.finish().map_err(ImageError::io("end the archive at", Path::new("/")))
+        Ok(archive.finish().map_err(FileError::of("end the archive at", Path::new("/")))?)
     }
 
-    /// Writes the archive to a file, which is there whole or not at all.
+    /// Writes the archive to a file, atomically.
     ///
     /// # Errors
     /// As [`Initramfs::write`].
@@ -203,10 +199,10 @@ impl Initramfs {
         let mut staging = path.as_os_str().to_owned();
         staging.push(".new");
         let staging = PathBuf::from(staging);
-        let file = File::create(&staging).map_err(ImageError::io("make", &staging))?;
+        let file = File::create(&staging).map_err(FileError::of("make", &staging))?;
         let written = self
             .write(BufWriter::with_capacity(1 << 18, file))
-            .and_then(|()| fs::rename(&staging, path).map_err(ImageError::io("make", path)));
+            .and_then(|()| Ok(fs::rename(&staging, path).map_err(FileError::of("make", path))?));
         if written.is_err() {
             let _ = fs::remove_file(&staging);
         }
@@ -218,23 +214,23 @@ impl Initramfs {
         let plain = path.components().all(|part| matches!(part, Component::RootDir | Component::Normal(_)));
         if !plain || name.contains('\0') || relative(path).as_os_str().is_empty() {
             let error = io::Error::new(io::ErrorKind::InvalidInput, "it is no plain absolute path");
-            return Err(ImageError::io("archive", path)(error));
+            return Err(FileError::of("archive", path)(error).into());
         }
         self.entries.insert(relative(path), entry);
         Ok(self)
     }
 
-    /// Everything below a directory of the host. `keep`: owners and times too.
+    /// Adds everything below a directory of the host; owners and times only with `keep`.
     fn tree(&mut self, from: &Path, at: &Path, keep: bool, skip: &[PathBuf]) -> Result<(), ImageError> {
         let mut pending = vec![(from.to_path_buf(), at.to_path_buf())];
         while let Some((from, at)) = pending.pop() {
-            for entry in fs::read_dir(&from).map_err(ImageError::io("read the directory", &from))? {
-                let entry = entry.map_err(ImageError::io("read the directory", &from))?;
+            for entry in fs::read_dir(&from).map_err(FileError::of("read the directory", &from))? {
+                let entry = entry.map_err(FileError::of("read the directory", &from))?;
                 let (source, name) = (entry.path(), at.join(entry.file_name()));
                 if skip.contains(&source) {
                     continue;
                 }
-                let metadata = source.symlink_metadata().map_err(ImageError::io("look at", &source))?;
+                let metadata = source.symlink_metadata().map_err(FileError::of("look at", &source))?;
                 self.host_entry(&source, &name, &metadata, keep)?;
                 if metadata.is_dir() {
                     pending.push((source, name));
@@ -256,7 +252,7 @@ impl Initramfs {
         let (mode, content) = if kind.is_dir() {
             (DIRECTORY | permissions, Content::None)
         } else if kind.is_symlink() {
-            let target = fs::read_link(source).map_err(ImageError::io("read the link", source))?;
+            let target = fs::read_link(source).map_err(FileError::of("read the link", source))?;
             (SYMLINK | 0o777, Content::Bytes(target.into_os_string().into_vec()))
         } else if kind.is_file() {
             let inode = (metadata.nlink() > 1).then(|| (metadata.dev(), metadata.ino()));
@@ -267,7 +263,7 @@ impl Initramfs {
         } else if kind.is_fifo() {
             (PIPE | permissions, Content::None)
         } else {
-            return Ok(()); // a socket is nothing without its server
+            return Ok(()); // a socket is useless without its server
         };
         let mut entry = Entry::new(mode, content);
         if keep {
@@ -278,8 +274,7 @@ impl Initramfs {
         Ok(())
     }
 
-    /// The entries and the directories that they need. A kernel makes nothing below what is not
-    /// there.
+    /// The entries and their missing parents, which a kernel does not make.
     fn with_parents(&self) -> Result<BTreeMap<PathBuf, Entry>, ImageError> {
         let mut entries = self.entries.clone();
         for name in self.entries.keys() {
@@ -290,7 +285,7 @@ impl Initramfs {
                         io::ErrorKind::NotADirectory,
                         format!("{} is no directory", parent.display()),
                     );
-                    return Err(ImageError::io("archive", name)(error));
+                    return Err(FileError::of("archive", name)(error).into());
                 }
             }
         }
@@ -298,8 +293,8 @@ impl Initramfs {
     }
 }
 
-/// Hard links: names of one file of the host share an inode number and carry their content once,
-/// with the last of them, as cpio(5) has it.
+/// Hard links: the names of a file of the host share an inode number, and only the last of them
+/// carries the content (cpio(5)).
 struct Links(BTreeMap<(u64, u64), Group>);
 
 struct Group {
@@ -322,26 +317,26 @@ impl Links {
         Self(groups)
     }
 
-    /// Inode number, number of links, and whether the content comes with this name.
+    /// Inode number, number of links, and whether this name carries the content.
     fn of_entry(&self, name: &Path, entry: &Entry, serial: u32) -> (u32, u32, bool) {
         match &entry.content {
             Content::File { inode: Some(inode), .. } => {
                 let group = &self.0[inode];
                 (group.inode, group.count, group.last == name)
             }
-            // A directory's number of links is of no use to anyone but cpio(1), which shows it.
+            // Only cpio(1) shows the number of links of a directory.
             _ => (serial, if entry.mode & 0o170_000 == DIRECTORY { 2 } else { 1 }, true),
         }
     }
 }
 
-/// A file that must have kept its size.
-struct Exactly {
+/// Reads exactly as many bytes as the file had when it was added.
+struct FixedSizeFile {
     file: File,
     left: u64,
 }
 
-impl Read for Exactly {
+impl Read for FixedSizeFile {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let room = usize::try_from(self.left).unwrap_or(usize::MAX).min(buffer.len());
         if room == 0 {

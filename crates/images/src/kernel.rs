@@ -1,35 +1,35 @@
-//! The kernel that a virtual machine boots, and its modules.
+//! The kernel of a virtual machine, and its modules.
 //!
-//! In this order: the one that the user names; the newest of the host's own that can serve a guest;
-//! Debian's cloud kernel, fetched by apt(8) into the cache and only unpacked there, never
-//! installed. A Debian kernel in the cache is used until the cache is removed, so that runs of
-//! different days have the same kernel and none needs the network.
+//! It is the one that the user names, else the newest of the host's kernels that suits a guest, else
+//! Debian's cloud kernel, which apt(8) downloads into the cache, where it is unpacked but never
+//! installed. A Debian kernel in the cache is used until the cache is removed, so that runs on
+//! different days use the same kernel and need no network.
 
 mod debian;
 mod payload;
 
 pub(crate) use payload::decompress;
 
+use crate::FileError;
 use crate::modules::ModuleTree;
 use crate::package::PackageError;
 use sha2::{Digest, Sha256};
 use std::fs::{self, File};
-use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use weigh_host::cache::{CacheDirectory, CacheError};
 use weigh_host::command::CommandError;
 use weigh_host::ledger::Ledger;
 
-/// What a guest needs, built in or as modules: a disk's bus, and the channel to the probe.
+/// Drivers that a guest needs, built in or as modules: the bus, and the channel to the probe.
 const NEEDED: [&str; 2] = ["virtio_pci", "virtio_console"];
-/// Directory of the cache for kernels.
+/// Directory of the kernels in the cache.
 const CACHE: &str = "kernels";
 
-/// Why there is no kernel for a guest.
+/// Why no kernel for a guest is available.
 #[derive(Debug, thiserror::Error)]
 pub enum KernelError {
-    /// The file is no kernel, or lacks what a guest needs.
+    /// The file is no kernel, or lacks a driver that a guest needs.
     #[error("{} cannot be the kernel of a guest: {reason}", path.display())]
     Unfit {
         /// The kernel.
@@ -37,44 +37,31 @@ pub enum KernelError {
         /// Why.
         reason: String,
     },
-    /// A module is not there.
+    /// A module does not exist.
     #[error("the kernel has no module {name} ({} was searched); name one that has it by kernel=PATH", directory.display())]
     NoModule {
         /// Name of the module.
         name: String,
-        /// Where it was looked for.
+        /// The directory of the modules.
         directory: PathBuf,
     },
-    /// Nothing on the host serves, and Debian's kernel cannot be had.
+    /// No kernel of the host suits a guest, and Debian's is not available.
     #[error(
-        "there is no kernel for a guest: none in /boot can serve with its modules in /lib/modules, and {reason}"
+        "there is no kernel for a guest: none in /boot has the modules that a guest needs in /lib/modules, and {reason}"
     )]
     Unobtainable {
-        /// Why it cannot be fetched.
+        /// Why Debian's kernel is not available.
         reason: String,
     },
-    /// A step of fetching it failed.
+    /// Downloading or unpacking it failed.
     #[error("Debian's cloud kernel could not be fetched: {0}")]
     Fetch(#[from] CommandError),
     /// The cache cannot be used.
     #[error("the cache of kernels cannot be used: {0}; set WEIGH_CACHE to a directory that you may write")]
     Cache(String),
-    /// The system refused something, or a file is damaged.
-    #[error("could not {doing} {}: {source}", path.display())]
-    Io {
-        /// What was tried, a verb.
-        doing: &'static str,
-        /// With what.
-        path: PathBuf,
-        /// Why not.
-        source: io::Error,
-    },
-}
-
-impl KernelError {
-    pub(crate) fn io<'a>(doing: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> Self + 'a {
-        move |source| Self::Io { doing, path: path.into(), source }
-    }
+    /// The system refused an operation on a file, or a file is damaged.
+    #[error(transparent)]
+    File(#[from] FileError),
 }
 
 impl From<PackageError> for KernelError {
@@ -82,7 +69,7 @@ impl From<PackageError> for KernelError {
         match error {
             PackageError::Command(error) => Self::Fetch(error),
             PackageError::Cache(reason) => Self::Cache(reason),
-            PackageError::Io { doing, path, source } => Self::Io { doing, path, source },
+            PackageError::File(error) => Self::File(error),
             other => Self::Unobtainable { reason: other.to_string() },
         }
     }
@@ -100,28 +87,27 @@ impl From<CacheError<KernelError>> for KernelError {
 /// A kernel that a guest can boot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GuestKernel {
-    /// The file to boot: uncompressed where it could be unpacked.
+    /// The file to boot, decompressed if possible.
     pub boot: PathBuf,
-    /// As `uname -r` will print it.
+    /// The release, as `uname -r` prints it.
     pub release: String,
-    /// Its modules; absent when all of it is in one file.
+    /// Its modules; absent if it has none.
     pub modules: Option<ModuleTree>,
-    /// Where it is from, in words.
+    /// Its origin, for display.
     pub source: String,
 }
 
 impl GuestKernel {
-    /// Whether it has this, built in or as a module. A kernel without modules is trusted to have
-    /// what it needs.
+    /// Whether it has this driver, built in or as a module; assumed for a kernel without modules.
     pub fn has(&self, module: &str) -> bool {
         self.modules.as_ref().is_none_or(|modules| modules.has(module))
     }
 
-    /// The kernel at this path, or the one that is chosen without one. It may be fetched and
-    /// unpacked into the cache; `log` gets what the programs say that do it.
+    /// The kernel at this path, or by default the one described in the module's documentation. It may
+    /// be downloaded and decompressed into the cache; `log` gets the output of the programs used.
     ///
     /// # Errors
-    /// None can be had, or the one that is named does not serve.
+    /// None is available, or the named one does not suit a guest.
     pub fn find(
         named: Option<&Path>,
         cache: &CacheDirectory,
@@ -129,30 +115,30 @@ impl GuestKernel {
         log: &Path,
     ) -> Result<Self, KernelError> {
         if let Some(path) = named {
-            return Candidate::named(path, Path::new("/lib/modules"))?.unpacked(cache, ledger);
+            return Candidate::named(path, Path::new("/lib/modules"))?.decompressed(cache, ledger);
         }
         match newest(Path::new("/boot"), Path::new("/lib/modules")) {
-            Some(candidate) => candidate.unpacked(cache, ledger),
+            Some(candidate) => candidate.decompressed(cache, ledger),
             None => debian::kernel(cache, ledger, log),
         }
     }
 
-    /// As [`GuestKernel::find`], without fetching or making anything: `None` where that would be
-    /// needed.
-    pub fn at_hand(named: Option<&Path>, cache: &CacheDirectory) -> Option<Self> {
+    /// As [`GuestKernel::find`], but without downloading or making anything: `None` if that would be
+    /// necessary.
+    pub fn find_local(named: Option<&Path>, cache: &CacheDirectory) -> Option<Self> {
         let candidate = match named {
             Some(path) => Candidate::named(path, Path::new("/lib/modules")).ok(),
             None => newest(Path::new("/boot"), Path::new("/lib/modules")),
         };
         match candidate {
-            Some(candidate) => Some(candidate.packed()),
+            Some(candidate) => Some(candidate.into_kernel()),
             None if named.is_some() => None,
             None => debian::cached(cache).and_then(|directory| debian::open(&directory).ok()),
         }
     }
 }
 
-/// A kernel as it was found.
+/// A kernel file.
 struct Candidate {
     image: PathBuf,
     release: String,
@@ -161,12 +147,12 @@ struct Candidate {
 }
 
 impl Candidate {
-    /// A kernel that the user names. Its modules are looked for where packages put them, beside it
-    /// first.
+    /// A kernel that the user names. Its modules are searched for beside it, then where packages
+    /// install them.
     fn named(path: &Path, installed: &Path) -> Result<Self, KernelError> {
-        let path = path.canonicalize().map_err(KernelError::io("find", path))?;
+        let path = path.canonicalize().map_err(FileError::of("find", path))?;
         let unfit = |reason: String| KernelError::Unfit { path: path.clone(), reason };
-        let image = fs::read(&path).map_err(KernelError::io("read", &path))?;
+        let image = fs::read(&path).map_err(FileError::of("read", &path))?;
         let of_name = || {
             let name = path.file_name()?.to_str()?;
             name.split_once('-').map(|(_, release)| release.to_string())
@@ -175,7 +161,9 @@ impl Candidate {
         let release = payload::release(&image)
             .or_else(|| is_elf.then(|| payload::release_of_elf(&image)).flatten())
             .or_else(of_name)
-            .ok_or_else(|| unfit("it does not say its release, and its name is not NAME-RELEASE".into()))?;
+            .ok_or_else(|| {
+                unfit("it does not contain its release, and its name is not NAME-RELEASE".into())
+            })?;
         let beside = path.ancestors().skip(1).take(2).flat_map(|parent| {
             [parent.join("lib/modules").join(&release), parent.join("modules").join(&release)]
         });
@@ -188,20 +176,20 @@ impl Candidate {
         Ok(Self { image: path, release, modules, source })
     }
 
-    fn packed(self) -> GuestKernel {
+    fn into_kernel(self) -> GuestKernel {
         GuestKernel { boot: self.image, release: self.release, modules: self.modules, source: self.source }
     }
 
-    /// With the kernel proper unpacked in the cache, where that can be done.
-    fn unpacked(self, cache: &CacheDirectory, ledger: &Ledger) -> Result<GuestKernel, KernelError> {
-        let image = fs::read(&self.image).map_err(KernelError::io("read", &self.image))?;
+    /// With the kernel proper decompressed in the cache, if possible.
+    fn decompressed(self, cache: &CacheDirectory, ledger: &Ledger) -> Result<GuestKernel, KernelError> {
+        let image = fs::read(&self.image).map_err(FileError::of("read", &self.image))?;
         if image.starts_with(b"\x7fELF") {
-            return Ok(self.packed());
+            return Ok(self.into_kernel());
         }
         let name = format!("{CACHE}/unpacked-{}", identity(&self.image)?);
         let place = cache.directory(&name, ledger, |staging| unpack(&image, &self.image, staging))?;
         let vmlinux = place.join(VMLINUX);
-        let mut kernel = self.packed();
+        let mut kernel = self.into_kernel();
         if vmlinux.exists() {
             kernel.boot = vmlinux;
         }
@@ -209,20 +197,20 @@ impl Candidate {
     }
 }
 
-/// Name of the kernel proper in an entry of the cache.
+/// Name of the decompressed kernel in an entry of the cache.
 const VMLINUX: &str = "vmlinux";
 
-/// Puts the kernel proper of an image into a directory; nothing, when the image is to be booted as
+/// Decompresses the kernel of an image into a directory. Does nothing if the image must be booted as
 /// it is.
 fn unpack(image: &[u8], path: &Path, directory: &Path) -> Result<(), KernelError> {
     let Some(kernel) = payload::uncompressed(image, path)? else { return Ok(()) };
     let to = directory.join(VMLINUX);
-    fs::write(&to, kernel).map_err(KernelError::io("write", &to))
+    Ok(fs::write(&to, kernel).map_err(FileError::of("write", &to))?)
 }
 
-/// Tells one file from another, and from itself after a change, without reading it.
+/// Identifies a version of a file without reading it.
 fn identity(path: &Path) -> Result<String, KernelError> {
-    let metadata = path.metadata().map_err(KernelError::io("look at", path))?;
+    let metadata = path.metadata().map_err(FileError::of("look at", path))?;
     let what = format!(
         "{} {} {} {} {}",
         path.display(),
@@ -234,8 +222,7 @@ fn identity(path: &Path) -> Result<String, KernelError> {
     Ok(Sha256::digest(what).iter().take(10).map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// The newest of the host's kernels that can serve: readable, with its modules, and with what a
-/// guest needs.
+/// The newest of the host's kernels that is readable and has the modules that a guest needs.
 fn newest(boot: &Path, installed: &Path) -> Option<Candidate> {
     let mut found: Vec<(Vec<Part>, PathBuf, String)> = fs::read_dir(boot)
         .ok()?
@@ -259,7 +246,8 @@ fn newest(boot: &Path, installed: &Path) -> Option<Candidate> {
     })
 }
 
-/// What no module can add. A host that does not keep the configuration is trusted.
+/// Whether features that cannot be modules are built in; assumed if the host has no configuration
+/// file.
 fn configured(config: &Path) -> bool {
     let Ok(text) = fs::read_to_string(config) else { return true };
     let on = |option: &str| text.lines().any(|line| line.strip_prefix(option) == Some("=y"));

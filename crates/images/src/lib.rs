@@ -30,7 +30,7 @@ pub mod disk;
 mod error;
 pub mod initramfs;
 pub mod kernel;
-mod making;
+mod make;
 pub mod modules;
 pub mod oci;
 mod pack;
@@ -41,9 +41,9 @@ pub mod store;
 #[cfg(test)]
 mod tests;
 
-pub use error::ImageError;
+pub use error::{FileError, ImageError};
 pub use initramfs::Initramfs;
-pub use making::{KeepError, Watch};
+pub use make::{MakeError, Progress};
 pub use pack::write_lxd_metadata;
 pub use root::{Bind, Mount, Programs, Root};
 

@@ -1,9 +1,10 @@
-//! Kernel modules that a guest needs before anything else: which, in which order, and their bytes.
+//! Kernel modules that a guest must load first, with their dependencies.
 //!
-//! A package that was only unpacked has no `modules.dep`, which depmod(8) writes when it is
-//! installed; the modules themselves say what they depend on, in their section `.modinfo`
+//! `modules.dep` is written by depmod(8) on installation, so a package that was only unpacked lacks
+//! it. Then the dependencies are read from the section `.modinfo` of the modules
 //! (`include/linux/module.h`, `MODULE_INFO`).
 
+use crate::FileError;
 use crate::kernel::{KernelError, decompress};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -13,25 +14,25 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModuleTree {
     directory: PathBuf,
-    /// By name as the kernel has it, with `_` for every `-`.
+    /// By the kernel's name, with `_` for every `-`.
     files: BTreeMap<String, PathBuf>,
-    /// Modules that are part of the kernel.
+    /// Modules that are built into the kernel.
     builtin: BTreeSet<String>,
-    /// What `modules.dep` says; empty without one.
+    /// The content of `modules.dep`; empty without one.
     dependencies: BTreeMap<String, Vec<String>>,
 }
 
 /// A module, ready to be loaded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Module {
-    /// As the kernel has it.
+    /// The kernel's name for it.
     pub name: String,
-    /// The object file, not compressed.
+    /// The object file, decompressed.
     pub content: Vec<u8>,
 }
 
 impl ModuleTree {
-    /// Reads what there is.
+    /// Reads the modules of a directory.
     ///
     /// # Errors
     /// The directory cannot be read.
@@ -44,9 +45,9 @@ impl ModuleTree {
         };
         let mut pending = vec![directory.to_path_buf()];
         while let Some(at) = pending.pop() {
-            for entry in fs::read_dir(&at).map_err(KernelError::io("read the directory", &at))? {
-                let entry = entry.map_err(KernelError::io("read the directory", &at))?;
-                let kind = entry.file_type().map_err(KernelError::io("look at", &entry.path()))?;
+            for entry in fs::read_dir(&at).map_err(FileError::of("read the directory", &at))? {
+                let entry = entry.map_err(FileError::of("read the directory", &at))?;
+                let kind = entry.file_type().map_err(FileError::of("look at", &entry.path()))?;
                 if kind.is_dir() {
                     pending.push(entry.path());
                 } else if let Some(name) = module_name(&entry.path()) {
@@ -64,22 +65,21 @@ impl ModuleTree {
         Ok(tree)
     }
 
-    /// Where it was read.
+    /// The directory of the modules.
     pub fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// Whether the kernel has this, built in or as a module.
+    /// Whether the kernel has this driver, built in or as a module.
     pub fn has(&self, name: &str) -> bool {
         let name = canonical(name);
         self.builtin.contains(&name) || self.files.contains_key(&name)
     }
 
-    /// These modules and all that they need, in the order in which to load them. What is part of
-    /// the kernel is left out.
+    /// These modules and their dependencies, in loading order, without those that are built in.
     ///
     /// # Errors
-    /// [`KernelError::NoModule`] for one that the kernel lacks; a module that cannot be read.
+    /// [`KernelError::NoModule`], or a module cannot be read.
     pub fn resolve(&self, wanted: &[&str]) -> Result<Vec<Module>, KernelError> {
         let mut loaded = Vec::new();
         let mut seen = BTreeSet::new();
@@ -89,7 +89,7 @@ impl ModuleTree {
         Ok(loaded)
     }
 
-    /// Depth first: what a module needs comes before it.
+    /// Depth first, so that dependencies come before a module.
     fn visit(
         &self,
         name: &str,
@@ -103,11 +103,10 @@ impl ModuleTree {
             .files
             .get(name)
             .ok_or_else(|| KernelError::NoModule { name: name.into(), directory: self.directory.clone() })?;
-        let packed = fs::read(path).map_err(KernelError::io("read", path))?;
+        let packed = fs::read(path).map_err(FileError::of("read", path))?;
         let content = if packed.starts_with(b"\x7fELF") { packed } else { decompress(&packed, path)? };
         let needs = match self.dependencies.get(name) {
-            // The last of the line is needed first (modules.dep(5)); each line has all, so that the
-            // order is the tree's.
+            // A line lists all dependencies, the first to load last (modules.dep(5)).
             Some(needs) => needs.iter().rev().cloned().collect(),
             None => dependencies_of(&content),
         };
@@ -119,8 +118,7 @@ impl ModuleTree {
     }
 }
 
-/// What a module says it depends on: `depends=a,b` in `.modinfo`, which holds strings that end with
-/// a zero byte.
+/// The dependencies in a module: `depends=a,b` in `.modinfo`, which holds zero-terminated strings.
 fn dependencies_of(module: &[u8]) -> Vec<String> {
     let info = section(module, b".modinfo").unwrap_or_default();
     let depends = info.split(|byte| *byte == 0).find_map(|entry| entry.strip_prefix(b"depends="));
@@ -156,8 +154,7 @@ fn names(file: &Path) -> BTreeSet<String> {
     text.lines().filter_map(|line| module_name(Path::new(line))).collect()
 }
 
-/// The name of a module from its file: `virtio_pci` for `virtio-pci.ko.xz`; `None` for what is no
-/// module.
+/// The name of a module from its file: `virtio_pci` for `virtio-pci.ko.xz`; `None` for other files.
 fn module_name(path: &Path) -> Option<String> {
     let name = path.file_name()?.to_str()?;
     let (name, ending) = name.split_once(".ko")?;
@@ -211,7 +208,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn modules_tell_what_they_need() {
+    fn dependencies_are_read_from_modules() {
         let base = tree(&[
             ("modules.builtin", b"kernel/lib/crc.ko\n".to_vec()),
             ("kernel/a/virtio-pci.ko", object("virtio_ring,virtio,crc")),
@@ -229,7 +226,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn the_list_of_an_installed_kernel_decides() {
+    fn modules_dep_has_priority() {
         let base = tree(&[
             (
                 "modules.dep",
@@ -265,7 +262,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn damaged_objects_need_nothing_and_do_no_harm() {
+    fn damaged_objects_have_no_dependencies() {
         let whole = object("a");
         for length in 0..whole.len() {
             let _ = dependencies_of(&whole[..length]);

@@ -1,8 +1,8 @@
 //! Images of registries: `oci:REF`.
 //!
-//! An image is pulled once, by `weigh image build`, and kept under the digest of its manifest; runs
-//! never ask a registry. Every byte is checked against the digest that leads to it, from the
-//! manifest down, before it is looked at.
+//! An image is pulled once, by `weigh image build`, and cached under the digest of its manifest; runs
+//! never contact a registry. Every byte is verified by its digest, from the manifest down, before it
+//! is used.
 
 mod layers;
 mod manifest;
@@ -11,8 +11,9 @@ mod registry;
 
 pub use reference::{Reference, ReferenceError};
 
-use crate::making::{KeepError, Watch, refused};
-use crate::store::{Kept, Record, Store};
+use crate::FileError;
+use crate::make::{MakeError, Progress};
+use crate::store::{CachedImage, Record, Store};
 use layers::Layers;
 use manifest::{Descriptor, Manifest, Platform};
 use reference::SHA256;
@@ -23,16 +24,14 @@ use std::path::Path;
 use std::time::Duration;
 use weigh_host::ledger::Ledger;
 
-/// How long a pull waits for another of the same image.
+/// How long a pull waits for another pull of the same image.
 const DEADLINE: Duration = Duration::from_secs(60 * 60);
 
-/// Why an image cannot be pulled.
+/// Why an image could not be pulled.
 #[derive(Debug, thiserror::Error)]
 pub enum PullError {
     /// The registry cannot be reached.
-    #[error(
-        "the registry {registry} cannot be asked: {source}; look at its name, and whether this host reaches it"
-    )]
+    #[error("cannot reach the registry {registry}: {source}; check its name and the network of this host")]
     Transport {
         /// Its host.
         registry: String,
@@ -40,47 +39,47 @@ pub enum PullError {
         source: Box<ureq::Error>,
     },
     /// The connection broke.
-    #[error("{digest} did not come whole: {source}; try again")]
+    #[error("the download of {digest} was interrupted: {source}; try again")]
     Interrupted {
         /// What was being fetched.
         digest: String,
         /// Why.
         source: io::Error,
     },
-    /// The registry answers with an error.
-    #[error("{address} gives status {status}")]
+    /// The registry answered with an error.
+    #[error("{address} answered with status {status}")]
     Status {
-        /// What was asked for.
+        /// The requested URL.
         address: String,
         /// HTTP status code.
         status: u16,
     },
-    /// There is no such image.
-    #[error("the registry has no {0}; look at its name and its tag")]
+    /// The image does not exist.
+    #[error("the registry has no {0}; check its name and its tag")]
     NotThere(String),
-    /// The image is not for everybody.
+    /// The image is not public.
     #[error(
-        "the registry gives {0} only to those who log in, which weigh cannot do: save it with a container engine, and give the \
+        "the registry requires a login for {0}, which weigh does not support: save it with a container engine, and give the \
          archive of its files (`docker export`) as the image"
     )]
     Locked(String),
-    /// A manifest cannot be understood.
-    #[error("the image's manifest cannot be read: {0}")]
+    /// A manifest cannot be parsed.
+    #[error("the image's manifest cannot be parsed: {0}")]
     Manifest(String),
-    /// The image is for other machines.
-    #[error("the image is not for this machine (linux/{here}), only for {there}", here = manifest::architecture())]
+    /// The image is for other architectures.
+    #[error("the image is not for this machine (linux/{here}), only for {platforms}", here = manifest::architecture())]
     OtherPlatform {
-        /// What it is for.
-        there: String,
+        /// The platforms that it is for.
+        platforms: String,
     },
-    /// The registry gives something else than was asked for.
+    /// The registry sent content with another digest.
     #[error(
-        "the registry gives something else than was asked for: {found} instead of {expected}; try again, and do not trust the registry if that stays so"
+        "the registry sent {found} instead of {expected}; try again, and do not trust the registry if that does not help"
     )]
     Digest {
-        /// Asked for.
+        /// The requested digest.
         expected: String,
-        /// Given.
+        /// The digest of what was sent.
         found: String,
     },
     /// An entry of a layer cannot be unpacked.
@@ -91,27 +90,25 @@ pub enum PullError {
         /// Why not.
         source: io::Error,
     },
-    /// It could not be kept.
+    /// It could not be put into the cache.
     #[error(transparent)]
-    Keep(#[from] KeepError),
+    Make(#[from] MakeError),
+    /// The system refused an operation on a file.
+    #[error(transparent)]
+    File(#[from] FileError),
 }
 
-impl PullError {
-    fn io<'a>(doing: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> Self + 'a {
-        refused(doing, path)
-    }
-}
-
-/// Pulls an image unless the one that the reference now means is there. Two pulls at once are one.
+/// Pulls the image that a reference currently denotes, unless it is cached. Two pulls at the same
+/// time download it once.
 ///
 /// # Errors
-/// [`PullError`]; then there is no new image.
+/// [`PullError`]; then the cache has no new image.
 pub fn pull(
     store: &Store,
     ledger: &Ledger,
     reference: &Reference,
-    watch: &Watch<'_>,
-) -> Result<Kept, PullError> {
+    progress: &Progress<'_>,
+) -> Result<CachedImage, PullError> {
     let mut registry = Registry::new(reference);
     let (mut bytes, mut digest) = registry.manifest(reference.version())?;
     if let Manifest::List(list) = Manifest::parse(&bytes)? {
@@ -120,65 +117,63 @@ pub fn pull(
     let Manifest::Image { config, layers } = Manifest::parse(&bytes)? else {
         return Err(PullError::Manifest("it is a list in a list".into()));
     };
-    watch.say(&format!("manifest {digest}"));
+    progress.report(&format!("manifest {digest}"));
     let identity = digest.trim_start_matches(SHA256);
     let entry = Store::entry("oci", identity);
     let name = format!("oci:{}", reference.pinned(&digest));
-    store.make(&entry, ledger, watch, DEADLINE, |staging| {
+    store.make(&entry, ledger, progress, DEADLINE, |staging| {
         let summary = format!("{} layers", layers.len());
-        fetch(&mut registry, &config, &layers, staging, watch)?;
+        fetch(&mut registry, &config, &layers, staging, progress)?;
         let tree = staging.join("tree");
         let mut record = Record::new(name, identity.into(), identity.into(), &tree)
-            .map_err(PullError::io("look through", &tree))?;
+            .map_err(FileError::of("look through", &tree))?;
         record.summary = summary;
-        record.write(staging).map_err(PullError::io("write the record in", staging))
+        Ok::<(), PullError>(record.write(staging).map_err(FileError::of("write the record in", staging))?)
     })?;
-    // A digest is a name of its own, which the record has.
+    // The record already has the name with the digest.
     if reference.digest.is_none() {
         let named = store.name(&entry, &format!("oci:{reference}"));
-        named.map_err(|error| KeepError::Cache(format!("cannot name the image: {error}")))?;
+        named.map_err(|error| MakeError::Cache(format!("cannot name the image: {error}")))?;
     }
-    Ok(store.get(&entry).ok_or_else(|| KeepError::Cache(format!("{entry} was removed at once")))?)
+    Ok(store.get(&entry).ok_or_else(|| MakeError::Cache(format!("{entry} was removed at once")))?)
 }
 
-/// Fetches the layers and puts one over the other.
+/// Downloads the layers and stacks them.
 fn fetch(
     registry: &mut Registry<'_>,
     config: &Descriptor,
     layers: &[Descriptor],
     staging: &Path,
-    watch: &Watch<'_>,
+    progress: &Progress<'_>,
 ) -> Result<(), PullError> {
     let blob = staging.join("blob");
-    registry.blob(config, &blob, watch)?;
-    let text = fs::read(&blob).map_err(PullError::io("read", &blob))?;
-    // Images that are no systems of files have configurations of other kinds, which say no
-    // platform.
+    registry.blob(config, &blob, progress)?;
+    let text = fs::read(&blob).map_err(FileError::of("read", &blob))?;
+    // Artifacts that are no file systems have other configurations, without a platform.
     let platform: Platform = serde_json::from_slice(&text)
         .map_err(|error| PullError::Manifest(format!("its configuration: {error}")))?;
-    if !platform.is_here() {
-        return Err(PullError::OtherPlatform { there: format!("{}/{}", platform.os, platform.architecture) });
+    if !platform.is_this_machine() {
+        return Err(PullError::OtherPlatform {
+            platforms: format!("{}/{}", platform.os, platform.architecture),
+        });
     }
     let tree = staging.join("tree");
-    fs::create_dir(&tree).map_err(PullError::io("make the directory", &tree))?;
+    fs::create_dir(&tree).map_err(FileError::of("make the directory", &tree))?;
     let root = Layers::new(&tree)?;
     for (at, layer) in layers.iter().enumerate() {
-        watch.say(&format!(
+        progress.report(&format!(
             "layer {} of {}, {:.1} MiB",
             at + 1,
             layers.len(),
             layer.size as f64 / f64::from(1 << 20)
         ));
         if !layer.media_type.contains("tar") {
-            return Err(PullError::Manifest(format!(
-                "its layer is of the unknown kind `{}`",
-                layer.media_type
-            )));
+            return Err(PullError::Manifest(format!("its layer is of unknown kind `{}`", layer.media_type)));
         }
-        registry.blob(layer, &blob, watch)?;
+        registry.blob(layer, &blob, progress)?;
         root.add(&blob)?;
     }
-    fs::remove_file(&blob).map_err(PullError::io("remove", &blob))
+    Ok(fs::remove_file(&blob).map_err(FileError::of("remove", &blob))?)
 }
 
 #[cfg(test)]

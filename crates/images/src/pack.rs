@@ -1,4 +1,4 @@
-//! Directories as tar archives.
+//! Packing directories as tar archives.
 
 use std::collections::HashMap;
 use std::fs::{self, File, Metadata};
@@ -6,17 +6,17 @@ use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// Whose files an archive has.
+/// Owners of the files of an archive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Owners {
-    /// All are root's, and without times: for what weighbridge has made.
+    /// Root, and no times: for directories made by weighbridge.
     Root,
-    /// With the owners and the times, in whole seconds, that they have: for a system.
-    AsTheyAre,
+    /// The owners and times (whole seconds) of the files: for a system.
+    Preserved,
 }
 
-/// Writes a directory as an archive, sorted, so that the same directory gives the same bytes. A
-/// file with several names is written once. Device nodes, pipes and sockets are left out.
+/// Writes a directory as an archive in sorted order, so that the same directory gives the same bytes.
+/// A file with several names is written once. Device nodes, pipes and sockets are left out.
 pub(crate) fn write(directory: &Path, output: impl Write, owners: Owners) -> io::Result<()> {
     let mut packer =
         Packer { directory, builder: tar::Builder::new(output), owners, written: HashMap::new() };
@@ -42,7 +42,8 @@ struct Packer<'a, W: Write> {
     directory: &'a Path,
     builder: tar::Builder<W>,
     owners: Owners,
-    /// Files with several names, by device and number, and the name under which each was written.
+    /// Files with several names, by device and inode number, with the name under which each was
+    /// written.
     written: HashMap<(u64, u64), PathBuf>,
 }
 
@@ -79,7 +80,7 @@ impl<W: Write> Packer<'_, W> {
         let mut header = tar::Header::new_gnu();
         let (user, group, time) = match self.owners {
             Owners::Root => (0, 0, 0),
-            Owners::AsTheyAre => (metadata.uid(), metadata.gid(), metadata.mtime().max(0)),
+            Owners::Preserved => (metadata.uid(), metadata.gid(), metadata.mtime().max(0)),
         };
         header.set_mode(metadata.permissions().mode() & 0o7777);
         header.set_uid(user.into());
@@ -90,15 +91,13 @@ impl<W: Write> Packer<'_, W> {
     }
 }
 
-/// Writes the metadata that `lxc image import` and `incus image import` take beside a root file
-/// system's archive: a tar archive with one file, `metadata.yaml` (Incus documentation, "Image
-/// format"). `description` is what their lists show.
+/// Writes the metadata archive for `lxc image import` and `incus image import`, which holds only
+/// `metadata.yaml` (Incus documentation, "Image format"). Their lists show `description`.
 ///
 /// # Errors
 /// Those of writing to `output`.
 pub fn write_lxd_metadata(description: &str, output: impl Write) -> io::Result<()> {
-    // JSON strings are YAML strings. The time is fixed, so that the same image has the same digest
-    // there, too.
+    // JSON strings are YAML strings. The time is fixed, so that the digest depends only on the image.
     let description = serde_json::to_string(description)?;
     let text = format!(
         "architecture: {}\ncreation_date: 1\nproperties:\n  description: {description}\n",

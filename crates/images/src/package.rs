@@ -1,63 +1,50 @@
-//! Packages of the archive that the host is set up for, looked up and fetched by apt(8) and
-//! unpacked by dpkg-deb(1) into the cache. Nothing is ever installed.
+//! Packages of the archive configured on the host, downloaded by apt(8) and unpacked by dpkg-deb(1)
+//! into the cache. Nothing is ever installed.
 
+use crate::FileError;
 use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use weigh_host::cache::{CacheDirectory, CacheError};
 use weigh_host::command::{CommandError, Invocation, find_program};
 use weigh_host::ledger::Ledger;
 
-/// For looking something up in apt's lists.
+/// Deadline of a lookup in apt's lists.
 const LOOK_UP: Duration = Duration::from_secs(60);
-/// For fetching about 30 MB.
+/// Deadline of a download of about 30 MB.
 const FETCH: Duration = Duration::from_secs(300);
-/// For unpacking them.
+/// Deadline of unpacking them.
 const UNPACK: Duration = Duration::from_secs(120);
 
 /// Debian's package of the user-mode kernel, and the program in it.
 const USER_MODE: (&str, &str) = ("user-mode-linux", "usr/bin/linux.uml");
 
-/// Why a package cannot be had.
+/// Why a package is not available.
 #[derive(Debug, thiserror::Error)]
 pub enum PackageError {
     /// The host has no apt(8) or no dpkg-deb(1).
-    #[error("this host has no {0} to fetch packages of Debian with")]
+    #[error("this host has no {0}, which is needed to download Debian packages")]
     NoProgram(&'static str),
-    /// apt does not know it, or has nothing to download.
+    /// apt does not know the package, or has nothing to download.
     #[error("apt knows no {0}")]
     Unknown(String),
-    /// It does not hold what it is fetched for.
-    #[error("the package {package} holds no {file}")]
+    /// The package lacks a needed file.
+    #[error("the package {package} does not contain {file}")]
     Without {
         /// Its name.
         package: String,
-        /// What was looked for.
+        /// The missing file.
         file: &'static str,
     },
-    /// A step failed.
+    /// A program failed.
     #[error(transparent)]
     Command(#[from] CommandError),
     /// The cache cannot be used.
     #[error("the cache cannot be used: {0}; set WEIGH_CACHE to a directory that you may write")]
     Cache(String),
-    /// The system refused something.
-    #[error("could not {doing} {}: {source}", path.display())]
-    Io {
-        /// What was tried, a verb.
-        doing: &'static str,
-        /// With what.
-        path: PathBuf,
-        /// Why not.
-        source: io::Error,
-    },
-}
-
-impl PackageError {
-    fn io<'a>(doing: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> Self + 'a {
-        move |source| Self::Io { doing, path: path.into(), source }
-    }
+    /// The system refused an operation on a file.
+    #[error(transparent)]
+    File(#[from] FileError),
 }
 
 impl From<CacheError<PackageError>> for PackageError {
@@ -69,7 +56,7 @@ impl From<CacheError<PackageError>> for PackageError {
     }
 }
 
-/// A package as apt(8) knows it.
+/// A version of a package.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Package {
     pub(crate) name: String,
@@ -85,16 +72,16 @@ impl Package {
         Ok(Self { name: name.into(), version })
     }
 
-    /// Its name in the cache: with the version, and without a colon.
+    /// Its name in the cache, with the version and without colons.
     pub(crate) fn label(&self) -> String {
         format!("{}_{}", self.name, self.version.replace(':', "%3a"))
     }
 
-    /// Fetches the package, whose origin apt(8) checks by the archive's signature, and unpacks it
-    /// into an empty directory, without its documentation.
+    /// Downloads the package, which apt(8) verifies by the archive's signature, and unpacks it into an
+    /// empty directory, without its documentation.
     pub(crate) fn unpack(&self, staging: &Path, log: &Path) -> Result<(), PackageError> {
         let download = staging.join("download");
-        fs::create_dir(&download).map_err(PackageError::io("make the directory", &download))?;
+        fs::create_dir(&download).map_err(FileError::of("make the directory", &download))?;
         Invocation::new("apt-get")
             .args(["-q", "-o", "Acquire::Retries=2", "-o", "Acquire::http::Timeout=30", "download"])
             .arg(format!("{}={}", self.name, self.version))
@@ -116,14 +103,14 @@ impl Package {
             .run_ok()?;
         for rest in [download, staging.join("usr/share")] {
             if rest.exists() {
-                fs::remove_dir_all(&rest).map_err(PackageError::io("remove", &rest))?;
+                fs::remove_dir_all(&rest).map_err(FileError::of("remove", &rest))?;
             }
         }
         Ok(())
     }
 }
 
-/// What apt(8) knows about a package's candidate; empty when it knows nothing.
+/// The metadata of the candidate of a package; empty if apt(8) does not know it.
 pub(crate) fn show(package: &str, log: &Path) -> Result<String, PackageError> {
     for program in ["apt-get", "apt-cache", "dpkg-deb"] {
         if find_program(program).is_none() {
@@ -141,8 +128,8 @@ pub(crate) fn field<'a>(paragraph: &'a str, name: &str) -> Option<&'a str> {
     lines.into_iter().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
 }
 
-/// Debian's user-mode kernel where it is in the cache already.
-pub fn user_mode_kernel_at_hand(cache: &CacheDirectory) -> Option<PathBuf> {
+/// Debian's user-mode kernel, if it is in the cache.
+pub fn cached_user_mode_kernel(cache: &CacheDirectory) -> Option<PathBuf> {
     let (package, program) = USER_MODE;
     let entries = fs::read_dir(cache.path()).ok()?.flatten();
     let mut programs: Vec<PathBuf> = entries
@@ -158,23 +145,24 @@ pub fn user_mode_kernel_at_hand(cache: &CacheDirectory) -> Option<PathBuf> {
     programs.pop()
 }
 
-/// Debian's user-mode kernel, fetched into the cache unless it is there.
+/// Debian's user-mode kernel, downloaded into the cache if it is not there. `log` gets the output of
+/// the programs used.
 ///
 /// # Errors
-/// It cannot be had, as without a network; `log` has what the programs said.
+/// It is not available, for example without a network.
 pub fn user_mode_kernel(
     cache: &CacheDirectory,
     ledger: &Ledger,
     log: &Path,
 ) -> Result<PathBuf, PackageError> {
-    if let Some(program) = user_mode_kernel_at_hand(cache) {
+    if let Some(program) = cached_user_mode_kernel(cache) {
         return Ok(program);
     }
     let (name, program) = USER_MODE;
     let package = Package::candidate(name, log)?;
     let directory = cache.directory(&package.label(), ledger, |staging| {
         package.unpack(staging, log)?;
-        // What does not serve must not be found in the cache for ever.
+        // An unsuitable package must not stay in the cache.
         let without = || PackageError::Without { package: name.into(), file: program };
         if staging.join(program).is_file() { Ok(()) } else { Err(without()) }
     })?;
@@ -186,17 +174,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_whole_entries_are_at_hand() {
+    fn only_complete_entries_are_used() {
         let base = tempfile::tempdir().unwrap();
         let cache = CacheDirectory::at(base.path());
-        assert_eq!(user_mode_kernel_at_hand(&cache), None);
+        assert_eq!(cached_user_mode_kernel(&cache), None);
         for name in ["user-mode-linux_6.1um4+b13", "user-mode-linux_6.1um9.new", "user-mode-linux_6.1um3"] {
             let bin = base.path().join(name).join("usr/bin");
             fs::create_dir_all(&bin).unwrap();
             fs::write(bin.join("linux.uml"), "").unwrap();
         }
         fs::create_dir_all(base.path().join("user-mode-linux_9")).unwrap();
-        let found = user_mode_kernel_at_hand(&cache).unwrap();
+        let found = cached_user_mode_kernel(&cache).unwrap();
         assert!(found.ends_with("user-mode-linux_6.1um4+b13/usr/bin/linux.uml"), "{}", found.display());
     }
 

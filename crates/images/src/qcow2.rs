@@ -1,8 +1,7 @@
-//! Disk images in the format qcow2, version 3: one whose every cluster is there, and one that takes
-//! what is written above another image.
+//! Disk images in the format qcow2, version 3: fully allocated ones, and overlays of a raw image.
 //!
-//! They are written here because `qemu-img` is a package of its own, which many hosts with QEMU do
-//! not have. The format: QEMU, `docs/interop/qcow2.txt`. Numbers are big-endian.
+//! They are written here because `qemu-img` is a separate package, which many hosts with QEMU do not
+//! have. The format: QEMU, `docs/interop/qcow2.txt`. Numbers are big-endian.
 
 use std::fs::File;
 use std::io;
@@ -10,40 +9,39 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// What `qemu-img` makes by default: clusters of 64 KiB, reference counts of 16 bits.
+/// The defaults of `qemu-img`: clusters of 64 KiB, reference counts of 16 bits.
 const CLUSTER: u64 = 1 << CLUSTER_BITS;
 const CLUSTER_BITS: u32 = 16;
 const REFCOUNT_ORDER: u32 = 4;
-/// Clusters that one table of the second level maps.
+/// Clusters mapped by a second-level table.
 const PER_TABLE: u64 = CLUSTER / 8;
-/// Clusters whose reference counts one block holds.
+/// Clusters counted by a reference count block.
 const PER_BLOCK: u64 = CLUSTER / 2;
-/// The cluster has one user, so that it can be written in place.
+/// Flag of a cluster with one reference, which can be written in place.
 const COPIED: u64 = 1 << 63;
-/// Length of the header without what the later versions of the format add.
+/// Length of the header of version 3, bytes.
 const HEADER: u32 = 104;
-/// Type of the header's extension that names the format of the image below.
+/// Type of the header extension that names the format of the backing file.
 const BACKING_FORMAT: u32 = 0xe279_2aca;
-/// The largest image that is made: what one cluster of references to blocks of reference counts
-/// reaches.
+/// The largest image that can be made, bytes: the reach of a reference count table of one cluster.
 const LARGEST: u64 = (CLUSTER / 8) * PER_BLOCK * CLUSTER / 2;
 
-/// Where the parts of an image lie, in clusters.
+/// The layout of an image, in clusters.
 struct Layout {
-    /// Length of the disk that the guest sees, bytes.
+    /// Length of the virtual disk, bytes.
     bytes: u64,
-    /// Blocks of reference counts. The table that lists them is the cluster after the header.
+    /// Reference count blocks. Their table is the cluster after the header.
     refcount_blocks: u64,
-    /// Clusters of the table of the first level.
+    /// Clusters of the first-level table.
     first_level: u64,
-    /// Tables of the second level, a cluster each.
+    /// Second-level tables, a cluster each.
     second_level: u64,
     /// Clusters with the disk's content.
     data: u64,
 }
 
 impl Layout {
-    /// `allocated`: whether all clusters of the content are there.
+    /// `allocated`: whether all clusters of the content are allocated.
     fn new(bytes: u64, allocated: bool) -> io::Result<Self> {
         if bytes == 0 || bytes > LARGEST {
             let message = format!("a qcow2 image of {bytes} bytes cannot be made; the largest has {LARGEST}");
@@ -54,7 +52,7 @@ impl Layout {
         let first_level = tables.div_ceil(PER_TABLE);
         let (second_level, data) = if allocated { (tables, data) } else { (0, 0) };
         let mut layout = Self { bytes, refcount_blocks: 1, first_level, second_level, data };
-        // The blocks count themselves.
+        // The blocks count themselves, too.
         while layout.refcount_blocks * PER_BLOCK < layout.clusters() {
             layout.refcount_blocks += 1;
         }
@@ -86,7 +84,7 @@ impl Layout {
             (0..count).flat_map(cluster).collect::<Vec<u8>>()
         };
         file.write_all_at(&list(2, self.refcount_blocks, 0), CLUSTER)?;
-        // Every cluster has one user. What is behind the last one has none, and is a hole.
+        // Every cluster has one reference.
         let ones = 1u16.to_be_bytes().repeat(self.clusters() as usize);
         file.write_all_at(&ones, 2 * CLUSTER)?;
         let tables = list(self.second_level_at(), self.second_level, COPIED);
@@ -107,22 +105,20 @@ impl Layout {
         if backing.is_some() {
             extension(BACKING_FORMAT, b"raw");
         }
-        // The end of the extensions.
+        // The end of the header extensions.
         extension(0, b"");
-        // The longest name that the format allows.
+        // The limit of the format.
         if name.len() > 1023 {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
-                "the path of the image below is too long",
+                "the path of the backing file is too long",
             ));
         }
         let name_at = if name.is_empty() { 0 } else { u64::from(HEADER) + extensions.len() as u64 };
         let entries = self.bytes.div_ceil(CLUSTER).div_ceil(PER_TABLE);
         let mut header = b"QFI\xfb".to_vec();
-        let mut word = |value: u32| header.extend(value.to_be_bytes());
-        word(3);
-        let mut long = |value: u64| header.extend(value.to_be_bytes());
-        long(name_at);
+        header.extend(3u32.to_be_bytes()); // version
+        header.extend(name_at.to_be_bytes());
         header.extend((name.len() as u32).to_be_bytes());
         header.extend(CLUSTER_BITS.to_be_bytes());
         header.extend(self.bytes.to_be_bytes());
@@ -130,10 +126,10 @@ impl Layout {
         header.extend(0u32.to_be_bytes());
         header.extend((entries as u32).to_be_bytes());
         header.extend((self.first_level_at() * CLUSTER).to_be_bytes());
-        // The table of reference counts: the second cluster, and one cluster long.
+        // The reference count table: the second cluster, one cluster long.
         header.extend(CLUSTER.to_be_bytes());
         header.extend(1u32.to_be_bytes());
-        // No snapshots; no features, of which there are three kinds.
+        // No snapshots, and none of the three kinds of features.
         header.extend([0; 4 + 8 + 3 * 8]);
         header.extend(REFCOUNT_ORDER.to_be_bytes());
         header.extend(HEADER.to_be_bytes());
@@ -144,28 +140,26 @@ impl Layout {
     }
 }
 
-/// Makes an image of a disk of this length whose every cluster is allocated, in the order of the
-/// disk. Returns where in the file the disk's content is to be written; it is there as one piece,
-/// and zero.
+/// Makes a fully allocated image of a zeroed disk of `bytes`. Returns the offset in the file at which
+/// the content of the disk begins; it is contiguous.
 ///
 /// # Errors
-/// It cannot be written; the length is none that can be had.
+/// It cannot be written, or the length is 0 or exceeds the largest that can be made.
 pub fn allocated(file: &File, bytes: u64) -> io::Result<u64> {
     let layout = Layout::new(bytes, true)?;
     layout.write(file, None)?;
     Ok(layout.data_at() * CLUSTER)
 }
 
-/// Makes an image that holds nothing yet and shows the raw image below it, of which `bytes` is the
-/// length. What is below is never written to.
+/// Makes an empty overlay of a raw image of `bytes`, which is never written to.
 ///
 /// # Errors
-/// It cannot be written, or something of that name is there; the length or the path is none that
-/// can be had.
-pub fn overlay(path: &Path, below: &Path, bytes: u64) -> io::Result<()> {
-    let below = std::path::absolute(below)?;
+/// It cannot be written, the path exists, the length is 0 or exceeds the largest that can be made, or
+/// the path of the raw image is too long.
+pub fn overlay(path: &Path, backing: &Path, bytes: u64) -> io::Result<()> {
+    let backing = std::path::absolute(backing)?;
     let layout = Layout::new(bytes, false)?;
-    layout.write(&File::create_new(path)?, Some(&below))
+    layout.write(&File::create_new(path)?, Some(&backing))
 }
 
 #[cfg(test)]
@@ -192,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_to_a_whole_image_is_on_its_disk() {
+    fn content_of_an_allocated_image_is_on_its_disk() {
         let base = tempfile::tempdir().unwrap();
         let path = base.path().join("disk.qcow2");
         let bytes = 5 * CLUSTER + 512;
@@ -204,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn an_overlay_is_small_and_names_what_is_below() {
+    fn an_overlay_is_small_and_names_its_backing_file() {
         let base = tempfile::tempdir().unwrap();
         let path = base.path().join("top.qcow2");
         overlay(&path, Path::new("/a/root.ext4"), 3 << 30).unwrap();

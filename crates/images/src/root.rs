@@ -1,9 +1,9 @@
-//! Preparing a guest's root.
+//! Preparing the root file system of guests.
 
 use crate::digest::ContentDigest;
 use crate::pack::Owners;
-use crate::store::{Hold, Store};
-use crate::{ImageError, archive, pack};
+use crate::store::{ImageLock, Store};
+use crate::{FileError, ImageError, archive, pack};
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, Permissions};
 use std::io::{self, Write};
@@ -12,7 +12,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use weigh_model::ImageSpec;
 
-/// Mount points that every skeleton has, and their permissions.
+/// Mount points of every skeleton, with their permissions.
 const MOUNT_POINTS: [(&str, u32); 7] = [
     ("proc", 0o755),
     ("sys", 0o755),
@@ -22,14 +22,14 @@ const MOUNT_POINTS: [(&str, u32); 7] = [
     ("etc", 0o755),
     (".weighbridge", 0o755),
 ];
-/// Entries of the image that the guest has its own of.
+/// Entries of the image that a guest replaces by its own.
 const PRIVATE: [&str; 6] = ["proc", "sys", "dev", "tmp", "run", ".weighbridge"];
-/// Further entries of the host's root that are no part of its system.
+/// Further entries of the host's root that are not part of its system.
 const NOT_THE_SYSTEM: [&str; 3] = ["mnt", "media", "lost+found"];
-/// Files that container engines mount their own over; where the image's `/etc` lacks one, they
-/// could not, because it is read-only.
+/// Files over which container engines mount their own, which is only possible if they exist, because
+/// the image's `/etc` is read-only.
 const ENGINE_FILES: [&str; 3] = ["hosts", "hostname", "resolv.conf"];
-/// What a program needs to look up a user or a name, for images without an `/etc`.
+/// Files for looking up users and names, for images without an `/etc`.
 const MINIMAL_ETC: [(&str, &str); 5] = [
     ("passwd", "root:x:0:0:root:/:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n"),
     ("group", "root:x:0:\nnogroup:x:65534:\n"),
@@ -38,35 +38,34 @@ const MINIMAL_ETC: [(&str, &str); 5] = [
     ("resolv.conf", ""),
 ];
 
-/// The programs that go into every guest: files on the host, outside of any root.
+/// The programs for every guest: files of the host, outside of any root.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Programs {
-    /// The guest side of the protocol.
+    /// The probe.
     pub probe: PathBuf,
     /// The builtin kernels.
     pub kernels: PathBuf,
 }
 
-/// A file or directory of the host that is mounted into the guest with everything below it.
+/// A bind mount of a file or directory of the host into the guest, recursive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bind {
-    /// On the host: absolute, without symbolic links in the last part; a directory or a regular
-    /// file.
+    /// On the host: absolute, a directory or a regular file, no symbolic link.
     pub source: PathBuf,
-    /// In the guest, absolute. It exists in the skeleton, with the source's kind, unless it lies
-    /// below a scratch mount: then whoever mounts makes it there.
+    /// In the guest, absolute. It exists in the skeleton with the kind of the source, unless it lies
+    /// below a scratch mount; then the platform must make it there.
     pub target: PathBuf,
     /// Whether the guest must not write to it.
     pub read_only: bool,
 }
 
-/// One mount of a root, in the order of [`Root::mounts`].
+/// A mount of a root, see [`Root::mounts`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mount<'a> {
     /// A part of the image.
     Bind(&'a Bind),
-    /// A private empty tmpfs with mode 1777 for `/tmp` and `/var/tmp`, 0755 else, at this absolute
-    /// path in the guest.
+    /// A private empty tmpfs at this absolute path in the guest, with mode 1777 for `/tmp` and
+    /// `/var/tmp`, else 0755.
     Scratch(&'a Path),
 }
 
@@ -80,46 +79,44 @@ impl Mount<'_> {
     }
 }
 
-/// A root file system, ready to be mounted by any number of guests at once.
+/// A root file system that any number of guests can mount at the same time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Root {
-    /// Directory that becomes the guest's `/`. Shared by guests: mount it read-only.
+    /// Directory that becomes the guest's `/`. It is shared by guests: mount it read-only.
     pub skeleton: PathBuf,
-    /// Parts of the image. The one that holds the skeleton, if any, is the first (see the crate's
-    /// page on loops).
+    /// Parts of the image. One that contains the skeleton comes first (see "Loops" in the
+    /// documentation of the crate).
     pub binds: Vec<Bind>,
     /// Absolute paths in the guest of private tmpfs mounts.
     pub scratch: Vec<PathBuf>,
-    /// SHA-256, hexadecimal, over what decides the content: the programs' bytes; an archive's
-    /// bytes; of a directory the names, owners, permissions, sizes and times; of the host the
-    /// release and the state of the package database.
+    /// SHA-256, hexadecimal, of what determines the content: the bytes of the programs; the bytes of an
+    /// archive; names, owners, permissions, sizes and times of a directory; release and package
+    /// database of the host.
     pub digest: String,
-    /// Whether this is the host's own root, so that a program of the host is the same program in
-    /// the guest.
+    /// Whether this is the host's root, so that guests have the same programs as the host.
     pub host: bool,
-    /// What the user should know, in sentences: entries that could not be shown to the guest.
+    /// Notes for the user, in sentences: entries that guests do not see.
     pub notes: Vec<String>,
-    /// The whole root file system as one directory of the host, for systems with an init of their
-    /// own and for images of engines that make their own copies: an image's directory, or what an
-    /// archive was unpacked to. Absent for the host's root and the probe alone. Never to be written
-    /// to: guests of other runs may share it. The programs for guests are not in it.
+    /// The whole root file system as one directory of the host, for systems with their own init and
+    /// for engines that copy images: the directory of an image, or an unpacked archive. Absent for the
+    /// host's root and for the probe alone. It must not be written to, because guests of other runs
+    /// may share it. It does not contain the programs for guests.
     pub tree: Option<PathBuf>,
-    /// What keeps an image of this host's from being removed as long as a root of it is in use.
-    pub hold: Option<Hold>,
+    /// Prevents the removal of an image in the cache while a root uses it.
+    pub lock: Option<ImageLock>,
 }
 
 impl Root {
-    /// Makes the skeleton below `work` (an archive is unpacked there too) and decides the mounts.
+    /// Makes the skeleton below `work` (archives are unpacked there, too) and determines the mounts.
     ///
     /// With the host's root, a `working_directory` below `/tmp`, `/run`, `/mnt` or `/media`, which
-    /// the guest does not see, is bound read-only at the same place, so that the user's files are
-    /// found. With another image the working directory is one of the image, and nothing is bound.
+    /// guests do not see, is bound read-only at the same path, so that guests find the user's files.
+    /// With another image the working directory is one of the image, and nothing is bound.
     ///
-    /// The caller has put `work` into the ledger: nothing is written outside of it.
+    /// The caller must have recorded `work` in the ledger; nothing is written outside of it.
     ///
     /// # Errors
-    /// An image or program that does not exist, is of no known kind or unsafe to unpack; a system
-    /// error.
+    /// An image or program does not exist, is of an unknown kind or unsafe to unpack; a system error.
     pub fn prepare(
         image: &ImageSpec,
         programs: &Programs,
@@ -129,7 +126,7 @@ impl Root {
         Self::prepare_with(Store::open().as_ref(), image, programs, work, working_directory)
     }
 
-    /// As [`Root::prepare`], with the images of a store of the caller's.
+    /// As [`Root::prepare`], with the images of the given store.
     ///
     /// # Errors
     /// As [`Root::prepare`].
@@ -140,11 +137,11 @@ impl Root {
         work: &Path,
         working_directory: Option<&Path>,
     ) -> Result<Self, ImageError> {
-        // Before anything is made for it.
-        let kept = match image {
+        // Locked before anything is made for it.
+        let cached = match image {
             ImageSpec::Debian | ImageSpec::Oci(_) => {
                 let not_built = || ImageError::NotBuilt { image: image.to_string() };
-                Some(store.ok_or_else(not_built)?.hold(image)?)
+                Some(store.ok_or_else(not_built)?.lock(image)?)
             }
             ImageSpec::Probe | ImageSpec::Host | ImageSpec::Path(_) => None,
         };
@@ -155,16 +152,16 @@ impl Root {
             ImageSpec::Path(path) => builder.path(path, work, working_directory)?,
             ImageSpec::Debian | ImageSpec::Oci(_) => {}
         }
-        if let Some((kept, hold)) = kept {
+        if let Some((image, lock)) = cached {
             builder.digest.part(b"kept");
-            kept.digest_into(&mut builder.digest);
-            builder.tree(kept.tree())?;
-            builder.root.hold = Some(hold);
+            image.digest_into(&mut builder.digest);
+            builder.tree(image.tree())?;
+            builder.root.lock = Some(lock);
         }
         builder.finish()
     }
 
-    /// All mounts in the order in which to make them: whatever lies below another comes after it.
+    /// All mounts in the order in which to make them: a mount comes after those above it.
     pub fn mounts(&self) -> Vec<Mount<'_>> {
         let mut mounts: Vec<Mount<'_>> = self
             .binds
@@ -172,7 +169,7 @@ impl Root {
             .map(Mount::Bind)
             .chain(self.scratch.iter().map(|path| Mount::Scratch(path)))
             .collect();
-        // The sort is stable: the bind that holds the skeleton stays in front of its equals.
+        // The sort is stable: the bind that contains the skeleton stays in front of its equals.
         mounts.sort_by_key(|mount| mount.target().components().count());
         mounts
     }
@@ -180,7 +177,7 @@ impl Root {
     /// Writes the skeleton as a tar archive. The same skeleton gives the same bytes.
     ///
     /// # Errors
-    /// Those of reading the skeleton and of writing to `output`.
+    /// The skeleton cannot be read, or `output` not be written.
     pub fn write_tar(&self, output: impl Write) -> io::Result<()> {
         pack::write(&self.skeleton, output, Owners::Root)
     }
@@ -189,10 +186,10 @@ impl Root {
     /// keep images of their own. The same tree gives the same bytes.
     ///
     /// # Errors
-    /// Those of reading the tree and of writing to `output`; there is no tree.
+    /// There is no tree, it cannot be read, or `output` not be written.
     pub fn write_tree_tar(&self, output: impl Write) -> io::Result<()> {
         let tree = self.tree.as_ref().ok_or_else(|| io::Error::other("this root has no image of its own"))?;
-        pack::write(tree, output, Owners::AsTheyAre)
+        pack::write(tree, output, Owners::Preserved)
     }
 }
 
@@ -203,8 +200,8 @@ struct Builder {
 
 impl Builder {
     fn new(programs: &Programs, work: &Path) -> Result<Self, ImageError> {
-        fs::create_dir_all(work).map_err(ImageError::io("make the directory", work))?;
-        let work = work.canonicalize().map_err(ImageError::io("resolve", work))?;
+        fs::create_dir_all(work).map_err(FileError::of("make the directory", work))?;
+        let work = work.canonicalize().map_err(FileError::of("resolve", work))?;
         let skeleton = work.join("skeleton");
         if skeleton.symlink_metadata().is_ok() {
             return Err(ImageError::Occupied { path: skeleton });
@@ -219,7 +216,7 @@ impl Builder {
                 return Err(ImageError::ProgramMissing { path: from.clone() });
             }
             let to = in_root(&skeleton, Path::new(to));
-            fs::copy(from, &to).map_err(ImageError::io("copy", from))?;
+            fs::copy(from, &to).map_err(FileError::of("copy", from))?;
             set_mode(&to, 0o755)?;
             digest.file(from)?;
         }
@@ -232,13 +229,13 @@ impl Builder {
             host: false,
             notes: Vec::new(),
             tree: None,
-            hold: None,
+            lock: None,
         };
         Ok(Self { root, digest })
     }
 
     fn finish(mut self) -> Result<Root, ImageError> {
-        // An image with an `/etc` has it bound by now, or its entries placed.
+        // The `/etc` of an image, or its entries, have been bound by now.
         if !self.root.binds.iter().any(|bind| bind.target.starts_with("/etc")) {
             self.write_missing_etc()?;
         }
@@ -257,9 +254,9 @@ impl Builder {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 return Err(ImageError::NotFound { path: path.into() });
             }
-            Err(error) => return Err(ImageError::io("look at", path)(error)),
+            Err(error) => return Err(FileError::of("look at", path)(error).into()),
         };
-        let canonical = path.canonicalize().map_err(ImageError::io("resolve", path))?;
+        let canonical = path.canonicalize().map_err(FileError::of("resolve", path))?;
         if metadata.is_dir() && canonical == Path::new("/") {
             self.host(working)
         } else if metadata.is_dir() {
@@ -273,14 +270,14 @@ impl Builder {
             archive::unpack(&canonical, &unpacked)?;
             self.digest.part(b"archive");
             self.digest.file(&canonical)?;
-            let unpacked = unpacked.canonicalize().map_err(ImageError::io("resolve", &unpacked))?;
+            let unpacked = unpacked.canonicalize().map_err(FileError::of("resolve", &unpacked))?;
             self.tree(unpacked)
         } else {
             Err(ImageError::NotAnImage { path: path.into() })
         }
     }
 
-    /// Takes a directory as the whole image.
+    /// Uses a directory as the whole image.
     fn tree(&mut self, tree: PathBuf) -> Result<(), ImageError> {
         self.place_root(&tree, &PRIVATE)?;
         self.root.tree = Some(tree);
@@ -294,7 +291,7 @@ impl Builder {
         let hidden: Vec<&str> = PRIVATE.into_iter().chain(NOT_THE_SYSTEM).collect();
         self.place_root(Path::new("/"), &hidden)?;
         let Some(directory) = working_directory else { return Ok(()) };
-        let directory = directory.canonicalize().map_err(ImageError::io("resolve", directory))?;
+        let directory = directory.canonicalize().map_err(FileError::of("resolve", directory))?;
         let Some(top) = directory.components().nth(1).map(|part| part.as_os_str().to_owned()) else {
             return Ok(());
         };
@@ -305,20 +302,20 @@ impl Builder {
         let kernels_own = ["proc", "sys", "dev"].iter().any(|name| top == *name);
         if kernels_own || self.root.scratch.contains(&directory) {
             self.root.notes.push(format!(
-                "{} is private to each guest, so the files of this working directory are not seen there: work in a directory of its own",
+                "{} is private to each guest, so guests do not see the files of this working directory: use another one",
                 directory.display()
             ));
             return Ok(());
         }
         if !self.root.scratch.iter().any(|scratch| directory.starts_with(scratch)) {
             let place = in_root(&self.root.skeleton, &directory);
-            fs::create_dir_all(&place).map_err(ImageError::io("make the directory", &place))?;
+            fs::create_dir_all(&place).map_err(FileError::of("make the directory", &place))?;
         }
         self.root.binds.push(Bind { source: directory.clone(), target: directory, read_only: true });
         Ok(())
     }
 
-    /// Shows the image's entries at the root of the guest.
+    /// Shows the image's entries in the root of the guest.
     fn place_root(&mut self, image: &Path, hidden: &[&str]) -> Result<(), ImageError> {
         let etc = image.join("etc");
         let etc_is_whole =
@@ -331,26 +328,25 @@ impl Builder {
             for name in ENGINE_FILES {
                 let path = self.root.skeleton.join("etc").join(name);
                 if path.symlink_metadata().is_err() {
-                    fs::write(&path, "").map_err(ImageError::io("write", &path))?;
+                    fs::write(&path, "").map_err(FileError::of("write", &path))?;
                 }
             }
         }
-        // A mount point of its own only where the image has one: below a read-only bind none can be
-        // made.
+        // Only if the image has the directory: none can be made below a read-only bind.
         if is_directory(&image.join("var")) && is_directory(&image.join("var/tmp")) {
             self.root.scratch.push("/var/tmp".into());
         }
         Ok(())
     }
 
-    /// Shows the entries of one directory at one place of the guest: links as links, everything
-    /// else as binds.
+    /// Shows the entries of a directory at a path of the guest: links as links, everything else as
+    /// binds.
     fn place(&mut self, from: &Path, at: &Path, hidden: impl Fn(&OsStr) -> bool) -> Result<(), ImageError> {
         let mut names = fs::read_dir(from)
             .and_then(|entries| {
                 entries.map(|e| e.map(|e| e.file_name())).collect::<Result<Vec<OsString>, _>>()
             })
-            .map_err(ImageError::io("read the directory", from))?;
+            .map_err(FileError::of("read the directory", from))?;
         names.sort();
         for name in names.iter().filter(|name| !hidden(name)) {
             self.place_entry(&from.join(name), &at.join(name))?;
@@ -359,32 +355,31 @@ impl Builder {
     }
 
     fn place_entry(&mut self, source: &Path, target: &Path) -> Result<(), ImageError> {
-        let metadata = source.symlink_metadata().map_err(ImageError::io("look at", source))?;
+        let metadata = source.symlink_metadata().map_err(FileError::of("look at", source))?;
         let place = in_root(&self.root.skeleton, target);
         if source.to_str().is_none() {
-            // Engines and runtimes are told their mounts in JSON, which has no place for other
-            // bytes.
+            // Engines and runtimes take their mounts in JSON, which cannot hold other bytes.
             self.root
                 .notes
                 .push(format!("{} is not shown to guests: its name is not valid Unicode", source.display()));
             return Ok(());
         }
         if metadata.is_symlink() {
-            let to = fs::read_link(source).map_err(ImageError::io("read the link", source))?;
+            let to = fs::read_link(source).map_err(FileError::of("read the link", source))?;
             // An image may have a link where the skeleton has a directory (`/etc`).
             if is_directory(&place) {
-                fs::remove_dir(&place).map_err(ImageError::io("replace", &place))?;
+                fs::remove_dir(&place).map_err(FileError::of("replace", &place))?;
             }
-            return symlink(to, &place).map_err(ImageError::io("make the link", &place));
+            return Ok(symlink(to, &place).map_err(FileError::of("make the link", &place))?);
         }
         if metadata.is_dir() {
             if !is_directory(&place) {
                 make_directory(&place, 0o755)?;
             }
         } else if metadata.is_file() {
-            fs::write(&place, "").map_err(ImageError::io("write", &place))?;
+            fs::write(&place, "").map_err(FileError::of("write", &place))?;
         } else {
-            return Ok(()); // sockets, pipes and devices are no part of a system's files
+            return Ok(()); // guests get no sockets, pipes and devices of the image
         }
         self.root.binds.push(Bind { source: source.into(), target: target.into(), read_only: true });
         Ok(())
@@ -397,14 +392,14 @@ impl Builder {
         }
         for (name, content) in MINIMAL_ETC {
             let path = etc.join(name);
-            fs::write(&path, content).map_err(ImageError::io("write", &path))?;
+            fs::write(&path, content).map_err(FileError::of("write", &path))?;
             set_mode(&path, 0o644)?;
         }
         Ok(())
     }
 }
 
-/// The place of a guest's absolute path below a directory of the host.
+/// The path on the host of an absolute path in the guest.
 fn in_root(root: &Path, absolute: &Path) -> PathBuf {
     root.join(absolute.strip_prefix("/").unwrap_or(absolute))
 }
@@ -414,12 +409,12 @@ fn is_directory(path: &Path) -> bool {
 }
 
 fn make_directory(path: &Path, mode: u32) -> Result<(), ImageError> {
-    fs::create_dir(path).map_err(ImageError::io("make the directory", path))?;
+    fs::create_dir(path).map_err(FileError::of("make the directory", path))?;
     set_mode(path, mode)
 }
 
-/// Sets permissions by themselves: those given at creation are cut by the user's umask.
+/// Sets permissions separately, because the umask would restrict those given at creation.
 fn set_mode(path: &Path, mode: u32) -> Result<(), ImageError> {
-    fs::set_permissions(path, Permissions::from_mode(mode))
-        .map_err(ImageError::io("set the permissions of", path))
+    Ok(fs::set_permissions(path, Permissions::from_mode(mode))
+        .map_err(FileError::of("set the permissions of", path))?)
 }

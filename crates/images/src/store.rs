@@ -1,20 +1,20 @@
-//! The images that this host keeps: built or pulled once, used by every run.
+//! The images in the cache: built or pulled once, used by every run.
 //!
 //! ```text
-//! <cache>/images/debian-0123456789abcdef/        one image, whole from the moment that it has this name
-//!                                        image.json   what it is
+//! <cache>/images/debian-0123456789abcdef/        an image, complete from the moment that it has this name
+//!                                        image.json   its record
 //!                                        tree/        its root file system
 //! <cache>/images/debian-0123456789abcdef.use     runs that use it hold a shared flock(2) here
-//! <cache>/images/oci-0123456789abcdef.names      further names of it, one a line: tags that a registry may give to another image
+//! <cache>/images/oci-0123456789abcdef.names      its tags, one a line, which the registry may move to another image
 //! ```
 
 mod record;
 
-pub use record::{Kept, Record};
+pub use record::{CachedImage, Record};
 
-use crate::ImageError;
 use crate::disk::DISKS;
 use crate::oci::Reference;
+use crate::{FileError, ImageError};
 use record::{NAMES, open};
 use std::fs::{self, File, TryLockError};
 use std::io;
@@ -26,27 +26,27 @@ use weigh_model::ImageSpec;
 
 /// Directory of the images in the cache.
 const IMAGES: &str = "images";
-/// Ending of the file of what was said while it was made.
+/// Extension of the log of making an image.
 pub(crate) const LOG: &str = "log";
-/// How many digits of a digest an entry's name has.
+/// Number of digest digits in the name of an entry.
 const LABEL_DIGITS: usize = 16;
 
-/// An image that cannot be removed while this, or a copy of it, is there.
+/// Prevents the removal of an image while this, or a clone of it, exists.
 #[derive(Debug, Clone)]
-pub struct Hold {
+pub struct ImageLock {
     path: PathBuf,
     _lock: Arc<File>,
 }
 
-impl PartialEq for Hold {
+impl PartialEq for ImageLock {
     fn eq(&self, other: &Self) -> bool {
         self.path == other.path
     }
 }
 
-impl Eq for Hold {}
+impl Eq for ImageLock {}
 
-/// The images that this user's runs on this host share.
+/// The images shared by all runs of this user on this host.
 #[derive(Debug, Clone)]
 pub struct Store {
     cache: CacheDirectory,
@@ -58,7 +58,7 @@ impl Store {
         Self { cache }
     }
 
-    /// The images of this user; `None` when no place is known for a cache.
+    /// The images of this user; `None` if no directory is known for the cache.
     pub fn open() -> Option<Self> {
         CacheDirectory::open().map(Self::at)
     }
@@ -67,46 +67,44 @@ impl Store {
         &self.cache
     }
 
-    /// Name in the cache of the image of this kind and identity.
+    /// Name in the cache of an image.
     pub(crate) fn entry(kind: &str, identity: &str) -> String {
         format!("{IMAGES}/{kind}-{}", &identity[..identity.len().min(LABEL_DIGITS)])
     }
 
-    /// The place of a file of an entry that is not in its directory.
-    pub(crate) fn beside(&self, entry: &str, ending: &str) -> PathBuf {
-        self.cache.path().join(format!("{entry}.{ending}"))
+    /// The path of a file beside the directory of an entry.
+    pub(crate) fn beside(&self, entry: &str, extension: &str) -> PathBuf {
+        self.cache.path().join(format!("{entry}.{extension}"))
     }
 
-    /// All images that are whole, by name, the newest of a name first.
-    pub fn list(&self) -> Vec<Kept> {
+    /// All images, sorted by name, the newest of a name first.
+    pub fn list(&self) -> Vec<CachedImage> {
         let entries = fs::read_dir(self.cache.path().join(IMAGES));
         let paths = entries.into_iter().flatten().flatten().map(|entry| entry.path());
-        let mut kept: Vec<Kept> =
+        let mut images: Vec<CachedImage> =
             paths.filter(|path| path.extension().is_none()).filter_map(|path| open(&path)).collect();
-        kept.sort_by(|a, b| a.name().cmp(b.name()).then(b.record.made.cmp(&a.record.made)));
-        kept
+        images.sort_by(|a, b| a.name().cmp(b.name()).then(b.record.made.cmp(&a.record.made)));
+        images
     }
 
-    /// The entry in the cache, if it is there.
-    pub(crate) fn get(&self, entry: &str) -> Option<Kept> {
+    /// The image of an entry, if it exists.
+    pub(crate) fn get(&self, entry: &str) -> Option<CachedImage> {
         open(&self.cache.path().join(entry))
     }
 
-    /// The image that a name on the command line means; for `debian` the one of this version's
-    /// recipe.
-    pub fn find(&self, image: &ImageSpec) -> Option<Kept> {
+    /// The image for a name on the command line; for `debian` that of this version's recipe.
+    pub fn find(&self, image: &ImageSpec) -> Option<CachedImage> {
         match image {
-            ImageSpec::Debian => self.get(&crate::debian::Recipe::here().entry()),
+            ImageSpec::Debian => self.get(&crate::debian::Recipe::for_this_host().entry()),
             ImageSpec::Oci(text) => {
                 let name = format!("oci:{}", text.parse::<Reference>().ok()?);
-                self.list().into_iter().find(|kept| kept.is_named(&name))
+                self.list().into_iter().find(|image| image.is_named(&name))
             }
             ImageSpec::Host | ImageSpec::Probe | ImageSpec::Path(_) => None,
         }
     }
 
-    /// Whether a run can have this image, as far as can be told without preparing it: so that it is
-    /// refused before anything is done.
+    /// Checks that an image is available without preparing it, so that a run can be refused early.
     ///
     /// # Errors
     /// [`ImageError::NotFound`], [`ImageError::NotBuilt`], [`ImageError::Reference`].
@@ -117,68 +115,68 @@ impl Store {
                 if let ImageSpec::Oci(text) = image {
                     text.parse::<Reference>()?;
                 }
-                let kept = Self::open().and_then(|store| store.find(image));
-                kept.map(drop).ok_or_else(|| ImageError::NotBuilt { image: image.to_string() })
+                let found = Self::open().and_then(|store| store.find(image));
+                found.map(drop).ok_or_else(|| ImageError::NotBuilt { image: image.to_string() })
             }
             ImageSpec::Host | ImageSpec::Probe | ImageSpec::Path(_) => Ok(()),
         }
     }
 
-    /// The image, which is not removed as long as the hold lives.
+    /// The image, with a lock that prevents its removal.
     ///
     /// # Errors
-    /// [`ImageError::NotBuilt`]; the lock cannot be had.
-    pub fn hold(&self, image: &ImageSpec) -> Result<(Kept, Hold), ImageError> {
+    /// [`ImageError::NotBuilt`], or the lock cannot be taken.
+    pub fn lock(&self, image: &ImageSpec) -> Result<(CachedImage, ImageLock), ImageError> {
         let not_built = || ImageError::NotBuilt { image: image.to_string() };
-        let path = use_file(&self.find(image).ok_or_else(not_built)?.directory);
-        let lock = open_lock(&path).map_err(ImageError::io("open", &path))?;
-        // Who removes an image holds this for as long as a rename takes.
-        lock.lock_shared().map_err(ImageError::io("lock", &path))?;
-        let kept = self.find(image).ok_or_else(not_built)?;
-        Ok((kept, Hold { path, _lock: Arc::new(lock) }))
+        let path = lock_file(&self.find(image).ok_or_else(not_built)?.directory);
+        let lock = open_lock(&path).map_err(FileError::of("open", &path))?;
+        // A removal holds it only for the time of a rename.
+        lock.lock_shared().map_err(FileError::of("lock", &path))?;
+        let image = self.find(image).ok_or_else(not_built)?;
+        Ok((image, ImageLock { path, _lock: Arc::new(lock) }))
     }
 
-    /// Removes every image of this name, or the one whose identity begins so. Returns what was
-    /// removed.
+    /// Removes every image with this name, or whose identity begins with it. Returns the removed
+    /// images.
     ///
     /// # Errors
-    /// There is none, one is in use, or it cannot be removed.
-    pub fn remove(&self, name: &str, ledger: &Ledger) -> Result<Vec<Kept>, ImageError> {
+    /// There is none, or one is in use or cannot be removed.
+    pub fn remove(&self, name: &str, ledger: &Ledger) -> Result<Vec<CachedImage>, ImageError> {
         let whole = match ImageSpec::from(name.to_string()) {
             ImageSpec::Oci(text) => format!("oci:{}", text.parse::<Reference>()?),
             _ => name.to_string(),
         };
-        let by_digest = |kept: &Kept| name.len() >= 8 && kept.record.identity.starts_with(name);
-        let chosen: Vec<Kept> =
-            self.list().into_iter().filter(|kept| kept.is_named(&whole) || by_digest(kept)).collect();
+        let by_digest = |image: &CachedImage| name.len() >= 8 && image.record.identity.starts_with(name);
+        let chosen: Vec<CachedImage> =
+            self.list().into_iter().filter(|image| image.is_named(&whole) || by_digest(image)).collect();
         if chosen.is_empty() {
-            return Err(ImageError::NotKept { name: name.into() });
+            return Err(ImageError::NotCached { name: name.into() });
         }
-        for kept in &chosen {
-            self.remove_one(kept, ledger)?;
+        for image in &chosen {
+            self.remove_one(image, ledger)?;
         }
         Ok(chosen)
     }
 
-    fn remove_one(&self, kept: &Kept, ledger: &Ledger) -> Result<(), ImageError> {
-        let path = use_file(&kept.directory);
-        let lock = open_lock(&path).map_err(ImageError::io("open", &path))?;
+    fn remove_one(&self, image: &CachedImage, ledger: &Ledger) -> Result<(), ImageError> {
+        let path = lock_file(&image.directory);
+        let lock = open_lock(&path).map_err(FileError::of("open", &path))?;
         match lock.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
-                return Err(ImageError::InUse { name: kept.name().into() });
+                return Err(ImageError::InUse { name: image.name().into() });
             }
-            Err(TryLockError::Error(error)) => return Err(ImageError::io("lock", &path)(error)),
+            Err(TryLockError::Error(error)) => return Err(FileError::of("lock", &path)(error).into()),
         }
-        let label = kept.directory.file_name().unwrap_or_default().to_string_lossy();
+        let label = image.directory.file_name().unwrap_or_default().to_string_lossy();
         let removed = self.cache.remove(&format!("{IMAGES}/{label}"), ledger);
         removed.map_err(|error| ImageError::Cache(error.to_string()))?;
         self.remove_disks(&format!("{label}-"), ledger)?;
         for ending in [NAMES, LOG] {
-            let path = kept.directory.with_extension(ending);
+            let path = image.directory.with_extension(ending);
             match fs::remove_file(&path) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                    return Err(ImageError::io("remove", &path)(error));
+                    return Err(FileError::of("remove", &path)(error).into());
                 }
                 _ => {}
             }
@@ -186,7 +184,7 @@ impl Store {
         Ok(())
     }
 
-    /// Removes the disks that were made of an image; who uses one holds the image.
+    /// Removes the disks of an image; a run that uses one holds the lock of the image.
     fn remove_disks(&self, of_image: &str, ledger: &Ledger) -> Result<(), ImageError> {
         let entries = fs::read_dir(self.cache.path().join(DISKS)).into_iter().flatten().flatten();
         let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
@@ -197,19 +195,19 @@ impl Store {
         Ok(())
     }
 
-    /// Gives an image one more name, and takes it from any other.
+    /// Gives a tag to an image, and removes it from the others.
     pub(crate) fn name(&self, entry: &str, name: &str) -> io::Result<()> {
-        let place = self.cache.path().join(entry);
-        for kept in self.list() {
-            let has = kept.tags.iter().any(|tag| tag == name);
-            let gets = kept.directory == place;
+        let directory = self.cache.path().join(entry);
+        for image in self.list() {
+            let has = image.tags.iter().any(|tag| tag == name);
+            let gets = image.directory == directory;
             if has == gets {
                 continue;
             }
-            let mut tags = kept.tags;
+            let mut tags = image.tags;
             tags.retain(|tag| tag != name);
             tags.extend(gets.then(|| name.to_string()));
-            let path = kept.directory.with_extension(NAMES);
+            let path = image.directory.with_extension(NAMES);
             let staging = path.with_extension(format!("{NAMES}.{}", std::process::id()));
             fs::write(&staging, tags.iter().map(|tag| format!("{tag}\n")).collect::<String>())?;
             fs::rename(&staging, &path)?;
@@ -218,13 +216,13 @@ impl Store {
     }
 }
 
-/// The file whose lock says that the image is in use. It stays when the image is removed: two files
-/// of one name would be two locks.
-fn use_file(directory: &Path) -> PathBuf {
+/// The lock file of an image. It is not removed with the image: otherwise two runs could hold the
+/// locks of two files of the same name.
+fn lock_file(directory: &Path) -> PathBuf {
     directory.with_extension("use")
 }
 
-/// Opens a lock's file; for reading is enough, so that a user can use what root has built.
+/// Opens a lock file, for reading only, so that a user can use what root has built.
 fn open_lock(path: &Path) -> io::Result<File> {
     match File::open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {

@@ -414,7 +414,7 @@ fn an_image_in_use_is_not_removed() {
     drop(root);
     assert!(matches!(store.remove("oci:example.test/a:1", &ledger), Err(ImageError::InUse { .. })));
     drop(copy);
-    assert!(matches!(store.remove("oci:example.test/b", &ledger), Err(ImageError::NotKept { .. })));
+    assert!(matches!(store.remove("oci:example.test/b", &ledger), Err(ImageError::NotCached { .. })));
     assert_eq!(store.remove("0123456789", &ledger).unwrap().len(), 1);
     assert!(store.list().is_empty());
     let error =

@@ -1,4 +1,4 @@
-//! Networks of guests, made for a run and taken away with it.
+//! Networks of guests, made for a run and removed with it.
 //!
 //! ```text
 //!  client namespace          host                       guest's namespace
@@ -11,31 +11,29 @@
 //!  eth0 -------------(tap)----------------------------tap----- eth0
 //! ```
 //!
-//! A driver calls [`GuestNetwork::make`] before it starts its first program, starts the guest in
-//! [`GuestNetwork::namespace`] (`setns(2)`, the `path` of an OCI runtime's network namespace,
-//! `--network-namespace-path`), keeps it as long as the guest lives, and calls
-//! [`GuestNetwork::remove`] when the guest has ended. A platform that plugs a guest in by itself
-//! calls [`GuestNetwork::reserve`] and makes its veth on [`GuestNetwork::bridge`] with
-//! [`GuestNetwork::address`]. A client connects by [`connect`] to what [`GuestNetwork::reach`]
-//! says, or goes there with all that it does by [`within`] or [`enter`]. Clients on other machines
-//! reach a guest behind translation once [`GuestNetwork::open`] has been called.
+//! The call order of a driver: [`GuestNetwork::make`] before it starts its first program; the guest
+//! in [`GuestNetwork::namespace`] (`setns(2)`, the `path` of an OCI runtime's network namespace,
+//! `--network-namespace-path`); [`GuestNetwork::remove`] when the guest has ended. A platform that
+//! makes the guest's veth itself calls [`GuestNetwork::reserve`] and uses [`GuestNetwork::bridge`]
+//! and [`GuestNetwork::address`]. A client uses [`connect`] with the result of
+//! [`GuestNetwork::reach`], or works in that namespace by [`within`] or [`enter`]. Clients on other
+//! machines reach a guest behind translation after [`GuestNetwork::open`].
 //!
-//! A machine has no namespace: its driver calls [`GuestNetwork::tap`], names
-//! [`GuestNetwork::tap_name`] to the program that plays the machine or hands it
-//! [`GuestNetwork::queue`], and has the machine's kernel take [`GuestNetwork::address`].
+//! A machine has no namespace: its driver calls [`GuestNetwork::tap`], passes
+//! [`GuestNetwork::tap_name`] or [`GuestNetwork::queue`] to the VMM, and configures
+//! [`GuestNetwork::address`] in the machine.
 //!
-//! Where an engine makes the whole network itself, [`Client`] is a client beside it.
+//! [`Client`] is a client of a network that an engine makes itself.
 //!
-//! Every link, rule, table and setting is in the run's ledger before it is made, with a name that
-//! was chosen before; [`undo`] takes it away again in whatever process. All that belongs to one
-//! network namespace: where this process is in another one than that of PID 1, "host" means the one
-//! it is in.
+//! Every link, rule, table and setting is in the run's ledger before it is made, and [`undo`] removes
+//! it again in whatever process. "Host" means the network namespace of this process, which need not
+//! be that of PID 1.
 
+mod changes;
 mod client;
 mod firewall;
 mod guest;
 mod hops;
-mod made;
 mod namespace;
 mod nat;
 mod run;
@@ -44,10 +42,10 @@ mod tap;
 mod tool;
 mod undo;
 
-pub use client::{Client, Opening, Run, unused_subnet};
-pub use guest::{GuestNetwork, Outside};
+pub use client::{Client, FirewallOpening, Run, unused_subnet};
+pub use guest::{ExternalAddress, GuestNetwork};
 pub use hops::{Hop, hop};
-pub use namespace::{Visit, connect, enter, within};
+pub use namespace::{NamespaceVisit, connect, enter, within};
 pub use undo::undo;
 
 use sha2::{Digest, Sha256};
@@ -56,39 +54,45 @@ use std::str::FromStr;
 use weigh_host::command::CommandError;
 use weigh_host::ledger::LedgerError;
 
-/// Name under which the changes of this crate are in the ledger, as a platform's.
+/// The platform name of this crate's changes in the ledger.
 pub const PLATFORM: &str = "network";
 
-/// Bits of the prefix of every subnet that is taken.
+/// Prefix length of every subnet, bits.
 pub const PREFIX_BITS: u8 = 24;
 
-/// The hardware address of a guest's network card, where the driver gives it one: of those that
-/// anybody may give (IEEE 802's local bit), the same whenever the same guest is asked about,
-/// another one for every guest of every run.
+/// The hardware address of a guest's network card, for drivers that assign one: locally administered
+/// (IEEE 802), and always the same for a guest of a run.
 pub fn hardware_address(run: &str, instance: u64) -> String {
     hardware_address_of(&format!("{run}\n{instance}"))
 }
 
-/// The one that belongs to a name.
+/// The hardware address that belongs to a name.
 fn hardware_address_of(name: &str) -> String {
     let digest = Sha256::digest(name.as_bytes());
     let rest: String = digest[..5].iter().map(|byte| format!(":{byte:02x}")).collect();
     format!("02{rest}")
 }
 
+/// A number that belongs to a name: for interface names, and to begin a search at different places
+/// in different runs.
+fn seed(name: &str) -> u32 {
+    let digest = Sha256::digest(name.as_bytes());
+    u32::from_be_bytes([digest[0], digest[1], digest[2], digest[3]])
+}
+
 /// What network a guest has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Mode {
-    /// A namespace of its own with nothing but the loopback interface.
+    /// A namespace of its own with only the loopback interface.
     None,
-    /// The host's own network.
+    /// The host's network.
     Host,
-    /// An address on a bridge of the run, where the client is as well.
+    /// An address on a bridge of the run, shared with the client.
     Bridge,
-    /// An address behind address translation: masqueraded on its way out, reached by the host's
-    /// address.
+    /// An address behind address translation: masqueraded on the way out, reached by an address of
+    /// the host.
     Nat,
-    /// A tap that joins a machine and its client alone: nothing of the host's is between them. Only
+    /// A tap that connects only a machine and its client, with nothing of the host between them. Only
     /// by [`GuestNetwork::tap`].
     Tap,
 }
@@ -122,18 +126,18 @@ impl FromStr for Mode {
     }
 }
 
-/// Why a guest has no network.
+/// Why a network could not be made, used or removed.
 #[derive(Debug, thiserror::Error)]
 pub enum NetworkError {
-    /// There is no such mode.
-    #[error("`{0}` is no mode of a guest's network; use none, host, bridge, nat or tap")]
+    /// The mode does not exist.
+    #[error("`{0}` is not a network mode; use none, host, bridge, nat or tap")]
     Mode(String),
-    /// Guests of this kind cannot have it.
+    /// Guests of this kind do not support the mode.
     #[error("{guests} cannot have net={mode}; `weigh list platforms` shows what each platform takes")]
     Unfit {
         /// The mode.
         mode: Mode,
-        /// Which guests.
+        /// The kind of guests.
         guests: &'static str,
     },
     /// The host has no tap devices.
@@ -150,19 +154,19 @@ pub enum NetworkError {
     /// A program failed.
     #[error(transparent)]
     Command(#[from] CommandError),
-    /// The ledger could not be written, or something could not be undone.
+    /// The ledger could not be written, or a change could not be undone.
     #[error(transparent)]
     Ledger(#[from] LedgerError),
     /// A system call failed.
     #[error("cannot {doing}: {source}")]
     Io {
-        /// What was tried.
+        /// The operation.
         doing: String,
         /// Why it failed.
         source: io::Error,
     },
-    /// A link of the chosen name is there already.
-    #[error("a network interface named {0} is there already; run `weigh clean`")]
+    /// A link of the chosen name exists.
+    #[error("a network interface named {0} exists already; run `weigh clean`")]
     LinkExists(String),
     /// Every private address is in use.
     #[error("no unused private subnet is left; free a /24 of 10.0.0.0/8, 172.16.0.0/12 or 192.168.0.0/16")]
@@ -172,29 +176,40 @@ pub enum NetworkError {
         "the run has {0} guests on one network already, and there is no address for more; run fewer at once"
     )]
     Full(usize),
-    /// Something else changes the network all the time.
+    /// Another run held the network lock for too long.
     #[error(
-        "the networks of this host are being changed by another run of weighbridge for more than {0:?}; try again"
+        "another run of weighbridge has been changing the networks of this host for more than {0:?}; try again"
     )]
     Busy(std::time::Duration),
-    /// Packets do not arrive.
+    /// Packets do not reach guests.
     #[error(
-        "a client does not reach guests on the bridge {bridge} of this host ({source}); let the host's firewall forward what \
-         comes in by interfaces named wb*, or use net=none or net=host"
+        "a client does not reach guests on the bridge {bridge} of this host ({source}); let the host's firewall forward packets \
+         from interfaces named wb*, or use net=none or net=host"
     )]
     Blocked {
         /// The run's bridge.
         bridge: String,
-        /// What connecting came to.
+        /// Why connecting failed.
         source: io::Error,
     },
-    /// A tool said something that cannot be understood.
-    #[error("cannot understand what `{command}` says: {reason}")]
+    /// The output of a program could not be parsed.
+    #[error("cannot parse the output of `{command}`: {source}")]
     Output {
         /// The command line.
         command: String,
         /// What is wrong with its output.
-        reason: String,
+        source: serde_json::Error,
+    },
+    /// A ledger entry names something that this version of weighbridge does not make.
+    #[error("{0} was not made by this version of weighbridge")]
+    Foreign(String),
+    /// Another program restores a firewall rule each time that it is deleted.
+    #[error("the firewall rule {rule} is still there after it was deleted {attempts} times")]
+    Restored {
+        /// The rule.
+        rule: String,
+        /// How often it was deleted.
+        attempts: u32,
     },
 }
 

@@ -1,4 +1,4 @@
-//! Network namespaces that are held by files, and threads that go there.
+//! Network namespaces bound to files, and threads that enter them.
 
 use crate::NetworkError;
 use rustix::mount::mount_bind;
@@ -11,25 +11,24 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::Duration;
 
-/// The network namespace of the thread that looks.
+/// The network namespace of the current thread.
 const OWN: &str = "/proc/thread-self/ns/net";
 
-/// What Docker's engine sets in the namespaces of its containers as well: a guest's root that is
-/// nobody outside may listen on every port, and everybody in a guest may ping.
-const FOR_GUESTS: [(&str, &str); 2] = [
+/// Settings of a guest's namespace, the same as those of Docker's engine: an unprivileged root may
+/// listen on every port, and every user may ping.
+const GUEST_SETTINGS: [(&str, &str); 2] = [
     ("/proc/sys/net/ipv4/ip_unprivileged_port_start", "0"),
     ("/proc/sys/net/ipv4/ping_group_range", "0 2147483647"),
 ];
 
-/// Makes a network namespace and binds it to a file that is there, so that it lives without a
-/// process (`namespaces(7)`).
+/// Makes a network namespace and binds it to an existing file, so that it needs no process
+/// (`namespaces(7)`).
 pub(crate) fn make(file: &Path) -> Result<(), NetworkError> {
-    // The thread that makes it is in it, and ends.
-    apart(|| {
+    on_own_thread(|| {
         // SAFETY: only the network namespace is unshared, no descriptors and no memory.
         unsafe { unshare_unsafe(UnshareFlags::NEWNET) }
             .map_err(NetworkError::io("make a network namespace"))?;
-        for (file, value) in FOR_GUESTS {
+        for (file, value) in GUEST_SETTINGS {
             std::fs::write(file, value).map_err(NetworkError::io(format!("write {file}")))?;
         }
         mount_bind(OWN, file)
@@ -37,8 +36,8 @@ pub(crate) fn make(file: &Path) -> Result<(), NetworkError> {
     })
 }
 
-/// Moves this thread into the network namespace of a file, for good. Sockets that it has stay where
-/// they were made.
+/// Moves this thread into the network namespace of a file, for good. Its sockets stay in the
+/// namespace in which they were made.
 ///
 /// # Errors
 /// [`NetworkError::Io`]: the file is no network namespace, or this is not root.
@@ -48,17 +47,17 @@ pub fn enter(namespace: &Path) -> Result<(), NetworkError> {
         .map_err(NetworkError::io(format!("enter the network namespace {}", namespace.display())))
 }
 
-/// A stay of the calling thread in another network namespace, which ends when this is dropped.
-/// Processes that the thread starts meanwhile are there for good.
+/// Keeps the calling thread in another network namespace until it is dropped. Processes that the
+/// thread starts meanwhile stay there.
 #[derive(Debug)]
-pub struct Visit {
+pub struct NamespaceVisit {
     home: File,
-    /// It is this thread's.
+    /// Another thread must not drop it.
     _thread: PhantomData<*const ()>,
 }
 
-impl Visit {
-    /// Begins it.
+impl NamespaceVisit {
+    /// Enters the namespace.
     ///
     /// # Errors
     /// As [`enter`].
@@ -69,30 +68,30 @@ impl Visit {
     }
 }
 
-impl Drop for Visit {
+impl Drop for NamespaceVisit {
     fn drop(&mut self) {
         move_into_link_name_space(self.home.as_fd(), Some(LinkNameSpaceType::Network))
-            .expect("who could leave a network namespace may go back");
+            .expect("a thread that could leave a network namespace may return to it");
     }
 }
 
-/// Does something on a thread of its own in a network namespace, the caller's own when there is
-/// none, and returns what came of it. Threads and programs that it starts are there as well.
+/// Runs `work` in a network namespace, on its own thread, and returns the result; without a namespace
+/// it runs in that of the caller. Threads and programs that it starts are in the namespace, too.
 ///
 /// # Errors
 /// Those of [`enter`].
 pub fn within<T: Send>(namespace: Option<&Path>, work: impl FnOnce() -> T + Send) -> Result<T, NetworkError> {
     match namespace {
         None => Ok(work()),
-        Some(namespace) => apart(|| enter(namespace).map(|()| work())),
+        Some(namespace) => on_own_thread(|| enter(namespace).map(|()| work())),
     }
 }
 
-/// Connects from a network namespace: to what `Guest::reach` says, from where it says. One try,
-/// which may take `timeout`; the stream can be used by any thread wherever it is.
+/// Connects from a network namespace, with the result of `Guest::reach`. It tries once, for up to
+/// `timeout`. The stream can be used in any namespace.
 ///
 /// # Errors
-/// Those of `connect(2)`, or that of [`enter`] as one of another kind.
+/// Those of `connect(2)` and of [`enter`].
 pub fn connect(address: SocketAddr, from: Option<&Path>, timeout: Duration) -> io::Result<TcpStream> {
     within(from, || TcpStream::connect_timeout(&address, timeout)).unwrap_or_else(|error| match error {
         NetworkError::Io { source, .. } => Err(source),
@@ -100,7 +99,7 @@ pub fn connect(address: SocketAddr, from: Option<&Path>, timeout: Duration) -> i
     })
 }
 
-fn apart<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+fn on_own_thread<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     std::thread::scope(|scope| match scope.spawn(work).join() {
         Ok(result) => result,
         Err(panic) => std::panic::resume_unwind(panic),

@@ -1,32 +1,32 @@
-//! Address translation: one table of the run's own, and forwarding, which is the host's.
+//! Address translation by a table of the run, and forwarding, a setting of the host.
 
 use crate::NetworkError;
-use crate::guest::Outside;
-use crate::made::Made;
-use crate::run::PLACES;
+use crate::changes::RecordedChanges;
+use crate::guest::ExternalAddress;
+use crate::run::GUEST_HOSTS;
 use crate::subnet::Subnet;
-use crate::tool::{Seen, Turn, ip, nft};
+use crate::tool::{NetworkLock, NetworkState, ip, nft};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::net::Ipv4Addr;
 
-/// The kernel's switch (`ip-sysctl.rst`, "ip_forward"), as the network namespace of this thread has
-/// it.
+/// The forwarding setting of the network namespace of this thread (`ip-sysctl.rst`,
+/// "ip_forward").
 const FORWARD: &str = "/proc/sys/net/ipv4/ip_forward";
-/// End of the alias of a bridge whose run needs forwarding on a host that had it off.
+/// Suffix of the alias of a bridge whose run enabled forwarding.
 const WAS_OFF: &str = ":forwarding-was-off";
 
-/// Translates: what guests send to others than each other leaves with the host's address, and what
-/// the client sends to the host's address of a guest goes to the guest.
+/// Translates addresses: packets that leave the guests' subnet get the host's address, and packets
+/// of the client to a published address of the host go to its guest.
 pub(crate) fn translate(
-    made: &mut Made,
+    changes: &mut RecordedChanges,
     table: &str,
     (bridge, guests): (&str, Subnet),
     (client, published): (&str, Subnet),
 ) -> Result<(), NetworkError> {
-    made.record("table", table, json!({}))?;
+    changes.record("table", table, json!({}))?;
     let mut map = String::new();
-    for place in PLACES {
+    for place in GUEST_HOSTS {
         let _ = write!(map, "{} : {}, ", published.host(place), guests.host(place));
     }
     nft(&format!(
@@ -44,15 +44,15 @@ pub(crate) fn translate(
     ))
 }
 
-/// Translates for one guest, by a table of its own, what comes to ports at an address of the host.
-/// What the host itself sends there is not translated: the clients are other machines.
+/// Translates packets to some ports of an address of the host, for one guest, by a table of its own.
+/// Packets of the host itself are not translated: the clients are other machines.
 pub(crate) fn open(
-    made: &mut Made,
+    changes: &mut RecordedChanges,
     table: &str,
     guest: Ipv4Addr,
-    outside: &Outside,
+    outside: &ExternalAddress,
 ) -> Result<(), NetworkError> {
-    made.record("table", table, json!({}))?;
+    changes.record("table", table, json!({}))?;
     let ports: Vec<String> = outside.ports.iter().map(u16::to_string).collect();
     let (address, ports) = (outside.address, ports.join(", "));
     nft(&format!(
@@ -66,52 +66,47 @@ pub(crate) fn open(
     ))
 }
 
-/// Switches forwarding on where it is off. Must hold a [`Turn`].
+/// Enables forwarding if it is disabled. The caller must hold the [`NetworkLock`].
 ///
-/// Every run that needs it on a host that had it off says so by the alias of its bridge, and the
-/// last of them to end switches it off: no run has to outlive the others, and none leaves a file
-/// behind.
-pub(crate) fn forward(made: &mut Made, bridge: &str, alias: &str) -> Result<(), NetworkError> {
+/// Every run that relies on a forwarding enabled by weighbridge marks its bridge by an alias, and the
+/// last of these runs disables forwarding: no run has to outlive the others, and no file is left.
+pub(crate) fn forward(changes: &mut RecordedChanges, bridge: &str, alias: &str) -> Result<(), NetworkError> {
     let is_on =
         std::fs::read_to_string(FORWARD).map_err(NetworkError::io(format!("read {FORWARD}")))?.trim().ne("0");
     if is_on && !needed_by_others(bridge)? {
         return Ok(());
     }
-    made.record("forwarding", bridge, json!({ "boot": boot() }))?;
+    changes.record("forwarding", bridge, json!({ "boot": boot() }))?;
     ip(&[format!("link set dev {bridge} alias {alias}{WAS_OFF}")])?;
-    std::fs::write(FORWARD, "1").map_err(NetworkError::io("switch forwarding of packets on"))
+    std::fs::write(FORWARD, "1").map_err(NetworkError::io("enable forwarding of packets"))
 }
 
-/// Switches forwarding off again, unless another run that found it off needs it.
-pub(crate) fn stop_forwarding(bridge: &str, detail: &Value) -> Result<(), String> {
-    // The host has started anew since, and whoever has switched it on now wants it on.
+/// Disables forwarding, unless another run relies on it.
+pub(crate) fn stop_forwarding(bridge: &str, detail: &Value) -> Result<(), NetworkError> {
+    // After a reboot the setting is not ours any more.
     if detail["boot"] != boot() {
         return Ok(());
     }
-    let stop = || {
-        let _turn = Turn::take()?;
-        // From now on nobody leaves it to us: of two that end at the same time the later one
-        // switches it off.
-        let seen = Seen::now()?;
-        let own = seen.links.iter().find(|link| link.name == bridge);
-        if let Some(alias) = own.and_then(|link| link.alias.strip_suffix(WAS_OFF)) {
-            ip(&[format!("link set dev {bridge} alias {alias}")])?;
-        }
-        if needed_by_others(bridge)? {
-            return Ok(());
-        }
-        std::fs::write(FORWARD, "0").map_err(NetworkError::io("switch forwarding of packets off"))
-    };
-    stop().map_err(|error| error.to_string())
+    let _lock = NetworkLock::take()?;
+    // The mark is removed first, so that of two runs that end at the same time the later one
+    // disables forwarding.
+    let state = NetworkState::now()?;
+    let own = state.links.iter().find(|link| link.name == bridge);
+    if let Some(alias) = own.and_then(|link| link.alias.strip_suffix(WAS_OFF)) {
+        ip(&[format!("link set dev {bridge} alias {alias}")])?;
+    }
+    if needed_by_others(bridge)? {
+        return Ok(());
+    }
+    std::fs::write(FORWARD, "0").map_err(NetworkError::io("disable forwarding of packets"))
 }
 
-/// Which start of the host this is.
+/// The boot id.
 fn boot() -> String {
     let identity = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
     identity.map(|text| text.trim().into()).unwrap_or_default()
 }
 
 fn needed_by_others(bridge: &str) -> Result<bool, NetworkError> {
-    let seen = Seen::now()?;
-    Ok(seen.links.iter().any(|link| link.name != bridge && link.alias.ends_with(WAS_OFF)))
+    Ok(NetworkState::now()?.links.iter().any(|link| link.name != bridge && link.alias.ends_with(WAS_OFF)))
 }

@@ -1,12 +1,11 @@
-//! What the guests of a run share: a bridge, a client's namespace, rules.
+//! The network that the guests of a run share: a bridge, the client's namespace, rules.
 
+use crate::changes::RecordedChanges;
 use crate::hops::{self, Hop};
-use crate::made::Made;
 use crate::subnet::{Subnet, choose};
-use crate::tool::{Seen, Turn, ip, link_exists};
+use crate::tool::{NetworkLock, NetworkState, ip, link_exists};
 use crate::{Mode, NetworkError, PREFIX_BITS, firewall, namespace, nat, tap};
 use serde_json::json;
-use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::net::{Ipv4Addr, TcpListener};
@@ -18,68 +17,68 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 use weigh_host::ledger::Ledger;
 
-/// Places of guests in a subnet.
-pub(crate) const PLACES: RangeInclusive<u8> = 2..=250;
-/// Place of the host's own address.
-pub(crate) const HOST: u8 = 1;
-/// Place of the client.
-pub(crate) const CLIENT: u8 = 254;
-/// How long the first connection to a guest may take; the kernel alone answers.
-const PROOF: Duration = Duration::from_secs(5);
-/// How often a subnet is chosen anew because somebody else took it meanwhile.
+/// Host numbers of guests in a subnet.
+pub(crate) const GUEST_HOSTS: RangeInclusive<u8> = 2..=250;
+/// Host number of the host's address.
+pub(crate) const GATEWAY_HOST: u8 = 1;
+/// Host number of the client.
+pub(crate) const CLIENT_HOST: u8 = 254;
+/// How long the first connection to a guest may take; only the kernel answers it.
+const CHECK_DEADLINE: Duration = Duration::from_secs(5);
+/// How often another subnet is chosen because another program took it at the same time.
 const ATTEMPTS: u32 = 10;
 
-/// The networks that this process has made: one per ledger, that is per run, and mode.
+/// The networks of this process: one per ledger, that is per run, and mode.
 static NETWORKS: Mutex<BTreeMap<(PathBuf, Mode), Weak<RunNetwork>>> = Mutex::new(BTreeMap::new());
 
 /// The network of a run in one mode.
 #[derive(Debug)]
 pub(crate) struct RunNetwork {
-    made: Made,
+    changes: RecordedChanges,
     key: (PathBuf, Mode),
     names: Names,
     guests: Subnet,
-    /// Where the host has an address for every guest, with [`Mode::Nat`].
+    /// The subnet with an address of the host for every guest, with [`Mode::Nat`].
     published: Option<Subnet>,
     client: PathBuf,
-    places: Mutex<Places>,
-    /// A guest has been reached.
-    proven: AtomicBool,
+    addresses: Mutex<AddressPool>,
+    /// Whether a client has reached a guest.
+    reachable: AtomicBool,
 }
 
-/// The places of a subnet that are in use.
+/// The host numbers of a subnet that are in use.
 #[derive(Debug)]
-pub(crate) struct Places {
+pub(crate) struct AddressPool {
     used: BTreeSet<u8>,
     last: u8,
 }
 
-impl Default for Places {
+impl Default for AddressPool {
     fn default() -> Self {
-        Self { used: BTreeSet::new(), last: *PLACES.end() }
+        Self { used: BTreeSet::new(), last: *GUEST_HOSTS.end() }
     }
 }
 
-impl Places {
-    /// One that is free. The one that was given back last is the last to be given again.
+impl AddressPool {
+    /// A free number, in round-robin order, so that a freed one is reused as late as possible.
     pub(crate) fn take(&mut self) -> Result<u8, NetworkError> {
         let last = self.last;
-        let all = (last..=*PLACES.end()).skip(1).chain(*PLACES.start()..=last);
-        let place = all.into_iter().find(|place| !self.used.contains(place));
-        let place = place.ok_or(NetworkError::Full(self.used.len()))?;
-        self.used.insert(place);
-        self.last = place;
-        Ok(place)
+        let all = (last..=*GUEST_HOSTS.end()).skip(1).chain(*GUEST_HOSTS.start()..=last);
+        let number = all.into_iter().find(|number| !self.used.contains(number));
+        let number = number.ok_or(NetworkError::Full(self.used.len()))?;
+        self.used.insert(number);
+        self.last = number;
+        Ok(number)
     }
 
-    /// Gives one back.
-    pub(crate) fn free(&mut self, place: u8) {
-        self.used.remove(&place);
+    /// Returns a number to the pool.
+    pub(crate) fn free(&mut self, number: u8) {
+        self.used.remove(&number);
     }
 }
 
-/// Names of a run's interfaces. They have 15 characters at most (`IFNAMSIZ`, netdevice(7)), a run's
-/// name has more: eight digits of a digest stand for it.
+/// Names of a run's interfaces. They may have at most 15 characters (`IFNAMSIZ`, netdevice(7)), so
+/// eight digits of a digest stand for the name of the run.
 #[derive(Debug)]
 struct Names {
     bridge: String,
@@ -89,8 +88,7 @@ struct Names {
 
 impl Names {
     fn new(run: &str, mode: Mode) -> Self {
-        let digest = Sha256::digest(run.as_bytes());
-        let seed = u32::from_be_bytes([digest[0], digest[1], digest[2], digest[3]]);
+        let seed = crate::seed(run);
         let letter = if mode == Mode::Nat { 'n' } else { 'b' };
         Self { bridge: format!("wb{seed:08x}{letter}"), alias: format!("weighbridge-{run}"), seed }
     }
@@ -99,8 +97,8 @@ impl Names {
         format!("{}c", self.bridge)
     }
 
-    fn guest(&self, place: u8) -> String {
-        format!("{}{place}", self.bridge)
+    fn guest(&self, number: u8) -> String {
+        format!("{}{number}", self.bridge)
     }
 }
 
@@ -122,47 +120,47 @@ impl RunNetwork {
         Ok(network)
     }
 
-    /// One guest less. With the last one the network goes.
+    /// Releases the network, and removes it after the last guest.
     pub(crate) fn leave(self: Arc<Self>) -> Result<(), NetworkError> {
-        // Held to the end: who comes next finds all of the network or nothing of it.
+        // Held to the end, so that the next guest finds all of the network or nothing.
         let mut networks = NETWORKS.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(mut network) = Arc::into_inner(self) else { return Ok(()) };
         networks.remove(&network.key);
-        network.made.undo()
+        network.changes.undo()
     }
 
     fn make(ledger: &Ledger, key: (PathBuf, Mode), run: &str, work: &Path) -> Result<Self, NetworkError> {
         let names = Names::new(run, key.1);
         let client = work.join(format!("network/client-{}", names.bridge));
-        let mut made = Made::new(ledger);
-        made.namespace(&client)?;
+        let mut changes = RecordedChanges::new(ledger);
+        changes.namespace(&client)?;
         let nat = key.1 == Mode::Nat;
         let subnets = {
-            let _turn = Turn::take()?;
-            let built = Self::bridge(&mut made, &names);
+            let _lock = NetworkLock::take()?;
+            let built = Self::bridge(&mut changes, &names);
             built.and_then(|guests| {
                 let published = if nat {
-                    Some(Self::translated(&mut made, &names, guests, &client)?)
+                    Some(Self::translated(&mut changes, &names, guests, &client)?)
                 } else {
-                    Self::bridged(&mut made, &names, guests, &client)?;
+                    Self::bridged(&mut changes, &names, guests, &client)?;
                     None
                 };
                 Ok((guests, published))
             })
         };
-        // The turn is over before what was begun is undone: that may take a turn itself.
+        // The lock is released before a failure is undone, because undoing may take it, too.
         let (guests, published) = subnets?;
-        let (places, proven) = Default::default();
-        Ok(Self { made, key, names, guests, published, client, places, proven })
+        let (addresses, reachable) = Default::default();
+        Ok(Self { changes, key, names, guests, published, client, addresses, reachable })
     }
 
-    fn bridge(made: &mut Made, names: &Names) -> Result<Subnet, NetworkError> {
+    fn bridge(changes: &mut RecordedChanges, names: &Names) -> Result<Subnet, NetworkError> {
         let name = &names.bridge;
         absent(name)?;
-        made.record("link", name, json!({}))?;
-        // With an address of its own it does not take that of its ports, which changes with them: a
-        // machine would go on sending to the former one. Without snooping no queries of the
-        // bridge's own get into what is measured.
+        changes.record("link", name, json!({}))?;
+        // A bridge without an address of its own takes one of its ports, which changes with them, and
+        // machines would keep sending to the former one. Without snooping no queries of the bridge
+        // disturb measurements.
         let address = crate::hardware_address_of(name);
         ip(&[
             format!(
@@ -174,104 +172,118 @@ impl RunNetwork {
         take_subnet(name, names.seed)
     }
 
-    fn bridged(made: &mut Made, names: &Names, guests: Subnet, client: &Path) -> Result<(), NetworkError> {
+    fn bridged(
+        changes: &mut RecordedChanges,
+        names: &Names,
+        guests: Subnet,
+        client: &Path,
+    ) -> Result<(), NetworkError> {
         let (bridge, own) = (&names.bridge, names.client());
         let outside = [format!("link set dev {own} master {bridge}")];
-        let inside = [format!("address add {}/{PREFIX_BITS} dev eth0", guests.host(CLIENT))];
-        plug(made, &own, &names.alias, client, &outside, &inside)?;
-        firewall::accept(made, &names.alias, &[&["-i", bridge, "-o", bridge]])
+        let inside = [format!("address add {}/{PREFIX_BITS} dev eth0", guests.host(CLIENT_HOST))];
+        connect_veth(changes, &own, &names.alias, client, &outside, &inside)?;
+        firewall::accept(changes, &names.alias, &[&["-i", bridge, "-o", bridge]])
     }
 
     fn translated(
-        made: &mut Made,
+        changes: &mut RecordedChanges,
         names: &Names,
         guests: Subnet,
         client: &Path,
     ) -> Result<Subnet, NetworkError> {
         let (bridge, own) = (&names.bridge, names.client());
-        plug(made, &own, &names.alias, client, &[], &[])?;
+        connect_veth(changes, &own, &names.alias, client, &[], &[])?;
         let published = take_subnet(&own, names.seed.rotate_left(16))?;
-        let address = format!("address add {}/{PREFIX_BITS} dev eth0", published.host(CLIENT));
+        let address = format!("address add {}/{PREFIX_BITS} dev eth0", published.host(CLIENT_HOST));
         namespace::within(Some(client), || ip(&[address]))??;
-        nat::translate(made, &names.alias, (bridge, guests), (&own, published))?;
-        nat::forward(made, bridge, &names.alias)?;
+        nat::translate(changes, &names.alias, (bridge, guests), (&own, published))?;
+        nat::forward(changes, bridge, &names.alias)?;
         let answers = ["-o", bridge, "-m", "conntrack", "--ctstate", "RELATED,ESTABLISHED"];
-        firewall::accept(made, &names.alias, &[&["-i", bridge], &["-i", &own, "-o", bridge], &answers])?;
+        firewall::accept(changes, &names.alias, &[&["-i", bridge], &["-i", &own, "-o", bridge], &answers])?;
         Ok(published)
     }
 
-    /// An address for one more guest.
-    pub(crate) fn take_place(&self) -> Result<u8, NetworkError> {
-        self.places.lock().unwrap_or_else(PoisonError::into_inner).take()
+    /// Reserves the host number of a guest.
+    pub(crate) fn take_address(&self) -> Result<u8, NetworkError> {
+        self.addresses.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// Gives it back.
-    pub(crate) fn free_place(&self, place: u8) {
-        self.places.lock().unwrap_or_else(PoisonError::into_inner).free(place);
+    /// Releases a host number.
+    pub(crate) fn free_address(&self, number: u8) {
+        self.addresses.lock().unwrap_or_else(PoisonError::into_inner).free(number);
     }
 
-    /// Connects the namespace of a guest.
-    pub(crate) fn plug(&self, made: &mut Made, place: u8, guest: &Path) -> Result<(), NetworkError> {
-        let name = self.names.guest(place);
+    /// Connects the namespace of a guest to the bridge.
+    pub(crate) fn connect(
+        &self,
+        changes: &mut RecordedChanges,
+        number: u8,
+        guest: &Path,
+    ) -> Result<(), NetworkError> {
+        let name = self.names.guest(number);
         let outside = [format!("link set dev {name} master {}", self.names.bridge)];
         let inside = [
-            format!("address add {}/{PREFIX_BITS} dev eth0", self.address(place)),
+            format!("address add {}/{PREFIX_BITS} dev eth0", self.address(number)),
             format!("route add default via {}", self.gateway()),
         ];
-        plug(made, &name, &self.names.alias, guest, &outside, &inside)
+        connect_veth(changes, &name, &self.names.alias, guest, &outside, &inside)
     }
 
-    /// Makes the tap of a machine, whose name it returns.
-    pub(crate) fn plug_tap(&self, made: &mut Made, place: u8) -> Result<String, NetworkError> {
-        let name = self.names.guest(place);
+    /// Makes the tap of a machine on the bridge, and returns its name.
+    pub(crate) fn connect_tap(
+        &self,
+        changes: &mut RecordedChanges,
+        number: u8,
+    ) -> Result<String, NetworkError> {
+        let name = self.names.guest(number);
         let bridged = [format!("link set dev {name} master {}", self.names.bridge)];
-        tap::make(made, &name, &self.names.alias, &bridged)?;
+        tap::make(changes, &name, &self.names.alias, &bridged)?;
         Ok(name)
     }
 
     /// Whether a client has reached a guest.
-    pub(crate) fn is_proven(&self) -> bool {
-        self.proven.load(Ordering::Relaxed)
+    pub(crate) fn is_reachable(&self) -> bool {
+        self.reachable.load(Ordering::Relaxed)
     }
 
-    /// Has the client connect to a guest that runs nothing yet, once: a firewall of a kind that
-    /// nobody has thought of is told now, and not by a server that seems to hang.
-    pub(crate) fn prove(&self, place: u8, guest: &Path) -> Result<(), NetworkError> {
-        if self.is_proven() {
+    /// Lets the client connect to the kernel of a guest, once, so that an unknown firewall is reported
+    /// now instead of making servers seem to hang.
+    pub(crate) fn check_reachable(&self, number: u8, guest: &Path) -> Result<(), NetworkError> {
+        if self.is_reachable() {
             return Ok(());
         }
         let listen =
             || TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).and_then(|it| Ok((it.local_addr()?, it)));
         let listener = namespace::within(Some(guest), listen)?;
         let (address, _listener) = listener.map_err(NetworkError::io("listen in a guest's network"))?;
-        let there = (self.reached_at(place), address.port()).into();
-        namespace::connect(there, Some(&self.client), PROOF)
+        let target = (self.reached_at(number), address.port()).into();
+        namespace::connect(target, Some(&self.client), CHECK_DEADLINE)
             .map_err(|source| NetworkError::Blocked { bridge: self.names.bridge.clone(), source })?;
-        self.proven.store(true, Ordering::Relaxed);
+        self.reachable.store(true, Ordering::Relaxed);
         Ok(())
     }
 
-    /// Gives the host the address by which the client reaches a guest, where there is translation.
-    /// It stays as long as the client's link: without a guest behind it nobody answers.
-    pub(crate) fn publish(&self, place: u8) -> Option<String> {
-        let published = self.published?;
-        Some(format!("address replace {}/32 dev {}", published.host(place), self.names.client()))
+    /// With translation, gives the host the address by which the client reaches a guest. It stays as
+    /// long as the client's link.
+    pub(crate) fn publish(&self, number: u8) -> Result<(), NetworkError> {
+        let Some(published) = self.published else { return Ok(()) };
+        ip(&[format!("address replace {}/32 dev {}", published.host(number), self.names.client())])
     }
 
-    /// Its interfaces on the way from the client to a guest; `guest` is the host's end of what the
-    /// guest is plugged in by.
+    /// The host's interfaces between the client and a guest; `guest` is the host's end of the guest's
+    /// link.
     pub(crate) fn hops(&self, guest: Option<&str>) -> Vec<Hop> {
         let client = self.names.client();
-        hops::here(&[
+        hops::on_host(&[
             (hops::GUEST, guest),
             (hops::BRIDGE, Some(&self.names.bridge)),
             (hops::CLIENT, Some(&client)),
         ])
     }
 
-    /// Name of the host's end of the veth of a guest at this place.
-    pub(crate) fn guest_name(&self, place: u8) -> String {
-        self.names.guest(place)
+    /// Name of the host's end of the link of a guest.
+    pub(crate) fn guest_name(&self, number: u8) -> String {
+        self.names.guest(number)
     }
 
     /// The bridge's name.
@@ -280,18 +292,18 @@ impl RunNetwork {
     }
 
     /// The address of a guest.
-    pub(crate) fn address(&self, place: u8) -> Ipv4Addr {
-        self.guests.host(place)
+    pub(crate) fn address(&self, number: u8) -> Ipv4Addr {
+        self.guests.host(number)
     }
 
     /// The host's address on the bridge.
     pub(crate) fn gateway(&self) -> Ipv4Addr {
-        self.guests.host(HOST)
+        self.guests.host(GATEWAY_HOST)
     }
 
-    /// Where the client connects to for a guest.
-    pub(crate) fn reached_at(&self, place: u8) -> Ipv4Addr {
-        self.published.unwrap_or(self.guests).host(place)
+    /// The address to which the client connects for a guest.
+    pub(crate) fn reached_at(&self, number: u8) -> Ipv4Addr {
+        self.published.unwrap_or(self.guests).host(number)
     }
 
     /// The client's namespace.
@@ -300,10 +312,10 @@ impl RunNetwork {
     }
 }
 
-/// Makes a veth whose end `eth0` is in a namespace. `outside` is done to the other end before it is
-/// up, `inside` in the namespace.
-pub(crate) fn plug(
-    made: &mut Made,
+/// Makes a veth whose end `eth0` is in a namespace. The commands `outside` run on the host before the
+/// other end is up, `inside` in the namespace.
+pub(crate) fn connect_veth(
+    changes: &mut RecordedChanges,
     name: &str,
     alias: &str,
     inside_of: &Path,
@@ -311,35 +323,35 @@ pub(crate) fn plug(
     inside: &[String],
 ) -> Result<(), NetworkError> {
     absent(name)?;
-    made.record("link", name, json!({}))?;
+    changes.record("link", name, json!({}))?;
     let file = File::open(inside_of)
         .map_err(NetworkError::io(format!("open the network namespace {}", inside_of.display())))?;
-    // Named by the descriptor: a path may hold what a command of ip must not.
-    let there = format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd());
-    let made = [
-        format!("link add dev {name} type veth peer name eth0 netns {there}"),
+    // Named by the descriptor: a path may contain characters that commands of ip must not.
+    let namespace_file = format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd());
+    let add = [
+        format!("link add dev {name} type veth peer name eth0 netns {namespace_file}"),
         format!("link set dev {name} alias {alias}"),
     ];
     let up = [format!("link set dev {name} up")];
-    ip(&[&made, outside, &up].concat())?;
+    ip(&[&add, outside, &up].concat())?;
     let first = ["link set dev lo up".to_string(), "link set dev eth0 up".into()];
     namespace::within(Some(inside_of), || ip(&[&first, inside].concat()))?
 }
 
-/// An interface of this name that is there is not ours to take away.
+/// Checks that no interface has this name: an existing one must not be removed later.
 pub(crate) fn absent(name: &str) -> Result<(), NetworkError> {
     if link_exists(name)? { Err(NetworkError::LinkExists(name.into())) } else { Ok(()) }
 }
 
-/// Gives an interface the host's address in a subnet that nobody else uses. Must hold a [`Turn`],
-/// which keeps other runs away; others may take the same one in the same moment, which is seen
-/// afterwards, and then the choice is theirs.
+/// Gives an interface the host's address in an unused subnet. The caller must hold the
+/// [`NetworkLock`], which excludes other runs. If another program takes the same subnet at the same
+/// time, this chooses another one.
 pub(crate) fn take_subnet(link: &str, seed: u32) -> Result<Subnet, NetworkError> {
     for attempt in 0..ATTEMPTS {
-        let subnet = choose(&Seen::now()?.taken(link), seed.wrapping_add(attempt))?;
-        let address = format!("{}/{PREFIX_BITS}", subnet.host(HOST));
+        let subnet = choose(&NetworkState::now()?.taken(link), seed.wrapping_add(attempt))?;
+        let address = format!("{}/{PREFIX_BITS}", subnet.host(GATEWAY_HOST));
         ip(&[format!("address add {address} dev {link}")])?;
-        if !Seen::now()?.taken(link).iter().any(|other| other.overlaps(subnet)) {
+        if !NetworkState::now()?.taken(link).iter().any(|other| other.overlaps(subnet)) {
             return Ok(subnet);
         }
         ip(&[format!("address delete {address} dev {link}")])?;

@@ -1,46 +1,46 @@
-//! Subnets, and the choice of one that nobody uses.
+//! Subnets, and the choice of an unused one.
 
 use crate::{NetworkError, PREFIX_BITS};
 use std::fmt;
 use std::net::Ipv4Addr;
 
-/// The private ranges of RFC 1918, the roomiest first.
+/// The private ranges of RFC 1918, the largest first.
 const PRIVATE: [Subnet; 3] = [
     Subnet { base: 10 << 24, bits: 8 },
     Subnet { base: 172 << 24 | 16 << 16, bits: 12 },
     Subnet { base: 192 << 24 | 168 << 16, bits: 16 },
 ];
 
-/// A range of addresses of version 4.
+/// A range of IPv4 addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Subnet {
     base: u32,
-    /// Bits of the prefix.
+    /// Prefix length.
     pub(crate) bits: u8,
 }
 
 impl Subnet {
-    /// The subnet that holds an address.
+    /// The subnet that contains an address.
     pub(crate) fn new(address: Ipv4Addr, bits: u8) -> Self {
         let bits = bits.min(32);
         Self { base: address.to_bits() & mask(bits), bits }
     }
 
-    /// `10.0.0.0/8`, or an address alone.
+    /// Parses `10.0.0.0/8`, or a single address.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let (address, bits) = text.split_once('/').unwrap_or((text, "32"));
         Some(Self::new(address.parse().ok()?, bits.parse().ok().filter(|bits| *bits <= 32)?))
     }
 
-    /// Whether an address is in both.
+    /// Whether the subnets have an address in common.
     pub(crate) fn overlaps(self, other: Self) -> bool {
         let common = mask(self.bits.min(other.bits));
         self.base & common == other.base & common
     }
 
-    /// The address at a place in the subnet.
-    pub(crate) fn host(self, place: u8) -> Ipv4Addr {
-        Ipv4Addr::from_bits(self.base | u32::from(place))
+    /// The address with this host number.
+    pub(crate) fn host(self, number: u8) -> Ipv4Addr {
+        Ipv4Addr::from_bits(self.base | u32::from(number))
     }
 }
 
@@ -54,8 +54,8 @@ fn mask(bits: u8) -> u32 {
     u32::MAX.checked_shl(32 - u32::from(bits)).unwrap_or(0)
 }
 
-/// A private /24 that overlaps none of those taken. Runs begin their search at different places,
-/// given by `seed`, so that two that cannot see each other yet hardly meet.
+/// A private /24 that overlaps none of `taken`. The search begins at `seed`, so that two runs that
+/// cannot see each other yet hardly ever choose the same.
 pub(crate) fn choose(taken: &[Subnet], seed: u32) -> Result<Subnet, NetworkError> {
     let all = PRIVATE.into_iter().flat_map(|range| {
         let count = 1u32 << (PREFIX_BITS - range.bits);

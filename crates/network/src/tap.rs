@@ -1,11 +1,10 @@
-//! Tap devices: interfaces whose other end is a program, such as the one that plays a machine.
+//! Tap devices: interfaces whose other end is a program, such as a VMM.
 //!
-//! They are persistent, so that a program may open one by its name whenever it likes (`tuntap.rst`
-//! of the kernel). What passes has the header of virtio's network cards (`IFF_VNET_HDR`) where the
-//! program wants it: checksums and segments are then left to whoever needs them, as between two
-//! interfaces of one kernel.
+//! They are persistent, so that a program may open one by name at any time (`tuntap.rst` of the
+//! kernel). Packets may carry the header of virtio network cards (`IFF_VNET_HDR`), so that checksums
+//! and segmentation are offloaded as between two interfaces of one kernel.
 
-use crate::made::Made;
+use crate::changes::RecordedChanges;
 use crate::run::absent;
 use crate::tool::ip;
 use crate::{NetworkError, namespace};
@@ -15,12 +14,11 @@ use std::fs::OpenOptions;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-/// What opens a queue of one.
+/// The device that opens the queue of a tap.
 const DEVICE: &str = "/dev/net/tun";
-/// `IFF_TAP`, `IFF_NO_PI` and `IFF_VNET_HDR` of `linux/if_tun.h`: frames, nothing before them but
-/// virtio's header.
+/// `IFF_TAP`, `IFF_NO_PI` and `IFF_VNET_HDR` of `linux/if_tun.h`.
 const FRAMES: u16 = 0x0002 | 0x1000 | 0x4000;
-/// Bytes of a name with the zero at its end (netdevice(7)).
+/// Length of a name with its terminating zero, bytes (netdevice(7)).
 const NAME_BYTES: usize = 16;
 
 /// `struct ifreq` with flags.
@@ -31,14 +29,19 @@ struct Request {
     _rest: [u8; 22],
 }
 
-/// Makes one in the namespace of this thread; `further` is done to it before it is up.
-pub(crate) fn make(made: &mut Made, name: &str, alias: &str, further: &[String]) -> Result<(), NetworkError> {
+/// Makes a tap in the namespace of this thread. The commands `further` run before it is up.
+pub(crate) fn make(
+    changes: &mut RecordedChanges,
+    name: &str,
+    alias: &str,
+    further: &[String],
+) -> Result<(), NetworkError> {
     absent(name)?;
-    made.record("link", name, json!({}))?;
+    changes.record("link", name, json!({}))?;
     add(name, alias, further)
 }
 
-/// The same in a namespace, with which it goes.
+/// As [`make`], in a namespace with which the tap is removed.
 pub(crate) fn make_within(
     namespace: &Path,
     name: &str,
@@ -52,14 +55,14 @@ fn add(name: &str, alias: &str, further: &[String]) -> Result<(), NetworkError> 
     let first =
         [format!("tuntap add dev {name} mode tap vnet_hdr"), format!("link set dev {name} alias {alias}")];
     let last = [format!("link set dev {name} up")];
-    // Without /dev/net/tun ip would say no more than that a file is not there.
+    // Without /dev/net/tun the message of ip would not say which file is missing.
     if let Err(source) = std::fs::metadata(DEVICE) {
         return Err(NetworkError::NoTaps(source));
     }
     ip(&[&first, further, &last].concat())
 }
 
-/// Opens the queue of one, in the namespace of this thread. While it is open the tap has a carrier.
+/// Opens the queue of a tap in the namespace of this thread. While it is open the tap has a carrier.
 pub(crate) fn open(name: &str) -> Result<OwnedFd, NetworkError> {
     let device = OpenOptions::new().read(true).write(true).open(DEVICE).map_err(NetworkError::NoTaps)?;
     let mut request = Request { name: [0; NAME_BYTES], flags: FRAMES, _rest: [0; 22] };

@@ -1,4 +1,4 @@
-//! `ip` and `nft`, and what they say.
+//! The programs `ip` and `nft`, and their output.
 
 use crate::NetworkError;
 use crate::subnet::Subnet;
@@ -9,29 +9,29 @@ use std::os::unix::net::{SocketAddr, UnixListener};
 use std::time::{Duration, Instant};
 use weigh_host::command::{CommandError, Finished, Invocation};
 
-/// How long a tool may take: it may wait for others that change rules.
+/// Deadline of a tool, which may wait for other programs that change rules.
 const DEADLINE: Duration = Duration::from_secs(20);
-/// How long another run may keep us from changing the network.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// How long to wait for another run that changes the network.
+const LOCK_DEADLINE: Duration = Duration::from_secs(20);
 
-/// One invocation of a tool.
+/// An invocation of a tool.
 pub(crate) fn tool(program: &str, arguments: &[&str]) -> Invocation {
     Invocation::new(program).args(arguments.iter().copied()).deadline(DEADLINE).dies_with_caller()
 }
 
-/// Runs `ip` once for all these commands, in the network namespace of this thread. The first that
-/// fails is the last.
+/// Runs these commands by one `ip`, in the network namespace of this thread, up to the first that
+/// fails.
 pub(crate) fn ip(commands: &[String]) -> Result<(), NetworkError> {
     let invocation = tool("ip", &["-batch", "-"]).input(commands.join("\n") + "\n");
     invocation.run_ok().map(drop).map_err(missing("ip"))
 }
 
-/// Feeds `nft` a script, which is done wholly or not at all.
+/// Runs an `nft` script, which is atomic.
 pub(crate) fn nft(script: &str) -> Result<(), NetworkError> {
     tool("nft", &["-f", "-"]).input(script).run_ok().map(drop).map_err(missing("nft"))
 }
 
-/// Turns the absence of a program into what to do about it.
+/// Turns the absence of a program into advice on installing it.
 pub(crate) fn missing(program: &'static str) -> impl FnOnce(CommandError) -> NetworkError {
     move |error| match error {
         CommandError::NotFound { .. } => NetworkError::Missing {
@@ -46,8 +46,7 @@ pub(crate) fn missing(program: &'static str) -> impl FnOnce(CommandError) -> Net
     }
 }
 
-/// A network interface as `ip -details -json address` shows it; without the details it keeps the
-/// alias to itself.
+/// A network interface as `ip -details -json address` shows it; the alias is one of the details.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Link {
     #[serde(rename = "ifname")]
@@ -62,7 +61,7 @@ pub(crate) struct Link {
 struct Address {
     family: String,
     local: Option<String>,
-    /// The other end, of a link between two.
+    /// The other end of a point-to-point link.
     address: Option<String>,
     prefixlen: u8,
 }
@@ -74,16 +73,16 @@ struct Route {
     dev: String,
 }
 
-/// What is in use in the network namespace of this thread.
+/// The interfaces and routes of the network namespace of this thread.
 #[derive(Debug)]
-pub(crate) struct Seen {
+pub(crate) struct NetworkState {
     /// Its interfaces.
     pub(crate) links: Vec<Link>,
     routes: Vec<Route>,
 }
 
-impl Seen {
-    /// Looks.
+impl NetworkState {
+    /// Reads the current state.
     pub(crate) fn now() -> Result<Self, NetworkError> {
         Ok(Self {
             links: list(&["-details", "-json", "address", "show"])?,
@@ -91,8 +90,8 @@ impl Seen {
         })
     }
 
-    /// The subnets of everybody but the interface `own`: addresses, routes, and the servers of
-    /// names, which may be behind the default route.
+    /// The subnets in use, except those of the interface `own`: of addresses, routes, and name
+    /// servers, which may be behind the default route.
     pub(crate) fn taken(&self, own: &str) -> Vec<Subnet> {
         let addresses = self.links.iter().filter(|link| link.name != own).flat_map(|link| {
             let version4 = link.addr_info.iter().filter(|address| address.family == "inet");
@@ -114,8 +113,7 @@ fn list<T: for<'a> Deserialize<'a>>(arguments: &[&str]) -> Result<Vec<T>, Networ
     if output.iter().all(u8::is_ascii_whitespace) {
         return Ok(Vec::new());
     }
-    serde_json::from_slice(&output)
-        .map_err(|error| NetworkError::Output { command, reason: error.to_string() })
+    serde_json::from_slice(&output).map_err(|source| NetworkError::Output { command, source })
 }
 
 fn name_servers() -> Vec<Subnet> {
@@ -124,29 +122,29 @@ fn name_servers() -> Vec<Subnet> {
     servers.filter_map(|server| Some(Subnet::new(server.trim().parse::<Ipv4Addr>().ok()?, 32))).collect()
 }
 
-/// Whether there is an interface of this name.
+/// Whether an interface of this name exists.
 pub(crate) fn link_exists(name: &str) -> Result<bool, NetworkError> {
     let finished = tool("ip", &["link", "show", "dev", name]).run().map_err(missing("ip"))?;
     Ok(finished.status.success())
 }
 
-/// Held while subnets are chosen and shared settings are changed: by one process per network
-/// namespace, on which all of that depends. An abstract socket (`unix(7)`) has exactly this scope,
-/// leaves no file, and goes with the process.
+/// A lock of the network namespace, held while subnets are chosen and shared settings are changed. It
+/// is an abstract socket (`unix(7)`), which has exactly this scope, leaves no file, and is released
+/// when the process ends.
 #[derive(Debug)]
-pub(crate) struct Turn(#[expect(dead_code, reason = "held, not used")] UnixListener);
+pub(crate) struct NetworkLock(#[expect(dead_code, reason = "held, not used")] UnixListener);
 
-impl Turn {
-    /// Waits for it.
+impl NetworkLock {
+    /// Waits for the lock.
     pub(crate) fn take() -> Result<Self, NetworkError> {
-        let failed = || NetworkError::io("wait for others that change the network");
+        let failed = || NetworkError::io("wait for the network lock");
         let name = SocketAddr::from_abstract_name("weighbridge-network").map_err(failed())?;
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + LOCK_DEADLINE;
         loop {
             match UnixListener::bind_addr(&name) {
                 Ok(socket) => return Ok(Self(socket)),
                 Err(error) if error.kind() != std::io::ErrorKind::AddrInUse => return Err(failed()(error)),
-                Err(_) if Instant::now() > end => return Err(NetworkError::Busy(PATIENCE)),
+                Err(_) if Instant::now() > end => return Err(NetworkError::Busy(LOCK_DEADLINE)),
                 Err(_) => std::thread::sleep(Duration::from_millis(2)),
             }
         }

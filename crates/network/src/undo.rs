@@ -1,43 +1,40 @@
-//! Taking away what a ledger entry says, in whatever process.
+//! Undoing ledger entries, in whatever process.
 
 use crate::tool::{link_exists, nft, tool};
-use crate::{firewall, nat};
+use crate::{NetworkError, firewall, nat};
 use serde_json::Value;
 
-/// Undoes a `Change::Platform` of the platform [`crate::PLATFORM`]. What is gone already, or was
-/// never made, is fine.
+/// Undoes a `Change::Platform` of the platform [`crate::PLATFORM`]. It is no error if the change is
+/// undone already or was never made.
 ///
 /// # Errors
-/// Why it is still there, for people.
-pub fn undo(what: &str, id: &str, detail: &Value) -> Result<(), String> {
+/// [`NetworkError::Foreign`] for an entry that weighbridge did not make, or the error of the command
+/// that failed; then the change is still there.
+pub fn undo(what: &str, id: &str, detail: &Value) -> Result<(), NetworkError> {
     match what {
         "link" => link(id),
         "table" => table(id),
         "rule" => firewall::undo(id, detail),
         "forwarding" => nat::stop_forwarding(id, detail),
-        _ => Err(format!("this version of weighbridge makes no {what} of a network")),
+        _ => Err(NetworkError::Foreign(format!("the {what} {id}"))),
     }
 }
 
-/// With a link go its other end, wherever that is, its addresses and its routes.
-fn link(name: &str) -> Result<(), String> {
+/// Deletes a link; its other end, addresses and routes go with it.
+fn link(name: &str) -> Result<(), NetworkError> {
     if !name.starts_with("wb") {
-        return Err(format!("{name} is no interface of weighbridge's"));
+        return Err(NetworkError::Foreign(format!("the interface {name}")));
     }
-    let deleted = tool("ip", &["link", "delete", "dev", name]).run_ok();
-    match deleted {
-        Ok(_) => Ok(()),
-        Err(error) => match link_exists(name) {
-            Ok(false) => Ok(()),
-            _ => Err(error.to_string()),
-        },
+    match tool("ip", &["link", "delete", "dev", name]).run_ok() {
+        Err(error) if link_exists(name).unwrap_or(true) => Err(error.into()),
+        _ => Ok(()),
     }
 }
 
-fn table(name: &str) -> Result<(), String> {
+fn table(name: &str) -> Result<(), NetworkError> {
     if !name.starts_with("weighbridge-") {
-        return Err(format!("{name} is no table of weighbridge's"));
+        return Err(NetworkError::Foreign(format!("the table {name}")));
     }
-    // Made first, so that one that is not there is no error.
-    nft(&format!("add table ip {name}\ndelete table ip {name}\n")).map_err(|error| error.to_string())
+    // Added first, so that deleting a missing table is no error.
+    nft(&format!("add table ip {name}\ndelete table ip {name}\n"))
 }

@@ -1,4 +1,4 @@
-//! What says why an environment is slower, as far as the host can tell without slowing it down.
+//! Counters that explain why an environment is slower, read without slowing it down.
 //!
 //! | counter | source |
 //! |---|---|
@@ -9,12 +9,12 @@
 //! | `vm_exits` | `exits` in KVM's debugfs directory of the machine |
 //! | `tlb_misses`, `context_switches`, `cpu_migrations` | `perf_event_open(2)` for the group, see [`crate::perf`]; where there is a PMU |
 //!
-//! System calls are not counted: switching on the tracepoint `raw_syscalls` makes every system call
-//! of every task of the host take the slow path, so that it would slow down the guests on the
-//! host's kernel and not those with a kernel of their own. KVM's tracepoints are left alone for the
-//! same reason. What one source of several lacks is absent, never zero and never short.
+//! System calls are not counted: the tracepoint `raw_syscalls` makes every system call of every task
+//! of the host take the slow path, which would slow down only guests that share the host's kernel.
+//! KVM's tracepoints are not used for the same reason. If one of several sources of a counter is
+//! missing, the counter is absent, never zero and never too small.
 
-use crate::files::{Kept, field};
+use crate::files::{PolledFile, field};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
@@ -24,33 +24,33 @@ use weigh_host::cgroup::CgroupView;
 /// Counters by name.
 pub(crate) type Counts = BTreeMap<&'static str, u64>;
 
-/// The counter that groups and processes tell together.
+/// The counter that is the sum of groups and processes.
 pub(crate) const PAGE_FAULTS: &str = "page_faults";
 
 /// Bytes of a sector in `/sys/block/*/stat`, whatever the device's own are
 /// (`Documentation/block/stat.rst`).
 const SECTOR: u64 = 512;
 
-/// The files of one instance, kept open.
+/// The open files of an instance.
 #[derive(Debug)]
 pub(crate) struct Counters {
-    memory: Option<Vec<Kept>>,
+    memory: Option<Vec<PolledFile>>,
     block: Block,
-    devices: Vec<Kept>,
-    network: Option<Kept>,
-    vm_exits: Vec<Kept>,
+    devices: Vec<PolledFile>,
+    network: Option<PolledFile>,
+    vm_exits: Vec<PolledFile>,
 }
 
-/// Where it is told what a guest's devices moved.
+/// The source of the block I/O counters.
 #[derive(Debug)]
 enum Block {
-    /// By control groups of either version.
-    Groups(Vec<Kept>),
-    /// By the processes in groups and those of no group. What ended is in the count of what waited
-    /// for it, as with CPU time.
-    Processes { lists: Vec<Kept>, more: Vec<u32>, files: BTreeMap<u32, Kept> },
-    /// Nowhere.
-    Untold,
+    /// Control groups of either version.
+    Groups(Vec<PolledFile>),
+    /// The processes in groups and those without a group. A process that waited for another one
+    /// includes its count, as with CPU time.
+    Processes { lists: Vec<PolledFile>, more: Vec<u32>, files: BTreeMap<u32, PolledFile> },
+    /// There is none.
+    Unavailable,
 }
 
 impl Counters {
@@ -61,7 +61,7 @@ impl Counters {
             let directory = view.v1_directory("memory").or(view.v2.as_deref())?;
             let file = directory.join("memory.stat");
             // On a hybrid host the group of version 2 has no such file.
-            Kept::open(file)
+            PolledFile::open(file)
         };
         let machines = members.iter().chain(&accounts.processes);
         Self {
@@ -73,7 +73,7 @@ impl Counters {
         }
     }
 
-    /// All of them now. The page faults are those of the groups alone.
+    /// Reads all counters. The page faults are only those of the groups.
     pub(crate) fn read(&mut self, scratch: &mut Vec<u8>) -> Counts {
         let mut counts = Counts::new();
         if let Some(faults) = self.page_faults(scratch) {
@@ -102,7 +102,7 @@ impl Counters {
         let mut sum = 0;
         for file in self.memory.as_ref()? {
             let text = file.text(scratch)?;
-            // Version 1 tells the group's own and, as a total, that of all below it too.
+            // The total of version 1 includes the groups below.
             sum += field(text, "total_pgfault").or_else(|| field(text, "pgfault"))?;
         }
         Some(sum)
@@ -124,22 +124,22 @@ impl Counters {
 impl Block {
     fn open(accounts: &Accounts) -> Self {
         let file = |view: &CgroupView| match view.v1_directory("blkio") {
-            Some(directory) if counts(directory) => Kept::open(directory.join(THROTTLE)),
+            Some(directory) if counts(directory) => PolledFile::open(directory.join(THROTTLE)),
             Some(_) => None,
-            None => Kept::open(view.v2.as_ref()?.join("io.stat")),
+            None => PolledFile::open(view.v2.as_ref()?.join("io.stat")),
         };
-        let groups: Option<Vec<Kept>> = accounts.groups.iter().map(file).collect();
+        let groups: Option<Vec<PolledFile>> = accounts.groups.iter().map(file).collect();
         if let Some(groups) = groups.filter(|groups| !groups.is_empty() && accounts.processes.is_empty()) {
             return Self::Groups(groups);
         }
-        // Processes in groups below would be missed.
+        // Processes in groups below are not listed.
         let plain = accounts.groups.iter().all(|view| !has_groups_below(view));
-        let lists: Option<Vec<Kept>> = accounts.groups.iter().map(members).collect();
+        let lists: Option<Vec<PolledFile>> = accounts.groups.iter().map(members).collect();
         match lists.filter(|_| plain) {
             Some(lists) if !(lists.is_empty() && accounts.processes.is_empty()) => {
                 Self::Processes { lists, more: accounts.processes.clone(), files: BTreeMap::new() }
             }
-            _ => Self::Untold,
+            _ => Self::Unavailable,
         }
     }
 
@@ -150,7 +150,7 @@ impl Block {
             sum.1 += written;
         };
         match self {
-            Self::Untold => return None,
+            Self::Unavailable => return None,
             Self::Groups(files) => {
                 for file in files {
                     add(group_bytes(file.text(scratch)?));
@@ -163,12 +163,11 @@ impl Block {
                 }
                 files.retain(|pid, _| all.contains(pid));
                 for pid in all {
-                    // One that ended meanwhile is in its parent's count; the file of another one of
-                    // its number is another file.
+                    // A process that ended meanwhile is in its parent's count.
                     match process_bytes(pid, files, scratch) {
-                        Io::Told(bytes) => add(bytes),
+                        Io::Bytes(bytes) => add(bytes),
                         Io::Gone => {}
-                        Io::Untold => return None,
+                        Io::Unavailable => return None,
                     }
                 }
             }
@@ -177,55 +176,53 @@ impl Block {
     }
 }
 
-/// What `/proc/PID/io` tells (`proc_pid_io(5)`).
+/// The content of `/proc/PID/io` (`proc_pid_io(5)`).
 enum Io {
-    Told((u64, u64)),
+    Bytes((u64, u64)),
     Gone,
-    /// The kernel does not count, or may not say.
-    Untold,
+    /// The kernel does not count, or the file may not be read.
+    Unavailable,
 }
 
-fn process_bytes(pid: u32, files: &mut BTreeMap<u32, Kept>, scratch: &mut Vec<u8>) -> Io {
+fn process_bytes(pid: u32, files: &mut BTreeMap<u32, PolledFile>, scratch: &mut Vec<u8>) -> Io {
     let parse = |text: &str| {
         let field = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
         field("read_bytes:").zip(field("write_bytes:"))
     };
     if let Some(text) = files.get(&pid).and_then(|file| file.text(scratch)) {
-        return parse(text).map_or(Io::Untold, Io::Told);
+        return parse(text).map_or(Io::Unavailable, Io::Bytes);
     }
     let path = format!("/proc/{pid}/io");
-    let Some(file) = Kept::open(&path) else {
-        return if Path::new(&path).parent().is_some_and(Path::exists) { Io::Untold } else { Io::Gone };
+    let Some(file) = PolledFile::open(&path) else {
+        return if Path::new(&path).parent().is_some_and(Path::exists) { Io::Unavailable } else { Io::Gone };
     };
     let told = file.text(scratch).map(parse);
     files.insert(pid, file);
     match told {
-        Some(Some(bytes)) => Io::Told(bytes),
-        Some(None) => Io::Untold,
+        Some(Some(bytes)) => Io::Bytes(bytes),
+        Some(None) => Io::Unavailable,
         None => Io::Gone,
     }
 }
 
 /// `cgroup.procs`, in any hierarchy.
-fn members(view: &CgroupView) -> Option<Kept> {
-    let mut directories = view.v1.iter().map(|(_, directory)| directory).chain(&view.v2);
-    Kept::open(directories.next()?.join("cgroup.procs"))
+fn members(view: &CgroupView) -> Option<PolledFile> {
+    PolledFile::open(view.directories().next()?.join("cgroup.procs"))
 }
 
 fn has_groups_below(view: &CgroupView) -> bool {
-    let mut directories = view.v1.iter().map(|(_, directory)| directory).chain(&view.v2);
-    directories.any(|directory| {
+    view.directories().any(|directory| {
         let mut entries = fs::read_dir(directory).into_iter().flatten().flatten();
         entries.any(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
     })
 }
 
-/// What version 1 has.
+/// The file of version 1.
 const THROTTLE: &str = "blkio.throttle.io_service_bytes_recursive";
 
-/// Whether version 1 counts at all. Newer kernels begin with it when the first limit is set on a
-/// device: until then the file is there and names no device, whatever is read. The topmost group
-/// has read something since the host came up.
+/// Whether version 1 counts at all. Newer kernels start counting when the first limit is set on a
+/// device; until then the file names no device, even that of the top group, which has certainly read
+/// something.
 fn counts(directory: &Path) -> bool {
     let top = directory.ancestors().map(|group| group.join(THROTTLE)).take_while(|file| file.exists()).last();
     let text = top.and_then(|file| fs::read_to_string(file).ok()).unwrap_or_default();
@@ -254,23 +251,23 @@ fn group_bytes(text: &str) -> (u64, u64) {
     sum
 }
 
-/// Devices with hardware (or a hypervisor) behind them: loop devices, RAID, encryption and
-/// compressed memory have none of their own, and what they move is moved again by what they lie on.
-fn devices(directory: &Path) -> Vec<Kept> {
+/// Devices of hardware or a hypervisor. Loop devices, RAID, encryption and compressed memory are left
+/// out, because their bytes are counted again by the devices below them.
+fn devices(directory: &Path) -> Vec<PolledFile> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     entries
         .filter(|entry| entry.path().join("device").exists())
-        .filter_map(|entry| Kept::open(entry.path().join("stat")))
+        .filter_map(|entry| PolledFile::open(entry.path().join("stat")))
         .collect()
 }
 
-/// The interfaces of a process's network namespace, if it is not that of the host.
-fn network(root: &Path, pid: u32) -> Option<Kept> {
+/// The interfaces of the network namespace of a process, if it is not that of the host.
+fn network(root: &Path, pid: u32) -> Option<PolledFile> {
     let of = |process: &str| fs::read_link(root.join(format!("proc/{process}/ns/net"))).ok();
     if of(&pid.to_string())? == of("self")? {
         return None;
     }
-    Kept::open(root.join(format!("proc/{pid}/net/dev")))
+    PolledFile::open(root.join(format!("proc/{pid}/net/dev")))
 }
 
 /// Packets received and sent (`proc_pid_net(5)`): the second and the tenth number.
@@ -285,9 +282,9 @@ fn packets(text: &str) -> u64 {
         .sum()
 }
 
-/// The machines that a process runs: directories `PID-FD` (`virt/kvm`, debugfs). Counted always, so
-/// that reading costs no guest anything.
-fn vm_exits(root: &Path, pid: u32) -> Vec<Kept> {
+/// The machines of a process: directories `PID-FD` (`virt/kvm`, debugfs). The kernel counts in any
+/// case, so reading costs the guest nothing.
+fn vm_exits(root: &Path, pid: u32) -> Vec<PolledFile> {
     let entries = fs::read_dir(root.join("sys/kernel/debug/kvm")).into_iter().flatten().flatten();
     entries
         .filter(|entry| {
@@ -297,7 +294,7 @@ fn vm_exits(root: &Path, pid: u32) -> Vec<Kept> {
                 .and_then(|name| name.split_once('-'))
                 .is_some_and(|(process, _)| process == pid.to_string())
         })
-        .filter_map(|entry| Kept::open(entry.path().join("exits")))
+        .filter_map(|entry| PolledFile::open(entry.path().join("exits")))
         .collect()
 }
 
@@ -312,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn both_versions_tell_bytes() {
+    fn bytes_of_both_versions_are_parsed() {
         let v1 = "8:0 Read 100\n8:0 Write 30\n8:0 Sync 130\n8:0 Async 0\n8:0 Discard 0\n8:0 Total 130\n8:16 Read 1\nTotal 131\n";
         assert_eq!(group_bytes(v1), (101, 30));
         assert_eq!(group_bytes("Total 0\n"), (0, 0));
@@ -322,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_of_version_2_tells_all() {
+    fn a_group_of_version_2_has_all_counters() {
         let root = tempfile::tempdir().unwrap();
         let root = root.path();
         write(root, "group/memory.stat", "anon 1\npgfault 42\npgmajfault 2\n");
@@ -359,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_without_controllers_is_told_by_its_processes() {
+    fn without_controllers_the_processes_of_a_group_are_read() {
         let root = tempfile::tempdir().unwrap();
         let root = root.path();
         write(root, "cpuacct/cgroup.procs", &format!("{}\n", std::process::id()));
@@ -375,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn version_1_is_believed_where_the_kernel_counts_for_it() {
+    fn version_1_is_used_only_if_the_kernel_counts() {
         let root = tempfile::tempdir().unwrap();
         let root = root.path();
         let group = root.join("blkio/group");
@@ -404,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn processes_tell_no_faults_here_and_nobody_nothing() {
+    fn page_faults_of_processes_are_counted_by_their_tree() {
         let root = tempfile::tempdir().unwrap();
         let accounts = Accounts::of_processes(vec![std::process::id()]);
         let counts = Counters::open(root.path(), &accounts).read(&mut Vec::new());

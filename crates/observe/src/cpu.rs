@@ -1,4 +1,4 @@
-//! CPU time of groups, processes and the host, from the most exact counter that there is.
+//! CPU time of groups, processes and the host, from the most precise counter available.
 //!
 //! | of | counter | resolution |
 //! |---|---|---|
@@ -9,75 +9,76 @@
 //! | all tasks on the CPUs in use | `cpuacct.usage_percpu` of the top group | ns, per CPU |
 //! | the same, version 2 | idle and stolen time in `/proc/stat` | a clock tick each |
 //!
-//! The kernel brings all of the first kinds up to date when a task leaves its CPU, and at every
-//! tick of the scheduler while it runs. `/proc/schedstat` is not used: its run time per CPU grows
-//! only when a task *leaves* the CPU, so that a loop alone on a CPU shows after an unbounded time.
+//! The kernel updates all but the last of these when a task leaves its CPU, and at every scheduler
+//! tick while it runs. `/proc/schedstat` is not used: its run time per CPU grows only when a task
+//! *leaves* the CPU, so that a loop that runs alone never shows.
 
-use crate::files::{Kept, field};
+use crate::files::{PolledFile, field};
+use crate::tree::Tree;
 use std::path::Path;
+use weigh_host::accounts::Accounts;
 use weigh_host::cgroup::CgroupView;
 
-/// CPU time spent, split by where: what is not known to have been on the CPUs in use or elsewhere
-/// is `unknown`.
+/// CPU time, split by whether it was used on the CPUs in use.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Spent {
-    /// All of it, nanoseconds.
+pub(crate) struct CpuUse {
+    /// Total, nanoseconds.
     pub(crate) total: u64,
     /// On the CPUs in use, nanoseconds.
-    pub(crate) here: u64,
-    /// Maybe there, nanoseconds.
+    pub(crate) inside: u64,
+    /// Perhaps on the CPUs in use, nanoseconds.
     pub(crate) unknown: u64,
 }
 
-impl Spent {
-    pub(crate) fn of(total: u64, place: Place) -> Self {
+impl CpuUse {
+    pub(crate) fn of(total: u64, place: Placement) -> Self {
         match place {
-            Place::Here => Self { total, here: total, unknown: 0 },
-            Place::Elsewhere => Self { total, here: 0, unknown: 0 },
-            Place::Unknown => Self { total, here: 0, unknown: total },
+            Placement::Inside => Self { total, inside: total, unknown: 0 },
+            Placement::Outside => Self { total, inside: 0, unknown: 0 },
+            Placement::Unknown => Self { total, inside: 0, unknown: total },
         }
     }
 
     pub(crate) fn since(self, earlier: Self) -> Self {
         Self {
             total: self.total.saturating_sub(earlier.total),
-            here: self.here.saturating_sub(earlier.here),
+            inside: self.inside.saturating_sub(earlier.inside),
             unknown: self.unknown.saturating_sub(earlier.unknown),
         }
     }
 
     pub(crate) fn add(&mut self, other: Self) {
         self.total += other.total;
-        self.here += other.here;
+        self.inside += other.inside;
         self.unknown += other.unknown;
     }
 }
 
-/// Where something may run, as against the CPUs in use.
+/// Where a task may run, relative to the CPUs in use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Place {
-    /// On them alone.
-    Here,
-    /// On none of them.
-    Elsewhere,
-    /// On either.
+pub(crate) enum Placement {
+    /// Only on CPUs in use.
+    Inside,
+    /// Only on other CPUs.
+    Outside,
+    /// On both kinds of CPUs.
     Unknown,
 }
 
-impl Place {
+impl Placement {
     fn of(mut allowed: impl Iterator<Item = u32>, used: &[u32]) -> Self {
         let (mut inside, mut outside) = (false, false);
         for cpu in &mut allowed {
             if used.contains(&cpu) { inside = true } else { outside = true }
         }
         match (inside, outside) {
-            (true, false) => Self::Here,
-            (false, true) => Self::Elsewhere,
+            (true, false) => Self::Inside,
+            (false, true) => Self::Outside,
             _ => Self::Unknown,
         }
     }
 
-    /// By the affinity of a process's first thread; `None` is the calling thread.
+    /// By the affinity of the first thread of a process, or of the calling thread.
     pub(crate) fn of_process(pid: Option<u32>, used: &[u32]) -> Self {
         let pid = match pid {
             Some(pid) => match i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw) {
@@ -92,7 +93,7 @@ impl Place {
     }
 
     fn of_group(directory: &Path, used: &[u32]) -> Self {
-        // Without the controller the file is above: then nobody knows.
+        // Without the controller the group has no such file.
         let cpus = std::fs::read_to_string(directory.join("cpuset.cpus.effective")).unwrap_or_default();
         match weigh_model::parse_cpu_list(cpus.trim()) {
             Ok(cpus) => Self::of(cpus.into_iter(), used),
@@ -105,67 +106,100 @@ impl Place {
 #[derive(Debug)]
 pub(crate) enum GroupClock {
     /// `cpuacct.usage_percpu`.
-    PerCpu(Kept),
+    PerCpu(PolledFile),
     /// `cpu.stat`, and where the group may run.
-    Usage(Kept, Place),
+    Usage(PolledFile, Placement),
 }
 
 impl GroupClock {
     pub(crate) fn open(view: &CgroupView, used: &[u32]) -> Option<Self> {
         if let Some(directory) = view.v1_directory("cpuacct") {
-            return Kept::open(directory.join("cpuacct.usage_percpu")).map(Self::PerCpu);
+            return PolledFile::open(directory.join("cpuacct.usage_percpu")).map(Self::PerCpu);
         }
         let directory = view.v2.as_ref()?;
-        Some(Self::Usage(Kept::open(directory.join("cpu.stat"))?, Place::of_group(directory, used)))
+        Some(Self::Usage(PolledFile::open(directory.join("cpu.stat"))?, Placement::of_group(directory, used)))
     }
 
-    /// None when the group is gone.
-    pub(crate) fn read(&self, used: &[u32], scratch: &mut Vec<u8>) -> Option<Spent> {
+    /// `None` if the group no longer exists.
+    pub(crate) fn read(&self, used: &[u32], scratch: &mut Vec<u8>) -> Option<CpuUse> {
         match self {
             Self::PerCpu(file) => Some(per_cpu(file.text(scratch)?, used)),
             Self::Usage(file, place) => {
-                Some(Spent::of(field(file.text(scratch)?, "usage_usec")? * 1000, *place))
+                Some(CpuUse::of(field(file.text(scratch)?, "usage_usec")? * 1000, *place))
             }
         }
     }
 }
 
-/// One number per possible CPU, in order.
-fn per_cpu(text: &str, used: &[u32]) -> Spent {
-    let mut spent = Spent::default();
+/// The clocks of some guests: of their control groups, and of their other processes.
+#[derive(Debug)]
+pub(crate) struct Clocks {
+    pub(crate) groups: Vec<GroupClock>,
+    pub(crate) tree: Tree,
+}
+
+impl Clocks {
+    pub(crate) fn open(all: &[Accounts], used: &[u32]) -> Self {
+        let (mut groups, mut processes) = (Vec::new(), Vec::new());
+        for accounts in all {
+            processes.extend(&accounts.processes);
+            for view in &accounts.groups {
+                match GroupClock::open(view, used) {
+                    Some(clock) => groups.push(clock),
+                    // Version 1 without its counter: the processes that are in the group now, and
+                    // their descendants.
+                    None => processes.extend(view.processes()),
+                }
+            }
+        }
+        Self { groups, tree: Tree::new(&processes, used) }
+    }
+
+    /// The sum of all clocks.
+    pub(crate) fn read(&self, used: &[u32], scratch: &mut Vec<u8>) -> CpuUse {
+        let mut sum = self.tree.read().spent;
+        for group in &self.groups {
+            sum.add(group.read(used, scratch).unwrap_or_default());
+        }
+        sum
+    }
+}
+
+/// Parses one number per possible CPU, in order.
+fn per_cpu(text: &str, used: &[u32]) -> CpuUse {
+    let mut spent = CpuUse::default();
     for (cpu, word) in (0u32..).zip(text.split_ascii_whitespace()) {
         let ns = word.parse().unwrap_or(0);
         spent.total += ns;
         if used.contains(&cpu) {
-            spent.here += ns;
+            spent.inside += ns;
         }
     }
     spent
 }
 
-/// Time that all tasks of the host ran on the CPUs in use, nanoseconds since the host started.
-/// Interrupts of idle CPUs are not in it. None without the controller `cpuacct`: the top group of
-/// version 2 counts no time of its own, but samples at ticks.
+/// Time that all tasks of the host ran on the CPUs in use, nanoseconds since boot, without interrupts
+/// of idle CPUs. Only with the controller `cpuacct`: the top group of version 2 only samples at
+/// ticks.
 #[derive(Debug)]
-pub(crate) struct HostClock(Kept);
+pub(crate) struct HostClock(PolledFile);
 
 impl HostClock {
     pub(crate) fn open(top: &CgroupView) -> Option<Self> {
-        Kept::open(top.v1_directory("cpuacct")?.join("cpuacct.usage_percpu")).map(Self)
+        PolledFile::open(top.v1_directory("cpuacct")?.join("cpuacct.usage_percpu")).map(Self)
     }
 
     pub(crate) fn read(&self, used: &[u32], scratch: &mut Vec<u8>) -> Option<u64> {
-        Some(per_cpu(self.0.text(scratch)?, used).here)
+        Some(per_cpu(self.0.text(scratch)?, used).inside)
     }
 }
 
-/// CPU time of all threads of a process, those that ended too, nanoseconds; without its children.
-/// None when it is gone.
+/// CPU time of all threads of a process, ended ones too, without its children, nanoseconds. `None` if
+/// it has ended.
 pub(crate) fn process_ns(pid: u32) -> Option<u64> {
     let pid = i32::try_from(pid).ok().filter(|pid| *pid > 0)?;
-    // The clock of a process by number, as clock_getcpuclockid(3) composes it: the complement of
-    // the number, and the kind "time scheduled". Written out because musl and glibc differ in what
-    // they check.
+    // The clock id as clock_getcpuclockid(3) composes it: the complement of the number, and the kind
+    // "time scheduled". Written out because musl and glibc check different things.
     const SCHEDULED: libc::clockid_t = 2;
     clock_ns((!pid << 3) | SCHEDULED)
 }
@@ -180,8 +214,7 @@ pub(crate) fn thread_ns() -> u64 {
     clock_ns(libc::CLOCK_THREAD_CPUTIME_ID).unwrap_or(0)
 }
 
-/// Length of a tick of the scheduler, nanoseconds: what the coarse clocks are advanced by
-/// (`clock_getres(2)`).
+/// Length of a scheduler tick, nanoseconds: the resolution of the coarse clocks (`clock_getres(2)`).
 pub(crate) fn scheduler_tick_ns() -> u64 {
     let tick = rustix::time::clock_getres(rustix::time::ClockId::MonotonicCoarse);
     tick.tv_sec as u64 * 1_000_000_000 + tick.tv_nsec as u64
@@ -194,8 +227,7 @@ pub(crate) fn clock_tick_ns() -> u64 {
 
 fn clock_ns(clock: libc::clockid_t) -> Option<u64> {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `time` is valid for writes, and any number may be given as a clock: an unknown one is
-    // an error.
+    // SAFETY: `time` is valid for writes, and an unknown clock is an error.
     let result = unsafe { libc::clock_gettime(clock, &raw mut time) };
     (result == 0).then(|| time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
 }
@@ -207,7 +239,7 @@ mod tests {
     #[test]
     fn a_group_of_version_1_is_counted_per_cpu() {
         let spent = per_cpu("100 20 3 \n", &[0, 2]);
-        assert_eq!(spent, Spent { total: 123, here: 103, unknown: 0 });
+        assert_eq!(spent, CpuUse { total: 123, inside: 103, unknown: 0 });
     }
 
     #[test]
@@ -216,11 +248,11 @@ mod tests {
         std::fs::write(base.path().join("cpu.stat"), "usage_usec 5\nuser_usec 3\n").unwrap();
         let view = CgroupView { v2: Some(base.path().into()), v1: Vec::new() };
         let read = |used: &[u32]| GroupClock::open(&view, used).unwrap().read(used, &mut Vec::new()).unwrap();
-        assert_eq!(read(&[1]), Spent { total: 5000, here: 0, unknown: 5000 }, "without the controller");
+        assert_eq!(read(&[1]), CpuUse { total: 5000, inside: 0, unknown: 5000 }, "without the controller");
         std::fs::write(base.path().join("cpuset.cpus.effective"), "1-2\n").unwrap();
-        assert_eq!(read(&[1, 2, 3]), Spent { total: 5000, here: 5000, unknown: 0 });
-        assert_eq!(read(&[1]), Spent { total: 5000, here: 0, unknown: 5000 });
-        assert_eq!(read(&[3]), Spent { total: 5000, here: 0, unknown: 0 });
+        assert_eq!(read(&[1, 2, 3]), CpuUse { total: 5000, inside: 5000, unknown: 0 });
+        assert_eq!(read(&[1]), CpuUse { total: 5000, inside: 0, unknown: 5000 });
+        assert_eq!(read(&[3]), CpuUse { total: 5000, inside: 0, unknown: 0 });
         assert!(GroupClock::open(&CgroupView { v2: None, v1: Vec::new() }, &[]).is_none());
     }
 
@@ -247,9 +279,9 @@ mod tests {
     #[test]
     fn places_follow_affinity() {
         let all: Vec<u32> = (0..4096).collect();
-        assert_eq!(Place::of_process(None, &all), Place::Here);
-        assert_eq!(Place::of_process(Some(1), &[]), Place::Elsewhere);
-        assert_eq!(Place::of_process(Some(u32::MAX), &all), Place::Unknown);
-        assert_eq!(Place::of([0, 1].into_iter(), &[1]), Place::Unknown);
+        assert_eq!(Placement::of_process(None, &all), Placement::Inside);
+        assert_eq!(Placement::of_process(Some(1), &[]), Placement::Outside);
+        assert_eq!(Placement::of_process(Some(u32::MAX), &all), Placement::Unknown);
+        assert_eq!(Placement::of([0, 1].into_iter(), &[1]), Placement::Unknown);
     }
 }

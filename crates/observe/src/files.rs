@@ -1,37 +1,34 @@
-//! Small files of the kernel's, read again and again.
+//! Small files of the kernel that are read repeatedly.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// How much is tried at first, bytes; most files are shorter.
+/// Initial size of the buffer, bytes; most files are shorter.
 const FIRST: usize = 16 << 10;
 
 /// A file that stays open: reading it anew takes one system call.
 #[derive(Debug)]
-pub(crate) struct Kept(File);
+pub(crate) struct PolledFile(File);
 
-impl Kept {
-    /// None when it cannot be opened.
+impl PolledFile {
+    /// `None` if it cannot be opened.
     pub(crate) fn open(path: impl AsRef<Path>) -> Option<Self> {
         File::open(path).ok().map(Self)
     }
 
-    /// What it holds now; none when it cannot be read (any more). `scratch` only saves the
-    /// allocation.
+    /// The current content; `None` if it cannot be read. `scratch` saves allocations.
     pub(crate) fn text<'a>(&self, scratch: &'a mut Vec<u8>) -> Option<&'a str> {
         if scratch.len() < FIRST {
             scratch.resize(FIRST, 0);
         }
         loop {
             let mut filled = 0;
-            // The kernel makes the text at the read from 0; what is left of it comes with the reads
-            // that follow.
+            // The kernel makes the text on the read at offset 0; later reads return the rest of it.
             while filled < scratch.len() {
                 match self.0.read_at(&mut scratch[filled..], filled as u64) {
                     Ok(0) => return std::str::from_utf8(&scratch[..filled]).ok(),
-                    // A file of the kernel's that gives less than was asked for has no more: no
-                    // second read to learn that.
+                    // A short read of a kernel file means its end; this saves a second read.
                     Ok(read) if read < scratch.len() - filled && read % 1024 != 0 => {
                         return std::str::from_utf8(&scratch[..filled + read]).ok();
                     }
@@ -45,13 +42,13 @@ impl Kept {
         }
     }
 
-    /// The number that is all it holds.
+    /// The content as a number.
     pub(crate) fn number(&self, scratch: &mut Vec<u8>) -> Option<u64> {
         self.text(scratch)?.trim().parse().ok()
     }
 }
 
-/// The number on the line that begins with this word.
+/// The number on the line that begins with this name.
 pub(crate) fn field(text: &str, name: &str) -> Option<u64> {
     text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok())
 }
@@ -61,21 +58,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_kept_file_gives_what_it_holds_now() {
+    fn a_polled_file_is_read_anew() {
         let base = tempfile::tempdir().unwrap();
         let path = base.path().join("file");
         std::fs::write(&path, "1\n").unwrap();
-        let kept = Kept::open(&path).unwrap();
+        let file = PolledFile::open(&path).unwrap();
         let mut scratch = Vec::new();
-        assert_eq!(kept.number(&mut scratch), Some(1));
+        assert_eq!(file.number(&mut scratch), Some(1));
         std::fs::write(&path, "23\n").unwrap();
-        assert_eq!(kept.number(&mut scratch), Some(23));
+        assert_eq!(file.number(&mut scratch), Some(23));
         for length in [1024, FIRST - 1, FIRST, FIRST + 1, 5 * FIRST] {
             let long = "x".repeat(length);
             std::fs::write(&path, &long).unwrap();
-            assert_eq!(kept.text(&mut scratch), Some(long.as_str()), "{length}");
+            assert_eq!(file.text(&mut scratch), Some(long.as_str()), "{length}");
         }
-        assert!(Kept::open(base.path().join("none")).is_none());
+        assert!(PolledFile::open(base.path().join("none")).is_none());
     }
 
     #[test]

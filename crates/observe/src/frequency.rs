@@ -1,26 +1,26 @@
 //! Frequencies of the CPUs in use (`Documentation/admin-guide/pm/cpufreq.rst`).
 
-use crate::files::Kept;
+use crate::files::PolledFile;
 use std::path::Path;
 
-/// Most CPUs whose frequency is read: the sensors' cost must not grow with the host. They are
-/// spread over those in use.
+/// The most CPUs whose frequency is read, spread over those in use, so that the cost of the sensors
+/// does not grow with the host.
 const MOST: usize = 8;
 
-/// The files of the CPUs in use, kept open.
+/// The open files of the CPUs in use.
 #[derive(Debug)]
-pub(crate) struct Frequency(Vec<Kept>);
+pub(crate) struct Frequency(Vec<PolledFile>);
 
 impl Frequency {
     pub(crate) fn open(root: &Path, used: &[u32]) -> Self {
         let step = used.len().div_ceil(MOST).max(1);
         let file = |cpu: &u32| {
-            Kept::open(root.join(format!("sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_cur_freq")))
+            PolledFile::open(root.join(format!("sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_cur_freq")))
         };
         Self(used.iter().step_by(step).filter_map(file).collect())
     }
 
-    /// Lowest and highest now, kHz; none where the kernel does not say.
+    /// Lowest and highest current frequency, kHz; `None` if the kernel does not show it.
     pub(crate) fn read(&self, scratch: &mut Vec<u8>) -> Option<(u64, u64)> {
         let all: Vec<u64> =
             self.0.iter().filter_map(|file| file.number(scratch)).filter(|khz| *khz > 0).collect();
@@ -28,7 +28,7 @@ impl Frequency {
     }
 }
 
-/// The span of both.
+/// The range that covers both.
 pub(crate) fn span(one: Option<(u64, u64)>, other: Option<(u64, u64)>) -> Option<(u64, u64)> {
     match (one, other) {
         (Some((low, high)), Some((lower, higher))) => Some((low.min(lower), high.max(higher))),

@@ -1,86 +1,85 @@
-//! A guest as the sensors know it, and what two readings of it say.
+//! The counters of a guest, and the comparison of two readings.
 
 use crate::balance::{foreign, not_idle, reconcile, ticks_ns};
 use crate::counters::{Counters, Counts, PAGE_FAULTS};
-use crate::cpu::{GroupClock, Place, Spent, clock_tick_ns, process_ns, scheduler_tick_ns};
+use crate::cpu::{Clocks, CpuUse, Placement, clock_tick_ns, process_ns, scheduler_tick_ns};
 use crate::frequency::{Frequency, span};
 use crate::kernel_threads::KernelThreads;
 use crate::loader::{LoaderClock, LoaderReading};
 use crate::perf;
 use crate::pressure::growth;
-use crate::rest::Rest;
+use crate::softirq_baseline::SoftirqBaseline;
 use crate::stat::Stat;
 use crate::throttle::Throttles;
-use crate::tree::{Tree, TreeTime};
+use crate::tree::TreeTime;
 use std::collections::BTreeMap;
 use std::path::Path;
 use weigh_host::accounts::{Accounts, Process};
 use weigh_host::settings::SettingsFiles;
 use weigh_model::{Charge, CpuTime, HostSettings, Observed, Pressure};
 
-/// For how long settings are taken to be as they were: short trials would pay more for them than
-/// for all the rest.
+/// For how long settings are cached: in short trials reading them would cost more than everything
+/// else.
 const SETTINGS_NS: u64 = 2_000_000_000;
-/// What the threads of the kernel are called among the daemons that all guests share.
+/// Name of the kernel threads among the shared daemons.
 const KERNEL: &str = "kernel-threads";
 
-/// An instance: what is read of it again and again.
+/// The counters of an instance.
 #[derive(Debug)]
 pub(crate) struct Instance {
     /// The CPUs that it may use.
     pub(crate) used: Vec<u32>,
-    groups: Vec<GroupClock>,
-    tree: Tree,
+    clocks: Clocks,
     helpers: Vec<Tracked>,
     daemons: Vec<Tracked>,
     kernel: KernelThreads,
-    own: Place,
+    own_placement: Placement,
     throttles: Throttles,
     counters: Counters,
     events: Vec<perf::Counter>,
     settings: SettingsFiles,
-    /// What was read last, and when.
+    /// The last settings, and when they were read.
     settings_read: Option<(u64, HostSettings)>,
     frequency: Frequency,
 }
 
-/// A process outside of the guest.
+/// A helper or daemon.
 #[derive(Debug)]
 struct Tracked {
     name: String,
     pid: u32,
-    place: Place,
+    place: Placement,
 }
 
 /// All counters of CPU time at one moment.
 #[derive(Debug)]
-pub(crate) struct Reading {
+pub(crate) struct CpuReading {
     /// On the host's monotonic clock.
     pub(crate) at_ns: u64,
     pub(crate) stat: Option<Stat>,
-    /// All tasks on the CPUs in use.
+    /// Time of all tasks on the CPUs in use.
     pub(crate) running_ns: Option<u64>,
-    /// Weighbridge itself.
+    /// Time of weighbridge itself.
     pub(crate) own_ns: u64,
-    /// What goes with the instance.
-    pub(crate) clocks: Clocks,
-    /// The load generator, where there is one.
+    /// The clocks of the instance.
+    pub(crate) clocks: ClockReadings,
+    /// The load generator, if there is one.
     pub(crate) loader: Option<LoaderReading>,
 }
 
-/// The part of a reading that goes with the instance.
+/// The clocks of an instance at one moment.
 #[derive(Debug)]
-pub(crate) struct Clocks {
-    groups: Vec<Option<Spent>>,
+pub(crate) struct ClockReadings {
+    groups: Vec<Option<CpuUse>>,
     tree: TreeTime,
     helpers: Vec<Option<u64>>,
     daemons: Vec<Option<u64>>,
     kernel: Vec<Option<u64>>,
 }
 
-/// Everything else that grows, at one moment.
+/// All other counters at one moment.
 #[derive(Debug)]
-pub(crate) struct Surroundings {
+pub(crate) struct CounterReading {
     pressure: Option<Pressure>,
     frequency_khz: Option<(u64, u64)>,
     throttled: (u64, u64),
@@ -90,32 +89,22 @@ pub(crate) struct Surroundings {
 
 impl Instance {
     pub(crate) fn new(root: &Path, accounts: &Accounts, cpus: &[u32]) -> Self {
-        // No CPUs are all that there are.
+        // An empty list means all CPUs.
         let used = if cpus.is_empty() { weigh_host::facts::allowed_cpus() } else { cpus.to_vec() };
-        let (mut groups, mut processes) = (Vec::new(), accounts.processes.clone());
-        for view in &accounts.groups {
-            match GroupClock::open(view, &used) {
-                Some(clock) => groups.push(clock),
-                // Version 1 without its counter: the processes that are in it now, and those that
-                // they start.
-                None => processes.extend(view.processes()),
-            }
-        }
         let tracked = |all: &[Process]| {
             let track = |process: &Process| Tracked {
                 name: process.name.clone(),
                 pid: process.pid,
-                place: Place::of_process(Some(process.pid), &used),
+                place: Placement::of_process(Some(process.pid), &used),
             };
             all.iter().map(track).collect()
         };
         Self {
-            groups,
-            tree: Tree::new(&processes, &used),
+            clocks: Clocks::open(std::slice::from_ref(accounts), &used),
             helpers: tracked(&accounts.helpers),
             daemons: tracked(&accounts.daemons),
             kernel: KernelThreads::find(&used),
-            own: Place::of_process(None, &used),
+            own_placement: Placement::of_process(None, &used),
             throttles: Throttles::open(&accounts.groups),
             counters: Counters::open(root, accounts),
             events: perf::open(root, accounts),
@@ -126,21 +115,25 @@ impl Instance {
         }
     }
 
-    /// The counters of CPU time that are this instance's.
-    pub(crate) fn read(&self, scratch: &mut Vec<u8>) -> Clocks {
+    /// Reads the clocks of this instance.
+    pub(crate) fn read(&self, scratch: &mut Vec<u8>) -> ClockReadings {
         let clocks = |all: &[Tracked]| all.iter().map(|tracked| process_ns(tracked.pid)).collect();
-        Clocks {
-            groups: self.groups.iter().map(|group| group.read(&self.used, scratch)).collect(),
-            tree: self.tree.read(),
+        ClockReadings {
+            groups: self.clocks.groups.iter().map(|group| group.read(&self.used, scratch)).collect(),
+            tree: self.clocks.tree.read(),
             helpers: clocks(&self.helpers),
             daemons: clocks(&self.daemons),
             kernel: self.kernel.read(),
         }
     }
 
-    /// Everything else that is counted.
-    pub(crate) fn surroundings(&mut self, pressure: Option<Pressure>, scratch: &mut Vec<u8>) -> Surroundings {
-        Surroundings {
+    /// Reads all other counters.
+    pub(crate) fn read_counters(
+        &mut self,
+        pressure: Option<Pressure>,
+        scratch: &mut Vec<u8>,
+    ) -> CounterReading {
+        CounterReading {
             pressure,
             frequency_khz: self.frequency.read(scratch),
             throttled: self.throttles.read(scratch),
@@ -149,7 +142,7 @@ impl Instance {
         }
     }
 
-    /// The settings, not older than [`SETTINGS_NS`].
+    /// The settings, at most [`SETTINGS_NS`] old.
     pub(crate) fn settings(&mut self, now_ns: u64) -> HostSettings {
         match &self.settings_read {
             Some((at_ns, settings)) if now_ns.saturating_sub(*at_ns) < SETTINGS_NS => settings.clone(),
@@ -161,8 +154,8 @@ impl Instance {
         }
     }
 
-    /// Adds what else changed between two moments.
-    pub(crate) fn describe(&self, earlier: &Surroundings, later: &Surroundings, seen: &mut Observed) {
+    /// Adds the growth of the other counters to an observation.
+    pub(crate) fn add_counters(&self, earlier: &CounterReading, later: &CounterReading, seen: &mut Observed) {
         seen.pressure = earlier.pressure.zip(later.pressure).map(|(earlier, later)| growth(earlier, later));
         seen.frequency_khz = span(earlier.frequency_khz, later.frequency_khz);
         seen.throttled_periods = later.throttled.0.saturating_sub(earlier.throttled.0);
@@ -173,7 +166,7 @@ impl Instance {
             }
         }
         if !later.counts.contains_key(PAGE_FAULTS) {
-            // Those of a part of the guest are not those of the guest.
+            // The page faults of a part of the guest alone would be misleading.
             seen.charge.counters.remove(PAGE_FAULTS);
         }
         for (counter, (earlier, later)) in self.events.iter().zip(earlier.events.iter().zip(&later.events)) {
@@ -189,40 +182,18 @@ impl Instance {
         }
     }
 
-    /// What happened between two readings, in which `beside` is what neighbours used.
+    /// Compares two readings. `neighbours` is the use of neighbours between them.
     pub(crate) fn compare(
         &self,
-        earlier: &Reading,
-        later: &Reading,
+        earlier: &CpuReading,
+        later: &CpuReading,
         loader: Option<&LoaderClock>,
-        beside: Spent,
-        rest: &Rest,
+        neighbours: CpuUse,
+        baseline: &SoftirqBaseline,
     ) -> Observed {
         let window_ns = later.at_ns - earlier.at_ns;
-        let mut charge = Charge::default();
-        let mut known = beside;
-        for (earlier, later) in earlier.clocks.groups.iter().zip(&later.clocks.groups) {
-            if let (Some(earlier), Some(later)) = (earlier, later) {
-                let spent = later.since(*earlier);
-                charge.guest_ns += spent.total;
-                known.add(spent);
-            }
-        }
-        let spent = later.clocks.tree.spent.since(earlier.clocks.tree.spent);
-        charge.guest_ns += spent.total;
-        known.add(spent);
-        charge.helpers_ns =
-            growths(&self.helpers, &earlier.clocks.helpers, &later.clocks.helpers, &mut known);
-        charge.daemons_ns =
-            growths(&self.daemons, &earlier.clocks.daemons, &later.clocks.daemons, &mut known);
-        let kernel = self.kernel.spent(&earlier.clocks.kernel, &later.clocks.kernel);
-        if !earlier.clocks.kernel.is_empty() {
-            charge.daemons_ns.insert(KERNEL.into(), kernel.total);
-        }
-        known.add(kernel);
-        charge.weigh_ns = later.own_ns.saturating_sub(earlier.own_ns);
-        known.add(Spent::of(charge.weigh_ns, self.own));
-
+        let mut known = neighbours;
+        let mut charge = self.charge(earlier, later, &mut known);
         let mut observed = Observed { window_ns, cpus: self.used.clone(), ..Observed::default() };
         if let (Some(clock), Some(earlier), Some(later)) = (loader, &earlier.loader, &later.loader) {
             let (spent, used) = clock.compare(earlier, later);
@@ -238,13 +209,13 @@ impl Instance {
             let busy = match earlier.running_ns.zip(later.running_ns) {
                 Some((before, after)) => CpuTime {
                     ns: after.saturating_sub(before),
-                    // What runs at either end has run for up to a tick since it was counted.
+                    // A running task is counted at ticks.
                     uncertainty_ns: scheduler_tick_ns() * used.cpus,
                 },
                 None => not_idle(&used, window_ns, observed.context_switches),
             };
             observed.foreign = foreign(busy, known, uncertain_ns);
-            reconcile(&mut charge, &all, window_ns, known.total, rest);
+            reconcile(&mut charge, &all, window_ns, known.total, baseline);
             charge.unattributed_uncertainty_ns += uncertain_ns;
         }
         let faults = later.clocks.tree.page_faults.saturating_sub(earlier.clocks.tree.page_faults);
@@ -252,21 +223,46 @@ impl Instance {
         observed.charge = charge;
         observed
     }
+
+    /// The charges between two readings. All time that is accounted for is added to `known`.
+    fn charge(&self, earlier: &CpuReading, later: &CpuReading, known: &mut CpuUse) -> Charge {
+        let mut charge = Charge::default();
+        for (earlier, later) in earlier.clocks.groups.iter().zip(&later.clocks.groups) {
+            if let (Some(earlier), Some(later)) = (earlier, later) {
+                let spent = later.since(*earlier);
+                charge.guest_ns += spent.total;
+                known.add(spent);
+            }
+        }
+        let spent = later.clocks.tree.spent.since(earlier.clocks.tree.spent);
+        charge.guest_ns += spent.total;
+        known.add(spent);
+        charge.helpers_ns = growths(&self.helpers, &earlier.clocks.helpers, &later.clocks.helpers, known);
+        charge.daemons_ns = growths(&self.daemons, &earlier.clocks.daemons, &later.clocks.daemons, known);
+        let kernel = self.kernel.spent(&earlier.clocks.kernel, &later.clocks.kernel);
+        if !earlier.clocks.kernel.is_empty() {
+            charge.daemons_ns.insert(KERNEL.into(), kernel.total);
+        }
+        known.add(kernel);
+        charge.weigh_ns = later.own_ns.saturating_sub(earlier.own_ns);
+        known.add(CpuUse::of(charge.weigh_ns, self.own_placement));
+        charge
+    }
 }
 
-/// Growth of each process's clock by name, added to what is known too.
+/// Growth of the clocks of processes by name; it is also added to the known time.
 fn growths(
     processes: &[Tracked],
     earlier: &[Option<u64>],
     later: &[Option<u64>],
-    known: &mut Spent,
+    known: &mut CpuUse,
 ) -> BTreeMap<String, u64> {
     let mut all = BTreeMap::new();
     for (process, (earlier, later)) in processes.iter().zip(earlier.iter().zip(later)) {
-        // One that ended in between took with it what it used.
+        // The clock of a process that ended is gone.
         let grown = earlier.zip(*later).map_or(0, |(earlier, later)| later.saturating_sub(earlier));
         *all.entry(process.name.clone()).or_default() += grown;
-        known.add(Spent::of(grown, process.place));
+        known.add(CpuUse::of(grown, process.place));
     }
     all
 }

@@ -8,18 +8,17 @@ use std::path::Path;
 
 /// Priority `warning` (syslog(3)); lower numbers are worse.
 const WARNING: u32 = 4;
-/// Most characters that are kept of a line.
+/// Longest part of a line that is recorded, characters.
 const LONGEST: usize = 300;
-/// Most records that are read at once, whatever their priority: a kernel that floods its log is not
-/// followed.
+/// The most records that are read at once, of any priority, in case the kernel floods its log.
 const MOST_RECORDS: usize = 512;
 
-/// The kernel's log, from where it was when a window began.
+/// The kernel's log from the begin of a window on.
 #[derive(Debug)]
 pub(crate) struct KernelLog(File);
 
 impl KernelLog {
-    /// None without the right to read it (`dmesg_restrict`).
+    /// `None` if this user may not read it (`dmesg_restrict`).
     pub(crate) fn open(root: &Path) -> Option<Self> {
         let nonblocking = libc::O_NONBLOCK;
         let file =
@@ -29,23 +28,23 @@ impl KernelLog {
         Some(log)
     }
 
-    /// What is in it now is not new.
+    /// Skips the present lines.
     pub(crate) fn skip(&mut self) {
-        // Where it cannot be done, old lines are told, which is better than none.
+        // If that fails, old lines are reported, which is better than none.
         let _ = self.0.seek(SeekFrom::End(0));
     }
 
     /// The first new lines of priority warning or worse.
     pub(crate) fn read(&mut self) -> Vec<String> {
-        // One read gives one record; a buffer too small for it would lose it (8 KiB is the kernel's
-        // own bound).
+        // A read returns one record, and loses it if the buffer is too small; 8 KiB is the kernel's
+        // limit.
         let mut buffer = [0; 8192];
         let mut lines = Vec::new();
         for _ in 0..MOST_RECORDS {
             match self.0.read(&mut buffer) {
                 Ok(0) => break,
                 Ok(length) => lines.extend(message(&buffer[..length])),
-                // Overwritten before it was read: the next one is there.
+                // EPIPE: the record was overwritten; the next read continues after it.
                 Err(error) if matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::Interrupted) => {}
                 Err(_) => break,
             }
@@ -62,7 +61,7 @@ impl KernelLog {
 fn message(record: &[u8]) -> Option<String> {
     let record = String::from_utf8_lossy(record);
     let (head, text) = record.split_once(';')?;
-    // The upper bits are the facility: also what programs write to the log may tell of trouble.
+    // The upper bits are the facility: lines written by programs count, too.
     let priority = head.split(',').next()?.parse::<u32>().ok()? & 7;
     let line = text.lines().next()?;
     (priority <= WARNING).then(|| line.chars().take(LONGEST).collect())
@@ -73,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn warnings_and_worse_are_told() {
+    fn warnings_and_errors_are_reported() {
         assert_eq!(
             message(b"4,2,0,-;[Firmware Bug]: TSC; really\n KEY=value\n").as_deref(),
             Some("[Firmware Bug]: TSC; really")
@@ -88,12 +87,12 @@ mod tests {
     }
 
     #[test]
-    fn a_log_that_may_not_be_read_is_none() {
+    fn an_unreadable_log_is_absent() {
         assert!(KernelLog::open(tempfile::tempdir().unwrap().path()).is_none());
     }
 
     #[test]
-    fn only_what_is_new_is_told() {
+    fn only_new_lines_are_reported() {
         let Some(mut log) = KernelLog::open(Path::new("/")) else { return };
         let word = format!("weighbridge test {}", std::process::id());
         let write = |text: String| std::fs::write("/dev/kmsg", text).is_ok();
@@ -105,6 +104,6 @@ mod tests {
         write(format!("<6>{word} harmless\n"));
         let lines: Vec<String> = log.read().into_iter().filter(|line| line.contains(&word)).collect();
         assert_eq!(lines, [format!("{word} new")]);
-        assert!(!log.read().iter().any(|line| line.contains(&word)), "told once");
+        assert!(!log.read().iter().any(|line| line.contains(&word)), "reported once");
     }
 }

@@ -1,8 +1,8 @@
-//! What the host sees of a trial: noise, and who used CPU time.
+//! Observing a trial from the host: noise, and who used CPU time.
 //!
 //! ```text
-//! attach      when an instance runs: opens what is read again and again
-//!   begin     before the measured iterations, the guest awake
+//! attach      when an instance runs: opens the files that are read repeatedly
+//!   begin     before the measured iterations, with the guest awake
 //!   end       after them -> Observed
 //! detach      before the instance is stopped
 //! ```
@@ -22,65 +22,60 @@ mod observer;
 pub mod pages;
 mod perf;
 mod pressure;
-mod rest;
-mod scripted;
-mod spent;
+mod softirq_baseline;
 mod stat;
 mod sum;
 mod throttle;
+mod total;
 mod tree;
 
-pub use loader::ElsewhereReading;
+pub use loader::RemoteLoaderReading;
 pub use observer::Observer;
-pub use scripted::{Call, Scripted};
-pub use spent::spent;
 pub use sum::add;
+pub use total::cpu_use_since_start;
 
 use weigh_host::accounts::Accounts;
 use weigh_model::{HostSettings, Observed};
 
-/// An instance that the sensors know.
+/// Identifies an instance that was attached to the sensors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Attached(pub u64);
+pub struct InstanceId(pub u64);
 
-/// The sensors as the runner uses them. Nothing here fails: what cannot be read is absent from what
-/// is observed.
+/// The sensors as the runner uses them. Nothing here fails: values that cannot be read are absent
+/// from the observation.
 pub trait Sensors {
-    /// The host's settings now.
+    /// The current settings of the host.
     fn settings(&mut self) -> HostSettings;
 
-    /// Gets ready to observe an instance that may use `cpus`.
-    fn attach(&mut self, accounts: &Accounts, cpus: &[u32]) -> Attached;
+    /// Prepares to observe an instance that may use `cpus`.
+    fn attach(&mut self, accounts: &Accounts, cpus: &[u32]) -> InstanceId;
 
-    /// Gets ready for windows in which a load generator runs, which is neither foreign nor charged
-    /// to a guest, with the CPUs that it may use; none: there is no more. Sensors that see nothing
-    /// of it pass it over.
+    /// Sets the load generator of the following windows, with the CPUs that it may use, or that there
+    /// is none. It is neither foreign nor charged to a guest. By default it is ignored.
     fn set_loader(&mut self, loader: Option<(&Accounts, &[u32])>) {
         let _ = loader;
     }
 
-    /// Gets ready for windows in which other guests are awake beside the one that is observed, on
-    /// the same CPUs; with the clients of their servers. None of them is foreign or charged to the
-    /// observed guest. None at all: there are no more. Sensors that see nothing of them pass them
-    /// over.
+    /// Sets the neighbours of the following windows: guests that are awake on the same CPUs beside the
+    /// observed one, and the clients of their servers. None of them is foreign or charged to the
+    /// observed guest. By default they are ignored.
     fn set_neighbours(&mut self, guests: &[Accounts], clients: &[Accounts], cpus: &[u32]) {
         let _ = (guests, clients, cpus);
     }
 
-    /// CPU time that these guests with their helpers used in the windows since
-    /// [`Sensors::set_neighbours`], and how long the windows were, nanoseconds; none where it is
-    /// not seen.
+    /// CPU time of the neighbours and their helpers in the windows since [`Sensors::set_neighbours`],
+    /// and the length of these windows, nanoseconds; `None` if it is not measured.
     fn neighbours_used(&self) -> Option<(u64, u64)> {
         None
     }
 
-    /// Begins to observe. One instance is observed at a time; a second call begins anew.
-    fn begin(&mut self, instance: Attached);
+    /// Begins a window. Only one instance is observed at a time; a second call begins again.
+    fn begin(&mut self, instance: InstanceId);
 
-    /// Stops observing and says what was seen since [`Sensors::begin`]. Several windows of one
-    /// trial are added up with [`add`].
-    fn end(&mut self, instance: Attached) -> Observed;
+    /// Ends the window and returns what was observed since [`Sensors::begin`]. Several windows of a
+    /// trial are added up by [`add`].
+    fn end(&mut self, instance: InstanceId) -> Observed;
 
     /// Forgets an instance.
-    fn detach(&mut self, instance: Attached);
+    fn detach(&mut self, instance: InstanceId);
 }

@@ -1,61 +1,48 @@
-//! The load generator beside a guest: neither foreign nor charged to the guest. Or on another
-//! machine, where this host sees nothing of it and it is asked itself.
+//! The load generator, which is neither foreign nor charged to a guest. On another machine its probe
+//! is asked, because this host does not see it.
 
-use crate::cpu::{GroupClock, Spent, clock_tick_ns};
-use crate::files::Kept;
+use crate::cpu::{Clocks, CpuUse, clock_tick_ns};
+use crate::files::PolledFile;
 use crate::stat::idle_of;
-use crate::tree::Tree;
 use weigh_host::accounts::Accounts;
 use weigh_model::LoaderUse;
 
-/// What is read of it in a window.
+/// The clocks of a load generator.
 #[derive(Debug)]
 pub(crate) struct LoaderClock {
     cpus: Vec<u32>,
-    groups: Vec<GroupClock>,
-    tree: Tree,
+    clocks: Clocks,
 }
 
 /// One reading.
 #[derive(Debug)]
 pub(crate) struct LoaderReading {
     at_ns: u64,
-    spent: Spent,
-    /// Of each of its CPUs, clock ticks.
+    spent: CpuUse,
+    /// Idle time of each of its CPUs, clock ticks.
     idle: Option<Vec<u64>>,
 }
 
 impl LoaderClock {
-    /// `used` are the guest's CPUs, on which its time would be taken for somebody else's.
+    /// `used` are the CPUs of the guest, where its time must not count as foreign.
     pub(crate) fn open(accounts: &Accounts, cpus: &[u32], used: &[u32]) -> Self {
-        let (mut groups, mut processes) = (Vec::new(), accounts.processes.clone());
-        for view in &accounts.groups {
-            match GroupClock::open(view, used) {
-                Some(clock) => groups.push(clock),
-                None => processes.extend(view.processes()),
-            }
-        }
-        Self { cpus: cpus.to_vec(), groups, tree: Tree::new(&processes, used) }
+        Self { cpus: cpus.to_vec(), clocks: Clocks::open(std::slice::from_ref(accounts), used) }
     }
 
     pub(crate) fn read(
         &self,
         at_ns: u64,
         used: &[u32],
-        stat: Option<&Kept>,
+        stat: Option<&PolledFile>,
         scratch: &mut Vec<u8>,
     ) -> LoaderReading {
-        let mut spent = Spent::default();
-        for group in &self.groups {
-            spent.add(group.read(used, scratch).unwrap_or_default());
-        }
-        spent.add(self.tree.read().spent);
+        let spent = self.clocks.read(used, scratch);
         let idle = stat.and_then(|file| file.text(scratch)).and_then(|text| idle_of(text, &self.cpus));
         LoaderReading { at_ns, spent, idle }
     }
 
-    /// What it used between two readings, for the balance and for the record.
-    pub(crate) fn compare(&self, earlier: &LoaderReading, later: &LoaderReading) -> (Spent, LoaderUse) {
+    /// Its use between two readings, for the balance and for the record.
+    pub(crate) fn compare(&self, earlier: &LoaderReading, later: &LoaderReading) -> (CpuUse, LoaderUse) {
         let spent = later.spent.since(earlier.spent);
         let window_ns = later.at_ns.saturating_sub(earlier.at_ns);
         let idle = earlier.idle.as_deref().zip(later.idle.as_deref());
@@ -70,26 +57,24 @@ fn busy_ns(window_ns: u64, (earlier, later): (&[u64], &[u64])) -> Vec<u64> {
     idle_ns.map(|idle_ns| window_ns.saturating_sub(idle_ns)).collect()
 }
 
-/// One reading of a load generator on another machine of this one's kind, from what its probe reads
-/// there.
+/// A reading of a load generator on another machine, from files read by its probe.
 ///
-/// A window there is a round trip longer than the one that is observed here: the loader has not
-/// begun, or has ended, and its CPUs are idle in the difference, so that the time in which they are
-/// busy is that of the window here.
+/// A window there is a round trip longer than the one observed here. In the difference the loader has
+/// not begun or has ended, and its CPUs are idle, so their busy time is that of the window here.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ElsewhereReading {
+pub struct RemoteLoaderReading {
     at_ns: u64,
     idle: Vec<u64>,
     used_ns: u64,
 }
 
-impl ElsewhereReading {
-    /// Of the machine's monotonic clock, its `/proc/stat` for the CPUs that the loader may use, and
-    /// the `/proc/self/stat` of the probe, which is the parent of everything that has run for the
-    /// loader; none where these say something else.
+impl RemoteLoaderReading {
+    /// From the machine's monotonic clock, its `/proc/stat` for the CPUs that the loader may use, and
+    /// the `/proc/self/stat` of the probe, which is the parent of all loader processes; `None` if the
+    /// files cannot be parsed.
     pub fn of(at_ns: u64, cpu_times: &str, own: &str, cpus: &[u32]) -> Option<Self> {
-        // After the name, which may hold anything: the state, and then utime, stime, cutime and
-        // cstime (proc_pid_stat(5)).
+        // The name, which may contain anything, is followed by the state; utime, stime, cutime and
+        // cstime are fields 14 to 17 (proc_pid_stat(5)).
         let (_, fields) = own.rsplit_once(')')?;
         let ticks: Vec<u64> = fields
             .split_ascii_whitespace()
@@ -102,7 +87,7 @@ impl ElsewhereReading {
         (ticks.len() == 4).then_some(Self { at_ns, idle: idle_of(cpu_times, cpus)?, used_ns })
     }
 
-    /// What the loader used from here on to a later reading for the same CPUs.
+    /// The loader's use until a later reading of the same CPUs.
     pub fn until(&self, later: &Self, cpus: &[u32]) -> LoaderUse {
         let window_ns = later.at_ns.saturating_sub(self.at_ns);
         LoaderUse {
@@ -124,7 +109,7 @@ mod tests {
                 "cpu  1 1 1 1 1 1 1 1\ncpu0 9 9 9 {} 0 9 9 9\ncpu3 9 9 9 {} 5 9 9 9\n",
                 idle[0], idle[1]
             );
-            ElsewhereReading::of(at_ns, &times, own, &[0, 3])
+            RemoteLoaderReading::of(at_ns, &times, own, &[0, 3])
         };
         let before =
             reading(5_000_000_000, [100, 100], "7 (a) b) S 1 7 7 0 -1 0 1 2 3 4 10 20 30 40 20 0").unwrap();
@@ -134,8 +119,8 @@ mod tests {
         assert_eq!((used.cpus.as_slice(), used.busy_ns.as_slice()), (&[0, 3][..], &[700_000_000, 0][..]));
         assert_eq!(used.used_ns, 380_000_000);
         assert_eq!(used.busiest_share(1_000_000_000), 0.7);
-        assert_eq!(ElsewhereReading::of(0, "cpu0 1 1 1 1 1\n", "7 (a) S 1", &[0]), None);
+        assert_eq!(RemoteLoaderReading::of(0, "cpu0 1 1 1 1 1\n", "7 (a) S 1", &[0]), None);
         let own = "7 (a) S 1 7 7 0 -1 0 1 2 3 4 10 20 30 40 20 0";
-        assert_eq!(ElsewhereReading::of(0, "cpu0 1 1 1 1 1\n", own, &[1]), None);
+        assert_eq!(RemoteLoaderReading::of(0, "cpu0 1 1 1 1 1\n", own, &[1]), None);
     }
 }

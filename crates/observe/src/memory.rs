@@ -1,11 +1,9 @@
-//! The memory that guests, their helpers and shared daemons take on the host (method
-//! specification, "Memory").
+//! Memory of guests, their helpers and shared daemons on the host (method specification, "Memory").
 //!
-//! A page that several processes map is shared out among them: PSS (`smaps_rollup` of
-//! `proc_pid_smaps(5)`). What the kernel keeps for a control group (page tables, stacks, caches of
-//! its own) is in nobody's PSS and is added. The page cache is nobody's while it can be given back
-//! at any time, and is told apart; what a machine's own kernel caches is in the memory of the
-//! machine and counts.
+//! A page that several processes map is divided among them: proportional set size, PSS
+//! (`smaps_rollup` of `proc_pid_smaps(5)`). Memory of the kernel for a control group (page tables,
+//! stacks, slabs) is in no PSS and is added. The page cache can be reclaimed at any time and is
+//! reported separately; the page cache of a machine's own kernel is memory of the machine and counts.
 
 use crate::files::field;
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,43 +12,43 @@ use std::path::{Path, PathBuf};
 use weigh_host::accounts::{Accounts, Process};
 use weigh_host::cgroup::CgroupView;
 
-/// Where the kernel has its merging of equal pages (Documentation/admin-guide/mm/ksm.rst).
+/// The files of kernel same-page merging (Documentation/admin-guide/mm/ksm.rst).
 const KSM: &str = "/sys/kernel/mm/ksm";
 /// The thread that merges.
 const MERGER: &str = "ksmd";
 
-/// Memory of guests at one moment, bytes, of all of them together.
+/// Total memory of some guests at one moment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct GuestMemory {
-    /// Proportional set size of the processes in the guests' control groups, or of their processes
-    /// where they have none. For a machine this is its monitor with all of the machine's memory.
+    /// Proportional set size of the processes in the guests' control groups, or of their processes if
+    /// they have no group, bytes. For a machine this is its VMM with all memory of the machine.
     pub guest_bytes: u64,
-    /// Likewise of the helpers that each serve one guest.
+    /// Proportional set size of the helpers that each serve one guest, bytes.
     pub helpers_bytes: u64,
-    /// What the kernel keeps for the control groups; none where a group does not tell.
+    /// Kernel memory of the control groups, bytes; `None` if a group does not count it.
     pub kernel_bytes: Option<u64>,
-    /// Page tables of guests and helpers; a part of the former.
+    /// Page tables of guests and helpers, bytes; a part of the kernel memory.
     pub page_tables_bytes: u64,
-    /// Page cache that is charged to the control groups; none where a group does not tell.
+    /// Page cache of the control groups, bytes; `None` if a group does not count it.
     pub cache_bytes: Option<u64>,
-    /// Processes of guests and helpers.
+    /// Number of processes of guests and helpers.
     pub processes: u64,
 }
 
 impl GuestMemory {
-    /// What is charged: guests, helpers and the kernel's part, as far as it is known.
+    /// The charged memory, bytes: guests, helpers and, if known, kernel memory.
     pub fn charged_bytes(&self) -> u64 {
         self.guest_bytes + self.helpers_bytes + self.kernel_bytes.unwrap_or(0)
     }
 }
 
-/// The processes of a guest: those in its control groups, or those that it names where it has none.
+/// The processes of a guest: those in its control groups and those listed without a group.
 pub fn guest_processes(guest: &Accounts) -> BTreeSet<u32> {
     let groups = guest.groups.iter().flat_map(Group::of);
     groups.flat_map(|group| group.processes()).chain(guest.processes.iter().copied()).collect()
 }
 
-/// Reads the memory of guests. A process that ends meanwhile has none.
+/// Reads the memory of guests. A process that has ended has none.
 pub fn guest_memory(guests: &[Accounts]) -> GuestMemory {
     let groups: Vec<Group> = guests.iter().flat_map(|guest| &guest.groups).flat_map(Group::of).collect();
     let own: BTreeSet<u32> = guests.iter().flat_map(guest_processes).collect();
@@ -74,7 +72,7 @@ pub fn guest_memory(guests: &[Accounts]) -> GuestMemory {
     }
 }
 
-/// Proportional set size of daemons, by name, bytes; of several of a name the sum.
+/// Proportional set size of daemons, summed by name, bytes.
 pub fn daemon_memory(daemons: &[Process]) -> BTreeMap<String, u64> {
     let mut all = BTreeMap::new();
     let distinct: BTreeSet<&Process> = daemons.iter().collect();
@@ -84,31 +82,30 @@ pub fn daemon_memory(daemons: &[Process]) -> BTreeMap<String, u64> {
     all
 }
 
-/// Memory that could be had without swapping, by the kernel's own estimate, bytes (`MemAvailable`
-/// of `proc_meminfo(5)`).
+/// Memory that is available without swapping, bytes (`MemAvailable` of `proc_meminfo(5)`).
 pub fn available_bytes() -> Option<u64> {
     meminfo_bytes("MemAvailable:")
 }
 
-/// All memory of the host, bytes.
+/// Total memory of the host, bytes.
 pub fn total_bytes() -> Option<u64> {
     meminfo_bytes("MemTotal:")
 }
 
-/// The kernel's merging of equal pages at one moment.
+/// The state of kernel same-page merging at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Merging {
-    /// Whether it goes on.
+    /// Whether it is enabled.
     pub runs: bool,
-    /// Memory that would be taken in addition if nothing were merged, bytes (`pages_sharing`).
+    /// Memory saved by merging, bytes (`pages_sharing`).
     pub saved_bytes: u64,
-    /// How often all memory that may be merged was looked at.
+    /// Number of complete scans of mergeable memory.
     pub full_scans: u64,
-    /// CPU time of the thread that merges, nanoseconds.
+    /// CPU time of the merging thread, nanoseconds.
     pub cpu_ns: u64,
 }
 
-/// Reads how far the kernel has merged. None where it cannot merge.
+/// Reads the state of same-page merging; `None` if the kernel lacks it.
 pub fn merging() -> Option<Merging> {
     let number = |file: &str| fs::read_to_string(Path::new(KSM).join(file)).ok()?.trim().parse::<u64>().ok();
     let cpu_ns = Process::named(MERGER).first().and_then(|merger| {
@@ -132,13 +129,13 @@ fn meminfo_bytes(name: &str) -> Option<u64> {
     kilobytes(&text, name)
 }
 
-/// The number of kilobytes on the line that begins so, in bytes.
+/// The size on the line with this name, which is in kB, in bytes.
 fn kilobytes(text: &str, name: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix(name))?;
     Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1024)
 }
 
-/// Proportional set size of a process; none when it is gone, or is a thread of the kernel.
+/// Proportional set size of a process; `None` if it has ended or is a kernel thread.
 fn pss_bytes(pid: u32) -> Option<u64> {
     kilobytes(&fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?, "Pss:")
 }
@@ -147,11 +144,11 @@ fn page_tables_bytes(pid: u32) -> Option<u64> {
     kilobytes(&fs::read_to_string(format!("/proc/{pid}/status")).ok()?, "VmPTE:")
 }
 
-/// A control group with those below it, in one tree.
+/// A control group with its children, in one hierarchy.
 struct Group {
-    /// Its directory in a tree that lists processes.
+    /// Its directory in a hierarchy that lists processes.
     directory: PathBuf,
-    /// Where it counts memory, and by which version.
+    /// The directory of its memory counters, and their version.
     memory: Option<(PathBuf, Version)>,
 }
 
@@ -171,7 +168,7 @@ impl Group {
         Some(Self { directory, memory })
     }
 
-    /// Its processes and those of the groups below, as a system in a container has them.
+    /// Its processes, and those of its children, which a system in a container has.
     fn processes(&self) -> Vec<u32> {
         let (mut open, mut pids) = (vec![self.directory.clone()], Vec::new());
         while let Some(directory) = open.pop() {
@@ -184,8 +181,8 @@ impl Group {
         pids
     }
 
-    /// `memory.kmem.usage_in_bytes` of version 1; `kernel` of `memory.stat` of version 2, which
-    /// came with Linux 5.18, and before that its parts.
+    /// `memory.kmem.usage_in_bytes` of version 1; `kernel` of `memory.stat` of version 2, or the sum of
+    /// its parts before Linux 5.18.
     fn kernel_bytes(&self) -> Option<u64> {
         let (directory, version) = self.memory.as_ref()?;
         match version {
@@ -200,8 +197,8 @@ impl Group {
         }
     }
 
-    /// Files in the page cache, those in memory apart (`total_cache` less `total_shmem`; `file`
-    /// less `shmem`).
+    /// Files in the page cache without shared memory (`total_cache` less `total_shmem`; `file` less
+    /// `shmem`).
     fn cache_bytes(&self) -> Option<u64> {
         let (directory, version) = self.memory.as_ref()?;
         let text = fs::read_to_string(directory.join("memory.stat")).ok()?;
@@ -219,7 +216,7 @@ mod tests {
 
     /// A process with this much of its own, seen from outside.
     #[test]
-    fn what_a_process_takes_is_seen_and_counted_once() {
+    fn memory_of_a_process_is_counted_once() {
         const OWN: usize = 32 << 20;
         let accounts = |processes: Vec<u32>| Accounts { processes, ..Accounts::default() };
         let own = std::process::id();
@@ -238,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_helper_within_the_group_is_no_second_process() {
+    fn a_helper_in_the_group_is_counted_once() {
         let own = std::process::id();
         let helpers = vec![Process { name: "shim".into(), pid: own }];
         let memory = guest_memory(&[Accounts { processes: vec![own], helpers, ..Accounts::default() }]);
@@ -246,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_of_both_versions_tell_what_the_kernel_keeps() {
+    fn kernel_memory_of_both_versions_is_read() {
         let base = tempfile::tempdir().unwrap();
         let write = |path: &str, text: &str| {
             let path = base.path().join(path);
@@ -273,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn the_host_tells_its_memory() {
+    fn memory_of_the_host_is_read() {
         let (available, total) = (available_bytes().unwrap(), total_bytes().unwrap());
         assert!(available > 0 && available < total);
         let own = Process { name: "own".into(), pid: std::process::id() };

@@ -1,37 +1,35 @@
-//! Guests beside the measured one, and the clients of their servers: neither foreign nor charged to
-//! it.
+//! Neighbours: guests beside the measured one, and the clients of their servers. They are neither
+//! foreign nor charged to the measured guest.
 
-use crate::cpu::{GroupClock, Place, Spent, process_ns};
-use crate::tree::Tree;
+use crate::cpu::{Clocks, CpuUse, Placement, process_ns};
 use weigh_host::accounts::Accounts;
 
-/// What is read of neighbours in a window. Everything is opened once for all windows of a trial,
-/// because there may be hundreds of them.
+/// The clocks of neighbours. They are opened once for all windows of a trial, because there may be
+/// hundreds of neighbours.
 #[derive(Debug)]
 pub(crate) struct NeighbourClocks {
-    guests: Side,
-    clients: Side,
+    guests: NeighbourClock,
+    clients: NeighbourClock,
 }
 
 /// One reading: the guests with their helpers, and the clients.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct NeighbourReading {
-    guests: Spent,
-    clients: Spent,
+    guests: CpuUse,
+    clients: CpuUse,
 }
 
-/// Groups and processes of one kind.
+/// The clocks of all neighbours of one kind.
 #[derive(Debug)]
-struct Side {
-    groups: Vec<GroupClock>,
-    tree: Tree,
-    helpers: Vec<(u32, Place)>,
+struct NeighbourClock {
+    clocks: Clocks,
+    helpers: Vec<(u32, Placement)>,
 }
 
 impl NeighbourClocks {
-    /// `used` are the measured guest's CPUs.
+    /// `used` are the CPUs of the measured guest.
     pub(crate) fn open(guests: &[Accounts], clients: &[Accounts], used: &[u32]) -> Self {
-        Self { guests: Side::open(guests, used), clients: Side::open(clients, used) }
+        Self { guests: NeighbourClock::open(guests, used), clients: NeighbourClock::open(clients, used) }
     }
 
     pub(crate) fn read(&self, used: &[u32], scratch: &mut Vec<u8>) -> NeighbourReading {
@@ -43,8 +41,8 @@ impl NeighbourClocks {
 }
 
 impl NeighbourReading {
-    /// What the guests used since an earlier reading, and what all of them did.
-    pub(crate) fn since(self, earlier: Self) -> (u64, Spent) {
+    /// The use of the guests since an earlier reading, nanoseconds, and that of guests and clients.
+    pub(crate) fn since(self, earlier: Self) -> (u64, CpuUse) {
         let guests = self.guests.since(earlier.guests);
         let mut all = guests;
         all.add(self.clients.since(earlier.clients));
@@ -52,30 +50,17 @@ impl NeighbourReading {
     }
 }
 
-impl Side {
+impl NeighbourClock {
     fn open(all: &[Accounts], used: &[u32]) -> Self {
-        let (mut groups, mut processes, mut helpers) = (Vec::new(), Vec::new(), Vec::new());
-        for accounts in all {
-            processes.extend(&accounts.processes);
-            for view in &accounts.groups {
-                match GroupClock::open(view, used) {
-                    Some(clock) => groups.push(clock),
-                    None => processes.extend(view.processes()),
-                }
-            }
-            let placed = |pid| (pid, Place::of_process(Some(pid), used));
-            helpers.extend(accounts.helpers.iter().map(|helper| placed(helper.pid)));
-        }
-        Self { groups, tree: Tree::new(&processes, used), helpers }
+        let helpers = all.iter().flat_map(|accounts| &accounts.helpers).map(|helper| helper.pid);
+        let placed = helpers.map(|pid| (pid, Placement::of_process(Some(pid), used)));
+        Self { clocks: Clocks::open(all, used), helpers: placed.collect() }
     }
 
-    fn read(&self, used: &[u32], scratch: &mut Vec<u8>) -> Spent {
-        let mut spent = self.tree.read().spent;
-        for group in &self.groups {
-            spent.add(group.read(used, scratch).unwrap_or_default());
-        }
+    fn read(&self, used: &[u32], scratch: &mut Vec<u8>) -> CpuUse {
+        let mut spent = self.clocks.read(used, scratch);
         for (pid, place) in &self.helpers {
-            spent.add(Spent::of(process_ns(*pid).unwrap_or(0), *place));
+            spent.add(CpuUse::of(process_ns(*pid).unwrap_or(0), *place));
         }
         spent
     }
@@ -87,7 +72,7 @@ mod tests {
     use weigh_host::accounts::Process;
 
     #[test]
-    fn guests_are_told_apart_from_clients() {
+    fn guests_and_clients_are_distinguished() {
         let own = std::process::id();
         let guest =
             Accounts { helpers: vec![Process { name: "own".into(), pid: own }], ..Accounts::default() };
@@ -101,9 +86,9 @@ mod tests {
         }
         let (guests_ns, all) = clocks.read(&used, &mut Vec::new()).since(before);
         assert!(guests_ns > 0 && all.total > guests_ns, "{guests_ns} of {all:?}");
-        assert_eq!(all.here, all.total, "this process runs on the CPUs in use alone");
+        assert_eq!(all.inside, all.total, "this process runs on the CPUs in use alone");
         let nobody = NeighbourClocks::open(&[], &[], &used);
         let nothing = nobody.read(&used, &mut Vec::new());
-        assert_eq!(nothing.since(nothing), (0, Spent::default()));
+        assert_eq!(nothing.since(nothing), (0, CpuUse::default()));
     }
 }

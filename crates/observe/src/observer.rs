@@ -1,15 +1,15 @@
 //! The sensors of this host.
 
-use crate::cpu::{HostClock, Spent, clock_tick_ns, own_ns, thread_ns};
-use crate::files::Kept;
-use crate::instance::{Instance, Reading, Surroundings};
+use crate::cpu::{CpuUse, HostClock, clock_tick_ns, own_ns, thread_ns};
+use crate::files::PolledFile;
+use crate::instance::{CounterReading, CpuReading, Instance};
 use crate::kernel_log::KernelLog;
 use crate::loader::LoaderClock;
 use crate::neighbours::{NeighbourClocks, NeighbourReading};
 use crate::pressure::PressureFiles;
-use crate::rest::Rest;
+use crate::softirq_baseline::SoftirqBaseline;
 use crate::stat::Stat;
-use crate::{Attached, Sensors};
+use crate::{InstanceId, Sensors};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use weigh_host::accounts::Accounts;
@@ -20,27 +20,29 @@ use weigh_model::{HostSettings, Observed};
 
 /// The sensors of this host.
 ///
-/// Every file that does not go with a guest is opened once, those of a guest when it is attached; a
-/// window costs one `pread(2)` each at its begin and end, and the `sensors_ns` of what was observed
-/// say how much that was. Nothing runs in between.
+/// Files of the host are opened once, those of a guest when it is attached. A window costs one
+/// `pread(2)` per file at its begin and end; `sensors_ns` of the observation is that cost. Nothing
+/// runs in between.
 #[derive(Debug)]
 pub struct Observer {
     root: PathBuf,
     settings: SettingsFiles,
-    stat: Option<Kept>,
+    stat: Option<PolledFile>,
     clock: Option<HostClock>,
     pressure: Option<PressureFiles>,
     kernel_log: Option<KernelLog>,
-    instances: BTreeMap<u64, (Instance, Option<Begun>)>,
+    instances: BTreeMap<u64, (Instance, Option<OpenWindow>)>,
     next: u64,
-    rest: Rest,
+    baseline: SoftirqBaseline,
     /// The load generator and its CPUs.
     loader: Option<(Accounts, Vec<u32>)>,
     neighbours: Option<Neighbours>,
     scratch: Vec<u8>,
+    /// The host's monotonic clock.
+    now_ns: fn() -> u64,
 }
 
-/// Guests beside the observed one.
+/// The neighbours of the observed guest.
 #[derive(Debug)]
 struct Neighbours {
     clocks: NeighbourClocks,
@@ -48,11 +50,11 @@ struct Neighbours {
     windows_ns: u64,
 }
 
-/// What was read when a window began.
+/// The readings at the begin of a window.
 #[derive(Debug)]
-struct Begun {
-    reading: Reading,
-    surroundings: Surroundings,
+struct OpenWindow {
+    reading: CpuReading,
+    counters: CounterReading,
     loader: Option<LoaderClock>,
     neighbours: Option<NeighbourReading>,
     sensors_ns: u64,
@@ -65,7 +67,7 @@ impl Default for Observer {
 }
 
 impl Observer {
-    /// Opens what does not change from instance to instance.
+    /// Opens the files of the host.
     pub fn new() -> Self {
         Self::at(Path::new("/"), &Hierarchy::detect())
     }
@@ -74,25 +76,26 @@ impl Observer {
     pub(crate) fn at(root: &Path, hierarchy: &Hierarchy) -> Self {
         Self {
             settings: SettingsFiles::open(root, &weigh_host::facts::allowed_cpus()),
-            stat: Kept::open(root.join("proc/stat")),
+            stat: PolledFile::open(root.join("proc/stat")),
             clock: HostClock::open(&CgroupView::top(hierarchy)),
             pressure: PressureFiles::open(root),
             kernel_log: KernelLog::open(root),
             instances: BTreeMap::new(),
             next: 0,
-            rest: Rest::default(),
+            baseline: SoftirqBaseline::default(),
             loader: None,
             neighbours: None,
             scratch: Vec::new(),
+            now_ns: monotonic_ns,
             root: root.into(),
         }
     }
 
-    /// Reads all counters of CPU time, those first that grow by themselves.
-    fn read(&mut self, instance: &Instance, loader: Option<&LoaderClock>) -> Reading {
+    /// Reads all counters of CPU time, first those that grow while nothing runs.
+    fn read(&mut self, instance: &Instance, loader: Option<&LoaderClock>) -> CpuReading {
         let (used, scratch) = (&instance.used, &mut self.scratch);
-        let at_ns = monotonic_ns();
-        let reading = Reading {
+        let at_ns = (self.now_ns)();
+        let reading = CpuReading {
             at_ns,
             stat: self.stat.as_ref().and_then(|file| Stat::read(file, used, scratch)),
             running_ns: self.clock.as_ref().and_then(|clock| clock.read(used, scratch)),
@@ -101,7 +104,7 @@ impl Observer {
             loader: loader.map(|clock| clock.read(at_ns, used, self.stat.as_ref(), scratch)),
         };
         if let Some(stat) = &reading.stat {
-            self.rest.see(reading.at_ns, stat.all.softirq * clock_tick_ns());
+            self.baseline.observe(reading.at_ns, stat.all.softirq * clock_tick_ns());
         }
         reading
     }
@@ -111,15 +114,15 @@ impl Observer {
         Some(neighbours.clocks.read(used, &mut self.scratch))
     }
 
-    /// What neighbours used between two readings, noted where it is asked for later.
+    /// The use of neighbours between two readings, also added to their totals.
     fn neighbours_spent(
         &mut self,
         earlier: Option<NeighbourReading>,
         later: Option<NeighbourReading>,
         window_ns: u64,
-    ) -> Spent {
+    ) -> CpuUse {
         let (Some(neighbours), Some((earlier, later))) = (&mut self.neighbours, earlier.zip(later)) else {
-            return Spent::default();
+            return CpuUse::default();
         };
         let (guests_ns, all) = later.since(earlier);
         neighbours.used_ns += guests_ns;
@@ -127,9 +130,9 @@ impl Observer {
         all
     }
 
-    fn surroundings(&mut self, instance: &mut Instance) -> Surroundings {
+    fn read_counters(&mut self, instance: &mut Instance) -> CounterReading {
         let pressure = self.pressure.as_ref().and_then(|files| files.read(&mut self.scratch));
-        instance.surroundings(pressure, &mut self.scratch)
+        instance.read_counters(pressure, &mut self.scratch)
     }
 }
 
@@ -138,11 +141,11 @@ impl Sensors for Observer {
         self.settings.read()
     }
 
-    fn attach(&mut self, accounts: &Accounts, cpus: &[u32]) -> Attached {
+    fn attach(&mut self, accounts: &Accounts, cpus: &[u32]) -> InstanceId {
         let number = self.next;
         self.next += 1;
         self.instances.insert(number, (Instance::new(&self.root, accounts, cpus), None));
-        Attached(number)
+        InstanceId(number)
     }
 
     fn set_loader(&mut self, loader: Option<(&Accounts, &[u32])>) {
@@ -159,24 +162,24 @@ impl Sensors for Observer {
         self.neighbours.as_ref().map(|neighbours| (neighbours.used_ns, neighbours.windows_ns))
     }
 
-    fn begin(&mut self, instance: Attached) {
+    fn begin(&mut self, instance: InstanceId) {
         let started = thread_ns();
         let Some((mut observed, _)) = self.instances.remove(&instance.0) else { return };
         if let Some(log) = &mut self.kernel_log {
             log.skip();
         }
-        // CPU time last here and first at the end: what the other readings take is outside of the
-        // window.
-        let surroundings = self.surroundings(&mut observed);
+        // CPU time is read last here and first at the end, so that the other readings are outside of
+        // the window.
+        let counters = self.read_counters(&mut observed);
         let loader = self.loader.as_ref();
         let loader = loader.map(|(accounts, cpus)| LoaderClock::open(accounts, cpus, &observed.used));
         let neighbours = self.read_neighbours(&observed.used);
         let reading = self.read(&observed, loader.as_ref());
-        let begun = Begun { reading, surroundings, loader, neighbours, sensors_ns: thread_ns() - started };
+        let begun = OpenWindow { reading, counters, loader, neighbours, sensors_ns: thread_ns() - started };
         self.instances.insert(instance.0, (observed, Some(begun)));
     }
 
-    fn end(&mut self, instance: Attached) -> Observed {
+    fn end(&mut self, instance: InstanceId) -> Observed {
         let started = thread_ns();
         let Some((mut observed, begun)) = self.instances.remove(&instance.0) else {
             return Observed::default();
@@ -186,10 +189,10 @@ impl Sensors for Observer {
             let reading = self.read(&observed, loader);
             let neighbours = self.read_neighbours(&observed.used);
             let window_ns = reading.at_ns - begun.reading.at_ns;
-            let beside = self.neighbours_spent(begun.neighbours, neighbours, window_ns);
-            let surroundings = self.surroundings(&mut observed);
-            let mut seen = observed.compare(&begun.reading, &reading, loader, beside, &self.rest);
-            observed.describe(&begun.surroundings, &surroundings, &mut seen);
+            let neighbours = self.neighbours_spent(begun.neighbours, neighbours, window_ns);
+            let counters = self.read_counters(&mut observed);
+            let mut seen = observed.compare(&begun.reading, &reading, loader, neighbours, &self.baseline);
+            observed.add_counters(&begun.counters, &counters, &mut seen);
             seen.settings = observed.settings(reading.at_ns);
             seen.kernel_log = self.kernel_log.as_mut().map(KernelLog::read).unwrap_or_default();
             seen.sensors_ns = begun.sensors_ns + (thread_ns() - started);
@@ -199,7 +202,7 @@ impl Sensors for Observer {
         seen.unwrap_or_default()
     }
 
-    fn detach(&mut self, instance: Attached) {
+    fn detach(&mut self, instance: InstanceId) {
         self.instances.remove(&instance.0);
     }
 }
@@ -207,9 +210,23 @@ impl Sensors for Observer {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::cell::Cell;
     use std::fs;
     use weigh_host::cgroup::Layout;
     use weigh_model::CpuTime;
+
+    thread_local! {
+        static NOW_NS: Cell<u64> = const { Cell::new(1) };
+    }
+
+    fn pass_ms(ms: u64) {
+        NOW_NS.set(NOW_NS.get() + ms * 1_000_000);
+    }
+
+    /// An observer whose clock is [`NOW_NS`].
+    fn observer(root: &Path, hierarchy: &Hierarchy) -> Observer {
+        Observer { now_ns: || NOW_NS.get(), ..Observer::at(root, hierarchy) }
+    }
 
     /// A host with two CPUs of which CPU 1 is in use.
     struct Fake(tempfile::TempDir);
@@ -234,7 +251,7 @@ mod tests {
         /// What is observed while `change` is made.
         fn observe(&self, layout: Layout, group: CgroupView, change: impl FnOnce()) -> Observed {
             let root = if layout == Layout::V2 { self.path("cgroup") } else { self.path("cgroups") };
-            let mut observer = Observer::at(self.0.path(), &Hierarchy::at(root, layout));
+            let mut observer = observer(self.0.path(), &Hierarchy::at(root, layout));
             let instance = observer.attach(&Accounts::of_group(group), &[1]);
             observer.begin(instance);
             change();
@@ -243,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn version_1_tells_what_others_ran_on_the_cpus_in_use() {
+    fn foreign_time_of_version_1_is_that_on_the_cpus_in_use() {
         let fake = Fake::new();
         let (top, guest) =
             ("cgroups/cpuacct/cpuacct.usage_percpu", "cgroups/cpuacct/run/g/cpuacct.usage_percpu");
@@ -269,33 +286,31 @@ mod tests {
     }
 
     #[test]
-    fn version_2_tells_it_by_idle_time() {
+    fn foreign_time_of_version_2_is_derived_from_idle_time() {
         let fake = Fake::new();
         fake.write("cgroup/cpu.stat", "usage_usec 7\n");
         fake.write("cgroup/g/cpu.stat", "usage_usec 0\nnr_throttled 0\nthrottled_usec 0\n");
         fake.write("cgroup/g/cpuset.cpus.effective", "1\n");
         let group = CgroupView { v2: Some(fake.path("cgroup/g")), v1: Vec::new() };
-        let nap = || std::thread::sleep(std::time::Duration::from_millis(200));
         let seen = fake.observe(Layout::V2, group.clone(), || {
-            nap();
+            pass_ms(200);
             fake.write("cgroup/g/cpu.stat", "usage_usec 60000\nnr_throttled 3\nthrottled_usec 4\n");
             fake.write("proc/stat", "cpu0 0 0 0 0 0 0 0 0\ncpu1 6 0 0 10 4 0 0 0\nctxt 100\n");
         });
-        // Of at least 200 ms 140 were idle and 60 the guest's: what is left is in the test's own
-        // slowness and the ticks.
-        let slow = seen.window_ns - 200_000_000;
-        assert!(seen.foreign.ns <= slow && seen.foreign.uncertainty_ns >= 20_000_000, "{seen:?}");
+        // Of 200 ms 140 were idle and 60 the guest's.
+        assert_eq!((seen.window_ns, seen.foreign.ns), (200_000_000, 0));
+        assert!(seen.foreign.uncertainty_ns >= 20_000_000, "{seen:?}");
         assert_eq!(seen.charge.guest_ns, 60_000_000);
         assert_eq!((seen.throttled_periods, seen.throttled_ns), (3, 4000));
-        let busy = fake.observe(Layout::V2, group, nap);
+        let busy = fake.observe(Layout::V2, group, || pass_ms(200));
         let known = busy.charge.weigh_ns + busy.charge.daemons_ns.values().sum::<u64>();
         assert!(busy.foreign.ns + known >= busy.window_ns, "nothing was idle, and nobody is known: {busy:?}");
     }
 
-    /// The loader is on CPU 0, or on both: what it uses is neither foreign nor the guest's, and its
-    /// CPU tells how busy it was.
+    /// The loader is on CPU 0, or on both: its time is neither foreign nor the guest's, and its CPU
+    /// shows how busy it was.
     #[test]
-    fn a_loader_is_no_stranger() {
+    fn the_loader_is_not_foreign() {
         let fake = Fake::new();
         for (name, cpus) in [("g", "1"), ("l", "0-1")] {
             fake.write(&format!("cgroup/{name}/cpu.stat"), "usage_usec 0\n");
@@ -303,14 +318,14 @@ mod tests {
         }
         let group =
             |name: &str| CgroupView { v2: Some(fake.path(&format!("cgroup/{name}"))), v1: Vec::new() };
-        let mut observer = Observer::at(fake.0.path(), &Hierarchy::at(fake.path("cgroup"), Layout::V2));
+        let mut observer = observer(fake.0.path(), &Hierarchy::at(fake.path("cgroup"), Layout::V2));
         let instance = observer.attach(&Accounts::of_group(group("g")), &[1]);
         let mut seen = |loader: Option<&Accounts>| {
             fake.write("proc/stat", "cpu0 0 0 0 0 0 0 0 0\ncpu1 0 0 0 0 0 0 0 0\nctxt 100\n");
             fake.write("cgroup/l/cpu.stat", "usage_usec 0\n");
             observer.set_loader(loader.map(|accounts| (accounts, &[0][..])));
             observer.begin(instance);
-            std::thread::sleep(std::time::Duration::from_millis(100));
+            pass_ms(100);
             // CPU 0 was never idle, CPU 1 always.
             fake.write("proc/stat", "cpu0 90 0 0 0 0 0 0 0\ncpu1 0 0 0 90000 0 0 0 0\nctxt 100\n");
             fake.write("cgroup/l/cpu.stat", "usage_usec 60000\n");
@@ -327,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_that_tells_nothing_gives_nothing() {
+    fn a_host_without_counters_gives_nothing() {
         let empty = tempfile::tempdir().unwrap();
         let mut observer = Observer::at(empty.path(), &Hierarchy::at(empty.path(), Layout::Missing));
         let instance = observer.attach(&Accounts::default(), &[1]);

@@ -1,9 +1,8 @@
 //! Counters of the processor and the scheduler by `perf_event_open(2)`.
 //!
-//! One event per control group and CPU, one per thread of a helper. The kernel then has to save and
-//! load counters whenever a CPU goes from a task of the group to one outside, about a microsecond
-//! each time. It is the price of knowing cycles, and it is paid only where there is a PMU to tell
-//! them; without one nothing is opened.
+//! There is one event per control group and CPU, and one per thread of a helper. The kernel has to
+//! save and load counters whenever a CPU switches between a task of the group and another one, which
+//! takes about a microsecond. So nothing is opened without a PMU that counts cycles.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -15,7 +14,7 @@ use weigh_host::cgroup::CgroupView;
 /// An event by the kernel's numbers (`linux/perf_event.h`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Event {
-    /// Under `counters`; the cycles have a field of their own.
+    /// Its name in `counters`; cycles have their own field.
     pub(crate) name: &'static str,
     kind: u32,
     config: u64,
@@ -25,14 +24,13 @@ const HARDWARE: u32 = 0;
 const SOFTWARE: u32 = 1;
 const CACHE: u32 = 3;
 
-/// Processor cycles, of a virtual machine's guest too.
+/// Processor cycles, including those in virtual machines.
 pub(crate) const CYCLES: Event = Event { name: "cycles", kind: HARDWARE, config: 0 };
-/// Loads whose address was not in the first data TLB: cache 3 (dTLB), operation 0 (read), result 1
-/// (miss).
+/// Loads that missed the first-level data TLB: cache 3 (dTLB), operation 0 (read), result 1 (miss).
 pub(crate) const TLB_MISSES: Event = Event { name: "tlb_misses", kind: CACHE, config: 3 | 1 << 16 };
-/// Times that the scheduler took a task off its CPU.
+/// Context switches.
 pub(crate) const CONTEXT_SWITCHES: Event = Event { name: "context_switches", kind: SOFTWARE, config: 3 };
-/// Times that a task went on on another CPU.
+/// Migrations of tasks to another CPU.
 pub(crate) const MIGRATIONS: Event = Event { name: "cpu_migrations", kind: SOFTWARE, config: 4 };
 
 /// `PERF_FLAG_PID_CGROUP | PERF_FLAG_FD_CLOEXEC`.
@@ -57,15 +55,15 @@ struct Attributes {
     config1: u64,
 }
 
-/// One event of a guest and its helpers, on all CPUs.
+/// An event, counted for a guest and its helpers on all CPUs.
 #[derive(Debug)]
 pub(crate) struct Counter {
     pub(crate) event: Event,
     files: Vec<File>,
 }
 
-/// What all can be had of an instance: nothing without a PMU, or where a part of the instance
-/// cannot be counted.
+/// The available counters of an instance: none without a PMU, or if a part of the instance cannot be
+/// counted.
 pub(crate) fn open(root: &Path, accounts: &Accounts) -> Vec<Counter> {
     let Some(cycles) = Counter::open(CYCLES, root, accounts) else { return Vec::new() };
     let more = [TLB_MISSES, CONTEXT_SWITCHES, MIGRATIONS];
@@ -98,7 +96,7 @@ impl Counter {
         Some(Self { event, files })
     }
 
-    /// The count so far. None when it was not counted all the time, for want of registers.
+    /// The count so far; `None` if the event was not counted all the time for lack of registers.
     pub(crate) fn read(&self) -> Option<u64> {
         let mut sum = 0;
         for mut file in &self.files {
@@ -118,8 +116,8 @@ impl Counter {
     }
 }
 
-/// Where the group is in the hierarchy that events are counted by: `perf_event` of version 1 where
-/// that is mounted, else version 2, where it is on without being asked for.
+/// The directory of the group for counting: in the hierarchy `perf_event` of version 1 if that is
+/// mounted, else in version 2, where the controller is always enabled.
 fn directory(group: &CgroupView) -> Option<&Path> {
     group.v1_directory("perf_event").or(group.v2.as_deref())
 }
@@ -132,12 +130,12 @@ fn perf_event_open(event: Event, target: RawFd, cpu: i32, flags: libc::c_ulong) 
         read_format: TIMES,
         ..Attributes::default()
     };
-    // SAFETY: the attributes live through the call and say their own size, beyond which the kernel
-    // does not read; nothing else is a pointer.
+    // SAFETY: the attributes outlive the call and contain their size, beyond which the kernel does not
+    // read; no other argument is a pointer.
     let result =
         unsafe { libc::syscall(libc::SYS_perf_event_open, &raw const attributes, target, cpu, -1, flags) };
     let descriptor = RawFd::try_from(result).ok().filter(|descriptor| *descriptor >= 0);
-    // SAFETY: the kernel has just made the descriptor for this call, and nobody else knows it.
+    // SAFETY: the descriptor is new and not used elsewhere.
     descriptor.map(|descriptor| unsafe { File::from_raw_fd(descriptor) }).ok_or_else(io::Error::last_os_error)
 }
 
@@ -151,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_that_cannot_be_counted_leaves_nothing() {
+    fn uncountable_instances_have_no_counters() {
         let root = Path::new("/");
         assert!(open(root, &Accounts::default()).is_empty());
         assert!(open(root, &Accounts::of_processes(vec![std::process::id()])).is_empty());
@@ -159,8 +157,8 @@ mod tests {
         assert!(open(root, &Accounts::of_group(gone)).is_empty());
     }
 
-    /// By a software event, which every kernel has: a thread that sleeps a hundred times has been
-    /// taken off its CPU as often.
+    /// With a software event, which every kernel has: a thread that sleeps a hundred times is switched
+    /// away as often.
     #[test]
     fn events_are_counted() {
         let Ok(mut file) = perf_event_open(CONTEXT_SWITCHES, 0, -1, CLOSE_ON_EXEC) else { return };
@@ -173,16 +171,15 @@ mod tests {
         assert!((100..10_000).contains(&count), "{count}");
     }
 
-    /// A group is counted for what runs in it and for nothing else, by a software event, because
-    /// not every host has a PMU.
+    /// Only processes in the group are counted. With a software event, because not every host has a
+    /// PMU.
     #[test]
     #[expect(clippy::disallowed_methods, reason = "the test needs a process in the group")]
-    fn a_group_is_counted_by_itself() {
+    fn only_the_group_is_counted() {
         use std::io::Write;
         use weigh_host::cgroup::{Hierarchy, Layout, Limits};
         use weigh_host::ledger::Ledger;
-        // The tree beside those of version 1 in which nothing is limited: a group there changes
-        // nothing for anybody.
+        // The tree beside those of version 1: it limits nothing, so a group there disturbs nobody.
         let tree = Path::new("/sys/fs/cgroup/unified");
         let plain =
             fs::read_to_string(tree.join("cgroup.controllers")).is_ok_and(|names| names.trim().is_empty());
@@ -197,8 +194,12 @@ mod tests {
         let group = hierarchy.create(&ledger, &name, &Limits::default()).unwrap();
         let counter = Counter::open(CONTEXT_SWITCHES, Path::new("/"), &Accounts::of_group(group.view()));
         let mut child = std::process::Command::new("sh")
-            .args(["-c", "read line; for i in 1 2 3 4 5 6 7 8 9 10; do sleep 0.005; done; read line"])
+            .args([
+                "-c",
+                "read line; for i in 1 2 3 4 5 6 7 8 9 10; do sleep 0.005; done; echo done; read line",
+            ])
             .stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::piped())
             .spawn()
             .unwrap();
         for file in group.procs_files() {
@@ -207,7 +208,7 @@ mod tests {
         let before = counter.as_ref().and_then(Counter::read);
         let mut input = child.stdin.take().unwrap();
         input.write_all(b"\n").unwrap();
-        std::thread::sleep(std::time::Duration::from_millis(500));
+        child.stdout.as_mut().unwrap().read_exact(&mut [0; 5]).unwrap();
         let after = counter.as_ref().and_then(Counter::read);
         drop(input);
         child.wait().unwrap();

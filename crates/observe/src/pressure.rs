@@ -1,27 +1,27 @@
 //! Pressure stall information (`Documentation/accounting/psi.rst`).
 
-use crate::files::Kept;
+use crate::files::PolledFile;
 use std::path::Path;
 use weigh_model::Pressure;
 
-/// The three files of the host.
+/// The pressure files of the host.
 #[derive(Debug)]
 pub(crate) struct PressureFiles {
-    cpu: Kept,
-    memory: Kept,
-    io: Kept,
+    cpu: PolledFile,
+    memory: PolledFile,
+    io: PolledFile,
 }
 
 impl PressureFiles {
-    /// None where the kernel does not tell, or was started with `psi=0`.
+    /// `None` if the kernel has no pressure information, or was booted with `psi=0`.
     pub(crate) fn open(root: &Path) -> Option<Self> {
-        let open = |name: &str| Kept::open(root.join("proc/pressure").join(name));
+        let open = |name: &str| PolledFile::open(root.join("proc/pressure").join(name));
         let files = Self { cpu: open("cpu")?, memory: open("memory")?, io: open("io")? };
-        // With `psi=0` the files are there and reading them fails.
+        // With `psi=0` the files exist, but reading them fails.
         files.read(&mut Vec::new()).map(|_| files)
     }
 
-    /// Totals since the host started.
+    /// Totals since boot.
     pub(crate) fn read(&self, scratch: &mut Vec<u8>) -> Option<Pressure> {
         let (cpu_some_ns, _) = totals(self.cpu.text(scratch)?)?;
         let (memory_some_ns, memory_full_ns) = totals(self.memory.text(scratch)?)?;
@@ -30,7 +30,7 @@ impl PressureFiles {
     }
 }
 
-/// Growth from `earlier` to `later`.
+/// The growth between two readings.
 pub(crate) fn growth(earlier: Pressure, later: Pressure) -> Pressure {
     Pressure {
         cpu_some_ns: later.cpu_some_ns.saturating_sub(earlier.cpu_some_ns),
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_that_does_not_tell_gives_nothing() {
+    fn a_kernel_without_pressure_files_gives_nothing() {
         let root = tempfile::tempdir().unwrap();
         assert!(PressureFiles::open(root.path()).is_none());
         let directory = root.path().join("proc/pressure");

@@ -1,21 +1,21 @@
 //! `/proc/stat` (`proc_stat(5)`).
 
-use crate::files::Kept;
+use crate::files::PolledFile;
 
 /// Time of some CPUs, clock ticks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Times {
     /// How many CPUs.
     pub(crate) cpus: u64,
-    /// Idle, waiting for input and output or not. Where the kernel stops the tick of idle CPUs
-    /// (NO_HZ, all usual kernels), this is timed and only *printed* in ticks, while the times of
-    /// running tasks are sampled at ticks.
+    /// Idle, including waiting for I/O. Kernels that stop the tick of idle CPUs (NO_HZ, all usual
+    /// ones) measure it precisely and only *print* it in ticks, whereas times of running tasks are
+    /// sampled at ticks.
     pub(crate) idle: u64,
     /// Interrupts, hard and soft.
     pub(crate) interrupts: u64,
     /// Soft interrupts alone.
     pub(crate) softirq: u64,
-    /// Taken by the hypervisor.
+    /// Steal: taken by the hypervisor.
     pub(crate) steal: u64,
 }
 
@@ -29,8 +29,8 @@ impl Times {
         self.steal += steal;
     }
 
-    /// Growth since an earlier reading. `iowait` is known to step back (`proc_stat(5)`): that
-    /// counts as no growth.
+    /// Growth since an earlier reading; a decrease, which is known of `iowait` (`proc_stat(5)`), counts
+    /// as no growth.
     pub(crate) fn since(&self, earlier: &Self) -> Self {
         Self {
             cpus: self.cpus,
@@ -42,19 +42,19 @@ impl Times {
     }
 }
 
-/// One reading.
+/// A reading of `/proc/stat`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Stat {
     /// The CPUs in use.
     pub(crate) used: Times,
     /// All of them.
     pub(crate) all: Times,
-    /// Context switches of the host since it started.
+    /// Context switches of the host since boot.
     pub(crate) context_switches: u64,
 }
 
 impl Stat {
-    pub(crate) fn read(file: &Kept, used: &[u32], scratch: &mut Vec<u8>) -> Option<Self> {
+    pub(crate) fn read(file: &PolledFile, used: &[u32], scratch: &mut Vec<u8>) -> Option<Self> {
         Some(Self::parse(file.text(scratch)?, used))
     }
 
@@ -65,7 +65,7 @@ impl Stat {
             match words.next() {
                 Some("ctxt") => {
                     stat.context_switches = words.next().and_then(|word| word.parse().ok()).unwrap_or(0);
-                    // Nothing of use comes after it.
+                    // The rest is not needed.
                     break;
                 }
                 Some(name) => {
@@ -88,7 +88,7 @@ impl Stat {
     }
 }
 
-/// Time that each of these CPUs was idle, clock ticks; none where one of them is not there.
+/// Idle time of each of these CPUs, clock ticks; `None` if one of them is missing.
 pub(crate) fn idle_of(text: &str, cpus: &[u32]) -> Option<Vec<u64>> {
     let of = |cpu: &u32| {
         let name = format!("cpu{cpu}");
@@ -107,7 +107,7 @@ mod tests {
         intr 99 0 0\nctxt 1234\nbtime 5\nsoftirq 1 2\n";
 
     #[test]
-    fn cpus_in_use_are_told_from_all() {
+    fn cpus_in_use_are_summed_separately() {
         let stat = Stat::parse(TEXT, &[1]);
         assert_eq!(stat.used, Times { cpus: 1, idle: 2020, interrupts: 7, softirq: 5, steal: 2 });
         assert_eq!(stat.all, Times { cpus: 2, idle: 3030, interrupts: 10, softirq: 7, steal: 3 });
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn what_steps_back_has_not_grown() {
+    fn a_decrease_counts_as_no_growth() {
         let (earlier, later) = (
             Times { idle: 10, steal: 1, ..Times::default() },
             Times { idle: 9, steal: 3, ..Times::default() },

@@ -1,19 +1,18 @@
-//! Several windows of one trial.
+//! Adding up several windows of a trial.
 
 use crate::frequency::span;
 use std::collections::BTreeMap;
 use weigh_model::{Charge, CpuTime, LoaderUse, Observed, Pressure};
 
-/// Most lines of the kernel's log that a trial keeps.
+/// The most lines of the kernel's log that are recorded with a trial.
 pub(crate) const KERNEL_LINES: usize = 8;
 
-/// Adds a window to those before it in the same trial.
+/// Adds a window to the earlier ones of the same trial.
 ///
-/// Times and counts are sums. The uncertainty of a sum is the root of the sum of squares: the
-/// errors of windows are those of cutting to whole ticks, each its own. A bound of every window is
-/// so a bound of the sum in all but a few cases in a thousand, where the plain sum would grow with
-/// the number of windows and hide what many short ones show together. Settings are those of the
-/// last window.
+/// Times and counts are summed. The uncertainty of a sum is the root of the sum of squares, because
+/// the errors of windows, from rounding to ticks, are independent. It is a bound in all but a few of
+/// a thousand cases; the plain sum of uncertainties would grow with the number of windows and hide
+/// what many short ones show together. Settings are those of the last window.
 pub fn add(total: &mut Observed, window: Observed) {
     if total.window_ns == 0 && total.cpus.is_empty() {
         *total = window;
@@ -47,19 +46,19 @@ fn charge(total: &mut Charge, window: Charge) {
     total.softirq_ns += window.softirq_ns;
     names(&mut total.daemons_ns, window.daemons_ns);
     total.weigh_ns += window.weigh_ns;
-    // Half of the cycles would be taken for all of them.
+    // A partial count would look like a complete one.
     total.cycles = total.cycles.zip(window.cycles).map(|(one, other)| one + other);
     total.unattributed_ns += window.unattributed_ns;
     total.unattributed_uncertainty_ns =
         root_of_squares(total.unattributed_uncertainty_ns, window.unattributed_uncertainty_ns);
-    // A counter that one of the windows lacks would be short.
+    // A counter that is missing in a window would be too small.
     total.counters.retain(|name, _| window.counters.contains_key(name));
     for (name, value) in &mut total.counters {
         *value += window.counters.get(name).copied().unwrap_or(0);
     }
 }
 
-/// One loader in two windows: its CPUs are the same.
+/// The same loader in two windows, on the same CPUs.
 fn loaders(one: LoaderUse, other: LoaderUse) -> LoaderUse {
     LoaderUse {
         cpus: one.cpus,
@@ -149,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_window_lacks_the_sum_lacks() {
+    fn a_value_that_a_window_lacks_is_absent_from_the_sum() {
         let mut total = window();
         add(&mut total, Observed { charge: Charge::default(), ..window() });
         assert_eq!(total.charge.cycles, None);

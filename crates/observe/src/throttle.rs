@@ -1,24 +1,24 @@
-//! CPU bandwidth limits that held a guest up (`Documentation/scheduler/sched-bwc.rst`,
+//! CPU bandwidth limits that throttled a guest (`Documentation/scheduler/sched-bwc.rst`,
 //! `admin-guide/cgroup-v2.rst`).
 
-use crate::files::{Kept, field};
+use crate::files::{PolledFile, field};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use weigh_host::cgroup::CgroupView;
 
-/// The `cpu.stat` files of groups and of all above them: a limit of any of these holds the guest
-/// up.
+/// The `cpu.stat` files of groups and of their parents, any of which may have a limit that throttles
+/// the guest.
 #[derive(Debug, Default)]
-pub(crate) struct Throttles(Vec<Kept>);
+pub(crate) struct Throttles(Vec<PolledFile>);
 
 impl Throttles {
     pub(crate) fn open(groups: &[CgroupView]) -> Self {
         let directories = groups.iter().filter_map(|view| view.v1_directory("cpu").or(view.v2.as_deref()));
         let files: BTreeSet<PathBuf> = directories.flat_map(with_ancestors).collect();
-        Self(files.iter().filter_map(Kept::open).collect())
+        Self(files.iter().filter_map(PolledFile::open).collect())
     }
 
-    /// How often and for how long, nanoseconds, since the groups were made.
+    /// Number of throttled periods, and throttled time in nanoseconds, since the groups were made.
     pub(crate) fn read(&self, scratch: &mut Vec<u8>) -> (u64, u64) {
         let mut sum = (0, 0);
         for file in &self.0 {
@@ -33,8 +33,8 @@ impl Throttles {
     }
 }
 
-/// The file of a group, and of those above it but for the top one, which cannot have a limit. Where
-/// the groups' file system is mounted is told by what is above it: a directory without such a file.
+/// The files of a group and its parents except the top group, which cannot have a limit. The parent
+/// directory of the mount point has no such file.
 fn with_ancestors(group: &Path) -> Vec<PathBuf> {
     let files = group.ancestors().map(|directory| directory.join("cpu.stat"));
     let mut files: Vec<PathBuf> = files.take_while(|file| file.exists()).collect();

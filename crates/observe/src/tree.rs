@@ -1,36 +1,36 @@
-//! Processes without a control group: a guest's first ones and all that descend from them.
+//! Processes without a control group: root processes and their descendants.
 
-use crate::cpu::{Place, Spent, clock_tick_ns, process_ns};
+use crate::cpu::{CpuUse, Placement, clock_tick_ns, process_ns};
 use std::collections::BTreeSet;
 use std::fs;
 
-/// The processes of a guest, by their ancestors.
+/// Process trees, given by their roots.
 ///
-/// The sum at a moment is the CPU clock of every living process, and `cutime` and `cstime` of each:
-/// what its children used that ended and were waited for. What cannot be had so: children that
-/// nobody waits for (`SIGCHLD` ignored), and those that were left to a process outside of the tree.
+/// The CPU time is the sum of the CPU clocks of all processes and of their `cutime` and `cstime`, the
+/// time of children that ended and were waited for. It lacks children for which nobody waits
+/// (`SIGCHLD` ignored) and those that were reparented outside of the tree.
 #[derive(Debug)]
 pub(crate) struct Tree {
-    roots: Vec<(u32, Place)>,
+    roots: Vec<(u32, Placement)>,
 }
 
-/// What a tree used up to a moment.
+/// The use of a tree up to a moment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct TreeTime {
     /// CPU time.
-    pub(crate) spent: Spent,
-    /// How far off it may be, nanoseconds: the children that ended are counted in ticks.
+    pub(crate) spent: CpuUse,
+    /// Its uncertainty, nanoseconds: children that ended are counted in ticks.
     pub(crate) uncertainty_ns: u64,
-    /// Page faults, of children that ended too.
+    /// Page faults, also of children that ended.
     pub(crate) page_faults: u64,
 }
 
 impl Tree {
     pub(crate) fn new(roots: &[u32], used: &[u32]) -> Self {
-        Self { roots: roots.iter().map(|pid| (*pid, Place::of_process(Some(*pid), used))).collect() }
+        Self { roots: roots.iter().map(|pid| (*pid, Placement::of_process(Some(*pid), used))).collect() }
     }
 
-    /// What they used until now.
+    /// The use until now.
     pub(crate) fn read(&self) -> TreeTime {
         let mut time = TreeTime::default();
         let mut seen = BTreeSet::new();
@@ -47,32 +47,30 @@ impl Tree {
     }
 }
 
-/// CPU time of the children of a process that ended and were waited for, in whole ticks,
-/// nanoseconds.
+/// CPU time of the children of a process that ended and were waited for, nanoseconds in whole ticks.
 pub(crate) fn ended_children_ns(pid: u32) -> Option<u64> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     Some(ProcessStat::parse(&text)?.children_ticks * clock_tick_ns())
 }
 
 impl TreeTime {
-    fn count(&mut self, pid: u32, place: Place) {
+    fn count(&mut self, pid: u32, place: Placement) {
         let Ok(text) = fs::read_to_string(format!("/proc/{pid}/stat")) else { return };
         let Some(stat) = ProcessStat::parse(&text) else { return };
         let tick = clock_tick_ns();
         let ended = stat.children_ticks * tick;
-        // A zombie's own time is still there; one that is gone since is in its parent's, if it is
-        // in anybody's.
+        // The clock of a process that ended since is gone; a zombie's is not.
         let own = process_ns(pid).unwrap_or(stat.own_ticks * tick);
-        self.spent.add(Spent::of(own + ended, place));
+        self.spent.add(CpuUse::of(own + ended, place));
         self.page_faults += stat.page_faults;
         if ended > 0 {
-            // `cutime` and `cstime` are each cut to whole ticks.
+            // `cutime` and `cstime` are each rounded down to whole ticks.
             self.uncertainty_ns += 2 * tick;
         }
     }
 }
 
-/// What is of use in `/proc/PID/stat` (`proc_pid_stat(5)`).
+/// Fields of `/proc/PID/stat` (`proc_pid_stat(5)`).
 #[derive(Debug, PartialEq, Eq)]
 struct ProcessStat {
     own_ticks: u64,
@@ -82,7 +80,7 @@ struct ProcessStat {
 
 impl ProcessStat {
     fn parse(text: &str) -> Option<Self> {
-        // The name may hold anything, closing brackets too. After it comes field 3.
+        // The name may contain anything, even closing brackets. Field 3 follows it.
         let rest = text.rsplit_once(')')?.1;
         let fields: Vec<u64> =
             rest.split_ascii_whitespace().take(15).map(|word| word.parse().unwrap_or(0)).collect();
@@ -95,8 +93,7 @@ impl ProcessStat {
     }
 }
 
-/// The children of all threads of a process, from `/proc/PID/task/TID/children`
-/// (`CONFIG_PROC_CHILDREN`, as everywhere).
+/// The children of all threads of a process, from `/proc/PID/task/TID/children`.
 fn children(pid: u32, into: &mut Vec<u32>) {
     let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else { return };
     for task in tasks.flatten() {
@@ -121,7 +118,7 @@ mod tests {
     /// themselves what they used.
     #[test]
     #[expect(clippy::disallowed_methods, reason = "the test needs a process tree of its own")]
-    fn descendants_are_counted_dead_or_alive() {
+    fn ended_descendants_are_counted() {
         use std::io::{BufRead, BufReader, Write};
         let spin = "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done";
         let script = format!("sh -c '{spin}; times; read line'; {spin}; times; read line");

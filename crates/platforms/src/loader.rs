@@ -207,7 +207,7 @@ impl Elsewhere {
             host: true,
             notes: Vec::new(),
             tree: None,
-            hold: None,
+            lock: None,
         };
         GuestRequest {
             environment: self.environment.clone(),

@@ -6,7 +6,7 @@
 use crate::{GuestRequest, Host, PlatformError, Reach};
 use std::net::IpAddr;
 use std::path::Path;
-use weigh_network::{GuestNetwork, Hop, Mode, NetworkError, Outside};
+use weigh_network::{ExternalAddress, GuestNetwork, Hop, Mode, NetworkError};
 
 /// What `net` takes, for [`crate::common_keys::net`].
 pub(crate) const WORDS: &[&str] = &["none", "host", "bridge", "nat"];
@@ -44,7 +44,7 @@ pub(crate) fn opened(
     request: &GuestRequest,
 ) -> Result<GuestNetwork, PlatformError> {
     if let Some(address) = request.outside {
-        network.open(&host.run, Outside { address, ports: request.publish.clone() })?;
+        network.open(&host.run, ExternalAddress { address, ports: request.publish.clone() })?;
     }
     Ok(network)
 }

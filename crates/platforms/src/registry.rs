@@ -149,15 +149,16 @@ impl PlatformUndo for Undoers {
         detail: &serde_json::Value,
     ) -> Result<(), UndoError> {
         if platform == weigh_network::PLATFORM {
-            return Ok(weigh_network::undo(what, id, detail)?);
+            return weigh_network::undo(what, id, detail)
+                .map_err(|error| UndoError::Platform(Box::new(error)));
         }
         let undone = if platform == crate::vm::disk::PLATFORM {
             crate::vm::disk::undo(what, id)
         } else {
             let unknown = || format!("this version of weighbridge has no platform {platform}");
-            find(platform).ok_or_else(unknown)?.undo(what, id, detail)
+            find(platform).ok_or_else(|| UndoError::Platform(unknown().into()))?.undo(what, id, detail)
         };
-        undone.map_err(|error| crate::with_causes(&error).into())
+        undone.map_err(|error| UndoError::Platform(crate::with_causes(&error).into()))
     }
 }
 

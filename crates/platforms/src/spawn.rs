@@ -180,7 +180,7 @@ pub fn spawn(
     let _entered = request.inside.map(Inside::enter_processes).transpose()?;
     // Entered by this thread, for the child to be born there: in a user namespace of its own it
     // would have no right to enter.
-    let there = request.network.map(weigh_network::Visit::begin).transpose();
+    let there = request.network.map(weigh_network::NamespaceVisit::begin).transpose();
     let there =
         there.map_err(|error| SpawnError::at("enter the guest's network")(io::Error::other(error)))?;
     let (pid, pidfd) = clone(request.namespaces, into.as_ref(), &prepared)

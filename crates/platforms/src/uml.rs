@@ -31,7 +31,7 @@ use std::path::PathBuf;
 use weigh_host::cache::CacheDirectory;
 use weigh_host::command::find_program;
 use weigh_images::Bind;
-use weigh_images::package::{user_mode_kernel, user_mode_kernel_at_hand};
+use weigh_images::package::{cached_user_mode_kernel, user_mode_kernel};
 use weigh_model::EnvironmentSpec;
 use weigh_protocol::boot::BootMount;
 
@@ -74,7 +74,7 @@ impl Uml {
             "" => PROGRAMS
                 .iter()
                 .find_map(|name| find_program(name))
-                .or_else(|| CacheDirectory::open().and_then(|cache| user_mode_kernel_at_hand(&cache))),
+                .or_else(|| CacheDirectory::open().and_then(|cache| cached_user_mode_kernel(&cache))),
             path => find_program(path),
         };
         let missing = || {

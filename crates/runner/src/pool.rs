@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use weigh_host::accounts::Process;
 use weigh_images::Root;
 use weigh_model::{EnvironmentSpec, FailureKind, HostFacts, ImageSpec, LoaderMachine, Plan};
-use weigh_observe::{Attached, Sensors};
+use weigh_observe::{InstanceId, Sensors};
 use weigh_platforms::{
     Capabilities, DiskMeter, Guest, GuestRequest, Host, Platform, PlatformError, common_keys, resolve,
 };
@@ -74,7 +74,7 @@ pub(crate) struct Instance {
     guest: Box<dyn Guest>,
     pub(crate) number: u64,
     /// How the sensors know it; none where they see nothing of it.
-    pub(crate) attached: Option<Attached>,
+    pub(crate) attached: Option<InstanceId>,
     /// Whose clock it reads.
     pub(crate) clock: GuestClock,
     /// Workloads, by their place in the plan, that have been warmed up in it.

@@ -32,7 +32,7 @@ use weigh_host::accounts::Accounts;
 use weigh_model::{
     Caches, Charge, CpuTime, FailureKind, Iteration, Observed, StartPlan, Started, TrialFailure, stamps,
 };
-use weigh_observe::{Attached, spent};
+use weigh_observe::{InstanceId, cpu_use_since_start};
 use weigh_platforms::{Guest, GuestRequest, PlatformError};
 
 /// Where the kernel takes the wish to drop caches (Documentation/admin-guide/sysctl/vm.rst).
@@ -105,7 +105,7 @@ fn drop_caches() -> Result<(), Failure> {
 
 /// The sensors around the start of guests, which do not exist when it begins.
 struct Window {
-    attached: Attached,
+    attached: InstanceId,
     daemons: Accounts,
     before: Charge,
 }
@@ -115,7 +115,7 @@ impl Window {
         let daemons = Accounts { daemons: pool.entries[environment].daemons.clone(), ..Accounts::default() };
         let cpus = pool.cpus(request);
         let attached = pool.sensors.attach(&daemons, cpus);
-        let before = spent(&daemons);
+        let before = cpu_use_since_start(&daemons);
         pool.sensors.begin(attached);
         Self { attached, daemons, before }
     }
@@ -127,7 +127,7 @@ impl Window {
     fn close(self, pool: &mut EnvironmentPool<'_>, used: Charge) -> Observed {
         let mut observed = pool.sensors.end(self.attached);
         pool.sensors.detach(self.attached);
-        let after = spent(&self.daemons);
+        let after = cpu_use_since_start(&self.daemons);
         let known: u64 = used.guest_ns + used.helpers_ns.values().sum::<u64>();
         let unknown_ns = observed.foreign.ns.saturating_sub(known);
         observed.foreign = CpuTime { ns: unknown_ns, uncertainty_ns: unknown_ns };
@@ -155,7 +155,7 @@ impl Window {
 /// daemons.
 fn used_by(guest: &dyn Guest) -> (Charge, Accounts) {
     let accounts = guest.accounts();
-    let mut charge = spent(&Accounts { daemons: Vec::new(), ..accounts.clone() });
+    let mut charge = cpu_use_since_start(&Accounts { daemons: Vec::new(), ..accounts.clone() });
     for (name, ns) in guest.launch_cpu_ns() {
         *charge.helpers_ns.entry(name).or_insert(0) += ns;
     }

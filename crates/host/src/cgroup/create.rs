@@ -1,6 +1,6 @@
 //! Making a control group.
 
-use super::group::{Cgroup, write_control};
+use super::group::{Cgroup, read_control, write_control};
 use super::layout::{Hierarchy, Kind, Layout, Mount};
 use super::{CgroupError, Limits, check_relative};
 use crate::ledger::{Change, EntryId, Ledger};
@@ -14,20 +14,20 @@ const V2_CONTROLLERS: [&str; 4] = ["cpuset", "cpu", "memory", "pids"];
 impl Hierarchy {
     /// Makes a control group with limits; it is in the ledger before it is made.
     ///
-    /// `name` is `weighbridge-<run>/<guest>`. A limit whose controller this host does not have is
-    /// no error, but is told by [`Cgroup::unlimited`].
+    /// `name` is `weighbridge-<run>/<guest>`. A limit whose controller is missing on this host is
+    /// no error; [`Cgroup::unlimited`] lists such controllers.
     ///
     /// # Errors
-    /// [`CgroupError`]; what was made of the group by then is removed again.
+    /// [`CgroupError`]; then no part of the group is left.
     pub fn create(&self, ledger: &Ledger, name: &str, limits: &Limits) -> Result<Cgroup, CgroupError> {
         self.create_with(ledger, name, limits, Vec::new()).map(|(cgroup, _)| cgroup)
     }
 
-    /// The same, with further changes that the caller makes next, recorded with the group, which
-    /// saves waiting for the disk again. They are undone before it.
+    /// As [`Hierarchy::create`], and records the changes that the caller makes next in the same
+    /// write, which saves waiting for the disk again. They are undone before the group.
     ///
     /// # Errors
-    /// As [`Hierarchy::create`]; then the further changes are struck out again.
+    /// As [`Hierarchy::create`]; then the further changes are removed from the ledger.
     pub fn create_with(
         &self,
         ledger: &Ledger,
@@ -36,12 +36,9 @@ impl Hierarchy {
         next: Vec<Change>,
     ) -> Result<(Cgroup, Vec<EntryId>), CgroupError> {
         let relative = PathBuf::from(name);
-        check_relative(&relative).map_err(|reason| CgroupError::Name { path: relative.clone(), reason })?;
+        check_relative(&relative)?;
         if self.layout() == Layout::Missing {
-            return Err(CgroupError::Unusable(
-                "no control group file system is mounted; `mount -t cgroup2 none /sys/fs/cgroup` mounts one"
-                    .into(),
-            ));
+            return Err(CgroupError::NotMounted);
         }
         if let Some(path) =
             self.mounts.iter().map(|mount| mount.path.join(&relative)).find(|path| path.exists())
@@ -50,7 +47,7 @@ impl Hierarchy {
         }
         if self.layout() == Layout::V2 {
             // Recorded before the group, so that it is undone after it: a controller that a child
-            // uses cannot be switched off.
+            // uses cannot be disabled.
             for mount in self.used() {
                 enable_on_root(ledger, &mount.path)?;
             }
@@ -65,7 +62,7 @@ impl Hierarchy {
                 Ok((cgroup, entries))
             }
             Err(error) => {
-                // The first error is the one to tell; what cannot be removed stays in the ledger.
+                // The first error is the one to report; what cannot be removed stays in the ledger.
                 let _ = cgroup.remove();
                 for entry in entries {
                     let _ = ledger.forget(entry);
@@ -75,8 +72,8 @@ impl Hierarchy {
         }
     }
 
-    /// Makes the directories and sets the limits; returns the controllers that are missing for
-    /// limits that were asked for.
+    /// Makes the directories and sets the limits. Returns the controllers that are missing for
+    /// requested limits.
     fn fill(&self, cgroup: &Cgroup, limits: &Limits) -> Result<Vec<&'static str>, CgroupError> {
         let relative = cgroup.relative_path();
         for mount in self.joined() {
@@ -115,10 +112,9 @@ impl Hierarchy {
     }
 }
 
-/// Makes a group and those above it, each ready for children.
+/// Makes a group and its parents, each with its controllers enabled for children.
 fn make_directories(mount: &Mount, relative: &Path) -> Result<(), CgroupError> {
-    // Another guest of the run may be removed meanwhile, and take the parent with it when it was
-    // the last.
+    // If another guest, the last of the run, is removed at the same time, the parent goes with it.
     for _ in 0..10 {
         let mut at = mount.path.clone();
         let mut vanished = false;
@@ -127,21 +123,18 @@ fn make_directories(mount: &Mount, relative: &Path) -> Result<(), CgroupError> {
             let parent = at.clone();
             at.push(part);
             match fs::create_dir(&at) {
-                Ok(()) => {}
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists && depth + 1 < count => {}
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
                     vanished = true;
                     break;
                 }
-                Err(source) => {
-                    return Err(CgroupError::Io { doing: "make the control group", path: at, source });
-                }
+                made => made.map_err(CgroupError::io("make the control group", &at))?,
             }
             if mount.has("cpuset") {
                 copy_cpuset(&parent, &at)?;
             }
             if mount.kind == Kind::V2 && depth + 1 < count {
-                // Our own group: nothing to undo but the group itself.
+                // It is undone with the group.
                 enable(&at, &missing_controllers(&at))?;
             }
         }
@@ -149,28 +142,22 @@ fn make_directories(mount: &Mount, relative: &Path) -> Result<(), CgroupError> {
             return Ok(());
         }
     }
-    Err(CgroupError::Io {
-        doing: "make the control group",
-        path: mount.path.join(relative),
-        source: io::ErrorKind::NotFound.into(),
-    })
+    let path = mount.path.join(relative);
+    Err(CgroupError::io("make the control group", &path)(io::ErrorKind::NotFound.into()))
 }
 
 /// A new cpuset of version 1 is empty, and no process may join it before it has CPUs and memory
 /// nodes (`Documentation/admin-guide/cgroup-v1/cpusets.rst`).
 fn copy_cpuset(parent: &Path, child: &Path) -> Result<(), CgroupError> {
     for file in ["cpuset.cpus", "cpuset.mems"] {
-        let read = |path: PathBuf| {
-            fs::read_to_string(&path).map_err(|source| CgroupError::Io { doing: "read", path, source })
-        };
-        if read(child.join(file))?.trim().is_empty() {
-            write_control(&child.join(file), read(parent.join(file))?.trim())?;
+        if read_control(&child.join(file))?.trim().is_empty() {
+            write_control(&child.join(file), read_control(&parent.join(file))?.trim())?;
         }
     }
     Ok(())
 }
 
-/// Switches controllers on for the children of a group that was there before us.
+/// Enables controllers for the children of a group that existed before.
 fn enable_on_root(ledger: &Ledger, root: &Path) -> Result<(), CgroupError> {
     let missing = missing_controllers(root);
     if missing.is_empty() {
@@ -181,7 +168,7 @@ fn enable_on_root(ledger: &Ledger, root: &Path) -> Result<(), CgroupError> {
     enable(root, &missing)
 }
 
-/// What is available in a group and not passed on to its children.
+/// Controllers that a group has and its children do not.
 fn missing_controllers(group: &Path) -> Vec<String> {
     let on = words(&group.join("cgroup.subtree_control"));
     words(&group.join("cgroup.controllers"))
@@ -193,22 +180,15 @@ fn missing_controllers(group: &Path) -> Vec<String> {
 fn enable(group: &Path, controllers: &[String]) -> Result<(), CgroupError> {
     let file = group.join("cgroup.subtree_control");
     for controller in controllers {
-        // One by one: a controller that refuses (it has processes of real-time priority, a group
-        // with processes of its own) must not keep the others off. What is missing in the end is
-        // told by the limits.
+        // One by one: a controller that cannot be enabled (the group has processes of its own, or
+        // of real-time priority) must not keep the others disabled. The limits show later what is
+        // missing.
+        use libc::{EACCES, EBUSY, EINVAL, ENOENT, EOPNOTSUPP, EPERM};
         match write_control(&file, &format!("+{controller}")) {
             Err(CgroupError::Io { source, .. })
-                if matches!(
-                    source.raw_os_error(),
-                    Some(
-                        libc::EBUSY
-                            | libc::EINVAL
-                            | libc::ENOENT
-                            | libc::EOPNOTSUPP
-                            | libc::EPERM
-                            | libc::EACCES
-                    )
-                ) => {}
+                if [EACCES, EBUSY, EINVAL, ENOENT, EOPNOTSUPP, EPERM]
+                    .map(Some)
+                    .contains(&source.raw_os_error()) => {}
             other => other?,
         }
     }

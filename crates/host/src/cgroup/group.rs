@@ -1,4 +1,4 @@
-//! A control group that exists: freezing, counting, killing, removing.
+//! An existing control group: freezing, counting, killing, removing.
 
 use super::CgroupError;
 use super::layout::{Hierarchy, Kind, Layout};
@@ -16,10 +16,11 @@ use std::time::Duration;
 const STATE_DEADLINE: Duration = Duration::from_secs(2);
 /// How long killed processes may take to be gone.
 const DEATH_DEADLINE: Duration = Duration::from_secs(10);
-/// After this long without success killing takes the slow and sure way: freeze, kill, thaw.
-const STUBBORN: Duration = Duration::from_millis(20);
+/// After this long the processes are frozen before they are killed, which takes longer and cannot
+/// be outrun by forks.
+const FREEZE_AFTER: Duration = Duration::from_millis(20);
 
-/// A control group of weighbridge's, in every hierarchy that guests use.
+/// A control group of weighbridge, in every hierarchy that guests use.
 #[derive(Debug)]
 pub struct Cgroup {
     hierarchy: Hierarchy,
@@ -34,8 +35,8 @@ impl Cgroup {
         Self { hierarchy, relative, unlimited: Vec::new(), ledger, entry }
     }
 
-    /// Path below the mount points: `weighbridge-<run>/<guest>`. With a slash before it, it is an
-    /// OCI `cgroupsPath`.
+    /// Path below the mount points: `weighbridge-<run>/<guest>`. With a leading slash it is an OCI
+    /// `cgroupsPath`.
     pub fn relative_path(&self) -> &Path {
         &self.relative
     }
@@ -45,13 +46,12 @@ impl Cgroup {
         self.hierarchy.used().map(|mount| mount.path.join(&self.relative)).collect()
     }
 
-    /// The group for looking at only, in every hierarchy that has it.
+    /// A read-only view of the group in every hierarchy that has it.
     pub fn view(&self) -> CgroupView {
         CgroupView::new(&self.hierarchy, &self.relative)
     }
 
-    /// The directory in the tree of version 2, where that is what guests use: for
-    /// `CLONE_INTO_CGROUP`.
+    /// The directory in the tree of version 2 if guests use that, for `CLONE_INTO_CGROUP`.
     pub fn v2_directory(&self) -> Option<PathBuf> {
         let mount = self.hierarchy.used().find(|mount| mount.kind == Kind::V2)?;
         Some(mount.path.join(&self.relative))
@@ -62,17 +62,17 @@ impl Cgroup {
         self.directories().into_iter().map(|directory| directory.join("cgroup.procs")).collect()
     }
 
-    /// The files by which a process *of one thread* joins, by writing `0` to each.
+    /// The files by which a *single-threaded* process joins, by writing `0` to each.
     ///
-    /// On version 1 these are the `tasks` files: a thread that moves only itself needs none of the
-    /// locks that stop every fork and exit of the host until a grace period is over, so it takes
-    /// microseconds where `cgroup.procs` takes milliseconds.
+    /// On version 1 these are the `tasks` files. Moving a whole process by `cgroup.procs` blocks
+    /// every fork and exit of the host for a grace period, milliseconds; moving one thread takes
+    /// microseconds.
     pub fn join_files(&self) -> Vec<PathBuf> {
         let file = |kind: &Kind| if *kind == Kind::V2 { "cgroup.procs" } else { "tasks" };
         self.hierarchy.joined().map(|mount| mount.path.join(&self.relative).join(file(&mount.kind))).collect()
     }
 
-    /// The groups at or below this one that hold a process, one per hierarchy in which the group
+    /// The groups at or below this one that a process is in, one per hierarchy in which the group
     /// was made.
     pub fn directories_of(&self, pid: u32) -> Vec<PathBuf> {
         let holds = |directory: &PathBuf| {
@@ -83,13 +83,13 @@ impl Cgroup {
         groups.filter_map(|group| tree(&group).into_iter().find(holds)).collect()
     }
 
-    /// Controllers that this host lacks and whose limits were asked for: `cpuset`, `memory`. These
-    /// limits are not in force.
+    /// Controllers of requested limits that this host lacks: `cpuset`, `memory`. These limits are
+    /// not in force.
     pub fn unlimited(&self) -> &[&'static str] {
         &self.unlimited
     }
 
-    /// The processes in it and below it, ascending.
+    /// The processes in the group and below it, ascending.
     pub fn processes(&self) -> Vec<u32> {
         self.hierarchy.processes_of(&self.relative).into_iter().collect()
     }
@@ -97,8 +97,8 @@ impl Cgroup {
     /// Stops every process of the group, and waits until all have stopped.
     ///
     /// # Errors
-    /// [`CgroupError::State`] after 2 s; the group is let go again then. [`CgroupError::Missing`]
-    /// without a freezer.
+    /// [`CgroupError::State`] after 2 s; then the group is thawed. [`CgroupError::Missing`] without
+    /// a freezer.
     pub fn freeze(&self) -> Result<(), CgroupError> {
         let result = self.hierarchy.set_frozen(&self.relative, true, STATE_DEADLINE);
         if let Err(CgroupError::State { .. }) = result {
@@ -107,7 +107,7 @@ impl Cgroup {
         result
     }
 
-    /// Lets every process of the group go on, and waits until all do.
+    /// Lets every process of the group continue, and waits until all run.
     ///
     /// # Errors
     /// As [`Cgroup::freeze`].
@@ -115,13 +115,13 @@ impl Cgroup {
         self.hierarchy.set_frozen(&self.relative, false, STATE_DEADLINE)
     }
 
-    /// CPU time used by all that was ever in the group, user and kernel, nanoseconds.
+    /// CPU time of all processes that were ever in the group, user and kernel, nanoseconds.
     ///
     /// # Errors
     /// When the counter cannot be read.
     pub fn cpu_ns(&self) -> Result<u64, CgroupError> {
         if let Some(directory) = self.v2_directory() {
-            // cpu.stat is there without the controller too (cgroup-v2, "CPU Interface Files").
+            // cpu.stat exists without the controller, too (cgroup-v2, "CPU Interface Files").
             let text = read_control(&directory.join("cpu.stat"))?;
             let value = text.lines().find_map(|line| line.strip_prefix("usage_usec "));
             return value
@@ -153,46 +153,45 @@ impl Cgroup {
         CgroupError::Missing { path: self.relative.clone(), what }
     }
 
-    /// Kills every process in it and below it, frozen ones too, and waits until none is left.
+    /// Kills every process in the group and below it, frozen ones too, and waits for their end.
     ///
     /// # Errors
-    /// [`CgroupError::Remove`] when some are left after 10 s.
+    /// [`CgroupError::StillAlive`] when some are left after 10 s.
     pub fn kill_all(&self) -> Result<(), CgroupError> {
-        self.hierarchy.kill_tree(&self.relative).map_err(CgroupError::Remove)
+        self.hierarchy.kill_tree(&self.relative)
     }
 
-    /// Kills every process, removes the group, and its parent where that is left empty, and strikes
-    /// it out of the ledger. A group that is gone is fine.
+    /// Kills every process, removes the group, and its parent if that is then empty, and removes
+    /// the ledger entry. A group that no longer exists is no error.
     ///
     /// # Errors
-    /// [`CgroupError::Remove`]; then it stays in the ledger.
+    /// [`CgroupError`]; then the group stays in the ledger.
     pub fn remove(&self) -> Result<(), CgroupError> {
-        self.hierarchy.remove_tree(&self.relative).map_err(CgroupError::Remove)?;
-        self.ledger.forget(self.entry)?;
-        Ok(())
+        self.hierarchy.remove_tree(&self.relative)?;
+        Ok(self.ledger.forget(self.entry)?)
     }
 }
 
 impl Hierarchy {
-    /// The processes in a group of weighbridge's and below it, ascending; none when there is no
-    /// such group. For undoing, when there is no [`Cgroup`] any more.
+    /// The processes in a group of weighbridge and below it, ascending; none if there is no such
+    /// group. For undoing, when the [`Cgroup`] no longer exists.
     pub fn members(&self, relative: &Path) -> Vec<u32> {
         self.processes_of(relative).into_iter().collect()
     }
 
-    /// Kills every process in a group of weighbridge's and below it, frozen ones too, and waits
-    /// until none is left. No such group: does nothing.
+    /// Kills every process in a group of weighbridge and below it, frozen ones too, and waits for
+    /// their end. Does nothing if there is no such group.
     ///
     /// # Errors
-    /// A path that is none of weighbridge's; processes that are left after 10 s.
-    pub fn kill(&self, relative: &Path) -> Result<(), String> {
+    /// [`CgroupError::Name`], or [`CgroupError::StillAlive`] when some are left after 10 s.
+    pub fn kill(&self, relative: &Path) -> Result<(), CgroupError> {
         super::check_relative(relative)?;
         self.kill_tree(relative)
     }
 
-    /// Kills and removes a group wherever a hierarchy has it: container runtimes make groups of
-    /// this name in hierarchies that weighbridge itself does not use.
-    pub(crate) fn remove_tree(&self, relative: &Path) -> Result<(), String> {
+    /// Kills and removes a group in every hierarchy: container runtimes make groups of this name in
+    /// hierarchies that weighbridge itself does not use.
+    pub(crate) fn remove_tree(&self, relative: &Path) -> Result<(), CgroupError> {
         self.kill_tree(relative)?;
         for mount in &self.mounts {
             for directory in tree(&mount.path.join(relative)) {
@@ -205,7 +204,7 @@ impl Hierarchy {
         Ok(())
     }
 
-    fn kill_tree(&self, relative: &Path) -> Result<(), String> {
+    fn kill_tree(&self, relative: &Path) -> Result<(), CgroupError> {
         let started = std::time::Instant::now();
         let mut first = true;
         let empty = until(DEATH_DEADLINE, || {
@@ -213,12 +212,11 @@ impl Hierarchy {
             if members.is_empty() {
                 return true;
             }
-            let stubborn = started.elapsed() > STUBBORN;
-            if stubborn {
-                // Something forks faster than it is killed. Frozen, it cannot.
-                let _ = self.set_frozen(relative, true, STUBBORN);
+            let forks_faster = started.elapsed() > FREEZE_AFTER;
+            if forks_faster {
+                let _ = self.set_frozen(relative, true, FREEZE_AFTER);
             }
-            if first || stubborn {
+            if first || forks_faster {
                 self.kill_members(relative);
                 first = false;
             }
@@ -229,17 +227,14 @@ impl Hierarchy {
         if empty {
             return Ok(());
         }
-        let left = self.processes_of(relative).iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
-        Err(format!(
-            "processes {left} of the control group {} did not end within {DEATH_DEADLINE:?} of being killed",
-            relative.display()
-        ))
+        let pids = self.processes_of(relative).iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
+        Err(CgroupError::StillAlive { pids, path: relative.into(), after: DEATH_DEADLINE })
     }
 
     fn kill_members(&self, relative: &Path) {
         for mount in self.mounts.iter().filter(|mount| mount.kind == Kind::V2) {
-            // Kills the whole subtree at once, forks included (Linux 5.14). Without it the loop
-            // below does the work.
+            // Kills the whole subtree at once, forks included (Linux 5.14). Older kernels are left to
+            // the loop below.
             let _ = fs::OpenOptions::new()
                 .write(true)
                 .open(mount.path.join(relative).join("cgroup.kill"))
@@ -250,8 +245,8 @@ impl Hierarchy {
             .into_iter()
             .filter_map(|pid| Some((pid, process::handle(pid).ok()??)))
             .collect();
-        // Read again: a number that is still in the group after its handle was taken is the process
-        // that the handle means.
+        // Read again: a number that is still in the group after its handle was opened belongs to the
+        // process of the handle.
         let members = self.processes_of(relative);
         for (_, handle) in handles.iter().filter(|(pid, _)| members.contains(pid)) {
             let _ = process::kill(handle);
@@ -263,7 +258,7 @@ impl Hierarchy {
         for mount in &self.mounts {
             for directory in tree(&mount.path.join(relative)) {
                 let text = fs::read_to_string(directory.join("cgroup.procs")).unwrap_or_default();
-                // 0 stands for a process that this PID namespace does not see.
+                // 0 stands for a process outside of this PID namespace.
                 processes
                     .extend(text.lines().filter_map(|line| line.parse::<u32>().ok()).filter(|pid| *pid != 0));
             }
@@ -289,10 +284,10 @@ impl Hierarchy {
             Kind::V1(_) => {
                 let word = words[usize::from(frozen)];
                 let there = fs::read_to_string(group.join(file)).is_ok_and(|text| text.trim() == word);
-                // A process in vfork(2) sleeps where version 1 does not count it as frozen, and the
-                // group stays FREEZING until somebody writes the state again.
+                // Version 1 does not count a process in vfork(2) as frozen, and the group stays
+                // FREEZING until the state is written again.
                 if !there {
-                    let _the_next_look_tells = write_control(&group.join(file), word);
+                    let _ = write_control(&group.join(file), word);
                 }
                 there
             }
@@ -305,7 +300,7 @@ impl Hierarchy {
     }
 }
 
-/// A directory and those below it, deepest first; none when it is gone.
+/// A directory and its subdirectories, deepest first; none if it does not exist.
 fn tree(directory: &Path) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(directory) else { return Vec::new() };
     let mut all: Vec<PathBuf> = entries
@@ -317,9 +312,9 @@ fn tree(directory: &Path) -> Vec<PathBuf> {
     all
 }
 
-/// Removes a group unless another guest of the run is in it. `rmdir(2)` says "busy" for that, and
-/// also for a moment after the last group in it has been removed, because the kernel takes that one
-/// down in the background.
+/// Removes a group unless another guest of the run is in it. `rmdir(2)` reports "busy" for that, and
+/// also for a moment after the last child has been removed, because the kernel destroys that one in
+/// the background.
 fn remove_unless_used(directory: &Path) {
     until(STATE_DEADLINE, || match fs::remove_dir(directory) {
         Ok(()) => true,
@@ -331,45 +326,33 @@ fn remove_unless_used(directory: &Path) {
     });
 }
 
-/// `rmdir(2)` of a group is busy for a moment after its last process has ended.
-fn remove_directory(directory: &Path) -> Result<(), String> {
-    let mut last = None;
-    until(STATE_DEADLINE, || match fs::remove_dir(directory) {
-        Ok(()) => {
-            last = None;
-            true
-        }
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            last = None;
-            true
-        }
-        Err(error) => {
-            last = Some(error);
-            false
-        }
+/// Removes a group. `rmdir(2)` reports "busy" for a moment after the last process has ended.
+fn remove_directory(directory: &Path) -> Result<(), CgroupError> {
+    let mut removed = Ok(());
+    until(STATE_DEADLINE, || {
+        removed = match fs::remove_dir(directory) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            result => result,
+        };
+        removed.is_ok()
     });
-    last.map_or(Ok(()), |error| {
-        Err(format!("cannot remove the control group {}: {error}", directory.display()))
-    })
+    removed.map_err(CgroupError::io("remove the control group", directory))
 }
 
-/// Writes a control file. The flags are those of a shell's `>`, so that a tree of ordinary files
-/// serves in tests.
+/// Writes a control file. The flags are those of a shell's `>`, so that tests can use a tree of
+/// ordinary files.
 pub(super) fn write_control(file: &Path, value: &str) -> Result<(), CgroupError> {
     let write = || {
         fs::OpenOptions::new().write(true).create(true).truncate(true).open(file)?.write_all(value.as_bytes())
     };
-    write().map_err(|source| CgroupError::Io { doing: "write", path: file.into(), source })
+    write().map_err(CgroupError::io("write", file))
 }
 
-fn read_control(file: &Path) -> Result<String, CgroupError> {
-    fs::read_to_string(file).map_err(|source| CgroupError::Io { doing: "read", path: file.into(), source })
+pub(super) fn read_control(file: &Path) -> Result<String, CgroupError> {
+    fs::read_to_string(file).map_err(CgroupError::io("read", file))
 }
 
 fn parse_number(file: &Path) -> Result<u64, CgroupError> {
-    read_control(file)?.trim().parse().map_err(|_| CgroupError::Io {
-        doing: "read",
-        path: file.into(),
-        source: io::Error::new(io::ErrorKind::InvalidData, "it does not hold a number"),
-    })
+    let not_a_number = |_| io::Error::new(io::ErrorKind::InvalidData, "it does not hold a number");
+    read_control(file)?.trim().parse().map_err(not_a_number).map_err(CgroupError::io("read", file))
 }

@@ -1,28 +1,18 @@
-//! Which control group file systems there are, and where.
+//! Which control group file systems are mounted, and where.
 
+use super::CgroupError;
 use procfs::process::{MountInfo, Process};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// Controllers of version 1 that a guest gets groups in: limits, counters, freezer.
+/// Controllers of version 1 in which guests get groups: limits, counters, freezer.
 pub(super) const V1_CONTROLLERS: [&str; 6] = ["cpuset", "cpu", "cpuacct", "memory", "freezer", "pids"];
 
 /// Every controller of version 1 that mount options can name (`cgroups(7)`).
+#[rustfmt::skip]
 const V1_KNOWN: [&str; 14] = [
-    "cpuset",
-    "cpu",
-    "cpuacct",
-    "memory",
-    "freezer",
-    "pids",
-    "devices",
-    "blkio",
-    "net_cls",
-    "net_prio",
-    "perf_event",
-    "hugetlb",
-    "rdma",
-    "misc",
+    "cpuset", "cpu", "cpuacct", "memory", "freezer", "pids", "devices", "blkio", "net_cls", "net_prio",
+    "perf_event", "hugetlb", "rdma", "misc",
 ];
 
 /// How control groups are laid out on a host.
@@ -34,7 +24,7 @@ pub enum Layout {
     Hybrid,
     /// One mount of version 2.
     V2,
-    /// None is mounted.
+    /// No control group file system is mounted.
     Missing,
 }
 
@@ -49,10 +39,10 @@ impl fmt::Display for Layout {
     }
 }
 
-/// What a mount is of.
+/// What is mounted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// Version 1 with these controllers; none for a named hierarchy.
+    /// Version 1 with these controllers; a named hierarchy has none.
     V1(Vec<String>),
     /// Version 2.
     V2,
@@ -76,20 +66,20 @@ impl Mount {
 pub struct Hierarchy {
     layout: Layout,
     pub(super) mounts: Vec<Mount>,
-    /// Groups are made in hierarchies without controllers, too.
+    /// Whether groups are made in hierarchies without controllers, too.
     for_systems: bool,
 }
 
 impl Hierarchy {
-    /// For guests whose program or init makes groups itself in hierarchies that count and limit
-    /// nothing (`name=systemd`, version 2 beside version 1): groups are made there as well, so that
-    /// what it makes lies below them and is removed with them.
+    /// For guests whose program or init makes groups itself in hierarchies without controllers
+    /// (`name=systemd`, version 2 beside version 1): groups are made there as well, so that the
+    /// guest's own lie below them and are removed with them.
     pub fn for_systems(&self) -> Self {
         Self { for_systems: true, ..self.clone() }
     }
 
-    /// The mounts in which groups are made: those that guests use, and for systems those without
-    /// controllers.
+    /// The mounts in which groups are made: those that guests use, and those without controllers
+    /// after [`Hierarchy::for_systems`].
     pub(super) fn joined(&self) -> impl Iterator<Item = &Mount> {
         let plain = |mount: &&Mount| mount.kind == Kind::V2 || mount.kind == Kind::V1(Vec::new());
         self.used().chain(
@@ -98,14 +88,15 @@ impl Hierarchy {
                 .filter(move |mount| self.for_systems && self.layout != Layout::V2 && plain(mount)),
         )
     }
+
     /// The control groups of this host, found in `/proc/self/mountinfo`.
     pub fn detect() -> Self {
         let mounts = Process::myself().and_then(|process| process.mountinfo());
         Self::from_mounts(mounts.into_iter().flatten())
     }
 
-    /// A tree at another place: for version 2 the root of the tree, else the directory that holds
-    /// one directory per controller (and `unified`). For tests.
+    /// A tree elsewhere, for tests. `root` is the root of the tree for version 2, else the directory
+    /// that holds one directory per controller (and `unified`).
     pub fn at(root: impl AsRef<Path>, layout: Layout) -> Self {
         let root = root.as_ref();
         let v1 = V1_CONTROLLERS
@@ -136,8 +127,7 @@ impl Hierarchy {
                 ),
                 _ => continue,
             };
-            // The same hierarchy may be mounted again, for a container's eyes: the first mount is
-            // the host's own.
+            // The same hierarchy may be mounted again for a container; the first mount is the host's.
             let again = mounts.iter().any(|known| known.kind == kind && kind != Kind::V1(Vec::new()));
             if !again {
                 mounts.push(Mount { path: mount.mount_point, kind });
@@ -159,38 +149,31 @@ impl Hierarchy {
         self.layout
     }
 
-    /// Where version 2 is mounted beside version 1. Not every container runtime takes a host with
-    /// both.
+    /// Where version 2 is mounted beside version 1. Not every container runtime supports a host
+    /// with both.
     pub fn unified(&self) -> Option<&Path> {
         let mount = self.mounts.iter().find(|mount| mount.kind == Kind::V2)?;
         (self.layout == Layout::Hybrid).then_some(mount.path.as_path())
     }
 
-    /// Whether weighbridge can make groups here.
+    /// Checks that weighbridge can make groups on this host.
     ///
     /// # Errors
-    /// Why not, for people.
-    pub fn usable(&self) -> Result<(), String> {
+    /// [`CgroupError::NotMounted`], [`CgroupError::NotRoot`] or [`CgroupError::ReadOnly`].
+    pub fn usable(&self) -> Result<(), CgroupError> {
         if self.layout == Layout::Missing {
-            return Err(
-                "no control group file system is mounted; `mount -t cgroup2 none /sys/fs/cgroup` mounts one"
-                    .into(),
-            );
+            return Err(CgroupError::NotMounted);
         }
         if !crate::facts::is_root() {
-            return Err("only root may make control groups; run as root".into());
+            return Err(CgroupError::NotRoot);
         }
-        for mount in self.used() {
-            rustix::fs::access(&mount.path, rustix::fs::Access::WRITE_OK)
-                .map_err(|error| format!(
-                        "{} cannot be written: {error}; a container that weigh runs in must be given it for writing",
-                        mount.path.display()
-                    ))?;
-        }
-        Ok(())
+        self.used().try_for_each(|mount| {
+            let writable = rustix::fs::access(&mount.path, rustix::fs::Access::WRITE_OK);
+            writable.map_err(|error| CgroupError::ReadOnly { path: mount.path.clone(), source: error.into() })
+        })
     }
 
-    /// The mounts that guests get groups in.
+    /// The mounts in which guests get groups.
     pub(super) fn used(&self) -> impl Iterator<Item = &Mount> {
         self.mounts.iter().filter(|mount| match self.layout {
             Layout::V2 => mount.kind == Kind::V2,

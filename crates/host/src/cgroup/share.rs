@@ -1,67 +1,59 @@
-//! How much of the CPUs a group gets beside others: weight and quota, set for a while and put back.
+//! CPU shares: the weight and quota of a group, set for a while and restored.
 
-use super::group::write_control;
+use super::group::{read_control, write_control};
 use super::{CgroupError, CgroupView};
-use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The period of a quota, microseconds: the kernel's own default
 /// (`Documentation/scheduler/sched-bwc.rst`).
 const PERIOD_US: u64 = 100_000;
-/// The longest period that the kernel takes, and the least quota in any, microseconds
+/// The longest period and the smallest quota that the kernel accepts, microseconds
 /// (`kernel/sched/core.c`).
 const LONGEST_PERIOD_US: u64 = 1_000_000;
 const LEAST_QUOTA_US: u64 = 1_000;
-/// What a group of version 1 and one of version 2 weigh unless somebody says otherwise.
-const USUAL_WEIGHT: (u64, u64) = (1024, 100);
+/// The default weights of version 1 and of version 2.
+const DEFAULT_WEIGHTS: (u64, u64) = (1024, 100);
 
-/// A part of CPU time.
+/// A share of CPU time.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum CpuShare {
-    /// So many times what a group weighs by default.
+    /// This multiple of the default weight.
     Weight(u32),
-    /// No more than so many CPUs.
+    /// At most this many CPUs.
     Quota(f64),
 }
 
-/// The files of a group as they were before [`CgroupView::set_share`]. They are put back when this
-/// is dropped; a group that is gone has nothing to be put back.
+/// The files of a group as they were before [`CgroupView::set_share`]. Dropping it restores them if
+/// the group still exists.
 #[derive(Debug)]
 pub struct ShareBefore(Vec<(PathBuf, String)>);
 
 impl Drop for ShareBefore {
     fn drop(&mut self) {
         for (file, value) in self.0.iter().rev().filter(|(file, _)| file.exists()) {
-            // The group goes with its guest; until then a share that stays is seen in nothing but a
-            // later trial of the same block.
+            // The group goes with its guest; until then a share that was not restored affects only
+            // later trials of the same block.
             let _ = write_control(file, value);
         }
     }
 }
 
 impl CgroupView {
-    /// Gives the group its share, and returns what it had.
+    /// Sets the share of the group and returns the former one.
     ///
     /// # Errors
-    /// The group has no controller of CPU time, or its files cannot be written.
+    /// [`CgroupError::Missing`] without the CPU controller, or [`CgroupError::Io`].
     pub fn set_share(&self, share: CpuShare) -> Result<ShareBefore, CgroupError> {
         let (directory, is_v1) = self.cpu_directory()?;
-        let mut before = Vec::new();
+        let mut before = ShareBefore(Vec::new());
         for (name, value) in files(share, is_v1) {
             let file = directory.join(name);
-            let was = fs::read_to_string(&file).map_err(|source| CgroupError::Io {
-                doing: "read",
-                path: file.clone(),
-                source,
-            })?;
+            let former = read_control(&file)?;
             let set = write_control(&file, &value);
-            before.push((file, was.trim().to_string()));
-            if let Err(error) = set {
-                drop(ShareBefore(before));
-                return Err(error);
-            }
+            before.0.push((file, former.trim().to_string()));
+            set?;
         }
-        Ok(ShareBefore(before))
+        Ok(before)
     }
 
     /// The directory with the files of the CPU controller, and whether they are those of version 1.
@@ -80,10 +72,10 @@ impl CgroupView {
 fn files(share: CpuShare, is_v1: bool) -> Vec<(&'static str, String)> {
     match (share, is_v1) {
         (CpuShare::Weight(times), true) => {
-            vec![("cpu.shares", (u64::from(times) * USUAL_WEIGHT.0).to_string())]
+            vec![("cpu.shares", (u64::from(times) * DEFAULT_WEIGHTS.0).to_string())]
         }
         (CpuShare::Weight(times), false) => {
-            vec![("cpu.weight", (u64::from(times) * USUAL_WEIGHT.1).to_string())]
+            vec![("cpu.weight", (u64::from(times) * DEFAULT_WEIGHTS.1).to_string())]
         }
         (CpuShare::Quota(cpus), _) => {
             let (quota, period) = quota_us(cpus);
@@ -97,8 +89,8 @@ fn files(share: CpuShare, is_v1: bool) -> Vec<(&'static str, String)> {
     }
 }
 
-/// Quota and period, microseconds: in the usual period unless that makes the quota less than the
-/// kernel takes.
+/// Quota and period, microseconds. The period is the usual one unless the quota would be smaller
+/// than the kernel accepts.
 fn quota_us(cpus: f64) -> (u64, u64) {
     let of = |period: u64| (cpus * period as f64).round() as u64;
     match of(PERIOD_US) {
@@ -110,6 +102,7 @@ fn quota_us(cpus: f64) -> (u64, u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     #[test]
     fn a_share_is_given_and_taken_back() {

@@ -5,6 +5,7 @@ use super::*;
 use crate::command::{Invocation, Running};
 use crate::ledger::{Change, Ledger, NoPlatforms, sweep_dead};
 use crate::state::StateDirectory;
+use crate::wait::until;
 use procfs::FromRead;
 use procfs::process::MountInfos;
 use std::fs;
@@ -56,7 +57,7 @@ fn layouts_are_told_apart() {
     assert!(detect("").usable().is_err());
     assert!(matches!(
         detect("").create(&ledger(&tempfile::tempdir().unwrap(), "r"), "weighbridge-r/g", &Limits::default()),
-        Err(CgroupError::Unusable(_))
+        Err(CgroupError::NotMounted)
     ));
 }
 
@@ -217,30 +218,25 @@ fn lives_and_dies(hierarchy: &Hierarchy, test: &str) {
     let joined = of_process.lines().filter(|line| line.ends_with(&name)).count();
     assert_eq!(joined, cgroup.procs_files().len(), "{of_process}");
 
-    // Frozen: it uses no CPU. Thawed: it does.
+    let mut shells = shell(&other, "echo ready; while :; do /bin/true; done");
+    assert_eq!(read_line(&mut shells), "ready");
     cgroup.freeze().unwrap();
     cgroup.freeze().unwrap();
     let (before, charged) = (user_ticks(running.pid()), cgroup.cpu_ns().unwrap());
-    std::thread::sleep(Duration::from_millis(60));
-    assert_eq!(user_ticks(running.pid()), before);
-    assert!(cgroup.cpu_ns().unwrap() - charged < 5_000_000);
-    cgroup.thaw().unwrap();
-    std::thread::sleep(Duration::from_millis(80));
-    assert!(cgroup.cpu_ns().unwrap() > charged, "it does not go on");
-
-    // Processes that come and go by vfork(2) do not keep the group from being frozen.
-    let mut shells = shell(&other, "echo ready; while :; do /bin/true; done");
-    assert_eq!(read_line(&mut shells), "ready");
+    // Processes that come and go by vfork(2) do not keep the other group from being frozen.
     for _ in 0..300 {
         other.freeze().unwrap();
         other.thaw().unwrap();
     }
+    assert_eq!(user_ticks(running.pid()), before, "a frozen process uses no CPU time");
+    assert!(cgroup.cpu_ns().unwrap() - charged < 5_000_000);
+    cgroup.thaw().unwrap();
+    let continues = || cgroup.cpu_ns().unwrap() > charged;
+    assert!(until(Duration::from_secs(10), continues), "it does not continue");
 
     // Killed while frozen.
     cgroup.freeze().unwrap();
-    let started = Instant::now();
     cgroup.remove().unwrap();
-    assert!(started.elapsed() < Duration::from_secs(5));
     assert!(running.wait(Duration::from_secs(5)).unwrap().is_some());
     for mount in &hierarchy.mounts {
         assert!(!mount.path.join(&name).exists());

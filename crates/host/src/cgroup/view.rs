@@ -1,44 +1,43 @@
-//! A control group that is only looked at, whoever made it.
+//! A read-only view of a control group, whoever made it.
 
-use super::layout::{Hierarchy, Kind};
+use super::layout::{Hierarchy, Kind, Mount};
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
-/// Where the files of a control group are. It may vanish at any time; then there is nothing to
+/// Where the files of a control group are. The group may vanish at any time; then nothing can be
 /// read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CgroupView {
-    /// The directory in the tree of version 2, where the group has one.
+    /// The directory in the tree of version 2, if the group has one.
     pub v2: Option<PathBuf>,
     /// The directories in trees of version 1 with the controllers of each.
     pub v1: Vec<(Vec<String>, PathBuf)>,
 }
 
 impl CgroupView {
-    /// The group of this path below every mount of the host, as far as it is there.
+    /// The group of this path below every mount of the host that has it.
     pub(super) fn new(hierarchy: &Hierarchy, relative: &Path) -> Self {
         let mut view = Self { v2: None, v1: Vec::new() };
-        for mount in &hierarchy.mounts {
-            let directory = mount.path.join(relative);
-            if !directory.is_dir() {
-                continue;
-            }
-            match &mount.kind {
-                Kind::V2 => view.v2 = Some(directory),
-                Kind::V1(controllers) => view.v1.push((controllers.clone(), directory)),
-            }
-        }
+        hierarchy.mounts.iter().for_each(|mount| view.add(mount, relative));
         view
     }
 
-    /// The groups at the top: all of the host, or of the container that weighbridge itself runs in.
+    fn add(&mut self, mount: &Mount, relative: &Path) {
+        let directory = mount.path.join(relative);
+        match &mount.kind {
+            _ if !directory.is_dir() => {}
+            Kind::V2 => self.v2 = Some(directory),
+            Kind::V1(controllers) => self.v1.push((controllers.clone(), directory)),
+        }
+    }
+
+    /// The top groups: those of the host, or of the container in which weighbridge runs.
     pub fn top(hierarchy: &Hierarchy) -> Self {
         Self::new(hierarchy, Path::new(""))
     }
 
-    /// The groups that a process is in, whoever made them. None when the process is gone, or is in
-    /// the top group of every hierarchy that counts or limits something: then it has no group of
-    /// its own.
+    /// The groups that a process is in, whoever made them. `None` if the process has ended or is in
+    /// the top group of every hierarchy with controllers, and so has no group of its own.
     pub fn of_process(hierarchy: &Hierarchy, pid: u32) -> Option<Self> {
         Self::from_list(hierarchy, &fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?)
     }
@@ -53,8 +52,7 @@ impl CgroupView {
                 continue;
             };
             let relative = Path::new(path.trim_start_matches('/'));
-            // A path with `..` leads out of this control group namespace; the top group is
-            // everybody's.
+            // A path with `..` leads out of this control group namespace; the top group is shared.
             let own = !relative.as_os_str().is_empty();
             if !own || !relative.components().all(|part| matches!(part, Component::Normal(_))) {
                 continue;
@@ -63,33 +61,31 @@ impl CgroupView {
                 Kind::V2 => controllers.is_empty(),
                 Kind::V1(_) => controllers.split(',').any(|name| mount.has(name)),
             });
-            let Some(mount) = mount else { continue };
-            let directory = mount.path.join(relative);
-            if !directory.is_dir() {
-                continue;
-            }
-            match &mount.kind {
-                Kind::V2 => view.v2 = Some(directory),
-                Kind::V1(controllers) => view.v1.push((controllers.clone(), directory)),
+            if let Some(mount) = mount {
+                view.add(mount, relative);
             }
         }
         (view.v2.is_some() || !view.v1.is_empty()).then_some(view)
     }
 
-    /// Whether the names of all its directories hold this word, such as the identity of a
-    /// container.
-    pub fn is_named(&self, word: &str) -> bool {
-        let mut all = self.v2.iter().chain(self.v1.iter().map(|(_, directory)| directory));
-        all.all(|directory| directory.to_string_lossy().contains(word))
+    /// Its directories, that of version 2 last.
+    pub fn directories(&self) -> impl Iterator<Item = &PathBuf> {
+        self.v1.iter().map(|(_, directory)| directory).chain(&self.v2)
     }
 
-    /// The processes in it, not those in groups below it.
+    /// Whether the paths of all its directories contain this text, such as the id of a container.
+    pub fn is_named(&self, text: &str) -> bool {
+        self.directories().all(|directory| directory.to_string_lossy().contains(text))
+    }
+
+    /// The processes in the group, not those in groups below it; ascending.
     pub fn processes(&self) -> Vec<u32> {
-        let directories = self.v2.iter().chain(self.v1.iter().map(|(_, directory)| directory));
-        let texts =
-            directories.filter_map(|directory| fs::read_to_string(directory.join("cgroup.procs")).ok());
-        let mut all: Vec<u32> = texts
-            .flat_map(|text| text.lines().filter_map(|line| line.parse().ok()).collect::<Vec<u32>>())
+        let files = self.directories().map(|directory| directory.join("cgroup.procs"));
+        let mut all: Vec<u32> = files
+            .flat_map(|file| {
+                let text = fs::read_to_string(file).unwrap_or_default();
+                text.lines().filter_map(|line| line.parse().ok()).collect::<Vec<_>>()
+            })
             .filter(|pid| *pid != 0)
             .collect();
         all.sort_unstable();
@@ -97,8 +93,8 @@ impl CgroupView {
         all
     }
 
-    /// CPU time used by all that was ever in it, user and kernel, nanoseconds (`cpuacct.usage`;
-    /// `cpu.stat` of version 2).
+    /// CPU time of all processes that were ever in the group, user and kernel, nanoseconds
+    /// (`cpuacct.usage`; `cpu.stat` of version 2).
     pub fn cpu_ns(&self) -> Option<u64> {
         if let Some(directory) = self.v1_directory("cpuacct") {
             return fs::read_to_string(directory.join("cpuacct.usage")).ok()?.trim().parse().ok();

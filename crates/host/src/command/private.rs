@@ -1,4 +1,4 @@
-//! Mounts that a program does not see.
+//! A mount namespace for a program, in which some mounts of the host are hidden.
 
 use rustix::io::Errno;
 use rustix::mount::{
@@ -10,31 +10,30 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// A mount namespace of the program's own in which some mounts of the host are not there.
+/// The changes to make in the mount namespace of a program.
 ///
-/// What the host mounts and unmounts later is seen in it, so that a program that lives long holds
-/// nothing of the host's up; what is done in it is not seen outside.
+/// Later mounts and unmounts of the host propagate into it, so that a long-lived program keeps no
+/// mount of the host busy; its own do not propagate out.
 #[derive(Debug, Clone, Default)]
 pub(super) struct PrivateMounts {
     hidden: Vec<CString>,
     emptied: Vec<CString>,
-    /// What is found, and where.
+    /// The directory to show, and where.
     replaced: Vec<(CString, CString)>,
 }
 
 impl PrivateMounts {
-    /// Takes one more mount away. A path that cannot be one of the file system, because it holds a
-    /// zero byte, hides nothing.
+    /// Unmounts a mount. A path with a zero byte cannot exist and is ignored, here and below.
     pub(super) fn hide(&mut self, mount: &Path) {
         self.hidden.extend(CString::new(mount.as_os_str().as_bytes()));
     }
 
-    /// Covers one more directory with an empty one.
+    /// Covers a directory with an empty one.
     pub(super) fn empty(&mut self, directory: &Path) {
         self.emptied.extend(CString::new(directory.as_os_str().as_bytes()));
     }
 
-    /// Covers one more directory with another one.
+    /// Covers a directory with another one.
     pub(super) fn replace(&mut self, directory: &Path, by: &Path) {
         let path = |path: &Path| CString::new(path.as_os_str().as_bytes());
         if let (Ok(directory), Ok(by)) = (path(directory), path(by)) {
@@ -46,14 +45,15 @@ impl PrivateMounts {
         self.hidden.is_empty() && self.emptied.is_empty() && self.replaced.is_empty()
     }
 
-    /// Enters the namespace. Runs between fork and exec: only system calls, nothing is allocated.
+    /// Creates and enters the namespace. Runs between fork and exec: it only makes system calls and
+    /// allocates nothing.
     pub(super) fn enter(&self) -> io::Result<()> {
         // SAFETY: only the mount namespace is unshared, no descriptors and no memory.
         unsafe { unshare_unsafe(UnshareFlags::NEWNS) }?;
         mount_change(c"/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)?;
         for mount in &self.hidden {
             match unmount(mount.as_c_str(), UnmountFlags::DETACH | UnmountFlags::NOFOLLOW) {
-                // No mount point, umount2(2): nothing is to be hidden.
+                // EINVAL: not a mount point, umount2(2); there is nothing to hide.
                 Ok(()) | Err(Errno::INVAL | Errno::NOENT) => {}
                 Err(error) => return Err(error.into()),
             }

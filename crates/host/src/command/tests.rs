@@ -36,11 +36,9 @@ fn run_ok_says_what_failed() {
 
 #[test]
 fn a_deadline_kills_the_whole_group() {
-    let started = Instant::now();
     let result =
         shell("trap '' TERM; sleep 60 & echo $! >&2; wait").deadline(Duration::from_millis(300)).run();
     let Err(CommandError::Deadline { error, after, .. }) = result else { panic!("{result:?}") };
-    assert!(started.elapsed() < Duration::from_secs(10));
     assert_eq!(after, Duration::from_millis(300));
     let sleeper: u32 = error.trim().parse().unwrap();
     assert!(crate::wait::until(Duration::from_secs(2), || !alive(sleeper)), "the grandchild lives on");
@@ -48,9 +46,7 @@ fn a_deadline_kills_the_whole_group() {
 
 #[test]
 fn a_grandchild_that_holds_the_output_does_not_hold_us() {
-    let started = Instant::now();
     let done = shell("sleep 30 & echo $!").run().unwrap();
-    assert!(started.elapsed() < Duration::from_secs(10));
     let sleeper: u32 = String::from_utf8(done.output).unwrap().trim().parse().unwrap();
     assert!(alive(sleeper), "a program may leave a daemon behind");
     crate::process::kill(crate::process::handle(sleeper).unwrap().unwrap()).unwrap();
@@ -120,16 +116,18 @@ fn a_descriptor_that_is_passed_is_open_under_its_number() {
 /// What a child process of the test below does: it has a tool change something, and is killed
 /// meanwhile.
 #[test]
-fn child_whose_tool_takes_its_time() {
+fn child_with_a_slow_tool() {
     let Ok(directory) = std::env::var("WEIGH_TEST_TOOL") else { return };
-    let script = format!("touch {directory}/begun; sleep 1; touch {directory}/changed");
+    let script = format!(
+        "echo $$ > {directory}/pid; mv {directory}/pid {directory}/begun; sleep 60; touch {directory}/changed"
+    );
     let _ = Invocation::new("sh").args(["-c", &script]).dies_with_caller().run();
 }
 
 #[test]
 fn a_tool_changes_nothing_after_its_caller_was_killed() {
     let directory = tempfile::tempdir().unwrap();
-    let test = "command::tests::child_whose_tool_takes_its_time";
+    let test = "command::tests::child_with_a_slow_tool";
     let mut caller = Invocation::new(std::env::current_exe().unwrap())
         .args(["--exact", test])
         .env("WEIGH_TEST_TOOL", directory.path())
@@ -141,8 +139,9 @@ fn a_tool_changes_nothing_after_its_caller_was_killed() {
     let handle = crate::process::handle(caller.pid()).unwrap().unwrap();
     crate::process::kill(&handle).unwrap();
     assert!(caller.wait(Duration::from_secs(10)).unwrap().is_some());
-    std::thread::sleep(Duration::from_millis(1500));
-    assert!(!directory.path().join("changed").exists(), "the tool outlived its caller");
+    let tool = std::fs::read_to_string(directory.path().join("begun")).unwrap().trim().parse().unwrap();
+    assert!(crate::wait::until(Duration::from_secs(10), || !alive(tool)), "the tool outlived its caller");
+    assert!(!directory.path().join("changed").exists());
     drop(caller);
     // Where nobody is killed it does its work.
     let script = format!("touch {}/changed", directory.path().display());

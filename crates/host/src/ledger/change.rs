@@ -1,7 +1,7 @@
 //! A change to the host and how it is undone.
 
 use super::tree;
-use crate::cgroup::Hierarchy;
+use crate::cgroup::{CgroupError, Hierarchy};
 use crate::process;
 use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx};
 use rustix::io::Errno;
@@ -19,10 +19,10 @@ const DEATH: Duration = Duration::from_secs(5);
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "kind")]
 pub enum Change {
-    /// A directory; the whole tree below it is weighbridge's. Undone by removing it, never across a
-    /// mount.
+    /// A directory; the whole tree below it belongs to weighbridge. Undone by removing it, never
+    /// across a mount.
     Directory {
-        /// Absolute. It must not exist when it is recorded, or be empty.
+        /// Absolute. When it is recorded it must not exist, or be empty.
         path: PathBuf,
     },
     /// A file. Undone by removing it.
@@ -35,53 +35,101 @@ pub enum Change {
         /// Absolute. Nothing may be mounted there when it is recorded.
         target: PathBuf,
     },
-    /// A control group with all that lives in it, in every hierarchy. Undone by killing its
-    /// processes and removing it, and its parent where that is left empty.
+    /// A control group, in every hierarchy. Undone by killing its processes and removing it, and
+    /// its parent if that is then empty.
     Cgroup {
         /// Relative to the mount points of the hierarchies; it starts with `weighbridge-`.
         path: PathBuf,
     },
-    /// Controllers switched on for the children of a control group that is not ours. Undone by
-    /// switching them off, unless somebody else has come to use them.
+    /// Controllers enabled for the children of a control group that weighbridge did not make.
+    /// Undone by disabling them, unless another group has come to use them.
     SubtreeControl {
         /// The `cgroup.subtree_control` file.
         file: PathBuf,
-        /// Names of the controllers that were off.
+        /// Names of the controllers that were disabled before.
         added: Vec<String>,
     },
     /// A process that nothing else would end. Undone by killing it and its session.
     Process {
         /// Its number.
         pid: u32,
-        /// Its start time in clock ticks since boot; a later process of the same number has
-        /// another.
+        /// Its start time in clock ticks since boot: it tells the process from a later one with
+        /// the same number.
         start_ticks: u64,
     },
     /// Something that only a platform knows how to undo.
     Platform {
         /// Name of the platform.
         platform: String,
-        /// What it is: `container`, `image`.
+        /// Its kind: `container`, `image`.
         what: String,
-        /// Its name there.
+        /// Its name on the platform.
         id: String,
         /// What else is needed to undo it.
         detail: serde_json::Value,
     },
 }
 
+/// Why a change was not recorded, because it could not be undone safely, or not undone.
+#[derive(Debug, thiserror::Error)]
+pub enum UndoError {
+    /// The path could lead elsewhere.
+    #[error("its path is not a plain absolute one")]
+    NotPlainPath,
+    /// What is to be made exists already.
+    #[error("{0}")]
+    Exists(&'static str),
+    /// The change does not describe something of weighbridge.
+    #[error("{0}")]
+    NotOurs(&'static str),
+    /// A directory has been replaced by something else.
+    #[error("{} is no directory any more", .0.display())]
+    NotADirectory(PathBuf),
+    /// A tree to remove contains a mount.
+    #[error("a file system is mounted on {}; unmount it first", .0.display())]
+    MountedOn(PathBuf),
+    /// The process survived SIGKILL.
+    #[error("it did not end within {DEATH:?} of being killed")]
+    StillAlive,
+    /// A system call failed.
+    #[error("cannot {doing} {}: {source}", path.display())]
+    Io {
+        /// The operation, a verb.
+        doing: &'static str,
+        /// The file or directory.
+        path: PathBuf,
+        /// Why it failed.
+        source: io::Error,
+    },
+    /// A process could not be killed.
+    #[error(transparent)]
+    Process(#[from] Errno),
+    /// A control group could not be removed.
+    #[error(transparent)]
+    Cgroup(#[from] Box<CgroupError>),
+    /// A platform could not undo its change.
+    #[error("{0}")]
+    Platform(Box<dyn std::error::Error + Send + Sync>),
+}
+
+impl UndoError {
+    pub(super) fn io<'a, E: Into<io::Error>>(
+        doing: &'static str,
+        path: &'a Path,
+    ) -> impl FnOnce(E) -> Self + 'a {
+        move |source| Self::Io { doing, path: path.into(), source: source.into() }
+    }
+}
+
 /// How the changes of platforms are undone.
 pub trait PlatformUndo {
-    /// Undoes one [`Change::Platform`]. What is gone already is fine.
+    /// Undoes one [`Change::Platform`]. It is no error if the change is undone already.
     ///
     /// # Errors
-    /// Why it could not be undone.
+    /// [`UndoError::Platform`].
     fn undo(&self, platform: &str, what: &str, id: &str, detail: &serde_json::Value)
     -> Result<(), UndoError>;
 }
-
-/// Why a platform could not undo a change.
-pub type UndoError = Box<dyn std::error::Error + Send + Sync>;
 
 /// For ledgers that hold no change of a platform.
 #[derive(Debug, Clone, Copy, Default)]
@@ -89,70 +137,73 @@ pub struct NoPlatforms;
 
 impl PlatformUndo for NoPlatforms {
     fn undo(&self, platform: &str, _: &str, _: &str, _: &serde_json::Value) -> Result<(), UndoError> {
-        Err(format!("the platform {platform} is not known here").into())
+        Err(UndoError::Platform(format!("there is no platform {platform} here").into()))
     }
 }
 
 impl Change {
-    /// The change that stands for a process of this host, `None` when it is gone.
+    /// The change that stands for a running process of this host; `None` if it has ended.
     pub fn process(pid: u32) -> Option<Self> {
         Some(Self::Process { pid, start_ticks: process::start_ticks(pid)? })
     }
 
-    /// Whether undoing the change later could touch what is not weighbridge's.
-    pub(super) fn check(&self) -> Result<(), String> {
+    /// Checks that undoing the change later cannot touch what does not belong to weighbridge.
+    pub(super) fn check(&self) -> Result<(), UndoError> {
         match self {
             Self::Directory { path } => {
                 plain_absolute(path)?;
                 match std::fs::symlink_metadata(path) {
-                    Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-                    Err(error) => Err(format!("it cannot be looked at: {error}")),
-                    Ok(there) if !there.is_dir() => Err("there is something else of that name".into()),
-                    Ok(_) => match std::fs::read_dir(path).map(|mut entries| entries.next().is_none()) {
-                        Ok(true) => Ok(()),
-                        Ok(false) => Err("it exists and is not empty".into()),
-                        Err(error) => Err(format!("it cannot be looked at: {error}")),
-                    },
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+                    Ok(existing) if !existing.is_dir() => {
+                        return Err(UndoError::Exists("there is something else of that name"));
+                    }
+                    found => found.map_err(UndoError::io("look at", path))?,
+                };
+                match std::fs::read_dir(path).map_err(UndoError::io("list", path))?.next() {
+                    None => Ok(()),
+                    Some(_) => Err(UndoError::Exists("it exists and is not empty")),
                 }
             }
             Self::File { path } => {
                 plain_absolute(path)?;
                 match std::fs::symlink_metadata(path) {
                     Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-                    Err(error) => Err(format!("it cannot be looked at: {error}")),
-                    Ok(_) => Err("it exists".into()),
+                    Err(error) => Err(UndoError::io("look at", path)(error)),
+                    Ok(_) => Err(UndoError::Exists("it exists")),
                 }
             }
             Self::Mount { target } => {
                 plain_absolute(target)?;
-                if is_mount_point(target) { Err("something is mounted there".into()) } else { Ok(()) }
+                match is_mount_point(target) {
+                    true => Err(UndoError::Exists("something is mounted there")),
+                    false => Ok(()),
+                }
             }
-            Self::Cgroup { path } => crate::cgroup::check_relative(path),
-            Self::SubtreeControl { file, .. } => subtree_control_file(file),
-            Self::Process { pid, .. } if *pid <= 1 => Err("it is not weighbridge's".into()),
+            Self::Cgroup { path } => Ok(crate::cgroup::check_relative(path).map_err(Box::new)?),
+            Self::SubtreeControl { file, .. } => check_subtree_control(file),
+            Self::Process { pid: 0 | 1, .. } => Err(UndoError::NotOurs("weighbridge did not start it")),
             Self::Process { .. } | Self::Platform { .. } => Ok(()),
         }
     }
 
-    /// Undoes the change, if there is anything to undo. `this_boot`: whether it was made since the
-    /// host started.
-    pub(super) fn undo(&self, platforms: &dyn PlatformUndo, this_boot: bool) -> Result<(), String> {
+    /// Undoes the change, if it was made. `this_boot`: whether it was recorded since the host
+    /// booted.
+    pub(super) fn undo(&self, platforms: &dyn PlatformUndo, this_boot: bool) -> Result<(), UndoError> {
         match self {
             Self::Directory { path } => plain_absolute(path).and_then(|()| tree::remove(path)),
             Self::File { path } => {
                 plain_absolute(path)?;
                 match std::fs::remove_file(path) {
-                    Err(error) if !gone(&error) => Err(error.to_string()),
+                    Err(error) if !is_absent(&error) => Err(UndoError::io("remove", path)(error)),
                     _ => Ok(()),
                 }
             }
             Self::Mount { target } => plain_absolute(target).and_then(|()| undo_mount(target)),
-            Self::Cgroup { path } => {
-                crate::cgroup::check_relative(path)?;
-                Hierarchy::detect().remove_tree(path)
-            }
+            Self::Cgroup { path } => crate::cgroup::check_relative(path)
+                .and_then(|()| Hierarchy::detect().remove_tree(path))
+                .map_err(|error| Box::new(error).into()),
             Self::SubtreeControl { file, added } => {
-                subtree_control_file(file).and_then(|()| undo_subtree_control(file, added))
+                check_subtree_control(file).and_then(|()| undo_subtree_control(file, added))
             }
             Self::Process { pid, start_ticks } if this_boot => undo_process(*pid, *start_ticks),
             Self::Process { .. } => Ok(()),
@@ -163,17 +214,13 @@ impl Change {
     }
 }
 
-/// Absolute, below the root, and without a part that leads elsewhere.
-fn plain_absolute(path: &Path) -> Result<(), String> {
+/// Checks that a path is absolute, below the root, and without `.` and `..`.
+fn plain_absolute(path: &Path) -> Result<(), UndoError> {
     let plain = path.components().skip(1).all(|part| matches!(part, Component::Normal(_)));
-    if path.is_absolute() && plain && path.parent().is_some() {
-        Ok(())
-    } else {
-        Err("its path is not a plain absolute one".into())
-    }
+    if path.is_absolute() && plain && path.parent().is_some() { Ok(()) } else { Err(UndoError::NotPlainPath) }
 }
 
-fn gone(error: &io::Error) -> bool {
+fn is_absent(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ENOTDIR))
 }
 
@@ -182,66 +229,64 @@ fn is_mount_point(path: &Path) -> bool {
     found.is_ok_and(|found| found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT))
 }
 
-fn undo_mount(target: &Path) -> Result<(), String> {
+fn undo_mount(target: &Path) -> Result<(), UndoError> {
     let result = match unmount(target, UnmountFlags::NOFOLLOW) {
         // In use, or with mounts below: it goes as soon as nobody uses it.
         Err(Errno::BUSY) => unmount(target, UnmountFlags::NOFOLLOW | UnmountFlags::DETACH),
         other => other,
     };
     match result {
-        // EINVAL: no mount point, umount2(2).
+        // EINVAL: not a mount point, umount2(2).
         Ok(()) | Err(Errno::INVAL | Errno::NOENT | Errno::NOTDIR) => Ok(()),
-        Err(error) => Err(error.to_string()),
+        Err(error) => Err(UndoError::io("unmount", target)(error)),
     }
 }
 
-fn subtree_control_file(file: &Path) -> Result<(), String> {
+fn check_subtree_control(file: &Path) -> Result<(), UndoError> {
     plain_absolute(file)?;
     if file.file_name().is_some_and(|name| name == "cgroup.subtree_control") {
         Ok(())
     } else {
-        Err("it is no cgroup.subtree_control file".into())
+        Err(UndoError::NotOurs("it is no cgroup.subtree_control file"))
     }
 }
 
-fn undo_subtree_control(file: &Path, added: &[String]) -> Result<(), String> {
-    let on = match std::fs::read_to_string(file) {
-        Ok(on) => on,
-        Err(error) if gone(&error) => return Ok(()),
-        Err(error) => return Err(error.to_string()),
+fn undo_subtree_control(file: &Path, added: &[String]) -> Result<(), UndoError> {
+    let enabled = match std::fs::read_to_string(file) {
+        Err(error) if is_absent(&error) => return Ok(()),
+        read => read.map_err(UndoError::io("read", file))?,
     };
-    for controller in added.iter().rev().filter(|name| on.split_whitespace().any(|word| word == *name)) {
+    let is_enabled = |name: &&String| enabled.split_whitespace().any(|word| word == *name);
+    for controller in added.iter().rev().filter(is_enabled) {
         match std::fs::write(file, format!("-{controller}")) {
-            Ok(()) => {}
-            // EBUSY: a child has it on for its own children, so somebody else uses it now
+            // EBUSY: a child has enabled it for its own children, so another group uses it now
             // (cgroup-v2, "Top-down constraint").
-            Err(error) if gone(&error) || error.raw_os_error() == Some(libc::EBUSY) => {}
-            Err(error) => return Err(error.to_string()),
+            Err(error) if is_absent(&error) || error.raw_os_error() == Some(libc::EBUSY) => {}
+            written => written.map_err(UndoError::io("write", file))?,
         }
     }
     Ok(())
 }
 
-fn undo_process(pid: u32, start_ticks: u64) -> Result<(), String> {
-    let Some(leader) = process::handle(pid).map_err(|error| error.to_string())? else { return Ok(()) };
-    // Looked at after the handle was taken: from here on the handle means this very process.
+fn undo_process(pid: u32, start_ticks: u64) -> Result<(), UndoError> {
+    let Some(leader) = process::handle(pid)? else { return Ok(()) };
+    // Checked after the handle was opened: from here on the handle means this very process.
     if !process::is_alive(pid, start_ticks) {
         return Ok(());
     }
-    // While the leader is not reaped its number, and so that of its session, cannot be given to
-    // others.
+    // Until the leader is reaped no other session can get its number.
     let session: Vec<_> = process::of_session(pid)
         .into_iter()
         .filter(|member| *member != pid)
         .filter_map(|member| process::handle(member).ok().flatten())
         .collect();
     for handle in session.iter().chain([&leader]) {
-        process::kill(handle).map_err(|error| error.to_string())?;
+        process::kill(handle)?;
     }
     if session.iter().chain([&leader]).all(|handle| process::wait_end(handle, DEATH)) {
         Ok(())
     } else {
-        Err(format!("it did not end within {DEATH:?} of being killed"))
+        Err(UndoError::StillAlive)
     }
 }
 
@@ -253,7 +298,7 @@ impl fmt::Display for Change {
             Self::Mount { target } => write!(f, "the mount at {}", target.display()),
             Self::Cgroup { path } => write!(f, "the control group {}", path.display()),
             Self::SubtreeControl { file, added } => {
-                write!(f, "the controllers {} switched on in {}", added.join(", "), file.display())
+                write!(f, "the controllers {} enabled in {}", added.join(", "), file.display())
             }
             Self::Process { pid, .. } => write!(f, "the process {pid}"),
             Self::Platform { platform, what, id, .. } => write!(f, "the {what} {id} of {platform}"),

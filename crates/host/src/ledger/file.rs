@@ -1,4 +1,4 @@
-//! The lines of a ledger.
+//! The lines of a ledger file.
 
 use super::{Change, EntryId, FORMAT};
 use serde::{Deserialize, Serialize};
@@ -13,17 +13,17 @@ pub(super) enum Line {
         run: String,
         /// Process that holds the ledger.
         pid: u32,
-        /// When that process started, clock ticks since boot (`proc_pid_stat(5)`): its number alone
-        /// may be another's by now.
+        /// Start time of that process, clock ticks since boot (`proc_pid_stat(5)`): its number may
+        /// have been reused.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         start_ticks: Option<u64>,
-        /// Boot in which the changes were made: processes do not survive it.
+        /// Boot id: processes do not survive a reboot.
         boot: String,
         since: String,
     },
     /// A change that is about to be made.
     Change { entry: u64, change: Change },
-    /// An entry whose change is undone.
+    /// An entry whose change was undone.
     Undone { undone: u64 },
 }
 
@@ -40,28 +40,28 @@ impl Line {
     }
 }
 
-/// Identity of this boot (`random(4)`).
+/// Id of this boot (`random(4)`).
 pub(super) fn boot() -> String {
     std::fs::read_to_string("/proc/sys/kernel/random/boot_id").map(|id| id.trim().into()).unwrap_or_default()
 }
 
-/// A ledger as it was read back.
+/// A ledger file, parsed.
 #[derive(Debug, Default)]
 pub(super) struct Contents {
-    /// Changes that stand, oldest first.
+    /// Changes that have not been undone, oldest first.
     pub(super) standing: Vec<(EntryId, Change)>,
-    /// Whether they were made in this boot.
+    /// Whether they were recorded in this boot.
     pub(super) this_boot: bool,
-    /// Numbers (from 1) of lines that cannot be read, a cut last one apart.
+    /// Numbers (from 1) of unreadable lines, except a truncated last one.
     pub(super) damaged: Vec<usize>,
-    /// Whether the process that made it has ended for certain.
+    /// Whether the process that wrote it has certainly ended.
     pub(super) dead: bool,
-    /// Format of the file where it is a newer one than this program knows.
+    /// Format of the file if it is newer than this program supports.
     pub(super) newer: Option<u32>,
 }
 
-/// Reads a ledger. A last line without its end was cut by a crash before its change was made, and
-/// does not count.
+/// Parses a ledger. A last line without a line end was truncated by a crash before its change was
+/// made, and is ignored.
 pub(super) fn parse(text: &[u8]) -> Contents {
     let mut contents = Contents { this_boot: true, ..Contents::default() };
     let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);

@@ -1,7 +1,7 @@
-//! Undoing what dead runs left.
+//! Undoing the changes of dead runs.
 
 use super::file::{Line, parse};
-use super::{Change, LedgerError, PlatformUndo};
+use super::{Change, LedgerError, PlatformUndo, UndoError};
 use crate::lock::{Opened, open_existing};
 use crate::state::StateDirectory;
 use std::fs::File;
@@ -12,27 +12,27 @@ use std::time::Duration;
 /// How long a child may take from its fork to its exec on a busy machine.
 const FORKED: Duration = Duration::from_secs(5);
 
-/// What a sweep did.
+/// The result of a sweep.
 #[derive(Debug, Default)]
 pub struct Sweep {
-    /// Changes that are undone now, in the order in which they were.
+    /// Changes that were undone, in this order.
     pub undone: Vec<Change>,
     /// Changes that could not be undone, and why. They stay in their ledgers.
-    pub failed: Vec<(Change, String)>,
-    /// Runs that live; their ledgers were left alone.
+    pub failed: Vec<(Change, UndoError)>,
+    /// Runs that are alive; their ledgers were not touched.
     pub live: Vec<String>,
-    /// Ledgers that could not be read to the end, and what is wrong. What could be read of them was
-    /// undone, and the file was set aside beside where it was, except where a newer version of
-    /// weighbridge wrote it: then it was not touched.
+    /// Ledgers that could not be read completely, and what is wrong. The readable changes were
+    /// undone and the file was renamed. A ledger of a newer version of weighbridge is listed, too,
+    /// but was not touched.
     pub damaged: Vec<(PathBuf, String)>,
 }
 
-/// Undoes everything that runs which are dead left on this host, newest change first, run by run.
-/// Live runs are left alone.
+/// Undoes all changes of dead runs on this host, run by run, newest change first. Live runs are not
+/// touched.
 ///
 /// # Errors
-/// [`LedgerError::Io`] when a ledger cannot be read; changes that cannot be undone are no error but
-/// part of the result.
+/// [`LedgerError::Io`] when a ledger cannot be read. Changes that cannot be undone are part of the
+/// result, not errors.
 pub fn sweep(state: &StateDirectory, platforms: &dyn PlatformUndo) -> Result<Sweep, LedgerError> {
     let mut result = Sweep::default();
     for (run, path) in ledgers(state)? {
@@ -43,16 +43,16 @@ pub fn sweep(state: &StateDirectory, platforms: &dyn PlatformUndo) -> Result<Swe
                 source,
             })?,
             Err(Opened::Held) => result.live.push(run),
-            // It was closed in between.
+            // It was closed meanwhile.
             Err(Opened::Stale) => {}
             Err(Opened::Io(error)) if error.kind() == io::ErrorKind::NotFound => {}
             Err(Opened::Io(source)) => return Err(LedgerError::Io { doing: "open", path, source }),
         }
     }
     for staging in files(state, super::STAGING)? {
-        // Made by a run that died before it changed anything.
+        // Of a run that died before its first change.
         if let Ok(_locked) = open_existing(&staging) {
-            let _gone_already = std::fs::remove_file(&staging);
+            let _ = std::fs::remove_file(&staging);
         }
     }
     crate::lock::remove_stale(state);
@@ -60,8 +60,8 @@ pub fn sweep(state: &StateDirectory, platforms: &dyn PlatformUndo) -> Result<Swe
     Ok(result)
 }
 
-/// Opens a ledger. The lock of a run that is dead goes with the last of the children that it had
-/// just forked, at their exec.
+/// Opens a ledger. A child that a dead run had just forked still holds the lock until its exec, so
+/// this waits a while if the run is dead.
 fn open_patiently(path: &Path) -> Result<File, Opened> {
     let mut opened = open_existing(path);
     let is_dead = || std::fs::read(path).is_ok_and(|text| parse(&text).dead);
@@ -88,7 +88,7 @@ fn sweep_one(
         result.damaged.push((path.into(), problem));
         return Ok(());
     }
-    // After a cut last line: its rest must not run into what is appended here.
+    // A truncated last line must not run into the lines appended here.
     let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
     file.set_len(whole as u64)?;
     file.seek(SeekFrom::End(0))?;
@@ -98,13 +98,13 @@ fn sweep_one(
             Ok(()) => {
                 let mut line = serde_json::to_vec(&Line::Undone { undone: id.0 })?;
                 line.push(b'\n');
-                // As when a ledger is closed: on a full disk the undo may have to be repeated.
+                // On a full disk the undo may have to be repeated, as in `Ledger::close`.
                 let _ = file.write_all(&line);
                 result.undone.push(change);
             }
-            Err(reason) => {
+            Err(error) => {
                 left = true;
-                result.failed.push((change, reason));
+                result.failed.push((change, error));
             }
         }
     }
@@ -118,8 +118,8 @@ fn sweep_one(
     Ok(())
 }
 
-/// The changes that stand on this host, run by run, oldest change first; live runs included.
-/// Nothing is touched.
+/// The changes on this host that have not been undone, run by run, oldest change first; of live
+/// runs, too. Nothing is changed.
 ///
 /// # Errors
 /// [`LedgerError::Io`] when a ledger cannot be read.
@@ -137,20 +137,20 @@ pub fn pending(state: &StateDirectory) -> Result<Vec<(String, Vec<Change>)>, Led
     Ok(runs)
 }
 
-/// Whether a run holds its ledger, so that what it has changed is in use and not left over.
+/// Whether a run is alive, so that its changes are in use.
 pub fn is_live(state: &StateDirectory, run: &str) -> bool {
     let path = state.ledger_dir().join(format!("{run}.jsonl"));
     matches!(open_patiently(&path), Err(Opened::Held))
 }
 
-/// Every ledger, by name of its run.
+/// All ledgers with the names of their runs.
 fn ledgers(state: &StateDirectory) -> Result<Vec<(String, PathBuf)>, LedgerError> {
     let run = |path: &PathBuf| path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     Ok(files(state, "jsonl")?.into_iter().map(|path| (run(&path), path)).collect())
 }
 
-/// The files of one ending in the directory of the ledgers, in order.
-fn files(state: &StateDirectory, ending: &str) -> Result<Vec<PathBuf>, LedgerError> {
+/// The files with this extension in the directory of the ledgers, sorted.
+fn files(state: &StateDirectory, wanted: &str) -> Result<Vec<PathBuf>, LedgerError> {
     let directory = state.ledger_dir();
     let failed = |source| LedgerError::Io { doing: "list", path: state.ledger_dir(), source };
     let entries = match std::fs::read_dir(&directory) {
@@ -161,7 +161,7 @@ fn files(state: &StateDirectory, ending: &str) -> Result<Vec<PathBuf>, LedgerErr
     let mut found = Vec::new();
     for entry in entries {
         let path = entry.map_err(failed)?.path();
-        if path.extension().is_some_and(|extension| extension == ending) {
+        if path.extension().is_some_and(|extension| extension == wanted) {
             found.push(path);
         }
     }
@@ -169,8 +169,8 @@ fn files(state: &StateDirectory, ending: &str) -> Result<Vec<PathBuf>, LedgerErr
     Ok(found)
 }
 
-/// Sweeps when the caller knows that the run is dead. A child that another thread has just forked
-/// holds the lock until its exec.
+/// Sweeps a run that the caller knows to be dead: waits for children that another thread has just
+/// forked, which hold the lock until their exec.
 #[cfg(test)]
 pub(crate) fn sweep_dead(state: &StateDirectory, platforms: &dyn PlatformUndo) -> Result<Sweep, LedgerError> {
     let mut result = sweep(state, platforms);

@@ -24,7 +24,7 @@ struct Recorder(RefCell<Vec<String>>);
 impl PlatformUndo for Recorder {
     fn undo(&self, _: &str, _: &str, id: &str, _: &serde_json::Value) -> Result<(), UndoError> {
         self.0.borrow_mut().push(id.into());
-        if id.starts_with("stuck") { Err("it is stuck".into()) } else { Ok(()) }
+        if id.starts_with("stuck") { Err(UndoError::Platform("it is stuck".into())) } else { Ok(()) }
     }
 }
 
@@ -88,9 +88,10 @@ fn the_newest_change_is_undone_first_and_what_fails_stays() {
     }
     let recorder = Recorder::default();
     let Err(LedgerError::Undo(failed)) = ledger.close(&recorder) else {
-        panic!("the stuck one must be told")
+        panic!("the stuck one must be reported")
     };
-    assert_eq!(failed, [(of_platform("stuck"), "it is stuck".to_string())]);
+    let [(change, error)] = &failed[..] else { panic!("{failed:?}") };
+    assert_eq!((change, error.to_string().as_str()), (&of_platform("stuck"), "it is stuck"));
     assert_eq!(*recorder.0.borrow(), ["last", "stuck", "first"]);
     assert_eq!(pending(&state).unwrap(), [("run".to_string(), vec![of_platform("stuck")])]);
     drop(ledger);
@@ -132,7 +133,7 @@ fn a_live_ledger_is_never_swept() {
 }
 
 #[test]
-fn a_cut_last_line_is_a_change_that_was_never_made() {
+fn a_truncated_last_line_is_ignored() {
     let (_base, state) = state();
     let ledger = Ledger::create(&state, "run").unwrap();
     ledger.record(of_platform("whole")).unwrap();
@@ -157,7 +158,7 @@ fn a_cut_last_line_is_a_change_that_was_never_made() {
 }
 
 #[test]
-fn damage_inside_is_told_and_the_rest_is_undone() {
+fn damage_is_reported_and_the_rest_is_undone() {
     let (_base, state) = state();
     let ledger = Ledger::create(&state, "run").unwrap();
     ledger.record(of_platform("a")).unwrap();
@@ -171,7 +172,7 @@ fn damage_inside_is_told_and_the_rest_is_undone() {
     assert_eq!(*recorder.0.borrow(), ["b", "a"]);
     assert_eq!(sweep.damaged.len(), 1);
     assert!(sweep.damaged[0].1.contains("line 2") && sweep.damaged[0].0.exists());
-    assert!(sweep_dead(&state, &recorder).unwrap().damaged.is_empty(), "told once");
+    assert!(sweep_dead(&state, &recorder).unwrap().damaged.is_empty(), "reported once");
 }
 
 #[test]
@@ -190,7 +191,7 @@ fn a_newer_format_is_left_alone() {
 }
 
 #[test]
-fn what_is_not_ours_is_refused() {
+fn changes_that_are_not_safe_to_undo_are_refused() {
     let (base, state) = state();
     let ledger = Ledger::create(&state, "run").unwrap();
     let full = base.path().join("full");
@@ -241,7 +242,7 @@ fn removing_a_directory_follows_no_link() {
         panic!("a link is not the directory")
     };
     assert_eq!(failed.len(), 1);
-    assert!(failed[0].1.contains("no directory any more"), "{}", failed[0].1);
+    assert!(matches!(failed[0].1, UndoError::NotADirectory(_)), "{}", failed[0].1);
     assert!(!ours.exists() && outside.join("precious").exists());
 }
 

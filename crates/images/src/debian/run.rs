@@ -1,7 +1,8 @@
-//! Running the program that builds the image.
+//! Running mmdebstrap.
 
 use super::BuildError;
-use crate::making::{KeepError, Watch};
+use crate::FileError;
+use crate::make::{MakeError, Progress};
 use std::ffi::OsString;
 use std::fs;
 use std::io::{self, BufRead, BufReader, Seek, SeekFrom};
@@ -9,19 +10,19 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use weigh_host::command::Invocation;
 
-/// For the whole build.
+/// Deadline of a build.
 pub(super) const DEADLINE: Duration = Duration::from_secs(30 * 60);
-/// How often the log is looked at for news.
-const NEWS: Duration = Duration::from_millis(250);
+/// How often the log is read for progress.
+const POLL: Duration = Duration::from_millis(250);
 
-/// A program in a mount and process namespace of its own, which the kernel ends with the thread
-/// that starts it (setpriv(1), unshare(1)): nothing of a build outlives weighbridge, and no mount
-/// of it is ever seen outside.
+/// A program in its own mount and process namespace, which the kernel ends with the thread that
+/// starts it (setpriv(1), unshare(1)): no process of a build outlives weighbridge, and none of its
+/// mounts is visible outside.
 pub(super) fn confined(program: &Path, arguments: &[OsString]) -> Invocation {
     Invocation::new("setpriv")
         .args(["--pdeathsig", "KILL", "--"])
         .args(["unshare", "--mount", "--pid", "--fork", "--kill-child=KILL", "--mount-proc", "--"])
-        // Its standard output belongs into the log, too.
+        // Its standard output goes into the log, too.
         .args(["/bin/sh", "-c", "exec \"$@\" >&2", "sh"])
         .arg(program)
         .args(arguments)
@@ -29,15 +30,15 @@ pub(super) fn confined(program: &Path, arguments: &[OsString]) -> Invocation {
         .env("DEBIAN_FRONTEND", "noninteractive")
 }
 
-/// Runs a build to its end and tells what it says.
-pub(super) fn to_end(build: Invocation, log: &Path, watch: &Watch<'_>) -> Result<(), BuildError> {
+/// Runs a build to its end and reports its progress.
+pub(super) fn to_end(build: Invocation, log: &Path, progress: &Progress<'_>) -> Result<(), BuildError> {
     let end = Instant::now() + DEADLINE;
     let mut running = build.log_to(log).spawn()?;
     drop((running.take_input(), running.take_output()));
     let mut seen = 0;
     loop {
-        let ended = running.wait(NEWS).map_err(BuildError::io("wait for the build logged in", log))?;
-        seen = news(log, seen, watch).map_err(BuildError::io("read", log))?;
+        let ended = running.wait(POLL).map_err(FileError::of("wait for the build logged in", log))?;
+        seen = report_steps(log, seen, progress).map_err(FileError::of("read", log))?;
         match ended {
             Some(status) if status.success() => return Ok(()),
             Some(status) => {
@@ -48,8 +49,8 @@ pub(super) fn to_end(build: Invocation, log: &Path, watch: &Watch<'_>) -> Result
                 let (status, said) = (status.to_string(), last.join("; "));
                 return Err(BuildError::Failed { status, said, log: log.into() });
             }
-            // Dropped, it is killed.
-            None if watch.interrupted() => return Err(KeepError::Interrupted.into()),
+            // Dropping it kills it.
+            None if progress.interrupted() => return Err(MakeError::Interrupted.into()),
             None if Instant::now() > end => {
                 return Err(BuildError::Deadline { after: DEADLINE, log: log.into() });
             }
@@ -58,15 +59,15 @@ pub(super) fn to_end(build: Invocation, log: &Path, watch: &Watch<'_>) -> Result
     }
 }
 
-/// Tells the steps that were logged since `seen`, bytes, and returns how much was looked at.
-fn news(log: &Path, mut seen: u64, watch: &Watch<'_>) -> io::Result<u64> {
+/// Reports the steps logged since the offset `seen`, and returns the new offset.
+fn report_steps(log: &Path, mut seen: u64, progress: &Progress<'_>) -> io::Result<u64> {
     let mut file = BufReader::new(fs::File::open(log)?);
     file.seek(SeekFrom::Start(seen))?;
     let mut line = Vec::new();
     while file.read_until(b'\n', &mut line)? > 0 && line.ends_with(b"\n") {
         seen += line.len() as u64;
         if let Some(step) = String::from_utf8_lossy(&line).strip_prefix("I: ") {
-            watch.say(step.trim_end());
+            progress.report(step.trim_end());
         }
         line.clear();
     }

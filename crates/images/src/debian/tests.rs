@@ -31,15 +31,15 @@ impl Bench {
         let text = FAKE.replace("$COUNT", &self.count().display().to_string()).replace("$STEP", step);
         fs::write(&path, text).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
-        Recipe::here().by(path)
+        Recipe::for_this_host().with_program(path)
     }
 
     fn count(&self) -> PathBuf {
         self.base.path().join("count")
     }
 
-    fn build(&self, run: &str, recipe: &Recipe) -> Result<Kept, BuildError> {
-        recipe.build(&self.store, &self.ledger(run), &Watch::new(&mut |_| {}, &AtomicBool::new(false)))
+    fn build(&self, run: &str, recipe: &Recipe) -> Result<CachedImage, BuildError> {
+        recipe.build(&self.store, &self.ledger(run), &Progress::new(&mut |_| {}, &AtomicBool::new(false)))
     }
 
     /// What is in the directory of the images.
@@ -53,8 +53,8 @@ impl Bench {
 
 #[test]
 fn the_recipe_is_the_same_wherever_it_is_built() {
-    let here = Recipe::here();
-    assert_eq!(here.identity(), here.clone().by("/elsewhere/mmdebstrap").identity());
+    let here = Recipe::for_this_host();
+    assert_eq!(here.identity(), here.clone().with_program("/elsewhere/mmdebstrap").identity());
     let other = Recipe { release: "trixie".into(), ..here.clone() };
     assert_ne!(here.identity(), other.identity());
     // The identity of a published recipe never changes by accident: whoever means to change it
@@ -92,7 +92,7 @@ fn archives_are_those_of_the_release_and_of_debian() {
 #[test]
 fn what_builds_it_is_named_when_it_is_missing() {
     let bench = Bench::new();
-    let error = bench.build("a", &Recipe::here().by("/nowhere/mmdebstrap")).unwrap_err();
+    let error = bench.build("a", &Recipe::for_this_host().with_program("/nowhere/mmdebstrap")).unwrap_err();
     let remedy = if is_root() { "apt-get install mmdebstrap" } else { "sudo weigh" };
     assert!(error.to_string().contains(remedy), "{error}");
     assert!(bench.store.list().is_empty());
@@ -105,7 +105,7 @@ fn two_builds_at_once_are_one() {
     }
     let bench = Bench::new();
     let recipe = bench.recipe("sleep 0.3");
-    let images: Vec<Kept> = std::thread::scope(|scope| {
+    let images: Vec<CachedImage> = std::thread::scope(|scope| {
         let builds = ["a", "b"].map(|run| scope.spawn(|| bench.build(run, &recipe).unwrap()));
         builds.map(|build| build.join().unwrap()).into()
     });
@@ -152,7 +152,9 @@ fn its_steps_are_told() {
     let mut told = Vec::new();
     let recipe = bench.recipe("true");
     let mut say = |step: &str| told.push(step.to_string());
-    recipe.build(&bench.store, &bench.ledger("a"), &Watch::new(&mut say, &AtomicBool::new(false))).unwrap();
+    recipe
+        .build(&bench.store, &bench.ledger("a"), &Progress::new(&mut say, &AtomicBool::new(false)))
+        .unwrap();
     assert_eq!(told, ["making a fake"]);
 }
 
@@ -166,8 +168,8 @@ fn a_build_that_is_interrupted_leaves_nothing() {
     let ledger = bench.ledger("a");
     let interrupt = AtomicBool::new(false);
     let mut say = |_: &str| interrupt.store(true, Ordering::Relaxed);
-    let result = recipe.build(&bench.store, &ledger, &Watch::new(&mut say, &interrupt));
-    assert!(matches!(result, Err(BuildError::Keep(KeepError::Interrupted))), "{result:?}");
+    let result = recipe.build(&bench.store, &ledger, &Progress::new(&mut say, &interrupt));
+    assert!(matches!(result, Err(BuildError::Make(MakeError::Interrupted))), "{result:?}");
     assert_eq!(ledger.standing(), []);
     assert!(
         bench.names().iter().all(|name| name.ends_with(".lock") || name.ends_with(".log")),

@@ -2,17 +2,17 @@
 
 use std::io::{self, Read, Write};
 
-/// Entries begin and content ends at multiples of this.
+/// Entries and contents are aligned to multiples of this, bytes.
 const ALIGNMENT: u64 = 4;
-/// Longest name with the zero byte at its end: the kernel passes over longer ones without a word
-/// (`PATH_MAX`, init/initramfs.c).
+/// Longest name with its terminating zero; the kernel silently skips longer ones (`PATH_MAX`,
+/// init/initramfs.c).
 const LONGEST_NAME: usize = 4096;
-/// cpio(1) reads and writes blocks of this size, and complains about a part of one.
+/// The block size of cpio(1), which complains about a partial block.
 const BLOCK: u64 = 512;
 /// The name of the last entry.
 const TRAILER: &[u8] = b"TRAILER!!!";
 
-/// What comes before an entry's content.
+/// The header of an entry.
 pub(super) struct Header<'a> {
     pub(super) name: &'a [u8],
     pub(super) inode: u32,
@@ -23,7 +23,7 @@ pub(super) struct Header<'a> {
     pub(super) links: u32,
     /// Seconds since 1970.
     pub(super) modified: u32,
-    /// Major and minor number of a device that the entry is.
+    /// Major and minor number, if the entry is a device.
     pub(super) device: (u32, u32),
     pub(super) size: u64,
 }
@@ -39,7 +39,7 @@ impl<W: Write> Newc<W> {
         Self { output, written: 0 }
     }
 
-    /// Begins an entry; its content has to follow.
+    /// Begins an entry; its content must follow.
     pub(super) fn header(&mut self, header: &Header<'_>) -> io::Result<()> {
         let invalid = |what: &str| io::Error::new(io::ErrorKind::InvalidInput, what.to_string());
         let size = u32::try_from(header.size).map_err(|_| invalid("it is larger than 4 GiB"))?;
@@ -71,7 +71,7 @@ impl<W: Write> Newc<W> {
         self.pad(ALIGNMENT)
     }
 
-    /// The content of the entry that was begun, which is `size` bytes long.
+    /// Writes the content of the current entry, `size` bytes.
     pub(super) fn content(&mut self, content: &mut impl Read, size: u64) -> io::Result<()> {
         let copied = io::copy(content, &mut self.output)?;
         self.written += copied;

@@ -1,6 +1,7 @@
-//! Debian's kernel for virtual machines, from the package archive that the host is set up for.
+//! Debian's kernel for virtual machines, from the package archive configured on the host.
 
 use super::{CACHE, GuestKernel, KernelError, VMLINUX, parts, unpack};
+use crate::FileError;
 use crate::modules::ModuleTree;
 use crate::package::{Package, field, show};
 use std::fs;
@@ -8,10 +9,10 @@ use std::path::{Path, PathBuf};
 use weigh_host::cache::CacheDirectory;
 use weigh_host::ledger::Ledger;
 
-/// Beginning of the names of the cache's entries.
+/// Prefix of the names of entries in the cache.
 const PREFIX: &str = "debian-";
 
-/// The newest that is in the cache, else the one that apt(8) knows, fetched.
+/// The newest kernel in the cache, else the one of the package archive, downloaded.
 pub(super) fn kernel(
     cache: &CacheDirectory,
     ledger: &Ledger,
@@ -52,7 +53,7 @@ pub(super) fn open(directory: &Path) -> Result<GuestKernel, KernelError> {
 
 fn image(directory: &Path) -> Result<(PathBuf, String), KernelError> {
     let boot = directory.join("boot");
-    let mut entries = fs::read_dir(&boot).map_err(KernelError::io("read the directory", &boot))?.flatten();
+    let mut entries = fs::read_dir(&boot).map_err(FileError::of("read the directory", &boot))?.flatten();
     let image = entries.find_map(|entry| {
         let release = entry.file_name().into_string().ok()?.strip_prefix("vmlinuz-")?.to_string();
         Some((entry.path(), release))
@@ -72,10 +73,10 @@ fn modules(directory: &Path, release: &str) -> PathBuf {
 fn fetch(cache: &CacheDirectory, ledger: &Ledger, log: &Path) -> Result<PathBuf, KernelError> {
     let package = candidate(log)?;
     let name = format!("{CACHE}/{PREFIX}{}", package.label());
-    Ok(cache.directory(&name, ledger, |staging| keep(&package, staging, log))?)
+    Ok(cache.directory(&name, ledger, |staging| make(&package, staging, log))?)
 }
 
-/// The kernel that stands behind the name of the package that always depends on the newest.
+/// The package on which the metapackage depends.
 fn candidate(log: &Path) -> Result<Package, KernelError> {
     let architecture = match std::env::consts::ARCH {
         "aarch64" => "arm64",
@@ -93,13 +94,13 @@ fn candidate(log: &Path) -> Result<Package, KernelError> {
     Ok(Package::candidate(&name, log)?)
 }
 
-/// Fetches the package, and keeps kernel and modules of it.
-fn keep(package: &Package, staging: &Path, log: &Path) -> Result<(), KernelError> {
+/// Downloads and unpacks the package, and decompresses the kernel.
+fn make(package: &Package, staging: &Path, log: &Path) -> Result<(), KernelError> {
     package.unpack(staging, log)?;
     let (image, _) = image(staging)?;
-    let bytes = fs::read(&image).map_err(KernelError::io("read", &image))?;
+    let bytes = fs::read(&image).map_err(FileError::of("read", &image))?;
     unpack(&bytes, &image, staging)?;
-    // What does not serve must not be found in the cache for ever.
+    // An unsuitable kernel must not stay in the cache.
     open(staging).map(|_| ())
 }
 

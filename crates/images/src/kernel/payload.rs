@@ -1,20 +1,21 @@
-//! What a compressed kernel image holds.
+//! Decompressing a kernel image.
 //!
-//! A `bzImage` is a loader with the kernel proper inside, compressed; its setup header says where
-//! and how long (`Documentation/arch/x86/boot.rst`, `payload_offset` and `payload_length`, protocol 2.08).
-//! Booted uncompressed, a machine without acceleration saves a good part of a second.
+//! A `bzImage` is a loader that contains the compressed kernel; its setup header has the offset and
+//! length (`Documentation/arch/x86/boot.rst`, `payload_offset` and `payload_length`, protocol 2.08).
+//! An uncompressed kernel saves a machine without acceleration a good part of a second.
 
 use super::KernelError;
+use crate::FileError;
 use std::io::{self, Read};
 use std::path::Path;
 
-/// Largest kernel or module that is unpacked, bytes: what claims to be more is damaged.
+/// Largest kernel or module that is decompressed, bytes; a larger one is damaged.
 const LARGEST: u64 = 1 << 30;
-/// Blocks of the older LZ4 format, which the kernel uses, hold so many bytes when unpacked
+/// Size of a decompressed block of the legacy LZ4 format, which the kernel uses, bytes
 /// (`lib/decompress_unlz4.c`).
 const LZ4_BLOCK: usize = 8 << 20;
 
-/// The beginnings of what is understood, and what follows them.
+/// First bytes of the supported formats.
 const FORMATS: [(&[u8], Format); 4] = [
     (b"\x1f\x8b", Format::Gzip),
     (b"\xfd7zXZ\0", Format::Xz),
@@ -30,8 +31,8 @@ enum Format {
     Lz4,
 }
 
-/// The kernel proper of an image, an ELF file; `None` when the image is no `bzImage`, or is packed
-/// in a way that is not known here: then it is booted as it is.
+/// The kernel proper of an image, an ELF file. `None` if the image is no `bzImage` or its compression
+/// is not supported; then it is booted as it is.
 ///
 /// # Errors
 /// The image is damaged.
@@ -44,14 +45,14 @@ pub(super) fn uncompressed(image: &[u8], path: &Path) -> Result<Option<Vec<u8>>,
     Ok(kernel.starts_with(b"\x7fELF").then_some(kernel))
 }
 
-/// The release of a `bzImage` as `uname -r` will print it.
+/// The release of a `bzImage`, as `uname -r` prints it.
 pub(super) fn release(image: &[u8]) -> Option<String> {
     let at = 0x200 + usize::from(u16::from_le_bytes(setup(image)?.get(0x20E..0x210)?.try_into().ok()?));
     let text: Vec<u8> = image.get(at..)?.iter().copied().take_while(|byte| *byte > b' ').collect();
     String::from_utf8(text).ok().filter(|text| !text.is_empty())
 }
 
-/// The release in an uncompressed kernel, whose first message has it.
+/// The release in an uncompressed kernel, taken from its version message.
 pub(super) fn release_of_elf(kernel: &[u8]) -> Option<String> {
     const BANNER: &[u8] = b"Linux version ";
     let at = kernel.windows(BANNER.len()).enumerate().find_map(|(at, window)| {
@@ -62,7 +63,7 @@ pub(super) fn release_of_elf(kernel: &[u8]) -> Option<String> {
     String::from_utf8(text).ok()
 }
 
-/// The image, if its setup header is there and new enough to tell where the payload is.
+/// The image, if it has a setup header that is new enough to locate the payload.
 fn setup(image: &[u8]) -> Option<&[u8]> {
     let version = u16::from_le_bytes(image.get(0x206..0x208)?.try_into().ok()?);
     (image.get(0x202..0x206)? == b"HdrS" && version >= 0x208).then_some(image)
@@ -71,7 +72,7 @@ fn setup(image: &[u8]) -> Option<&[u8]> {
 fn payload(image: &[u8]) -> Option<&[u8]> {
     let image = setup(image)?;
     let number = |at: usize| Some(u32::from_le_bytes(image.get(at..at + 4)?.try_into().ok()?) as usize);
-    // 0 sectors of setup code mean 4, for the sake of old loaders.
+    // 0 sectors of setup code mean 4, for compatibility.
     let sectors = match image[0x1F1] {
         0 => 4,
         sectors => usize::from(sectors),
@@ -80,13 +81,11 @@ fn payload(image: &[u8]) -> Option<&[u8]> {
     image.get(start..start.checked_add(number(0x24C)?)?)
 }
 
-/// Unpacks what gzip, xz, zstd or lz4 (the kernel's older format) packed; what follows the end is
-/// left alone.
+/// Decompresses gzip, xz, zstd or legacy lz4 data; trailing bytes are ignored.
 ///
 /// # Errors
-/// It is packed in another way, or damaged. `path` is what the error names.
+/// The data is damaged or in another format. The error names `path`.
 pub(crate) fn decompress(packed: &[u8], path: &Path) -> Result<Vec<u8>, KernelError> {
-    let damaged = |source| KernelError::Io { doing: "unpack", path: path.into(), source };
     let format = FORMATS.iter().find(|(mark, _)| packed.starts_with(mark)).map(|(_, format)| *format);
     let mut unpacked = Vec::new();
     let read = |reader: &mut dyn Read, into: &mut Vec<u8>| reader.take(LARGEST).read_to_end(into);
@@ -96,14 +95,14 @@ pub(crate) fn decompress(packed: &[u8], path: &Path) -> Result<Vec<u8>, KernelEr
         Some(Format::Zstd) => zstd::stream::read::Decoder::with_buffer(packed)
             .and_then(|decoder| read(&mut decoder.single_frame(), &mut unpacked)),
         Some(Format::Lz4) => lz4(packed, &mut unpacked),
-        None => Err(io::Error::new(io::ErrorKind::InvalidData, "it is packed in a way that is not known")),
+        None => Err(io::Error::new(io::ErrorKind::InvalidData, "its compression is not supported")),
     }
-    .map_err(damaged)?;
+    .map_err(FileError::of("unpack", path))?;
     Ok(unpacked)
 }
 
-/// A mark, then blocks with their packed length before each. The kernel's build appends the
-/// unpacked length, 4 bytes: a number that is no length of a block ends them.
+/// A magic number, then blocks, each after its compressed length. The kernel's build appends the
+/// decompressed length, 4 bytes; a number that cannot be the length of a block ends the blocks.
 fn lz4(packed: &[u8], unpacked: &mut Vec<u8>) -> io::Result<usize> {
     let mut rest = &packed[4..];
     while let Some((length, after)) = rest.split_first_chunk::<4>() {
@@ -180,7 +179,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_left_and_what_is_damaged_is_said() {
+    fn unknown_formats_are_ignored_and_damage_is_an_error() {
         assert_eq!(uncompressed(b"MZ", Path::new("k")).unwrap(), None);
         assert_eq!(uncompressed(&image(b"BZh91AY"), Path::new("k")).unwrap(), None);
         let error = uncompressed(&image(b"\x28\xb5\x2f\xfdrubbish"), Path::new("/boot/k")).unwrap_err();

@@ -79,18 +79,18 @@ fn it_is_unpacked_once() {
     base.kernel("6.1.0", &ALL);
     let cache = CacheDirectory::at(base.path("cache"));
     let ledger = base.ledger();
-    let kernel = base.newest().unwrap().unpacked(&cache, &ledger).unwrap();
+    let kernel = base.newest().unwrap().decompressed(&cache, &ledger).unwrap();
     assert_eq!(fs::read(&kernel.boot).unwrap(), b"\x7fELF the kernel proper");
     assert!(kernel.has("virtio_pci") && !kernel.has("9p"));
     let made = kernel.boot.metadata().unwrap().modified().unwrap();
-    let again = base.newest().unwrap().unpacked(&cache, &ledger).unwrap();
+    let again = base.newest().unwrap().decompressed(&cache, &ledger).unwrap();
     assert_eq!(again.boot, kernel.boot);
     assert_eq!(again.boot.metadata().unwrap().modified().unwrap(), made);
     // Another kernel under the same name.
     let mut changed = image(&packed());
     changed.push(0);
     base.file("boot/vmlinuz-6.1.0", changed);
-    assert_ne!(base.newest().unwrap().unpacked(&cache, &ledger).unwrap().boot, kernel.boot);
+    assert_ne!(base.newest().unwrap().decompressed(&cache, &ledger).unwrap().boot, kernel.boot);
 }
 
 #[test]
@@ -99,7 +99,7 @@ fn one_that_cannot_be_unpacked_is_booted_as_it_is() {
     base.kernel("6.1.0", &ALL);
     let path = base.file("boot/vmlinuz-6.1.0", image(b"BZh91AY"));
     let cache = CacheDirectory::at(base.path("cache"));
-    let kernel = base.newest().unwrap().unpacked(&cache, &base.ledger()).unwrap();
+    let kernel = base.newest().unwrap().decompressed(&cache, &base.ledger()).unwrap();
     assert_eq!(kernel.boot, path);
 }
 

@@ -1,11 +1,11 @@
-//! Layers of an image, one over the other, as one directory.
+//! Stacking the layers of an image into one directory.
 //!
-//! A layer is a tar archive that somebody else wrote. Every path in it is resolved by the kernel
-//! below the root, as if that were `/` (openat2(2), `RESOLVE_IN_ROOT`), so that no link and no `..`
-//! leads out of it. The last part of a path is never followed.
+//! A layer is an untrusted tar archive. The kernel resolves every path in it as if the root were `/`
+//! (openat2(2), `RESOLVE_IN_ROOT`), so that no link and no `..` leads out of it. The last component of
+//! a path is never followed.
 
 use super::PullError;
-use crate::compression;
+use crate::{FileError, compression};
 use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
 use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
@@ -17,66 +17,66 @@ use std::os::unix::fs::{PermissionsExt, lchown, symlink};
 use std::path::{Component, Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-/// Beginning of the names of entries that take something of lower layers away (OCI image
-/// specification 1.1, "Whiteouts").
+/// Prefix of entries that remove an entry of lower layers (OCI image specification 1.1,
+/// "Whiteouts").
 const WHITEOUT: &[u8] = b".wh.";
-/// The entry that takes everything of lower layers away from its directory.
+/// The entry that removes all entries of lower layers from its directory.
 const OPAQUE: &[u8] = b".wh..wh..opq";
-/// Beginning of the names of entries that mean something to an old file system alone.
+/// Prefix of entries that are meaningful only to an old file system.
 const RESERVED: &[u8] = b".wh..wh.";
 
-/// The directory that layers are put into.
+/// The directory into which layers are unpacked.
 pub(super) struct Layers {
     root: OwnedFd,
-    /// Whether files can be given to others than ourselves.
+    /// Whether this user may set the owners of files.
     owners: bool,
 }
 
-/// Where an entry is: its directory, open, and its name in it.
-struct Place {
+/// The location of an entry: its open directory and its name.
+struct Location {
     directory: OwnedFd,
     name: OsString,
 }
 
-impl Place {
-    /// A path to it that nothing in the image can turn elsewhere.
+impl Location {
+    /// A path that no link in the image can redirect.
     fn path(&self) -> PathBuf {
         Path::new("/proc/self/fd").join(self.directory.as_raw_fd().to_string()).join(&self.name)
     }
 }
 
 impl Layers {
-    /// An empty directory to begin with.
+    /// Begins with an empty directory.
     pub(super) fn new(root: &Path) -> Result<Self, PullError> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let open = rustix::fs::open(root, flags, Mode::empty()).map_err(io::Error::from);
-        let open = open.map_err(PullError::io("open", root))?;
+        let open = open.map_err(FileError::of("open", root))?;
         Ok(Self { root: open, owners: weigh_host::facts::is_root() })
     }
 
-    /// Puts one more layer on top.
+    /// Unpacks the next layer on top.
     pub(super) fn add(&self, layer: &Path) -> Result<(), PullError> {
-        // What a layer takes away is of lower layers only, wherever in the archive it says so.
-        self.each(layer, |name, kind, _| match kind {
-            Kind::Opaque => self.empty(name),
-            Kind::Whiteout => self.take_away(name),
+        // Whiteouts apply only to lower layers, wherever in the archive they are.
+        self.for_each_entry(layer, |name, kind, _| match kind {
+            Kind::Opaque => self.clear(name),
+            Kind::Whiteout => self.remove(name),
             Kind::Entry => Ok(()),
         })?;
-        self.each(layer, |name, kind, entry| match kind {
-            Kind::Entry => self.put(name, entry),
+        self.for_each_entry(layer, |name, kind, entry| match kind {
+            Kind::Entry => self.unpack(name, entry),
             Kind::Opaque | Kind::Whiteout => Ok(()),
         })
     }
 
-    /// Goes through the entries of a layer.
-    fn each(
+    /// Calls `act` for every entry of a layer.
+    fn for_each_entry(
         &self,
         layer: &Path,
         mut act: impl FnMut(&Path, Kind, &mut tar::Entry<'_, Box<dyn Read>>) -> io::Result<()>,
     ) -> Result<(), PullError> {
-        let mut archive = tar::Archive::new(compression::open(layer).map_err(PullError::io("open", layer))?);
-        for entry in archive.entries().map_err(PullError::io("read", layer))? {
-            let mut entry = entry.map_err(PullError::io("read", layer))?;
+        let mut archive = tar::Archive::new(compression::open(layer).map_err(FileError::of("open", layer))?);
+        for entry in archive.entries().map_err(FileError::of("read", layer))? {
+            let mut entry = entry.map_err(FileError::of("read", layer))?;
             let named = entry.path_bytes().into_owned();
             let failed =
                 |source| PullError::Entry { entry: String::from_utf8_lossy(&named).into_owned(), source };
@@ -87,8 +87,8 @@ impl Layers {
         Ok(())
     }
 
-    /// Opens the directory of an entry, made where it is missing if so wanted.
-    fn place(&self, path: &Path, make: bool) -> io::Result<Option<Place>> {
+    /// Opens the directory of an entry. With `make` a missing directory is made.
+    fn locate(&self, path: &Path, make: bool) -> io::Result<Option<Location>> {
         let name = path.file_name().unwrap_or_default().to_os_string();
         let parent = path.parent().unwrap_or(Path::new(""));
         let directory = match self.open(parent) {
@@ -99,7 +99,7 @@ impl Layers {
             }
             other => other?,
         };
-        Ok(Some(Place { directory, name }))
+        Ok(Some(Location { directory, name }))
     }
 
     fn open(&self, directory: &Path) -> io::Result<OwnedFd> {
@@ -113,55 +113,54 @@ impl Layers {
                 Mode::empty(),
                 ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS,
             ) {
-                // A directory was renamed somewhere on this host meanwhile: openat2(2).
+                // A directory was renamed at the same time, openat2(2).
                 Err(Errno::AGAIN) => {}
                 other => return Ok(other?),
             }
         }
     }
 
-    /// Makes a directory that the archive has no entry of, with all above it.
+    /// Makes a directory that has no entry in the archive, with its parents.
     fn make_directory(&self, path: &Path) -> io::Result<()> {
-        let Some(place) = self.place(path, true)? else { return Ok(()) };
-        fs::create_dir(place.path())?;
-        fs::set_permissions(place.path(), Permissions::from_mode(0o755))
+        let Some(location) = self.locate(path, true)? else { return Ok(()) };
+        fs::create_dir(location.path())?;
+        fs::set_permissions(location.path(), Permissions::from_mode(0o755))
     }
 
-    /// Removes what lower layers have in a directory.
-    fn empty(&self, directory: &Path) -> io::Result<()> {
+    /// Removes the entries of lower layers from a directory.
+    fn clear(&self, directory: &Path) -> io::Result<()> {
         let open = match self.open(directory) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             open => open?,
         };
         let path = Path::new("/proc/self/fd").join(open.as_raw_fd().to_string());
-        // All names first: a directory that changes may be read with gaps.
+        // All names are read first: listing a directory while it changes may skip entries.
         let names =
             fs::read_dir(&path)?.map(|entry| Ok(entry?.file_name())).collect::<io::Result<Vec<_>>>()?;
         names.iter().try_for_each(|name| remove(&path.join(name)))
     }
 
-    /// Removes what lower layers have of a name.
-    fn take_away(&self, path: &Path) -> io::Result<()> {
-        self.place(path, false)?.map_or(Ok(()), |place| remove(&place.path()))
+    /// Removes an entry of lower layers.
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        self.locate(path, false)?.map_or(Ok(()), |location| remove(&location.path()))
     }
 
-    /// Makes an entry, in place of what is there.
-    fn put<R: Read>(&self, name: &Path, entry: &mut tar::Entry<'_, R>) -> io::Result<()> {
+    /// Unpacks an entry, which replaces an existing one.
+    fn unpack<R: Read>(&self, name: &Path, entry: &mut tar::Entry<'_, R>) -> io::Result<()> {
         let kind = entry.header().entry_type();
         if name.as_os_str().is_empty() {
             return Ok(()); // the root itself
         }
-        let Some(place) = self.place(name, true)? else { return Ok(()) };
-        let path = place.path();
-        let there = path.symlink_metadata().ok();
+        let Some(location) = self.locate(name, true)? else { return Ok(()) };
+        let path = location.path();
         let mode = Permissions::from_mode(entry.header().mode()? & 0o7777);
         if kind.is_dir() {
-            if !there.is_some_and(|there| there.is_dir()) {
+            if !path.symlink_metadata().is_ok_and(|existing| existing.is_dir()) {
                 remove(&path)?;
                 fs::create_dir(&path)?;
             }
-            self.give(&path, entry.header())?;
-            // Whom everything belongs to must be able to fill it.
+            self.set_owner(&path, entry.header())?;
+            // An unprivileged user must be able to fill it.
             let least = if self.owners { 0 } else { 0o700 };
             return fs::set_permissions(&path, Permissions::from_mode(mode.mode() | least));
         }
@@ -169,13 +168,13 @@ impl Layers {
             let target = entry.link_name_bytes().ok_or_else(|| fault("is a link to nothing"))?.into_owned();
             remove(&path)?;
             symlink(OsStr::from_bytes(&target), &path)?;
-            return self.give(&path, entry.header());
+            return self.set_owner(&path, entry.header());
         }
         if kind.is_hard_link() {
             let target = entry.link_name_bytes().ok_or_else(|| fault("is a link to nothing"))?.into_owned();
             let target = plain(Path::new(OsStr::from_bytes(&target)))?;
             let target =
-                self.place(&target, false)?.ok_or_else(|| fault("is a hard link to what is not there"))?;
+                self.locate(&target, false)?.ok_or_else(|| fault("is a hard link to a missing file"))?;
             if target.path().symlink_metadata()?.is_dir() {
                 return Err(fault("is a hard link to a directory"));
             }
@@ -191,21 +190,21 @@ impl Layers {
         if written != entry.size() {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        self.give(&path, entry.header())?;
+        self.set_owner(&path, entry.header())?;
         file.set_permissions(mode)?;
         let time = SystemTime::UNIX_EPOCH + Duration::from_secs(entry.header().mtime()?.min(u32::MAX.into()));
         file.set_times(FileTimes::new().set_modified(time))
     }
 
-    /// Gives a file to its owner. Permissions come after that: chown(2) takes the set-user-ID bit
-    /// away.
-    fn give(&self, path: &Path, header: &tar::Header) -> io::Result<()> {
+    /// Sets the owner. Permissions must be set afterwards, because chown(2) clears the set-user-ID
+    /// bit.
+    fn set_owner(&self, path: &Path, header: &tar::Header) -> io::Result<()> {
         let id = |id: io::Result<u64>| id.map(|id| u32::try_from(id).ok());
         if self.owners { lchown(path, id(header.uid())?, id(header.gid())?) } else { Ok(()) }
     }
 }
 
-/// What an entry of a layer is for.
+/// The kind of an entry of a layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Entry,
@@ -213,7 +212,7 @@ enum Kind {
     Opaque,
 }
 
-/// What an entry is for, and the path that it is about; `None` for what is to be left out.
+/// The kind of an entry, and the path to which it applies; `None` for entries to skip.
 fn target(path: &Path) -> io::Result<Option<(PathBuf, Kind)>> {
     let path = plain(path)?;
     let name = path.file_name().unwrap_or_default().as_bytes();
@@ -224,13 +223,13 @@ fn target(path: &Path) -> io::Result<Option<(PathBuf, Kind)>> {
         return Ok(None);
     }
     match name.strip_prefix(WHITEOUT) {
-        Some(b"" | b"." | b"..") => Err(fault("takes nothing away")),
+        Some(b"" | b"." | b"..") => Err(fault("is a whiteout without a name")),
         Some(name) => Ok(Some((path.with_file_name(OsStr::from_bytes(name)), Kind::Whiteout))),
         None => Ok(Some((path, Kind::Entry))),
     }
 }
 
-/// A path without what means nothing; `..` is an error.
+/// A path without `.` and a leading `/`; `..` is an error.
 fn plain(path: &Path) -> io::Result<PathBuf> {
     let mut plain = PathBuf::new();
     for part in path.components() {
@@ -247,7 +246,7 @@ fn fault(text: &'static str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, text)
 }
 
-/// Removes whatever has this name, if anything has. A link is removed, not followed.
+/// Removes a file or directory if it exists. A link is removed, not followed.
 fn remove(path: &Path) -> io::Result<()> {
     let removed = match path.symlink_metadata() {
         Ok(metadata) if metadata.is_dir() => fs::remove_dir_all(path),

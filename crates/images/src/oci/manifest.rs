@@ -1,11 +1,11 @@
-//! Manifests: which layers an image has, and which image a list has for this machine (OCI image
+//! Manifests: the layers of an image, and the image of a list for this machine (OCI image
 //! specification 1.1).
 
 use super::PullError;
 use super::reference::is_digest;
 use serde::Deserialize;
 
-/// All kinds that are understood, as registries are asked for them.
+/// The supported media types, for the header `Accept`.
 pub(super) const ACCEPTED: &str = "application/vnd.oci.image.index.v1+json, application/vnd.oci.image.manifest.v1+json, \
 application/vnd.docker.distribution.manifest.list.v2+json, application/vnd.docker.distribution.manifest.v2+json";
 
@@ -13,18 +13,18 @@ application/vnd.docker.distribution.manifest.list.v2+json, application/vnd.docke
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Descriptor {
-    /// What is in it.
+    /// The type of its content.
     #[serde(default)]
     pub(super) media_type: String,
     /// `sha256:` and 64 digits.
     pub(super) digest: String,
     /// Bytes.
     pub(super) size: u64,
-    /// Of an image in a list: what it is for.
+    /// The platform of an image in a list.
     pub(super) platform: Option<Platform>,
 }
 
-/// What an image is for.
+/// The platform of an image.
 #[derive(Debug, Clone, Deserialize)]
 pub(super) struct Platform {
     pub(super) architecture: String,
@@ -33,12 +33,12 @@ pub(super) struct Platform {
 
 impl Platform {
     /// Whether this machine can run it.
-    pub(super) fn is_here(&self) -> bool {
+    pub(super) fn is_this_machine(&self) -> bool {
         self.os == "linux" && self.architecture == architecture()
     }
 }
 
-/// The machine's architecture in the words of images, which are those of Go.
+/// The machine's architecture as images name it, which is Go's `GOARCH`.
 pub(super) fn architecture() -> &'static str {
     match std::env::consts::ARCH {
         "x86_64" => "amd64",
@@ -47,16 +47,16 @@ pub(super) fn architecture() -> &'static str {
     }
 }
 
-/// What a reference leads to.
+/// The content of a manifest.
 #[derive(Debug)]
 pub(super) enum Manifest {
-    /// Images for several machines.
+    /// Images for several platforms.
     List(Vec<Descriptor>),
     /// One image: its configuration, its layers from the lowest up.
     Image { config: Descriptor, layers: Vec<Descriptor> },
 }
 
-/// Both kinds of manifest in one; which it is shows in what is there.
+/// Both kinds of manifest; the fields that are present tell which it is.
 #[derive(Deserialize)]
 struct Raw {
     manifests: Option<Vec<Descriptor>>,
@@ -65,7 +65,7 @@ struct Raw {
 }
 
 impl Manifest {
-    /// Reads one.
+    /// Parses a manifest.
     pub(super) fn parse(bytes: &[u8]) -> Result<Self, PullError> {
         let raw: Raw =
             serde_json::from_slice(bytes).map_err(|error| PullError::Manifest(error.to_string()))?;
@@ -74,7 +74,7 @@ impl Manifest {
             Raw { config: Some(config), layers: Some(layers), .. } => Self::Image { config, layers },
             _ => return Err(PullError::Manifest("it lists neither layers nor images".into())),
         };
-        // They become names of files and parts of addresses.
+        // Digests become parts of file names and URLs.
         if let Some(bad) = manifest.descriptors().find(|descriptor| !is_digest(&descriptor.digest)) {
             return Err(PullError::Manifest(format!("`{}` is no digest", bad.digest)));
         }
@@ -92,14 +92,15 @@ impl Manifest {
 
 /// The image of a list for this machine.
 pub(super) fn choose(list: &[Descriptor]) -> Result<&Descriptor, PullError> {
-    let here = |descriptor: &&Descriptor| descriptor.platform.as_ref().is_some_and(Platform::is_here);
-    list.iter().find(here).ok_or_else(|| {
+    let is_for_us =
+        |descriptor: &&Descriptor| descriptor.platform.as_ref().is_some_and(Platform::is_this_machine);
+    list.iter().find(is_for_us).ok_or_else(|| {
         let platforms = list.iter().filter_map(|descriptor| descriptor.platform.as_ref());
-        let mut there: Vec<String> =
+        let mut names: Vec<String> =
             platforms.map(|platform| format!("{}/{}", platform.os, platform.architecture)).collect();
-        there.sort();
-        there.dedup();
-        PullError::OtherPlatform { there: there.join(", ") }
+        names.sort();
+        names.dedup();
+        PullError::OtherPlatform { platforms: names.join(", ") }
     })
 }
 
@@ -132,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_manifest_is_said() {
+    fn other_documents_are_errors() {
         for text in ["", "{}", r#"{"layers":[]}"#, r#"{"manifests":[{"digest":"sha256:../../x","size":1}]}"#]
         {
             assert!(matches!(Manifest::parse(text.as_bytes()), Err(PullError::Manifest(_))), "{text}");

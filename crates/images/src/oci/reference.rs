@@ -4,16 +4,16 @@ use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
-/// Longest repository and longest tag (OCI distribution specification 1.1, "Pulling manifests").
+/// Length limits of repositories and tags (OCI distribution specification 1.1, "Pulling manifests").
 const LONGEST: (usize, usize) = (255, 128);
 /// The tag of a reference that has neither tag nor digest.
 const DEFAULT_TAG: &str = "latest";
-/// What is in front of a digest; no other algorithm is in use.
+/// Prefix of digests; no other algorithm is in use.
 pub(super) const SHA256: &str = "sha256:";
 
-/// What is wrong with a reference, and what to do.
+/// Why a reference is not valid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` names no image of a registry: {fault}")]
+#[error("`{text}` is not the name of an image of a registry: {fault}")]
 pub struct ReferenceError {
     text: String,
     fault: &'static str,
@@ -25,32 +25,32 @@ pub struct ReferenceError {
 pub struct Reference {
     /// Host, and port where there is one.
     pub(super) registry: String,
-    /// Words separated by slashes.
+    /// Components separated by slashes.
     pub(super) repository: String,
-    /// The name of one version; `latest` where there is no digest either.
+    /// The name of a version; `latest` if there is no digest either.
     pub(super) tag: Option<String>,
     /// `sha256:` and 64 hexadecimal digits.
     pub(super) digest: Option<String>,
 }
 
 impl Reference {
-    /// What stands for the version in a registry's addresses.
+    /// The version in URLs of a registry.
     pub(super) fn version(&self) -> &str {
         self.digest.as_deref().or(self.tag.as_deref()).unwrap_or(DEFAULT_TAG)
     }
 
-    /// The same image by its digest alone.
+    /// The same image by its digest.
     pub(super) fn pinned(&self, digest: &str) -> Self {
         Self { tag: None, digest: Some(digest.into()), ..self.clone() }
     }
 
-    /// Whether the registry is on this very host: only then is it talked to without TLS.
+    /// Whether the registry is on this host: only then TLS is not used.
     pub(super) fn is_loopback(&self) -> bool {
         is_loopback(&self.registry)
     }
 }
 
-/// Whether `host[:port]` is this very host.
+/// Whether `host[:port]` is this host.
 pub(super) fn is_loopback(authority: &str) -> bool {
     let host = match authority.rsplit_once(':') {
         Some((host, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => host,
@@ -79,7 +79,7 @@ impl FromStr for Reference {
         }
         let of_host = |c: char| c.is_ascii_alphanumeric() || ".-:[]".contains(c);
         if !registry.chars().all(of_host) {
-            return Err(fault("the registry is a host name or an address, and a port where it needs one"));
+            return Err(fault("the registry must be a host name or an address, with an optional port"));
         }
         let (repository, tag) = match path.split_once(':') {
             Some((repository, tag)) => (repository, Some(tag)),
@@ -87,11 +87,11 @@ impl FromStr for Reference {
         };
         if repository.len() > LONGEST.0 || !repository.split('/').all(is_word) {
             return Err(fault(
-                "a repository is of lower-case letters and digits, in words separated by `/`, `.`, `_` or `-`",
+                "a repository consists of lower-case letters and digits, in words separated by `/`, `.`, `_` or `-`",
             ));
         }
         if tag.is_some_and(|tag| !is_tag(tag)) {
-            return Err(fault("a tag is of letters, digits, `_`, `.` and `-`, and has 128 of them at most"));
+            return Err(fault("a tag consists of at most 128 letters, digits, `_`, `.` and `-`"));
         }
         let tag = tag.or(if digest.is_none() { Some(DEFAULT_TAG) } else { None });
         Ok(Self {
@@ -103,7 +103,7 @@ impl FromStr for Reference {
     }
 }
 
-/// Whether a word is `sha256:` and a digest.
+/// Whether a text is a digest with its prefix.
 pub(super) fn is_digest(word: &str) -> bool {
     let digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
     word.strip_prefix(SHA256).is_some_and(|digits| digits.len() == 64 && digits.bytes().all(digit))
@@ -119,7 +119,7 @@ fn is_tag(tag: &str) -> bool {
     tag.starts_with(plain) && tag.len() <= LONGEST.1 && tag.chars().all(|c| plain(c) || ".-".contains(c))
 }
 
-/// With the tag that is meant, so that two ways to write one image are one name.
+/// With the implied tag, so that every image has one name.
 impl fmt::Display for Reference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.registry, self.repository)?;
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tag_that_is_meant_is_said() {
+    fn the_implied_tag_is_shown() {
         assert_eq!(parsed("localhost:5000/a"), "localhost:5000/a:latest");
         assert_eq!(parsed("registry.example/a/b-c:1.0"), "registry.example/a/b-c:1.0");
         let digest = format!("sha256:{}", "0a".repeat(32));
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn only_this_host_is_talked_to_without_tls() {
+    fn only_this_host_needs_no_tls() {
         for host in ["localhost", "localhost:5000", "127.0.0.1:5000", "127.9.9.9", "[::1]:5000"] {
             assert!(is_loopback(host), "{host}");
         }

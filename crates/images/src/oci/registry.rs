@@ -1,9 +1,10 @@
-//! A registry, as far as pulling public images needs it (OCI distribution specification 1.1).
+//! A registry client for pulling public images (OCI distribution specification 1.1).
 
 use super::PullError;
 use super::manifest::{ACCEPTED, Descriptor};
 use super::reference::{Reference, SHA256, is_loopback};
-use crate::making::{KeepError, Watch};
+use crate::FileError;
+use crate::make::{MakeError, Progress};
 use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
 use std::fs::File;
@@ -15,14 +16,14 @@ use ureq::http::{Response, StatusCode, Uri};
 use ureq::tls::{RootCerts, TlsConfig};
 use ureq::{Agent, Body};
 
-/// For a connection.
+/// Deadline of a connection.
 const CONNECT: Duration = Duration::from_secs(20);
-/// For an answer to begin, and for every read after that.
+/// Deadline of a response, and of every read after that.
 const ANSWER: Duration = Duration::from_secs(60);
-/// For one blob.
+/// Deadline of a blob.
 const BLOB: Duration = Duration::from_secs(30 * 60);
-/// Longest manifest (the specification asks registries for 4 MiB) and longest answer of a token
-/// server, bytes.
+/// Longest manifest (the specification requires registries to accept 4 MiB) and longest response of
+/// a token server, bytes.
 const LONGEST_DOCUMENT: u64 = 4 << 20;
 
 /// One repository of a registry.
@@ -32,7 +33,7 @@ pub(super) struct Registry<'a> {
     token: Option<String>,
 }
 
-/// Answer of a token server.
+/// The response of a token server.
 #[derive(Deserialize)]
 struct Token {
     #[serde(alias = "access_token")]
@@ -40,7 +41,7 @@ struct Token {
 }
 
 impl<'a> Registry<'a> {
-    /// Nothing is asked yet.
+    /// A client, not yet connected.
     pub(super) fn new(reference: &'a Reference) -> Self {
         let mut config = Agent::config_builder()
             .http_status_as_error(false)
@@ -57,7 +58,7 @@ impl<'a> Registry<'a> {
         Self { reference, agent: config.build().new_agent(), token: None }
     }
 
-    /// A manifest by tag or digest; with its digest.
+    /// Downloads a manifest by tag or digest. Returns it with its digest.
     pub(super) fn manifest(&mut self, version: &str) -> Result<(Vec<u8>, String), PullError> {
         let mut answer = self.get(&format!("manifests/{version}"))?;
         let read = answer.body_mut().with_config().limit(LONGEST_DOCUMENT).read_to_vec();
@@ -69,22 +70,22 @@ impl<'a> Registry<'a> {
         Ok((bytes, digest))
     }
 
-    /// Writes a blob to a file; it is whole and the one that was asked for, or this is an error.
+    /// Downloads a blob to a file, and verifies its length and its digest.
     pub(super) fn blob(
         &mut self,
         blob: &Descriptor,
         into: &Path,
-        watch: &Watch<'_>,
+        progress: &Progress<'_>,
     ) -> Result<(), PullError> {
         let answer = self.get(&format!("blobs/{}", blob.digest))?;
-        // One byte more than there may be, so that too much is noticed.
+        // One byte more than allowed, so that a longer blob is noticed.
         let mut body = answer.into_body().into_reader().take(blob.size + 1);
-        let mut file = File::create(into).map_err(PullError::io("write", into))?;
+        let mut file = File::create(into).map_err(FileError::of("write", into))?;
         let mut hash = Sha256::new();
         let mut buffer = vec![0; 1 << 17];
         loop {
-            if watch.interrupted() {
-                return Err(KeepError::Interrupted.into());
+            if progress.interrupted() {
+                return Err(MakeError::Interrupted.into());
             }
             let read = match body.read(&mut buffer) {
                 Ok(0) => break,
@@ -93,7 +94,7 @@ impl<'a> Registry<'a> {
                 Err(source) => return Err(PullError::Interrupted { digest: blob.digest.clone(), source }),
             };
             hash.update(&buffer[..read]);
-            file.write_all(&buffer[..read]).map_err(PullError::io("write", into))?;
+            file.write_all(&buffer[..read]).map_err(FileError::of("write", into))?;
         }
         let found = hexadecimal(hash);
         if found == blob.digest {
@@ -115,7 +116,7 @@ impl<'a> Registry<'a> {
         }
         match answer.status() {
             StatusCode::OK => Ok(answer),
-            // Registries do not tell what is hidden from what is not there.
+            // Registries do not distinguish private images from missing ones.
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Err(self.locked()),
             StatusCode::NOT_FOUND => Err(PullError::NotThere(self.reference.to_string())),
             status => Err(PullError::Status { address, status: status.as_u16() }),
@@ -130,14 +131,14 @@ impl<'a> Registry<'a> {
         request.call().map_err(|error| self.failed(error))
     }
 
-    /// Fetches the token that registries give to everybody (distribution project, "Token
+    /// Gets an anonymous token (distribution project, "Token
     /// authentication specification").
     fn log_in(&self, challenge: &str) -> Result<String, PullError> {
         let parameter = |name| parameter(challenge, name);
         let (Some(realm), true) = (parameter("realm"), challenge.starts_with("Bearer ")) else {
             return Err(self.locked());
         };
-        // A registry elsewhere must not send us to this host, nor to anywhere without TLS.
+        // A registry elsewhere must not redirect us to this host, nor to a server without TLS.
         let authority = realm.parse::<Uri>().ok().and_then(|uri| uri.authority().map(ToString::to_string));
         let safe =
             realm.starts_with("https://") || authority.is_some_and(|authority| is_loopback(&authority));
@@ -176,7 +177,7 @@ fn parameter(challenge: &str, name: &str) -> Option<String> {
     values.next().map(|(value, _)| value.to_string())
 }
 
-/// `sha256:` and the digest of some bytes.
+/// The digest of some bytes, with its prefix.
 pub(super) fn digest(bytes: &[u8]) -> String {
     hexadecimal(Sha256::new_with_prefix(bytes))
 }
@@ -200,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_sent_to_a_token_server_without_tls() {
+    fn token_servers_must_use_tls() {
         let reference: Reference = "registry.example/a".parse().unwrap();
         let registry = Registry::new(&reference);
         for challenge in ["", "Basic realm=\"x\"", r#"Bearer realm="http://auth.example/token""#] {

@@ -105,7 +105,7 @@ impl Bench {
         format!("{}/a/system{version}", self.authority).parse().unwrap()
     }
 
-    fn pull(&self, version: &str) -> Result<Kept, PullError> {
+    fn pull(&self, version: &str) -> Result<CachedImage, PullError> {
         let run = format!("pull-{:?}", Instant::now()).replace(|c: char| !c.is_ascii_alphanumeric(), "-");
         let ledger = Ledger::create(&StateDirectory::at(self.base.path().join("state")), &run).unwrap();
         pull_quietly(&self.store, &ledger, &self.reference(version))
@@ -119,8 +119,8 @@ impl Bench {
     }
 }
 
-fn pull_quietly(store: &Store, ledger: &Ledger, reference: &Reference) -> Result<Kept, PullError> {
-    pull(store, ledger, reference, &Watch::new(&mut |_| {}, &AtomicBool::new(false)))
+fn pull_quietly(store: &Store, ledger: &Ledger, reference: &Reference) -> Result<CachedImage, PullError> {
+    pull(store, ledger, reference, &Progress::new(&mut |_| {}, &AtomicBool::new(false)))
 }
 
 /// A layer with one file.

@@ -1,4 +1,4 @@
-//! What is known of an image that is kept.
+//! The record of an image in the cache.
 
 use crate::digest::ContentDigest;
 use serde::{Deserialize, Serialize};
@@ -8,43 +8,42 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// What an image is, in its directory.
+/// File of the record in the directory of an image.
 const RECORD: &str = "image.json";
-/// Its root file system, in its directory.
+/// The root file system in the directory of an image.
 const TREE: &str = "tree";
-/// Ending of the file of further names, beside its directory.
+/// Extension of the file of tags, beside the directory.
 pub(super) const NAMES: &str = "names";
-/// Version of the record.
+/// Format version of the record.
 const FORMAT: u32 = 1;
 
-/// An image as its record has it.
+/// The description of an image.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
-    /// Version of the record. Changes: 1, first version.
+    /// Format version. Changes: 1, first version.
     pub format: u32,
     /// As `--image` takes it: `debian`, or `oci:REF` by digest.
     pub name: String,
-    /// SHA-256, hexadecimal, of what the image was made from: of a built one its recipe, of a
-    /// pulled one its manifest.
+    /// SHA-256, hexadecimal, of the recipe of a built image or the manifest of a pulled one.
     pub identity: String,
-    /// SHA-256, hexadecimal, of what is in it: of a built one the packages with their versions.
+    /// SHA-256, hexadecimal, of the content: of a built image the packages with their versions.
     pub content: String,
-    /// Size of its files, bytes; a file with several names counts once.
+    /// Total size of its files, bytes; a file with several names counts once.
     pub bytes: u64,
-    /// When it was made, RFC 3339 in UTC.
+    /// Time of creation, RFC 3339 in UTC.
     pub made: String,
-    /// One line on what it is.
+    /// A description of one line.
     pub summary: String,
 }
 
 impl Record {
-    /// The record of an image that was just made, with the size and time of it.
+    /// The record of a new image.
     pub(crate) fn new(name: String, identity: String, content: String, tree: &Path) -> io::Result<Self> {
         let (bytes, made) = (size(tree)?, weigh_host::clock::utc_now());
         Ok(Self { format: FORMAT, name, identity, content, bytes, made, summary: String::new() })
     }
 
-    /// Puts it beside the tree.
+    /// Writes the record beside the tree.
     pub(crate) fn write(&self, directory: &Path) -> io::Result<()> {
         let mut text = serde_json::to_vec_pretty(self)?;
         text.push(b'\n');
@@ -52,19 +51,19 @@ impl Record {
     }
 }
 
-/// An image that is kept.
+/// An image in the cache.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Kept {
-    /// What it is.
+pub struct CachedImage {
+    /// Its description.
     pub record: Record,
-    /// What else `--image` takes for it: tags.
+    /// Its tags, as `--image` takes them.
     pub tags: Vec<String>,
     /// Its directory.
     pub(super) directory: PathBuf,
 }
 
-impl Kept {
-    /// The name that people know it by.
+impl CachedImage {
+    /// Its name for display: a tag if it has one.
     pub fn name(&self) -> &str {
         self.tags.first().unwrap_or(&self.record.name)
     }
@@ -73,12 +72,12 @@ impl Kept {
         self.record.name == name || self.tags.iter().any(|tag| tag == name)
     }
 
-    /// Its root file system, never to be written to.
+    /// Its root file system, which must not be written to.
     pub fn tree(&self) -> PathBuf {
         self.directory.join(TREE)
     }
 
-    /// What of a root's digest is the image's.
+    /// Adds its identity and content to the digest of a root.
     pub(crate) fn digest_into(&self, digest: &mut ContentDigest) {
         for part in [&self.record.identity, &self.record.content] {
             digest.part(part.as_bytes());
@@ -86,12 +85,12 @@ impl Kept {
     }
 }
 
-/// The image in a directory, if it is one of a format that this version reads.
-pub(super) fn open(directory: &Path) -> Option<Kept> {
+/// The image in a directory, if its format is supported.
+pub(super) fn open(directory: &Path) -> Option<CachedImage> {
     let record: Record = serde_json::from_slice(&fs::read(directory.join(RECORD)).ok()?).ok()?;
     let names = fs::read_to_string(directory.with_extension(NAMES)).unwrap_or_default();
     let tags = names.lines().map(Into::into).collect();
-    (record.format == FORMAT).then(|| Kept { record, tags, directory: directory.into() })
+    (record.format == FORMAT).then(|| CachedImage { record, tags, directory: directory.into() })
 }
 
 /// Size of the regular files below a directory, bytes.

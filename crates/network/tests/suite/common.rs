@@ -55,7 +55,7 @@ impl PlatformUndo for Undo {
         detail: &serde_json::Value,
     ) -> Result<(), UndoError> {
         assert_eq!(platform, weigh_network::PLATFORM);
-        Ok(weigh_network::undo(what, id, detail)?)
+        weigh_network::undo(what, id, detail).map_err(|error| UndoError::Platform(Box::new(error)))
     }
 }
 

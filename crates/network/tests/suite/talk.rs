@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 use std::net::IpAddr;
 use std::time::Duration;
 use weigh_host::command::Invocation;
-use weigh_network::{GuestNetwork, Mode, NetworkError, Outside, connect, within};
+use weigh_network::{ExternalAddress, GuestNetwork, Mode, NetworkError, connect, within};
 
 /// On this very host, whatever else runs here, Docker's engine maybe.
 #[test]
@@ -113,7 +113,7 @@ fn another_machine_reaches_what_is_opened() {
         let before = rules();
         let (mut first, mut second, mut bridged) =
             (run.guest(2, Mode::Nat), run.guest(3, Mode::Nat), run.guest(4, Mode::Bridge));
-        let at = |ports: &[u16]| Outside { address: [203, 0, 113, 1].into(), ports: ports.to_vec() };
+        let at = |ports: &[u16]| ExternalAddress { address: [203, 0, 113, 1].into(), ports: ports.to_vec() };
         first.open(&run.name, at(&[7001, 7002])).unwrap();
         second.open(&run.name, at(&[7003])).unwrap();
         bridged.open(&run.name, at(&[7004])).unwrap();

@@ -154,7 +154,7 @@ mod tests {
             host: true,
             notes: Vec::new(),
             tree: None,
-            hold: None,
+            lock: None,
         }
     }
 

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::ffi::OsStrExt;
-use weigh_network::{Client, Hop, NetworkError, Opening, Run};
+use weigh_network::{Client, FirewallOpening, Hop, NetworkError, Run};
 
 /// The way to one guest.
 #[derive(Debug, Default)]
@@ -20,7 +20,7 @@ pub(crate) struct Access {
     /// Where clients on another machine reach the host, and the way to the guest that they have
     /// through its firewall.
     outside: Option<Ipv4Addr>,
-    opening: Option<Opening>,
+    opening: Option<FirewallOpening>,
     /// The guest's own address on the engine's bridge.
     address: Option<IpAddr>,
     /// Ports of the host's loopback interface, by ports of the guest.
@@ -48,7 +48,7 @@ impl Access {
                 access.client = Some(Client::behind_link(run(host), accept).map_err(failed)?);
             }
             ("nat", Some(_), Some(bridge)) => {
-                let opening = Opening::to_bridge(run(host), bridge, request.instance);
+                let opening = FirewallOpening::to_bridge(run(host), bridge, request.instance);
                 access.opening = Some(opening.map_err(failed)?);
             }
             _ => {}
@@ -123,7 +123,7 @@ impl NetworkEnd for Access {
     /// Takes the client away, unless other guests have it too. It goes before the container: the
     /// engine takes its bridge away with the last that is on it.
     fn detach(&mut self) -> Result<(), PlatformError> {
-        let closed = self.opening.as_mut().map_or(Ok(()), Opening::close);
+        let closed = self.opening.as_mut().map_or(Ok(()), FirewallOpening::close);
         self.client.as_mut().map_or(Ok(()), Client::remove).and(closed).map_err(failed)
     }
 }

@@ -263,7 +263,7 @@ mod tests {
             host: true,
             notes: Vec::new(),
             tree: None,
-            hold: None,
+            lock: None,
         };
         let container = |network| Container {
             root: &root,

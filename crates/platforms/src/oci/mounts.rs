@@ -201,7 +201,7 @@ mod tests {
             host: true,
             notes: Vec::new(),
             tree: None,
-            hold: None,
+            lock: None,
         };
         let mounted =
             [&home, &home.join("disk/inner"), &home.join("disk"), &home.join("gone"), &home.join("tmp")]

@@ -139,7 +139,7 @@ mod tests {
             host: false,
             notes: Vec::new(),
             tree: None,
-            hold: Default::default(),
+            lock: None,
         };
         assert_eq!(of(&root, false, base.path()).unwrap().skeleton, root.skeleton);
         let new = of(&root, true, base.path()).unwrap();

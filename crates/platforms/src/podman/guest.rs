@@ -234,7 +234,11 @@ pub(super) fn undo(name: &str, detail: &Value) -> Result<(), PlatformError> {
         return Ok(());
     }
     // The client first: it may be about to make the container.
-    groups.iter().rev().try_for_each(|group| hierarchy.kill(group)).map_err(PlatformError::StillThere)?;
+    groups
+        .iter()
+        .rev()
+        .try_for_each(|group| hierarchy.kill(group))
+        .map_err(|error| PlatformError::StillThere(error.to_string()))?;
     store.remove(name, None)
 }
 

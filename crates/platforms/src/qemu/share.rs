@@ -37,7 +37,7 @@ pub(crate) enum Share {
 /// key, maybe empty.
 pub(crate) fn is_expected(kernel: &str) -> bool {
     let named = Some(kernel).filter(|path| !path.is_empty()).map(Path::new);
-    match CacheDirectory::open().and_then(|cache| GuestKernel::at_hand(named, &cache)) {
+    match CacheDirectory::open().and_then(|cache| GuestKernel::find_local(named, &cache)) {
         Some(kernel) => Share::of(&kernel).is_some(),
         None => weigh_host::facts::is_root() && daemon().is_some(),
     }
@@ -222,7 +222,7 @@ mod tests {
             host: false,
             notes: Vec::new(),
             tree: None,
-            hold: None,
+            lock: None,
         }
     }
 

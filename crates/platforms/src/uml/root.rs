@@ -81,7 +81,7 @@ mod tests {
             host: true,
             notes: Vec::new(),
             tree: None,
-            hold: None,
+            lock: None,
         };
         let share = |bind: &Bind| Ok(BootMount::new("hostfs", "none", utf8(&bind.target)?, "ro"));
         let table: String = mounts(&root, share).unwrap().iter().map(ToString::to_string).collect();

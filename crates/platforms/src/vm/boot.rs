@@ -210,7 +210,7 @@ mod tests {
             host: false,
             notes: Vec::new(),
             tree: None,
-            hold: None,
+            lock: None,
         };
         check_size(&root, 12 << 20).unwrap();
         let error = check_size(&root, 11 << 20).unwrap_err().to_string();

@@ -3,7 +3,7 @@
 use crate::RunnerError;
 use std::net::Ipv4Addr;
 use weigh_model::{EnvironmentSpec, LoaderMachine};
-use weigh_observe::ElsewhereReading;
+use weigh_observe::RemoteLoaderReading;
 use weigh_platforms::loader::{CPU_TIMES, CPU_TIMES_LIMIT_BYTES, Elsewhere};
 use weigh_platforms::{Guest, Host, PlatformError, Session};
 
@@ -53,11 +53,11 @@ impl Machine {
 
     /// How busy its CPUs have been, and what the loader of this session has used; none where it
     /// cannot be asked.
-    pub(crate) fn read(&self, session: &mut Session) -> Option<ElsewhereReading> {
+    pub(crate) fn read(&self, session: &mut Session) -> Option<RemoteLoaderReading> {
         let (clock, _, _) = session.clock().ok()?;
         let cpu_times = session.get(CPU_TIMES, CPU_TIMES_LIMIT_BYTES).ok()?;
         let own = session.get(OWN_TIMES, OWN_TIMES_LIMIT_BYTES).ok()?;
         let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
-        ElsewhereReading::of(clock.monotonic_ns, &text(&cpu_times), &text(&own), &self.facts.cpus)
+        RemoteLoaderReading::of(clock.monotonic_ns, &text(&cpu_times), &text(&own), &self.facts.cpus)
     }
 }

@@ -120,7 +120,7 @@ mod tests {
             host: false,
             notes: Vec::new(),
             tree: None,
-            hold: None,
+            lock: None,
         };
         let helper = |pid| Process { name: "shim".into(), pid };
         let guest =

@@ -4,7 +4,7 @@ use crate::serve::machine::Machine;
 use std::sync::Arc;
 use weigh_host::accounts::Accounts;
 use weigh_model::Observed;
-use weigh_observe::{Attached, ElsewhereReading, Sensors, add};
+use weigh_observe::{InstanceId, RemoteLoaderReading, Sensors, add};
 use weigh_platforms::{DiskMeter, DiskMoved, Session};
 
 /// What a machine has read from its virtual disks, below its own caches and above those of the
@@ -16,7 +16,7 @@ pub(super) const DISK_READS: &str = "guest_disk_read_bytes";
 pub(crate) struct Watch<'a> {
     sensors: &'a mut dyn Sensors,
     /// None where the sensors see nothing of the guest.
-    instance: Option<Attached>,
+    instance: Option<InstanceId>,
     /// Counts what the guest moves of its disk, where it has one.
     meter: Option<Box<dyn DiskMeter>>,
     /// What it had moved when the window began.
@@ -27,7 +27,7 @@ pub(crate) struct Watch<'a> {
     /// The machine of the load generator, which reports its own use, and its reading when the window
     /// began.
     machine: Option<Arc<Machine>>,
-    asked: Option<ElsewhereReading>,
+    asked: Option<RemoteLoaderReading>,
 }
 
 impl Drop for Watch<'_> {
@@ -41,7 +41,7 @@ impl Drop for Watch<'_> {
 impl<'a> Watch<'a> {
     pub(crate) fn new(
         sensors: &'a mut dyn Sensors,
-        instance: Option<Attached>,
+        instance: Option<InstanceId>,
         meter: Option<Box<dyn DiskMeter>>,
     ) -> Self {
         Self { sensors, instance, meter, moved: None, seen: None, loaded: false, machine: None, asked: None }

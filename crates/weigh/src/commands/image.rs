@@ -10,8 +10,8 @@ use weigh_host::clock;
 use weigh_host::ledger::Ledger;
 use weigh_images::debian::{BuildError, Recipe};
 use weigh_images::oci::{self, PullError, Reference, ReferenceError};
-use weigh_images::store::{Kept, Record, Store};
-use weigh_images::{ImageError, Watch};
+use weigh_images::store::{CachedImage, Record, Store};
+use weigh_images::{ImageError, Progress};
 use weigh_model::{ImageSpec, nearest};
 use weigh_platforms::Undoers;
 
@@ -31,7 +31,7 @@ pub fn run(what: ImageCommand) -> Result<(), Failure> {
 }
 
 /// The images on this host.
-pub fn kept() -> Vec<Kept> {
+pub fn kept() -> Vec<CachedImage> {
     Store::open().map(|store| store.list()).unwrap_or_default()
 }
 
@@ -39,12 +39,12 @@ pub fn kept() -> Vec<Kept> {
 pub fn about(record: &Record) -> String {
     let digest = &record.identity[..SHOWN_DIGITS.min(record.identity.len())];
     let mebibytes = record.bytes as f64 / f64::from(1 << 20);
-    let other = record.name == "debian" && record.identity != Recipe::here().identity();
+    let other = record.name == "debian" && record.identity != Recipe::for_this_host().identity();
     let note = if other { ", by the recipe of another version: not used" } else { "" };
     format!("sha256:{digest}  {mebibytes:.1} MiB  {}  {}{note}", record.made, record.summary)
 }
 
-fn line(kept: &Kept) -> String {
+fn line(kept: &CachedImage) -> String {
     format!("{}  {}", kept.name(), about(&kept.record))
 }
 
@@ -52,10 +52,12 @@ fn build(name: &str) -> Result<(), Failure> {
     let store = store()?;
     let mut say = |step: &str| ui::note(step);
     let interrupt = super::run::catch_signals()?;
-    let watch = Watch::new(&mut say, &interrupt);
+    let watch = Progress::new(&mut say, &interrupt);
     let kept = match ImageSpec::from(name.to_string()) {
         ImageSpec::Debian => {
-            let build = |ledger: &Ledger| Recipe::here().build(&store, ledger, &watch).map_err(build_failure);
+            let build = |ledger: &Ledger| {
+                Recipe::for_this_host().build(&store, ledger, &watch).map_err(build_failure)
+            };
             recorded(build)?
         }
         ImageSpec::Oci(text) => {
@@ -136,7 +138,7 @@ fn remove(name: &str) -> Result<(), Failure> {
     let store = store()?;
     let removed = recorded(|ledger| {
         store.remove(name, ledger).map_err(|error| match error {
-            ImageError::NotKept { .. } | ImageError::Reference(_) => Failure::input(error.to_string()),
+            ImageError::NotCached { .. } | ImageError::Reference(_) => Failure::input(error.to_string()),
             other => Failure::of_error(Kind::Failed, &other),
         })
     })?;

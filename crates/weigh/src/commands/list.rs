@@ -5,7 +5,7 @@ use crate::cli::Listed;
 use crate::error::Failure;
 use crate::{request, ui};
 use serde::Serialize;
-use weigh_images::store::Kept;
+use weigh_images::store::CachedImage;
 use weigh_model::harmless_lines;
 use weigh_platforms::{self as platforms, Values};
 
@@ -159,7 +159,7 @@ fn image_entries() -> Vec<Entry> {
     ]
 }
 
-fn detail(kept: &Kept) -> Detail {
+fn detail(kept: &CachedImage) -> Detail {
     Detail { kind: "kept", name: kept.name().into(), summary: image::about(&kept.record), default: "" }
 }
 

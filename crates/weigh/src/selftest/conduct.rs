@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use weigh_host::accounts::Accounts;
 use weigh_model::{FinishReason, HostFacts, HostSettings, Observed, Plan, Record};
-use weigh_observe::{Attached, Sensors};
+use weigh_observe::{InstanceId, Sensors};
 use weigh_platforms::Host;
 use weigh_stats::{Cell, Interval, Options, analyse, collect};
 use weigh_store::RunDirectory;
@@ -177,17 +177,17 @@ impl Sensors for Quiet {
         HostSettings::default()
     }
 
-    fn attach(&mut self, _: &Accounts, _: &[u32]) -> Attached {
-        Attached(0)
+    fn attach(&mut self, _: &Accounts, _: &[u32]) -> InstanceId {
+        InstanceId(0)
     }
 
-    fn begin(&mut self, _: Attached) {}
+    fn begin(&mut self, _: InstanceId) {}
 
-    fn end(&mut self, _: Attached) -> Observed {
+    fn end(&mut self, _: InstanceId) -> Observed {
         Observed::default()
     }
 
-    fn detach(&mut self, _: Attached) {}
+    fn detach(&mut self, _: InstanceId) {}
 }
 
 /// Whether the next comparison begins with voiding on.

@@ -15,7 +15,7 @@ use weigh_host::ledger::Ledger;
 use weigh_host::state::StateDirectory;
 use weigh_images::Programs;
 use weigh_model::{Comparison, CpuTime, HostSettings, Observed, Plan, Record};
-use weigh_observe::{Attached, Sensors};
+use weigh_observe::{InstanceId, Sensors};
 use weigh_platforms::Host;
 use weigh_stats::{Cell, Options, analyse, collect};
 
@@ -206,18 +206,18 @@ impl Sensors for Loud {
         HostSettings::default()
     }
 
-    fn attach(&mut self, _: &Accounts, _: &[u32]) -> Attached {
-        Attached(0)
+    fn attach(&mut self, _: &Accounts, _: &[u32]) -> InstanceId {
+        InstanceId(0)
     }
 
-    fn begin(&mut self, _: Attached) {}
+    fn begin(&mut self, _: InstanceId) {}
 
-    fn end(&mut self, _: Attached) -> Observed {
+    fn end(&mut self, _: InstanceId) -> Observed {
         let foreign = CpuTime { ns: 500_000_000, uncertainty_ns: 0 };
         Observed { window_ns: 1_000_000_000, cpus: vec![0], foreign, ..Observed::default() }
     }
 
-    fn detach(&mut self, _: Attached) {}
+    fn detach(&mut self, _: InstanceId) {}
 }
 
 #[test]

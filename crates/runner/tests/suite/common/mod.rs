@@ -14,7 +14,7 @@ use weigh_model::{
     ImageSpec, MetricSource, MetricSpec, Observed, Outcome, PLAN_FORMAT, Plan, Record, Trial, VoidUnit,
     WorkloadPlan,
 };
-use weigh_observe::{Attached, Sensors};
+use weigh_observe::{InstanceId, Sensors};
 use weigh_platforms::Host;
 use weigh_runner::order::block_order;
 use weigh_runner::{Finish, Run, RunOptions, RunnerError, run};
@@ -53,9 +53,9 @@ pub fn foreign(share: f64) -> Observed {
 pub struct Scripted<'a> {
     now: &'a RefCell<Now>,
     weather: &'a Weather,
-    attached: BTreeSet<Attached>,
+    attached: BTreeSet<InstanceId>,
     next: u64,
-    begun: Option<Attached>,
+    begun: Option<InstanceId>,
     /// Windows so far.
     pub windows: u64,
 }
@@ -70,22 +70,22 @@ impl Sensors for Scripted<'_> {
     fn settings(&mut self) -> HostSettings {
         HostSettings::default()
     }
-    fn attach(&mut self, _: &Accounts, cpus: &[u32]) -> Attached {
+    fn attach(&mut self, _: &Accounts, cpus: &[u32]) -> InstanceId {
         assert_eq!(cpus, [0], "all CPUs of the host, as the plan names none");
         self.next += 1;
-        self.attached.insert(Attached(self.next));
-        Attached(self.next)
+        self.attached.insert(InstanceId(self.next));
+        InstanceId(self.next)
     }
-    fn begin(&mut self, instance: Attached) {
+    fn begin(&mut self, instance: InstanceId) {
         assert!(self.attached.contains(&instance), "{instance:?} is not attached");
         self.begun = Some(instance);
     }
-    fn end(&mut self, instance: Attached) -> Observed {
+    fn end(&mut self, instance: InstanceId) -> Observed {
         assert_eq!(self.begun.take(), Some(instance));
         self.windows += 1;
         (self.weather)(&self.now.borrow())
     }
-    fn detach(&mut self, instance: Attached) {
+    fn detach(&mut self, instance: InstanceId) {
         assert!(self.attached.remove(&instance), "{instance:?} is detached twice");
     }
 }

@@ -1,32 +1,32 @@
-//! What was made, as entries of the ledger, and taken away in reverse.
+//! Changes to the network, recorded in the ledger and undone in reverse order.
 
 use crate::{NetworkError, PLATFORM, namespace, undo};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use weigh_host::ledger::{Change, EntryId, Ledger, LedgerError, PlatformUndo, UndoError};
 
-/// The entries of one network. When this is dropped, they are undone; what cannot be undone stays
+/// The ledger entries of one network. Dropping this undoes them; changes that cannot be undone stay
 /// in the ledger.
 #[derive(Debug)]
-pub(crate) struct Made {
+pub(crate) struct RecordedChanges {
     ledger: Ledger,
     entries: Vec<EntryId>,
     files: Vec<PathBuf>,
 }
 
-impl Made {
+impl RecordedChanges {
     pub(crate) fn new(ledger: &Ledger) -> Self {
         Self { ledger: ledger.clone(), entries: Vec::new(), files: Vec::new() }
     }
 
-    /// Writes down what is about to be made.
+    /// Records something that is about to be made.
     pub(crate) fn record(&mut self, what: &str, id: &str, detail: Value) -> Result<(), NetworkError> {
         let (platform, what, id) = (PLATFORM.into(), what.into(), id.into());
         self.entries.push(self.ledger.record(Change::Platform { platform, what, id, detail })?);
         Ok(())
     }
 
-    /// Makes a network namespace that is held by a file.
+    /// Makes a network namespace and binds it to a file.
     pub(crate) fn namespace(&mut self, file: &Path) -> Result<(), NetworkError> {
         let directory = file.parent().unwrap_or(file);
         std::fs::create_dir_all(directory)
@@ -37,25 +37,25 @@ impl Made {
         namespace::make(file)
     }
 
-    /// Takes everything away, newest first. What fails does not keep the rest.
+    /// Undoes all changes, newest first. A failure does not stop the others.
     pub(crate) fn undo(&mut self) -> Result<(), NetworkError> {
         let mut failed = Vec::new();
-        let mut kept = Vec::new();
+        let mut remaining = Vec::new();
         for entry in self.entries.drain(..).rev() {
             match self.ledger.undo(entry, &Own) {
                 Ok(()) => {}
                 Err(LedgerError::Undo(changes)) => {
                     failed.extend(changes);
-                    kept.push(entry);
+                    remaining.push(entry);
                 }
-                // It is undone; only the ledger does not know.
+                // It is undone; only writing the ledger failed.
                 Err(_) => {}
             }
         }
-        kept.reverse();
-        self.entries = kept;
+        remaining.reverse();
+        self.entries = remaining;
         for file in self.files.drain(..) {
-            // Below the run's work directory, with which they go at the latest.
+            // They lie in the work directory of the run, which is removed in any case.
             let _ = std::fs::remove_file(&file);
             let _ = file.parent().map(std::fs::remove_dir);
         }
@@ -63,7 +63,7 @@ impl Made {
     }
 }
 
-impl Drop for Made {
+impl Drop for RecordedChanges {
     fn drop(&mut self) {
         let _ = self.undo();
     }
@@ -74,6 +74,6 @@ struct Own;
 
 impl PlatformUndo for Own {
     fn undo(&self, _: &str, what: &str, id: &str, detail: &Value) -> Result<(), UndoError> {
-        Ok(undo(what, id, detail)?)
+        undo(what, id, detail).map_err(|error| UndoError::Platform(Box::new(error)))
     }
 }
