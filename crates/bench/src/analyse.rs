@@ -10,15 +10,14 @@ const GOAL_S: f64 = 2.0;
 
 pub fn measure() -> Outcome {
     let weigh = built("weigh")?;
-    let mut file = tempfile::Builder::new().suffix(".csv").tempfile().map_err(|error| error.to_string())?;
-    write(file.as_file_mut()).map_err(|error| error.to_string())?;
+    let mut file = tempfile::Builder::new().suffix(".csv").tempfile()?;
+    write(file.as_file_mut())?;
     let mut times = Vec::new();
     for _ in 0..5 {
         let finished = Invocation::new(&weigh)
             .args(["analyse", &file.path().display().to_string()])
             .deadline(Duration::from_secs(60))
-            .run_ok()
-            .map_err(|error| error.to_string())?;
+            .run_ok()?;
         times.push(finished.took.as_secs_f64());
     }
     let time = median(&mut times);

@@ -3,7 +3,7 @@
 //! file system.
 
 use crate::guests::{launch, request, with_host};
-use crate::{Line, Outcome, median, ratio};
+use crate::{Fallible, Line, Outcome, median, ratio};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -64,7 +64,7 @@ pub fn measure() -> Outcome {
             None => skipped.push(format!("{} is not installed", machine.program)),
         }
     }
-    if lines.is_empty() { Err(skipped.join(", ")) } else { Ok(lines) }
+    if lines.is_empty() { Err(skipped.join(", ").into()) } else { Ok(lines) }
 }
 
 fn measure_machine(machine: &Machine, host: &Host, root: &Arc<Root>) -> Outcome {
@@ -72,7 +72,7 @@ fn measure_machine(machine: &Machine, host: &Host, root: &Arc<Root>) -> Outcome 
     launch(host, &request(root, machine.environment, 0)?)?;
     let archive = (machine.archive)(root);
     let directory = host.work.join("by-hand");
-    std::fs::create_dir_all(&directory).map_err(|error| error.to_string())?;
+    std::fs::create_dir_all(&directory)?;
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
     for pair in 0..PAIRS {
         for i in 0..2 {
@@ -99,15 +99,15 @@ fn measure_machine(machine: &Machine, host: &Host, root: &Arc<Root>) -> Outcome 
 }
 
 /// Time to the hello; the machine powers off by itself when its channel is closed.
-fn launch_by_hand(invocation: Invocation) -> Result<f64, String> {
+fn launch_by_hand(invocation: Invocation) -> Fallible<f64> {
     let start = Instant::now();
-    let mut running = invocation.spawn().map_err(|error| error.to_string())?;
+    let mut running = invocation.spawn()?;
     let ends: Option<(OwnedFd, OwnedFd)> = running.take_output().zip(running.take_input());
     let (output, input) = ends.ok_or("no standard streams")?;
     let mut session = Session::over_terminal(output, input);
-    session.announced(DEADLINE).map_err(|error| error.to_string())?;
+    session.announced(DEADLINE)?;
     let took = start.elapsed().as_secs_f64();
-    session.shutdown(DEADLINE).map_err(|error| error.to_string())?;
-    running.wait(DEADLINE).map_err(|error| error.to_string())?.ok_or("it does not power off")?;
+    session.shutdown(DEADLINE)?;
+    running.wait(DEADLINE)?.ok_or("it does not power off")?;
     Ok(took)
 }

@@ -8,7 +8,7 @@
 //! down and nothing of it is read back.
 
 use crate::guests::{launch, request, with_host};
-use crate::{Line, Outcome, median, ratio};
+use crate::{Fallible, Line, Outcome, median, ratio};
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -100,42 +100,42 @@ fn compare(host: &Host, root: &Arc<Root>) -> Outcome {
 }
 
 /// The machine that the lines by hand make, too.
-fn machine(root: &Arc<Root>, kind: &Kind, instance: u64) -> Result<GuestRequest, String> {
+fn machine(root: &Arc<Root>, kind: &Kind, instance: u64) -> Fallible<GuestRequest> {
     let cpus = weigh_host::facts::allowed_cpus().into_iter().rev().take(1).collect();
     let request = request(root, kind.environment, instance)?;
     Ok(GuestRequest { cpus, memory_bytes: Some(MEMORY_BYTES), ..request })
 }
 
 /// Saves a machine as the platform does; returns where.
-fn save(host: &Host, root: &Arc<Root>) -> Result<PathBuf, String> {
+fn save(host: &Host, root: &Arc<Root>) -> Fallible<PathBuf> {
     let saved = host.work.join("bench-saved");
-    std::fs::create_dir(&saved).map_err(|error| error.to_string())?;
+    std::fs::create_dir(&saved)?;
     let platform = find("qemu").ok_or("no platform qemu")?;
-    let mut guest = platform.launch(host, &machine(root, &Q35, 9)?).map_err(|error| error.to_string())?;
-    guest.save(&saved).and_then(|()| guest.stop()).map_err(|error| error.to_string())?;
+    let mut guest = platform.launch(host, &machine(root, &Q35, 9)?)?;
+    guest.save(&saved).and_then(|()| guest.stop())?;
     Ok(saved)
 }
 
 /// Time to the hello of a machine that goes on, seconds.
-fn restore(host: &Host, request: &GuestRequest, saved: &Path) -> Result<f64, String> {
+fn restore(host: &Host, request: &GuestRequest, saved: &Path) -> Fallible<f64> {
     let platform = find("qemu").ok_or("no platform qemu")?;
     let start = Instant::now();
-    let mut guest = platform.restore(host, request, saved).map_err(|error| error.to_string())?;
+    let mut guest = platform.restore(host, request, saved)?;
     let took = start.elapsed().as_secs_f64();
-    guest.stop().map_err(|error| error.to_string())?;
+    guest.stop()?;
     Ok(took)
 }
 
 /// Kernel and archive that the platform boots.
-fn prepared(host: &Host) -> Result<(PathBuf, PathBuf), String> {
-    let entries = std::fs::read_dir(&host.work).map_err(|error| error.to_string())?;
+fn prepared(host: &Host) -> Fallible<(PathBuf, PathBuf)> {
+    let entries = std::fs::read_dir(&host.work)?;
     let place = entries
         .flatten()
         .map(|entry| entry.path())
         .find(|path| path.join("prepared.json").exists())
         .ok_or("the platform prepared nothing")?;
-    let text = std::fs::read_to_string(place.join("prepared.json")).map_err(|error| error.to_string())?;
-    let value: serde_json::Value = serde_json::from_str(&text).map_err(|error| error.to_string())?;
+    let text = std::fs::read_to_string(place.join("prepared.json"))?;
+    let value: serde_json::Value = serde_json::from_str(&text)?;
     let path =
         |name: &str| value[name].as_str().map(PathBuf::from).ok_or_else(|| format!("no {name} is prepared"));
     Ok((path("kernel")?, path("initramfs")?))
@@ -150,10 +150,10 @@ struct Hand {
 }
 
 impl Hand {
-    fn new(host: &Host) -> Result<Self, String> {
+    fn new(host: &Host) -> Fallible<Self> {
         let (kernel, archive) = prepared(host)?;
         let directory = host.work.join("by-hand");
-        std::fs::create_dir_all(&directory).map_err(|error| error.to_string())?;
+        std::fs::create_dir_all(&directory)?;
         Ok(Self { kernel, archive, directory })
     }
 
@@ -161,7 +161,7 @@ impl Hand {
         self.directory.join("state").display().to_string()
     }
 
-    fn line(&self, kind: &Kind) -> Result<Invocation, String> {
+    fn line(&self, kind: &Kind) -> Fallible<Invocation> {
         let clock = if kind.told_clock { format!(" tsc_early_khz={}", khz()?) } else { String::new() };
         Ok(Invocation::new(BINARY)
             .args(kind.options)
@@ -180,19 +180,19 @@ impl Hand {
     }
 
     /// Time to the hello; the machine powers off when it is told to.
-    fn boot(&self, kind: &Kind) -> Result<f64, String> {
+    fn boot(&self, kind: &Kind) -> Fallible<f64> {
         let (took, running, mut session) = come_up(self.line(kind)?)?;
         end(running, &mut session)?;
         Ok(took)
     }
 
     /// Saves a machine by its monitor, as QEMU's own guide has it.
-    fn save(&self) -> Result<(), String> {
+    fn save(&self) -> Fallible<()> {
         let socket = self.directory.join("qmp");
         let line = self.line(&Q35)?.arg("-qmp").arg(format!("unix:{},server=on,wait=off", socket.display()));
         let (_, mut running, _session) = come_up(line)?;
-        let mut monitor = UnixStream::connect(&socket).map_err(|error| error.to_string())?;
-        let mut say = |line: String| monitor.write_all(line.as_bytes()).map_err(|error| error.to_string());
+        let mut monitor = UnixStream::connect(&socket)?;
+        let mut say = |line: String| monitor.write_all(line.as_bytes());
         // One that was stopped before would stand still when it is back.
         say("{\"execute\": \"qmp_capabilities\"}\n".into())?;
         let uri = format!("exec:cat > {}", self.state());
@@ -202,20 +202,20 @@ impl Hand {
         let mut piece = [0; 4096];
         while !heard.contains("\"completed\"") {
             if Instant::now() > until {
-                return Err(format!("a machine by hand is not saved: {heard}"));
+                return Err(format!("a machine by hand is not saved: {heard}").into());
             }
             std::thread::sleep(Duration::from_millis(50));
-            monitor.write_all(b"{\"execute\": \"query-migrate\"}\n").map_err(|error| error.to_string())?;
-            let n = monitor.read(&mut piece).map_err(|error| error.to_string())?;
+            monitor.write_all(b"{\"execute\": \"query-migrate\"}\n")?;
+            let n = monitor.read(&mut piece)?;
             heard += &String::from_utf8_lossy(&piece[..n]);
         }
-        monitor.write_all(b"{\"execute\": \"quit\"}\n").map_err(|error| error.to_string())?;
-        running.wait(DEADLINE).map_err(|error| error.to_string())?.ok_or("it does not quit")?;
+        monitor.write_all(b"{\"execute\": \"quit\"}\n")?;
+        running.wait(DEADLINE)?.ok_or("it does not quit")?;
         Ok(())
     }
 
     /// Time to the hello of the machine that was saved.
-    fn restore(&self) -> Result<f64, String> {
+    fn restore(&self) -> Fallible<f64> {
         let line = self.line(&Q35)?.arg("-incoming").arg(format!("exec:cat {}", self.state()));
         let (took, running, mut session) = come_up(line)?;
         end(running, &mut session)?;
@@ -224,25 +224,25 @@ impl Hand {
 }
 
 /// Starts a machine and waits for its hello over standard streams; how long that took, seconds.
-fn come_up(line: Invocation) -> Result<(f64, Running, Session), String> {
+fn come_up(line: Invocation) -> Fallible<(f64, Running, Session)> {
     let start = Instant::now();
-    let mut running = line.spawn().map_err(|error| error.to_string())?;
+    let mut running = line.spawn()?;
     let (output, input) = running.take_output().zip(running.take_input()).ok_or("no standard streams")?;
     let mut session = Session::new(output, input);
-    session.hello(DEADLINE).map_err(|error| error.to_string())?;
+    session.hello(DEADLINE)?;
     Ok((start.elapsed().as_secs_f64(), running, session))
 }
 
-fn end(mut running: Running, session: &mut Session) -> Result<(), String> {
-    session.shutdown(DEADLINE).map_err(|error| error.to_string())?;
-    running.wait(DEADLINE).map_err(|error| error.to_string())?.ok_or("it does not power off")?;
+fn end(mut running: Running, session: &mut Session) -> Fallible<()> {
+    session.shutdown(DEADLINE)?;
+    running.wait(DEADLINE)?.ok_or("it does not power off")?;
     Ok(())
 }
 
 /// As a user has it from `/proc/cpuinfo`, where the kernel tells nominal frequencies: near enough
 /// for a boot.
-fn khz() -> Result<u64, String> {
-    let text = std::fs::read_to_string("/proc/cpuinfo").map_err(|error| error.to_string())?;
+fn khz() -> Fallible<u64> {
+    let text = std::fs::read_to_string("/proc/cpuinfo")?;
     let line =
         text.lines().find(|line| line.starts_with("cpu MHz")).ok_or("no frequency in /proc/cpuinfo")?;
     let megahertz = line.split(':').nth(1).and_then(|value| value.trim().parse::<f64>().ok());

@@ -1,6 +1,6 @@
 //! Guests for the measurements: a run of its own with a ledger, and launches that are timed.
 
-use crate::{Outcome, guest_program};
+use crate::{Fallible, Outcome, guest_program};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
@@ -13,28 +13,23 @@ use weigh_platforms::{GuestRequest, Host, Undoers, find};
 
 /// A run of its own, which leaves nothing behind.
 pub fn with_host(run: &str, image: &ImageSpec, work: impl FnOnce(&Host, &Arc<Root>) -> Outcome) -> Outcome {
-    let scratch = tempfile::tempdir().map_err(|error| error.to_string())?;
+    let scratch = tempfile::tempdir()?;
     let state = StateDirectory::at(scratch.path().join("state"));
-    let ledger = Ledger::create(&state, run).map_err(|error| error.to_string())?;
+    let ledger = Ledger::create(&state, run)?;
     let lines = prepare(&ledger, run, image, scratch.path()).and_then(|(host, root)| work(&host, &root));
-    ledger.close(&Undoers).map_err(|error| error.to_string())?;
+    ledger.close(&Undoers)?;
     lines
 }
 
-fn prepare(
-    ledger: &Ledger,
-    run: &str,
-    image: &ImageSpec,
-    scratch: &Path,
-) -> Result<(Host, Arc<Root>), String> {
+fn prepare(ledger: &Ledger, run: &str, image: &ImageSpec, scratch: &Path) -> Fallible<(Host, Arc<Root>)> {
     let work = scratch.join("work");
-    ledger.record(Change::Directory { path: work.clone() }).map_err(|error| error.to_string())?;
-    std::fs::create_dir_all(work.join("logs")).map_err(|error| error.to_string())?;
+    ledger.record(Change::Directory { path: work.clone() })?;
+    std::fs::create_dir_all(work.join("logs"))?;
     let programs = Programs {
         probe: guest_program("weigh-probe", "probe")?,
         kernels: guest_program("weigh-kernels", "kernels")?,
     };
-    let root = Root::prepare(image, &programs, &work, None).map_err(|error| error.to_string())?;
+    let root = Root::prepare(image, &programs, &work, None)?;
     let host = Host {
         ledger: ledger.clone(),
         hierarchy: Hierarchy::detect(),
@@ -48,8 +43,8 @@ fn prepare(
 }
 
 /// A guest of an environment as users write it, with all CPUs and the platform's own memory.
-pub fn request(root: &Arc<Root>, environment: &str, instance: u64) -> Result<GuestRequest, String> {
-    let environment = EnvironmentSpec::parse(environment).map_err(|error| error.to_string())?;
+pub fn request(root: &Arc<Root>, environment: &str, instance: u64) -> Fallible<GuestRequest> {
+    let environment = EnvironmentSpec::parse(environment)?;
     Ok(GuestRequest {
         environment,
         instance,
@@ -62,13 +57,13 @@ pub fn request(root: &Arc<Root>, environment: &str, instance: u64) -> Result<Gue
 }
 
 /// Time from the call to the probe's hello, seconds.
-pub fn launch(host: &Host, request: &GuestRequest) -> Result<f64, String> {
+pub fn launch(host: &Host, request: &GuestRequest) -> Fallible<f64> {
     let name = &request.environment.platform;
     let platform = find(name).ok_or_else(|| format!("no platform {name}"))?;
-    platform.prepare(host, request).map_err(|error| error.to_string())?;
+    platform.prepare(host, request)?;
     let start = Instant::now();
-    let mut guest = platform.launch(host, request).map_err(|error| error.to_string())?;
+    let mut guest = platform.launch(host, request)?;
     let took = start.elapsed().as_secs_f64();
-    guest.stop().map_err(|error| error.to_string())?;
+    guest.stop()?;
     Ok(took)
 }

@@ -1,6 +1,6 @@
 //! Time beyond the sleeps per iteration: `weigh run` on native against hyperfine, the same command.
 
-use crate::{Line, Outcome, built, ratio};
+use crate::{Fallible, Line, Outcome, built, ratio};
 use std::path::Path;
 use std::time::Duration;
 use weigh_host::command::{Invocation, find_program};
@@ -16,7 +16,7 @@ pub fn measure() -> Outcome {
     let hyperfine =
         find_program("hyperfine").ok_or("hyperfine is not installed (apt-get install hyperfine)")?;
     let weigh = built("weigh")?;
-    let scratch = tempfile::tempdir().map_err(|error| error.to_string())?;
+    let scratch = tempfile::tempdir()?;
     let (mut ours, mut theirs, mut syncs) = (Vec::new(), Vec::new(), Vec::new());
     for pair in 0..PAIRS {
         let first = pair % 2 == 0;
@@ -45,19 +45,18 @@ pub fn measure() -> Outcome {
     }])
 }
 
-fn run_hyperfine(program: &Path) -> Result<f64, String> {
+fn run_hyperfine(program: &Path) -> Fallible<f64> {
     let runs = BLOCKS * ITERATIONS;
     let finished = Invocation::new(program)
         .args(["--style", "none", "--runs", &runs.to_string(), &format!("sleep {SLEEP_S}")])
         .deadline(Duration::from_secs(120))
-        .run_ok()
-        .map_err(|error| error.to_string())?;
+        .run_ok()?;
     Ok(finished.took.as_secs_f64() / f64::from(runs) - SLEEP_S)
 }
 
 /// Seconds beyond the sleep per run of the command, and the syncs' part in seconds per measured
 /// iteration.
-fn run_weigh(program: &Path, scratch: &Path, pair: usize) -> Result<(f64, f64), String> {
+fn run_weigh(program: &Path, scratch: &Path, pair: usize) -> Fallible<(f64, f64)> {
     let out = scratch.join(format!("run{pair}"));
     let finished = Invocation::new(program)
         .args([
@@ -71,12 +70,11 @@ fn run_weigh(program: &Path, scratch: &Path, pair: usize) -> Result<(f64, f64), 
         ])
         .args(["--out", &out.display().to_string(), "--", "sleep", &SLEEP_S.to_string()])
         .deadline(Duration::from_secs(120))
-        .run_ok()
-        .map_err(|error| error.to_string())?;
-    let samples = std::fs::read_to_string(out.join("samples.jsonl")).map_err(|error| error.to_string())?;
+        .run_ok()?;
+    let samples = std::fs::read_to_string(out.join("samples.jsonl"))?;
     let trials = samples.lines().filter(|line| line.contains("\"record\":\"trial\"")).count() as u32;
     if trials != BLOCKS {
-        return Err(format!("weigh made {trials} trials instead of {BLOCKS}"));
+        return Err(format!("weigh made {trials} trials instead of {BLOCKS}").into());
     }
     let notes = String::from_utf8_lossy(&finished.error);
     let sync_s = number_before(&notes, " s in syncs").ok_or("weigh does not say how long its syncs took")?;

@@ -29,7 +29,10 @@ pub struct Line {
 }
 
 /// What one measurement gives: lines, or why it was not made.
-pub type Outcome = Result<Vec<Line>, String>;
+pub type Outcome = Fallible<Vec<Line>>;
+
+/// The result of a step. A failure skips the measurement, and its text is printed.
+pub type Fallible<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
 /// A measurement and its name.
 type Measurement = (&'static str, fn() -> Outcome);
@@ -65,27 +68,27 @@ fn main() {
 }
 
 /// A file of the product's own build, beside this program.
-fn built(name: &str) -> Result<PathBuf, String> {
-    let here = std::env::current_exe().map_err(|error| error.to_string())?;
+fn built(name: &str) -> Fallible<PathBuf> {
+    let here = std::env::current_exe()?;
     let release = here.parent().ok_or("this program lies in no directory")?;
     let path = release.join(name);
-    if path.exists() { Ok(path) } else { Err(format!("{} is not built", path.display())) }
+    if path.exists() { Ok(path) } else { Err(format!("{} is not built", path.display()).into()) }
 }
 
 /// The guest program that the product's build made.
-fn guest_program(name: &str, profile: &str) -> Result<PathBuf, String> {
+fn guest_program(name: &str, profile: &str) -> Fallible<PathBuf> {
     let target = built("weigh")?.ancestors().nth(2).ok_or("no target directory")?.join("guest");
     let triples = std::fs::read_dir(&target).map_err(|error| format!("{}: {error}", target.display()))?;
     triples
         .flatten()
         .map(|triple| triple.path().join(profile).join(name))
         .find(|path| path.exists())
-        .ok_or_else(|| format!("{name} is not below {}", target.display()))
+        .ok_or_else(|| format!("{name} is not below {}", target.display()).into())
 }
 
 /// Ratio of `measured` to `reference`, paired by position, as `median [low, high]` of the mean
 /// effect.
-fn ratio(measured: &[f64], reference: &[f64]) -> Result<(f64, String), String> {
+fn ratio(measured: &[f64], reference: &[f64]) -> Fallible<(f64, String)> {
     let series = |name: &str, values: &[f64]| Series {
         environment: name.into(),
         observations: (0u32..)

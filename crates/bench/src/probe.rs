@@ -1,6 +1,6 @@
 //! The probe: size, start, memory while idle, CPU time while a workload runs.
 
-use crate::{Line, Outcome, guest_program, median};
+use crate::{Fallible, Line, Outcome, guest_program, median};
 use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ const WORKLOAD_S: u64 = 10;
 
 pub fn measure() -> Outcome {
     let program = guest_program("weigh-probe", "probe")?;
-    let size = std::fs::metadata(&program).map_err(|error| error.to_string())?.len();
+    let size = std::fs::metadata(&program)?.len();
     let mut starts = Vec::new();
     for _ in 0..STARTS {
         let start = Instant::now();
@@ -33,7 +33,7 @@ pub fn measure() -> Outcome {
         output_limit_bytes: 1 << 20,
     };
     let options = RunOptions::within(Duration::from_secs(WORKLOAD_S * 2));
-    session.run(&command, options).map_err(|error| error.to_string())?;
+    session.run(&command, options)?;
     let cpu = cpu_time(child.id())? - before;
     end(child, &mut session)?;
 
@@ -54,35 +54,32 @@ pub fn measure() -> Outcome {
 /// An ordinary start, by the standard library's `posix_spawn(3)`: what is timed is the probe, not
 /// weigh's own launcher.
 #[expect(clippy::disallowed_methods, reason = "the launcher with its logs and groups would be timed as well")]
-fn start_probe(program: &Path) -> Result<(Child, Session), String> {
+fn start_probe(program: &Path) -> Fallible<(Child, Session)> {
     let mut command = std::process::Command::new(program);
-    let mut child =
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().map_err(|error| error.to_string())?;
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
     let (input, output) = (child.stdin.take(), child.stdout.take());
     let (input, output) = input.zip(output).ok_or("a fresh process has both pipes")?;
     let mut session = Session::new(output.into(), input.into());
-    session.hello(Duration::from_secs(5)).map_err(|error| error.to_string())?;
+    session.hello(Duration::from_secs(5))?;
     Ok((child, session))
 }
 
-fn end(mut child: Child, session: &mut Session) -> Result<(), String> {
-    session.shutdown(Duration::from_secs(5)).map_err(|error| error.to_string())?;
-    child.wait().map_err(|error| error.to_string())?;
+fn end(mut child: Child, session: &mut Session) -> Fallible<()> {
+    session.shutdown(Duration::from_secs(5))?;
+    child.wait()?;
     Ok(())
 }
 
-fn proportional_set_size(pid: u32) -> Result<u64, String> {
-    let text =
-        std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).map_err(|error| error.to_string())?;
+fn proportional_set_size(pid: u32) -> Fallible<u64> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))?;
     let line = text.lines().find_map(|line| line.strip_prefix("Pss:")).ok_or("no Pss in smaps_rollup")?;
     let kib: u64 = line.trim().trim_end_matches(" kB").trim().parse().map_err(|_| "Pss is no number")?;
     Ok(kib * 1024)
 }
 
 /// CPU time of a process's only thread, seconds; `schedstat` counts nanoseconds (proc(5)).
-fn cpu_time(pid: u32) -> Result<f64, String> {
-    let text =
-        std::fs::read_to_string(format!("/proc/{pid}/schedstat")).map_err(|error| error.to_string())?;
+fn cpu_time(pid: u32) -> Fallible<f64> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/schedstat"))?;
     let first = text.split_whitespace().next().and_then(|word| word.parse::<f64>().ok());
     first.map(|ns| ns / 1e9).ok_or_else(|| "schedstat cannot be read".into())
 }

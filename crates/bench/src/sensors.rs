@@ -35,8 +35,8 @@ fn windows(host: &Host, root: &Arc<Root>) -> Outcome {
         publish: Vec::new(),
         outside: None,
     };
-    platform.prepare(host, &request).map_err(|error| error.to_string())?;
-    let mut guest = platform.launch(host, &request).map_err(|error| error.to_string())?;
+    platform.prepare(host, &request)?;
+    let mut guest = platform.launch(host, &request)?;
     let mut observer = Observer::new();
     let instance = observer.attach(&guest.accounts(), &[]);
     let (mut costs, mut charged) = (Vec::new(), Vec::new());
@@ -48,7 +48,7 @@ fn windows(host: &Host, root: &Arc<Root>) -> Outcome {
         charged.push(seen.charge.weigh_ns as f64 / 1e9);
     }
     observer.detach(instance);
-    guest.stop().map_err(|error| error.to_string())?;
+    guest.stop()?;
     let cost = median(&mut costs);
     let within = median(&mut charged);
     let line = |length: f64| Line {

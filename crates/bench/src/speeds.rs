@@ -1,7 +1,7 @@
 //! How long the commands take that people wait for: help, the table of a run of 10,000 samples, the
 //! page of one of 100,000.
 
-use crate::{Line, Outcome, built, long_run, median};
+use crate::{Fallible, Line, Outcome, built, long_run, median};
 use std::path::Path;
 use std::time::Duration;
 use weigh_host::command::Invocation;
@@ -14,9 +14,8 @@ const TIMES: usize = 20;
 
 pub fn measure() -> Outcome {
     let weigh = built("weigh")?;
-    let scratch = tempfile::tempdir().map_err(|error| error.to_string())?;
-    let in_words = |error: std::io::Error| error.to_string();
-    std::fs::write(scratch.path().join("long.toml"), long_run::MANIFEST).map_err(in_words)?;
+    let scratch = tempfile::tempdir()?;
+    std::fs::write(scratch.path().join("long.toml"), long_run::MANIFEST)?;
     // As `last` finds it.
     let run = "weigh-runs/20260101T000000Z-long";
     let arguments = long_run::arguments("long.toml", run);
@@ -26,7 +25,7 @@ pub fn measure() -> Outcome {
     let run = scratch.path().join(run);
     let mut lines = vec![time("help", &weigh, scratch.path(), &["--help"], TIMES, 0.010, "<= 10 ms")?];
     let long = |samples: usize| {
-        long_run::lengthen(&run, (samples / long_run::TRIALS) as u32).map_err(in_words)?;
+        long_run::lengthen(&run, (samples / long_run::TRIALS) as u32)?;
         // Nothing is left to measure: what is made of the samples is kept, as it would have been
         // had all of them been measured.
         once(&weigh, scratch.path(), &["resume", "last"])
@@ -39,7 +38,7 @@ pub fn measure() -> Outcome {
     let page = ["show", "last", "--format", "html", "--output", "page.html"];
     let both = with_and_without_kept(&weigh, scratch.path(), &run, &page, 5)?;
     lines.extend(both.lines("page of 100,000 samples", 2.0, "<= 2 s"));
-    let bytes = scratch.path().join("page.html").metadata().map_err(in_words)?.len();
+    let bytes = scratch.path().join("page.html").metadata()?.len();
     lines.push(Line {
         what: "its size".into(),
         value: format!("{:.2} MB", bytes as f64 / 1e6),
@@ -72,7 +71,7 @@ fn with_and_without_kept(
     run: &Path,
     arguments: &[&str],
     times: usize,
-) -> Result<Both, String> {
+) -> Fallible<Both> {
     let (kept, aside) = (run.join("collected.json"), run.join("aside"));
     let put = |from: &Path, to: &Path| {
         std::fs::rename(from, to).map_err(|error| format!("{}: {error}", from.display()))
@@ -97,7 +96,7 @@ fn time(
     times: usize,
     goal_s: f64,
     goal: &'static str,
-) -> Result<Line, String> {
+) -> Fallible<Line> {
     // The first finds nothing in the page cache.
     once(weigh, directory, arguments)?;
     let mut taken = (0..times).map(|_| once(weigh, directory, arguments)).collect::<Result<Vec<_>, _>>()?;
@@ -106,12 +105,11 @@ fn time(
     Ok(Line { what: what.into(), value, goal, met: middle <= goal_s })
 }
 
-fn once(weigh: &Path, directory: &Path, arguments: &[&str]) -> Result<f64, String> {
+fn once(weigh: &Path, directory: &Path, arguments: &[&str]) -> Fallible<f64> {
     let finished = Invocation::new(weigh)
         .args(arguments)
         .current_dir(directory)
         .deadline(Duration::from_secs(120))
-        .run_ok()
-        .map_err(|error| error.to_string())?;
+        .run_ok()?;
     Ok(finished.took.as_secs_f64())
 }

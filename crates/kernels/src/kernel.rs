@@ -28,6 +28,14 @@ impl Kernel {
     }
 }
 
+#[cfg(test)]
+impl Kernel {
+    /// The options of a command line.
+    pub(crate) fn options_of(&self, line: &str) -> Options {
+        Options::parse(self.name, self.options, line.split_whitespace().map(str::to_owned)).unwrap()
+    }
+}
+
 /// Why a kernel gave no result.
 #[derive(Debug, thiserror::Error)]
 pub enum KernelError {

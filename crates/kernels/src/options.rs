@@ -15,9 +15,9 @@ pub enum Kind {
     /// Numbers of bytes with commas between: `16KiB,4MiB`.
     ByteList,
     /// One of these words.
-    Word(&'static [&'static str]),
+    Choice(&'static [&'static str]),
     /// Some of these words with commas between.
-    Words(&'static [&'static str]),
+    Choices(&'static [&'static str]),
     /// Anything, such as an address.
     Text,
 }
@@ -45,8 +45,8 @@ enum Setting {
     Number(u64),
     Decimal(f64),
     Numbers(Vec<u64>),
-    Word(String),
-    Words(Vec<String>),
+    Choice(String),
+    Choices(Vec<String>),
 }
 
 /// The options of one run: what was given, and the defaults of the rest.
@@ -108,8 +108,8 @@ impl Options {
                     Setting::Number(number) => json!(number),
                     Setting::Decimal(number) => json!(number),
                     Setting::Numbers(numbers) => json!(numbers),
-                    Setting::Word(word) => json!(word),
-                    Setting::Words(words) => json!(words),
+                    Setting::Choice(word) => json!(word),
+                    Setting::Choices(words) => json!(words),
                 };
                 ((*name).to_owned(), value)
             })
@@ -142,16 +142,16 @@ impl Options {
         }
     }
 
-    pub(crate) fn word(&self, name: &str) -> &str {
+    pub(crate) fn choice(&self, name: &str) -> &str {
         match self.setting(name) {
-            Setting::Word(word) => word,
+            Setting::Choice(word) => word,
             other => unreachable!("--{name} is not a word but {other:?}"),
         }
     }
 
     pub(crate) fn has(&self, name: &str, wanted: &str) -> bool {
         match self.setting(name) {
-            Setting::Words(words) => words.iter().any(|word| word == wanted),
+            Setting::Choices(words) => words.iter().any(|word| word == wanted),
             other => unreachable!("--{name} is not a list of words but {other:?}"),
         }
     }
@@ -202,11 +202,11 @@ fn read(spec: &OptionSpec, text: &str) -> Result<Setting, UsageError> {
         ),
         Kind::Bytes => Setting::Number(bytes(text)?),
         Kind::ByteList => Setting::Numbers(parts().map(bytes).collect::<Result<_, _>>()?),
-        Kind::Word(words) => Setting::Word(word(text, words)?),
-        Kind::Words(words) => {
-            Setting::Words(parts().map(|part| word(part, words)).collect::<Result<_, _>>()?)
+        Kind::Choice(words) => Setting::Choice(word(text, words)?),
+        Kind::Choices(words) => {
+            Setting::Choices(parts().map(|part| word(part, words)).collect::<Result<_, _>>()?)
         }
-        Kind::Text => Setting::Word(text.to_owned()),
+        Kind::Text => Setting::Choice(text.to_owned()),
     })
 }
 
@@ -231,11 +231,16 @@ mod tests {
         OptionSpec { name: "sizes", kind: Kind::ByteList, default: "1KiB", summary: "" },
         OptionSpec {
             name: "stores",
-            kind: Kind::Word(&["regular", "non-temporal"]),
+            kind: Kind::Choice(&["regular", "non-temporal"]),
             default: "regular",
             summary: "",
         },
-        OptionSpec { name: "protocols", kind: Kind::Words(&["tcp", "udp"]), default: "tcp,udp", summary: "" },
+        OptionSpec {
+            name: "protocols",
+            kind: Kind::Choices(&["tcp", "udp"]),
+            default: "tcp,udp",
+            summary: "",
+        },
     ];
 
     fn parse(line: &str) -> Result<Options, UsageError> {
@@ -250,7 +255,7 @@ mod tests {
         assert_eq!(options.decimal("seconds"), 0.25);
         assert_eq!(options.number("array-bytes"), 2048);
         assert_eq!(options.numbers("sizes"), [1024, 3]);
-        assert_eq!(options.word("stores"), "regular");
+        assert_eq!(options.choice("stores"), "regular");
         assert!(options.has("protocols", "udp") && !options.has("protocols", "tcp"));
         assert_eq!(options.to_json()["array-bytes"], 2048);
     }

@@ -1,12 +1,12 @@
-//! The threads of a [`Team`] as a pool for libraries that share their work out by rayon.
+//! The threads of a [`Team`] as a pool for libraries that use rayon.
 
 use crate::kernel::KernelError;
 use crate::machine;
 use crate::team::Team;
 use std::sync::{Mutex, PoisonError};
 
-/// Runs `work` on a pool of as many threads as the team has, each bound to a CPU of its own (in
-/// turn, when there are more threads than CPUs). All of them have started before `work` does.
+/// Runs `work` on a pool with the threads of the team, each bound to its own CPU (round-robin if there
+/// are more threads than CPUs). All threads start before `work`.
 pub(crate) fn run<T: Send>(team: &Team, work: impl FnOnce() -> T + Send) -> Result<T, KernelError> {
     let refused = Mutex::new(None);
     let lock = || refused.lock().unwrap_or_else(PoisonError::into_inner);

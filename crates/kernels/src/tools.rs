@@ -1,8 +1,8 @@
-//! What workloads need around programs of others: room and files to work on, a clock around a
-//! program that tells no time.
+//! Tools for workloads of other programs: checks of memory and disk space, input files, and a clock
+//! for programs that report no time.
 //!
-//! Tools measure nothing of their own: they are no kernels, and no workload is named after one.
-//! They take options as kernels do and print one JSON line.
+//! Tools measure nothing themselves, so they are not kernels, and no workload is named after one. They
+//! take options as kernels do and print one JSON line.
 
 mod listens;
 mod room;
@@ -13,25 +13,25 @@ use crate::kernel::KernelError;
 use crate::options::{OptionSpec, Options, UsageError};
 use serde_json::Value;
 
-/// A tool: what it is, as data, and the function that runs it.
+/// A tool: its description and the function that runs it.
 pub struct Tool {
     /// Name on the command line.
     pub name: &'static str,
-    /// One line: what it does.
+    /// A summary of one line.
     pub summary: &'static str,
-    /// What can be set.
+    /// Its options.
     pub options: &'static [OptionSpec],
-    /// Whether a command stands after `--`.
+    /// Whether it takes a command after `--`.
     pub takes_command: bool,
     pub(crate) run: fn(&Options, &[String]) -> Result<Value, KernelError>,
 }
 
 impl Tool {
-    /// Runs the tool with the arguments after its name and returns the line that it prints, and
-    /// whether its check passed.
+    /// Runs the tool with these arguments. Returns the line that it prints, and whether its check
+    /// passed.
     ///
     /// # Errors
-    /// Arguments that cannot be understood, and what the operating system refused.
+    /// An argument is not valid, or the operating system refused something.
     pub fn run(&self, arguments: Vec<String>) -> Result<(Value, bool), KernelError> {
         let mut options = arguments;
         let mut command = Vec::new();

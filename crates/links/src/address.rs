@@ -1,59 +1,88 @@
-//! The network of a machine that is configured from inside: the loopback interface, and the one
-//! address that the host gives it.
-//!
-//! All by the requests of netdevice(7) and rtnetlink's elder brother, `SIOCADDRT` (route(8) uses it
-//! too): one address, one route.
+//! Configuring the network of a machine from inside: the loopback interface, and one address and one
+//! default route given by the host. It uses the ioctls of netdevice(7) and `SIOCADDRT`, as route(8)
+//! does.
 
 use crate::{Socket, last_errno, name, request};
-use alloc::format;
 use alloc::string::String;
 use core::net::Ipv4Addr;
 use rustix::fd::AsRawFd;
 use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
 
-/// Time for the interface to appear, seconds: its driver may look for devices in the background.
-const PATIENCE_S: i64 = 10;
-/// Between two looks for it.
+/// How long to wait for the interface, seconds: its driver may probe for devices in the background.
+const DEADLINE_S: i64 = 10;
+/// Interval of polling for it.
 const PAUSE: rustix::time::Timespec = rustix::time::Timespec { tv_sec: 0, tv_nsec: 2_000_000 };
-/// Its name, whatever the kernel calls it.
+/// The name that it gets.
 const NAME: &str = "eth0";
-/// Highest number of an interface that is looked at. A machine that has just booted numbers them
-/// from 1.
+/// Highest interface index that is examined. They begin at 1 after boot.
 const LAST_INDEX: libc::c_int = 64;
 
-/// What the host gives the machine.
+/// Why an address is not valid, or could not be configured.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AddressError {
+    /// `--gateway` without `--address`.
+    #[error("--gateway needs --address")]
+    GatewayAlone,
+    /// The value of `--address` is not valid.
+    #[error("--address takes an address with its prefix, such as 10.0.0.2/24, not `{0}`")]
+    Address(String),
+    /// The value of `--gateway` is not valid.
+    #[error("--gateway takes an address, such as 10.0.0.1, not `{0}`")]
+    Gateway(String),
+    /// The gateway cannot be reached.
+    #[error("the gateway {gateway} is not in the subnet of {address}/{bits}")]
+    OtherSubnet {
+        /// The gateway.
+        gateway: Ipv4Addr,
+        /// The address of the machine.
+        address: Ipv4Addr,
+        /// Its prefix length.
+        bits: u32,
+    },
+    /// The machine has no network card.
+    #[error("there is no network interface but lo")]
+    NoCard,
+    /// A system call failed.
+    #[error("cannot {doing}: {errno}")]
+    System {
+        /// The operation.
+        doing: &'static str,
+        /// The error number.
+        errno: Errno,
+    },
+}
+
+/// The address and gateway that the host gives a machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Address {
     address: Ipv4Addr,
-    /// Bits of the subnet's prefix.
+    /// Prefix length.
     bits: u32,
     gateway: Option<Ipv4Addr>,
 }
 
 impl Address {
-    /// Of the words after `--address` and `--gateway`.
+    /// Parses the values of `--address` and `--gateway`.
     ///
     /// # Errors
-    /// Which word is none, for people.
-    pub fn parse(address: Option<&str>, gateway: Option<&str>) -> Result<Option<Self>, String> {
+    /// A value is not valid.
+    pub fn parse(address: Option<&str>, gateway: Option<&str>) -> Result<Option<Self>, AddressError> {
         let (Some(text), gateway) = (address, gateway) else {
             return match gateway {
-                Some(_) => Err("--gateway takes an --address beside it".into()),
+                Some(_) => Err(AddressError::GatewayAlone),
                 None => Ok(None),
             };
         };
-        let bad = || format!("--address takes an address with its prefix, such as 10.0.0.2/24, not `{text}`");
+        let bad = || AddressError::Address(text.into());
         let (address, bits) = text.split_once('/').ok_or_else(bad)?;
         let address = address.parse().map_err(|_| bad())?;
         let bits = bits.parse().ok().filter(|bits| (1..=32).contains(bits)).ok_or_else(bad)?;
         let mut it = Self { address, bits, gateway: None };
         if let Some(text) = gateway {
-            let gateway: Ipv4Addr = text
-                .parse()
-                .map_err(|_| format!("--gateway takes an address, such as 10.0.0.1, not `{text}`"))?;
+            let gateway: Ipv4Addr = text.parse().map_err(|_| AddressError::Gateway(text.into()))?;
             if gateway.to_bits() & it.mask().to_bits() != address.to_bits() & it.mask().to_bits() {
-                return Err(format!("the gateway {gateway} is not in the subnet of {address}/{bits}"));
+                return Err(AddressError::OtherSubnet { gateway, address, bits });
             }
             it.gateway = Some(gateway);
         }
@@ -64,18 +93,15 @@ impl Address {
         Ipv4Addr::from_bits(u32::MAX.checked_shl(32 - self.bits).unwrap_or(0))
     }
 
-    /// Gives it to the first interface that is a network card, which is named `eth0`, with a route
-    /// to everywhere by the gateway.
+    /// Names the first network card `eth0` and gives it the address, and adds a default route by the
+    /// gateway.
     ///
     /// # Errors
-    /// What could not be done, for people.
-    pub fn configure(self) -> Result<(), String> {
-        let failed = |what: &str| {
-            let what = String::from(what);
-            move |errno: Errno| format!("cannot {what}: {errno}")
-        };
+    /// [`AddressError::NoCard`] or [`AddressError::System`].
+    pub fn configure(self) -> Result<(), AddressError> {
+        let failed = |doing| move |errno| AddressError::System { doing, errno };
         let socket = Socket::open().map_err(failed("open a socket"))?;
-        let found = socket.card().ok_or("there is no network interface but lo")?;
+        let found = socket.card().ok_or(AddressError::NoCard)?;
         if found != name(NAME) {
             let mut request = request(found);
             request.ifr_ifru.ifru_newname = name(NAME);
@@ -91,13 +117,13 @@ impl Address {
         }
         socket.raise(NAME).map_err(failed("raise eth0"))?;
         if let Some(gateway) = self.gateway {
-            socket.route(gateway).map_err(failed(&format!("route by {gateway}")))?;
+            socket.route(gateway).map_err(failed("route by the gateway"))?;
         }
         Ok(())
     }
 }
 
-/// Raises `lo`. Without it nothing in the guest can talk to itself.
+/// Raises `lo`, without which nothing in the guest can connect to itself.
 ///
 /// # Errors
 /// Those of socket(2) and of `SIOCSIFFLAGS`.
@@ -112,10 +138,10 @@ impl Socket {
         self.ask(libc::SIOCSIFFLAGS as _, &mut request)
     }
 
-    /// The first network card, when it is there in time.
+    /// The first network card, if it appears in time.
     fn card(&self) -> Option<[libc::c_char; libc::IFNAMSIZ]> {
         let now_s = || clock_gettime(ClockId::Monotonic).tv_sec;
-        let until_s = now_s() + PATIENCE_S;
+        let until_s = now_s() + DEADLINE_S;
         loop {
             let found = (1..=LAST_INDEX).find_map(|index| self.card_at(index));
             if found.is_some() || now_s() > until_s {
@@ -125,8 +151,8 @@ impl Socket {
         }
     }
 
-    /// The interface of this number, if it is one of Ethernet that asks for its neighbours'
-    /// addresses: not lo, no tunnel and no dummy, which a kernel may have built in.
+    /// The interface of this index, if it is an Ethernet card that uses ARP: not lo, and no tunnel or
+    /// dummy, which a kernel may have built in.
     fn card_at(&self, index: libc::c_int) -> Option<[libc::c_char; libc::IFNAMSIZ]> {
         let mut named = request(name(""));
         named.ifr_ifru.ifru_ifindex = index;
@@ -176,7 +202,7 @@ mod tests {
     use std::string::String;
 
     #[test]
-    fn words_are_an_address_or_an_error() {
+    fn addresses_are_parsed() {
         let parse = |address, gateway| Address::parse(address, gateway);
         assert_eq!(parse(None, None), Ok(None));
         let all = parse(Some("10.1.2.3/24"), Some("10.1.2.1")).unwrap().unwrap();
@@ -198,7 +224,7 @@ mod tests {
         }
     }
 
-    /// In a network namespace of this thread's, where interfaces are what the test makes.
+    /// In a network namespace of this thread, with only the interfaces of the test.
     #[test]
     fn the_first_card_gets_the_address() {
         // SAFETY: only the network namespace of this thread, which ends with the test.
@@ -216,7 +242,7 @@ mod tests {
             assert!(output.status.success(), "ip {words}: {said}");
             String::from_utf8_lossy(&output.stdout).into_owned()
         };
-        // What asks nobody's address is passed over, as a dummy is.
+        // Interfaces without ARP are skipped, as dummies are.
         ip("link add name quiet type veth peer name silent");
         ip("link set dev quiet arp off");
         ip("link set dev silent arp off");

@@ -1,8 +1,7 @@
-//! What decides how fast an interface can be: what drives it, its MTU, and what it takes off the
-//! CPU's hands.
+//! Properties of an interface that affect its speed: driver, MTU and offloads.
 //!
-//! Offloads are asked for one by one by the older requests of `linux/ethtool.h`, which answer with
-//! a number: every kernel has them, and they tell what is in effect. Reading them takes no right.
+//! Offloads are read one by one by the older requests of `linux/ethtool.h`, which every kernel has,
+//! and which return the setting in effect. They need no privileges.
 
 use crate::{Socket, name, request};
 use alloc::string::{String, ToString};
@@ -11,7 +10,7 @@ use weigh_protocol::LinkFacts;
 
 /// `ETHTOOL_GDRVINFO`.
 const DRIVER: u32 = 0x03;
-/// What can be on or off: the request that tells, the bit of its answer that counts, and the word.
+/// Offloads: the request, the bit of its result that counts, and the name.
 const OFFLOADS: [(u32, u32, &str); 8] = [
     // ETHTOOL_GTXCSUM, GRXCSUM, GSG, GTSO, GGSO, GGRO
     (0x16, u32::MAX, "tx-checksum"),
@@ -41,7 +40,8 @@ struct DriverInfo {
     _rest: [u8; 160],
 }
 
-/// The interface of this name; none where there is none. What its kernel does not tell is absent.
+/// The properties of an interface; `None` if it does not exist. Values that the kernel does not show
+/// are absent.
 pub fn describe(interface: &str) -> Option<LinkFacts> {
     let socket = Socket::open().ok()?;
     let mut asked = request(name(interface));
@@ -49,7 +49,6 @@ pub fn describe(interface: &str) -> Option<LinkFacts> {
     // SAFETY: the kernel has filled in this member of the union.
     let flags = libc::c_int::from(unsafe { asked.ifr_ifru.ifru_flags });
     let driver = match flags & libc::IFF_LOOPBACK {
-        // It has no driver to name.
         0 => socket.driver(interface),
         _ => Some("loopback".into()),
     };
@@ -71,21 +70,20 @@ impl Socket {
             .filter(|name| !name.is_empty())
     }
 
-    /// Those that are on; nothing where none of them can be asked for.
+    /// The enabled offloads; `None` if none can be read.
     fn offloads(&self, interface: &str) -> Option<Vec<String>> {
-        let mut told = false;
+        let mut known = false;
         let on = OFFLOADS.iter().filter(|(command, bit, _)| {
             let mut value = Value { command: *command, data: 0 };
             let answered = self.ethtool(interface, &mut value).is_some();
-            told |= answered;
+            known |= answered;
             answered && value.data & bit != 0
         });
-        let on = on.map(|(_, _, word)| (*word).to_string()).collect();
-        told.then_some(on)
+        let on = on.map(|(_, _, name)| (*name).to_string()).collect();
+        known.then_some(on)
     }
 
-    /// `answer` begins with its command, as all structures of ethtool do, and is one that this
-    /// command fills in.
+    /// `answer` is a structure of ethtool, which begins with the command that fills it in.
     fn ethtool<T>(&self, interface: &str, answer: &mut T) -> Option<()> {
         let mut asked = request(name(interface));
         asked.ifr_ifru.ifru_data = core::ptr::from_mut(answer).cast();
@@ -114,9 +112,9 @@ mod tests {
         assert_eq!((size_of::<Value>(), size_of::<DriverInfo>()), (8, 196));
     }
 
-    /// In a network namespace of this thread's.
+    /// In a network namespace of this thread.
     #[test]
-    fn what_is_switched_off_is_told() {
+    fn disabled_offloads_are_left_out() {
         // SAFETY: only the network namespace of this thread, which ends with the test.
         if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
             std::eprintln!("SKIPPED what_is_switched_off_is_told: only root makes network namespaces");

@@ -1,9 +1,7 @@
-//! Network interfaces of the namespace that the calling thread is in, by the requests of
-//! netdevice(7).
+//! Network interfaces of the namespace of the calling thread, by the ioctls of netdevice(7).
 //!
-//! The probe has them in guests and the host's side has them in the namespaces that guests are
-//! reached from: an interface that is described by the same code on both sides of a path can be
-//! compared.
+//! The same code describes interfaces in guests, in the probe, and on the host, so that both ends of
+//! a path can be compared.
 
 #![no_std]
 
@@ -14,13 +12,13 @@ extern crate std;
 mod address;
 mod describe;
 
-pub use address::{Address, raise_loopback};
+pub use address::{Address, AddressError, raise_loopback};
 pub use describe::describe;
 
 use rustix::fd::{AsRawFd, FromRawFd, OwnedFd};
 use rustix::io::Errno;
 
-/// What interfaces are asked by.
+/// The socket for the requests.
 struct Socket(OwnedFd);
 
 impl Socket {
@@ -32,7 +30,7 @@ impl Socket {
         }
     }
 
-    /// Does one request about an interface.
+    /// Makes a request about an interface.
     fn ask(&self, number: u64, request: &mut libc::ifreq) -> Result<(), Errno> {
         // SAFETY: the requests used here read and write the structure alone, which is initialised
         // and outlives the call; SIOCETHTOOL writes beyond it to what its pointer leads to, which

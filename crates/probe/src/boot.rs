@@ -1,32 +1,27 @@
-//! What the init of a machine does before it talks: kernel modules, its root, mounts, network
-//! interfaces, the channel's device.
+//! Booting a machine: kernel modules, the root, mounts, network interfaces, the device of the
+//! channel.
 //!
-//! The tables are those of [`weigh_protocol::boot`]. Nothing here ends the boot: what fails is said
-//! on the console, and the host sees by what is missing, at the latest by the hello that does not
-//! come.
+//! The tables are those of [`weigh_protocol::boot`]. Most failures do not end the boot: they are
+//! reported on the console, and the host notices what is missing.
 
 use crate::clock;
-use crate::files::read_small;
+use crate::error::ProbeError;
+use crate::files::{make_directories, names, read_small};
 use alloc::ffi::CString;
 use alloc::format;
 use alloc::string::String;
-use alloc::vec::Vec;
-use rustix::fs::{Mode, OFlags, RawDir};
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::MountFlags;
 use weigh_links::Address;
 use weigh_protocol::boot::{BootModule, BootMount, MODULES, MOUNTS, NO_NETWORK};
 
-/// Time for the device of a virtio port to appear.
-const PORT_PATIENCE_NS: u64 = 10_000_000_000;
-/// Between two looks for it.
-const PORT_PAUSE: rustix::time::Timespec = rustix::time::Timespec { tv_sec: 0, tv_nsec: 2_000_000 };
-/// Where the kernel tells the names of virtio ports.
+/// Where the kernel shows the names of virtio ports.
 const PORTS: &str = "/sys/class/virtio-ports";
 
-/// Everything in order; the mounts of `/proc`, `/sys` and `/dev` are there. `disk` holds the root,
-/// where that is not in memory: without it nothing would be as it is said to be.
-pub fn boot(address: Option<Address>, disk: Option<&str>) -> Result<(), String> {
+/// Boots; `/proc`, `/sys` and `/dev` are mounted already. `disk` holds the root if that is not in
+/// memory; only a failure to use it is an error.
+pub fn boot(address: Option<Address>, disk: Option<&str>) -> Result<(), ProbeError> {
     let modules = read_small(MODULES).unwrap_or_default();
     for module in BootModule::parse(&modules) {
         if let Err(errno) = load(&module) {
@@ -41,16 +36,16 @@ pub fn boot(address: Option<Address>, disk: Option<&str>) -> Result<(), String> 
             Ok((Err(errno), mount)) => {
                 say(&format!("cannot mount {} at {}: {errno}", mount.kind, mount.target))
             }
-            Err(reason) => say(&format!("{MOUNTS}: {reason}")),
+            Err(error) => say(&format!("{MOUNTS}: {error}")),
         }
     }
     if let Err(errno) = weigh_links::raise_loopback() {
         say(&format!("cannot raise lo: {errno}"));
     }
-    if let Some(Err(reason)) = address.map(Address::configure) {
-        say(&format!("{NO_NETWORK}{reason}"));
+    if let Some(Err(error)) = address.map(Address::configure) {
+        say(&format!("{NO_NETWORK}{error}"));
     }
-    // A name that every system can look up.
+    // A name that every system can resolve.
     let _ = rustix::system::sethostname(b"localhost");
     say(&format!("init at {} ns of boot time", clock::read().boottime_ns));
     Ok(())
@@ -70,7 +65,7 @@ fn load(module: &BootModule) -> Result<(), Errno> {
     let file = rustix::fs::open(&*module.path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
     let parameters = CString::new(&*module.parameters).map_err(|_| Errno::INVAL)?;
     match rustix::system::finit_module(&file, &parameters, 0) {
-        // It is there already, or built in.
+        // It is loaded already, or built in.
         Err(Errno::EXIST) => Ok(()),
         other => other,
     }
@@ -79,19 +74,19 @@ fn load(module: &BootModule) -> Result<(), Errno> {
 fn make_mount(mount: &BootMount) -> Result<(), Errno> {
     let (flags, data) = options(&mount.options);
     if rustix::fs::access(&*mount.target, rustix::fs::Access::EXISTS).is_err() {
-        make_directories(&mount.target)?;
+        make_directories(&mount.target).map_err(|(_, errno)| errno)?;
     }
     let data = CString::new(data).map_err(|_| Errno::INVAL)?;
     if !flags.contains(MountFlags::BIND) {
         return rustix::mount::mount(&*mount.source, &*mount.target, &*mount.kind, flags, data.as_c_str());
     }
     rustix::mount::mount(&*mount.source, &*mount.target, "", MountFlags::BIND, None)?;
-    // The kernel takes the other flags of a bind mount only when it is there (mount(2)).
+    // The kernel accepts other flags of a bind mount only when it is remounted (mount(2)).
     let rest = flags - MountFlags::BIND;
     if rest.is_empty() { Ok(()) } else { rustix::mount::mount_remount(&*mount.target, flags, c"") }
 }
 
-/// Splits options into the flags of mount(2) and what the file system takes.
+/// Splits options into flags of mount(2) and options of the file system.
 fn options(options: &str) -> (MountFlags, String) {
     let mut flags = MountFlags::empty();
     let mut data = String::new();
@@ -117,53 +112,21 @@ fn options(options: &str) -> (MountFlags, String) {
     (flags, data)
 }
 
-fn make_directories(path: &str) -> Result<(), Errno> {
-    let ends = path.match_indices('/').map(|(at, _)| at).skip(1).chain([path.len()]);
-    for end in ends {
-        match rustix::fs::mkdir(&path[..end], Mode::from_raw_mode(0o755)) {
-            Ok(()) | Err(Errno::EXIST) => {}
-            Err(errno) => return Err(errno),
-        }
-    }
-    Ok(())
-}
-
-/// The device of the virtio port of that name, when it is there in time. `booting`: it may be on
-/// its way.
-pub fn port(name: &str, booting: bool) -> Result<String, String> {
-    let until_ns = clock::monotonic_ns() + PORT_PATIENCE_NS;
-    loop {
-        let names = directory(PORTS);
-        let found = names.iter().find(|port| {
+/// The device of a virtio port. While `booting`, it may take a while to appear.
+pub fn port(name: &str, booting: bool) -> Result<String, ProbeError> {
+    clock::retry(booting, || {
+        let ports = names(PORTS);
+        let is_named = |port: &&String| {
             read_small(&format!("{PORTS}/{port}/name")).is_some_and(|found| found.trim() == name)
-        });
-        let device = found.map(|port| format!("/dev/{port}"));
-        if let Some(device) = device
-            && rustix::fs::access(&*device, rustix::fs::Access::EXISTS).is_ok()
-        {
-            return Ok(device);
-        }
-        if !booting || clock::monotonic_ns() > until_ns {
-            let seen = if names.is_empty() { "none".into() } else { names.join(", ") };
-            return Err(format!("there is no virtio port `{name}`; seen: {seen}"));
-        }
-        let _ = rustix::thread::nanosleep(&PORT_PAUSE);
-    }
-}
-
-fn directory(path: &str) -> Vec<String> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let Ok(directory) = rustix::fs::open(path, flags, Mode::empty()) else { return Vec::new() };
-    let mut buffer = Vec::with_capacity(4 << 10);
-    let mut entries = RawDir::new(directory, buffer.spare_capacity_mut());
-    let mut names = Vec::new();
-    while let Some(Ok(entry)) = entries.next() {
-        let name = entry.file_name().to_string_lossy();
-        if !name.starts_with('.') {
-            names.push(name.into_owned());
-        }
-    }
-    names
+        };
+        let device = ports.iter().find(is_named).map(|port| format!("/dev/{port}"));
+        device.filter(|device| rustix::fs::access(&**device, rustix::fs::Access::EXISTS).is_ok()).ok_or_else(
+            || {
+                let found = if ports.is_empty() { "none".into() } else { ports.join(", ") };
+                ProbeError::Absent(format!("there is no virtio port `{name}`; found: {found}"))
+            },
+        )
+    })
 }
 
 #[cfg(test)]

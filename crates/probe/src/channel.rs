@@ -8,30 +8,30 @@ use rustix::io::Errno;
 use rustix::termios::{OptionalActions, isatty, tcgetattr, tcsetattr};
 use weigh_protocol::{CREDIT, Decoder, Reply, Request, encode};
 
-/// Bytes that may wait for the host before a command's output is left in its pipe.
+/// Bytes that may wait for the host before the output of a command is left in its pipe.
 const FULL: usize = 128 << 10;
-/// Memory kept for what waits, bytes.
+/// Memory that an empty queue keeps, bytes.
 const IDLE_CAPACITY: usize = 16 << 10;
 
 /// The host closed the channel, or it broke.
 #[derive(Debug)]
 pub struct Closed;
 
-/// The talk with the host.
+/// The connection to the host.
 pub struct Channel {
     read: OwnedFd,
     write: OwnedFd,
     decoder: Decoder,
     outgoing: Vec<u8>,
     written: usize,
-    /// On a terminal: bytes read that the host has not been told of.
-    untold: Option<usize>,
-    /// Where the host connects, and connects again after the machine was saved and restored.
+    /// On a terminal: bytes read that have not been acknowledged.
+    unacknowledged: Option<usize>,
+    /// The socket to which the host connects, again after the machine was restored.
     listener: Option<OwnedFd>,
 }
 
 impl Channel {
-    /// Over standard input and output.
+    /// A channel over standard input and output.
     pub fn standard() -> Result<Self, Errno> {
         Self::new(
             rustix::io::fcntl_dupfd_cloexec(crate::standard(0), 3)?,
@@ -39,8 +39,7 @@ impl Channel {
         )
     }
 
-    /// Over a device: a virtio-serial port, or a serial console, which is set to pass every byte as
-    /// it is.
+    /// A channel over a device: a virtio-serial port, or a serial console, which is set to raw mode.
     pub fn open(path: &str) -> Result<Self, Errno> {
         let read = rustix::fs::open(path, OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty())?;
         let terminal = isatty(&read);
@@ -49,30 +48,29 @@ impl Channel {
             settings.make_raw();
             tcsetattr(&read, OptionalActions::Now, &settings)?;
         }
-        Ok(Self { untold: terminal.then_some(0), ..Self::over(read)? })
+        Ok(Self { unacknowledged: terminal.then_some(0), ..Self::over(read)? })
     }
 
-    /// Over both directions of a socket.
+    /// A channel over a socket.
     pub fn over(socket: OwnedFd) -> Result<Self, Errno> {
         let write = rustix::io::fcntl_dupfd_cloexec(&socket, 3)?;
         Self::new(socket, write)
     }
 
-    /// Over connections that the host makes to a listening socket, one at a time. Waits for the
-    /// first.
+    /// A channel over connections to a listening socket, one at a time. Waits for the first.
     pub fn accepted_by(listener: OwnedFd) -> Result<Self, Errno> {
         let channel = Self::over(accept(&listener)?)?;
         Ok(Self { listener: Some(listener), ..channel })
     }
 
-    /// Takes the next connection in place of this one, which is over. Waits for it.
+    /// Waits for the next connection, which replaces this one.
     pub fn accept_next(&mut self) -> Result<(), Errno> {
         let listener = self.listener.take().ok_or(Errno::NOTCONN)?;
         *self = Self::accepted_by(listener)?;
         Ok(())
     }
 
-    /// The end to wait for another connection on, where the host connects.
+    /// The listening socket, if there is one.
     pub fn listener(&self) -> Option<BorrowedFd<'_>> {
         self.listener.as_ref().map(AsFd::as_fd)
     }
@@ -81,40 +79,48 @@ impl Channel {
         rustix::io::ioctl_fionbio(&read, true)?;
         rustix::io::ioctl_fionbio(&write, true)?;
         let decoder = Decoder::new();
-        Ok(Self { read, write, decoder, outgoing: Vec::new(), written: 0, untold: None, listener: None })
+        Ok(Self {
+            read,
+            write,
+            decoder,
+            outgoing: Vec::new(),
+            written: 0,
+            unacknowledged: None,
+            listener: None,
+        })
     }
 
-    /// The end to wait for requests on.
+    /// The descriptor for reading.
     pub fn read_end(&self) -> BorrowedFd<'_> {
         self.read.as_fd()
     }
 
-    /// The end to wait for room on.
+    /// The descriptor for writing.
     pub fn write_end(&self) -> BorrowedFd<'_> {
         self.write.as_fd()
     }
 
-    /// Whether something waits to be written.
+    /// Whether bytes wait to be written.
     pub fn has_pending(&self) -> bool {
         self.written < self.outgoing.len()
     }
 
-    /// Whether output of a command should wait.
+    /// Whether the output of a command must wait.
     pub fn is_full(&self) -> bool {
         self.outgoing.len() - self.written >= FULL
     }
 
-    /// Reads what is there.
+    /// Reads available bytes.
     pub fn receive(&mut self) -> Result<(), Closed> {
         let mut buffer = [0; 16 << 10];
         match rustix::io::read(&self.read, &mut buffer) {
             Ok(0) => Err(Closed),
             Ok(n) => {
                 self.decoder.push(&buffer[..n]);
-                if let Some(untold) = &mut self.untold {
-                    *untold += n;
-                    if *untold >= CREDIT {
-                        let bytes = core::mem::take(untold) as u32;
+                if let Some(unacknowledged) = &mut self.unacknowledged {
+                    *unacknowledged += n;
+                    if *unacknowledged >= CREDIT {
+                        let bytes = core::mem::take(unacknowledged) as u32;
                         self.send(&Reply::Taken { bytes });
                     }
                 }
@@ -125,12 +131,11 @@ impl Channel {
         }
     }
 
-    /// The next request. A frame of another version cannot be answered, and is passed over; its
-    /// sender learns from the hello.
+    /// The next request. A frame of another version is skipped; its sender learns from the hello.
     pub fn next_request(&mut self) -> Option<Request> {
         loop {
             let request = self.decoder.next_message();
-            // A console's own bytes are of no use to the probe.
+            // The probe ignores messages of the console.
             drop(self.decoder.take_noise());
             if let Ok(request) = request {
                 return request;
@@ -140,18 +145,18 @@ impl Channel {
 
     /// Queues a reply.
     pub fn send(&mut self, reply: &Reply) {
-        // A reply is never longer than a frame: whatever has a length is cut into pieces.
+        // A reply always fits a frame, because content is sent in pieces.
         let _ = encode(reply, &mut self.outgoing);
     }
 
-    /// Writes what can be written without waiting.
+    /// Writes as much as possible without waiting.
     pub fn flush(&mut self) -> Result<(), Closed> {
         while self.has_pending() {
             match rustix::io::write(&self.write, &self.outgoing[self.written..]) {
                 Ok(n) => self.written += n,
                 Err(Errno::AGAIN) => {
-                    // What is written is dropped now and then, or a channel that is never idle
-                    // would grow for ever.
+                    // Written bytes are dropped now and then, or the queue of a channel that is
+                    // never idle would grow without limit.
                     if self.written >= FULL {
                         self.outgoing.drain(..self.written);
                         self.written = 0;
@@ -168,8 +173,7 @@ impl Channel {
         Ok(())
     }
 
-    /// Writes until no more than a little is left to write; for content that comes as fast as it is
-    /// asked for.
+    /// Writes until the queue is not full any more.
     pub fn make_room(&mut self) -> Result<(), Closed> {
         self.flush()?;
         while self.is_full() {
@@ -206,7 +210,7 @@ fn accept(listener: &OwnedFd) -> Result<OwnedFd, Errno> {
             if fd < 0 { Err(crate::signals::last_errno()) } else { Ok(OwnedFd::from_raw_fd(fd)) }
         };
         match accepted {
-            // Who knocked has gone again.
+            // The client has disconnected again.
             Err(Errno::INTR | Errno::CONNABORTED) => {}
             other => return other,
         }
@@ -220,10 +224,9 @@ mod tests {
     use std::io::{Read, Write};
     use std::os::unix::net::{UnixListener, UnixStream};
 
-    /// A host that connects anew, as it does to a machine that was restored, is heard and answered;
-    /// what came before is forgotten.
+    /// A host can connect again, as it does to a restored machine; what it sent before is discarded.
     #[test]
-    fn the_next_connection_takes_the_place_of_the_last() {
+    fn the_next_connection_replaces_the_last() {
         let place = std::env::temp_dir().join(format!("weigh-probe-listener-{}", std::process::id()));
         let listener = UnixListener::bind(&place).unwrap();
         let mut first = UnixStream::connect(&place).unwrap();

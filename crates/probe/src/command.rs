@@ -1,4 +1,4 @@
-//! From a command as the host writes it to what `execve(2)` takes.
+//! Preparing the arguments of `execve(2)` for a command.
 
 use alloc::ffi::CString;
 use alloc::format;
@@ -8,7 +8,7 @@ use rustix::fs::{Access, FileType, access, stat};
 use rustix::io::Errno;
 use weigh_protocol::Command;
 
-/// A request that cannot be done: what failed, in words, and the error number.
+/// Why a request is refused.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Refusal {
     /// What failed.
@@ -18,18 +18,18 @@ pub struct Refusal {
 }
 
 impl Refusal {
-    /// A system call failed while `doing` was done.
+    /// A system call failed; `doing` is the operation or the path.
     pub fn of(doing: &str, errno: Errno) -> Self {
         Self { reason: format!("{doing}: {}", describe(errno)), errno: errno.raw_os_error() }
     }
 
-    /// Something that no system call said.
+    /// Another reason, with the error number that fits.
     pub fn because(reason: impl ToString, errno: Errno) -> Self {
         Self { reason: reason.to_string(), errno: errno.raw_os_error() }
     }
 }
 
-/// The C library's words for an error number.
+/// The C library's message for an error number.
 fn describe(errno: Errno) -> String {
     let mut buffer = [0u8; 128];
     // SAFETY: the buffer is that long; strerror_r ends what it writes with a zero byte.
@@ -40,20 +40,20 @@ fn describe(errno: Errno) -> String {
     letters.next().map_or_else(String::new, |first| first.to_lowercase().chain(letters).collect())
 }
 
-/// A command, ready to be executed.
+/// The arguments of `execve(2)`, and the working directory.
 pub struct Prepared {
     /// Path of the program.
     pub program: CString,
-    /// Arguments, the first one as the host wrote it.
+    /// Arguments, including the name of the program.
     pub arguments: Vec<CString>,
     /// `NAME=value`.
     pub environment: Vec<CString>,
-    /// Where it starts.
+    /// The working directory.
     pub working_directory: CString,
 }
 
-/// Finds the program and turns texts into C strings. `own_directory` is where the probe is, with a
-/// slash at the end.
+/// Finds the program and makes C strings. `own_directory` is the directory of the probe, with a slash
+/// at the end.
 pub fn prepare(command: &Command, own_directory: &str) -> Result<Prepared, Refusal> {
     let name = command.argv.first().ok_or_else(|| Refusal::because("the command is empty", Errno::INVAL))?;
     let directory = command.working_directory.as_deref().unwrap_or("/");
@@ -82,12 +82,12 @@ fn text(text: String) -> Result<CString, Refusal> {
     CString::new(text).map_err(|_| Refusal::because("a text of the command holds a zero byte", Errno::INVAL))
 }
 
-/// `PATH` of the command's own environment.
+/// `PATH` of the environment of the command.
 fn path_of(command: &Command) -> &str {
     command.environment.iter().find(|(key, _)| key == "PATH").map_or("", |(_, value)| value.as_str())
 }
 
-/// A program without a slash: beside the probe first, then in `path`.
+/// Finds a program without a slash: beside the probe first, then in `path`.
 pub fn look_up(
     name: &str,
     working_directory: &str,
@@ -99,7 +99,7 @@ pub fn look_up(
     for directory in beside.into_iter().chain(path.split(':').filter(|_| !path.is_empty())) {
         let slash = if directory.ends_with('/') { "" } else { "/" };
         let candidate = match directory {
-            // POSIX: an empty entry is the working directory, and entries may be relative to it.
+            // An empty entry is the working directory, and entries may be relative to it (POSIX).
             "" => format!("{working_directory}/{name}"),
             directory if directory.starts_with('/') => format!("{directory}{slash}{name}"),
             directory => format!("{working_directory}/{directory}{slash}{name}"),

@@ -1,22 +1,21 @@
-//! The guest as it looks from inside. Nothing here fails: what cannot be read is absent.
+//! Facts of the guest as seen from inside. Nothing here fails: values that cannot be read are absent.
 
 mod links;
 mod mounts;
 mod programs;
 
-use crate::files::{open, read_small};
+use crate::files::{names, read_small};
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
-use rustix::fs::Dir;
 use rustix::process::{geteuid, getpid};
 use rustix::thread::{CpuSet, sched_getaffinity};
 use weigh_protocol::{GuestFacts, Questions};
 
-/// Cgroup v1 writes "no limit" as the largest multiple of a page; no machine has so much memory.
+/// More memory than any machine has: version 1 writes "no limit" as the largest multiple of a page.
 const UNLIMITED_BYTES: u64 = 1 << 60;
 
-/// All facts, with those that are asked for.
+/// Reads all facts, including the requested ones.
 pub fn read(about: &Questions, own_directory: &str) -> GuestFacts {
     let system = rustix::system::uname();
     GuestFacts {
@@ -52,7 +51,7 @@ fn line(path: &str) -> Option<String> {
     Some(text.trim().to_string()).filter(|line| !line.is_empty())
 }
 
-/// A kernel setting by its file; its words may have tabs between them.
+/// Reads a kernel setting, whose words may be separated by tabs.
 fn setting(name: &str) -> Option<String> {
     let value = line(&format!("/proc/sys/{}", name.replace('.', "/")))?;
     Some(value.split_whitespace().collect::<Vec<_>>().join(" "))
@@ -63,8 +62,7 @@ fn cpus() -> Vec<u32> {
     (0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).map(|cpu| cpu as u32).collect()
 }
 
-/// The first CPU's model. ARM has no names in this file: there it is who made it and which part it
-/// is.
+/// The first CPU's model: its name, or implementer and part on ARM, where the file has no name.
 fn cpu_model(cpuinfo: &str) -> Option<String> {
     let value = |name: &str| {
         let mut lines = cpuinfo.lines().filter_map(|line| line.split_once(':'));
@@ -74,12 +72,11 @@ fn cpu_model(cpuinfo: &str) -> Option<String> {
         .or_else(|| Some(format!("implementer {} part {}", value("CPU implementer")?, value("CPU part")?)))
 }
 
-/// What the files of the directory say, by name.
+/// The content of the files of a directory, sorted by name.
 fn mitigations(directory: &str) -> Vec<(String, String)> {
-    let Ok(entries) = open(directory).and_then(Dir::new) else { return Vec::new() };
-    let names = entries.filter_map(|entry| Some(entry.ok()?.file_name().to_str().ok()?.to_string()));
+    let content = |name: String| Some((line(&format!("{directory}/{name}"))?, name));
     let mut all: Vec<(String, String)> =
-        names.filter_map(|name| Some((name.clone(), line(&format!("{directory}/{name}"))?))).collect();
+        names(directory).into_iter().filter_map(content).map(|(text, name)| (name, text)).collect();
     all.sort();
     all
 }
@@ -101,7 +98,7 @@ fn pretty_name(os_release: &str) -> Option<String> {
     Some(value.trim_matches(['"', '\'']).to_string())
 }
 
-/// Type of what was mounted last on the root.
+/// Type of the last mount on the root.
 fn root_type(mounts: &str) -> Option<String> {
     let mut mounted = mounts.lines().filter_map(|line| {
         let mut fields = line.split(' ').skip(1);
@@ -110,8 +107,8 @@ fn root_type(mounts: &str) -> Option<String> {
     mounted.next_back().map(ToString::to_string)
 }
 
-/// Names before the colons of `/proc/net/dev`; its first two lines are headings. Unlike /sys it is
-/// always that of the own network namespace.
+/// Interface names of `/proc/net/dev`, whose first two lines are headings. Unlike /sys it always shows
+/// the current network namespace.
 fn interfaces(dev: &str) -> Vec<String> {
     let names = dev.lines().skip(2).filter_map(|line| line.split_once(':'));
     let mut names: Vec<String> = names.map(|(name, _)| name.trim().to_string()).collect();
@@ -119,7 +116,7 @@ fn interfaces(dev: &str) -> Vec<String> {
     names
 }
 
-/// The tightest limit from the probe's cgroup up, of version 2 and of version 1.
+/// The smallest limit of the probe's cgroup and its parents, in both versions.
 fn memory_limit() -> Option<u64> {
     let groups = read_small("/proc/self/cgroup")?;
     let limits = groups.lines().filter_map(|line| {
@@ -139,8 +136,8 @@ fn memory_limit() -> Option<u64> {
     limits.min()
 }
 
-/// The least number in the files of that name in a cgroup and those above it. A path that is not
-/// there, as it is seen from the host in a container, leaves the mount's own root.
+/// The smallest number in the files of this name in a cgroup and its parents. In a container the path
+/// may be one of the host and not exist; then only the root of the mount counts.
 fn tightest(mount: &str, path: &str, file: &str) -> Option<u64> {
     let mut path = path.trim_end_matches('/');
     let mut least = None;
@@ -160,7 +157,7 @@ mod tests {
     use alloc::vec;
 
     #[test]
-    fn the_selected_word_stands_in_brackets() {
+    fn the_selected_word_is_in_brackets() {
         assert_eq!(selected_word("always [madvise] never\n").as_deref(), Some("madvise"));
         assert_eq!(selected_word("always"), None);
     }

@@ -1,22 +1,21 @@
-//! Files in and out.
+//! Reading and writing files.
 
 use crate::channel::{Channel, Closed};
 use crate::command::Refusal;
 use alloc::format;
-use alloc::string::String;
+use alloc::string::{String, ToString};
 use alloc::vec;
 use alloc::vec::Vec;
 use rustix::fd::OwnedFd;
-use rustix::fs::{Mode, OFlags, RawMode};
+use rustix::fs::{Dir, Mode, OFlags, RawMode};
 use rustix::io::Errno;
 use weigh_protocol::Reply;
 
 /// Bytes of a file in one frame.
 const PIECE: usize = 64 << 10;
-/// Longest file of the kernel's that is read for facts, bytes.
+/// Longest kernel file that is read for facts, bytes.
 const SMALL: usize = 64 << 10;
-/// Longest list of the kernel's that is read for facts, bytes: a host of containers has thousands
-/// of mounts.
+/// Longest kernel list that is read for facts, bytes: a host of containers has thousands of mounts.
 pub const LARGE: usize = 4 << 20;
 
 /// Writes a part of a file; the first part creates or empties it.
@@ -26,13 +25,14 @@ pub fn put(path: &str, mode: u32, first: bool, mut bytes: &[u8]) -> Result<(), R
     }
     let failed = |errno| Refusal::of(path, errno);
     if first {
-        make_parents(path)?;
+        let parent = path.rsplit_once('/').map_or("", |(parent, _)| parent);
+        make_directories(parent).map_err(|(directory, errno)| Refusal::of(directory, errno))?;
     }
     let how = if first { OFlags::CREATE | OFlags::TRUNC } else { OFlags::APPEND };
     let mode = Mode::from_raw_mode(mode as RawMode & 0o7777);
     let file = rustix::fs::open(path, OFlags::WRONLY | OFlags::CLOEXEC | how, mode).map_err(failed)?;
     if first {
-        // The file may have been there with another mode, and the mask took bits away.
+        // The file may have existed with another mode, and the umask restricted it.
         rustix::fs::fchmod(&file, mode).map_err(failed)?;
     }
     while !bytes.is_empty() {
@@ -45,20 +45,28 @@ pub fn put(path: &str, mode: u32, first: bool, mut bytes: &[u8]) -> Result<(), R
     Ok(())
 }
 
-fn make_parents(path: &str) -> Result<(), Refusal> {
-    for (at, _) in path.match_indices('/').skip(1) {
-        let directory = &path[..at];
+/// Makes a directory and its missing parents; an error comes with the directory that failed.
+pub fn make_directories(path: &str) -> Result<(), (&str, Errno)> {
+    let ends = path.match_indices('/').map(|(at, _)| at).chain([path.len()]).filter(|end| *end > 0);
+    for directory in ends.map(|end| &path[..end]) {
         match rustix::fs::mkdir(directory, Mode::from_raw_mode(0o755)) {
             Ok(()) | Err(Errno::EXIST) => {}
-            // A read-only file system says so before it says that the directory is there.
+            // On a read-only file system EROFS takes precedence over EEXIST.
             Err(Errno::ROFS) if rustix::fs::stat(directory).is_ok() => {}
-            Err(errno) => return Err(Refusal::of(directory, errno)),
+            Err(errno) => return Err((directory, errno)),
         }
     }
     Ok(())
 }
 
-/// Sends a file in pieces, then that it is done, or a refusal.
+/// The names in a directory, without `.` and `..`; empty if it cannot be read.
+pub fn names(directory: &str) -> Vec<String> {
+    let Ok(entries) = open(directory).and_then(Dir::new) else { return Vec::new() };
+    let names = entries.filter_map(|entry| Some(entry.ok()?.file_name().to_str().ok()?.to_string()));
+    names.filter(|name| name != "." && name != "..").collect()
+}
+
+/// Sends a file in pieces, then the reply that it is done, or a refusal.
 pub fn get(id: u32, path: &str, limit_bytes: u64, channel: &mut Channel) -> Result<(), Closed> {
     let reply = match send_pieces(id, path, limit_bytes, channel)? {
         Ok(()) => Reply::Done { id },
@@ -98,17 +106,17 @@ fn send_pieces(
     }
 }
 
-/// Non-blocking, so that a named pipe does not hold the probe for ever.
+/// Opens a file, non-blocking, so that a named pipe cannot block the probe.
 pub fn open(path: &str) -> Result<OwnedFd, Errno> {
     rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK, Mode::empty())
 }
 
-/// The beginning of a file of the kernel's, as text; `None` when it cannot be read.
+/// The beginning of a kernel file, as text; `None` if it cannot be read.
 pub fn read_small(path: &str) -> Option<String> {
     read_text(path, SMALL)
 }
 
-/// The beginning of a file, a few KiB beyond the limit at most, as text; `None` when it cannot be
+/// The beginning of a file, at most a few KiB more than the limit, as text; `None` if it cannot be
 /// read.
 pub fn read_text(path: &str, limit: usize) -> Option<String> {
     let file = open(path).ok()?;

@@ -1,5 +1,4 @@
-//! What Rust's standard library would bring, for the product that is linked without it: memory, and
-//! what a panic does.
+//! Replacements for parts of Rust's standard library: the allocator and the panic handler.
 
 use core::alloc::{GlobalAlloc, Layout};
 use core::panic::PanicInfo;
@@ -57,11 +56,11 @@ fn panic(info: &PanicInfo<'_>) -> ! {
     unsafe { libc::abort() }
 }
 
-/// Named by the unwind tables of `core`; nothing unwinds here.
+/// Referenced by the unwind tables of `core`; nothing unwinds here.
 #[unsafe(no_mangle)]
 extern "C" fn rust_eh_personality() {}
 
-// The static C library refers to its compiler's runtime, and that to the C library.
+// The static C library depends on its compiler's runtime, and that on the C library.
 #[cfg(target_env = "gnu")]
 #[link(name = "gcc_eh", kind = "static", modifiers = "-bundle")]
 #[link(name = "gcc", kind = "static", modifiers = "-bundle")]

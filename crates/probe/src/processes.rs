@@ -1,5 +1,5 @@
-//! Children of the probe: its command, and what lost its own parent and came to the probe as the
-//! nearest reaper.
+//! Children of the probe: its command, and orphans, which the kernel reparents to the probe as the
+//! nearest subreaper.
 
 use crate::signals::last_errno;
 use alloc::format;
@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, Signal, getpid, kill_process};
 use weigh_protocol::{ResourceUse, Status};
 
-/// A child that has ended and is not reaped. `Err(ECHILD)` when there are no children at all.
+/// A child that has ended and is not reaped; `Err(ECHILD)` if there are no children.
 pub fn peek() -> Result<Option<Pid>, Errno> {
     let options = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
     // SAFETY: an all-zero siginfo_t is valid; waitid fills it, and leaves the PID at 0 when no
@@ -59,8 +59,8 @@ pub fn wait4(pid: Pid) -> Option<(Status, ResourceUse)> {
     Some((status, resources))
 }
 
-/// Kills every child. Theirs come to the probe then, so that this is called again until there are
-/// none.
+/// Kills every child. Their children are reparented to the probe then, so this must be called again
+/// until there are none.
 pub fn kill_children() {
     let me = getpid();
     if me.is_init() {
@@ -69,8 +69,7 @@ pub fn kill_children() {
         unsafe { libc::kill(-1, libc::SIGKILL) };
         return;
     }
-    // A child stays one until it is reaped, and only the probe does that: the numbers cannot belong
-    // to others.
+    // Only the probe reaps its children, so their numbers cannot be reused here.
     for child in numbers_in_proc().into_iter().filter(|pid| parent_of(*pid) == Some(me)) {
         let _ = kill_process(child, Signal::KILL);
     }
@@ -89,7 +88,7 @@ fn numbers_in_proc() -> Vec<Pid> {
     numbers
 }
 
-/// The fourth field of `/proc/PID/stat`; the second is a name in parentheses and may hold anything
+/// The fourth field of `/proc/PID/stat`; the second is a name in parentheses that may contain anything
 /// (proc_pid_stat(5)).
 fn parent_of(pid: Pid) -> Option<Pid> {
     let text: String = crate::files::read_small(&format!("/proc/{}/stat", pid.as_raw_nonzero()))?;

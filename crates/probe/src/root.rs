@@ -1,93 +1,77 @@
-//! A root on a disk: the init of a machine leaves the initial RAM file system for it, and may hand
-//! its place to the init of a system.
+//! A root on a disk: the init of a machine switches to it from the initial RAM file system, and may
+//! start the init of a system.
 
+use crate::error::ProbeError;
+use crate::files::make_directories;
 use crate::{boot, clock, init, signals};
 use alloc::ffi::CString;
 use alloc::format;
 use alloc::string::String;
-use rustix::fs::{Access, Mode};
-use rustix::io::Errno;
+use rustix::fs::Access;
 use rustix::mount::{MountFlags, mount, mount_bind, mount_move, mount_remount};
 use rustix::process::{chdir, chroot};
 
-/// Time for the disk to appear.
-const PATIENCE_NS: u64 = 10_000_000_000;
-/// Between two looks for it.
-const PAUSE: rustix::time::Timespec = rustix::time::Timespec { tv_sec: 0, tv_nsec: 2_000_000 };
-/// Where the disk is mounted before it is the root.
-const PLACE: &str = "/.weighbridge-root";
-/// The probe's own directory: it stays in memory, and is seen on the disk's root as on every other.
+/// Where the disk is mounted before it becomes the root.
+const NEW_ROOT: &str = "/.weighbridge-root";
+/// The probe's directory. It stays in memory, and is bound into the new root.
 const OWN: &str = "/.weighbridge";
-/// What the kernel provides, and has been mounted already.
-const KERNELS: [&str; 3] = ["/dev", "/proc", "/sys"];
+/// Mounts of kernel file systems, which are moved to the new root.
+const MOUNTS: [&str; 3] = ["/dev", "/proc", "/sys"];
 
-/// Mounts the file system of a disk and makes it the root of this process and of all to come.
-pub fn enter(device: &str) -> Result<(), String> {
-    let failed = |doing: &str| {
-        let doing = format!("cannot {doing}");
-        move |errno: Errno| format!("{doing}: {errno}")
-    };
-    let until_ns = clock::monotonic_ns() + PATIENCE_NS;
-    while rustix::fs::access(device, Access::EXISTS).is_err() {
-        if clock::monotonic_ns() > until_ns {
-            return Err(format!("the disk {device} of the root did not appear"));
-        }
-        let _ = rustix::thread::nanosleep(&PAUSE);
+/// Mounts the file system of a disk and makes it the root of this process and its descendants.
+pub fn enter(device: &str) -> Result<(), ProbeError> {
+    let failed = ProbeError::system::<String>;
+    clock::retry(true, || rustix::fs::access(device, Access::EXISTS))
+        .map_err(failed(format!("find the disk {device} of the root")))?;
+    let inside = |path: &str| format!("{NEW_ROOT}{path}");
+    make_directories(NEW_ROOT).map_err(|(_, errno)| errno).map_err(failed(format!("make {NEW_ROOT}")))?;
+    mount(device, NEW_ROOT, "ext4", MountFlags::empty(), None)
+        .map_err(failed(format!("mount {device} as the root")))?;
+    for path in MOUNTS.into_iter().chain([OWN]) {
+        make_directories(&inside(path))
+            .map_err(|(_, errno)| errno)
+            .map_err(failed(format!("make {path} on {device}")))?;
     }
-    make_directory(PLACE).map_err(failed("make a place for the root"))?;
-    mount(device, PLACE, "ext4", MountFlags::empty(), None)
-        .map_err(failed(&format!("mount {device} as the root")))?;
-    let inside = |path: &str| format!("{PLACE}{path}");
-    for path in KERNELS.into_iter().chain([OWN]) {
-        make_directory(&inside(path)).map_err(failed(&format!("make {path} on {device}")))?;
-    }
-    for path in KERNELS {
-        mount_move(path, inside(path).as_str()).map_err(failed(&format!("move {path} to the root")))?;
+    for path in MOUNTS {
+        mount_move(path, inside(path).as_str()).map_err(failed(format!("move {path} to the root")))?;
     }
     let own = inside(OWN);
     mount_bind(OWN, own.as_str())
         .and_then(|()| mount_remount(own.as_str(), MountFlags::BIND | MountFlags::RDONLY, c""))
-        .map_err(failed("show the probe on the root"))?;
-    // As switch_root(8) does it: the initial root cannot be moved away, but it can be covered.
-    chdir(PLACE)
+        .map_err(failed("bind the probe into the root".into()))?;
+    // As in switch_root(8): the initial root cannot be moved away, but it can be covered.
+    chdir(NEW_ROOT)
         .and_then(|()| mount_move(".", "/"))
         .and_then(|()| chroot("."))
         .and_then(|()| chdir("/"))
-        .map_err(failed("move the root"))
+        .map_err(failed("move the root".into()))
 }
 
-fn make_directory(path: &str) -> Result<(), Errno> {
-    match rustix::fs::mkdir(path, Mode::from_raw_mode(0o755)) {
-        Ok(()) | Err(Errno::EXIST) => Ok(()),
-        other => other,
-    }
-}
-
-/// Makes this process, PID 1, the init of a system. The probe goes on as a child of it, in which
-/// alone this returns.
-pub fn start_system(program: &str) -> Result<(), String> {
-    let path = CString::new(program).map_err(|_| format!("{program} is no path"))?;
+/// Makes this process, PID 1, the init of a system. The probe continues as its child, in which this
+/// returns.
+pub fn start_system(program: &str) -> Result<(), ProbeError> {
+    let path = CString::new(program).map_err(|_| ProbeError::Usage(format!("{program} is not a path")))?;
     // SAFETY: the process has one thread.
     match unsafe { libc::fork() } {
         0 => {
-            // SAFETY: a system call. A session of its own: no terminal of the system's is the
-            // probe's.
+            // A session of its own, without a terminal of the system. SAFETY: a system call.
             unsafe { libc::setsid() };
-            // What a child does not inherit.
+            // The settings that a child does not inherit.
             init::set_up_process();
             Ok(())
         }
         child if child > 0 => {
-            // The system finds its signals as a kernel would have left them.
+            // The system gets the signal dispositions that a kernel would set.
             signals::restore();
             let arguments = [path.as_ptr(), core::ptr::null()];
             // SAFETY: a C string, and an array of them that ends with a null pointer.
             unsafe { libc::execv(path.as_ptr(), arguments.as_ptr()) };
-            boot::say(&format!("cannot start {program}: {}", signals::last_errno()));
-            // An init that returned would make the kernel panic; nobody would know why.
+            let error = ProbeError::system(format!("start {program}"))(signals::last_errno());
+            boot::say(&format!("{error}"));
+            // The kernel panics if its init returns.
             init::power_off();
-            Err(format!("cannot start {program}"))
+            Err(error)
         }
-        _ => Err(format!("cannot make a process beside {program}: {}", signals::last_errno())),
+        _ => Err(ProbeError::system(format!("make a process beside {program}"))(signals::last_errno())),
     }
 }

@@ -1,4 +1,4 @@
-//! A running command: its streams, its end, and the processes it leaves behind.
+//! A running command: its streams and its end.
 
 use crate::channel::Channel;
 use crate::clock::monotonic_ns;
@@ -10,25 +10,25 @@ use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process_group};
 use weigh_protocol::{EndOfCommand, Reply, ResourceUse, Status, Stream};
 
-/// Read from a pipe at once, its capacity by default (pipe(7)).
+/// Size of a read from a pipe, its default capacity (pipe(7)), bytes.
 pub const PIECE: usize = 64 << 10;
 
 /// A running command.
 pub struct Running {
-    /// Of the request.
+    /// Id of the request.
     pub id: u32,
     /// Main process and process group.
     pub pid: Pid,
     started_ns: u64,
     limit_bytes: u64,
-    /// Standard output and standard error until they are closed.
+    /// Standard output and standard error, until they are closed.
     pub streams: [Option<OwnedFd>; 2],
     seen_bytes: [u64; 2],
-    /// Standard input while it is open.
+    /// Standard input, while it is open.
     pub input: Option<OwnedFd>,
     waiting_input: Vec<u8>,
     input_ends: bool,
-    /// Set when the main process has ended.
+    /// Status, duration and resources of the main process, when it has ended.
     ended: Option<(Status, u64, ResourceUse)>,
 }
 
@@ -49,16 +49,16 @@ impl Running {
         }
     }
 
-    /// Sends a signal to the process group. Its main process is not reaped yet, so that the number
-    /// is still its own.
+    /// Sends a signal to the process group. The main process is not reaped yet, so the number is not
+    /// reused.
     pub fn signal(&self, number: i32) {
         if self.ended.is_none() {
-            // SAFETY: sends a signal; a number that is none is refused by the kernel.
+            // SAFETY: sends a signal; the kernel refuses invalid numbers.
             unsafe { libc::kill(-self.pid.as_raw_nonzero().get(), number) };
         }
     }
 
-    /// Takes bytes for the standard input.
+    /// Queues bytes for the standard input.
     pub fn add_input(&mut self, bytes: Vec<u8>, channel: &mut Channel) {
         match self.input {
             Some(_) => self.waiting_input.extend_from_slice(&bytes),
@@ -66,7 +66,7 @@ impl Running {
         }
     }
 
-    /// No more input comes.
+    /// Closes the standard input after the queued bytes.
     pub fn end_input(&mut self) {
         self.input_ends = true;
         if self.waiting_input.is_empty() {
@@ -74,13 +74,12 @@ impl Running {
         }
     }
 
-    /// The standard input, when there is something to write to it. An end that nobody reads from
-    /// any more is closed when something is to be written.
+    /// The standard input, if bytes are queued for it.
     pub fn wanted_input(&self) -> Option<&OwnedFd> {
         self.input.as_ref().filter(|_| !self.waiting_input.is_empty())
     }
 
-    /// Writes what the command takes.
+    /// Writes as much as the command takes.
     pub fn write_input(&mut self, channel: &mut Channel) {
         let Some(input) = &self.input else { return };
         let taken = match rustix::io::write(input, &self.waiting_input) {
@@ -98,13 +97,12 @@ impl Running {
         }
     }
 
-    /// Whether a stream may be read: always when what comes is thrown away, else while the host
-    /// keeps up.
+    /// Whether a stream may be read: while the host keeps up, or if its output is discarded.
     pub fn may_read(&self, index: usize, channel: &Channel) -> bool {
         self.streams[index].is_some() && (!channel.is_full() || self.seen_bytes[index] >= self.limit_bytes)
     }
 
-    /// Reads a stream once; `false` when there is nothing.
+    /// Reads a stream once; `false` if there was nothing.
     pub fn read(&mut self, index: usize, buffer: &mut [u8; PIECE], channel: &mut Channel) -> bool {
         let Some(stream) = &self.streams[index] else { return false };
         match rustix::io::read(stream, &mut buffer[..]) {
@@ -114,11 +112,11 @@ impl Running {
             }
             Ok(n) => {
                 let room = self.limit_bytes.saturating_sub(self.seen_bytes[index]);
-                let kept = usize::try_from(room).unwrap_or(usize::MAX).min(n);
+                let sent = usize::try_from(room).unwrap_or(usize::MAX).min(n);
                 self.seen_bytes[index] += n as u64;
-                if kept > 0 {
+                if sent > 0 {
                     let stream = if index == 0 { Stream::Output } else { Stream::Error };
-                    channel.send(&Reply::Output { id: self.id, stream, bytes: buffer[..kept].to_vec() });
+                    channel.send(&Reply::Output { id: self.id, stream, bytes: buffer[..sent].to_vec() });
                 }
                 true
             }
@@ -131,8 +129,8 @@ impl Running {
         }
     }
 
-    /// Notes the end of the main process. The rest of its group is killed before the process is
-    /// reaped: until then no other group can have the number.
+    /// Records the end of the main process. The rest of its group is killed before the process is
+    /// reaped, while the number cannot be reused.
     pub fn note_end(&mut self) {
         let duration_ns = monotonic_ns() - self.started_ns;
         let _ = kill_process_group(self.pid, Signal::KILL);
@@ -146,10 +144,10 @@ impl Running {
         self.ended.is_some()
     }
 
-    /// After the last process has gone: what is left in the pipes, and how the command ended.
+    /// After the last process has ended: sends the rest of the output and the end of the command.
     pub fn close(mut self, buffer: &mut [u8; PIECE], channel: &mut Channel) {
         for index in 0..2 {
-            // Nobody can write any more, so this is at most what a pipe holds.
+            // No process can write any more, so this is at most the capacity of a pipe.
             while self.read(index, buffer, channel) {}
         }
         let Some((status, duration_ns, resources)) = self.ended else { return };

@@ -1,7 +1,8 @@
-//! The loop: requests in, commands and files, replies out.
+//! The main loop: it handles requests and sends replies.
 
 use crate::channel::{Channel, Closed};
 use crate::command::Refusal;
+use crate::error::ProbeError;
 use crate::running::{PIECE, Running};
 use crate::{clock, command, facts, files, init, processes, signals, spawn};
 use alloc::boxed::Box;
@@ -15,10 +16,10 @@ use rustix::io::Errno;
 use rustix::process::getpid;
 use weigh_protocol::{Command, Reply, Request, VERSION};
 
-/// Time for killed processes to go when the probe ends.
-const LAST_WAIT_NS: u64 = 2_000_000_000;
+/// How long to wait for killed processes when the probe ends.
+const END_DEADLINE_NS: u64 = 2_000_000_000;
 
-/// What this probe says to a host that asks, and over a device without being asked.
+/// The hello of this probe.
 pub fn hello() -> Reply {
     Reply::Hello {
         version: VERSION,
@@ -27,13 +28,13 @@ pub fn hello() -> Reply {
     }
 }
 
-/// Serves until the host shuts the guest down, the channel is closed or SIGTERM comes.
-pub fn serve(channel: Channel, program: &str) -> Result<(), String> {
-    let signals = signals::descriptor().map_err(|errno| format!("cannot wait for signals: {errno}"))?;
+/// Serves until the host requests a shutdown, the channel is closed or SIGTERM arrives.
+pub fn serve(channel: Channel, program: &str) -> Result<(), ProbeError> {
+    let signals = signals::descriptor().map_err(ProbeError::system("wait for signals"))?;
     let own_directory = init::own_directory(program);
     let mut server = Server { channel, signals, own_directory, running: None, buffer: Box::new([0; PIECE]) };
     loop {
-        match server.turn() {
+        match server.step() {
             Ok(true) => {}
             Ok(false) => break,
             Err(Closed) if server.take_next_connection() => {}
@@ -52,9 +53,9 @@ struct Server {
     buffer: Box<[u8; PIECE]>,
 }
 
-/// What a wait was for.
+/// An event for which the probe waits.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Source {
+enum Event {
     Signals,
     Requests,
     Connection,
@@ -64,29 +65,29 @@ enum Source {
 }
 
 impl Server {
-    /// Answers what has come, then waits once. `false` when the probe is to end.
-    fn turn(&mut self) -> Result<bool, Closed> {
+    /// Handles the requests that have arrived, then waits once. `false` if the probe must end.
+    fn step(&mut self) -> Result<bool, Closed> {
         while let Some(request) = self.channel.next_request() {
             if !self.answer(request)? {
                 return Ok(false);
             }
         }
         self.channel.flush()?;
-        for source in self.wait()? {
-            match source {
-                Source::Signals if signals::drain(&self.signals) => return Ok(false),
-                Source::Signals => self.reap(),
-                Source::Requests => self.channel.receive()?,
-                // Whoever connects is the host; a machine that was restored may never learn that
-                // its last connection is gone.
-                Source::Connection => return Err(Closed),
-                Source::Room => self.channel.flush()?,
-                Source::Input => {
+        for event in self.wait()? {
+            match event {
+                Event::Signals if signals::drain(&self.signals) => return Ok(false),
+                Event::Signals => self.reap(),
+                Event::Requests => self.channel.receive()?,
+                // The host connects again; a restored machine may never notice that its last connection
+                // is broken.
+                Event::Connection => return Err(Closed),
+                Event::Room => self.channel.flush()?,
+                Event::Input => {
                     if let Some(running) = &mut self.running {
                         running.write_input(&mut self.channel);
                     }
                 }
-                Source::Stream(index) => {
+                Event::Stream(index) => {
                     if let Some(running) = &mut self.running {
                         running.read(index, &mut self.buffer, &mut self.channel);
                     }
@@ -96,43 +97,43 @@ impl Server {
         Ok(true)
     }
 
-    /// Waits without a limit. Signals come first: the end of a command is dated before anything
-    /// else is done.
-    fn wait(&self) -> Result<Vec<Source>, Closed> {
+    /// Waits without a limit. Signals come first, so that the end of a command is timed before anything
+    /// else.
+    fn wait(&self) -> Result<Vec<Event>, Closed> {
         let mut waits = vec![
-            (Source::Signals, PollFd::from_borrowed_fd(self.signals.as_fd(), PollFlags::IN)),
-            (Source::Requests, PollFd::from_borrowed_fd(self.channel.read_end(), PollFlags::IN)),
+            (Event::Signals, PollFd::from_borrowed_fd(self.signals.as_fd(), PollFlags::IN)),
+            (Event::Requests, PollFd::from_borrowed_fd(self.channel.read_end(), PollFlags::IN)),
         ];
         if let Some(listener) = self.channel.listener() {
-            waits.push((Source::Connection, PollFd::from_borrowed_fd(listener, PollFlags::IN)));
+            waits.push((Event::Connection, PollFd::from_borrowed_fd(listener, PollFlags::IN)));
         }
         if self.channel.has_pending() {
             let room = PollFd::from_borrowed_fd(self.channel.write_end(), PollFlags::OUT);
-            waits.push((Source::Room, room));
+            waits.push((Event::Room, room));
         }
         if let Some(running) = &self.running {
             if let Some(input) = running.wanted_input() {
-                waits.push((Source::Input, PollFd::from_borrowed_fd(input.as_fd(), PollFlags::OUT)));
+                waits.push((Event::Input, PollFd::from_borrowed_fd(input.as_fd(), PollFlags::OUT)));
             }
             for (index, stream) in running.streams.iter().enumerate() {
                 if let Some(stream) = stream.as_ref().filter(|_| running.may_read(index, &self.channel)) {
                     waits.push((
-                        Source::Stream(index),
+                        Event::Stream(index),
                         PollFd::from_borrowed_fd(stream.as_fd(), PollFlags::IN),
                     ));
                 }
             }
         }
-        let (sources, mut fds): (Vec<_>, Vec<_>) = waits.into_iter().unzip();
+        let (events, mut fds): (Vec<_>, Vec<_>) = waits.into_iter().unzip();
         match poll(&mut fds, None) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(_) => return Err(Closed),
         }
-        let ready = sources.into_iter().zip(fds).filter(|(_, fd)| !fd.revents().is_empty());
-        Ok(ready.map(|(source, _)| source).collect())
+        let ready = events.into_iter().zip(fds).filter(|(_, fd)| !fd.revents().is_empty());
+        Ok(ready.map(|(event, _)| event).collect())
     }
 
-    /// Answers one request; `false` when the probe is to end.
+    /// Handles a request; `false` if the probe must end.
     fn answer(&mut self, request: Request) -> Result<bool, Closed> {
         match (request, &mut self.running) {
             (Request::Hello { .. }, _) => {
@@ -147,7 +148,7 @@ impl Server {
                 running.add_input(bytes, &mut self.channel);
             }
             (Request::CloseInput { id }, Some(running)) if running.id == id => running.end_input(),
-            // Their command is gone, which the host does not know yet.
+            // The command has ended, which the host does not know yet.
             (Request::Signal { .. } | Request::Input { .. } | Request::CloseInput { .. }, _) => {}
             (
                 Request::Run { id, .. }
@@ -198,8 +199,8 @@ impl Server {
         }
     }
 
-    /// Reaps every process that has ended, orphans of the guest among them. A command has ended
-    /// when its main process and all that came from it are gone.
+    /// Reaps every process that has ended, including orphans of the guest. A command has ended when its
+    /// main process and all descendants have.
     fn reap(&mut self) {
         loop {
             match processes::peek() {
@@ -223,8 +224,8 @@ impl Server {
         }
     }
 
-    /// Ends what runs for a host that has gone, and waits for one to connect. `false` where none
-    /// can, or when the probe is to end.
+    /// Ends the command of a host that has disconnected, and waits for the next connection. `false` if
+    /// there is no listener, or the probe must end.
     fn take_next_connection(&mut self) -> bool {
         if self.channel.listener().is_none() {
             return false;
@@ -255,10 +256,10 @@ impl Server {
         false
     }
 
-    /// Kills what runs and waits a little for it to be gone; says what is left to say.
+    /// Ends the running command and sends the pending replies.
     fn end(&mut self) {
         self.end_running();
-        // The host may be gone; then there is nobody to tell.
+        // The host may have disconnected.
         let _ = self.channel.finish();
     }
 
@@ -266,7 +267,7 @@ impl Server {
         if let Some(running) = &self.running {
             running.signal(libc::SIGKILL);
         }
-        let until_ns = clock::monotonic_ns() + LAST_WAIT_NS;
+        let until_ns = clock::monotonic_ns() + END_DEADLINE_NS;
         loop {
             processes::kill_children();
             self.reap();

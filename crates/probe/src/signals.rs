@@ -1,16 +1,16 @@
-//! Signals of the probe: everything that it waits for comes through one descriptor.
+//! Signals of the probe, which arrive through a descriptor.
 
 use rustix::fd::{FromRawFd, OwnedFd};
 use rustix::io::{Errno, Result};
 
-/// What a terminal sends to all its processes; a guest must not die of the user's Ctrl-C. And
-/// SIGPIPE, which the channel reports.
+/// Ignored signals: those that a terminal sends, because a guest must not die of the user's Ctrl-C,
+/// and SIGPIPE, which the channel reports as an error.
 pub const IGNORED: [libc::c_int; 7] =
     [libc::SIGPIPE, libc::SIGINT, libc::SIGQUIT, libc::SIGHUP, libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU];
 const AWAITED: [libc::c_int; 2] = [libc::SIGCHLD, libc::SIGTERM];
 
-/// Puts every disposition in a known state, whatever was inherited: a parent that ignores SIGCHLD
-/// would have the kernel throw away the exit status of commands.
+/// Sets every disposition to a known state: if an inherited one ignored SIGCHLD, the kernel would
+/// discard the exit status of commands.
 pub fn settle() {
     for signal in 1..=64 {
         set(signal, libc::SIG_DFL);
@@ -20,19 +20,18 @@ pub fn settle() {
     }
 }
 
-/// Undoes what [`settle`] ignores, for what this process becomes.
+/// Restores the signals ignored by [`settle`], before this process executes another program.
 pub fn restore() {
     for signal in IGNORED {
         set(signal, libc::SIG_DFL);
     }
 }
 
-/// Sets a disposition to the default or to nothing, with a plain system call: also called between
-/// clone and exec, and for signals that the C library keeps for itself and does not let through.
-/// SIGKILL and SIGSTOP cannot be set.
+/// Sets a disposition to the default or to ignore, by the raw system call: it is also called between
+/// clone and exec, and for signals that the C library reserves. SIGKILL and SIGSTOP cannot be set.
 pub fn set(signal: libc::c_int, disposition: libc::sighandler_t) {
-    // The kernel's own sigaction: the handler first, on every architecture; flags, restorer and
-    // mask are 0.
+    // The kernel's sigaction begins with the handler on every architecture; flags, restorer and mask
+    // are 0.
     let mut action = [0usize; 8];
     action[0] = disposition;
     // SAFETY: the kernel reads at most the array, and no handler is installed. Its signal sets have
@@ -42,7 +41,7 @@ pub fn set(signal: libc::c_int, disposition: libc::sighandler_t) {
     };
 }
 
-/// A descriptor that becomes readable when a child has ended or SIGTERM came.
+/// A descriptor that becomes readable when a child has ended or SIGTERM has arrived.
 pub fn descriptor() -> Result<OwnedFd> {
     let mask = mask_of(&AWAITED);
     // SAFETY: the mask is initialised; signalfd returns a new descriptor or -1.
@@ -53,7 +52,7 @@ pub fn descriptor() -> Result<OwnedFd> {
     }
 }
 
-/// Takes what is pending: whether SIGTERM is among it.
+/// Reads the pending signals; returns whether SIGTERM is among them.
 pub fn drain(descriptor: &OwnedFd) -> bool {
     let mut buffer = [0u8; size_of::<libc::signalfd_siginfo>() * 4];
     let mut asked_to_end = false;
@@ -70,7 +69,7 @@ pub fn drain(descriptor: &OwnedFd) -> bool {
     asked_to_end
 }
 
-/// Blocks nothing: for a command, between clone and exec.
+/// Unblocks all signals, for a command, between clone and exec.
 pub fn unblock_all() {
     let mask = mask_of(&[]);
     // SAFETY: the mask is initialised.

@@ -1,8 +1,8 @@
 //! Starting a command.
 //!
-//! The child shares the probe's memory until it executes the program and the probe waits that long
-//! (`CLONE_VM | CLONE_VFORK`), as posix_spawn of the C libraries does it: no page table is copied,
-//! and what fails in the child is known at once.
+//! The child shares the probe's memory until it executes the program, and the probe waits for that
+//! (`CLONE_VM | CLONE_VFORK`), as in posix_spawn of the C libraries: no page table is copied, and
+//! failures in the child are known at once.
 
 use crate::command::{Prepared, Refusal};
 use crate::signals;
@@ -20,19 +20,19 @@ use rustix::process::Pid;
 /// Stack of the child until it executes the program; it calls a dozen functions of the C library.
 const STACK_BYTES: usize = 32 << 10;
 
-/// A command that runs.
+/// A started command.
 pub struct Spawned {
     /// PID, also of its process group and its session.
     pub pid: Pid,
-    /// Just before the process was made, `CLOCK_MONOTONIC`, nanoseconds.
+    /// Time just before the process was made, `CLOCK_MONOTONIC`, nanoseconds.
     pub started_ns: u64,
-    /// Its standard input, when that is a pipe. Non-blocking, as the others.
+    /// Its standard input, if that is a pipe. All streams are non-blocking.
     pub input: Option<OwnedFd>,
     /// Its standard output and standard error.
     pub streams: [OwnedFd; 2],
 }
 
-/// What the child needs, made before: between clone and exec nothing may allocate.
+/// Data of the child, prepared because nothing may be allocated between clone and exec.
 struct Child<'a> {
     command: &'a Prepared,
     arguments: Vec<*const c_char>,
@@ -48,7 +48,7 @@ const STEP_DIRECTORY: i32 = 1;
 const STEP_EXECUTE: i32 = 2;
 const STEP_OTHER: i32 = 3;
 
-/// Starts a command in its own session. It dies with the probe.
+/// Starts a command in its own session. The kernel kills it when the probe ends.
 pub fn spawn(command: &Prepared, with_input: bool) -> Result<Spawned, Refusal> {
     let failed = |doing: &'static str| move |errno| Refusal::of(doing, errno);
     let (output, output_end) = pipe().map_err(failed("a pipe for the output"))?;
@@ -106,7 +106,7 @@ pub fn spawn(command: &Prepared, with_input: bool) -> Result<Spawned, Refusal> {
         STEP_EXECUTE => Refusal::of(&program, errno),
         _ => Refusal::of("setting up the process", errno),
     };
-    // The child has ended already; its status says nothing more.
+    // The child has ended already; its status is not needed.
     let _ = crate::processes::wait4(pid);
     Err(refusal)
 }
@@ -122,7 +122,7 @@ fn input(with_input: bool) -> Result<(OwnedFd, Option<OwnedFd>), Errno> {
     }
     match rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) {
         Ok(null) => Ok((null, None)),
-        // A guest without devices: a pipe that nobody writes to reads as empty, too.
+        // Without devices: a pipe without a writer reads as empty, too.
         Err(_) => pipe().map(|(theirs, _)| (theirs, None)),
     }
 }
@@ -152,7 +152,7 @@ fn become_command(child: &Child<'_>) -> (i32, Errno) {
     unsafe {
         libc::setsid();
         libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
-        // The probe may have died before the kernel knew that it is to tell.
+        // The probe may have ended before the prctl.
         if libc::getppid() != child.parent {
             return (STEP_OTHER, Errno::SRCH);
         }

@@ -1,49 +1,52 @@
-//! What a machine's init is told before it can be talked to: two small tables in its initial root.
+//! Two small tables in the initial root of a machine, which its init reads before it can connect.
 //!
-//! [`MODULES`] has a line for every kernel module, in the order in which they are loaded: the path
-//! of the file, which is not compressed, and after a space the module's parameters, if any.
+//! [`MODULES`] has a line for every kernel module, in loading order: the path of the decompressed
+//! file, and after a space the module's parameters, if any.
 //!
 //! [`MOUNTS`] has a line for every mount, in order: type, source, target and options, separated by
-//! single spaces. Options are those of mount(8), separated by commas: what stands for a mount flag
-//! becomes one, the rest is handed to the file system. A target that is missing is made as a
-//! directory.
+//! single spaces. Options are those of mount(8), separated by commas: mount flags, and options that
+//! are passed to the file system. A missing target is made as a directory.
 //!
 //! In paths and options, spaces, tabs, line ends, backslashes and number signs are written as a
-//! backslash and three octal digits, as in fstab(5). Empty lines, and lines that begin with a
-//! number sign, are passed over in both.
+//! backslash and three octal digits, as in fstab(5). Empty lines and lines that begin with a number
+//! sign are ignored.
 
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::fmt;
 
-/// Where the modules are listed.
+/// Path of the table of modules.
 pub const MODULES: &str = "/.weighbridge/modules";
-/// Where the mounts are listed.
+/// Path of the table of mounts.
 pub const MOUNTS: &str = "/.weighbridge/mounts";
-/// What stands on the console before the reason when the machine's network card has not the address
-/// that it was to have.
+/// Prefix of the console message that says why the network could not be configured.
 pub const NO_NETWORK: &str = "no network: ";
 
-/// One mount.
+/// A line of the table of mounts without four fields.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` does not have four fields")]
+pub struct MalformedMount(String);
+
+/// A mount.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BootMount {
     /// Type of the file system.
     pub kind: String,
-    /// A device, a tag, or a word without a meaning.
+    /// A device, a tag, or a meaningless word.
     pub source: String,
     /// Absolute, in the guest.
     pub target: String,
-    /// Flags and what the file system takes, with commas between.
+    /// Mount flags and options of the file system, separated by commas.
     pub options: String,
 }
 
 /// A kernel module.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BootModule {
-    /// Of the file in the guest, absolute.
+    /// Path of the file in the guest, absolute.
     pub path: String,
-    /// As after its name for modprobe(8); may be empty.
+    /// As for modprobe(8); may be empty.
     pub parameters: String,
 }
 
@@ -54,13 +57,13 @@ impl BootMount {
         Self { kind, source, target, options }
     }
 
-    /// The mounts of a table; a line without four fields is an error by itself.
-    pub fn parse(table: &str) -> Vec<Result<Self, String>> {
+    /// Parses the mounts of a table; malformed lines are errors.
+    pub fn parse(table: &str) -> Vec<Result<Self, MalformedMount>> {
         let parse = |line: &str| {
             let fields: Vec<String> = line.split(' ').map(unescape).collect();
             match <[String; 4]>::try_from(fields) {
                 Ok([kind, source, target, options]) => Ok(Self { kind, source, target, options }),
-                Err(_) => Err(format!("`{line}` does not have four fields")),
+                Err(_) => Err(MalformedMount(line.into())),
             }
         };
         lines(table).map(parse).collect()
@@ -68,7 +71,7 @@ impl BootMount {
 }
 
 impl BootModule {
-    /// The modules of a table.
+    /// Parses the modules of a table.
     pub fn parse(table: &str) -> Vec<Self> {
         let parse = |line: &str| {
             let (path, parameters) = line.split_once(' ').unwrap_or((line, ""));
@@ -78,7 +81,7 @@ impl BootModule {
     }
 }
 
-/// A line of the table, with its end.
+/// A line of the table, with a line end.
 impl fmt::Display for BootMount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [kind, source, target, options] =
@@ -87,7 +90,7 @@ impl fmt::Display for BootMount {
     }
 }
 
-/// A line of the table, with its end.
+/// A line of the table, with a line end.
 impl fmt::Display for BootModule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let space = if self.parameters.is_empty() { "" } else { " " };
@@ -144,7 +147,8 @@ mod tests {
         let table = "# comment\n\nhostfs none /my\\040files ro,/my\\040files\ntmpfs none /tmp\n";
         let parsed = BootMount::parse(table);
         assert_eq!(parsed[0], Ok(mount));
-        assert_eq!(parsed[1], Err("`tmpfs none /tmp` does not have four fields".into()));
+        let error = parsed[1].as_ref().unwrap_err().to_string();
+        assert_eq!(error, "`tmpfs none /tmp` does not have four fields");
         let modules = BootModule::parse("/lib/a.ko\n/lib/b\\040c.ko speed=1 name=x\n");
         let fields: Vec<(&str, &str)> =
             modules.iter().map(|module| (module.path.as_str(), module.parameters.as_str())).collect();

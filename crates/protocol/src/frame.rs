@@ -6,34 +6,33 @@
 //!         4 B    u32 LE    u32 LE    length bytes
 //! ```
 //!
-//! A serial console carries the kernel's own messages too. The decoder therefore looks for the
-//! mark, believes a frame only when its check sum is right, and gives back the bytes between
-//! frames.
+//! A serial console also carries messages of the kernel. The decoder therefore searches for the mark,
+//! accepts a frame only if its check sum is right, and returns the bytes between frames.
 
 use alloc::vec::Vec;
 use serde::{Serialize, de::DeserializeOwned};
 
-/// Largest payload, bytes. Files and output are cut into pieces well below it.
+/// Largest payload, bytes. Files and output are split into much smaller pieces.
 pub const MAX_PAYLOAD: usize = 1 << 20;
 
 /// Not valid UTF-8, so that no text contains it.
 const MARK: [u8; 4] = [0xF5, b'W', b'B', 0xFE];
 const HEADER: usize = 12;
-/// Memory that an empty decoder keeps, bytes; a probe is measured with the guest that it serves.
+/// Memory that an empty decoder keeps, bytes: the memory of the probe is measured with its guest.
 const IDLE_CAPACITY: usize = 16 << 10;
 
-/// A frame that cannot be made or read.
+/// Why a frame cannot be encoded or decoded.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
     /// The message does not fit a frame.
     #[error("a message of {0} bytes does not fit a frame")]
     TooLong(usize),
-    /// The check sum is right and the content is not: the other side speaks another version.
+    /// The check sum is right, but the content is not a message: the peer has another version.
     #[error("a frame holds no message of this version; host and probe were built from different sources")]
     NotAMessage,
 }
 
-/// One message as a frame, appended to `out`.
+/// Appends a message to `out` as a frame.
 ///
 /// # Errors
 /// [`FrameError::TooLong`] when the message exceeds [`MAX_PAYLOAD`].
@@ -49,7 +48,7 @@ pub fn encode<M: Serialize>(message: &M, out: &mut Vec<u8>) -> Result<(), FrameE
     Ok(())
 }
 
-/// Turns bytes back into messages, however they are split.
+/// Decodes messages from bytes that arrive in arbitrary pieces.
 #[derive(Debug, Default)]
 pub struct Decoder {
     buffer: Vec<u8>,
@@ -63,7 +62,7 @@ impl Decoder {
         Self::default()
     }
 
-    /// Adds bytes as they were read.
+    /// Adds received bytes.
     pub fn push(&mut self, bytes: &[u8]) {
         if self.start > 0 && self.start >= self.buffer.len() / 2 {
             self.buffer.drain(..self.start);
@@ -75,10 +74,10 @@ impl Decoder {
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// The next whole message, or `None` until more bytes come.
+    /// The next complete message, or `None` until more bytes arrive.
     ///
     /// # Errors
-    /// [`FrameError::NotAMessage`] when a sound frame holds something else.
+    /// [`FrameError::NotAMessage`] if a valid frame contains something else.
     pub fn next_message<M: DeserializeOwned>(&mut self) -> Result<Option<M>, FrameError> {
         loop {
             let bytes = &self.buffer[self.start..];
@@ -116,7 +115,7 @@ impl Decoder {
         }
     }
 
-    /// The bytes seen between frames so far: a console's own messages.
+    /// The bytes between frames so far: messages of the console.
     pub fn take_noise(&mut self) -> Vec<u8> {
         core::mem::take(&mut self.noise)
     }

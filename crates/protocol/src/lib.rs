@@ -1,18 +1,16 @@
 //! Messages between weighbridge on the host and its probe in the guest.
 //!
-//! The protocol knows no transport: it turns messages into frames and bytes back into messages. The
-//! same frames cross a pipe (containers), a virtio-serial port or a serial console (virtual
-//! machines).
+//! The protocol does no I/O: it encodes messages as frames and decodes them. The same frames are sent
+//! over a pipe (containers), a virtio-serial port, a socket or a serial console (virtual machines).
 //!
-//! Order: the host says [`Request::Hello`], the probe answers [`Reply::Hello`] with its own
-//! version; a host that reads another version stops. After that every request carries an `id`
-//! chosen by the host, and every reply the id of its request. One command runs at a time; `Signal`,
-//! `Input` and `CloseInput` are the only requests that a probe takes while a command runs, the
-//! others it refuses with EBUSY (16). The three are ignored when their command is gone.
+//! The host sends [`Request::Hello`], and the probe answers [`Reply::Hello`] with its version; the
+//! host stops if that differs from its own. Every later request has an `id` chosen by the host, and
+//! every reply the id of its request. One command runs at a time. While it runs, the probe accepts
+//! only `Signal`, `Input` and `CloseInput`, and refuses other requests with EBUSY (16). These three
+//! are ignored when their command has ended.
 //!
-//! A probe that is told to talk over a device says hello by itself as soon as the device passes
-//! every byte as it is: a host that speaks earlier may find its words changed or echoed by a
-//! terminal's settings.
+//! Over a device the probe sends a hello on its own as soon as the device is in raw mode: before that
+//! a terminal could change or echo what the host sends.
 
 #![no_std]
 

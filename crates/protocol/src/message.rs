@@ -8,20 +8,19 @@ use serde::{Deserialize, Serialize};
 /// network interfaces and kernel settings.
 pub const VERSION: u32 = 4;
 
-/// Bytes after which a probe on a terminal says [`Reply::Taken`]. A terminal loses bytes when more
-/// come than its reader takes (N_TTY of Linux holds 4095), so a host keeps less than that under
-/// way.
+/// Bytes after which a probe on a terminal sends [`Reply::Taken`]. A terminal drops bytes that its
+/// reader does not take in time (N_TTY of Linux buffers 4095), so the host keeps fewer in flight.
 pub const CREDIT: usize = 1 << 10;
 
-/// Bytes of standard input that may be under way to a command.
+/// Bytes of standard input that may be in flight to a command.
 pub const INPUT_WINDOW: usize = 256 << 10;
 
-/// In the place of a network interface's name: that of the default route, or where there is no such
-/// route the only one but `lo`.
+/// Instead of the name of a network interface: that of the default route, or the only one besides
+/// `lo` if there is no such route.
 pub const DEFAULT_LINK: &str = "";
 
-/// Where programs without a slash are looked up beside the probe: the usual path of root, as `PATH`
-/// of every measured command.
+/// `PATH` of every measured command: the usual path of root. Programs without a slash are also
+/// searched for beside the probe.
 pub const COMMAND_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// From the host to the probe. `Hello` stays the first variant in every version, so that two
@@ -41,10 +40,9 @@ pub enum Request {
         /// What to run.
         command: Command,
     },
-    /// Bytes for the standard input of the running command. Answered by [`Reply::InputTaken`] as
-    /// the command reads them; the host has never more than [`crate::INPUT_WINDOW`] bytes under
-    /// way, so that a command that does not read costs the guest no memory and a signal is never
-    /// stuck behind its input.
+    /// Bytes for the standard input of the running command. Answered by [`Reply::InputTaken`] as the
+    /// command reads them. The host never has more than [`crate::INPUT_WINDOW`] bytes in flight, so
+    /// that a command that does not read costs the guest no memory and delays no signal.
     Input {
         /// Of the running command.
         id: u32,
@@ -85,7 +83,7 @@ pub enum Request {
         id: u32,
         /// Absolute path in the guest.
         path: String,
-        /// Bytes that the host is ready to take.
+        /// The largest size that the host accepts, bytes.
         limit_bytes: u64,
     },
     /// Read the guest's clocks. Answered by [`Reply::Clock`] at once.
@@ -97,26 +95,25 @@ pub enum Request {
     Facts {
         /// Chosen by the host.
         id: u32,
-        /// What to describe beside the guest itself.
+        /// What to describe in addition to the guest.
         about: Questions,
     },
-    /// End: as PID 1 of a machine, power off; else exit with status 0. Answered by [`Reply::Done`]
-    /// first.
+    /// End: power off as PID 1 of a machine, else exit with status 0. [`Reply::Done`] is sent first.
     Shutdown {
         /// Chosen by the host.
         id: u32,
     },
 }
 
-/// What of a guest is described only when it is asked for.
+/// Facts of a guest that are described only on request.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Questions {
     /// Programs, as in [`Command::argv`], looked up in [`COMMAND_PATH`]. The interpreters of
     /// scripts are described after them.
     pub programs: Vec<String>,
-    /// Absolute paths whose mounts to describe.
+    /// Absolute paths whose mounts are described.
     pub paths: Vec<String>,
-    /// Network interfaces by name; [`DEFAULT_LINK`] is the one that packets to elsewhere leave by.
+    /// Network interfaces by name, or [`DEFAULT_LINK`].
     pub links: Vec<String>,
     /// Kernel settings as sysctl(8) names them: `net.core.somaxconn`.
     pub settings: Vec<String>,
@@ -134,8 +131,8 @@ pub struct Command {
     pub working_directory: Option<String>,
     /// Whether standard input is a pipe fed by [`Request::Input`]; `/dev/null` otherwise.
     pub input: bool,
-    /// Bytes kept of each of standard output and standard error. What is beyond is read, counted
-    /// and thrown away, so that a talkative command neither stops nor fills the host's memory.
+    /// Bytes of each of standard output and standard error that are sent. Further output is read,
+    /// counted and discarded, so that a verbose command neither blocks nor fills the host's memory.
     pub output_limit_bytes: u64,
 }
 
@@ -148,8 +145,7 @@ pub enum Reply {
         version: u32,
         /// PID of the probe in its own PID namespace.
         pid: u32,
-        /// When the probe began, before anything else that it did: `CLOCK_MONOTONIC` of the guest,
-        /// nanoseconds.
+        /// Start of the probe, before anything else: `CLOCK_MONOTONIC` of the guest, nanoseconds.
         started_ns: u64,
     },
     /// The command runs.
@@ -159,7 +155,7 @@ pub enum Reply {
         /// PID of the command in the guest.
         pid: u32,
     },
-    /// The command's standard input took so many bytes, or is closed and they are thrown away.
+    /// The command's standard input took some bytes, or is closed and they were discarded.
     InputTaken {
         /// Of the request.
         id: u32,
@@ -175,7 +171,7 @@ pub enum Reply {
         /// The bytes.
         bytes: Vec<u8>,
     },
-    /// The command and every process of its group are gone, and all output has been sent.
+    /// The command and every process of its group have ended, and all output has been sent.
     Ended {
         /// Of the request.
         id: u32,
@@ -186,7 +182,7 @@ pub enum Reply {
     Refused {
         /// Of the request.
         id: u32,
-        /// What failed, in words.
+        /// What failed, for display.
         reason: String,
         /// The error number, 0 when there is none. ENOENT (2) for a program that does not exist.
         errno: i32,
@@ -217,8 +213,8 @@ pub enum Reply {
         /// The facts.
         facts: Box<GuestFacts>,
     },
-    /// Over a terminal alone, unasked: so many bytes of the channel were read since the last time,
-    /// [`CREDIT`] or more.
+    /// Only over a terminal, unsolicited: this many bytes of the channel were read since the last such
+    /// reply, [`CREDIT`] or more.
     Taken {
         /// How many.
         bytes: u32,
@@ -246,16 +242,16 @@ pub enum Status {
 /// How a command ended and what it used.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct EndOfCommand {
-    /// How.
+    /// Exit status or signal.
     pub status: Status,
     /// From just before the process was made to the end of its main process, `CLOCK_MONOTONIC` of
     /// the guest, nanoseconds.
     pub duration_ns: u64,
     /// What the command and its waited-for children used (`wait4(2)`, `getrusage(2)`).
     pub resources: ResourceUse,
-    /// Bytes that the command wrote to standard output, kept or not.
+    /// Bytes that the command wrote to standard output, sent or not.
     pub output_bytes: u64,
-    /// Bytes that the command wrote to standard error, kept or not.
+    /// Bytes that the command wrote to standard error, sent or not.
     pub error_bytes: u64,
 }
 
@@ -278,7 +274,7 @@ pub struct ResourceUse {
     pub involuntary_switches: u64,
 }
 
-/// The guest's clocks, read as close together as the guest can.
+/// The guest's clocks, read in immediate succession.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClockReading {
     /// `CLOCK_MONOTONIC`, nanoseconds.
@@ -289,7 +285,7 @@ pub struct ClockReading {
     pub realtime_ns: u64,
 }
 
-/// The guest as it looks from inside. Absent values could not be read there.
+/// The guest as seen from inside. Absent values could not be read.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct GuestFacts {
     /// `uname -r`.
@@ -313,8 +309,7 @@ pub struct GuestFacts {
     pub clock_source: Option<String>,
     /// The selected word of `/sys/kernel/mm/transparent_hugepage/enabled`.
     pub transparent_huge_pages: Option<String>,
-    /// Name and version of the C library's file in the guest's root, where one is found, e.g. from
-    /// `/etc/os-release` `PRETTY_NAME`.
+    /// `PRETTY_NAME` of `/etc/os-release`.
     pub operating_system: Option<String>,
     /// File system type of `/`.
     pub root_file_system: Option<String>,
@@ -326,25 +321,24 @@ pub struct GuestFacts {
     pub mitigations: Vec<(String, String)>,
     /// `/proc/sys/kernel/randomize_va_space`.
     pub aslr: Option<String>,
-    /// The programs that were asked for, in that order, then the interpreters of those that are
-    /// scripts.
+    /// The requested programs, in that order, then the interpreters of scripts among them.
     pub programs: Vec<ProgramFacts>,
-    /// The mounts that the paths asked for lie on, in that order; absent paths are left out.
+    /// The mounts of the requested paths, in that order; missing paths are left out.
     pub mounts: Vec<MountFacts>,
-    /// The network interfaces that were asked for, in that order; absent ones are left out.
+    /// The requested network interfaces, in that order; missing ones are left out.
     pub links: Vec<LinkFacts>,
-    /// The kernel settings that were asked for and can be read, in that order: the name and the
-    /// value, words with one space between them.
+    /// The requested kernel settings that can be read, in that order: name and value, with single
+    /// spaces between words.
     pub settings: Vec<(String, String)>,
 }
 
-/// A network interface. Absent values are not told by its kernel.
+/// A network interface. Absent values are not shown by the kernel.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinkFacts {
-    /// As its kernel has it.
+    /// Its name.
     pub name: String,
-    /// What drives it (`ETHTOOL_GDRVINFO`): `veth`, `virtio_net`; `loopback` for the interface that
-    /// has no driver.
+    /// Its driver (`ETHTOOL_GDRVINFO`): `veth`, `virtio_net`; `loopback` for the loopback interface,
+    /// which has none.
     pub driver: Option<String>,
     /// Its MTU, bytes (`SIOCGIFMTU`).
     pub mtu_bytes: Option<u32>,
@@ -353,24 +347,24 @@ pub struct LinkFacts {
     pub offloads: Option<Vec<String>>,
 }
 
-/// A program as the guest would run it.
+/// A program that the guest would run.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ProgramFacts {
-    /// As it was asked for.
+    /// Its name as requested.
     pub name: String,
-    /// Where it was found; absent when it was not.
+    /// Its path; absent if it was not found.
     pub path: Option<String>,
-    /// SHA-256 of the file, hexadecimal; absent when it cannot be read.
+    /// SHA-256 of the file, hexadecimal; absent if it cannot be read.
     pub digest: Option<String>,
-    /// `static`, or the SHA-256 of the C library that its interpreter would load, or what else
-    /// decides it in a word.
+    /// `static`, or the SHA-256 of the C library that its loader would use, or the reason why there is
+    /// none.
     pub libc: Option<String>,
 }
 
-/// A mount as the guest sees it.
+/// A mount in the guest.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct MountFacts {
-    /// The path that was asked for.
+    /// The requested path.
     pub path: String,
     /// File system type.
     pub kind: String,

@@ -1,8 +1,8 @@
 //! `block`: reads and writes of a file or block device, one or many in flight.
 //!
-//! They go past the page cache (`O_DIRECT`); where the file system cannot do that there is no
-//! result, because a cache would be measured, which is memory. `--direct off` goes through the
-//! cache on purpose, to test that somebody notices.
+//! They bypass the page cache (`O_DIRECT`). If the file system does not support that there is no
+//! result, because the cache, which is memory, would be measured. `--direct off` uses the cache on
+//! purpose, to test that this is noticed.
 //!
 //! Requests are issued in a closed loop: the next of a slot when its last one is completed. A
 //! latency begins before the call that submits the request and ends when its completion is seen.
@@ -25,8 +25,9 @@ use content::SECTOR;
 use disk::{Access, Disk};
 use job::{Job, Mix, Tally};
 use std::path::PathBuf;
+use uring::UringError;
 
-/// The most requests in flight: a thread each must be possible, and no study has more.
+/// The most requests in flight: each may need a thread, and no study has more.
 const DEEPEST: u64 = 1024;
 
 /// The longest request: `O_DIRECT` itself moves less than 2 GiB at once (read(2)).
@@ -53,27 +54,27 @@ pub(super) static KERNEL: Kernel = Kernel {
         },
         OptionSpec {
             name: "task",
-            kind: Kind::Word(&["measure", "prepare", "remove"]),
+            kind: Kind::Choice(&["measure", "prepare", "remove"]),
             default: "measure",
             summary: "prepare: only write the file that `--file-bytes` asks for; remove: remove it",
         },
         OptionSpec { name: "bytes", kind: Kind::Bytes, default: "4KiB", summary: "bytes of a request" },
         OptionSpec {
             name: "pattern",
-            kind: Kind::Word(&["random", "sequential"]),
+            kind: Kind::Choice(&["random", "sequential"]),
             default: "random",
             summary: "random places, or one after the other, again from the beginning at the end",
         },
         OptionSpec {
             name: "mix",
-            kind: Kind::Word(&["read", "write", "mixed"]),
+            kind: Kind::Choice(&["read", "write", "mixed"]),
             default: "read",
             summary: "mixed: 70 % reads, 30 % writes",
         },
         OptionSpec { name: "depth", kind: Kind::Count, default: "1", summary: "requests in flight" },
         OptionSpec {
             name: "engine",
-            kind: Kind::Word(&["auto", "by-depth", "io_uring", "threads", "pread"]),
+            kind: Kind::Choice(&["auto", "by-depth", "io_uring", "threads", "pread"]),
             default: "auto",
             summary: "by-depth: pread for one in flight, io_uring for more; auto: a thread each where there is no io_uring",
         },
@@ -98,13 +99,13 @@ pub(super) static KERNEL: Kernel = Kernel {
         },
         OptionSpec {
             name: "direct",
-            kind: Kind::Word(&["on", "off"]),
+            kind: Kind::Choice(&["on", "off"]),
             default: "on",
             summary: "past the page cache, or through it",
         },
         OptionSpec {
             name: "destroy",
-            kind: Kind::Word(&["off", "on"]),
+            kind: Kind::Choice(&["off", "on"]),
             default: "off",
             summary: "on: a block device may be written, and what is on it is lost",
         },
@@ -119,7 +120,7 @@ pub(super) static KERNEL: Kernel = Kernel {
     run,
 };
 
-/// Who issues the requests.
+/// How requests are issued.
 enum Engine {
     Pread,
     Threads,
@@ -127,10 +128,10 @@ enum Engine {
 }
 
 impl Engine {
-    /// As `--engine` asks. The second is why it is not what `auto` would rather have.
-    fn choose(word: &str, depth: usize) -> Result<(Self, Option<String>), KernelError> {
+    /// The engine for `--engine`, and why `auto` could not use io_uring.
+    fn choose(name: &str, depth: usize) -> Result<(Self, Option<UringError>), KernelError> {
         let ring = || uring::open(depth).map(|ring| Self::IoUring(Box::new(ring)));
-        match (word, depth) {
+        match (name, depth) {
             ("pread", 2..) => Err(UsageError(format!(
                 "`--engine pread` has one request in flight; for `--depth {depth}` leave `--engine` out, or use `--engine threads`"
             ))
@@ -197,11 +198,11 @@ impl Settings {
             seconds => End::Time(seconds.saturating_mul(1_000_000_000)),
         };
         Ok(Self {
-            path: PathBuf::from(options.word("path")),
+            path: PathBuf::from(options.choice("path")),
             block: block as usize,
             depth: depth as usize,
-            mix: Mix::of(options.word("mix")),
-            sequential: options.word("pattern") == "sequential",
+            mix: Mix::of(options.choice("mix")),
+            sequential: options.choice("pattern") == "sequential",
             warmup: options.number("warmup").max(depth - 1),
             end,
             seed: match options.number("seed") {
@@ -212,13 +213,13 @@ impl Settings {
     }
 }
 
-/// Writes the kernel's file for programs of others that measure disks, unless it is there; past the
-/// page cache means that it has to lie on a disk.
+/// Writes the kernel's file for other programs that measure disks, if it does not exist. With `direct`
+/// it must be on a disk.
 pub(crate) fn provide_file(path: &std::path::Path, bytes: u64, direct: bool) -> Result<(), KernelError> {
     content::provide(path, bytes, Access { direct, writes: false, destroy: false })
 }
 
-/// Whether a file begins as one that the kernel wrote.
+/// Whether the kernel wrote a file, by its beginning.
 pub(crate) fn is_ours(path: &std::path::Path) -> Result<bool, KernelError> {
     content::is_stamped(path)
 }
@@ -226,21 +227,21 @@ pub(crate) fn is_ours(path: &std::path::Path) -> Result<bool, KernelError> {
 fn run(options: &Options) -> Result<Outcome, KernelError> {
     let settings = Settings::of(options)?;
     let file_bytes = options.number("file-bytes");
-    if options.word("task") == "remove" {
+    if options.choice("task") == "remove" {
         let removed = file_bytes > 0 && content::remove(&settings.path)?;
         return Ok(report::removed(&settings.path, removed));
     }
-    let chosen = Engine::choose(options.word("engine"), settings.depth)?;
+    let chosen = Engine::choose(options.choice("engine"), settings.depth)?;
     let access = Access {
-        direct: options.word("direct") == "on",
+        direct: options.choice("direct") == "on",
         writes: settings.mix.writes(),
-        destroy: options.word("destroy") == "on",
+        destroy: options.choice("destroy") == "on",
     };
     if file_bytes > 0 {
         content::provide(&settings.path, file_bytes, access)?;
     }
     let disk = disk::open(&settings.path, access)?;
-    if options.word("task") == "prepare" {
+    if options.choice("task") == "prepare" {
         return Ok(report::prepared(&disk));
     }
     measure(&settings, &disk, chosen)
@@ -249,7 +250,7 @@ fn run(options: &Options) -> Result<Outcome, KernelError> {
 fn measure(
     settings: &Settings,
     disk: &Disk,
-    (engine, missing): (Engine, Option<String>),
+    (engine, missing): (Engine, Option<UringError>),
 ) -> Result<Outcome, KernelError> {
     let window = Window::new(settings.warmup, settings.end);
     let size = (settings.block, settings.depth);

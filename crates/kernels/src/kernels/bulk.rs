@@ -39,13 +39,13 @@ pub(super) static KERNEL: Kernel = Kernel {
     options: &[
         OptionSpec {
             name: "protocol",
-            kind: Kind::Word(&["tcp", "udp"]),
+            kind: Kind::Choice(&["tcp", "udp"]),
             default: "tcp",
             summary: "what carries the messages",
         },
         OptionSpec {
             name: "direction",
-            kind: Kind::Word(&["to-server", "from-server"]),
+            kind: Kind::Choice(&["to-server", "from-server"]),
             default: "to-server",
             summary: "which end sends",
         },
@@ -64,7 +64,7 @@ pub(super) static KERNEL: Kernel = Kernel {
         },
         OptionSpec {
             name: "placement",
-            kind: Kind::Word(&["apart", "together", "free"]),
+            kind: Kind::Choice(&["apart", "together", "free"]),
             default: "apart",
             summary: "over loopback: client on the first and server on the last usable CPU, both on the first, or as the scheduler likes",
         },
@@ -86,7 +86,7 @@ pub(super) static KERNEL: Kernel = Kernel {
 };
 
 fn run(options: &Options) -> Result<Outcome, KernelError> {
-    match (options.word("serve"), options.word("connect")) {
+    match (options.choice("serve"), options.choice("connect")) {
         ("", "") => over_loopback(options),
         (address, "") => serve(super::echo::resolve("serve", address)?),
         ("", address) => connect(options, super::echo::resolve("connect", address)?),
@@ -99,7 +99,7 @@ fn run(options: &Options) -> Result<Outcome, KernelError> {
 
 /// What the options ask for, and how many times at once.
 fn order(options: &Options) -> Result<(Order, u64), KernelError> {
-    let udp = options.word("protocol") == "udp";
+    let udp = options.choice("protocol") == "udp";
     let (usual, least, most) = if udp {
         (UDP_MESSAGE_BYTES, wire::STAMP_BYTES as u64, wire::LARGEST_DATAGRAM)
     } else {
@@ -128,7 +128,7 @@ fn order(options: &Options) -> Result<(Order, u64), KernelError> {
         );
     }
     let duration_ns = Duration::from_secs_f64(wanted).as_nanos() as u64;
-    let to_server = options.word("direction") == "to-server";
+    let to_server = options.choice("direction") == "to-server";
     let token = crate::now_ns();
     Ok((Order { udp, to_server, message_bytes: message_bytes as u32, duration_ns, token }, streams))
 }
@@ -136,7 +136,7 @@ fn order(options: &Options) -> Result<(Order, u64), KernelError> {
 fn over_loopback(options: &Options) -> Result<Outcome, KernelError> {
     let (order, streams) = order(options)?;
     let cpus = machine::allowed_cpus()?;
-    let (client_cpu, server_cpu) = match options.word("placement") {
+    let (client_cpu, server_cpu) = match options.choice("placement") {
         "apart" => (Some(cpus[0]), cpus.last().copied()),
         "together" => (Some(cpus[0]), Some(cpus[0])),
         _ => (None, None),
@@ -158,7 +158,7 @@ fn over_loopback(options: &Options) -> Result<Outcome, KernelError> {
     outcome.fact("path", "loopback, threads of one process");
     outcome.fact("client_cpu", client_cpu);
     outcome.fact("server_cpu", server_cpu);
-    if options.word("placement") == "apart" && cpus.len() < 2 {
+    if options.choice("placement") == "apart" && cpus.len() < 2 {
         outcome.warn("client and server share the only usable CPU");
     }
     report(&mut outcome, order, streams, &transfer);

@@ -1,16 +1,16 @@
-//! Threads that wait for the disk most of their time: more of them than CPUs, on no CPU of their
-//! own, started together.
+//! Threads that mostly wait for the disk: more than there are CPUs, not bound to CPUs, started
+//! together.
 
 use crate::kernel::KernelError;
 use std::sync::{PoisonError, RwLock};
 use std::thread::Builder;
 
-/// Runs `work` with the numbers from 0 to `threads` on a thread each. None begins before all are
-/// there and `begin` has been called.
+/// Runs `work` with each number below `threads` on its own thread. None begins before all have started
+/// and `begin` has been called.
 ///
 /// # Errors
-/// The first that a thread gave, or why a thread could not be started. `stop` is called then, and
-/// must make every `work` return.
+/// The first error of a thread, or why a thread could not be started. Then `stop` is called, which must
+/// make every `work` return.
 pub(super) fn run_together<T: Send>(
     threads: usize,
     begin: impl FnOnce(),

@@ -1,10 +1,9 @@
 //! `echo`: request and response over TCP and UDP, one request in flight.
 //!
-//! By default server and client are two threads of this process that talk over the loopback
-//! interface. `--serve ADDRESS` is the server alone and `--connect ADDRESS` the client alone, for
-//! paths between machines or guests. The load is a closed loop: the next request is sent when the
-//! response is there, so that a slow server slows the load, and the percentiles are not those of a
-//! service under a fixed load.
+//! By default server and client are two threads of this process on the loopback interface.
+//! `--serve ADDRESS` runs only the server and `--connect ADDRESS` only the client, for paths between
+//! machines or guests. The load is a closed loop: the next request is sent after the response, so a
+//! slow server slows the load, and the percentiles are not those of a service under a fixed load.
 
 pub(super) mod client;
 mod server;
@@ -20,7 +19,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, ToSocketAddrs, UdpSocket};
 use std::time::Duration;
 use wire::Shape;
 
-/// Requests of a client that was told no number.
+/// Default number of requests of a client.
 const DEFAULT_REQUESTS: u64 = 10_000;
 
 /// Share of lost UDP requests above which the result does not stand.
@@ -34,7 +33,7 @@ pub(super) static KERNEL: Kernel = Kernel {
     options: &[
         OptionSpec {
             name: "protocols",
-            kind: Kind::Words(&["tcp", "udp"]),
+            kind: Kind::Choices(&["tcp", "udp"]),
             default: "tcp,udp",
             summary: "which to measure, or to serve",
         },
@@ -64,7 +63,7 @@ pub(super) static KERNEL: Kernel = Kernel {
         },
         OptionSpec {
             name: "placement",
-            kind: Kind::Word(&["apart", "together", "free"]),
+            kind: Kind::Choice(&["apart", "together", "free"]),
             default: "apart",
             summary: "client on the first and server on the last usable CPU, both on the first, or as the scheduler likes",
         },
@@ -101,7 +100,7 @@ pub(super) static KERNEL: Kernel = Kernel {
 };
 
 fn run(options: &Options) -> Result<Outcome, KernelError> {
-    match (options.word("serve"), options.word("connect")) {
+    match (options.choice("serve"), options.choice("connect")) {
         ("", "") => over_loopback(options, server::AS_IT_IS),
         (address, "") => serve(options, resolve("serve", address)?),
         ("", address) => connect(options, resolve("connect", address)?),
@@ -127,7 +126,7 @@ pub(super) fn resolve(option: &str, address: &str) -> Result<SocketAddr, KernelE
     Ok(found)
 }
 
-/// What a client is to do.
+/// The settings of a client.
 struct Load {
     shape: Shape,
     requests: u64,
@@ -166,8 +165,8 @@ fn state_load(outcome: &mut Outcome, load: &Load) {
     outcome.fact("requests", load.requests);
 }
 
-/// The loopback interface of a new network namespace or a minimal guest is often down: says so and
-/// what to do.
+/// Explains that the loopback interface is down, which is common in a new network namespace or a
+/// minimal guest.
 pub(super) fn explain_loopback(error: KernelError) -> KernelError {
     let KernelError::System { doing, source } = &error else { return error };
     let unreachable = source.raw_os_error() == Some(libc::ENETUNREACH);
@@ -182,7 +181,7 @@ pub(super) fn explain_loopback(error: KernelError) -> KernelError {
 fn over_loopback(options: &Options, spoil: server::Spoil) -> Result<Outcome, KernelError> {
     let load = Load::of(options)?;
     let cpus = machine::allowed_cpus()?;
-    let (client_cpu, server_cpu) = match options.word("placement") {
+    let (client_cpu, server_cpu) = match options.choice("placement") {
         "apart" => (Some(cpus[0]), cpus.last().copied()),
         "together" => (Some(cpus[0]), Some(cpus[0])),
         _ => (None, None),
@@ -192,7 +191,7 @@ fn over_loopback(options: &Options, spoil: server::Spoil) -> Result<Outcome, Ker
     outcome.fact("path", "loopback, two threads of one process");
     outcome.fact("client_cpu", client_cpu);
     outcome.fact("server_cpu", server_cpu);
-    if options.word("placement") == "apart" && cpus.len() < 2 {
+    if options.choice("placement") == "apart" && cpus.len() < 2 {
         outcome.warn("client and server share the only usable CPU");
     }
     let mut talks = Vec::new();
@@ -230,8 +229,7 @@ fn talk_over_loopback(
     }
 }
 
-/// Runs client and server on a thread each, each on its CPU, and ends the server when the client is
-/// done or failed.
+/// Runs client and server on their own threads and CPUs, and ends the server after the client.
 fn in_two_threads(
     client_cpu: Option<usize>,
     server_cpu: Option<usize>,
@@ -255,7 +253,7 @@ fn in_two_threads(
         });
         let talk = client.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         let served = server.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        // What stopped the server is the cause of what the client saw.
+        // An error of the server is the cause of the client's.
         served.and(talk)
     })
 }
@@ -337,8 +335,7 @@ mod tests {
     use super::*;
 
     fn options(line: &str) -> Options {
-        let line = format!("--warmup 10 --timeout-ms 500 {line}");
-        Options::parse("echo", KERNEL.options, line.split_whitespace().map(str::to_owned)).unwrap()
+        KERNEL.options_of(&format!("--warmup 10 --timeout-ms 500 {line}"))
     }
 
     #[test]

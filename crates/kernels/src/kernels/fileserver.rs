@@ -169,7 +169,7 @@ impl Settings {
         let file_bytes = options.at_least("file-bytes", 1)?;
         Ok(Self {
             files: files as u32,
-            sizes: match options.word("sizes") {
+            sizes: match options.choice("sizes") {
                 "fixed" => Sizes::Fixed(file_bytes),
                 _ => Sizes::Gamma(file_bytes),
             },
@@ -203,7 +203,7 @@ impl Settings {
 
 fn run(options: &Options) -> Result<Outcome, KernelError> {
     let settings = Settings::of(options)?;
-    let directory = Path::new(options.word("directory"));
+    let directory = Path::new(options.choice("directory"));
     place::require_space(
         directory,
         settings.bytes_needed(),

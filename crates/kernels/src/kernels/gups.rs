@@ -51,7 +51,7 @@ pub(super) static KERNEL: Kernel = Kernel {
         },
         OptionSpec {
             name: "huge-pages",
-            kind: Kind::Word(HUGE_PAGE_WORDS),
+            kind: Kind::Choice(HUGE_PAGE_WORDS),
             default: "advise",
             summary: "whether to ask for huge pages",
         },
@@ -177,7 +177,7 @@ fn run(options: &Options) -> Result<Outcome, KernelError> {
 /// `spoil` is called between the updates and their check; only tests do something there.
 fn measure(options: &Options, spoil: impl Fn(&[AtomicU64]) + Sync) -> Result<Outcome, KernelError> {
     let team = Team::new(options.number("threads"))?;
-    let huge = options.word("huge-pages") == "advise";
+    let huge = options.choice("huge-pages") == "advise";
     let table = Table::map(options.number("table-bytes"), huge)?;
     let updates = match options.number("updates") {
         0 => 4 * table.words as u64,
@@ -252,8 +252,7 @@ mod tests {
 
     /// A table of 32768 words.
     fn options(line: &str) -> Options {
-        let line = format!("--table-bytes 256KiB {line}");
-        Options::parse("gups", KERNEL.options, line.split_whitespace().map(str::to_owned)).unwrap()
+        KERNEL.options_of(&format!("--table-bytes 256KiB {line}"))
     }
 
     #[test]

@@ -46,7 +46,7 @@ pub(super) static KERNEL: Kernel = Kernel {
     options: &[
         OptionSpec {
             name: "protocol",
-            kind: Kind::Word(&["echo", "redis", "http"]),
+            kind: Kind::Choice(&["echo", "redis", "http"]),
             default: "echo",
             summary: "what the server speaks",
         },
@@ -90,7 +90,7 @@ pub(super) static KERNEL: Kernel = Kernel {
         },
         OptionSpec {
             name: "arrivals",
-            kind: Kind::Word(&["poisson", "constant"]),
+            kind: Kind::Choice(&["poisson", "constant"]),
             default: "poisson",
             summary: "gaps between the requests of an open loop: exponential, or all the same",
         },
@@ -138,7 +138,7 @@ pub(super) static KERNEL: Kernel = Kernel {
         },
         OptionSpec {
             name: "fill",
-            kind: Kind::Word(&["no", "yes"]),
+            kind: Kind::Choice(&["no", "yes"]),
             default: "no",
             summary: "redis: write every key once, and no more",
         },
@@ -162,11 +162,11 @@ pub(super) static KERNEL: Kernel = Kernel {
 };
 
 fn run(options: &Options) -> Result<Outcome, KernelError> {
-    let address = options.word("connect");
+    let address = options.choice("connect");
     if !address.is_empty() {
         return load(options, super::echo::resolve("connect", address)?);
     }
-    let protocol = null_server::Protocol::named(options.word("protocol"));
+    let protocol = null_server::Protocol::named(options.choice("protocol"));
     let value_bytes = options.number("value-bytes") as usize;
     let sizes = null_server::Sizes { value: value_bytes, body: options.number("body-bytes") as usize };
     let mut outcome = null_server::beside(protocol, sizes, |address| load(options, address))?;
@@ -176,10 +176,10 @@ fn run(options: &Options) -> Result<Outcome, KernelError> {
 
 fn load(options: &Options, address: SocketAddr) -> Result<Outcome, KernelError> {
     let plan = Plan::of(options)?;
-    match options.word("protocol") {
+    match options.choice("protocol") {
         "redis" => {
             let mix = mix(options)?;
-            let (plan, fill) = match options.word("fill") {
+            let (plan, fill) = match options.choice("fill") {
                 "yes" => (plan.clone().filling(mix.keys), true),
                 _ => (plan.clone(), false),
             };
@@ -192,7 +192,7 @@ fn load(options: &Options, address: SocketAddr) -> Result<Outcome, KernelError> 
             Ok(outcome)
         }
         "http" => {
-            let path = options.word("path");
+            let path = options.choice("path");
             if !path.starts_with('/') || path.contains(|letter: char| !letter.is_ascii_graphic()) {
                 return Err(UsageError(format!(
                     "`--path {path}` is no path of a URL; write it as `/index.html`, with %20 for a space"

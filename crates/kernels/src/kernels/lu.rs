@@ -60,7 +60,7 @@ pub(super) static KERNEL: Kernel = Kernel {
         },
         OptionSpec {
             name: "huge-pages",
-            kind: Kind::Word(HUGE_PAGE_WORDS),
+            kind: Kind::Choice(HUGE_PAGE_WORDS),
             default: "advise",
             summary: "whether to ask for huge pages",
         },
@@ -85,7 +85,7 @@ fn measure(
         0 => (ENOUGH / flops(n)).clamp(1.0, 1000.0) as u64,
         repetitions => repetitions,
     };
-    let (seed, huge) = (options.number("seed"), options.word("huge-pages") == "advise");
+    let (seed, huge) = (options.number("seed"), options.choice("huge-pages") == "advise");
     let team = Team::new(options.number("threads"))?;
     let mut system = System::map(n, team.threads(), huge)?;
     let column = |j: usize, values: &mut [f64]| column(seed, j, values);

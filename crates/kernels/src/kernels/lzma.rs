@@ -104,7 +104,13 @@ fn measure(options: &Options, spoil: impl Fn(&mut [u8])) -> Result<Outcome, Kern
     }
     outcome.warn_when_short("a compression", times.iter().copied().fold(f64::INFINITY, f64::min));
     spoil(&mut compressed[..length]);
-    match decompress(&compressed[..length], bytes) {
+    check(&mut outcome, &compressed[..length], bytes, digest);
+    Ok(outcome)
+}
+
+/// Decompresses the text and compares it with the original by length and digest.
+fn check(outcome: &mut Outcome, compressed: &[u8], bytes: usize, digest: u32) {
+    match decompress(compressed, bytes) {
         Ok(back) => {
             let same = back.len() == bytes && crc32fast::hash(&back) == digest;
             let verdict = if same { "is" } else { "is not" };
@@ -117,7 +123,6 @@ fn measure(options: &Options, spoil: impl Fn(&mut [u8])) -> Result<Outcome, Kern
         }
         Err(error) => outcome.checked(false, format!("the compressed text cannot be decompressed: {error}")),
     }
-    Ok(outcome)
 }
 
 /// Bytes of text that liblzma puts into a block of its own accord.
@@ -157,8 +162,7 @@ mod tests {
     use super::*;
 
     fn options(line: &str) -> Options {
-        let line = format!("--bytes 300000 --block-bytes 100000 --level 0 {line}");
-        Options::parse("lzma", KERNEL.options, line.split_whitespace().map(str::to_owned)).unwrap()
+        KERNEL.options_of(&format!("--bytes 300000 --block-bytes 100000 --level 0 {line}"))
     }
 
     #[test]

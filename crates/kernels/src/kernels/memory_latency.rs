@@ -51,7 +51,7 @@ pub(super) static KERNEL: Kernel = Kernel {
         OptionSpec { name: "seed", kind: Kind::Count, default: "1", summary: "seed of the order" },
         OptionSpec {
             name: "huge-pages",
-            kind: Kind::Word(HUGE_PAGE_WORDS),
+            kind: Kind::Choice(HUGE_PAGE_WORDS),
             default: "advise",
             summary: "whether to ask for huge pages",
         },
@@ -196,7 +196,7 @@ fn measure(options: &Options, spoil: impl Fn(&mut Cycle)) -> Result<Outcome, Ker
     let loads = options.at_least("loads", 8)?.next_multiple_of(8);
     let batches = options.at_least("batches", 1)?;
     let sizes = options.numbers("sizes");
-    let huge = options.word("huge-pages") == "advise";
+    let huge = options.choice("huge-pages") == "advise";
     let cpus = machine::allowed_cpus()?;
     // One CPU for all of it, so that no move to another one empties its caches.
     machine::pin_to(cpus[0]).map_err(KernelError::system("bind the thread to a CPU"))?;
@@ -247,8 +247,7 @@ mod tests {
     use super::*;
 
     fn options(line: &str) -> Options {
-        let line = format!("--loads 800 --sizes 128,4KiB,100000 {line}");
-        Options::parse("memory-latency", KERNEL.options, line.split_whitespace().map(str::to_owned)).unwrap()
+        KERNEL.options_of(&format!("--loads 800 --sizes 128,4KiB,100000 {line}"))
     }
 
     #[test]

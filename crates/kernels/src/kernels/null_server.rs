@@ -1,8 +1,8 @@
-//! `null-server`: a server that answers at once, with the least work there can be.
+//! `null-server`: a server that answers immediately, with the least possible work.
 //!
-//! It stores nothing and looks nothing up. A load generator that is not faster against it than
-//! against a server under test has measured itself: that is how the headroom of a loader is proven
-//! on a path (method specification, "Loader headroom").
+//! It stores nothing and looks nothing up. A load generator that is not faster with it than with a
+//! server under test measures itself: it proves the headroom of a loader on a path (method
+//! specification, "Loader headroom").
 
 mod answers;
 mod commands;
@@ -16,7 +16,7 @@ use serve::Counts;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Length of a body or value when none is asked for: a small page.
+/// Default length of a body or value, bytes: a small page.
 const BODY_BYTES: usize = 1024;
 
 /// Connections for which the limit of open files is raised.
@@ -30,7 +30,7 @@ pub(super) static KERNEL: Kernel = Kernel {
     options: &[
         OptionSpec {
             name: "protocol",
-            kind: Kind::Word(&["echo", "redis", "http", "mysql"]),
+            kind: Kind::Choice(&["echo", "redis", "http", "mysql"]),
             default: "echo",
             summary: "what to speak; mysql: every query has the same rows, prepared or not",
         },
@@ -57,7 +57,7 @@ pub(super) static KERNEL: Kernel = Kernel {
     run,
 };
 
-/// What a null server can speak.
+/// The protocols of the null server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Protocol {
     /// That of the kernel `echo`.
@@ -71,7 +71,7 @@ pub(super) enum Protocol {
 }
 
 impl Protocol {
-    /// The one of that name among the words of `--protocol`.
+    /// The protocol of this name.
     pub(super) fn named(word: &str) -> Self {
         match word {
             "redis" => Self::Redis,
@@ -82,7 +82,7 @@ impl Protocol {
     }
 }
 
-/// How long its answers are.
+/// The lengths of replies, bytes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sizes {
     /// Of a value of redis.
@@ -92,7 +92,7 @@ pub(super) struct Sizes {
 }
 
 fn run(options: &Options) -> Result<Outcome, KernelError> {
-    let address = options.word("listen");
+    let address = options.choice("listen");
     if address.is_empty() {
         return Err(UsageError("name an address with `--listen 127.0.0.1:7007`".into()).into());
     }
@@ -111,7 +111,7 @@ fn run(options: &Options) -> Result<Outcome, KernelError> {
         .map_err(KernelError::system(format!("listen for TCP at {address}; is the port free?")))?;
     let ended = super::serving::ends_with_stdin();
     super::serving::say_listening()?;
-    let counts = serve(&listener, Protocol::named(options.word("protocol")), sizes, &ended)?;
+    let counts = serve(&listener, Protocol::named(options.choice("protocol")), sizes, &ended)?;
     let mut outcome = Outcome::new();
     outcome.operations = counts.requests;
     outcome.fact("path", format!("at {address}"));
@@ -142,7 +142,7 @@ fn serve(
     }
 }
 
-/// Tells a server to end when this goes.
+/// Ends a server when dropped.
 struct EndsAtLast<'a>(&'a AtomicBool);
 
 impl Drop for EndsAtLast<'_> {
@@ -170,7 +170,7 @@ pub(super) fn beside(
         let outcome = client(address);
         drop(guard);
         let counts = server.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        // What stopped the server is the cause of what the client saw.
+        // An error of the server is the cause of the client's.
         counts.and(outcome)
     })
 }

@@ -1,5 +1,4 @@
-//! What the kernels that serve have in common: how they say that clients can come, and how long
-//! they live.
+//! Functions shared by the servers: announcing that they listen, and waiting for their end.
 
 use crate::kernel::KernelError;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -10,24 +9,22 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// What a server says when clients can come.
+/// The line that a server prints when it listens.
 const LISTENING: &str = "listening";
 
 /// Device number of `/dev/null`: major 1, minor 3 (Documentation/admin-guide/devices.txt of Linux).
 const NULL_DEVICE: u64 = 1 << 8 | 3;
 
-/// Says on stdout that clients can come: whoever started the server may wait for this line. The
-/// result is another one.
+/// Announces on stdout that the server listens. The result is another line.
 pub(super) fn say_listening() -> Result<(), KernelError> {
     let mut output = std::io::stdout().lock();
     let said = writeln!(output, "{LISTENING}").and_then(|()| output.flush());
     said.map_err(KernelError::system("say that the server listens"))
 }
 
-/// A flag that is set when stdin is closed: then the server is to end.
+/// A flag that is set when stdin is closed, upon which the server must end.
 ///
-/// A stdin that never was there is `/dev/null`, which reads as closed from the beginning; such a
-/// server lives until it is killed.
+/// If stdin is `/dev/null`, which reads as closed at once, the server lives until it is killed.
 pub(super) fn ends_with_stdin() -> Arc<AtomicBool> {
     let ended = Arc::new(AtomicBool::new(false));
     if stdin_is_null() {
@@ -35,7 +32,7 @@ pub(super) fn ends_with_stdin() -> Arc<AtomicBool> {
     }
     let flag = Arc::clone(&ended);
     std::thread::spawn(move || {
-        // What comes in does not matter, and an unreadable stdin is as good as a closed one.
+        // The input is ignored, and an unreadable stdin counts as closed.
         let _ = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
         flag.store(true, Ordering::Relaxed);
     });
@@ -50,8 +47,8 @@ fn is_null(file: &File) -> bool {
     file.metadata().is_ok_and(|about| about.file_type().is_char_device() && about.rdev() == NULL_DEVICE)
 }
 
-/// Raises the limit of open files as far as this process may, where so many connections need it.
-/// Where that is not enough, connecting fails and says so.
+/// Raises the limit of open files, if necessary, as far as this process may. If that is not enough,
+/// connecting fails later.
 pub(super) fn allow_sockets(clients: u64) {
     let limit = getrlimit(Resource::Nofile);
     if limit.current.is_some_and(|current| current < clients + 64) {
@@ -63,7 +60,7 @@ pub(super) fn allow_sockets(clients: u64) {
 mod tests {
     use super::*;
 
-    /// A server that was started without a stdin must not end at once.
+    /// A server without a stdin must not end at once.
     #[test]
     fn the_null_device_is_told_from_other_files() {
         assert!(is_null(&File::open("/dev/null").unwrap()));

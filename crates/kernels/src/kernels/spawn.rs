@@ -67,7 +67,7 @@ mod tests {
 
     fn options() -> Options {
         let line = "--processes 8 --batches 4";
-        Options::parse("spawn", KERNEL.options, line.split_whitespace().map(str::to_owned)).unwrap()
+        KERNEL.options_of(&line)
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! `spin`: a fixed amount of CPU work, and a known fraction more of it on demand.
 //!
-//! The work is one chain of dependent integer operations in registers: no memory, no system call,
-//! nothing that a platform could make slower but the CPU itself. The variable `WEIGH_SPIN` adds a
-//! fraction of the work, so that an effect whose size is exactly known can be put into one of two
-//! environments that are otherwise alike: `weigh selftest` asks whether it is found.
+//! The work is a chain of dependent integer operations in registers: no memory access, no system
+//! call, nothing that a platform could slow down except the CPU itself. The variable `WEIGH_SPIN`
+//! adds a fraction of the work, an effect of known size in one of two otherwise equal environments:
+//! `weigh selftest` checks whether it is found.
 
 use crate::clock::{now_ns, seconds_since};
 use crate::kernel::{Kernel, KernelError};
@@ -17,8 +17,8 @@ const VARIABLE: &str = "WEIGH_SPIN";
 /// The most that the variable may add.
 const MOST_EXTRA: f64 = 10.0;
 
-/// Multiplier and increment of Knuth's MMIX: a generator of full period, so that no two states of a
-/// chain are alike.
+/// Multiplier and increment of Knuth's MMIX: a generator of full period, so that all states of a chain
+/// differ.
 const MULTIPLIER: u64 = 6_364_136_223_846_793_005;
 const INCREMENT: u64 = 1_442_695_040_888_963_407;
 
@@ -94,7 +94,7 @@ fn measure(options: &Options, extra: f64, walk: impl Fn(u64, u64) -> u64) -> Res
 
     let mut outcome = Outcome::new();
     outcome.metric("duration", duration, "s");
-    // The work asked for, not the work done: what is added is cost.
+    // The requested work, not the work done: the additional work is cost.
     outcome.operations = work;
     outcome.fact("steps", steps);
     outcome.fact("extra", extra);

@@ -64,19 +64,19 @@ pub(super) static KERNEL: Kernel = Kernel {
         },
         OptionSpec {
             name: "vector",
-            kind: Kind::Word(&["auto", "portable", "sse2", "avx2", "avx512f"]),
+            kind: Kind::Choice(&["auto", "portable", "sse2", "avx2", "avx512f"]),
             default: "auto",
             summary: "vector instructions; auto is the widest of the CPU",
         },
         OptionSpec {
             name: "stores",
-            kind: Kind::Word(&["non-temporal", "regular"]),
+            kind: Kind::Choice(&["non-temporal", "regular"]),
             default: "non-temporal",
             summary: "non-temporal stores leave out the read of the line that is overwritten",
         },
         OptionSpec {
             name: "huge-pages",
-            kind: Kind::Word(HUGE_PAGE_WORDS),
+            kind: Kind::Choice(HUGE_PAGE_WORDS),
             default: "advise",
             summary: "whether to ask for huge pages",
         },
@@ -131,9 +131,9 @@ fn measure(options: &Options, spoil: impl Fn(&Arrays) + Sync) -> Result<Outcome,
         ))
         .into());
     }
-    let vector = Vector::choose(options.word("vector"))?;
-    let (loops, non_temporal) = Loops::choose(vector, options.word("stores") == "non-temporal");
-    let huge = options.word("huge-pages") == "advise";
+    let vector = Vector::choose(options.choice("vector"))?;
+    let (loops, non_temporal) = Loops::choose(vector, options.choice("stores") == "non-temporal");
+    let huge = options.choice("huge-pages") == "advise";
     let arrays = Arrays::map(bytes, huge)?;
 
     let results = team.run(|member| work(&member, &arrays, &loops, repetitions, &spoil))?;
@@ -256,8 +256,7 @@ mod tests {
     use super::*;
 
     fn options(line: &str) -> Options {
-        let line = format!("--array-bytes 200000 --repetitions 3 {line}");
-        Options::parse("stream", KERNEL.options, line.split_whitespace().map(str::to_owned)).unwrap()
+        KERNEL.options_of(&format!("--array-bytes 200000 --repetitions 3 {line}"))
     }
 
     #[test]

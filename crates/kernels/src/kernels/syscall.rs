@@ -27,7 +27,7 @@ pub(super) static KERNEL: Kernel = Kernel {
     options: &[
         OptionSpec {
             name: "operations",
-            kind: Kind::Words(OPERATIONS),
+            kind: Kind::Choices(OPERATIONS),
             default: "getpid,read,mmap_munmap,fork_exec,context_switch",
             summary: "which to run; leave out what a guest cannot do",
         },
@@ -186,8 +186,9 @@ mod tests {
     use super::*;
 
     fn options(line: &str) -> Options {
-        let line = format!("--getpid 100 --read 100 --mmap 50 --fork 4 --switch 100 --batches 4 {line}");
-        Options::parse("syscall", KERNEL.options, line.split_whitespace().map(str::to_owned)).unwrap()
+        KERNEL.options_of(&format!(
+            "--getpid 100 --read 100 --mmap 50 --fork 4 --switch 100 --batches 4 {line}"
+        ))
     }
 
     #[test]

@@ -28,7 +28,7 @@ pub(super) static TOOL: Tool = Tool {
 };
 
 fn run(options: &Options, _: &[String]) -> Result<Value, KernelError> {
-    let text = options.word("connect");
+    let text = options.choice("connect");
     let address: SocketAddr = text.parse().map_err(|_| {
         UsageError(format!("`--connect {text}` is no address of a server: write it as `127.0.0.1:7007`"))
     })?;

@@ -38,13 +38,13 @@ pub(super) static TOOL: Tool = Tool {
         OptionSpec { name: "bytes", kind: Kind::Bytes, default: "0", summary: "bytes that are needed" },
         OptionSpec {
             name: "write",
-            kind: Kind::Word(&["nothing", "file"]),
+            kind: Kind::Choice(&["nothing", "file"]),
             default: "nothing",
             summary: "nothing, or a file of so many bytes at the path, every block of it",
         },
         OptionSpec {
             name: "on",
-            kind: Kind::Word(&["disk", "direct", "any"]),
+            kind: Kind::Choice(&["disk", "direct", "any"]),
             default: "disk",
             summary: "what the place has to lie on: a disk, one that direct access reaches, or anything, memory too",
         },
@@ -56,7 +56,7 @@ pub(super) static TOOL: Tool = Tool {
         },
         OptionSpec {
             name: "destroy",
-            kind: Kind::Word(&["off", "on"]),
+            kind: Kind::Choice(&["off", "on"]),
             default: "off",
             summary: "whether the job may overwrite a block device, or a file that was there before",
         },
@@ -91,7 +91,7 @@ pub(super) static TOOL: Tool = Tool {
 
 fn run(options: &Options, _command: &[String]) -> Result<Value, KernelError> {
     let memory = memory(options)?;
-    let path = Path::new(options.word("path"));
+    let path = Path::new(options.choice("path"));
     let statement = match (path.as_os_str().is_empty(), memory) {
         (true, None) => return Err(UsageError("name the place: `--path FILE`".into()).into()),
         (true, Some(memory)) => memory,
@@ -126,13 +126,13 @@ fn memory(options: &Options) -> Result<Option<String>, KernelError> {
 /// Whether the place is as it must be.
 fn at_place(options: &Options, path: &Path) -> Result<String, KernelError> {
     let bytes = options.number("bytes");
-    let writes = !matches!(options.word("job"), "read" | "randread");
+    let writes = !matches!(options.choice("job"), "read" | "randread");
     let kind = std::fs::metadata(path).map(|there| there.file_type()).ok();
-    if writes && options.word("destroy") == "off" && is_somebody_elses(path, kind, bytes)? {
+    if writes && options.choice("destroy") == "off" && is_somebody_elses(path, kind, bytes)? {
         return Err(KernelError::Unable(format!(
             "the job `{}` would overwrite {}, which was there before: say that it may (`--param destroy=on`), or leave it a file of \
              its own",
-            options.word("job"),
+            options.choice("job"),
             path.display()
         )));
     }
@@ -188,7 +188,7 @@ fn file_system(options: &Options, path: &Path, kind: Option<FileType>) -> Result
     let shown = directory.display();
     let opened =
         File::open(directory).map_err(KernelError::system(format!("look at the file system of {shown}")))?;
-    let anywhere = options.word("on") == "any";
+    let anywhere = options.choice("on") == "any";
     if let (Some(name), false) = (place::in_memory(&opened), anywhere) {
         return Err(KernelError::Unable(format!(
             "{shown} lies in memory ({name}), and a disk is to be measured: give the guest storage on one (`storage=volume` or \
@@ -196,7 +196,7 @@ fn file_system(options: &Options, path: &Path, kind: Option<FileType>) -> Result
              `--param file=/dev/vda --param file-bytes=0` where the workload has them)"
         )));
     }
-    if options.word("on") == "direct" && place::in_user_space(&opened) {
+    if options.choice("on") == "direct" && place::in_user_space(&opened) {
         return Err(KernelError::Unable(format!(
             "{shown} lies on a file system that a process on the host serves (FUSE, as fuse-overlayfs of an engine that has no overlay of \
              the kernel's): direct reads and writes end in the host's page cache and not at the disk; use `storage=volume`, an overlay of \
@@ -213,7 +213,7 @@ fn file_system(options: &Options, path: &Path, kind: Option<FileType>) -> Result
          room",
     )?;
     // With 0 bytes, what is there is taken as it is.
-    if options.word("write") == "file" && bytes > 0 {
+    if options.choice("write") == "file" && bytes > 0 {
         block::provide_file(path, bytes, !anywhere)?;
     }
     Ok(format!("{shown} has room for {}", rounded(bytes)))

@@ -29,7 +29,7 @@ pub(super) static TOOL: Tool = Tool {
 };
 
 fn run(options: &Options, _command: &[String]) -> Result<Value, KernelError> {
-    let path = options.word("path");
+    let path = options.choice("path");
     if path.is_empty() {
         return Err(UsageError("name the file to write: `--path FILE`".into()).into());
     }

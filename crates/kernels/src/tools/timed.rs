@@ -26,7 +26,7 @@ pub(super) static TOOL: Tool = Tool {
     reason = "the guest has no helper that holds a deadline; the run holds that of this program, and ends both"
 )]
 fn run(options: &Options, command: &[String]) -> Result<Value, KernelError> {
-    let path = options.word("bytes-of");
+    let path = options.choice("bytes-of");
     if path.is_empty() {
         return Err(UsageError("name the file that the command reads: `--bytes-of FILE`".into()).into());
     }

@@ -1,9 +1,8 @@
-//! One look at some pages: which frame each has, what is in it, and whether it still had that frame
-//! afterwards.
+//! Reading pages: the frame of each, its content, and whether it still has that frame afterwards.
 
 use super::entry::Content;
-use super::pagemap::{PageMap, Seen};
-use super::reading::{ProcessMemory, Way};
+use super::pagemap::{PageMap, PageState};
+use super::reading::{ProcessMemory, ReadMethod};
 use std::io;
 use twox_hash::XxHash3_128;
 
@@ -19,27 +18,27 @@ pub(super) struct Space {
     pub(super) memory: ProcessMemory,
 }
 
-/// What is to be done with a page, by what the page map says of it.
+/// What to do with a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Wish {
+pub(super) enum Action {
     /// Read and hash it.
-    Hash(Way),
-    /// Leave it.
-    Leave,
+    Hash(ReadMethod),
+    /// Do not read it.
+    Skip,
 }
 
-/// What came of it.
+/// The outcome for a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// It was not to be hashed.
-    Left(Seen),
+    /// It was skipped.
+    Skipped(PageState),
     /// It has this content, and had this frame before and after it was read.
-    Hashed(Seen, Content),
+    Hashed(PageState, Content),
     /// It has another frame than before it was read.
     Moved,
-    /// It has no frame any more.
+    /// It was unmapped or swapped out meanwhile.
     Vanished,
-    /// It has its frame, and could not be read.
+    /// It is present, but could not be read.
     Refused,
 }
 
@@ -49,12 +48,12 @@ pub(super) fn content(page: &[u8]) -> Content {
     [(hash >> 64) as u64, hash as u64]
 }
 
-/// Buffers for looking, used again and again.
+/// Reads pages, with reusable buffers.
 #[derive(Debug)]
-pub(super) struct Look {
+pub(super) struct PageReader {
     page_bytes: usize,
-    before: Vec<Seen>,
-    after: Vec<Seen>,
+    before: Vec<PageState>,
+    after: Vec<PageState>,
     buffer: Vec<u8>,
     /// Where pages begin in it.
     aligned: usize,
@@ -65,18 +64,18 @@ pub(super) struct Look {
     outcomes: Vec<Outcome>,
 }
 
-impl Look {
+impl PageReader {
     pub(super) fn new(page_bytes: u64) -> Self {
         let page_bytes = page_bytes as usize;
         let buffer = vec![0; (CHUNK_PAGES + 1) * page_bytes];
         Self {
             page_bytes,
-            // Copies of the kernel's to a place a few bytes further in its page than where they
-            // come from take twice as long, and that is where an allocator puts large buffers.
+            // The kernel's copies take twice as long if source and target differ slightly in their
+            // offset within a page, as they do for large buffers of an allocator.
             aligned: buffer.as_ptr().align_offset(page_bytes),
             buffer,
-            before: vec![Seen::default(); CHUNK_PAGES],
-            after: vec![Seen::default(); CHUNK_PAGES],
+            before: vec![PageState::default(); CHUNK_PAGES],
+            after: vec![PageState::default(); CHUNK_PAGES],
             addresses: Vec::with_capacity(CHUNK_PAGES),
             order: Vec::with_capacity(CHUNK_PAGES),
             got: vec![false; CHUNK_PAGES],
@@ -84,9 +83,8 @@ impl Look {
         }
     }
 
-    /// Looks at `count` pages of an address space from page `first` on, at most [`CHUNK_PAGES`].
-    /// `wish` says what to do with each, by its place among them and what it is. What came of it,
-    /// in order.
+    /// Reads `count` pages of an address space from page `first` on, at most [`CHUNK_PAGES`].
+    /// `action` decides what to do with each, by its index and state. Returns the outcomes in order.
     ///
     /// # Errors
     /// The page map cannot be read.
@@ -95,16 +93,17 @@ impl Look {
         space: &mut Space,
         first: u64,
         count: usize,
-        wish: impl Fn(usize, Seen) -> Wish,
+        action: impl Fn(usize, PageState) -> Action,
     ) -> io::Result<&[Outcome]> {
         space.map.read(first, &mut self.before[..count])?;
         self.outcomes.clear();
-        self.outcomes.extend(self.before[..count].iter().map(|seen| Outcome::Left(*seen)));
+        self.outcomes.extend(self.before[..count].iter().map(|seen| Outcome::Skipped(*seen)));
         self.order.clear();
-        let (before, wish) = (&self.before, &wish);
-        let wished = |way| (0..count).filter(move |index| wish(*index, before[*index]) == Wish::Hash(way));
-        let pinned = extend_counted(&mut self.order, wished(Way::Pinned));
-        self.order.extend(wished(Way::AsItIs));
+        let (before, action) = (&self.before, &action);
+        let chosen =
+            |way| (0..count).filter(move |index| action(*index, before[*index]) == Action::Hash(way));
+        let pinned = extend_counted(&mut self.order, chosen(ReadMethod::VmReadv));
+        self.order.extend(chosen(ReadMethod::ProcMem));
         if self.order.is_empty() {
             return Ok(&self.outcomes);
         }
@@ -114,8 +113,8 @@ impl Look {
         let (one, other) = self.buffer[self.aligned..][..self.order.len() * self.page_bytes]
             .split_at_mut(pinned * self.page_bytes);
         let (got_one, got_other) = self.got[..self.order.len()].split_at_mut(pinned);
-        space.memory.read(&self.addresses[..pinned], Way::Pinned, one, got_one);
-        space.memory.read(&self.addresses[pinned..], Way::AsItIs, other, got_other);
+        space.memory.read(&self.addresses[..pinned], ReadMethod::VmReadv, one, got_one);
+        space.memory.read(&self.addresses[pinned..], ReadMethod::ProcMem, other, got_other);
         space.map.read(first, &mut self.after[..count])?;
         let pages = self.buffer[self.aligned..].chunks_exact(self.page_bytes);
         for ((index, got), page) in self.order.iter().zip(&self.got).zip(pages) {
@@ -131,7 +130,7 @@ impl Look {
     }
 }
 
-/// Adds to a list; how many.
+/// Extends a list; returns the number of added items.
 fn extend_counted(list: &mut Vec<usize>, more: impl Iterator<Item = usize>) -> usize {
     let before = list.len();
     list.extend(more);

@@ -1,4 +1,4 @@
-//! Which frame a page has, and what a frame is: `/proc/PID/pagemap` and `/proc/kpageflags`
+//! Frames of pages, and flags of frames: `/proc/PID/pagemap` and `/proc/kpageflags`
 //! (`Documentation/admin-guide/mm/pagemap.rst`).
 
 use super::PagesError;
@@ -8,13 +8,13 @@ use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 
-/// What the kernel says of one page.
+/// The page map entry of a page.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[repr(transparent)]
-pub(super) struct Seen(u64);
+pub(super) struct PageState(u64);
 
-impl Seen {
-    /// The frame; `None` for a page that is not present.
+impl PageState {
+    /// The frame; `None` if the page is not present.
     pub(super) fn frame(self) -> Option<u64> {
         (self.0 & 1 << 63 != 0).then_some(self.0 & ((1 << 55) - 1))
     }
@@ -23,7 +23,7 @@ impl Seen {
         self.0 & 1 << 62 != 0
     }
 
-    /// In the page cache, shared anonymous memory too.
+    /// In the page cache, or shared anonymous memory.
     pub(super) fn is_file(self) -> bool {
         self.0 & 1 << 61 != 0
     }
@@ -34,8 +34,7 @@ impl Seen {
     }
 }
 
-/// The page map of a process. It stays that of the process that was opened, whoever has its number
-/// later.
+/// The page map of a process. It remains that of the opened process even if the number is reused.
 #[derive(Debug)]
 pub(super) struct PageMap {
     file: File,
@@ -74,10 +73,10 @@ struct Region {
     categories: u64,
 }
 
-/// Regions that are asked for at once.
+/// Regions per request.
 const REGIONS: usize = 128;
 
-/// Holes of fewer pages are read like the rest: telling them apart takes longer.
+/// Smaller holes, in pages, are read like present pages, because skipping them takes longer.
 const HOLE_PAGES: u64 = 128;
 
 impl PageMap {
@@ -85,12 +84,12 @@ impl PageMap {
         Self { file, page_bytes }
     }
 
-    /// What the pages from `first` on are. Pages of a process that ended are absent.
+    /// Reads the entries of the pages from `first` on. Pages of a process that has ended are absent.
     ///
     /// # Errors
     /// What `pread(2)` gives.
-    pub(super) fn read(&self, first: u64, into: &mut [Seen]) -> io::Result<()> {
-        // SAFETY: a `Seen` is a `u64`, of which any eight bytes are one; the slice has their memory
+    pub(super) fn read(&self, first: u64, into: &mut [PageState]) -> io::Result<()> {
+        // SAFETY: a `PageState` is a `u64`, of which any eight bytes are one; the slice has their memory
         // alone while it is borrowed.
         let bytes =
             unsafe { std::slice::from_raw_parts_mut(into.as_mut_ptr().cast::<u8>(), size_of_val(into)) };
@@ -99,7 +98,7 @@ impl PageMap {
         Ok(())
     }
 
-    /// Whether the kernel tells where holes are: Linux 6.7 and later.
+    /// Whether the kernel can list holes: Linux 6.7 and later.
     pub(super) fn tells_holes(&self) -> bool {
         let mut argument = ScanArgument {
             size: size_of::<ScanArgument>() as u64,
@@ -111,7 +110,7 @@ impl PageMap {
         self.ask(&mut argument).is_some()
     }
 
-    /// How many regions the kernel wrote.
+    /// Returns the number of regions that the kernel wrote.
     fn ask(&self, argument: &mut ScanArgument) -> Option<usize> {
         // SAFETY: the argument is valid for reads and writes while the call lasts, and so is what
         // it points to, with the size that it tells: nothing, or the regions of `occupied`. On a
@@ -121,8 +120,8 @@ impl PageMap {
         usize::try_from(count).ok()
     }
 
-    /// The parts of a range of pages that have anything present or swapped out, in order, small
-    /// holes included. Kernels before Linux 6.7 do not tell: the answer is the whole range.
+    /// The parts of a range with pages that are present or swapped out, in order, including small
+    /// holes; the whole range before Linux 6.7.
     pub(super) fn occupied(&self, pages: Range<u64>) -> Vec<Range<u64>> {
         let mut found: Vec<Range<u64>> = Vec::new();
         let mut regions = [Region::default(); REGIONS];
@@ -148,7 +147,7 @@ impl PageMap {
                 }
             }
             if argument.walk_end <= start {
-                // It did not get on; what is left is read plainly.
+                // No progress: the rest is read completely.
                 found.push(start / self.page_bytes..pages.end);
                 break;
             }
@@ -158,7 +157,7 @@ impl PageMap {
     }
 }
 
-/// What a frame is, by the flags of `linux/kernel-page-flags.h`.
+/// The flags of a frame (`linux/kernel-page-flags.h`).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct FrameFlags(u64);
 
@@ -176,7 +175,7 @@ impl FrameFlags {
         self.0 & (1 << 17 | 1 << 22) != 0
     }
 
-    /// Backed by swap and not anonymous: what memory files and shared anonymous memory are.
+    /// Backed by swap and not anonymous, as memory files and shared anonymous memory are.
     pub(super) fn is_memory_file(self) -> bool {
         self.0 & (1 << 12 | 1 << 14) == 1 << 14
     }
@@ -188,8 +187,7 @@ pub(super) struct KernelPageFlags(File);
 
 impl KernelPageFlags {
     /// # Errors
-    /// [`PagesError::Denied`] to those who are not root, [`PagesError::NotBuilt`] where the kernel
-    /// has none.
+    /// [`PagesError::Denied`] if not root, [`PagesError::NotBuilt`] if the kernel lacks the file.
     pub(super) fn open() -> Result<Self, PagesError> {
         let path = "/proc/kpageflags";
         File::open(path).map(Self).map_err(|source| match source.kind() {
@@ -198,7 +196,7 @@ impl KernelPageFlags {
         })
     }
 
-    /// The flags of the frames from `first` on; none for frames that do not exist.
+    /// Reads the flags of the frames from `first` on; 0 for frames that do not exist.
     ///
     /// # Errors
     /// What `pread(2)` gives.
@@ -215,7 +213,7 @@ impl KernelPageFlags {
     }
 }
 
-/// Reads until the buffer is full or there is no more; how much.
+/// Reads until the buffer is full or the file ends; returns the length.
 fn read_until_end(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
     let mut filled = 0;
     while filled < buffer.len() {
@@ -235,10 +233,10 @@ mod tests {
 
     #[test]
     fn the_bits_are_those_of_the_kernels_documentation() {
-        let seen = Seen(1 << 63 | 1 << 61 | 1 << 56 | 0x1234);
+        let seen = PageState(1 << 63 | 1 << 61 | 1 << 56 | 0x1234);
         assert_eq!((seen.frame(), seen.is_file(), seen.is_exclusive()), (Some(0x1234), true, true));
-        let swapped = Seen(1 << 62 | 0x1234);
-        assert!(swapped.is_swapped() && swapped.frame().is_none() && !Seen::default().is_swapped());
+        let swapped = PageState(1 << 62 | 0x1234);
+        assert!(swapped.is_swapped() && swapped.frame().is_none() && !PageState::default().is_swapped());
         assert!(FrameFlags(1 << 14).is_memory_file() && !FrameFlags(1 << 14 | 1 << 12).is_memory_file());
         assert!(
             FrameFlags(1 << 17).is_huge() && FrameFlags(1 << 22).is_huge() && FrameFlags(1 << 21).is_ksm()
@@ -265,7 +263,7 @@ mod tests {
         } else {
             assert_eq!((found.len(), &found[0]), (1, &(first..last + 1)));
         }
-        let mut seen = [Seen::default(); 2];
+        let mut seen = [PageState::default(); 2];
         map.read(first, &mut seen).unwrap();
         assert!(seen[0].frame().is_some() && seen[1].frame().is_none(), "{seen:?}");
     }

@@ -18,11 +18,11 @@ use std::os::unix::fs::FileExt;
 
 /// How a page may be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum ReadMethod {
     /// By `process_vm_readv(2)`.
-    Pinned,
+    VmReadv,
     /// By `/proc/PID/mem`.
-    AsItIs,
+    ProcMem,
 }
 
 /// The memory of a process.
@@ -46,12 +46,12 @@ impl ProcessMemory {
 
     /// Reads the pages at these addresses, one behind the other, and tells of each whether it could
     /// be read.
-    pub(super) fn read(&mut self, pages: &[u64], way: Way, buffer: &mut [u8], got: &mut [bool]) {
+    pub(super) fn read(&mut self, pages: &[u64], way: ReadMethod, buffer: &mut [u8], got: &mut [bool]) {
         assert!(buffer.len() == pages.len() * self.page_bytes && got.len() == pages.len());
         let mut done = 0;
         while done < pages.len() {
             let (rest, room) = (&pages[done..], &mut buffer[done * self.page_bytes..]);
-            let read = if way == Way::Pinned && self.pins { self.pinned(rest, room) } else { Ok(0) };
+            let read = if way == ReadMethod::VmReadv && self.pins { self.pinned(rest, room) } else { Ok(0) };
             let read = match read {
                 Ok(bytes) => bytes / self.page_bytes,
                 Err(_) => 0,
@@ -103,10 +103,10 @@ impl ProcessMemory {
 
     /// Reads as many as lie one behind the other, or just the first where the faster way can go on
     /// behind it; how many are dealt with.
-    fn as_it_is(&self, pages: &[u64], way: Way, buffer: &mut [u8], got: &mut [bool]) -> usize {
+    fn as_it_is(&self, pages: &[u64], way: ReadMethod, buffer: &mut [u8], got: &mut [bool]) -> usize {
         let in_a_row =
             pages.windows(2).take_while(|pair| pair[0] + self.page_bytes as u64 == pair[1]).count() + 1;
-        let count = if way == Way::Pinned && self.pins { 1 } else { in_a_row };
+        let count = if way == ReadMethod::VmReadv && self.pins { 1 } else { in_a_row };
         let room = &mut buffer[..count * self.page_bytes];
         let read = self.mem.read_at(room, pages[0]).unwrap_or(0) / self.page_bytes;
         got[..read].fill(true);
@@ -151,7 +151,9 @@ mod tests {
         let mem = || File::open("/proc/self/mem").unwrap();
         let order = [0, 1, 2, 3, 4, 5, 7, 6];
         let pages = order.map(|page: u64| memory.address() + page * page_bytes as u64);
-        for (way, pins) in [(Way::Pinned, true), (Way::Pinned, false), (Way::AsItIs, true)] {
+        for (way, pins) in
+            [(ReadMethod::VmReadv, true), (ReadMethod::VmReadv, false), (ReadMethod::ProcMem, true)]
+        {
             let mut process = ProcessMemory::new(std::process::id(), mem(), page_bytes as u64).unwrap();
             process.pins = pins;
             let (mut buffer, mut got) = (vec![0; 8 * page_bytes], [false; 8]);
@@ -173,7 +175,7 @@ mod tests {
         let nobody = i32::MAX as u32;
         let mut process = ProcessMemory::new(nobody, File::open("/dev/null").unwrap(), 4096).unwrap();
         let mut got = [true; 3];
-        process.read(&[4096, 8192, 65536], Way::Pinned, &mut vec![0; 3 * 4096], &mut got);
+        process.read(&[4096, 8192, 65536], ReadMethod::VmReadv, &mut vec![0; 3 * 4096], &mut got);
         assert_eq!(got, [false; 3]);
     }
 }

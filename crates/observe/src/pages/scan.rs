@@ -1,12 +1,12 @@
-//! The course of a scan.
+//! The steps of a scan.
 
 use super::classify::{Owners, classify};
 use super::entry::{Entry, Table, flag};
 use super::frames::settle;
 use super::look::content;
 use super::mapped::Mapped;
-use super::pagemap::{KernelPageFlags, PageMap, Seen};
-use super::sources::{Cutting, Source, Sources, Stretch};
+use super::pagemap::{KernelPageFlags, PageMap, PageState};
+use super::sources::{PageRange, Source, Sources, SplitOptions};
 use super::worker::{Shared, Tally, Worker};
 use super::{Options, PagesError, Subject};
 use crate::cpu::thread_ns;
@@ -18,14 +18,14 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 use weigh_model::pages::{PageScan, ScanCost, Unread};
 
-/// A thread takes stretches of so many pages together, 64 MiB of 4 KiB pages, ...
+/// A thread takes ranges with this many pages together, 64 MiB of 4 KiB pages, ...
 const JOB_PAGES: u64 = 16 << 10;
-/// ... and so many stretches at most.
-const JOB_STRETCHES: usize = 64;
+/// ... and so many ranges at most.
+const JOB_RANGES: usize = 64;
 /// Entries that a thread takes together for the second look.
 const AGAIN_ENTRIES: usize = 32 << 10;
 
-/// What has to be known of the kernel.
+/// Properties of the kernel.
 #[derive(Debug)]
 pub(super) struct Kernel {
     pub(super) page_bytes: u64,
@@ -39,15 +39,15 @@ pub(super) struct Kernel {
 pub(super) fn scan(subjects: &[Subject], options: &Options<'_>) -> Result<PageScan, PagesError> {
     let (begin, begin_ns) = (Instant::now(), thread_ns());
     let kernel = Kernel::ask()?;
-    let sources = Sources::find(subjects, kernel.cutting(options.stop))?;
+    let sources = Sources::find(subjects, kernel.split_options(options.stop))?;
     let mut scan = look_twice(&kernel, sources, options, || {})?;
     scan.cost.wall_ns = begin.elapsed().as_nanos() as u64;
     scan.cost.cpu_ns += thread_ns() - begin_ns;
     Ok(scan)
 }
 
-/// Scans what was found. Between the looks it does what a test asks for. The cost is without the
-/// finding, and its CPU time that of other threads than the caller's.
+/// Scans sources. `between` is called between the looks, for tests. The cost does not include finding
+/// the sources, and its CPU time is only that of other threads than the caller's.
 pub(super) fn look_twice(
     kernel: &Kernel,
     mut sources: Sources,
@@ -65,27 +65,23 @@ pub(super) fn look_twice(
         halt: &halt,
     };
 
-    let looking = Instant::now();
-    let (mut table, first) = first_look(shared, threads)?;
-    let first_look_ns = looking.elapsed().as_nanos() as u64;
+    let (first_result, first_look_ns) = timed(|| first_look(shared, threads));
+    let (mut table, first) = first_result?;
     between();
     mark_equals(&mut table);
     check(options)?;
 
-    let looking = Instant::now();
-    table.entries.sort_unstable_by_key(Entry::by_place);
-    let second = second_look(shared, threads, &mut table)?;
-    let second_look_ns = looking.elapsed().as_nanos() as u64;
+    let (second, second_look_ns) = timed(|| {
+        table.entries.sort_unstable_by_key(Entry::by_place);
+        second_look(shared, threads, &mut table)
+    });
+    let second = second?;
     check(options)?;
 
     let out = settle(&mut table, &kernel.flags)?;
     table.entries.sort_unstable_by_key(Entry::by_content);
     check(options)?;
-    let mut owners = Owners {
-        subjects: std::mem::take(&mut sources.subjects),
-        subject_of: std::mem::take(&mut sources.subject_of),
-        is_cached_file: sources.list.iter().map(|source| matches!(source, Source::File(_))).collect(),
-    };
+    let mut owners = owners(&mut sources);
     let zeros = content(&vec![0; kernel.page_bytes as usize]);
     let mut found = classify(&table.entries, zeros, &mut owners);
     found.zero.kernel_places = first.kernel_zero + out.kernel_zero;
@@ -117,20 +113,34 @@ pub(super) fn look_twice(
     })
 }
 
+fn timed<T>(work: impl FnOnce() -> T) -> (T, u64) {
+    let begin = Instant::now();
+    let result = work();
+    (result, begin.elapsed().as_nanos() as u64)
+}
+
+fn owners(sources: &mut Sources) -> Owners {
+    Owners {
+        subjects: std::mem::take(&mut sources.subjects),
+        subject_of: std::mem::take(&mut sources.subject_of),
+        is_cached_file: sources.list.iter().map(|source| matches!(source, Source::File(_))).collect(),
+    }
+}
+
 fn check(options: &Options<'_>) -> Result<(), PagesError> {
     if options.stop.load(Ordering::Relaxed) { Err(PagesError::Stopped) } else { Ok(()) }
 }
 
 /// Reads and hashes every page.
 fn first_look(shared: Shared<'_>, threads: usize) -> Result<(Table, Tally), PagesError> {
-    let jobs = jobs(&shared.sources.stretches);
+    let jobs = jobs(&shared.sources.ranges);
     let next = AtomicUsize::new(0);
     let table = Mutex::new(Table::default());
     let tally = on_threads(shared, threads.min(jobs.len()), |worker| {
         let give = |batch: &[Entry]| table.lock().unwrap_or_else(PoisonError::into_inner).append(batch);
         while let Some(job) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
-            for stretch in &shared.sources.stretches[job.clone()] {
-                worker.first_look(stretch, give)?;
+            for range in &shared.sources.ranges[job.clone()] {
+                worker.first_look(range, give)?;
             }
         }
         Ok(())
@@ -138,24 +148,24 @@ fn first_look(shared: Shared<'_>, threads: usize) -> Result<(Table, Tally), Page
     Ok((table.into_inner().unwrap_or_else(PoisonError::into_inner), tally))
 }
 
-/// Puts stretches of a source together, so that a thread opens it seldom.
-fn jobs(stretches: &[Stretch]) -> Vec<Range<usize>> {
+/// Groups ranges of a source, so that threads open it rarely.
+fn jobs(ranges: &[PageRange]) -> Vec<Range<usize>> {
     let mut jobs: Vec<Range<usize>> = Vec::new();
     let mut pages = 0;
-    for (index, stretch) in stretches.iter().enumerate() {
-        pages += stretch.pages;
+    for (index, range) in ranges.iter().enumerate() {
+        pages += range.pages;
         match jobs.last_mut() {
-            Some(job) if pages <= JOB_PAGES && job.len() < JOB_STRETCHES => job.end = index + 1,
+            Some(job) if pages <= JOB_PAGES && job.len() < JOB_RANGES => job.end = index + 1,
             _ => {
                 jobs.push(index..index + 1);
-                pages = stretch.pages;
+                pages = range.pages;
             }
         }
     }
     jobs
 }
 
-/// Marks what has the content of another place. Leaves the table in the order of
+/// Marks entries with the content of another place. Leaves the table in the order of
 /// [`Entry::by_content`].
 fn mark_equals(table: &mut Table) {
     table.entries.sort_unstable_by_key(Entry::by_content);
@@ -166,7 +176,7 @@ fn mark_equals(table: &mut Table) {
     }
 }
 
-/// Looks again at what is marked.
+/// Rereads the marked entries.
 fn second_look(shared: Shared<'_>, threads: usize, table: &mut Table) -> Result<Tally, PagesError> {
     let parts = Mutex::new(table.entries.chunks_mut(AGAIN_ENTRIES));
     on_threads(shared, threads, |worker| {
@@ -180,10 +190,10 @@ fn second_look(shared: Shared<'_>, threads: usize, table: &mut Table) -> Result<
     })
 }
 
-/// Does the same on some threads, on the caller's where one is enough; what they counted.
+/// Does the same work on several threads, or on the caller's if one is enough, and sums the counts.
 ///
 /// # Errors
-/// The first that a thread gives. The others then stop.
+/// The first error of a thread; the others then stop.
 fn on_threads(
     shared: Shared<'_>,
     threads: usize,
@@ -208,7 +218,7 @@ fn on_threads(
     for result in results {
         match result {
             Ok(tally) => sum.add(Tally { elsewhere_ns: tally.cpu_ns, ..tally }),
-            // Those that were halted say so too; the reason is with another one.
+            // A halted thread returns this, too; the cause is the error of another one.
             Err(PagesError::Stopped) => stopped = Some(PagesError::Stopped),
             Err(error) => return Err(error),
         }
@@ -242,7 +252,7 @@ impl Kernel {
         let path = "/proc/self/pagemap";
         let map = File::open(path).map_err(|source| match source.kind() {
             io::ErrorKind::NotFound => PagesError::NotBuilt { path },
-            // Linux 4.0 and 4.1 let nobody else open it.
+            // Linux 4.0 and 4.1 let only root open it.
             _ => PagesError::Hidden,
         })?;
         let map = PageMap::new(map, page_bytes);
@@ -260,14 +270,14 @@ impl Kernel {
         })
     }
 
-    pub(super) fn cutting<'a>(&self, stop: &'a AtomicBool) -> Cutting<'a> {
-        Cutting { page_bytes: self.page_bytes, tells_holes: self.tells_holes, stop }
+    pub(super) fn split_options<'a>(&self, stop: &'a AtomicBool) -> SplitOptions<'a> {
+        SplitOptions { page_bytes: self.page_bytes, tells_holes: self.tells_holes, stop }
     }
 }
 
 /// The frame of this process's page at an address.
 fn frame_at(map: &PageMap, address: u64, page_bytes: u64) -> Result<Option<u64>, PagesError> {
-    let mut seen = [Seen::default()];
+    let mut seen = [PageState::default()];
     let failed = |source| PagesError::Io { doing: "read /proc/self/pagemap", source };
     map.read(address / page_bytes, &mut seen).map_err(failed)?;
     Ok(seen[0].frame())
@@ -277,8 +287,7 @@ fn frame_at(map: &PageMap, address: u64, page_bytes: u64) -> Result<Option<u64>,
 fn zero_frame(map: &PageMap, flags: &KernelPageFlags, page_bytes: u64) -> Result<Option<u64>, PagesError> {
     let failed = |doing| move |source| PagesError::Io { doing, source };
     let memory = Mapped::anonymous(page_bytes as usize).map_err(failed("map a page"))?;
-    // Entered as by reading. Where the kernel is too old for it, the flags of each frame tell in
-    // the end.
+    // Entered as by reading. On older kernels the flags of each frame show it later.
     let _ = memory.populate(0, page_bytes as usize);
     let Some(frame) = frame_at(map, memory.address(), page_bytes)? else { return Ok(None) };
     let mut known = Vec::new();
@@ -297,10 +306,10 @@ mod tests {
 
     #[test]
     fn jobs_hold_every_stretch_once() {
-        let stretch = |pages| Stretch { source: 0, first: 0, pages, is_mergeable: false };
+        let range = |pages| PageRange { source: 0, first: 0, pages, is_mergeable: false };
         let sizes = [JOB_PAGES, 1, 2, JOB_PAGES, 5].into_iter().chain(std::iter::repeat_n(1, 200));
-        let stretches: Vec<Stretch> = sizes.map(stretch).collect();
-        let jobs = jobs(&stretches);
+        let ranges: Vec<PageRange> = sizes.map(range).collect();
+        let jobs = jobs(&ranges);
         let ends: Vec<_> = jobs.iter().map(|job| (job.start, job.end)).collect();
         assert_eq!(ends, [(0, 1), (1, 3), (3, 4), (4, 68), (68, 132), (132, 196), (196, 205)]);
     }

@@ -1,4 +1,4 @@
-//! What is scanned: processes and files, cut into stretches that threads take one by one.
+//! The processes and files to scan, split into ranges for the threads.
 
 use super::entry::MOST_SOURCES;
 use super::look::Space;
@@ -16,12 +16,11 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use weigh_model::pages::{SubjectPages, SubjectRole, Unread};
 
-/// Pages of a stretch at most where they are likely to be there: 64 MiB of 4 KiB pages.
-const STRETCH_PAGES: u64 = 16 << 10;
+/// Pages of a range at most where they are likely to be there: 64 MiB of 4 KiB pages.
+const RANGE_PAGES: u64 = 16 << 10;
 
-/// Mappings without resident memory and larger than this, bytes, are passed over on kernels that do
-/// not tell where the holes are: reading the map of 16 TiB that a sanitizer has reserved takes
-/// minutes.
+/// Larger mappings without resident memory, bytes, are skipped on kernels that do not list holes:
+/// reading the page map of the 16 TiB that a sanitizer reserves takes minutes.
 const RESERVED: u64 = 1 << 30;
 
 /// A process or a file.
@@ -45,7 +44,7 @@ pub(super) enum Opened {
 
 /// Pages of a source that lie one behind the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Stretch {
+pub(super) struct PageRange {
     pub(super) source: u32,
     pub(super) first: u64,
     pub(super) pages: u64,
@@ -61,24 +60,24 @@ pub(super) struct Sources {
     pub(super) subject_of: Vec<u32>,
     /// Guests, then helpers, then files.
     pub(super) subjects: Vec<SubjectPages>,
-    pub(super) stretches: Vec<Stretch>,
+    pub(super) ranges: Vec<PageRange>,
     /// What is known already not to be read.
     pub(super) unread: Unread,
 }
 
-/// What has to be known of the host to cut memory into stretches.
+/// Options for splitting memory into ranges.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Cutting<'a> {
+pub(super) struct SplitOptions<'a> {
     pub(super) page_bytes: u64,
     /// Whether the kernel tells where the holes of an address space are.
     pub(super) tells_holes: bool,
-    /// The caller wants no more.
+    /// Set when the caller stops the scan.
     pub(super) stop: &'a AtomicBool,
 }
 
-impl Cutting<'_> {
+impl SplitOptions<'_> {
     /// # Errors
-    /// [`PagesError::Stopped`] when the caller wants no more.
+    /// [`PagesError::Stopped`] if the caller stops the scan.
     fn check(self) -> Result<(), PagesError> {
         if self.stop.load(Ordering::Relaxed) { Err(PagesError::Stopped) } else { Ok(()) }
     }
@@ -91,7 +90,7 @@ impl Sources {
     /// # Errors
     /// [`PagesError::Denied`] for a process that may not be looked into, [`PagesError::File`] for a
     /// path that is not there, [`PagesError::TooMany`].
-    pub(super) fn find(subjects: &[Subject], cutting: Cutting<'_>) -> Result<Self, PagesError> {
+    pub(super) fn find(subjects: &[Subject], options: SplitOptions<'_>) -> Result<Self, PagesError> {
         let mut all = Self::default();
         let (mut pids, mut files) = (HashSet::new(), HashSet::new());
         let mut ordered: Vec<&Subject> = subjects.iter().collect();
@@ -113,13 +112,13 @@ impl Sources {
             match &subject.memory {
                 Memory::Guest(list) | Memory::Helper { pids: list, .. } => {
                     for pid in list.iter().filter(|pid| pids.insert(**pid)) {
-                        cutting.check()?;
-                        all.add_process(*pid, cutting)?;
+                        options.check()?;
+                        all.add_process(*pid, options)?;
                     }
                 }
                 Memory::CachedFiles(paths) => {
                     for path in paths {
-                        all.add_path(path, &mut files, cutting)?;
+                        all.add_path(path, &mut files, options)?;
                     }
                 }
             }
@@ -127,18 +126,18 @@ impl Sources {
         Ok(all)
     }
 
-    fn add_process(&mut self, pid: u32, cutting: Cutting<'_>) -> Result<(), PagesError> {
+    fn add_process(&mut self, pid: u32, options: SplitOptions<'_>) -> Result<(), PagesError> {
         let Some((start, smaps)) = open_process(pid, "smaps")? else {
             self.unread.ended_processes += 1;
             return Ok(());
         };
         let source = self.add(Source::Process { pid, start })?;
-        let (stretches, unread) = (&mut self.stretches, &mut self.unread);
+        let (ranges, unread) = (&mut self.ranges, &mut self.unread);
         let read = each_mapping(BufReader::with_capacity(64 << 10, smaps), |mapping| {
             if mapping.is_special {
-                unread.special += (mapping.end - mapping.start) / cutting.page_bytes;
+                unread.special += (mapping.end - mapping.start) / options.page_bytes;
             } else {
-                cut_mapping(source, mapping, cutting, stretches);
+                split_mapping(source, mapping, options, ranges);
             }
         });
         match read {
@@ -154,20 +153,20 @@ impl Sources {
         &mut self,
         path: &Path,
         known: &mut HashSet<(u64, u64)>,
-        cutting: Cutting<'_>,
+        options: SplitOptions<'_>,
     ) -> Result<(), PagesError> {
         let failed = |source| PagesError::File { path: path.into(), source };
         let top = fs::metadata(path).map_err(failed)?;
         if top.file_type().is_block_device() {
             let bytes = open_file(path).and_then(|mut file| file.seek(SeekFrom::End(0))).map_err(failed)?;
-            return self.add_file(path.into(), bytes, cutting);
+            return self.add_file(path.into(), bytes, options);
         }
         if top.is_file() {
-            return self.add_if_new(path.into(), &top, known, cutting);
+            return self.add_if_new(path.into(), &top, known, options);
         }
         let mut waiting = vec![path.to_path_buf()];
         while let Some(directory) = waiting.pop() {
-            cutting.check()?;
+            options.check()?;
             // What vanishes meanwhile is in no page cache.
             let Ok(entries) = fs::read_dir(&directory) else {
                 self.unread.unopened_files += 1;
@@ -185,7 +184,7 @@ impl Sources {
                 if kind.is_dir() {
                     waiting.push(entry.path());
                 } else {
-                    self.add_if_new(entry.path(), &meta, known, cutting)?;
+                    self.add_if_new(entry.path(), &meta, known, options)?;
                 }
             }
         }
@@ -197,19 +196,19 @@ impl Sources {
         path: PathBuf,
         meta: &Metadata,
         known: &mut HashSet<(u64, u64)>,
-        cutting: Cutting<'_>,
+        options: SplitOptions<'_>,
     ) -> Result<(), PagesError> {
         if meta.len() == 0 || !known.insert((meta.dev(), meta.ino())) {
             return Ok(());
         }
-        self.add_file(path, meta.len(), cutting)
+        self.add_file(path, meta.len(), options)
     }
 
-    fn add_file(&mut self, path: PathBuf, bytes: u64, cutting: Cutting<'_>) -> Result<(), PagesError> {
+    fn add_file(&mut self, path: PathBuf, bytes: u64, options: SplitOptions<'_>) -> Result<(), PagesError> {
         let source = self.add(Source::File(path))?;
         let whole =
-            Stretch { source, first: 0, pages: bytes.div_ceil(cutting.page_bytes), is_mergeable: false };
-        cut(whole, STRETCH_PAGES, &mut self.stretches);
+            PageRange { source, first: 0, pages: bytes.div_ceil(options.page_bytes), is_mergeable: false };
+        split(whole, RANGE_PAGES, &mut self.ranges);
         Ok(())
     }
 
@@ -243,8 +242,7 @@ impl Sources {
 pub(super) fn open_space(pid: u32, start: Option<u64>, page_bytes: u64) -> Result<Option<Space>, PagesError> {
     let Some((found, map)) = open_process(pid, "pagemap")? else { return Ok(None) };
     let Some((again, mem)) = open_process(pid, "mem")? else { return Ok(None) };
-    // Both are of the process that was found at first, or it has ended and its number was given
-    // away.
+    // If the starts differ, the process has ended and its number was reused.
     if found != again || start.is_some_and(|start| start != found) {
         return Ok(None);
     }
@@ -259,7 +257,7 @@ fn open_process(pid: u32, file: &'static str) -> Result<Option<(u64, File)>, Pag
         source: io::Error::from(kind),
     };
     let Ok(number) = i32::try_from(pid) else { return Ok(None) };
-    // All of it is asked of one open directory, which never comes to be another process's.
+    // Both are read by one open directory, which cannot become that of another process.
     let opened = Process::new(number)
         .and_then(|process| Ok((process.stat()?.starttime, process.open_relative(file)?)));
     match opened {
@@ -272,8 +270,7 @@ fn open_process(pid: u32, file: &'static str) -> Result<Option<(u64, File)>, Pag
     }
 }
 
-/// Opens a file so that nobody can tell: without a new time of access, where that may be asked for,
-/// and without waiting for a pipe.
+/// Opens a file without changing its access time, if permitted, and without waiting for a pipe.
 fn open_file(path: &Path) -> io::Result<File> {
     let open = |flags| OpenOptions::new().read(true).custom_flags(flags | libc::O_NONBLOCK).open(path);
     match open(libc::O_NOATIME) {
@@ -282,24 +279,24 @@ fn open_file(path: &Path) -> io::Result<File> {
     }
 }
 
-fn cut_mapping(source: u32, mapping: Mapping, cutting: Cutting<'_>, into: &mut Vec<Stretch>) {
+fn split_mapping(source: u32, mapping: Mapping, options: SplitOptions<'_>, into: &mut Vec<PageRange>) {
     let bytes = mapping.end - mapping.start;
-    if mapping.resident == 0 && bytes > RESERVED && !cutting.tells_holes {
+    if mapping.resident == 0 && bytes > RESERVED && !options.tells_holes {
         return;
     }
-    let (first, pages) = (mapping.start / cutting.page_bytes, bytes / cutting.page_bytes);
-    let whole = Stretch { source, first, pages, is_mergeable: mapping.is_mergeable };
-    // What is mostly a hole is no work for several threads.
-    let is_small = mapping.resident / cutting.page_bytes <= STRETCH_PAGES;
-    cut(whole, if is_small { pages.max(1) } else { STRETCH_PAGES }, into);
+    let (first, pages) = (mapping.start / options.page_bytes, bytes / options.page_bytes);
+    let whole = PageRange { source, first, pages, is_mergeable: mapping.is_mergeable };
+    // A mapping that is mostly a hole is not worth several threads.
+    let is_small = mapping.resident / options.page_bytes <= RANGE_PAGES;
+    split(whole, if is_small { pages.max(1) } else { RANGE_PAGES }, into);
 }
 
-fn cut(whole: Stretch, most: u64, into: &mut Vec<Stretch>) {
+fn split(whole: PageRange, most: u64, into: &mut Vec<PageRange>) {
     let end = whole.first + whole.pages;
     let mut first = whole.first;
     while first < end {
         let pages = most.min(end - first);
-        into.push(Stretch { first, pages, ..whole });
+        into.push(PageRange { first, pages, ..whole });
         first += pages;
     }
 }
@@ -308,29 +305,29 @@ fn cut(whole: Stretch, most: u64, into: &mut Vec<Stretch>) {
 mod tests {
     use super::*;
 
-    fn cutting() -> Cutting<'static> {
+    fn options() -> SplitOptions<'static> {
         static GO_ON: AtomicBool = AtomicBool::new(false);
-        Cutting { page_bytes: 4096, tells_holes: true, stop: &GO_ON }
+        SplitOptions { page_bytes: 4096, tells_holes: true, stop: &GO_ON }
     }
 
     #[test]
     fn a_large_mapping_is_cut_and_a_hole_is_not() {
         let mapping =
             Mapping { start: 4096, end: 4096 + (65 << 20), resident: 65 << 20, ..Mapping::default() };
-        let mut stretches = Vec::new();
-        cut_mapping(3, mapping, cutting(), &mut stretches);
-        let cuts: Vec<_> = stretches.iter().map(|stretch| (stretch.first, stretch.pages)).collect();
-        assert_eq!(cuts, [(1, STRETCH_PAGES), (1 + STRETCH_PAGES, 256)]);
-        assert!(stretches.iter().all(|stretch| stretch.source == 3 && !stretch.is_mergeable));
+        let mut ranges = Vec::new();
+        split_mapping(3, mapping, options(), &mut ranges);
+        let cuts: Vec<_> = ranges.iter().map(|range| (range.first, range.pages)).collect();
+        assert_eq!(cuts, [(1, RANGE_PAGES), (1 + RANGE_PAGES, 256)]);
+        assert!(ranges.iter().all(|range| range.source == 3 && !range.is_mergeable));
         let hole = Mapping { start: 0, end: 16 << 40, resident: 4096, is_mergeable: true, ..mapping };
-        stretches.clear();
-        cut_mapping(3, hole, cutting(), &mut stretches);
-        assert_eq!(stretches.len(), 1);
-        assert!(stretches[0].pages == 4 << 30 && stretches[0].is_mergeable);
-        stretches.clear();
+        ranges.clear();
+        split_mapping(3, hole, options(), &mut ranges);
+        assert_eq!(ranges.len(), 1);
+        assert!(ranges[0].pages == 4 << 30 && ranges[0].is_mergeable);
+        ranges.clear();
         let reserved = Mapping { resident: 0, ..hole };
-        cut_mapping(3, reserved, Cutting { tells_holes: false, ..cutting() }, &mut stretches);
-        assert_eq!(stretches, []);
+        split_mapping(3, reserved, SplitOptions { tells_holes: false, ..options() }, &mut ranges);
+        assert_eq!(ranges, []);
     }
 
     #[test]
@@ -352,12 +349,12 @@ mod tests {
         )
         .unwrap();
         let subject = Subject::cached_files("files", vec![at("tree"), at("tree/one")]);
-        let sources = Sources::find(&[subject], cutting()).unwrap();
-        let mut pages: Vec<u64> = sources.stretches.iter().map(|stretch| stretch.pages).collect();
+        let sources = Sources::find(&[subject], options()).unwrap();
+        let mut pages: Vec<u64> = sources.ranges.iter().map(|range| range.pages).collect();
         pages.sort_unstable();
         assert_eq!((sources.list.len(), pages), (2, vec![1, 2]), "{sources:?}");
         let nowhere = Subject::cached_files("files", vec![at("nowhere")]);
-        let error = Sources::find(&[nowhere], cutting()).unwrap_err().to_string();
+        let error = Sources::find(&[nowhere], options()).unwrap_err().to_string();
         assert!(error.contains("nowhere"), "{error}");
     }
 
@@ -369,7 +366,7 @@ mod tests {
             Subject::helper("helper", "guest", vec![own]),
             Subject::guest("guest", vec![own, own, u32::MAX, i32::MAX as u32]),
         ];
-        let sources = Sources::find(&subjects, cutting()).unwrap();
+        let sources = Sources::find(&subjects, options()).unwrap();
         let names: Vec<&str> = sources.subjects.iter().map(|subject| subject.name.as_str()).collect();
         assert_eq!(names, ["guest", "helper", "files"]);
         assert_eq!(sources.subject_of, [0, 2]);

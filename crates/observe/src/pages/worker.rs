@@ -1,17 +1,16 @@
-//! What a thread of the scan does: looks at stretches, and later once more at the pages that have
-//! an equal.
+//! A thread of the scan: it reads ranges of pages, and later rereads the pages that have an equal.
 
 use super::PagesError;
 use super::entry::{Entry, flag};
-use super::look::{CHUNK_PAGES, Look, Outcome, Space, Wish};
+use super::look::{Action, CHUNK_PAGES, Outcome, PageReader, Space};
 use super::mapped::Mapped;
-use super::pagemap::Seen;
-use super::reading::Way;
-use super::sources::{Opened, Sources, Stretch, open_space};
+use super::pagemap::PageState;
+use super::reading::ReadMethod;
+use super::sources::{Opened, PageRange, Sources, open_space};
 use std::fs::File;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// What every thread knows.
+/// Data shared by all threads.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Shared<'a> {
     pub(super) sources: &'a Sources,
@@ -20,13 +19,13 @@ pub(super) struct Shared<'a> {
     pub(super) zero_frame: Option<u64>,
     /// Whether KSM merges or has merged anything.
     pub(super) ksm: bool,
-    /// The caller wants no more.
+    /// Set when the caller stops the scan.
     pub(super) stop: &'a AtomicBool,
-    /// Another thread has failed.
+    /// Set when another thread has failed.
     pub(super) halt: &'a AtomicBool,
 }
 
-/// What a thread counts.
+/// The counts of a thread.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Tally {
     /// Pages hashed.
@@ -36,12 +35,12 @@ pub(super) struct Tally {
     pub(super) vanished: u64,
     pub(super) swapped: u64,
     pub(super) refused: u64,
-    /// Moved while they were read for the first time.
+    /// Pages that moved during the first look.
     pub(super) moved: u64,
-    /// Sources that could not be opened any more, some of them several times.
+    /// Sources that could not be opened any more, perhaps several times each.
     pub(super) gone: Vec<u32>,
     pub(super) cpu_ns: u64,
-    /// Of the CPU time, that of other threads than the caller's.
+    /// The part of the CPU time that was used by other threads than the caller's.
     pub(super) elsewhere_ns: u64,
 }
 
@@ -58,7 +57,7 @@ impl Tally {
         self.elsewhere_ns += other.elsewhere_ns;
     }
 
-    /// Puts what came of a first look into entries and counts. `first` is the number of the first
+    /// Turns the outcomes of a first look into entries and counts. `first` is the number of the first
     /// page within the source.
     fn take(&mut self, outcomes: &[Outcome], first: u64, source: u32, flags: u64, into: &mut Vec<Entry>) {
         for (outcome, page) in outcomes.iter().zip(first..) {
@@ -72,9 +71,9 @@ impl Tally {
                         None => self.refused += 1,
                     }
                 }
-                // Present and left: it has the kernel's zero page.
-                Outcome::Left(seen) if seen.frame().is_some() => self.kernel_zero += 1,
-                Outcome::Left(seen) => self.swapped += u64::from(seen.is_swapped()),
+                // Present and skipped: the kernel's zero page.
+                Outcome::Skipped(seen) if seen.frame().is_some() => self.kernel_zero += 1,
+                Outcome::Skipped(seen) => self.swapped += u64::from(seen.is_swapped()),
                 Outcome::Moved => self.moved += 1,
                 Outcome::Vanished => self.vanished += 1,
                 Outcome::Refused => self.refused += 1,
@@ -83,16 +82,16 @@ impl Tally {
     }
 }
 
-/// Entries that are given away together: few enough to leave the cache to the pages, enough to lock
-/// seldom.
+/// Entries that are passed on together: few enough to leave the cache to the pages, and enough to
+/// lock rarely.
 const BATCH: usize = 1024;
 
 /// A thread of the scan.
 #[derive(Debug)]
 pub(super) struct Worker<'a> {
     shared: Shared<'a>,
-    look: Look,
-    /// This process, in which files are mapped.
+    reader: PageReader,
+    /// The address space of this process, in which files are mapped.
     own: Space,
     open: Option<(u32, Opened)>,
     resident: Vec<u8>,
@@ -105,7 +104,7 @@ impl<'a> Worker<'a> {
         let own = open_space(std::process::id(), None, shared.page_bytes)?;
         Ok(Self {
             shared,
-            look: Look::new(shared.page_bytes),
+            reader: PageReader::new(shared.page_bytes),
             own: own.expect("this process has not ended"),
             open: None,
             resident: Vec::new(),
@@ -114,44 +113,44 @@ impl<'a> Worker<'a> {
         })
     }
 
-    /// Hashes every page of a stretch that is there, and gives away what it found in batches.
+    /// Hashes every present page of a range, and passes the entries to `give` in batches.
     ///
     /// # Errors
-    /// [`PagesError::Denied`], [`PagesError::Stopped`], what reading page maps gives, and what
-    /// `give` gives.
+    /// [`PagesError::Denied`], [`PagesError::Stopped`], errors of reading page maps and of `give`.
     pub(super) fn first_look(
         &mut self,
-        stretch: &Stretch,
+        range: &PageRange,
         give: impl Fn(&[Entry]) -> Result<(), PagesError>,
     ) -> Result<(), PagesError> {
-        self.open(stretch.source)?;
+        self.open(range.source)?;
         let shared = self.shared;
-        let Self { look, own, open, resident, tally, batch, .. } = self;
+        let Self { reader, own, open, resident, tally, batch, .. } = self;
         batch.clear();
         let full = |batch: &mut Vec<Entry>, least| match batch.len() {
             length if length < least => Ok(()),
             _ => give(batch).map(|()| batch.clear()),
         };
-        let pages = stretch.first..stretch.first + stretch.pages;
-        let flags = if stretch.is_mergeable { flag::MERGEABLE } else { 0 };
+        let pages = range.first..range.first + range.pages;
+        let flags = if range.is_mergeable { flag::MERGEABLE } else { 0 };
         match open {
             Some((_, Opened::Process(space))) => {
-                let may_pin = !(stretch.is_mergeable && shared.ksm);
-                for range in space.map.occupied(pages) {
-                    for (first, count) in chunks(range.start, range.end) {
+                let may_pin = !(range.is_mergeable && shared.ksm);
+                for present in space.map.occupied(pages) {
+                    for (first, count) in chunks(present.start, present.end) {
                         shared.check()?;
-                        let outcomes = look.at(space, first, count, |_, seen| match seen.frame() {
-                            Some(frame) if Some(frame) != shared.zero_frame => Wish::Hash(way(seen, may_pin)),
-                            _ => Wish::Leave,
+                        let outcomes = reader.at(space, first, count, |_, seen| match seen.frame() {
+                            Some(frame) if Some(frame) != shared.zero_frame => {
+                                Action::Hash(way(seen, may_pin))
+                            }
+                            _ => Action::Skip,
                         });
-                        tally.take(outcomes.map_err(map_failed)?, first, stretch.source, flags, batch);
+                        tally.take(outcomes.map_err(map_failed)?, first, range.source, flags, batch);
                         full(batch, BATCH)?;
                     }
                 }
             }
             Some((_, Opened::File(file))) => {
-                let Some(window) =
-                    Window::open(file, pages.start, stretch.pages, shared.page_bytes, resident)
+                let Some(window) = Window::open(file, pages.start, range.pages, shared.page_bytes, resident)
                 else {
                     return Ok(());
                 };
@@ -164,14 +163,14 @@ impl<'a> Worker<'a> {
                     }
                     for (first, count) in chunks(start, end) {
                         shared.check()?;
-                        window.enter(first, count, own, look);
+                        window.enter(first, count, own, reader);
                         let outcomes =
-                            look.at(own, window.page + first, count, |_, seen| match seen.frame() {
-                                Some(_) => Wish::Hash(Way::Pinned),
-                                None => Wish::Leave,
+                            reader.at(own, window.page + first, count, |_, seen| match seen.frame() {
+                                Some(_) => Action::Hash(ReadMethod::VmReadv),
+                                None => Action::Skip,
                             });
                         let outcomes = outcomes.map_err(map_failed)?;
-                        tally.take(outcomes, stretch.first + first, stretch.source, flags, batch);
+                        tally.take(outcomes, range.first + first, range.source, flags, batch);
                         full(batch, BATCH)?;
                     }
                 }
@@ -181,8 +180,8 @@ impl<'a> Worker<'a> {
         full(batch, 1)
     }
 
-    /// Looks once more at those of the entries that ask for it, and sets their flags where they are
-    /// not as they were. The entries are in the order of [`Entry::by_place`].
+    /// Rereads the marked entries, and flags those that have changed. The entries are in the order of
+    /// [`Entry::by_place`].
     ///
     /// # Errors
     /// As [`Worker::first_look`].
@@ -215,24 +214,24 @@ impl<'a> Worker<'a> {
         }
         self.open(source)?;
         let shared = self.shared;
-        let Self { look, own, open, resident, tally, .. } = self;
+        let Self { reader, own, open, resident, tally, .. } = self;
         let may_pin = !(is_mergeable && shared.ksm);
-        // What has another frame now is not read any more.
-        let wish = |index: usize, seen: Seen| match seen.frame() {
-            frame if frame.is_some() && frame == expected[index] => Wish::Hash(way(seen, may_pin)),
-            _ => Wish::Leave,
+        // A page with another frame need not be read.
+        let action = |index: usize, seen: PageState| match seen.frame() {
+            frame if frame.is_some() && frame == expected[index] => Action::Hash(way(seen, may_pin)),
+            _ => Action::Skip,
         };
         let outcomes = match open {
-            Some((_, Opened::Process(space))) => look.at(space, start, span, wish).map_err(map_failed)?,
+            Some((_, Opened::Process(space))) => reader.at(space, start, span, action).map_err(map_failed)?,
             Some((_, Opened::File(file))) => {
                 match Window::open(file, start, span as u64, shared.page_bytes, resident) {
                     Some(window) => {
                         for (page, _) in expected.iter().enumerate().filter(|(_, frame)| frame.is_some()) {
                             if resident.get(page).is_some_and(|byte| byte & 1 == 1) {
-                                window.enter(page as u64, 1, own, look);
+                                window.enter(page as u64, 1, own, reader);
                             }
                         }
-                        look.at(own, window.page, span, wish).map_err(map_failed)?
+                        reader.at(own, window.page, span, action).map_err(map_failed)?
                     }
                     None => &[],
                 }
@@ -253,12 +252,12 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// Makes a source the open one.
+    /// Opens a source.
     fn open(&mut self, source: u32) -> Result<(), PagesError> {
         if self.open.as_ref().is_some_and(|(open, _)| *open == source) {
             return Ok(());
         }
-        // One at a time, however many there are.
+        // Only one is open at a time, because there may be many.
         self.open = None;
         let opened = self.shared.sources.open(source, self.shared.page_bytes)?;
         if let Opened::Gone = opened {
@@ -271,7 +270,7 @@ impl<'a> Worker<'a> {
 
 impl Shared<'_> {
     /// # Errors
-    /// [`PagesError::Stopped`] when the caller or another thread wants no more.
+    /// [`PagesError::Stopped`] if the caller stops the scan or another thread has failed.
     fn check(&self) -> Result<(), PagesError> {
         let ends = self.stop.load(Ordering::Relaxed) || self.halt.load(Ordering::Relaxed);
         if ends { Err(PagesError::Stopped) } else { Ok(()) }
@@ -287,32 +286,32 @@ struct Window {
 }
 
 impl Window {
-    /// Maps a part of a file and asks which of it is in the page cache; `None` where the file
-    /// cannot be mapped.
+    /// Maps a part of a file and reads which of its pages are in the page cache; `None` if it cannot be
+    /// mapped.
     fn open(file: &File, first: u64, pages: u64, page_bytes: u64, resident: &mut Vec<u8>) -> Option<Self> {
         let mapped = Mapped::file(file, first * page_bytes, (pages * page_bytes) as usize).ok()?;
         mapped.resident(page_bytes, resident).ok()?;
         Some(Self { page: mapped.address() / page_bytes, mapped, page_bytes })
     }
 
-    /// Enters pages that are in the page cache into the page table. One that is evicted in this
-    /// very moment is read from the disk again.
-    fn enter(&self, first: u64, count: usize, own: &mut Space, look: &mut Look) {
+    /// Enters cached pages into the page table. A page that is evicted at this moment is read from the
+    /// disk again.
+    fn enter(&self, first: u64, count: usize, own: &mut Space, reader: &mut PageReader) {
         let (offset, bytes) = (first * self.page_bytes, count as u64 * self.page_bytes);
         let entered = self.mapped.populate(offset as usize, bytes as usize);
         if entered.is_err_and(|error| error.raw_os_error() == Some(libc::EINVAL)) {
-            // Linux before 5.14. Reading does the same.
-            let _ = look.at(own, self.page + first, count, |_, _| Wish::Hash(Way::Pinned));
+            // Linux before 5.14: reading has the same effect.
+            let _ = reader.at(own, self.page + first, count, |_, _| Action::Hash(ReadMethod::VmReadv));
         }
     }
 }
 
-/// How a page may be read so that it stays as it is: see [`super::reading`].
-fn way(seen: Seen, may_pin: bool) -> Way {
-    if seen.is_file() || (seen.is_exclusive() && may_pin) { Way::Pinned } else { Way::AsItIs }
+/// How to read a page without changing it, see [`super::reading`].
+fn way(seen: PageState, may_pin: bool) -> ReadMethod {
+    if seen.is_file() || (seen.is_exclusive() && may_pin) { ReadMethod::VmReadv } else { ReadMethod::ProcMem }
 }
 
-/// A range of pages in chunks: the first page of each and how many.
+/// Splits a range of pages into chunks: the first page and number of pages of each.
 fn chunks(first: u64, end: u64) -> impl Iterator<Item = (u64, usize)> {
     (first..end)
         .step_by(CHUNK_PAGES)

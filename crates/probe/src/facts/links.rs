@@ -5,7 +5,7 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use weigh_protocol::{DEFAULT_LINK, LinkFacts};
 
-/// Those of these names; what is not there is left out.
+/// Describes interfaces; missing ones are left out.
 pub fn describe(names: &[String]) -> Vec<LinkFacts> {
     let described = |name: &String| match name.as_str() {
         DEFAULT_LINK => weigh_links::describe(&default_link()?),
@@ -24,8 +24,8 @@ fn default_link() -> Option<String> {
     })
 }
 
-/// The interface of the default route with the least metric, of `/proc/net/route` (route(8)):
-/// Iface, Destination, Gateway, Flags, RefCnt, Use, Metric, Mask.
+/// The interface of the default route with the lowest metric in `/proc/net/route` (route(8)): Iface,
+/// Destination, Gateway, Flags, RefCnt, Use, Metric, Mask.
 fn by_route(table: &str) -> Option<String> {
     let routes = table.lines().skip(1).filter_map(|line| {
         let fields: Vec<&str> = line.split_whitespace().collect();
@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_default_route_with_the_least_metric_counts() {
+    fn the_default_route_with_the_lowest_metric_counts() {
         let table = "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT\n\
             wlan0\t00000000\t0101A8C0\t0003\t0\t0\t600\t00000000\t0\t0\t0\n\
             eth0\t00000000\t0101A8C0\t0003\t0\t0\t100\t00000000\t0\t0\t0\n\

@@ -1,4 +1,4 @@
-//! The mounts that paths lie on.
+//! The mounts of paths.
 
 use crate::files::{LARGE, read_text};
 use alloc::format;
@@ -8,10 +8,10 @@ use rustix::fd::AsRawFd;
 use rustix::fs::{Mode, OFlags};
 use weigh_protocol::MountFacts;
 
-/// Describes the mounts of the paths that are there.
+/// Describes the mounts of existing paths.
 ///
-/// The kernel is asked for the mount of an open path (`mnt_id`, proc_pid_fdinfo(5)) and not for the
-/// mount point that the path begins with: a later mount may hide an earlier one.
+/// The mount of an open path is taken from the kernel (`mnt_id`, proc_pid_fdinfo(5)), because later
+/// mounts may hide the mount point that the path begins with.
 pub fn describe(paths: &[String]) -> Vec<MountFacts> {
     if paths.is_empty() {
         return Vec::new();
@@ -27,7 +27,7 @@ pub fn describe(paths: &[String]) -> Vec<MountFacts> {
     described.collect()
 }
 
-/// Type and options of the mount on a line of `/proc/self/mountinfo`, if it is that one.
+/// Type and options on a line of `/proc/self/mountinfo`, if it is that of this mount.
 fn mount(line: &str, id: &str) -> Option<(String, String)> {
     let (of_mount, of_system) = line.split_once(" - ")?;
     let mut fields = of_mount.split(' ');
@@ -40,8 +40,8 @@ fn mount(line: &str, id: &str) -> Option<(String, String)> {
     Some((kind.to_string(), merged(options, fields.nth(1).unwrap_or_default())))
 }
 
-/// Options of a mount and of its file system as `/proc/self/mounts` has them: read-only when one of
-/// them is, each option once.
+/// Merges the options of a mount and of its file system as `/proc/self/mounts` does: read-only if
+/// either is, each option once.
 fn merged(of_mount: &str, of_system: &str) -> String {
     let read_only =
         [of_mount, of_system].iter().any(|options| options.split(',').any(|option| option == "ro"));
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_line_of_the_mount_counts() {
+    fn the_line_of_the_mount_is_parsed() {
         let line = "36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 shared:2 - ext3 /dev/root rw,errors=continue";
         let of = |id: &str| mount(line, id);
         assert_eq!(of("36"), Some(("ext3".into(), "rw,noatime,errors=continue".into())));
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn read_only_is_what_either_says() {
+    fn a_mount_is_read_only_if_either_is() {
         assert_eq!(merged("ro,relatime", "rw,discard"), "ro,relatime,discard");
         assert_eq!(merged("rw", "ro"), "ro");
         assert_eq!(merged("rw,relatime", "rw,relatime"), "rw,relatime");

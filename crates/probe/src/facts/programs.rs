@@ -1,5 +1,4 @@
-//! Programs as a command would run them: where they are, what is in them, which C library they
-//! load.
+//! Programs that a command would run: path, digest and C library.
 
 use crate::command::look_up;
 use crate::files::open;
@@ -13,18 +12,17 @@ use rustix::io::{Errno, pread};
 use sha2::{Digest, Sha256};
 use weigh_protocol::{COMMAND_PATH, ProgramFacts};
 
-/// Read at once for a digest, bytes.
+/// Size of a read for a digest, bytes.
 const PIECE: usize = 32 << 10;
 /// Longest first line of a script that the kernel reads (`BINPRM_BUF_SIZE`,
 /// include/uapi/linux/binfmts.h).
 const SCRIPT_LINE: usize = 256;
-/// Interpreters that are scripts themselves are followed as far as the kernel does (exec_binprm,
-/// fs/exec.c).
+/// The depth to which the kernel follows interpreters that are scripts (exec_binprm, fs/exec.c).
 const DEEPEST: usize = 5;
-/// Longest table of program headers, and longest path of an interpreter, that is read, bytes.
+/// Longest table of program headers and longest path of an interpreter, bytes.
 const LONGEST: usize = 64 << 10;
 
-/// Describes programs in their order, then the interpreters of those that are scripts, each once.
+/// Describes programs in order, then the interpreters of scripts among them, each once.
 pub fn describe(names: &[String], own_directory: &str) -> Vec<ProgramFacts> {
     let mut digests = Digests(Vec::new());
     let mut facts: Vec<ProgramFacts> = Vec::new();
@@ -98,7 +96,7 @@ fn digest(file: &OwnedFd) -> Result<String, Errno> {
     Ok(hash.finalize().iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect())
 }
 
-/// `static`, or the digest of the C library, or in words why there is none.
+/// `static`, or the digest of the C library, or the reason why there is none.
 fn libc(
     path: &str,
     own_directory: &str,
@@ -130,7 +128,7 @@ fn libc(
     None
 }
 
-/// Up to `length` bytes from there.
+/// Reads up to `length` bytes at an offset.
 fn read_at(file: &OwnedFd, at: u64, length: usize) -> Option<Vec<u8>> {
     let mut bytes = vec![0; length.min(LONGEST)];
     let mut filled = 0;
@@ -146,7 +144,7 @@ fn read_at(file: &OwnedFd, at: u64, length: usize) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// The interpreter that a script names; of `env(1)` the program that it runs.
+/// The interpreter of a script; for `env(1)` the program that it runs.
 fn script_interpreter(head: &[u8]) -> Option<String> {
     let line = head.strip_prefix(b"#!")?.split(|byte| *byte == b'\n').next()?;
     let line = String::from_utf8_lossy(line);
@@ -159,7 +157,7 @@ fn script_interpreter(head: &[u8]) -> Option<String> {
     Some(words.next().unwrap_or(interpreter).to_string())
 }
 
-/// What an ELF file's header says (elf(5)).
+/// Fields of an ELF header (elf(5)).
 #[derive(Debug, PartialEq, Eq)]
 struct Elf {
     wide: bool,
@@ -191,7 +189,7 @@ impl Elf {
         })
     }
 
-    /// The program that loads it; `Some(None)` when it is static, `None` when the file is damaged.
+    /// Its loader; `Some(None)` if it is static, `None` if the file is damaged.
     fn interpreter(&self, read: impl Fn(u64, usize) -> Option<Vec<u8>>) -> Option<Option<String>> {
         let table = read(self.headers_at, self.header_length * self.headers)?;
         let (at_offset, at_size, length) = if self.wide { (0x08, 0x20, 8) } else { (0x04, 0x10, 4) };
@@ -206,11 +204,10 @@ impl Elf {
         Some(None)
     }
 
-    /// The C library that the loader finds in its usual places. A path that the program itself
-    /// carries (`DT_RUNPATH`) and the loader's configuration are not looked at: they are rare for
-    /// the C library.
+    /// The C library in the loader's usual directories. The program's own path (`DT_RUNPATH`) and the
+    /// loader's configuration are ignored, because they rarely affect the C library.
     fn c_library(&self, loader: &str, exists: impl Fn(&str) -> bool) -> Option<String> {
-        // musl is loader and library in one file.
+        // With musl the loader is the library.
         if loader.contains("/ld-musl-") {
             return exists(loader).then(|| loader.to_string());
         }
@@ -233,7 +230,7 @@ impl Elf {
     }
 }
 
-/// An unsigned number of that many bytes.
+/// Reads an unsigned number of `length` bytes.
 fn number(bytes: &[u8], at: usize, length: usize, big_endian: bool) -> Option<u64> {
     let field = bytes.get(at..at + length)?;
     let add = |sum: u64, byte: &u8| sum << 8 | u64::from(*byte);

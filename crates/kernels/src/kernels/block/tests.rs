@@ -13,7 +13,7 @@ fn folder() -> tempfile::TempDir {
 
 fn options(path: &Path, line: &str) -> Options {
     let line = format!("--warmup 3 --path {} {line}", path.display());
-    Options::parse("block", KERNEL.options, line.split_whitespace().map(str::to_owned)).unwrap()
+    KERNEL.options_of(&line)
 }
 
 fn read(path: &Path, line: &str) -> Result<Outcome, KernelError> {

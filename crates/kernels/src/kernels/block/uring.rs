@@ -1,7 +1,7 @@
-//! Requests by io_uring: as many in flight as wanted, from one thread.
+//! Requests by io_uring, any number in flight from one thread.
 //!
-//! What a read brought is looked at when the next request is already on its way, so that the disk
-//! does not wait for it.
+//! The content of a read is checked after the next request is submitted, so that the disk does not
+//! wait for the check.
 
 use super::content;
 use super::job::{Job, Request, Tally};
@@ -12,16 +12,39 @@ use io_uring::register::Probe;
 use io_uring::{Builder, IoUring, opcode, types};
 use std::os::fd::AsRawFd;
 
-/// Buffers beyond those in flight, for reads that are still to be looked at.
+/// Additional buffers, for reads whose content is not checked yet.
 const MOST_SPARE: usize = 32;
 
-/// A ring for `depth` requests.
-///
-/// # Errors
-/// Why there is none, as a sentence without an end.
-pub(super) fn open(depth: usize) -> Result<IoUring, String> {
-    // What makes completions cheaper, the newest first (io_uring_setup(2)); kernels refuse what
-    // they do not know with EINVAL.
+/// Why io_uring cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum UringError {
+    #[error("this kernel has no io_uring")]
+    Missing,
+    #[error("io_uring is forbidden here, by a seccomp filter or by the sysctl kernel.io_uring_disabled")]
+    Forbidden,
+    #[error("the limit of locked memory (`ulimit -l`) is too low for io_uring")]
+    LockedMemory,
+    #[error("io_uring of this kernel has no plain reads and writes, which came with Linux 5.6")]
+    NoPlainReads,
+    #[error("io_uring cannot be set up: {0}")]
+    Setup(std::io::Error),
+}
+
+impl From<std::io::Error> for UringError {
+    fn from(error: std::io::Error) -> Self {
+        match error.raw_os_error() {
+            Some(libc::ENOSYS) => Self::Missing,
+            Some(libc::EPERM | libc::EACCES) => Self::Forbidden,
+            Some(libc::ENOMEM) => Self::LockedMemory,
+            _ => Self::Setup(error),
+        }
+    }
+}
+
+/// Opens a ring for `depth` requests.
+pub(super) fn open(depth: usize) -> Result<IoUring, UringError> {
+    // Settings that make completions cheaper, the newest first (io_uring_setup(2)). Kernels reject
+    // unknown ones with EINVAL; without settings EINVAL is an error.
     let settings: [fn(&mut Builder); 3] = [
         // Linux 6.1.
         |builder| {
@@ -33,39 +56,22 @@ pub(super) fn open(depth: usize) -> Result<IoUring, String> {
         },
         |_| {},
     ];
-    let entries = depth as u32;
-    let mut last = None;
+    let mut built = Err(std::io::ErrorKind::Unsupported.into());
     for setting in settings {
         let mut builder = IoUring::builder();
         setting(&mut builder);
-        match builder.build(entries) {
-            Ok(ring) => return with_reads(ring),
-            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => last = Some(error),
-            Err(error) => return Err(why(&error)),
+        built = builder.build(depth as u32);
+        if !built.as_ref().is_err_and(|error| error.raw_os_error() == Some(libc::EINVAL)) {
+            break;
         }
     }
-    Err(last.map_or_else(String::new, |error| why(&error)))
-}
-
-/// Plain reads and writes came with Linux 5.6, and so did asking for them.
-fn with_reads(ring: IoUring) -> Result<IoUring, String> {
+    let ring = built?;
     let mut probe = Probe::new();
     let known = ring.submitter().register_probe(&mut probe).is_ok();
     if known && probe.is_supported(opcode::Read::CODE) && probe.is_supported(opcode::Write::CODE) {
         return Ok(ring);
     }
-    Err("io_uring of this kernel has no plain reads and writes, which came with Linux 5.6".into())
-}
-
-fn why(error: &std::io::Error) -> String {
-    match error.raw_os_error() {
-        Some(libc::ENOSYS) => "this kernel has no io_uring".into(),
-        Some(libc::EPERM | libc::EACCES) => {
-            "io_uring is forbidden here, by a seccomp filter or by the sysctl kernel.io_uring_disabled".into()
-        }
-        Some(libc::ENOMEM) => "the limit of locked memory (`ulimit -l`) is too low for io_uring".into(),
-        _ => format!("io_uring cannot be set up: {error}"),
-    }
+    Err(UringError::NoPlainReads)
 }
 
 /// A request in flight.

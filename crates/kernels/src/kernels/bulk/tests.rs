@@ -3,7 +3,7 @@ use super::*;
 fn moved(line: &str) -> Result<Outcome, KernelError> {
     let seconds = if line.contains("--seconds") { "" } else { "--seconds 0.1" };
     let line = format!("{seconds} --placement free {line}");
-    run(&Options::parse("bulk", KERNEL.options, line.split_whitespace().map(str::to_owned)).unwrap())
+    run(&KERNEL.options_of(&line))
 }
 
 #[test]
@@ -34,7 +34,7 @@ fn messages_have_the_length_that_was_asked_for() {
 }
 
 #[test]
-fn a_server_of_its_own_serves_clients_and_refuses_nonsense() {
+fn a_server_of_its_own_serves_clients_and_refuses_other_protocols() {
     let (listener, socket) = server::bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
     let address = listener.local_addr().unwrap();
     let (served, ended) = (&Served::default(), &AtomicBool::new(false));

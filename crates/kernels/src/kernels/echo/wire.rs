@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn greetings_survive_and_nonsense_does_not() {
+    fn only_greetings_are_accepted() {
         let shape = Shape { request_bytes: 100, response_bytes: 200 };
         let greeting = shape.greeting();
         assert_eq!(Shape::from_greeting(&greeting), Some(shape));

@@ -2,7 +2,7 @@ use super::*;
 
 fn serve_in(directory: &Path, line: &str) -> Result<Outcome, KernelError> {
     let line = format!("--directory {} {line}", directory.display());
-    run(&Options::parse("fileserver", KERNEL.options, line.split_whitespace().map(str::to_owned)).unwrap())
+    run(&KERNEL.options_of(&line))
 }
 
 fn folder() -> tempfile::TempDir {

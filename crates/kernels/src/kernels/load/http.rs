@@ -3,7 +3,7 @@
 use super::protocol::{Protocol, Reply, Step, excerpt};
 use super::resp;
 
-/// The longest head of a response that is no nonsense.
+/// The longest head of a response that is accepted.
 const LONGEST_HEAD: usize = 64 << 10;
 
 /// How every response begins.
@@ -18,7 +18,20 @@ pub(super) struct Http {
     known: Option<(Vec<u8>, Head)>,
 }
 
-/// What the head of a response says.
+/// What the server sent instead of a response that can be read.
+struct Malformed(String);
+
+impl Malformed {
+    fn quote(input: &[u8]) -> Self {
+        Self(excerpt(input))
+    }
+
+    fn without_length() -> Self {
+        Self("a response without Content-Length; load a file, whose length is known".into())
+    }
+}
+
+/// The head of a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Head {
     status: u16,
@@ -43,7 +56,7 @@ impl Http {
     }
 
     /// The head at the beginning of `input` and its length. `Ok(None)` while it is not whole.
-    fn head(&mut self, input: &[u8]) -> Result<Option<(Head, usize)>, String> {
+    fn head(&mut self, input: &[u8]) -> Result<Option<(Head, usize)>, Malformed> {
         if let Some((text, head)) = &self.known
             && input.starts_with(text)
         {
@@ -51,10 +64,10 @@ impl Http {
         }
         let start = input.len().min(VERSION.len());
         if input[..start] != VERSION[..start] {
-            return Err(excerpt(input));
+            return Err(Malformed::quote(input));
         }
         let Some(length) = end_of_head(input) else {
-            return if input.len() > LONGEST_HEAD { Err(excerpt(input)) } else { Ok(None) };
+            return if input.len() > LONGEST_HEAD { Err(Malformed::quote(input)) } else { Ok(None) };
         };
         let head = parse_head(&input[..length])?;
         self.known = Some((input[..length].to_vec(), head));
@@ -92,7 +105,7 @@ impl Protocol for Http {
         let body = match partial {
             Some(body) => body,
             None => match self.head(input) {
-                Err(what) => return Step::done(0, Reply::Nonsense(what)),
+                Err(Malformed(what)) => return Step::done(0, Reply::Malformed(what)),
                 Ok(None) => return Step::more(0),
                 Ok(Some((head, length))) => {
                     consumed = length;
@@ -125,18 +138,18 @@ pub(in crate::kernels) fn end_of_head(input: &[u8]) -> Option<usize> {
     }
 }
 
-fn parse_head(head: &[u8]) -> Result<Head, String> {
+fn parse_head(head: &[u8]) -> Result<Head, Malformed> {
     let mut lines = head.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii).filter(|line| !line.is_empty());
     let first = lines.next().unwrap_or_default();
-    let version = first.strip_prefix(VERSION).ok_or_else(|| excerpt(head))?;
-    let status = version.get(2..5).and_then(resp::number).ok_or_else(|| excerpt(first))? as u16;
+    let version = first.strip_prefix(VERSION).ok_or_else(|| Malformed::quote(head))?;
+    let status = version.get(2..5).and_then(resp::number).ok_or_else(|| Malformed::quote(first))? as u16;
     let mut body_bytes = if matches!(status, 204 | 304) { Some(0) } else { None };
     let mut closes = version.starts_with(b"0");
     for line in lines {
         let Some(colon) = line.iter().position(|byte| *byte == b':') else { continue };
         let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
         if name.eq_ignore_ascii_case(b"content-length") {
-            body_bytes = Some(resp::number(value).ok_or_else(|| excerpt(line))? as u64);
+            body_bytes = Some(resp::number(value).ok_or_else(|| Malformed::quote(line))? as u64);
         } else if name.eq_ignore_ascii_case(b"connection") {
             closes = match value.to_ascii_lowercase().as_slice() {
                 b"close" => true,
@@ -144,12 +157,12 @@ fn parse_head(head: &[u8]) -> Result<Head, String> {
                 _ => closes,
             };
         } else if name.eq_ignore_ascii_case(b"transfer-encoding") {
-            return Err("a response without Content-Length; load a file, whose length is known".into());
+            return Err(Malformed::without_length());
         }
     }
     match body_bytes {
         Some(body_bytes) => Ok(Head { status, body_bytes, closes }),
-        None => Err("a response without Content-Length; load a file, whose length is known".into()),
+        None => Err(Malformed::without_length()),
     }
 }
 
@@ -188,16 +201,16 @@ mod tests {
     }
 
     #[test]
-    fn other_statuses_are_wrong_and_other_protocols_nonsense() {
+    fn other_statuses_are_wrong_and_other_protocols_are_malformed() {
         let reply = |text: &str| http(None).reply(&mut None, text.as_bytes(), &());
         let missing = reply("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
         assert_eq!(missing.reply, Some(Reply::Wrong("status 404".into())));
         assert!(missing.closes && !reply(OK).closes);
         assert!(reply(&OK.replace("1.1", "1.0")).closes);
         for text in ["-ERR\r\n\r\n", "HTTP/1.1 200 OK\r\n\r\n", "HTTP/1.1 2x0\r\nContent-Length: 1\r\n\r\n"] {
-            assert!(matches!(reply(text).reply, Some(Reply::Nonsense(_))), "{text}");
+            assert!(matches!(reply(text).reply, Some(Reply::Malformed(_))), "{text}");
         }
         let chunked = reply("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n").reply;
-        assert!(matches!(chunked, Some(Reply::Nonsense(why)) if why.contains("Content-Length")));
+        assert!(matches!(chunked, Some(Reply::Malformed(why)) if why.contains("Content-Length")));
     }
 }

@@ -64,7 +64,7 @@ pub(super) enum Reply {
     /// It is a whole reply, and not the right one: what is wrong with it.
     Wrong(String),
     /// This is not the protocol, or what follows cannot be read any more: what came.
-    Nonsense(String),
+    Malformed(String),
 }
 
 /// The beginning of what came, for people.

@@ -6,7 +6,7 @@ use rand_core::Rng;
 use rand_pcg::Pcg64Mcg;
 use std::ops::Range;
 
-/// The longest line that is no nonsense: an error message.
+/// The longest line that is accepted: an error message.
 const LONGEST_LINE: usize = 4096;
 
 /// What requests are drawn from.
@@ -130,8 +130,8 @@ impl Protocol for Redis {
     }
 }
 
-fn nonsense(input: &[u8]) -> Step {
-    Step::done(0, Reply::Nonsense(excerpt(input)))
+fn malformed_error(input: &[u8]) -> Step {
+    Step::done(0, Reply::Malformed(excerpt(input)))
 }
 
 #[cfg(test)]
@@ -207,8 +207,8 @@ mod tests {
         assert!(wrong("+OK\r\n", Expected::Value(7)).contains("another kind"));
         assert!(wrong("-OOM used memory\r\n", Expected::Stored).contains("OOM"));
         for input in ["HTTP/1.1 400\r\n", "$x\r\n", "$2\r\nabcd\r\n"] {
-            assert!(matches!(reply(input, Expected::Value(7)).1, Some(Reply::Nonsense(_))), "{input}");
+            assert!(matches!(reply(input, Expected::Value(7)).1, Some(Reply::Malformed(_))), "{input}");
         }
-        assert!(matches!(reply("$2\r\nab\r\n", Expected::Stored).1, Some(Reply::Nonsense(_))));
+        assert!(matches!(reply("$2\r\nab\r\n", Expected::Stored).1, Some(Reply::Malformed(_))));
     }
 }

@@ -92,7 +92,7 @@ impl Tally {
         match reply {
             Reply::Right if measured => self.latency_ns.saturating_record(took_ns),
             Reply::Right => {}
-            Reply::Wrong(why) | Reply::Nonsense(why) => {
+            Reply::Wrong(why) | Reply::Malformed(why) => {
                 self.wrong += 1;
                 self.first_wrong.get_or_insert(why);
             }

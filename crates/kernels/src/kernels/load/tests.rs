@@ -6,7 +6,7 @@ use std::time::Duration;
 fn run_with(line: &str) -> Result<Outcome, KernelError> {
     let warmup = if line.contains("--warmup-seconds") { "" } else { "--warmup-seconds 0" };
     let line = format!("{warmup} --seed 7 {line}");
-    run(&Options::parse("load", KERNEL.options, line.split_whitespace().map(str::to_owned)).unwrap())
+    run(&KERNEL.options_of(&line))
 }
 
 fn loaded(line: &str) -> Outcome {

@@ -4,7 +4,7 @@ use super::serve::{Answer, Answered, Then};
 use crate::kernels::echo::wire::{GREETING_BYTES, Shape};
 use crate::kernels::load::http::end_of_head;
 
-/// The longest head of a request that is no nonsense.
+/// The longest head of a request that is accepted.
 const LONGEST_HEAD: usize = 64 << 10;
 
 /// The protocol of the kernel `echo`.
@@ -44,7 +44,7 @@ impl Answer for Echo {
 pub(super) struct Http {
     page: Vec<u8>,
     /// For clients of HTTP/1.0 that ask that the connection be kept.
-    kept_page: Vec<u8>,
+    keep_alive_page: Vec<u8>,
     /// The last request that was read, as most are the same as the one before, and whether its page
     /// is the other one.
     known: Vec<u8>,
@@ -60,7 +60,7 @@ impl Http {
             page.resize(page.len() + body_bytes, b'x');
             page
         };
-        Self { page: page(""), kept_page: page("Connection: keep-alive\r\n"), known: Vec::new() }
+        Self { page: page(""), keep_alive_page: page("Connection: keep-alive\r\n"), known: Vec::new() }
     }
 }
 
@@ -89,11 +89,11 @@ impl Answer for Http {
                     answered.then = Then::Refuse;
                     break;
                 }
-                Some(Wants::Kept) => {
+                Some(Wants::KeepAlive) => {
                     self.known = head.to_vec();
                     out.extend_from_slice(&self.page);
                 }
-                Some(Wants::ToldKept) => out.extend_from_slice(&self.kept_page),
+                Some(Wants::ExplicitKeepAlive) => out.extend_from_slice(&self.keep_alive_page),
                 Some(Wants::Closed) => {
                     out.extend_from_slice(&self.page);
                     answered.then = Then::Close;
@@ -110,9 +110,9 @@ impl Answer for Http {
 #[derive(Debug, PartialEq, Eq)]
 enum Wants {
     /// Kept, which HTTP/1.1 needs no word for.
-    Kept,
+    KeepAlive,
     /// Kept, and told so: HTTP/1.0.
-    ToldKept,
+    ExplicitKeepAlive,
     /// Closed after the answer.
     Closed,
 }
@@ -129,9 +129,9 @@ fn wants(head: &[u8]) -> Option<Wants> {
             .then(|| line[colon + 1..].trim_ascii().to_ascii_lowercase())
     });
     Some(match (version, said.as_deref()) {
-        (b"0", Some(b"keep-alive")) => Wants::ToldKept,
+        (b"0", Some(b"keep-alive")) => Wants::ExplicitKeepAlive,
         (b"0", _) | (_, Some(b"close")) => Wants::Closed,
-        _ => Wants::Kept,
+        _ => Wants::KeepAlive,
     })
 }
 

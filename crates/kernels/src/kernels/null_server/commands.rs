@@ -3,10 +3,10 @@
 use super::serve::{Answer, Answered, Then};
 use crate::kernels::load::resp;
 
-/// Most words of a command that is no nonsense.
+/// Most words of a command that is accepted.
 const MOST_WORDS: usize = 1024 * 1024;
 
-/// The longest line that is no nonsense.
+/// The longest line that is accepted.
 const LONGEST_LINE: usize = 64 << 10;
 
 /// A key-value server without keys and values: what is asked for is made up.
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_wait_and_nonsense_is_refused() {
+    fn partial_commands_wait_and_others_are_refused() {
         let get = "*2\r\n$3\r\nGET\r\n$10\r\nk000000001\r\n";
         for length in 0..get.len() {
             assert_eq!(answer(&get[..length]), (Answered::default(), String::new()), "{length}");

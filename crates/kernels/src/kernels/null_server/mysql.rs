@@ -11,7 +11,7 @@ use super::serve::{Answer, Answered, Then};
 /// Bytes before a packet: its length and its number.
 const HEADER_BYTES: usize = 4;
 
-/// The longest packet that is no nonsense.
+/// The longest packet that is accepted.
 const LONGEST_PACKET: usize = 1 << 20;
 
 /// Most statements that a connection may prepare; they are forgotten with it.

@@ -1,4 +1,4 @@
-//! One thread, one epoll, all connections.
+//! Serving all connections from one thread with epoll.
 
 use crate::kernel::KernelError;
 use rustix::buffer::spare_capacity;
@@ -10,59 +10,59 @@ use std::net::{TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// How often the server looks whether it is to end, ns.
+/// How often the server checks whether it must end, ns.
 const LOOK_NS: i64 = 20_000_000;
 
-/// Bytes that one read can take.
+/// Size of a read, bytes.
 const BUFFER: usize = 64 << 10;
 
-/// Events that one wait can bring.
+/// The most events of a wait.
 const EVENTS: usize = 256;
 
-/// A connection with so many bytes unsent is not read: its client does not read, either.
+/// A connection with this many unsent bytes is not read, because its client does not read, either.
 const MOST_UNSENT: usize = 1 << 20;
 
-/// The number under which the listener is known; connections have those above.
+/// The event number of the listener; connections have higher ones.
 const LISTENER: u64 = 0;
 
-/// Makes the answers of a protocol.
+/// Makes the replies of a protocol.
 pub(super) trait Answer {
-    /// What is remembered of a connection.
+    /// The state of a connection.
     type Session: Default;
 
-    /// Appends what the server says first on a new connection: nothing, by default.
+    /// Appends the greeting for a new connection; by default there is none.
     fn open(&mut self, out: &mut Vec<u8>) {
         let _ = out;
     }
 
-    /// Appends the answers to the whole requests at the beginning of `input` to `out`.
+    /// Appends the replies to the complete requests at the beginning of `input` to `out`.
     fn answer(&mut self, session: &mut Self::Session, input: &[u8], out: &mut Vec<u8>) -> Answered;
 }
 
-/// How far a look at the input got.
+/// The progress of handling input.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Answered {
-    /// Bytes of the input that are done with.
+    /// Consumed bytes of the input.
     pub(super) consumed: usize,
     /// Requests that were answered.
     pub(super) requests: u64,
-    /// What is to become of the connection when the answers are sent.
+    /// What to do with the connection after the replies are sent.
     pub(super) then: Then,
 }
 
-/// What is to become of a connection.
+/// What to do with a connection.
 #[derive(Debug, Default, PartialEq, Eq, Clone, Copy)]
 pub(super) enum Then {
-    /// It is kept.
+    /// Keep it open.
     #[default]
     Keep,
-    /// It is closed, as the client wants it.
+    /// Close it, as requested by the client.
     Close,
-    /// It is closed, as what came is not the protocol.
+    /// Close it, because the client speaks another protocol.
     Refuse,
 }
 
-/// What a server did.
+/// The counts of a server.
 #[derive(Debug, Default, Clone, Copy)]
 pub(super) struct Counts {
     pub(super) connections: u64,
@@ -74,13 +74,12 @@ pub(super) struct Counts {
 struct Connection<S> {
     stream: TcpStream,
     session: S,
-    /// What came and is not yet a whole request.
+    /// An incomplete request.
     rest: Vec<u8>,
-    /// Answers that are not sent yet.
+    /// Unsent replies.
     out: Vec<u8>,
     closing: bool,
-    /// Whether the client will say nothing more: its end may have come with its last piece, and
-    /// then is no event of its own.
+    /// Whether the client has closed its side, which may be no event of its own.
     ended: bool,
 }
 
@@ -88,14 +87,14 @@ struct Server<'a, A: Answer> {
     listener: &'a TcpListener,
     epoll: OwnedFd,
     answer: A,
-    /// By number less one; places of those that have gone are used again.
+    /// By event number less one; free slots are reused.
     connections: Vec<Option<Connection<A::Session>>>,
     free: Vec<usize>,
     buffer: Vec<u8>,
     counts: Counts,
 }
 
-/// Serves all who come, until `ended`.
+/// Serves all clients until `ended`.
 pub(super) fn until<A: Answer>(
     listener: &TcpListener,
     answer: A,
@@ -139,8 +138,8 @@ impl<A: Answer> Server<'_, A> {
             let stream = match self.listener.accept() {
                 Ok((stream, _)) => stream,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
-                // Of a client that has gone already; one more file than allowed, and the client
-                // waits until another goes.
+                // The client has disconnected already. At the limit of open files a client waits until
+                // another one disconnects.
                 Err(error) if error.kind() == ErrorKind::ConnectionAborted => continue,
                 Err(error) if error.raw_os_error() == Some(libc::EMFILE) => return Ok(()),
                 Err(error) => return Err(error),
@@ -152,8 +151,7 @@ impl<A: Answer> Server<'_, A> {
                 self.connections.len() - 1
             });
             let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
-            // The first event comes at once, as there is room to send, so that what is said first
-            // is sent then.
+            // The first event comes at once, because the socket is writable, and sends the greeting.
             epoll::add(&self.epoll, &stream, EventData::new_u64(place as u64 + 1), flags)?;
             let mut out = Vec::new();
             self.answer.open(&mut out);
@@ -164,14 +162,15 @@ impl<A: Answer> Server<'_, A> {
         }
     }
 
-    /// Answers what a connection has to say; one that fails or ends is let go.
+    /// Handles an event of a connection, and drops a connection that has failed or ended.
     fn serve(&mut self, place: usize, flags: EventFlags) {
         let Some(mut connection) = self.connections.get_mut(place).and_then(Option::take) else { return };
         let ended = flags.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR);
         connection.ended |= ended;
-        // An error is the client's: it counts what it missed.
-        let kept = connection.exchange(&mut self.answer, &mut self.buffer, &mut self.counts).unwrap_or(false);
-        if kept {
+        // The client counts the replies that it missed.
+        let is_open =
+            connection.exchange(&mut self.answer, &mut self.buffer, &mut self.counts).unwrap_or(false);
+        if is_open {
             self.connections[place] = Some(connection);
         } else {
             self.free.push(place);
@@ -180,8 +179,8 @@ impl<A: Answer> Server<'_, A> {
 }
 
 impl<S: Default> Connection<S> {
-    /// Reads and answers until nothing more is there, or nothing more can be sent. False when the
-    /// connection is over.
+    /// Reads and replies until no input is left or nothing can be sent. `false` if the connection is
+    /// over.
     fn exchange(
         &mut self,
         answer: &mut impl Answer<Session = S>,
@@ -194,7 +193,7 @@ impl<S: Default> Connection<S> {
                 return Ok(!flushed);
             }
             if self.out.len() > MOST_UNSENT {
-                // Goes on with the event that tells that there is room again.
+                // It continues with the event that the socket is writable again.
                 return Ok(true);
             }
             let length = match (&self.stream).read(buffer) {
@@ -218,14 +217,14 @@ impl<S: Default> Connection<S> {
             counts.malformed += u64::from(answered.then == Then::Refuse);
             self.closing = answered.then != Then::Keep;
             if length < buffer.len() && !self.closing && !self.ended {
-                // All is read: more is another event.
+                // Everything is read; more input is another event.
                 self.flush()?;
                 return Ok(true);
             }
         }
     }
 
-    /// Sends as much as the connection takes; true when that was all.
+    /// Sends as much as the connection takes; `true` if that was all.
     fn flush(&mut self) -> std::io::Result<bool> {
         let mut sent = 0;
         while sent < self.out.len() {

@@ -32,7 +32,7 @@ fn redis_and_http_answer_what_tools_ask() {
 }
 
 #[test]
-fn nonsense_ends_the_connection() {
+fn another_protocol_ends_the_connection() {
     assert!(answers(Protocol::Echo, b"GET / HTTP/1.1\r\n\r\n").is_empty());
     assert!(answers(Protocol::Redis, b"*x\r\n").starts_with(b"-ERR"));
 }

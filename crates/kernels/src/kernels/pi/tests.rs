@@ -3,7 +3,7 @@
 use super::*;
 
 fn options(line: &str) -> Options {
-    Options::parse("pi", KERNEL.options, line.split_whitespace().map(str::to_owned)).unwrap()
+    KERNEL.options_of(&line)
 }
 
 fn first(digits: usize) -> String {

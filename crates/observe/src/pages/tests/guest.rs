@@ -2,7 +2,7 @@
 
 use super::super::mapped::Mapped;
 use super::super::scan::{Kernel, look_twice};
-use super::super::sources::{Sources, Stretch};
+use super::super::sources::{PageRange, Sources};
 use super::super::{Options, PagesError, Subject};
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
@@ -103,21 +103,21 @@ pub(super) fn scan_held(
 ) -> Result<PageScan, PagesError> {
     let stop = AtomicBool::new(false);
     let kernel = Kernel::ask()?;
-    let mut sources = Sources::find(subjects, kernel.cutting(&stop))?;
+    let mut sources = Sources::find(subjects, kernel.split_options(&stop))?;
     let is_file: Vec<bool> =
         sources.list.iter().map(|source| matches!(source, super::super::sources::Source::File(_))).collect();
-    let clipped = |stretch: &Stretch| -> Vec<Stretch> {
-        if is_file[stretch.source as usize] {
-            return vec![*stretch];
+    let clipped = |range: &PageRange| -> Vec<PageRange> {
+        if is_file[range.source as usize] {
+            return vec![*range];
         }
-        let clip = |range: &Range<u64>| {
-            let first = range.start.max(stretch.first);
-            let end = range.end.min(stretch.first + stretch.pages);
-            (first < end).then(|| Stretch { first, pages: end - first, ..*stretch })
+        let clip = |part: &Range<u64>| {
+            let first = part.start.max(range.first);
+            let end = part.end.min(range.first + range.pages);
+            (first < end).then(|| PageRange { first, pages: end - first, ..*range })
         };
         held.iter().filter_map(clip).collect()
     };
-    sources.stretches = sources.stretches.iter().flat_map(clipped).collect();
+    sources.ranges = sources.ranges.iter().flat_map(clipped).collect();
     look_twice(&kernel, sources, &Options { threads, stop: &stop }, between)
 }
 

@@ -63,7 +63,7 @@ impl<P: Protocol> Worker<'_, P> {
             closes = step.closes;
             match step.reply {
                 None => break,
-                Some(Reply::Nonsense(came)) => {
+                Some(Reply::Malformed(came)) => {
                     return Err(nonsense(self.shared.address, &format!("`{came}`")));
                 }
                 Some(reply) => {
@@ -113,6 +113,6 @@ impl<P: Protocol> Worker<'_, P> {
     }
 }
 
-fn nonsense(address: SocketAddr, came: &str) -> KernelError {
+fn malformed_error(address: SocketAddr, came: &str) -> KernelError {
     KernelError::Unable(format!("{address} said {came}: is that the protocol it speaks?"))
 }
