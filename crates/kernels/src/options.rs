@@ -29,10 +29,48 @@ pub struct OptionSpec {
     pub name: &'static str,
     /// How its value is written.
     pub kind: Kind,
-    /// What holds when it is not given, as the user would write it.
+    /// Its value if it is not given, as a user would write it.
     pub default: &'static str,
     /// One line for `--help`.
     pub summary: &'static str,
+}
+
+/// One constructor for each [`Kind`]: name, words to choose from, default, summary.
+impl OptionSpec {
+    const fn new(name: &'static str, kind: Kind, default: &'static str, summary: &'static str) -> Self {
+        Self { name, kind, default, summary }
+    }
+    pub(crate) const fn count(name: &'static str, default: &'static str, summary: &'static str) -> Self {
+        Self::new(name, Kind::Count, default, summary)
+    }
+    pub(crate) const fn decimal(name: &'static str, default: &'static str, summary: &'static str) -> Self {
+        Self::new(name, Kind::Decimal, default, summary)
+    }
+    pub(crate) const fn bytes(name: &'static str, default: &'static str, summary: &'static str) -> Self {
+        Self::new(name, Kind::Bytes, default, summary)
+    }
+    pub(crate) const fn byte_list(name: &'static str, default: &'static str, summary: &'static str) -> Self {
+        Self::new(name, Kind::ByteList, default, summary)
+    }
+    pub(crate) const fn choice(
+        name: &'static str,
+        words: &'static [&'static str],
+        default: &'static str,
+        summary: &'static str,
+    ) -> Self {
+        Self::new(name, Kind::Choice(words), default, summary)
+    }
+    pub(crate) const fn choices(
+        name: &'static str,
+        words: &'static [&'static str],
+        default: &'static str,
+        summary: &'static str,
+    ) -> Self {
+        Self::new(name, Kind::Choices(words), default, summary)
+    }
+    pub(crate) const fn text(name: &'static str, default: &'static str, summary: &'static str) -> Self {
+        Self::new(name, Kind::Text, default, summary)
+    }
 }
 
 /// A command line that cannot be understood: exit code 2.
@@ -45,7 +83,7 @@ enum Setting {
     Number(u64),
     Decimal(f64),
     Numbers(Vec<u64>),
-    Choice(String),
+    Text(String),
     Choices(Vec<String>),
 }
 
@@ -108,7 +146,7 @@ impl Options {
                     Setting::Number(number) => json!(number),
                     Setting::Decimal(number) => json!(number),
                     Setting::Numbers(numbers) => json!(numbers),
-                    Setting::Choice(word) => json!(word),
+                    Setting::Text(word) => json!(word),
                     Setting::Choices(words) => json!(words),
                 };
                 ((*name).to_owned(), value)
@@ -142,10 +180,10 @@ impl Options {
         }
     }
 
-    pub(crate) fn choice(&self, name: &str) -> &str {
+    pub(crate) fn text(&self, name: &str) -> &str {
         match self.setting(name) {
-            Setting::Choice(word) => word,
-            other => unreachable!("--{name} is not a word but {other:?}"),
+            Setting::Text(word) => word,
+            other => unreachable!("--{name} is not a text but {other:?}"),
         }
     }
 
@@ -202,11 +240,11 @@ fn read(spec: &OptionSpec, text: &str) -> Result<Setting, UsageError> {
         ),
         Kind::Bytes => Setting::Number(bytes(text)?),
         Kind::ByteList => Setting::Numbers(parts().map(bytes).collect::<Result<_, _>>()?),
-        Kind::Choice(words) => Setting::Choice(word(text, words)?),
+        Kind::Choice(words) => Setting::Text(word(text, words)?),
         Kind::Choices(words) => {
             Setting::Choices(parts().map(|part| word(part, words)).collect::<Result<_, _>>()?)
         }
-        Kind::Text => Setting::Choice(text.to_owned()),
+        Kind::Text => Setting::Text(text.to_owned()),
     })
 }
 
@@ -225,22 +263,12 @@ mod tests {
     use super::*;
 
     const SPECS: &[OptionSpec] = &[
-        OptionSpec { name: "threads", kind: Kind::Count, default: "0", summary: "" },
-        OptionSpec { name: "seconds", kind: Kind::Decimal, default: "1", summary: "" },
-        OptionSpec { name: "array-bytes", kind: Kind::Bytes, default: "1MiB", summary: "" },
-        OptionSpec { name: "sizes", kind: Kind::ByteList, default: "1KiB", summary: "" },
-        OptionSpec {
-            name: "stores",
-            kind: Kind::Choice(&["regular", "non-temporal"]),
-            default: "regular",
-            summary: "",
-        },
-        OptionSpec {
-            name: "protocols",
-            kind: Kind::Choices(&["tcp", "udp"]),
-            default: "tcp,udp",
-            summary: "",
-        },
+        OptionSpec::count("threads", "0", ""),
+        OptionSpec::decimal("seconds", "1", ""),
+        OptionSpec::bytes("array-bytes", "1MiB", ""),
+        OptionSpec::byte_list("sizes", "1KiB", ""),
+        OptionSpec::choice("stores", &["regular", "non-temporal"], "regular", ""),
+        OptionSpec::choices("protocols", &["tcp", "udp"], "tcp,udp", ""),
     ];
 
     fn parse(line: &str) -> Result<Options, UsageError> {
@@ -255,7 +283,7 @@ mod tests {
         assert_eq!(options.decimal("seconds"), 0.25);
         assert_eq!(options.number("array-bytes"), 2048);
         assert_eq!(options.numbers("sizes"), [1024, 3]);
-        assert_eq!(options.choice("stores"), "regular");
+        assert_eq!(options.text("stores"), "regular");
         assert!(options.has("protocols", "udp") && !options.has("protocols", "tcp"));
         assert_eq!(options.to_json()["array-bytes"], 2048);
     }

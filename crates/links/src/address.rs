@@ -219,7 +219,7 @@ mod tests {
             (Some("10.1.2.3/24"), Some("gateway"), "gateway"),
             (Some("10.1.2.3/24"), Some("10.1.3.1"), "not in the subnet"),
         ] {
-            let error = parse(address, gateway).unwrap_err();
+            let error = std::format!("{}", parse(address, gateway).unwrap_err());
             assert!(error.contains(said), "{error}");
         }
     }

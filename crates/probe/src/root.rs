@@ -6,7 +6,6 @@ use crate::files::make_directories;
 use crate::{boot, clock, init, signals};
 use alloc::ffi::CString;
 use alloc::format;
-use alloc::string::String;
 use rustix::fs::Access;
 use rustix::mount::{MountFlags, mount, mount_bind, mount_move, mount_remount};
 use rustix::process::{chdir, chroot};
@@ -20,31 +19,33 @@ const MOUNTS: [&str; 3] = ["/dev", "/proc", "/sys"];
 
 /// Mounts the file system of a disk and makes it the root of this process and its descendants.
 pub fn enter(device: &str) -> Result<(), ProbeError> {
-    let failed = ProbeError::system::<String>;
     clock::retry(true, || rustix::fs::access(device, Access::EXISTS))
-        .map_err(failed(format!("find the disk {device} of the root")))?;
+        .map_err(ProbeError::system(format!("find the disk {device} of the root")))?;
     let inside = |path: &str| format!("{NEW_ROOT}{path}");
-    make_directories(NEW_ROOT).map_err(|(_, errno)| errno).map_err(failed(format!("make {NEW_ROOT}")))?;
+    make_directories(NEW_ROOT)
+        .map_err(|(_, errno)| errno)
+        .map_err(ProbeError::system(format!("make {NEW_ROOT}")))?;
     mount(device, NEW_ROOT, "ext4", MountFlags::empty(), None)
-        .map_err(failed(format!("mount {device} as the root")))?;
+        .map_err(ProbeError::system(format!("mount {device} as the root")))?;
     for path in MOUNTS.into_iter().chain([OWN]) {
         make_directories(&inside(path))
             .map_err(|(_, errno)| errno)
-            .map_err(failed(format!("make {path} on {device}")))?;
+            .map_err(ProbeError::system(format!("make {path} on {device}")))?;
     }
     for path in MOUNTS {
-        mount_move(path, inside(path).as_str()).map_err(failed(format!("move {path} to the root")))?;
+        mount_move(path, inside(path).as_str())
+            .map_err(ProbeError::system(format!("move {path} to the root")))?;
     }
     let own = inside(OWN);
     mount_bind(OWN, own.as_str())
         .and_then(|()| mount_remount(own.as_str(), MountFlags::BIND | MountFlags::RDONLY, c""))
-        .map_err(failed("bind the probe into the root".into()))?;
+        .map_err(ProbeError::system("bind the probe into the root"))?;
     // As in switch_root(8): the initial root cannot be moved away, but it can be covered.
     chdir(NEW_ROOT)
         .and_then(|()| mount_move(".", "/"))
         .and_then(|()| chroot("."))
         .and_then(|()| chdir("/"))
-        .map_err(failed("move the root".into()))
+        .map_err(ProbeError::system("move the root"))
 }
 
 /// Makes this process, PID 1, the init of a system. The probe continues as its child, in which this

@@ -18,7 +18,7 @@ mod uring;
 use super::window::{End, Window};
 use crate::clock::now_ns;
 use crate::kernel::{Kernel, KernelError};
-use crate::options::{Kind, OptionSpec, Options};
+use crate::options::{OptionSpec, Options};
 use crate::outcome::Outcome;
 use crate::{UsageError, clock};
 use content::SECTOR;
@@ -40,75 +40,52 @@ pub(super) static KERNEL: Kernel = Kernel {
     check: "every request moved as many bytes as it should; where the kernel wrote the file itself, reads gave the sectors of that \
             place; a sample of the writes was read back and is what was written",
     options: &[
-        OptionSpec {
-            name: "path",
-            kind: Kind::Text,
-            default: "/var/tmp/weigh-block",
-            summary: "file or block device",
-        },
-        OptionSpec {
-            name: "file-bytes",
-            kind: Kind::Bytes,
-            default: "0",
-            summary: "write a file of so many bytes there first, unless it is there; 0: it must be there",
-        },
-        OptionSpec {
-            name: "task",
-            kind: Kind::Choice(&["measure", "prepare", "remove"]),
-            default: "measure",
-            summary: "prepare: only write the file that `--file-bytes` asks for; remove: remove it",
-        },
-        OptionSpec { name: "bytes", kind: Kind::Bytes, default: "4KiB", summary: "bytes of a request" },
-        OptionSpec {
-            name: "pattern",
-            kind: Kind::Choice(&["random", "sequential"]),
-            default: "random",
-            summary: "random places, or one after the other, again from the beginning at the end",
-        },
-        OptionSpec {
-            name: "mix",
-            kind: Kind::Choice(&["read", "write", "mixed"]),
-            default: "read",
-            summary: "mixed: 70 % reads, 30 % writes",
-        },
-        OptionSpec { name: "depth", kind: Kind::Count, default: "1", summary: "requests in flight" },
-        OptionSpec {
-            name: "engine",
-            kind: Kind::Choice(&["auto", "by-depth", "io_uring", "threads", "pread"]),
-            default: "auto",
-            summary: "by-depth: pread for one in flight, io_uring for more; auto: a thread each where there is no io_uring",
-        },
-        OptionSpec { name: "operations", kind: Kind::Count, default: "5000", summary: "measured requests" },
-        OptionSpec {
-            name: "seconds",
-            kind: Kind::Count,
-            default: "0",
-            summary: "measure for so long, whatever `--operations` says; 0: until they are done",
-        },
-        OptionSpec {
-            name: "warmup",
-            kind: Kind::Count,
-            default: "50",
-            summary: "requests before the clock starts, and as many as are in flight beside the first at least",
-        },
-        OptionSpec {
-            name: "seed",
-            kind: Kind::Count,
-            default: "0",
-            summary: "seed of the places; 0 is another one each time",
-        },
-        OptionSpec {
-            name: "direct",
-            kind: Kind::Choice(&["on", "off"]),
-            default: "on",
-            summary: "past the page cache, or through it",
-        },
-        OptionSpec {
-            name: "destroy",
-            kind: Kind::Choice(&["off", "on"]),
-            default: "off",
-            summary: "on: a block device may be written, and what is on it is lost",
-        },
+        OptionSpec::text("path", "/var/tmp/weigh-block", "file or block device"),
+        OptionSpec::bytes(
+            "file-bytes",
+            "0",
+            "write a file of so many bytes there first, unless it is there; 0: it must be there",
+        ),
+        OptionSpec::choice(
+            "task",
+            &["measure", "prepare", "remove"],
+            "measure",
+            "prepare: only write the file that `--file-bytes` asks for; remove: remove it",
+        ),
+        OptionSpec::bytes("bytes", "4KiB", "bytes of a request"),
+        OptionSpec::choice(
+            "pattern",
+            &["random", "sequential"],
+            "random",
+            "random places, or one after the other, again from the beginning at the end",
+        ),
+        OptionSpec::choice("mix", &["read", "write", "mixed"], "read", "mixed: 70 % reads, 30 % writes"),
+        OptionSpec::count("depth", "1", "requests in flight"),
+        OptionSpec::choice(
+            "engine",
+            &["auto", "by-depth", "io_uring", "threads", "pread"],
+            "auto",
+            "by-depth: pread for one in flight, io_uring for more; auto: a thread each where there is no io_uring",
+        ),
+        OptionSpec::count("operations", "5000", "measured requests"),
+        OptionSpec::count(
+            "seconds",
+            "0",
+            "measure for so long, whatever `--operations` says; 0: until they are done",
+        ),
+        OptionSpec::count(
+            "warmup",
+            "50",
+            "requests before the clock starts, and as many as are in flight beside the first at least",
+        ),
+        OptionSpec::count("seed", "0", "seed of the places; 0 is another one each time"),
+        OptionSpec::choice("direct", &["on", "off"], "on", "past the page cache, or through it"),
+        OptionSpec::choice(
+            "destroy",
+            &["off", "on"],
+            "off",
+            "on: a block device may be written, and what is on it is lost",
+        ),
     ],
     metrics: &[
         ("latency_p50", "s"),
@@ -198,11 +175,11 @@ impl Settings {
             seconds => End::Time(seconds.saturating_mul(1_000_000_000)),
         };
         Ok(Self {
-            path: PathBuf::from(options.choice("path")),
+            path: PathBuf::from(options.text("path")),
             block: block as usize,
             depth: depth as usize,
-            mix: Mix::of(options.choice("mix")),
-            sequential: options.choice("pattern") == "sequential",
+            mix: Mix::of(options.text("mix")),
+            sequential: options.text("pattern") == "sequential",
             warmup: options.number("warmup").max(depth - 1),
             end,
             seed: match options.number("seed") {
@@ -227,21 +204,21 @@ pub(crate) fn is_ours(path: &std::path::Path) -> Result<bool, KernelError> {
 fn run(options: &Options) -> Result<Outcome, KernelError> {
     let settings = Settings::of(options)?;
     let file_bytes = options.number("file-bytes");
-    if options.choice("task") == "remove" {
+    if options.text("task") == "remove" {
         let removed = file_bytes > 0 && content::remove(&settings.path)?;
         return Ok(report::removed(&settings.path, removed));
     }
-    let chosen = Engine::choose(options.choice("engine"), settings.depth)?;
+    let chosen = Engine::choose(options.text("engine"), settings.depth)?;
     let access = Access {
-        direct: options.choice("direct") == "on",
+        direct: options.text("direct") == "on",
         writes: settings.mix.writes(),
-        destroy: options.choice("destroy") == "on",
+        destroy: options.text("destroy") == "on",
     };
     if file_bytes > 0 {
         content::provide(&settings.path, file_bytes, access)?;
     }
     let disk = disk::open(&settings.path, access)?;
-    if options.choice("task") == "prepare" {
+    if options.text("task") == "prepare" {
         return Ok(report::prepared(&disk));
     }
     measure(&settings, &disk, chosen)

@@ -14,7 +14,7 @@ mod wire;
 use crate::clock::seconds;
 use crate::kernel::{Kernel, KernelError};
 use crate::machine;
-use crate::options::{Kind, OptionSpec, Options, UsageError};
+use crate::options::{OptionSpec, Options, UsageError};
 use crate::outcome::Outcome;
 use client::Transfer;
 use server::Served;
@@ -37,56 +37,30 @@ pub(super) static KERNEL: Kernel = Kernel {
     operation: "byte",
     check: "what arrives is whole messages, and the stamps of a sample of them are those of their places",
     options: &[
-        OptionSpec {
-            name: "protocol",
-            kind: Kind::Choice(&["tcp", "udp"]),
-            default: "tcp",
-            summary: "what carries the messages",
-        },
-        OptionSpec {
-            name: "direction",
-            kind: Kind::Choice(&["to-server", "from-server"]),
-            default: "to-server",
-            summary: "which end sends",
-        },
-        OptionSpec { name: "seconds", kind: Kind::Decimal, default: "1", summary: "how long to send" },
-        OptionSpec {
-            name: "message-bytes",
-            kind: Kind::Bytes,
-            default: "0",
-            summary: "bytes of a message; 0 is 128KiB over TCP and 1472 over UDP",
-        },
-        OptionSpec {
-            name: "streams",
-            kind: Kind::Count,
-            default: "1",
-            summary: "transfers at once, each on a connection and a thread of its own",
-        },
-        OptionSpec {
-            name: "placement",
-            kind: Kind::Choice(&["apart", "together", "free"]),
-            default: "apart",
-            summary: "over loopback: client on the first and server on the last usable CPU, both on the first, or as the scheduler likes",
-        },
-        OptionSpec {
-            name: "serve",
-            kind: Kind::Text,
-            default: "",
-            summary: "address to serve at over both protocols, such as 127.0.0.1:7007, until stdin is closed",
-        },
-        OptionSpec {
-            name: "connect",
-            kind: Kind::Text,
-            default: "",
-            summary: "address of a server to measure",
-        },
+        OptionSpec::choice("protocol", &["tcp", "udp"], "tcp", "what carries the messages"),
+        OptionSpec::choice("direction", &["to-server", "from-server"], "to-server", "which end sends"),
+        OptionSpec::decimal("seconds", "1", "how long to send"),
+        OptionSpec::bytes("message-bytes", "0", "bytes of a message; 0 is 128KiB over TCP and 1472 over UDP"),
+        OptionSpec::count("streams", "1", "transfers at once, each on a connection and a thread of its own"),
+        OptionSpec::choice(
+            "placement",
+            &["apart", "together", "free"],
+            "apart",
+            "over loopback: client on the first and server on the last usable CPU, both on the first, or as the scheduler likes",
+        ),
+        OptionSpec::text(
+            "serve",
+            "",
+            "address to serve at over both protocols, such as 127.0.0.1:7007, until stdin is closed",
+        ),
+        OptionSpec::text("connect", "", "address of a server to measure"),
     ],
     metrics: &[("throughput", "B/s"), ("sender_cpu", "s"), ("receiver_cpu", "s")],
     run,
 };
 
 fn run(options: &Options) -> Result<Outcome, KernelError> {
-    match (options.choice("serve"), options.choice("connect")) {
+    match (options.text("serve"), options.text("connect")) {
         ("", "") => over_loopback(options),
         (address, "") => serve(super::echo::resolve("serve", address)?),
         ("", address) => connect(options, super::echo::resolve("connect", address)?),
@@ -99,7 +73,7 @@ fn run(options: &Options) -> Result<Outcome, KernelError> {
 
 /// What the options ask for, and how many times at once.
 fn order(options: &Options) -> Result<(Order, u64), KernelError> {
-    let udp = options.choice("protocol") == "udp";
+    let udp = options.text("protocol") == "udp";
     let (usual, least, most) = if udp {
         (UDP_MESSAGE_BYTES, wire::STAMP_BYTES as u64, wire::LARGEST_DATAGRAM)
     } else {
@@ -128,7 +102,7 @@ fn order(options: &Options) -> Result<(Order, u64), KernelError> {
         );
     }
     let duration_ns = Duration::from_secs_f64(wanted).as_nanos() as u64;
-    let to_server = options.choice("direction") == "to-server";
+    let to_server = options.text("direction") == "to-server";
     let token = crate::now_ns();
     Ok((Order { udp, to_server, message_bytes: message_bytes as u32, duration_ns, token }, streams))
 }
@@ -136,7 +110,7 @@ fn order(options: &Options) -> Result<(Order, u64), KernelError> {
 fn over_loopback(options: &Options) -> Result<Outcome, KernelError> {
     let (order, streams) = order(options)?;
     let cpus = machine::allowed_cpus()?;
-    let (client_cpu, server_cpu) = match options.choice("placement") {
+    let (client_cpu, server_cpu) = match options.text("placement") {
         "apart" => (Some(cpus[0]), cpus.last().copied()),
         "together" => (Some(cpus[0]), Some(cpus[0])),
         _ => (None, None),
@@ -158,7 +132,7 @@ fn over_loopback(options: &Options) -> Result<Outcome, KernelError> {
     outcome.fact("path", "loopback, threads of one process");
     outcome.fact("client_cpu", client_cpu);
     outcome.fact("server_cpu", server_cpu);
-    if options.choice("placement") == "apart" && cpus.len() < 2 {
+    if options.text("placement") == "apart" && cpus.len() < 2 {
         outcome.warn("client and server share the only usable CPU");
     }
     report(&mut outcome, order, streams, &transfer);

@@ -11,7 +11,7 @@ pub(super) mod wire;
 
 use crate::kernel::{Kernel, KernelError};
 use crate::machine;
-use crate::options::{Kind, OptionSpec, Options};
+use crate::options::{OptionSpec, Options};
 use crate::outcome::Outcome;
 use client::{Exchange, Talk};
 use server::Served;
@@ -31,60 +31,24 @@ pub(super) static KERNEL: Kernel = Kernel {
     operation: "request",
     check: "every response has the length that was asked for and begins as its request did; at most 1 % of UDP requests got none",
     options: &[
-        OptionSpec {
-            name: "protocols",
-            kind: Kind::Choices(&["tcp", "udp"]),
-            default: "tcp,udp",
-            summary: "which to measure, or to serve",
-        },
-        OptionSpec {
-            name: "requests",
-            kind: Kind::Count,
-            default: "0",
-            summary: "requests per protocol; 0 is 10000; for --serve: end after so many, 0 is no end",
-        },
-        OptionSpec {
-            name: "warmup",
-            kind: Kind::Count,
-            default: "500",
-            summary: "requests before the clock starts",
-        },
-        OptionSpec {
-            name: "request-bytes",
-            kind: Kind::Bytes,
-            default: "100",
-            summary: "bytes of a request",
-        },
-        OptionSpec {
-            name: "response-bytes",
-            kind: Kind::Bytes,
-            default: "200",
-            summary: "bytes of a response",
-        },
-        OptionSpec {
-            name: "placement",
-            kind: Kind::Choice(&["apart", "together", "free"]),
-            default: "apart",
-            summary: "client on the first and server on the last usable CPU, both on the first, or as the scheduler likes",
-        },
-        OptionSpec {
-            name: "timeout-ms",
-            kind: Kind::Count,
-            default: "2000",
-            summary: "how long to wait for a connection or a response",
-        },
-        OptionSpec {
-            name: "serve",
-            kind: Kind::Text,
-            default: "",
-            summary: "address to serve at, such as 127.0.0.1:7007, until stdin is closed",
-        },
-        OptionSpec {
-            name: "connect",
-            kind: Kind::Text,
-            default: "",
-            summary: "address of a server to measure",
-        },
+        OptionSpec::choices("protocols", &["tcp", "udp"], "tcp,udp", "which to measure, or to serve"),
+        OptionSpec::count(
+            "requests",
+            "0",
+            "requests per protocol; 0 is 10000; for --serve: end after so many, 0 is no end",
+        ),
+        OptionSpec::count("warmup", "500", "requests before the clock starts"),
+        OptionSpec::bytes("request-bytes", "100", "bytes of a request"),
+        OptionSpec::bytes("response-bytes", "200", "bytes of a response"),
+        OptionSpec::choice(
+            "placement",
+            &["apart", "together", "free"],
+            "apart",
+            "client on the first and server on the last usable CPU, both on the first, or as the scheduler likes",
+        ),
+        OptionSpec::count("timeout-ms", "2000", "how long to wait for a connection or a response"),
+        OptionSpec::text("serve", "", "address to serve at, such as 127.0.0.1:7007, until stdin is closed"),
+        OptionSpec::text("connect", "", "address of a server to measure"),
     ],
     metrics: &[
         ("tcp_latency_p50", "s"),
@@ -100,7 +64,7 @@ pub(super) static KERNEL: Kernel = Kernel {
 };
 
 fn run(options: &Options) -> Result<Outcome, KernelError> {
-    match (options.choice("serve"), options.choice("connect")) {
+    match (options.text("serve"), options.text("connect")) {
         ("", "") => over_loopback(options, server::AS_IT_IS),
         (address, "") => serve(options, resolve("serve", address)?),
         ("", address) => connect(options, resolve("connect", address)?),
@@ -181,7 +145,7 @@ pub(super) fn explain_loopback(error: KernelError) -> KernelError {
 fn over_loopback(options: &Options, spoil: server::Spoil) -> Result<Outcome, KernelError> {
     let load = Load::of(options)?;
     let cpus = machine::allowed_cpus()?;
-    let (client_cpu, server_cpu) = match options.choice("placement") {
+    let (client_cpu, server_cpu) = match options.text("placement") {
         "apart" => (Some(cpus[0]), cpus.last().copied()),
         "together" => (Some(cpus[0]), Some(cpus[0])),
         _ => (None, None),
@@ -191,7 +155,7 @@ fn over_loopback(options: &Options, spoil: server::Spoil) -> Result<Outcome, Ker
     outcome.fact("path", "loopback, two threads of one process");
     outcome.fact("client_cpu", client_cpu);
     outcome.fact("server_cpu", server_cpu);
-    if options.choice("placement") == "apart" && cpus.len() < 2 {
+    if options.text("placement") == "apart" && cpus.len() < 2 {
         outcome.warn("client and server share the only usable CPU");
     }
     let mut talks = Vec::new();

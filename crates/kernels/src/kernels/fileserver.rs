@@ -17,7 +17,7 @@ use super::window::{End, Window};
 use crate::UsageError;
 use crate::clock::{now_ns, seconds};
 use crate::kernel::{Kernel, KernelError};
-use crate::options::{Kind as Written, OptionSpec, Options};
+use crate::options::{OptionSpec, Options};
 use crate::outcome::Outcome;
 use content::{Content, PAGE};
 use rand_pcg::Pcg64Mcg;
@@ -48,67 +48,34 @@ pub(super) static KERNEL: Kernel = Kernel {
     check: "every file that was read had its length and, in every page, its own stamp; every stat gave the length that was written; in \
             the end as many files and bytes are there as should be, and a sample is compared byte for byte",
     options: &[
-        OptionSpec {
-            name: "directory",
-            kind: Written::Text,
-            default: "/var/tmp",
-            summary: "where a directory with the files is made, and removed in the end",
-        },
-        OptionSpec {
-            name: "files",
-            kind: Written::Count,
-            default: "500",
-            summary: "names of files; four fifths of them are there at first",
-        },
-        OptionSpec {
-            name: "file-bytes",
-            kind: Written::Bytes,
-            default: "32KiB",
-            summary: "bytes of a new file on average",
-        },
-        OptionSpec {
-            name: "sizes",
-            kind: Written::Word(&["gamma", "fixed"]),
-            default: "gamma",
-            summary: "gamma distribution of shape 1.5, as Filebench has it, or all alike",
-        },
-        OptionSpec {
-            name: "append-bytes",
-            kind: Written::Bytes,
-            default: "16KiB",
-            summary: "the most that is appended; any number up to it is as likely",
-        },
-        OptionSpec {
-            name: "io-bytes",
-            kind: Written::Bytes,
-            default: "1MiB",
-            summary: "bytes of a request when a file is written or read whole",
-        },
-        OptionSpec { name: "threads", kind: Written::Count, default: "50", summary: "threads" },
-        OptionSpec {
-            name: "operations",
-            kind: Written::Count,
-            default: "10000",
-            summary: "measured operations, eleven in a loop",
-        },
-        OptionSpec {
-            name: "seconds",
-            kind: Written::Count,
-            default: "0",
-            summary: "measure for so long, whatever `--operations` says; 0: until they are done",
-        },
-        OptionSpec {
-            name: "warmup",
-            kind: Written::Count,
-            default: "550",
-            summary: "operations before the clock starts",
-        },
-        OptionSpec {
-            name: "seed",
-            kind: Written::Count,
-            default: "0",
-            summary: "seed of files and sizes; 0 is another one each time",
-        },
+        OptionSpec::text(
+            "directory",
+            "/var/tmp",
+            "where a directory with the files is made, and removed in the end",
+        ),
+        OptionSpec::count("files", "500", "names of files; four fifths of them are there at first"),
+        OptionSpec::bytes("file-bytes", "32KiB", "bytes of a new file on average"),
+        OptionSpec::choice(
+            "sizes",
+            &["gamma", "fixed"],
+            "gamma",
+            "gamma distribution of shape 1.5, as Filebench has it, or all alike",
+        ),
+        OptionSpec::bytes(
+            "append-bytes",
+            "16KiB",
+            "the most that is appended; any number up to it is as likely",
+        ),
+        OptionSpec::bytes("io-bytes", "1MiB", "bytes of a request when a file is written or read whole"),
+        OptionSpec::count("threads", "50", "threads"),
+        OptionSpec::count("operations", "10000", "measured operations, eleven in a loop"),
+        OptionSpec::count(
+            "seconds",
+            "0",
+            "measure for so long, whatever `--operations` says; 0: until they are done",
+        ),
+        OptionSpec::count("warmup", "550", "operations before the clock starts"),
+        OptionSpec::count("seed", "0", "seed of files and sizes; 0 is another one each time"),
     ],
     metrics: &[
         ("rate", "op/s"),
@@ -169,7 +136,7 @@ impl Settings {
         let file_bytes = options.at_least("file-bytes", 1)?;
         Ok(Self {
             files: files as u32,
-            sizes: match options.choice("sizes") {
+            sizes: match options.text("sizes") {
                 "fixed" => Sizes::Fixed(file_bytes),
                 _ => Sizes::Gamma(file_bytes),
             },
@@ -203,7 +170,7 @@ impl Settings {
 
 fn run(options: &Options) -> Result<Outcome, KernelError> {
     let settings = Settings::of(options)?;
-    let directory = Path::new(options.choice("directory"));
+    let directory = Path::new(options.text("directory"));
     place::require_space(
         directory,
         settings.bytes_needed(),

@@ -10,7 +10,7 @@
 use crate::clock::{now_ns, seconds_since};
 use crate::kernel::{Kernel, KernelError};
 use crate::memory::{HUGE_PAGE_WORDS, Region, state_huge_pages};
-use crate::options::{Kind, OptionSpec, Options};
+use crate::options::{OptionSpec, Options};
 use crate::outcome::Outcome;
 use crate::team::{Member, Team};
 use std::ops::Range;
@@ -31,30 +31,10 @@ pub(super) static KERNEL: Kernel = Kernel {
     operation: "update",
     check: "the updates, run a second time without races, restore all but at most 1 % of the table",
     options: &[
-        OptionSpec {
-            name: "table-bytes",
-            kind: Kind::Bytes,
-            default: "64MiB",
-            summary: "bytes of the table, rounded down to a power of two",
-        },
-        OptionSpec {
-            name: "updates",
-            kind: Kind::Count,
-            default: "0",
-            summary: "number of updates; 0 is 4 per word",
-        },
-        OptionSpec {
-            name: "threads",
-            kind: Kind::Count,
-            default: "0",
-            summary: "threads; 0 is one per usable CPU",
-        },
-        OptionSpec {
-            name: "huge-pages",
-            kind: Kind::Choice(HUGE_PAGE_WORDS),
-            default: "advise",
-            summary: "whether to ask for huge pages",
-        },
+        OptionSpec::bytes("table-bytes", "64MiB", "bytes of the table, rounded down to a power of two"),
+        OptionSpec::count("updates", "0", "number of updates; 0 is 4 per word"),
+        OptionSpec::count("threads", "0", "threads; 0 is one per usable CPU"),
+        OptionSpec::choice("huge-pages", HUGE_PAGE_WORDS, "advise", "whether to ask for huge pages"),
     ],
     metrics: &[("rate", "update/s")],
     run,
@@ -177,7 +157,7 @@ fn run(options: &Options) -> Result<Outcome, KernelError> {
 /// `spoil` is called between the updates and their check; only tests do something there.
 fn measure(options: &Options, spoil: impl Fn(&[AtomicU64]) + Sync) -> Result<Outcome, KernelError> {
     let team = Team::new(options.number("threads"))?;
-    let huge = options.choice("huge-pages") == "advise";
+    let huge = options.text("huge-pages") == "advise";
     let table = Table::map(options.number("table-bytes"), huge)?;
     let updates = match options.number("updates") {
         0 => 4 * table.words as u64,

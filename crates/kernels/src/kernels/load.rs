@@ -23,7 +23,7 @@ use super::echo::wire::{LARGEST_MESSAGE, Shape};
 use super::null_server;
 use crate::kernel::{Kernel, KernelError};
 use crate::machine;
-use crate::options::{Kind, OptionSpec, Options, UsageError};
+use crate::options::{OptionSpec, Options, UsageError};
 use crate::outcome::Outcome;
 use arrivals::Arrivals;
 use client::Client;
@@ -44,111 +44,47 @@ pub(super) static KERNEL: Kernel = Kernel {
     operation: "request",
     check: "every request got a reply of the right kind and content",
     options: &[
-        OptionSpec {
-            name: "protocol",
-            kind: Kind::Choice(&["echo", "redis", "http"]),
-            default: "echo",
-            summary: "what the server speaks",
-        },
-        OptionSpec {
-            name: "connect",
-            kind: Kind::Text,
-            default: "",
-            summary: "address of the server; without it one of this process that answers at once",
-        },
-        OptionSpec { name: "clients", kind: Kind::Count, default: "50", summary: "connections" },
-        OptionSpec {
-            name: "pipeline",
-            kind: Kind::Count,
-            default: "1",
-            summary: "most requests of a connection in flight; closed loop: sent in one piece",
-        },
-        OptionSpec { name: "seconds", kind: Kind::Decimal, default: "1", summary: "how long to measure" },
-        OptionSpec {
-            name: "requests",
-            kind: Kind::Count,
-            default: "0",
-            summary: "measure so many requests instead; 0 is by time",
-        },
-        OptionSpec {
-            name: "warmup-seconds",
-            kind: Kind::Decimal,
-            default: "0.1",
-            summary: "load before the measurement begins",
-        },
-        OptionSpec {
-            name: "threads",
-            kind: Kind::Count,
-            default: "1",
-            summary: "threads that share the clients",
-        },
-        OptionSpec {
-            name: "rate",
-            kind: Kind::Decimal,
-            default: "0",
-            summary: "requests per second of an open loop; 0 is a closed loop",
-        },
-        OptionSpec {
-            name: "arrivals",
-            kind: Kind::Choice(&["poisson", "constant"]),
-            default: "poisson",
-            summary: "gaps between the requests of an open loop: exponential, or all the same",
-        },
-        OptionSpec {
-            name: "seed",
-            kind: Kind::Count,
-            default: "0",
-            summary: "seed of arrivals, keys and sizes; 0 is another one each time",
-        },
-        OptionSpec {
-            name: "timeout-ms",
-            kind: Kind::Count,
-            default: "10000",
-            summary: "how long to wait for a connection or a reply",
-        },
-        OptionSpec {
-            name: "request-bytes",
-            kind: Kind::Bytes,
-            default: "100",
-            summary: "echo: bytes of a request",
-        },
-        OptionSpec {
-            name: "response-bytes",
-            kind: Kind::Bytes,
-            default: "200",
-            summary: "echo: bytes of a response",
-        },
-        OptionSpec {
-            name: "keys",
-            kind: Kind::Count,
-            default: "100000",
-            summary: "redis: keys that there are",
-        },
-        OptionSpec {
-            name: "mix",
-            kind: Kind::Count,
-            default: "50",
-            summary: "redis: GETs of 100 requests, the rest SETs",
-        },
-        OptionSpec {
-            name: "value-bytes",
-            kind: Kind::Bytes,
-            default: "50",
-            summary: "redis: mean bytes of a value, drawn evenly from 10 to as much above the mean",
-        },
-        OptionSpec {
-            name: "fill",
-            kind: Kind::Choice(&["no", "yes"]),
-            default: "no",
-            summary: "redis: write every key once, and no more",
-        },
-        OptionSpec { name: "path", kind: Kind::Text, default: "/", summary: "http: what to get" },
-        OptionSpec {
-            name: "body-bytes",
-            kind: Kind::Bytes,
-            default: "0",
-            summary: "http: bytes that every body must have; 0: as many as the first",
-        },
+        OptionSpec::choice("protocol", &["echo", "redis", "http"], "echo", "what the server speaks"),
+        OptionSpec::text(
+            "connect",
+            "",
+            "address of the server; without it one of this process that answers at once",
+        ),
+        OptionSpec::count("clients", "50", "connections"),
+        OptionSpec::count(
+            "pipeline",
+            "1",
+            "most requests of a connection in flight; closed loop: sent in one piece",
+        ),
+        OptionSpec::decimal("seconds", "1", "how long to measure"),
+        OptionSpec::count("requests", "0", "measure so many requests instead; 0 is by time"),
+        OptionSpec::decimal("warmup-seconds", "0.1", "load before the measurement begins"),
+        OptionSpec::count("threads", "1", "threads that share the clients"),
+        OptionSpec::decimal("rate", "0", "requests per second of an open loop; 0 is a closed loop"),
+        OptionSpec::choice(
+            "arrivals",
+            &["poisson", "constant"],
+            "poisson",
+            "gaps between the requests of an open loop: exponential, or all the same",
+        ),
+        OptionSpec::count("seed", "0", "seed of arrivals, keys and sizes; 0 is another one each time"),
+        OptionSpec::count("timeout-ms", "10000", "how long to wait for a connection or a reply"),
+        OptionSpec::bytes("request-bytes", "100", "echo: bytes of a request"),
+        OptionSpec::bytes("response-bytes", "200", "echo: bytes of a response"),
+        OptionSpec::count("keys", "100000", "redis: keys that there are"),
+        OptionSpec::count("mix", "50", "redis: GETs of 100 requests, the rest SETs"),
+        OptionSpec::bytes(
+            "value-bytes",
+            "50",
+            "redis: mean bytes of a value, drawn evenly from 10 to as much above the mean",
+        ),
+        OptionSpec::choice("fill", &["no", "yes"], "no", "redis: write every key once, and no more"),
+        OptionSpec::text("path", "/", "http: what to get"),
+        OptionSpec::bytes(
+            "body-bytes",
+            "0",
+            "http: bytes that every body must have; 0: as many as the first",
+        ),
     ],
     metrics: &[
         ("rate", "op/s"),
@@ -162,11 +98,11 @@ pub(super) static KERNEL: Kernel = Kernel {
 };
 
 fn run(options: &Options) -> Result<Outcome, KernelError> {
-    let address = options.choice("connect");
+    let address = options.text("connect");
     if !address.is_empty() {
         return load(options, super::echo::resolve("connect", address)?);
     }
-    let protocol = null_server::Protocol::named(options.choice("protocol"));
+    let protocol = null_server::Protocol::named(options.text("protocol"));
     let value_bytes = options.number("value-bytes") as usize;
     let sizes = null_server::Sizes { value: value_bytes, body: options.number("body-bytes") as usize };
     let mut outcome = null_server::beside(protocol, sizes, |address| load(options, address))?;
@@ -176,10 +112,10 @@ fn run(options: &Options) -> Result<Outcome, KernelError> {
 
 fn load(options: &Options, address: SocketAddr) -> Result<Outcome, KernelError> {
     let plan = Plan::of(options)?;
-    match options.choice("protocol") {
+    match options.text("protocol") {
         "redis" => {
             let mix = mix(options)?;
-            let (plan, fill) = match options.choice("fill") {
+            let (plan, fill) = match options.text("fill") {
                 "yes" => (plan.clone().filling(mix.keys), true),
                 _ => (plan.clone(), false),
             };
@@ -192,7 +128,7 @@ fn load(options: &Options, address: SocketAddr) -> Result<Outcome, KernelError> 
             Ok(outcome)
         }
         "http" => {
-            let path = options.choice("path");
+            let path = options.text("path");
             if !path.starts_with('/') || path.contains(|letter: char| !letter.is_ascii_graphic()) {
                 return Err(UsageError(format!(
                     "`--path {path}` is no path of a URL; write it as `/index.html`, with %20 for a space"

@@ -11,7 +11,7 @@ use crate::clock::{median, now_ns, seconds_since};
 use crate::kernel::{Kernel, KernelError};
 use crate::machine::Vector;
 use crate::memory::{HUGE_PAGE_WORDS, Region, state_huge_pages};
-use crate::options::{Kind, OptionSpec, Options};
+use crate::options::{OptionSpec, Options};
 use crate::outcome::Outcome;
 use crate::pool;
 use crate::team::Team;
@@ -44,26 +44,15 @@ pub(super) static KERNEL: Kernel = Kernel {
     operation: "floating-point operation",
     check: "the scaled residual of HPL is below 16",
     options: &[
-        OptionSpec { name: "n", kind: Kind::Count, default: "1000", summary: "order of the matrix" },
-        OptionSpec {
-            name: "threads",
-            kind: Kind::Count,
-            default: "0",
-            summary: "threads; 0 is one per usable CPU",
-        },
-        OptionSpec { name: "seed", kind: Kind::Count, default: "1", summary: "seed of the matrix" },
-        OptionSpec {
-            name: "repetitions",
-            kind: Kind::Count,
-            default: "0",
-            summary: "repetitions, of which the median is reported; 0 is as many as make 4e9 operations, 1 at least, 1000 at most",
-        },
-        OptionSpec {
-            name: "huge-pages",
-            kind: Kind::Choice(HUGE_PAGE_WORDS),
-            default: "advise",
-            summary: "whether to ask for huge pages",
-        },
+        OptionSpec::count("n", "1000", "order of the matrix"),
+        OptionSpec::count("threads", "0", "threads; 0 is one per usable CPU"),
+        OptionSpec::count("seed", "1", "seed of the matrix"),
+        OptionSpec::count(
+            "repetitions",
+            "0",
+            "repetitions, of which the median is reported; 0 is as many as make 4e9 operations, 1 at least, 1000 at most",
+        ),
+        OptionSpec::choice("huge-pages", HUGE_PAGE_WORDS, "advise", "whether to ask for huge pages"),
     ],
     metrics: &[("rate", "FLOP/s")],
     run,
@@ -85,7 +74,7 @@ fn measure(
         0 => (ENOUGH / flops(n)).clamp(1.0, 1000.0) as u64,
         repetitions => repetitions,
     };
-    let (seed, huge) = (options.number("seed"), options.choice("huge-pages") == "advise");
+    let (seed, huge) = (options.number("seed"), options.text("huge-pages") == "advise");
     let team = Team::new(options.number("threads"))?;
     let mut system = System::map(n, team.threads(), huge)?;
     let column = |j: usize, values: &mut [f64]| column(seed, j, values);

@@ -8,7 +8,7 @@
 use crate::clock::{median, now_ns, seconds_since};
 use crate::kernel::{Kernel, KernelError};
 use crate::kernels::text::english_like;
-use crate::options::{Kind, OptionSpec, Options};
+use crate::options::{OptionSpec, Options};
 use crate::outcome::Outcome;
 use crate::team::Team;
 use liblzma::stream::{Action, Check, Filters, LzmaOptions, MtStreamBuilder, Status, Stream};
@@ -25,27 +25,16 @@ pub(super) static KERNEL: Kernel = Kernel {
     operation: "byte of text",
     check: "the compressed text, decompressed, has the length and the CRC-32 of the original",
     options: &[
-        OptionSpec { name: "bytes", kind: Kind::Bytes, default: "12MiB", summary: "bytes of text" },
-        OptionSpec { name: "level", kind: Kind::Count, default: "2", summary: "preset of liblzma, 0 to 9" },
-        OptionSpec {
-            name: "threads",
-            kind: Kind::Count,
-            default: "0",
-            summary: "threads; 0 is one per usable CPU",
-        },
-        OptionSpec {
-            name: "block-bytes",
-            kind: Kind::Bytes,
-            default: "0",
-            summary: "bytes of text in a block; 0 is what xz takes: 3 x the dictionary, 6MiB at level 2",
-        },
-        OptionSpec { name: "seed", kind: Kind::Count, default: "1", summary: "seed of the text" },
-        OptionSpec {
-            name: "repetitions",
-            kind: Kind::Count,
-            default: "1",
-            summary: "repetitions, of which the median is reported",
-        },
+        OptionSpec::bytes("bytes", "12MiB", "bytes of text"),
+        OptionSpec::count("level", "2", "preset of liblzma, 0 to 9"),
+        OptionSpec::count("threads", "0", "threads; 0 is one per usable CPU"),
+        OptionSpec::bytes(
+            "block-bytes",
+            "0",
+            "bytes of text in a block; 0 is what xz takes: 3 x the dictionary, 6MiB at level 2",
+        ),
+        OptionSpec::count("seed", "1", "seed of the text"),
+        OptionSpec::count("repetitions", "1", "repetitions, of which the median is reported"),
     ],
     metrics: &[("rate", "B/s")],
     run,

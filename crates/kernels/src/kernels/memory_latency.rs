@@ -8,7 +8,7 @@ use crate::clock::{median, now_ns, seconds_since};
 use crate::kernel::{Kernel, KernelError};
 use crate::machine;
 use crate::memory::{HUGE_PAGE_WORDS, Region, state_huge_pages};
-use crate::options::{Kind, OptionSpec, Options};
+use crate::options::{OptionSpec, Options};
 use crate::outcome::Outcome;
 use rand_core::Rng;
 use rand_pcg::Pcg64Mcg;
@@ -30,31 +30,11 @@ pub(super) static KERNEL: Kernel = Kernel {
     operation: "load",
     check: "the pointers form one cycle that visits every cache line of the size exactly once",
     options: &[
-        OptionSpec {
-            name: "sizes",
-            kind: Kind::ByteList,
-            default: "16KiB,256KiB,4MiB,64MiB,256MiB",
-            summary: "sizes, with commas between",
-        },
-        OptionSpec {
-            name: "loads",
-            kind: Kind::Count,
-            default: "50000",
-            summary: "loads in one batch; sizes up to 1MiB do 20 times as many",
-        },
-        OptionSpec {
-            name: "batches",
-            kind: Kind::Count,
-            default: "11",
-            summary: "batches per size, of which the median is reported",
-        },
-        OptionSpec { name: "seed", kind: Kind::Count, default: "1", summary: "seed of the order" },
-        OptionSpec {
-            name: "huge-pages",
-            kind: Kind::Choice(HUGE_PAGE_WORDS),
-            default: "advise",
-            summary: "whether to ask for huge pages",
-        },
+        OptionSpec::byte_list("sizes", "16KiB,256KiB,4MiB,64MiB,256MiB", "sizes, with commas between"),
+        OptionSpec::count("loads", "50000", "loads in one batch; sizes up to 1MiB do 20 times as many"),
+        OptionSpec::count("batches", "11", "batches per size, of which the median is reported"),
+        OptionSpec::count("seed", "1", "seed of the order"),
+        OptionSpec::choice("huge-pages", HUGE_PAGE_WORDS, "advise", "whether to ask for huge pages"),
     ],
     metrics: &[
         ("latency_16KiB", "s"),
@@ -196,7 +176,7 @@ fn measure(options: &Options, spoil: impl Fn(&mut Cycle)) -> Result<Outcome, Ker
     let loads = options.at_least("loads", 8)?.next_multiple_of(8);
     let batches = options.at_least("batches", 1)?;
     let sizes = options.numbers("sizes");
-    let huge = options.choice("huge-pages") == "advise";
+    let huge = options.text("huge-pages") == "advise";
     let cpus = machine::allowed_cpus()?;
     // One CPU for all of it, so that no move to another one empties its caches.
     machine::pin_to(cpus[0]).map_err(KernelError::system("bind the thread to a CPU"))?;

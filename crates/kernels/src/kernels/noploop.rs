@@ -6,7 +6,7 @@
 
 use crate::clock::{median, now_ns, seconds_since};
 use crate::kernel::{Kernel, KernelError};
-use crate::options::{Kind, OptionSpec, Options};
+use crate::options::{OptionSpec, Options};
 use crate::outcome::Outcome;
 use std::arch::asm;
 
@@ -20,18 +20,8 @@ pub(super) static KERNEL: Kernel = Kernel {
     operation: "NOP",
     check: "a counter inside the loop, apart from the one that ends it, gives the number of NOPs that was asked for",
     options: &[
-        OptionSpec {
-            name: "nops",
-            kind: Kind::Count,
-            default: "1e9",
-            summary: "NOPs in one repetition, rounded up to a multiple of 1000",
-        },
-        OptionSpec {
-            name: "repetitions",
-            kind: Kind::Count,
-            default: "5",
-            summary: "repetitions, of which the median is reported",
-        },
+        OptionSpec::count("nops", "1e9", "NOPs in one repetition, rounded up to a multiple of 1000"),
+        OptionSpec::count("repetitions", "5", "repetitions, of which the median is reported"),
     ],
     metrics: &[("duration", "s"), ("rate", "op/s")],
     run,

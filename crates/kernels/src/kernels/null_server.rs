@@ -10,7 +10,7 @@ mod mysql;
 mod serve;
 
 use crate::kernel::{Kernel, KernelError};
-use crate::options::{Kind, OptionSpec, Options, UsageError};
+use crate::options::{OptionSpec, Options, UsageError};
 use crate::outcome::Outcome;
 use serve::Counts;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -28,30 +28,19 @@ pub(super) static KERNEL: Kernel = Kernel {
     operation: "request",
     check: "every connection spoke the protocol that was asked for",
     options: &[
-        OptionSpec {
-            name: "protocol",
-            kind: Kind::Choice(&["echo", "redis", "http", "mysql"]),
-            default: "echo",
-            summary: "what to speak; mysql: every query has the same rows, prepared or not",
-        },
-        OptionSpec {
-            name: "listen",
-            kind: Kind::Text,
-            default: "",
-            summary: "address to serve at, such as 127.0.0.1:7007, until stdin is closed (/dev/null: until killed)",
-        },
-        OptionSpec {
-            name: "value-bytes",
-            kind: Kind::Bytes,
-            default: "50",
-            summary: "redis: bytes of a value; it begins with its key",
-        },
-        OptionSpec {
-            name: "body-bytes",
-            kind: Kind::Bytes,
-            default: "1KiB",
-            summary: "http: bytes of a body",
-        },
+        OptionSpec::choice(
+            "protocol",
+            &["echo", "redis", "http", "mysql"],
+            "echo",
+            "what to speak; mysql: every query has the same rows, prepared or not",
+        ),
+        OptionSpec::text(
+            "listen",
+            "",
+            "address to serve at, such as 127.0.0.1:7007, until stdin is closed (/dev/null: until killed)",
+        ),
+        OptionSpec::bytes("value-bytes", "50", "redis: bytes of a value; it begins with its key"),
+        OptionSpec::bytes("body-bytes", "1KiB", "http: bytes of a body"),
     ],
     metrics: &[],
     run,
@@ -92,7 +81,7 @@ pub(super) struct Sizes {
 }
 
 fn run(options: &Options) -> Result<Outcome, KernelError> {
-    let address = options.choice("listen");
+    let address = options.text("listen");
     if address.is_empty() {
         return Err(UsageError("name an address with `--listen 127.0.0.1:7007`".into()).into());
     }
@@ -111,7 +100,7 @@ fn run(options: &Options) -> Result<Outcome, KernelError> {
         .map_err(KernelError::system(format!("listen for TCP at {address}; is the port free?")))?;
     let ended = super::serving::ends_with_stdin();
     super::serving::say_listening()?;
-    let counts = serve(&listener, Protocol::named(options.choice("protocol")), sizes, &ended)?;
+    let counts = serve(&listener, Protocol::named(options.text("protocol")), sizes, &ended)?;
     let mut outcome = Outcome::new();
     outcome.operations = counts.requests;
     outcome.fact("path", format!("at {address}"));

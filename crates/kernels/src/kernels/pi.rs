@@ -18,7 +18,7 @@ mod verify;
 
 use crate::clock::{now_ns, seconds, seconds_since};
 use crate::kernel::{Kernel, KernelError};
-use crate::options::{Kind, OptionSpec, Options};
+use crate::options::{OptionSpec, Options};
 use crate::outcome::Outcome;
 use crate::pool;
 use crate::team::Team;
@@ -45,18 +45,8 @@ pub(super) static KERNEL: Kernel = Kernel {
     check: "binary digits at the end agree with Bellard's formula, the conversion holds modulo 2^61 - 1, and the last digits are \
             the published ones where these are known",
     options: &[
-        OptionSpec {
-            name: "digits",
-            kind: Kind::Count,
-            default: "1e6",
-            summary: "digits after the decimal point",
-        },
-        OptionSpec {
-            name: "threads",
-            kind: Kind::Count,
-            default: "0",
-            summary: "threads; 0 is one per usable CPU",
-        },
+        OptionSpec::count("digits", "1e6", "digits after the decimal point"),
+        OptionSpec::count("threads", "0", "threads; 0 is one per usable CPU"),
     ],
     metrics: &[("computation_time", "s"), ("total_time", "s"), ("efficiency", "1")],
     run,

@@ -6,7 +6,7 @@ use super::syscall::operations::{Forker, Way};
 use super::syscall::{Tally, repeat};
 use crate::kernel::{Kernel, KernelError};
 use crate::machine;
-use crate::options::{Kind, OptionSpec, Options};
+use crate::options::{OptionSpec, Options};
 use crate::outcome::Outcome;
 
 /// The ways, each with what it is.
@@ -22,18 +22,8 @@ pub(super) static KERNEL: Kernel = Kernel {
     operation: "process",
     check: "every child ended with success",
     options: &[
-        OptionSpec {
-            name: "processes",
-            kind: Kind::Count,
-            default: "200",
-            summary: "number of processes started in each way",
-        },
-        OptionSpec {
-            name: "batches",
-            kind: Kind::Count,
-            default: "20",
-            summary: "batches into which the number is divided",
-        },
+        OptionSpec::count("processes", "200", "number of processes started in each way"),
+        OptionSpec::count("batches", "20", "batches into which the number is divided"),
     ],
     metrics: &[("fork_exec", "s"), ("vfork_exec", "s"), ("posix_spawn", "s")],
     run,
@@ -67,7 +57,7 @@ mod tests {
 
     fn options() -> Options {
         let line = "--processes 8 --batches 4";
-        KERNEL.options_of(&line)
+        KERNEL.options_of(line)
     }
 
     #[test]

@@ -7,7 +7,7 @@
 
 use crate::clock::{now_ns, seconds_since};
 use crate::kernel::{Kernel, KernelError};
-use crate::options::{Kind, OptionSpec, Options};
+use crate::options::{OptionSpec, Options};
 use crate::outcome::Outcome;
 use std::hint::black_box;
 
@@ -27,12 +27,7 @@ pub(super) static KERNEL: Kernel = Kernel {
     summary: "time of a fixed amount of CPU work, with a known fraction more by the variable WEIGH_SPIN",
     operation: "step asked for",
     check: "the chain of multiplications ends in the state that so many steps must lead to, which is found by squaring",
-    options: &[OptionSpec {
-        name: "work",
-        kind: Kind::Count,
-        default: "5e7",
-        summary: "steps, without those that WEIGH_SPIN adds",
-    }],
+    options: &[OptionSpec::count("work", "5e7", "steps, without those that WEIGH_SPIN adds")],
     metrics: &[("duration", "s")],
     run,
 };

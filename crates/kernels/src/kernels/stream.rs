@@ -11,7 +11,7 @@ use crate::clock::{now_ns, seconds_since};
 use crate::kernel::{Kernel, KernelError};
 use crate::machine::{Vector, last_level_cache_bytes};
 use crate::memory::{HUGE_PAGE_WORDS, Region, state_huge_pages};
-use crate::options::{Kind, OptionSpec, Options};
+use crate::options::{OptionSpec, Options};
 use crate::outcome::Outcome;
 use crate::team::{Member, Team};
 use loops::Loops;
@@ -44,42 +44,26 @@ pub(super) static KERNEL: Kernel = Kernel {
     operation: "byte moved",
     check: "every element of the three arrays has the value that the loops must give, to a mean relative error of 1e-13",
     options: &[
-        OptionSpec {
-            name: "array-bytes",
-            kind: Kind::Bytes,
-            default: "0",
-            summary: "bytes of each of the three arrays; 0 is 4 x the last-level caches in use",
-        },
-        OptionSpec {
-            name: "repetitions",
-            kind: Kind::Count,
-            default: "10",
-            summary: "repetitions of each loop; the first is not counted",
-        },
-        OptionSpec {
-            name: "threads",
-            kind: Kind::Count,
-            default: "0",
-            summary: "threads; 0 is one per usable CPU",
-        },
-        OptionSpec {
-            name: "vector",
-            kind: Kind::Choice(&["auto", "portable", "sse2", "avx2", "avx512f"]),
-            default: "auto",
-            summary: "vector instructions; auto is the widest of the CPU",
-        },
-        OptionSpec {
-            name: "stores",
-            kind: Kind::Choice(&["non-temporal", "regular"]),
-            default: "non-temporal",
-            summary: "non-temporal stores leave out the read of the line that is overwritten",
-        },
-        OptionSpec {
-            name: "huge-pages",
-            kind: Kind::Choice(HUGE_PAGE_WORDS),
-            default: "advise",
-            summary: "whether to ask for huge pages",
-        },
+        OptionSpec::bytes(
+            "array-bytes",
+            "0",
+            "bytes of each of the three arrays; 0 is 4 x the last-level caches in use",
+        ),
+        OptionSpec::count("repetitions", "10", "repetitions of each loop; the first is not counted"),
+        OptionSpec::count("threads", "0", "threads; 0 is one per usable CPU"),
+        OptionSpec::choice(
+            "vector",
+            &["auto", "portable", "sse2", "avx2", "avx512f"],
+            "auto",
+            "vector instructions; auto is the widest of the CPU",
+        ),
+        OptionSpec::choice(
+            "stores",
+            &["non-temporal", "regular"],
+            "non-temporal",
+            "non-temporal stores leave out the read of the line that is overwritten",
+        ),
+        OptionSpec::choice("huge-pages", HUGE_PAGE_WORDS, "advise", "whether to ask for huge pages"),
     ],
     metrics: &[("copy", "B/s"), ("scale", "B/s"), ("add", "B/s"), ("triad", "B/s")],
     run,
@@ -131,9 +115,9 @@ fn measure(options: &Options, spoil: impl Fn(&Arrays) + Sync) -> Result<Outcome,
         ))
         .into());
     }
-    let vector = Vector::choose(options.choice("vector"))?;
-    let (loops, non_temporal) = Loops::choose(vector, options.choice("stores") == "non-temporal");
-    let huge = options.choice("huge-pages") == "advise";
+    let vector = Vector::choose(options.text("vector"))?;
+    let (loops, non_temporal) = Loops::choose(vector, options.text("stores") == "non-temporal");
+    let huge = options.text("huge-pages") == "advise";
     let arrays = Arrays::map(bytes, huge)?;
 
     let results = team.run(|member| work(&member, &arrays, &loops, repetitions, &spoil))?;

@@ -8,7 +8,7 @@ pub(super) mod operations;
 use crate::clock::{median, now_ns, seconds_since};
 use crate::kernel::{Kernel, KernelError};
 use crate::machine;
-use crate::options::{Kind, OptionSpec, Options};
+use crate::options::{OptionSpec, Options};
 use crate::outcome::Outcome;
 use operations::{Forker, MapAndUnmap, PingPong, Reader, Way, get_pid};
 
@@ -25,43 +25,22 @@ pub(super) static KERNEL: Kernel = Kernel {
     check: "every operation gave what it must: the process's own number, one byte and in the end a zero, a zeroed writable page, a child that \
             ended with success, the byte that was sent plus one",
     options: &[
-        OptionSpec {
-            name: "operations",
-            kind: Kind::Choices(OPERATIONS),
-            default: "getpid,read,mmap_munmap,fork_exec,context_switch",
-            summary: "which to run; leave out what a guest cannot do",
-        },
-        OptionSpec { name: "getpid", kind: Kind::Count, default: "1e6", summary: "number of getpid" },
-        OptionSpec {
-            name: "read",
-            kind: Kind::Count,
-            default: "5e5",
-            summary: "number of read, of one byte from /dev/zero",
-        },
-        OptionSpec {
-            name: "mmap",
-            kind: Kind::Count,
-            default: "3e4",
-            summary: "number of mmap, write to the page, munmap",
-        },
-        OptionSpec {
-            name: "fork",
-            kind: Kind::Count,
-            default: "200",
-            summary: "number of fork, execve of this program, wait",
-        },
-        OptionSpec {
-            name: "switch",
-            kind: Kind::Count,
-            default: "4e4",
-            summary: "number of context switches between two processes on one CPU, with a pipe each way",
-        },
-        OptionSpec {
-            name: "batches",
-            kind: Kind::Count,
-            default: "20",
-            summary: "batches into which each number is divided",
-        },
+        OptionSpec::choices(
+            "operations",
+            OPERATIONS,
+            "getpid,read,mmap_munmap,fork_exec,context_switch",
+            "which to run; leave out what a guest cannot do",
+        ),
+        OptionSpec::count("getpid", "1e6", "number of getpid"),
+        OptionSpec::count("read", "5e5", "number of read, of one byte from /dev/zero"),
+        OptionSpec::count("mmap", "3e4", "number of mmap, write to the page, munmap"),
+        OptionSpec::count("fork", "200", "number of fork, execve of this program, wait"),
+        OptionSpec::count(
+            "switch",
+            "4e4",
+            "number of context switches between two processes on one CPU, with a pipe each way",
+        ),
+        OptionSpec::count("batches", "20", "batches into which each number is divided"),
     ],
     metrics: &[
         ("getpid", "s"),

@@ -5,7 +5,7 @@
 use super::Tool;
 use crate::kernel::KernelError;
 use crate::kernels::{block, place};
-use crate::options::{Kind, OptionSpec, Options, UsageError};
+use crate::options::{OptionSpec, Options, UsageError};
 use serde_json::{Value, json};
 use std::fs::{File, FileType, OpenOptions};
 use std::io::{Seek, SeekFrom};
@@ -29,61 +29,43 @@ pub(super) static TOOL: Tool = Tool {
     name: "room",
     summary: "makes sure that a place lies on a disk and has room, and writes a file of random content there; or that memory is there",
     options: &[
-        OptionSpec {
-            name: "path",
-            kind: Kind::Text,
-            default: "",
-            summary: "a directory, a file in one, or a block device, to which nothing is written",
-        },
-        OptionSpec { name: "bytes", kind: Kind::Bytes, default: "0", summary: "bytes that are needed" },
-        OptionSpec {
-            name: "write",
-            kind: Kind::Choice(&["nothing", "file"]),
-            default: "nothing",
-            summary: "nothing, or a file of so many bytes at the path, every block of it",
-        },
-        OptionSpec {
-            name: "on",
-            kind: Kind::Choice(&["disk", "direct", "any"]),
-            default: "disk",
-            summary: "what the place has to lie on: a disk, one that direct access reaches, or anything, memory too",
-        },
-        OptionSpec {
-            name: "job",
-            kind: Kind::Text,
-            default: "read",
-            summary: "what will be done there, in fio's words: it writes unless they are read or randread",
-        },
-        OptionSpec {
-            name: "destroy",
-            kind: Kind::Choice(&["off", "on"]),
-            default: "off",
-            summary: "whether the job may overwrite a block device, or a file that was there before",
-        },
-        OptionSpec {
-            name: "memory",
-            kind: Kind::Bytes,
-            default: "0",
-            summary: "bytes of memory that are needed",
-        },
-        OptionSpec {
-            name: "keys",
-            kind: Kind::Count,
-            default: "0",
-            summary: "keys that a server keeps in memory beside that",
-        },
-        OptionSpec {
-            name: "value-bytes",
-            kind: Kind::Bytes,
-            default: "0",
-            summary: "mean bytes of their values",
-        },
-        OptionSpec {
-            name: "memory-limit",
-            kind: Kind::Bytes,
-            default: "0",
-            summary: "most bytes of memory that may be used, whatever the system says; 0: no such limit",
-        },
+        OptionSpec::text(
+            "path",
+            "",
+            "a directory, a file in one, or a block device, to which nothing is written",
+        ),
+        OptionSpec::bytes("bytes", "0", "bytes that are needed"),
+        OptionSpec::choice(
+            "write",
+            &["nothing", "file"],
+            "nothing",
+            "nothing, or a file of so many bytes at the path, every block of it",
+        ),
+        OptionSpec::choice(
+            "on",
+            &["disk", "direct", "any"],
+            "disk",
+            "what the place has to lie on: a disk, one that direct access reaches, or anything, memory too",
+        ),
+        OptionSpec::text(
+            "job",
+            "read",
+            "what will be done there, in fio's words: it writes unless they are read or randread",
+        ),
+        OptionSpec::choice(
+            "destroy",
+            &["off", "on"],
+            "off",
+            "whether the job may overwrite a block device, or a file that was there before",
+        ),
+        OptionSpec::bytes("memory", "0", "bytes of memory that are needed"),
+        OptionSpec::count("keys", "0", "keys that a server keeps in memory beside that"),
+        OptionSpec::bytes("value-bytes", "0", "mean bytes of their values"),
+        OptionSpec::bytes(
+            "memory-limit",
+            "0",
+            "most bytes of memory that may be used, whatever the system says; 0: no such limit",
+        ),
     ],
     takes_command: false,
     run,
@@ -91,7 +73,7 @@ pub(super) static TOOL: Tool = Tool {
 
 fn run(options: &Options, _command: &[String]) -> Result<Value, KernelError> {
     let memory = memory(options)?;
-    let path = Path::new(options.choice("path"));
+    let path = Path::new(options.text("path"));
     let statement = match (path.as_os_str().is_empty(), memory) {
         (true, None) => return Err(UsageError("name the place: `--path FILE`".into()).into()),
         (true, Some(memory)) => memory,
@@ -126,13 +108,13 @@ fn memory(options: &Options) -> Result<Option<String>, KernelError> {
 /// Whether the place is as it must be.
 fn at_place(options: &Options, path: &Path) -> Result<String, KernelError> {
     let bytes = options.number("bytes");
-    let writes = !matches!(options.choice("job"), "read" | "randread");
+    let writes = !matches!(options.text("job"), "read" | "randread");
     let kind = std::fs::metadata(path).map(|there| there.file_type()).ok();
-    if writes && options.choice("destroy") == "off" && is_somebody_elses(path, kind, bytes)? {
+    if writes && options.text("destroy") == "off" && is_somebody_elses(path, kind, bytes)? {
         return Err(KernelError::Unable(format!(
             "the job `{}` would overwrite {}, which was there before: say that it may (`--param destroy=on`), or leave it a file of \
              its own",
-            options.choice("job"),
+            options.text("job"),
             path.display()
         )));
     }
@@ -188,7 +170,7 @@ fn file_system(options: &Options, path: &Path, kind: Option<FileType>) -> Result
     let shown = directory.display();
     let opened =
         File::open(directory).map_err(KernelError::system(format!("look at the file system of {shown}")))?;
-    let anywhere = options.choice("on") == "any";
+    let anywhere = options.text("on") == "any";
     if let (Some(name), false) = (place::in_memory(&opened), anywhere) {
         return Err(KernelError::Unable(format!(
             "{shown} lies in memory ({name}), and a disk is to be measured: give the guest storage on one (`storage=volume` or \
@@ -196,7 +178,7 @@ fn file_system(options: &Options, path: &Path, kind: Option<FileType>) -> Result
              `--param file=/dev/vda --param file-bytes=0` where the workload has them)"
         )));
     }
-    if options.choice("on") == "direct" && place::in_user_space(&opened) {
+    if options.text("on") == "direct" && place::in_user_space(&opened) {
         return Err(KernelError::Unable(format!(
             "{shown} lies on a file system that a process on the host serves (FUSE, as fuse-overlayfs of an engine that has no overlay of \
              the kernel's): direct reads and writes end in the host's page cache and not at the disk; use `storage=volume`, an overlay of \
@@ -213,7 +195,7 @@ fn file_system(options: &Options, path: &Path, kind: Option<FileType>) -> Result
          room",
     )?;
     // With 0 bytes, what is there is taken as it is.
-    if options.choice("write") == "file" && bytes > 0 {
+    if options.text("write") == "file" && bytes > 0 {
         block::provide_file(path, bytes, !anywhere)?;
     }
     Ok(format!("{shown} has room for {}", rounded(bytes)))

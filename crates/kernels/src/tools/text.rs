@@ -3,7 +3,7 @@
 use super::Tool;
 use crate::kernel::KernelError;
 use crate::kernels::text::Writer;
-use crate::options::{Kind, OptionSpec, Options, UsageError};
+use crate::options::{OptionSpec, Options, UsageError};
 use serde_json::{Value, json};
 use std::fs::File;
 use std::io::Write as _;
@@ -15,21 +15,16 @@ pub(super) static TOOL: Tool = Tool {
     name: "text",
     summary: "writes English-like text, the same for the same seed on every machine, to a file",
     options: &[
-        OptionSpec { name: "bytes", kind: Kind::Bytes, default: "12MiB", summary: "bytes of text" },
-        OptionSpec { name: "seed", kind: Kind::Count, default: "1", summary: "seed of the text" },
-        OptionSpec {
-            name: "path",
-            kind: Kind::Text,
-            default: "",
-            summary: "file to write; one that is there is replaced",
-        },
+        OptionSpec::bytes("bytes", "12MiB", "bytes of text"),
+        OptionSpec::count("seed", "1", "seed of the text"),
+        OptionSpec::text("path", "", "file to write; one that is there is replaced"),
     ],
     takes_command: false,
     run,
 };
 
 fn run(options: &Options, _command: &[String]) -> Result<Value, KernelError> {
-    let path = options.choice("path");
+    let path = options.text("path");
     if path.is_empty() {
         return Err(UsageError("name the file to write: `--path FILE`".into()).into());
     }

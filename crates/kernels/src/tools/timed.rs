@@ -4,19 +4,14 @@
 use super::Tool;
 use crate::clock::{now_ns, seconds_since};
 use crate::kernel::KernelError;
-use crate::options::{Kind, OptionSpec, Options, UsageError};
+use crate::options::{OptionSpec, Options, UsageError};
 use serde_json::{Value, json};
 use std::process::{Command, Stdio};
 
 pub(super) static TOOL: Tool = Tool {
     name: "timed",
     summary: "runs a command with its output thrown away, and prints how long it took and at what rate it read a file",
-    options: &[OptionSpec {
-        name: "bytes-of",
-        kind: Kind::Text,
-        default: "",
-        summary: "file whose size over the time is the rate",
-    }],
+    options: &[OptionSpec::text("bytes-of", "", "file whose size over the time is the rate")],
     takes_command: true,
     run,
 };
@@ -26,7 +21,7 @@ pub(super) static TOOL: Tool = Tool {
     reason = "the guest has no helper that holds a deadline; the run holds that of this program, and ends both"
 )]
 fn run(options: &Options, command: &[String]) -> Result<Value, KernelError> {
-    let path = options.choice("bytes-of");
+    let path = options.text("bytes-of");
     if path.is_empty() {
         return Err(UsageError("name the file that the command reads: `--bytes-of FILE`".into()).into());
     }

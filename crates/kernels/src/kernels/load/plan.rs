@@ -55,7 +55,7 @@ impl Plan {
         let pipeline = between(options, "pipeline", 1, 100_000)? as usize;
         let threads = (between(options, "threads", 1, 1024)? as usize).min(clients);
         let rate = options.decimal("rate");
-        let spread = match options.choice("arrivals") {
+        let spread = match options.text("arrivals") {
             "constant" => Spread::Constant,
             _ => Spread::Poisson,
         };

@@ -95,7 +95,7 @@ impl Protocol for Redis {
         let Some((line, body)) = resp::line(input) else {
             return match input.len() {
                 0..LONGEST_LINE => Step::more(0),
-                _ => nonsense(input),
+                _ => malformed(input),
             };
         };
         match (line.split_first(), expected) {
@@ -108,10 +108,10 @@ impl Protocol for Redis {
             }
             (Some((b'$', digits)), Expected::Value(key)) => {
                 let Some(bytes) = resp::number(digits).filter(|bytes| *bytes <= 512 << 20) else {
-                    return nonsense(input);
+                    return malformed(input);
                 };
                 let Some(value) = input[body..].get(..bytes + 2) else { return Step::more(0) };
-                let Some(value) = value.strip_suffix(b"\r\n") else { return nonsense(input) };
+                let Some(value) = value.strip_suffix(b"\r\n") else { return malformed(input) };
                 let right = bytes <= self.mix.longest_value() && resp::belongs(value, &resp::key(*key));
                 let reply = if right {
                     Reply::Right
@@ -125,12 +125,12 @@ impl Protocol for Redis {
             (Some((b'+' | b':', _)), _) => {
                 Step::done(body, Reply::Wrong(format!("{} for a request of another kind", excerpt(line))))
             }
-            _ => nonsense(input),
+            _ => malformed(input),
         }
     }
 }
 
-fn malformed_error(input: &[u8]) -> Step {
+fn malformed(input: &[u8]) -> Step {
     Step::done(0, Reply::Malformed(excerpt(input)))
 }
 

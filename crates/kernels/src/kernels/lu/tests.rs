@@ -3,7 +3,7 @@
 use super::*;
 
 fn options(line: &str) -> Options {
-    KERNEL.options_of(&line)
+    KERNEL.options_of(line)
 }
 
 #[test]

@@ -56,7 +56,10 @@ impl<P: Protocol> Worker<'_, P> {
         while at < input.len() && !closes {
             let Some(waiting) = client.waiting.front() else {
                 let came = excerpt(&input[at..]);
-                return Err(nonsense(self.shared.address, &format!("`{came}`, which nothing had asked for")));
+                return Err(malformed(
+                    self.shared.address,
+                    &format!("`{came}`, which nothing had asked for"),
+                ));
             };
             let step = self.protocol.reply(&mut client.partial, &input[at..], &waiting.expected);
             at += step.consumed;
@@ -64,7 +67,7 @@ impl<P: Protocol> Worker<'_, P> {
             match step.reply {
                 None => break,
                 Some(Reply::Malformed(came)) => {
-                    return Err(nonsense(self.shared.address, &format!("`{came}`")));
+                    return Err(malformed(self.shared.address, &format!("`{came}`")));
                 }
                 Some(reply) => {
                     self.tally.reply(reply, waiting.measured, now.saturating_sub(waiting.from_ns));
@@ -113,6 +116,6 @@ impl<P: Protocol> Worker<'_, P> {
     }
 }
 
-fn malformed_error(address: SocketAddr, came: &str) -> KernelError {
+fn malformed(address: SocketAddr, came: &str) -> KernelError {
     KernelError::Unable(format!("{address} said {came}: is that the protocol it speaks?"))
 }
