@@ -208,7 +208,7 @@ impl Change {
             Self::Process { pid, start_ticks } if this_boot => undo_process(*pid, *start_ticks),
             Self::Process { .. } => Ok(()),
             Self::Platform { platform, what, id, detail } => {
-                platforms.undo(platform, what, id, detail).map_err(|error| error.to_string())
+                platforms.undo(platform, what, id, detail)
             }
         }
     }
