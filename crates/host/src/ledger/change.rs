@@ -207,9 +207,7 @@ impl Change {
             }
             Self::Process { pid, start_ticks } if this_boot => undo_process(*pid, *start_ticks),
             Self::Process { .. } => Ok(()),
-            Self::Platform { platform, what, id, detail } => {
-                platforms.undo(platform, what, id, detail)
-            }
+            Self::Platform { platform, what, id, detail } => platforms.undo(platform, what, id, detail),
         }
     }
 }

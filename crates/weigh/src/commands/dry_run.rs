@@ -191,7 +191,7 @@ fn host_changes(plan: &Plan, environment: &EnvironmentPlan) -> impl Iterator<Ite
         host: plan.guest.image == ImageSpec::Host,
         notes: Vec::new(),
         tree: None,
-        hold: None,
+        lock: None,
     };
     let request = GuestRequest {
         environment: environment.spec.clone(),
