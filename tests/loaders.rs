@@ -144,7 +144,7 @@ fn a_server_is_driven_from_another_machine() {
     }
     let plan = std::fs::read_to_string(stage.here().join("r/plan.json")).unwrap();
     let plan: Value = serde_json::from_str(&plan).unwrap();
-    assert_eq!((&plan["format"], &plan["loader"]), (&Value::from(7), &there["environment"]));
+    assert_eq!((&plan["format"], &plan["loader"]), (&Value::from(8), &there["environment"]));
     machine.assert_empty();
     drop(machine);
     stage.host_is_as_before();

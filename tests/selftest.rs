@@ -49,7 +49,7 @@ fn a_label_that_costs_something_exits_with_1_and_says_what_is_outside() {
     let output = stage.weigh().args(arguments).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     let said = String::from_utf8_lossy(&output.stderr);
-    assert!(said.contains("the method does not keep on this host what it promises"), "{said}");
+    assert!(said.contains("the method does not keep its promises on this host"), "{said}");
     let table = String::from_utf8_lossy(&output.stdout);
     assert!(table.contains("OUTSIDE: equal environments were called different"), "{table}");
     // Its directory is no run, so `last` does not lead there.
