@@ -2,7 +2,7 @@
 //!
 //! Runs, comparisons, studies and commands build it; every format renders it once. A cell holds
 //! numbers with their units, intervals, words and flags, never a text that a format would have to
-//! take apart again. A figure names its data in [`Document::plots`].
+//! take apart again. A figure names its data in `Document::plots`.
 
 use crate::html::LiveView;
 use crate::plots::Plots;
