@@ -23,7 +23,7 @@ fn the_version_is_told() {
 fn words_about_a_network_are_right_or_refused() {
     for (words, said) in [
         (&["--address", "10.0.0.2"][..], "10.0.0.2/24"),
-        (&["--address"], "takes an address"),
+        (&["--address"], "--address takes a value"),
         (&["--gateway", "10.0.0.1"], "--address"),
         (&["--address", "10.0.0.2/24", "--gateway", "10.0.1.1"], "not in the subnet"),
         // This process has a network already.
