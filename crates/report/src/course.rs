@@ -42,21 +42,12 @@ fn figures(subject: &str, courses: &[&Course], names: &Names, plots: &mut Plots)
     plots.courses.push(CoursePlot { what: subject.into(), unit: scale.symbol().into(), rows });
     let index = plots.courses.len() - 1;
     let subject = shown_name(subject);
-    let figure = |kind, caption: String, seen: &str| {
-        let alt = format!("{caption}: {seen}; the numbers are in the table below");
-        Figure { kind, index, caption, alt }
-    };
+    let five = "a box per environment from the 5 % to the 95 % quantile, its whiskers reaching to the least and the most";
+    let course = "values over hours, one line per environment, changes marked";
+    let title = format!("{subject}: least, 5 %, median, 95 %, most");
     vec![
-        figure(
-            PlotKind::Five,
-            format!("{subject}: least, 5 %, median, 95 %, most"),
-            "a box per environment from the 5 % to the 95 % quantile, its whiskers reaching to the least and the most",
-        ),
-        figure(
-            PlotKind::Course,
-            format!("{subject} over time"),
-            "values over hours, one line per environment, changes marked",
-        ),
+        Figure::beside_table(PlotKind::Five, index, title, five),
+        Figure::beside_table(PlotKind::Course, index, format!("{subject} over time"), course),
     ]
 }
 

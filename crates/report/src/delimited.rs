@@ -7,94 +7,54 @@ use crate::results::assignments;
 use crate::rows::closed_loop;
 use crate::{Report, ReportError, circumstances, duplicates};
 use std::collections::BTreeMap;
-use weigh_model::{LoadKind, NeighbourKind, Shares, WorkloadKey, neighbours};
+use weigh_model::{LoadKind, MetricSpec, NeighbourKind, Shares, WorkloadKey, neighbours};
 use weigh_stats::{Cell, Failure, Interval, Reference, Summary};
 
 /// The columns, in order. New ones are added at the end.
-const HEADER: &[&str] = &[
-    "workload",
-    "params",
-    "metric",
-    "unit",
-    "better",
-    "environment",
-    "baseline",
-    "n",
-    "median",
-    "mean",
-    "sd",
-    "min",
-    "p05",
-    "p95",
-    "max",
-    "overhead_mean",
-    "overhead_ci_low",
-    "overhead_ci_high",
-    "typical_median",
-    "typical_ci_low",
-    "typical_ci_high",
-    "primary",
-    "verdict",
-    "p_diff_holm",
-    "p_eq_holm",
-    "smallest_detectable",
-    "unseen_mode_bound",
-    "blocks_to_decide",
-    "tried",
-    "failed",
-    "flags",
-    "pairing",
-    "exploratory",
-    "comparisons",
-    "margin",
-    "void_units",
-    "unequal",
-    "failure_reasons",
-    "unequal_intended",
-    "unequal_allowed",
-    "acceleration",
-    "clock",
-    "operation",
-    "cpu_ns_per_op",
-    "cpu_n",
-    "cpu_difference_mean",
-    "cpu_difference_ci_low",
-    "cpu_difference_ci_high",
-    "cycles_per_op",
-    "cpu_parts_ns_per_op",
-    "cpu_daemons_ns_per_op",
-    "counters_per_op",
-    "void_causes",
-    "noisy_host",
-    "closed_loop",
-    "absent",
-];
+const HEADER: &str = "\
+    workload params metric unit better environment baseline n median mean sd min p05 p95 max \
+    overhead_mean overhead_ci_low overhead_ci_high typical_median typical_ci_low typical_ci_high \
+    primary verdict p_diff_holm p_eq_holm smallest_detectable unseen_mode_bound blocks_to_decide tried \
+    failed flags pairing exploratory comparisons margin void_units unequal failure_reasons \
+    unequal_intended unequal_allowed acceleration clock operation cpu_ns_per_op cpu_n \
+    cpu_difference_mean cpu_difference_ci_low cpu_difference_ci_high cycles_per_op cpu_parts_ns_per_op \
+    cpu_daemons_ns_per_op counters_per_op void_causes noisy_host closed_loop absent";
 
 /// The values of a row by column; what a column has no value for stays empty.
 pub(crate) type Record = BTreeMap<&'static str, String>;
 
-/// Records under their header.
+/// Records under their header, the names of columns with spaces between them.
 pub(crate) fn write(
-    header: &[&'static str],
+    header: &'static str,
     records: impl IntoIterator<Item = Record>,
 ) -> Result<String, ReportError> {
-    let fault = |error: String| ReportError::Csv(error);
+    let fault = |error: &dyn std::fmt::Display| ReportError::Csv(error.to_string());
+    let columns = || header.split(' ');
     let mut writer = csv::WriterBuilder::new().terminator(csv::Terminator::CRLF).from_writer(Vec::new());
-    writer.write_record(header).map_err(|error| fault(error.to_string()))?;
+    writer.write_record(columns()).map_err(|error| fault(&error))?;
     for record in records {
-        let values = header.iter().map(|column| record.get(column).map_or("", String::as_str));
-        writer.write_record(values).map_err(|error| fault(error.to_string()))?;
+        let values = columns().map(|column| record.get(column).map_or("", String::as_str));
+        writer.write_record(values).map_err(|error| fault(&error))?;
     }
-    let bytes = writer.into_inner().map_err(|error| fault(error.to_string()))?;
-    String::from_utf8(bytes).map_err(|error| fault(error.to_string()))
+    let bytes = writer.into_inner().map_err(|error| fault(&error))?;
+    String::from_utf8(bytes).map_err(|error| fault(&error))
 }
 
 pub(crate) fn number(value: Option<f64>) -> String {
     value.filter(|value| value.is_finite()).map(|value| value.to_string()).unwrap_or_default()
 }
 
-pub(crate) fn interval(interval: Option<Interval>) -> [String; 3] {
-    [number(interval.map(|i| i.estimate)), number(interval.map(|i| i.low)), number(interval.map(|i| i.high))]
+/// An estimate and the ends of its interval in columns of these names.
+pub(crate) fn interval(
+    names: [&'static str; 3],
+    interval: Option<Interval>,
+) -> impl Iterator<Item = (&'static str, String)> {
+    let values = [interval.map(|i| i.estimate), interval.map(|i| i.low), interval.map(|i| i.high)];
+    names.into_iter().zip(values.map(number))
+}
+
+fn overhead(found: Option<Interval>) -> impl Iterator<Item = (&'static str, String)> {
+    interval(["overhead_mean", "overhead_ci_low", "overhead_ci_high"], found)
 }
 
 /// A cell of text that a spreadsheet will not take for a formula and a terminal not for a command:
@@ -111,7 +71,7 @@ fn pairs(values: &BTreeMap<String, f64>) -> String {
 }
 
 /// What is known of a cell beside its values.
-fn circumstances(report: &Report, cell: &Cell) -> Vec<(&'static str, String)> {
+fn circumstances(report: &Report, cell: &Cell) -> Record {
     let known = report.environments.iter().find(|e| e.name == cell.environment);
     let acceleration = known.and_then(|e| e.facts.get("acceleration")).filter(|value| !value.is_null());
     let clock = circumstances::clock(report, &cell.environment).map(circumstances::clock_words);
@@ -124,17 +84,14 @@ fn circumstances(report: &Report, cell: &Cell) -> Vec<(&'static str, String)> {
     }
     let causes: Vec<String> = causes.iter().map(|(cause, units)| format!("{cause}={units}")).collect();
     let acceleration = acceleration.map(|value| text(&readable_fact("acceleration", Some(value))));
-    let [mean, low, high] = interval(charge.and_then(|c| c.difference));
+    let difference = ["cpu_difference_mean", "cpu_difference_ci_low", "cpu_difference_ci_high"];
     let closed = closed_loop(report, cell).map(|closed| closed.to_string());
-    vec![
+    let mut record = Record::from([
         ("acceleration", acceleration.unwrap_or_default()),
         ("clock", text(&clock.unwrap_or_default().replace(crate::text::JOINER, " "))),
         ("operation", text(charge.map_or("", |c| &c.operation))),
         ("cpu_ns_per_op", number(charge.map(|c| c.cpu_ns_per_op))),
         ("cpu_n", charge.map(|c| c.n.to_string()).unwrap_or_default()),
-        ("cpu_difference_mean", mean),
-        ("cpu_difference_ci_low", low),
-        ("cpu_difference_ci_high", high),
         ("cycles_per_op", number(charge.and_then(|c| c.cycles_per_op))),
         ("cpu_parts_ns_per_op", charge.map(|c| pairs(&c.parts_ns_per_op)).unwrap_or_default()),
         ("cpu_daemons_ns_per_op", charge.map(|c| pairs(&c.daemons_ns_per_op)).unwrap_or_default()),
@@ -143,41 +100,42 @@ fn circumstances(report: &Report, cell: &Cell) -> Vec<(&'static str, String)> {
         ("noisy_host", report.circumstances.noisy_host.is_some().to_string()),
         ("closed_loop", closed.unwrap_or_default()),
         ("absent", text(cell.absent.as_deref().unwrap_or_default())),
-    ]
+    ]);
+    record.extend(interval(difference, charge.and_then(|c| c.difference)));
+    record
 }
 
 /// What an environment was found to be against itself: a row each, of the metric with what is told
 /// of it after a colon.
 fn beside(report: &Report) -> Vec<Record> {
-    let row = |columns: &[(&'static str, String)]| Record::from_iter(columns.iter().cloned());
-    let effect = |found: Option<Interval>| {
-        let [mean, low, high] = interval(found);
-        [("overhead_mean", mean), ("overhead_ci_low", low), ("overhead_ci_high", high)]
-    };
-    let of = |workload: &str, params: String, metric: String, environment: &str, against: &str, n: u32| {
-        vec![
+    type Subject<'a> = (&'a str, String, &'a MetricSpec, &'a str);
+    let of = |(workload, params, metric, environment): Subject<'_>, what: &str, against: &str, n: u32| {
+        Record::from([
             ("workload", text(workload)),
             ("params", text(&params)),
-            ("metric", text(&metric)),
+            ("metric", text(&format!("{}:{what}", metric.name))),
             ("environment", text(environment)),
             ("baseline", text(against)),
             ("n", n.to_string()),
-        ]
+        ])
+    };
+    // With an absolute value and an effect.
+    let with = |subject: Subject<'_>, what: &str, against: &str, n: u32, median, effect| {
+        let unit = text(subject.2.unit.symbol());
+        let mut record = of(subject, what, against, n);
+        record.extend([("unit", unit), ("median", number(median))]);
+        record.extend(overhead(effect));
+        record
     };
     let mut rows = Vec::new();
     for one in &report.degradations {
         for step in &one.steps {
             let params = params(&one.key, step.guests, &one.neighbours);
-            let metric = format!("{}:loss", one.metric.name);
-            let mut columns = of(&one.key.name, params, metric, &one.environment, "alone", step.n);
-            columns.extend(effect(step.loss));
-            columns.extend([
-                ("unit", text(one.metric.unit.symbol())),
-                ("median", number(step.median)),
-                ("failed", step.failed.to_string()),
-                ("absent", text(step.lack.as_deref().unwrap_or_default())),
-            ]);
-            rows.push(row(&columns));
+            let subject = (one.key.name.as_str(), params, &one.metric, one.environment.as_str());
+            let mut record = with(subject, "loss", "alone", step.n, step.median, step.loss);
+            let lack = text(step.lack.as_deref().unwrap_or_default());
+            record.extend([("failed", step.failed.to_string()), ("absent", lack)]);
+            rows.push(record);
         }
     }
     for one in &report.isolations {
@@ -187,47 +145,31 @@ fn beside(report: &Report) -> Vec<Record> {
             Reference::Alone => "alone",
         };
         let params = params(&one.key, one.guests, &one.neighbours);
-        let metric = format!("{}:isolation", one.metric.name);
-        let mut columns = of(&one.key.name, params, metric, &one.environment, against, one.n);
-        columns.extend(effect(one.loss));
-        columns.extend([("unit", text(one.metric.unit.symbol())), ("median", number(one.median))]);
-        rows.push(row(&columns));
+        let subject = (one.key.name.as_str(), params, &one.metric, one.environment.as_str());
+        rows.push(with(subject, "isolation", against, one.n, one.median, one.loss));
     }
     for one in &report.sums {
+        let kind = NeighbourKind { load: LoadKind::Same, shares: one.shares };
         for step in &one.steps {
-            let kind = NeighbourKind { load: LoadKind::Same, shares: one.shares };
             let params = params(&one.key, step.guests, &kind);
-            let metric = format!("{}:scale", one.metric.name);
-            let mut columns = of(&one.key.name, params, metric, &one.environment, "alone", step.n);
-            let scale =
-                step.scale.map(|s| [s.estimate, s.low, s.high].map(|times| number(Some(times - 1.0))));
-            let names = ["overhead_mean", "overhead_ci_low", "overhead_ci_high"];
-            columns.extend(names.into_iter().zip(scale.unwrap_or_default()));
-            columns.extend([("unit", text(one.metric.unit.symbol())), ("median", number(step.median))]);
-            rows.push(row(&columns));
+            let subject = (one.key.name.as_str(), params, &one.metric, one.environment.as_str());
+            let scale = step.scale.map(|scale| scale.map(|times| times - 1.0));
+            rows.push(with(subject, "scale", "alone", step.n, step.median, scale));
         }
     }
     for one in &report.courses {
         let params = assignments(&one.params).join(";");
-        let of = |what: &str| {
-            let metric = format!("{}:{what}", one.metric.name);
-            of(&one.workload, params.clone(), metric, &one.environment, "", one.n)
-        };
-        let mut drift = of("drift_per_hour");
-        drift.extend(effect(one.drift_per_hour));
-        drift.extend([("unit", text(one.metric.unit.symbol())), ("median", number(Some(one.median)))]);
-        let mut variation = of("cv");
-        variation.extend([
-            ("mean", number(one.cv)),
-            ("min", number(one.cv_interval.map(|i| i.low))),
-            ("max", number(one.cv_interval.map(|i| i.high))),
-        ]);
-        rows.extend([row(&drift), row(&variation)]);
+        let subject = || (one.workload.as_str(), params.clone(), &one.metric, one.environment.as_str());
+        rows.push(with(subject(), "drift_per_hour", "", one.n, Some(one.median), one.drift_per_hour));
+        let mut variation = of(subject(), "cv", "", one.n);
+        let ends = one.cv_interval.map(|interval| (interval.low, interval.high)).unzip();
+        variation.extend([("mean", number(one.cv)), ("min", number(ends.0)), ("max", number(ends.1))]);
+        rows.push(variation);
         for change in one.changes.iter().flatten() {
             for (side, median) in [("before", change.before), ("after", change.after)] {
-                let mut columns = of(&format!("{side} {} h", change.hours));
-                columns.push(("median", number(Some(median))));
-                rows.push(row(&columns));
+                let mut record = of(subject(), &format!("{side} {} h", change.hours), "", one.n);
+                record.insert("median", number(Some(median)));
+                rows.push(record);
             }
         }
     }
@@ -291,12 +233,8 @@ fn record(report: &Report, differences: &[Difference], cell: &Cell) -> Result<Re
         ("unequal_intended", unequal(&|standing| standing == Standing::Intended)),
         ("unequal_allowed", unequal(&|standing| standing == Standing::Allowed)),
     ]);
-    record.extend(
-        ["overhead_mean", "overhead_ci_low", "overhead_ci_high"].into_iter().zip(interval(cell.overhead)),
-    );
-    record.extend(
-        ["typical_median", "typical_ci_low", "typical_ci_high"].into_iter().zip(interval(cell.typical)),
-    );
+    record.extend(overhead(cell.overhead));
+    record.extend(interval(["typical_median", "typical_ci_low", "typical_ci_high"], cell.typical));
     record.extend(circumstances(report, cell));
     Ok(record)
 }

@@ -248,13 +248,22 @@ impl Block {
 
     /// Terms and what is known of each.
     pub fn facts<T: Into<String>>(facts: impl IntoIterator<Item = (T, String)>) -> Self {
-        let items = facts.into_iter().map(|(term, text)| Item::new(term.into(), vec![text]));
-        Self::List(List { kind: ListKind::Facts, items: items.collect() })
+        Self::list(ListKind::Facts, facts.into_iter().map(|(term, text)| Item::new(term, vec![text])))
     }
 
     /// Items without terms.
     pub fn bullets(items: impl IntoIterator<Item = String>) -> Self {
-        Self::List(List { kind: ListKind::Bullets, items: items.into_iter().map(Item::line).collect() })
+        Self::list(ListKind::Bullets, items.into_iter().map(Item::line))
+    }
+
+    /// Items of a kind.
+    pub fn list(kind: ListKind, items: impl IntoIterator<Item = Item>) -> Self {
+        Self::List(List { kind, items: items.into_iter().collect() })
+    }
+
+    /// Rows and columns.
+    pub fn table(table: Table) -> Self {
+        Self::Table(Box::new(table))
     }
 }
 
@@ -263,13 +272,6 @@ impl Block {
 pub struct List {
     pub(crate) kind: ListKind,
     pub(crate) items: Vec<Item>,
-}
-
-impl List {
-    /// Items of a kind.
-    pub fn new(kind: ListKind, items: Vec<Item>) -> Self {
-        Self { kind, items }
-    }
 }
 
 /// What the items of a list are.
@@ -710,6 +712,18 @@ pub struct Figure {
     pub(crate) caption: String,
     /// What is seen, for those who do not.
     pub(crate) alt: String,
+}
+
+impl Figure {
+    pub(crate) fn new(kind: PlotKind, index: usize, caption: String, alt: String) -> Self {
+        Self { kind, index, caption, alt }
+    }
+
+    /// A figure beside the table that has its numbers.
+    pub(crate) fn beside_table(kind: PlotKind, index: usize, caption: String, seen: &str) -> Self {
+        let alt = format!("{caption}: {seen}; the numbers are in the table below");
+        Self::new(kind, index, caption, alt)
+    }
 }
 
 /// What the script of the page can draw.

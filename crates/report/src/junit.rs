@@ -18,45 +18,51 @@ use weigh_stats::{Flag, Verdict};
 
 /// What became of a case.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Outcome {
+pub(crate) enum Outcome {
     Passed,
     Failed(String),
     Skipped(String),
     Error(String),
 }
 
-/// A comparison, or a workload that could not be measured in an environment.
-#[derive(Debug)]
-struct Case {
-    class: String,
-    name: String,
-    outcome: Outcome,
-    /// What was measured, in words.
-    said: String,
-}
-
-/// The cases of a workload.
-#[derive(Debug)]
-struct Suite {
-    name: String,
-    cases: Vec<Case>,
-}
-
-impl Suite {
-    fn count(&self, which: fn(&Outcome) -> bool) -> usize {
-        self.cases.iter().filter(|case| which(&case.outcome)).count()
+impl Outcome {
+    /// The element that a case has, with its message; none for a case that passed.
+    fn told(&self) -> Option<(&'static str, &str)> {
+        match self {
+            Self::Passed => None,
+            Self::Failed(why) => Some(("failure", why)),
+            Self::Skipped(why) => Some(("skipped", why)),
+            Self::Error(why) => Some(("error", why)),
+        }
     }
+}
+
+/// A comparison, a workload that could not be measured in an environment, or a claim.
+#[derive(Debug)]
+pub(crate) struct Case {
+    pub class: String,
+    pub name: String,
+    pub outcome: Outcome,
+    /// What was measured, in words.
+    pub said: Vec<String>,
+}
+
+/// The cases of a workload or of an experiment.
+#[derive(Debug)]
+pub(crate) struct Suite {
+    pub name: String,
+    pub properties: Vec<(&'static str, String)>,
+    pub cases: Vec<Case>,
 }
 
 /// The report as JUnit's XML. `gate` is in per cent.
 pub(crate) fn render(report: &Report, gate: Option<f64>) -> Result<String, ReportError> {
-    let suites = suites(&results::groups(report), &troubles::failures(report), gate);
-    let mut writer = Writer::new_with_indent(Vec::new(), b' ', 2);
-    write(&mut writer, report, gate, &suites).map_err(|error| ReportError::Junit(error.to_string()))?;
-    let mut text =
-        String::from_utf8(writer.into_inner()).map_err(|error| ReportError::Junit(error.to_string()))?;
-    text.push('\n');
-    Ok(text.replace(JOINER, " "))
+    let mut properties = vec![("baseline", name(&report.analysis.baseline))];
+    properties.extend(report.run.as_ref().map(|run| ("run", name(run))));
+    properties.extend(gate.map(|percent| ("gate", format!("{percent} %"))));
+    let mut suites = suites(&results::groups(report), &troubles::failures(report), gate);
+    suites.iter_mut().for_each(|suite| suite.properties.clone_from(&properties));
+    write(&legal(&shown(&report.title)), &suites)
 }
 
 fn suites(groups: &[Group], failures: &[FailureLine], gate: Option<f64>) -> Vec<Suite> {
@@ -68,7 +74,7 @@ fn suites(groups: &[Group], failures: &[FailureLine], gate: Option<f64>) -> Vec<
                 let compared = table.rows.iter().filter(|row| !row.baseline);
                 compared.map(move |row| case(table, row, baseline, gate))
             });
-            Suite { name: group.name(), cases: judged.collect() }
+            Suite { name: group.name(), properties: Vec::new(), cases: judged.collect() }
         })
         .collect();
     // What failed in a baseline, or has no row at all, is nobody's case yet.
@@ -91,11 +97,13 @@ fn add(suites: &mut Vec<Suite>, failure: &FailureLine) {
         class: name(&failure.workload),
         name: name(&failure.environment),
         outcome: Outcome::Error(format!("{}: {}", failure.blocks, failure.reason)),
-        said: String::new(),
+        said: Vec::new(),
     };
     match suites.iter_mut().find(|suite| suite.name == failure.workload) {
         Some(suite) => suite.cases.push(case),
-        None => suites.push(Suite { name: failure.workload.clone(), cases: vec![case] }),
+        None => {
+            suites.push(Suite { name: failure.workload.clone(), properties: Vec::new(), cases: vec![case] })
+        }
     }
 }
 
@@ -122,7 +130,7 @@ fn case(table: &Table, row: &Row, baseline: Option<&Row>, gate: Option<f64>) -> 
         class: format!("{}.{}", name(&table.workload), name(&table.metric)),
         name: name(&row.environment),
         outcome: outcome(row, effect.as_deref(), gate),
-        said: said.iter().map(|line| legal(&shown(line))).collect::<Vec<_>>().join("\n"),
+        said,
     }
 }
 
@@ -152,26 +160,38 @@ fn outcome(row: &Row, effect: Option<&str>, gate: Option<f64>) -> Outcome {
     }
 }
 
-fn write(
-    writer: &mut Writer<Vec<u8>>,
-    report: &Report,
-    gate: Option<f64>,
-    suites: &[Suite],
-) -> io::Result<()> {
+/// Suites as XML under a title.
+pub(crate) fn write(title: &str, suites: &[Suite]) -> Result<String, ReportError> {
+    let fault = |error: &dyn std::fmt::Display| ReportError::Junit(error.to_string());
+    let mut writer = Writer::new_with_indent(Vec::new(), b' ', 2);
+    write_suites(&mut writer, title, suites).map_err(|error| fault(&error))?;
+    let mut text = String::from_utf8(writer.into_inner()).map_err(|error| fault(&error))?;
+    text.push('\n');
+    Ok(text.replace(JOINER, " "))
+}
+
+fn write_suites(writer: &mut Writer<Vec<u8>>, title: &str, suites: &[Suite]) -> io::Result<()> {
     writer.write_event(Event::Decl(BytesDecl::new("1.0", Some("UTF-8"), None)))?;
-    let total = |which: fn(&Outcome) -> bool| suites.iter().map(|suite| suite.count(which)).sum::<usize>();
-    let counts =
-        [total(|_| true), total(is_failed), total(is_error), total(is_skipped)].map(|n| n.to_string());
-    let title = legal(&shown(&report.title));
-    writer.create_element("testsuites").with_attributes(attributes(&title, &counts)).write_inner_content(
-        |writer| suites.iter().try_for_each(|suite| write_suite(writer, report, gate, suite)),
-    )?;
+    let element = writer.create_element("testsuites").with_attribute(("name", title));
+    let element = element.with_attributes(borrowed(&counts(suites)));
+    element.write_inner_content(|writer| suites.iter().try_for_each(|suite| write_suite(writer, suite)))?;
     Ok(())
 }
 
-fn attributes<'a>(name: &'a str, counts: &'a [String; 4]) -> [(&'a str, &'a str); 5] {
-    let [tests, failures, errors, skipped] = counts;
-    [("name", name), ("tests", tests), ("failures", failures), ("errors", errors), ("skipped", skipped)]
+/// How many cases there are, and how many of each outcome.
+fn counts(suites: &[Suite]) -> [(&'static str, String); 4] {
+    let told = || suites.iter().flat_map(|suite| &suite.cases).map(|case| case.outcome.told());
+    let count = |element: &str| told().flatten().filter(|(known, _)| *known == element).count().to_string();
+    [
+        ("tests", told().count().to_string()),
+        ("failures", count("failure")),
+        ("errors", count("error")),
+        ("skipped", count("skipped")),
+    ]
+}
+
+fn borrowed<'a>(attributes: &'a [(&'static str, String)]) -> impl Iterator<Item = (&'a str, &'a str)> {
+    attributes.iter().map(|(name, value)| (*name, value.as_str()))
 }
 
 /// A name of any origin and length.
@@ -185,62 +205,33 @@ pub(crate) fn legal(text: &str) -> String {
     text.replace('\u{fffe}', "\\u{fffe}").replace('\u{ffff}', "\\u{ffff}")
 }
 
-fn is_failed(outcome: &Outcome) -> bool {
-    matches!(outcome, Outcome::Failed(_))
-}
-
-fn is_error(outcome: &Outcome) -> bool {
-    matches!(outcome, Outcome::Error(_))
-}
-
-fn is_skipped(outcome: &Outcome) -> bool {
-    matches!(outcome, Outcome::Skipped(_))
-}
-
-fn write_suite(
-    writer: &mut Writer<Vec<u8>>,
-    report: &Report,
-    gate: Option<f64>,
-    suite: &Suite,
-) -> io::Result<()> {
-    let counts =
-        [suite.count(|_| true), suite.count(is_failed), suite.count(is_error), suite.count(is_skipped)]
-            .map(|n| n.to_string());
-    let suite_name = name(&suite.name);
-    writer
-        .create_element("testsuite")
-        .with_attributes(attributes(&suite_name, &counts))
-        .write_inner_content(|writer| {
-            let mut properties = vec![("baseline", name(&report.analysis.baseline))];
-            properties.extend(report.run.as_ref().map(|run| ("run", name(run))));
-            properties.extend(gate.map(|percent| ("gate", format!("{percent} %"))));
-            writer.create_element("properties").write_inner_content(|writer| {
-                for (name, value) in &properties {
-                    let attributes = [("name", *name), ("value", value.as_str())];
-                    writer.create_element("property").with_attributes(attributes).write_empty()?;
-                }
-                Ok(())
-            })?;
-            suite.cases.iter().try_for_each(|case| write_case(writer, case))
+fn write_suite(writer: &mut Writer<Vec<u8>>, suite: &Suite) -> io::Result<()> {
+    let name = name(&suite.name);
+    let element = writer.create_element("testsuite").with_attribute(("name", name.as_str()));
+    let counts = counts(std::slice::from_ref(suite));
+    element.with_attributes(borrowed(&counts)).write_inner_content(|writer| {
+        writer.create_element("properties").write_inner_content(|writer| {
+            for (name, value) in borrowed(&suite.properties) {
+                let attributes = [("name", name), ("value", value)];
+                writer.create_element("property").with_attributes(attributes).write_empty()?;
+            }
+            Ok(())
         })?;
+        suite.cases.iter().try_for_each(|case| write_case(writer, case))
+    })?;
     Ok(())
 }
 
 fn write_case(writer: &mut Writer<Vec<u8>>, case: &Case) -> io::Result<()> {
     let attributes = [("classname", case.class.as_str()), ("name", case.name.as_str())];
     writer.create_element("testcase").with_attributes(attributes).write_inner_content(|writer| {
-        let told = match &case.outcome {
-            Outcome::Passed => None,
-            Outcome::Failed(why) => Some(("failure", why)),
-            Outcome::Skipped(why) => Some(("skipped", why)),
-            Outcome::Error(why) => Some(("error", why)),
-        };
-        if let Some((element, why)) = told {
+        if let Some((element, why)) = case.outcome.told() {
             let why = legal(&shown(why));
             writer.create_element(element).with_attribute(("message", why.as_str())).write_empty()?;
         }
-        if !case.said.is_empty() {
-            writer.create_element("system-out").write_text_content(BytesText::new(&case.said))?;
+        let said: Vec<String> = case.said.iter().map(|line| legal(&shown(line))).collect();
+        if !said.is_empty() {
+            writer.create_element("system-out").write_text_content(BytesText::new(&said.join("\n")))?;
         }
         Ok(())
     })?;

@@ -144,13 +144,6 @@ fn knees(report: &Report) -> Vec<Section> {
     grouped(&report.degradations, subject_of).into_iter().filter_map(section).collect()
 }
 
-/// A figure of what is beside a table.
-fn figure(kind: PlotKind, index: usize, caption: &str, seen: &str) -> Figure {
-    let caption = shown_name(caption);
-    let alt = format!("{caption}: {seen}; the numbers are in the table below");
-    Figure { kind, index, caption, alt }
-}
-
 /// What is drawn against the number of guests; nothing where nothing was measured.
 fn against_guests(plots: &mut Plots, plot: NeighbourPlot, caption: &str) -> Vec<Figure> {
     if plot.is_empty() {
@@ -158,7 +151,8 @@ fn against_guests(plots: &mut Plots, plot: NeighbourPlot, caption: &str) -> Vec<
     }
     plots.neighbours.push(plot);
     let seen = "lines against the number of guests, one per environment, with 95 % intervals";
-    vec![figure(PlotKind::Neighbours, plots.neighbours.len() - 1, caption, seen)]
+    let index = plots.neighbours.len() - 1;
+    vec![Figure::beside_table(PlotKind::Neighbours, index, shown_name(caption), seen)]
 }
 
 /// What is lost at each number of guests, one table per kind of neighbours.
@@ -400,7 +394,8 @@ fn isolation_figure(all: &[&Isolation], names: &Names, plots: &mut Plots, captio
     let rows = grouped(&measured, |(environment, ..)| *environment).into_iter().map(row).collect();
     plots.isolations.push(IsolationPlot { kinds, rows });
     let seen = "bars by kind of neighbours, one per environment, with 95 % intervals";
-    vec![figure(PlotKind::Isolation, plots.isolations.len() - 1, caption, seen)]
+    let index = plots.isolations.len() - 1;
+    vec![Figure::beside_table(PlotKind::Isolation, index, shown_name(caption), seen)]
 }
 
 fn column(one: &Isolation) -> String {

@@ -47,5 +47,5 @@ pub(crate) fn table(
 /// The table under its caption, with what a page draws of it.
 pub(crate) fn section(table: Table, figures: Vec<Figure>) -> Section {
     let section = Section::new(&table.caption).with(Audience::PAGE, Block::Figures(figures));
-    section.with(Audience::ALL, Block::Table(Box::new(table)))
+    section.with(Audience::ALL, Block::table(table))
 }

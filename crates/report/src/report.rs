@@ -7,7 +7,7 @@ use weigh_model::{HostFacts, Plan, VoidUnit};
 use weigh_stats::{Analysis, Circumstances, Course, Degradation, Failure, Isolation, Limit, Sum};
 
 /// Everything that a report shows. It is data: rendering looks nothing up and measures nothing.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Report {
     /// What was asked, for people: the command, or the file that was analysed.
     pub title: String,
@@ -54,28 +54,7 @@ pub struct Report {
 impl Report {
     /// A report of an analysis and nothing else, as for samples measured elsewhere.
     pub fn new(title: &str, analysis: Analysis) -> Self {
-        Self {
-            title: title.into(),
-            run: None,
-            compared: None,
-            plan: None,
-            host: None,
-            analysis,
-            limits: Vec::new(),
-            degradations: Vec::new(),
-            isolations: Vec::new(),
-            sums: Vec::new(),
-            courses: Vec::new(),
-            environments: Vec::new(),
-            circumstances: Circumstances::default(),
-            voids: Vec::new(),
-            failures: Vec::new(),
-            logs: BTreeMap::new(),
-            warnings: Vec::new(),
-            blocks_planned: None,
-            blocks_done: None,
-            effort_label: None,
-        }
+        Self { title: title.into(), analysis, ..Self::default() }
     }
 }
 

@@ -4,8 +4,8 @@
 use crate::charges::{CpuRow, CpuTable};
 use crate::differences::{Difference, readable_fact, sentences};
 use crate::document::{
-    Align, Audience, Bar, BarScale, Block, Cell, Column, Document, Entry, Figure, Fit, Form, Item, List,
-    ListKind, Piece, PlotKind, Row, Section, SectionKind, Table, Tone,
+    Align, Audience, Bar, BarScale, Block, Cell, Column, Document, Entry, Figure, Fit, Form, Item, ListKind,
+    Piece, PlotKind, Row, Section, SectionKind, Table, Tone,
 };
 use crate::html::LivePage;
 use crate::notes::COULD_SEE;
@@ -105,9 +105,8 @@ fn labels(report: &Report, live: Option<&LivePage>) -> Section {
     if let Some(live) = live {
         live.amend(report, &mut labels);
     }
-    let items = labels.into_iter().map(|label| Item::new(label.word, vec![label.meaning])).collect();
-    Section::untitled(SectionKind::Labels)
-        .with(Audience::ALL, Block::List(List::new(ListKind::Labels, items)))
+    let items = labels.into_iter().map(|label| Item::new(label.word, vec![label.meaning]));
+    Section::untitled(SectionKind::Labels).with(Audience::ALL, Block::list(ListKind::Labels, items))
 }
 
 /// One sentence per environment.
@@ -117,10 +116,10 @@ fn answers(report: &Report, groups: &[Group]) -> Section {
     if answers.is_empty() {
         return section;
     }
-    let items = answers.into_iter().map(|a| Item::new(a.environment, a.clauses).tone(a.tone)).collect();
+    let items = answers.into_iter().map(|a| Item::new(a.environment, a.clauses).tone(a.tone));
     section
         .with(Audience::ALL, Block::prose(notes::convention(report)))
-        .with(Audience::ALL, Block::List(List::new(ListKind::Answers, items)))
+        .with(Audience::ALL, Block::list(ListKind::Answers, items))
 }
 
 /// What could not be decided, by environment.
@@ -129,10 +128,10 @@ fn undecided(groups: &[Group]) -> Section {
         let count = format!("{} of {}:", undecided.open.len(), undecided.total);
         Item::new(undecided.environment, vec![count]).below(undecided.open, SHOWN)
     };
-    let items = answer::undecided(groups).into_iter().map(item).collect();
+    let items = answer::undecided(groups).into_iter().map(item);
     Section::new("Not decided, and what would")
         .id("undecided")
-        .with(Audience::PAGE, Block::List(List::new(ListKind::Bullets, items)))
+        .with(Audience::PAGE, Block::list(ListKind::Bullets, items))
 }
 
 /// Every effect at once.
@@ -142,14 +141,10 @@ fn effects(plots: &Plots) -> Section {
     if effects == 0 {
         return section;
     }
-    let forest = Figure {
-        kind: PlotKind::Forest,
-        index: 0,
-        caption: "Every effect with its 95 % interval".into(),
-        alt: format!(
-            "Forest plot of {effects} effects with their intervals; the same numbers are in the tables of the workloads"
-        ),
-    };
+    let alt = format!(
+        "Forest plot of {effects} effects with their intervals; the same numbers are in the tables of the workloads"
+    );
+    let forest = Figure::new(PlotKind::Forest, 0, "Every effect with its 95 % interval".into(), alt);
     let without = "The plots need this page's script; every number that they show is in the tables.";
     section
         .with(Audience::PAGE, Block::Figures(vec![forest]))
@@ -166,29 +161,25 @@ fn plain_table(
     let columns = columns.into_iter().map(Column::number);
     let row =
         |(name, entries): (String, Vec<Entry>)| Row::new([Entry::name(name)].into_iter().chain(entries));
-    Block::Table(Box::new(Table {
+    Block::table(Table {
         caption,
         note,
         columns: [Column::text("environment")].into_iter().chain(columns).collect(),
         rows: rows.into_iter().map(row).collect(),
         ..Table::default()
-    }))
+    })
 }
 
 /// How the environments come up, stamp after stamp.
 fn starts(plots: &Plots) -> Section {
+    let alt =
+        "Bars of the time from stamp to stamp, one bar per environment; the numbers are in the table below";
     let figure = |(index, plot): (usize, &crate::plots::waterfall::Waterfall)| {
-        Figure {
-        kind: PlotKind::Waterfall,
-        index,
-        caption: if plot.boot {
-            format!("{}: what a machine's coming up is made of", plot.workload)
-        } else {
-            format!("{}: from the platform's first program to each stamp", plot.workload)
-        },
-        alt: "Bars of the time from stamp to stamp, one bar per environment; the numbers are in the table below"
-            .into(),
-    }
+        let what = match plot.boot {
+            true => "what a machine's coming up is made of",
+            false => "from the platform's first program to each stamp",
+        };
+        Figure::new(PlotKind::Waterfall, index, format!("{}: {what}", plot.workload), alt.into())
     };
     let figures = plots.starts.iter().enumerate().map(figure).collect();
     let mut section = Section::new("Coming up").id("starts").with(Audience::PAGE, Block::Figures(figures));
@@ -212,7 +203,7 @@ fn sweeps(plots: &Plots) -> Vec<Section> {
         for metric in &sweep.metrics {
             let caption = format!("{} {} against {}", sweep.workload, metric.name, sweep.parameter);
             let alt = format!("{caption}, one line per environment; the numbers are in the table below");
-            figures.push(Figure { kind: PlotKind::Sweep, index, caption, alt });
+            figures.push(Figure::new(PlotKind::Sweep, index, caption, alt));
             index += 1;
             let columns = sweep.at.iter().map(|at| format!("{} {at}", sweep.parameter)).collect();
             let caption = format!("{} {}", sweep.workload, metric.name);
@@ -239,20 +230,15 @@ fn workload(
         .id(&format!("workload-{at}"))
         .listed()
         .titled(Audience::FULL, &group.params);
-    for table in &group.judged {
-        section.push(Audience::ALL, Block::Table(Box::new(result(group, table, bars))));
+    for (at, table) in group.tables().enumerate() {
+        if at == group.judged.len() {
+            let heading = format!("{}, also measured: descriptive, no verdicts", group.name());
+            section.push(Audience::TERMINAL, Block::Heading(heading));
+        }
+        section.push(Audience::ALL, Block::table(result(group, table, bars)));
     }
-    if !group.descriptive.is_empty() {
-        let heading = format!("{}, also measured: descriptive, no verdicts", group.name());
-        section.push(Audience::TERMINAL, Block::Heading(heading));
-    }
-    for table in &group.descriptive {
-        section.push(Audience::ALL, Block::Table(Box::new(result(group, table, bars))));
-    }
-    if !group.nowhere.is_empty() {
-        section.push(Audience::ALL, Block::Heading(format!("{}, in no environment", group.name())));
-        section.push(Audience::ALL, Block::bullets(group.nowhere.iter().cloned()));
-    }
+    let nowhere = Block::bullets(group.nowhere.iter().cloned());
+    section.push_titled(Audience::ALL, &format!("{}, in no environment", group.name()), nowhere);
     if let Some(cpu) = &group.cpu {
         service_demand(report, group, cpu, &mut section);
     }
@@ -359,15 +345,11 @@ fn service_demand(report: &Report, group: &Group, cpu: &CpuTable, section: &mut 
     let title = format!("{}, CPU time charged per {}: descriptive", group.name(), cpu.operation);
     let sentence = |row: &CpuRow| Item::new(row.environment.clone(), vec![row.sentence.clone()]);
     let why = || cpu.why.iter().map(|why| Item::new("counters", vec![why.clone()]));
-    let list = |items: Vec<Item>| Block::List(List::new(ListKind::Named, items));
-    let notable: Vec<Item> = cpu.rows.iter().filter(|row| row.notable).map(sentence).chain(why()).collect();
-    if !notable.is_empty() {
-        section.push(Audience::TERMINAL, Block::Heading(title.clone()));
-        section.push(Audience::TERMINAL, list(notable));
-    }
-    section.push(Audience::PAPER, Block::Heading(title));
-    section.push(Audience::PAPER, list(cpu.rows.iter().map(sentence).chain(why()).collect()));
-    section.push(Audience::PAGE, Block::Table(Box::new(cpu_table(report, group, cpu))));
+    let notable = cpu.rows.iter().filter(|row| row.notable).map(sentence).chain(why());
+    section.push_titled(Audience::TERMINAL, &title, Block::list(ListKind::Named, notable));
+    let all = cpu.rows.iter().map(sentence).chain(why());
+    section.push_titled(Audience::PAPER, &title, Block::list(ListKind::Named, all));
+    section.push(Audience::PAGE, Block::table(cpu_table(report, group, cpu)));
     if !cpu.counters.is_empty() {
         let row = |row: &CpuRow| {
             let counter = |counter: &Option<(f64, String)>| match counter {
@@ -379,14 +361,9 @@ fn service_demand(report: &Report, group: &Group, cpu: &CpuTable, section: &mut 
         let note = format!("per {}, median over blocks", cpu.operation);
         let rows = cpu.rows.iter().map(row).collect();
         let table = plain_table(format!("{} counters", group.workload), note, cpu.counters.clone(), rows);
-        section.push(
-            Audience::PAGE,
-            Block::Fold {
-                summary: format!("What says why: events per {}", cpu.operation),
-                open: !cpu.why.is_empty(),
-                blocks: cpu.why.iter().map(Block::prose).chain([table]).collect(),
-            },
-        );
+        let summary = format!("What says why: events per {}", cpu.operation);
+        let blocks = cpu.why.iter().map(Block::prose).chain([table]).collect();
+        section.push(Audience::PAGE, Block::Fold { summary, open: !cpu.why.is_empty(), blocks });
     }
 }
 
@@ -423,24 +400,16 @@ fn of_tables(plots: &Plots, range: std::ops::Range<usize>) -> Vec<Figure> {
     let measured = range.filter(|at| plots.tables[*at].rows.iter().any(|row| !row.values.is_empty()));
     let figures = measured.flat_map(|index| {
         let name = format!("{} {}", plots.tables[index].workload, plots.tables[index].metric);
+        let boxes = format!(
+            "Box plots of {name} by environment, every block a point; the numbers are in the tables below"
+        );
+        let trace = format!(
+            "Values of {name} against the number of the block, one line per environment, void units and noise marked; \
+             the numbers are in the tables below"
+        );
         [
-            Figure {
-                kind: PlotKind::Box,
-                index,
-                caption: format!("{name}: every block"),
-                alt: format!(
-                    "Box plots of {name} by environment, every block a point; the numbers are in the tables below"
-                ),
-            },
-            Figure {
-                kind: PlotKind::Trace,
-                index,
-                caption: format!("{name}: block by block"),
-                alt: format!(
-                    "Values of {name} against the number of the block, one line per environment, void units and noise marked; \
-                     the numbers are in the tables below"
-                ),
-            },
+            Figure::new(PlotKind::Box, index, format!("{name}: every block"), boxes),
+            Figure::new(PlotKind::Trace, index, format!("{name}: block by block"), trace),
         ]
     });
     figures.collect()
@@ -450,32 +419,26 @@ fn latencies<'a>(group: &'a Group, plots: &'a Plots) -> impl Iterator<Item = Fig
     let own = plots.latencies.iter().enumerate().filter(|(_, plot)| plot.workload == group.workload);
     own.map(|(index, plot)| {
         let name = format!("{} {}", plot.shown, plot.name);
-        Figure {
-            kind: PlotKind::Latency,
-            index,
-            caption: format!(
-                "{name}: share of requests that are faster{}",
-                if plot.closed { ", closed loop" } else { "" }
-            ),
-            alt: format!(
-                "Cumulative distribution of {name} on logarithmic axes, one line per environment; the quantiles are in the \
-                 tables below"
-            ),
-        }
+        let closed = if plot.closed { ", closed loop" } else { "" };
+        let alt = format!(
+            "Cumulative distribution of {name} on logarithmic axes, one line per environment; the quantiles are in the \
+             tables below"
+        );
+        let caption = format!("{name}: share of requests that are faster{closed}");
+        Figure::new(PlotKind::Latency, index, caption, alt)
     })
 }
 
 fn charges<'a>(group: &'a Group, plots: &'a Plots) -> impl Iterator<Item = Figure> + 'a {
     let own = plots.charges.iter().enumerate().filter(|(_, plot)| plot.workload == group.workload);
-    own.map(|(index, plot)| Figure {
-        kind: PlotKind::Charge,
-        index,
-        caption: format!("{}: result, and CPU time by who used it", plot.shown),
-        alt: format!(
+    own.map(|(index, plot)| {
+        let caption = format!("{}: result, and CPU time by who used it", plot.shown);
+        let alt = format!(
             "Bars of the first metric of {} beside bars of CPU time per operation by who used it, one per environment; the \
              numbers are in the tables above",
             plot.shown
-        ),
+        );
+        Figure::new(PlotKind::Charge, index, caption, alt)
     })
 }
 
@@ -485,7 +448,7 @@ fn behind_plots(group: &Group, plots: &Plots, first: usize) -> Block {
     let more = of_tables(plots, judged..judged + group.descriptive.len());
     let descriptive = if more.is_empty() { "" } else { ", and the descriptive metrics block by block" };
     let latencies = plots.latencies.iter().filter(|plot| plot.workload == group.workload);
-    let latencies = latencies.map(|plot| Block::Table(Box::new(numbers::latencies(plot))));
+    let latencies = latencies.map(|plot| Block::table(numbers::latencies(plot)));
     let tables = group.tables().zip(plots.tables.iter().skip(first));
     let distributions = tables.flat_map(|(table, plot)| numbers::distribution(table, plot));
     let numbers: Vec<Block> = latencies.chain(distributions).collect();
@@ -522,7 +485,7 @@ fn reading(report: &Report, groups: &[Group]) -> Section {
         .with(Audience::ALL, Block::bullets(notes.into_iter().chain(could_see)))
         .with(Audience::TERMINAL, Block::bullets(unequal))
         .with(Audience::PAGE, Block::bullets([drawings]))
-        .with(Audience::ALL, Block::List(List::new(ListKind::Legend, legend.collect())))
+        .with(Audience::ALL, Block::list(ListKind::Legend, legend))
         .with(Audience::PAGE, Block::prose(notes::method(report).unwrap_or_default()))
 }
 
@@ -553,7 +516,7 @@ fn environments(report: &Report) -> Section {
     let list = |short: bool| {
         let items = report.environments.iter().map(|environment| item(environment, short));
         let told = items.filter(|item| !item.lines.is_empty());
-        Block::List(List::new(ListKind::Named, told.collect()))
+        Block::list(ListKind::Named, told)
     };
     let mut section = Section::new("Environments")
         .id("environments")
@@ -562,9 +525,9 @@ fn environments(report: &Report) -> Section {
         .with(Audience::PAPER, list(false));
     if report.environments.iter().any(|environment| !environment.facts.is_empty()) {
         if !found.is_empty() {
-            section.push(Audience::PAGE, Block::Table(Box::new(differing(report, &found))));
+            section.push(Audience::PAGE, Block::table(differing(report, &found)));
         }
-        section.push(Audience::PAGE, Block::Table(Box::new(all_facts(report))));
+        section.push(Audience::PAGE, Block::table(all_facts(report)));
     }
     section
 }
@@ -615,7 +578,7 @@ fn failures(report: &Report) -> Section {
             let item = Item::line(failure.sentence()).tone(Tone::Open);
             item.below(failure.shown_logs(most), usize::MAX - 1)
         };
-        Block::List(List::new(ListKind::Bullets, failures.iter().map(item).collect()))
+        Block::list(ListKind::Bullets, failures.iter().map(item))
     };
     let mut section = Section::new("Failures")
         .id("failures")
@@ -638,14 +601,11 @@ fn failures(report: &Report) -> Section {
 }
 
 fn voids(report: &Report) -> Section {
-    let item = |void: notes::VoidLine| {
-        let item = Item::line(void.summary).tone(Tone::Open);
-        item.below(void.units, SHOWN)
-    };
-    let items = notes::voids(report).into_iter().map(item).collect();
+    let item = |void: notes::VoidLine| Item::line(void.summary).tone(Tone::Open).below(void.units, SHOWN);
+    let items = notes::voids(report).into_iter().map(item);
     Section::new("Void units")
         .with(Audience::ALL, Block::prose(notes::replacements(report).unwrap_or_default()))
-        .with(Audience::ALL, Block::List(List::new(ListKind::Bullets, items)))
+        .with(Audience::ALL, Block::list(ListKind::Bullets, items))
 }
 
 fn warnings(report: &Report) -> Section {
@@ -658,7 +618,7 @@ fn warnings(report: &Report) -> Section {
     Section::new("Warnings")
         .id("warnings")
         .listed()
-        .with(Audience::ALL, Block::List(List::new(ListKind::Bullets, items.collect())))
+        .with(Audience::ALL, Block::list(ListKind::Bullets, items))
 }
 
 fn plan_facts(report: &Report) -> Vec<(String, String)> {

@@ -109,7 +109,7 @@ impl Options {
 /// Everything that the samples say.
 ///
 /// There is no number over several workloads: what an environment costs depends on the work.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Analysis {
     /// Name of the environment that the others are compared with.
     pub baseline: String,

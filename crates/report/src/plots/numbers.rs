@@ -48,7 +48,7 @@ pub(crate) fn distribution(table: &results::Table, plot: &TablePlot) -> Vec<Bloc
     let every = measured.iter().map(|(row, plot)| {
         format!("{}, every block in order{unit}: {}", shown_name(&row.environment), values(plot))
     });
-    [Block::Table(Box::new(numbers))].into_iter().chain(every.map(Block::Values)).collect()
+    [Block::table(numbers)].into_iter().chain(every.map(Block::Values)).collect()
 }
 
 /// Every value after the number of its block where that does not follow from the one before.

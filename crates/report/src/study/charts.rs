@@ -1,29 +1,21 @@
 //! What the figures of a study are drawn from: bare numbers and words, and never a layout. The
 //! script of the page knows how a figure looks.
 
-use crate::document::Tone;
+use crate::document::{PlotKind, Tone};
 use crate::group::grouped;
 use crate::study::words::{self, row_label};
 use crate::study::{ArmReport, ExperimentReport, MeasuredNumber, RowReport, StudyCell, ViewForm, ViewReport};
 use crate::text::shown_name;
 use serde::Serialize;
 
-/// Kinds of figures.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum Kind {
-    Lines,
-    Cdf,
-    Bars,
-    Boxes,
-    Costs,
-}
-
 /// One figure.
 #[derive(Debug, Serialize)]
 pub(crate) struct Chart {
     #[serde(skip)]
-    pub kind: Kind,
+    pub kind: PlotKind,
+    /// What is drawn, for those who do not see it.
+    #[serde(skip)]
+    pub form: &'static str,
     /// Of what it is, for its caption.
     #[serde(skip)]
     pub title: String,
@@ -70,6 +62,12 @@ impl Mark {
 }
 
 impl Chart {
+    /// A figure without titles.
+    pub(crate) fn of(kind: PlotKind, form: &'static str, series: Vec<Series>) -> Self {
+        let (title, what, across) = Default::default();
+        Self { kind, form, title, what, across, swept: false, ticks: Vec::new(), series }
+    }
+
     /// How many points are published and measured.
     pub(crate) fn counts(&self) -> (usize, usize) {
         let count = |of: fn(&Series) -> &Vec<Mark>| self.series.iter().map(|series| of(series).len()).sum();
@@ -95,32 +93,37 @@ pub(crate) fn of_view(experiment: &ExperimentReport, view: &ViewReport) -> Vec<C
     charts.into_iter().filter(|chart| chart.counts() != (0, 0)).collect()
 }
 
-/// A series for each arm that has a mark; `there` and `here` give those of a row's cell.
+/// Where a number stands in a view.
+struct Place<'a> {
+    /// Which of the rows.
+    at: usize,
+    arm: usize,
+    row: &'a RowReport,
+    cell: &'a StudyCell,
+    /// Whether it is the published one.
+    there: bool,
+}
+
+/// A series for each arm that has a mark; `mark` makes that of a number.
 fn series(
     experiment: &ExperimentReport,
     rows: &[&RowReport],
-    there: impl Fn(usize, &RowReport, &StudyCell) -> Option<Mark>,
-    here: impl Fn(usize, &RowReport, &StudyCell) -> Option<Mark>,
+    mark: impl Fn(Place<'_>, Number) -> Option<Mark>,
 ) -> Vec<Series> {
     let one = |(arm, report): (usize, &ArmReport)| {
-        let cells =
-            || rows.iter().enumerate().filter_map(move |(at, row)| Some((at, *row, row.cells.get(arm)?)));
-        let told = |mut mark: Mark, row: &RowReport, whose: &str| {
-            let place = shown_name(&row_label(row));
-            mark.text = format!("{}, {whose}\n{place}: {}", shown_name(&report.label), mark.text);
-            mark
+        let name = shown_name(&report.label);
+        let marks = |there: bool| {
+            let whose = if there { "paper" } else { "here" };
+            let told = |(at, row): (usize, &&RowReport)| {
+                let cell = row.cells.get(arm)?;
+                let mut mark = mark(Place { at, arm, row, cell, there }, Number::of(cell, there)?)?;
+                mark.text = format!("{name}, {whose}\n{}: {}", shown_name(&row_label(row)), mark.text);
+                Some(mark)
+            };
+            rows.iter().enumerate().filter_map(told).collect::<Vec<_>>()
         };
-        let series = Series {
-            arm,
-            name: shown_name(&report.label),
-            there: cells()
-                .filter_map(|(at, row, cell)| Some(told(there(at, row, cell)?, row, "paper")))
-                .collect(),
-            here: cells()
-                .filter_map(|(at, row, cell)| Some(told(here(at, row, cell)?, row, "here")))
-                .collect(),
-        };
-        (!series.there.is_empty() || !series.here.is_empty()).then_some(series)
+        let (there, here) = (marks(true), marks(false));
+        (!there.is_empty() || !here.is_empty()).then_some(Series { arm, name, there, here })
     };
     experiment.arms.iter().enumerate().filter_map(one).collect()
 }
@@ -144,66 +147,55 @@ struct Number {
     value: f64,
     /// How far its whiskers reach.
     reach: Option<(f64, f64)>,
+    five: Option<[f64; 5]>,
     text: String,
 }
 
 impl Number {
     fn of(cell: &StudyCell, there: bool) -> Option<Self> {
         let (at_published, at_measured) = cell.x.unwrap_or_default();
-        let (value, reach, amount, n, cost) = if there {
+        let (value, reach, five, amount, n, cost) = if there {
             let number = cell.published.as_ref()?;
-            let amount = words::published(number, at_published);
-            (number.value, spread_there(cell), amount, number.n, words::published_overhead(cell))
+            let (amount, cost) = (words::published(number, at_published), words::published_overhead(cell));
+            (number.value, spread_there(cell), number.five, amount, number.n, cost)
         } else {
             // On an axis are numbers of one unit.
             let number = cell.measured.as_ref().filter(|number| number.unit.is_none())?;
-            let amount = words::measured(number, at_measured, false);
-            (number.value, spread_here(number), amount, Some(number.n), cell.overhead.map(words::overhead))
+            let (amount, cost) = (words::measured(number, at_measured, false), cell.overhead);
+            let cost = cost.map(words::overhead);
+            (number.value, spread_here(number), Some(number.five), amount, Some(number.n), cost)
         };
         let n = n.map(|n| format!(", n {n}")).unwrap_or_default();
         let cost = cost.map(|cost| format!("\noverhead {}", cost.words())).unwrap_or_default();
-        value.is_finite().then(|| Self { value, reach, text: format!("{}{n}{cost}", amount.words()) })
+        let text = format!("{}{n}{cost}", amount.words());
+        value.is_finite().then_some(Self { value, reach, five, text })
     }
 
-    fn at(self, x: f64, y: f64) -> Mark {
+    fn at(&self, x: f64, y: f64) -> Mark {
         let (low, high) = self.reach.unzip();
-        Mark { low, high, ..Mark::at(x, y, self.text) }
+        Mark { low, high, ..Mark::at(x, y, self.text.clone()) }
     }
 }
 
 fn lines(experiment: &ExperimentReport, view: &ViewReport, rows: &[&RowReport]) -> Chart {
     let of_quantity = rows.iter().any(|row| row.cells.iter().any(|cell| cell.x.is_some()));
-    let place = |at: usize, row: &RowReport, cell: &StudyCell, there: bool| match cell.x {
-        Some((published, measured)) => {
-            if there {
-                published
-            } else {
-                measured
-            }
-        }
+    let across = |place: &Place<'_>| match place.cell.x {
+        Some((published, _)) if place.there => published,
+        Some((_, measured)) => measured,
         None if of_quantity => None,
-        None => row.x.or(Some(at as f64)),
+        None => place.row.x.or(Some(place.at as f64)),
     };
-    let mark = |at: usize, row: &RowReport, cell: &StudyCell, there: bool| {
-        let x = place(at, row, cell, there).filter(|x| x.is_finite())?;
-        let number = Number::of(cell, there)?;
-        let y = number.value;
-        Some(number.at(x, y))
+    let mark = |place: Place<'_>, number: Number| {
+        let x = across(&place).filter(|x| x.is_finite())?;
+        Some(number.at(x, number.value))
     };
     let label = rows.first().map_or("", |row| row.label.as_str());
     Chart {
-        kind: Kind::Lines,
         title: shown_name(label),
         what: axis(view.y_label.as_deref().filter(|_| one_quantity(view)), label),
         across: axis(view.x_label.as_deref(), ""),
         swept: !of_quantity,
-        ticks: Vec::new(),
-        series: series(
-            experiment,
-            rows,
-            |at, row, cell| mark(at, row, cell, true),
-            |at, row, cell| mark(at, row, cell, false),
-        ),
+        ..Chart::of(PlotKind::Lines, "lines, one for each platform", series(experiment, rows, mark))
     }
 }
 
@@ -216,25 +208,13 @@ fn axis(label: Option<&str>, otherwise: &str) -> String {
 }
 
 fn bars(experiment: &ExperimentReport, view: &ViewReport, rows: &[&RowReport]) -> Chart {
-    let mark = |at: usize, cell: &StudyCell, there| {
-        let number = Number::of(cell, there)?;
-        let y = number.value;
-        Some(number.at(at as f64, y))
-    };
+    let mark = |place: Place<'_>, number: Number| Some(number.at(place.at as f64, number.value));
     let unit = rows.first().map_or("", |row| row.unit.as_str());
     Chart {
-        kind: Kind::Bars,
         title: shown_name(unit),
         what: axis(view.y_label.as_deref(), unit),
-        across: String::new(),
-        swept: false,
         ticks: rows.iter().enumerate().map(|(at, row)| (at as f64, shown_name(&row_label(row)))).collect(),
-        series: series(
-            experiment,
-            rows,
-            |at, _, cell| mark(at, cell, true),
-            |at, _, cell| mark(at, cell, false),
-        ),
+        ..Chart::of(PlotKind::Bars, "bars by platform", series(experiment, rows, mark))
     }
 }
 
@@ -256,53 +236,26 @@ fn distribution(experiment: &ExperimentReport, view: &ViewReport) -> Chart {
     // Where a row does not say its share, the rows stand at equal distances.
     let shares: Option<Vec<f64>> = rows.iter().map(|row| share(row)).collect();
     let place = |at: usize| shares.as_ref().map_or(at as f64, |shares| shares[at]);
-    let mark = |at: usize, cell: &StudyCell, there: bool| {
-        let number = Number::of(cell, there)?;
-        let x = number.value;
-        Some(number.at(x, place(at)))
-    };
+    let mark = |spot: Place<'_>, number: Number| Some(number.at(number.value, place(spot.at)));
     let unit = rows.first().map_or("", |row| row.unit.as_str());
     Chart {
-        kind: Kind::Cdf,
-        title: String::new(),
         what: axis(view.y_label.as_deref(), "share that is no larger"),
         across: axis(view.x_label.as_deref(), unit),
-        swept: false,
         ticks: rows.iter().enumerate().map(|(at, row)| (place(at), shown_name(&row_label(row)))).collect(),
-        series: series(
-            experiment,
-            &rows,
-            |at, _, cell| mark(at, cell, true),
-            |at, _, cell| mark(at, cell, false),
-        ),
+        ..Chart::of(PlotKind::Cdf, "a distribution for each platform", series(experiment, &rows, mark))
     }
 }
 
 fn boxes(experiment: &ExperimentReport, view: &ViewReport, row: &RowReport) -> Chart {
-    let mark = |five: Option<[f64; 5]>, text: String| {
-        let five = five.filter(|five| five.iter().all(|value| value.is_finite()))?;
-        Some(Mark { five: Some(five), ..Mark::at(five[2], 0.0, text) })
+    const FORM: &str = "a box for each platform from the 5 % to the 95 % quantile, its whiskers reaching to the least and the most";
+    let mark = |place: Place<'_>, number: Number| {
+        let five = number.five.filter(|five| five.iter().all(|value| value.is_finite()))?;
+        Some(Mark { five: Some(five), ..Mark::at(five[2], place.arm as f64, number.text) })
     };
-    let of_axis = |cell: &StudyCell| cell.measured.clone().filter(|number| number.unit.is_none());
-    let text =
-        |cell: &StudyCell, there| Number::of(cell, there).map(|number| number.text).unwrap_or_default();
-    let mut series = series(
-        experiment,
-        &[row],
-        |_, _, cell| mark(cell.published.as_ref().and_then(|number| number.five), text(cell, true)),
-        |_, _, cell| mark(of_axis(cell).map(|number| number.five), text(cell, false)),
-    );
-    for one in &mut series {
-        one.there.iter_mut().chain(&mut one.here).for_each(|mark| mark.y = one.arm as f64);
-    }
     Chart {
-        kind: Kind::Boxes,
         title: shown_name(&row_label(row)),
-        what: String::new(),
         across: axis(view.y_label.as_deref(), &row.label),
-        swept: false,
-        ticks: Vec::new(),
-        series,
+        ..Chart::of(PlotKind::Boxes, FORM, series(experiment, &[row], mark))
     }
 }
 

@@ -1,7 +1,7 @@
 //! Measured overheads beside those of the paper, which is what is graded of tables and figures.
 
-use super::charts::{Chart, Kind, Mark, Series};
-use crate::document::Tone;
+use super::charts::{Chart, Mark, Series};
+use crate::document::{PlotKind, Tone};
 use crate::study::words::{self, GradeWords, row_label};
 use crate::study::{ExperimentReport, RowReport, StudyCell};
 use crate::text::shown_name;
@@ -10,6 +10,7 @@ use std::collections::BTreeSet;
 /// The measured overheads of every quantity of which the paper gives one, beside those of the
 /// paper; none where there are none.
 pub(super) fn chart(experiment: &ExperimentReport) -> Option<Chart> {
+    const FORM: &str = "points with intervals, one pair for each quantity and platform";
     let (mut there, mut here, mut ticks) = (Vec::new(), Vec::new(), Vec::new());
     for (row, arm, cell) in compared(experiment) {
         let label = experiment.arms.get(arm).map_or("", |arm| arm.label.as_str());
@@ -21,13 +22,9 @@ pub(super) fn chart(experiment: &ExperimentReport) -> Option<Chart> {
     }
     let baseline = experiment.arms.get(experiment.baseline).map_or("the baseline", |arm| arm.label.as_str());
     (!there.is_empty()).then(|| Chart {
-        kind: Kind::Costs,
-        title: String::new(),
-        what: String::new(),
         across: format!("cost relative to {}, less 1", shown_name(baseline)),
-        swept: false,
         ticks,
-        series: vec![Series { arm: 0, name: String::new(), there, here }],
+        ..Chart::of(PlotKind::Costs, FORM, vec![Series { arm: 0, name: String::new(), there, here }])
     })
 }
 

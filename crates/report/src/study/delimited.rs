@@ -6,45 +6,12 @@ use crate::ReportError;
 use crate::delimited::{Record, interval, number, text, write};
 
 /// The columns, in order. New ones are added at the end.
-const HEADER: &[&str] = &[
-    "study",
-    "experiment",
-    "kind",
-    "view",
-    "quantity",
-    "point",
-    "unit",
-    "better",
-    "arm",
-    "environment",
-    "baseline",
-    "size",
-    "stands_in",
-    "published",
-    "published_spread",
-    "published_spread_kind",
-    "published_n",
-    "published_overhead",
-    "published_overhead_low",
-    "published_overhead_high",
-    "measured",
-    "measured_sd",
-    "measured_n",
-    "measured_statistic",
-    "measured_unit",
-    "overhead",
-    "overhead_low",
-    "overhead_high",
-    "grade",
-    "blocks_to_decide",
-    "reason",
-    "flags",
-    "claim",
-    "says",
-    "check",
-    "seen",
-    "source",
-];
+const HEADER: &str = "\
+    study experiment kind view quantity point unit better arm environment baseline size stands_in \
+    published published_spread published_spread_kind published_n published_overhead \
+    published_overhead_low published_overhead_high measured measured_sd measured_n measured_statistic \
+    measured_unit overhead overhead_low overhead_high grade blocks_to_decide reason flags claim says \
+    check seen source";
 
 /// The study as CSV.
 pub(super) fn render(report: &StudyReport) -> Result<String, ReportError> {
@@ -127,12 +94,9 @@ fn values(
         ]);
     }
     let there = ["published_overhead", "published_overhead_low", "published_overhead_high"];
-    let [estimate, low, high] = interval(cell.published_overhead);
-    let known = cell.published_overhead_has_interval;
-    let published =
-        [estimate, if known { low } else { String::new() }, if known { high } else { String::new() }];
-    values.extend(there.into_iter().zip(published));
-    values.extend(["overhead", "overhead_low", "overhead_high"].into_iter().zip(interval(cell.overhead)));
+    let ends = if cell.published_overhead_has_interval { 3 } else { 1 };
+    values.extend(interval(there, cell.published_overhead).take(ends));
+    values.extend(interval(["overhead", "overhead_low", "overhead_high"], cell.overhead));
     if let Some(grade) = cell.agreement {
         values.extend(graded(&GradeWords::of_agreement(grade)));
     }

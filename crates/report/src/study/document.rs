@@ -1,7 +1,7 @@
 //! The document of a study: the counts first, then each experiment with its tables and its claims,
 //! then how to read them.
 
-use super::charts::{self, Chart, Kind};
+use super::charts::{self, Chart};
 use super::tally::Tally;
 use super::words::{self, GradeWords, direction, row_label};
 use super::{
@@ -9,8 +9,8 @@ use super::{
 };
 use super::{costs, notes};
 use crate::document::{
-    Audience, Block, Cell, Column, Document, Entry, Figure, Fit, Item, List, ListKind, Piece, PlotKind, Row,
-    Section, SectionKind, Table, Tone,
+    Audience, Block, Cell, Column, Document, Entry, Figure, Fit, Item, ListKind, Piece, Row, Section,
+    SectionKind, Table, Tone,
 };
 use crate::group::grouped;
 
@@ -43,57 +43,38 @@ fn head(report: &StudyReport) -> Section {
     let name = Item::new(report.name.clone(), vec![format!("{size}; {counts}")]);
     Section::untitled(SectionKind::Head)
         .with(Audience::TERMINAL, Block::faint(by))
-        .with(Audience::ALL, Block::List(List::new(ListKind::Labels, vec![name])))
+        .with(Audience::ALL, Block::list(ListKind::Labels, vec![name]))
 }
 
-fn counts(what: &str, counts: [(&str, usize, Tone); 4]) -> Block {
+/// How many there are of each grade.
+fn counts(what: &str, words: [&str; 4], counts: [usize; 4]) -> Block {
+    const TONES: [Tone; 4] = [Tone::Same, Tone::Worse, Tone::Open, Tone::Plain];
     let head = Item::new(what, Vec::new());
-    let items =
-        counts.into_iter().map(|(word, count, tone)| Item::new(word, vec![count.to_string()]).tone(tone));
-    Block::List(List::new(ListKind::Counts, [head].into_iter().chain(items).collect()))
+    let of = |((word, count), tone)| Item::new(word, vec![usize::to_string(&count)]).tone(tone);
+    let items = words.into_iter().zip(counts).zip(TONES).map(of);
+    Block::list(ListKind::Counts, [head].into_iter().chain(items))
 }
 
 /// The counts, and what came of each experiment.
 fn answer(report: &StudyReport) -> Section {
+    const OVERHEADS: [&str; 4] = ["AGREES", "DIFFERS", "UNDECIDED", "not measured"];
     let Tally { claims, overheads } = Tally::of_study(report);
     let told = |one: &ExperimentReport| {
         let not_run = one.not_run.as_ref().map(|reason| format!("NOT RUN: {reason}"));
         let counts = Some(Tally::of_experiment(one).short_sentence()).filter(|counts| !counts.is_empty());
         Item::new(one.name.clone(), counts.into_iter().chain(not_run).collect())
     };
-    let experiments = List::new(ListKind::Named, report.experiments.iter().map(told).collect());
+    let experiments = Block::list(ListKind::Named, report.experiments.iter().map(told));
     let terminal = if report.experiments.len() > 1 { Audience::TEXT } else { Audience::PAPER };
     let without = "The figures need this page's script; every number that they show is in the tables.";
     Section::new("Answer")
         .id("answer")
         .titled(Audience::FULL, "")
-        .with(
-            Audience::PAGE,
-            counts(
-                "Claims",
-                [
-                    ("HOLDS", claims.hold, Tone::Same),
-                    ("DIFFERS", claims.differ, Tone::Worse),
-                    ("UNDECIDED", claims.undecided, Tone::Open),
-                    ("NOT RUN", claims.not_run, Tone::Plain),
-                ],
-            ),
-        )
-        .with(
-            Audience::PAGE,
-            counts(
-                "Published overheads",
-                [
-                    ("AGREES", overheads.agree, Tone::Same),
-                    ("DIFFERS", overheads.differ, Tone::Worse),
-                    ("UNDECIDED", overheads.undecided, Tone::Open),
-                    ("not measured", overheads.not_measured, Tone::Plain),
-                ],
-            ),
-        )
+        .with(Audience::PAGE, counts("Claims", ["HOLDS", "DIFFERS", "UNDECIDED", "NOT RUN"], claims.all()))
+        .with(Audience::PAGE, counts("Published overheads", OVERHEADS, overheads.all()))
         .with(Audience::ALL, Block::prose(notes::convention(report)))
-        .with(terminal, Block::List(experiments))
-        .with(Audience::PAGE, Block::Table(Box::new(overview(report))))
+        .with(terminal, experiments)
+        .with(Audience::PAGE, Block::table(overview(report)))
         .with(Audience::PAGE, Block::WithoutScript(without.into()))
 }
 
@@ -111,9 +92,7 @@ fn overview(report: &StudyReport) -> Table {
     ];
     let row = |one: &ExperimentReport| {
         let Tally { claims, overheads } = Tally::of_experiment(one);
-        let claims = [claims.hold, claims.differ, claims.undecided, claims.not_run];
-        let overheads = [overheads.agree, overheads.differ, overheads.undecided, overheads.not_measured];
-        let counts = claims.into_iter().chain(overheads).map(|count| Entry::count(count as u64));
+        let counts = claims.all().into_iter().chain(overheads.all()).map(|count| Entry::count(count as u64));
         Row::new([Entry::text(notes::heading(one))].into_iter().chain(counts))
     };
     Table {
@@ -127,14 +106,14 @@ fn overview(report: &StudyReport) -> Table {
 
 fn experiment(report: &StudyReport, one: &ExperimentReport, at: usize, charts: &mut Vec<Chart>) -> Section {
     let not_run = one.not_run.iter().map(|reason| Item::new("NOT RUN", vec![reason.clone()]));
-    let arms = notes::arms(one).into_iter().map(|(label, text)| Item::new(label, vec![text])).collect();
+    let arms = notes::arms(one).into_iter().map(|(label, text)| Item::new(label, vec![text]));
     let mut section = Section::new(&notes::heading(one))
         .kind(SectionKind::Experiment)
         .id(&format!("experiment-{at}"))
         .with(Audience::PAGE, Block::prose(Tally::of_experiment(one).short_sentence()))
-        .with(Audience::ALL, Block::List(List::new(ListKind::Labels, not_run.collect())))
+        .with(Audience::ALL, Block::list(ListKind::Labels, not_run))
         .with(Audience::ALL, Block::facts(notes::setting(one)));
-    section.push_titled(Audience::ALL, "Platforms", Block::List(List::new(ListKind::Named, arms)));
+    section.push_titled(Audience::ALL, "Platforms", Block::list(ListKind::Named, arms));
     let instead = Block::bullets(notes::instead(one));
     section.push_titled(Audience::ALL, "What differs from the paper", instead);
     if let Some(chart) = costs::chart(one) {
@@ -157,7 +136,7 @@ fn write_view(
     charts: &mut Vec<Chart>,
     section: &mut Section,
 ) {
-    let table = Block::Table(Box::new(table(report, experiment, view)));
+    let table = Block::table(table(report, experiment, view));
     if view.form == ViewForm::Table {
         return section.push(Audience::ALL, table);
     }
@@ -179,21 +158,12 @@ fn write_view(
 /// Keeps a chart, and gives the place for it.
 fn place(charts: &mut Vec<Chart>, chart: Chart, caption: String) -> Figure {
     let (published, measured) = chart.counts();
-    let (kind, form) = match chart.kind {
-        Kind::Lines => (PlotKind::Lines, "lines, one for each platform"),
-        Kind::Cdf => (PlotKind::Cdf, "a distribution for each platform"),
-        Kind::Bars => (PlotKind::Bars, "bars by platform"),
-        Kind::Boxes => (
-            PlotKind::Boxes,
-            "a box for each platform from the 5 % to the 95 % quantile, its whiskers reaching to the least and the most",
-        ),
-        Kind::Costs => (PlotKind::Costs, "points with intervals, one pair for each quantity and platform"),
-    };
+    let (kind, form) = (chart.kind, chart.form);
     let alt = format!(
         "{caption}: {form}; {published} published numbers are open, {measured} measured ones are filled; all are in the table"
     );
     charts.push(chart);
-    Figure { kind, index: charts.len() - 1, caption, alt }
+    Figure::new(kind, charts.len() - 1, caption, alt)
 }
 
 /// A table or figure as rows and columns, turned as in the paper. An arm of which nothing is to be
@@ -309,7 +279,7 @@ fn claims(claims: &[ClaimReport]) -> Block {
         let lines = [words.says, check].into_iter().chain(words.seen).chain(words.grade.sentence());
         Item::new(words.grade.word, lines.collect()).tone(words.grade.tone)
     };
-    Block::List(List::new(ListKind::Claims, claims.iter().map(item).collect()))
+    Block::list(ListKind::Claims, claims.iter().map(item))
 }
 
 fn reading(report: &StudyReport) -> Section {
@@ -320,5 +290,5 @@ fn reading(report: &StudyReport) -> Section {
     Section::new("How to read this")
         .with(Audience::ALL, Block::bullets(notes::reading(report).iter().map(|note| (*note).to_string())))
         .with(Audience::PAGE, Block::bullets([figures.to_string()]))
-        .with(Audience::ALL, Block::List(List::new(ListKind::Legend, legend.collect())))
+        .with(Audience::ALL, Block::list(ListKind::Legend, legend))
 }

@@ -30,6 +30,20 @@ pub(super) struct Overheads {
     pub not_measured: usize,
 }
 
+impl Claims {
+    /// In the order of the fields.
+    pub(super) fn all(&self) -> [usize; 4] {
+        [self.hold, self.differ, self.undecided, self.not_run]
+    }
+}
+
+impl Overheads {
+    /// In the order of the fields.
+    pub(super) fn all(&self) -> [usize; 4] {
+        [self.agree, self.differ, self.undecided, self.not_measured]
+    }
+}
+
 impl Tally {
     /// Of a whole study.
     pub(super) fn of_study(report: &StudyReport) -> Self {
@@ -82,25 +96,22 @@ impl Tally {
     }
 
     fn parts(&self, shown: impl Fn(usize) -> bool) -> String {
-        let Claims { hold, differ, undecided, not_run } = self.claims;
-        let claims = [(hold, "HOLDS"), (differ, "DIFFERS"), (undecided, "UNDECIDED"), (not_run, "NOT RUN")];
-        let Overheads { agree, differ, undecided, not_measured } = self.overheads;
-        let overheads = [
-            (agree, "AGREES"),
-            (differ, "DIFFERS"),
-            (undecided, "UNDECIDED (cannot be told apart)"),
-            (not_measured, "not measured"),
+        const CLAIMS: [&str; 4] = ["HOLDS", "DIFFERS", "UNDECIDED", "NOT RUN"];
+        const OVERHEADS: [&str; 4] =
+            ["AGREES", "DIFFERS", "UNDECIDED (cannot be told apart)", "not measured"];
+        let parts = [
+            counts("claim", self.claims.all(), CLAIMS, &shown),
+            counts("published overhead", self.overheads.all(), OVERHEADS, &shown),
         ];
-        let parts = [counts("claim", &claims, &shown), counts("published overhead", &overheads, &shown)];
         parts.into_iter().flatten().collect::<Vec<_>>().join("; ")
     }
 }
 
 /// `3 claims: 2 HOLDS, 1 DIFFERS`.
-fn counts(what: &str, grades: &[(usize, &str)], shown: impl Fn(usize) -> bool) -> Option<String> {
-    let all: usize = grades.iter().map(|(count, _)| count).sum();
+fn counts(what: &str, counts: [usize; 4], words: [&str; 4], shown: impl Fn(usize) -> bool) -> Option<String> {
+    let all: usize = counts.iter().sum();
     let plural = if all == 1 { "" } else { "s" };
-    let grades =
-        grades.iter().filter(|(count, _)| shown(*count)).map(|(count, word)| format!("{count} {word}"));
-    (all > 0).then(|| format!("{all} {what}{plural}: {}", grades.collect::<Vec<_>>().join(", ")))
+    let grades = counts.into_iter().zip(words).filter(|(count, _)| shown(*count));
+    let grades: Vec<String> = grades.map(|(count, word)| format!("{count} {word}")).collect();
+    (all > 0).then(|| format!("{all} {what}{plural}: {}", grades.join(", ")))
 }

@@ -13,7 +13,7 @@ use weigh_model::{EnvironmentSpec, NoiseLimits, Observed};
 use weigh_observe::{Observer, Sensors};
 use weigh_platforms::{self as platforms, Availability, PlatformError, remedy};
 use weigh_report::Document;
-use weigh_report::document::{Audience, Block, Item, List, ListKind, Section, Tone};
+use weigh_report::document::{Audience, Block, Item, ListKind, Section, Tone};
 use weigh_report::quantity::{plain_percent, share};
 
 /// How long the host is observed: long enough that a tick of the kernel's CPU time accounting, ten
@@ -266,7 +266,7 @@ fn finding(finding: &noise::Finding, root: bool) -> Item {
 }
 
 fn bullets(items: impl IntoIterator<Item = Item>) -> Block {
-    Block::List(List::new(ListKind::Bullets, items.into_iter().collect()))
+    Block::list(ListKind::Bullets, items)
 }
 
 fn platforms_of(diagnosis: &Diagnosis) -> Section {
@@ -278,8 +278,8 @@ fn platforms_of(diagnosis: &Diagnosis) -> Section {
             .tone(tone)
             .with_below(remedy.chain(command))
     };
-    let items = diagnosis.platforms.iter().map(item).collect();
-    Section::new("Platforms").with(Audience::ALL, Block::List(List::new(ListKind::Claims, items)))
+    let items = diagnosis.platforms.iter().map(item);
+    Section::new("Platforms").with(Audience::ALL, Block::list(ListKind::Claims, items))
 }
 
 fn host_of(diagnosis: &Diagnosis) -> Section {

@@ -5,9 +5,7 @@ use super::design::{BLOCKS, Design, EFFECTS};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use weigh_report::Document;
-use weigh_report::document::{
-    Audience, Block, Column, Entry, Item, List, ListKind, Row, Section, Table, Tone,
-};
+use weigh_report::document::{Audience, Block, Column, Entry, Item, ListKind, Row, Section, Table, Tone};
 use weigh_stats::{Band, binomial_band, poisson_binomial_band, power, rejection_by_chance};
 
 /// The level of a difference, for one comparison alone.
@@ -315,10 +313,9 @@ pub fn document(judgement: &Judgement) -> Document {
     };
     let verdict = Item::new(word, vec![judgement.statement.clone()]).tone(tone);
     let mut document = Document::default();
-    document.add(Section::plain().with(Audience::ALL, Block::Table(Box::new(table))));
+    document.add(Section::plain().with(Audience::ALL, Block::table(table)));
     document.add(Section::plain().with(Audience::ALL, Block::bullets(beside(judgement))));
-    document
-        .add(Section::plain().with(Audience::ALL, Block::List(List::new(ListKind::Labels, vec![verdict]))));
+    document.add(Section::plain().with(Audience::ALL, Block::list(ListKind::Labels, [verdict])));
     document
 }
 

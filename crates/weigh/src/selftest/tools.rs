@@ -346,7 +346,7 @@ pub fn document(outcomes: &[Outcome], blocks: u32) -> Document {
     );
     let table = Table::new(caption, columns, outcomes.iter().map(row).collect());
     let mut document = Document::default();
-    document.add(Section::plain().with(Audience::ALL, Block::Table(Box::new(table))));
+    document.add(Section::plain().with(Audience::ALL, Block::table(table)));
     document
 }
 
