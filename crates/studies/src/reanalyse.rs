@@ -15,7 +15,7 @@ use weigh_model::{Comparison, MetricSpec, Observation, Series, Unit, WorkloadKey
 use weigh_report::Report;
 use weigh_report::study::{ExperimentReport, StudyReport};
 use weigh_stats::{Analysis, Cell, CellFlag, Flag, Options, analyse};
-use weigh_workloads::parsers::{LogFault, LoggedRun, is_in, log_fields, logged_runs};
+use weigh_workloads::parsers::{LogFault, LoggedRun, is_in, log_unit, logged_runs};
 
 /// The largest file that is read. The logs of the studies are below one megabyte.
 const LARGEST_BYTES: u64 = 256 << 20;
@@ -322,9 +322,7 @@ fn of_file(
     let fault = |fault: LogFault| FileError::Damaged(Box::new(at(path, &text, fault)));
     let runs = logged_runs(&named.parser, &named.value, named.section.as_deref(), &text).map_err(fault)?;
     if !is_in(&named.parser, &named.value, &quantity.unit) {
-        let fields = log_fields(&named.parser).unwrap_or_default();
-        let unit =
-            fields.iter().find(|(field, _)| *field == named.value).map_or("another unit", |(_, unit)| unit);
+        let unit = log_unit(&named.parser, &named.value).unwrap_or("another unit");
         return Err(fault_of(
             path,
             &text,

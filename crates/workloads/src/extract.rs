@@ -225,7 +225,7 @@ impl<'a> Output<'a> {
                 multi_line(pattern).is_some_and(|regex| regex.is_match(&self.text))
             }
             Extraction::Parser { parser, field } => {
-                parsers::find(parser).and_then(|parser| (parser.passes)(&self.text, field)) == Some(true)
+                parsers::find(parser).and_then(|parser| parser.passes(&self.text, field)) == Some(true)
             }
             Extraction::Duration
             | Extraction::UserTime
@@ -279,10 +279,9 @@ impl<'a> Output<'a> {
             }
             // The first is made of histograms, the second is never in the output of a command.
             Extraction::Quantile { .. } | Extraction::Stamp => return Err(missing()),
-            Extraction::Parser { parser, field } => {
-                let parser = parsers::find(parser).ok_or_else(missing)?;
-                (parser.value)(&self.text, field).ok_or_else(missing)?
-            }
+            Extraction::Parser { parser, field } => parsers::find(parser)
+                .and_then(|parser| parser.value(&self.text, field))
+                .ok_or_else(missing)?,
         })
     }
 
@@ -306,7 +305,7 @@ impl<'a> Output<'a> {
     fn histogram(&self, metric: &MetricSource, pointer: &str) -> Result<String, ExtractError> {
         let missing = || self.missing(&metric.spec.name, &metric.from);
         if let Some((parser, field)) = parsers::parsed_histogram(pointer) {
-            let histogram = (parser.histogram)(&self.text, field).ok_or_else(missing)?;
+            let histogram = parser.histogram(&self.text, field).ok_or_else(missing)?;
             let mut bytes = Vec::new();
             let written = V2Serializer::new().serialize(&histogram, &mut bytes);
             let fault = match written {

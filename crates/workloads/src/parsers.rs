@@ -1,6 +1,15 @@
 //! Parsers for the output of real tools, for what a JSON pointer and a regular expression cannot
 //! say.
 
+/// A regular expression that is compiled once.
+macro_rules! pattern {
+    ($pattern:literal) => {{
+        static PATTERN: std::sync::LazyLock<regex::Regex> =
+            std::sync::LazyLock::new(|| regex::Regex::new($pattern).expect("the pattern is fixed"));
+        &*PATTERN
+    }};
+}
+
 mod bonnie;
 mod dd;
 mod fio;
@@ -24,32 +33,67 @@ mod wrk;
 mod ycruncher;
 
 use hdrhistogram::Histogram;
+use regex::Regex;
 
 pub use fio::{FioDirection, FioGroup, fio_groups};
-pub use log::{LogFault, LoggedRun, is_in, log_fields, log_parsers, logged_runs};
+pub use log::{LogFault, LoggedRun, is_in, log_parsers, log_unit, logged_runs};
 pub use stream::{StreamRun, stream_runs};
+
+/// A field of a parser and how it is read from an output.
+type Read<T> = (&'static str, fn(text: &str) -> Option<T>);
+
+/// A field that is a number: its name, its base unit, and how it is read from an output.
+type Number = (&'static str, &'static str, fn(text: &str) -> Option<f64>);
 
 /// A parser: named by manifests as `parser = "..."` with a `field`.
 pub(crate) struct Parser {
     pub(crate) name: &'static str,
-    /// Fields that are numbers, with the base units in which they are returned.
-    pub(crate) fields: &'static [(&'static str, &'static str)],
-    /// Fields that can be a check.
-    pub(crate) checks: &'static [&'static str],
-    /// The value of a field in its base unit.
-    pub(crate) value: fn(text: &str, field: &str) -> Option<f64>,
-    /// Whether a check passed; `None` when the output does not say.
-    pub(crate) passes: fn(text: &str, field: &str) -> Option<bool>,
-    /// Fields that are histograms of latency.
-    pub(crate) histograms: &'static [&'static str],
-    /// The histogram of a field, nanoseconds.
-    pub(crate) histogram: fn(text: &str, field: &str) -> Option<Histogram<u64>>,
-    /// Why what the output says of a field is no measurement of it.
+    /// Fields that are numbers.
+    pub(crate) fields: &'static [Number],
+    /// Fields that can be a check: whether it passed, if the output says so.
+    pub(crate) checks: &'static [Read<bool>],
+    /// Fields that are histograms of latency, nanoseconds.
+    pub(crate) histograms: &'static [Read<Histogram<u64>>],
+    /// Why the value that the output has for a field is no measurement of it.
     pub(crate) refused: fn(text: &str, field: &str) -> Option<String>,
 }
 
-/// Observations that the 99th percentile takes, so that its place is not beyond the largest one
-/// with .975 confidence (method specification, "Latency").
+impl Parser {
+    /// A parser without histograms whose every number is a measurement.
+    const PLAIN: Self = Self { name: "", fields: &[], checks: &[], histograms: &[], refused: |_, _| None };
+
+    /// The value of a field in its base unit.
+    pub(crate) fn value(&self, text: &str, field: &str) -> Option<f64> {
+        self.fields.iter().find(|(name, ..)| *name == field).and_then(|(.., read)| read(text))
+    }
+
+    /// Whether a check passed; `None` when the output does not say.
+    pub(crate) fn passes(&self, text: &str, field: &str) -> Option<bool> {
+        read(self.checks, text, field)
+    }
+
+    /// The histogram of a field, nanoseconds.
+    pub(crate) fn histogram(&self, text: &str, field: &str) -> Option<Histogram<u64>> {
+        read(self.histograms, text, field)
+    }
+}
+
+fn read<T>(fields: &[Read<T>], text: &str, field: &str) -> Option<T> {
+    fields.iter().find(|(name, _)| *name == field).and_then(|(_, read)| read(text))
+}
+
+/// The number in the first group of the first match.
+fn first_number(pattern: &Regex, text: &str) -> Option<f64> {
+    pattern.captures(text)?[1].parse().ok()
+}
+
+/// The number in the first group of the last match: earlier output is that of an earlier run.
+fn last_number(pattern: &Regex, text: &str) -> Option<f64> {
+    pattern.captures_iter(text).last()?[1].parse().ok()
+}
+
+/// Observations that the 99th percentile needs, so that with .975 confidence its place is not
+/// beyond the largest observation (method specification, "Latency").
 pub(crate) const LEAST_FOR_P99: f64 = 368.0;
 
 /// Why a quantile of so many observations is no measurement.
@@ -58,13 +102,8 @@ pub(crate) fn too_few(observations: Option<f64>, least: f64) -> Option<String> {
     Some(format!("of {seen} observations, and this quantile takes {least}: load for longer"))
 }
 
-/// For parsers whose every number is one.
-pub(crate) fn nothing_refused(_: &str, _: &str) -> Option<String> {
-    None
-}
-
-/// What stands between the names of a parser and of its field in the name of a histogram. A
-/// histogram of the output itself is named by a JSON pointer, which begins with a slash.
+/// The separator of parser and field in the name of a histogram. A histogram in the output itself
+/// is named by a JSON pointer, which begins with a slash.
 const OF_PARSER: char = ':';
 
 /// The name under which a parser's histogram is kept.
@@ -76,11 +115,6 @@ pub(crate) fn histogram_name(parser: &str, field: &str) -> String {
 pub(crate) fn parsed_histogram(name: &str) -> Option<(&'static Parser, &str)> {
     let (parser, field) = name.split_once(OF_PARSER).filter(|_| !name.starts_with('/'))?;
     Some((find(parser)?, field))
-}
-
-/// For parsers without histograms.
-pub(crate) fn no_histogram(_: &str, _: &str) -> Option<Histogram<u64>> {
-    None
 }
 
 const ALL: &[Parser] = &[

@@ -499,7 +499,8 @@ fn parsed_quantile(
     quantile: &Spanned<f64>,
 ) -> Result<(Extraction, Option<&'static str>), Fault> {
     let found = parser_named(parser)?;
-    let field = field_among(parser, field, found.name, found.histograms)?;
+    let known: Vec<&str> = found.histograms.iter().map(|(field, _)| *field).collect();
+    let field = field_among(parser, field, found.name, &known)?;
     let histogram = parsers::histogram_name(found.name, &field);
     Ok((Extraction::Quantile { histogram, quantile: between_0_and_1(quantile)? }, Some("s")))
 }
@@ -538,10 +539,13 @@ fn parser_of(
     is_check: bool,
 ) -> Result<(Extraction, Option<&'static str>), Fault> {
     let found = parser_named(&parser)?;
-    let known: Vec<&str> =
-        if is_check { found.checks.to_vec() } else { found.fields.iter().map(|(field, _)| *field).collect() };
+    let known: Vec<&str> = if is_check {
+        found.checks.iter().map(|(field, _)| *field).collect()
+    } else {
+        found.fields.iter().map(|(field, ..)| *field).collect()
+    };
     let field = field_among(&parser, field, found.name, &known)?;
-    let unit = found.fields.iter().find(|(name, _)| *name == field).map(|(_, unit)| *unit);
+    let unit = found.fields.iter().find(|(name, ..)| *name == field).map(|(_, unit, _)| *unit);
     Ok((Extraction::Parser { parser: parser.into_inner(), field }, unit))
 }
 

@@ -1,51 +1,48 @@
-//! The line with commas that Bonnie++ prints on standard output (formats 1.96 to 1.98, of versions 1.96
-//! to 2.00).
+//! The line with commas that Bonnie++ prints on standard output (formats 1.96 to 1.98, of versions
+//! 1.96 to 2.00).
 
 use super::Parser;
 
 pub(super) const PARSER: Parser = Parser {
     name: "bonnie",
     fields: &[
-        ("block_output", "B/s"),
-        ("rewrite", "B/s"),
-        ("block_input", "B/s"),
-        ("seeks", "op/s"),
-        ("file_bytes", "B"),
+        ("block_output", "B/s", |text| rate(text, "block_output")),
+        ("rewrite", "B/s", |text| rate(text, "rewrite")),
+        ("block_input", "B/s", |text| rate(text, "block_input")),
+        ("seeks", "op/s", |text| rate(text, "seeks")),
+        ("file_bytes", "B", |text| file_bytes(run(text)?.file_size)),
     ],
-    checks: &["rates_measured"],
-    value,
-    passes,
-    histograms: &[],
-    histogram: super::no_histogram,
+    checks: &[("rates_measured", rates_measured)],
     refused,
+    ..Parser::PLAIN
 };
 
-/// Bonnie++ prints this for what took less than half a second: it was too fast to measure.
+/// Bonnie++ prints this for work that took less than half a second: it was too fast to measure.
 const TOO_FAST: &str = "+++++";
 
 /// Its K are 1024 bytes.
 const K: f64 = 1024.0;
 
-/// The rates with their places behind the size of a chunk, and what one of them is.
+/// The rates, their positions after the chunk size, and their units.
 const RATES: [(&str, usize, f64); 4] =
     [("block_output", 2, K), ("rewrite", 4, K), ("block_input", 8, K), ("seeks", 10, 1.0)];
 
-/// Latencies at the end of the line: with all of them it is not cut off.
+/// Latencies at the end of the line: a line with all of them is complete.
 const LATENCIES: usize = 12;
 
-/// What a line says.
+/// The content of a line.
 struct Run<'t> {
     file_size: &'t str,
-    /// Behind the size of a chunk: `putc`, its CPU, `put_block` and so on.
+    /// The fields after the chunk size: `putc`, its CPU, `put_block` and so on.
     rates: Vec<&'t str>,
 }
 
-/// The last line that is whole.
+/// The last complete line.
 fn run(text: &str) -> Option<Run<'_>> {
     text.lines().rev().find_map(|line| {
         let fields: Vec<&str> = line.trim().split(',').collect();
         let (_, minor) = fields[0].split_once('.').filter(|(major, _)| *major == "1")?;
-        // From 1.98 on, the numbers of seeks and of those who seek stand in front of the rates.
+        // From 1.98 on, the numbers of seeks and of seekers stand before the rates.
         let rates = match minor.parse::<u32>().ok()? {
             96 | 97 => 7,
             98 => 9,
@@ -57,14 +54,10 @@ fn run(text: &str) -> Option<Run<'_>> {
     })
 }
 
-fn value(text: &str, field: &str) -> Option<f64> {
-    let run = run(text)?;
-    if field == "file_bytes" {
-        return file_bytes(run.file_size);
-    }
+/// A rate, if it was measured.
+fn rate(text: &str, field: &str) -> Option<f64> {
     let (_, place, factor) = RATES.iter().find(|(name, _, _)| *name == field)?;
-    // What is too fast to measure is no number and gives none.
-    Some(run.rates[*place].parse::<f64>().ok()? * factor)
+    Some(run(text)?.rates[*place].parse::<f64>().ok()? * factor)
 }
 
 /// `300M`, `25G`; a bare number is MiB.
@@ -85,9 +78,9 @@ fn refused(text: &str, field: &str) -> Option<String> {
         .then(|| "Bonnie++ does not measure what takes less than half a second: give it more to do".into())
 }
 
-/// Whether every rate is a number or was too fast to measure, and one is a number.
-fn passes(text: &str, field: &str) -> Option<bool> {
-    let run = run(text).filter(|_| field == "rates_measured")?;
+/// Whether every rate is a number or was too fast to measure, and at least one is a number.
+fn rates_measured(text: &str) -> Option<bool> {
+    let run = run(text)?;
     let rates = RATES.map(|(_, place, _)| run.rates[place]);
     let is_rate = |rate: &str| rate.parse::<f64>().is_ok_and(|rate| rate > 0.0);
     Some(

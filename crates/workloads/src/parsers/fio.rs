@@ -1,5 +1,5 @@
-//! What fio prints: JSON and JSON+ of version 3 (`--output-format=json+`), and the text of version
-//! 2 for people, which logs of older studies are in.
+//! The output of fio: JSON and JSON+ of version 3 (`--output-format=json+`), and the text of
+//! version 2 for people, which is in the logs of older studies.
 
 mod json;
 mod text;
@@ -11,33 +11,38 @@ use std::collections::BTreeMap;
 pub(super) const PARSER: Parser = Parser {
     name: "fio",
     fields: &[
-        ("iops", "op/s"),
-        ("read_iops", "op/s"),
-        ("write_iops", "op/s"),
-        ("bandwidth", "B/s"),
-        ("read_bandwidth", "B/s"),
-        ("write_bandwidth", "B/s"),
-        ("read_latency_mean", "s"),
-        ("write_latency_mean", "s"),
-        ("completion_p10", "s"),
-        ("completion_p50", "s"),
-        ("completion_p90", "s"),
-        ("completion_p99", "s"),
-        ("completion_p999", "s"),
-        ("operations", "1"),
-        ("read_bytes", "B"),
-        ("written_bytes", "B"),
-        ("duration", "s"),
+        ("iops", "op/s", |text| last(text).map(|group| group.read.iops + group.write.iops)),
+        ("read_iops", "op/s", |text| last(text).map(|group| group.read.iops)),
+        ("write_iops", "op/s", |text| last(text).map(|group| group.write.iops)),
+        ("bandwidth", "B/s", |text| last(text).map(|group| group.read.bandwidth + group.write.bandwidth)),
+        ("read_bandwidth", "B/s", |text| last(text).map(|group| group.read.bandwidth)),
+        ("write_bandwidth", "B/s", |text| last(text).map(|group| group.write.bandwidth)),
+        ("read_latency_mean", "s", |text| last(text)?.read.latency_mean_s),
+        ("write_latency_mean", "s", |text| last(text)?.write.latency_mean_s),
+        // Of text; the histograms of JSON give the quantiles over all blocks.
+        ("completion_p10", "s", |text| completion_percentile(text, "10.00")),
+        ("completion_p50", "s", |text| completion_percentile(text, "50.00")),
+        ("completion_p90", "s", |text| completion_percentile(text, "90.00")),
+        ("completion_p99", "s", |text| completion_percentile(text, "99.00")),
+        ("completion_p999", "s", |text| completion_percentile(text, "99.90")),
+        ("operations", "1", |text| {
+            sum(text, |group| (group.read.operations + group.write.operations) as f64)
+        }),
+        ("read_bytes", "B", |text| sum(text, |group| group.read.bytes)),
+        ("written_bytes", "B", |text| sum(text, |group| group.write.bytes)),
+        ("duration", "s", |text| sum(text, |group| group.read.runtime_s.max(group.write.runtime_s))),
     ],
-    checks: &["complete"],
-    value,
-    passes,
-    histograms: &["read_latency", "write_latency", "read_completion", "write_completion"],
-    histogram,
-    refused: super::nothing_refused,
+    checks: &[("complete", complete)],
+    histograms: &[
+        ("read_latency", |text| histogram(&last(text)?.read.latency_ns)),
+        ("write_latency", |text| histogram(&last(text)?.write.latency_ns)),
+        ("read_completion", |text| histogram(&last(text)?.read.completion_ns)),
+        ("write_completion", |text| histogram(&last(text)?.write.completion_ns)),
+    ],
+    ..Parser::PLAIN
 };
 
-/// The longest latency that a histogram tells from longer ones.
+/// The longest latency that a histogram distinguishes from longer ones.
 const LONGEST_NS: u64 = 100_000_000_000;
 
 /// Three digits: finer than fio's own bins, of which 64 lie between a power of two and the next.
@@ -106,48 +111,34 @@ impl FioDirection {
     }
 }
 
-/// The groups of a run in the order in which they ran; none where `text` is no output of fio, or is
+/// The groups of a run in the order in which they ran; none if `text` is no output of fio, or was
 /// cut off.
 pub fn fio_groups(text: &str) -> Vec<FioGroup> {
     let groups = json::groups(text);
     if groups.is_empty() { text::groups(text) } else { groups }
 }
 
-/// Rates, latencies and histograms are those of the last group: what ran before it filled the file
-/// or brought it to a steady state. What the whole run did, which its CPU time and its traffic are
-/// compared with, is the sum of all groups.
-fn value(text: &str, field: &str) -> Option<f64> {
-    let groups = fio_groups(text);
-    let last = groups.last()?;
-    let sum = |of: fn(&FioGroup) -> f64| groups.iter().map(of).sum();
-    Some(match field {
-        "iops" => last.read.iops + last.write.iops,
-        "read_iops" => last.read.iops,
-        "write_iops" => last.write.iops,
-        "bandwidth" => last.read.bandwidth + last.write.bandwidth,
-        "read_bandwidth" => last.read.bandwidth,
-        "write_bandwidth" => last.write.bandwidth,
-        "read_latency_mean" => last.read.latency_mean_s?,
-        "write_latency_mean" => last.write.latency_mean_s?,
-        // Of text; histograms of JSON have the quantiles of all blocks together.
-        "completion_p10" => text::completion_percentile(text, "10.00")?,
-        "completion_p50" => text::completion_percentile(text, "50.00")?,
-        "completion_p90" => text::completion_percentile(text, "90.00")?,
-        "completion_p99" => text::completion_percentile(text, "99.00")?,
-        "completion_p999" => text::completion_percentile(text, "99.90")?,
-        "operations" => sum(|group| (group.read.operations + group.write.operations) as f64),
-        "read_bytes" => sum(|group| group.read.bytes),
-        "written_bytes" => sum(|group| group.write.bytes),
-        "duration" => sum(|group| group.read.runtime_s.max(group.write.runtime_s)),
-        _ => return None,
-    })
+/// The last group, of which rates, latencies and histograms are: the groups before it filled the
+/// file or brought it to a steady state.
+fn last(text: &str) -> Option<FioGroup> {
+    fio_groups(text).pop()
 }
 
-/// Complete is a run in which every group did something, without an error, and no operation moved
-/// fewer bytes than it was to.
-fn passes(text: &str, field: &str) -> Option<bool> {
+/// The sum over all groups: CPU time and traffic are those of the whole run.
+fn sum(text: &str, of: fn(&FioGroup) -> f64) -> Option<f64> {
     let groups = fio_groups(text);
-    if field != "complete" || groups.is_empty() {
+    (!groups.is_empty()).then(|| groups.iter().map(of).sum())
+}
+
+fn completion_percentile(text: &str, percentile: &str) -> Option<f64> {
+    last(text).and_then(|_| text::completion_percentile(text, percentile))
+}
+
+/// A run is complete if every group did something without an error, and no operation moved fewer
+/// bytes than it should.
+fn complete(text: &str) -> Option<bool> {
+    let groups = fio_groups(text);
+    if groups.is_empty() {
         return None;
     }
     Some(groups.iter().all(|group| {
@@ -158,24 +149,12 @@ fn passes(text: &str, field: &str) -> Option<bool> {
     }))
 }
 
-fn histogram(text: &str, field: &str) -> Option<Histogram<u64>> {
-    let groups = fio_groups(text);
-    let last = groups.last()?;
-    let bins = match field {
-        "read_latency" => &last.read.latency_ns,
-        "write_latency" => &last.write.latency_ns,
-        "read_completion" => &last.read.completion_ns,
-        "write_completion" => &last.write.completion_ns,
-        _ => return None,
-    };
-    if bins.is_empty() {
-        return None;
-    }
+fn histogram(bins: &BTreeMap<u64, u64>) -> Option<Histogram<u64>> {
     let mut histogram = Histogram::new_with_bounds(1, LONGEST_NS, DIGITS).ok()?;
     for (value_ns, count) in bins {
         histogram.saturating_record_n(*value_ns, *count);
     }
-    Some(histogram)
+    (!bins.is_empty()).then_some(histogram)
 }
 
 #[cfg(test)]

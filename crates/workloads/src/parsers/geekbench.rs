@@ -1,36 +1,32 @@
-//! The summary that Geekbench prints at its end: versions 4 to 6 with a block each for one core and
-//! for all of them, version 3 with two columns.
+//! The summary at the end of Geekbench's output: versions 4 to 6 have a block for one core and one
+//! for all cores, version 3 has two columns.
 
-use super::{Parser, no_histogram};
+use super::Parser;
 
 pub(super) const PARSER: Parser = Parser {
     name: "geekbench",
     fields: &[
-        ("single_core", "1"),
-        ("single_core_integer", "1"),
-        ("single_core_floating_point", "1"),
-        ("single_core_memory", "1"),
-        ("multi_core", "1"),
-        ("multi_core_integer", "1"),
-        ("multi_core_floating_point", "1"),
-        ("multi_core_memory", "1"),
+        ("single_core", "1", |text| score(text, Cores::One, Part::Whole)),
+        ("single_core_integer", "1", |text| score(text, Cores::One, Part::Integer)),
+        ("single_core_floating_point", "1", |text| score(text, Cores::One, Part::FloatingPoint)),
+        ("single_core_memory", "1", |text| score(text, Cores::One, Part::Memory)),
+        ("multi_core", "1", |text| score(text, Cores::All, Part::Whole)),
+        ("multi_core_integer", "1", |text| score(text, Cores::All, Part::Integer)),
+        ("multi_core_floating_point", "1", |text| score(text, Cores::All, Part::FloatingPoint)),
+        ("multi_core_memory", "1", |text| score(text, Cores::All, Part::Memory)),
     ],
-    checks: &["summary"],
-    value,
-    passes,
-    histograms: &[],
-    histogram: no_histogram,
-    refused: super::nothing_refused,
+    checks: &[("summary", summary)],
+    ..Parser::PLAIN
 };
 
-/// Which cores a score is of.
+/// The cores of a score.
 #[derive(Clone, Copy, PartialEq)]
 enum Cores {
     One,
     All,
 }
 
-/// What a score is of.
+/// The part of the benchmark that a score rates.
 #[derive(Clone, Copy, PartialEq)]
 enum Part {
     Whole,
@@ -71,27 +67,15 @@ fn scores(text: &str) -> Vec<(Cores, Part, f64)> {
     found
 }
 
-fn value(text: &str, field: &str) -> Option<f64> {
-    let (cores, part) = if let Some(part) = field.strip_prefix("single_core") {
-        (Cores::One, part)
-    } else {
-        (Cores::All, field.strip_prefix("multi_core")?)
-    };
-    let part = match part {
-        "" => Part::Whole,
-        "_integer" => Part::Integer,
-        "_floating_point" => Part::FloatingPoint,
-        "_memory" => Part::Memory,
-        _ => return None,
-    };
+fn score(text: &str, cores: Cores, part: Part) -> Option<f64> {
     scores(text).into_iter().find(|score| (score.0, score.1) == (cores, part)).map(|(_, _, score)| score)
 }
 
-/// Geekbench prints no verdict: a workload that failed has a score of 0, and one that was not run
+/// Geekbench prints no verdict: a failed workload has a score of 0, and one that was not run has
 /// none.
-fn passes(text: &str, field: &str) -> Option<bool> {
+fn summary(text: &str) -> Option<bool> {
     let scores = scores(text);
-    if field != "summary" || scores.is_empty() {
+    if scores.is_empty() {
         return None;
     }
     let has = |cores| scores.iter().any(|score| (score.0, score.1) == (cores, Part::Whole));
@@ -107,7 +91,9 @@ mod tests {
 
     #[test]
     fn blocks_and_columns_are_read() {
-        let all = |text: &str| PARSER.fields.iter().map(|(field, _)| value(text, field)).collect::<Vec<_>>();
+        let all = |text: &str| {
+            PARSER.fields.iter().map(|(field, ..)| PARSER.value(text, field)).collect::<Vec<_>>()
+        };
         assert_eq!(
             all(VERSION_6),
             [Some(1180.0), Some(1090.0), Some(1370.0), None, Some(3770.0), Some(3350.0), Some(4700.0), None]
@@ -117,9 +103,9 @@ mod tests {
             [2900.0, 3000.0, 2800.0, 2700.0, 5400.0, 5800.0, 5600.0, 4200.0].map(Some)
         );
         for text in [VERSION_6, VERSION_3] {
-            assert_eq!(passes(text, "summary"), Some(true));
-            assert_eq!((value(text, "other"), value(text, "multi_core_other")), (None, None));
-            assert_eq!(passes(text, "other"), None);
+            assert_eq!(PARSER.passes(text, "summary"), Some(true));
+            assert_eq!((PARSER.value(text, "other"), PARSER.value(text, "multi_core_other")), (None, None));
+            assert_eq!(PARSER.passes(text, "other"), None);
         }
     }
 
@@ -130,16 +116,16 @@ mod tests {
             "    Memory Score  900\n    Floating Point Score",
             1,
         );
-        assert_eq!(value(&version_4, "single_core_memory"), Some(900.0));
-        assert_eq!(value(&version_4, "multi_core_memory"), None);
+        assert_eq!(PARSER.value(&version_4, "single_core_memory"), Some(900.0));
+        assert_eq!(PARSER.value(&version_4, "multi_core_memory"), None);
     }
 
     #[test]
     fn a_part_without_a_score_fails_and_no_summary_gives_nothing() {
-        assert_eq!(passes(&VERSION_6.replace("3350", "0"), "summary"), Some(false));
+        assert_eq!(PARSER.passes(&VERSION_6.replace("3350", "0"), "summary"), Some(false));
         let one_core = VERSION_6.split("  Multi-Core Score").next().unwrap();
-        assert_eq!(passes(one_core, "summary"), Some(false));
+        assert_eq!(PARSER.passes(one_core, "summary"), Some(false));
         let cut = VERSION_6.split("Benchmark Summary").next().unwrap();
-        assert_eq!((passes(cut, "summary"), value(cut, "single_core")), (None, None));
+        assert_eq!((PARSER.passes(cut, "summary"), PARSER.value(cut, "single_core")), (None, None));
     }
 }

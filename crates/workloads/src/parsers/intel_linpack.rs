@@ -1,24 +1,19 @@
-//! What Intel's Optimized LINPACK Benchmark prints: a line per solution, then a summary per size.
+//! The output of Intel's Optimized LINPACK Benchmark: a line per solution, then a summary per size.
 
-use super::{Parser, no_histogram};
-use regex::Regex;
-use std::sync::LazyLock;
+use super::Parser;
 
 pub(super) const PARSER: Parser = Parser {
     name: "intel-linpack",
     fields: &[
-        ("rate", "FLOP/s"),
-        ("best_rate", "FLOP/s"),
-        ("last_rate", "FLOP/s"),
-        ("time", "s"),
-        ("equations", "1"),
+        ("rate", "FLOP/s", |text| Some(summary(text)?.0 * 1e9)),
+        ("best_rate", "FLOP/s", |text| Some(summary(text)?.1 * 1e9)),
+        // Of the last solution: if a size is solved several times, the first one waits for memory.
+        ("last_rate", "FLOP/s", |text| Some(solutions(text).last()?.rate)),
+        ("time", "s", |text| Some(solutions(text).last()?.time_s)),
+        ("equations", "1", |text| Some(solutions(text).last()?.equations)),
     ],
-    checks: &["residuals"],
-    value,
-    passes,
-    histograms: &[],
-    histogram: no_histogram,
-    refused: super::nothing_refused,
+    checks: &[("residuals", residuals)],
+    ..Parser::PLAIN
 };
 
 /// A solution: one line of the first table.
@@ -31,11 +26,8 @@ struct Solution {
 
 fn solutions(text: &str) -> Vec<Solution> {
     // Size LDA Align. Time(s) GFlops Residual Residual(norm) Check
-    static LINE: LazyLock<Regex> = LazyLock::new(|| {
-        Regex::new(r"(?m)^\s*(\d+)\s+\d+\s+\d+\s+([\d.]+)\s+([\d.]+)\s+\S+\s+\S+\s+(pass|fail)\s*$")
-            .expect("the pattern is fixed")
-    });
-    let lines = LINE.captures_iter(text).filter_map(|line| {
+    let line = pattern!(r"(?m)^\s*(\d+)\s+\d+\s+\d+\s+([\d.]+)\s+([\d.]+)\s+\S+\s+\S+\s+(pass|fail)\s*$");
+    let lines = line.captures_iter(text).filter_map(|line| {
         Some(Solution {
             equations: line[1].parse().ok()?,
             time_s: line[2].parse().ok()?,
@@ -49,33 +41,19 @@ fn solutions(text: &str) -> Vec<Solution> {
 /// Average and maximum of the largest size, GFlops.
 fn summary(text: &str) -> Option<(f64, f64)> {
     // Size LDA Align. Average Maximal
-    static LINE: LazyLock<Regex> = LazyLock::new(|| {
-        Regex::new(r"(?m)^\s*(\d+)\s+\d+\s+\d+\s+([\d.]+)\s+([\d.]+)\s*$").expect("the pattern is fixed")
-    });
+    let line = pattern!(r"(?m)^\s*(\d+)\s+\d+\s+\d+\s+([\d.]+)\s+([\d.]+)\s*$");
     let (_, table) = text.split_once("Performance Summary")?;
-    let lines = LINE.captures_iter(table).filter_map(|line| {
+    let lines = line.captures_iter(table).filter_map(|line| {
         Some((line[1].parse::<u64>().ok()?, (line[2].parse().ok()?, line[3].parse().ok()?)))
     });
     lines.max_by_key(|(equations, _)| *equations).map(|(_, rates)| rates)
 }
 
-fn value(text: &str, field: &str) -> Option<f64> {
-    match field {
-        "rate" => Some(summary(text)?.0 * 1e9),
-        "best_rate" => Some(summary(text)?.1 * 1e9),
-        "last_rate" => Some(solutions(text).last()?.rate),
-        // The last one: where a size is solved several times, the first waits for memory.
-        "time" => Some(solutions(text).last()?.time_s),
-        "equations" => Some(solutions(text).last()?.equations),
-        _ => None,
-    }
-}
-
 /// The program's verdict at the end, and that of every solution.
-fn passes(text: &str, field: &str) -> Option<bool> {
+fn residuals(text: &str) -> Option<bool> {
     let verdict = text.lines().filter_map(|line| line.trim().strip_prefix("Residual checks ")).next_back()?;
     let solutions = solutions(text);
-    if field != "residuals" || solutions.is_empty() {
+    if solutions.is_empty() {
         return None;
     }
     Some(verdict.trim() == "PASSED" && solutions.iter().all(|solution| solution.passed))
@@ -89,31 +67,34 @@ mod tests {
 
     #[test]
     fn the_largest_size_counts() {
-        assert_eq!(value(OUTPUT, "rate"), Some(40.5e9));
-        assert_eq!(value(OUTPUT, "best_rate"), Some(41.0e9));
-        assert_eq!(value(OUTPUT, "time"), Some(0.13));
-        assert_eq!(value(OUTPUT, "equations"), Some(2000.0));
-        assert_eq!(value(OUTPUT, "other"), None);
-        assert_eq!(passes(OUTPUT, "residuals"), Some(true));
+        assert_eq!(PARSER.value(OUTPUT, "rate"), Some(40.5e9));
+        assert_eq!(PARSER.value(OUTPUT, "best_rate"), Some(41.0e9));
+        assert_eq!(PARSER.value(OUTPUT, "time"), Some(0.13));
+        assert_eq!(PARSER.value(OUTPUT, "equations"), Some(2000.0));
+        assert_eq!(PARSER.value(OUTPUT, "other"), None);
+        assert_eq!(PARSER.passes(OUTPUT, "residuals"), Some(true));
     }
 
     #[test]
     fn one_bad_residual_fails() {
         let bad = OUTPUT.replacen("pass", "fail", 1);
-        assert_eq!(passes(&bad, "residuals"), Some(false));
-        assert_eq!(passes(&OUTPUT.replace("checks PASSED", "checks FAILED"), "residuals"), Some(false));
-        assert_eq!(passes(OUTPUT, "other"), None);
+        assert_eq!(PARSER.passes(&bad, "residuals"), Some(false));
+        assert_eq!(
+            PARSER.passes(&OUTPUT.replace("checks PASSED", "checks FAILED"), "residuals"),
+            Some(false)
+        );
+        assert_eq!(PARSER.passes(OUTPUT, "other"), None);
     }
 
     #[test]
     fn what_was_cut_off_gives_no_rate_and_no_verdict() {
         let cut = OUTPUT.split("Performance Summary").next().unwrap();
         assert_eq!(
-            (value(cut, "rate"), value(cut, "best_rate"), passes(cut, "residuals")),
+            (PARSER.value(cut, "rate"), PARSER.value(cut, "best_rate"), PARSER.passes(cut, "residuals")),
             (None, None, None)
         );
-        assert_eq!(value("", "time"), None);
+        assert_eq!(PARSER.value("", "time"), None);
         // A verdict without solutions is none.
-        assert_eq!(passes("Residual checks PASSED\n", "residuals"), None);
+        assert_eq!(PARSER.passes("Residual checks PASSED\n", "residuals"), None);
     }
 }

@@ -10,7 +10,6 @@
 
 use super::{Parser, find};
 use regex::Regex;
-use std::sync::LazyLock;
 use weigh_model::Unit;
 
 /// One run of a log.
@@ -80,10 +79,11 @@ pub fn log_parsers() -> impl Iterator<Item = &'static str> {
     FORMS.iter().map(|form| form.parser)
 }
 
-/// The fields of a parser with the base units of their values; none where its logs cannot be read.
-pub fn log_fields(parser: &str) -> Option<&'static [(&'static str, &'static str)]> {
+/// The base unit of a field; none if the logs of its parser cannot be read, or it has no such
+/// field.
+pub fn log_unit(parser: &str, field: &str) -> Option<&'static str> {
     FORMS.iter().find(|form| form.parser == parser)?;
-    find(parser).map(|parser| parser.fields)
+    find(parser)?.fields.iter().find(|(known, ..)| *known == field).map(|(_, unit, _)| *unit)
 }
 
 /// A field of every run of a log, in order; only of those that are called `section` where that is
@@ -106,8 +106,8 @@ pub fn logged_runs(
             &format!("name one of: {known}"),
         ));
     };
-    if !parser.fields.iter().any(|(known, _)| *known == field) {
-        let known: Vec<&str> = parser.fields.iter().map(|(known, _)| *known).collect();
+    if !parser.fields.iter().any(|(known, ..)| *known == field) {
+        let known: Vec<&str> = parser.fields.iter().map(|(known, ..)| *known).collect();
         return Err(LogFault::whole(
             format!("the parser `{}` has no field `{field}`", parser.name),
             &format!("name one of: {}", known.join(", ")),
@@ -141,7 +141,7 @@ fn run(form: &Form, parser: &Parser, field: &str, piece: &Piece<'_>) -> Result<L
     if let Some(why) = (form.fault)(parser, piece) {
         return Err(fault(format!("the run that begins here {why}")));
     }
-    match (parser.value)(piece.text, field).filter(|value| value.is_finite() && *value > 0.0) {
+    match parser.value(piece.text, field).filter(|value| value.is_finite() && *value > 0.0) {
         Some(value) => Ok(LoggedRun { line: piece.line, point: piece.point.clone(), value }),
         None => Err(fault(format!("the run that begins here has no `{field}`: it was cut off"))),
     }
@@ -159,7 +159,7 @@ impl Piece<'_> {
 
 /// Why a run that has a verdict of its own is none.
 fn checked(parser: &Parser, piece: &Piece<'_>, check: &str) -> Option<&'static str> {
-    match (parser.passes)(piece.text, check) {
+    match parser.passes(piece.text, check) {
         Some(true) => None,
         Some(false) => Some("failed its own check"),
         None => Some("was cut off before its verdict"),
@@ -173,10 +173,6 @@ fn residuals(_: &Parser, piece: &Piece<'_>) -> Option<&'static str> {
         Some(_) => Some("failed its own check"),
         None => Some("was cut off before its verdict"),
     }
-}
-
-fn pattern(text: &str) -> Regex {
-    Regex::new(text).expect("the pattern is fixed")
 }
 
 /// Pieces from each line that `begins` one to the next, with the number of the line, and with what
@@ -211,21 +207,20 @@ fn point(text: &str, of: &Regex) -> Option<String> {
 }
 
 fn stream(text: &str) -> Vec<Piece<'_>> {
-    static BEGINS: LazyLock<Regex> = LazyLock::new(|| pattern(r"(?m)^Array size = "));
-    pieces(text, &BEGINS).into_iter().map(|(piece, _)| piece).collect()
+    let begins = pattern!(r"(?m)^Array size = ");
+    pieces(text, begins).into_iter().map(|(piece, _)| piece).collect()
 }
 
 fn random_access(text: &str) -> Vec<Piece<'_>> {
-    static BEGINS: LazyLock<Regex> = LazyLock::new(|| pattern(r"(?m)^Main table size "));
-    pieces(text, &BEGINS).into_iter().map(|(piece, _)| piece).collect()
+    let begins = pattern!(r"(?m)^Main table size ");
+    pieces(text, begins).into_iter().map(|(piece, _)| piece).collect()
 }
 
 /// Jobs of one group stand together, and are told apart from those of the next.
 fn fio(text: &str) -> Vec<Piece<'_>> {
-    static BEGINS: LazyLock<Regex> =
-        LazyLock::new(|| pattern(r"(?m)^\S.*?: \(groupid=(\d+), jobs=\d+\): err="));
+    let begins = pattern!(r"(?m)^\S.*?: \(groupid=(\d+), jobs=\d+\): err=");
     let mut groups: Vec<(Piece<'_>, Option<&str>)> = Vec::new();
-    for (piece, id) in pieces(text, &BEGINS) {
+    for (piece, id) in pieces(text, begins) {
         match groups.last_mut() {
             Some((group, known)) if *known == id => {
                 let start = group.text.as_ptr() as usize - text.as_ptr() as usize;
@@ -270,31 +265,30 @@ fn intel_linpack(text: &str) -> Vec<Piece<'_>> {
 fn redis_benchmark(text: &str) -> Vec<Piece<'_>> {
     // Progress is written over itself before the head, with carriage returns or, where these were
     // lost, without.
-    static BEGINS: LazyLock<Regex> = LazyLock::new(|| pattern(r"====== (\S[^=]*?) ======"));
-    static CLIENTS: LazyLock<Regex> = LazyLock::new(|| pattern(r"(?m)^\s*(\d+) parallel clients"));
-    pieces(text, &BEGINS)
+    let begins = pattern!(r"====== (\S[^=]*?) ======");
+    let clients = pattern!(r"(?m)^\s*(\d+) parallel clients");
+    pieces(text, begins)
         .into_iter()
         .map(|(piece, name)| Piece {
             name: name.map(str::to_string),
-            point: point(piece.text, &CLIENTS),
+            point: point(piece.text, clients),
             ..piece
         })
         .collect()
 }
 
 fn sysbench(text: &str) -> Vec<Piece<'_>> {
-    static BEGINS: LazyLock<Regex> = LazyLock::new(|| pattern(r"(?m)^sysbench \d"));
-    static THREADS: LazyLock<Regex> = LazyLock::new(|| pattern(r"(?m)^Number of threads: (\d+)"));
-    pieces(text, &BEGINS)
+    let begins = pattern!(r"(?m)^sysbench \d");
+    let threads = pattern!(r"(?m)^Number of threads: (\d+)");
+    pieces(text, begins)
         .into_iter()
-        .map(|(piece, _)| Piece { point: point(piece.text, &THREADS), ..piece })
+        .map(|(piece, _)| Piece { point: point(piece.text, threads), ..piece })
         .collect()
 }
 
 /// Whether the values of a field are in this unit, or one with another prefix.
 pub fn is_in(parser: &str, field: &str, unit: &str) -> bool {
-    let of_field = log_fields(parser).into_iter().flatten().find(|(known, _)| *known == field);
-    of_field.is_some_and(|(_, base)| Unit::normalise(unit).0.symbol() == *base)
+    log_unit(parser, field).is_some_and(|base| Unit::normalise(unit).0.symbol() == base)
 }
 
 #[cfg(test)]

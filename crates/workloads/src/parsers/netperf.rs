@@ -1,39 +1,52 @@
-//! What netperf prints (versions 2.5 to 2.7) with `-- -k SELECTORS`: a banner, then a line
-//! `SELECTOR=value` each.
+//! The output of netperf (versions 2.5 to 2.7) with `-- -k SELECTORS`: a banner, then a line
+//! `SELECTOR=value` per selector.
 
 use super::{LEAST_FOR_P99, Parser, too_few};
 
 pub(super) const PARSER: Parser = Parser {
     name: "netperf",
     fields: &[
-        ("transaction_rate", "op/s"),
-        ("transactions", "1"),
-        ("goodput", "B/s"),
-        ("sent", "B/s"),
-        ("bytes", "1"),
-        ("latency_mean", "s"),
-        ("latency_p50", "s"),
-        ("latency_p90", "s"),
-        ("latency_p99", "s"),
-        ("duration", "s"),
+        ("transaction_rate", "op/s", transaction_rate),
+        ("transactions", "1", transactions),
+        // At the receiver: a sender of datagrams does not know how many were lost.
+        ("goodput", "B/s", |text| rate(text, "REMOTE_RECV_THROUGHPUT")),
+        ("sent", "B/s", |text| rate(text, "LOCAL_SEND_THROUGHPUT")),
+        ("bytes", "1", |text| number(text, "REMOTE_BYTES_RECVD")),
+        ("latency_mean", "s", |text| microseconds(text, "MEAN_LATENCY")),
+        ("latency_p50", "s", |text| microseconds(text, "P50_LATENCY")),
+        ("latency_p90", "s", |text| microseconds(text, "P90_LATENCY")),
+        ("latency_p99", "s", |text| {
+            microseconds(text, "P99_LATENCY").filter(|_| transactions(text) >= Some(LEAST_FOR_P99))
+        }),
+        ("duration", "s", |text| number(text, "ELAPSED_TIME")),
     ],
-    checks: &["transacted", "streamed"],
-    value,
-    passes,
-    histograms: &[],
-    histogram: super::no_histogram,
-    refused,
+    // A lost UDP request stops netperf's test: it then counts the requests before it, and the
+    // elapsed time is the requested one.
+    checks: &[
+        ("transacted", |text| Some(transactions(text)? > 0.0)),
+        ("streamed", |text| {
+            let rate = rate(text, "REMOTE_RECV_THROUGHPUT")?;
+            Some(rate > 0.0 && number(text, "REMOTE_BYTES_RECVD")? > 0.0)
+        }),
+    ],
+    refused: |text, field| {
+        (field == "latency_p99").then(|| too_few(transactions(text), LEAST_FOR_P99)).flatten()
+    },
+    ..Parser::PLAIN
 };
 
-const MICROSECOND: f64 = 1e-6;
-
-/// The text of a selector; that of the last run.
+/// The text of a selector in the last run.
 fn text_of<'a>(text: &'a str, selector: &str) -> Option<&'a str> {
     text.lines().rev().find_map(|line| Some(line.strip_prefix(selector)?.strip_prefix('=')?.trim()))
 }
 
 fn number(text: &str, selector: &str) -> Option<f64> {
     text_of(text, selector)?.parse().ok().filter(|number: &f64| number.is_finite())
+}
+
+/// A time in microseconds, as seconds.
+fn microseconds(text: &str, selector: &str) -> Option<f64> {
+    number(text, selector).map(|value| value * 1e-6)
 }
 
 /// The rate, if it is in transactions.
@@ -60,38 +73,6 @@ fn rate(text: &str, selector: &str) -> Option<f64> {
     Some(number(text, selector)? * factor)
 }
 
-fn value(text: &str, field: &str) -> Option<f64> {
-    let microseconds = |selector| number(text, selector).map(|value| value * MICROSECOND);
-    match field {
-        "transaction_rate" => transaction_rate(text),
-        "transactions" => transactions(text),
-        // What arrived: a sender of datagrams knows nothing of those that were lost.
-        "goodput" => rate(text, "REMOTE_RECV_THROUGHPUT"),
-        "sent" => rate(text, "LOCAL_SEND_THROUGHPUT"),
-        "bytes" => number(text, "REMOTE_BYTES_RECVD"),
-        "latency_mean" => microseconds("MEAN_LATENCY"),
-        "latency_p50" => microseconds("P50_LATENCY"),
-        "latency_p90" => microseconds("P90_LATENCY"),
-        "latency_p99" => microseconds("P99_LATENCY").filter(|_| transactions(text) >= Some(LEAST_FOR_P99)),
-        "duration" => number(text, "ELAPSED_TIME"),
-        _ => None,
-    }
-}
-
-fn refused(text: &str, field: &str) -> Option<String> {
-    (field == "latency_p99").then(|| too_few(transactions(text), LEAST_FOR_P99)).flatten()
-}
-
-/// Whether there were transactions, or bytes that arrived. A request over UDP that is lost stops
-/// netperf's test: it then counts what came before, and the elapsed time is what was asked for.
-fn passes(text: &str, field: &str) -> Option<bool> {
-    match field {
-        "transacted" => Some(transactions(text)? > 0.0),
-        "streamed" => Some(value(text, "goodput")? > 0.0 && value(text, "bytes")? > 0.0),
-        _ => None,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -101,28 +82,32 @@ mod tests {
 
     #[test]
     fn transactions_and_streams_have_units_of_their_own() {
-        let rate = value(TRANSACTIONS, "transaction_rate").unwrap();
-        let mean = value(TRANSACTIONS, "latency_mean").unwrap();
+        let rate = PARSER.value(TRANSACTIONS, "transaction_rate").unwrap();
+        let mean = PARSER.value(TRANSACTIONS, "latency_mean").unwrap();
         // One in flight: the mean latency is the inverse of the rate.
         assert!((rate * mean - 1.0).abs() < 0.02, "{rate} {mean}");
-        assert_eq!((value(TRANSACTIONS, "goodput"), value(DATAGRAMS, "transaction_rate")), (None, None));
-        let (sent, goodput) = (value(DATAGRAMS, "sent").unwrap(), value(DATAGRAMS, "goodput").unwrap());
+        assert_eq!(
+            (PARSER.value(TRANSACTIONS, "goodput"), PARSER.value(DATAGRAMS, "transaction_rate")),
+            (None, None)
+        );
+        let (sent, goodput) =
+            (PARSER.value(DATAGRAMS, "sent").unwrap(), PARSER.value(DATAGRAMS, "goodput").unwrap());
         assert!(sent >= goodput && goodput > 1e7, "{sent} {goodput}");
-        let seconds = value(DATAGRAMS, "bytes").unwrap() / goodput;
+        let seconds = PARSER.value(DATAGRAMS, "bytes").unwrap() / goodput;
         assert!((0.9..1.1).contains(&seconds), "{seconds}");
         let kilobytes = DATAGRAMS.replace("10^6bits/s", "KBytes/s");
-        assert_eq!(value(&kilobytes, "goodput"), Some(goodput / 125e3 * 1024.0));
-        assert_eq!(value(&DATAGRAMS.replace("10^6bits/s", "furlongs"), "goodput"), None);
+        assert_eq!(PARSER.value(&kilobytes, "goodput"), Some(goodput / 125e3 * 1024.0));
+        assert_eq!(PARSER.value(&DATAGRAMS.replace("10^6bits/s", "furlongs"), "goodput"), None);
     }
 
     #[test]
     fn what_did_not_happen_does_not_pass() {
-        assert_eq!(passes(TRANSACTIONS, "transacted"), Some(true));
-        assert_eq!(passes(DATAGRAMS, "streamed"), Some(true));
-        assert_eq!(passes(TRANSACTIONS, "streamed"), None);
+        assert_eq!(PARSER.passes(TRANSACTIONS, "transacted"), Some(true));
+        assert_eq!(PARSER.passes(DATAGRAMS, "streamed"), Some(true));
+        assert_eq!(PARSER.passes(TRANSACTIONS, "streamed"), None);
         let none = "THROUGHPUT=0.00\nTHROUGHPUT_UNITS=Trans/s\nELAPSED_TIME=1.00\nP99_LATENCY=17\n";
-        assert_eq!(passes(none, "transacted"), Some(false));
-        assert_eq!(value(none, "latency_p99"), None, "of too few");
-        assert_eq!(value("THROUGHPUT=-nan\nTHROUGHPUT_UNITS=Trans/s\n", "transaction_rate"), None);
+        assert_eq!(PARSER.passes(none, "transacted"), Some(false));
+        assert_eq!(PARSER.value(none, "latency_p99"), None, "of too few");
+        assert_eq!(PARSER.value("THROUGHPUT=-nan\nTHROUGHPUT_UNITS=Trans/s\n", "transaction_rate"), None);
     }
 }

@@ -1,30 +1,34 @@
-//! What nuttcp prints with `-fparse` (nuttcp(8), version 6.1.2): one line of `key=value` after a
+//! The output of nuttcp with `-fparse` (nuttcp(8), version 6.1.2): one line of `key=value` after a
 //! transfer over TCP.
 
 use super::Parser;
 
 pub(super) const PARSER: Parser = Parser {
     name: "nuttcp",
-    fields: &[("goodput", "B/s"), ("bytes", "1"), ("duration", "s")],
-    checks: &["transferred"],
-    value,
-    passes,
-    histograms: &[],
-    histogram: super::no_histogram,
-    refused: super::nothing_refused,
+    fields: &[
+        ("goodput", "B/s", |text| Some(transfer(text)?.goodput_bytes_per_s)),
+        ("bytes", "1", |text| Some(transfer(text)?.bytes)),
+        // Computed, because nuttcp prints only two digits of the seconds.
+        ("duration", "s", |text| {
+            let transfer = transfer(text)?;
+            Some(transfer.bytes / transfer.goodput_bytes_per_s).filter(|duration| duration.is_finite())
+        }),
+    ],
+    checks: &[("transferred", transferred)],
+    ..Parser::PLAIN
 };
 
 /// Its megabyte is binary (nuttcp(8): 1 MB = 2^20 bytes) and its megabit decimal.
 const MEGABYTE: f64 = 1_048_576.0;
 const MEGABIT: f64 = 125_000.0;
 
-/// A whole transfer.
+/// A complete transfer.
 struct Transfer {
     bytes: f64,
     goodput_bytes_per_s: f64,
 }
 
-/// The transfer of the last line that tells of one.
+/// The transfer of the last line that describes one.
 fn transfer(text: &str) -> Option<Transfer> {
     let line = text.lines().rev().find(|line| line.trim_start().starts_with("megabytes="))?;
     let number = |key: &str| -> Option<f64> {
@@ -37,25 +41,9 @@ fn transfer(text: &str) -> Option<Transfer> {
     })
 }
 
-/// The seconds it prints have two digits only; bytes and rate give more.
-fn value(text: &str, field: &str) -> Option<f64> {
-    let transfer = transfer(text)?;
-    match field {
-        "goodput" => Some(transfer.goodput_bytes_per_s),
-        "bytes" => Some(transfer.bytes),
-        "duration" => {
-            Some(transfer.bytes / transfer.goodput_bytes_per_s).filter(|duration| duration.is_finite())
-        }
-        _ => None,
-    }
-}
-
-/// Whether bytes arrived and neither side complained. What the server says comes back to the
+/// Whether bytes arrived and neither end reported an error. Messages of the server appear at the
 /// client.
-fn passes(text: &str, field: &str) -> Option<bool> {
-    if field != "transferred" {
-        return None;
-    }
+fn transferred(text: &str) -> Option<bool> {
     let complaint = text.lines().any(|line| line.contains("Error:") || line.contains("rror reading"));
     let transfer = transfer(text)?;
     Some(!complaint && transfer.bytes > 0.0 && transfer.goodput_bytes_per_s > 0.0)
@@ -71,19 +59,22 @@ mod tests {
     #[test]
     fn a_transfer_is_bytes_and_a_rate() {
         let line = "megabytes=257.5617 real_seconds=0.50 rate_Mbps=4299.2763 tx_cpu=6 rx_cpu=24 retrans=0 rtt_ms=0.13";
-        assert_eq!(value(line, "bytes"), Some(257.5617 * 1024.0 * 1024.0));
-        assert_eq!(value(line, "goodput"), Some(4299.2763e6 / 8.0));
-        assert!((value(line, "duration").unwrap() - 0.5025).abs() < 1e-4);
-        assert_eq!(value(line, "other"), None);
-        assert!((value(SENT, "duration").unwrap() - 0.5).abs() < 0.1);
+        assert_eq!(PARSER.value(line, "bytes"), Some(257.5617 * 1024.0 * 1024.0));
+        assert_eq!(PARSER.value(line, "goodput"), Some(4299.2763e6 / 8.0));
+        assert!((PARSER.value(line, "duration").unwrap() - 0.5025).abs() < 1e-4);
+        assert_eq!(PARSER.value(line, "other"), None);
+        assert!((PARSER.value(SENT, "duration").unwrap() - 0.5).abs() < 0.1);
     }
 
     #[test]
     fn what_failed_is_no_transfer() {
-        assert_eq!(passes(SENT, "transferred"), Some(true));
-        assert_eq!(passes(DIED, "transferred"), None);
-        assert_eq!(passes(&format!("{DIED}{SENT}"), "transferred"), Some(false));
-        assert_eq!(passes("megabytes=0.0000 real_seconds=1.00 rate_Mbps=0.0000", "transferred"), Some(false));
-        assert_eq!(value("megabytes=1 real_seconds=1.00", "bytes"), None);
+        assert_eq!(PARSER.passes(SENT, "transferred"), Some(true));
+        assert_eq!(PARSER.passes(DIED, "transferred"), None);
+        assert_eq!(PARSER.passes(&format!("{DIED}{SENT}"), "transferred"), Some(false));
+        assert_eq!(
+            PARSER.passes("megabytes=0.0000 real_seconds=1.00 rate_Mbps=0.0000", "transferred"),
+            Some(false)
+        );
+        assert_eq!(PARSER.value("megabytes=1 real_seconds=1.00", "bytes"), None);
     }
 }

@@ -1,23 +1,21 @@
-//! What `openssl speed -mr` prints for one algorithm and one block size, standard error included:
+//! The output of `openssl speed -mr` for one algorithm and one block size, with standard error:
 //! `+DT`, `+R`, `+H`, `+F`.
 
-use super::{Parser, no_histogram};
+use super::Parser;
 
 pub(super) const PARSER: Parser = Parser {
     name: "openssl-speed",
-    fields: &[("rate", "B/s"), ("blocks", "1"), ("time", "s")],
-    checks: &["consistent"],
-    value,
-    passes,
-    histograms: &[],
-    histogram: no_histogram,
-    refused: super::nothing_refused,
+    fields: &[
+        ("rate", "B/s", |text| Some(measurement(text)?.rate)),
+        ("blocks", "1", |text| Some(measurement(text)?.blocks)),
+        ("time", "s", |text| Some(measurement(text)?.time_s)),
+    ],
+    checks: &[("consistent", consistent)],
+    ..Parser::PLAIN
 };
 
 /// One measurement.
-#[derive(Debug, PartialEq)]
 struct Measurement {
-    algorithm: String,
     block_bytes: f64,
     blocks: f64,
     time_s: f64,
@@ -34,13 +32,13 @@ fn parts<'a>(text: &'a str, kind: &str) -> Option<Vec<&'a str>> {
 fn measurement(text: &str) -> Option<Measurement> {
     let [algorithm, _seconds, block] = parts(text, "DT")?[..] else { return None };
     let [blocks, measured, time] = parts(text, "R")?[..] else { return None };
-    // A number of the program's own, the algorithm, a rate for every block size: here one.
+    // The program's own number of the algorithm, its name, and a rate per block size, of which
+    // there is one here.
     let [_number, reported, rate] = parts(text, "F")?[..] else { return None };
     if [measured, reported].iter().any(|name| !name.eq_ignore_ascii_case(algorithm)) {
         return None;
     }
     Some(Measurement {
-        algorithm: algorithm.into(),
         block_bytes: block.parse().ok()?,
         blocks: blocks.parse().ok()?,
         time_s: time.parse().ok()?,
@@ -48,23 +46,10 @@ fn measurement(text: &str) -> Option<Measurement> {
     })
 }
 
-fn value(text: &str, field: &str) -> Option<f64> {
+/// Whether the rate follows from the counted blocks and the measured time. The program does not
+/// check its computations.
+fn consistent(text: &str) -> Option<bool> {
     let measurement = measurement(text)?;
-    match field {
-        "rate" => Some(measurement.rate),
-        "blocks" => Some(measurement.blocks),
-        "time" => Some(measurement.time_s),
-        _ => None,
-    }
-}
-
-/// Whether the rate is that of the blocks that were counted in the time that was measured. The
-/// program proves nothing of what it computes.
-fn passes(text: &str, field: &str) -> Option<bool> {
-    let measurement = measurement(text)?;
-    if field != "consistent" {
-        return None;
-    }
     let expected = measurement.blocks * measurement.block_bytes / measurement.time_s;
     Some(measurement.blocks > 0.0 && (measurement.rate / expected - 1.0).abs() <= 0.01)
 }
@@ -78,25 +63,28 @@ mod tests {
 
     #[test]
     fn the_rate_and_what_it_is_made_of_are_read() {
-        assert_eq!(value(OUTPUT, "rate"), Some(656_719_872.0));
-        assert_eq!((value(OUTPUT, "blocks"), value(OUTPUT, "time")), (Some(40_083.0), Some(1.0)));
-        assert_eq!(value(OUTPUT, "other"), None);
-        assert_eq!((passes(OUTPUT, "consistent"), passes(OUTPUT, "other")), (Some(true), None));
+        assert_eq!(PARSER.value(OUTPUT, "rate"), Some(656_719_872.0));
+        assert_eq!(
+            (PARSER.value(OUTPUT, "blocks"), PARSER.value(OUTPUT, "time")),
+            (Some(40_083.0), Some(1.0))
+        );
+        assert_eq!(PARSER.value(OUTPUT, "other"), None);
+        assert_eq!((PARSER.passes(OUTPUT, "consistent"), PARSER.passes(OUTPUT, "other")), (Some(true), None));
     }
 
     #[test]
     fn a_rate_that_its_parts_do_not_give_fails() {
-        assert_eq!(passes(&OUTPUT.replace("+R:40083", "+R:20083"), "consistent"), Some(false));
-        assert_eq!(passes(&OUTPUT.replace("+R:40083", "+R:0"), "consistent"), Some(false));
+        assert_eq!(PARSER.passes(&OUTPUT.replace("+R:40083", "+R:20083"), "consistent"), Some(false));
+        assert_eq!(PARSER.passes(&OUTPUT.replace("+R:40083", "+R:0"), "consistent"), Some(false));
         // Another algorithm than the one that was asked for.
-        assert_eq!(passes(&OUTPUT.replace("+F:25:sha256", "+F:25:sha1"), "consistent"), None);
+        assert_eq!(PARSER.passes(&OUTPUT.replace("+F:25:sha256", "+F:25:sha1"), "consistent"), None);
     }
 
     #[test]
     fn errors_and_what_was_cut_off_give_nothing() {
         let cut = OUTPUT.split("+F").next().unwrap();
         for text in [UNKNOWN, cut, ""] {
-            assert_eq!((value(text, "rate"), passes(text, "consistent")), (None, None));
+            assert_eq!((PARSER.value(text, "rate"), PARSER.passes(text, "consistent")), (None, None));
         }
     }
 }

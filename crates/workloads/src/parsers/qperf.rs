@@ -1,17 +1,19 @@
-//! What qperf prints (qperf(1), version 0.4.11) after one test with
+//! The output of qperf (qperf(1), version 0.4.11) after one test with
 //! `--unify_units --verbose_more_stat`: lines of `name = value unit`.
 
 use super::Parser;
 
 pub(super) const PARSER: Parser = Parser {
     name: "qperf",
-    fields: &[("latency", "s"), ("transactions", "1"), ("goodput", "B/s"), ("sent", "B/s"), ("bytes", "1")],
-    checks: &["measured"],
-    value,
-    passes,
-    histograms: &[],
-    histogram: super::no_histogram,
-    refused: super::nothing_refused,
+    fields: &[
+        ("latency", "s", latency),
+        ("transactions", "1", transactions),
+        ("goodput", "B/s", |text| rate(text, "recv_bw")),
+        ("sent", "B/s", |text| rate(text, "send_bw")),
+        ("bytes", "1", bytes),
+    ],
+    checks: &[("measured", measured)],
+    ..Parser::PLAIN
 };
 
 /// The number of that name, if it is in that unit.
@@ -23,27 +25,29 @@ fn number(text: &str, name: &str, unit: &str) -> Option<f64> {
     })
 }
 
-/// A test of one stream has `bw`, or what was sent and what arrived where these may differ.
-fn value(text: &str, field: &str) -> Option<f64> {
-    let rate = |name| number(text, name, "bytes/sec");
-    match field {
-        "latency" => number(text, "latency", "ns").map(|value| value * 1e-9),
-        "transactions" => number(text, "loc_recv_msgs", ""),
-        "goodput" => rate("bw").or_else(|| rate("recv_bw")),
-        "sent" => rate("bw").or_else(|| rate("send_bw")),
-        "bytes" => number(text, "recv_bytes", "bytes"),
-        _ => None,
-    }
+fn latency(text: &str) -> Option<f64> {
+    number(text, "latency", "ns").map(|value| value * 1e-9)
 }
 
-/// Whether a test got through and nothing on either side failed. It prints a count of errors where
-/// there are any.
-fn passes(text: &str, field: &str) -> Option<bool> {
-    if field != "measured" {
-        return None;
-    }
-    let measured = value(text, "latency").or_else(|| value(text, "goodput"))?;
-    let done = value(text, "transactions").or_else(|| value(text, "bytes"))?;
+fn transactions(text: &str) -> Option<f64> {
+    number(text, "loc_recv_msgs", "")
+}
+
+fn bytes(text: &str) -> Option<f64> {
+    number(text, "recv_bytes", "bytes")
+}
+
+/// A test of one stream has `bw`, or the rates of both ends if they may differ.
+fn rate(text: &str, of_an_end: &str) -> Option<f64> {
+    let rate = |name| number(text, name, "bytes/sec");
+    rate("bw").or_else(|| rate(of_an_end))
+}
+
+/// Whether a test was completed and nothing failed at either end: qperf prints a count of errors if
+/// there were any.
+fn measured(text: &str) -> Option<bool> {
+    let measured = latency(text).or_else(|| rate(text, "recv_bw"))?;
+    let done = transactions(text).or_else(|| bytes(text))?;
     let errors = text
         .lines()
         .any(|line| line.split_once('=').is_some_and(|(name, _)| name.trim().ends_with("_errors")));
@@ -60,27 +64,27 @@ mod tests {
 
     #[test]
     fn a_test_has_the_values_of_its_kind() {
-        let latency = value(LATENCY, "latency").unwrap();
+        let latency = PARSER.value(LATENCY, "latency").unwrap();
         assert!((1e-6..1e-3).contains(&latency), "{latency}");
         // A message goes there or back in that time, so two of them are a transaction.
-        let seconds = 2.0 * latency * value(LATENCY, "transactions").unwrap();
+        let seconds = 2.0 * latency * PARSER.value(LATENCY, "transactions").unwrap();
         assert!((0.8..1.3).contains(&seconds), "{seconds}");
-        assert_eq!((value(LATENCY, "goodput"), value(LATENCY, "bytes")), (None, None));
-        assert_eq!(value(STREAM, "sent"), value(STREAM, "goodput"));
-        assert!(value(DATAGRAMS, "sent") > value(DATAGRAMS, "goodput"));
-        let seconds = value(DATAGRAMS, "bytes").unwrap() / value(DATAGRAMS, "goodput").unwrap();
+        assert_eq!((PARSER.value(LATENCY, "goodput"), PARSER.value(LATENCY, "bytes")), (None, None));
+        assert_eq!(PARSER.value(STREAM, "sent"), PARSER.value(STREAM, "goodput"));
+        assert!(PARSER.value(DATAGRAMS, "sent") > PARSER.value(DATAGRAMS, "goodput"));
+        let seconds = PARSER.value(DATAGRAMS, "bytes").unwrap() / PARSER.value(DATAGRAMS, "goodput").unwrap();
         assert!((0.8..1.3).contains(&seconds), "{seconds}");
-        assert_eq!(value(STREAM, "latency"), None);
+        assert_eq!(PARSER.value(STREAM, "latency"), None);
     }
 
     #[test]
     fn errors_and_other_units_are_no_result() {
         for text in [LATENCY, STREAM, DATAGRAMS] {
-            assert_eq!(passes(text, "measured"), Some(true));
-            assert_eq!(passes(&format!("{text}    recv_errors  =  3 \n"), "measured"), Some(false));
+            assert_eq!(PARSER.passes(text, "measured"), Some(true));
+            assert_eq!(PARSER.passes(&format!("{text}    recv_errors  =  3 \n"), "measured"), Some(false));
         }
-        assert_eq!(passes("tcp_lat:\n127.0.0.1: failed to connect\n", "measured"), None);
+        assert_eq!(PARSER.passes("tcp_lat:\n127.0.0.1: failed to connect\n", "measured"), None);
         // Without --unify_units.
-        assert_eq!(value("tcp_lat:\n    latency  =  10.4 us\n", "latency"), None);
+        assert_eq!(PARSER.value("tcp_lat:\n    latency  =  10.4 us\n", "latency"), None);
     }
 }

@@ -1,18 +1,18 @@
-//! What STREAM prints (McCalpin; versions 5.9 and 5.10, and copies that print GB/s).
+//! The output of STREAM (McCalpin; versions 5.9 and 5.10, and copies that print GB/s).
 
 use super::Parser;
-use regex::Regex;
-use std::sync::LazyLock;
 
 pub(super) const PARSER: Parser = Parser {
     name: "stream",
-    fields: &[("copy", "B/s"), ("scale", "B/s"), ("add", "B/s"), ("triad", "B/s")],
-    checks: &["validates"],
-    value,
-    passes,
-    histograms: &[],
-    histogram: super::no_histogram,
-    refused: super::nothing_refused,
+    // Of the last run: an earlier one is a warm-up of the same command.
+    fields: &[
+        ("copy", "B/s", |text| Some(stream_runs(text).last()?.copy)),
+        ("scale", "B/s", |text| Some(stream_runs(text).last()?.scale)),
+        ("add", "B/s", |text| Some(stream_runs(text).last()?.add)),
+        ("triad", "B/s", |text| Some(stream_runs(text).last()?.triad)),
+    ],
+    checks: &[("validates", validates)],
+    ..Parser::PLAIN
 };
 
 /// One run of STREAM: the best rate of each kernel.
@@ -26,7 +26,7 @@ pub struct StreamRun {
     pub add: f64,
     /// `a = b + s * c`, B/s.
     pub triad: f64,
-    /// Elements of each array, where the run says.
+    /// Elements of each array, if the run prints them.
     pub array_elements: Option<u64>,
     /// Whether the run's own validation passed; absent when its verdict is missing.
     pub validates: Option<bool>,
@@ -37,28 +37,22 @@ pub struct StreamRun {
 ///
 /// STREAM's MB and GB are decimal: it multiplies bytes per second by 1e-6 (1e-9).
 pub fn stream_runs(text: &str) -> Vec<StreamRun> {
-    static HEADER: LazyLock<Regex> = LazyLock::new(|| {
-        Regex::new(r"^Function\s+(?:Best )?Rate \(?([MG])B/s\)?").expect("the pattern is fixed")
-    });
-    static RATE: LazyLock<Regex> = LazyLock::new(|| {
-        Regex::new(r"^(Copy|Scale|Add|Triad):\s+([0-9.eE+-]+)").expect("the pattern is fixed")
-    });
-    static SIZE: LazyLock<Regex> =
-        LazyLock::new(|| Regex::new(r"^Array size = ([0-9]+)").expect("the pattern is fixed"));
-
+    let header = pattern!(r"^Function\s+(?:Best )?Rate \(?([MG])B/s\)?");
+    let rate = pattern!(r"^(Copy|Scale|Add|Triad):\s+([0-9.eE+-]+)");
+    let size = pattern!(r"^Array size = ([0-9]+)");
     let mut runs: Vec<StreamRun> = Vec::new();
     let mut array_elements = None;
     // Factor of the table being read, and its rates so far.
     let mut table: Option<(f64, [Option<f64>; 4])> = None;
     let mut awaits_verdict = false;
     for line in text.lines().map(str::trim_end) {
-        if let Some(size) = SIZE.captures(line) {
+        if let Some(size) = size.captures(line) {
             array_elements = size[1].parse().ok();
             (table, awaits_verdict) = (None, false);
-        } else if let Some(header) = HEADER.captures(line) {
+        } else if let Some(header) = header.captures(line) {
             table = Some((if &header[1] == "G" { 1e9 } else { 1e6 }, [None; 4]));
             awaits_verdict = false;
-        } else if let (Some((factor, rates)), Some(rate)) = (&mut table, RATE.captures(line)) {
+        } else if let (Some((factor, rates)), Some(rate)) = (&mut table, rate.captures(line)) {
             let place = match &rate[1] {
                 "Copy" => 0,
                 "Scale" => 1,
@@ -77,8 +71,7 @@ pub fn stream_runs(text: &str) -> Vec<StreamRun> {
                 _ => continue,
             };
             if let Some(run) = runs.last_mut() {
-                // A later "failed" of another array wins over nothing; a failure is never taken
-                // back.
+                // A run has a verdict per array: one failure fails the run.
                 run.validates = Some(run.validates.unwrap_or(true) && verdict);
             }
         }
@@ -86,27 +79,10 @@ pub fn stream_runs(text: &str) -> Vec<StreamRun> {
     runs
 }
 
-/// The last run counts: what stands before it is a warm-up of the same command.
-fn value(text: &str, field: &str) -> Option<f64> {
-    let run = *stream_runs(text).last()?;
-    match field {
-        "copy" => Some(run.copy),
-        "scale" => Some(run.scale),
-        "add" => Some(run.add),
-        "triad" => Some(run.triad),
-        _ => None,
-    }
-}
-
-fn passes(text: &str, field: &str) -> Option<bool> {
+fn validates(text: &str) -> Option<bool> {
     let runs = stream_runs(text);
-    if field != "validates" || runs.is_empty() {
-        return None;
-    }
-    runs.iter()
-        .map(|run| run.validates)
-        .collect::<Option<Vec<_>>>()
-        .map(|runs| runs.into_iter().all(|passed| passed))
+    let verdicts = runs.iter().map(|run| run.validates).collect::<Option<Vec<_>>>()?;
+    (!runs.is_empty()).then(|| verdicts.into_iter().all(|passed| passed))
 }
 
 #[cfg(test)]
@@ -151,10 +127,10 @@ mod tests {
     fn a_verdict_that_is_missing_is_not_a_pass() {
         let text = MEGABYTES.replace("Solution Validates", "Solution vanished");
         assert_eq!(stream_runs(&text)[0].validates, None);
-        assert_eq!(passes(&text, "validates"), None);
-        assert_eq!(passes(MEGABYTES, "validates"), Some(true));
-        assert_eq!(passes(GIGABYTES, "validates"), Some(false));
-        assert_eq!(passes("", "validates"), None);
+        assert_eq!(PARSER.passes(&text, "validates"), None);
+        assert_eq!(PARSER.passes(MEGABYTES, "validates"), Some(true));
+        assert_eq!(PARSER.passes(GIGABYTES, "validates"), Some(false));
+        assert_eq!(PARSER.passes("", "validates"), None);
         // The verdict of one run is not that of the run before it.
         let first_is_mute = GIGABYTES.replacen("Solution Validates", "", 1);
         assert_eq!(stream_runs(&first_is_mute)[0].validates, None);
@@ -162,13 +138,13 @@ mod tests {
 
     #[test]
     fn fields_are_of_the_last_run() {
-        for (field, unit) in PARSER.fields {
+        for (field, unit, _) in PARSER.fields {
             assert_eq!(*unit, "B/s");
-            assert!(value(GIGABYTES, field).unwrap() > 2e10, "{field}");
+            assert!(PARSER.value(GIGABYTES, field).unwrap() > 2e10, "{field}");
         }
-        assert_eq!(value(GIGABYTES, "copy"), Some(21.5e9));
-        assert_eq!(value(GIGABYTES, "other"), None);
-        assert_eq!(value("", "copy"), None);
+        assert_eq!(PARSER.value(GIGABYTES, "copy"), Some(21.5e9));
+        assert_eq!(PARSER.value(GIGABYTES, "other"), None);
+        assert_eq!(PARSER.value("", "copy"), None);
     }
 
     /// The logs of RC25482, ten runs each, from the directory that `WEIGH_REFERENCE` names; the

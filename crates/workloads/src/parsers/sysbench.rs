@@ -1,97 +1,70 @@
-//! What sysbench prints after a database test (version 1.0, and rates and latencies of version 0.4),
-//! with `--histogram=on` before it.
+//! The output of sysbench after a database test (version 1.0, and rates and latencies of version
+//! 0.4), with `--histogram=on` before it.
 
-use super::Parser;
+use super::{Parser, first_number};
 use hdrhistogram::Histogram;
-use regex::Regex;
-use std::sync::LazyLock;
 
 pub(super) const PARSER: Parser = Parser {
     name: "sysbench",
     fields: &[
-        ("transactions", "1"),
-        ("transaction_rate", "op/s"),
-        ("query_rate", "op/s"),
-        ("latency_mean", "s"),
-        ("latency_p95", "s"),
-        ("duration", "s"),
+        ("transactions", "1", transactions),
+        ("transaction_rate", "op/s", |text| {
+            first_number(pattern!(r"(?m)^\s+transactions:\s+[0-9]+\s+\(([0-9.]+) per sec"), text)
+        }),
+        ("query_rate", "op/s", |text| {
+            first_number(pattern!(r"(?m)^\s+queries:\s+[0-9]+\s+\(([0-9.]+) per sec"), text)
+        }),
+        ("latency_mean", "s", |text| milliseconds(pattern!(r"(?m)^\s+avg:\s+([0-9.]+)(?:ms)?\s*$"), text)),
+        ("latency_p95", "s", |text| {
+            let line = pattern!(r"(?m)^\s+(?:95th|approx\.\s+95) percentile:\s+([0-9.]+)(?:ms)?\s*$");
+            milliseconds(line, text)
+        }),
+        ("duration", "s", |text| first_number(pattern!(r"(?m)^\s+total time:\s+([0-9.]+)s\s*$"), text)),
     ],
-    checks: &["nearly_all_committed"],
-    value,
-    passes,
-    histograms: &["latency"],
-    histogram,
-    refused: super::nothing_refused,
+    checks: &[("nearly_all_committed", nearly_all_committed)],
+    histograms: &[("latency", latency)],
+    ..Parser::PLAIN
 };
 
-/// Share of transactions that may have been rolled back and tried again, as deadlocks are.
+/// The share of transactions that may have been rolled back and repeated, as after deadlocks.
 const MOST_IGNORED: f64 = 0.01;
 
-/// So many may have been however few there are: of eighty in a second, one is more than its share.
+/// This many may have been repeated in any case: one of eighty is more than the share above.
 const FEW_IGNORED: f64 = 3.0;
 
-/// The longest latency that the histogram tells from longer ones.
+/// The longest latency that the histogram distinguishes from longer ones.
 const LONGEST_NS: u64 = 1_000_000_000_000;
 const DIGITS: u8 = 3;
 
-const MILLISECOND: f64 = 1e-3;
-
-macro_rules! first {
-    ($pattern:literal, $text:expr) => {{
-        static PATTERN: LazyLock<Regex> =
-            LazyLock::new(|| Regex::new($pattern).expect("the pattern is fixed"));
-        PATTERN.captures($text).and_then(|found| found[1].parse::<f64>().ok())
-    }};
-}
-
 fn transactions(text: &str) -> Option<f64> {
-    first!(r"(?m)^\s+transactions:\s+([0-9]+)\s+\(", text)
+    first_number(pattern!(r"(?m)^\s+transactions:\s+([0-9]+)\s+\("), text)
 }
 
-fn value(text: &str, field: &str) -> Option<f64> {
-    match field {
-        "transactions" => transactions(text),
-        "transaction_rate" => first!(r"(?m)^\s+transactions:\s+[0-9]+\s+\(([0-9.]+) per sec", text),
-        "query_rate" => first!(r"(?m)^\s+queries:\s+[0-9]+\s+\(([0-9.]+) per sec", text),
-        "latency_mean" => {
-            first!(r"(?m)^\s+avg:\s+([0-9.]+)(?:ms)?\s*$", text).map(|value| value * MILLISECOND)
-        }
-        "latency_p95" => first!(r"(?m)^\s+(?:95th|approx\.\s+95) percentile:\s+([0-9.]+)(?:ms)?\s*$", text)
-            .map(|value| value * MILLISECOND),
-        "duration" => first!(r"(?m)^\s+total time:\s+([0-9.]+)s\s*$", text),
-        _ => None,
-    }
+/// A time in milliseconds, as seconds.
+fn milliseconds(pattern: &regex::Regex, text: &str) -> Option<f64> {
+    first_number(pattern, text).map(|value| value * 1e-3)
 }
 
-/// Its buckets are 1.8 % wide (1024 from 1 us to 100 s); a bucket's transactions are put at the
-/// value that it prints.
-fn histogram(text: &str, field: &str) -> Option<Histogram<u64>> {
-    static BUCKET: LazyLock<Regex> = LazyLock::new(|| {
-        Regex::new(r"(?m)^\s*([0-9]+\.[0-9]+) \|\**\s+([0-9]+)\s*$").expect("the pattern is fixed")
-    });
-    if field != "latency" {
-        return None;
-    }
+/// Its buckets are 1.8 % wide (1024 from 1 us to 100 s); the transactions of a bucket are counted
+/// at the printed value.
+fn latency(text: &str) -> Option<Histogram<u64>> {
     let (_, table) = text.split_once("Latency histogram (values are in milliseconds)")?;
     let table = table.split_once("SQL statistics:").map_or(table, |(table, _)| table);
     let mut histogram = Histogram::new_with_bounds(1, LONGEST_NS, DIGITS).ok()?;
-    for bucket in BUCKET.captures_iter(table) {
+    for bucket in pattern!(r"(?m)^\s*([0-9]+\.[0-9]+) \|\**\s+([0-9]+)\s*$").captures_iter(table) {
         let milliseconds: f64 = bucket[1].parse().ok()?;
         let ns = (milliseconds * 1e6).round() as u64;
         histogram.saturating_record_n(ns, bucket[2].parse().ok()?);
     }
-    // A table that was cut off would have lost its tail.
+    // A table that was cut off has lost its tail.
     (histogram.len() as f64 == transactions(text)?).then_some(histogram)
 }
 
-/// Whether transactions were committed, none on a new connection, and next to none had to be tried
-/// again.
-fn passes(text: &str, field: &str) -> Option<bool> {
-    if field != "nearly_all_committed" {
-        return None;
-    }
-    let ignored = first!(r"(?m)^\s+ignored errors:\s+([0-9]+)\s+\(", text)?;
-    let reconnects = first!(r"(?m)^\s+reconnects:\s+([0-9]+)\s+\(", text)?;
+/// Whether transactions were committed, none on a new connection, and hardly any had to be
+/// repeated.
+fn nearly_all_committed(text: &str) -> Option<bool> {
+    let ignored = first_number(pattern!(r"(?m)^\s+ignored errors:\s+([0-9]+)\s+\("), text)?;
+    let reconnects = first_number(pattern!(r"(?m)^\s+reconnects:\s+([0-9]+)\s+\("), text)?;
     let transactions = transactions(text)?;
     Some(
         !text.contains("FATAL:")
@@ -110,24 +83,24 @@ mod tests {
 
     #[test]
     fn the_summary_is_read() {
-        let number = |field| value(OLTP, field).unwrap();
+        let number = |field| PARSER.value(OLTP, field).unwrap();
         assert_eq!((number("transactions"), number("transaction_rate")), (659.0, 640.44));
         assert_eq!((number("query_rate"), number("duration")), (12808.70, 1.0286));
         assert!(
             (number("latency_mean") - 6.11e-3).abs() < 1e-9
                 && (number("latency_p95") - 11.24e-3).abs() < 1e-9
         );
-        assert_eq!((value(OLTP, "other"), value(REFUSED, "transactions")), (None, None));
+        assert_eq!((PARSER.value(OLTP, "other"), PARSER.value(REFUSED, "transactions")), (None, None));
     }
 
     #[test]
     fn the_histogram_has_every_transaction_and_the_printed_percentile() {
-        let latency = histogram(OLTP, "latency").unwrap();
-        assert_eq!(latency.len() as f64, value(OLTP, "transactions").unwrap());
+        let latency = PARSER.histogram(OLTP, "latency").unwrap();
+        assert_eq!(latency.len() as f64, PARSER.value(OLTP, "transactions").unwrap());
         let found = latency.value_at_quantile(0.95) as f64 * 1e-9;
-        assert!((found / value(OLTP, "latency_p95").unwrap() - 1.0).abs() < 0.02, "{found}");
+        assert!((found / PARSER.value(OLTP, "latency_p95").unwrap() - 1.0).abs() < 0.02, "{found}");
         let without_a_step = OLTP.replacen("|**                                       1\n", "\n", 1);
-        assert!(histogram(&without_a_step, "latency").is_none());
+        assert!(PARSER.histogram(&without_a_step, "latency").is_none());
     }
 
     /// A report in which a line has another value.
@@ -143,20 +116,20 @@ mod tests {
     fn deadlocks_and_new_connections_are_bounded() {
         let with = |what: &str, count: u32| {
             let text = with_line(OLTP, &format!("{what}:"), &format!("{count}  (0.00 per sec.)"));
-            passes(&text, "nearly_all_committed")
+            PARSER.passes(&text, "nearly_all_committed")
         };
-        assert_eq!(passes(OLTP, "nearly_all_committed"), Some(true));
+        assert_eq!(PARSER.passes(OLTP, "nearly_all_committed"), Some(true));
         assert_eq!((with("ignored errors", 6), with("ignored errors", 7)), (Some(true), Some(false)));
         assert_eq!(with("reconnects", 1), Some(false));
         // A second on a slow disk has few transactions.
         let few = |ignored: u32| {
             let slow = with_line(OLTP, "transactions:", "79  (75.20 per sec.)");
-            passes(
+            PARSER.passes(
                 &with_line(&slow, "ignored errors:", &format!("{ignored}  (0.95 per sec.)")),
                 "nearly_all_committed",
             )
         };
         assert_eq!((few(3), few(4)), (Some(true), Some(false)));
-        assert_eq!(passes(REFUSED, "nearly_all_committed"), None);
+        assert_eq!(PARSER.passes(REFUSED, "nearly_all_committed"), None);
     }
 }

@@ -9,35 +9,35 @@ const FAST: &str = include_str!("../../../testdata/bonnie-2.00a-too-fast.csv");
 fn rates_have_their_units() {
     let words: Vec<&str> = WHOLE.trim().split(',').collect();
     let number = |place: usize| words[place].parse::<f64>().unwrap();
-    assert_eq!(value(WHOLE, "block_output"), Some(number(11) * 1024.0));
-    assert_eq!(value(WHOLE, "rewrite"), Some(number(13) * 1024.0));
-    assert_eq!(value(WHOLE, "block_input"), Some(number(17) * 1024.0));
-    assert_eq!(value(WHOLE, "seeks"), Some(number(19)));
-    assert_eq!(value(WHOLE, "file_bytes"), Some(192.0 * 1048576.0));
-    assert_eq!(passes(WHOLE, "rates_measured"), Some(true));
-    assert_eq!((value(WHOLE, "putc"), passes(WHOLE, "putc")), (None, None));
+    assert_eq!(PARSER.value(WHOLE, "block_output"), Some(number(11) * 1024.0));
+    assert_eq!(PARSER.value(WHOLE, "rewrite"), Some(number(13) * 1024.0));
+    assert_eq!(PARSER.value(WHOLE, "block_input"), Some(number(17) * 1024.0));
+    assert_eq!(PARSER.value(WHOLE, "seeks"), Some(number(19)));
+    assert_eq!(PARSER.value(WHOLE, "file_bytes"), Some(192.0 * 1048576.0));
+    assert_eq!(PARSER.passes(WHOLE, "rates_measured"), Some(true));
+    assert_eq!((PARSER.value(WHOLE, "putc"), PARSER.passes(WHOLE, "putc")), (None, None));
 }
 
 #[test]
 fn what_was_too_fast_to_measure_is_no_number() {
-    assert_eq!(passes(FAST, "rates_measured"), Some(false));
-    for (field, _) in PARSER.fields.iter().filter(|(field, _)| *field != "file_bytes") {
-        assert_eq!(value(FAST, field), None, "{field}");
+    assert_eq!(PARSER.passes(FAST, "rates_measured"), Some(false));
+    for (field, ..) in PARSER.fields.iter().filter(|(field, ..)| *field != "file_bytes") {
+        assert_eq!(PARSER.value(FAST, field), None, "{field}");
     }
     let seeks = WHOLE.trim().split(',').nth(19).unwrap();
     let one = WHOLE.replace(&format!(",{seeks},"), ",+++++,");
-    assert_eq!(passes(&one, "rates_measured"), Some(true), "the others are");
+    assert_eq!(PARSER.passes(&one, "rates_measured"), Some(true), "the others are");
     assert!(refused(&one, "seeks").unwrap().contains("half a second"));
     assert_eq!((refused(&one, "rewrite"), refused(&one, "file_bytes")), (None, None));
-    assert!(value(&one, "block_output").is_some() && value(&one, "seeks").is_none());
+    assert!(PARSER.value(&one, "block_output").is_some() && PARSER.value(&one, "seeks").is_none());
 }
 
 #[test]
 fn the_format_before_has_two_fields_less() {
     let words: Vec<&str> = WHOLE.trim().split(',').collect();
     let before = [&["1.97"], &words[1..7], &words[9..]].concat().join(",");
-    for (field, _) in PARSER.fields {
-        assert_eq!(value(&before, field), value(WHOLE, field), "{field}");
+    for (field, ..) in PARSER.fields {
+        assert_eq!(PARSER.value(&before, field), PARSER.value(WHOLE, field), "{field}");
     }
 }
 
@@ -48,7 +48,11 @@ fn what_is_cut_off_or_something_else_gives_nothing() {
     for text in
         ["", "\n", half, &newer, "1.98,2.00a\n", "Version 2.00a       ------Sequential Output------\n"]
     {
-        assert_eq!((value(text, "block_output"), passes(text, "rates_measured")), (None, None), "{text}");
+        assert_eq!(
+            (PARSER.value(text, "block_output"), PARSER.passes(text, "rates_measured")),
+            (None, None),
+            "{text}"
+        );
     }
     assert_eq!(
         ["7", "300M", "25G", "2T", "x", "3k"].map(file_bytes).map(|bytes| bytes.map(|bytes| bytes / K / K)),

@@ -11,7 +11,7 @@ const REFUSED: &str = include_str!("../../../testdata/fio-3.33-refused.json");
 const OTHER_TEXT: &str = include_str!("../../../testdata/fio-3.33.txt");
 
 fn fields(text: &str) -> BTreeMap<&'static str, f64> {
-    PARSER.fields.iter().filter_map(|(field, _)| Some((*field, value(text, field)?))).collect()
+    PARSER.fields.iter().filter_map(|(field, ..)| Some((*field, PARSER.value(text, field)?))).collect()
 }
 
 #[test]
@@ -35,25 +35,26 @@ fn json_is_read_with_the_last_group_measured_and_all_groups_counted() {
     // Little's law: the reads in flight are rate times latency.
     let in_flight = fields["read_iops"] * fields["read_latency_mean"];
     assert!((14.0..=16.5).contains(&in_flight), "{in_flight}");
-    assert_eq!(passes(READS, "complete"), Some(true));
-    assert_eq!(passes(READS, "other"), None);
-    assert_eq!(value(READS, "write_latency_mean"), None);
+    assert_eq!(PARSER.passes(READS, "complete"), Some(true));
+    assert_eq!(PARSER.passes(READS, "other"), None);
+    assert_eq!(PARSER.value(READS, "write_latency_mean"), None);
 }
 
 #[test]
 fn histograms_hold_every_operation_of_the_measured_group() {
     let measured = &fio_groups(READS)[1].read;
-    let completions = histogram(READS, "read_completion").unwrap();
+    let completions = PARSER.histogram(READS, "read_completion").unwrap();
     assert_eq!(completions.len(), measured.operations);
     // The bins and the mean are of the same operations; the bins are 1.6 % wide at most.
-    let mean_s = histogram(MIX, "read_latency").unwrap().mean() * 1e-9;
-    let told_s = value(MIX, "read_latency_mean").unwrap();
+    let mean_s = PARSER.histogram(MIX, "read_latency").unwrap().mean() * 1e-9;
+    let told_s = PARSER.value(MIX, "read_latency_mean").unwrap();
     assert!((mean_s / told_s - 1.0).abs() < 0.02, "{mean_s} {told_s}");
     assert!(
-        histogram(MIX, "write_completion").unwrap().mean() <= histogram(MIX, "write_latency").unwrap().mean()
+        PARSER.histogram(MIX, "write_completion").unwrap().mean()
+            <= PARSER.histogram(MIX, "write_latency").unwrap().mean()
     );
-    assert_eq!(histogram(READS, "write_completion"), None);
-    assert_eq!(histogram(READS, "bandwidth"), None);
+    assert_eq!(PARSER.histogram(READS, "write_completion"), None);
+    assert_eq!(PARSER.histogram(READS, "bandwidth"), None);
 }
 
 #[test]
@@ -72,7 +73,7 @@ fn jobs_of_a_group_are_added() {
     near(fields["write_iops"], sum("/write/iops"));
     near(fields["iops"], sum("/read/iops") + sum("/write/iops"));
     near(fields["bandwidth"], sum("/read/bw_bytes") + sum("/write/bw_bytes"));
-    let latencies = histogram(MIX, "write_latency").unwrap();
+    let latencies = PARSER.histogram(MIX, "write_latency").unwrap();
     near(latencies.len() as f64, sum("/write/total_ios"));
     let share = fields["read_iops"] / fields["iops"];
     assert!((0.6..0.8).contains(&share), "70 % of the mix are reads: {share}");
@@ -81,13 +82,13 @@ fn jobs_of_a_group_are_added() {
 
 #[test]
 fn an_error_inside_the_output_fails_the_check() {
-    assert_eq!(passes(REFUSED, "complete"), Some(false));
+    assert_eq!(PARSER.passes(REFUSED, "complete"), Some(false));
     assert_eq!(fio_groups(REFUSED)[0].error, 22);
     // One job's error is not hidden by the others', nor is an operation that was short.
     let failed = MIX.replacen("\"error\" : 0", "\"error\" : 5", 1);
-    assert_eq!(passes(&failed, "complete"), Some(false));
+    assert_eq!(PARSER.passes(&failed, "complete"), Some(false));
     let short = READS.replacen("\"short_ios\" : 0", "\"short_ios\" : 1", 1);
-    assert_eq!(passes(&short, "complete"), Some(false));
+    assert_eq!(PARSER.passes(&short, "complete"), Some(false));
 }
 
 #[test]
@@ -97,8 +98,8 @@ fn what_is_cut_off_or_something_else_gives_nothing() {
         ["", "{", "fio: something went wrong\n", half, OTHER_TEXT, &READS.replace("\"groupid\"", "\"grp\"")]
     {
         assert_eq!(fio_groups(text), []);
-        assert_eq!((value(text, "iops"), passes(text, "complete")), (None, None));
-        assert_eq!(histogram(text, "read_completion"), None);
+        assert_eq!((PARSER.value(text, "iops"), PARSER.passes(text, "complete")), (None, None));
+        assert_eq!(PARSER.histogram(text, "read_completion"), None);
     }
     // What fio says in front of its report, and a report before the last, do not count.
     let warned = format!("fio: this is a warning {{\n{MIX}\n{READS}\n");
@@ -111,7 +112,7 @@ const FAILED_TEXT: &str =
 
 #[test]
 fn text_that_failed_is_told_from_text_that_is_cut_off() {
-    assert_eq!(passes(FAILED_TEXT, "complete"), Some(false));
+    assert_eq!(PARSER.passes(FAILED_TEXT, "complete"), Some(false));
     assert_eq!(fio_groups(&FAILED_TEXT.replace("err=22", "err= 0")), []);
 }
 
@@ -138,7 +139,7 @@ fn the_logs_of_a_study_give_its_figure() {
             std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         let groups = fio_groups(&text);
         assert_eq!(groups.len(), 8, "{name}");
-        assert_eq!(passes(&text, "complete"), Some(true), "{name}");
+        assert_eq!(PARSER.passes(&text, "complete"), Some(true), "{name}");
         let group = |wanted: &str| groups.iter().find(|group| group.name == wanted).unwrap();
         let iops = |wanted: &str| group(wanted).read.iops + group(wanted).write.iops;
         assert_eq!(
@@ -147,7 +148,7 @@ fn the_logs_of_a_study_give_its_figure() {
             "{name}"
         );
         // The last group is the mix: what a manifest would get.
-        assert_eq!(value(&text, "iops"), Some(figure[2]), "{name}");
+        assert_eq!(PARSER.value(&text, "iops"), Some(figure[2]), "{name}");
         for group in &groups {
             for direction in
                 [&group.read, &group.write].into_iter().filter(|direction| direction.operations > 0)

@@ -1,27 +1,7 @@
 //! The text that fio 2 prints for people.
 
 use super::{FioDirection, FioGroup};
-use regex::{Captures, Regex};
-use std::sync::LazyLock;
-
-/// The head of a job, or of a group where `group_reporting` is on.
-static HEAD: LazyLock<Regex> =
-    LazyLock::new(|| fixed(r"^(\S.*?): \(groupid=(\d+), jobs=\d+\): err=\s*(\d+)"));
-static RATE: LazyLock<Regex> = LazyLock::new(|| {
-    fixed(
-        r"^\s+(read|write)\s*: io=([\d.]+)([KMGTP]?)B, bw=([\d.]+)([KMGTP]?)B/s, iops=([\d.]+)([KM]?)\s*, runt=\s*(\d+)msec",
-    )
-});
-/// From submission to completion. The shares of latencies further down have a space before the
-/// colon.
-static LATENCY: LazyLock<Regex> =
-    LazyLock::new(|| fixed(r"^\s+lat \((usec|msec)\): min=.*, avg=\s*([\d.]+)([KM]?)"));
-static ISSUED: LazyLock<Regex> =
-    LazyLock::new(|| fixed(r"^\s+issued\s*: total=r=(\d+)/w=(\d+)/d=\d+, short=r=(\d+)/w=(\d+)/d=\d+"));
-
-fn fixed(pattern: &str) -> Regex {
-    Regex::new(pattern).expect("the pattern is fixed")
-}
+use regex::Captures;
 
 /// A job that is being read.
 struct Reading {
@@ -36,9 +16,11 @@ struct Reading {
 
 /// The groups in `text`; none where a job of it is cut off.
 pub(super) fn groups(text: &str) -> Vec<FioGroup> {
+    // The head of a job, or of a group with `group_reporting`.
+    let head = pattern!(r"^(\S.*?): \(groupid=(\d+), jobs=\d+\): err=\s*(\d+)");
     let mut jobs: Vec<Reading> = Vec::new();
     for line in text.lines() {
-        if let Some(found) = HEAD.captures(line) {
+        if let Some(found) = head.captures(line) {
             let (Ok(group), Ok(error)) = (found[2].parse(), found[3].parse()) else { return Vec::new() };
             let job = FioGroup { name: found[1].into(), error, ..FioGroup::default() };
             jobs.push(Reading { group, job, writes: false, whole: false });
@@ -66,15 +48,22 @@ pub(super) fn groups(text: &str) -> Vec<FioGroup> {
 
 impl Reading {
     fn line(&mut self, line: &str) {
-        if let Some(found) = RATE.captures(line) {
+        let moved = pattern!(
+            r"^\s+(read|write)\s*: io=([\d.]+)([KMGTP]?)B, bw=([\d.]+)([KMGTP]?)B/s, iops=([\d.]+)([KM]?)\s*, runt=\s*(\d+)msec"
+        );
+        // From submission to completion. The lines with shares of latencies further down have a
+        // space before the colon.
+        let latency = pattern!(r"^\s+lat \((usec|msec)\): min=.*, avg=\s*([\d.]+)([KM]?)");
+        let issued = pattern!(r"^\s+issued\s*: total=r=(\d+)/w=(\d+)/d=\d+, short=r=(\d+)/w=(\d+)/d=\d+");
+        if let Some(found) = moved.captures(line) {
             self.writes = &found[1] == "write";
             if let Some(rate) = rate(&found) {
                 *self.direction() = rate;
             }
-        } else if let Some(found) = LATENCY.captures(line) {
+        } else if let Some(found) = latency.captures(line) {
             let unit = if &found[1] == "usec" { 1e-6 } else { 1e-3 };
             self.direction().latency_mean_s = scaled(&found[2], &found[3], 1000.0).map(|mean| mean * unit);
-        } else if let Some(found) = ISSUED.captures(line) {
+        } else if let Some(found) = issued.captures(line) {
             let number = |place: usize| found[place].parse().unwrap_or_default();
             (self.job.read.operations, self.job.read.short) = (number(1), number(3));
             (self.job.write.operations, self.job.write.short) = (number(2), number(4));
@@ -89,13 +78,12 @@ impl Reading {
 
 /// A percentile from the last table of completions, seconds.
 pub(super) fn completion_percentile(text: &str, percentile: &str) -> Option<f64> {
-    static TABLE: LazyLock<Regex> = LazyLock::new(|| fixed(r"(?m)^\s+clat percentiles \((usec|msec)\):\s*$"));
-    static ENTRY: LazyLock<Regex> = LazyLock::new(|| fixed(r"([\d.]+)th=\[\s*(\d+)\]"));
-    let table = TABLE.captures_iter(text).last()?;
+    let entry = pattern!(r"([\d.]+)th=\[\s*(\d+)\]");
+    let table = pattern!(r"(?m)^\s+clat percentiles \((usec|msec)\):\s*$").captures_iter(text).last()?;
     let unit = if &table[1] == "usec" { 1e-6 } else { 1e-3 };
     let rows =
         text[table.get(0)?.end()..].lines().skip(1).take_while(|line| line.trim_start().starts_with('|'));
-    let mut entries = rows.flat_map(|row| ENTRY.captures_iter(row));
+    let mut entries = rows.flat_map(|row| entry.captures_iter(row));
     let found = entries.find(|entry| &entry[1] == percentile)?;
     found[2].parse::<f64>().ok().map(|value| value * unit)
 }
